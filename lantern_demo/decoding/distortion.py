@@ -1,0 +1,172 @@
+"""Measured distortion: how far the law of the next token under a rule is from the target's law p.
+
+Measured at visited roots of a run, for the first token a step emits. Runs after the run, with a generator of
+its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .acceptance import Rule, proximity, residual, without
+from .drafting import Draft
+from .sampling import draw
+
+MAX_ROOTS = 16
+DRAWS = 64
+# entries of the largest table that one estimate builds; bounds its memory to some 100 MB
+_BUDGET = 1 << 22
+
+
+class Distortion(NamedTuple):
+    """A one-step total variation distance, 0 to 1, and how it was come by."""
+
+    tvd: float
+    method: str
+
+
+@dataclass(frozen=True)
+class Root:
+    """One visited root: target law p [V], tokens drawn there [C] (-1 none), which of them are nodes [C] bool,
+    the law q [V] they were drawn from (None: fixed by the prefix), and the first token emitted there."""
+
+    p: Tensor
+    tokens: Tensor
+    offered: Tensor
+    q: Tensor | None
+    emitted: int
+
+
+class RootSample:
+    """At most `MAX_ROOTS` roots, evenly spread over a run of unknown length, the same for the same run.
+
+    Keeps every `stride`-th step; when the room is used up, every other root goes and the stride doubles.
+    """
+
+    def __init__(self) -> None:
+        self.roots: list[Root] = []
+        self._stride = 1
+
+    def wants(self, step: int) -> bool:
+        """Whether the root of step number `step` (from 0, without gaps) is to be added."""
+        return step % self._stride == 0
+
+    def add(self, draft: Draft, root_law: Tensor, emitted: int) -> None:
+        """Keep a copy of a step's root."""
+        if len(self.roots) == MAX_ROOTS:
+            self.roots = self.roots[::2]
+            self._stride *= 2
+        tree = draft.tree
+        if tree.size == 1:
+            nothing = draft.tokens[:0]
+            self.roots.append(Root(root_law.clone(), nothing, nothing.bool(), None, emitted))
+            return
+        q = draft.q_row(0, 0)
+        law = None if q is None else q[0].clone()
+        self.roots.append(Root(root_law.clone(), draft.drawn[0].clone(), tree.children[0] >= 0, law, emitted))
+
+
+def measure(
+    rule: Rule, roots: list[Root], neighbours: Tensor | None, greedy: bool, seed: int
+) -> Distortion | None:
+    """The mean distance over the roots; None without roots.
+
+    Greedy: the law is a point mass, so the mean is the share of roots whose token is not the argmax.
+    Children fixed by the prefix: closed form. Sampled children: see `sampled_shift`.
+    """
+    if not roots:
+        return None
+    if greedy:
+        missed = [root.emitted != int(root.p.argmax()) for root in roots]
+        return Distortion(sum(missed) / len(missed), "closed form")
+    generator = torch.Generator(roots[0].p.device).manual_seed(seed)
+    total, sampled = 0.0, 0
+    for root in roots:
+        if root.q is None:
+            shift = fixed_shift(rule, root.p, root.tokens, neighbours)
+        else:
+            shift, draws = sampled_shift(rule, root.p, root.q, root.offered, neighbours, generator)
+            sampled = max(sampled, draws)
+        total += 0.5 * float(shift.abs().sum())
+    return Distortion(total / len(roots), f"monte carlo ({sampled} draws)" if sampled else "closed form")
+
+
+def fixed_shift(rule: Rule, p: Tensor, tokens: Tensor, neighbours: Tensor | None) -> Tensor:
+    """Law of the first emitted token minus p, [V] float64, for children [C] fixed by the prefix, -1 none."""
+    law = torch.zeros_like(p, dtype=torch.float64)
+    left, open_mass = p.unsqueeze(0), torch.ones((), dtype=torch.float64, device=p.device)
+    for x in tokens[tokens >= 0].view(-1, 1):
+        near = proximity(rule, left, x.unsqueeze(0), neighbours)
+        chance = (left[0, x[0]] + near.moved[0, 0]).clamp(max=1.0).double()
+        law[x[0]] += open_mass * chance
+        open_mass = open_mass * (1 - chance)
+        left = residual(rule, left, None, x, near, neighbours)
+    return law + open_mass * left[0] - p
+
+
+def sampled_shift(
+    rule: Rule, p: Tensor, q: Tensor, offered: Tensor, neighbours: Tensor | None, generator: torch.Generator,
+    draws: int = DRAWS,
+) -> tuple[Tensor, int]:  # fmt: skip
+    """Law of the first emitted token minus p, [V] float64, for children drawn from q; and the Monte Carlo
+    draws used, 0 when none were needed.
+
+    With r_i the law left after rejecting siblings 1..i (r_0 = p), q_i that of draw i and h the siblings
+    drawn, the shift is the sum over i of E_h[P(1..i-1 rejected | h) D_i(h)], where D_i = (what draw i emits
+    under r_i-1 and q_i, r_i after a rejection) - r_i-1. In D_i the accepted part is summed over all tokens;
+    only the rejected draws, on which r_i and the following siblings depend, are sampled, from their own law.
+    The terms of the exact rule are 0 for every h up to rounding, so this estimate has no noise for it, yet
+    would show a wrong rule. For relaxed rules what noise is left leans the distance upward a little. A single
+    child is summed over all draws instead of sampled, unless the vocabulary is too large for that.
+    """
+    offered = offered[: int(offered.nonzero()[-1]) + 1]  # later draws reach no node
+    vocabulary, count = p.shape[0], offered.shape[0]
+    support = (q > 0).nonzero()[:, 0]
+    exact = count == 1 and support.shape[0] * vocabulary <= _BUDGET
+    per_chain = max(vocabulary, support.shape[0] * rule.columns)
+    chains = support.shape[0] if exact else max(1, min(draws, _BUDGET // per_chain))
+    # one row as long as the history is common to all chains, then one per chain
+    left, law_q = p.unsqueeze(0), q.unsqueeze(0)
+    weight = torch.ones(chains, dtype=torch.float64, device=p.device)
+    shift = torch.zeros_like(p, dtype=torch.float64)
+    for i in range(count):
+        u = torch.rand(chains, generator=generator, device=p.device)
+        if not bool(offered[i]):
+            law_q = law_q.expand(chains, -1)
+            law_q = without(law_q, draw(law_q, u))
+            left = left.expand(chains, -1)
+            continue
+        accepted, rejected = _split(rule, left, law_q, support, neighbours)
+        lost = rejected.sum(-1, keepdim=True)
+        # 1, or 0 where q has run out of tokens and the rule tries nothing
+        tried = lost + accepted.sum(-1, keepdim=True)
+        left, law_q = left.expand(chains, -1), law_q.expand(chains, -1)
+        if exact:
+            x, share = support, rejected[0, support] / lost[0].clamp(min=1e-300)
+        else:
+            x, share = draw(rejected.float().expand(chains, -1), u), torch.full_like(weight, 1 / chains)
+        near = proximity(rule, left, x.unsqueeze(1), neighbours)
+        after = residual(rule, left, law_q, x, near, neighbours)
+        # the exact chains' shares sum to 0 where nothing is rejected, hence the accepted part by itself
+        shift += ((accepted - tried * left) * weight.unsqueeze(1)).mean(0)
+        shift += ((share * weight).unsqueeze(1) * lost * after).sum(0)
+        weight = weight * lost.squeeze(1)
+        left, law_q = after, without(law_q, x)
+    return shift, 0 if exact else chains
+
+
+def _split(
+    rule: Rule, p: Tensor, q: Tensor, support: Tensor, neighbours: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """q [M, V] split into what a draw from it emits by acceptance and what is rejected, both [M, V]
+    float64."""
+    tokens = support.expand(p.shape[0], -1)
+    mass = (p.gather(1, tokens) + proximity(rule, p, tokens, neighbours).moved).double()
+    proposed = q.gather(1, tokens).double()
+    accepted = torch.minimum(proposed, mass)
+    nothing = torch.zeros_like(p, dtype=torch.float64)
+    return nothing.scatter(1, tokens, accepted), nothing.scatter(1, tokens, proposed - accepted)

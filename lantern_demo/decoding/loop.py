@@ -1,0 +1,256 @@
+"""The decoding loop: prefill, then draft, verify, accept and commit until all tokens are there. One for every
+method; vanilla is the tree of the root alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from .acceptance import Rule
+from .cache import KVCache
+from .distortion import Distortion, RootSample, measure
+from .drafting import Draft, bare_draft, dynamic_draft, static_draft
+from .methods import Method
+from .protocols import Drafter, Target
+from .sampling import Sampling, draw, guide, probabilities
+from .timing import Clock
+from .trees import TreePolicy, static_tree
+from .walk import Walk, uniforms_for, walk_levels, walk_nodes
+
+AcceptKind = Literal["exact", "relaxed", "target"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one step committed. Step 0 is the prefill, whose token the target draws alone; it has no tree.
+
+    A step's last token is the target's own ("target": the bonus token), those before were drafted ("exact",
+    or "relaxed" when only the relaxation accepted them). At the image's end `tokens` and `kinds` are cut,
+    while `accepted_length` and `path` are not.
+    """
+
+    index: int
+    tokens: list[int]  # newly committed tokens
+    accepted_length: int  # accepted drafts and the bonus token
+    committed: int  # tokens so far
+    seconds: float  # decode seconds so far
+    kinds: list[AcceptKind] = field(default_factory=list)  # one per token
+    tree_tokens: list[int] = field(default_factory=list)  # the draft tree, root first
+    parents: list[int] = field(default_factory=list)  # parent of each tree node, the root's is 0
+    path: list[int] = field(default_factory=list)  # accepted nodes, root first
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """The outcome of a run. A step is one target forward after the prefill.
+
+    `mean_accepted_length` is tokens committed per step, the bonus tokens counted, the prefill's token and
+    overshoot past the last token not (0 without steps). `accepted_lengths` has one uncut entry per step.
+    `nodes` is the size of the draft tree, root included. `one_step_tvd` is None when it was not measured or
+    there was no step.
+    """
+
+    tokens: list[int]
+    steps: int
+    accepted_lengths: list[int]
+    mean_accepted_length: float
+    seconds: dict[str, float]  # per part of the clock
+    decode_seconds: float
+    tokens_per_second: float
+    one_step_tvd: float | None
+    one_step_tvd_method: str | None
+    nodes: int
+
+
+def decode(
+    target: Target,
+    drafter: Drafter | None,
+    condition: Any,
+    *,
+    num_tokens: int,
+    method: Method,
+    sampling: Sampling,
+    rule: Rule | None = None,
+    tree: TreePolicy | None = None,
+    neighbours: Tensor | None = None,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    prefix_rows: int | None = None,
+    measure_distortion: bool = True,
+    clock: Clock | None = None,
+) -> Iterator[Step | Decoded]:
+    """Decode `num_tokens` tokens; yields a `Step` per step and at last the `Decoded` result.
+
+    `rule` and `tree` must be those the method names (None: the exact rule, no tree). `neighbours` [V, >= k]
+    int32 or int64 on the device lists each token's nearest others and is needed by rules that relax.
+    `prefix_rows` is the number of rows R, by default 2 when `sampling.cfg_scale` is not 1. `clock` may be
+    shared with other parts of a run. The models are not called before the first `next`; closing the iterator
+    early is allowed at any time. Raises ValueError at the call for arguments that do not go together.
+    """
+    rule = rule or Rule()
+    tree = tree or TreePolicy.none()
+    _check(target, drafter, num_tokens, method, rule, tree, neighbours, seed, prefix_rows)
+    rows = prefix_rows or (1 if sampling.cfg_scale == 1 else 2)
+    run = _Run(
+        target, drafter, condition, num_tokens, sampling, rule, tree, neighbours, seed, torch.device(device),
+        rows, measure_distortion, clock or Clock(device),
+    )  # fmt: skip
+    return run.events()
+
+
+def _check(
+    target: Target, drafter: Drafter | None, num_tokens: int, method: Method, rule: Rule, tree: TreePolicy,
+    neighbours: Tensor | None, seed: int, prefix_rows: int | None,
+) -> None:  # fmt: skip
+    if num_tokens < 1:
+        raise ValueError(f"num_tokens is {num_tokens}; it must be at least 1")
+    if not 0 <= seed < 2**63:
+        raise ValueError(f"seed is {seed}; it must be between 0 and {2**63 - 1}")
+    if prefix_rows not in (None, 1, 2):
+        raise ValueError(f"prefix_rows is {prefix_rows}; allowed are 1 (no guidance) and 2 (guidance)")
+    if tree.kind != method.tree:
+        raise ValueError(f"tree is of kind {tree.kind!r}; method {method.id} needs {method.tree!r}")
+    wanted = "exact" if method.rule == "none" else method.rule
+    if rule.kind != wanted:
+        raise ValueError(f"rule is of kind {rule.kind!r}; method {method.id} needs {wanted!r}")
+    if tree.kind != "none" and drafter is None:
+        raise ValueError(f"drafter is None; method {method.id} needs one")
+    width = tree.top_k if tree.kind == "dynamic" else max((path[-1] + 1 for path in tree.paths), default=0)
+    if width > target.vocab_size:
+        raise ValueError(
+            f"tree has {width} children per node; allowed are at most the {target.vocab_size} tokens"
+        )
+    if rule.relaxes:
+        if neighbours is None:
+            raise ValueError(f"neighbours is None; method {method.id} needs a neighbour table")
+        least = min(rule.columns, target.vocab_size - 1)
+        if neighbours.dim() != 2 or neighbours.shape[0] != target.vocab_size or neighbours.shape[1] < least:
+            raise ValueError(
+                f"neighbours has shape {list(neighbours.shape)}; with k = {rule.k} it must be "
+                f"[{target.vocab_size}, {least} or more]"
+            )
+
+
+class _Run:
+    """The state of one run. Device work happens in `_prefill`, `_step` and `_distortion`, each under
+    inference mode: a mode entered around a yield would leak into the consumer."""
+
+    def __init__(
+        self, target: Target, drafter: Drafter | None, condition: Any, num_tokens: int, sampling: Sampling,
+        rule: Rule, policy: TreePolicy, neighbours: Tensor | None, seed: int, device: torch.device, rows: int,
+        measured: bool, clock: Clock,
+    ) -> None:  # fmt: skip
+        self.target, self.drafter, self.condition = target, drafter, condition
+        self.num_tokens, self.sampling, self.rule, self.policy = num_tokens, sampling, rule, policy
+        self.neighbours, self.seed, self.rows, self.clock = neighbours, seed, rows, clock
+        self.generator = torch.Generator(device).manual_seed(seed)
+        self.walk = walk_levels if device.type == "cpu" else walk_nodes
+        self.bare = static_tree((), device)
+        self.fixed = static_tree(policy.paths, device) if policy.kind == "static" else None
+        self.sample = RootSample() if measured else None
+        self.drafter_cache: KVCache | None = None
+        self.tokens: list[int] = []
+        self.accepted_lengths: list[int] = []
+
+    def events(self) -> Iterator[Step | Decoded]:
+        self._prefill()
+        yield Step(0, list(self.tokens), 1, 1, self.clock.decode_seconds, ["target"])
+        while len(self.tokens) < self.num_tokens:
+            walk = self._step()
+            before = len(self.tokens)
+            self.accepted_lengths.append(len(walk.tokens))
+            self.tokens.extend(walk.tokens[: self.num_tokens - before])
+            kinds: list[AcceptKind] = ["relaxed" if loose else "exact" for loose in walk.relaxed]
+            kinds.append("target")
+            committed = len(self.tokens)
+            yield Step(
+                len(self.accepted_lengths), self.tokens[before:], len(walk.tokens), committed,
+                self.clock.decode_seconds, kinds[: committed - before],
+                walk.tree_tokens, walk.tree_parents, walk.path,
+            )  # fmt: skip
+        yield self._decoded(self._distortion())
+
+    @torch.inference_mode()
+    def _prefill(self) -> None:
+        """Prefix, then image token 0."""
+        with self.clock.measure("prefill"):
+            # A step starts with at most num_tokens - 1 positions committed behind the prefix and writes a
+            # whole tree.
+            room = self.num_tokens + self.policy.nodes
+            self.cache = self.target.new_cache(self.rows, room)
+            hidden = self.target.prefill(self.condition, self.cache)
+            if hidden.shape[0] != self.rows:
+                raise ValueError(f"condition gave {hidden.shape[0]} rows; this run needs {self.rows}")
+            logits = guide(self.target.head(hidden[:, -1:]), self.sampling.cfg_scale)
+            p = probabilities(logits, self.sampling)
+            u = torch.rand(1, generator=self.generator, device=p.device)
+            self.root = p.argmax(-1) if self.sampling.greedy else draw(p, u)
+            # what the drafter has not seen yet: target states and the tokens that follow them
+            self.unseen_hidden, self.unseen_tokens = hidden, self.root
+            self.tokens.append(int(self.root))
+
+    @torch.inference_mode()
+    def _step(self) -> Walk:
+        """Draft, verify, accept and commit."""
+        with self.clock.measure("draft"):
+            draft = self._draft()
+        tree = draft.tree
+        with self.clock.measure("verify"):
+            hidden = self.target.forward(draft.tokens, tree.depths, tree.mask, self.cache)
+            logits = guide(self.target.head(hidden), self.sampling.cfg_scale)
+        with self.clock.measure("commit"):
+            uniforms = uniforms_for(draft, self.generator)
+            walk = self.walk(self.rule, draft, logits, self.sampling, self.neighbours, uniforms)
+            if walk.path == list(range(len(walk.path))):
+                self.cache.advance(len(walk.path))  # already where it belongs
+            else:
+                self.cache.commit(walk.nodes)
+            self.unseen_hidden, self.unseen_tokens = hidden.index_select(1, walk.nodes), walk.next_tokens
+            self.root = walk.next_tokens[-1:]
+        if self.sample is not None and self.sample.wants(len(self.accepted_lengths)):
+            self.sample.add(draft, walk.root_law, walk.tokens[0])
+        return walk
+
+    def _draft(self) -> Draft:
+        # the last token is the root's own successor: nothing to draft for
+        if self.drafter is None or self.policy.kind == "none" or self.num_tokens - len(self.tokens) == 1:
+            return bare_draft(self.bare, self.root)
+        cache = self.drafter_cache
+        if cache is None:
+            room = self.num_tokens + self.policy.nodes + self.policy.expanded
+            cache = self.drafter_cache = self.drafter.new_cache(self.rows, room)
+            output = self.drafter.start(self.unseen_hidden, self.unseen_tokens, cache)
+        else:
+            output = self.drafter.extend(self.unseen_tokens, self.unseen_hidden, cache)
+        if self.fixed is not None:
+            return static_draft(
+                self.fixed, self.root, output, self.drafter, self.target, cache, self.sampling, self.generator
+            )
+        return dynamic_draft(self.policy, self.root, output, self.drafter, self.target, cache, self.sampling)
+
+    @torch.inference_mode()
+    def _distortion(self) -> Distortion | None:
+        if self.sample is None:
+            return None
+        # not the run's own stream: the roots came about through that one
+        seed = self.seed ^ 1
+        return measure(self.rule, self.sample.roots, self.neighbours, self.sampling.greedy, seed)
+
+    def _decoded(self, distortion: Distortion | None) -> Decoded:
+        steps, seconds = len(self.accepted_lengths), self.clock.decode_seconds
+        return Decoded(
+            tokens=self.tokens,
+            steps=steps,
+            accepted_lengths=self.accepted_lengths,
+            mean_accepted_length=(len(self.tokens) - 1) / steps if steps else 0.0,
+            seconds=dict(self.clock.seconds),
+            decode_seconds=seconds,
+            tokens_per_second=len(self.tokens) / seconds if seconds > 0 else 0.0,
+            one_step_tvd=None if distortion is None else distortion.tvd,
+            one_step_tvd_method=None if distortion is None else distortion.method,
+            nodes=self.policy.nodes,
+        )

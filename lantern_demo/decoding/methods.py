@@ -1,0 +1,51 @@
+"""The methods as data: a draft tree and an acceptance rule each. A new method is a new row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+TreeKind = Literal["none", "static", "dynamic"]
+RuleKind = Literal["exact", "additive", "multiplicative"]
+
+
+@dataclass(frozen=True)
+class Method:
+    """One row of the table of methods.
+
+    `tree` names the draft tree, `rule` the acceptance rule ("none" without drafts), `lossless` whether every
+    token follows the target's own law, and `summary` is a sentence for people.
+    """
+
+    id: str
+    label: str
+    tree: TreeKind
+    rule: Literal["none"] | RuleKind
+    lossless: bool
+    summary: str
+
+
+_ROWS = (
+    Method(
+        "vanilla", "Vanilla", "none", "none", True,
+        "One target pass per token, no drafts.",
+    ),
+    Method(
+        "eagle1", "EAGLE-1", "static", "exact", True,
+        "A fixed draft tree of sampled tokens, exact acceptance.",
+    ),
+    Method(
+        "eagle2", "EAGLE-2", "dynamic", "exact", True,
+        "A draft tree grown where the drafter is sure, exact acceptance.",
+    ),
+    Method(
+        "lantern", "LANTERN", "dynamic", "additive", False,
+        "EAGLE-2's tree; a draft also counts the mass of its codebook neighbours, up to delta.",
+    ),
+    Method(
+        "lantern++", "LANTERN++", "static", "multiplicative", False,
+        "A fixed tree; the neighbours' mass counts up to lambda - 1 times the draft's own probability.",
+    ),
+)  # fmt: skip
+
+METHODS: dict[str, Method] = {method.id: method for method in _ROWS}

@@ -1,0 +1,74 @@
+"""What the decoding loop asks of a target and of a drafter. Batch of one image; R rows: with guidance row 0
+is the conditional and row 1 the unconditional one, both with the same tokens; without guidance R = 1.
+
+`cache` is always what the same object's `new_cache` gave, so that a model may hand out a subclass of
+`KVCache`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from .cache import KVCache
+
+
+class Target(Protocol):
+    """The autoregressive model whose law is to be sampled."""
+
+    vocab_size: int
+
+    def new_cache(self, rows: int, length: int) -> KVCache:
+        """An empty cache with room for the prefix and `length` further positions."""
+        ...
+
+    def prefill(self, condition: Any, cache: Any) -> Tensor:
+        """Hidden states [R, T, H] of the T prefix positions; writes them and advances the cache to T."""
+        ...
+
+    def forward(self, tokens: Tensor, depths: Tensor, mask: Tensor, cache: Any) -> Tensor:
+        """Hidden states [R, n, H] of n tree nodes.
+
+        tokens [n] and depths [n] int64, mask [n, n] bool (ancestors and self). Node i sits at position
+        cache.length + depths[i] and sees all committed positions and the nodes of its mask row. Its K/V go to
+        slot cache.length + i; the cache is not advanced.
+        """
+        ...
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """Logits [R, n, V] float32 of hidden [R, n, H]."""
+        ...
+
+
+class Drafter(Protocol):
+    """The small model that proposes tokens; its outputs go through the target's head."""
+
+    def new_cache(self, rows: int, length: int) -> KVCache:
+        """An empty cache with room for the prefix slots and `length` further ones."""
+        ...
+
+    def start(self, hidden: Tensor, token: Tensor, cache: Any) -> Tensor:
+        """First stable pass: hidden [R, T, H] of the target's prefix and the first image token [1].
+
+        Commits T slots; returns the last output [R, 1, H], which stands for the tree's root.
+        """
+        ...
+
+    def extend(self, tokens: Tensor, hidden: Tensor, cache: Any) -> Tensor:
+        """Stable pass over m new slots: slot i pairs the target's hidden state [R, i, H] with the token that
+        follows.
+
+        tokens [m] are the step's accepted tokens and its bonus token, hidden [R, m, H] the states of the root
+        and the accepted nodes. Commits m slots; returns the last output [R, 1, H].
+        """
+        ...
+
+    def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor, cache: Any) -> Tensor:
+        """Tree pass over m nodes of one depth (1 = the root's children); returns their outputs [R, m, H].
+
+        tokens [m] are the nodes' tokens, hidden [R, m, H] their parents' outputs. mask [m, w + m] bool says
+        which tree slots a node sees: the w written by earlier passes of this tree, then its own pass. All
+        stable slots are seen. K/V go to slots cache.length + w onwards; the cache is not advanced.
+        """
+        ...

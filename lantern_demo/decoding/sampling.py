@@ -1,0 +1,115 @@
+"""From logits to probabilities to tokens: guidance, temperature, top-k, top-p, and draws from given
+uniforms."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How tokens are drawn. Raises ValueError for values out of range."""
+
+    temperature: float = 1.0  # 0 means greedy
+    top_k: int = 0  # 0 means the whole vocabulary
+    top_p: float = 1.0  # 1 means off
+    cfg_scale: float = 1.0  # 1 means the conditional row alone
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.temperature) and self.temperature >= 0):
+            raise ValueError(
+                f"temperature is {self.temperature}; it must be a finite number, 0 (greedy) or more"
+            )
+        if not isinstance(self.top_k, int) or self.top_k < 0:
+            raise ValueError(
+                f"top_k is {self.top_k}; it must be a whole number, 0 (whole vocabulary) or more"
+            )
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p is {self.top_p}; it must be above 0 and at most 1 (off)")
+        if not (math.isfinite(self.cfg_scale) and self.cfg_scale >= 0):
+            raise ValueError(f"cfg_scale is {self.cfg_scale}; it must be a finite number, 0 or more")
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the most likely token is taken instead of a draw."""
+        return self.temperature == 0
+
+
+def guide(logits: Tensor, scale: float) -> Tensor:
+    """Classifier-free guidance: logits [R, n, V] -> uncond + scale (cond - uncond), [n, V] float32.
+
+    Row 0 is conditional, row 1 unconditional; R = 1 has nothing to guide with and gives row 0.
+    Raises ValueError for another R.
+    """
+    rows = logits.shape[0]
+    if rows not in (1, 2):
+        raise ValueError(
+            f"logits have {rows} rows; allowed are 1 (no guidance) and 2 (conditional, unconditional)"
+        )
+    logits = logits.float()
+    if rows == 1 or scale == 1:
+        return logits[0]
+    cond, uncond = logits[0], logits[1]
+    return torch.add(uncond, cond - uncond, alpha=scale)
+
+
+def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
+    """Probabilities [..., V] float32 of guided logits [..., V]: temperature, then top-k, then top-p.
+
+    The order is LlamaGen's. Ties at the top-k boundary all stay; top-p drops the tokens before which more
+    than top_p of the mass lies, so the best always stays. Greedy: the plain softmax at temperature 1, without
+    filters, on which the greedy rules and the draft trees work.
+    """
+    if sampling.greedy:
+        return logits.softmax(-1)
+    if sampling.temperature != 1:
+        logits = logits / sampling.temperature
+    if 0 < sampling.top_k < logits.shape[-1]:
+        smallest = logits.topk(sampling.top_k, dim=-1).values[..., -1:]
+        logits = logits.masked_fill(logits < smallest, -math.inf)
+    probs = logits.softmax(-1)
+    if sampling.top_p < 1:
+        ordered, order = probs.sort(dim=-1, descending=True, stable=True)
+        before = ordered.cumsum(-1) - ordered
+        kept = torch.zeros_like(probs).scatter(-1, order, ordered.masked_fill(before > sampling.top_p, 0.0))
+        probs = kept / kept.sum(-1, keepdim=True)
+    return probs
+
+
+def draw(probs: Tensor, u: Tensor) -> Tensor:
+    """Tokens [...] int64 of probs [..., V] (>= 0, any positive sum) at uniforms u [...] in [0, 1): the
+    inverse CDF.
+
+    A token of probability 0 is never returned as long as the row has any mass.
+    """
+    cdf = probs.cumsum(-1)
+    total = cdf[..., -1:]
+    # u * total may round up to total, beyond which no token lies
+    at = torch.minimum(u.unsqueeze(-1) * total, torch.nextafter(total, torch.zeros_like(total)))
+    token = torch.searchsorted(cdf, at, right=True).clamp_(max=probs.shape[-1] - 1)
+    if probs.device.type != "cpu":
+        # A parallel scan associates the sums differently per entry and may step up at a token of probability
+        # 0. The CPU's running sum cannot.
+        hit = probs.gather(-1, token) > 0
+        token = torch.where(hit, token, probs.argmax(-1, keepdim=True))
+    return token.squeeze(-1)
+
+
+def draw_without_replacement(q: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """Tokens [P, count] int64 drawn one after the other without replacement from q [P, V], in draw order.
+
+    A row with fewer than `count` tokens of positive probability is filled up with -1, which no rule accepts.
+    The shape of what the generator gives depends on the arguments' shapes only.
+    """
+    u = torch.rand(q.shape[0], count, generator=generator, device=q.device)
+    left = q.clone()
+    tokens = []
+    for i in range(count):
+        token = draw(left, u[:, i]).unsqueeze(1)
+        tokens.append(token.masked_fill(left.gather(1, token) <= 0, -1))
+        left.scatter_(1, token, 0.0)
+    return torch.cat(tokens, dim=1) if tokens else u.long()

@@ -1,0 +1,61 @@
+"""The clock: synchronised device work by named part, nothing else."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+import torch
+
+DECODE_PARTS = ("prefill", "draft", "verify", "commit")
+PARTS = ("text", *DECODE_PARTS, "image")
+
+
+class _Segment:
+    """Adds the time between enter and exit to one part. Made once per part: entering costs well under 2
+    us."""
+
+    __slots__ = ("_clock", "_part", "_since")
+
+    def __init__(self, clock: Clock, part: str) -> None:
+        self._clock = clock
+        self._part = part
+        self._since = 0.0
+
+    def __enter__(self) -> None:
+        self._clock.synchronize()
+        self._since = perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self._clock.synchronize()
+        self._clock.seconds[self._part] += perf_counter() - self._since
+
+
+class Clock:
+    """Seconds per part of a run.
+
+    Use as `with clock.measure("draft"): ...`; never yield inside. The device is synchronised at both ends of
+    a segment, so that work is charged to the part that queued it; on the CPU nothing needs synchronising.
+    """
+
+    def __init__(self, device: torch.device | str) -> None:
+        self._device = torch.device(device)
+        self._cuda = self._device.type == "cuda"
+        self.seconds: dict[str, float] = dict.fromkeys(PARTS, 0.0)
+        self._segments = {part: _Segment(self, part) for part in PARTS}
+
+    def measure(self, part: str) -> _Segment:
+        """The context manager of one part; ValueError for an unknown one."""
+        try:
+            return self._segments[part]
+        except KeyError:
+            raise ValueError(f"part is {part!r}; allowed are {', '.join(PARTS)}") from None
+
+    def synchronize(self) -> None:
+        """Wait until the device has done what was asked."""
+        if self._cuda:
+            torch.cuda.synchronize(self._device)
+
+    @property
+    def decode_seconds(self) -> float:
+        """Prefill, draft, verify and accept + commit together."""
+        return sum(self.seconds[part] for part in DECODE_PARTS)

@@ -1,0 +1,234 @@
+"""Draft trees: the policies, the named static trees, and the tensors that describe a tree to target and rule.
+
+Node 0 is the root, the last committed token that the target has not seen yet. Nodes are numbered level by
+level.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .methods import TreeKind
+
+Path = tuple[int, ...]
+
+
+def _paths(text: str) -> tuple[Path, ...]:
+    return tuple(tuple(int(digit) for digit in word) for word in text.split())
+
+
+# The trees of the released LANTERN code; "021" is child 1 of child 2 of child 0 of the root.
+STATIC_TREES: dict[str, tuple[Path, ...]] = {
+    "mc_sim_7b_63": _paths(
+        "0 1 2 3 00 01 02 10 11 20 21 30 000 001 002 010 011 020 021 100 0000 0001 0002 00000 00001"
+    ),
+    "mc_sim_7b_63_balanced": _paths(
+        "0 1 2 00 01 02 10 11 12 20 21 000 001 002 010 011 100 101 110 111 0000 0001 0002 00000 00001"
+    ),
+    "naive_extend_57": _paths(
+        "0 1 2 3 4 00 01 02 03 10 11 12 20 21 22 30 31 40 "
+        "000 001 002 003 010 011 012 020 021 022 030 031 100 101 110 200 "
+        "0000 0001 0002 0003 0010 0011 0012 0020 0021 0030 0100 0101 0110 0200 "
+        "00000 00001 00002 00010 00011 00100 00101 00110 00200"
+    ),
+    "medusa_2_7b_63": _paths(
+        "0 1 2 3 4 5 6 7 8 9 00 01 02 03 04 05 06 07 08 09 10 11 12 13 14 20 21 30 31 40 50 60 70 "
+        "000 001 002 003 004 005 006 007 008 010 011 012 013 020 021 030 040 050 100 101 102 110 200 "
+        "0000 0001 0002 0003 0010 0020 0100"
+    ),
+    "reverse_balanced_25": _paths(
+        "0 1 2 00 01 10 20 000 001 002 010 011 100 0000 0001 0002 0010 0011 "
+        "00000 00001 00002 00003 00010 00011 00012"
+    ),
+    "chain": _paths("0 00 000 0000 00000"),
+}
+
+
+@dataclass(frozen=True)
+class TreePolicy:
+    """How a draft tree comes about; build it with `none`, `static` or `dynamic`, which check the values.
+
+    Static: `paths`. Dynamic (EAGLE-2): a beam of `top_k` over `depth` drafter passes behind the first level,
+    of which the best `nodes` (root included) are kept; the deepest node lies at depth + 1.
+    """
+
+    kind: TreeKind
+    paths: tuple[Path, ...] = ()
+    top_k: int = 0
+    depth: int = 0
+    nodes: int = 1
+
+    @classmethod
+    def none(cls) -> TreePolicy:
+        """The root alone: no drafts."""
+        return cls("none")
+
+    @classmethod
+    def static(cls, tree: str | Iterable[Sequence[int]]) -> TreePolicy:
+        """A named tree of `STATIC_TREES` or a list of paths such as (0,), (0, 0), (0, 1); child i of a node
+        is the i-th token drawn there. Raises ValueError for an unknown name or paths that make no tree."""
+        if isinstance(tree, str):
+            if tree not in STATIC_TREES:
+                raise ValueError(
+                    f"tree is {tree!r}; allowed are {', '.join(STATIC_TREES)} or a list of paths"
+                )
+            tree = STATIC_TREES[tree]
+        paths = _checked_paths(tree)
+        return cls("static", paths=paths, nodes=1 + len(paths))
+
+    @classmethod
+    def dynamic(cls, top_k: int = 10, depth: int = 4, nodes: int = 59) -> TreePolicy:
+        """An EAGLE-2 tree. Raises ValueError when the beam cannot fill the nodes."""
+        if top_k < 1:
+            raise ValueError(f"tree top_k is {top_k}; it must be at least 1")
+        if depth < 0:
+            raise ValueError(f"tree depth is {depth}; it must be 0 or more")
+        pool = top_k + depth * top_k * top_k
+        if not 2 <= nodes <= 1 + pool:
+            raise ValueError(
+                f"tree nodes is {nodes}; with top_k {top_k} and depth {depth} it must be "
+                f"between 2 and {1 + pool}"
+            )
+        return cls("dynamic", top_k=top_k, depth=depth, nodes=nodes)
+
+    @property
+    def expanded(self) -> int:
+        """How many tree slots the drafter fills at most."""
+        if self.kind == "dynamic":
+            return self.depth * self.top_k
+        parents = {path[:-1] for path in self.paths}
+        return len(parents - {()})
+
+
+def _checked_paths(paths: Iterable[Sequence[int]]) -> tuple[Path, ...]:
+    ordered = sorted((tuple(path) for path in paths), key=lambda path: (len(path), path))
+    known = {(): None, **dict.fromkeys(ordered)}
+    if not ordered:
+        raise ValueError("tree has no paths; it needs at least one, such as (0,)")
+    if len(known) != len(ordered) + 1:
+        raise ValueError("tree names a path twice or names the root (); each path must occur once")
+    for path in ordered:
+        if not all(isinstance(choice, int) and choice >= 0 for choice in path):
+            raise ValueError(f"tree has the path {path}; its entries must be whole numbers, 0 or more")
+        if path[:-1] not in known:
+            raise ValueError(
+                f"tree has the path {path} but not its parent {path[:-1]}; every prefix must be present"
+            )
+    return tuple(ordered)
+
+
+@dataclass(frozen=True)
+class Level:
+    """One drafter pass of a static tree: the nodes of one depth that have children."""
+
+    nodes: Tensor  # [m] the nodes
+    parent_rows: Tensor  # [m] rows of their parents in the level above
+    mask: Tensor  # [m, w + m] bool, which tree slots each sees; the root has no tree slot
+    child_nodes: Tensor  # [c] their children
+    child_rows: Tensor  # [c] rows of the children's parents in this level
+    child_draws: Tensor  # [c] draw number of each child
+    draws: int  # tokens to draw per node
+    start: int  # row of the first node among all nodes that have children
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A draft tree of `size` nodes on a device.
+
+    `inner` lists the nodes to which the rule is applied, `inner_rows` maps a node to its place there or -1.
+    """
+
+    parents: Tensor  # [n] int64, the root's is 0
+    depths: Tensor  # [n] int64
+    children: Tensor  # [n, width] int64, node by draw number, -1 for none
+    mask: Tensor  # [n, n] bool, ancestors and self
+    inner: Tensor  # [I] int64
+    inner_rows: Tensor  # [n] int64
+    size: int
+    depth: int  # of the deepest node a path may reach
+    width: int
+    levels: tuple[Level, ...] = ()  # static trees only
+    fixed_parents: tuple[int, ...] = ()  # static trees only: parents, known on the host
+
+
+def ancestor_mask(parents: Tensor, depth: int) -> Tensor:
+    """[n, n] bool, True where the column is the row or an ancestor of it, from parents [n] (the root's is 0).
+
+    `depth` bounds the depth of the tree. Pointer jumping: each round doubles the distance covered.
+    """
+    size = parents.shape[0]
+    reach = torch.eye(size, device=parents.device).scatter_(1, parents.unsqueeze(1), 1.0)
+    covered = 1
+    while covered < depth:
+        reach = (reach @ reach).clamp_(max=1.0)
+        covered *= 2
+    return reach > 0
+
+
+def child_table(parents: Tensor, reachable: Tensor, width: int) -> Tensor:
+    """[n, width] int64: each node's reachable children in node order, then -1; parents [n], reachable [n]
+    bool.
+
+    No node may have more than `width` of them.
+    """
+    size = parents.shape[0]
+    node = torch.arange(size, device=parents.device)
+    sibling = (parents.unsqueeze(1) == parents) & reachable & (node > 0)
+    rank = (sibling & (node < node.unsqueeze(1))).sum(1)
+    # what is not a child goes to a column that is cut off
+    column = torch.where(reachable & (node > 0), rank, width).clamp_(max=width)
+    table = parents.new_full((size, width + 1), -1)
+    table[parents, column] = node
+    return table[:, :width]
+
+
+def static_tree(paths: Iterable[Sequence[int]], device: torch.device | str = "cpu") -> Tree:
+    """The tree of a list of paths (none: the root alone). Raises ValueError for paths that make no tree."""
+    paths = tuple(paths)
+    names: list[Path] = [(), *(_checked_paths(paths) if paths else ())]
+    index = {name: node for node, name in enumerate(names)}
+    parents = [index[name[:-1]] for name in names]
+    with_children = sorted(set(parents[1:]))
+    width = max((name[-1] + 1 for name in names[1:]), default=0)
+
+    def long(values: Sequence[int]) -> Tensor:
+        return torch.tensor(values, dtype=torch.int64, device=device)
+
+    children = torch.full((len(names), width), -1, dtype=torch.int64)
+    for node, name in enumerate(names[1:], start=1):
+        children[parents[node], name[-1]] = node
+    inner_rows = [-1] * len(names)
+    for row, node in enumerate(with_children):
+        inner_rows[node] = row
+    depth = len(names[-1])
+    mask = ancestor_mask(long(parents), depth)
+
+    levels = []
+    above: list[int] = []
+    for level_depth in range(depth):
+        nodes = [node for node in with_children if len(names[node]) == level_depth]
+        start = inner_rows[nodes[0]]
+        slots = with_children[1 : start + len(nodes)]
+        offspring = [node for node, name in enumerate(names) if len(name) == level_depth + 1]
+        levels.append(
+            Level(
+                nodes=long(nodes),
+                parent_rows=long([above.index(parents[node]) for node in nodes] if above else [0]),
+                mask=mask[long(nodes)][:, long(slots)],
+                child_nodes=long(offspring),
+                child_rows=long([nodes.index(parents[node]) for node in offspring]),
+                child_draws=long([names[node][-1] for node in offspring]),
+                draws=max(names[node][-1] for node in offspring) + 1,
+                start=start,
+            )
+        )
+        above = nodes
+    return Tree(
+        parents=long(parents), depths=long([len(name) for name in names]), children=children.to(device),
+        mask=mask, inner=long(with_children), inner_rows=long(inner_rows),
+        size=len(names), depth=depth, width=width, levels=tuple(levels), fixed_parents=tuple(parents),
+    )  # fmt: skip

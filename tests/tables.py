@@ -1,0 +1,147 @@
+"""Table models: a target and a drafter so small that their laws can be written down, with honest cache
+bookkeeping.
+
+The target's next token depends on the last two tokens. It finds the one before last in its cache, through the
+mask and the positions, and fails when it is not there exactly once: a wrong mask, depth or commit cannot pass
+unnoticed.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from lantern_demo.decoding.cache import KVCache
+from lantern_demo.decoding.sampling import Sampling, guide, probabilities
+
+GOLDEN = Path(os.environ.get("GOLDEN_DIR", Path(__file__).parent / "golden"))
+
+
+class TableTarget:
+    """Logits [R, V * V, V] by state (token before last, last token); hidden states are one-hot states."""
+
+    def __init__(self, vocab: int = 8, seed: int = 0, sharpness: float = 1.5) -> None:
+        self.vocab_size = vocab
+        generator = torch.Generator().manual_seed(seed)
+        self.table = sharpness * torch.randn(2, vocab * vocab, vocab, generator=generator)
+
+    def new_cache(self, rows: int, length: int) -> KVCache:
+        return KVCache(1, rows, 1, length + 4, 2)
+
+    def prefill(self, condition: Tensor, cache: KVCache) -> Tensor:
+        rows, count = cache.k.shape[1], condition.shape[0]
+        self._store(condition, torch.arange(count), cache)
+        cache.advance(count)
+        before = torch.cat([condition[:1] * 0, condition[:-1]])
+        return self._states(before, condition, rows)
+
+    def forward(self, tokens: Tensor, depths: Tensor, mask: Tensor, cache: KVCache) -> Tensor:
+        positions = cache.length + depths
+        self._store(tokens, positions, cache)
+        end = cache.length + tokens.shape[0]
+        visible = torch.cat([torch.ones(tokens.shape[0], cache.length, dtype=torch.bool), mask], dim=1)
+        before = visible & (cache.k[0, 0, 0, :end, 1] == positions.unsqueeze(1) - 1)
+        assert bool((before.sum(1) == 1).all()), "the position before a node must be visible exactly once"
+        assert bool((visible.sum(1) == positions + 1).all()), "a node sees its own past and nothing else"
+        previous = (before * cache.k[0, 0, 0, :end, 0]).sum(1).long()
+        return self._states(previous, tokens, cache.k.shape[1])
+
+    def head(self, hidden: Tensor) -> Tensor:
+        return hidden @ self.table[: hidden.shape[0]]
+
+    def law(self, before: int | Tensor, last: int | Tensor, sampling: Sampling) -> Tensor:
+        """The exact law of the next token, [..., V] float32."""
+        state = torch.as_tensor(before) * self.vocab_size + torch.as_tensor(last)
+        rows = self.table[:, state].reshape(2, -1, self.vocab_size)[: 1 if sampling.cfg_scale == 1 else 2]
+        return probabilities(guide(rows, sampling.cfg_scale), sampling).reshape(*state.shape, -1)
+
+    def _store(self, tokens: Tensor, positions: Tensor, cache: KVCache) -> None:
+        rows = cache.k.shape[1]
+        entry = torch.stack([tokens.float(), positions.float()], dim=1).expand(rows, 1, -1, 2)
+        cache.write(0, 0, entry, entry)
+
+    def _states(self, before: Tensor, last: Tensor, rows: int) -> Tensor:
+        states = torch.nn.functional.one_hot(before * self.vocab_size + last, self.vocab_size**2)
+        return states.float().expand(rows, -1, -1).clone()
+
+
+class TableDrafter:
+    """Sees the last two tokens like the target, but blends the logits of their state with those of another
+    one."""
+
+    def __init__(self, target: TableTarget, trust: float = 0.6) -> None:
+        self.vocab, self.trust = target.vocab_size, trust
+
+    def new_cache(self, rows: int, length: int) -> KVCache:
+        return KVCache(1, rows, 1, length + 4, 2)
+
+    def start(self, hidden: Tensor, token: Tensor, cache: KVCache) -> Tensor:
+        count = hidden.shape[1]
+        tokens = torch.cat([token.new_zeros(count - 1), token])
+        return self.extend(tokens, hidden, cache)
+
+    def extend(self, tokens: Tensor, hidden: Tensor, cache: KVCache) -> Tensor:
+        assert tokens.shape[0] == hidden.shape[1]
+        self._store(0, tokens, cache)
+        cache.advance(tokens.shape[0])
+        return self._blend(hidden[:, -1:], tokens[-1:])
+
+    def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor, cache: KVCache) -> Tensor:
+        count = tokens.shape[0]
+        assert hidden.shape[1] == count and mask.shape[0] == count
+        assert bool((mask.sum(1) == depth).all()), (
+            "a node of the drafter's tree sees its ancestors and itself"
+        )
+        self._store(mask.shape[1] - count, tokens, cache)
+        return self._blend(hidden, tokens)
+
+    def law(self, before: int, last: int, target: TableTarget, sampling: Sampling) -> Tensor:
+        """The drafter's law [V] behind the two tokens."""
+        state = torch.zeros(1 if sampling.cfg_scale == 1 else 2, 1, self.vocab**2)
+        state[:, :, before * self.vocab + last] = 1.0
+        blended = self._blend(state, torch.tensor([last]), before)
+        return probabilities(guide(target.head(blended), sampling.cfg_scale), sampling)[0]
+
+    def _blend(self, hidden: Tensor, tokens: Tensor, before: int | None = None) -> Tensor:
+        """Outputs for tokens behind hidden states (one-hot for the target's, blends for its own)."""
+        last = hidden[0].argmax(-1) % self.vocab if before is None else torch.tensor([before])
+        here = torch.nn.functional.one_hot(last * self.vocab + tokens, self.vocab**2)
+        other = torch.nn.functional.one_hot((last + 1) % self.vocab * self.vocab + tokens, self.vocab**2)
+        blend = self.trust * here + (1 - self.trust) * other
+        return blend.expand(hidden.shape[0], -1, -1)
+
+    def _store(self, offset: int, tokens: Tensor, cache: KVCache) -> None:
+        slots = cache.length + offset + torch.arange(tokens.shape[0])
+        entry = torch.stack([tokens.float(), slots.float()], dim=1).expand(cache.k.shape[1], 1, -1, 2)
+        cache.write(0, offset, entry, entry)
+
+
+def neighbour_table(vocab: int, seed: int = 5) -> Tensor:
+    """[V, V - 1] int64: each token's others, in a random order that stands for distance."""
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.rand(vocab, vocab, generator=generator).fill_diagonal_(2.0).argsort(1)
+    return order[:, :-1]
+
+
+def random_laws(rows: int, vocab: int, seed: int, sharpness: float = 1.5) -> Tensor:
+    """[rows, V] float32 random laws."""
+    generator = torch.Generator().manual_seed(seed)
+    return (sharpness * torch.randn(rows, vocab, generator=generator)).softmax(-1)
+
+
+def chi_square_p(counts: Tensor, law: Tensor) -> float:
+    """p-value of Pearson's test of counts [cells] against a law [cells]; cells expected below 5 are
+    merged."""
+    counts, expected = counts.double().flatten(), law.double().flatten() * counts.sum()
+    assert not bool((counts[expected == 0] > 0).any()), "a token of probability 0 was emitted"
+    small = expected < 5
+    if bool(small.any()):
+        counts = torch.cat([counts[~small], counts[small].sum().view(1)])
+        expected = torch.cat([expected[~small], expected[small].sum().view(1)])
+    keep = expected > 0
+    statistic = ((counts - expected)[keep] ** 2 / expected[keep]).sum()
+    freedom = torch.tensor((int(keep.sum()) - 1) / 2, dtype=torch.float64)
+    return float(torch.special.gammaincc(freedom, statistic / 2))

@@ -1,0 +1,341 @@
+"""Acceptance rules against the released code's recorded decisions, brute force, and each other."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
+from tables import GOLDEN, neighbour_table, random_laws
+from torch import Tensor
+
+from lantern_demo.decoding import walk
+from lantern_demo.decoding.acceptance import Rule, decide, decide_greedy, proximity
+from lantern_demo.decoding.distortion import fixed_shift
+from lantern_demo.decoding.drafting import Draft
+from lantern_demo.decoding.sampling import Sampling, draw, draw_without_replacement
+from lantern_demo.decoding.trees import Tree, static_tree
+from lantern_demo.decoding.walk import walk_levels, walk_nodes
+
+RULES = ["exact", "lantern_k4_d0.1", "lantern_k4_d0.3", "lanternpp_k4_l2", "lanternpp_k4_l5"]
+
+
+def released_rule(name: str) -> Rule:
+    if name == "exact":
+        return Rule(residual="released")
+    kind = "multiplicative" if name.startswith("lanternpp") else "additive"
+    return Rule(kind, k=4, bound=float(name.rsplit("_", 1)[1][1:]), residual="released")
+
+
+def golden(name: str) -> tuple[dict[str, Tensor], dict[str, str]]:
+    path = GOLDEN / f"{name}.safetensors"
+    with safe_open(path, "pt") as file:
+        return load_file(path), file.metadata()
+
+
+@lru_cache
+def tree_of(choices: str) -> Tree:
+    return static_tree([tuple(path) for path in json.loads(choices)])
+
+
+def draft_of(choices: str, tokens: Tensor, q: tuple[Tensor, ...] = ()) -> Draft:
+    tree = tree_of(choices)
+    children = tree.children[tree.inner]
+    return Draft(tree, tokens, tokens[children.clamp(min=0)].masked_fill(children < 0, -1), q)
+
+
+def scripted_uniforms(draft: Draft, u: Tensor) -> Tensor:
+    """[n, width + 1]: the script's draws, consumed in order, laid out by node and draw number."""
+    parents, children, script = draft.tree.parents.tolist(), draft.tree.children.tolist(), u.tolist()
+    used, table = [0] * len(parents), []
+    for node, row in enumerate(children):
+        if node:
+            used[node] = used[parents[node]] + children[parents[node]].index(node) + 1
+        table.append([script[min(used[node] + rank, len(script) - 1)] for rank in range(len(row) + 1)])
+    return torch.tensor(table, dtype=u.dtype)
+
+
+@pytest.mark.parametrize("kind", ["dynamic", "static"])
+@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("file", ["accept_sampling_scripted_a", "accept_sampling_scripted_a_proc"])
+def test_released_sampling_decisions(file: str, name: str, kind: str) -> None:
+    data, about = golden(file)
+    processor = json.loads(about["processor"])
+    sampling = Sampling(processor["temperature"], processor["top_k"], processor["top_p"])
+    rule, neighbours = released_rule(name), data["nearest"].long()
+    for trial, tokens in enumerate(data["node_tokens"].long()):
+        q = tuple(data[f"static_dist_level{level}"][trial] for level in range(3)) if kind == "static" else ()
+        draft = draft_of(about["tree_choices"], tokens, q)
+        uniforms, logits = scripted_uniforms(draft, data["u"][trial]), data["node_logits"][trial]
+        found = walk_levels(rule, draft, logits, sampling, neighbours, uniforms)
+        length = int(data[f"{kind}.{name}.accept_length"][trial])
+        best = int(data[f"{kind}.{name}.best_candidate"][trial])
+        assert len(found.path) - 1 == length
+        if length:
+            assert found.path == data["retrieve_indices"][best, : length + 1].tolist()
+        p = walk.probabilities(logits, sampling)
+        _, _, law = walk._sampled_end(rule, draft, p, neighbours, uniforms)
+        torch.testing.assert_close(law[0], data[f"{kind}.{name}.sample_p"][trial], atol=2e-6, rtol=2e-5)
+        assert walk_nodes(rule, draft, logits, sampling, neighbours, uniforms).path == found.path
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_released_greedy_decisions(name: str) -> None:
+    data, about = golden("accept_greedy_a")
+    sampling, neighbours = Sampling(temperature=0), data["nearest"].long()
+    for trial, tokens in enumerate(data["node_tokens"].long()):
+        draft = draft_of(about["tree_choices"], tokens)
+        uniforms = torch.zeros(draft.tree.size, draft.tree.width + 1)
+        logits = data["node_logits"][trial]
+        found = walk_levels(released_rule(name), draft, logits, sampling, neighbours, uniforms)
+        length = int(data[f"{name}.accept_length"][trial])
+        best = int(data[f"{name}.best_candidate"][trial])
+        assert found.path == data["retrieve_indices"][best, : length + 1].tolist()
+        assert found.path[-1] == int(data[f"{name}.node_of_returned_row"][trial])
+        assert found.tokens[-1] == int(data[f"{name}.next_token"][trial])
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_released_laws(name: str) -> None:
+    """Against 40,000 recorded runs; the bounds are twice the recording's stated noise."""
+    data, _ = golden("accept_sampling_mc_a")
+    rule, neighbours = released_rule(name), data["nearest"].long()
+    p, tokens = data["target_probs"], data["dynamic_candidates"].long()
+    law = p + fixed_shift(rule, p, tokens, neighbours)
+    assert 0.5 * float((law - data[f"dynamic.{name}.emitted"]).abs().sum()) < 0.008
+
+    runs, count = 40_000, 3
+    generator = torch.Generator().manual_seed(0)
+    q = data["drafter_logits"].softmax(-1).expand(runs, -1)
+    drawn = draw_without_replacement(q, count, generator)
+    uniforms = torch.rand(runs, count, generator=generator)
+    verdict = decide(rule, p.expand(runs, -1), drawn, q, neighbours, uniforms)
+    accepted = verdict.rank >= 0
+    emitted = verdict.residual[~accepted].sum(0)
+    emitted += (
+        drawn.gather(1, verdict.rank.clamp(min=0).unsqueeze(1))[accepted].flatten().bincount(minlength=12)
+    )
+    assert 0.5 * float((emitted / runs - data[f"static.{name}.emitted"]).abs().sum()) < 0.018
+    counts = torch.where(accepted, verdict.rank, count).bincount(minlength=count + 1)
+    torch.testing.assert_close(counts / runs, data[f"static.{name}.accept_counts"] / runs, atol=0.012, rtol=0)
+
+
+def slow_proximity(rule: Rule, p: list[float], x: int, neighbours: Tensor) -> tuple[list[int], float]:
+    bound = rule.bound if rule.kind == "additive" else (rule.bound - 1) * p[x]
+    near, mass = [], 0.0
+    for other in neighbours[x, : rule.k].tolist():
+        if mass + p[other] > bound:
+            break
+        near.append(other)
+        mass += p[other]
+    return near, mass
+
+
+def slow_decide(
+    rule: Rule, p: list[float], tokens: list[int], q: list[float] | None, neighbours: Tensor, u: list[float]
+) -> tuple[int, list[float], bool]:
+    """Obvious twin of `decide` for one node: rank, law of the bonus, relaxed."""
+    p = list(p)
+    for rank, x in enumerate(tokens):
+        near, mass = slow_proximity(rule, p, x, neighbours) if rule.kind != "exact" else ([], 0.0)
+        chance = (p[x] + mass) / (q[x] if q else 1.0)
+        if u[rank] < chance:
+            return rank, p, u[rank] >= p[x] / (q[x] if q else 1.0)
+        moved = [0.0 if y in near else p[y] for y in range(len(p))]
+        moved[x] = p[x] + mass
+        left = [max(0.0, a - b) for a, b in zip(moved, q, strict=True)] if q else moved
+        left[x] = 0.0
+        p = [value / sum(left) for value in left]
+        if q:
+            q = [0.0 if y == x else value for y, value in enumerate(q)]
+            q = [value / sum(q) for value in q]
+    return -1, p, False
+
+
+SET_RULES = [
+    Rule(),
+    Rule("additive", 3, 0.2),
+    Rule("additive", 9, 0.6),
+    Rule("multiplicative", 3, 2.0),
+    Rule("multiplicative", 9, 5.0),
+]
+
+
+@pytest.mark.parametrize("sampled", [False, True], ids=["one-hot", "sampled"])
+@pytest.mark.parametrize("rule", SET_RULES, ids=str)
+def test_decide_equals_its_slow_twin(rule: Rule, sampled: bool) -> None:
+    nodes, vocab, count = 200, 10, 4
+    p, q = random_laws(nodes, vocab, 1), random_laws(nodes, vocab, 2)
+    generator = torch.Generator().manual_seed(3)
+    tokens = draw_without_replacement(q, count, generator)
+    uniforms = torch.rand(nodes, count, generator=generator)
+    neighbours = neighbour_table(vocab)
+    verdict = decide(rule, p, tokens, q if sampled else None, neighbours, uniforms)
+    for i in range(nodes):
+        rank, left, relaxed = slow_decide(
+            rule, p[i].double().tolist(), tokens[i].tolist(), q[i].double().tolist() if sampled else None,
+            neighbours, uniforms[i].tolist(),
+        )  # fmt: skip
+        assert int(verdict.rank[i]) == rank and bool(verdict.relaxed[i]) == relaxed
+        if rank < 0:
+            torch.testing.assert_close(verdict.residual[i], torch.tensor(left), atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("sampled", [False, True], ids=["one-hot", "sampled"])
+@pytest.mark.parametrize(
+    "neutral",
+    [
+        Rule("additive", 5, 0.0),
+        Rule("multiplicative", 5, 1.0),
+        Rule("additive", 0, 0.5),
+        Rule("multiplicative", 0, 4.0),
+        Rule(
+            "additive", 5, 1e-30
+        ),  # relaxes in name: the whole path of the relaxed rule with no mass to move
+        Rule("multiplicative", 5, 1.0 + 1e-15),
+    ],
+    ids=str,
+)
+def test_neutral_bounds_are_the_exact_rule(neutral: Rule, sampled: bool) -> None:
+    nodes, vocab, count = 500, 10, 4
+    p, q = random_laws(nodes, vocab, 4), random_laws(nodes, vocab, 5)
+    p = p.masked_fill(p < 0.05, 0.0)
+    p = p / p.sum(-1, keepdim=True)
+    generator = torch.Generator().manual_seed(6)
+    tokens = draw_without_replacement(q, count, generator)
+    uniforms = torch.rand(nodes, count, generator=generator)
+    law = q if sampled else None
+    got = decide(neutral, p, tokens, law, neighbour_table(vocab), uniforms)
+    want = decide(Rule(), p, tokens, law, None, uniforms)
+    assert all(torch.equal(a, b) for a, b in zip(got, want, strict=True))
+    greedy = decide_greedy(neutral, p, tokens, neighbour_table(vocab))
+    assert torch.equal(greedy[0], decide_greedy(Rule(), p, tokens, None)[0]) and not bool(greedy[1].any())
+
+
+def test_verdict_reports_masses() -> None:
+    p = torch.tensor([[0.1, 0.2, 0.3, 0.4]])
+    neighbours = torch.tensor([[1, 2, 3], [0, 2, 3], [3, 1, 0], [2, 1, 0]])
+    verdict = decide(
+        Rule("additive", 3, 0.5), p, torch.tensor([[0]]), None, neighbours, torch.tensor([[0.55]])
+    )
+    assert verdict.rank.tolist() == [0] and verdict.relaxed.tolist() == [True]
+    torch.testing.assert_close(verdict.draft_mass, torch.tensor([0.1]))
+    torch.testing.assert_close(verdict.set_mass, torch.tensor([0.5]))
+    near = proximity(Rule("additive", 3, 0.45), p, torch.tensor([[0, 3]]), neighbours)
+    assert near.inside.tolist() == [[[True, False, False], [True, False, False]]]
+
+
+def test_draws_that_are_no_nodes_only_leave_q() -> None:
+    """A tree with child 1 but no child 0: the first draw is known, never tried, and conditions the second."""
+    p, q = random_laws(1, 6, 7), random_laws(1, 6, 8)
+    tokens, u = torch.tensor([[2, 4]]), torch.tensor([[0.0, 0.999]])
+    got = decide(Rule(), p, tokens, q, None, u, torch.tensor([[False, True]]))
+    remaining = q.clone()
+    remaining[0, 2] = 0.0
+    want = decide(Rule(), p, tokens[:, 1:], remaining / remaining.sum(), None, u[:, 1:])
+    torch.testing.assert_close(got.residual, want.residual)
+    assert int(got.rank) == (1 if int(want.rank) == 0 else -1)
+
+
+@pytest.mark.parametrize("residual", ["set", "released"])
+@pytest.mark.parametrize("sampled", [False, True], ids=["one-hot", "sampled"])
+def test_degenerate_laws_stay_laws(residual: str, sampled: bool) -> None:
+    """Point masses, exhausted q, u = 0: no NaN, no token of probability 0 accepted by the exact rule."""
+    p, q = torch.eye(5), torch.eye(5).roll(1, 0)
+    q[0] = p[0]
+    tokens = torch.full((5, 3), -1)
+    tokens[:, 0] = q.argmax(-1)
+    for value in (0.0, 0.5, 1 - 2**-24):
+        for rule in (
+            Rule(residual=residual),
+            Rule("additive", 2, 0.3, residual),
+            Rule("multiplicative", 4, 9.0, residual),
+        ):
+            verdict = decide(
+                rule, p, tokens, q if sampled else None, neighbour_table(5), torch.full((5, 3), value)
+            )
+            torch.testing.assert_close(verdict.residual.sum(-1), torch.ones(5))
+            if rule.kind == "exact":
+                assert verdict.rank.tolist() == [0, -1, -1, -1, -1]
+
+
+@pytest.mark.parametrize(
+    ("values", "complaint"),
+    [
+        (("odd",), "kind is 'odd'"),
+        (("additive", -1, 0.1), "k is -1"),
+        (("additive", 1, 1.5), "delta is 1.5; it must be between 0 and 1"),
+        (("multiplicative", 1, 0.5), "lambda is 0.5"),
+        (("exact", 0, 0.0, "odd"), "residual is 'odd'"),
+    ],
+)
+def test_rule_values_out_of_range(values: tuple, complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        Rule(*values)
+
+
+def test_relaxed_rule_without_a_table() -> None:
+    with pytest.raises(ValueError, match="neighbours is None"):
+        decide(Rule("additive", 2, 0.1), torch.eye(3), torch.zeros(3, 1).long(), None, None, torch.ones(3, 1))
+
+
+@pytest.mark.parametrize("residual", ["set", "released"])
+@pytest.mark.parametrize("mode", ["one-hot", "sampled", "greedy"])
+def test_both_walks_agree(mode: str, residual: str) -> None:
+    vocab, neighbours = 12, neighbour_table(12)
+    paths = [(0,), (1,), (2,), (0, 0), (0, 2), (1, 0), (0, 0, 0), (0, 2, 1)]
+    tree = static_tree(paths)
+    sampling = Sampling(0.0) if mode == "greedy" else Sampling(1.2, top_k=9)
+    for seed in range(15):
+        generator = torch.Generator().manual_seed(seed)
+        q = random_laws(tree.inner.shape[0], vocab, seed)
+        drawn = draw_without_replacement(q, tree.width, generator)
+        tokens = torch.zeros(tree.size, dtype=torch.int64)
+        laws = []
+        for level in tree.levels:
+            rows = slice(level.start, level.start + level.nodes.shape[0])
+            laws.append(q[rows])
+            tokens[level.child_nodes] = drawn[rows][level.child_rows, level.child_draws]
+        if mode != "sampled":
+            drawn = drawn.masked_fill(tree.children[tree.inner] < 0, -1)
+        draft = Draft(tree, tokens, drawn, tuple(laws) if mode == "sampled" else ())
+        logits = 1.5 * torch.randn(tree.size, vocab, generator=generator)
+        uniforms = torch.rand(tree.size, tree.width + 1, generator=generator)
+        for rule in (
+            Rule(residual=residual),
+            Rule("additive", 4, 0.3, residual),
+            Rule("multiplicative", 4, 4.0, residual),
+        ):
+            one = walk_levels(rule, draft, logits, sampling, neighbours, uniforms)
+            all_at_once = walk_nodes(rule, draft, logits, sampling, neighbours, uniforms)
+            assert one[:5] == all_at_once[:5]
+            assert one.nodes.tolist() == one.path and one.next_tokens.tolist() == one.tokens
+            assert torch.equal(one.next_tokens, all_at_once.next_tokens)
+
+
+def test_nothing_is_read_back_on_an_accelerator() -> None:
+    """The meta device has shapes but no values: reading one raises."""
+    meta = torch.device("meta")
+    p, q = torch.empty(4, 9, device=meta), torch.empty(4, 9, device=meta)
+    tokens = torch.empty(4, 3, dtype=torch.int64, device=meta)
+    table = torch.empty(9, 8, dtype=torch.int64, device=meta)
+    u = torch.empty(4, 3, device=meta)
+    for residual in ("set", "released"):
+        for rule in (
+            Rule(residual=residual),
+            Rule("additive", 4, 0.1, residual),
+            Rule("multiplicative", 4, 3.0, residual),
+        ):
+            for law in (None, q):
+                assert decide(rule, p, tokens, law, table, u).residual.shape == (4, 9)
+            assert decide_greedy(rule, p, tokens, table)[0].shape == (4, 3)
+    tree = static_tree([(0,), (1,), (0, 0), (0, 2)], meta)
+    draft = Draft(tree, torch.empty(5, dtype=torch.int64, device=meta), tokens[:2], (q[:1], q[:1]))
+    for rule in (Rule("additive", 4, 0.1), Rule("additive", 4, 0.1, "released")):
+        p = torch.empty(5, 9, device=meta)
+        final, _, law = walk._sampled_end(rule, draft, p, table, torch.empty(5, 4, device=meta))
+        assert final.shape == (1,) and draw(law, u[0, :1]).shape == (1,)
+        assert walk._greedy_end(rule, draft, p, table)[0].shape == (1,)

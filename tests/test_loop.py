@@ -1,0 +1,377 @@
+"""The loop on table models: one engine for every method, the image's ends, seeds, cancelling, cache and
+clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from time import perf_counter
+
+import pytest
+import torch
+from tables import TableDrafter, TableTarget, neighbour_table
+
+from lantern_demo.decoding import loop
+from lantern_demo.decoding.acceptance import Rule
+from lantern_demo.decoding.cache import KVCache
+from lantern_demo.decoding.loop import Decoded, Step, decode
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.sampling import Sampling
+from lantern_demo.decoding.timing import PARTS, Clock
+from lantern_demo.decoding.trees import TreePolicy
+from lantern_demo.decoding.walk import walk_levels, walk_nodes
+
+VOCAB = 12
+TARGET = TableTarget(VOCAB, seed=1)
+DRAFTER = TableDrafter(TARGET)
+NEIGHBOURS = neighbour_table(VOCAB)
+PREFIX = torch.tensor([1, 2, 3])
+STATIC = TreePolicy.static([(0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (0, 0, 0), (0, 1, 0)])
+DYNAMIC = TreePolicy.dynamic(top_k=4, depth=2, nodes=14)
+SETTINGS: dict[str, dict] = {
+    "vanilla": {},
+    "eagle1": {"tree": STATIC},
+    "eagle2": {"tree": DYNAMIC},
+    "lantern": {"tree": DYNAMIC, "rule": Rule("additive", 4, 0.3)},
+    "lantern++": {"tree": STATIC, "rule": Rule("multiplicative", 4, 3.0)},
+}
+ALL = list(METHODS)
+DRAFTING = ALL[1:]
+
+
+def start(method: str, tokens: int = 30, seed: int = 0, **changes: object) -> Iterator[Step | Decoded]:
+    settings = {"sampling": Sampling(cfg_scale=2.0), "neighbours": NEIGHBOURS, **SETTINGS[method], **changes}
+    return decode(TARGET, DRAFTER, PREFIX, num_tokens=tokens, method=METHODS[method], seed=seed, **settings)
+
+
+def run(method: str, tokens: int = 30, seed: int = 0, **changes: object) -> tuple[list[Step], Decoded]:
+    *steps, result = start(method, tokens, seed, **changes)
+    assert isinstance(result, Decoded)
+    assert all(isinstance(step, Step) for step in steps)
+    return steps, result
+
+
+def test_methods_are_the_published_rows() -> None:
+    rows = [(m.id, m.tree, m.rule, m.lossless) for m in METHODS.values()]
+    assert rows == [
+        ("vanilla", "none", "none", True),
+        ("eagle1", "static", "exact", True),
+        ("eagle2", "dynamic", "exact", True),
+        ("lantern", "dynamic", "additive", False),
+        ("lantern++", "static", "multiplicative", False),
+    ]
+
+
+@pytest.mark.parametrize("scale", [1.0, 2.0])
+@pytest.mark.parametrize("method", ALL)
+def test_events_add_up(method: str, scale: float) -> None:
+    steps, result = run(method, sampling=Sampling(cfg_scale=scale))
+    assert len(result.tokens) == 30 and all(0 <= token < VOCAB for token in result.tokens)
+    assert [step.index for step in steps] == list(range(len(steps)))
+    assert [token for step in steps for token in step.tokens] == result.tokens
+    assert steps[-1].committed == 30
+    assert result.steps == len(steps) - 1
+    assert result.accepted_lengths == [step.accepted_length for step in steps[1:]]
+    assert result.mean_accepted_length == pytest.approx(29 / result.steps)
+    seconds = [step.seconds for step in steps]
+    assert seconds == sorted(seconds) and result.decode_seconds == pytest.approx(seconds[-1])
+    assert result.tokens_per_second == pytest.approx(30 / result.decode_seconds)
+    for step in steps[1:]:
+        assert len(step.path) == step.accepted_length and step.path[0] == 0
+        assert all(step.parents[child] == parent for parent, child in pairwise(step.path))
+        accepted = [step.tree_tokens[node] for node in step.path[1:]]
+        assert step.tokens[: len(accepted)] == accepted[: len(step.tokens)]
+        assert len(step.kinds) == len(step.tokens)
+        if METHODS[method].lossless:
+            assert "relaxed" not in step.kinds
+    if method == "vanilla":
+        assert result.steps == 29 and set(result.accepted_lengths) == {1} and result.nodes == 1
+    else:
+        assert result.mean_accepted_length > 1.2
+
+
+@pytest.mark.parametrize("method", ALL)
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_ends_of_the_image(method: str, count: int) -> None:
+    for seed in range(20):
+        steps, result = run(method, count, seed)
+        assert len(result.tokens) == count and steps[-1].committed == count
+        assert result.steps == 0 or sum(result.accepted_lengths[:-1]) < count - 1 <= sum(
+            result.accepted_lengths
+        )
+    if count == 1:
+        assert result.steps == 0 and result.mean_accepted_length == 0 and result.one_step_tvd is None
+    if count == 2:
+        assert len(steps[1].tree_tokens) == 1, "nothing to draft for the last token"
+
+
+def test_overshoot_happens_and_is_cut() -> None:
+    for seed in range(40):
+        steps, result = run("eagle2", 4, seed)
+        if sum(result.accepted_lengths) > 3:
+            assert steps[-1].accepted_length > len(steps[-1].tokens)
+            assert result.mean_accepted_length == 3 / result.steps
+            return
+    raise AssertionError("no run overshot")
+
+
+@pytest.mark.parametrize("method", ALL)
+def test_seeds(method: str) -> None:
+    sequences = [tuple(run(method, seed=seed)[1].tokens) for seed in (0, 1, 2)]
+    assert len(set(sequences)) == 3
+    torch.rand(5)  # nothing depends on global state
+    assert tuple(run(method, seed=1)[1].tokens) == sequences[1]
+    unmeasured = run(method, seed=1, measure_distortion=False)[1]
+    assert tuple(unmeasured.tokens) == sequences[1] and unmeasured.one_step_tvd is None
+
+
+@pytest.mark.parametrize("method", ["eagle1", "eagle2"])
+@pytest.mark.parametrize("vocab", [4, 12])
+def test_greedy_drafting_equals_greedy_vanilla(method: str, vocab: int) -> None:
+    for seed in range(5):
+        target = TableTarget(vocab, seed)
+        found = [
+            decode(
+                target,
+                TableDrafter(target),
+                PREFIX,
+                num_tokens=40,
+                method=METHODS[name],
+                sampling=Sampling(temperature=0, top_k=3, cfg_scale=1.5),
+                **SETTINGS[name],
+            )
+            for name in ("vanilla", method)
+        ]
+        vanilla, drafted = [list(events)[-1] for events in found]
+        assert drafted.tokens == vanilla.tokens and drafted.steps < vanilla.steps
+        assert drafted.one_step_tvd == 0 and drafted.one_step_tvd_method == "closed form"
+
+
+@pytest.mark.parametrize("residual", ["set", "released"])
+@pytest.mark.parametrize("method", ["lantern", "lantern++"])
+def test_greedy_relaxed(method: str, residual: str) -> None:
+    rule = replace(SETTINGS[method]["rule"], residual=residual)
+    loose = run(method, 60, sampling=Sampling(0), rule=rule)[1]
+    strict = run("vanilla", 60, sampling=Sampling(0))[1]
+    assert loose.tokens != strict.tokens and loose.one_step_tvd is not None and loose.one_step_tvd > 0
+
+
+@pytest.mark.parametrize(
+    ("exact", "relaxed", "rule"),
+    [
+        ("eagle2", "lantern", Rule("additive", 4, 0.0)),
+        ("eagle2", "lantern", Rule("additive", 0, 0.4)),
+        ("eagle2", "lantern", Rule("additive", 4, 0.0, "released")),
+        ("eagle1", "lantern++", Rule("multiplicative", 4, 1.0)),
+        ("eagle1", "lantern++", Rule("multiplicative", 0, 4.0)),
+        ("eagle2", "lantern", Rule("additive", 4, 1e-30)),
+        ("eagle1", "lantern++", Rule("multiplicative", 4, 1 + 1e-15)),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("sampling", [Sampling(cfg_scale=2.0), Sampling(0.9, 5, 0.9), Sampling(0)], ids=str)
+def test_neutral_bounds_give_the_exact_tokens(
+    exact: str, relaxed: str, rule: Rule, sampling: Sampling
+) -> None:
+    for seed in range(5):
+        strict, neutral = (
+            run(exact, seed=seed, sampling=sampling)[1],
+            run(relaxed, seed=seed, sampling=sampling, rule=rule)[1],
+        )
+        if rule.residual == "set":
+            assert neutral.tokens == strict.tokens and neutral.accepted_lengths == strict.accepted_lengths
+        else:
+            same = run(exact, seed=seed, sampling=sampling, rule=Rule(residual="released"))[1]
+            assert neutral.tokens == same.tokens
+
+
+@pytest.mark.parametrize(
+    "sampling", [Sampling(cfg_scale=2.0), Sampling(0.8, top_k=2), Sampling(1.0, 0, 0.1), Sampling(0)], ids=str
+)
+@pytest.mark.parametrize("method", DRAFTING)
+def test_both_walks_give_the_same_run(
+    method: str, sampling: Sampling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also with hard filters, where most draws and beam entries have no mass."""
+    assert loop.walk_levels is walk_levels
+    by_level = [run(method, seed=seed, sampling=sampling) for seed in range(4)]
+    monkeypatch.setattr(loop, "walk_levels", walk_nodes)
+    for seed, (steps, result) in enumerate(by_level):
+        again_steps, again = run(method, seed=seed, sampling=sampling)
+        assert again.tokens == result.tokens
+        assert again.one_step_tvd == pytest.approx(result.one_step_tvd, abs=1e-9)
+        assert [(s.path, s.kinds, s.tree_tokens, s.parents) for s in again_steps] == [
+            (s.path, s.kinds, s.tree_tokens, s.parents) for s in steps
+        ]
+
+
+@pytest.mark.parametrize("method", DRAFTING)
+def test_top_k_one_is_greedy(method: str) -> None:
+    """One token of mass per law: every method must give that token, relaxed or not, and accept full paths."""
+    rule = SETTINGS[method].get("rule", Rule())
+    if method == "lantern":
+        rule = replace(rule, bound=0.0)  # an additive bound lets a token of mass 0 in through its neighbours
+    one = run(method, sampling=Sampling(top_k=1), rule=rule)[1]
+    assert one.tokens == run("vanilla", sampling=Sampling(0))[1].tokens
+    assert one.mean_accepted_length > 1
+
+
+@pytest.mark.parametrize("method", ALL)
+def test_measured_distortion(method: str) -> None:
+    result = run(method, 60)[1]
+    assert result.one_step_tvd is not None
+    if METHODS[method].lossless:
+        assert result.one_step_tvd < 1e-6
+    else:
+        assert 0.01 < result.one_step_tvd < 1
+    sampled = method in ("eagle1", "lantern++")
+    assert result.one_step_tvd_method == ("monte carlo (64 draws)" if sampled else "closed form")
+
+
+@pytest.mark.parametrize("method", ALL)
+def test_relaxation_pays_and_shows(method: str) -> None:
+    kinds = [kind for step in run(method, 200)[0] for kind in step.kinds]
+    assert ("relaxed" in kinds) == (not METHODS[method].lossless)
+
+
+@pytest.mark.parametrize("method", ALL)
+def test_cancelling_and_inference_mode(method: str) -> None:
+    events = start(method)
+    for _ in range(3):
+        next(events)
+        assert not torch.is_inference_mode_enabled(), "the loop's mode must not leak into its consumer"
+    events.close()
+    assert list(events) == []
+    assert not torch.is_inference_mode_enabled()
+    assert run(method)[1].tokens == run(method)[1].tokens
+
+
+def test_interleaved_runs_do_not_disturb_each_other() -> None:
+    alone = [run("eagle1")[1].tokens, run("lantern")[1].tokens]
+    pair = [start("eagle1"), start("lantern")]
+    last: list = [None, None]
+    while pair != [None, None]:
+        for i, events in enumerate(pair):
+            if events is not None:
+                event = next(events, None)
+                pair[i], last[i] = (None, last[i]) if event is None else (events, event)
+    assert [result.tokens for result in last] == alone
+
+
+@pytest.mark.parametrize(
+    ("method", "changes", "complaint"),
+    [
+        ("vanilla", {"tokens": 0}, "num_tokens is 0"),
+        ("vanilla", {"seed": -1}, "seed is -1"),
+        ("vanilla", {"tree": STATIC}, "tree is of kind 'static'; method vanilla needs 'none'"),
+        ("eagle2", {"tree": STATIC}, "method eagle2 needs 'dynamic'"),
+        (
+            "eagle1",
+            {"rule": Rule("additive", 2, 0.1)},
+            "rule is of kind 'additive'; method eagle1 needs 'exact'",
+        ),
+        ("lantern", {"neighbours": None}, "neighbours is None"),
+        (
+            "lantern",
+            {"neighbours": NEIGHBOURS[:, :3]},
+            r"neighbours has shape \[12, 3\]; with k = 4 it must be \[12, 4",
+        ),
+        (
+            "eagle2",
+            {"tree": TreePolicy.dynamic(20, 1, 30)},
+            "20 children per node; allowed are at most the 12",
+        ),
+        ("eagle1", {"prefix_rows": 3}, "prefix_rows is 3"),
+    ],
+)
+def test_bad_arguments_are_refused_at_the_call(method: str, changes: dict, complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        start(method, **changes)
+
+
+def test_missing_drafter() -> None:
+    with pytest.raises(ValueError, match="drafter is None; method eagle1 needs one"):
+        decode(TARGET, None, PREFIX, num_tokens=4, method=METHODS["eagle1"], sampling=Sampling(), tree=STATIC)
+
+
+def test_vanilla_needs_no_drafter_and_rows_can_be_forced() -> None:
+    def tokens(**changes: object) -> list[int]:
+        vanilla = METHODS["vanilla"]
+        *_, result = decode(
+            TARGET, None, PREFIX, num_tokens=9, method=vanilla, sampling=Sampling(), **changes
+        )
+        return result.tokens
+
+    assert tokens() == tokens(prefix_rows=2) == tokens(prefix_rows=1)
+
+
+def test_table_with_int32_entries() -> None:
+    assert run("lantern", neighbours=NEIGHBOURS.int())[1].tokens == run("lantern")[1].tokens
+
+
+def test_cache_commit_moves_overlapping_slots() -> None:
+    cache = KVCache(2, 2, 3, 12, 4)
+    cache.k.copy_(torch.arange(12.0).view(12, 1).expand(2, 2, 3, 12, 4))
+    cache.v.copy_(-cache.k)
+    storage = cache.k.data_ptr()
+    cache.advance(3)
+    cache.commit(torch.tensor([0, 2, 3, 5]))
+    assert cache.length == 7 and cache.k.data_ptr() == storage
+    assert cache.k[1, 0, 2, :7, 1].tolist() == [0, 1, 2, 3, 5, 6, 8]
+    assert cache.v[0, 1, 0, :7, 3].tolist() == [0, -1, -2, -3, -5, -6, -8]
+    cache.reset()
+    assert cache.length == 0
+
+
+def test_cache_write_and_limits() -> None:
+    cache = KVCache(1, 1, 1, 6, 2)
+    cache.advance(2)
+    k, v = cache.write(0, 1, torch.ones(1, 1, 2, 2), torch.full((1, 1, 2, 2), 2.0))
+    assert k.shape == v.shape == (1, 1, 5, 2)
+    assert k[0, 0, :, 0].tolist() == [0, 0, 0, 1, 1] and v[0, 0, 3:, 1].tolist() == [2, 2]
+    assert cache.length == 2
+    with pytest.raises(ValueError, match="2 committed \\+ 5 new slots asked for, 6 available"):
+        cache.advance(5)
+    with pytest.raises(ValueError, match="cache is full"):
+        cache.write(0, 3, torch.ones(1, 1, 2, 2), torch.ones(1, 1, 2, 2))
+    with pytest.raises(ValueError, match="cache sizes"):
+        KVCache(0, 1, 1, 1, 1)
+
+
+def test_clock_counts_its_segments_only() -> None:
+    clock = Clock("cpu")
+    with clock.measure("draft"):
+        since = perf_counter()
+        while perf_counter() - since < 0.002:
+            pass
+    assert 0.002 <= clock.seconds["draft"] < 0.1
+    with clock.measure("image"):
+        pass
+    assert clock.decode_seconds == clock.seconds["draft"]
+    assert set(clock.seconds) == set(PARTS)
+    with pytest.raises(ValueError, match="'lunch'"):
+        clock.measure("lunch")
+
+
+def test_consumer_time_is_not_counted() -> None:
+    seen: list[Step | Decoded] = []
+    for event in start("vanilla", 4, measure_distortion=False):
+        seen.append(event)
+        since = perf_counter()
+        while perf_counter() - since < 0.05:
+            pass
+    result = seen[-1]
+    assert len(seen) == 5 and isinstance(result, Decoded) and result.decode_seconds < 0.15
+
+
+def test_clock_is_cheap() -> None:
+    clock = Clock("cpu")
+    best = 1.0
+    for _ in range(20):
+        since = perf_counter()
+        for _ in range(200):
+            with clock.measure("verify"):
+                pass
+        best = min(best, (perf_counter() - since) / 200)
+    assert best < 4e-6  # 2 us on an idle core; twice that leaves room for a busy one

@@ -1,0 +1,107 @@
+"""Guidance, filters and draws."""
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tables import GOLDEN, chi_square_p, random_laws
+
+from lantern_demo.decoding.sampling import Sampling, draw, draw_without_replacement, guide, probabilities
+
+
+@pytest.mark.parametrize(
+    ("temperature", "top_k", "top_p"),
+    [(0.5, 3, 0.99), (0.7, 0, 0.9), (1.0, 0, 1.0), (1.0, 12, 0.5), (1.0, 5, 1.0), (1.5, 20, 0.8)],
+)
+def test_filters_match_llamagen(temperature: float, top_k: int, top_p: float) -> None:
+    golden = load_file(GOLDEN / "sampling_filters_a.safetensors")
+    want = golden[f"llamagen_probs_t{temperature}_k{top_k}_p{top_p}"]
+    got = probabilities(golden["logits"], Sampling(temperature, top_k, top_p))
+    torch.testing.assert_close(got, want, atol=2e-6, rtol=1e-5)
+    assert torch.equal(got > 0, want > 0)
+
+
+def test_ties_at_the_top_k_boundary_stay() -> None:
+    golden = load_file(GOLDEN / "sampling_filters_a.safetensors")
+    got = probabilities(golden["tie_logits"], Sampling(top_k=2))
+    torch.testing.assert_close(got, golden["tie_llamagen_probs_k2"])
+
+
+def test_top_p_keeps_the_best() -> None:
+    p = probabilities(torch.tensor([[0.0, 3.0, 1.0]]), Sampling(top_p=1e-6))
+    assert p.tolist() == [[0.0, 1.0, 0.0]]
+
+
+def test_greedy_ignores_the_filters() -> None:
+    logits = torch.randn(2, 9)
+    assert torch.equal(probabilities(logits, Sampling(0, 2, 0.1)), logits.softmax(-1))
+
+
+def test_guidance() -> None:
+    logits = torch.randn(2, 3, 5).half()
+    want = logits[1].float() + 3.0 * (logits[0].float() - logits[1].float())
+    got = guide(logits, 3.0)
+    assert got.dtype == torch.float32
+    torch.testing.assert_close(got, want)
+    assert torch.equal(guide(logits[:1], 7.0), logits[0].float())
+    assert torch.equal(guide(logits, 1.0), logits[0].float())
+    with pytest.raises(ValueError, match="3 rows"):
+        guide(torch.zeros(3, 1, 2), 2.0)
+
+
+@pytest.mark.parametrize(
+    ("values", "name"),
+    [
+        ({"temperature": -0.1}, "temperature is -0.1"),
+        ({"temperature": float("nan")}, "temperature is nan"),
+        ({"top_k": -1}, "top_k is -1"),
+        ({"top_p": 0.0}, "top_p is 0.0"),
+        ({"top_p": 1.5}, "top_p is 1.5"),
+        ({"cfg_scale": -1.0}, "cfg_scale is -1.0"),
+    ],
+)
+def test_bad_values_are_named(values: dict, name: str) -> None:
+    with pytest.raises(ValueError, match=name):
+        Sampling(**values)
+
+
+def test_draw_is_the_inverse_cdf() -> None:
+    probs = torch.tensor([0.0, 0.25, 0.0, 0.5, 0.25, 0.0])
+    u = torch.tensor([0.0, 0.2499, 0.25, 0.7499, 0.75, 1 - 2**-24])
+    assert draw(probs.expand(6, -1), u).tolist() == [1, 1, 3, 3, 4, 4]
+
+
+def test_draw_never_returns_probability_zero() -> None:
+    generator = torch.Generator().manual_seed(0)
+    probs = torch.rand(20_000, 33, generator=generator)
+    probs[torch.rand(probs.shape, generator=generator) < 0.7] = 0.0
+    probs[:, 7] += 1e-6
+    extremes = torch.tensor([0.0, 1 - 2**-24, 1 - 2**-23, 1.0])
+    for u in (torch.rand(20_000, generator=generator), *(value.expand(20_000) for value in extremes)):
+        token = draw(probs, u)
+        assert bool((probs.gather(1, token.unsqueeze(1)) > 0).all())
+
+
+def test_draw_law() -> None:
+    law = random_laws(1, 10, seed=3)[0]
+    u = torch.rand(100_000, generator=torch.Generator().manual_seed(1))
+    counts = draw(law.expand(100_000, -1), u).bincount(minlength=10)
+    assert chi_square_p(counts, law) > 1e-4
+
+
+def test_draws_without_replacement_follow_their_law() -> None:
+    q = random_laws(1, 6, seed=4)[0]
+    generator = torch.Generator().manual_seed(2)
+    tokens = draw_without_replacement(q.expand(100_000, -1), 2, generator)
+    assert bool((tokens[:, 0] != tokens[:, 1]).all())
+    pairs = q.unsqueeze(1) * q / (1 - q.unsqueeze(1))
+    pairs.fill_diagonal_(0.0)
+    counts = (tokens[:, 0] * 6 + tokens[:, 1]).bincount(minlength=36)
+    assert chi_square_p(counts, pairs) > 1e-4
+
+
+def test_draws_beyond_the_support_are_marked() -> None:
+    q = torch.tensor([[0.0, 0.3, 0.7, 0.0], [0.0, 0.0, 1.0, 0.0]])
+    tokens = draw_without_replacement(q, 4, torch.Generator().manual_seed(0))
+    assert sorted(tokens[0, :2].tolist()) == [1, 2] and tokens[0, 2:].tolist() == [-1, -1]
+    assert tokens[1].tolist() == [2, -1, -1, -1]
+    assert draw_without_replacement(q, 0, torch.Generator()).shape == (2, 0)

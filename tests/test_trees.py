@@ -1,0 +1,216 @@
+"""Tree policies, static trees against the published lists, dynamic growth against a slow twin."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+import torch
+from tables import GOLDEN
+from torch import Tensor
+
+from lantern_demo.decoding.growth import grow
+from lantern_demo.decoding.trees import STATIC_TREES, Tree, TreePolicy, ancestor_mask, static_tree
+
+TREES = json.loads((GOLDEN / "static_trees.json").read_text())["trees"]
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_named_trees(name: str) -> None:
+    want = TREES[name]
+    policy = TreePolicy.static(name)
+    assert [list(path) for path in policy.paths] == want["sorted_choices"]
+    tree = static_tree(policy.paths)
+    assert tree.size == policy.nodes == want["num_nodes_without_root"] + 1
+    assert tree.depth == want["depth"]
+    assert tree.depths.tolist() == want["target_side"]["tree_position_ids"]
+    ancestors = [row.nonzero()[:, 0].tolist() for row in tree.mask]
+    assert ancestors == want["target_side"]["ancestors_or_self_per_node"]
+    passes = want["drafter_side"]["levels"]
+    assert [level.mask.int().tolist() for level in tree.levels[1:]] == [
+        level["attn_mask"] for level in passes
+    ]
+    assert policy.expanded == sum(len(level.nodes) for level in tree.levels[1:])
+    groups = want["target_side"]["parent_group_of_node"]
+    assert [int(row) for level in tree.levels for row in level.child_rows] == groups
+    assert set(TREES) == set(STATIC_TREES)
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_children_are_by_draw_number(name: str) -> None:
+    policy = TreePolicy.static(name)
+    tree = static_tree(policy.paths)
+    node_of = {path: node for node, path in enumerate([(), *policy.paths])}
+    for path, node in node_of.items():
+        for choice in range(tree.width):
+            assert int(tree.children[node, choice]) == node_of.get((*path, choice), -1)
+        if path:
+            assert int(tree.parents[node]) == node_of[path[:-1]]
+    with_children = [node for node in range(tree.size) if bool((tree.children[node] >= 0).any())]
+    assert tree.inner.tolist() == with_children
+    assert [int(tree.inner_rows[node]) for node in with_children] == list(range(len(with_children)))
+
+
+def test_gaps_in_the_draw_numbers() -> None:
+    tree = static_tree([(1,), (1, 0), (3,)])
+    assert tree.children.tolist() == [[-1, 1, -1, 2], [3, -1, -1, -1], [-1] * 4, [-1] * 4]
+    assert [level.draws for level in tree.levels] == [4, 1]
+
+
+def test_root_only() -> None:
+    tree = static_tree(())
+    assert (tree.size, tree.depth, tree.width) == (1, 0, 0)
+    assert tree.mask.tolist() == [[True]] and tree.children.shape == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("paths", "complaint"),
+    [
+        ([], "no paths"),
+        ([(0,), (0,)], "twice"),
+        ([(0,), ()], "root"),
+        ([(0,), (1, 0)], r"\(1, 0\) but not its parent \(1,\)"),
+        ([(-1,)], r"\(-1,\)"),
+        ("oak", "'oak'; allowed are mc_sim_7b_63"),
+    ],
+)
+def test_paths_that_make_no_tree(paths: object, complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        TreePolicy.static(paths)
+
+
+@pytest.mark.parametrize(
+    ("values", "complaint"),
+    [
+        ((0, 1, 2), "top_k is 0"),
+        ((2, -1, 2), "depth is -1"),
+        ((2, 1, 8), "between 2 and 7"),
+        ((2, 1, 1), "nodes is 1"),
+    ],
+)
+def test_dynamic_values_out_of_range(values: tuple, complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        TreePolicy.dynamic(*values)
+
+
+def test_ancestor_mask_of_a_long_chain() -> None:
+    parents = torch.arange(-1, 12).clamp(min=0)
+    assert torch.equal(ancestor_mask(parents, 12), torch.ones(13, 13).tril().bool())
+
+
+def slow_growth(law: PathLaw, policy: TreePolicy) -> dict[tuple[int, ...], float]:
+    """Obvious twin: all proposals by their token path, the best ones with ancestors. law(path) ->
+    log-probs."""
+    top = law(()).topk(policy.top_k)
+    pool = {(int(t),): float(s) for s, t in zip(top.values, top.indices, strict=True)}
+    beam = dict(pool)
+    for _ in range(policy.depth):
+        proposals = {}
+        for path, score in beam.items():
+            top = law(path).topk(policy.top_k)
+            for step, token in zip(top.values, top.indices, strict=True):
+                proposals[(*path, int(token))] = score + float(step)
+        pool.update(proposals)
+        beam = dict(sorted(proposals.items(), key=lambda item: -item[1])[: policy.top_k])
+    return dict(sorted(pool.items(), key=lambda item: -item[1])[: policy.nodes - 1])
+
+
+class PathLaw:
+    """Random log-probabilities by token path, and the `expand` callback that serves them."""
+
+    def __init__(self, vocab: int, seed: int, kept: int | None = None) -> None:
+        self.vocab, self.seed, self.kept = vocab, seed, kept
+        self.slots: list[tuple[int, ...]] = []
+        self.beam: list[tuple[int, ...]] = [()]
+
+    def __call__(self, path: tuple[int, ...]) -> Tensor:
+        generator = torch.Generator().manual_seed(hash((self.seed, path)) % 2**31)
+        logits = torch.randn(self.vocab, generator=generator)
+        if self.kept is not None:
+            logits[logits < logits.topk(self.kept).values[-1]] = -math.inf
+        return logits.log_softmax(-1)
+
+    def expand(self, tokens: Tensor, parent_rows: Tensor, depth: int, mask: Tensor) -> Tensor:
+        rows = parent_rows.tolist()
+        self.beam = [(*self.beam[row], int(token)) for row, token in zip(rows, tokens, strict=True)]
+        assert all(len(path) == depth for path in self.beam)
+        self.slots += self.beam
+        for path, row in zip(self.beam, mask, strict=True):
+            seen = [slot for slot, visible in zip(self.slots, row.tolist(), strict=True) if visible]
+            assert seen == [path[: i + 1] for i in range(depth)]
+        return torch.stack([self(path) for path in self.beam])
+
+
+def token_paths(tree: Tree, tokens: Tensor) -> list[tuple[int, ...]]:
+    paths: list[tuple[int, ...]] = [()]
+    for node in range(1, tree.size):
+        assert int(tree.parents[node]) < node
+        paths.append((*paths[int(tree.parents[node])], int(tokens[node])))
+    return paths
+
+
+@pytest.mark.parametrize(
+    ("top_k", "depth", "nodes"), [(4, 3, 20), (3, 0, 3), (1, 4, 6), (10, 4, 59), (5, 2, 56)]
+)
+def test_growth_equals_its_slow_twin(top_k: int, depth: int, nodes: int) -> None:
+    policy = TreePolicy.dynamic(top_k, depth, nodes)
+    for seed in range(5):
+        law = PathLaw(16, seed)
+        tree, tokens = grow(law(()), law.expand, policy)
+        paths = token_paths(tree, tokens)
+        assert set(paths[1:]) == set(slow_growth(law, policy))
+        check_tree(tree, paths, reachable=set(paths))
+        for node in range(tree.size):  # siblings: most likely first
+            children = [int(child) for child in tree.children[node] if child >= 0]
+            scores = [float(law(paths[node])[tokens[child]]) for child in children]
+            assert scores == sorted(scores, reverse=True)
+
+
+@pytest.mark.parametrize("kept", [1, 2])
+def test_growth_from_filtered_laws(kept: int) -> None:
+    """Where too few tokens have mass, padding nodes are well-formed and cannot be reached."""
+    policy = TreePolicy.dynamic(4, 3, 30)
+    for seed in range(5):
+        law = PathLaw(8, seed, kept)
+        tree, tokens = grow(law(()), law.expand, policy)
+        paths = token_paths(tree, tokens)
+        possible = {paths[0]}
+        for path in paths[1:]:
+            if path[:-1] in possible and math.isfinite(float(law(path[:-1])[path[-1]])):
+                possible.add(path)
+        check_tree(tree, paths, reachable=possible)
+        assert bool(((tokens >= 0) & (tokens < 8)).all())
+
+
+def check_tree(tree: Tree, paths: list[tuple[int, ...]], reachable: set) -> None:
+    assert tree.depths.tolist() == [len(path) for path in paths]
+    for node, path in enumerate(paths):
+        seen = tree.mask[node].nonzero()[:, 0].tolist()
+        assert [paths[other] for other in seen] == [path[:i] for i in range(len(path) + 1)]
+        children = [child for child in tree.children[node].tolist() if child >= 0]
+        want = [
+            child
+            for child in range(1, tree.size)
+            if tree.parents[child] == node and paths[child] in reachable
+        ]
+        assert children == want
+
+
+def test_tied_scores_keep_parents() -> None:
+    """Every log-probability 0: ties everywhere, yet each kept node's parent is kept."""
+    policy = TreePolicy.dynamic(3, 3, 12)
+    tree, tokens = grow(torch.zeros(5), lambda t, r, d, m: torch.zeros(len(t), 5), policy)
+    check_tree(tree, paths := token_paths(tree, tokens), reachable=set(paths))
+
+
+def test_growth_reads_nothing_back() -> None:
+    """The meta device has shapes but no values: reading one raises."""
+    policy, root = TreePolicy.dynamic(3, 2, 12), torch.empty(7, device="meta")
+    tree, tokens = grow(root, lambda t, r, d, m: torch.empty(len(t), 7, device="meta"), policy)
+    assert tree.children.shape == (12, 3) and tokens.shape == (12,) and tree.mask.shape == (12, 12)
+
+
+def test_vocabulary_smaller_than_the_beam() -> None:
+    with pytest.raises(ValueError, match=r"top_k is 6.*at most the vocabulary size 5"):
+        grow(torch.zeros(5), lambda t, r, d, m: torch.zeros(len(t), 5), TreePolicy.dynamic(6, 1, 5))

@@ -1,0 +1,38 @@
+"""A complete model folder with small random weights: the whole program runs on it in moments, its pictures are noise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from transformers import JanusVQVAEConfig
+
+from lantern_demo.models import bundled
+from lantern_demo.models.drafter import Drafter, DrafterConfig
+from lantern_demo.models.llamagen import LlamaGen, LlamaGenConfig
+from lantern_demo.models.text import TextEncoder, small_t5, word_tokenizer
+from lantern_demo.models.tokenizer import ImageTokenizer
+from lantern_demo.training.scenes import vocabulary
+
+
+def write_tiny_model(folder: Path, grid: int = 8, vocab: int = 64, dim: int = 64) -> Path:
+    """Write a model of grid x grid tokens to `folder` and return it. Always the same weights."""
+    torch.manual_seed(0)
+    words = word_tokenizer(vocabulary())
+    target = LlamaGenConfig(dim=dim, layers=2, heads=2, ffn=dim, vocab=vocab, grid=grid, prefix=24, caption_dim=64)
+    drafter = DrafterConfig(dim=dim, heads=2, ffn=dim, vocab=vocab, grid=grid, prefix=24)
+    picture = JanusVQVAEConfig(
+        base_channels=32, channel_multiplier=[1, 1, 1, 1], num_res_blocks=1, latent_channels=32,
+        embed_dim=8, num_embeddings=vocab, num_patches=grid,
+    )  # fmt: skip
+    networks = bundled.Networks(
+        TextEncoder(words, small_t5(words.get_vocab_size(), 64, 1), 24), LlamaGen(target), Drafter(drafter), ImageTokenizer(picture),
+        {"steps": 0},
+    )  # fmt: skip
+    for part in (networks.target, networks.drafter):
+        for name, weight in part.named_parameters():
+            if weight.dim() > 1:
+                # Strong enough that the laws are not flat and prompts matter.
+                torch.nn.init.normal_(weight, std=1.0 if "embed" in name else 1.5 * weight.shape[1] ** -0.5)
+    bundled.save(folder, networks, torch.float32)
+    return folder
