@@ -1,0 +1,182 @@
+"""One training run: steps, learning rate, checkpoints, resume, a log that can be plotted; on one process or several.
+
+Data is a pure function of the step and the rank, so a run that is stopped and resumed sees what it would have seen.
+Under `torchrun` every process draws its own batches and gradients are averaged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from tqdm import tqdm
+
+
+@dataclass
+class Options:
+    """What every trainer takes from its command line."""
+
+    out: Path
+    steps: int
+    batch: int
+    lr: float
+    warmup: int
+    seed: int
+    save_every: int
+    validate_every: int
+    average: float  # decay of the running average of the weights, which is what is validated and kept
+    device: torch.device
+    compile: bool
+    rank: int = 0
+    world: int = 1
+
+    def batch_seed(self, step: int) -> int:
+        """The seed of this process's batch of a step; every one is used once."""
+        return (self.seed * 1_000_003 + step) * self.world + self.rank + 1
+
+
+def parser(description: str, **defaults: object) -> argparse.ArgumentParser:
+    """The common command line; `defaults` are the trainer's own."""
+    p = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    p.add_argument("--out", type=Path, required=True, help="folder of checkpoints and log; a run found there is resumed")
+    p.add_argument("--steps", type=int, help="optimizer steps in all")
+    p.add_argument("--batch", type=int, help="examples a step and process")
+    p.add_argument("--lr", type=float, help="peak learning rate")
+    p.add_argument("--warmup", type=int, default=200, help="steps of linear warm-up")
+    p.add_argument("--seed", type=int, default=0, help="seed of weights and data")
+    p.add_argument("--save-every", type=int, default=250, help="steps between checkpoints")
+    p.add_argument("--validate-every", type=int, default=500, help="steps between validations")
+    p.add_argument("--average", type=float, default=0.998, help="decay of the running average of the weights")
+    p.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
+    p.add_argument("--compile", action="store_true", help="torch.compile the forward pass (needs a C++ compiler on a CPU)")
+    p.set_defaults(**defaults)
+    return p
+
+
+def options(args: argparse.Namespace) -> Options:
+    """Options from the parsed command line; joins the process group when started by torchrun."""
+    world, rank, local = (int(os.environ.get(k, d)) for k, d in (("WORLD_SIZE", "1"), ("RANK", "0"), ("LOCAL_RANK", "0")))
+    device = args.device
+    if device == "auto":
+        device = f"cuda:{local}" if torch.cuda.is_available() else "cpu"
+    if world > 1:
+        dist.init_process_group("nccl" if device.startswith("cuda") else "gloo")
+    if device.startswith("cuda"):
+        torch.cuda.set_device(device)
+    args.out.mkdir(parents=True, exist_ok=True)
+    torch.manual_seed(args.seed)
+    return Options(
+        args.out, args.steps, args.batch, args.lr, args.warmup, args.seed, args.save_every, args.validate_every,
+        args.average, torch.device(device), args.compile, rank, world,
+    )  # fmt: skip
+
+
+def train(
+    model: nn.Module,
+    opts: Options,
+    batch_loss: Callable[[int], tuple[Tensor, dict[str, float]]],
+    validate: Callable[[], dict[str, float]],
+) -> None:
+    """Train `model` in place and leave it with the averaged weights.
+
+    `batch_loss(step)` draws the batch of a step and returns its scalar loss and numbers for the log; `validate()` is called with
+    the averaged weights in place. Writes log.jsonl and last.pt to opts.out; resumes from last.pt when it is there.
+    """
+    learnt = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(
+        [{"params": [p for p in learnt if p.dim() > 1], "weight_decay": 0.02},
+         {"params": [p for p in learnt if p.dim() <= 1], "weight_decay": 0.0}],
+        lr=opts.lr, betas=(0.9, 0.98),
+    )  # fmt: skip
+    state_of = model.state_dict
+    average = {k: v.detach().float().clone() for k, v in state_of().items()}
+    last, log = opts.out / "last.pt", opts.out / "log.jsonl"
+    first, spent = 0, 0.0
+    if last.exists():
+        saved = torch.load(last, map_location=opts.device, weights_only=True)
+        model.load_state_dict(saved["model"])
+        optimizer.load_state_dict(saved["optimizer"])
+        average, first, spent = saved["average"], saved["step"], saved["seconds"]
+    began = time.perf_counter()
+
+    def save(step: int) -> None:
+        if opts.rank:
+            return
+        seconds = spent + time.perf_counter() - began
+        part = last.with_suffix(".part")
+        torch.save(
+            {"model": state_of(), "optimizer": optimizer.state_dict(), "average": average, "step": step, "seconds": seconds}, part
+        )
+        part.replace(last)  # a run that is killed while it saves keeps the checkpoint before
+
+    def write(step: int, numbers: dict[str, float]) -> None:
+        if opts.rank == 0:
+            line = {"step": step, "seconds": round(spent + time.perf_counter() - began, 1), **numbers}
+            with log.open("a") as f:
+                f.write(json.dumps({k: round(v, 5) if isinstance(v, float) else v for k, v in line.items()}) + "\n")
+
+    def with_average(call: Callable[[], dict[str, float]]) -> dict[str, float]:
+        kept = {k: v.clone() for k, v in state_of().items()}
+        model.load_state_dict(average)
+        model.eval()
+        try:
+            with torch.no_grad():
+                return call()
+        finally:
+            model.load_state_dict(kept)
+            model.train()
+
+    model.train()
+    bar = tqdm(range(first, opts.steps), initial=first, total=opts.steps, disable=opts.rank > 0, mininterval=5)
+    for step in bar:
+        rate = learning_rate(step, opts)
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        loss, numbers = batch_loss(step)
+        loss.backward()
+        average_gradients(learnt, opts.world)
+        norm = nn.utils.clip_grad_norm_(learnt, 1.0)
+        if torch.isfinite(norm):
+            optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        # Early on the average must follow quickly, or it would remember the random start.
+        decay = min(opts.average, (step + 1) / (step + 20))
+        for name, value in state_of().items():
+            average[name].lerp_(value.detach().float(), 1 - decay)
+        done = step + 1
+        if done % 20 == 0:
+            write(done, {"loss": loss.item(), "lr": rate, **numbers})
+            bar.set_postfix(loss=f"{loss.item():.4f}")
+        if done % opts.validate_every == 0 or done == opts.steps:
+            write(done, with_average(validate))
+        if done % opts.save_every == 0 or done == opts.steps:
+            save(done)
+    model.load_state_dict(average)
+    model.eval()
+
+
+def learning_rate(step: int, opts: Options) -> float:
+    """Linear warm-up, then a cosine down to a fiftieth of the peak."""
+    if step < opts.warmup:
+        return opts.lr * (step + 1) / opts.warmup
+    progress = (step - opts.warmup) / max(1, opts.steps - opts.warmup)
+    return opts.lr * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * min(1.0, progress))))
+
+
+def average_gradients(parameters: list[nn.Parameter], world: int) -> None:
+    """Average gradients over the processes of a torchrun; nothing to do for one."""
+    if world == 1:
+        return
+    for p in parameters:
+        if p.grad is not None:
+            dist.all_reduce(p.grad)
+            p.grad /= world

@@ -1,0 +1,138 @@
+"""Train the target on lantern scenes: `python -m lantern_demo.training.target --tokenizer runs/tokenizer --out runs/target`.
+
+The text encoder is trained with it. Scenes are drawn and tokenised once and kept in the run's folder; their captions are worded
+anew every time they are seen.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from lantern_demo.models.llamagen import LlamaGen, LlamaGenConfig
+from lantern_demo.models.text import TextEncoder, small_t5, word_tokenizer
+from lantern_demo.models.tokenizer import ImageTokenizer
+from lantern_demo.training import run
+from lantern_demo.training.scenes import ATTRIBUTES, Scenes, caption, render, sample_scenes, vocabulary
+from lantern_demo.training.tokenizer import HELD_OUT
+from lantern_demo.training.tokenizer import config as tokenizer_config
+
+CHUNK = 50  # scenes drawn and encoded at a time
+
+
+class TextToTokens(nn.Module):
+    """The two networks that are trained together."""
+
+    def __init__(self, config: LlamaGenConfig) -> None:
+        super().__init__()
+        words = word_tokenizer(vocabulary())
+        self.text = TextEncoder(words, small_t5(words.get_vocab_size(), config.caption_dim), config.prefix)
+        self.target = LlamaGen(config)
+        self.target.apply(self._start)
+        # Residual branches start small, so that depth does not add up to noise.
+        for block in self.target.layers:
+            for weight in (block.attention.wo.weight, block.feed_forward.w2.weight):
+                nn.init.normal_(weight, std=0.02 / (2 * config.layers) ** 0.5)
+
+    @staticmethod
+    def _start(module: nn.Module) -> None:
+        if isinstance(module, (nn.Linear, nn.Embedding)):
+            nn.init.normal_(module.weight, std=0.02)
+
+    def forward(self, ids: Tensor, ids_mask: Tensor, tokens: Tensor, drop: Tensor) -> Tensor:
+        """ids [B, T], tokens [B, N], drop [B] bool (rows that see no caption) -> logits [B, N, V]."""
+        features, mask = self.text(ids, ids_mask)
+        nothing = self.target.cls_embedding.uncond_embedding.to(features.dtype)
+        features = torch.where(drop[:, None, None], nothing, features)
+        hidden = self.target.train_hidden(tokens[:, :-1], features, mask)
+        return self.target.output(hidden[:, features.shape[1] - 1 :])
+
+
+def load_image_tokenizer(folder: Path, device: torch.device) -> ImageTokenizer:
+    """The averaged tokenizer of a training run."""
+    saved = torch.load(folder / "last.pt", map_location=device, weights_only=True)["average"]
+    weights = {k: v for k, v in saved.items() if not k.startswith("quantiser.")}
+    model = ImageTokenizer(tokenizer_config(weights["vq.quantize.embedding.weight"].shape[0])).to(device)
+    model.load_state_dict(weights)
+    return model.eval()
+
+
+def scene_tokens(
+    tokenizer: ImageTokenizer, count: int, seed: int, device: torch.device, compiled: bool
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Draw and tokenise `count` scenes -> ids [count, N] int16 and their attributes, on the CPU."""
+    draw, encode = (torch.compile(render), torch.compile(tokenizer.encode)) if compiled else (render, tokenizer.encode)
+    ids, attributes = [], []
+    with torch.no_grad(), torch.autocast(device.type, torch.bfloat16):
+        for part in tqdm(range(count // CHUNK), desc="scenes", mininterval=5):
+            scenes = sample_scenes(CHUNK, seed + part)
+            image = draw(scenes.to(device)).contiguous(memory_format=torch.channels_last)
+            ids.append(encode(image).to(torch.int16).cpu())
+            attributes.append(scenes.attributes())
+    return torch.cat(ids), {k: torch.cat([a[k] for a in attributes]) for k in ATTRIBUTES}
+
+
+class Captions:
+    """Wordings for scenes of which only the attributes are kept."""
+
+    def __init__(self, attributes: dict[str, Tensor]) -> None:
+        self.attributes = attributes
+
+    def __call__(self, rows: Tensor, rng: random.Random) -> list[str]:
+        chosen = {k: v[rows] for k, v in self.attributes.items()}
+        scenes = Scenes(**chosen, **dict.fromkeys(("centre", "radius", "horizon", "moon_at", "phase", "stars"), torch.empty(0)))
+        return [caption(scenes, i, rng, omit=0.06) for i in range(len(rows))]
+
+
+def main() -> None:
+    parser = run.parser(__doc__ or "", steps=2400, batch=32, lr=1.5e-3)
+    parser.add_argument("--tokenizer", type=Path, required=True, help="folder of a tokenizer run")
+    parser.add_argument("--scenes", type=int, default=32_000, help="scenes to draw for training")
+    parser.add_argument("--layers", type=int, default=10)
+    parser.add_argument("--dim", type=int, default=256)
+    args = parser.parse_args()
+    opts = run.options(args)
+    tokenizer = load_image_tokenizer(args.tokenizer, opts.device)
+    config = LlamaGenConfig(
+        dim=args.dim, layers=args.layers, heads=args.dim // 64, ffn=3 * args.dim, vocab=tokenizer.codebook_size, caption_dim=args.dim
+    )
+    store = opts.out / f"scenes{opts.rank}.pt"
+    if not store.exists():
+        seed = 10_000_019 + opts.rank * args.scenes
+        torch.save(scene_tokens(tokenizer, args.scenes, seed, opts.device, opts.compile), store)
+    ids, attributes = torch.load(store, weights_only=True)
+    held_ids, held_attributes = scene_tokens(tokenizer, 200, HELD_OUT, opts.device, False)
+    words, held_words = Captions(attributes), Captions(held_attributes)
+    model = TextToTokens(config).to(opts.device)
+    forward = torch.compile(model) if opts.compile else model
+    cast = torch.autocast(opts.device.type, torch.bfloat16)
+
+    def nll(call: nn.Module, tokens: Tensor, captions: list[str], drop: Tensor) -> Tensor:
+        text, mask = model.text.ids(captions)
+        tokens = tokens.long().to(opts.device)
+        with cast:
+            logits = call(text.to(opts.device), mask.to(opts.device), tokens, drop.to(opts.device))
+        return F.cross_entropy(logits.float().flatten(0, 1), tokens.flatten())
+
+    def batch_loss(step: int) -> tuple[Tensor, dict[str, float]]:
+        seed = opts.batch_seed(step)
+        g = torch.Generator().manual_seed(seed)
+        rows = torch.randint(len(ids), (opts.batch,), generator=g)
+        drop = torch.rand(opts.batch, generator=g) < 0.1
+        return nll(forward, ids[rows], words(rows, random.Random(seed)), drop), {}
+
+    def validate() -> dict[str, float]:
+        rng, rows = random.Random(0), torch.arange(len(held_ids))
+        parts = [nll(model, held_ids[r], held_words(r, rng), torch.zeros(len(r), dtype=torch.bool)).item() for r in rows.split(50)]
+        return {"held_out_nll": sum(parts) / len(parts)}
+
+    run.train(model, opts, batch_loss, validate)
+
+
+if __name__ == "__main__":
+    main()
