@@ -1,0 +1,20 @@
+"""Fast decoding of visual autoregressive models, side by side: vanilla, EAGLE-1, EAGLE-2, LANTERN, LANTERN++."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+__all__ = ["Generation", "Pipeline", "load"]
+
+if TYPE_CHECKING:
+    from lantern_demo.pipeline import Generation, Pipeline, load
+
+
+def __getattr__(name: str) -> object:
+    # `lantern_demo.decoding` stands on torch alone, so importing the package must not pull in the models' libraries.
+    if name in __all__:
+        from lantern_demo import pipeline
+
+        return getattr(pipeline, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,157 @@
+"""The EAGLE drafter of the LANTERN models: one decoder layer that predicts the target's next hidden state.
+
+Input is fc([embedding of the next token ; the target's hidden state]); there is no norm before attention and none at the end;
+the target's own head turns outputs into logits (jadohu/LANTERN, models/drafters/cnets_llamagen.py).
+Tensor names are those of the published pytorch_model.bin.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lantern_demo.decoding.cache import KVCache
+from lantern_demo.models.llamagen import RMSNorm, rope_table, rotate
+
+
+@dataclass(frozen=True)
+class DrafterConfig:
+    """Sizes of a drafter; dim, heads, vocab, grid and prefix are its target's."""
+
+    dim: int = 256
+    heads: int = 4
+    ffn: int = 768
+    vocab: int = 2048
+    grid: int = 16
+    prefix: int = 24
+    bias: bool = True  # of fc
+    rope_base: float = 10000.0
+    eps: float = 1e-6
+
+
+class DrafterAttention(nn.Module):
+    def __init__(self, config: DrafterConfig) -> None:
+        super().__init__()
+        self.heads = config.heads
+        self.q_proj = nn.Linear(config.dim, config.dim, bias=False)
+        self.k_proj = nn.Linear(config.dim, config.dim, bias=False)
+        self.v_proj = nn.Linear(config.dim, config.dim, bias=False)
+        self.o_proj = nn.Linear(config.dim, config.dim, bias=False)
+
+    def forward(self, x: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache, offset: int) -> Tensor:
+        """Attention [B, heads, n, d] of x [B, n, H], before the output projection."""
+        q, k, v = self.project(x, rope)
+        k, v = cache.write(0, offset, k, v)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+    def project(self, x: Tensor, rope: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Rotated queries and keys, and values, [B, heads, n, d] each."""
+        q, k, v = (p(x).unflatten(-1, (self.heads, -1)) for p in (self.q_proj, self.k_proj, self.v_proj))
+        return rotate(q, rope).transpose(1, 2), rotate(k, rope).transpose(1, 2), v.transpose(1, 2)
+
+
+class DrafterMLP(nn.Module):
+    def __init__(self, config: DrafterConfig) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(config.dim, config.ffn, bias=False)
+        self.up_proj = nn.Linear(config.dim, config.ffn, bias=False)
+        self.down_proj = nn.Linear(config.ffn, config.dim, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+class DrafterLayer(nn.Module):
+    """A decoder layer without a norm before its attention."""
+
+    def __init__(self, config: DrafterConfig) -> None:
+        super().__init__()
+        self.self_attn = DrafterAttention(config)
+        self.post_attention_layernorm = RMSNorm(config.dim, config.eps)
+        self.mlp = DrafterMLP(config)
+
+    def forward(self, x: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache, offset: int) -> Tensor:
+        return self.finish(x, self.self_attn(x, rope, mask, cache, offset))
+
+    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
+        """What follows attention: x [B, n, H], attended [B, heads, n, d] -> output [B, n, H]."""
+        x = x + self.self_attn.o_proj(attended.transpose(1, 2).flatten(2))
+        return x + self.mlp(self.post_attention_layernorm(x))
+
+
+class Drafter(nn.Module):
+    """Implements `decoding.protocols.Drafter`.
+
+    Slot i pairs the target's hidden state at position i with the token at position i + 1, so slot prefix - 1 + j carries image
+    token j, at the same place of the rotary grid as in the target. Slots of the prefix carry token id 0. There is no prompt
+    mask: padded rows of the prefix are read like the others, as published.
+    """
+
+    rope: Tensor
+
+    def __init__(self, config: DrafterConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embed_tokens = nn.Embedding(config.vocab, config.dim)
+        self.fc = nn.Linear(2 * config.dim, config.dim, bias=config.bias)
+        self.layers = nn.ModuleList([DrafterLayer(config)])
+        table = rope_table(config.prefix - 1, config.grid, config.dim // config.heads, config.rope_base)
+        self.register_buffer("rope", table, persistent=False)
+
+    def new_cache(self, rows: int, length: int) -> KVCache:
+        c, weight = self.config, self.fc.weight
+        slots = c.prefix + length
+        return KVCache(1, rows, c.heads, slots, c.dim // c.heads, dtype=weight.dtype, device=weight.device)
+
+    def start(self, hidden: Tensor, token: Tensor, cache: KVCache) -> Tensor:
+        """Prefix hidden [R, T, H] and the first image token [1] -> last output [R, 1, H]; commits T slots."""
+        return self.extend(F.pad(token, (hidden.shape[1] - 1, 0)), hidden, cache)
+
+    def extend(self, tokens: Tensor, hidden: Tensor, cache: KVCache) -> Tensor:
+        """m new slots, tokens [m] and hidden [R, m, H] -> last output [R, 1, H]; commits them."""
+        m, first = tokens.shape[0], cache.length
+        mask = torch.ones(m, first + m, dtype=torch.bool, device=tokens.device).tril(first) if m > 1 else None
+        out = self._run(tokens, hidden, self.rope[first : first + m], mask, cache, 0)
+        cache.advance(m)
+        return out[:, -1:]
+
+    def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor, cache: KVCache) -> Tensor:
+        """A tree pass over nodes of one depth; see `decoding.protocols.Drafter.expand`."""
+        m, w = tokens.shape[0], mask.shape[1] - tokens.shape[0]
+        full = F.pad(mask, (cache.length, 0), value=True)
+        slot = cache.length + depth - 1
+        return self._run(tokens, hidden, self.rope[slot : slot + 1].expand(m, -1, -1), full, cache, w)
+
+    def train_passes(self, tokens: Tensor, hidden: Tensor, passes: int) -> list[Tensor]:
+        """Teacher forcing, as drafting will see it: tokens [B, S] and the target's hidden [B, S, H] -> outputs [B, S, H] of each pass.
+
+        `tokens[:, i]` is the token at position i + 1, 0 in the prefix; every output i imitates the hidden state at position i + 1.
+        Pass 0 reads the target's states, as the stable slots do. Pass t reads the output of pass t - 1 one slot before, as a tree
+        node at depth t does: it attends to the stable slots up to i - t, to its t - 1 ancestors and to itself. Its first t slots
+        have no such ancestors and mean nothing.
+        """
+        s = tokens.shape[1]
+        embedded = self.embed_tokens(tokens).type_as(hidden)
+        layer, rope = self.layers[0], self.rope[:s]
+        slot = torch.arange(s, device=tokens.device)
+        back = slot[:, None] - slot[None]  # how many slots key j lies behind query i
+        keys: list[Tensor] = []
+        values: list[Tensor] = []
+        outputs: list[Tensor] = []
+        for t in range(passes):
+            before = hidden if t == 0 else F.pad(outputs[-1], (0, 0, 1, 0))[:, :-1]
+            x = self.fc(torch.cat((embedded, before), -1))
+            q, k, v = layer.self_attn.project(x, rope)
+            keys.append(k)
+            values.append(v)
+            seen = [back >= t, *(back == t - u for u in range(1, t + 1))]
+            out = F.scaled_dot_product_attention(q, torch.cat(keys, 2), torch.cat(values, 2), attn_mask=torch.cat(seen, 1))
+            outputs.append(layer.finish(x, out))
+        return outputs
+
+    def _run(self, tokens: Tensor, hidden: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache, offset: int) -> Tensor:
+        embedded = self.embed_tokens(tokens).expand(hidden.shape[0], -1, -1)
+        return self.layers[0](self.fc(torch.cat((embedded, hidden), -1)), rope, mask, cache, offset)

@@ -1,0 +1,276 @@
+"""The LlamaGen transformer: an autoregressive model over a grid of image tokens after a condition prefix.
+
+Facts of the published model that shape this file (FoundationVision/LlamaGen, autoregressive/models/gpt.py):
+the rotary table of the prefix is all zero (cos = sin = 0), so prefix queries and keys vanish, prefix queries attend uniformly,
+and a picture's tokens see the prompt only as a uniform average of its values.
+Tensor names are those of the published .pt files.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lantern_demo.decoding.cache import KVCache
+
+BEYOND = 64  # zero rows of the rotary table past the last token: draft trees may reach over the end of the image
+
+
+@dataclass(frozen=True)
+class LlamaGenConfig:
+    """Sizes of a LlamaGen transformer."""
+
+    dim: int = 256
+    layers: int = 12
+    heads: int = 4
+    ffn: int = 768  # width of the SwiGLU; published: 2/3 of 4 dim, rounded up to a multiple of 256
+    vocab: int = 2048  # image tokens
+    grid: int = 16  # tokens a side
+    prefix: int = 24  # condition positions: 120 published for text, 1 for a class
+    caption_dim: int = 256  # width of the text features
+    classes: int = 0  # number of classes of a class-conditional model; 0 for text
+    rope_base: float = 10000.0
+    eps: float = 1e-5
+    # What padded prompt positions attend to. The published classes differ, and drafters read these rows:
+    # "self" LlamaGen; "released" LANTERN's target, where it depends on the dtype.
+    padding: Literal["self", "released"] = "self"
+
+    @property
+    def tokens(self) -> int:
+        """Image tokens of one picture."""
+        return self.grid * self.grid
+
+
+@dataclass
+class Condition:
+    """What an image is drawn from: text features [R, T, C] and their mask [R, T] bool (left-padded), or class ids [R].
+
+    R rows: 2 with guidance (conditional, unconditional), 1 without.
+    """
+
+    features: Tensor
+    mask: Tensor | None = None
+
+    @property
+    def rows(self) -> int:
+        return self.features.shape[0]
+
+
+class PrefixCache(KVCache):
+    """A KV cache that remembers which prefix positions are padding: `visible` [R, 1, 1, T] bool, or None for all."""
+
+    visible: Tensor | None = None
+
+
+def rope_table(prefix: int, grid: int, head_dim: int, base: float = 10000.0, beyond: int = BEYOND) -> Tensor:
+    """Rotary angles [prefix + grid * grid + beyond, head_dim / 2, 2], (cos, sin) last.
+
+    Half of the pairs turn with the row, half with the column. The rows of the prefix and past the end are zero, not the
+    identity: see the head of this file.
+    """
+    half = head_dim // 2
+    frequency = base ** (-torch.arange(0, half, 2)[: half // 2].float() / half)
+    angle = torch.outer(torch.arange(grid).float(), frequency)
+    rows = angle[:, None].expand(grid, grid, -1)
+    columns = angle[None].expand(grid, grid, -1)
+    both = torch.cat((rows, columns), -1).flatten(0, 1)
+    table = torch.stack((both.cos(), both.sin()), -1)
+    return torch.cat((table.new_zeros(prefix, *table.shape[1:]), table, table.new_zeros(beyond, *table.shape[1:])))
+
+
+def rotate(x: Tensor, rope: Tensor) -> Tensor:
+    """Turn adjacent pairs of x [..., n, heads, d] by rope [n, d / 2, 2], in float32, cast back."""
+    a, b = x.float().unflatten(-1, (-1, 2)).unbind(-1)
+    cos, sin = rope[:, None, :, 0], rope[:, None, :, 1]
+    return torch.stack((a * cos - b * sin, b * cos + a * sin), -1).flatten(-2).type_as(x)
+
+
+class RMSNorm(nn.Module):
+    def __init__(self, dim: int, eps: float) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        # The published norm casts back before it scales; in float32 both orders are the same.
+        return F.rms_norm(x.float(), x.shape[-1:], eps=self.eps).type_as(x) * self.weight
+
+
+class Attention(nn.Module):
+    def __init__(self, config: LlamaGenConfig) -> None:
+        super().__init__()
+        self.heads = config.heads
+        self.wqkv = nn.Linear(config.dim, 3 * config.dim, bias=False)
+        self.wo = nn.Linear(config.dim, config.dim, bias=False)
+
+    def forward(self, x: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache | None, layer: int) -> Tensor:
+        qkv = self.wqkv(x).unflatten(-1, (3, self.heads, -1))
+        qk, v = rotate(qkv[:, :, :2].flatten(2, 3), rope).unflatten(2, (2, self.heads)), qkv[:, :, 2]
+        q, k, v = qk[:, :, 0].transpose(1, 2), qk[:, :, 1].transpose(1, 2), v.transpose(1, 2)
+        if cache is not None:
+            k, v = cache.write(layer, 0, k, v)
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        return self.wo(out.transpose(1, 2).flatten(2))
+
+
+class FeedForward(nn.Module):
+    def __init__(self, config: LlamaGenConfig) -> None:
+        super().__init__()
+        self.w1 = nn.Linear(config.dim, config.ffn, bias=False)
+        self.w3 = nn.Linear(config.dim, config.ffn, bias=False)
+        self.w2 = nn.Linear(config.ffn, config.dim, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.w2(F.silu(self.w1(x)) * self.w3(x))
+
+
+class Block(nn.Module):
+    def __init__(self, config: LlamaGenConfig) -> None:
+        super().__init__()
+        self.attention_norm = RMSNorm(config.dim, config.eps)
+        self.attention = Attention(config)
+        self.ffn_norm = RMSNorm(config.dim, config.eps)
+        self.feed_forward = FeedForward(config)
+
+    def forward(self, x: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache | None, layer: int) -> Tensor:
+        x = x + self.attention(self.attention_norm(x), rope, mask, cache, layer)
+        return x + self.feed_forward(self.ffn_norm(x))
+
+
+class CaptionEmbedding(nn.Module):
+    """Text features to model width, and the learnt features of "no caption"."""
+
+    def __init__(self, config: LlamaGenConfig) -> None:
+        super().__init__()
+        self.cap_proj = nn.ModuleDict(
+            {"fc1": nn.Linear(config.caption_dim, config.dim, bias=False), "fc2": nn.Linear(config.dim, config.dim, bias=False)}
+        )
+        self.uncond_embedding = nn.Parameter(torch.randn(config.prefix, config.caption_dim) / config.caption_dim**0.5)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.cap_proj["fc2"](F.gelu(self.cap_proj["fc1"](features), approximate="tanh"))
+
+
+class ClassEmbedding(nn.Module):
+    """Class ids to model width; the last row stands for "no class"."""
+
+    def __init__(self, config: LlamaGenConfig) -> None:
+        super().__init__()
+        self.embedding_table = nn.Embedding(config.classes + 1, config.dim)
+
+    def forward(self, classes: Tensor) -> Tensor:
+        return self.embedding_table(classes)[:, None]
+
+
+class LlamaGen(nn.Module):
+    """The target: implements `decoding.protocols.Target`, and `train_logits` for training."""
+
+    rope: Tensor
+
+    def __init__(self, config: LlamaGenConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.vocab_size = config.vocab
+        self.tok_embeddings = nn.Embedding(config.vocab, config.dim)
+        self.cls_embedding = ClassEmbedding(config) if config.classes else CaptionEmbedding(config)
+        self.layers = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.norm = RMSNorm(config.dim, config.eps)
+        self.output = nn.Linear(config.dim, config.vocab, bias=False)
+        table = rope_table(config.prefix, config.grid, config.dim // config.heads, config.rope_base)
+        self.register_buffer("rope", table, persistent=False)
+
+    # -- conditions
+
+    def condition(self, features: Tensor, mask: Tensor | None, guided: bool) -> Condition:
+        """One prompt's features [1, T, C] and mask [1, T] (or class ids [1], None) -> its rows.
+
+        The unconditional row keeps the prompt's mask, as published (LlamaGen generate.py).
+        """
+        if not guided:
+            return Condition(features, mask)
+        if isinstance(self.cls_embedding, ClassEmbedding):
+            return Condition(torch.cat((features, torch.full_like(features, self.config.classes))))
+        nothing = self.cls_embedding.uncond_embedding[None].to(features.dtype)
+        return Condition(torch.cat((features, nothing)), None if mask is None else mask.expand(2, -1))
+
+    # -- decoding.protocols.Target
+
+    def new_cache(self, rows: int, length: int) -> PrefixCache:
+        weight, c = self.output.weight, self.config
+        slots = c.prefix + length
+        return PrefixCache(c.layers, rows, c.heads, slots, c.dim // c.heads, dtype=weight.dtype, device=weight.device)
+
+    def prefill(self, condition: Condition, cache: PrefixCache) -> Tensor:
+        """The T prefix positions -> hidden [R, T, H]."""
+        x = self.cls_embedding(condition.features.to(self.rope.device))
+        if self.config.classes == 0:
+            x = x.to(self.output.weight.dtype)
+        n = x.shape[1]
+        mask = prefix_mask(condition.mask, n, x.device, self.config.padding, x.dtype)
+        cache.visible = None if condition.mask is None or bool(condition.mask.all()) else condition.mask[:, None, None]
+        hidden = self.run(x, self.rope[:n], mask, cache)
+        cache.advance(n)
+        return hidden
+
+    def forward(self, tokens: Tensor, depths: Tensor, mask: Tensor, cache: PrefixCache) -> Tensor:
+        """n tree nodes -> hidden [R, n, H]; see `decoding.protocols.Target.forward`."""
+        n, rows = tokens.shape[0], cache.k.shape[1]
+        x = self.tok_embeddings(tokens).expand(rows, -1, -1)
+        full: Tensor | None = None
+        if n > 1 or cache.visible is not None:
+            full = torch.ones(rows, 1, n, cache.length + n, dtype=torch.bool, device=x.device)
+            full[..., cache.length :] = mask
+            if cache.visible is not None:
+                full[..., : cache.visible.shape[-1]] = cache.visible
+        return self.run(x, self.rope[cache.length + depths], full, cache)
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """hidden [R, n, H] -> logits [R, n, V] float32."""
+        return self.output(hidden).float()
+
+    # -- training
+
+    def train_hidden(self, tokens: Tensor, features: Tensor, mask: Tensor | None) -> Tensor:
+        """Teacher forcing: tokens [B, N], features [B, T, C], mask [B, T] -> hidden [B, T + N, H].
+
+        The state that predicts token j is at T - 1 + j.
+        """
+        prefix = self.cls_embedding(features)
+        x = torch.cat((prefix, self.tok_embeddings(tokens).type_as(prefix)), 1)
+        n, t = x.shape[1], prefix.shape[1]
+        full = torch.ones(n, n, dtype=torch.bool, device=x.device).tril()
+        if mask is None:
+            return self.run(x, self.rope[:n], full, None)
+        seen = F.pad(mask, (0, n - t), value=True)[:, None, None]
+        full = (full & seen) | torch.eye(n, dtype=torch.bool, device=x.device)
+        return self.run(x, self.rope[:n], full, None)
+
+    def run(self, x: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache | None) -> Tensor:
+        """The blocks and the final norm over x [B, n, H]; writes to the cache behind its committed slots when there is one."""
+        for i, block in enumerate(self.layers):
+            x = block(x, rope, mask, cache, i)
+        return self.norm(x)
+
+
+def prefix_mask(visible: Tensor | None, n: int, device: torch.device, padding: str, dtype: torch.dtype) -> Tensor:
+    """Which prefix positions see which: visible [R, n] bool or None -> [R or 1, 1, n, n] bool.
+
+    "self": causal, padded columns hidden, and every position sees itself (LlamaGen). "released": rows of real positions are the
+    same; a padded row sees the padded columns up to itself and, in float32 only, every real column, because the released mask
+    adds two minima that do not saturate alike (FORMATS 2.3). Drafters read these rows, so a port has to keep them.
+    """
+    causal = torch.ones(n, n, dtype=torch.bool, device=device).tril()[None, None]
+    if visible is None:
+        return causal
+    seen = visible.to(device)[:, None, None]
+    if padding == "self":
+        return (causal & seen) | torch.eye(n, dtype=torch.bool, device=device)
+    padded_row = ~visible.to(device)[:, None, :, None]
+    into_padding = causal & ~seen
+    if dtype == torch.float32:
+        into_padding = into_padding | seen
+    return torch.where(padded_row, into_padding, causal & seen)

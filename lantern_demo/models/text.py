@@ -1,0 +1,93 @@
+"""Text encoders: a prompt to the features that a text-conditional target reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, normalizers, pre_tokenizers
+from tokenizers.models import WordLevel
+from torch import Tensor, nn
+from transformers import T5Config, T5EncoderModel
+
+PAD, UNKNOWN, END = "<pad>", "<unk>", "</s>"
+
+
+@dataclass
+class Encoded:
+    """A prompt's features [1, T, C], its mask [1, T] bool (left-padded), and the words that the vocabulary lacks."""
+
+    features: Tensor
+    mask: Tensor
+    unknown: list[str]
+
+
+def word_tokenizer(words: list[str]) -> Tokenizer:
+    """A vocabulary of whole words: lower case, split at white space and punctuation, anything else is unknown."""
+    vocabulary = {w: i for i, w in enumerate((PAD, UNKNOWN, END, *words))}
+    tokenizer = Tokenizer(WordLevel(vocabulary, unk_token=UNKNOWN))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    return tokenizer
+
+
+def left_pad(features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Move the valid rows of right-padded features [B, T, C], mask [B, T] to the end and zero the rest (LlamaGen generate.py)."""
+    t = mask.shape[1]
+    shift = t - mask.sum(1, keepdim=True)
+    index = (torch.arange(t, device=mask.device)[None] - shift) % t
+    mask = mask.gather(1, index)
+    return features.gather(1, index[..., None].expand_as(features)) * mask[..., None], mask
+
+
+class TextEncoder(nn.Module):
+    """A word vocabulary and a T5 encoder; prompts are padded to `length` positions, the end mark included."""
+
+    def __init__(self, tokenizer: Tokenizer, config: T5Config, length: int) -> None:
+        super().__init__()
+        self.tokenizer = tokenizer
+        self.length = length
+        self.encoder = T5EncoderModel(config)
+
+    def ids(self, prompts: list[str]) -> tuple[Tensor, Tensor]:
+        """Prompts -> ids [B, T] int64, right-padded, and their mask [B, T] bool.
+
+        Raises ValueError when a prompt has more words than there are positions.
+        """
+        end = self.tokenizer.token_to_id(END)
+        rows = [self.tokenizer.encode(p).ids + [end] for p in prompts]
+        for prompt, row in zip(prompts, rows, strict=True):
+            if len(row) > self.length:
+                raise ValueError(
+                    f"prompt has {len(row) - 1} words and marks, at most {self.length - 1} are allowed: {prompt[:60]!r}..."
+                )
+        ids = torch.full((len(rows), self.length), self.tokenizer.token_to_id(PAD))
+        for i, row in enumerate(rows):
+            ids[i, : len(row)] = torch.tensor(row)
+        return ids, torch.arange(self.length)[None] < torch.tensor([len(r) for r in rows])[:, None]
+
+    def forward(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """ids [B, T], mask [B, T] -> left-padded features [B, T, C] and mask [B, T] bool."""
+        features = self.encoder(input_ids=ids, attention_mask=mask.long()).last_hidden_state
+        return left_pad(features, mask)
+
+    def encode(self, prompt: str) -> Encoded:
+        """One prompt on the encoder's device. Raises ValueError when it is too long."""
+        ids, mask = self.ids([prompt])
+        encoding = self.tokenizer.encode(prompt)
+        unknown = [prompt[a:b] for token, (a, b) in zip(encoding.tokens, encoding.offsets, strict=True) if token == UNKNOWN]
+        device = self.encoder.device
+        return Encoded(*self(ids.to(device), mask.to(device)), unknown)
+
+
+def small_t5(vocabulary: int, width: int = 256, layers: int = 2) -> T5Config:
+    """The configuration of the bundled text encoder."""
+    return T5Config(
+        vocab_size=vocabulary, d_model=width, d_kv=64, num_heads=width // 64, d_ff=2 * width, num_layers=layers,
+        dropout_rate=0.0, feed_forward_proj="gated-gelu", use_cache=False, pad_token_id=0, eos_token_id=2,
+    )  # fmt: skip
+
+
+def load_tokenizer(path: Path) -> Tokenizer:
+    return Tokenizer.from_file(str(path))

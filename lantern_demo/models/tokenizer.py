@@ -1,0 +1,73 @@
+"""The image tokenizer: LlamaGen's VQ network, as kept in transformers' JanusVQVAE, with LlamaGen's normalised look-up."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import JanusVQVAEConfig
+from transformers.models.janus.modeling_janus import JanusVQVAE
+
+
+class ImageTokenizer(nn.Module):
+    """Pictures to codebook indices and back.
+
+    The published tokenizer compares and decodes vectors after L2 normalisation (LlamaGen, vq_model.py); JanusVQVAE does so only
+    when it decodes, so the look-up of the encoder is done here.
+    """
+
+    def __init__(self, config: JanusVQVAEConfig) -> None:
+        super().__init__()
+        self.vq = JanusVQVAE(config)
+        for module in self.vq.modules():
+            if isinstance(module, nn.GroupNorm):
+                # The published width gives the 32 groups 4 channels each. A group of one channel would wipe out its mean, and
+                # with it the colour of a whole picture, so a narrower network keeps the 4 channels and has fewer groups.
+                module.num_groups = min(32, module.num_channels // 4)
+        self.grid = config.num_patches
+        self.codebook_size = config.num_embeddings
+
+    @property
+    def codebook(self) -> Tensor:
+        """The vectors as the decoder sees them: unit length, [V, e] float32."""
+        return F.normalize(self.vq.quantize.embedding.weight.float(), dim=-1)
+
+    def latent(self, images: Tensor) -> Tensor:
+        """Images [B, 3, H, W] in [0, 1] -> unit vectors before quantisation [B, e, G, G]."""
+        return F.normalize(self.vq.quant_conv(self.vq.encoder(images * 2 - 1)).float(), dim=1)
+
+    def encode(self, images: Tensor) -> Tensor:
+        """Images [B, 3, H, W] in [0, 1] -> token ids [B, G * G] int64, row by row."""
+        z = self.latent(images).flatten(2).transpose(1, 2)
+        # For unit vectors the nearest by L2 distance is the one with the largest inner product.
+        return (z @ self.codebook.t()).argmax(-1)
+
+    def decode(self, tokens: Tensor) -> Tensor:
+        """Token ids [B, G * G] -> images [B, 3, H, W] float32 in [0, 1]."""
+        dtype = self.vq.post_quant_conv.weight.dtype
+        z = F.embedding(tokens, self.codebook).to(dtype)
+        return self.decode_latent(z.transpose(1, 2).unflatten(2, (self.grid, self.grid)))
+
+    def decode_latent(self, z: Tensor) -> Tensor:
+        """Codebook vectors [B, e, G, G] -> images [B, 3, H, W] float32 in [0, 1]."""
+        return (self.decode_raw(z).float().clamp(-1, 1) + 1) / 2
+
+    def decode_raw(self, z: Tensor) -> Tensor:
+        """Codebook vectors [B, e, G, G] -> pixels [B, 3, H, W], nominally in [-1, 1], not clamped."""
+        return self.vq.decoder(self.vq.post_quant_conv(z))
+
+
+def neighbour_table(vectors: Tensor, k: int) -> Tensor:
+    """The k nearest codebook entries of every entry by L2 distance, itself left out -> [V, k] int32, nearest first.
+
+    `vectors` [V, e] should be what the tokenizer's decoder sees: see `ImageTokenizer.codebook`. The released table was made
+    from the raw vectors instead (FORMATS: jadohu/LANTERN, generate_codebook.py).
+    """
+    if not 0 <= k < vectors.shape[0]:
+        raise ValueError(f"k must be between 0 and {vectors.shape[0] - 1} (the codebook's size less one), got {k}")
+    rows = []
+    for part in torch.arange(vectors.shape[0], device=vectors.device).split(1024):
+        distance = torch.cdist(vectors[part].float(), vectors.float())
+        distance[torch.arange(len(part), device=vectors.device), part] = torch.inf
+        rows.append(distance.topk(k, largest=False).indices.to(torch.int32))
+    return torch.cat(rows)

@@ -1,0 +1,271 @@
+"""From a prompt to a picture: load a model, decode with a method, and compare methods on one device."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from lantern_demo.decoding.loop import Decoded, decode
+from lantern_demo.decoding.loop import Step as StepEvent
+from lantern_demo.decoding.methods import METHODS, Method
+from lantern_demo.decoding.timing import Clock
+from lantern_demo.models import bundled
+from lantern_demo.models.registry import ModelInfo, model_info
+from lantern_demo.models.text import Encoded
+from lantern_demo.models.tokenizer import neighbour_table
+from lantern_demo.record import device_name, image_hash, run_record
+from lantern_demo.settings import MAX_LANTERN_K, Settings, method_of, methods_of
+
+__all__ = ["Generation", "MethodFailed", "Pipeline", "Stats", "StepEvent", "load"]
+
+WARM_UP_TOKENS = 12
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(frozen=True)
+class Stats:
+    """What a run measured. Seconds are of synchronised device work; `decode_seconds` = prefill + draft + verify + commit."""
+
+    method: str
+    tokens: int  # image tokens
+    steps: int  # target forwards after the prefill
+    mean_accepted_length: float  # tokens committed per step, the bonus token counted
+    accepted_lengths: list[int]
+    text_seconds: float
+    prefill_seconds: float
+    draft_seconds: float
+    verify_seconds: float
+    commit_seconds: float
+    decode_seconds: float
+    image_seconds: float
+    tokens_per_second: float
+    one_step_tvd: float | None  # None where there was no step to measure
+    one_step_tvd_method: str | None
+    nodes: int  # of the draft tree, root included
+    device: str
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Generation:
+    """A finished picture, how it came about, and the record that reproduces it."""
+
+    method: str
+    image: Image.Image
+    tokens: list[int]
+    stats: Stats
+    record: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class MethodFailed:
+    """A method of a comparison that raised; the others go on."""
+
+    method: str
+    message: str
+
+
+class Pipeline:
+    """One loaded model on one device. Runs take turns: a second caller waits for the first."""
+
+    def __init__(self, info: ModelInfo, networks: bundled.Networks, device: torch.device, dtype: torch.dtype) -> None:
+        self.info, self.networks, self.device, self.dtype = info, networks, device, dtype
+        self.defaults = Settings(**info.preset)
+        self._neighbours: dict[str, Tensor] = {}
+        self._turn = threading.Lock()
+
+    # -- inputs
+
+    def settings(self, **changes: Any) -> Settings:
+        """The model's preset with some values changed. Raises ValueError for an unknown name or a value not allowed."""
+        return self.defaults.with_changes(**changes)
+
+    def check_prompt(self, prompt: Any) -> str:
+        """The prompt, stripped. Raises ValueError when it is empty, too long or not text."""
+        if not isinstance(prompt, str):
+            raise ValueError(f"prompt must be text, got {type(prompt).__name__}")
+        text = " ".join(prompt.split())
+        if not text:
+            raise ValueError("prompt is empty; say what to draw, for example: three red round lanterns over a lake at dusk")
+        if len(text) > self.info.max_prompt:
+            raise ValueError(f"prompt has {len(text)} characters, at most {self.info.max_prompt} are allowed")
+        self.networks.text.ids([text])  # counts its words
+        return text
+
+    # -- runs
+
+    def generate(self, prompt: str, method: str = "vanilla", **settings: Any) -> Generation:
+        """Draw a prompt with one method. Settings are those of `Settings`; ValueError for anything not allowed."""
+        *_, last = self.stream(prompt, method, **settings)
+        assert isinstance(last, Generation)
+        return last
+
+    def stream(self, prompt: str, method: str = "vanilla", **settings: Any) -> Iterator[StepEvent | Generation]:
+        """As `generate`, yielding a StepEvent per step and the Generation last. Closing it stops within a step."""
+        chosen, knobs, text = method_of(method), self.settings(**settings), self.check_prompt(prompt)
+
+        def events() -> Iterator[StepEvent | Generation]:
+            with self._turn:
+                self._warm_up([chosen], knobs, text)
+                yield from self._run(chosen, knobs, text)
+
+        return events()
+
+    def compare(
+        self, prompt: str, methods: list[str] | None = None, **settings: Any
+    ) -> Iterator[tuple[str, StepEvent | Generation | MethodFailed]]:
+        """Run methods one after the other on this device, each warmed up before the first is timed.
+
+        Yields (method id, event): a StepEvent per step, then its Generation, or MethodFailed when it raised. Methods run in the
+        order of the table of methods, so that vanilla comes first. Raises ValueError at the call for bad input.
+        """
+        chosen = methods_of(list(METHODS) if methods is None else methods)
+        knobs, text = self.settings(**settings), self.check_prompt(prompt)
+
+        def events() -> Iterator[tuple[str, StepEvent | Generation | MethodFailed]]:
+            with self._turn:
+                failed = self._warm_up(chosen, knobs, text)
+                for method in chosen:
+                    if method.id in failed:
+                        yield method.id, MethodFailed(method.id, failed[method.id])
+                        continue
+                    try:
+                        for event in self._run(method, knobs, text):
+                            yield method.id, event
+                    except Exception as error:  # one method's fault must not take the others' results with it
+                        yield method.id, MethodFailed(method.id, _sentence(error))
+
+        return events()
+
+    def _warm_up(self, methods: list[Method], knobs: Settings, text: str) -> dict[str, str]:
+        """A few uncounted tokens with every method -> what the methods that raised said."""
+        failed = {}
+        encoded = self._encode(text, None)
+        tokens = min(WARM_UP_TOKENS, self.info.tokens)
+        for method in methods:
+            try:
+                for event in self._decode(method, knobs, encoded, tokens, Clock(self.device), measured=False):
+                    pass
+                self.decode_image([0] * self.info.tokens)
+            except Exception as error:
+                failed[method.id] = _sentence(error)
+        if len(methods) == 1 and failed:
+            raise RuntimeError(failed[methods[0].id])
+        return failed
+
+    def _run(self, method: Method, knobs: Settings, text: str) -> Iterator[StepEvent | Generation]:
+        clock = Clock(self.device)
+        encoded = self._encode(text, clock)
+        outcome: Decoded | None = None
+        for event in self._decode(method, knobs, encoded, self.info.tokens, clock, measured=True):
+            if isinstance(event, Decoded):
+                outcome = event
+            else:
+                yield event
+        assert outcome is not None
+        with clock.measure("image"):
+            image = self.decode_image(outcome.tokens)
+        stats = self._stats(method, outcome, clock)
+        record = run_record(self.info, self.networks.trained, text, encoded.unknown, knobs, [(stats, outcome.tokens, image_hash(image))])
+        yield Generation(method.id, image, outcome.tokens, stats, record)
+
+    @torch.inference_mode()
+    def _encode(self, text: str, clock: Clock | None) -> Encoded:
+        with (clock or Clock(self.device)).measure("text"):
+            return self.networks.text.encode(text)
+
+    def _decode(
+        self, method: Method, knobs: Settings, encoded: Encoded, tokens: int, clock: Clock, measured: bool
+    ) -> Iterator[StepEvent | Decoded]:
+        target = self.networks.target
+        guided = knobs.cfg_scale != 1
+        with torch.inference_mode():
+            condition = target.condition(encoded.features, encoded.mask, guided)
+        return decode(
+            target, self.networks.drafter, condition, num_tokens=tokens, method=method, sampling=knobs.sampling(),
+            rule=knobs.rule(method), tree=knobs.tree_policy(method), neighbours=self.neighbours(knobs.neighbours),
+            seed=knobs.seed, device=self.device, measure_distortion=measured, clock=clock,
+        )  # fmt: skip
+
+    def _stats(self, method: Method, outcome: Decoded, clock: Clock) -> Stats:
+        seconds = clock.seconds
+        return Stats(
+            method.id, len(outcome.tokens), outcome.steps, outcome.mean_accepted_length, outcome.accepted_lengths,
+            seconds["text"], seconds["prefill"], seconds["draft"], seconds["verify"], seconds["commit"],
+            outcome.decode_seconds, seconds["image"], outcome.tokens_per_second,
+            outcome.one_step_tvd, outcome.one_step_tvd_method, outcome.nodes,
+            device_name(self.device), str(self.dtype).removeprefix("torch."),
+        )  # fmt: skip
+
+    # -- pictures and tables
+
+    @torch.inference_mode()
+    def decode_image(self, tokens: list[int]) -> Image.Image:
+        """All tokens of a picture -> RGB image."""
+        pixels = self.networks.tokenizer.decode(torch.tensor([tokens], device=self.device))[0]
+        return Image.fromarray((pixels * 255).round().byte().permute(1, 2, 0).cpu().numpy())
+
+    @torch.inference_mode()
+    def preview(self, tokens: list[int], empty: tuple[int, int, int] = (128, 128, 128)) -> Image.Image:
+        """A picture of which only the first tokens are there; the rest is filled with the colour `empty`."""
+        missing = self.info.tokens - len(tokens)
+        image = self.decode_image(tokens + [tokens[-1] if tokens else 0] * missing)
+        if missing:
+            cell = self.info.image_size // self.info.grid
+            row, column = divmod(len(tokens), self.info.grid)
+            size = self.info.image_size
+            image.paste(empty, (column * cell, row * cell, size, (row + 1) * cell))
+            image.paste(empty, (0, (row + 1) * cell, size, size))
+        return image
+
+    @torch.inference_mode()
+    def neighbours(self, vectors: str = "decoder") -> Tensor:
+        """The neighbour table [V, k] int32 on the device, from the vectors the decoder sees or the "raw" ones."""
+        if vectors not in self._neighbours:
+            tokenizer = self.networks.tokenizer
+            book = tokenizer.codebook if vectors == "decoder" else tokenizer.vq.quantize.embedding.weight
+            # One column more than any rule counts: the released residual reads k + 1.
+            self._neighbours[vectors] = neighbour_table(book, min(MAX_LANTERN_K + 1, len(book) - 1))
+        return self._neighbours[vectors]
+
+
+def load(model: str | Path = "lantern-scenes", device: str = "auto", dtype: str = "float32") -> Pipeline:
+    """Load a model by its registry id, or from a folder in the format of the bundled one.
+
+    device: "auto", "cpu", "cuda", "cuda:N"; dtype of target and drafter: "float32", "bfloat16", "float16".
+    Raises ValueError for an unknown model, device or dtype, or a folder that cannot be read.
+    """
+    if isinstance(model, Path):
+        info = ModelInfo(model.name, model.name, "A model from a local folder.", model, 128, 16, 200)
+    else:
+        info = model_info(model)
+    if dtype not in DTYPES:
+        raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
+    chosen = pick_device(device)
+    return Pipeline(info, bundled.load(info.folder, chosen, DTYPES[dtype]), chosen, DTYPES[dtype])
+
+
+def pick_device(device: str) -> torch.device:
+    """The torch device of a name. Raises ValueError when there is no such device here."""
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        chosen = torch.device(device)
+    except RuntimeError:
+        raise ValueError(f"device must be auto, cpu, cuda or cuda:N, got {device!r}") from None
+    if chosen.type not in ("cpu", "cuda") or (chosen.type == "cuda" and not torch.cuda.is_available()):
+        raise ValueError(f"device {device!r} is not available here; use auto or cpu")
+    return chosen
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, torch.OutOfMemoryError):
+        return "The device ran out of memory; choose a smaller model or another device."
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,83 @@
+"""The run record: everything needed to say what was run, on what, and to run it again."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from dataclasses import asdict
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+import torch
+import transformers
+from PIL import Image
+
+import lantern_demo
+from lantern_demo.models.registry import ModelInfo
+from lantern_demo.settings import Settings
+
+if TYPE_CHECKING:
+    from lantern_demo.pipeline import Stats
+
+HOW_TIMED = (
+    "Seconds of synchronised device work, previews and the page excluded. Methods ran one after the other in the order given, "
+    "each warmed up first. speedup = vanilla's decode_seconds / this method's, both of this run; absent without a vanilla run."
+)
+
+
+def device_name(device: torch.device) -> str:
+    """What ran it, in words: the GPU's name, or the processor with its thread count."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{_processor()} ({torch.get_num_threads()} threads)"
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo") as f:
+            names = (line.split(":", 1)[1].strip() for line in f if line.startswith("model name"))
+            return next(names, platform.machine())
+    except OSError:
+        return platform.processor() or platform.machine()
+
+
+def image_hash(image: Image.Image) -> str:
+    """SHA-256 of the size and the RGB bytes; equal pictures have equal hashes whatever file format they are saved in."""
+    return hashlib.sha256(f"{image.size}".encode() + image.tobytes()).hexdigest()
+
+
+def run_record(
+    info: ModelInfo, trained: dict[str, Any], prompt: str, unknown: list[str], settings: Settings,
+    runs: list[tuple[Stats, list[int], str]],
+) -> dict[str, Any]:  # fmt: skip
+    """The JSON-able record of a run or a comparison: `runs` are (stats, tokens, image hash) in the order they ran."""
+    stats = {s.method: asdict(s) | {"token_ids": ids, "image_sha256": image} for s, ids, image in runs}
+    vanilla = stats.get("vanilla")
+    if vanilla is not None:
+        for entry in stats.values():
+            entry["speedup"] = vanilla["decode_seconds"] / entry["decode_seconds"]
+    return {
+        "lantern_demo": lantern_demo.__version__,
+        "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "versions": {"python": platform.python_version(), "torch": torch.__version__, "transformers": transformers.__version__},
+        "model": {"id": info.id, "trained": trained},
+        "device": runs[0][0].device if runs else None,
+        "prompt": prompt,
+        "unknown_words": unknown,
+        "settings": settings.as_dict(),
+        "order": list(stats),
+        "how_timed": HOW_TIMED,
+        "methods": stats,
+    }
+
+
+def merge_records(records: list[dict[str, Any]]) -> dict[str, Any]:
+    """One record of a comparison from those of its methods, all with the same prompt and settings."""
+    merged = {**records[0], "methods": {k: v for r in records for k, v in r["methods"].items()}}
+    merged["order"] = list(merged["methods"])
+    vanilla = merged["methods"].get("vanilla")
+    for entry in merged["methods"].values():
+        entry.pop("speedup", None)
+        if vanilla is not None:
+            entry["speedup"] = vanilla["decode_seconds"] / entry["decode_seconds"]
+    return merged
