@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -113,14 +114,16 @@ class Pipeline:
 
         def events() -> Iterator[StepEvent | Generation]:
             with self._turn:
-                self._warm_up([chosen], knobs, text)
+                failed = self._warm_up([chosen], knobs, text)
+                if failed:
+                    raise RuntimeError(failed[chosen.id])
                 yield from self._run(chosen, knobs, text)
 
         return events()
 
     def compare(
         self, prompt: str, methods: list[str] | None = None, **settings: Any
-    ) -> Iterator[tuple[str, StepEvent | Generation | MethodFailed]]:
+    ) -> Generator[tuple[str, StepEvent | Generation | MethodFailed], None, None]:
         """Run methods one after the other on this device, each warmed up before the first is timed.
 
         Yields (method id, event): a StepEvent per step, then its Generation, or MethodFailed when it raised. Methods run in the
@@ -129,7 +132,7 @@ class Pipeline:
         chosen = methods_of(list(METHODS) if methods is None else methods)
         knobs, text = self.settings(**settings), self.check_prompt(prompt)
 
-        def events() -> Iterator[tuple[str, StepEvent | Generation | MethodFailed]]:
+        def events() -> Generator[tuple[str, StepEvent | Generation | MethodFailed], None, None]:
             with self._turn:
                 failed = self._warm_up(chosen, knobs, text)
                 for method in chosen:
@@ -151,13 +154,10 @@ class Pipeline:
         tokens = min(WARM_UP_TOKENS, self.info.tokens)
         for method in methods:
             try:
-                for event in self._decode(method, knobs, encoded, tokens, Clock(self.device), measured=False):
-                    pass
+                deque(self._decode(method, knobs, encoded, tokens, Clock(self.device), measured=False), maxlen=0)
                 self.decode_image([0] * self.info.tokens)
             except Exception as error:
                 failed[method.id] = _sentence(error)
-        if len(methods) == 1 and failed:
-            raise RuntimeError(failed[methods[0].id])
         return failed
 
     def _run(self, method: Method, knobs: Settings, text: str) -> Iterator[StepEvent | Generation]:
@@ -173,7 +173,9 @@ class Pipeline:
         with clock.measure("image"):
             image = self.decode_image(outcome.tokens)
         stats = self._stats(method, outcome, clock)
-        record = run_record(self.info, self.networks.trained, text, encoded.unknown, knobs, [(stats, outcome.tokens, image_hash(image))])
+        record = run_record(
+            self.info, self.networks.trained, text, encoded.unknown, knobs, [(stats, outcome.tokens, image_hash(image))]
+        )
         yield Generation(method.id, image, outcome.tokens, stats, record)
 
     @torch.inference_mode()

@@ -6,6 +6,7 @@ import hashlib
 import platform
 from dataclasses import asdict
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -34,7 +35,7 @@ def device_name(device: torch.device) -> str:
 
 def _processor() -> str:
     try:
-        with open("/proc/cpuinfo") as f:
+        with Path("/proc/cpuinfo").open() as f:
             names = (line.split(":", 1)[1].strip() for line in f if line.startswith("model name"))
             return next(names, platform.machine())
     except OSError:

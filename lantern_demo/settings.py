@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
@@ -31,10 +30,10 @@ class Limit:
 
     def check(self, name: str, value: Any) -> Any:
         """The value as int or float. Raises ValueError naming the parameter, the value and what is allowed."""
-        kind = "a whole number" if self.whole else "a number"
-        bad = isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value)
-        if bad or (self.whole and value != int(value)) or not self.low <= value <= self.high:
-            raise ValueError(f"{name} must be {kind} between {self.low:g} and {self.high:g}, got {value!r}")
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not number or not self.low <= value <= self.high or (self.whole and value != int(value)):
+            kind, digits = ("a whole number", ".0f") if self.whole else ("a number", "g")
+            raise ValueError(f"{name} must be {kind} between {self.low:{digits}} and {self.high:{digits}}, got {value!r}")
         return int(value) if self.whole else float(value)
 
 

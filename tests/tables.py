@@ -92,9 +92,7 @@ class TableDrafter:
     def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor, cache: KVCache) -> Tensor:
         count = tokens.shape[0]
         assert hidden.shape[1] == count and mask.shape[0] == count
-        assert bool((mask.sum(1) == depth).all()), (
-            "a node of the drafter's tree sees its ancestors and itself"
-        )
+        assert bool((mask.sum(1) == depth).all()), "a node of the drafter's tree sees its ancestors and itself"
         self._store(mask.shape[1] - count, tokens, cache)
         return self._blend(hidden, tokens)
 

@@ -115,9 +115,7 @@ def test_released_laws(name: str) -> None:
     verdict = decide(rule, p.expand(runs, -1), drawn, q, neighbours, uniforms)
     accepted = verdict.rank >= 0
     emitted = verdict.residual[~accepted].sum(0)
-    emitted += (
-        drawn.gather(1, verdict.rank.clamp(min=0).unsqueeze(1))[accepted].flatten().bincount(minlength=12)
-    )
+    emitted += drawn.gather(1, verdict.rank.clamp(min=0).unsqueeze(1))[accepted].flatten().bincount(minlength=12)
     assert 0.5 * float((emitted / runs - data[f"static.{name}.emitted"]).abs().sum()) < 0.018
     counts = torch.where(accepted, verdict.rank, count).bincount(minlength=count + 1)
     torch.testing.assert_close(counts / runs, data[f"static.{name}.accept_counts"] / runs, atol=0.012, rtol=0)
@@ -192,9 +190,7 @@ def test_decide_equals_its_slow_twin(rule: Rule, sampled: bool) -> None:
         Rule("multiplicative", 5, 1.0),
         Rule("additive", 0, 0.5),
         Rule("multiplicative", 0, 4.0),
-        Rule(
-            "additive", 5, 1e-30
-        ),  # relaxes in name: the whole path of the relaxed rule with no mass to move
+        Rule("additive", 5, 1e-30),  # relaxes in name: the whole path of the relaxed rule with no mass to move
         Rule("multiplicative", 5, 1.0 + 1e-15),
     ],
     ids=str,
@@ -218,9 +214,7 @@ def test_neutral_bounds_are_the_exact_rule(neutral: Rule, sampled: bool) -> None
 def test_verdict_reports_masses() -> None:
     p = torch.tensor([[0.1, 0.2, 0.3, 0.4]])
     neighbours = torch.tensor([[1, 2, 3], [0, 2, 3], [3, 1, 0], [2, 1, 0]])
-    verdict = decide(
-        Rule("additive", 3, 0.5), p, torch.tensor([[0]]), None, neighbours, torch.tensor([[0.55]])
-    )
+    verdict = decide(Rule("additive", 3, 0.5), p, torch.tensor([[0]]), None, neighbours, torch.tensor([[0.55]]))
     assert verdict.rank.tolist() == [0] and verdict.relaxed.tolist() == [True]
     torch.testing.assert_close(verdict.draft_mass, torch.tensor([0.1]))
     torch.testing.assert_close(verdict.set_mass, torch.tensor([0.5]))
@@ -254,9 +248,7 @@ def test_degenerate_laws_stay_laws(residual: str, sampled: bool) -> None:
             Rule("additive", 2, 0.3, residual),
             Rule("multiplicative", 4, 9.0, residual),
         ):
-            verdict = decide(
-                rule, p, tokens, q if sampled else None, neighbour_table(5), torch.full((5, 3), value)
-            )
+            verdict = decide(rule, p, tokens, q if sampled else None, neighbour_table(5), torch.full((5, 3), value))
             torch.testing.assert_close(verdict.residual.sum(-1), torch.ones(5))
             if rule.kind == "exact":
                 assert verdict.rank.tolist() == [0, -1, -1, -1, -1]

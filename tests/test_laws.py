@@ -49,9 +49,7 @@ def emit(
     """One level of a step at each of P nodes: emitted tokens [P] and accepted draw numbers [P]."""
     u = torch.rand(p.shape[0], tokens.shape[1] + 1, generator=generator)
     verdict = decide(rule, p, tokens, q, neighbours, u)
-    child = (
-        tokens.gather(1, verdict.rank.clamp(min=0).unsqueeze(1))[:, 0] if tokens.shape[1] else verdict.rank
-    )
+    child = tokens.gather(1, verdict.rank.clamp(min=0).unsqueeze(1))[:, 0] if tokens.shape[1] else verdict.rank
     return torch.where(verdict.rank < 0, draw(verdict.residual, u[:, -1]), child), verdict.rank
 
 
@@ -187,9 +185,7 @@ def precise(law: Tensor) -> Tensor:
     return law.double() / law.double().sum()
 
 
-def slow_law(
-    rule: Rule, p: Tensor, q: Tensor | None, tokens: list[int], neighbours: Tensor, draws: int = 0
-) -> Tensor:
+def slow_law(rule: Rule, p: Tensor, q: Tensor | None, tokens: list[int], neighbours: Tensor, draws: int = 0) -> Tensor:
     """Law of the first emitted token by enumeration, float64, written out from the rules' statement.
 
     One-hot: `tokens` are the children. Sampled: all orders of `draws` tokens from q.
@@ -201,9 +197,7 @@ def slow_law(
     chances = {tokens[0]: 1.0} if q is None else {x: float(q[x]) for x in range(vocab) if q[x] > 0}
     for x, proposed in chances.items():
         near: list[int] = []
-        bound = {"exact": -1.0, "additive": rule.bound, "multiplicative": (rule.bound - 1) * float(p[x])}[
-            rule.kind
-        ]
+        bound = {"exact": -1.0, "additive": rule.bound, "multiplicative": (rule.bound - 1) * float(p[x])}[rule.kind]
         for other in neighbours[x, : rule.k].tolist():
             if float(p[near].sum() + p[other]) > bound:
                 break
@@ -244,11 +238,7 @@ def test_emitted_law_equals_brute_force(rule: Rule, sampled: bool) -> None:
     law = slow_law(rule, precise(p), precise(q) if sampled else None, [4, 1, 6], neighbours, draws=3)
     assert abs(float(law.sum()) - 1) < 1e-9
     expanded = q.expand(runs, -1)
-    tokens = (
-        draw_without_replacement(expanded, 3, generator)
-        if sampled
-        else torch.tensor([4, 1, 6]).expand(runs, -1)
-    )
+    tokens = draw_without_replacement(expanded, 3, generator) if sampled else torch.tensor([4, 1, 6]).expand(runs, -1)
     emitted, _ = emit(rule, p.expand(runs, -1), tokens, expanded if sampled else None, neighbours, generator)
     assert chi_square_p(emitted.bincount(minlength=7), law) > P_BOUND
 
@@ -293,15 +283,11 @@ def test_lossless_distortion_is_zero_and_a_broken_rule_shows(monkeypatch: pytest
 def test_exhausted_drafts_distort_nothing() -> None:
     """q has one token, three are asked for: the second and third draw find nothing and are not tried."""
     p, q = random_laws(1, 6, 3)[0], torch.eye(6)[2]
-    shift, _ = sampled_shift(
-        Rule(), p, q, torch.ones(3, dtype=torch.bool), None, torch.Generator().manual_seed(0)
-    )
+    shift, _ = sampled_shift(Rule(), p, q, torch.ones(3, dtype=torch.bool), None, torch.Generator().manual_seed(0))
     assert float(shift.abs().sum()) < 1e-6
 
 
-@pytest.mark.parametrize(
-    "rule", [Rule("multiplicative", 3, 2.0), Rule("multiplicative", 3, 6.0), Rule("additive", 3, 0.2)]
-)
+@pytest.mark.parametrize("rule", [Rule("multiplicative", 3, 2.0), Rule("multiplicative", 3, 6.0), Rule("additive", 3, 0.2)])
 def test_extra_acceptance_is_distortion(rule: Rule) -> None:
     """One sampled draft whose residual is norm([p - q]+): the one-step distance is the acceptance gained over
     the exact rule. The set rule has that residual when near(x) holds no token with p > q; else the distance

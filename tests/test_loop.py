@@ -97,9 +97,7 @@ def test_ends_of_the_image(method: str, count: int) -> None:
     for seed in range(20):
         steps, result = run(method, count, seed)
         assert len(result.tokens) == count and steps[-1].committed == count
-        assert result.steps == 0 or sum(result.accepted_lengths[:-1]) < count - 1 <= sum(
-            result.accepted_lengths
-        )
+        assert result.steps == 0 or sum(result.accepted_lengths[:-1]) < count - 1 <= sum(result.accepted_lengths)
     if count == 1:
         assert result.steps == 0 and result.mean_accepted_length == 0 and result.one_step_tvd is None
     if count == 2:
@@ -171,9 +169,7 @@ def test_greedy_relaxed(method: str, residual: str) -> None:
     ids=str,
 )
 @pytest.mark.parametrize("sampling", [Sampling(cfg_scale=2.0), Sampling(0.9, 5, 0.9), Sampling(0)], ids=str)
-def test_neutral_bounds_give_the_exact_tokens(
-    exact: str, relaxed: str, rule: Rule, sampling: Sampling
-) -> None:
+def test_neutral_bounds_give_the_exact_tokens(exact: str, relaxed: str, rule: Rule, sampling: Sampling) -> None:
     for seed in range(5):
         strict, neutral = (
             run(exact, seed=seed, sampling=sampling)[1],
@@ -190,9 +186,7 @@ def test_neutral_bounds_give_the_exact_tokens(
     "sampling", [Sampling(cfg_scale=2.0), Sampling(0.8, top_k=2), Sampling(1.0, 0, 0.1), Sampling(0)], ids=str
 )
 @pytest.mark.parametrize("method", DRAFTING)
-def test_both_walks_give_the_same_run(
-    method: str, sampling: Sampling, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_both_walks_give_the_same_run(method: str, sampling: Sampling, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also with hard filters, where most draws and beam entries have no mass."""
     assert loop.walk_levels is walk_levels
     by_level = [run(method, seed=seed, sampling=sampling) for seed in range(4)]
@@ -298,9 +292,7 @@ def test_missing_drafter() -> None:
 def test_vanilla_needs_no_drafter_and_rows_can_be_forced() -> None:
     def tokens(**changes: object) -> list[int]:
         vanilla = METHODS["vanilla"]
-        *_, result = decode(
-            TARGET, None, PREFIX, num_tokens=9, method=vanilla, sampling=Sampling(), **changes
-        )
+        *_, result = decode(TARGET, None, PREFIX, num_tokens=9, method=vanilla, sampling=Sampling(), **changes)
         return result.tokens
 
     assert tokens() == tokens(prefix_rows=2) == tokens(prefix_rows=1)

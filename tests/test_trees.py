@@ -28,9 +28,7 @@ def test_named_trees(name: str) -> None:
     ancestors = [row.nonzero()[:, 0].tolist() for row in tree.mask]
     assert ancestors == want["target_side"]["ancestors_or_self_per_node"]
     passes = want["drafter_side"]["levels"]
-    assert [level.mask.int().tolist() for level in tree.levels[1:]] == [
-        level["attn_mask"] for level in passes
-    ]
+    assert [level.mask.int().tolist() for level in tree.levels[1:]] == [level["attn_mask"] for level in passes]
     assert policy.expanded == sum(len(level.nodes) for level in tree.levels[1:])
     groups = want["target_side"]["parent_group_of_node"]
     assert [int(row) for level in tree.levels for row in level.child_rows] == groups
@@ -150,9 +148,7 @@ def token_paths(tree: Tree, tokens: Tensor) -> list[tuple[int, ...]]:
     return paths
 
 
-@pytest.mark.parametrize(
-    ("top_k", "depth", "nodes"), [(4, 3, 20), (3, 0, 3), (1, 4, 6), (10, 4, 59), (5, 2, 56)]
-)
+@pytest.mark.parametrize(("top_k", "depth", "nodes"), [(4, 3, 20), (3, 0, 3), (1, 4, 6), (10, 4, 59), (5, 2, 56)])
 def test_growth_equals_its_slow_twin(top_k: int, depth: int, nodes: int) -> None:
     policy = TreePolicy.dynamic(top_k, depth, nodes)
     for seed in range(5):
@@ -189,11 +185,7 @@ def check_tree(tree: Tree, paths: list[tuple[int, ...]], reachable: set) -> None
         seen = tree.mask[node].nonzero()[:, 0].tolist()
         assert [paths[other] for other in seen] == [path[:i] for i in range(len(path) + 1)]
         children = [child for child in tree.children[node].tolist() if child >= 0]
-        want = [
-            child
-            for child in range(1, tree.size)
-            if tree.parents[child] == node and paths[child] in reachable
-        ]
+        want = [child for child in range(1, tree.size) if tree.parents[child] == node and paths[child] in reachable]
         assert children == want
 
 

@@ -93,9 +93,7 @@ def proximity(rule: Rule, p: Tensor, x: Tensor, neighbours: Tensor | None) -> Pr
         none = x.new_empty(nodes, count, 0)
         return Proximity(none, none.bool(), p.new_zeros(nodes, count))
     if neighbours is None:
-        raise ValueError(
-            f"neighbours is None; the {rule.kind} rule with k = {rule.k} needs a neighbour table"
-        )
+        raise ValueError(f"neighbours is None; the {rule.kind} rule with k = {rule.k} needs a neighbour table")
     ids = neighbours[:, : rule.k][x].long()
     summed = p.gather(1, ids.flatten(1)).view(ids.shape).cumsum(-1)
     bound: Tensor | float = rule.bound
@@ -105,9 +103,7 @@ def proximity(rule: Rule, p: Tensor, x: Tensor, neighbours: Tensor | None) -> Pr
     return Proximity(ids, inside, summed.masked_fill(~inside, 0.0).amax(-1))
 
 
-def residual(
-    rule: Rule, p: Tensor, q: Tensor | None, x: Tensor, near: Proximity, neighbours: Tensor | None
-) -> Tensor:
+def residual(rule: Rule, p: Tensor, q: Tensor | None, x: Tensor, near: Proximity, neighbours: Tensor | None) -> Tensor:
     """The law [P, V] that replaces p [P, V] after rejecting tokens x [P] with sets near (m = 1).
 
     q [P, V] is the drafter's law without the earlier siblings, None for children fixed by the prefix.
@@ -131,9 +127,7 @@ def residual(
     return torch.where(empty, torch.where(rest_empty, p, rest / rest_total), left / total)
 
 
-def _released_residual(
-    rule: Rule, p: Tensor, q: Tensor | None, x: Tensor, near: Proximity, neighbours: Tensor | None
-) -> Tensor:
+def _released_residual(rule: Rule, p: Tensor, q: Tensor | None, x: Tensor, near: Proximity, neighbours: Tensor | None) -> Tensor:
     """The residual of the authors' code for x [P, 1]: see `Rule`."""
     left = p.scatter(1, x, 0.0) if q is None else q
     if rule.relaxes and neighbours is not None:

@@ -19,9 +19,7 @@ class KVCache:
     ) -> None:  # fmt: skip
         shape = (layers, rows, heads, slots, head_dim)
         if min(shape) < 1:
-            raise ValueError(
-                f"cache sizes (layers, rows, heads, slots, head_dim) are {shape}; each must be at least 1"
-            )
+            raise ValueError(f"cache sizes (layers, rows, heads, slots, head_dim) are {shape}; each must be at least 1")
         self.k = torch.zeros(shape, dtype=dtype, device=device)
         self.v = torch.zeros(shape, dtype=dtype, device=device)
         self.length = 0
@@ -34,10 +32,7 @@ class KVCache:
     def reserve(self, count: int) -> None:
         """Check that `count` slots fit behind the committed ones; ValueError otherwise."""
         if self.length + count > self.slots:
-            raise ValueError(
-                f"cache is full: {self.length} committed + {count} new slots asked for, "
-                f"{self.slots} available"
-            )
+            raise ValueError(f"cache is full: {self.length} committed + {count} new slots asked for, {self.slots} available")
 
     def write(self, layer: int, offset: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Write k, v [rows, heads, m, head_dim] of one layer at slot length + offset.

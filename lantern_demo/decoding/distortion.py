@@ -70,9 +70,7 @@ class RootSample:
         self.roots.append(Root(root_law.clone(), draft.drawn[0].clone(), tree.children[0] >= 0, law, emitted))
 
 
-def measure(
-    rule: Rule, roots: list[Root], neighbours: Tensor | None, greedy: bool, seed: int
-) -> Distortion | None:
+def measure(rule: Rule, roots: list[Root], neighbours: Tensor | None, greedy: bool, seed: int) -> Distortion | None:
     """The mean distance over the roots; None without roots.
 
     Greedy: the law is a point mass, so the mean is the share of roots whose token is not the argmax.
@@ -159,9 +157,7 @@ def sampled_shift(
     return shift, 0 if exact else chains
 
 
-def _split(
-    rule: Rule, p: Tensor, q: Tensor, support: Tensor, neighbours: Tensor | None
-) -> tuple[Tensor, Tensor]:
+def _split(rule: Rule, p: Tensor, q: Tensor, support: Tensor, neighbours: Tensor | None) -> tuple[Tensor, Tensor]:
     """q [M, V] split into what a draw from it emits by acceptance and what is rejected, both [M, V]
     float64."""
     tokens = support.expand(p.shape[0], -1)

@@ -64,9 +64,7 @@ def _rerank(scores: Tensor, tokens: Tensor, parents: Tensor, policy: TreePolicy)
     best = scores.sort(descending=True, stable=True).indices[: size - 1]
     kept = best.sort().values
     node = torch.arange(size, device=device)
-    node_of = torch.zeros(
-        scores.shape[0] + 1, dtype=torch.int64, device=device
-    )  # by pool index + 1, root first
+    node_of = torch.zeros(scores.shape[0] + 1, dtype=torch.int64, device=device)  # by pool index + 1, root first
     node_of[kept + 1] = node[1:]
     root = node.new_zeros(1)
     tree_parents = torch.cat([root, node_of[parents[kept] + 1]])

@@ -121,9 +121,7 @@ def _check(
         raise ValueError(f"drafter is None; method {method.id} needs one")
     width = tree.top_k if tree.kind == "dynamic" else max((path[-1] + 1 for path in tree.paths), default=0)
     if width > target.vocab_size:
-        raise ValueError(
-            f"tree has {width} children per node; allowed are at most the {target.vocab_size} tokens"
-        )
+        raise ValueError(f"tree has {width} children per node; allowed are at most the {target.vocab_size} tokens")
     if rule.relaxes:
         if neighbours is None:
             raise ValueError(f"neighbours is None; method {method.id} needs a neighbour table")
@@ -227,9 +225,7 @@ class _Run:
         else:
             output = self.drafter.extend(self.unseen_tokens, self.unseen_hidden, cache)
         if self.fixed is not None:
-            return static_draft(
-                self.fixed, self.root, output, self.drafter, self.target, cache, self.sampling, self.generator
-            )
+            return static_draft(self.fixed, self.root, output, self.drafter, self.target, cache, self.sampling, self.generator)
         return dynamic_draft(self.policy, self.root, output, self.drafter, self.target, cache, self.sampling)
 
     @torch.inference_mode()

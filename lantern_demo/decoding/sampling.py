@@ -21,13 +21,9 @@ class Sampling:
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.temperature) and self.temperature >= 0):
-            raise ValueError(
-                f"temperature is {self.temperature}; it must be a finite number, 0 (greedy) or more"
-            )
+            raise ValueError(f"temperature is {self.temperature}; it must be a finite number, 0 (greedy) or more")
         if not isinstance(self.top_k, int) or self.top_k < 0:
-            raise ValueError(
-                f"top_k is {self.top_k}; it must be a whole number, 0 (whole vocabulary) or more"
-            )
+            raise ValueError(f"top_k is {self.top_k}; it must be a whole number, 0 (whole vocabulary) or more")
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p is {self.top_p}; it must be above 0 and at most 1 (off)")
         if not (math.isfinite(self.cfg_scale) and self.cfg_scale >= 0):
@@ -47,9 +43,7 @@ def guide(logits: Tensor, scale: float) -> Tensor:
     """
     rows = logits.shape[0]
     if rows not in (1, 2):
-        raise ValueError(
-            f"logits have {rows} rows; allowed are 1 (no guidance) and 2 (conditional, unconditional)"
-        )
+        raise ValueError(f"logits have {rows} rows; allowed are 1 (no guidance) and 2 (conditional, unconditional)")
     logits = logits.float()
     if rows == 1 or scale == 1:
         return logits[0]

@@ -23,9 +23,7 @@ def _paths(text: str) -> tuple[Path, ...]:
 
 # The trees of the released LANTERN code; "021" is child 1 of child 2 of child 0 of the root.
 STATIC_TREES: dict[str, tuple[Path, ...]] = {
-    "mc_sim_7b_63": _paths(
-        "0 1 2 3 00 01 02 10 11 20 21 30 000 001 002 010 011 020 021 100 0000 0001 0002 00000 00001"
-    ),
+    "mc_sim_7b_63": _paths("0 1 2 3 00 01 02 10 11 20 21 30 000 001 002 010 011 020 021 100 0000 0001 0002 00000 00001"),
     "mc_sim_7b_63_balanced": _paths(
         "0 1 2 00 01 02 10 11 12 20 21 000 001 002 010 011 100 101 110 111 0000 0001 0002 00000 00001"
     ),
@@ -41,8 +39,7 @@ STATIC_TREES: dict[str, tuple[Path, ...]] = {
         "0000 0001 0002 0003 0010 0020 0100"
     ),
     "reverse_balanced_25": _paths(
-        "0 1 2 00 01 10 20 000 001 002 010 011 100 0000 0001 0002 0010 0011 "
-        "00000 00001 00002 00003 00010 00011 00012"
+        "0 1 2 00 01 10 20 000 001 002 010 011 100 0000 0001 0002 0010 0011 00000 00001 00002 00003 00010 00011 00012"
     ),
     "chain": _paths("0 00 000 0000 00000"),
 }
@@ -73,9 +70,7 @@ class TreePolicy:
         is the i-th token drawn there. Raises ValueError for an unknown name or paths that make no tree."""
         if isinstance(tree, str):
             if tree not in STATIC_TREES:
-                raise ValueError(
-                    f"tree is {tree!r}; allowed are {', '.join(STATIC_TREES)} or a list of paths"
-                )
+                raise ValueError(f"tree is {tree!r}; allowed are {', '.join(STATIC_TREES)} or a list of paths")
             tree = STATIC_TREES[tree]
         paths = _checked_paths(tree)
         return cls("static", paths=paths, nodes=1 + len(paths))
@@ -89,10 +84,7 @@ class TreePolicy:
             raise ValueError(f"tree depth is {depth}; it must be 0 or more")
         pool = top_k + depth * top_k * top_k
         if not 2 <= nodes <= 1 + pool:
-            raise ValueError(
-                f"tree nodes is {nodes}; with top_k {top_k} and depth {depth} it must be "
-                f"between 2 and {1 + pool}"
-            )
+            raise ValueError(f"tree nodes is {nodes}; with top_k {top_k} and depth {depth} it must be between 2 and {1 + pool}")
         return cls("dynamic", top_k=top_k, depth=depth, nodes=nodes)
 
     @property
@@ -115,9 +107,7 @@ def _checked_paths(paths: Iterable[Sequence[int]]) -> tuple[Path, ...]:
         if not all(isinstance(choice, int) and choice >= 0 for choice in path):
             raise ValueError(f"tree has the path {path}; its entries must be whole numbers, 0 or more")
         if path[:-1] not in known:
-            raise ValueError(
-                f"tree has the path {path} but not its parent {path[:-1]}; every prefix must be present"
-            )
+            raise ValueError(f"tree has the path {path} but not its parent {path[:-1]}; every prefix must be present")
     return tuple(ordered)
 
 

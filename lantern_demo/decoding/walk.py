@@ -82,9 +82,7 @@ def walk_levels(
     )  # fmt: skip
 
 
-def walk_nodes(
-    rule: Rule, draft: Draft, logits: Tensor, sampling: Sampling, neighbours: Tensor | None, uniforms: Tensor
-) -> Walk:
+def walk_nodes(rule: Rule, draft: Draft, logits: Tensor, sampling: Sampling, neighbours: Tensor | None, uniforms: Tensor) -> Walk:
     """Judge all nodes at once, follow the accepted ones on the device, read back once; arguments as
     `walk_levels`."""
     p = probabilities(logits, sampling)
@@ -153,9 +151,7 @@ def _listing_order(draft: Draft) -> Tensor:
 def _follow(draft: Draft, rank: Tensor) -> Tensor:
     """The node [1] where the walk ends, from the accepted draw numbers rank [I] of the inner nodes."""
     tree = draft.tree
-    following = torch.arange(
-        tree.size, device=rank.device
-    )  # a node without an accepted child leads to itself
+    following = torch.arange(tree.size, device=rank.device)  # a node without an accepted child leads to itself
     child = tree.children[tree.inner].gather(1, rank.clamp(min=0).unsqueeze(1))[:, 0]
     following[tree.inner] = torch.where(rank < 0, tree.inner, child)
     node = following[:1]

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from huggingface_hub import load_torch_model, save_torch_state_dict
+from safetensors import SafetensorError
 from tokenizers import Tokenizer
 from torch import nn
 from transformers import JanusVQVAEConfig, T5Config
@@ -49,12 +50,26 @@ def save(folder: Path, networks: Networks, dtype: torch.dtype = torch.float16) -
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
     networks.text.tokenizer.save(str(folder / "words.json"))
     for name, part in networks.parts().items():
-        (folder / name).mkdir(exist_ok=True)
-        for old in (folder / name).glob("*.safetensors*"):
-            old.unlink()
-        # clones, so that a tied tensor is written under each of its names
-        state = {k: v.detach().to(dtype).contiguous().clone() for k, v in part.state_dict().items()}
-        save_torch_state_dict(state, folder / name, max_shard_size=SHARD)
+        save_part(folder / name, part, dtype)
+
+
+def save_part(folder: Path, part: nn.Module, dtype: torch.dtype) -> None:
+    """Write one network's tensors to a folder of its own, replacing what was there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("*.safetensors*"):
+        old.unlink()
+    # clones, so that a tied tensor is written under each of its names
+    tensors = part.state_dict().items()
+    state = {k: (v.detach().to(dtype) if v.is_floating_point() else v).contiguous().clone() for k, v in tensors}
+    save_torch_state_dict(state, folder, max_shard_size=SHARD)
+
+
+def load_part(folder: Path, part: nn.Module) -> None:
+    """Read one network's tensors. Raises ValueError naming the folder when a tensor is missing, unknown or mis-shaped."""
+    try:
+        load_torch_model(part, folder, strict=True)
+    except (OSError, RuntimeError, ValueError, SafetensorError) as error:
+        raise ValueError(f"the weights in {folder} cannot be read: {error}") from error
 
 
 def load(folder: Path, device: torch.device, dtype: torch.dtype = torch.float32) -> Networks:
@@ -77,10 +92,7 @@ def load(folder: Path, device: torch.device, dtype: torch.dtype = torch.float32)
     except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:
         raise ValueError(f"{path} is not the config of a model folder: {error!r}") from error
     for name, part in networks.parts().items():
-        try:
-            load_torch_model(part, folder / name, strict=True)
-        except (OSError, RuntimeError, ValueError) as error:
-            raise ValueError(f"the weights of {name} in {folder} cannot be read: {error}") from error
+        load_part(folder / name, part)
         part.requires_grad_(False).eval().to(device)
     networks.target.to(dtype)
     networks.drafter.to(dtype)

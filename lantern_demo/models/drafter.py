@@ -8,6 +8,7 @@ Tensor names are those of the published pytorch_model.bin.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -97,9 +98,13 @@ class Drafter(nn.Module):
         self.config = config
         self.embed_tokens = nn.Embedding(config.vocab, config.dim)
         self.fc = nn.Linear(2 * config.dim, config.dim, bias=config.bias)
-        self.layers = nn.ModuleList([DrafterLayer(config)])
+        self.layers = nn.ModuleList([DrafterLayer(config)])  # one, published under the name of a list
         table = rope_table(config.prefix - 1, config.grid, config.dim // config.heads, config.rope_base)
         self.register_buffer("rope", table, persistent=False)
+
+    @property
+    def layer(self) -> DrafterLayer:
+        return cast(DrafterLayer, self.layers[0])
 
     def new_cache(self, rows: int, length: int) -> KVCache:
         c, weight = self.config, self.fc.weight
@@ -135,7 +140,7 @@ class Drafter(nn.Module):
         """
         s = tokens.shape[1]
         embedded = self.embed_tokens(tokens).type_as(hidden)
-        layer, rope = self.layers[0], self.rope[:s]
+        layer, rope = self.layer, self.rope[:s]
         slot = torch.arange(s, device=tokens.device)
         back = slot[:, None] - slot[None]  # how many slots key j lies behind query i
         keys: list[Tensor] = []
@@ -154,4 +159,4 @@ class Drafter(nn.Module):
 
     def _run(self, tokens: Tensor, hidden: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache, offset: int) -> Tensor:
         embedded = self.embed_tokens(tokens).expand(hidden.shape[0], -1, -1)
-        return self.layers[0](self.fc(torch.cat((embedded, hidden), -1)), rope, mask, cache, offset)
+        return self.layer(self.fc(torch.cat((embedded, hidden), -1)), rope, mask, cache, offset)

@@ -9,7 +9,7 @@ Tensor names are those of the published .pt files.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -183,7 +183,17 @@ class LlamaGen(nn.Module):
         table = rope_table(config.prefix, config.grid, config.dim // config.heads, config.rope_base)
         self.register_buffer("rope", table, persistent=False)
 
+    @property
+    def blocks(self) -> list[Block]:
+        return cast(list[Block], list(self.layers))
+
     # -- conditions
+
+    def no_caption(self) -> Tensor:
+        """The learnt features of "no caption" [T, C]. Raises ValueError for a class-conditional model."""
+        if not isinstance(self.cls_embedding, CaptionEmbedding):
+            raise ValueError("a class-conditional model has no caption features; its null is the class id after the last")
+        return self.cls_embedding.uncond_embedding
 
     def condition(self, features: Tensor, mask: Tensor | None, guided: bool) -> Condition:
         """One prompt's features [1, T, C] and mask [1, T] (or class ids [1], None) -> its rows.
@@ -194,7 +204,7 @@ class LlamaGen(nn.Module):
             return Condition(features, mask)
         if isinstance(self.cls_embedding, ClassEmbedding):
             return Condition(torch.cat((features, torch.full_like(features, self.config.classes))))
-        nothing = self.cls_embedding.uncond_embedding[None].to(features.dtype)
+        nothing = self.no_caption()[None].to(features.dtype)
         return Condition(torch.cat((features, nothing)), None if mask is None else mask.expand(2, -1))
 
     # -- decoding.protocols.Target
@@ -206,9 +216,8 @@ class LlamaGen(nn.Module):
 
     def prefill(self, condition: Condition, cache: PrefixCache) -> Tensor:
         """The T prefix positions -> hidden [R, T, H]."""
-        x = self.cls_embedding(condition.features.to(self.rope.device))
-        if self.config.classes == 0:
-            x = x.to(self.output.weight.dtype)
+        features = condition.features.to(self.rope.device)
+        x = self.cls_embedding(features if self.config.classes else features.to(self.output.weight.dtype))
         n = x.shape[1]
         mask = prefix_mask(condition.mask, n, x.device, self.config.padding, x.dtype)
         cache.visible = None if condition.mask is None or bool(condition.mask.all()) else condition.mask[:, None, None]
@@ -251,7 +260,7 @@ class LlamaGen(nn.Module):
 
     def run(self, x: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache | None) -> Tensor:
         """The blocks and the final norm over x [B, n, H]; writes to the cache behind its committed slots when there is one."""
-        for i, block in enumerate(self.layers):
+        for i, block in enumerate(self.blocks):
             x = block(x, rope, mask, cache, i)
         return self.norm(x)
 

@@ -55,14 +55,14 @@ class TextEncoder(nn.Module):
 
         Raises ValueError when a prompt has more words than there are positions.
         """
-        end = self.tokenizer.token_to_id(END)
-        rows = [self.tokenizer.encode(p).ids + [end] for p in prompts]
+        vocabulary = self.tokenizer.get_vocab()
+        rows = [[*self.tokenizer.encode(p).ids, vocabulary[END]] for p in prompts]
         for prompt, row in zip(prompts, rows, strict=True):
             if len(row) > self.length:
                 raise ValueError(
                     f"prompt has {len(row) - 1} words and marks, at most {self.length - 1} are allowed: {prompt[:60]!r}..."
                 )
-        ids = torch.full((len(rows), self.length), self.tokenizer.token_to_id(PAD))
+        ids = torch.full((len(rows), self.length), vocabulary[PAD])
         for i, row in enumerate(rows):
             ids[i, : len(row)] = torch.tensor(row)
         return ids, torch.arange(self.length)[None] < torch.tensor([len(r) for r in rows])[:, None]
@@ -78,7 +78,8 @@ class TextEncoder(nn.Module):
         encoding = self.tokenizer.encode(prompt)
         unknown = [prompt[a:b] for token, (a, b) in zip(encoding.tokens, encoding.offsets, strict=True) if token == UNKNOWN]
         device = self.encoder.device
-        return Encoded(*self(ids.to(device), mask.to(device)), unknown)
+        features, mask = self(ids.to(device), mask.to(device))
+        return Encoded(features, mask, unknown)
 
 
 def small_t5(vocabulary: int, width: int = 256, layers: int = 2) -> T5Config:

@@ -37,11 +37,15 @@ def load_target(folder: Path, device: torch.device) -> TextToTokens:
     return model.requires_grad_(False).eval()
 
 
-def own_samples(model: TextToTokens, words: Captions, count: int, cfg_scale: float, device: torch.device) -> tuple[Tensor, list[str]]:
+def own_samples(
+    model: TextToTokens, words: Captions, count: int, cfg_scale: float, device: torch.device
+) -> tuple[Tensor, list[str]]:
     """What the target draws for captions of the training scenes -> ids [count, N] int16 and their captions."""
     rng, ids, captions, size = random.Random(7), [], [], 64
     for part in tqdm(range(count // size), desc="samples", mininterval=5):
-        prompts = words(torch.randint(len(words.attributes["count"]), (size,), generator=torch.Generator().manual_seed(part)), rng)
+        prompts = words(
+            torch.randint(len(words.attributes["count"]), (size,), generator=torch.Generator().manual_seed(part)), rng
+        )
         with torch.autocast(device.type, torch.bfloat16):
             ids.append(sample_batch(model.text, model.target, prompts, cfg_scale, 50_000 + part).to(torch.int16))
         captions += prompts
@@ -52,13 +56,17 @@ def main() -> None:
     parser = run.parser(__doc__ or "", steps=2000, batch=12, lr=1.5e-3)
     parser.add_argument("--target", type=Path, required=True, help="folder of a target run")
     parser.add_argument("--own", type=int, default=0, help="pictures to sample from the target and train on, beside the scenes")
-    parser.add_argument("--cfg-scale", type=float, default=3.0, help="guidance that pictures are sampled and overlap is measured with")
+    parser.add_argument(
+        "--cfg-scale", type=float, default=3.0, help="guidance that pictures are sampled and overlap is measured with"
+    )
     parser.add_argument("--ffn", type=int, default=1024)
     args = parser.parse_args()
     opts = run.options(args)
     model = load_target(args.target, opts.device)
     c = model.target.config
-    drafter = Drafter(DrafterConfig(dim=c.dim, heads=c.heads, ffn=args.ffn, vocab=c.vocab, grid=c.grid, prefix=c.prefix)).to(opts.device)
+    drafter = Drafter(DrafterConfig(dim=c.dim, heads=c.heads, ffn=args.ffn, vocab=c.vocab, grid=c.grid, prefix=c.prefix)).to(
+        opts.device
+    )
     drafter.embed_tokens.weight.data.copy_(model.target.tok_embeddings.weight)
     ids, attributes = torch.load(args.target / f"scenes{opts.rank}.pt", weights_only=True)
     words = Captions(attributes)
@@ -78,7 +86,7 @@ def main() -> None:
         text, mask = (t.to(opts.device) for t in model.text.ids(captions))
         with cast:
             features, mask = model.text(text, mask)
-            nothing = model.target.cls_embedding.uncond_embedding.to(features.dtype).expand_as(features)
+            nothing = model.target.no_caption().to(features.dtype).expand_as(features)
             both = model.target.train_hidden(tokens.repeat(2, 1), torch.cat((features, nothing)), mask.repeat(2, 1))
         return both.float()
 

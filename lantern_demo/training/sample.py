@@ -20,7 +20,7 @@ def sample_batch(text: TextEncoder, target: LlamaGen, prompts: list[str], cfg_sc
     device, config, b = target.rope.device, target.config, len(prompts)
     ids, ids_mask = text.ids(prompts)
     features, mask = text(ids.to(device), ids_mask.to(device))
-    nothing = target.cls_embedding.uncond_embedding.to(features.dtype).expand_as(features)
+    nothing = target.no_caption().to(features.dtype).expand_as(features)
     dtype = target.output.weight.dtype
     x = target.cls_embedding(torch.cat((features, nothing)).to(dtype))
     both = mask.repeat(2, 1)

@@ -7,11 +7,14 @@ against what it was asked for. Everything is closed-form torch arithmetic on a p
 
 from __future__ import annotations
 
+import argparse
 import math
 import random
 from dataclasses import dataclass, fields
+from pathlib import Path
 
 import torch
+from PIL import Image
 from torch import Tensor
 
 SIZE = 128  # pixels a side
@@ -219,7 +222,9 @@ def _ground(s: Scenes, x: Tensor, y: Tensor, glow: Tensor) -> tuple[Tensor, Tens
         flat = h + 0.14 * layer + 0.012 * torch.sin(3 * x + a)
         top = torch.where(is_hills, ridge, flat)
         depth = (y - top).clamp(min=0)
-        furrow = torch.where(is_hills, 0.05 * torch.sin(9 * x + 14 * depth + a), 0.16 * torch.sin(34 * (y - h) / (0.35 + y - h).clamp(min=0.2) + a))
+        furrow = torch.where(
+            is_hills, 0.05 * torch.sin(9 * x + 14 * depth + a), 0.16 * torch.sin(34 * (y - h) / (0.35 + y - h).clamp(min=0.2) + a)
+        )
         slope = base * (ambient * (0.9 - 0.5 * depth + furrow)) * (1.15 - 0.45 * near)
         slope = _mix(slope, haze * 0.55, torch.full_like(x, 0.55 * (1 - near)))
         slope = slope + glow * (0.28 + 0.30 * near) * (0.6 + base)
@@ -325,4 +330,25 @@ def vocabulary() -> list[str]:
     """Every word a caption can hold, sorted."""
     groups = (*_NUMBERS, *_COLOUR_WORDS, *_SHAPE_WORDS, *_PLACE_WORDS, *_TIME_WORDS, *_MOON_WORDS)
     text = " ".join(phrase for group in groups for phrase in group)
-    return sorted({*text.split(), *"an lantern lanterns paper picture of and softly lit ,".split()})
+    return sorted({*text.split(), "an", "lantern", "lanterns", "paper", "picture", "of", "and", "softly", "lit", ","})
+
+
+def contact_sheet(images: Tensor, columns: int) -> Image.Image:
+    """Pictures [B, 3, H, W] in [0, 1], B a multiple of `columns`, as one picture, row by row."""
+    rows = [torch.cat(tuple(row), -1) for row in images.split(columns)]
+    sheet = torch.cat(rows, -2).permute(1, 2, 0)
+    return Image.fromarray((sheet * 255).round().byte().cpu().numpy())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Draw scenes into one picture: python -m lantern_demo.training.scenes --out FILE")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--count", type=int, default=24)
+    parser.add_argument("--columns", type=int, default=8)
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    contact_sheet(render(sample_scenes(args.count, args.seed)), args.columns).save(args.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -7,6 +7,7 @@ anew every time they are seen.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -35,7 +36,7 @@ class TextToTokens(nn.Module):
         self.target = LlamaGen(config)
         self.target.apply(self._start)
         # Residual branches start small, so that depth does not add up to noise.
-        for block in self.target.layers:
+        for block in self.target.blocks:
             for weight in (block.attention.wo.weight, block.feed_forward.w2.weight):
                 nn.init.normal_(weight, std=0.02 / (2 * config.layers) ** 0.5)
 
@@ -47,7 +48,7 @@ class TextToTokens(nn.Module):
     def forward(self, ids: Tensor, ids_mask: Tensor, tokens: Tensor, drop: Tensor) -> Tensor:
         """ids [B, T], tokens [B, N], drop [B] bool (rows that see no caption) -> logits [B, N, V]."""
         features, mask = self.text(ids, ids_mask)
-        nothing = self.target.cls_embedding.uncond_embedding.to(features.dtype)
+        nothing = self.target.no_caption().to(features.dtype)
         features = torch.where(drop[:, None, None], nothing, features)
         hidden = self.target.train_hidden(tokens[:, :-1], features, mask)
         return self.target.output(hidden[:, features.shape[1] - 1 :])
@@ -66,13 +67,13 @@ def scene_tokens(
     tokenizer: ImageTokenizer, count: int, seed: int, device: torch.device, compiled: bool
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Draw and tokenise `count` scenes -> ids [count, N] int16 and their attributes, on the CPU."""
-    draw, encode = (torch.compile(render), torch.compile(tokenizer.encode)) if compiled else (render, tokenizer.encode)
+    draw = torch.compile(render) if compiled else render
     ids, attributes = [], []
     with torch.no_grad(), torch.autocast(device.type, torch.bfloat16):
         for part in tqdm(range(count // CHUNK), desc="scenes", mininterval=5):
             scenes = sample_scenes(CHUNK, seed + part)
             image = draw(scenes.to(device)).contiguous(memory_format=torch.channels_last)
-            ids.append(encode(image).to(torch.int16).cpu())
+            ids.append(tokenizer.encode(image).to(torch.int16).cpu())
             attributes.append(scenes.attributes())
     return torch.cat(ids), {k: torch.cat([a[k] for a in attributes]) for k in ATTRIBUTES}
 
@@ -92,14 +93,19 @@ class Captions:
 def main() -> None:
     parser = run.parser(__doc__ or "", steps=2400, batch=32, lr=1.5e-3)
     parser.add_argument("--tokenizer", type=Path, required=True, help="folder of a tokenizer run")
-    parser.add_argument("--scenes", type=int, default=32_000, help="scenes to draw for training")
+    parser.add_argument("--scenes", type=int, default=20_000, help="scenes to draw for training")
     parser.add_argument("--layers", type=int, default=10)
     parser.add_argument("--dim", type=int, default=256)
     args = parser.parse_args()
     opts = run.options(args)
     tokenizer = load_image_tokenizer(args.tokenizer, opts.device)
     config = LlamaGenConfig(
-        dim=args.dim, layers=args.layers, heads=args.dim // 64, ffn=3 * args.dim, vocab=tokenizer.codebook_size, caption_dim=args.dim
+        dim=args.dim,
+        layers=args.layers,
+        heads=args.dim // 64,
+        ffn=3 * args.dim,
+        vocab=tokenizer.codebook_size,
+        caption_dim=args.dim,
     )
     store = opts.out / f"scenes{opts.rank}.pt"
     if not store.exists():
@@ -112,7 +118,7 @@ def main() -> None:
     forward = torch.compile(model) if opts.compile else model
     cast = torch.autocast(opts.device.type, torch.bfloat16)
 
-    def nll(call: nn.Module, tokens: Tensor, captions: list[str], drop: Tensor) -> Tensor:
+    def nll(call: Callable[..., Tensor], tokens: Tensor, captions: list[str], drop: Tensor) -> Tensor:
         text, mask = model.text.ids(captions)
         tokens = tokens.long().to(opts.device)
         with cast:
@@ -128,7 +134,9 @@ def main() -> None:
 
     def validate() -> dict[str, float]:
         rng, rows = random.Random(0), torch.arange(len(held_ids))
-        parts = [nll(model, held_ids[r], held_words(r, rng), torch.zeros(len(r), dtype=torch.bool)).item() for r in rows.split(50)]
+        parts = [
+            nll(model, held_ids[r], held_words(r, rng), torch.zeros(len(r), dtype=torch.bool)).item() for r in rows.split(50)
+        ]
         return {"held_out_nll": sum(parts) / len(parts)}
 
     run.train(model, opts, batch_loss, validate)

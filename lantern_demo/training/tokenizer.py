@@ -69,10 +69,11 @@ class Quantiser(torch.nn.Module):
 
 
 def reconstruction_loss(output: Tensor, image: Tensor) -> Tensor:
-    """L1 + L2 + differences between neighbouring pixels, which keep ribs and ripples from washing out."""
+    """L1 + L2 + differences between neighbouring pixels and neighbours two apart, which keep ribs and ripples from washing out."""
     error = output - image
     slopes = error.diff(dim=-1).abs().mean() + error.diff(dim=-2).abs().mean()
-    return error.abs().mean() + 6 * error.square().mean() + slopes
+    wide = (error[..., 2:] - error[..., :-2]).abs().mean() + (error[..., 2:, :] - error[..., :-2, :]).abs().mean()
+    return error.abs().mean() + 6 * error.square().mean() + 2 * slopes + 2 * wide
 
 
 def psnr(output: Tensor, image: Tensor) -> Tensor:
@@ -87,11 +88,13 @@ def main() -> None:
     parser.add_argument("--decoder-only", action="store_true", help="keep encoder and codebook, improve the decoder")
     args = parser.parse_args()
     opts = run.options(args)
-    model = ImageTokenizer(config(args.codebook)).to(opts.device, memory_format=torch.channels_last)
+    model = ImageTokenizer(config(args.codebook)).to(opts.device)
+    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     for module in model.modules():
         if isinstance(module, torch.nn.Conv2d):
             module.reset_parameters()  # the library starts convolutions too small to learn from scratch
-    model.quantiser = Quantiser(args.codebook, 8).to(opts.device)
+    quantiser = Quantiser(args.codebook, 8).to(opts.device)
+    model.add_module("quantiser", quantiser)  # so that a checkpoint holds it
     if args.decoder_only:
         for part in (model.vq.encoder, model.vq.quant_conv):
             part.requires_grad_(False)
@@ -103,7 +106,9 @@ def main() -> None:
     cast = torch.autocast(opts.device.type, torch.bfloat16)
 
     def batch_loss(step: int) -> tuple[Tensor, dict[str, float]]:
-        image = draw(sample_scenes(opts.batch, opts.batch_seed(step)).to(opts.device)).contiguous(memory_format=torch.channels_last)
+        image = draw(sample_scenes(opts.batch, opts.batch_seed(step)).to(opts.device)).contiguous(
+            memory_format=torch.channels_last
+        )
         with cast:
             z = model.latent(image).float()
         vectors = z.detach().permute(0, 2, 3, 1).reshape(-1, z.shape[1])
@@ -114,15 +119,15 @@ def main() -> None:
                 for extra in range(40):
                     more = draw(sample_scenes(opts.batch, opts.batch_seed(-1 - extra)).to(opts.device))
                     pool.append(model.latent(more).float().permute(0, 2, 3, 1).reshape(-1, z.shape[1]))
-            model.quantiser.start(torch.cat(pool))
-            book.data.copy_(model.quantiser.total)
+            quantiser.start(torch.cat(pool))
+            book.data.copy_(quantiser.total)
         if step >= args.free:
             ids = (vectors @ book.t()).argmax(-1)
             q = F.embedding(ids, book).view(z.shape[0], *z.shape[2:], -1).permute(0, 3, 1, 2)
             commit = (z - q).square().mean()
             z = z + (q - z).detach()
             if not args.decoder_only:
-                book.data.copy_(model.quantiser.follow(vectors, ids))
+                book.data.copy_(quantiser.follow(vectors, ids))
         with cast:
             output = model.decode_raw(z)
         loss = reconstruction_loss(output.float(), image * 2 - 1)

@@ -1,0 +1,62 @@
+"""Put trained parts together as a model folder, with the numbers of their training:
+`python -m lantern_demo.training.export --tokenizer runs/tokenizer --target runs/target --drafter runs/drafter --out FOLDER`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lantern_demo.models import bundled
+from lantern_demo.models.drafter import Drafter, DrafterConfig
+from lantern_demo.models.llamagen import LlamaGen
+from lantern_demo.record import device_name
+from lantern_demo.training.classifier import load_classifier
+from lantern_demo.training.drafter import load_target
+from lantern_demo.training.target import load_image_tokenizer
+
+
+def load_drafter(folder: Path, target: LlamaGen, device: torch.device) -> Drafter:
+    """The averaged drafter of a training run."""
+    weights = torch.load(folder / "last.pt", map_location=device, weights_only=True)["average"]
+    c = target.config
+    ffn = weights["layers.0.mlp.gate_proj.weight"].shape[0]
+    drafter = Drafter(DrafterConfig(dim=c.dim, heads=c.heads, ffn=ffn, vocab=c.vocab, grid=c.grid, prefix=c.prefix)).to(device)
+    drafter.load_state_dict(weights)
+    return drafter.eval()
+
+
+def training_facts(folder: Path) -> dict[str, Any]:
+    """Steps, seconds and the last validation of a run, from its log."""
+    lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    held_out = next(line for line in reversed(lines) if any(k.startswith("held_out") for k in line))
+    return {k: v for k, v in held_out.items() if k.startswith(("held_out", "codes", "step", "seconds"))}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    for part in ("tokenizer", "target", "drafter", "out"):
+        parser.add_argument(f"--{part}", type=Path, required=True)
+    parser.add_argument("--classifier", type=Path, help="a classifier run; the quality benchmark reads pictures with it")
+    parser.add_argument("--machine", default=device_name(torch.device("cpu")), help="what it was trained on, in words")
+    args = parser.parse_args()
+    cpu = torch.device("cpu")
+    both = load_target(args.target, cpu)
+    trained = {part: training_facts(getattr(args, part)) for part in ("tokenizer", "target", "drafter")}
+    networks = bundled.Networks(
+        both.text, both.target, load_drafter(args.drafter, both.target, cpu), load_image_tokenizer(args.tokenizer, cpu),
+        {"machine": args.machine, **trained},
+    )  # fmt: skip
+    bundled.save(args.out, networks)
+    if args.classifier is not None:
+        bundled.save_part(args.out / "classifier", load_classifier(args.classifier, cpu), torch.float16)
+    for path in sorted(args.out.rglob("*.*")):
+        print(f"{path.stat().st_size / 1e6:8.2f} MB  {path}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""The package as a whole: its papers are in order, and its rooms do not lean on what they must not know."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import lantern_demo
+
+ROOT = Path(__file__).resolve().parent.parent
+# Read by the Spaces' builder; anything else there is a slip of the pen.
+FRONT_MATTER_KEYS = {
+    "title", "emoji", "colorFrom", "colorTo", "sdk", "sdk_version", "python_version", "app_file", "license",
+    "short_description", "tags", "pinned", "suggested_hardware", "fullWidth", "header", "models", "preload_from_hub",
+}  # fmt: skip
+COLOURS = {"red", "yellow", "green", "blue", "indigo", "purple", "pink", "gray"}
+
+
+def front_matter() -> dict[str, str | list[str]]:
+    """The YAML head of the README: `key: value` lines and lists of `- item` lines, which is all it uses."""
+    text = (ROOT / "README.md").read_text()
+    head = re.match(r"---\n(.*?)\n---\n", text, re.DOTALL)
+    assert head, "README.md does not begin with front matter"
+    found: dict[str, str | list[str]] = {}
+    key = ""
+    for line in head[1].splitlines():
+        if item := re.fullmatch(r"\s+- (\S.*)", line):
+            values = found.setdefault(key, [])
+            assert isinstance(values, list), f"{key} has a value and a list"
+            values.append(item[1].strip("\"'"))
+            continue
+        pair = re.fullmatch(r"([A-Za-z_]+):(?: (\S.*))?", line)
+        assert pair, f"not understood: {line!r}"
+        key = pair[1]
+        assert key not in found, f"{key} is given twice"
+        if pair[2] is not None:
+            found[key] = pair[2].strip("\"'")
+    return found
+
+
+def pins() -> dict[str, str]:
+    """Package -> what requirements.txt says of its version."""
+    lines = [line.split("#")[0].strip() for line in (ROOT / "requirements.txt").read_text().splitlines()]
+    found = [re.fullmatch(r"([A-Za-z0-9_.-]+)\s*([=<>!~].*)", line) for line in lines if line]
+    assert all(found), lines
+    return {match[1].lower(): match[2] for match in found if match}
+
+
+def tracked_files() -> list[Path]:
+    """Everything in the repository, and what would be if all were added."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, check=False
+    )
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    paths = [ROOT / name for name in listed.stdout.decode().split("\0") if name]
+    return [path for path in paths if path.is_file()]
+
+
+def test_front_matter() -> None:
+    head = front_matter()
+    assert set(head) <= FRONT_MATTER_KEYS, set(head) - FRONT_MATTER_KEYS
+    assert head["sdk"] == "gradio"
+    assert pins()["gradio"] == f"=={head['sdk_version']}"
+    assert {head["colorFrom"], head["colorTo"]} <= COLOURS
+    assert head["app_file"] == "app.py"
+    assert re.fullmatch(r"3\.\d+", str(head["python_version"]))
+    assert len(head["short_description"]) <= 60
+    assert head["license"] == "apache-2.0"
+    assert head["title"]
+
+
+def test_requirements_are_pinned() -> None:
+    for name, version in pins().items():
+        if name == "torch":
+            # a range: a Space brings 2.8 to 2.11
+            assert re.fullmatch(r">=2\.8,<2\.\d+", version)
+        else:
+            assert re.fullmatch(r"==\d+(\.\d+)+", version), f"{name}{version}"
+
+
+def test_versions_agree() -> None:
+    project = (ROOT / "pyproject.toml").read_text()
+    assert f'version = "{lantern_demo.__version__}"' in project
+    assert (ROOT / "LICENSE").read_text().lstrip().startswith("Apache License")
+
+
+def imported_by(statement: str, cwd: Path | None = None) -> set[str]:
+    """The top-level modules that a fresh interpreter has after a statement, which must print nothing."""
+    code = f"{statement}\nimport sys\nprint(' '.join(sorted({{name.split('.')[0] for name in sys.modules}})))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=cwd or ROOT, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    lines = done.stdout.splitlines()
+    assert len(lines) == 1, lines[:-1]
+    return set(lines[0].split())
+
+
+def test_decoding_stands_on_torch_alone() -> None:
+    rooms = sorted(path.stem for path in (ROOT / "lantern_demo" / "decoding").glob("*.py") if path.stem != "__init__")
+    assert "loop" in rooms
+    loaded = imported_by("\n".join(f"import lantern_demo.decoding.{room}" for room in rooms))
+    assert "torch" in loaded
+    assert not loaded & {"transformers", "gradio", "huggingface_hub", "tokenizers", "safetensors", "PIL", "pandas", "spaces"}
+
+
+def test_decoding_imports_nothing_else_of_the_project() -> None:
+    for path in sorted((ROOT / "lantern_demo" / "decoding").glob("*.py")):
+        for line in path.read_text().splitlines():
+            if re.match(r"\s*(from|import) ", line):
+                assert not re.search(r"lantern_demo\.(?!decoding)|from \.\.", line), f"{path.name}: {line}"
+
+
+def test_only_the_page_knows_gradio() -> None:
+    loaded = imported_by("import lantern_demo.pipeline, lantern_demo.models.registry")
+    assert not loaded & {"gradio", "gradio_client"}
+    for path in sorted((ROOT / "lantern_demo").rglob("*.py")):
+        if "ui" not in path.relative_to(ROOT).parts:
+            assert not re.search(r"^\s*(import|from) gradio", path.read_text(), re.MULTILINE), path.name
+
+
+def test_app_imports_without_side_effects(tmp_path: Path) -> None:
+    if not (ROOT / "app.py").exists():
+        pytest.skip("there is no app.py yet")
+    assert len((ROOT / "app.py").read_text().splitlines()) < 60
+    # Nothing is printed (imported_by checks it), launched, or left behind.
+    statement = (
+        f"import sys, threading\nsys.path.insert(0, {str(ROOT)!r})\nimport app\n"
+        "assert threading.active_count() < 8, threading.enumerate()\n"
+        "assert not any('uvicorn' in t.name.lower() for t in threading.enumerate())"
+    )
+    imported_by(statement, cwd=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_are_small_enough_for_plain_git() -> None:
+    big = {path.name: path.stat().st_size for path in tracked_files() if path.stat().st_size > 10_000_000}
+    assert not big
+
+
+def test_no_path_of_somebodys_machine() -> None:
+    # spelt in pieces, or this file would be found
+    roots = "|".join(("home/[a-z]", "root" + "/", "Users" + "/", "work" + "/"))
+    local = re.compile(rf"""(?<![\w.\-/}}$)])/(?:{roots})""")
+    text_files = {".py", ".md", ".toml", ".txt", ".json", ".cfg", ".sh", ".css", ".js", ".html", ""}
+    for path in tracked_files():
+        if path.suffix in text_files and path.name != "LICENSE":
+            found = local.search(path.read_text(errors="replace"))
+            assert not found, f"{path.relative_to(ROOT)}: {found and found[0]}"

@@ -1,0 +1,177 @@
+"""The pipeline and its record on a small random model: what is promised of inputs, outputs, faults and stopping."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from tiny import write_tiny_model
+
+from lantern_demo import load
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.pipeline import Generation, MethodFailed, Pipeline, StepEvent
+from lantern_demo.record import merge_records
+from lantern_demo.settings import Settings
+
+PROMPT = "two red box lanterns over a lake"
+LOSSLESS = [m.id for m in METHODS.values() if m.lossless]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_model(tmp_path_factory.mktemp("model") / "tiny", grid=16)
+
+
+@pytest.fixture(scope="module")
+def pipe(folder: Path) -> Pipeline:
+    pipeline = load(folder, device="cpu")
+    pipeline.defaults = pipeline.settings(lantern_k=20, lanternpp_k=20)
+    return pipeline
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_numbers_of_a_run_hold_together(pipe: Pipeline, method: str) -> None:
+    *steps, done = pipe.stream(PROMPT, method=method, seed=3)
+    assert isinstance(done, Generation)
+    assert all(isinstance(s, StepEvent) for s in steps)
+    assert [t for s in steps for t in s.tokens] == done.tokens
+    assert len(done.tokens) == 256
+    stats = done.stats
+    assert stats.decode_seconds == pytest.approx(
+        stats.prefill_seconds + stats.draft_seconds + stats.verify_seconds + stats.commit_seconds
+    )
+    assert stats.steps == len(stats.accepted_lengths) == len(steps) - 1
+    assert stats.mean_accepted_length == pytest.approx(255 / stats.steps)
+    assert stats.tokens_per_second == pytest.approx(256 / stats.decode_seconds)
+    if METHODS[method].lossless:
+        assert stats.one_step_tvd is not None
+        assert stats.one_step_tvd < 1e-6
+    assert done.image.size == (128, 128)
+    record = json.loads(json.dumps(done.record))
+    entry = record["methods"][method]
+    assert entry["token_ids"] == done.tokens
+    assert record["settings"]["seed"] == 3
+    assert record["prompt"] == PROMPT
+    assert ("speedup" in entry) == (method == "vanilla")
+
+
+def test_same_seed_same_picture_other_seed_another(pipe: Pipeline) -> None:
+    first, again, other = (pipe.generate(PROMPT, method="lantern++", seed=s) for s in (5, 5, 6))
+    assert first.tokens == again.tokens
+    assert first.record["methods"]["lantern++"]["image_sha256"] == again.record["methods"]["lantern++"]["image_sha256"]
+    assert first.tokens != other.tokens
+
+
+def test_the_prompt_matters(pipe: Pipeline) -> None:
+    assert pipe.generate(PROMPT, seed=1).tokens != pipe.generate("a yellow sky lantern", seed=1).tokens
+
+
+@pytest.mark.parametrize("method", [m for m in LOSSLESS if m != "vanilla"])
+def test_greedy_speculation_is_greedy_vanilla(pipe: Pipeline, method: str) -> None:
+    assert pipe.generate(PROMPT, method=method, temperature=0).tokens == pipe.generate(PROMPT, temperature=0).tokens
+
+
+@pytest.mark.parametrize(("lossy", "lossless", "off"), [
+    ("lantern", "eagle2", {"lantern_delta": 0.0}), ("lantern", "eagle2", {"lantern_k": 0}),
+    ("lantern++", "eagle1", {"lanternpp_lambda": 1.0}), ("lantern++", "eagle1", {"lanternpp_k": 0}),
+])  # fmt: skip
+def test_relaxation_switched_off_is_the_exact_method(pipe: Pipeline, lossy: str, lossless: str, off: dict[str, float]) -> None:
+    assert pipe.generate(PROMPT, method=lossy, seed=2, **off).tokens == pipe.generate(PROMPT, method=lossless, seed=2).tokens
+
+
+def test_without_guidance_one_row_is_decoded(pipe: Pipeline) -> None:
+    assert len(pipe.generate(PROMPT, method="eagle2", cfg_scale=1.0, seed=1).tokens) == 256
+
+
+def test_half_precision_runs_every_method(folder: Path) -> None:
+    pipe = load(folder, device="cpu", dtype="bfloat16")
+    done = [e for _, e in pipe.compare(PROMPT, lantern_k=20) if isinstance(e, Generation)]
+    assert [d.method for d in done] == list(METHODS)
+    assert done[0].stats.dtype == "bfloat16"
+
+
+def test_comparison_runs_in_the_tables_order_and_merges_into_one_record(pipe: Pipeline) -> None:
+    events = list(pipe.compare(PROMPT, ["lantern", "vanilla"], seed=4))
+    done = [e for _, e in events if isinstance(e, Generation)]
+    assert [d.method for d in done] == ["vanilla", "lantern"]
+    record = merge_records([d.record for d in done])
+    entries = record["methods"]
+    assert record["order"] == ["vanilla", "lantern"]
+    assert entries["vanilla"]["speedup"] == 1.0
+    assert entries["lantern"]["speedup"] == pytest.approx(
+        entries["vanilla"]["decode_seconds"] / entries["lantern"]["decode_seconds"]
+    )
+
+
+def test_a_fault_in_one_method_leaves_the_others(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("the drafter is broken")
+
+    monkeypatch.setattr(pipe.networks.drafter, "expand", broken)
+    outcome = {m: e for m, e in pipe.compare(PROMPT, ["vanilla", "eagle2"]) if not isinstance(e, StepEvent)}
+    assert isinstance(outcome["vanilla"], Generation)
+    failed = outcome["eagle2"]
+    assert isinstance(failed, MethodFailed)
+    assert "the drafter is broken" in failed.message
+    with pytest.raises(RuntimeError, match="the drafter is broken"):
+        pipe.generate(PROMPT, method="eagle2")
+
+
+def test_closing_a_stream_frees_the_device_for_the_next_run(pipe: Pipeline) -> None:
+    stream = pipe.stream(PROMPT, method="lantern++")
+    next(stream)
+    next(stream)
+    stream.close()  # type: ignore[attr-defined]
+    assert len(pipe.generate(PROMPT).tokens) == 256
+    assert not torch.is_inference_mode_enabled()
+
+
+def test_unknown_words_are_named(pipe: Pipeline) -> None:
+    assert pipe.generate("two Purple zebras over a lake").record["unknown_words"] == ["zebras"]
+
+
+def test_preview_paints_what_is_missing(pipe: Pipeline) -> None:
+    picture = pipe.preview([1] * 40, empty=(9, 8, 7))  # two rows and a half of 16
+    assert picture.getpixel((127, 127)) == (9, 8, 7)
+    assert picture.getpixel((127, 2 * 8 + 4)) == (9, 8, 7)
+    assert picture.getpixel((127, 4)) != (9, 8, 7)
+
+
+@pytest.mark.parametrize(("values", "says"), [
+    ({"prompt": ""}, "prompt is empty"), ({"prompt": "x" * 500}, "prompt has 500 characters"), ({"prompt": None}, "prompt must be text"),
+    ({"prompt": "a " * 60}, "at most"), ({"method": "magic"}, "method must be one of vanilla"), ({"seed": -1}, "seed must be"),
+    ({"seed": 1.5}, "seed must be a whole number"), ({"temperature": 9}, "temperature must be"), ({"top_p": "much"}, "top_p must be"),
+    ({"cfg_scale": float("nan")}, "cfg_scale must be"), ({"lantern_delta": 2}, "lantern_delta must be"),
+    ({"lanternpp_lambda": 0.5}, "lanternpp_lambda must be"), ({"tree": "oak"}, "tree must be one of"),
+    ({"draft_nodes": 100, "draft_top_k": 2, "draft_depth": 1}, "draft_nodes must be at most"), ({"lanterns": 3}, "unknown setting 'lanterns'"),
+    ({"residual": "none"}, "residual must be one of"), ({"seed": True}, "seed must be"),
+])  # fmt: skip
+def test_bad_input_gets_a_sentence_that_names_it(pipe: Pipeline, values: dict[str, object], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        pipe.stream(**{"prompt": PROMPT, **values})  # type: ignore[arg-type]
+
+
+def test_loading_what_is_not_there_says_so(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="model must be one of lantern-scenes"):
+        load("dall-e")
+    with pytest.raises(ValueError, match="dtype must be one of"):
+        load(folder, dtype="int3")
+    with pytest.raises(ValueError, match=r"device must be|not available"):
+        load(folder, device="abacus")
+    with pytest.raises(ValueError, match="not the config of a model folder"):
+        load(tmp_path)
+    copy = write_tiny_model(tmp_path / "cut", grid=4)
+    weights = copy / "target" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    with pytest.raises(ValueError, match="target"):
+        load(copy)
+
+
+def test_settings_know_their_trees() -> None:
+    paper = Settings(tree="paper")
+    assert paper.tree_policy(METHODS["eagle2"]).nodes == 59
+    assert paper.tree_policy(METHODS["lantern++"]).nodes == 58
+    assert Settings(tree="chain").tree_policy(METHODS["eagle1"]).nodes == 6
+    assert Settings().tree_policy(METHODS["vanilla"]).nodes == 1

@@ -1,0 +1,217 @@
+"""The renderer of lantern scenes: seeded, in range, truthful about its attributes and captions."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import fields
+
+import pytest
+import torch
+from torch import Tensor
+
+from lantern_demo.training.scenes import (
+    ATTRIBUTES,
+    COLOURS,
+    HORIZON,
+    MAX_COUNT,
+    PLACES,
+    SHAPES,
+    SIZE,
+    TIMES,
+    Scenes,
+    caption,
+    full_caption,
+    render,
+    sample_scenes,
+    vocabulary,
+)
+
+# What each attribute may be called, written down here by itself so that a slip in the renderer's own lists is seen.
+WORDS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "count": (("one", "a", "an", "a single"), ("two", "a pair of"), ("three",), ("four",)),
+    "colour": (
+        ("red", "scarlet", "crimson"),
+        ("orange", "amber"),
+        ("yellow", "golden"),
+        ("green", "jade"),
+        ("blue", "azure"),
+        ("purple", "violet"),
+    ),
+    "shape": (("round", "globe"), ("box", "square"), ("sky", "floating")),
+    "place": (("lake", "water"), ("hills", "mountains"), ("plain", "fields", "meadow", "field")),
+    "time": (("dusk", "sunset", "evening"), ("night", "midnight"), ("dawn", "sunrise", "morning")),
+    "moon": (("without a moon", "no moon", "moonless"), ("full moon", "the moon", "with a moon", "moonlight")),
+}
+
+
+def taken(scenes: Scenes, rows: slice) -> Scenes:
+    return Scenes(**{f.name: getattr(scenes, f.name)[rows] for f in fields(Scenes)})
+
+
+def says(text: str, phrases: tuple[str, ...]) -> bool:
+    return any(f" {phrase} " in f" {text.replace(',', ' ')} " for phrase in phrases)
+
+
+def attribute_values(scenes: Scenes, row: int) -> dict[str, int]:
+    return {name: int(value[row]) for name, value in scenes.attributes().items()}
+
+
+def test_the_same_seed_gives_the_same_scenes() -> None:
+    first, again, other = sample_scenes(6, 11), sample_scenes(6, 11), sample_scenes(6, 12)
+    for field in fields(Scenes):
+        assert torch.equal(getattr(first, field.name), getattr(again, field.name)), field.name
+    assert torch.equal(render(taken(first, slice(2))), render(taken(again, slice(2))))
+    assert not torch.equal(first.centre, other.centre)
+    assert not torch.equal(first.phase, other.phase)
+
+
+def test_drawing_leaves_the_global_generator_alone() -> None:
+    torch.manual_seed(5)
+    wanted = torch.rand(3)
+    torch.manual_seed(5)
+    render(sample_scenes(1, 3))
+    assert torch.equal(torch.rand(3), wanted)
+
+
+def test_attributes_are_within_range_and_all_occur() -> None:
+    scenes = sample_scenes(600, 1)
+    assert list(scenes.attributes()) == list(ATTRIBUTES)
+    for name, classes in ATTRIBUTES.items():
+        share = torch.bincount(scenes.attributes()[name], minlength=len(classes)) / 600
+        assert len(share) == len(classes), name
+        # five standard deviations around an even share
+        spread = 5 * (1 / len(classes) / 600) ** 0.5
+        assert ((share - 1 / len(classes)).abs() < spread).all(), (name, share)
+
+
+def test_count_is_the_number_of_lanterns() -> None:
+    scenes = sample_scenes(300, 2)
+    assert torch.equal((scenes.radius > 0).sum(1), scenes.count + 1)
+    assert scenes.radius.max() < 0.35
+    assert HORIZON[0] <= scenes.horizon.min()
+    assert scenes.horizon.max() <= HORIZON[1]
+
+
+def test_lanterns_stay_in_the_picture_and_apart() -> None:
+    scenes = sample_scenes(300, 3)
+    for row in range(300):
+        n = int(scenes.count[row]) + 1
+        x, r = scenes.centre[row, :n, 0], scenes.radius[row, :n]
+        assert (x.abs() + r <= 1.0).all(), row
+        assert (x.diff() >= (r[1:] + r[:-1]) * 0.99).all(), row
+
+
+def test_pictures_are_in_range_and_do_not_depend_on_their_batch() -> None:
+    scenes = sample_scenes(5, 4)
+    pictures = render(scenes)
+    assert pictures.shape == (5, 3, SIZE, SIZE)
+    assert pictures.dtype == torch.float32
+    assert pictures.isfinite().all()
+    assert pictures.min() >= 0
+    assert pictures.max() <= 1
+    torch.testing.assert_close(render(taken(scenes, slice(3, 4))), pictures[3:4], atol=1e-5, rtol=0)
+    order = torch.tensor([4, 2])
+    shuffled = Scenes(**{f.name: getattr(scenes, f.name)[order] for f in fields(Scenes)})
+    torch.testing.assert_close(render(shuffled), pictures[order], atol=1e-5, rtol=0)
+
+
+def changed(scenes: Scenes, **values: int) -> Scenes:
+    kept = {f.name: getattr(scenes, f.name) for f in fields(Scenes)}
+    return Scenes(**{**kept, **{name: torch.full_like(kept[name], value) for name, value in values.items()}})
+
+
+@pytest.mark.parametrize("name", [name for name in ATTRIBUTES if name != "count"])
+def test_every_attribute_shows(name: str) -> None:
+    """Pictures that differ in one attribute alone differ visibly; the count is part of the geometry and tested above."""
+    base = sample_scenes(1, 6)
+    pictures = [render(changed(base, **{name: value})) for value in range(len(ATTRIBUTES[name]))]
+    for i, picture in enumerate(pictures):
+        for other in pictures[:i]:
+            assert (picture - other).abs().max() > 0.1
+
+
+def test_lanterns_have_their_colour() -> None:
+    hue = {"red": (0, 2), "green": (1, 0), "blue": (2, 0)}  # the channel that leads, and one that is behind
+    for name, (leads, behind) in hue.items():
+        scenes = changed(sample_scenes(2, 7), colour=COLOURS.index(name), shape=SHAPES.index("round"), time=TIMES.index("night"))
+        pictures = render(scenes)
+        for row in range(2):
+            patch = around(pictures[row], scenes.centre[row, 0], float(scenes.radius[row, 0]) * 0.8)
+            assert patch[leads].mean() > patch[behind].mean() + 0.1, name
+
+
+def around(picture: Tensor, centre: Tensor, radius: float) -> Tensor:
+    """The square [3, ., .] of a picture around a centre in [-1, 1]."""
+    (left, top), (right, bottom) = (((centre + sign * radius + 1) / 2 * SIZE).long().tolist() for sign in (-1, 1))
+    return picture[:, top:bottom, left:right]
+
+
+def test_captions_name_what_is_drawn() -> None:
+    scenes, rng, words = sample_scenes(60, 8), random.Random(0), set(vocabulary())
+    wordings = set()
+    for row in range(60):
+        values = attribute_values(scenes, row)
+        for _ in range(4):
+            text = caption(scenes, row, rng)
+            wordings.add(text)
+            assert set(text.replace(",", " ,").split()) <= words, text
+            for name, value in values.items():
+                assert says(text, WORDS[name][value]), (text, name)
+                others = [phrase for i, phrases in enumerate(WORDS[name]) if i != value for phrase in phrases]
+                if name not in ("count", "moon"):  # "a" goes with other nouns too, and "without a moon" holds "a moon"
+                    assert not says(text.replace("moonless sky", "moonless"), tuple(others)), (text, name)
+            assert says(text, ("lanterns",) if values["count"] else ("lantern",)), text
+    assert len(wordings) > 150
+
+
+def test_captions_can_leave_attributes_unsaid() -> None:
+    scenes, rng = sample_scenes(20, 9), random.Random(1)
+    for row in range(20):
+        text = caption(scenes, row, rng, omit=1.0)
+        values = attribute_values(scenes, row)
+        assert says(text, WORDS["count"][values["count"]])
+        for name in ("colour", "shape", "place", "time"):
+            assert not says(text, WORDS[name][values[name]]), (text, name)
+
+
+def test_a_caption_follows_its_generator() -> None:
+    scenes = sample_scenes(3, 10)
+    assert [caption(scenes, i, random.Random(7)) for i in range(3)] == [caption(scenes, i, random.Random(7)) for i in range(3)]
+
+
+def test_full_captions_name_everything_with_known_words() -> None:
+    words, seen = set(vocabulary()), set()
+    for count in range(MAX_COUNT):
+        for colour in range(len(COLOURS)):
+            for shape in range(len(SHAPES)):
+                for place in range(len(PLACES)):
+                    for time in range(len(TIMES)):
+                        for moon in (0, 1):
+                            text = full_caption(count, colour, shape, place, time, moon)
+                            seen.add(text)
+                            assert set(text.split()) <= words, text
+                            values = {
+                                "count": count,
+                                "colour": colour,
+                                "shape": shape,
+                                "place": place,
+                                "time": time,
+                                "moon": moon,
+                            }
+                            for name, value in values.items():
+                                assert says(text, WORDS[name][value]), (text, name)
+    assert len(seen) == 4 * 6 * 3 * 3 * 3 * 2
+
+
+def test_the_vocabulary_is_sorted_and_has_no_word_twice() -> None:
+    words = vocabulary()
+    assert words == sorted(set(words))
+    assert all(word == word.lower() and " " not in word for word in words)
+
+
+def test_held_out_scenes_are_others() -> None:
+    from lantern_demo.training.tokenizer import HELD_OUT
+
+    held, trained = sample_scenes(16, HELD_OUT), sample_scenes(16, 1)
+    assert not torch.equal(held.centre, trained.centre)
+    assert not torch.equal(held.horizon, trained.horizon)

@@ -1,0 +1,146 @@
+"""The trainers: what they teach is what decoding does, and a run that is stopped goes on where it was."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from lantern_demo.models.drafter import Drafter, DrafterConfig
+from lantern_demo.models.llamagen import LlamaGen, LlamaGenConfig
+from lantern_demo.models.text import TextEncoder, left_pad, small_t5, word_tokenizer
+from lantern_demo.training import run
+from lantern_demo.training.groupnorm import FastGroupNorm
+from lantern_demo.training.sample import sample_batch
+from lantern_demo.training.scenes import vocabulary
+from lantern_demo.training.tokenizer import Quantiser
+
+
+@torch.inference_mode()
+def test_drafter_passes_are_what_tree_drafting_computes() -> None:
+    torch.manual_seed(0)
+    drafter = Drafter(DrafterConfig(dim=64, heads=2, ffn=64, vocab=50, grid=4, prefix=5)).eval()
+    tokens, hidden = torch.randint(50, (13,)), torch.randn(2, 13, 64)
+    tokens[:4] = 0
+    passes = drafter.train_passes(tokens.expand(2, -1), hidden, 3)
+    slot = 8  # the last stable slot; the next two tokens make a chain of the tree
+    cache = drafter.new_cache(2, 16)
+    stable = drafter.extend(tokens[: slot + 1], hidden[:, : slot + 1], cache)
+    child = drafter.expand(tokens[slot + 1 : slot + 2], stable, 1, torch.ones(1, 1, dtype=torch.bool), cache)
+    grandchild = drafter.expand(tokens[slot + 2 : slot + 3], child, 2, torch.ones(1, 2, dtype=torch.bool), cache)
+    for output, taught in zip((stable, child, grandchild), passes, strict=True):
+        torch.testing.assert_close(output[:, 0], taught[:, slot], atol=1e-5, rtol=1e-5)
+        slot += 1
+
+
+@torch.inference_mode()
+def test_teacher_forcing_is_what_cached_decoding_computes() -> None:
+    torch.manual_seed(0)
+    target = LlamaGen(LlamaGenConfig(dim=64, layers=2, heads=2, ffn=64, vocab=40, grid=3, prefix=6, caption_dim=32)).eval()
+    features, mask = torch.randn(1, 6, 32), torch.tensor([[False, False, True, True, True, True]])
+    features = features * mask[..., None]
+    tokens = torch.randint(40, (9,))
+    taught = target.train_hidden(tokens[None], features, mask)
+    cache = target.new_cache(1, 16)
+    torch.testing.assert_close(
+        target.prefill(target.condition(features, mask, False), cache), taught[:, :6], atol=1e-5, rtol=1e-5
+    )
+    for j, token in enumerate(tokens):
+        hidden = target.forward(token[None], torch.zeros(1, dtype=torch.long), torch.ones(1, 1, dtype=torch.bool), cache)
+        cache.advance(1)
+        torch.testing.assert_close(hidden[:, 0], taught[:, 6 + j], atol=1e-5, rtol=1e-5)
+
+
+@torch.inference_mode()
+def test_batched_samples_follow_the_law_of_the_target() -> None:
+    """First tokens of many samples against the guided law itself (chi-square, p > 1e-4)."""
+    torch.manual_seed(0)
+    words = word_tokenizer(vocabulary())
+    text = TextEncoder(words, small_t5(words.get_vocab_size(), 64, 1), 12).eval()
+    target = LlamaGen(LlamaGenConfig(dim=64, layers=1, heads=2, ffn=64, vocab=12, grid=2, prefix=12, caption_dim=64)).eval()
+    nn.init.normal_(target.output.weight, std=0.3)
+    encoded = text.encode("two red lanterns")
+    cache = target.new_cache(2, 8)
+    cond, uncond = target.head(target.prefill(target.condition(encoded.features, encoded.mask, True), cache))[:, -1]
+    law = (uncond + 2.0 * (cond - uncond)).softmax(-1)
+    count = 4000
+    first = torch.cat([sample_batch(text, target, ["two red lanterns"] * 500, 2.0, seed)[:, 0] for seed in range(count // 500)])
+    seen = torch.bincount(first, minlength=12).double()
+    expected = law.double() * count
+    statistic = ((seen - expected) ** 2 / expected).sum()
+    # The 1 - 1e-4 quantile of chi-square with 11 degrees of freedom.
+    assert statistic < 37.4
+
+
+def test_left_pad_moves_words_to_the_end_in_order() -> None:
+    features = torch.arange(8.0).view(1, 4, 2) + 1
+    moved, mask = left_pad(features, torch.tensor([[True, True, False, False]]))
+    assert mask.tolist() == [[False, False, True, True]]
+    assert moved.tolist() == [[[0, 0], [0, 0], [1, 2], [3, 4]]]
+
+
+def test_fast_group_norm_has_the_gradients_of_the_librarys() -> None:
+    torch.manual_seed(0)
+    x, dy = torch.randn(2, 16, 5, 5), torch.randn(2, 16, 5, 5)
+    gradients = []
+    for kind in (nn.GroupNorm, FastGroupNorm):
+        norm, at = kind(4, 16), x.clone().requires_grad_()
+        with torch.no_grad():
+            norm.weight.copy_(torch.linspace(0.5, 2, 16))
+        norm(at).backward(dy)
+        gradients.append((at.grad, norm.weight.grad, norm.bias.grad))
+    for ours, theirs in zip(*gradients, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
+
+
+def test_quantiser_moves_to_the_data_and_revives_dead_codes() -> None:
+    torch.manual_seed(0)
+    centres = nn.functional.normalize(torch.randn(4, 8), dim=-1)
+    data = nn.functional.normalize(centres.repeat(50, 1) + 0.02 * torch.randn(200, 8), dim=-1)
+    quantiser = Quantiser(16, 8, decay=0.5)
+    quantiser.start(data)
+    for _ in range(12):
+        book = nn.functional.normalize(quantiser.total, dim=-1)
+        book = quantiser.follow(data, (data @ book.t()).argmax(-1))
+    assert (centres @ book.t()).amax(-1).min() > 0.99
+    assert torch.isfinite(book).all()
+
+
+class Line(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(3))
+
+
+def train_line(folder: Path, steps: int, planned: int) -> Line:
+    """Fit a line; `planned` fixes the learning rate schedule, `steps` is where this call stops."""
+    folder.mkdir(exist_ok=True)
+    opts = run.Options(folder, planned, 4, 0.05, 2, 0, 2, 4, 0.9, torch.device("cpu"), False)
+    model = Line()
+
+    def batch_loss(step: int) -> tuple[Tensor, dict[str, float]]:
+        if step == steps:
+            raise KeyboardInterrupt
+        x = torch.randn(8, 3, generator=torch.Generator().manual_seed(opts.batch_seed(step)))
+        return (x @ (model.weight - torch.tensor([1.0, -2.0, 0.5]))).square().mean(), {}
+
+    if steps < planned:
+        with pytest.raises(KeyboardInterrupt):
+            run.train(model, opts, batch_loss, lambda: {"held_out": 0.0})
+    else:
+        run.train(model, opts, batch_loss, lambda: {"held_out": 0.0})
+    return model
+
+
+def test_a_stopped_run_resumes_to_the_same_weights(tmp_path: Path) -> None:
+    whole = train_line(tmp_path / "whole", 12, 12)
+    train_line(tmp_path / "parts", 6, 12)
+    resumed = train_line(tmp_path / "parts", 12, 12)
+    assert torch.equal(whole.weight, resumed.weight)
+    assert whole.weight.abs().sum() > 0
+    lines = [json.loads(line) for line in (tmp_path / "parts" / "log.jsonl").read_text().splitlines()]
+    assert lines[-1]["step"] == 12
+    assert "held_out" in lines[-1]
