@@ -46,8 +46,7 @@ def own_samples(
         prompts = words(
             torch.randint(len(words.attributes["count"]), (size,), generator=torch.Generator().manual_seed(part)), rng
         )
-        with torch.autocast(device.type, torch.bfloat16):
-            ids.append(sample_batch(model.text, model.target, prompts, cfg_scale, 50_000 + part).to(torch.int16))
+        ids.append(sample_batch(model.text, model.target, prompts, cfg_scale, 50_000 + part).to(torch.int16))
         captions += prompts
     return torch.cat(ids), captions
 
