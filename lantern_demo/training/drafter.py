@@ -16,18 +16,24 @@ import torch.nn.functional as F
 from torch import Tensor
 from tqdm import tqdm
 
+from lantern_demo.models import bundled
 from lantern_demo.models.drafter import Drafter, DrafterConfig
 from lantern_demo.models.llamagen import LlamaGenConfig
 from lantern_demo.training import run
 from lantern_demo.training.sample import sample_batch
-from lantern_demo.training.target import Captions, TextToTokens
+from lantern_demo.training.target import Captions, TextToTokens, load_image_tokenizer, training_scenes
 
 PASSES = 3  # the stable pass, and tree nodes of depth 1 and 2
 PASS_WEIGHTS = (1.0, 0.8, 0.6)
 
 
 def load_target(folder: Path, device: torch.device) -> TextToTokens:
-    """The averaged target and text encoder of a training run, frozen."""
+    """The target and text encoder of a model folder, or the averaged ones of a training run, frozen."""
+    if (folder / "config.json").exists():
+        networks = bundled.load(folder, device)
+        model = TextToTokens(networks.target.config).to(device)
+        model.text, model.target = networks.text, networks.target
+        return model.requires_grad_(False).eval()
     weights = torch.load(folder / "last.pt", map_location=device, weights_only=True)["average"]
     layers = 1 + max(int(k.split(".")[2]) for k in weights if k.startswith("target.layers."))
     vocab, dim = weights["target.tok_embeddings.weight"].shape
@@ -53,7 +59,8 @@ def own_samples(
 
 def main() -> None:
     parser = run.parser(__doc__ or "", steps=2000, batch=12, lr=1.5e-3)
-    parser.add_argument("--target", type=Path, required=True, help="folder of a target run")
+    parser.add_argument("--target", type=Path, required=True, help="folder of a target run, or a model folder")
+    parser.add_argument("--scenes", type=int, default=8_000, help="scenes to draw when --target is a model folder")
     parser.add_argument("--own", type=int, default=0, help="pictures to sample from the target and train on, beside the scenes")
     parser.add_argument(
         "--cfg-scale", type=float, default=3.0, help="guidance that pictures are sampled and overlap is measured with"
@@ -67,7 +74,11 @@ def main() -> None:
         opts.device
     )
     drafter.embed_tokens.weight.data.copy_(model.target.tok_embeddings.weight)
-    ids, attributes = torch.load(args.target / f"scenes{opts.rank}.pt", weights_only=True)
+    # The scenes of the target's run are used again; a model folder has none, but the tokenizer to make them.
+    if (args.target / "config.json").exists():
+        ids, attributes = training_scenes(opts.out, load_image_tokenizer(args.target, opts.device), args.scenes, opts)
+    else:
+        ids, attributes = torch.load(args.target / f"scenes{opts.rank}.pt", weights_only=True)
     words = Captions(attributes)
     held, ids = ids[-240:], ids[:-240]
     own_ids, own_captions = torch.empty(0, c.tokens, dtype=torch.int16), []

@@ -341,7 +341,9 @@ def contact_sheet(images: Tensor, columns: int) -> Image.Image:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Draw scenes into one picture: python -m lantern_demo.training.scenes --out FILE")
+    parser = argparse.ArgumentParser(
+        description="Draw scenes into one picture: python -m lantern_demo.training.scenes --out FILE"
+    )
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--count", type=int, default=24)
     parser.add_argument("--columns", type=int, default=8)

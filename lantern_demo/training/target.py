@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from lantern_demo.models import bundled
 from lantern_demo.models.llamagen import LlamaGen, LlamaGenConfig
 from lantern_demo.models.text import TextEncoder, small_t5, word_tokenizer
 from lantern_demo.models.tokenizer import ImageTokenizer
@@ -55,7 +56,9 @@ class TextToTokens(nn.Module):
 
 
 def load_image_tokenizer(folder: Path, device: torch.device) -> ImageTokenizer:
-    """The averaged tokenizer of a training run."""
+    """The tokenizer of a model folder, or the averaged one of a training run."""
+    if (folder / "config.json").exists():
+        return bundled.load(folder, device).tokenizer
     saved = torch.load(folder / "last.pt", map_location=device, weights_only=True)["average"]
     weights = {k: v for k, v in saved.items() if not k.startswith("quantiser.")}
     model = ImageTokenizer(tokenizer_config(weights["vq.quantize.embedding.weight"].shape[0])).to(device)
@@ -78,6 +81,16 @@ def scene_tokens(
     return torch.cat(ids), {k: torch.cat([a[k] for a in attributes]) for k in ATTRIBUTES}
 
 
+def training_scenes(folder: Path, tokenizer: ImageTokenizer, count: int, opts: run.Options) -> tuple[Tensor, dict[str, Tensor]]:
+    """This process's tokenised scenes, kept in `folder` and made when they are not there yet; as `scene_tokens`."""
+    store = folder / f"scenes{opts.rank}.pt"
+    if not store.exists():
+        seed = 10_000_019 + opts.rank * count
+        torch.save(scene_tokens(tokenizer, count, seed, opts.device, opts.compile), store)
+    ids, attributes = torch.load(store, weights_only=True)
+    return ids, attributes
+
+
 class Captions:
     """Wordings for scenes of which only the attributes are kept."""
 
@@ -92,7 +105,8 @@ class Captions:
 
 def main() -> None:
     parser = run.parser(__doc__ or "", steps=2400, batch=32, lr=1.5e-3)
-    parser.add_argument("--tokenizer", type=Path, required=True, help="folder of a tokenizer run")
+    parser.add_argument("--tokenizer", type=Path, required=True, help="folder of a tokenizer run, or a model folder")
+    parser.add_argument("--start-from", type=Path, help="a model folder whose text encoder and target to train further")
     parser.add_argument("--scenes", type=int, default=20_000, help="scenes to draw for training")
     parser.add_argument("--layers", type=int, default=10)
     parser.add_argument("--dim", type=int, default=256)
@@ -107,14 +121,14 @@ def main() -> None:
         vocab=tokenizer.codebook_size,
         caption_dim=args.dim,
     )
-    store = opts.out / f"scenes{opts.rank}.pt"
-    if not store.exists():
-        seed = 10_000_019 + opts.rank * args.scenes
-        torch.save(scene_tokens(tokenizer, args.scenes, seed, opts.device, opts.compile), store)
-    ids, attributes = torch.load(store, weights_only=True)
+    ids, attributes = training_scenes(opts.out, tokenizer, args.scenes, opts)
     held_ids, held_attributes = scene_tokens(tokenizer, 200, HELD_OUT, opts.device, False)
     words, held_words = Captions(attributes), Captions(held_attributes)
     model = TextToTokens(config).to(opts.device)
+    if args.start_from is not None:
+        before = bundled.load(args.start_from, opts.device)
+        model.text.load_state_dict(before.text.state_dict())
+        model.target.load_state_dict(before.target.state_dict())
     forward = torch.compile(model) if opts.compile else model
     cast = torch.autocast(opts.device.type, torch.bfloat16)
 
