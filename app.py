@@ -1,0 +1,34 @@
+"""Serve the page and its API: python app.py [--model ID] [--device D] [--port N] [--share]"""
+
+from __future__ import annotations
+
+import spaces  # isort: skip  # noqa: F401  # on a Space it must come before anything that touches CUDA
+
+import argparse
+from pathlib import Path
+
+from lantern_demo.models.registry import REGISTRY
+from lantern_demo.ui.page import build, launch
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Speculative decoding of images, side by side: a page and an API.")
+    parser.add_argument(
+        "--model", default="lantern-scenes", help=f"{', '.join(REGISTRY)}, or a model folder (default: %(default)s)"
+    )
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: %(default)s)")
+    parser.add_argument("--port", type=int, help="port to listen on (default: $GRADIO_SERVER_PORT, or a free one from 7860)")
+    parser.add_argument("--share", action="store_true", default=None, help="also open a public link through Gradio's servers")
+    args = parser.parse_args()
+
+    folder = Path(args.model)
+    model = folder if args.model not in REGISTRY and folder.is_dir() else args.model
+    try:
+        page = build(model, args.device)
+    except ValueError as error:
+        parser.error(str(error))
+    launch(page, server_port=args.port, share=args.share)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""Compare the methods on a running demo, save the pictures and print the table.
+
+python examples/api_client.py --prompt "two blue box lanterns above still water at dawn" --seed 7 --out pictures
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from gradio_client import Client
+
+COLUMNS = "{:<10} {:>8} {:>9} {:>6} {:>6} {:>8} {:>8}"
+
+
+def compare(client: Client, **parameters: Any) -> tuple[dict[str, str], dict[str, Any]]:
+    """Run /compare, telling how far it is -> picture files by method, and the run record."""
+    job = client.submit(api_name="/compare", **parameters)
+    for _, part in job:
+        if "progress" in part:
+            print("{method}: {tokens} tokens after {seconds:.1f} s".format(**part["progress"]), flush=True)
+    return job.result()
+
+
+def print_table(record: dict[str, Any]) -> None:
+    print(COLUMNS.format("method", "seconds", "tokens/s", "steps", "MAL", "speedup", "TVD"))
+    for method, stats in record["methods"].items():
+        speedup = f"{stats['speedup']:.2f}x" if "speedup" in stats else "n/a"  # absent without a vanilla run
+        tvd = "n/a" if stats["one_step_tvd"] is None else f"{stats['one_step_tvd']:.4f}"
+        seconds, rate, length = stats["decode_seconds"], stats["tokens_per_second"], stats["mean_accepted_length"]
+        print(COLUMNS.format(method, f"{seconds:.3f}", f"{rate:.1f}", stats["steps"], f"{length:.2f}", speedup, tvd))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Compare decoding methods through the demo's API.")
+    parser.add_argument("--url", default="http://127.0.0.1:7860", help="where the demo runs, or a Space such as owner/name")
+    parser.add_argument("--prompt", default="three red round lanterns over a lake at dusk")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--methods", nargs="+", help="for example: vanilla eagle2 lantern++ (default: all)")
+    parser.add_argument("--out", type=Path, default=Path("pictures"), help="folder for the pictures and the record")
+    args = parser.parse_args()
+
+    client = Client(args.url, verbose=False)
+    pictures, record = compare(client, prompt=args.prompt, seed=args.seed, methods=args.methods)
+
+    args.out.mkdir(parents=True, exist_ok=True)
+    for method, path in pictures.items():
+        shutil.copy(path, args.out / f"{method}.png")
+    (args.out / "record.json").write_text(json.dumps(record, indent=1) + "\n")
+    print_table(record)
+    for method, why in record.get("failed", {}).items():
+        print(f"{method} failed: {why}")
+    if record["unknown_words"]:
+        print("The model does not know:", ", ".join(record["unknown_words"]))
+    print(f"Pictures and record are in {args.out}/")
+
+
+if __name__ == "__main__":
+    main()

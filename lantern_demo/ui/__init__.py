@@ -1,0 +1,1 @@
+"""The page and the API. Gradio is used here and nowhere else."""

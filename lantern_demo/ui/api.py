@@ -1,0 +1,195 @@
+"""The public API: /compare, /generate and /models. Gradio documents each from its signature and docstring."""
+
+# No `from __future__ import annotations` here: Gradio reads the return annotations as they stand.
+
+import functools
+import inspect
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, get_type_hints
+
+import gradio as gr
+from fastapi import Request as HttpRequest
+from fastapi.responses import JSONResponse
+from gradio.block_function import BlockFunction
+from gradio.route_utils import FnIndexInferError
+from gradio.utils import get_function_description
+
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.pipeline import MethodFailed
+from lantern_demo.record import device_name, merge_records
+from lantern_demo.settings import LIMITS, TREES, Settings
+from lantern_demo.ui import words
+from lantern_demo.ui.engine import Engine, Frame
+from lantern_demo.ui.files import write_picture
+
+DEVICE: dict[str, Any] = {"concurrency_id": "device", "concurrency_limit": 1}  # whatever decodes waits for its turn
+BEATS = 4  # frames between two partial answers
+SEED_SENTENCE = "The random seed: the same seed, settings and machine give the same tokens."
+
+
+def add_endpoints(page: gr.Blocks, engine: Engine) -> None:
+    """Add the API to the page being built."""
+
+    def compare(
+        prompt: str, model: str | None = None, methods: list[str] | None = None, **knobs: Any
+    ) -> Iterator[tuple[dict, dict]]:
+        """Draw a prompt with several methods, one after the other on one device, and time them.
+
+        Answers now and then while it runs; the last answer is the whole result, the ones before it have a `progress` in place
+        of the record. A picture is a file: {"path", "url", ...}. Settings left out are the model's preset, which /models tells.
+
+        Args:
+            prompt: What to draw. Required.
+            model: A model id of /models; the one that the server was started with when left out.
+            methods: Method ids, run in the order of /models whatever theirs: vanilla, eagle1, eagle2, lantern, lantern++; all when left out.
+
+        Returns:
+            The pictures (PNG files) by method id.
+            The run record: prompt, settings, device, and for each method its stats, token ids and, where vanilla ran, its speedup.
+        """
+        yield from _run(engine, prompt, model, methods, knobs)
+
+    def generate(
+        prompt: str, model: str | None = None, method: str = "vanilla", **knobs: Any
+    ) -> Iterator[tuple[dict | None, dict]]:
+        """Draw a prompt with one method.
+
+        Answers now and then while it runs, with no picture and a `progress` in place of the record; the last answer is the result.
+        Settings left out are the model's preset, which /models tells.
+
+        Args:
+            prompt: What to draw. Required.
+            model: A model id of /models; the one that the server was started with when left out.
+            method: A method id: vanilla, eagle1, eagle2, lantern or lantern++.
+
+        Returns:
+            The picture, a PNG file.
+            The run record: prompt, settings, device, and the method's stats and token ids.
+        """
+        for images, record in _run(engine, prompt, model, [method], knobs):
+            yield images.get(method), record
+
+    def models() -> dict:
+        """What is on offer and what is loaded.
+
+        Returns:
+            Models with their sizes and presets, the loaded ones with device and number format, methods, limits and choices of settings.
+        """
+        return describe(engine)
+
+    for endpoint, name, queue in (
+        (_public(compare, tuple[dict, dict]), "compare", DEVICE),
+        (_public(generate, tuple[dict | None, dict]), "generate", DEVICE),
+        (models, "models", {"concurrency_limit": None}),
+    ):
+        dependency = gr.api(endpoint, api_name=name, **queue)
+        _label(page.fns[dependency["id"]], endpoint)
+
+
+def describe(engine: Engine) -> dict[str, Any]:
+    """What /models answers."""
+    return {
+        "default_model": engine.default,
+        "models": [
+            {
+                "id": info.id, "title": info.title, "description": info.description, "image_size": info.image_size,
+                "tokens": info.tokens, "max_prompt": info.max_prompt, "preset": Settings(**info.preset).as_dict(),
+            }
+            for info in engine.offered().values()
+        ],
+        "loaded": [
+            {"id": pipe.info.id, "device": device_name(pipe.device), "dtype": str(pipe.dtype).removeprefix("torch.")}
+            for pipe in engine.loaded()
+        ],
+        "methods": [
+            {"id": m.id, "label": m.label, "lossless": m.lossless, "tree": m.tree, "acceptance": m.rule, "summary": m.summary}
+            for m in METHODS.values()
+        ],
+        "limits": {name: {"low": limit.low, "high": limit.high, "whole": limit.whole} for name, limit in LIMITS.items()},
+        "choices": {"tree": list(TREES), "residual": ["set", "released"], "neighbours": ["decoder", "raw"]},
+    }  # fmt: skip
+
+
+# What Gradio raises for a plain HTTP call with a parameter too many or too few, or to no endpoint.
+MISCALLS = (TypeError, KeyError, FnIndexInferError)
+
+
+def refuse_call(request: HttpRequest, error: Exception) -> JSONResponse:
+    """Answer one of MISCALLS by a sentence instead of a bare 500."""
+    if "/call/" not in request.url.path:
+        raise error
+    if isinstance(error, TypeError):
+        return JSONResponse({"error": str(error)}, status_code=400)
+    name = request.url.path.rstrip("/").rsplit("/", 1)[-1]
+    return JSONResponse({"error": f"there is no endpoint {name!r}; there are /compare, /generate and /models"}, status_code=404)
+
+
+def _run(engine: Engine, prompt: Any, model: Any, methods: Any, knobs: dict[str, Any]) -> Iterator[tuple[dict, dict]]:
+    """The answers of a comparison; faults become sentences for the caller."""
+    try:
+        request = engine.request(prompt, model, methods, knobs)
+    except ValueError as error:
+        raise gr.Error(str(error), print_exception=False) from None
+    images: dict[str, Any] = {}
+    records: list[dict[str, Any]] = []
+    failed: dict[str, str] = {}
+    try:
+        with TemporaryDirectory(prefix="lantern-demo-") as folder, closing(engine.frames(request, False)) as events:
+            for count, event in enumerate(events):
+                if isinstance(event, Frame):
+                    if count % BEATS == 0:
+                        yield images, {"progress": {"method": event.method, "tokens": event.committed, "seconds": event.seconds}}
+                elif isinstance(event, MethodFailed):
+                    failed[event.method] = event.message
+                else:
+                    images[event.method] = gr.FileData(
+                        path=write_picture(Path(folder), event), mime_type="image/png"
+                    ).model_dump()
+                    records.append(event.record)
+            if not records:
+                raise gr.Error("; ".join(f"{method} failed: {why}" for method, why in failed.items()), print_exception=False)
+            yield images, merge_records(records) | ({"failed": failed} if failed else {})
+    except gr.Error:  # also the Space's own refusals, such as a spent quota
+        raise
+    except Exception as error:
+        logging.getLogger(__name__).exception("an API call failed")
+        raise gr.Error(words.internal_error(error), print_exception=False) from error
+
+
+def _label(event: BlockFunction, endpoint: Callable[..., Any]) -> None:
+    """Put the names and sentences of an endpoint's docstring on its page of the documentation, which lacks them."""
+    _, sentences, returns = get_function_description(endpoint)
+    for component, (name, sentence) in zip(event.inputs, sentences.items(), strict=True):
+        component.label, component.api_info()["additional_description"] = name, sentence
+    for component, sentence in zip(event.outputs, returns, strict=True):
+        component.label, component.api_info()["description"] = sentence.split(":")[0], sentence
+
+
+def _public(endpoint: Callable[..., Iterator[Any]], answer: Any) -> Callable[..., Iterator[Any]]:
+    """Spell out an endpoint's `**knobs` as parameters of their own, typed and documented, each None unless given.
+
+    `answer` is the type of one answer, which is what Gradio takes for a generator's return type.
+    """
+    hints = get_type_hints(Settings)
+    texts = {"seed": SEED_SENTENCE, **{name: knob.sentence for name, knob in words.KNOBS.items()}}
+    named = [p for p in inspect.signature(endpoint).parameters.values() if p.kind is not p.VAR_KEYWORD]
+    knobs = [
+        inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=hints[n] | None) for n in texts
+    ]
+    signature = inspect.Signature([*named, *knobs], return_annotation=answer)
+    ranges = {name: f" {words.knob_range(name)}." if words.knob_range(name) else "" for name in texts}
+    lines = "".join(f"    {name}: {text}{ranges[name]}\n" for name, text in texts.items())
+    head, returns = inspect.cleandoc(endpoint.__doc__ or "").split("\n\nReturns:")
+
+    @functools.wraps(endpoint)
+    def spelt_out(*args: Any, **kwargs: Any) -> Iterator[Any]:
+        yield from endpoint(**signature.bind(*args, **kwargs).arguments)
+
+    spelt_out.__signature__ = signature  # type: ignore[attr-defined]
+    spelt_out.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()} | {"return": answer}
+    spelt_out.__doc__ = f"{head}\n{lines}\nReturns:{returns}"
+    return spelt_out

@@ -1,0 +1,110 @@
+"""The models that are loaded, and the one generator that keeps the device: everything it takes and yields can be pickled."""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import spaces
+
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.models.registry import REGISTRY, ModelInfo
+from lantern_demo.pipeline import Generation, MethodFailed, Pipeline, load
+from lantern_demo.settings import methods_of
+
+FRAME_SECONDS = 0.125  # between two previews, whatever their lane
+FRAME_SHARE = 4  # and at least this many times what the last one cost, so that showing does not hold up drawing
+
+
+@dataclass(frozen=True)
+class Request:
+    """A checked comparison: what it runs on, and the values it was given."""
+
+    model: str
+    prompt: str
+    methods: list[str]
+    knobs: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Where a running method is, and what its picture looks like (JPEG) when that was asked for."""
+
+    method: str
+    committed: int
+    steps: int
+    seconds: float
+    picture: bytes | None
+
+
+class Engine:
+    """Loads models once and runs comparisons on them."""
+
+    def __init__(self, model: str | Path, device: str) -> None:
+        self._device, self._loading = device, threading.Lock()
+        first = load(model, device)
+        self._loaded = {first.info.id: first}
+        self.default = first.info.id
+        # A no-op but on ZeroGPU, where one lease of the device spans all methods of a comparison.
+        self.frames = spaces.GPU(duration=self._lease)(self._frames)
+
+    def offered(self) -> dict[str, ModelInfo]:
+        """The models by id, the one that the program was started with first."""
+        return {self.default: self._loaded[self.default].info, **REGISTRY}
+
+    def loaded(self) -> list[Pipeline]:
+        return list(self._loaded.values())
+
+    def pipeline(self, model: Any) -> Pipeline:
+        """The pipeline of a model, loaded when it is first asked for. Raises ValueError naming the value and what is allowed."""
+        if not isinstance(model, str) or model not in self.offered():
+            raise ValueError(f"model must be one of {', '.join(self.offered())}, got {model!r}")
+        with self._loading:
+            if model not in self._loaded:
+                self._loaded[model] = load(model, self._device)
+            return self._loaded[model]
+
+    def request(self, prompt: Any, model: Any, methods: Any, knobs: dict[str, Any]) -> Request:
+        """Check a comparison's values; None stands for the default. Raises ValueError with a sentence for what is not allowed."""
+        pipe = self.pipeline(self.default if model is None else model)
+        chosen = methods_of(list(METHODS) if methods is None else methods)
+        given = {name: value for name, value in knobs.items() if value is not None}
+        pipe.settings(**given)
+        return Request(pipe.info.id, pipe.check_prompt(prompt), [method.id for method in chosen], given)
+
+    def _frames(self, request: Request, previews: bool) -> Iterator[Frame | Generation | MethodFailed]:
+        """Run the methods in turn: a Frame now and then, and for each its Generation or MethodFailed."""
+        pipe = self._loaded[request.model]
+        tokens: list[int] = []
+        due = 0.0
+        with closing(pipe.compare(request.prompt, request.methods, **request.knobs)) as events:
+            for method, event in events:
+                if isinstance(event, (Generation, MethodFailed)):
+                    yield event
+                    continue
+                if event.index == 0:
+                    tokens, due = [], 0.0
+                tokens.extend(event.tokens)
+                start = perf_counter()
+                if start < due:
+                    continue
+                picture = _jpeg(pipe, tokens) if previews else None
+                due = start + max(FRAME_SECONDS, FRAME_SHARE * (perf_counter() - start))
+                yield Frame(method, event.committed, event.index, event.seconds, picture)
+
+    def _lease(self, request: Request, previews: bool) -> int:
+        """Seconds of a shared GPU to ask for: a generous guess, since what is left over is given back."""
+        per_method = 3 + 0.05 * self.offered()[request.model].tokens
+        return min(120, 10 + round(per_method * len(request.methods)))
+
+
+def _jpeg(pipe: Pipeline, tokens: list[int]) -> bytes:
+    buffer = io.BytesIO()
+    pipe.preview(tokens).save(buffer, "JPEG", quality=85)
+    return buffer.getvalue()

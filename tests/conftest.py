@@ -1,0 +1,38 @@
+"""A tiny random model, and the whole demo served on it."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+# Before Gradio and the Hub are imported: no test may go to the network.
+os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model folder of the bundled model's shape, 16x16 tokens; its pictures are noise."""
+    from tiny import write_tiny_model
+
+    return write_tiny_model(tmp_path_factory.mktemp("models") / "tiny", grid=16)
+
+
+@pytest.fixture(scope="session")
+def server(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of the demo, served from this process."""
+    from lantern_demo.ui.page import build, launch
+
+    with pytest.MonkeyPatch.context() as patch, socket.socket() as probe:
+        patch.setenv("GRADIO_TEMP_DIR", str(tmp_path_factory.mktemp("gradio")))
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+        probe.close()
+        page = build(tiny_model, "cpu")
+        _, url, _ = launch(page, server_name="127.0.0.1", server_port=port, prevent_thread_lock=True, quiet=True)
+        yield url
+        page.close(verbose=False)

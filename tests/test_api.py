@@ -1,0 +1,210 @@
+"""The API as its users call it: through gradio_client and through plain HTTP."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from gradio_client import Client
+from gradio_client.exceptions import AppError
+from PIL import Image
+
+from lantern_demo.decoding.methods import METHODS, Method
+from lantern_demo.record import image_hash
+from lantern_demo.settings import Settings
+
+PROMPT = "two red zebra lanterns over a lake"
+KNOBS = {"lantern_k": 10, "tree": "small"}
+PARTS = ("prefill_seconds", "draft_seconds", "verify_seconds", "commit_seconds")
+
+
+@pytest.fixture(scope="module")
+def client(server: str) -> Client:
+    return Client(server, verbose=False)
+
+
+@pytest.fixture(scope="module")
+def comparison(client: Client) -> tuple[dict[str, str], dict[str, Any]]:
+    """All methods, once for all tests: pictures by method and the record."""
+    return client.predict(PROMPT, seed=7, **KNOBS, api_name="/compare")
+
+
+def post(server: str, name: str, body: dict[str, Any], version: str = "v2/") -> httpx.Response:
+    return httpx.post(f"{server}gradio_api/call/{version}{name}", json=body, timeout=60)
+
+
+def answer(server: str, name: str, body: dict[str, Any], version: str = "v2/") -> tuple[str, Any]:
+    """Call an endpoint by plain HTTP -> the last event of its stream and that event's data."""
+    event_id = post(server, name, body, version).raise_for_status().json()["event_id"]
+    stream = httpx.get(f"{server}gradio_api/call/{name}/{event_id}", timeout=120).text
+    event, data = stream.strip().split("\n\n")[-1].split("\n")
+    return event.removeprefix("event: "), json.loads(data.removeprefix("data: "))
+
+
+def test_comparison_holds_together(comparison: tuple[dict[str, str], dict[str, Any]]) -> None:
+    images, record = comparison
+    assert list(images) == record["order"] == list(record["methods"]) == list(METHODS)
+    assert record["prompt"] == PROMPT
+    assert record["unknown_words"] == ["zebra"]
+    assert record["settings"]["seed"] == 7
+    assert record["settings"]["lantern_k"] == 10
+    assert "failed" not in record
+    vanilla = record["methods"]["vanilla"]
+    for name, stats in record["methods"].items():
+        assert stats["tokens"] == len(stats["token_ids"]) == 256
+        assert stats["steps"] == len(stats["accepted_lengths"])
+        assert stats["decode_seconds"] == pytest.approx(sum(stats[part] for part in PARTS))
+        assert stats["tokens_per_second"] == pytest.approx(256 / stats["decode_seconds"])
+        assert stats["speedup"] == pytest.approx(vanilla["decode_seconds"] / stats["decode_seconds"])
+        # The prefill's token is no step's; the last step may overshoot the picture's end.
+        assert stats["mean_accepted_length"] * stats["steps"] == pytest.approx(255)
+        assert sum(stats["accepted_lengths"]) >= 255
+        assert 0 <= stats["one_step_tvd"] <= 1
+        if METHODS[name].lossless:
+            assert stats["one_step_tvd"] < 1e-5
+    assert vanilla["steps"] == 255
+    assert vanilla["nodes"] == 1
+
+
+def test_pictures_are_those_of_the_record(comparison: tuple[dict[str, str], dict[str, Any]]) -> None:
+    images, record = comparison
+    for name, path in images.items():
+        with Image.open(path) as picture:
+            assert picture.size == (128, 128)
+            assert image_hash(picture) == record["methods"][name]["image_sha256"]
+            assert (picture.info["prompt"], picture.info["seed"], picture.info["method"]) == (PROMPT, "7", name)
+
+
+def test_same_seed_same_picture(client: Client, comparison: tuple[dict[str, str], dict[str, Any]]) -> None:
+    wanted = comparison[1]["methods"]["lantern++"]
+    path, record = client.predict(PROMPT, method="lantern++", seed=7, **KNOBS, api_name="/generate")
+    again = record["methods"]["lantern++"]
+    assert again["token_ids"] == wanted["token_ids"]
+    assert again["image_sha256"] == wanted["image_sha256"]
+    assert "speedup" not in again  # there was no vanilla run
+    assert Path(path).suffix == ".png"
+
+
+def test_progress_then_result(client: Client) -> None:
+    """Methods run in the table's order; answers before the last tell how far it is."""
+    *parts, (images, record) = client.submit(PROMPT, methods=["lantern++", "vanilla"], seed=8, **KNOBS, api_name="/compare")
+    assert list(images) == record["order"] == ["vanilla", "lantern++"]
+    assert all(set(part["progress"]) == {"method", "tokens", "seconds"} for _, part in parts if "progress" in part)
+    assert any("progress" in part for _, part in parts)
+
+
+BAD = [
+    ({"prompt": ""}, "prompt is empty; say what to draw"),
+    ({"prompt": " \n "}, "prompt is empty; say what to draw"),
+    ({"prompt": "x" * 201}, "prompt has 201 characters, at most 200 are allowed"),
+    ({"prompt": "red " * 40}, "prompt has 40 words and marks, at most 23 are allowed"),
+    ({"prompt": 5}, "prompt must be text, got int"),
+    ({"model": "nothing"}, "model must be one of tiny, lantern-scenes, got 'nothing'"),
+    ({"methods": ["vanilla", "medusa"]}, "method must be one of vanilla, eagle1, eagle2, lantern, lantern++, got 'medusa'"),
+    ({"methods": []}, r"methods must be a list of one or more of vanilla, eagle1, eagle2, lantern, lantern++, got []"),
+    ({"methods": "vanilla"}, "methods must be a list of one or more of"),
+    ({"seed": "seven"}, "seed must be a whole number between 0 and 2147483647, got 'seven'"),
+    ({"seed": -1}, "seed must be a whole number between 0 and 2147483647, got -1"),
+    ({"seed": 10**400}, "seed must be a whole number between 0 and 2147483647"),
+    ({"temperature": 3}, "temperature must be a number between 0 and 2, got 3"),
+    ({"top_k": 1.5}, "top_k must be a whole number between 0 and 65536, got 1.5"),
+    ({"top_p": 0}, "top_p must be a number between 0.05 and 1, got 0"),
+    ({"cfg_scale": [3]}, "cfg_scale must be a number between 1 and 20, got [3]"),
+    ({"lantern_delta": True}, "lantern_delta must be a number between 0 and 1, got True"),
+    ({"lanternpp_lambda": 0.5}, "lanternpp_lambda must be a number between 1 and 100, got 0.5"),
+    ({"tree": "oak"}, "tree must be one of small, paper"),
+    ({"draft_nodes": 1000}, "draft_nodes must be a whole number between 2 and 128, got 1000"),
+    ({"residual": "none"}, "residual must be one of set, released, got 'none'"),
+    ({"neighbours": "far"}, "neighbours must be one of decoder, raw, got 'far'"),
+]
+
+
+@pytest.mark.parametrize(("changes", "sentence"), BAD, ids=lambda value: str(value)[:40] if isinstance(value, dict) else "")
+def test_bad_input_gets_its_sentence(client: Client, changes: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(AppError) as caught:
+        client.predict(**{"prompt": PROMPT, **changes}, api_name="/compare")
+    assert sentence in str(caught.value)
+
+
+def test_generate_refuses_too(client: Client) -> None:
+    with pytest.raises(AppError, match=r"method must be one of vanilla, .*, got 'medusa'"):
+        client.predict(PROMPT, method="medusa", api_name="/generate")
+
+
+def test_a_failing_method_leaves_the_others(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    rule = Settings.rule
+
+    def broken(self: Settings, method: Method) -> Any:
+        if method.id == "eagle1":
+            raise RuntimeError("no such tree today")
+        return rule(self, method)
+
+    monkeypatch.setattr(Settings, "rule", broken)
+    images, record = client.predict(PROMPT, methods=["vanilla", "eagle1"], **KNOBS, api_name="/compare")
+    assert list(images) == record["order"] == ["vanilla"]
+    assert record["failed"] == {"eagle1": "RuntimeError: no such tree today"}
+    with pytest.raises(AppError, match="RuntimeError: no such tree today"):
+        client.predict(PROMPT, method="eagle1", **KNOBS, api_name="/generate")
+
+
+def test_models(client: Client) -> None:
+    offer = client.predict(api_name="/models")
+    assert offer["default_model"] == "tiny"
+    assert [model["id"] for model in offer["models"]] == ["tiny", "lantern-scenes"]
+    assert offer["models"][0]["tokens"] == 256
+    assert offer["models"][1]["preset"]["lantern_k"] == 100
+    assert [model["id"] for model in offer["loaded"]] == ["tiny"]
+    assert offer["loaded"][0]["dtype"] == "float32"
+    assert [method["id"] for method in offer["methods"]] == list(METHODS)
+    assert offer["limits"]["temperature"] == {"low": 0, "high": 2, "whole": False}
+
+
+def test_plain_http(server: str) -> None:
+    event, (images, record) = answer(server, "compare", {"prompt": PROMPT, "methods": ["vanilla"], "seed": 3, **KNOBS})
+    assert event == "complete"
+    assert record["methods"]["vanilla"]["speedup"] == 1
+    assert httpx.get(images["vanilla"]["url"]).content.startswith(b"\x89PNG")
+    assert answer(server, "models", {"data": []}, version="")[1][0]["default_model"] == "tiny"
+
+
+def test_plain_http_refusals(server: str) -> None:
+    event, data = answer(server, "compare", {"prompt": PROMPT, "temperature": 9})
+    assert (event, data["error"]) == ("error", "temperature must be a number between 0 and 2, got 9")
+    for name, body, status, sentence in (
+        ("compare", {}, 400, "No value provided for required argument: prompt"),
+        ("compare", {"prompt": PROMPT, "sede": 3}, 400, "Parameter `sede` is not a valid key-word argument."),
+        ("paint", {}, 404, "there is no endpoint 'paint'; there are /compare, /generate and /models"),
+    ):
+        response = post(server, name, body)
+        assert response.status_code == status
+        assert response.json()["error"].startswith(sentence)
+    assert post(server, "paint", {"data": []}, version="").status_code == 404
+
+
+def test_documentation(server: str) -> None:
+    """Only the API is public; each parameter but the prompt has a default, and all have their sentence."""
+    endpoints = httpx.get(f"{server}gradio_api/info").json()["named_endpoints"]
+    assert set(endpoints) == {"/compare", "/generate", "/models"}
+    for name in ("/compare", "/generate"):
+        required = [p["parameter_name"] for p in endpoints[name]["parameters"] if not p["parameter_has_default"]]
+        assert required == ["prompt"]
+        assert all(p["python_type"]["description"] for p in endpoints[name]["parameters"])
+        named = {p["parameter_name"] for p in endpoints[name]["parameters"]}
+        assert set(Settings().as_dict()) <= named
+        assert endpoints[name]["description"].startswith("Draw a prompt with")
+
+
+def test_example_client(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    script = Path(__file__).parent.parent / "examples" / "api_client.py"
+    options = f"--url {server} --seed 3 --methods vanilla eagle2 --out {tmp_path / 'out'}".split()
+    monkeypatch.setattr(sys, "argv", [str(script), "--prompt", PROMPT, *options])
+    runpy.run_path(str(script), run_name="__main__")
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"vanilla.png", "eagle2.png", "record.json"}
+    out = capsys.readouterr().out
+    assert "eagle2" in out
+    assert "zebra" in out

@@ -1,0 +1,176 @@
+"""The page in a real browser: Debian's chromium, or the one that $CHROMIUM names."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlparse
+
+import pytest
+
+from lantern_demo.decoding.methods import METHODS
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page, Route
+
+expect = playwright.expect
+CHROMIUM = (
+    os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium found; install one or set CHROMIUM to its path"),
+]
+
+FLAGS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
+]  # fmt: skip
+PATIENCE = 60_000  # ms; a busy machine can be slow, and nothing here waits longer than it must
+LANES = [name.replace("+", "p") for name in METHODS]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, headless=True, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: Browser, server: str) -> Iterator[Page]:
+    """The loaded page. A request to another host, or an error in the page's scripts, fails the test."""
+    faults: list[str] = []
+
+    def guard(route: Route) -> None:
+        address = urlparse(route.request.url)
+        if address.scheme in ("data", "blob") or address.hostname == "127.0.0.1":
+            route.continue_()
+        else:
+            faults.append(f"request to {address.hostname}")
+            route.abort()
+
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.set_default_timeout(PATIENCE)
+    expect.set_options(timeout=PATIENCE)
+    page.route("**/*", guard)
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    open_page(page, server)
+    yield page
+    page.close()
+    assert faults == []
+
+
+def open_page(page: Page, address: str) -> None:
+    page.goto(address)
+    expect(page.locator("#status")).to_contain_text("press Draw")
+
+
+def draw(page: Page) -> None:
+    page.get_by_role("button", name="Draw", exact=True).click()
+
+
+def status(page: Page) -> str:
+    return page.locator("#status").inner_text()
+
+
+def fits(page: Page) -> bool:
+    """Whether nothing sticks out to the right."""
+    return page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def test_all_methods_side_by_side(page: Page) -> None:
+    page.get_by_label("Prompt").fill("two red zebra lanterns over a lake")
+    page.get_by_label("Randomise").uncheck()
+    page.get_by_label("Seed").fill("7")
+    draw(page)
+    expect(page.locator("#status")).to_contain_text("Done, with seed 7")
+    expect(page.locator("#status")).to_contain_text("does not know these words and drew without them: zebra.")
+    for lane in LANES:
+        picture = page.locator(f"#lane-{lane} img")
+        expect(picture).to_have_attribute("src", re.compile(rf"/{lane}\.png$"))
+        assert picture.evaluate("image => image.naturalWidth") == 128
+        assert picture.get_attribute("alt")
+        expect(page.locator(f"#lane-{lane} .lane-clock")).to_have_text(re.compile(r"^\d+\.\d\d s"))
+        expect(page.locator(f"#lane-{lane} dd").first).to_have_text(re.compile(r"^\d+\.\d\d\u00d7$"))
+    expect(page.locator("#lane-eagle2 .lane-price")).to_contain_text("Gave up nothing: 0.000")
+    expect(page.locator("#lane-lantern .lane-price")).to_contain_text("Gave up: 0.")
+    expect(page.locator("#bars").locator("svg.marks, canvas.marks")).to_be_visible()
+    expect(page.locator("#table").get_by_role("gridcell", name="LANTERN++")).to_be_visible()
+    with page.expect_download() as download:
+        page.locator("#record").click()
+    record = json.loads(Path(download.value.path()).read_text())
+    assert list(record["methods"]) == list(METHODS)
+    assert record["settings"]["seed"] == 7
+    for width in (390, 768, 1280):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.wait_for_timeout(200)
+        assert fits(page), f"the page is wider than {width} px"
+
+
+def test_stop_and_draw_again(page: Page) -> None:
+    draw(page)
+    page.locator('#lane-eagle1 [data-phase="drawing"]').wait_for()
+    page.get_by_role("button", name="Stop", exact=True).click()
+    # Two seconds on a quiet machine; a test machine may be busy.
+    expect(page.locator("#status")).to_contain_text("Stopped.", timeout=5_000)
+    expect(page.locator('#lanes [data-phase="stopped"]').first).to_be_visible()
+    expect(page.locator("#lane-vanilla img")).to_be_visible()
+    for label in ("EAGLE-1", "EAGLE-2", "LANTERN", "LANTERN++"):
+        page.locator("#methods").get_by_label(label, exact=True).uncheck()
+    draw(page)
+    expect(page.locator("#status")).to_contain_text("Done, with seed")
+    expect(page.locator("#lane-vanilla dd").first).to_have_text("1.00\u00d7")
+    expect(page.locator("#lane-lantern")).to_be_hidden()
+
+
+def test_bad_input_is_explained(page: Page) -> None:
+    page.get_by_label("Prompt").fill("")
+    draw(page)
+    expect(page.get_by_role("alert")).to_contain_text("prompt is empty; say what to draw")
+    page.get_by_label("Prompt").fill("x" * 201)
+    draw(page)
+    expect(page.get_by_role("alert")).to_contain_text("prompt has 201 characters, at most 200 are allowed")
+    page.get_by_label("Randomise").uncheck()
+    page.get_by_label("Seed").fill("-1")
+    draw(page)
+    expect(page.get_by_test_id("toast-text")).to_contain_text("Value -1 is less than minimum value 0")
+    expect(page.get_by_role("button", name="Draw", exact=True)).to_be_enabled()
+
+
+def test_prompts_are_shown_as_text(page: Page) -> None:
+    page.locator("#methods").get_by_label("EAGLE-1").uncheck()
+    for label in ("EAGLE-2", "LANTERN", "LANTERN++"):
+        page.locator("#methods").get_by_label(label, exact=True).uncheck()
+    page.get_by_label("Prompt").fill("<imgsrcxonerror${alert(1)}> <img src=x onerror=document.title='broken'>")
+    draw(page)
+    expect(page.locator("#status")).to_contain_text("does not know these words")
+    assert "imgsrcxonerror" in status(page)
+    page.get_by_label("Prompt").fill("<img src=x onerror=document.title='broken'> " * 4)
+    draw(page)
+    expect(page.get_by_role("alert")).to_contain_text("<img src=x onerror=document.title='broken'>")
+    assert page.locator("#status img").count() == 0
+    assert "broken" not in page.title()
+
+
+def test_a_phone_is_taken_to_the_lanes(page: Page) -> None:
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.get_by_label("Prompt").fill("")
+    expect(page.locator("#status")).not_to_be_in_viewport()
+    draw(page)
+    expect(page.get_by_role("alert")).to_be_in_viewport()
+
+
+def test_dark_mode(page: Page, server: str) -> None:
+    open_page(page, f"{server}?__theme=dark")
+    expect(page.locator("body")).to_have_class(re.compile(r"\bdark\b"))
+    brightness = "e => getComputedStyle(e).{}.match(/[0-9.]+/g).slice(0, 3).reduce((sum, x) => sum + Number(x), 0) / 3"
+    assert page.locator("#lane-vanilla").evaluate(brightness.format("backgroundColor")) < 80
+    assert page.locator("#lane-vanilla h3").evaluate(brightness.format("color")) > 180
