@@ -1,0 +1,51 @@
+"""The model that ships with the code: it loads, shows what the demo is about, and greedy speculation on it is exact."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from lantern_demo import load
+from lantern_demo.pipeline import Generation, Pipeline
+from lantern_demo.training.scenes import render, sample_scenes
+from lantern_demo.training.tokenizer import HELD_OUT, psnr
+
+PROMPT = "three red round lanterns over a lake at dusk with a full moon"
+
+
+@pytest.fixture(scope="module")
+def pipe() -> Pipeline:
+    return load("lantern-scenes", device="cpu")
+
+
+@pytest.mark.parametrize("method", ["eagle1", "eagle2"])
+def test_greedy_speculation_is_greedy_vanilla(pipe: Pipeline, method: str) -> None:
+    greedy = pipe.generate(PROMPT, method=method, temperature=0)
+    assert greedy.tokens == pipe.generate(PROMPT, temperature=0).tokens
+    assert greedy.stats.mean_accepted_length > 1.5
+
+
+def test_relaxation_accepts_more_and_says_what_it_costs(pipe: Pipeline) -> None:
+    """Over three pictures each; a single picture's accepted length is too noisy to order methods by."""
+    steps: dict[str, int] = {}
+    for seed in range(3):
+        for method, event in pipe.compare(PROMPT, ["eagle1", "eagle2", "lantern", "lantern++"], seed=seed):
+            if isinstance(event, Generation):
+                steps[method] = steps.get(method, 0) + event.stats.steps
+                tvd = event.stats.one_step_tvd
+                assert tvd is not None
+                assert tvd > 0.01 if method.startswith("lantern") else tvd < 1e-6
+    assert steps["lantern"] < steps["eagle2"] < 3 * 255
+    assert steps["lantern++"] < steps["eagle1"] < 3 * 255
+
+
+@torch.inference_mode()
+def test_tokenizer_keeps_held_out_scenes(pipe: Pipeline) -> None:
+    images = render(sample_scenes(16, HELD_OUT))
+    tokenizer = pipe.networks.tokenizer
+    assert psnr(tokenizer.decode(tokenizer.encode(images)), images).mean() > 29
+
+
+def test_every_word_of_a_caption_is_known(pipe: Pipeline) -> None:
+    assert pipe.networks.text.encode(PROMPT).unknown == []
+    assert pipe.networks.text.encode("a red dragon").unknown == ["dragon"]
