@@ -5,7 +5,6 @@ from __future__ import annotations
 import spaces  # isort: skip  # noqa: F401  # on a Space it must come before anything that touches CUDA
 
 import argparse
-from pathlib import Path
 
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.ui.page import build, launch
@@ -21,10 +20,8 @@ def main() -> None:
     parser.add_argument("--share", action="store_true", default=None, help="also open a public link through Gradio's servers")
     args = parser.parse_args()
 
-    folder = Path(args.model)
-    model = folder if args.model not in REGISTRY and folder.is_dir() else args.model
     try:
-        page = build(model, args.device)
+        page = build(args.model, args.device)
     except ValueError as error:
         parser.error(str(error))
     launch(page, server_port=args.port, share=args.share)

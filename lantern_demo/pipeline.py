@@ -18,7 +18,7 @@ from lantern_demo.decoding.loop import Step as StepEvent
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.timing import Clock
 from lantern_demo.models import bundled
-from lantern_demo.models.registry import ModelInfo, model_info
+from lantern_demo.models.registry import REGISTRY, ModelInfo, model_info
 from lantern_demo.models.text import Encoded
 from lantern_demo.models.tokenizer import neighbour_table
 from lantern_demo.record import device_name, image_hash, run_record
@@ -244,14 +244,19 @@ def load(model: str | Path = "lantern-scenes", device: str = "auto", dtype: str 
     device: "auto", "cpu", "cuda", "cuda:N"; dtype of target and drafter: "float32", "bfloat16", "float16".
     Raises ValueError for an unknown model, device or dtype, or a folder that cannot be read.
     """
-    if isinstance(model, Path):
-        info = ModelInfo(model.name, model.name, "A model from a local folder.", model, 128, 16, 200)
-    else:
-        info = model_info(model)
     if dtype not in DTYPES:
         raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
     chosen = pick_device(device)
-    return Pipeline(info, bundled.load(info.folder, chosen, DTYPES[dtype]), chosen, DTYPES[dtype])
+    local = isinstance(model, Path) or (isinstance(model, str) and model not in REGISTRY and Path(model).is_dir())
+    folder = Path(model) if local else model_info(model).folder
+    networks = bundled.load(folder, chosen, DTYPES[dtype])
+    if local:
+        vq = networks.tokenizer.vq.config
+        pixels = vq.num_patches * 2 ** (len(vq.channel_multiplier) - 1)
+        info = ModelInfo(folder.name, folder.name, "A model from a local folder.", folder, pixels, vq.num_patches, max_prompt=200)
+    else:
+        info = model_info(model)
+    return Pipeline(info, networks, chosen, DTYPES[dtype])
 
 
 def pick_device(device: str) -> torch.device:

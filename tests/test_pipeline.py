@@ -169,6 +169,12 @@ def test_loading_what_is_not_there_says_so(folder: Path, tmp_path: Path) -> None
         load(copy)
 
 
+def test_a_folder_says_its_own_size(tmp_path: Path) -> None:
+    pipe = load(str(write_tiny_model(tmp_path / "eight", grid=8)))
+    assert (pipe.info.grid, pipe.info.image_size) == (8, 64)
+    assert pipe.generate(PROMPT).image.size == (64, 64)
+
+
 def test_settings_know_their_trees() -> None:
     paper = Settings(tree="paper")
     assert paper.tree_policy(METHODS["eagle2"]).nodes == 59
