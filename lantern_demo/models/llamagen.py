@@ -55,10 +55,6 @@ class Condition:
     features: Tensor
     mask: Tensor | None = None
 
-    @property
-    def rows(self) -> int:
-        return self.features.shape[0]
-
 
 class PrefixCache(KVCache):
     """A KV cache that remembers which prefix positions are padding: `visible` [R, 1, 1, T] bool, or None for all."""
@@ -167,7 +163,7 @@ class ClassEmbedding(nn.Module):
 
 
 class LlamaGen(nn.Module):
-    """The target: implements `decoding.protocols.Target`, and `train_logits` for training."""
+    """The target: implements `decoding.protocols.Target`, and `train_hidden` for training."""
 
     rope: Tensor
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer, normalizers, pre_tokenizers
@@ -88,7 +87,3 @@ def small_t5(vocabulary: int, width: int = 256, layers: int = 2) -> T5Config:
         vocab_size=vocabulary, d_model=width, d_kv=64, num_heads=width // 64, d_ff=2 * width, num_layers=layers,
         dropout_rate=0.0, feed_forward_proj="gated-gelu", use_cache=False, pad_token_id=0, eos_token_id=2,
     )  # fmt: skip
-
-
-def load_tokenizer(path: Path) -> Tokenizer:
-    return Tokenizer.from_file(str(path))

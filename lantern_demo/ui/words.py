@@ -79,7 +79,7 @@ TVD_TITLE = "Measured one-step total variation distance from the model's own law
 MAL_TITLE = "Mean accepted length: tokens committed per pass of the model"
 NOT_MEASURED = "What it gave up was not measured: there was no step."
 LOSSLESS_TITLE = "Every token follows the model's own law."
-LOSSY_TITLE = "Faster by changing the law of the tokens; by how much is measured."
+LOSSY_TITLE = "Accepts more guesses by changing the law of the tokens; by how much is measured."
 
 
 @dataclass(frozen=True)
@@ -97,10 +97,12 @@ KNOBS: dict[str, Knob] = {
     ),
     "top_k": Knob("Top-k", "Only the k likeliest tokens may be drawn; 0 allows all."),
     "top_p": Knob("Top-p", "Only the likeliest tokens that together reach this probability may be drawn."),
-    "cfg_scale": Knob("CFG scale", "How strongly the prompt steers the picture (classifier-free guidance); 1 is not at all."),
+    "cfg_scale": Knob(
+        "CFG scale", "How much the prompt's effect is exaggerated (classifier-free guidance); 1 leaves it as the model has it."
+    ),
     "lantern_k": Knob("LANTERN k", "How many neighbours in the codebook may lend their probability to a guess."),
     "lantern_delta": Knob(
-        "LANTERN delta", "The most probability that neighbours may lend: higher is faster and further from the model."
+        "LANTERN delta", "The most probability that neighbours may lend: higher accepts more and strays further from the model."
     ),
     "lanternpp_k": Knob("LANTERN++ k", "How many neighbours may lend their probability in LANTERN++."),
     "lanternpp_lambda": Knob(
