@@ -8,16 +8,11 @@ unnoticed.
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import torch
 from torch import Tensor
 
 from lantern_demo.decoding.cache import KVCache
 from lantern_demo.decoding.sampling import Sampling, guide, probabilities
-
-GOLDEN = Path(os.environ.get("GOLDEN_DIR", Path(__file__).parent / "golden"))
 
 
 class TableTarget:
@@ -72,8 +67,8 @@ class TableDrafter:
     """Sees the last two tokens like the target, but blends the logits of their state with those of another
     one."""
 
-    def __init__(self, target: TableTarget, trust: float = 0.6) -> None:
-        self.vocab, self.trust = target.vocab_size, trust
+    def __init__(self, target: TableTarget, trust: float = 0.6, guided: bool = False) -> None:
+        self.vocab, self.trust, self.guided = target.vocab_size, trust, guided
 
     def new_cache(self, rows: int, length: int) -> KVCache:
         return KVCache(1, rows, 1, length + 4, 2)
@@ -85,6 +80,7 @@ class TableDrafter:
 
     def extend(self, tokens: Tensor, hidden: Tensor, cache: KVCache) -> Tensor:
         assert tokens.shape[0] == hidden.shape[1]
+        assert hidden.shape[0] == cache.k.shape[1] == (1 if self.guided else hidden.shape[0])
         self._store(0, tokens, cache)
         cache.advance(tokens.shape[0])
         return self._blend(hidden[:, -1:], tokens[-1:])

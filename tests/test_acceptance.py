@@ -1,124 +1,19 @@
-"""Acceptance rules against the released code's recorded decisions, brute force, and each other."""
+"""Acceptance rules against brute force and each other."""
 
 from __future__ import annotations
 
-import json
-from functools import lru_cache
-
 import pytest
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_file
-from tables import GOLDEN, neighbour_table, random_laws
+from tables import neighbour_table, random_laws
 from torch import Tensor
 
 from lantern_demo.decoding import walk
 from lantern_demo.decoding.acceptance import Rule, decide, decide_greedy, proximity
-from lantern_demo.decoding.distortion import fixed_shift
 from lantern_demo.decoding.drafting import Draft
+from lantern_demo.decoding.host import walk_levels
 from lantern_demo.decoding.sampling import Sampling, draw, draw_without_replacement
-from lantern_demo.decoding.trees import Tree, static_tree
-from lantern_demo.decoding.walk import walk_levels, walk_nodes
-
-RULES = ["exact", "lantern_k4_d0.1", "lantern_k4_d0.3", "lanternpp_k4_l2", "lanternpp_k4_l5"]
-
-
-def released_rule(name: str) -> Rule:
-    if name == "exact":
-        return Rule(residual="released")
-    kind = "multiplicative" if name.startswith("lanternpp") else "additive"
-    return Rule(kind, k=4, bound=float(name.rsplit("_", 1)[1][1:]), residual="released")
-
-
-def golden(name: str) -> tuple[dict[str, Tensor], dict[str, str]]:
-    path = GOLDEN / f"{name}.safetensors"
-    with safe_open(path, "pt") as file:
-        return load_file(path), file.metadata()
-
-
-@lru_cache
-def tree_of(choices: str) -> Tree:
-    return static_tree([tuple(path) for path in json.loads(choices)])
-
-
-def draft_of(choices: str, tokens: Tensor, q: tuple[Tensor, ...] = ()) -> Draft:
-    tree = tree_of(choices)
-    children = tree.children[tree.inner]
-    return Draft(tree, tokens, tokens[children.clamp(min=0)].masked_fill(children < 0, -1), q)
-
-
-def scripted_uniforms(draft: Draft, u: Tensor) -> Tensor:
-    """[n, width + 1]: the script's draws, consumed in order, laid out by node and draw number."""
-    parents, children, script = draft.tree.parents.tolist(), draft.tree.children.tolist(), u.tolist()
-    used, table = [0] * len(parents), []
-    for node, row in enumerate(children):
-        if node:
-            used[node] = used[parents[node]] + children[parents[node]].index(node) + 1
-        table.append([script[min(used[node] + rank, len(script) - 1)] for rank in range(len(row) + 1)])
-    return torch.tensor(table, dtype=u.dtype)
-
-
-@pytest.mark.parametrize("kind", ["dynamic", "static"])
-@pytest.mark.parametrize("name", RULES)
-@pytest.mark.parametrize("file", ["accept_sampling_scripted_a", "accept_sampling_scripted_a_proc"])
-def test_released_sampling_decisions(file: str, name: str, kind: str) -> None:
-    data, about = golden(file)
-    processor = json.loads(about["processor"])
-    sampling = Sampling(processor["temperature"], processor["top_k"], processor["top_p"])
-    rule, neighbours = released_rule(name), data["nearest"].long()
-    for trial, tokens in enumerate(data["node_tokens"].long()):
-        q = tuple(data[f"static_dist_level{level}"][trial] for level in range(3)) if kind == "static" else ()
-        draft = draft_of(about["tree_choices"], tokens, q)
-        uniforms, logits = scripted_uniforms(draft, data["u"][trial]), data["node_logits"][trial]
-        found = walk_levels(rule, draft, logits, sampling, neighbours, uniforms)
-        length = int(data[f"{kind}.{name}.accept_length"][trial])
-        best = int(data[f"{kind}.{name}.best_candidate"][trial])
-        assert len(found.path) - 1 == length
-        if length:
-            assert found.path == data["retrieve_indices"][best, : length + 1].tolist()
-        p = walk.probabilities(logits, sampling)
-        _, _, law = walk._sampled_end(rule, draft, p, neighbours, uniforms)
-        torch.testing.assert_close(law[0], data[f"{kind}.{name}.sample_p"][trial], atol=2e-6, rtol=2e-5)
-        assert walk_nodes(rule, draft, logits, sampling, neighbours, uniforms).path == found.path
-
-
-@pytest.mark.parametrize("name", RULES)
-def test_released_greedy_decisions(name: str) -> None:
-    data, about = golden("accept_greedy_a")
-    sampling, neighbours = Sampling(temperature=0), data["nearest"].long()
-    for trial, tokens in enumerate(data["node_tokens"].long()):
-        draft = draft_of(about["tree_choices"], tokens)
-        uniforms = torch.zeros(draft.tree.size, draft.tree.width + 1)
-        logits = data["node_logits"][trial]
-        found = walk_levels(released_rule(name), draft, logits, sampling, neighbours, uniforms)
-        length = int(data[f"{name}.accept_length"][trial])
-        best = int(data[f"{name}.best_candidate"][trial])
-        assert found.path == data["retrieve_indices"][best, : length + 1].tolist()
-        assert found.path[-1] == int(data[f"{name}.node_of_returned_row"][trial])
-        assert found.tokens[-1] == int(data[f"{name}.next_token"][trial])
-
-
-@pytest.mark.parametrize("name", RULES)
-def test_released_laws(name: str) -> None:
-    """Against 40,000 recorded runs; the bounds are twice the recording's stated noise."""
-    data, _ = golden("accept_sampling_mc_a")
-    rule, neighbours = released_rule(name), data["nearest"].long()
-    p, tokens = data["target_probs"], data["dynamic_candidates"].long()
-    law = p + fixed_shift(rule, p, tokens, neighbours)
-    assert 0.5 * float((law - data[f"dynamic.{name}.emitted"]).abs().sum()) < 0.008
-
-    runs, count = 40_000, 3
-    generator = torch.Generator().manual_seed(0)
-    q = data["drafter_logits"].softmax(-1).expand(runs, -1)
-    drawn = draw_without_replacement(q, count, generator)
-    uniforms = torch.rand(runs, count, generator=generator)
-    verdict = decide(rule, p.expand(runs, -1), drawn, q, neighbours, uniforms)
-    accepted = verdict.rank >= 0
-    emitted = verdict.residual[~accepted].sum(0)
-    emitted += drawn.gather(1, verdict.rank.clamp(min=0).unsqueeze(1))[accepted].flatten().bincount(minlength=12)
-    assert 0.5 * float((emitted / runs - data[f"static.{name}.emitted"]).abs().sum()) < 0.018
-    counts = torch.where(accepted, verdict.rank, count).bincount(minlength=count + 1)
-    torch.testing.assert_close(counts / runs, data[f"static.{name}.accept_counts"] / runs, atol=0.012, rtol=0)
+from lantern_demo.decoding.trees import static_tree
+from lantern_demo.decoding.walk import walk_nodes
 
 
 def slow_proximity(rule: Rule, p: list[float], x: int, neighbours: Tensor) -> tuple[list[int], float]:

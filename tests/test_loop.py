@@ -15,12 +15,13 @@ from tables import TableDrafter, TableTarget, neighbour_table
 from lantern_demo.decoding import loop
 from lantern_demo.decoding.acceptance import Rule
 from lantern_demo.decoding.cache import KVCache
+from lantern_demo.decoding.host import walk_levels
 from lantern_demo.decoding.loop import Decoded, Step, decode
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.timing import PARTS, Clock
 from lantern_demo.decoding.trees import TreePolicy
-from lantern_demo.decoding.walk import walk_levels, walk_nodes
+from lantern_demo.decoding.walk import walk_nodes
 
 VOCAB = 12
 TARGET = TableTarget(VOCAB, seed=1)
@@ -124,15 +125,16 @@ def test_seeds(method: str) -> None:
     assert tuple(unmeasured.tokens) == sequences[1] and unmeasured.one_step_tvd is None
 
 
+@pytest.mark.parametrize("guided", [False, True])
 @pytest.mark.parametrize("method", ["eagle1", "eagle2"])
 @pytest.mark.parametrize("vocab", [4, 12])
-def test_greedy_drafting_equals_greedy_vanilla(method: str, vocab: int) -> None:
+def test_greedy_drafting_equals_greedy_vanilla(method: str, vocab: int, guided: bool) -> None:
     for seed in range(5):
         target = TableTarget(vocab, seed)
         found = [
             decode(
                 target,
-                TableDrafter(target),
+                TableDrafter(target, guided=guided),
                 PREFIX,
                 num_tokens=40,
                 method=METHODS[name],

@@ -112,20 +112,22 @@ def test_quantiser_moves_to_the_data_and_revives_dead_codes() -> None:
 class Line(nn.Module):
     def __init__(self) -> None:
         super().__init__()
+        self.turn = nn.Linear(3, 3, bias=False)
         self.weight = nn.Parameter(torch.zeros(3))
 
 
-def train_line(folder: Path, steps: int, planned: int) -> Line:
+def train_line(folder: Path, steps: int, planned: int, muon: bool) -> Line:
     """Fit a line; `planned` fixes the learning rate schedule, `steps` is where this call stops."""
     folder.mkdir(exist_ok=True)
-    opts = run.Options(folder, planned, 4, 0.05, 2, 0, 2, 4, 0.9, torch.device("cpu"), False)
+    opts = run.Options(folder, planned, 4, 0.05, 2, 0, 2, 4, 0.9, torch.device("cpu"), False, muon)
+    torch.manual_seed(0)
     model = Line()
 
     def batch_loss(step: int) -> tuple[Tensor, dict[str, float]]:
         if step == steps:
             raise KeyboardInterrupt
         x = torch.randn(8, 3, generator=torch.Generator().manual_seed(opts.batch_seed(step)))
-        return (x @ (model.weight - torch.tensor([1.0, -2.0, 0.5]))).square().mean(), {}
+        return (model.turn(x) @ (model.weight - torch.tensor([1.0, -2.0, 0.5]))).square().mean(), {}
 
     if steps < planned:
         with pytest.raises(KeyboardInterrupt):
@@ -135,11 +137,12 @@ def train_line(folder: Path, steps: int, planned: int) -> Line:
     return model
 
 
-def test_a_stopped_run_resumes_to_the_same_weights(tmp_path: Path) -> None:
-    whole = train_line(tmp_path / "whole", 12, 12)
-    train_line(tmp_path / "parts", 6, 12)
-    resumed = train_line(tmp_path / "parts", 12, 12)
-    assert torch.equal(whole.weight, resumed.weight)
+@pytest.mark.parametrize("muon", [False, True])
+def test_a_stopped_run_resumes_to_the_same_weights(tmp_path: Path, muon: bool) -> None:
+    whole = train_line(tmp_path / "whole", 12, 12, muon)
+    train_line(tmp_path / "parts", 6, 12, muon)
+    resumed = train_line(tmp_path / "parts", 12, 12, muon)
+    assert torch.equal(whole.weight, resumed.weight) and torch.equal(whole.turn.weight, resumed.turn.weight)
     assert whole.weight.abs().sum() > 0
     lines = [json.loads(line) for line in (tmp_path / "parts" / "log.jsonl").read_text().splitlines()]
     assert lines[-1]["step"] == 12

@@ -14,12 +14,13 @@ from .acceptance import Rule
 from .cache import KVCache
 from .distortion import Distortion, RootSample, measure
 from .drafting import Draft, bare_draft, dynamic_draft, static_draft
+from .host import walk_levels
 from .methods import Method
 from .protocols import Drafter, Target
 from .sampling import Sampling, draw, guide, probabilities
 from .timing import Clock
 from .trees import TreePolicy, static_tree
-from .walk import Walk, uniforms_for, walk_levels, walk_nodes
+from .walk import Walk, uniforms_for, walk_nodes
 
 AcceptKind = Literal["exact", "relaxed", "target"]
 
@@ -188,7 +189,7 @@ class _Run:
             u = torch.rand(1, generator=self.generator, device=p.device)
             self.root = p.argmax(-1) if self.sampling.greedy else draw(p, u)
             # what the drafter has not seen yet: target states and the tokens that follow them
-            self.unseen_hidden, self.unseen_tokens = hidden, self.root
+            self.unseen_hidden, self.unseen_tokens = self._for_drafter(hidden), self.root
             self.tokens.append(int(self.root))
 
     @torch.inference_mode()
@@ -207,11 +208,17 @@ class _Run:
                 self.cache.advance(len(walk.path))  # already where it belongs
             else:
                 self.cache.commit(walk.nodes)
-            self.unseen_hidden, self.unseen_tokens = hidden.index_select(1, walk.nodes), walk.next_tokens
+            self.unseen_hidden, self.unseen_tokens = self._for_drafter(hidden.index_select(1, walk.nodes)), walk.next_tokens
             self.root = walk.next_tokens[-1:]
         if self.sample is not None and self.sample.wants(len(self.accepted_lengths)):
             self.sample.add(draft, walk.root_law, walk.tokens[0])
         return walk
+
+    def _for_drafter(self, hidden: Tensor) -> Tensor:
+        """Target states [R, m, H] as the drafter reads them."""
+        if self.drafter is None or not self.drafter.guided:
+            return hidden
+        return guide(hidden, self.sampling.cfg_scale)[None].to(hidden.dtype)
 
     def _draft(self) -> Draft:
         # the last token is the root's own successor: nothing to draft for
@@ -220,7 +227,7 @@ class _Run:
         cache = self.drafter_cache
         if cache is None:
             room = self.num_tokens + self.policy.nodes + self.policy.expanded
-            cache = self.drafter_cache = self.drafter.new_cache(self.rows, room)
+            cache = self.drafter_cache = self.drafter.new_cache(1 if self.drafter.guided else self.rows, room)
             output = self.drafter.start(self.unseen_hidden, self.unseen_tokens, cache)
         else:
             output = self.drafter.extend(self.unseen_tokens, self.unseen_hidden, cache)

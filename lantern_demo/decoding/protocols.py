@@ -42,7 +42,13 @@ class Target(Protocol):
 
 
 class Drafter(Protocol):
-    """The small model that proposes tokens; its outputs go through the target's head."""
+    """The small model that proposes tokens; its outputs go through the target's head.
+
+    A guided drafter works on one row of guided states, `uncond + scale (cond - uncond)`: the head is linear, so that
+    such a state's logits are the guided ones. R is then 1 for it, whatever the target's is.
+    """
+
+    guided: bool
 
     def new_cache(self, rows: int, length: int) -> KVCache:
         """An empty cache with room for the prefix slots and `length` further ones."""

@@ -6,7 +6,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 
@@ -100,10 +102,47 @@ def draw_without_replacement(q: Tensor, count: int, generator: torch.Generator) 
     The shape of what the generator gives depends on the arguments' shapes only.
     """
     u = torch.rand(q.shape[0], count, generator=generator, device=q.device)
-    left = q.clone()
-    tokens = []
-    for i in range(count):
+    if q.device.type == "cpu":
+        rows = zip(q.cumsum(-1).numpy(), u.tolist(), strict=True)
+        return torch.tensor([_draws_on_host(cdf, row) for cdf, row in rows], dtype=torch.int64)
+    return _draws_by_row(q, u)
+
+
+def _draws_by_row(q: Tensor, u: Tensor) -> Tensor:
+    """Draws [P, C] from q [P, V] at uniforms u [P, C], all rows at once: what is drawn leaves its row."""
+    left, tokens = q.clone(), u.long()
+    for i in range(u.shape[1]):
         token = draw(left, u[:, i]).unsqueeze(1)
-        tokens.append(token.masked_fill(left.gather(1, token) <= 0, -1))
+        tokens[:, i : i + 1] = token.masked_fill(left.gather(1, token) <= 0, -1)
         left.scatter_(1, token, 0.0)
-    return torch.cat(tokens, dim=1) if tokens else u.long()
+    return tokens
+
+
+def _draws_on_host(cdf: NDArray[numpy.float32], u: list[float]) -> list[int]:
+    """The draws of one row in plain numbers: cdf [V] are running sums; -1 where nothing is left.
+
+    What is drawn stays in the sums and is stepped over instead: a height at or above where a drawn token begins is raised by its
+    share, in the order of the tokens.
+    """
+    total = float(cdf[-1])
+    highest = numpy.nextafter(cdf[-1], numpy.float32(0))
+    drawn: list[int] = []
+    steps: list[tuple[int, float, float]] = []  # drawn tokens in order: token, where it begins, its share
+    left = total
+    for height in u:
+        if left <= 1e-12 * total:
+            drawn.append(-1)
+            continue
+        at = height * left
+        for _, begin, share in steps:
+            if at < begin:
+                break
+            at += share
+        token = int(cdf.searchsorted(min(numpy.float32(at), highest), side="right"))
+        begin = float(cdf[token - 1]) if token else 0.0
+        share = float(cdf[token]) - begin
+        steps.append((token, begin, share))
+        steps.sort()
+        left -= share
+        drawn.append(token)
+    return drawn

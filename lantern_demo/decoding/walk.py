@@ -1,8 +1,7 @@
-"""The walk from the root along accepted nodes, in two forms over the same rules.
+"""The walk from the root along accepted nodes on an accelerator: all nodes are judged at once, with one read at the end.
 
-`walk_levels` visits node by node and looks at each verdict on the host: least work, right for a CPU.
-`walk_nodes` judges all nodes at once and reads back once at the end: right for an accelerator. With the same
-uniforms (one per node and draw number, one per node for the bonus token) both give the same tokens.
+`host.walk_levels` is its twin for a CPU. With the same uniforms (one per node and draw number, one per node for the bonus
+token) both give the same tokens.
 """
 
 from __future__ import annotations
@@ -35,51 +34,6 @@ def uniforms_for(draft: Draft, generator: torch.Generator) -> Tensor:
     bonus."""
     tree = draft.tree
     return torch.rand(tree.size, tree.width + 1, generator=generator, device=draft.tokens.device)
-
-
-def walk_levels(
-    rule: Rule, draft: Draft, logits: Tensor, sampling: Sampling, neighbours: Tensor | None, uniforms: Tensor
-) -> Walk:
-    """Walk node by node; guided logits [n, V], uniforms [n, width + 1]. Only visited rows are processed."""
-    tree = draft.tree
-    if sampling.greedy and rule.residual == "released":
-        return walk_nodes(rule, draft, logits, sampling, neighbours, uniforms)
-    root_law = None
-    path, relaxed, node = [0], [], 0
-    while True:
-        p = probabilities(logits[node : node + 1], sampling)
-        root_law = p[0] if root_law is None else root_law
-        row = int(tree.inner_rows[node])
-        if row < 0:
-            break
-        tokens = draft.drawn[row : row + 1]
-        children = tree.children[node]
-        if sampling.greedy:
-            accepted, loosely = decide_greedy(rule, p, tokens, neighbours)
-            if not bool(accepted.any()):
-                break
-            rank = int(accepted[0].int().argmax())
-            relaxed.append(bool(loosely[0, rank]))
-        else:
-            verdict = decide(
-                rule, p, tokens, draft.q_row(len(path) - 1, row), neighbours,
-                uniforms[node : node + 1], (children >= 0).unsqueeze(0),
-            )  # fmt: skip
-            rank = int(verdict.rank)
-            if rank < 0:
-                p = verdict.residual
-                break
-            relaxed.append(bool(verdict.relaxed))
-        node = int(children[rank])
-        path.append(node)
-    bonus = p.argmax(-1) if sampling.greedy else draw(p, uniforms[node : node + 1, -1])
-    nodes = torch.tensor(path, device=logits.device)
-    tree_tokens = draft.tokens.tolist()
-    return Walk(
-        path=path, tokens=[*(tree_tokens[i] for i in path[1:]), int(bonus)], relaxed=relaxed,
-        tree_tokens=tree_tokens, tree_parents=list(tree.fixed_parents) or tree.parents.tolist(),
-        nodes=nodes, next_tokens=torch.cat([draft.tokens[nodes[1:]], bonus]), root_law=root_law,
-    )  # fmt: skip
 
 
 def walk_nodes(rule: Rule, draft: Draft, logits: Tensor, sampling: Sampling, neighbours: Tensor | None, uniforms: Tensor) -> Walk:

@@ -31,6 +31,9 @@ class DrafterConfig:
     bias: bool = True  # of fc
     rope_base: float = 10000.0
     eps: float = 1e-6
+    # Drafts one row, from guided states `uncond + scale (cond - uncond)`, instead of a conditional and an unconditional row as
+    # published. The head is linear, so that such a state stands for the guided logits. Half the work, but it must be trained so.
+    guided: bool = False
 
 
 class DrafterAttention(nn.Module):
@@ -96,6 +99,7 @@ class Drafter(nn.Module):
     def __init__(self, config: DrafterConfig) -> None:
         super().__init__()
         self.config = config
+        self.guided = config.guided
         self.embed_tokens = nn.Embedding(config.vocab, config.dim)
         self.fc = nn.Linear(2 * config.dim, config.dim, bias=config.bias)
         self.layers = nn.ModuleList([DrafterLayer(config)])  # one, published under the name of a list

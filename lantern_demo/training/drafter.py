@@ -4,11 +4,14 @@ The loss is that of EAGLE and LANTERN, SmoothL1 to the target's next hidden stat
 frozen head, with noise on the states, in two points taken further: the law is the guided one that is decoded with, and the
 drafter also learns from its own outputs, as deep nodes of a draft tree will make it (`Drafter.train_passes`). A last term is
 the total variation to the target, because the chance that a sampled draft is accepted is one minus just that.
+With --guided the drafter works on guided states, one row instead of two: see `DrafterConfig.guided`.
 """
 
 from __future__ import annotations
 
+import json
 import random
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -66,13 +69,16 @@ def main() -> None:
         "--cfg-scale", type=float, default=3.0, help="guidance that pictures are sampled and overlap is measured with"
     )
     parser.add_argument("--ffn", type=int, default=1024)
+    parser.add_argument("--guided", action="store_true", help="draft from guided states, one row instead of two")
     args = parser.parse_args()
     opts = run.options(args)
     model = load_target(args.target, opts.device)
     c = model.target.config
-    drafter = Drafter(DrafterConfig(dim=c.dim, heads=c.heads, ffn=args.ffn, vocab=c.vocab, grid=c.grid, prefix=c.prefix)).to(
-        opts.device
-    )
+    sizes = DrafterConfig(
+        dim=c.dim, heads=c.heads, ffn=args.ffn, vocab=c.vocab, grid=c.grid, prefix=c.prefix, guided=args.guided
+    )  # fmt: skip
+    drafter = Drafter(sizes).to(opts.device)
+    (opts.out / "drafter.json").write_text(json.dumps(asdict(sizes)) + "\n")
     drafter.embed_tokens.weight.data.copy_(model.target.tok_embeddings.weight)
     # The scenes of the target's run are used again; a model folder has none, but the tokenizer to make them.
     if (args.target / "config.json").exists():
@@ -91,36 +97,43 @@ def main() -> None:
     first = c.prefix - 1  # the slot of image token 0, whose output stands for image token 1
 
     @torch.no_grad()
-    def states(tokens: Tensor, captions: list[str]) -> Tensor:
-        """The target's hidden states [2B, T + N, H] float32, conditional rows first."""
+    def states(tokens: Tensor, captions: list[str], scale: Tensor) -> Tensor:
+        """The target's hidden states [R, T + N, H] float32, conditional rows first; guided ones if the drafter works on those."""
         text, mask = (t.to(opts.device) for t in model.text.ids(captions))
         with cast:
             features, mask = model.text(text, mask)
             nothing = model.target.no_caption().to(features.dtype).expand_as(features)
             both = model.target.train_hidden(tokens.repeat(2, 1), torch.cat((features, nothing)), mask.repeat(2, 1))
-        return both.float()
+        return guide(both.float(), scale) if args.guided else both.float()
 
-    def guided(hidden: Tensor, scale: Tensor) -> Tensor:
-        """hidden [2B, S, H] -> guided logits [B, S, V] float32."""
-        cond, uncond = model.target.output(hidden).float().chunk(2)
+    def guide(rows: Tensor, scale: Tensor) -> Tensor:
+        """States or logits [2B, S, *], conditional rows first -> guided [B, S, *]."""
+        cond, uncond = rows.chunk(2)
         return uncond + scale[:, None, None] * (cond - uncond)
+
+    def logits(hidden: Tensor, scale: Tensor) -> Tensor:
+        """Hidden [R, S, H] -> guided logits [B, S, V] float32."""
+        made = model.target.output(hidden).float()
+        return made if args.guided else guide(made, scale)
 
     def compare(tokens: Tensor, captions: list[str], scale: Tensor, noise: float) -> tuple[Tensor, list[Tensor]]:
         """Loss, and the overlap sum(min(p, q)) of every pass."""
         tokens = tokens.long().to(opts.device)
-        hidden = states(tokens, captions)
+        hidden = states(tokens, captions, scale)
         inputs = hidden[:, :-1] + noise * (torch.rand_like(hidden[:, :-1]) - 0.5)
-        following = F.pad(tokens, (first, 0)).repeat(2, 1)  # the token at position i + 1, for every slot i but the last
+        following = F.pad(tokens, (first, 0)).repeat(
+            len(hidden) // len(tokens), 1
+        )  # the token at position i + 1, for every slot i but the last
         with cast:
             outputs = drafter.train_passes(following, inputs, PASSES)
             wanted = hidden[:, 1:]
             with torch.no_grad():
-                law = guided(wanted[:, first:-1], scale).softmax(-1)
+                law = logits(wanted[:, first:-1], scale).softmax(-1)
             loss, overlaps = hidden.new_zeros(()), []
             for t, output in enumerate(outputs):
                 start = first + t
                 close = F.smooth_l1_loss(output[:, start:-1].float(), wanted[:, start:-1])
-                guess = guided(output[:, start:-1], scale).log_softmax(-1)
+                guess = logits(output[:, start:-1], scale).log_softmax(-1)
                 p = law[:, t:]
                 entropy = -(p * guess).sum(-1).mean()
                 overlap = torch.minimum(p, guess.exp()).sum(-1).mean()

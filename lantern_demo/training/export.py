@@ -13,19 +13,16 @@ import torch
 
 from lantern_demo.models import bundled
 from lantern_demo.models.drafter import Drafter, DrafterConfig
-from lantern_demo.models.llamagen import LlamaGen
 from lantern_demo.record import device_name
 from lantern_demo.training.classifier import load_classifier
 from lantern_demo.training.drafter import load_target
 from lantern_demo.training.target import load_image_tokenizer
 
 
-def load_drafter(folder: Path, target: LlamaGen, device: torch.device) -> Drafter:
+def load_drafter(folder: Path, device: torch.device) -> Drafter:
     """The averaged drafter of a training run."""
     weights = torch.load(folder / "last.pt", map_location=device, weights_only=True)["average"]
-    c = target.config
-    ffn = weights["layers.0.mlp.gate_proj.weight"].shape[0]
-    drafter = Drafter(DrafterConfig(dim=c.dim, heads=c.heads, ffn=ffn, vocab=c.vocab, grid=c.grid, prefix=c.prefix)).to(device)
+    drafter = Drafter(DrafterConfig(**json.loads((folder / "drafter.json").read_text()))).to(device)
     drafter.load_state_dict(weights)
     return drafter.eval()
 
@@ -48,7 +45,7 @@ def main() -> None:
     both = load_target(args.target, cpu)
     trained = {part: training_facts(getattr(args, part)) for part in ("tokenizer", "target", "drafter")}
     networks = bundled.Networks(
-        both.text, both.target, load_drafter(args.drafter, both.target, cpu), load_image_tokenizer(args.tokenizer, cpu),
+        both.text, both.target, load_drafter(args.drafter, cpu), load_image_tokenizer(args.tokenizer, cpu),
         {"machine": args.machine, **trained},
     )  # fmt: skip
     bundled.save(args.out, networks)

@@ -20,6 +20,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from tqdm import tqdm
 
+MUON_SHARE = 3.0  # Muon's learning rate over AdamW's; small networks bear larger steps
+
 
 @dataclass
 class Options:
@@ -36,6 +38,7 @@ class Options:
     average: float  # decay of the running average of the weights, which is what is validated and kept
     device: torch.device
     compile: bool
+    muon: bool
     rank: int = 0
     world: int = 1
 
@@ -58,6 +61,7 @@ def parser(description: str, **defaults: object) -> argparse.ArgumentParser:
     p.add_argument("--average", type=float, default=0.998, help="decay of the running average of the weights")
     p.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
     p.add_argument("--compile", action="store_true", help="torch.compile the forward pass (needs a C++ compiler on a CPU)")
+    p.add_argument("--muon", action="store_true", help="train the linear layers between embedding and head with Muon, not AdamW")
     p.set_defaults(**defaults)
     return p
 
@@ -76,7 +80,7 @@ def options(args: argparse.Namespace) -> Options:
     torch.manual_seed(args.seed)
     return Options(
         args.out, args.steps, args.batch, args.lr, args.warmup, args.seed, args.save_every, args.validate_every,
-        args.average, torch.device(device), args.compile, rank, world,
+        args.average, torch.device(device), args.compile, args.muon, rank, world,
     )  # fmt: skip
 
 
@@ -92,11 +96,7 @@ def train(
     the averaged weights in place. Writes log.jsonl and last.pt to opts.out; resumes from last.pt when it is there.
     """
     learnt = [p for p in model.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW(
-        [{"params": [p for p in learnt if p.dim() > 1], "weight_decay": 0.02},
-         {"params": [p for p in learnt if p.dim() <= 1], "weight_decay": 0.0}],
-        lr=opts.lr, betas=(0.9, 0.98),
-    )  # fmt: skip
+    optimizers = optimizers_of(model, opts)
     state_of = model.state_dict
     average = {k: v.detach().float().clone() for k, v in state_of().items()}
     last, log = opts.out / "last.pt", opts.out / "log.jsonl"
@@ -104,7 +104,8 @@ def train(
     if last.exists():
         saved = torch.load(last, map_location=opts.device, weights_only=True)
         model.load_state_dict(saved["model"])
-        optimizer.load_state_dict(saved["optimizer"])
+        for optimizer, state in zip(optimizers, saved["optimizers"], strict=True):
+            optimizer.load_state_dict(state)
         average, first, spent = saved["average"], saved["step"], saved["seconds"]
     began = time.perf_counter()
 
@@ -114,8 +115,9 @@ def train(
         seconds = spent + time.perf_counter() - began
         part = last.with_suffix(".part")
         torch.save(
-            {"model": state_of(), "optimizer": optimizer.state_dict(), "average": average, "step": step, "seconds": seconds}, part
-        )
+            {"model": state_of(), "optimizers": [o.state_dict() for o in optimizers], "average": average,
+             "step": step, "seconds": seconds}, part,
+        )  # fmt: skip
         part.replace(last)  # a run that is killed while it saves keeps the checkpoint before
 
     def write(step: int, numbers: dict[str, float]) -> None:
@@ -139,15 +141,16 @@ def train(
     bar = tqdm(range(first, opts.steps), initial=first, total=opts.steps, disable=opts.rank > 0, mininterval=5)
     for step in bar:
         rate = learning_rate(step, opts)
-        for group in optimizer.param_groups:
-            group["lr"] = rate
+        for group in (g for o in optimizers for g in o.param_groups):
+            group["lr"] = rate * group.get("share", 1.0)
         loss, numbers = batch_loss(step)
         loss.backward()
         average_gradients(learnt, opts.world)
         norm = nn.utils.clip_grad_norm_(learnt, 1.0)
-        if torch.isfinite(norm):
-            optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+        for optimizer in optimizers:
+            if torch.isfinite(norm):
+                optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
         # Early on the average must follow quickly, or it would remember the random start.
         decay = min(opts.average, (step + 1) / (step + 20))
         for name, value in state_of().items():
@@ -162,6 +165,29 @@ def train(
             save(done)
     model.load_state_dict(average)
     model.eval()
+
+
+def optimizers_of(model: nn.Module, opts: Options) -> list[torch.optim.Optimizer]:
+    """AdamW for everything learnt, or, with opts.muon, Muon for the linear layers that do not make logits.
+
+    Muon's step is scaled to the usual size of AdamW's (arXiv 2502.16982, section 2.2), times MUON_SHARE.
+    """
+    learnt = [p for p in model.parameters() if p.requires_grad]
+    inner = []
+    if opts.muon:
+        linear = {n: m.weight for n, m in model.named_modules() if isinstance(m, nn.Linear) and m.weight.requires_grad}
+        inner = [w for name, w in linear.items() if not name.endswith("output")]
+    taken = {id(p) for p in inner}
+    rest = [p for p in learnt if id(p) not in taken]
+    adamw = torch.optim.AdamW(
+        [{"params": [p for p in rest if p.dim() > 1], "weight_decay": 0.02},
+         {"params": [p for p in rest if p.dim() <= 1], "weight_decay": 0.0}],
+        lr=opts.lr, betas=(0.9, 0.98),
+    )  # fmt: skip
+    if not inner:
+        return [adamw]
+    groups = [{"params": inner, "share": MUON_SHARE}]
+    return [adamw, torch.optim.Muon(groups, lr=opts.lr, weight_decay=0.02 / MUON_SHARE, adjust_lr_fn="match_rms_adamw")]
 
 
 def learning_rate(step: int, opts: Options) -> float:
