@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,10 @@ from lantern_demo.decoding.loop import Decoded, decode
 from lantern_demo.decoding.loop import Step as StepEvent
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.timing import Clock
-from lantern_demo.models import bundled
+from lantern_demo.models import bundled, checkpoints, store
+from lantern_demo.models.device import DTYPES, pick_device, pick_dtype
+from lantern_demo.models.lean import runners
+from lantern_demo.models.needs import requirements_unmet
 from lantern_demo.models.registry import REGISTRY, ModelInfo, model_info
 from lantern_demo.models.text import Encoded
 from lantern_demo.models.tokenizer import neighbour_table
@@ -27,7 +30,6 @@ from lantern_demo.settings import MAX_LANTERN_K, Settings, method_of, methods_of
 __all__ = ["Generation", "MethodFailed", "Pipeline", "Stats", "StepEvent", "load"]
 
 WARM_UP_TOKENS = 12
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 @dataclass(frozen=True)
@@ -76,9 +78,10 @@ class MethodFailed:
 class Pipeline:
     """One loaded model on one device. Runs take turns: a second caller waits for the first."""
 
-    def __init__(self, info: ModelInfo, networks: bundled.Networks, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(self, info: ModelInfo, networks: bundled.Networks[Any], device: torch.device, dtype: torch.dtype) -> None:
         self.info, self.networks, self.device, self.dtype = info, networks, device, dtype
         self.defaults = Settings(**info.preset)
+        self.target, self.drafter = runners(networks, device)
         self._neighbours: dict[str, Tensor] = {}
         self._turn = threading.Lock()
 
@@ -97,8 +100,25 @@ class Pipeline:
             raise ValueError("prompt is empty; say what to draw, for example: three red round lanterns over a lake at dusk")
         if len(text) > self.info.max_prompt:
             raise ValueError(f"prompt has {len(text)} characters, at most {self.info.max_prompt} are allowed")
-        self.networks.text.ids([text])  # counts its words
+        self.networks.text.check(text)
         return text
+
+    @property
+    def unavailable(self) -> dict[str, str]:
+        """The methods that this model cannot be decoded with, by id, each with why and what to do about it."""
+        return {} if self.networks.drafter is not None else _need_a_drafter(self.networks.no_drafter)
+
+    @property
+    def available_methods(self) -> list[str]:
+        """The ids of the methods that this model can be decoded with: without a drafter, those that draft are left out."""
+        return [name for name in METHODS if name not in self.unavailable]
+
+    def check_methods(self, methods: list[Method]) -> list[Method]:
+        """The methods as they are. Raises ValueError when this model cannot be decoded with one of them."""
+        for method in methods:
+            if method.id in self.unavailable:
+                raise ValueError(self.unavailable[method.id])
+        return methods
 
     # -- runs
 
@@ -110,7 +130,8 @@ class Pipeline:
 
     def stream(self, prompt: str, method: str = "vanilla", **settings: Any) -> Iterator[StepEvent | Generation]:
         """As `generate`, yielding a StepEvent per step and the Generation last. Closing it stops within a step."""
-        chosen, knobs, text = method_of(method), self.settings(**settings), self.check_prompt(prompt)
+        (chosen,) = self.check_methods([method_of(method)])
+        knobs, text = self.settings(**settings), self.check_prompt(prompt)
 
         def events() -> Iterator[StepEvent | Generation]:
             with self._turn:
@@ -126,10 +147,11 @@ class Pipeline:
     ) -> Generator[tuple[str, StepEvent | Generation | MethodFailed], None, None]:
         """Run methods one after the other on this device, each warmed up before the first is timed.
 
-        Yields (method id, event): a StepEvent per step, then its Generation, or MethodFailed when it raised. Methods run in the
-        order of the table of methods, so that vanilla comes first. Raises ValueError at the call for bad input.
+        Yields (method id, event): a StepEvent per step, then its Generation, or MethodFailed when it raised. Methods (all that are
+        available when left out) run in the order of the table of methods, so that vanilla comes first. Raises ValueError at the
+        call for bad input.
         """
-        chosen = methods_of(list(METHODS) if methods is None else methods)
+        chosen = self.check_methods(methods_of(self.available_methods if methods is None else methods))
         knobs, text = self.settings(**settings), self.check_prompt(prompt)
 
         def events() -> Generator[tuple[str, StepEvent | Generation | MethodFailed], None, None]:
@@ -173,9 +195,8 @@ class Pipeline:
         with clock.measure("image"):
             image = self.decode_image(outcome.tokens)
         stats = self._stats(method, outcome, clock)
-        record = run_record(
-            self.info, self.networks.trained, text, encoded.unknown, knobs, [(stats, outcome.tokens, image_hash(image))]
-        )
+        run = (stats, outcome.tokens, image_hash(image))
+        record = run_record(self.info, self.networks.trained, self.networks.sources, text, encoded.unknown, knobs, [run])
         yield Generation(method.id, image, outcome.tokens, stats, record)
 
     @torch.inference_mode()
@@ -186,12 +207,11 @@ class Pipeline:
     def _decode(
         self, method: Method, knobs: Settings, encoded: Encoded, tokens: int, clock: Clock, measured: bool
     ) -> Iterator[StepEvent | Decoded]:
-        target = self.networks.target
         guided = knobs.cfg_scale != 1
         with torch.inference_mode():
-            condition = target.condition(encoded.features, encoded.mask, guided)
+            condition = self.networks.target.condition(encoded.features, encoded.mask, guided)
         return decode(
-            target, self.networks.drafter, condition, num_tokens=tokens, method=method, sampling=knobs.sampling(),
+            self.target, self.drafter, condition, num_tokens=tokens, method=method, sampling=knobs.sampling(),
             rule=knobs.rule(method), tree=knobs.tree_policy(method), neighbours=self.neighbours(knobs.neighbours),
             seed=knobs.seed, device=self.device, measure_distortion=measured, clock=clock,
         )  # fmt: skip
@@ -234,42 +254,60 @@ class Pipeline:
             tokenizer = self.networks.tokenizer
             book = tokenizer.codebook if vectors == "decoder" else tokenizer.vq.quantize.embedding.weight
             # One column more than any rule counts: the released residual reads k + 1.
-            self._neighbours[vectors] = neighbour_table(book, min(MAX_LANTERN_K + 1, len(book) - 1))
+            columns = min(MAX_LANTERN_K + 1, len(book) - 1)
+            name, shape = f"neighbours-{vectors}", (len(book), columns)
+            table = store.table(self.networks.tables, name, shape, lambda: neighbour_table(book, columns))
+            self._neighbours[vectors] = table.to(self.device)
         return self._neighbours[vectors]
 
 
-def load(model: str | Path = "lantern-scenes", device: str = "auto", dtype: str = "float32") -> Pipeline:
+def load(
+    model: str | Path = "lantern-scenes", device: str = "auto", dtype: str = "auto", folder: str | Path | None = None,
+    drafter: str | Path | None = None,
+) -> Pipeline:  # fmt: skip
     """Load a model by its registry id, or from a folder in the format of the bundled one.
 
-    device: "auto", "cpu", "cuda", "cuda:N"; dtype of target and drafter: "float32", "bfloat16", "float16".
-    Raises ValueError for an unknown model, device or dtype, or a folder that cannot be read.
+    device: "auto", "cpu", "cuda", "cuda:N". dtype, of target and drafter: "float32", "bfloat16", "float16", or "auto", which is
+    float32 but for a published model on a GPU, where it is bfloat16 (float16 where the GPU lacks that).
+    A published model is fetched from the Hub at its first start; `folder` is a local folder to take its files from instead (see
+    `models.checkpoints`), `drafter` one with a drafter of one's own to use in place of the published one.
+    Raises ValueError for an unknown model, device or dtype, for a folder that cannot be read, for a published model that does not
+    fit this machine, and when its files cannot be fetched or are not what they should be.
     """
-    if dtype not in DTYPES:
-        raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
     chosen = pick_device(device)
     local = isinstance(model, Path) or (isinstance(model, str) and model not in REGISTRY and Path(model).is_dir())
-    folder = Path(model) if local else model_info(model).folder
-    networks = bundled.load(folder, chosen, DTYPES[dtype])
-    if local:
+    info = _local_info(Path(model)) if local else model_info(model)
+    name = pick_dtype(dtype, chosen, large=info.published is not None)
+    if info.folder is not None:
+        for option, value in (("folder", folder), ("drafter", drafter)):
+            if value is not None:
+                raise ValueError(f"{option} is for published models; {info.id} has its own, got {str(value)!r}")
+        networks: bundled.Networks[Any] = bundled.load(info.folder, chosen, DTYPES[name])
         vq = networks.tokenizer.vq.config
         pixels = vq.num_patches * 2 ** (len(vq.channel_multiplier) - 1)
-        info = ModelInfo(folder.name, folder.name, "A model from a local folder.", folder, pixels, vq.num_patches, max_prompt=200)
-    else:
-        info = model_info(model)
-    return Pipeline(info, networks, chosen, DTYPES[dtype])
+        return Pipeline(replace(info, image_size=pixels, grid=vq.num_patches), networks, chosen, DTYPES[name])
+    files = None if folder is None else Path(folder)
+    if files is not None and not files.is_dir():
+        raise ValueError(f"folder must be a folder with the published files, got {str(folder)!r}")
+    reason = requirements_unmet(info, chosen, name, files)
+    if reason:
+        raise ValueError(f"{info.id} cannot run here: {reason}")
+    networks = checkpoints.load(info, chosen, DTYPES[name], files, None if drafter is None else Path(drafter))
+    return Pipeline(info, networks, chosen, DTYPES[name])
 
 
-def pick_device(device: str) -> torch.device:
-    """The torch device of a name. Raises ValueError when there is no such device here."""
-    if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        chosen = torch.device(device)
-    except RuntimeError:
-        raise ValueError(f"device must be auto, cpu, cuda or cuda:N, got {device!r}") from None
-    if chosen.type not in ("cpu", "cuda") or (chosen.type == "cuda" and not torch.cuda.is_available()):
-        raise ValueError(f"device {device!r} is not available here; use auto or cpu")
-    return chosen
+def unavailable_methods(info: ModelInfo) -> dict[str, str]:
+    """As `Pipeline.unavailable`, of a model on offer that is not loaded."""
+    return {} if checkpoints.has_drafter(info) else _need_a_drafter(checkpoints.why_no_drafter(info))
+
+
+def _need_a_drafter(why: str) -> dict[str, str]:
+    return {m.id: f"method {m.id} needs a drafter, and {why}" for m in METHODS.values() if m.tree != "none"}
+
+
+def _local_info(folder: Path) -> ModelInfo:
+    """A model folder as one on offer; its sizes are read with it."""
+    return ModelInfo(folder.name, folder.name, "A model from a local folder.", folder, image_size=0, grid=0, max_prompt=200)
 
 
 def _sentence(error: Exception) -> str:

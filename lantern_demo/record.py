@@ -48,10 +48,13 @@ def image_hash(image: Image.Image) -> str:
 
 
 def run_record(
-    info: ModelInfo, trained: dict[str, Any], prompt: str, unknown: list[str], settings: Settings,
-    runs: list[tuple[Stats, list[int], str]],
+    info: ModelInfo, trained: dict[str, Any], sources: dict[str, dict[str, Any]], prompt: str, unknown: list[str],
+    settings: Settings, runs: list[tuple[Stats, list[int], str]],
 ) -> dict[str, Any]:  # fmt: skip
-    """The JSON-able record of a run or a comparison: `runs` are (stats, tokens, image hash) in the order they ran."""
+    """The JSON-able record of a run or a comparison: `runs` are (stats, tokens, image hash) in the order they ran.
+
+    `sources` says of each published part which repository, file and commit it is; it is empty for a model that ships with the code.
+    """
     stats = {s.method: asdict(s) | {"token_ids": ids, "image_sha256": image} for s, ids, image in runs}
     vanilla = stats.get("vanilla")
     if vanilla is not None:
@@ -61,7 +64,7 @@ def run_record(
         "lantern_demo": lantern_demo.__version__,
         "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "versions": {"python": platform.python_version(), "torch": torch.__version__, "transformers": transformers.__version__},
-        "model": {"id": info.id, "trained": trained},
+        "model": {"id": info.id, "trained": trained, "sources": sources},
         "device": runs[0][0].device if runs else None,
         "prompt": prompt,
         "unknown_words": unknown,

@@ -36,3 +36,33 @@ def server(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         _, url, _ = launch(page, server_name="127.0.0.1", server_port=port, prevent_thread_lock=True, quiet=True)
         yield url
         page.close(verbose=False)
+
+
+@pytest.fixture
+def published_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of its own for a test, and small models in the place of two published ones (see `published`)."""
+    from published import CLASS_ID, TEXT_ID, tiny_info
+
+    from lantern_demo.models.registry import REGISTRY
+
+    monkeypatch.setenv("LANTERN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("LANTERN_REVISIONS", raising=False)
+    monkeypatch.setitem(REGISTRY, TEXT_ID, tiny_info(TEXT_ID))
+    monkeypatch.setitem(REGISTRY, CLASS_ID, tiny_info(CLASS_ID))
+    return tmp_path / "cache"
+
+
+@pytest.fixture(scope="session")
+def text_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the published files of a small text-to-image model."""
+    from published import write_text_model
+
+    return write_text_model(tmp_path_factory.mktemp("published") / "files")
+
+
+@pytest.fixture(scope="session")
+def class_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the published files of a small class-conditional model."""
+    from published import write_class_model
+
+    return write_class_model(tmp_path_factory.mktemp("published") / "files")

@@ -15,6 +15,7 @@ from gradio_client.exceptions import AppError
 from PIL import Image
 
 from lantern_demo.decoding.methods import METHODS, Method
+from lantern_demo.models.registry import REGISTRY
 from lantern_demo.record import image_hash
 from lantern_demo.settings import Settings
 
@@ -104,7 +105,7 @@ BAD = [
     ({"prompt": "x" * 201}, "prompt has 201 characters, at most 200 are allowed"),
     ({"prompt": "red " * 40}, "prompt has 40 words and marks, at most 23 are allowed"),
     ({"prompt": 5}, "prompt must be text, got int"),
-    ({"model": "nothing"}, "model must be one of tiny, lantern-scenes, got 'nothing'"),
+    ({"model": "nothing"}, "model must be one of tiny, lantern-scenes, llamagen-t2i-256"),
     ({"methods": ["vanilla", "medusa"]}, "method must be one of vanilla, eagle1, eagle2, lantern, lantern++, got 'medusa'"),
     ({"methods": []}, r"methods must be a list of one or more of vanilla, eagle1, eagle2, lantern, lantern++, got []"),
     ({"methods": "vanilla"}, "methods must be a list of one or more of"),
@@ -155,13 +156,27 @@ def test_a_failing_method_leaves_the_others(client: Client, monkeypatch: pytest.
 def test_models(client: Client) -> None:
     offer = client.predict(api_name="/models")
     assert offer["default_model"] == "tiny"
-    assert [model["id"] for model in offer["models"]] == ["tiny", "lantern-scenes"]
+    assert [model["id"] for model in offer["models"]] == ["tiny", *REGISTRY]
     assert offer["models"][0]["tokens"] == 256
     assert offer["models"][1]["preset"]["lantern_k"] == 100
     assert [model["id"] for model in offer["loaded"]] == ["tiny"]
     assert offer["loaded"][0]["dtype"] == "float32"
     assert [method["id"] for method in offer["methods"]] == list(METHODS)
     assert offer["limits"]["temperature"] == {"low": 0, "high": 2, "whole": False}
+
+
+def test_models_say_what_they_need(client: Client) -> None:
+    offer = {model["id"]: model for model in client.predict(api_name="/models")["models"]}
+    assert (offer["tiny"]["needs"], offer["tiny"]["unmet"], offer["tiny"]["unavailable_methods"]) == (None, None, {})
+    large = offer["llamagen-t2i-512"]
+    assert (large["kind"], large["preset"]["cfg_scale"], large["preset"]["top_k"], large["tokens"]) == ("text", 7.5, 1000, 1024)
+    assert large["needs"]["memory_bytes"]["float32"] > large["needs"]["memory_bytes"]["bfloat16"] > 2**32
+    assert large["needs"]["sources"]["drafter"]["repo"] == "jadohu/llamagen2_drafter"
+    assert large["unavailable_methods"] == {}
+    classes = offer["llamagen-c2i-b-256"]
+    assert (classes["kind"], set(classes["needs"]["sources"])) == ("class", {"target", "tokenizer"})
+    assert set(classes["unavailable_methods"]) == set(METHODS) - {"vanilla"}
+    assert "lantern_demo.training.drafter --target llamagen-c2i-b-256" in classes["unavailable_methods"]["eagle2"]
 
 
 def test_plain_http(server: str) -> None:

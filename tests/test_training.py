@@ -14,7 +14,7 @@ from lantern_demo.models.llamagen import LlamaGen, LlamaGenConfig
 from lantern_demo.models.text import TextEncoder, left_pad, small_t5, word_tokenizer
 from lantern_demo.training import run
 from lantern_demo.training.groupnorm import FastGroupNorm
-from lantern_demo.training.sample import sample_batch
+from lantern_demo.training.sample import encode_prompts, sample_batch
 from lantern_demo.training.scenes import vocabulary
 from lantern_demo.training.tokenizer import Quantiser
 
@@ -67,7 +67,14 @@ def test_batched_samples_follow_the_law_of_the_target() -> None:
     cond, uncond = target.head(target.prefill(target.condition(encoded.features, encoded.mask, True), cache))[:, -1]
     law = (uncond + 2.0 * (cond - uncond)).softmax(-1)
     count = 4000
-    first = torch.cat([sample_batch(text, target, ["two red lanterns"] * 500, 2.0, seed)[:, 0] for seed in range(count // 500)])
+    first = torch.cat(
+        [
+            sample_batch(
+                target, *encode_prompts(text, ["two red lanterns"] * 500, torch.device("cpu")), Sampling(cfg_scale=2.0), seed
+            )[:, 0]
+            for seed in range(count // 500)
+        ]
+    )
     seen = torch.bincount(first, minlength=12).double()
     expected = law.double() * count
     statistic = ((seen - expected) ** 2 / expected).sum()

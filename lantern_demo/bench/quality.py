@@ -20,7 +20,7 @@ from lantern_demo.models import bundled
 from lantern_demo.models.registry import model_info
 from lantern_demo.pipeline import Pipeline, load
 from lantern_demo.training.classifier import AttributeClassifier
-from lantern_demo.training.sample import sample_batch
+from lantern_demo.training.sample import encode_prompts, sample_batch
 from lantern_demo.training.scenes import ATTRIBUTES, render, sample_scenes
 from lantern_demo.training.tokenizer import HELD_OUT
 
@@ -52,7 +52,9 @@ def drawn_by(pipe: Pipeline, method: str, prompts: list[str]) -> Tensor:
     if method == "vanilla":
         networks, batches = pipe.networks, [prompts[i : i + 50] for i in range(0, len(prompts), 50)]
         for seed, batch in enumerate(tqdm(batches, desc=method)):
-            tokens.append(sample_batch(networks.text, networks.target, batch, pipe.defaults.cfg_scale, seed))
+            tokens.append(
+                sample_batch(networks.target, *encode_prompts(networks.text, batch, pipe.device), pipe.defaults.sampling(), seed)
+            )
     else:
         for seed, prompt in enumerate(tqdm(prompts, desc=method)):
             tokens.append(torch.tensor([pipe.generate(prompt, method, seed=seed).tokens]))
@@ -67,9 +69,12 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=["vanilla"], choices=list(METHODS))
     parser.add_argument("--out", type=Path, help="where to write the accuracies as JSON")
     args = parser.parse_args()
+    folder = model_info(args.model).folder
+    if folder is None:
+        parser.error(f"--model must draw lantern scenes, which the classifier reads; {args.model} does not")
     pipe = load(args.model)
     classifier = AttributeClassifier().to(pipe.device)
-    bundled.load_part(model_info(args.model).folder / "classifier", classifier)
+    bundled.load_part(folder / "classifier", classifier)
     prompts = scene_prompts(args.pictures, seed=1)
     wanted = {name: torch.tensor([p["attributes"][name] for p in prompts]) for name in ATTRIBUTES}
     true, again = ceiling(pipe, classifier, args.pictures)

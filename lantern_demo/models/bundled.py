@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 from huggingface_hub import load_torch_model, save_torch_state_dict
@@ -16,28 +16,33 @@ from transformers import JanusVQVAEConfig, T5Config
 
 from lantern_demo.models.drafter import Drafter, DrafterConfig
 from lantern_demo.models.llamagen import LlamaGen, LlamaGenConfig
-from lantern_demo.models.text import TextEncoder
+from lantern_demo.models.text import PromptEncoder, TextEncoder
 from lantern_demo.models.tokenizer import ImageTokenizer
 
 SHARD = "9MB"  # a Space takes no plain git file over 10 MB
+PARTS = ("text", "target", "drafter", "tokenizer")  # folders of weights in a model folder
+
+Prompts = TypeVar("Prompts", bound=PromptEncoder)
 
 
 @dataclass
-class Networks:
-    """The four networks of a text-to-image model, and what its config says of its training."""
+class Networks(Generic[Prompts]):
+    """The networks of a model, what its config says of its training, and where published parts came from."""
 
-    text: TextEncoder
+    text: Prompts
     target: LlamaGen
-    drafter: Drafter
+    drafter: Drafter | None
     tokenizer: ImageTokenizer
     trained: dict[str, Any]
+    sources: dict[str, dict[str, Any]] = field(default_factory=dict)  # part -> repository, file, revision, commit
+    no_drafter: str = ""  # why there is no drafter, and how to get one
+    tables: Path | None = None  # where tables that are made from the tokenizer are kept
 
-    def parts(self) -> dict[str, nn.Module]:
-        return {"text": self.text, "target": self.target, "drafter": self.drafter, "tokenizer": self.tokenizer}
 
-
-def save(folder: Path, networks: Networks, dtype: torch.dtype = torch.float16) -> None:
-    """Write a model folder; tensors are stored in `dtype`."""
+def save(folder: Path, networks: Networks[TextEncoder], dtype: torch.dtype = torch.float16) -> None:
+    """Write a model folder; tensors are stored in `dtype`. Raises ValueError when there is no drafter."""
+    if networks.drafter is None:
+        raise ValueError("a model folder has a drafter; these networks lack one")
     folder.mkdir(parents=True, exist_ok=True)
     vq = networks.tokenizer.vq.config
     config = {
@@ -49,8 +54,8 @@ def save(folder: Path, networks: Networks, dtype: torch.dtype = torch.float16) -
     }
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
     networks.text.tokenizer.save(str(folder / "words.json"))
-    for name, part in networks.parts().items():
-        save_part(folder / name, part, dtype)
+    for name in PARTS:
+        save_part(folder / name, getattr(networks, name), dtype)
 
 
 def save_part(folder: Path, part: nn.Module, dtype: torch.dtype) -> None:
@@ -72,7 +77,7 @@ def load_part(folder: Path, part: nn.Module) -> None:
         raise ValueError(f"the weights in {folder} cannot be read: {error}") from error
 
 
-def load(folder: Path, device: torch.device, dtype: torch.dtype = torch.float32) -> Networks:
+def load(folder: Path, device: torch.device, dtype: torch.dtype = torch.float32) -> Networks[TextEncoder]:
     """Read a model folder. The text encoder and the image tokenizer stay in float32: they run once per image.
 
     Raises ValueError naming the file when the folder is not one, or a tensor is missing, unknown or mis-shaped.
@@ -80,22 +85,20 @@ def load(folder: Path, device: torch.device, dtype: torch.dtype = torch.float32)
     path = folder / "config.json"
     try:
         config = json.loads(path.read_text())
-        text = T5Config(**{k: v for k, v in config["text"].items() if k != "length"})
+        encoder = T5Config(**{k: v for k, v in config["text"].items() if k != "length"})
         words = Tokenizer.from_file(str(folder / "words.json"))
-        networks = Networks(
-            TextEncoder(words, text, config["text"]["length"]),
-            LlamaGen(LlamaGenConfig(**config["target"])),
-            Drafter(DrafterConfig(**config["drafter"])),
-            ImageTokenizer(JanusVQVAEConfig(**config["tokenizer"])),
-            config["trained"],
-        )
+        text = TextEncoder(words, encoder, config["text"]["length"])
+        target, drafter = LlamaGen(LlamaGenConfig(**config["target"])), Drafter(DrafterConfig(**config["drafter"]))
+        tokenizer = ImageTokenizer(JanusVQVAEConfig(**config["tokenizer"]))
+        networks = Networks(text, target, drafter, tokenizer, config["trained"])
     except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:
         raise ValueError(f"{path} is not the config of a model folder: {error!r}") from error
-    for name, part in networks.parts().items():
+    for name in PARTS:
+        part: nn.Module = getattr(networks, name)
         load_part(folder / name, part)
         part.requires_grad_(False).eval().to(device)
-    networks.target.to(dtype)
-    networks.drafter.to(dtype)
+    target.to(dtype)
+    drafter.to(dtype)
     # The rotary tables are float32 whatever the weights are.
-    networks.target.rope, networks.drafter.rope = networks.target.rope.float(), networks.drafter.rope.float()
+    target.rope, drafter.rope = target.rope.float(), drafter.rope.float()
     return networks

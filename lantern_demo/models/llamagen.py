@@ -192,16 +192,21 @@ class LlamaGen(nn.Module):
         return self.cls_embedding.uncond_embedding
 
     def condition(self, features: Tensor, mask: Tensor | None, guided: bool) -> Condition:
-        """One prompt's features [1, T, C] and mask [1, T] (or class ids [1], None) -> its rows.
+        """The features [B, T, C] and mask [B, T] of B prompts (or class ids [B], None) -> their rows, conditional ones first.
 
-        The unconditional row keeps the prompt's mask, as published (LlamaGen generate.py).
+        An unconditional row keeps the prompt's mask, as published (LlamaGen generate.py).
         """
         if not guided:
             return Condition(features, mask)
         if isinstance(self.cls_embedding, ClassEmbedding):
             return Condition(torch.cat((features, torch.full_like(features, self.config.classes))))
-        nothing = self.no_caption()[None].to(features.dtype)
-        return Condition(torch.cat((features, nothing)), None if mask is None else mask.expand(2, -1))
+        nothing = self.no_caption().to(features.dtype).expand_as(features)
+        return Condition(torch.cat((features, nothing)), None if mask is None else mask.repeat(2, 1))
+
+    def embed_condition(self, condition: Condition) -> Tensor:
+        """A condition's rows -> the inputs [R, T, H] of its prefix positions."""
+        features = condition.features.to(self.rope.device)
+        return self.cls_embedding(features if self.config.classes else features.to(self.output.weight.dtype))
 
     # -- decoding.protocols.Target
 
@@ -212,8 +217,7 @@ class LlamaGen(nn.Module):
 
     def prefill(self, condition: Condition, cache: PrefixCache) -> Tensor:
         """The T prefix positions -> hidden [R, T, H]."""
-        features = condition.features.to(self.rope.device)
-        x = self.cls_embedding(features if self.config.classes else features.to(self.output.weight.dtype))
+        x = self.embed_condition(condition)
         n = x.shape[1]
         mask = prefix_mask(condition.mask, n, x.device, self.config.padding, x.dtype)
         cache.visible = None if condition.mask is None or bool(condition.mask.all()) else condition.mask[:, None, None]
@@ -240,7 +244,7 @@ class LlamaGen(nn.Module):
     # -- training
 
     def train_hidden(self, tokens: Tensor, features: Tensor, mask: Tensor | None) -> Tensor:
-        """Teacher forcing: tokens [B, N], features [B, T, C], mask [B, T] -> hidden [B, T + N, H].
+        """Teacher forcing: tokens [B, N], features [B, T, C] and mask [B, T] (or class ids [B], None) -> hidden [B, T + N, H].
 
         The state that predicts token j is at T - 1 + j.
         """
@@ -250,8 +254,8 @@ class LlamaGen(nn.Module):
         full = torch.ones(n, n, dtype=torch.bool, device=x.device).tril()
         if mask is None:
             return self.run(x, self.rope[:n], full, None)
-        seen = F.pad(mask, (0, n - t), value=True)[:, None, None]
-        full = (full & seen) | torch.eye(n, dtype=torch.bool, device=x.device)
+        full = full & F.pad(mask, (0, n - t), value=True)[:, None, None]
+        full[:, :, :t, :t] = prefix_mask(mask, t, x.device, self.config.padding, self.output.weight.dtype)
         return self.run(x, self.rope[:n], full, None)
 
     def run(self, x: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache | None) -> Tensor:

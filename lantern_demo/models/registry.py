@@ -1,35 +1,163 @@
-"""The models on offer, with presets and what each needs."""
+"""The models on offer: their sizes, presets, and where the parts of the published ones come from."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from lantern_demo.models.drafter import DrafterConfig
+from lantern_demo.models.llamagen import LlamaGenConfig
 
 BUNDLED = Path(__file__).resolve().parent.parent / "bundled"
+VOCAB = 16384  # image tokens of every published LlamaGen model
+
+Part = Literal["target", "drafter", "tokenizer", "text"]
+Format = Literal["llamagen", "lantern", "drafter", "vq", "t5"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Published files: a Hub repository, what to take from it, and how its tensors are named (see `convert`)."""
+
+    repo: str
+    weights: str  # a file name; for several files a pattern with one *
+    format: Format
+    beside: tuple[str, ...] = ()  # what is taken along, such as config.json
+    revision: str = "main"  # a branch, tag or commit; LANTERN_REVISIONS overrides it (see `hub.revision_of`)
+
+
+@dataclass(frozen=True)
+class TokenizerSizes:
+    """Sizes of LlamaGen's VQ-16 network; the defaults are the published ones."""
+
+    channels: int = 128
+    multipliers: tuple[int, ...] = (1, 1, 2, 2, 4)
+    blocks: int = 2
+    latent: int = 256
+    dim: int = 8  # of a codebook vector
+    codebook: int = VOCAB
+
+
+@dataclass(frozen=True)
+class TextSizes:
+    """Sizes of a T5 text encoder; the defaults are those of flan-t5-xl. Loading reads them from its config.json instead."""
+
+    width: int = 2048
+    layers: int = 24
+    heads: int = 32
+    head: int = 64
+    ffn: int = 5120
+    vocab: int = 32128
+
+
+@dataclass(frozen=True)
+class Published:
+    """What a published model is made of, and where each part comes from.
+
+    A part's first source is the one that is downloaded; the others are known too, and taken from a local folder.
+    """
+
+    target: LlamaGenConfig
+    sources: Mapping[Part, tuple[Source, ...]]
+    drafter: DrafterConfig | None = None
+    tokenizer: TokenizerSizes = TokenizerSizes()
+    text: TextSizes | None = None
 
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """One model on offer. `preset` holds the settings that differ from the defaults."""
+    """One model on offer. `preset` holds the settings that differ from the defaults.
+
+    A model either lies in a folder of the bundled model's format or is `published` in files of its authors'. `kind` says what a
+    prompt is: a text, or one of the classes that the model knows.
+    """
 
     id: str
     title: str
     description: str
-    folder: Path
+    folder: Path | None
     image_size: int  # pixels a side
     grid: int  # tokens a side
     max_prompt: int  # characters
     preset: Mapping[str, Any] = field(default_factory=dict)
+    kind: Literal["text", "class"] = "text"
+    published: Published | None = None
 
     @property
     def tokens(self) -> int:
         return self.grid * self.grid
 
 
-REGISTRY: dict[str, ModelInfo] = {
-    "lantern-scenes": ModelInfo(
+BASE: dict[str, Any] = {"dim": 768, "layers": 12, "heads": 12, "ffn": 2048}
+LARGE: dict[str, Any] = {"dim": 1024, "layers": 24, "heads": 16, "ffn": 2816}
+XL: dict[str, Any] = {"dim": 1280, "layers": 36, "heads": 20, "ffn": 3584}
+PAPER: dict[str, Any] = {
+    "tree": "paper", "lantern_k": 1000, "lantern_delta": 0.2, "lanternpp_k": 10, "lanternpp_lambda": 3.0,
+}  # fmt: skip
+
+
+def _text_to_image(stage: str, size: int, target: str, original: str, drafter: str) -> ModelInfo:
+    """A text-to-image model of LlamaGen with LANTERN's drafter: what the papers of LANTERN and LANTERN++ ran."""
+    grid = size // 16
+    return ModelInfo(
+        id=f"llamagen-t2i-{size}",
+        title=f"LlamaGen-XL, text to image, {size} px",
+        description=(
+            f"LlamaGen-XL (stage {stage}) as LANTERN runs it, with LANTERN's drafter and the flan-t5-xl text encoder. "
+            f"It draws {size} x {size} pixels from any English text."
+        ),
+        folder=None,
+        image_size=size,
+        grid=grid,
+        max_prompt=1000,
+        # The published neighbour table was made from the codebook as it is stored.
+        preset={"cfg_scale": 7.5, "top_k": 1000, "neighbours": "raw", **PAPER},
+        published=Published(
+            target=LlamaGenConfig(**XL, vocab=VOCAB, grid=grid, prefix=120, caption_dim=2048, padding="released"),
+            drafter=DrafterConfig(dim=XL["dim"], heads=XL["heads"], ffn=XL["ffn"], vocab=VOCAB, grid=grid, prefix=120),
+            text=TextSizes(),
+            sources={
+                "target": (
+                    Source(f"jadohu/{target}", "model.safetensors", "lantern", ("config.json",)),
+                    Source("peizesun/llamagen_t2i", original, "llamagen"),
+                ),
+                "drafter": (Source(f"jadohu/{drafter}", "pytorch_model.bin", "drafter", ("config.json",)),),
+                "tokenizer": (Source("peizesun/llamagen_t2i", "vq_ds16_t2i.pt", "vq"),),
+                "text": (Source("google/flan-t5-xl", "model*.safetensors", "t5", ("config.json", "tokenizer.json")),),
+            },
+        ),
+    )
+
+
+def _class_to_image(letter: str, size: int, sizes: dict[str, Any]) -> ModelInfo:
+    """A class-conditional model of LlamaGen. No drafter is published for any of them."""
+    return ModelInfo(
+        id=f"llamagen-c2i-{letter.lower()}-{size}",
+        title=f"LlamaGen-{letter}, ImageNet classes, {size} px",
+        description=(
+            f"LlamaGen-{letter}, which draws {size} x {size} pixels of one of the 1,000 ImageNet classes, named or numbered. "
+            "Vanilla only, until a drafter is trained for it."
+        ),
+        folder=None,
+        image_size=size,
+        grid=size // 16,
+        max_prompt=200,
+        preset={"cfg_scale": 4.0, **PAPER},
+        kind="class",
+        published=Published(
+            target=LlamaGenConfig(**sizes, vocab=VOCAB, grid=size // 16, prefix=1, classes=1000),
+            sources={
+                "target": (Source("FoundationVision/LlamaGen", f"c2i_{letter}_{size}.pt", "llamagen"),),
+                "tokenizer": (Source("FoundationVision/LlamaGen", "vq_ds16_c2i.pt", "vq"),),
+            },
+        ),
+    )
+
+
+_ROWS = (
+    ModelInfo(
         id="lantern-scenes",
         title="lantern-scenes (bundled)",
         description=(
@@ -42,7 +170,16 @@ REGISTRY: dict[str, ModelInfo] = {
         max_prompt=200,
         preset={"cfg_scale": 3.0, "lantern_k": 100, "lantern_delta": 0.2, "lanternpp_k": 10, "lanternpp_lambda": 3.0},
     ),
-}
+    _text_to_image("I", 256, "LlamaGen-T2I", "t2i_XL_stage1_256.pt", "llamagen_drafter"),
+    _text_to_image("II", 512, "LlamaGen-T2I-2", "t2i_XL_stage2_512.pt", "llamagen2_drafter"),
+    _class_to_image("B", 256, BASE),
+    _class_to_image("B", 384, BASE),
+    _class_to_image("L", 256, LARGE),
+    _class_to_image("L", 384, LARGE),
+    _class_to_image("XL", 384, XL),
+)
+
+REGISTRY: dict[str, ModelInfo] = {info.id: info for info in _ROWS}
 
 
 def model_info(model: Any) -> ModelInfo:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from tokenizers import Tokenizer, normalizers, pre_tokenizers
@@ -15,11 +16,26 @@ PAD, UNKNOWN, END = "<pad>", "<unk>", "</s>"
 
 @dataclass
 class Encoded:
-    """A prompt's features [1, T, C], its mask [1, T] bool (left-padded), and the words that the vocabulary lacks."""
+    """A prompt as a target's condition, and its words that were not understood.
+
+    A text's features [1, T, C] and their mask [1, T] bool (left-padded), or a class id [1] int64 without a mask.
+    """
 
     features: Tensor
-    mask: Tensor
+    mask: Tensor | None
     unknown: list[str]
+
+
+class PromptEncoder(Protocol):
+    """What turns a prompt into a condition: a text encoder, or a list of classes."""
+
+    def check(self, prompt: str) -> None:
+        """Raises ValueError with a sentence when a prompt cannot be encoded."""
+        ...
+
+    def encode(self, prompt: str) -> Encoded:
+        """Encode a prompt that passed `check`."""
+        ...
 
 
 def word_tokenizer(words: list[str]) -> Tokenizer:
@@ -70,6 +86,10 @@ class TextEncoder(nn.Module):
         """ids [B, T], mask [B, T] -> left-padded features [B, T, C] and mask [B, T] bool."""
         features = self.encoder(input_ids=ids, attention_mask=mask.long()).last_hidden_state
         return left_pad(features, mask)
+
+    def check(self, prompt: str) -> None:
+        """Raises ValueError when a prompt has more words than there are positions."""
+        self.ids([prompt])
 
     def encode(self, prompt: str) -> Encoded:
         """One prompt on the encoder's device. Raises ValueError when it is too long."""

@@ -9,25 +9,33 @@ With --guided the drafter works on guided states, one row instead of two: see `D
 
 from __future__ import annotations
 
+import argparse
 import json
 import random
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from tqdm import tqdm
 
-from lantern_demo.models import bundled
+from lantern_demo.decoding.sampling import Sampling
+from lantern_demo.models import bundled, checkpoints
 from lantern_demo.models.drafter import Drafter, DrafterConfig
-from lantern_demo.models.llamagen import LlamaGenConfig
+from lantern_demo.models.labels import CLASSES, ClassLabels
+from lantern_demo.models.llamagen import LlamaGen, LlamaGenConfig
+from lantern_demo.models.registry import REGISTRY, ModelInfo
+from lantern_demo.models.text import PromptEncoder
 from lantern_demo.training import run
-from lantern_demo.training.sample import sample_batch
+from lantern_demo.training.own import OwnPictures
+from lantern_demo.training.sample import encode_prompts
 from lantern_demo.training.target import Captions, TextToTokens, load_image_tokenizer, training_scenes
 
 PASSES = 3  # the stable pass, and tree nodes of depth 1 and 2
 PASS_WEIGHTS = (1.0, 0.8, 0.6)
+HELD = 240  # scenes that are only validated on
+SHARD = 64  # pictures that a target draws at a time
 
 
 def load_target(folder: Path, device: torch.device) -> TextToTokens:
@@ -46,64 +54,108 @@ def load_target(folder: Path, device: torch.device) -> TextToTokens:
     return model.requires_grad_(False).eval()
 
 
-def own_samples(
-    model: TextToTokens, words: Captions, count: int, cfg_scale: float, device: torch.device
-) -> tuple[Tensor, list[str]]:
-    """What the target draws for captions of the training scenes -> ids [count, N] int16 and their captions."""
-    rng, ids, captions, size = random.Random(7), [], [], 64
-    for part in tqdm(range(count // size), desc="samples", mininterval=5):
-        prompts = words(
-            torch.randint(len(words.attributes["count"]), (size,), generator=torch.Generator().manual_seed(part)), rng
-        )
-        ids.append(sample_batch(model.text, model.target, prompts, cfg_scale, 50_000 + part).to(torch.int16))
-        captions += prompts
-    return torch.cat(ids), captions
+@dataclass
+class Pictures:
+    """What a drafter is trained on: a frozen target with its prompts' encoder, and pictures with their prompts."""
+
+    target: LlamaGen
+    encoder: PromptEncoder
+    batch: Callable[[int], tuple[Tensor, list[str]]]  # of a step: token ids [B, N] and prompts
+    held_out: list[tuple[Tensor, list[str]]]  # the same, never trained on
+
+
+def scene_pictures(args: argparse.Namespace, opts: run.Options) -> Pictures:
+    """Lantern scenes and, when asked for, what a target that was trained on them draws itself, in turns."""
+    folder = Path(args.target)
+    model = load_target(folder, opts.device)
+    # The scenes of the target's run are used again; a model folder has none, but the tokenizer to make them.
+    if (folder / "config.json").exists():
+        ids, attributes = training_scenes(opts.out, load_image_tokenizer(folder, opts.device), args.scenes, opts)
+    else:
+        ids, attributes = torch.load(folder / f"scenes{opts.rank}.pt", weights_only=True)
+    words, count = Captions(attributes), len(ids) - HELD
+    sampling = Sampling(cfg_scale=args.cfg_scale or 3.0)
+
+    def prompts(number: int, rng: random.Random) -> list[str]:
+        return words(torch.tensor([rng.randrange(count) for _ in range(number)]), rng)
+
+    own = OwnPictures(opts.out, opts.rank, model.target, model.text, prompts, args.own, SHARD, sampling)
+
+    def batch(step: int) -> tuple[Tensor, list[str]]:
+        rng = random.Random(opts.batch_seed(step))
+        if own.shards and step % 2:
+            return own.batch(opts.batch, step, opts.steps, rng)
+        rows = torch.tensor([rng.randrange(count) for _ in range(opts.batch)])
+        return ids[rows], words(rows, rng)
+
+    held = [(ids[rows], words(rows, random.Random(0))) for rows in torch.arange(count, len(ids)).split(24)]
+    return Pictures(model.target, model.text, batch, held)
+
+
+def published_pictures(args: argparse.Namespace, opts: run.Options, info: ModelInfo) -> Pictures:
+    """What a published target draws itself, of random classes or of the captions in a file, one a line."""
+    assert info.published is not None
+    target = checkpoints.load_target(info, opts.device, torch.float32, args.folder)
+    encoder: PromptEncoder = ClassLabels()
+    choices = [str(number) for number in range(CLASSES)]
+    if info.kind == "text":
+        if args.captions is None:
+            raise SystemExit(f"{info.id} draws from text: name a file of captions, one a line, with --captions")
+        choices = [line.strip() for line in args.captions.read_text().splitlines() if line.strip()]
+        located = checkpoints.text_files(info.published, args.folder)
+        encoder = checkpoints.load_text(located, info.published.target.caption_dim, opts.device, torch.bfloat16)
+    sampling = Sampling(top_k=info.preset.get("top_k", 0), cfg_scale=args.cfg_scale or info.preset["cfg_scale"])
+
+    def prompts(number: int, rng: random.Random) -> list[str]:
+        return rng.choices(choices, k=number)
+
+    own = OwnPictures(opts.out, opts.rank, target, encoder, prompts, args.own or 20_000, SHARD, sampling)
+
+    def batch(step: int) -> tuple[Tensor, list[str]]:
+        return own.batch(opts.batch, step, opts.steps, random.Random(opts.batch_seed(step)))
+
+    return Pictures(target, encoder, batch, [own.shard("held-out")])
 
 
 def main() -> None:
     parser = run.parser(__doc__ or "", steps=2000, batch=12, lr=1.5e-3)
-    parser.add_argument("--target", type=Path, required=True, help="folder of a target run, or a model folder")
+    parser.add_argument("--target", required=True, help="folder of a target run, a model folder, or the id of a published model")
     parser.add_argument("--scenes", type=int, default=8_000, help="scenes to draw when --target is a model folder")
-    parser.add_argument("--own", type=int, default=0, help="pictures to sample from the target and train on, beside the scenes")
+    parser.add_argument("--own", type=int, default=0, help="pictures that the target draws to train on; a published one 20,000")
     parser.add_argument(
-        "--cfg-scale", type=float, default=3.0, help="guidance that pictures are sampled and overlap is measured with"
+        "--captions", type=Path, help="a file of captions, one a line, for a published model that draws from text"
     )
-    parser.add_argument("--ffn", type=int, default=1024)
+    parser.add_argument("--folder", type=Path, help="a local folder with the files of a published model")
+    parser.add_argument(
+        "--cfg-scale", type=float, help="guidance that pictures are drawn and overlap is measured with; else the model's preset"
+    )
+    parser.add_argument("--ffn", type=int, help="width of the feed-forward half; 1024, or a published target's own")
     parser.add_argument("--guided", action="store_true", help="draft from guided states, one row instead of two")
     args = parser.parse_args()
     opts = run.options(args)
-    model = load_target(args.target, opts.device)
-    c = model.target.config
+    info = REGISTRY.get(args.target)
+    published = info if info is not None and info.published else None
+    if info is not None and not published:
+        args.target = str(info.folder)
+    pictures = published_pictures(args, opts, published) if published else scene_pictures(args, opts)
+    target, preset = pictures.target, published.preset if published else {}
+    top, c = args.cfg_scale or preset.get("cfg_scale", 3.0), target.config
     sizes = DrafterConfig(
-        dim=c.dim, heads=c.heads, ffn=args.ffn, vocab=c.vocab, grid=c.grid, prefix=c.prefix, guided=args.guided
+        dim=c.dim, heads=c.heads, ffn=args.ffn or (c.ffn if published else 1024), vocab=c.vocab, grid=c.grid, prefix=c.prefix,
+        rope_base=c.rope_base, guided=args.guided,
     )  # fmt: skip
     drafter = Drafter(sizes).to(opts.device)
     (opts.out / "drafter.json").write_text(json.dumps(asdict(sizes)) + "\n")
-    drafter.embed_tokens.weight.data.copy_(model.target.tok_embeddings.weight)
-    # The scenes of the target's run are used again; a model folder has none, but the tokenizer to make them.
-    if (args.target / "config.json").exists():
-        ids, attributes = training_scenes(opts.out, load_image_tokenizer(args.target, opts.device), args.scenes, opts)
-    else:
-        ids, attributes = torch.load(args.target / f"scenes{opts.rank}.pt", weights_only=True)
-    words = Captions(attributes)
-    held, ids = ids[-240:], ids[:-240]
-    own_ids, own_captions = torch.empty(0, c.tokens, dtype=torch.int16), []
-    if args.own:
-        store = opts.out / f"own{opts.rank}.pt"
-        if not store.exists():
-            torch.save(own_samples(model, words, args.own, args.cfg_scale, opts.device), store)
-        own_ids, own_captions = torch.load(store, weights_only=True)
+    drafter.embed_tokens.weight.data.copy_(target.tok_embeddings.weight)
     cast = torch.autocast(opts.device.type, torch.bfloat16)
     first = c.prefix - 1  # the slot of image token 0, whose output stands for image token 1
 
     @torch.no_grad()
     def states(tokens: Tensor, captions: list[str], scale: Tensor) -> Tensor:
         """The target's hidden states [R, T + N, H] float32, conditional rows first; guided ones if the drafter works on those."""
-        text, mask = (t.to(opts.device) for t in model.text.ids(captions))
         with cast:
-            features, mask = model.text(text, mask)
-            nothing = model.target.no_caption().to(features.dtype).expand_as(features)
-            both = model.target.train_hidden(tokens.repeat(2, 1), torch.cat((features, nothing)), mask.repeat(2, 1))
+            condition = target.condition(*encode_prompts(pictures.encoder, captions, opts.device), True)
+            both = forward(tokens.repeat(2, 1), condition.features, condition.mask)
         return guide(both.float(), scale) if args.guided else both.float()
 
     def guide(rows: Tensor, scale: Tensor) -> Tensor:
@@ -113,57 +165,56 @@ def main() -> None:
 
     def logits(hidden: Tensor, scale: Tensor) -> Tensor:
         """Hidden [R, S, H] -> guided logits [B, S, V] float32."""
-        made = model.target.output(hidden).float()
+        made = target.output(hidden).float()
         return made if args.guided else guide(made, scale)
 
+    def score(output: Tensor, wanted: Tensor, p: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+        """Loss and overlap sum(min(p, q)) of one pass: its outputs and the wanted states [R, S, H], the law p [B, S, V]."""
+        guess = logits(output, scale).log_softmax(-1)
+        overlap = torch.minimum(p, guess.exp()).sum(-1).mean()
+        entropy = -(p * guess).sum(-1).mean()
+        return F.smooth_l1_loss(output.float(), wanted) + entropy + (1 - overlap), overlap.detach()
+
     def compare(tokens: Tensor, captions: list[str], scale: Tensor, noise: float) -> tuple[Tensor, list[Tensor]]:
-        """Loss, and the overlap sum(min(p, q)) of every pass."""
+        """Loss, and the overlap of every pass."""
         tokens = tokens.long().to(opts.device)
         hidden = states(tokens, captions, scale)
         inputs = hidden[:, :-1] + noise * (torch.rand_like(hidden[:, :-1]) - 0.5)
-        following = F.pad(tokens, (first, 0)).repeat(
-            len(hidden) // len(tokens), 1
-        )  # the token at position i + 1, for every slot i but the last
+        following = F.pad(tokens, (first, 0)).repeat(len(hidden) // len(tokens), 1)  # the token at position i + 1, for slot i
         with cast:
-            outputs = drafter.train_passes(following, inputs, PASSES)
-            wanted = hidden[:, 1:]
+            outputs = passes(following, inputs, PASSES)
             with torch.no_grad():
-                law = logits(wanted[:, first:-1], scale).softmax(-1)
-            loss, overlaps = hidden.new_zeros(()), []
-            for t, output in enumerate(outputs):
-                start = first + t
-                close = F.smooth_l1_loss(output[:, start:-1].float(), wanted[:, start:-1])
-                guess = logits(output[:, start:-1], scale).log_softmax(-1)
-                p = law[:, t:]
-                entropy = -(p * guess).sum(-1).mean()
-                overlap = torch.minimum(p, guess.exp()).sum(-1).mean()
-                loss = loss + PASS_WEIGHTS[t] * (close + entropy + (1 - overlap))
-                overlaps.append(overlap.detach())
-        return loss, overlaps
+                law = logits(hidden[:, first + 1 : -1], scale).softmax(-1)
+            # Pass t means something from slot first + t on, and the last slot has nothing to imitate.
+            scores = [
+                judge(output[:, first + t : -1], hidden[:, first + t + 1 : -1], law[:, t:], scale)
+                for t, output in enumerate(outputs)
+            ]
+        loss = sum(weight * loss for weight, (loss, _) in zip(PASS_WEIGHTS, scores, strict=True))
+        return torch.as_tensor(loss), [overlap for _, overlap in scores]
+
+    judge, passes, forward = score, drafter.train_passes, target.train_hidden
+    if opts.compile:
+        judge, passes, forward = torch.compile(score), torch.compile(passes), torch.compile(forward)
 
     def batch_loss(step: int) -> tuple[Tensor, dict[str, float]]:
-        seed = opts.batch_seed(step)
-        g, rng = torch.Generator().manual_seed(seed), random.Random(seed)
-        if len(own_ids) and step % 2:
-            rows = torch.randint(len(own_ids), (opts.batch,), generator=g)
-            tokens, captions = own_ids[rows], [own_captions[i] for i in rows.tolist()]
-        else:
-            rows = torch.randint(len(ids), (opts.batch,), generator=g)
-            tokens, captions = ids[rows], words(rows, rng)
-        scale = (args.cfg_scale * (0.6 + 0.8 * torch.rand(opts.batch, generator=g))).to(opts.device)
+        tokens, captions = pictures.batch(step)
+        g = torch.Generator().manual_seed(opts.batch_seed(step))
+        scale = (top * (0.6 + 0.8 * torch.rand(opts.batch, generator=g))).to(opts.device)
         loss, overlaps = compare(tokens, captions, scale, noise=0.2)
         return loss, {f"overlap{t}": o.item() for t, o in enumerate(overlaps)}
 
     def validate() -> dict[str, float]:
-        rng, sums = random.Random(0), torch.zeros(PASSES)
-        parts = torch.arange(len(held)).split(24)
-        for rows in parts:
-            scale = torch.full((len(rows),), args.cfg_scale, device=opts.device)
-            captions = words(rows + len(ids), rng)
-            sums += torch.stack(compare(held[rows], captions, scale, noise=0.0)[1]).cpu()
-        return {f"held_out_overlap{t}": v for t, v in enumerate((sums / len(parts)).tolist())}
+        sums = torch.zeros(PASSES)
+        for tokens, captions in pictures.held_out:
+            scale = torch.full((len(tokens),), top, device=opts.device)
+            sums += torch.stack(compare(tokens, captions, scale, noise=0.0)[1]).cpu()
+        return {f"held_out_overlap{t}": v for t, v in enumerate((sums / len(pictures.held_out)).tolist())}
 
     run.train(drafter, opts, batch_loss, validate)
+    if published and opts.rank == 0:
+        checkpoints.save_drafter(checkpoints.trained_folder(published), drafter)
+        print(f"{published.id} now has a drafter: {checkpoints.trained_folder(published)}")
 
 
 if __name__ == "__main__":

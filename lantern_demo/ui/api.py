@@ -19,6 +19,7 @@ from gradio.route_utils import FnIndexInferError
 from gradio.utils import get_function_description
 
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.models.needs import describe as describe_needs
 from lantern_demo.pipeline import MethodFailed
 from lantern_demo.record import device_name, merge_records
 from lantern_demo.settings import LIMITS, TREES, Settings
@@ -77,7 +78,7 @@ def add_endpoints(page: gr.Blocks, engine: Engine) -> None:
         """What is on offer and what is loaded.
 
         Returns:
-            Models with their sizes and presets, the loaded ones with device and number format, methods, limits and choices of settings.
+            Models with their sizes and presets, what they need, why they cannot run here and which methods they lack, the loaded ones with device and number format, methods, limits and choices of settings.
         """
         return describe(engine)
 
@@ -98,6 +99,8 @@ def describe(engine: Engine) -> dict[str, Any]:
             {
                 "id": info.id, "title": info.title, "description": info.description, "image_size": info.image_size,
                 "tokens": info.tokens, "max_prompt": info.max_prompt, "preset": Settings(**info.preset).as_dict(),
+                "kind": info.kind, "needs": describe_needs(info), "unmet": engine.unmet(info),
+                "unavailable_methods": engine.unavailable(info),
             }
             for info in engine.offered().values()
         ],

@@ -78,6 +78,8 @@ def draw(
     try:
         used = secrets.randbelow(MAX_SEED + 1) if randomise else LIMITS["seed"].check("seed", seed)
         values = {name: _meant(name, value) for name, value in zip(words.KNOBS, knobs, strict=True)}
+        if engine.must_load(model):
+            yield {w.status: status_html(words.loading(engine.offered()[model].title), "busy")}
         request = engine.request(prompt, model, methods, {"seed": used, **values})
     except ValueError as error:
         yield {w.status: status_html(str(error), "error")}

@@ -13,9 +13,10 @@ from typing import Any
 
 import spaces
 
-from lantern_demo.decoding.methods import METHODS
+from lantern_demo.models.device import pick_device, pick_dtype
+from lantern_demo.models.needs import requirements_unmet
 from lantern_demo.models.registry import REGISTRY, ModelInfo
-from lantern_demo.pipeline import Generation, MethodFailed, Pipeline, load
+from lantern_demo.pipeline import Generation, MethodFailed, Pipeline, load, unavailable_methods
 from lantern_demo.settings import methods_of
 
 FRAME_SECONDS = 0.125  # between two previews, whatever their lane
@@ -65,17 +66,36 @@ class Engine:
         """The pipeline of a model, loaded when it is first asked for. Raises ValueError naming the value and what is allowed."""
         if not isinstance(model, str) or model not in self.offered():
             raise ValueError(f"model must be one of {', '.join(self.offered())}, got {model!r}")
+        if model in self._loaded:
+            return self._loaded[model]  # without a wait for another model that is being loaded
         with self._loading:
             if model not in self._loaded:
                 self._loaded[model] = load(model, self._device)
             return self._loaded[model]
 
+    def must_load(self, model: Any) -> bool:
+        """Whether a model on offer still has to be loaded."""
+        return isinstance(model, str) and model in self.offered() and model not in self._loaded
+
+    def unmet(self, info: ModelInfo) -> str | None:
+        """Why a model cannot be loaded here, or None; a loaded one can."""
+        if info.id in self._loaded:
+            return None
+        device = pick_device(self._device)
+        return requirements_unmet(info, device, pick_dtype("auto", device, large=info.published is not None))
+
+    def unavailable(self, info: ModelInfo) -> dict[str, str]:
+        """The methods that a model cannot be decoded with, by id, each with the reason."""
+        pipe = self._loaded.get(info.id)
+        return unavailable_methods(info) if pipe is None else pipe.unavailable
+
     def request(self, prompt: Any, model: Any, methods: Any, knobs: dict[str, Any]) -> Request:
         """Check a comparison's values; None stands for the default. Raises ValueError with a sentence for what is not allowed."""
         pipe = self.pipeline(self.default if model is None else model)
-        chosen = methods_of(list(METHODS) if methods is None else methods)
+        chosen = methods_of(pipe.available_methods if methods is None else methods)
         given = {name: value for name, value in knobs.items() if value is not None}
         pipe.settings(**given)
+        pipe.check_methods(chosen)
         return Request(pipe.info.id, pipe.check_prompt(prompt), [method.id for method in chosen], given)
 
     def _frames(self, request: Request, previews: bool) -> Iterator[Frame | Generation | MethodFailed]:

@@ -16,6 +16,7 @@ from lantern_demo.ui.charts import COLOURS, LABELS
 from lantern_demo.ui.compare import OF_TREE, Widgets, begin, draw, settle, shown, status_html
 from lantern_demo.ui.engine import Engine
 from lantern_demo.ui.lanes import Lane, head_html, numbers_html
+from lantern_demo.ui.models import ModelWidgets, choose, class_box, note
 
 STYLE = Path(__file__).with_name("style.css")
 QUEUE = 20  # visitors that may wait
@@ -39,12 +40,13 @@ def build(model: str | Path = "lantern-scenes", device: str = "auto") -> gr.Bloc
                 words.EXAMPLES[0], label=words.PROMPT_LABEL, placeholder=words.PROMPT_PLACEHOLDER, lines=1, max_lines=3, scale=5,
                 elem_id="prompt",
             )  # fmt: skip
+            label = class_box()
             draw_button = gr.Button(words.DRAW, variant="primary", min_width=110, elem_id="draw")
             stop_button = gr.Button(words.STOP, variant="stop", min_width=110, interactive=False, elem_id="stop")
-        gr.Examples(
+        examples = gr.Examples(
             [[text] for text in words.EXAMPLES], prompt, cache_examples=False, api_visibility="private", elem_id="examples"
         )
-        model_box, methods, seed, randomise = _choices(engine)
+        model_box, model_note, methods, seed, randomise = _choices(engine)
         knobs = _knobs(engine.pipeline(engine.default).defaults)
         status = gr.HTML(status_html(words.READY), elem_id="status")
         columns, pictures, numbers = _lanes()
@@ -69,7 +71,12 @@ def build(model: str | Path = "lantern-scenes", device: str = "auto") -> gr.Bloc
             after(partial(settle, widgets), [widgets.lanes], widgets.all(), queue=False, **QUIET)
         stop_button.click(lambda: status_html(words.STOPPED), None, [status], cancels=[run], queue=False, **QUIET)
         draw_button.click(None, js=SHOW_LANES, **QUIET)
-        model_box.change(partial(_preset, engine), [model_box], list(knobs.values()), **QUIET)
+        by_model = ModelWidgets(model_note, prompt, label, examples.dataset, methods, knobs)
+        choosing = partial(choose, engine, by_model)
+        model_box.change(choosing, [model_box], by_model.all(), **QUIET)
+        label.change(lambda title: title, [label], [prompt], queue=False, **QUIET)
+        if engine.offered()[engine.default].kind == "class":
+            page.load(choosing, [model_box], by_model.all(), **QUIET)
         add_endpoints(page, engine)
     return page.queue(max_size=QUEUE, default_concurrency_limit=4)
 
@@ -106,13 +113,14 @@ def theme() -> gr.themes.Base:
     )
 
 
-def _choices(engine: Engine) -> tuple[gr.Dropdown, gr.CheckboxGroup, gr.Number, gr.Checkbox]:
-    offered = engine.offered()
+def _choices(engine: Engine) -> tuple[gr.Dropdown, gr.Markdown, gr.CheckboxGroup, gr.Number, gr.Checkbox]:
     with gr.Row(elem_id="choices"):
-        model = gr.Dropdown(
-            [(info.title, info.id) for info in offered.values()], value=engine.default, label=words.MODEL_LABEL,
-            info=offered[engine.default].description, min_width=240, scale=1,
-        )  # fmt: skip
+        with gr.Column(min_width=240, scale=1):
+            model = gr.Dropdown(
+                [(info.title, info.id) for info in engine.offered().values()], value=engine.default, label=words.MODEL_LABEL,
+                elem_id="model",
+            )  # fmt: skip
+            note_of_model = gr.Markdown(note(engine, engine.default), elem_id="model-note", elem_classes="note")
         methods = gr.CheckboxGroup(
             [(method.label, method.id) for method in METHODS.values()], value=list(METHODS), label=words.METHODS_LABEL,
             info=words.METHODS_INFO, min_width=280, scale=2, elem_id="methods",
@@ -122,7 +130,7 @@ def _choices(engine: Engine) -> tuple[gr.Dropdown, gr.CheckboxGroup, gr.Number, 
                 0, label=words.SEED_LABEL, info=words.SEED_INFO, precision=0, minimum=0, maximum=MAX_SEED, elem_id="seed"
             )
             randomise = gr.Checkbox(True, label=words.RANDOM_LABEL, elem_id="randomise")
-    return model, methods, seed, randomise
+    return model, note_of_model, methods, seed, randomise
 
 
 def _knobs(defaults: Settings) -> dict[str, Any]:
@@ -143,15 +151,6 @@ def _knobs(defaults: Settings) -> dict[str, Any]:
                 low = 0 if name in OF_TREE else limit.low
                 knobs[name] = gr.Number(precision=0, minimum=low, maximum=limit.high, **common)
     return knobs
-
-
-def _preset(engine: Engine, model: str) -> list[Any]:
-    """The values that a model presets, for the settings' components."""
-    try:
-        defaults = engine.pipeline(model).defaults
-    except ValueError as error:
-        raise gr.Error(str(error), print_exception=False) from None
-    return [shown(name, defaults) for name in words.KNOBS]
 
 
 def _lanes() -> tuple[dict[str, gr.Column], dict[str, gr.Image], dict[str, gr.HTML]]:

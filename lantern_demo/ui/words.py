@@ -30,6 +30,8 @@ EXAMPLES = (
 PROMPT_LABEL = "Prompt"
 PROMPT_PLACEHOLDER = "What to draw, for example: three red round lanterns over a lake at dusk"
 MODEL_LABEL = "Model"
+CLASS_LABEL = "Class"
+CLASS_INFO = "This model draws one of the 1,000 ImageNet classes. Type a part of its name, or its number."
 METHODS_LABEL = "Methods"
 METHODS_INFO = "They run one after the other, so that none disturbs another's clock. Speedups need Vanilla."
 SEED_LABEL = "Seed"
@@ -136,6 +138,25 @@ def times(speedup: float) -> str:
 
 def price(tvd: float, lossless: bool) -> str:
     return f"{'Gave up nothing' if lossless else 'Gave up'}: {tvd:.3f}"
+
+
+def needs(download: str, memory: dict[str, str]) -> str:
+    amounts = ", ".join(f"{amount} in {dtype}" for dtype, amount in memory.items())
+    return f"Needs a download of about {download} at its first run, and memory of about {amounts} (estimates from the sizes of its tensors)."
+
+
+def unavailable(labels: list[str], reason: str) -> str:
+    why, _, command = reason.split(", and ", 1)[-1].partition("; train one: ")
+    text = f"Not available: {', '.join(labels)}. The reason: {why}."
+    return f"{text} This trains one: `{command}`" if command else text
+
+
+def unmet(reason: str) -> str:
+    return f"**It cannot run here:** {reason}"
+
+
+def loading(title: str) -> str:
+    return f"Loading {title}. The first time it is downloaded and converted, which takes a while."
 
 
 def knob_range(name: str) -> str:

@@ -1,0 +1,141 @@
+"""Captions as LlamaGen's text-to-image models read them: the published cleaning, and the features of a T5 encoder.
+
+The cleaning is that of LlamaGen's language/t5.py, which has it from DeepFloyd IF; the order of the steps matters.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+import warnings
+from pathlib import Path
+from urllib.parse import unquote_plus
+
+import ftfy
+import torch
+from bs4 import BeautifulSoup, MarkupResemblesLocatorWarning
+from tokenizers import Encoding, Tokenizer
+from torch import nn
+from transformers import T5EncoderModel
+
+from lantern_demo.models.convert import CheckpointError
+from lantern_demo.models.text import END, PAD, UNKNOWN, Encoded, left_pad
+
+LENGTH = 120  # positions of a caption, the end mark included
+
+_SITES = "com|co|ru|net|org|edu|gov|it"
+_FILES = "png|jpg|jpeg|bmp|webp|eps|pdf|apk|mp4"
+_DASHES = "\\-\u058a\u05be\u1400\u1806\u2010-\u2015\u2e17\u2e1a\u2e3a\u2e3b\u2e40\u301c\u3030\u30a0\ufe31\ufe32\ufe58\ufe63\uff0d"
+_BAD_MARKS = "#\u00ae\u2022\u00a9\u2122&@\u00b7\u00ba\u00bd\u00be\u00bf\u00a1\u00a7~()\\[\\]{}|\\\\/*"
+
+
+def _address(scheme: str) -> str:
+    """An address's start, or a host name with its path that is not the first half of an e-mail address."""
+    host = rf"[a-zA-Z0-9.\-]+\.(?:{_SITES})[\w/\-]*\b/?(?!@)"
+    return rf"\b(?:{scheme}:(?:/{{1,3}}|[a-zA-Z0-9%])|{host})"
+
+
+# Each step is a pattern and what stands in its place.
+_BEFORE_MARKUP = [(_address("https?"), ""), (_address("wwws?"), "")]
+_AFTER_MARKUP = [
+    (r"@\w+\b", ""),  # nicknames
+    ("[\u31c0-\u31ff]+", ""), ("[\u3200-\u4dff]+", ""), ("[\u4e00-\u9fff]+", ""),  # CJK
+    (f"[{_DASHES}]+", "-"),
+    ("[`\u00b4\u00ab\u00bb\u201c\u201d\u00a8]", '"'), ("[\u2018\u2019]", "'"),
+    (r"&quot;?", ""), ("&amp", ""),
+    (r"\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}", " "),  # IP addresses
+    (r"\d:\d\d\s+$", ""), (r"\\n", " "),  # article numbers, and line ends spelt out
+    (r"#\d{1,3}\b", ""), (r"#\d{5,}\b", ""), (r"\b\d{6,}\b", ""),
+    (rf"\S+\.(?:{_FILES})", ""),
+    ("[\"']{2,}", '"'), (r"\.{2,}", " "),
+    (f"[{_BAD_MARKS}]+", " "), (r"\s+\.\s+", " "),
+]  # fmt: skip
+_AFTER_REPAIR = [
+    (r"\b[a-zA-Z]{1,3}\d{3,15}\b", ""), (r"\b[a-zA-Z]+\d+[a-zA-Z]+\b", ""), (r"\b\d+[a-zA-Z]+\d+\b", ""),  # jc6640, jc6640vc, 6640vc231
+    (r"(worldwide\s+)?(free\s+)?shipping", ""), (r"(free\s)?download(\sfree)?", ""), (r"\bclick\b\s(?:for|on)\s\w+", ""),
+    (rf"\b(?:{_FILES})(?:\simages?)?", ""), (r"\bpage\s+\d+\b", ""),
+    (r"\b\d*[a-zA-Z]+\d+[a-zA-Z]+\d+[a-zA-Z\d]*\b", " "),  # j2d1a2a
+    ("\\b\\d+\\.?\\d*[x\u0445\u00d7]\\d+\\.?\\d*\\b", ""),  # sizes
+    (r"\b\s+:\s+", ": "), (r"(\D[,./])\b", r"\1 "), (r"\s+", " "),
+]  # fmt: skip
+_ENDS = [(r"^[\"']([\w\W]+)[\"']$", r"\1"), (r"^['_,\-:;]", ""), (r"['_,\-:+]$", ""), (r"^\.\S+$", "")]
+
+
+def _rewrite(text: str, steps: list[tuple[str, str]]) -> str:
+    for pattern, replacement in steps:
+        text = re.sub(pattern, replacement, text)
+    return text
+
+
+def clean_once(text: str) -> str:
+    """One pass of the published cleaning."""
+    text = unquote_plus(text).strip().lower().replace("<person>", "person")
+    text = _rewrite(text, _BEFORE_MARKUP)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", MarkupResemblesLocatorWarning)  # captions that look like a file name
+        text = BeautifulSoup(text, features="html.parser").text
+    text = _rewrite(text, _AFTER_MARKUP)
+    if len(re.findall("[-_]", text)) > 3:  # words strung together: this-is-my-caption
+        text = re.sub("[-_]", " ", text)
+    text = html.unescape(html.unescape(ftfy.fix_text(text))).strip()
+    return _rewrite(_rewrite(text, _AFTER_REPAIR).strip(), _ENDS).strip()
+
+
+def clean(text: str) -> str:
+    """A caption as the published models were trained on it: cleaned twice (LlamaGen, language/t5.py)."""
+    return clean_once(clean_once(text))
+
+
+def read_tokenizer(path: Path) -> Tokenizer:
+    """A published tokenizer.json, made to pad and cut captions to 120 positions. Raises CheckpointError when it is not a T5's.
+
+    The file is used as it stands: transformers 5 builds a T5 tokenizer anew from its vocabulary, without the file's own
+    normalisation.
+    """
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises bare Exceptions
+        raise CheckpointError(f"{path} is no tokenizer ({error}); delete it and download it again") from error
+    pad = tokenizer.token_to_id(PAD)
+    if pad is None or tokenizer.encode("").tokens != [END]:
+        raise CheckpointError(f"{path} is not a T5's tokenizer: it must know {PAD} and end a text with {END}")
+    tokenizer.enable_truncation(LENGTH)
+    tokenizer.enable_padding(length=LENGTH, pad_id=pad, pad_token=PAD)
+    return tokenizer
+
+
+class CaptionEncoder(nn.Module):
+    """A prompt to T5 features of 120 positions, left-padded, the padding zero (LlamaGen, autoregressive/sample/sample_t2i.py)."""
+
+    def __init__(self, tokenizer: Tokenizer, encoder: T5EncoderModel) -> None:
+        super().__init__()
+        self.tokenizer = tokenizer
+        self.encoder = encoder
+
+    def check(self, prompt: str) -> None:
+        """Raises ValueError when the published cleaning leaves nothing of a prompt."""
+        if not clean(prompt):
+            raise ValueError(
+                f"prompt {prompt[:60]!r} is empty once it is cleaned as the model's captions were, which takes out addresses, file "
+                "names, Chinese characters and the like; describe the picture in English words"
+            )
+
+    def encode(self, prompt: str) -> Encoded:
+        """Features [1, 120, C] float32 (values in the encoder's dtype) and mask [1, 120] bool, on the encoder's device.
+
+        What is past the 120 positions is cut off, as published; its words are told as unknown ones.
+        """
+        text, device = clean(prompt), self.encoder.device
+        encoding = self.tokenizer.encode(text)
+        ids = torch.tensor([encoding.ids], device=device)
+        mask = torch.tensor([encoding.attention_mask], device=device)
+        features = self.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
+        features, valid = left_pad(features, mask.bool())
+        return Encoded(features.float(), valid, self._unread(text, encoding))
+
+    def _unread(self, text: str, encoding: Encoding) -> list[str]:
+        """The words that the vocabulary lacks, and those that were cut off."""
+        unknown = self.tokenizer.token_to_id(UNKNOWN)
+        lacking = [text[a:b].strip() for token, (a, b) in zip(encoding.ids, encoding.offsets, strict=True) if token == unknown]
+        cut = text[max(b for _, b in encoding.offsets) :].split() if encoding.overflowing else []
+        return lacking + cut

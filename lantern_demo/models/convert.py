@@ -1,0 +1,230 @@
+"""Published checkpoints to this project's tensors: read safely, check every tensor, rename and join, write.
+
+Formats (facts: FoundationVision/LlamaGen@ce98ec4, jadohu/LANTERN@3a56e45):
+  llamagen   LlamaGen's own .pt files; its names are this project's names
+  lantern    LANTERN's conversions: names of a Hugging Face LLaMA; queries, keys and values are three matrices instead of one
+  drafter    LANTERN's pytorch_model.bin; its names are this project's names
+  vq         LlamaGen's tokenizer, of which transformers' JanusVQVAE is a renamed copy
+  t5         a whole T5, of which the encoder is taken
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pickle
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from lantern_demo.models.registry import Format
+
+CONTAINERS = ("model", "module", "state_dict")  # where a .pt keeps its tensors; FSDP-trained ones have them bare
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+SHARD_BYTES = 512 * 2**20  # what is in memory at a time while converting
+SHOWN = 3  # faults that an error spells out
+
+
+class CheckpointError(ValueError):
+    """A published checkpoint cannot be had, read or used; the message says which file, why, and what to do."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A format's tensors: the published name or names (joined row by row) behind one of ours, and what to leave aside."""
+
+    published: Callable[[str], tuple[str, ...]]
+    ignored: re.Pattern[str]
+
+
+def _as_published(name: str) -> tuple[str, ...]:
+    return (name,)
+
+
+_LANTERN_NAMES = (
+    ("tok_embeddings.", "model.embed_tokens."), ("cls_embedding.", "model.cls_embedding."), ("output.", "lm_head."),
+    ("norm.", "model.norm."), ("layers.", "model.layers."),
+)  # fmt: skip
+_LANTERN_LAYER_NAMES = (
+    ("attention.wo.", "self_attn.o_proj."), ("feed_forward.w1.", "mlp.gate_proj."), ("feed_forward.w3.", "mlp.up_proj."),
+    ("feed_forward.w2.", "mlp.down_proj."), ("attention_norm.", "input_layernorm."), ("ffn_norm.", "post_attention_layernorm."),
+)  # fmt: skip
+
+
+def _lantern_names(name: str) -> tuple[str, ...]:
+    for ours, theirs in _LANTERN_NAMES:
+        if name.startswith(ours):
+            name = theirs + name.removeprefix(ours)
+            break
+    for ours, theirs in _LANTERN_LAYER_NAMES:
+        name = name.replace(f".{ours}", f".{theirs}")
+    if ".attention.wqkv." in name:
+        return tuple(name.replace("attention.wqkv", f"self_attn.{part}_proj") for part in "qkv")
+    return (name,)
+
+
+_VQ_NAMES = (
+    (r"^vq\.", ""), (r"\.(down|up)\.(\d+)\.block\.", r".conv_blocks.\2.res."), (r"\.(down|up)\.(\d+)\.", r".conv_blocks.\2."),
+    (r"\.mid\.block_1\.", ".mid.0."), (r"\.mid\.attn_1\.", ".mid.1."), (r"\.mid\.block_2\.", ".mid.2."),
+)  # fmt: skip
+
+
+def _vq_names(name: str) -> tuple[str, ...]:
+    for ours, theirs in _VQ_NAMES:
+        name = re.sub(ours, theirs, name)
+    return (name,)
+
+
+def _t5_names(name: str) -> tuple[str, ...]:
+    # The embedding is one tensor with several names.
+    return ("shared.weight",) if name == "encoder.embed_tokens.weight" else (name,)
+
+
+LAYOUTS: dict[Format, Layout] = {
+    "llamagen": Layout(_as_published, re.compile(r"freqs_cis")),
+    "lantern": Layout(_lantern_names, re.compile(r"(?!)")),
+    "drafter": Layout(_as_published, re.compile(r"(?!)")),
+    "vq": Layout(_vq_names, re.compile(r"quantize\.codebook_used")),
+    "t5": Layout(_t5_names, re.compile(r"decoder\..*|lm_head\.weight|encoder\.embed_tokens\.weight")),
+}
+
+
+def read(path: Path) -> dict[str, Tensor]:
+    """The tensors of a .safetensors, .pt or .bin file, memory-mapped; nothing that such a file may contain is ever run.
+
+    Raises CheckpointError naming the file when it is damaged, no checkpoint, or holds more than data.
+    """
+    if not path.is_file():
+        raise CheckpointError(f"{path} is missing; put it there, or download it")
+    again = "delete it and download it again"
+    if path.suffix == ".safetensors":
+        try:
+            return load_file(path)
+        except (SafetensorError, OSError) as error:
+            raise CheckpointError(f"{path} is damaged or no safetensors file ({error}); {again}") from error
+    with path.open("rb") as file:
+        zipped = file.read(2) == b"PK"  # files of old versions of torch are not, and cannot be mapped
+    try:
+        # Training checkpoints keep their command line beside the tensors. It is data, like a dict.
+        with torch.serialization.safe_globals([argparse.Namespace]):
+            found = torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
+    except Exception as error:  # torch.load raises almost anything for bytes that are no checkpoint
+        code = re.search(r"GLOBAL (\S+)", str(error)) if isinstance(error, pickle.UnpicklingError) else None
+        if code:
+            raise CheckpointError(
+                f"{path} holds code ({code[1]}) beside its tensors, which is never run; use the published file"
+            ) from error
+        reason = str(error).split("\n")[0].split(". ")[0]
+        raise CheckpointError(
+            f"{path} is damaged or no PyTorch checkpoint ({reason or type(error).__name__}); {again}"
+        ) from error
+    return _tensors(found, path)
+
+
+def _tensors(found: Any, path: Path) -> dict[str, Tensor]:
+    if isinstance(found, dict):
+        for key in CONTAINERS:
+            if isinstance(found.get(key), dict):
+                found = found[key]
+                break
+        if found and all(isinstance(v, Tensor) for v in found.values()):
+            return found
+    raise CheckpointError(f"{path} holds no tensors, neither bare nor under one of {', '.join(CONTAINERS)}")
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """A published config.json. Raises CheckpointError when it is missing or no JSON object."""
+    try:
+        config = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path} cannot be read ({error}); download it again") from error
+    if not isinstance(config, dict):
+        raise CheckpointError(f"{path} is not a model's configuration; download it again")
+    return config
+
+
+def weights_of(network: nn.Module, paths: Iterable[Path], form: Format) -> Iterator[tuple[str, Tensor]]:
+    """The weights of a (blank) network out of a published checkpoint of one file or several, as (our name, tensor).
+
+    Every tensor is checked before the first is yielded; joined ones are made when they are asked for. Raises CheckpointError
+    naming the file and the tensors that are unknown, missing, mis-shaped or of a wrong dtype.
+    """
+    tensors: dict[str, Tensor] = {}
+    files: dict[str, Path] = {}
+    for path in paths:
+        here = read(path)
+        tensors.update(here)
+        files.update(dict.fromkeys(here, path))
+    layout = LAYOUTS[form]
+    wanted = {name: (layout.published(name), tuple(weight.shape)) for name, weight in network.state_dict().items()}
+    faults = list(_faults(tensors, wanted, layout))
+    if faults:
+        name = files.get(faults[0][0], next(iter(files.values()), Path()))
+        more = f"; and {len(faults) - SHOWN} more" if len(faults) > SHOWN else ""
+        raise CheckpointError(
+            f"{name}: {'; '.join(text for _, text in faults[:SHOWN])}{more}. "
+            "It is not the file that was published for this model, or it is damaged: delete it and download it again"
+        )
+    return ((name, _joined([tensors[p] for p in published])) for name, (published, _) in wanted.items())
+
+
+def _faults(
+    tensors: Mapping[str, Tensor], wanted: Mapping[str, tuple[tuple[str, ...], tuple[int, ...]]], layout: Layout
+) -> Iterator[tuple[str, str]]:
+    """What is wrong with a checkpoint's tensors: (published name, sentence)."""
+    expected: dict[str, tuple[int, ...]] = {}
+    for published, shape in wanted.values():
+        for name in published:
+            expected[name] = (shape[0] // len(published), *shape[1:])
+    for name in sorted(tensors.keys() - expected.keys()):
+        if not layout.ignored.fullmatch(name):
+            yield name, f"unknown tensor {name!r}"
+    for name, shape in expected.items():
+        if name not in tensors:
+            yield name, f"tensor {name!r} is missing"
+        elif tuple(tensors[name].shape) != shape:
+            yield name, f"tensor {name!r} has shape {list(tensors[name].shape)}, expected {list(shape)}"
+        elif tensors[name].dtype not in DTYPES:
+            allowed = ", ".join(str(d).removeprefix("torch.") for d in DTYPES)
+            yield name, f"tensor {name!r} is {str(tensors[name].dtype).removeprefix('torch.')}, allowed are {allowed}"
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    if len(parts) > 1:
+        return torch.cat(parts)
+    whole = parts[0]
+    # A slice of something larger would be written with all of it.
+    return whole if whole.untyped_storage().nbytes() == whole.nbytes and whole.is_contiguous() else whole.clone()
+
+
+def convert(network: nn.Module, paths: Iterable[Path], form: Format, folder: Path) -> list[Path]:
+    """Write a published checkpoint's weights to `folder` under our names, in the dtype they have -> the files written.
+
+    No more than a shard is in memory at a time. Raises CheckpointError as `weights_of` does, and OSError when the disk is full.
+    """
+    shard: dict[str, Tensor] = {}
+    written: list[Path] = []
+
+    def write() -> None:
+        path = folder / f"{len(written):03d}.safetensors"
+        try:
+            save_file(shard, path)
+        except SafetensorError as error:
+            raise OSError(str(error)) from error
+        written.append(path)
+        shard.clear()
+
+    for name, tensor in weights_of(network, paths, form):
+        shard[name] = tensor
+        if sum(t.nbytes for t in shard.values()) >= SHARD_BYTES:
+            write()
+    if shard:
+        write()
+    return written

@@ -1,0 +1,161 @@
+"""Where the files of a published part lie: on the Hub, from which they are downloaded, or in a folder on this machine."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from huggingface_hub import HfApi, hf_hub_download, snapshot_download, try_to_load_from_cache
+from huggingface_hub.constants import HF_HUB_CACHE
+from huggingface_hub.errors import (
+    EntryNotFoundError,
+    GatedRepoError,
+    LocalEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+
+from lantern_demo.models.convert import CheckpointError
+from lantern_demo.models.registry import Part, Source
+
+REVISIONS = "LANTERN_REVISIONS"  # an environment variable: "repo=revision", several with commas
+
+
+@dataclass(frozen=True)
+class Located:
+    """A published part on this machine: its weight files, what lies beside them, and the facts of where it came from."""
+
+    source: Source
+    weights: tuple[Path, ...]
+    facts: dict[str, str | int]
+
+    def beside(self, name: str) -> Path:
+        return self.weights[0].parent / name
+
+
+def revision_of(source: Source) -> str:
+    """The revision asked for: of LANTERN_REVISIONS, else of the registry. Raises ValueError for a variable that says nothing."""
+    pins: dict[str, str] = {}
+    for entry in filter(None, (e.strip() for e in os.environ.get(REVISIONS, "").split(","))):
+        repo, found, revision = entry.partition("=")
+        if not found or not revision:
+            raise ValueError(f'{REVISIONS} must be "repository=revision", several with commas between, got {entry!r}')
+        pins[repo.strip()] = revision.strip()
+    return pins.get(source.repo, source.revision)
+
+
+def download(source: Source) -> Located:
+    """Fetch a part's files into the Hub's cache, or find them there; an interrupted download goes on where it stopped.
+
+    Honours HF_HOME, HF_HUB_OFFLINE and HF_TOKEN. The facts hold the commit that the revision resolved to. Raises CheckpointError.
+    """
+    revision = revision_of(source)
+    try:
+        if "*" in source.weights:
+            wanted = [source.weights, *source.beside]
+            # What is there is taken as it is: a model must not change because its branch on the Hub moved on.
+            here = downloaded(source)
+            folder = Path(snapshot_download(source.repo, revision=revision, allow_patterns=wanted, local_files_only=here))
+            weights = tuple(sorted(folder.glob(source.weights)))
+        else:
+            for name in source.beside:
+                hf_hub_download(source.repo, name, revision=revision)
+            weights = (Path(hf_hub_download(source.repo, source.weights, revision=revision)),)
+    except Exception as error:  # the download library's errors are many, and each is to become a sentence
+        raise CheckpointError(_sentence(error, source, revision)) from error
+    if not weights:
+        raise CheckpointError(f"{source.repo} at {revision} has no files {source.weights}; what it holds has changed")
+    facts: dict[str, str | int] = {"repo": source.repo, "file": source.weights, "revision": revision}
+    return Located(source, weights, facts | {"commit": _commit(weights[0]), "bytes": _bytes(weights)})
+
+
+def find(sources: Iterable[Source], part: Part, folder: Path) -> Located | None:
+    """A part's files in a folder on this machine, from the first of its sources that lies there, or None; see `places`."""
+    for source in sources:
+        for place in places(source, part, folder):
+            weights = tuple(sorted(p for p in place.glob(source.weights) if p.is_file()))
+            if weights:
+                newest = max(p.stat().st_mtime_ns for p in weights)
+                facts: dict[str, str | int] = {"path": str(place.resolve()), "file": source.weights, "bytes": _bytes(weights)}
+                return Located(source, weights, facts | {"mtime_ns": newest})
+    return None
+
+
+def places(source: Source, part: Part, folder: Path) -> Iterator[Path]:
+    """Where a part may lie in a local folder: under the part's name, under its repository's, or, a .pt file, in the folder itself."""
+    yield folder / part
+    yield folder / source.repo.split("/")[1]
+    yield folder / source.repo
+    if source.weights.endswith(".pt"):
+        yield folder
+
+
+def downloaded(source: Source) -> bool:
+    """Whether a part's files are in the Hub's cache. Of several weight files only their index is looked for."""
+    revision = revision_of(source)
+    names = (*source.beside, source.weights) if "*" not in source.weights else source.beside
+    found = [try_to_load_from_cache(source.repo, name, HF_HUB_CACHE, revision=revision) for name in names]
+    if not all(isinstance(path, str) for path in found):
+        return False
+    return "*" not in source.weights or any(Path(str(found[0])).parent.glob(source.weights))
+
+
+def ask(source: Source) -> tuple[str, int] | None:
+    """Ask the Hub about a part -> (commit of its revision, bytes of its weights), or None when it does not answer.
+
+    Raises CheckpointError when it answers that the part cannot be had.
+    """
+    revision = revision_of(source)
+    try:
+        info = HfApi().model_info(source.repo, revision=revision, files_metadata=True)
+    except (RepositoryNotFoundError, RevisionNotFoundError) as error:
+        raise CheckpointError(_sentence(error, source, revision)) from error
+    except Exception:  # no network, or none allowed
+        return None
+    sizes = {f.rfilename: f.size or 0 for f in info.siblings or [] if Path(f.rfilename).match(source.weights)}
+    if not sizes:
+        raise CheckpointError(f"{source.repo} at {revision} has no files {source.weights}; what it holds has changed")
+    return str(info.sha), sum(sizes.values())
+
+
+def disk_full(error: BaseException | None) -> bool:
+    """Whether an error, or one behind it, says that a disk is full."""
+    while error is not None:
+        if (isinstance(error, OSError) and error.errno == errno.ENOSPC) or "No space left on device" in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _sentence(error: Exception, source: Source, revision: str) -> str:
+    """What a failed download means and what to do."""
+    what = f"{source.weights} of {source.repo}"
+    if disk_full(error):
+        return f"The disk of {HF_HUB_CACHE} is full: {what} does not fit; free some space, or set HF_HOME to a larger disk"
+    if isinstance(error, GatedRepoError):
+        return f"{source.repo} is gated: ask for access on its page on the Hub, and set HF_TOKEN to a token of that account"
+    if isinstance(error, RevisionNotFoundError):
+        return f"{source.repo} has no revision {revision!r}; correct it in {REVISIONS}"
+    if isinstance(error, RepositoryNotFoundError):
+        return f"{source.repo} is not on the Hub, or it is private: if you have access, set HF_TOKEN to a token of your account"
+    if isinstance(error, LocalEntryNotFoundError):
+        return (
+            f"{what} is not on this machine and the Hub was not reached: connect to the network and unset HF_HUB_OFFLINE, or give "
+            "a folder that holds the files"
+        )
+    if isinstance(error, EntryNotFoundError):
+        return f"{source.repo} at revision {revision} lacks a file ({error}); pin a revision that has it in {REVISIONS}"
+    return f"{what} could not be downloaded ({type(error).__name__}: {error}); try again, which goes on where it stopped"
+
+
+def _commit(path: Path) -> str:
+    """The commit in the path of a file of the Hub's cache, .../snapshots/<commit>/<file>."""
+    parts = path.parts
+    return parts[len(parts) - 1 - parts[::-1].index("snapshots") + 1] if "snapshots" in parts else "unknown"
+
+
+def _bytes(paths: tuple[Path, ...]) -> int:
+    return sum(p.stat().st_size for p in paths)

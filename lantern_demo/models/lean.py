@@ -1,0 +1,255 @@
+"""LlamaGen and its drafter as they run on a CPU: the same numbers from fewer, larger operations.
+
+Against the modules in `llamagen` and `drafter`: query, key and value in one product, gate and up in one, the norms' weights
+folded into the products behind them, the rotation as one complex product, the token half of the drafter's first layer as a
+table, attention over the live part of the cache. All of it is float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from lantern_demo.decoding import protocols
+from lantern_demo.models.bundled import Networks
+from lantern_demo.models.drafter import Drafter
+from lantern_demo.models.llamagen import Condition, LlamaGen, PrefixCache, prefix_mask
+
+LARGEST = 2**30  # bytes of weights
+
+Product = Callable[[Tensor], Tensor]
+
+
+def product(weight: Tensor) -> Product:
+    """The product x [M, D] -> [M, O] with weight [O, D], in float32."""
+    return partial(torch.mm, mat2=weight.detach().float().t())
+
+
+def complex_rope(rope: Tensor, heads: int) -> Tensor:
+    """A rotary table [S, d / 2, 2] (cos, sin) -> [S, 3 heads, d / 2] complex64 for queries, keys and values, which stay as they are."""
+    turn = torch.view_as_complex(rope.float().contiguous()).unsqueeze(1).expand(-1, 2 * heads, -1)
+    return torch.cat((turn, torch.ones(turn.shape[0], heads, turn.shape[2], dtype=turn.dtype)), 1)
+
+
+def folded(weight: Tensor, norm: Tensor) -> Tensor:
+    """weight [O, D] behind an RMSNorm with weight `norm` [D] -> the matrix [O, D] float32 to apply to what `Norm` gives."""
+    return weight.float() * (norm.float() * norm.shape[0] ** 0.5)
+
+
+class Norm:
+    """x [M, D] -> x / sqrt(|x|^2 + D eps), which is RMSNorm short of a factor sqrt(D) and its weight: see `folded`."""
+
+    def __init__(self, dim: int, eps: float) -> None:
+        self.floor = torch.tensor((dim * eps) ** 0.5)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x / torch.hypot(torch.linalg.vector_norm(x, dim=-1, keepdim=True), self.floor)
+
+
+class LeanCache(PrefixCache):
+    """A prefix cache in which a position's keys and values lie together, so that one copy writes them.
+
+    `bias` [R, 1, nodes, slots] float32 is the mask of a tree: 0 where a node may look, -inf elsewhere.
+    """
+
+    def __init__(self, layers: int, rows: int, heads: int, slots: int, head_dim: int) -> None:
+        self.both = torch.zeros(layers, rows, slots, 2 * heads, head_dim)
+        self.k, self.v = (half.transpose(2, 3) for half in self.both.chunk(2, 3))
+        self.length = 0
+        self.layers = list(zip(self.both.unbind(0), self.k.unbind(0), self.v.unbind(0), strict=True))
+        self.bias: Tensor | None = None
+        self.written = (0, 0)  # the columns of the tree that is in `bias`
+
+    def attend(self, layer: int, offset: int, turned: Tensor, heads: int, mask: Tensor | None) -> Tensor:
+        """Write keys and values of turned [R, n, 3 heads, d] at slot length + offset and attend with its queries -> [R * n, D]."""
+        r, n, _, d = turned.shape
+        start = self.length + offset
+        both, k, v = self.layers[layer]
+        both.narrow(1, start, n).copy_(turned[:, :, heads:])
+        end = start + n
+        out = F.scaled_dot_product_attention(
+            turned[:, :, :heads].transpose(1, 2), k.narrow(2, 0, end), v.narrow(2, 0, end), attn_mask=mask
+        )
+        return out.transpose(1, 2).reshape(r * n, heads * d)
+
+    def commit(self, nodes: Tensor) -> None:
+        """As `KVCache.commit`."""
+        count = nodes.shape[0]
+        self.reserve(count)
+        self.both.narrow(2, self.length, count).copy_(self.both.index_select(2, nodes + self.length))
+        self.length += count
+
+    def bias_of(self, mask: Tensor) -> Tensor | None:
+        """The mask of n tree nodes [n, n] bool over everything in the cache: [R, 1, n, length + n] float32, or None for no mask."""
+        n = mask.shape[0]
+        end = self.length + n
+        if n == 1 and self.visible is None:
+            return None
+        if self.bias is None or self.bias.shape[2] < n:
+            self.bias, self.written = torch.zeros(self.both.shape[1], 1, n, self.slots), (0, 0)
+            if self.visible is not None:
+                hidden = ~self.visible
+                self.bias[..., : hidden.shape[-1]].masked_fill_(hidden, -torch.inf)
+        first, last = self.written
+        self.bias[..., first:last].zero_()
+        if n > 1:
+            self.bias[:, :, :n, self.length : end] = torch.where(mask, 0.0, -torch.inf)
+        self.written = (self.length, end) if n > 1 else (0, 0)
+        return self.bias[:, :, :n, :end]
+
+
+class Layer:
+    """One decoder layer of fused products: what `Block` and `DrafterLayer` compute."""
+
+    def __init__(self, qkv: Product, out: Product, gate_up: Product, down: Product, heads: int, ffn: int, norm: Norm) -> None:
+        self.qkv, self.out, self.gate_up, self.down = qkv, out, gate_up, down
+        self.heads, self.ffn, self.norm = heads, ffn, norm
+
+    def attention(
+        self, x: Tensor, r: int, rope: Tensor, mask: Tensor | None, cache: LeanCache, layer: int, offset: int
+    ) -> Tensor:
+        """Attention over the cache, to which keys and values of x [R * n, D] are written -> [R * n, D]."""
+        qkv = self.qkv(x).view(r, -1, 3 * self.heads, rope.shape[-1], 2)
+        turned = torch.view_as_real(torch.view_as_complex(qkv) * rope).flatten(-2)
+        return cache.attend(layer, offset, turned, self.heads, mask)
+
+    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
+        """The output product and the feed-forward half; x and attended [M, D] -> [M, D]."""
+        x = x + self.out(attended)
+        wide = self.gate_up(self.norm(x))
+        return x + self.down(F.silu(wide[:, : self.ffn]).mul_(wide[:, self.ffn :]))
+
+
+class LeanTarget:
+    """A LlamaGen target on a CPU; implements `decoding.protocols.Target` and keeps the original for its conditions."""
+
+    def __init__(self, target: LlamaGen) -> None:
+        c = target.config
+        self.original, self.config, self.vocab_size = target, c, c.vocab
+        self.norm = Norm(c.dim, c.eps)
+        self.layers = []
+        for block in target.blocks:
+            a, f = block.attention, block.feed_forward
+            self.layers.append(
+                Layer(
+                    product(folded(a.wqkv.weight, block.attention_norm.weight)),
+                    product(a.wo.weight),
+                    product(folded(torch.cat((f.w1.weight, f.w3.weight)), block.ffn_norm.weight)),
+                    product(f.w2.weight),
+                    c.heads,
+                    c.ffn,
+                    self.norm,
+                )
+            )
+        self.output = product(target.output.weight)
+        self.embeddings = target.tok_embeddings.weight.float()
+        self.norm_weight = target.norm.weight.float() * c.dim**0.5
+        self.rope = complex_rope(target.rope, c.heads)
+
+    def condition(self, features: Tensor, mask: Tensor | None, guided: bool) -> Condition:
+        """As `LlamaGen.condition`."""
+        return self.original.condition(features, mask, guided)
+
+    def new_cache(self, rows: int, length: int) -> LeanCache:
+        c = self.config
+        return LeanCache(c.layers, rows, c.heads, c.prefix + length, c.dim // c.heads)
+
+    def prefill(self, condition: Condition, cache: LeanCache) -> Tensor:
+        """The T prefix positions -> hidden [R, T, H]; padded ones too, which drafters read."""
+        x = self.original.embed_condition(condition).float()
+        n = x.shape[1]
+        cache.visible = None if condition.mask is None or bool(condition.mask.all()) else condition.mask[:, None, None]
+        mask = prefix_mask(condition.mask, n, x.device, self.config.padding, self.original.output.weight.dtype)
+        hidden = self._run(x, self.rope[:n], mask, cache)
+        cache.advance(n)
+        return hidden
+
+    def forward(self, tokens: Tensor, depths: Tensor, mask: Tensor, cache: LeanCache) -> Tensor:
+        """n tree nodes -> hidden [R, n, H]; see `decoding.protocols.Target.forward`."""
+        x = self.embeddings[tokens].expand(cache.k.shape[1], -1, -1)
+        return self._run(x, self.rope[depths + cache.length], cache.bias_of(mask), cache)
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """hidden [R, n, H] -> logits [R, n, V] float32."""
+        return self.output(hidden.flatten(0, 1)).view(*hidden.shape[:2], -1)
+
+    def _run(self, x: Tensor, rope: Tensor, mask: Tensor | None, cache: LeanCache) -> Tensor:
+        r, n, dim = x.shape
+        cache.reserve(n)
+        x = x.reshape(r * n, dim)
+        for i, layer in enumerate(self.layers):
+            x = layer.finish(x, layer.attention(self.norm(x), r, rope, mask, cache, i, 0))
+        return (self.norm(x) * self.norm_weight).view(r, n, dim)
+
+
+class LeanDrafter:
+    """A drafter on a CPU; implements `decoding.protocols.Drafter`."""
+
+    def __init__(self, drafter: Drafter) -> None:
+        c, layer = drafter.config, drafter.layer
+        self.config, self.guided = c, c.guided
+        a, m = layer.self_attn, layer.mlp
+        token_half, state_half = drafter.fc.weight.float().split(c.dim, 1)
+        # Half of the first product only ever sees one of V vectors.
+        self.embeddings = F.linear(drafter.embed_tokens.weight.float(), token_half, drafter.fc.bias)
+        self.states = product(state_half)
+        self.layer = Layer(
+            product(torch.cat((a.q_proj.weight, a.k_proj.weight, a.v_proj.weight))),
+            product(a.o_proj.weight),
+            product(folded(torch.cat((m.gate_proj.weight, m.up_proj.weight)), layer.post_attention_layernorm.weight)),
+            product(m.down_proj.weight),
+            c.heads, c.ffn, Norm(c.dim, c.eps),
+        )  # fmt: skip
+        self.rope = complex_rope(drafter.rope, c.heads)
+
+    def new_cache(self, rows: int, length: int) -> LeanCache:
+        c = self.config
+        return LeanCache(1, rows, c.heads, c.prefix + length, c.dim // c.heads)
+
+    def start(self, hidden: Tensor, token: Tensor, cache: LeanCache) -> Tensor:
+        """As `Drafter.start`."""
+        return self.extend(F.pad(token, (hidden.shape[1] - 1, 0)), hidden, cache)
+
+    def extend(self, tokens: Tensor, hidden: Tensor, cache: LeanCache) -> Tensor:
+        """As `Drafter.extend`. Only the last slot's output is computed."""
+        m, first = tokens.shape[0], cache.length
+        mask = torch.ones(m, first + m, dtype=torch.bool).tril(first) if m > 1 else None
+        out = self._run(tokens, hidden, self.rope[first : first + m], mask, cache, 0, only_last=True)
+        cache.advance(m)
+        return out
+
+    def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor, cache: LeanCache) -> Tensor:
+        """As `Drafter.expand`."""
+        w = mask.shape[1] - tokens.shape[0]
+        full = F.pad(mask, (cache.length, 0), value=True) if mask.shape[1] > 1 else None
+        slot = cache.length + depth - 1
+        return self._run(tokens, hidden, self.rope[slot : slot + 1], full, cache, w, only_last=False)
+
+    def _run(
+        self, tokens: Tensor, hidden: Tensor, rope: Tensor, mask: Tensor | None, cache: LeanCache, offset: int, only_last: bool
+    ) -> Tensor:
+        r, n, dim = hidden.shape
+        cache.reserve(offset + n)
+        x = (self.states(hidden.reshape(r * n, dim)).view(r, n, dim) + self.embeddings[tokens]).view(r * n, dim)
+        attended = self.layer.attention(x, r, rope, mask, cache, 0, offset)
+        if only_last:
+            x, attended, n = x.view(r, n, dim)[:, -1], attended.view(r, n, dim)[:, -1], 1
+        return self.layer.finish(x, attended).view(r, n, dim)
+
+
+def runners(networks: Networks[Any], device: torch.device) -> tuple[protocols.Target, protocols.Drafter | None]:
+    """What decodes a model on a device: these twins for a small float32 model on a CPU, otherwise the modules themselves.
+
+    A large model gains nothing, since reading its weights is what takes the time, and should not be in memory twice.
+    """
+    target, drafter = networks.target, networks.drafter
+    weights = sum(p.numel() * p.element_size() for p in target.parameters())
+    if device.type != "cpu" or target.output.weight.dtype != torch.float32 or weights > LARGEST:
+        return target, drafter
+    with torch.inference_mode():
+        return LeanTarget(target), None if drafter is None else LeanDrafter(drafter)

@@ -1,0 +1,170 @@
+"""What a model needs: bytes to download and to keep, memory by number format. All computed from the shapes of its tensors, so estimates."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub.constants import HF_HUB_CACHE
+
+from lantern_demo.models import hub, store
+from lantern_demo.models.blank import Sizes, shapes
+from lantern_demo.models.registry import ModelInfo, Part, Published
+
+BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+PUBLISHED_BYTES = 4  # of a number in the published files, as far as is known
+TEXT_BYTES = 2  # of a number of the text encoder in memory: bfloat16, or float16 where a device lacks that
+TREE_SLOTS = 192  # cache positions behind the last token, for the largest draft trees
+TABLE_COLUMNS = 1001  # of the neighbour table
+WORK_BYTES = 2**30  # activations, the picture decoder, the libraries
+
+GIB = 2**30
+MISSING = "not in the folder"
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What there is to do for one part, in estimated bytes; 0 where nothing is left to do."""
+
+    part: Part
+    state: str  # "converted", "downloaded", "to download", "in the folder" or MISSING
+    download: int
+    convert: int
+
+
+def sizes_of(published: Published) -> dict[Part, Sizes]:
+    """The sizes of a model's parts, in the order they are loaded."""
+    every: dict[Part, Sizes | None] = {
+        "target": published.target, "drafter": published.drafter, "tokenizer": published.tokenizer, "text": published.text,
+    }  # fmt: skip
+    return {part: sizes for part, sizes in every.items() if sizes is not None}
+
+
+def numbers(sizes: Sizes) -> int:
+    """How many numbers the tensors of a part's published file hold."""
+    return sum(prod(shape) for shape in shapes(sizes).values())
+
+
+def memory(published: Published, dtype: str) -> int:
+    """Estimated bytes that a loaded and running model takes on its device, target and drafter in `dtype`."""
+    target, drafter, each = published.target, published.drafter, BYTES[dtype]
+    positions = target.prefix + target.tokens + TREE_SLOTS
+    layers = target.layers + (1 if drafter else 0)
+    total = 2 * 2 * layers * positions * target.dim * each  # keys and values of two rows
+    total += (numbers(target) + (numbers(drafter) if drafter else 0)) * each
+    total += numbers(published.tokenizer) * 4 + published.tokenizer.codebook * TABLE_COLUMNS * 4
+    if published.text:
+        encoder = [prod(shape) for name, shape in shapes(published.text).items() if name.startswith(("encoder.", "shared."))]
+        total += sum(encoder) * TEXT_BYTES
+    return total + WORK_BYTES
+
+
+def describe(info: ModelInfo) -> dict[str, Any] | None:
+    """What a published model needs and where it comes from, JSON-able; None for a model that ships with the code.
+
+    Bytes are estimates, of a machine that has nothing of it yet.
+    """
+    published = info.published
+    if published is None:
+        return None
+    files = {part: numbers(sizes) * PUBLISHED_BYTES for part, sizes in sizes_of(published).items()}
+    fetched = {part: published.sources[part][0] for part in files}
+    return {
+        "download_bytes": sum(files.values()),
+        "disk_bytes": sum(files.values()) + sum(size for part, size in files.items() if part != "text"),
+        "memory_bytes": {dtype: memory(published, dtype) for dtype in BYTES},
+        "estimated": True,
+        "sources": {p: {"repo": s.repo, "file": s.weights, "revision": hub.revision_of(s)} for p, s in fetched.items()},
+    }
+
+
+def pieces(info: ModelInfo, folder: Path | None = None) -> list[Piece]:
+    """What loading a published model here still has to fetch and to write. Raises ValueError for a bad LANTERN_REVISIONS.
+
+    With a local folder everything but the text encoder must lie there (a drafter may be missing); see `hub.places`.
+    """
+    assert info.published is not None
+    found = []
+    for part, sizes in sizes_of(info.published).items():
+        sources, size = info.published.sources[part], numbers(sizes) * PUBLISHED_BYTES
+        convert = 0 if part == "text" else size  # a text encoder is read as it is published
+        local = hub.find(sources, part, folder) if folder else None
+        if local:
+            done = part == "text" or store.manifest(store.local_folder(local), local.facts)
+            found.append(Piece(part, "in the folder", 0, 0 if done else convert))
+        elif folder and part != "text":
+            found.append(Piece(part, MISSING, 0, 0))
+        elif part != "text" and store.manifest(store.hub_folder(sources[0])):
+            found.append(Piece(part, "converted", 0, 0))
+        elif hub.downloaded(sources[0]):
+            found.append(Piece(part, "downloaded", 0, convert))
+        else:
+            found.append(Piece(part, "to download", size, convert))
+    return found
+
+
+def requirements_unmet(info: ModelInfo, device: torch.device, dtype: str, folder: Path | None = None) -> str | None:
+    """Why a published model cannot be loaded on this machine, as a sentence, or None when it can, as far as can be known.
+
+    Compared are estimates: of memory with what is free on the device, of files with the free space of the disks they go to.
+    """
+    if info.published is None:
+        return None
+    return short_of_memory(info.published, device, dtype) or short_of_disk(info, folder)
+
+
+def short_of_memory(published: Published, device: torch.device, dtype: str) -> str | None:
+    """Why the device's memory does not suffice, or None."""
+    needed, free = memory(published, dtype), free_memory(device)
+    if free is None or needed <= free:
+        return None
+    lighter = "; bfloat16 needs less" if dtype == "float32" and memory(published, "bfloat16") <= free else ""
+    place = "GPU memory" if device.type == "cuda" else "memory"
+    return f"it needs about {gib(needed)} of {place} in {dtype}, and {gib(free)} are free{lighter}"
+
+
+def short_of_disk(info: ModelInfo, folder: Path | None = None) -> str | None:
+    """Why the disk's free space does not suffice, or None."""
+    todo = pieces(info, folder)
+    downloads, converted = sum(p.download for p in todo), sum(p.convert for p in todo)
+    cache, kept = existing(Path(HF_HUB_CACHE)), existing(store.root())
+    one_disk = cache.stat().st_dev == kept.stat().st_dev
+    wanted = {cache: downloads + converted} if one_disk else {cache: downloads, kept: converted}
+    for place, needed in wanted.items():
+        free = shutil.disk_usage(place).free
+        if needed > free:
+            return f"it needs about {gib(needed)} of disk space at {place}, and {gib(free)} are free"
+    return None
+
+
+def free_memory(device: torch.device) -> int | None:
+    """Bytes free on a device, or None where the system does not say."""
+    if device.type == "cuda":
+        try:
+            return torch.cuda.mem_get_info(device)[0]
+        except RuntimeError:  # a device that is only lent for a run, as on ZeroGPU
+            return None
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        pass
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def existing(path: Path) -> Path:
+    """The path, or the nearest folder above it that exists."""
+    return next(p for p in (path.absolute(), *path.absolute().parents) if p.exists())
+
+
+def gib(count: int) -> str:
+    """Bytes in words: GiB with one digit, or MiB."""
+    return f"{count / GIB:.1f} GiB" if count >= 0.1 * GIB else f"{count / 2**20:.0f} MiB"

@@ -1,0 +1,74 @@
+"""What choosing a model changes on the page: its note, the way a prompt is given, the methods on offer, the settings' presets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.models.labels import labels
+from lantern_demo.models.needs import describe, gib
+from lantern_demo.settings import Settings
+from lantern_demo.ui import words
+from lantern_demo.ui.compare import shown
+from lantern_demo.ui.engine import Engine
+
+FIRST_CLASS = "goldfish (1)"
+
+
+@dataclass(frozen=True)
+class ModelWidgets:
+    """The components that depend on the model."""
+
+    note: gr.Markdown
+    prompt: gr.Textbox
+    label: gr.Dropdown
+    examples: gr.Dataset
+    methods: gr.CheckboxGroup
+    knobs: dict[str, Any]
+
+    def all(self) -> list[Any]:
+        return [self.note, self.prompt, self.label, self.examples, self.methods, *self.knobs.values()]
+
+
+def class_box() -> gr.Dropdown:
+    """The 1,000 classes, found by typing a part of the name or the number."""
+    return gr.Dropdown(
+        [label.title for label in labels()], value=FIRST_CLASS, label=words.CLASS_LABEL, info=words.CLASS_INFO, visible=False,
+        filterable=True, scale=5, elem_id="class",
+    )  # fmt: skip
+
+
+def choose(engine: Engine, w: ModelWidgets, model: str) -> dict[Any, Any]:
+    """The updates for a model of the list. It is loaded when it is first drawn with."""
+    info = engine.offered()[model]
+    by_class = info.kind == "class"
+    defaults = Settings(**info.preset)
+    usable = [method for method in METHODS.values() if method.id not in engine.unavailable(info)]
+    return {
+        w.note: gr.update(value=note(engine, model)),
+        w.prompt: gr.update(value=FIRST_CLASS if by_class else words.EXAMPLES[0], visible=not by_class),
+        w.label: gr.update(value=FIRST_CLASS, visible=by_class),
+        w.examples: gr.update(visible=info.folder is not None),
+        w.methods: gr.update(choices=[(m.label, m.id) for m in usable], value=[m.id for m in usable]),
+        **{knob: shown(name, defaults) for name, knob in w.knobs.items()},
+    }
+
+
+def note(engine: Engine, model: str) -> str:
+    """What a model draws and needs, what it lacks, and why it cannot run here, if it cannot; Markdown, from our own words alone."""
+    info = engine.offered()[model]
+    lines = [info.description]
+    needs = describe(info)
+    if needs is not None:
+        memory = {dtype: gib(size) for dtype, size in needs["memory_bytes"].items()}
+        lines.append(words.needs(gib(needs["download_bytes"]), memory))
+    missing = engine.unavailable(info)
+    if missing:
+        lines.append(words.unavailable([METHODS[m].label for m in missing], next(iter(missing.values()))))
+    unmet = engine.unmet(info)
+    if unmet:
+        lines.append(words.unmet(unmet))
+    return "  \n".join(lines)

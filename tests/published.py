@@ -1,0 +1,182 @@
+"""Small models in the files that LlamaGen and LANTERN publish, random weights: written here by the published names, name by name."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from tokenizers import Tokenizer, normalizers, pre_tokenizers, processors
+from tokenizers.models import Unigram
+from torch import Tensor
+from transformers import JanusVQVAEConfig, T5Config, T5ForConditionalGeneration
+
+from lantern_demo.models.drafter import Drafter, DrafterConfig
+from lantern_demo.models.llamagen import Condition, LlamaGen, LlamaGenConfig
+from lantern_demo.models.registry import REGISTRY, ModelInfo, Published, TextSizes, TokenizerSizes
+from lantern_demo.models.tokenizer import ImageTokenizer
+
+TEXT_ID, CLASS_ID = "llamagen-t2i-256", "llamagen-c2i-b-256"  # whose files the small models imitate
+GRID, VOCAB, DIM, WIDTH = 4, 64, 64, 32
+EPS = 3e-5  # of the target, and what its config.json says; no default anywhere
+SIZES: dict[str, Any] = {"dim": DIM, "heads": 2, "ffn": 96, "vocab": VOCAB, "grid": GRID, "eps": EPS}
+TARGET = LlamaGenConfig(**SIZES, layers=2, prefix=120, caption_dim=WIDTH, padding="released")
+CLASSES = LlamaGenConfig(**{**SIZES, "eps": 1e-5}, layers=2, prefix=1, caption_dim=WIDTH, classes=1000)
+DRAFTER = DrafterConfig(**{**SIZES, "eps": 2e-6}, prefix=120)
+PICTURES = TokenizerSizes(channels=32, multipliers=(1, 1, 1, 1, 1), blocks=1, latent=32, codebook=VOCAB)
+TEXT = TextSizes(width=WIDTH, layers=1, heads=2, head=16, ffn=48, vocab=40)
+
+
+def tiny_info(model: str) -> ModelInfo:
+    """TEXT_ID or CLASS_ID in small: the registry's entry, its sources among it, for what the functions below write."""
+    info = REGISTRY[model]
+    assert info.published is not None
+    if model == TEXT_ID:
+        # the registry does not know the files' eps
+        sizes = {"target": replace(TARGET, eps=1e-5), "drafter": replace(DRAFTER, eps=1e-6), "text": TEXT}
+    else:
+        sizes = {"target": CLASSES}
+    published = Published(sources=info.published.sources, tokenizer=PICTURES, **sizes)
+    preset = {**info.preset, "lantern_k": 20, "tree": "small", "top_k": 0}
+    return replace(info, image_size=16 * GRID, grid=GRID, preset=preset, published=published)
+
+
+def networks(config: LlamaGenConfig = TARGET) -> tuple[LlamaGen, Drafter, ImageTokenizer]:
+    """Random networks, always the same, strong enough that prompts and tokens matter."""
+    torch.manual_seed(0)
+    picture = JanusVQVAEConfig(
+        base_channels=PICTURES.channels, channel_multiplier=list(PICTURES.multipliers), num_res_blocks=PICTURES.blocks,
+        latent_channels=PICTURES.latent, embed_dim=PICTURES.dim, num_embeddings=VOCAB, num_patches=GRID,
+    )  # fmt: skip
+    made = LlamaGen(config), Drafter(DRAFTER), ImageTokenizer(picture)
+    for part in made[:2]:
+        for name, weight in part.named_parameters():
+            if weight.dim() > 1:
+                torch.nn.init.normal_(weight, std=1.0 if "embed" in name else 1.5 * weight.shape[1] ** -0.5)
+            else:
+                torch.nn.init.normal_(weight, mean=1.0, std=0.1)
+        part.requires_grad_(False).eval()
+    made[2].requires_grad_(False).eval()
+    return made
+
+
+def lantern_tensors(target: LlamaGen) -> dict[str, Tensor]:
+    """A target under the names of LANTERN's conversion."""
+    own = target.state_dict()
+    found = {f"model.{k}": v for k, v in own.items() if k.startswith("cls_embedding.")}
+    found |= {
+        "model.embed_tokens.weight": own["tok_embeddings.weight"], "model.norm.weight": own["norm.weight"],
+        "lm_head.weight": own["output.weight"],
+    }  # fmt: skip
+    for i in range(target.config.layers):
+        ours, theirs = f"layers.{i}.", f"model.layers.{i}."
+        for part, rows in zip("qkv", own[f"{ours}attention.wqkv.weight"].chunk(3), strict=True):
+            found[f"{theirs}self_attn.{part}_proj.weight"] = rows.clone()
+        for a, b in (
+            ("attention.wo", "self_attn.o_proj"), ("feed_forward.w1", "mlp.gate_proj"), ("feed_forward.w3", "mlp.up_proj"),
+            ("feed_forward.w2", "mlp.down_proj"), ("attention_norm", "input_layernorm"), ("ffn_norm", "post_attention_layernorm"),
+        ):  # fmt: skip
+            found[f"{theirs}{b}.weight"] = own[f"{ours}{a}.weight"]
+    return found
+
+
+def vq_tensors(tokenizer: ImageTokenizer) -> dict[str, Tensor]:
+    """An image tokenizer under the names of LlamaGen's, with the buffer that its files carry along."""
+    found: dict[str, Tensor] = {"quantize.codebook_used": torch.zeros(65536)}
+    for name, value in tokenizer.vq.state_dict().items():
+        name = re.sub(r"(down|up)\.(\d+)\.block", r"conv_blocks.\2.res", name)
+        name = re.sub(r"(down|up)\.(\d+)\.(attn|downsample|upsample)", r"conv_blocks.\2.\3", name)
+        for ours, theirs in (("mid.block_1", "mid.0"), ("mid.attn_1", "mid.1"), ("mid.block_2", "mid.2")):
+            name = name.replace(ours, theirs)
+        found[name] = value
+    return found
+
+
+def target_config() -> dict[str, Any]:
+    """What config.json says beside a LANTERN target, among other things."""
+    return {
+        "architectures": ["LlamaForCausalLM"], "hidden_size": DIM, "num_attention_heads": 2, "num_key_value_heads": 2,
+        "num_hidden_layers": 2, "rms_norm_eps": EPS, "block_size": GRID * GRID, "cls_token_num": 120, "input_type": "t2i",
+    }  # fmt: skip
+
+
+def write_text_model(folder: Path, drafter: bool = True) -> Path:
+    """A text-to-image model in a local folder: LANTERN's target and drafter, LlamaGen's tokenizer, a T5."""
+    target, small, tokenizer = networks()
+    for part in ("target", "drafter", "text"):
+        (folder / part).mkdir(parents=True)
+    save_file(lantern_tensors(target), folder / "target" / "model.safetensors", {"format": "pt"})
+    (folder / "target" / "config.json").write_text(json.dumps(target_config()))
+    if drafter:
+        torch.save(small.state_dict(), folder / "drafter" / "pytorch_model.bin")
+        (folder / "drafter" / "config.json").write_text(json.dumps({"rms_norm_eps": DRAFTER.eps, "num_attention_heads": 2}))
+    torch.save({"model": vq_tensors(tokenizer)}, folder / "vq_ds16_t2i.pt")
+    write_t5(folder / "text")
+    return folder
+
+
+def write_class_model(folder: Path) -> Path:
+    """A class-conditional model in a local folder, in LlamaGen's own files."""
+    target, _, tokenizer = networks(CLASSES)
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.save({"model": target.state_dict()}, folder / "c2i_B_256.pt")
+    torch.save({"model": vq_tensors(tokenizer)}, folder / "vq_ds16_c2i.pt")
+    return folder
+
+
+def write_t5(folder: Path) -> T5ForConditionalGeneration:
+    """A whole T5 with a small tokenizer.json, in the files of a Hub repository, its weights in two shards."""
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.manual_seed(1)
+    config = T5Config(
+        d_model=TEXT.width, num_layers=TEXT.layers, num_heads=TEXT.heads, d_kv=TEXT.head, d_ff=TEXT.ffn, vocab_size=TEXT.vocab,
+        feed_forward_proj="gated-gelu", decoder_start_token_id=0, dropout_rate=0.0,
+    )  # fmt: skip
+    model = T5ForConditionalGeneration(config).eval()
+    config.save_pretrained(folder)
+    state = {k: v.clone() for k, v in model.state_dict().items() if k != "encoder.embed_tokens.weight"}
+    names = sorted(state)
+    for i, part in enumerate((names[::2], names[1::2])):
+        save_file({k: state[k] for k in part}, folder / f"model-0000{i + 1}-of-00002.safetensors")
+    write_tokenizer(folder / "tokenizer.json")
+    return model
+
+
+def write_tokenizer(path: Path) -> None:
+    """A tokenizer of letters and a few words, of the kind that T5 has."""
+    words = ["▁", "▁red", "▁lantern", "▁lake", *(f"{chr(c)}" for c in range(ord("a"), ord("z") + 1))]
+    vocabulary = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), *((w, -float(i + 1)) for i, w in enumerate(words))]
+    tokenizer = Tokenizer(Unigram(vocabulary, unk_id=2, byte_fallback=False))
+    tokenizer.normalizer = normalizers.NFKC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always")]
+    )
+    tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
+    tokenizer.save(str(path))
+
+
+@torch.inference_mode()
+def logits(target: LlamaGen) -> Tensor:
+    """What a target makes of a fixed condition, padded on the left."""
+    g = torch.Generator().manual_seed(2)
+    c = target.config
+    features = torch.tensor([7]) if c.classes else torch.randn(1, c.prefix, c.caption_dim, generator=g)
+    mask = None if c.classes else torch.arange(c.prefix)[None] >= 100
+    cache = target.new_cache(1, 4)
+    return target.head(target.prefill(Condition(features, mask), cache))
+
+
+@torch.inference_mode()
+def drafted(drafter: Drafter) -> Tensor:
+    g = torch.Generator().manual_seed(3)
+    hidden = torch.randn(1, drafter.config.prefix, drafter.config.dim, generator=g)
+    return drafter.start(hidden, torch.tensor([5]), drafter.new_cache(1, 4))
+
+
+@torch.inference_mode()
+def pictures(tokenizer: ImageTokenizer) -> Tensor:
+    return tokenizer.decode(torch.arange(16)[None])

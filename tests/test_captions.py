@@ -1,0 +1,109 @@
+"""Captions: the published cleaning, and what a T5 makes of them on the way to the target."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from published import TEXT, write_t5, write_tokenizer
+from released import Golden, cases
+from tokenizers import Tokenizer
+from torch import Tensor
+from transformers import T5ForConditionalGeneration
+
+from lantern_demo.models.captions import LENGTH, CaptionEncoder, clean, clean_once, read_tokenizer
+from lantern_demo.models.checkpoints import load_text
+from lantern_demo.models.convert import CheckpointError
+from lantern_demo.models.hub import Located, find
+from lantern_demo.models.registry import REGISTRY
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("file", cases("cleaned prompts"))
+def test_cleaning_is_the_published_one(file: Golden) -> None:
+    for row in file.about["rows"]:
+        assert (clean_once(row["in"]), clean(row["in"])) == (row["once"], row["out"]), row["in"]
+
+
+@pytest.fixture(scope="module")
+def t5(tmp_path_factory: pytest.TempPathFactory) -> tuple[Located, T5ForConditionalGeneration]:
+    """A small T5 in the files of a Hub repository, where they lie, and the network they were written from."""
+    folder = tmp_path_factory.mktemp("model")
+    model = write_t5(folder / "flan-t5-xl")
+    published = REGISTRY["llamagen-t2i-256"].published
+    assert published is not None
+    located = find(published.sources["text"], "text", folder)
+    assert located is not None
+    return located, model
+
+
+@pytest.fixture(scope="module")
+def encoder(t5: tuple[Located, T5ForConditionalGeneration]) -> CaptionEncoder:
+    return load_text(t5[0], TEXT.width, CPU, torch.float32)
+
+
+@torch.inference_mode()
+def test_features_are_the_encoders_and_padded_on_the_left(
+    t5: tuple[Located, T5ForConditionalGeneration], encoder: CaptionEncoder
+) -> None:
+    encoded = encoder.encode("Red  Lantern <b>lake</b>")
+    assert encoded.mask is not None
+    ids = torch.tensor([[4, 5, 6, 1]])  # three words and the end mark
+    wanted: Tensor = t5[1].encoder(input_ids=ids).last_hidden_state
+    assert encoded.features.shape == (1, LENGTH, TEXT.width) and encoded.features.dtype == torch.float32
+    assert encoded.mask.dtype == torch.bool
+    assert encoded.mask[0].tolist() == [False] * (LENGTH - 4) + [True] * 4
+    torch.testing.assert_close(encoded.features[:, -4:], wanted, atol=1e-5, rtol=0)
+    assert encoded.features[:, :-4].abs().max() == 0
+    assert encoded.unknown == []
+
+
+@torch.inference_mode()
+def test_half_precision(t5: tuple[Located, T5ForConditionalGeneration], encoder: CaptionEncoder) -> None:
+    whole = encoder.encode("a red lantern").features
+    for dtype in (torch.bfloat16, torch.float16):
+        half = load_text(t5[0], TEXT.width, CPU, dtype)
+        kept = {name for name, p in half.encoder.named_parameters() if p.dtype == torch.float32}
+        assert all(name.endswith("wo.weight") for name in kept) and bool(kept) == (dtype == torch.float16)
+        encoded = half.encode("a red lantern")
+        assert encoded.features.dtype == torch.float32
+        torch.testing.assert_close(encoded.features, whole, atol=0.1, rtol=0.1)
+
+
+@torch.inference_mode()
+def test_what_was_not_read_is_told(encoder: CaptionEncoder) -> None:
+    assert encoder.encode("red 7 lantern").unknown == ["7"]
+    words = ["red"] * 125
+    words[122] = "lake"
+    encoded = encoder.encode(" ".join(words))
+    assert encoded.mask is not None and bool(encoded.mask.all())
+    assert encoded.unknown == ["red", "red", "red", "lake", "red", "red"]  # 119 words and the end mark fit
+
+
+def test_a_prompt_of_which_nothing_is_left(encoder: CaptionEncoder) -> None:
+    encoder.check("a red lantern")
+    with pytest.raises(ValueError, match=r"prompt '灯笼' is empty once it is cleaned"):
+        encoder.check("灯笼")
+
+
+def test_tokenizers_that_are_none(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_text("{")
+    with pytest.raises(CheckpointError, match=r"tokenizer.json is no tokenizer .*download it again"):
+        read_tokenizer(path)
+    write_tokenizer(path)
+    open_ended = Tokenizer.from_file(str(path))
+    open_ended.post_processor = None
+    open_ended.save(str(path))
+    with pytest.raises(CheckpointError, match=r"must know <pad> and end a text with </s>"):
+        read_tokenizer(path)
+
+
+def test_a_text_encoder_that_does_not_fit(t5: tuple[Located, T5ForConditionalGeneration], tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"says d_model 32, but this model reads features of width 48"):
+        load_text(t5[0], 48, CPU, torch.float32)
+    first = t5[0].weights[:1]
+    with pytest.raises(CheckpointError, match=r"tensor '.*' is missing"):
+        load_text(Located(t5[0].source, first, {}), TEXT.width, CPU, torch.float32)

@@ -1,0 +1,245 @@
+"""Published checkpoints: every format loads to the numbers it was written from, and the program runs on it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from published import (
+    CLASS_ID,
+    CLASSES,
+    DRAFTER,
+    TARGET,
+    TEXT_ID,
+    drafted,
+    logits,
+    networks,
+    pictures,
+    write_text_model,
+)
+from released import cases, lantern_drafter, lantern_target, llamagen, vq_state
+from released import weights_of as files_of
+from torch import Tensor, nn
+
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.models import checkpoints
+from lantern_demo.models.blank import blank_drafter, blank_target, blank_tokenizer, fill
+from lantern_demo.models.convert import weights_of
+from lantern_demo.models.drafter import Drafter
+from lantern_demo.models.registry import REGISTRY, TokenizerSizes
+from lantern_demo.models.tokenizer import neighbour_table
+from lantern_demo.pipeline import Generation, Pipeline, load
+
+pytestmark = pytest.mark.usefixtures("published_cache")
+CPU = torch.device("cpu")
+PROMPT = "a red lantern over a lake"
+
+
+def weights(network: nn.Module, path: Path, form: Any) -> dict[str, Tensor]:
+    return dict(weights_of(network, [path], form))
+
+
+# -- formats
+
+
+@pytest.mark.parametrize("container", ["model", "module", "state_dict", None])
+def test_llamagens_own_files(container: str | None, tmp_path: Path) -> None:
+    """With the leavings of training beside the tensors, and the table that some versions of the code wrote among them."""
+    target, _, _ = networks(CLASSES)
+    state = {**target.state_dict(), "freqs_cis": torch.zeros(3)}
+    leavings = {"steps": 7, "args": argparse.Namespace(cfg=4.0), "optimizer": {"state": {}}}
+    torch.save({container: state, **leavings} if container else state, tmp_path / "c2i.pt")
+    loaded = fill(blank_target(CLASSES), weights(blank_target(CLASSES), tmp_path / "c2i.pt", "llamagen"), CPU, torch.float32)
+    assert torch.equal(logits(loaded), logits(target))
+
+
+def test_files_of_old_versions_of_torch(tmp_path: Path) -> None:
+    target, _, _ = networks(CLASSES)
+    torch.save({"model": target.state_dict()}, tmp_path / "c2i.pt", _use_new_zipfile_serialization=False)
+    loaded = weights(blank_target(CLASSES), tmp_path / "c2i.pt", "llamagen")
+    assert all(torch.equal(loaded[k], v) for k, v in target.state_dict().items())
+
+
+def test_lanterns_conversion_and_its_eps(text_model: Path) -> None:
+    target, drafter, tokenizer = networks()
+    info = REGISTRY[TEXT_ID]
+    found = checkpoints.load(info, CPU, torch.float32, text_model)
+    assert found.target.config == TARGET  # eps 3e-5 is the file's; the registry had another
+    assert torch.equal(logits(found.target), logits(target))
+    assert found.drafter is not None
+    assert found.drafter.config == DRAFTER
+    assert torch.equal(drafted(found.drafter), drafted(drafter))
+    assert torch.equal(pictures(found.tokenizer), pictures(tokenizer))
+    assert all(not p.requires_grad for part in (found.target, found.drafter, found.tokenizer) for p in part.parameters())
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_drafters_with_and_without_bias(bias: bool, tmp_path: Path) -> None:
+    write_text_model(tmp_path / "m")
+    small = Drafter(replace(DRAFTER, bias=bias)).requires_grad_(False).eval()
+    torch.save(small.state_dict(), tmp_path / "m" / "drafter" / "pytorch_model.bin")
+    config = {"rms_norm_eps": DRAFTER.eps} | ({} if bias else {"bias": False})
+    (tmp_path / "m" / "drafter" / "config.json").write_text(json.dumps(config))
+    found = checkpoints.load(REGISTRY[TEXT_ID], CPU, torch.float32, tmp_path / "m").drafter
+    assert found is not None
+    assert found.config.bias is bias
+    assert torch.equal(drafted(found), drafted(small))
+
+
+def test_a_drafter_without_config_has_the_templates_values(text_model: Path, tmp_path: Path) -> None:
+    copy = write_text_model(tmp_path / "m")
+    (copy / "drafter" / "config.json").unlink()
+    found = checkpoints.load(REGISTRY[TEXT_ID], CPU, torch.float32, copy).drafter
+    assert found is not None
+    assert (found.config.eps, found.config.bias) == (1e-6, True)
+
+
+def test_the_original_text_model_loads_from_a_folder(tmp_path: Path) -> None:
+    """In the sub-folders that repositories are named after, and with LlamaGen's file in the place of LANTERN's."""
+    folder = write_text_model(tmp_path / "m")
+    target, _, _ = networks()
+    (folder / "target" / "model.safetensors").unlink()
+    torch.save({"model": target.state_dict()}, folder / "t2i_XL_stage1_256.pt")
+    (folder / "drafter").rename(folder / "llamagen_drafter")
+    (folder / "text").rename(folder / "flan-t5-xl")
+    found = checkpoints.load(REGISTRY[TEXT_ID], CPU, torch.float32, folder)
+    assert found.target.config.eps == 1e-5
+    assert all(torch.equal(p, q) for p, q in zip(found.target.parameters(), target.parameters(), strict=True))
+    assert found.drafter is not None
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_dtypes(dtype: torch.dtype, text_model: Path) -> None:
+    found = checkpoints.load(REGISTRY[TEXT_ID], CPU, dtype, text_model)
+    assert found.drafter is not None
+    for part in (found.target, found.drafter):
+        assert {p.dtype for p in part.parameters()} == {dtype}
+        assert part.rope.dtype == torch.float32 and not part.rope.is_meta
+    assert {p.dtype for p in found.tokenizer.parameters()} == {torch.float32}
+    target, drafter, _ = networks()
+    assert torch.equal(found.target.rope, target.rope)
+    assert torch.equal(found.drafter.rope, drafter.rope)
+
+
+def test_weights_are_those_of_the_file_and_no_copy(class_model: Path) -> None:
+    made = checkpoints.prepare(REGISTRY[CLASS_ID], class_model)["target"]
+    mapped = made.weights()
+    target = fill(blank_target(CLASSES), mapped, CPU, torch.float32)
+    assert target.output.weight.data_ptr() == mapped["output.weight"].data_ptr()
+
+
+@pytest.mark.parametrize(("kind", "form", "released"), [
+    ("target", "lantern", lantern_target), ("dynamic trees", "drafter", lantern_drafter), ("llamagen", "llamagen", llamagen),
+])  # fmt: skip
+def test_files_that_the_released_code_wrote(kind: str, form: Any, released: Any) -> None:
+    """Golden weights were written by the authors' classes: their names and layout are not ours to make up."""
+    for case in (parameter.values[0] for parameter in cases(kind) if parameter.values[0]):
+        network = released(case)
+        blank = blank_drafter(network.config) if form == "drafter" else blank_target(network.config)
+        files = [f.path for f in files_of(case, f"{'target' if form == 'lantern' else form} weights")]
+        found = dict(weights_of(blank, files, form))
+        assert all(torch.equal(found[k], v) for k, v in network.state_dict().items())
+
+
+def test_a_tokenizer_that_the_released_code_wrote() -> None:
+    for case in (parameter.values[0] for parameter in cases("image tokenizer") if parameter.values[0]):
+        files = files_of(case, "image tokenizer weights")
+        c = files[0].about["config"]
+        sizes = TokenizerSizes(
+            c["ch"], tuple(c["ch_mult"]), c["num_res_blocks"], c["z_channels"], c["codebook_embed_dim"], c["codebook_size"]
+        )
+        found = dict(weights_of(blank_tokenizer(sizes, 4), [f.path for f in files], "vq"))
+        wanted = vq_state({k: v for f in files for k, v in f.tensors.items()})
+        assert found.keys() == {f"vq.{k}" for k in wanted}
+        assert all(torch.equal(found[f"vq.{k}"], v) for k, v in wanted.items())
+
+
+# -- the program on published models
+
+
+@pytest.fixture
+def pipe(text_model: Path) -> Pipeline:
+    return load(TEXT_ID, device="cpu", folder=text_model)
+
+
+def test_every_method_draws_and_the_record_says_from_what(pipe: Pipeline) -> None:
+    assert pipe.available_methods == list(METHODS)
+    assert pipe.dtype == torch.float32
+    done = [e for _, e in pipe.compare(PROMPT, seed=1) if isinstance(e, Generation)]
+    assert [d.method for d in done] == list(METHODS)
+    assert done[0].image.size == (64, 64)
+    sources = json.loads(json.dumps(done[0].record))["model"]["sources"]
+    assert set(sources) == {"target", "drafter", "tokenizer", "text"}
+    assert sources["target"]["local"] == "target" and sources["target"]["file"] == "model.safetensors"
+    assert str(Path.home()) not in json.dumps(sources)
+    assert pipe.generate(PROMPT, temperature=0).tokens == pipe.generate(PROMPT, "eagle2", temperature=0).tokens
+
+
+def test_neighbours_are_kept_on_disk(pipe: Pipeline, text_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = {kind: pipe.neighbours(kind) for kind in ("raw", "decoder")}
+    monkeypatch.setattr("lantern_demo.pipeline.neighbour_table", lambda *_: pytest.fail("made again"))
+    again = load(TEXT_ID, device="cpu", folder=text_model)
+    assert all(torch.equal(again.neighbours(kind), table) for kind, table in made.items())
+    assert pipe.networks.tables is not None
+    (pipe.networks.tables / "neighbours-raw.safetensors").write_bytes(b"damaged")
+    monkeypatch.setattr("lantern_demo.pipeline.neighbour_table", neighbour_table)
+    assert torch.equal(load(TEXT_ID, device="cpu", folder=text_model).neighbours("raw"), made["raw"])
+
+
+def test_class_models_draw_vanilla_and_say_how_to_get_more(class_model: Path) -> None:
+    pipe = load(CLASS_ID, device="cpu", folder=class_model)
+    assert pipe.available_methods == ["vanilla"]
+    assert len(pipe.generate("goldfish").tokens) == 16
+    assert pipe.generate("1").tokens == pipe.generate("goldfish").tokens != pipe.generate("tench").tokens
+    assert [m for m, _ in pipe.compare("goldfish")][-1] == "vanilla"
+    command = "python -m lantern_demo.training.drafter --target llamagen-c2i-b-256 --out runs/llamagen-c2i-b-256-drafter"
+    for call in (lambda: pipe.stream("goldfish", "eagle2"), lambda: pipe.compare("goldfish", ["vanilla", "lantern"])):
+        with pytest.raises(
+            ValueError, match=f"needs a drafter, and no drafter is published for {CLASS_ID}; train one: {command}"
+        ):
+            call()
+    with pytest.raises(ValueError, match="prompt must be an ImageNet class"):
+        pipe.generate("a red lantern")
+
+
+def test_a_drafter_trained_here_is_offered(class_model: Path, tmp_path: Path) -> None:
+    info = REGISTRY[CLASS_ID]
+    config = replace(DRAFTER, prefix=1)
+    drafter = Drafter(config).requires_grad_(False).eval()
+    checkpoints.save_drafter(tmp_path / "mine", drafter)
+    given = load(CLASS_ID, device="cpu", folder=class_model, drafter=tmp_path / "mine")
+    assert given.available_methods == list(METHODS)
+    assert torch.equal(drafted(given.networks.drafter), drafted(drafter))
+    assert not checkpoints.has_drafter(info)
+    checkpoints.save_drafter(checkpoints.trained_folder(info), drafter)
+    assert checkpoints.has_drafter(info)
+    found = load(CLASS_ID, device="cpu", folder=class_model)
+    done = found.generate("goldfish", "lantern++", neighbours="decoder")
+    assert done.record["model"]["sources"]["drafter"] == {"local": CLASS_ID, "trained": True}
+    checkpoints.save_drafter(tmp_path / "other", Drafter(replace(config, grid=8)))
+    with pytest.raises(ValueError, match="says grid 8, but the target has 4: it is another model's drafter"):
+        load(CLASS_ID, device="cpu", folder=class_model, drafter=tmp_path / "other")
+    with pytest.raises(ValueError, match=r"config.json cannot be read"):
+        load(CLASS_ID, device="cpu", folder=class_model, drafter=tmp_path / "none")
+
+
+def test_a_folder_without_drafter_says_where_to_put_it(tmp_path: Path) -> None:
+    pipe = load(TEXT_ID, device="cpu", folder=write_text_model(tmp_path / "m", drafter=False))
+    with pytest.raises(
+        ValueError, match=r"holds no drafter of llamagen-t2i-256: put pytorch_model.bin in one of .*llamagen_drafter"
+    ):
+        pipe.generate(PROMPT, "eagle1")
+
+
+def test_a_folder_must_hold_target_and_tokenizer(tmp_path: Path, text_model: Path) -> None:
+    with pytest.raises(ValueError, match=r"lacks the target of .*put model.safetensors or t2i_XL_stage1_256.pt in one of"):
+        load(TEXT_ID, device="cpu", folder=tmp_path)
+    with pytest.raises(ValueError, match="folder must be a folder with the published files, got"):
+        load(TEXT_ID, device="cpu", folder=tmp_path / "nowhere")
+    with pytest.raises(ValueError, match=r"folder is for published models; lantern-scenes has its own"):
+        load("lantern-scenes", device="cpu", folder=text_model)

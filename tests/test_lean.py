@@ -1,0 +1,147 @@
+"""The CPU's lean twins of target and drafter against the modules: the same states, and the same pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from lantern_demo.decoding.acceptance import Rule
+from lantern_demo.decoding.loop import decode
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.sampling import Sampling
+from lantern_demo.decoding.trees import TreePolicy, static_tree
+from lantern_demo.models.drafter import Drafter, DrafterConfig
+from lantern_demo.models.lean import LeanDrafter, LeanTarget
+from lantern_demo.models.llamagen import LlamaGen, LlamaGenConfig
+from lantern_demo.models.tokenizer import neighbour_table
+
+TEXT = LlamaGenConfig(dim=128, layers=3, heads=2, ffn=160, vocab=60, grid=4, prefix=7, caption_dim=32)
+CLASS = replace(TEXT, prefix=1, classes=10, heads=4)
+STATIC = [(0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (0, 0, 0)]
+PADDED, FULL = torch.arange(7)[None] >= 3, torch.ones(1, 7, dtype=torch.bool)
+
+
+@pytest.fixture(autouse=True)
+def _inference() -> Iterator[None]:
+    with torch.inference_mode():
+        yield
+
+
+def strong(module: torch.nn.Module) -> Any:
+    """Random weights large enough that every part matters."""
+    for name, weight in module.named_parameters():
+        if weight.dim() > 1:
+            torch.nn.init.normal_(weight, std=0.5 if "embed" in name else 1.0 * weight.shape[1] ** -0.5)
+        else:
+            torch.nn.init.normal_(weight, mean=1.0, std=0.2)
+    return module.requires_grad_(False).eval()
+
+
+def networks(config: LlamaGenConfig, guided: bool = False, bias: bool = True) -> tuple[LlamaGen, Drafter]:
+    torch.manual_seed(0)
+    sizes = DrafterConfig(
+        dim=config.dim, heads=config.heads, ffn=96, vocab=config.vocab, grid=config.grid, prefix=config.prefix,
+        guided=guided, bias=bias,
+    )  # fmt: skip
+    return strong(LlamaGen(config)), strong(Drafter(sizes))
+
+
+def condition_of(target: LlamaGen, mask: Tensor) -> Any:
+    c = target.config
+    if c.classes:
+        return target.condition(torch.tensor([4]), None, True)
+    return target.condition(torch.randn(1, 7, c.caption_dim, generator=torch.Generator().manual_seed(1)), mask, True)
+
+
+def states(target: Any, condition: Any) -> list[Tensor]:
+    """Prefill, a tree, its path moved up, single tokens, trees of other sizes, one over the end of the picture."""
+    cache = target.new_cache(2, 40)
+    found = [target.prefill(condition, cache)]
+
+    def forward(paths: Any) -> None:
+        tree = static_tree(paths)
+        tokens = (torch.arange(tree.size) * 7 + cache.length) % 60
+        hidden = target.forward(tokens, tree.depths, tree.mask, cache)
+        found.extend((hidden, target.head(hidden)))
+
+    forward(STATIC)
+    cache.commit(torch.tensor([0, 2, 6]))
+    for _ in range(2):
+        forward(())
+        cache.advance(1)
+    forward([(0,), (0, 0), (0, 0, 0)])
+    cache.commit(torch.tensor([0, 1]))
+    forward(STATIC)
+    cache.commit(torch.tensor([0]))
+    for _ in range(6):
+        forward(())
+        cache.advance(1)
+    forward(STATIC)
+    return found
+
+
+@pytest.mark.parametrize("padding", ["self", "released"])
+@pytest.mark.parametrize("mask", [PADDED, FULL], ids=["padded", "full"])
+def test_target_of_texts(padding: Any, mask: Tensor) -> None:
+    target, _ = networks(replace(TEXT, padding=padding))
+    condition = condition_of(target, mask)
+    for ours, theirs in zip(states(LeanTarget(target), condition), states(target, condition), strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
+
+
+def test_target_of_classes() -> None:
+    target, _ = networks(CLASS)
+    condition = condition_of(target, FULL)
+    for ours, theirs in zip(states(LeanTarget(target), condition), states(target, condition), strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_drafter(bias: bool) -> None:
+    _, drafter = networks(TEXT, bias=bias)
+
+    def outputs(of: Any) -> list[Tensor]:
+        g = torch.Generator().manual_seed(2)
+        cache = of.new_cache(2, 30)
+        found = [of.start(torch.randn(2, 7, 128, generator=g), torch.tensor([5]), cache)]
+        for m in (1, 3, 2):
+            found.append(of.extend(torch.arange(m) + 9, torch.randn(2, m, 128, generator=g), cache))
+            first = of.expand(torch.tensor([1, 2]), found[-1].expand(-1, 2, -1), 1, torch.eye(2, dtype=torch.bool), cache)
+            mask = torch.tensor([[1, 0, 1, 0, 0], [1, 0, 0, 1, 0], [0, 1, 0, 0, 1]]).bool()
+            found += [first, of.expand(torch.tensor([3, 4, 5]), first[:, [0, 0, 1]], 2, mask, cache)]
+        found.append(of.expand(torch.tensor([8]), found[-1][:, :1], 3, torch.tensor([[1, 0, 1, 0, 0, 1]]).bool(), cache))
+        return found
+
+    for ours, theirs in zip(outputs(LeanDrafter(drafter)), outputs(drafter), strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("guided", [False, True])
+@pytest.mark.parametrize("method", list(METHODS))
+def test_same_pictures(method: str, guided: bool, temperature: float) -> None:
+    target, drafter = networks(TEXT, guided)
+    trees = {"none": TreePolicy.none(), "static": TreePolicy.static(STATIC), "dynamic": TreePolicy.dynamic(3, 2, 9)}
+    rules = {
+        "none": Rule(),
+        "exact": Rule(),
+        "additive": Rule("additive", 5, 0.2),
+        "multiplicative": Rule("multiplicative", 5, 2.0),
+    }
+    chosen = METHODS[method]
+    table = neighbour_table(torch.randn(60, 8, generator=torch.Generator().manual_seed(3)), 5)
+    found = [
+        list(
+            decode(
+                a, b, condition_of(target, PADDED), num_tokens=16, method=chosen, rule=rules[chosen.rule], tree=trees[chosen.tree],
+                sampling=Sampling(temperature=temperature, cfg_scale=2.0), neighbours=table, seed=5, measure_distortion=False,
+            )
+        )[-1].tokens
+        for a, b in ((target, drafter), (LeanTarget(target), LeanDrafter(drafter)))
+    ]  # fmt: skip
+    assert found[0] == found[1]

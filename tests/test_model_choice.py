@@ -1,0 +1,87 @@
+"""Choosing a model on the page: what it needs, what it lacks, how it is prompted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+import pytest
+from published import CLASS_ID, TEXT_ID, tiny_info, write_class_model
+
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.models.registry import REGISTRY
+from lantern_demo.ui import words
+from lantern_demo.ui.engine import Engine
+from lantern_demo.ui.models import FIRST_CLASS, ModelWidgets, choose, note
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    return Engine("lantern-scenes", "cpu")
+
+
+def chosen(engine: Engine, model: str) -> dict[str, Any]:
+    with gr.Blocks():
+        w = ModelWidgets(
+            gr.Markdown(), gr.Textbox(), gr.Dropdown(), gr.Dataset(components=["textbox"], samples=[["a"]]), gr.CheckboxGroup(),
+            {name: gr.Number() for name in words.KNOBS},
+        )  # fmt: skip
+    found = choose(engine, w, model)
+    names = {
+        id(w.note): "note",
+        id(w.prompt): "prompt",
+        id(w.label): "label",
+        id(w.examples): "examples",
+        id(w.methods): "methods",
+    }
+    names |= {id(knob): name for name, knob in w.knobs.items()}
+    assert {id(component) for component in found} == set(names)
+    return {names[id(component)]: update for component, update in found.items()}
+
+
+def test_a_text_model_says_what_it_needs(engine: Engine) -> None:
+    found = chosen(engine, TEXT_ID)
+    assert found["prompt"]["visible"] and not found["label"]["visible"] and not found["examples"]["visible"]
+    assert found["methods"]["value"] == list(METHODS)
+    assert found["cfg_scale"] == 7.5 and found["top_k"] == 1000 and found["tree"] == "paper"
+    assert "GiB in float32" in found["note"]["value"] and "estimates" in found["note"]["value"]
+
+
+def test_a_class_model_is_prompted_by_class_and_says_what_it_lacks(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = chosen(engine, CLASS_ID)
+    assert found["prompt"] == {"value": FIRST_CLASS, "visible": False, "__type__": "update"} and found["label"]["visible"]
+    assert found["methods"]["choices"] == [("Vanilla", "vanilla")] and found["methods"]["value"] == ["vanilla"]
+    assert "LANTERN++" in found["note"]["value"]
+    assert f"`python -m lantern_demo.training.drafter --target {CLASS_ID}" in found["note"]["value"]
+
+
+def test_back_to_the_bundled_model(engine: Engine) -> None:
+    found = chosen(engine, "lantern-scenes")
+    assert found["prompt"]["visible"] and not found["label"]["visible"] and found["examples"]["visible"]
+    assert found["prompt"]["value"] == words.EXAMPLES[0]
+    assert found["note"]["value"] == REGISTRY["lantern-scenes"].description
+
+
+def test_a_model_that_cannot_run_here_says_why(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lantern_demo.models.needs.free_memory", lambda device: 2**20)
+    assert "**It cannot run here:**" in note(engine, TEXT_ID)
+    with pytest.raises(ValueError, match="cannot run here"):
+        engine.pipeline(TEXT_ID)
+
+
+def test_a_class_model_runs_by_name_and_number(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LANTERN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setitem(REGISTRY, CLASS_ID, tiny_info(CLASS_ID))
+    from lantern_demo.pipeline import load
+
+    monkeypatch.setitem(engine._loaded, CLASS_ID, load(CLASS_ID, folder=write_class_model(tmp_path / "files")))
+    first, second = (
+        next(e for e in engine.frames(engine.request(prompt, CLASS_ID, None, {"seed": 1}), False) if hasattr(e, "tokens"))
+        for prompt in (FIRST_CLASS, "1")
+    )
+    assert first.tokens == second.tokens
+    with pytest.raises(ValueError, match="must be an ImageNet class"):
+        engine.request("a goldfish in a bowl", CLASS_ID, None, {})
+    with pytest.raises(ValueError, match="needs a drafter"):
+        engine.request("1", CLASS_ID, ["eagle2"], {})
