@@ -1,7 +1,7 @@
-"""Golden numbers of the released code (LlamaGen, LANTERN) and their weights under this project's names.
+"""Golden cases: what the released code (LlamaGen, LANTERN) gave on tiny random models, and those models under this project's names.
 
-The files hold inputs, weights and outputs of tiny random models, recorded with the authors' own classes. They lie in
-tests/golden, or in the folder that the environment variable GOLDEN_DIR names.
+The files lie in tests/golden, or in the folder that the environment variable GOLDEN_DIR names. What a file holds is told by its
+header and the names of its tensors, never by its own name or a list kept here, so that any folder of such cases can be tested.
 """
 
 from __future__ import annotations
@@ -10,64 +10,255 @@ import json
 import math
 import os
 import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 from transformers import JanusVQVAEConfig
 
+from lantern_demo.decoding.acceptance import Rule
+from lantern_demo.decoding.sampling import Sampling, probabilities
 from lantern_demo.models.drafter import Drafter, DrafterConfig
 from lantern_demo.models.llamagen import LlamaGen, LlamaGenConfig
-from lantern_demo.models.tokenizer import ImageTokenizer
+from lantern_demo.models.tokenizer import ImageTokenizer, neighbour_table
 
 GOLDEN = Path(os.environ.get("GOLDEN_DIR") or Path(__file__).parent / "golden")
 
+# A file is of the first kind all of whose patterns match a name in its header or the name of a tensor (JSON: a key).
+_KINDS = {
+    "llamagen weights": ("tok_embeddings.weight", "output.weight"),
+    "llamagen": ("tf_tokens", "tf_logits"),
+    "target weights": ("model.embed_tokens.weight", "model.cls_embedding.*"),
+    "target": ("t5_embeddings", "tree_tokens"),
+    "drafter weights": ("config", "embed_tokens.weight", "fc.weight"),
+    "dynamic trees": ("weights", "c1_*_draft_tokens"),
+    "static trees": ("weights", "*_tree_candidates"),
+    "greedy acceptance": ("rules", "*.node_of_returned_row"),
+    "sampled acceptance": ("rules", "node_logits", "u"),
+    "acceptance laws": ("rules", "*.accept_counts"),
+    "greedy pictures": ("modes", "*.tokens"),
+    "image tokenizer weights": ("config", "*coder.conv_blocks.*"),
+    "image tokenizer": ("codes", "quantized_of_codes"),
+    "sampling filters": ("logits", "*_probs_t*_k*_p*"),
+    "tables of static trees": ("trees", "topk_per_group"),
+    "cleaned prompts": ("rows",),
+}
 
-def tensors(name: str) -> dict[str, Tensor]:
-    """The tensors of a golden file, whole numbers as int64."""
-    kept = load_file(GOLDEN / f"{name}.safetensors")
-    return {k: v.long() if v.dtype == torch.int32 else v for k, v in kept.items()}
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Golden:
+    """One golden file."""
+
+    path: Path
+    kind: str | None = None  # None: of no kind that is known here
+    header: dict[str, Any] | None = None  # of a JSON file the whole content; None: the file could not be read
+    keys: tuple[str, ...] = ()
+    problem: str = ""
+
+    def __repr__(self) -> str:
+        return f"<{self.path.name}: {self.kind}>"
+
+    @property
+    def name(self) -> str:
+        return self.path.stem
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """The header, values that are JSON decoded."""
+        assert self.header is not None
+        return self.header
+
+    @cached_property
+    def tensors(self) -> dict[str, Tensor]:
+        """All tensors, whole numbers as int64."""
+        kept = load_file(self.path)
+        return {k: v.long() if v.dtype == torch.int32 else v for k, v in kept.items()}
 
 
-def metadata(name: str) -> dict[str, Any]:
-    """The header of a golden file; values that are JSON are decoded."""
-
-    def decoded(text: str) -> Any:
-        try:
-            return json.loads(text)
-        except json.JSONDecodeError:
-            return text
-
-    with safe_open(GOLDEN / f"{name}.safetensors", "pt") as file:
-        return {k: decoded(v) for k, v in (file.metadata() or {}).items()}
+def _decoded(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
 
 
-def names(pattern: str) -> list[str]:
-    """Names of the golden files that match a pattern, sorted; never empty."""
-    found = sorted(path.stem for path in GOLDEN.glob(f"{pattern}.safetensors"))
-    assert found, f"no golden file matches {pattern} in {GOLDEN}"
+def _read(path: Path) -> Golden:
+    try:
+        if path.suffix == ".json":
+            content = json.loads(path.read_text(encoding="utf-8"))
+            header, keys = (content, tuple(content)) if isinstance(content, dict) else ({}, ())
+        else:
+            with safe_open(path, "pt") as file:
+                header, keys = {k: _decoded(v) for k, v in (file.metadata() or {}).items()}, tuple(file.keys())
+    except Exception as error:  # any reason will do: the file is reported by a test of its own
+        return Golden(path, problem=f"{type(error).__name__}: {error}")
+    names = {*header, *keys}
+    for kind, patterns in _KINDS.items():
+        if all(any(fnmatchcase(name, pattern) for name in names) for pattern in patterns):
+            return Golden(path, kind, header, keys)
+    return Golden(path, None, header, keys)
+
+
+@lru_cache
+def files() -> tuple[Golden, ...]:
+    """All golden files of the folder, by name. Raises NotADirectoryError when there is no such folder."""
+    if not GOLDEN.is_dir():
+        raise NotADirectoryError(f"GOLDEN_DIR must name a folder of golden files, got {GOLDEN}")
+    return tuple(_read(path) for path in sorted(GOLDEN.iterdir()) if path.suffix in (".safetensors", ".json"))
+
+
+def cases(kind: str, parts: Callable[[Golden], Iterable[str]] | None = None) -> list[Any]:
+    """Parameters for `pytest.mark.parametrize`: every file of a kind, or with `parts` every file with each of its parts.
+
+    A single one that is skipped where the folder has none.
+    """
+    found = []
+    for file in files():
+        if file.kind == kind:
+            if parts is None:
+                found.append(pytest.param(file, id=file.name))
+            else:
+                found += [pytest.param(file, part, id=f"{file.name}-{part}") for part in parts(file)]
+    if found:
+        return found
+    nothing = (None,) if parts is None else (None, None)
+    return [pytest.param(*nothing, id="none", marks=pytest.mark.skip(reason=f"no case of the kind {kind!r} in {GOLDEN}"))]
+
+
+def parts_like(pattern: str) -> Callable[[Golden], list[str]]:
+    """For `cases`: what the group of a regular expression takes from the names of a file's tensors, each once."""
+
+    def parts(file: Golden) -> list[str]:
+        return list(dict.fromkeys(found[1] for key in sorted(file.keys) if (found := re.fullmatch(pattern, key))))
+
+    return parts
+
+
+def weights_of(case: Golden, kind: str) -> list[Golden]:
+    """The weight files of a kind that a case was made with.
+
+    The header names them (`weights`, or `pair`, a part of their names). Where it does not, they are those of the same `config`,
+    and of several such the ones named most like the case.
+    """
+    found = [file for file in files() if file.kind == kind]
+    if "weights" in case.about:
+        named = re.findall(r"[^\s,+/]+\.safetensors", case.about["weights"])
+        found = [file for file in found if file.path.name in named]
+    elif "pair" in case.about:
+        found = [file for file in found if f"_{case.about['pair']}_" in f"_{file.name}_"]
+        # the pair "a" is not the pair "b_a"
+        found = [file for file in found if len(file.name) == min(len(other.name) for other in found)]
+    else:
+        found = [file for file in found if file.about.get("config") == case.about.get("config")]
+        found = [file for file in found if _likeness(case, file) == max(_likeness(case, other) for other in found)]
+    if not found:
+        named = {key: case.about.get(key) for key in ("weights", "pair", "config")}
+        pytest.fail(f"{GOLDEN} has no {kind} for {case.name}; its header says {named}")
     return found
 
 
-def llamagen(name: str) -> LlamaGen:
-    """LlamaGen's own transformer; tensor names are the same here as there."""
-    c = metadata(name)["config"]
-    multiple = c["multiple_of"]
+def _likeness(case: Golden, weights: Golden) -> tuple[bool, int, int]:
+    """How like a case's name a weight file's (NAME_weights, NAME_weights_PART) is: whether the case's begins with it, how long a
+    beginning they share, how little follows."""
+    name = weights.name.partition("_weights")[0]
+    shared = 0
+    while name[: shared + 1] == case.name[: shared + 1] and shared < len(name):
+        shared += 1
+    return shared == len(name), shared, -len(name)
+
+
+def _only(found: list[Golden], case: Golden) -> Golden:
+    if len(found) != 1:
+        pytest.fail(f"{case.name} could have been made with each of {', '.join(file.name for file in found)}")
+    return found[0]
+
+
+def close(got: Tensor, wanted: Tensor, atol: float = 1e-4) -> None:
+    torch.testing.assert_close(got, wanted, atol=atol, rtol=0)
+
+
+def same_neighbours(vectors: Tensor, wanted: Tensor) -> None:
+    """The neighbour table of a codebook, up to entries so nearly as far that rounding decides which is first."""
+    got = neighbour_table(vectors, wanted.shape[1]).long()
+    apart = torch.cdist(vectors.double(), vectors.double())
+    swapped = got != wanted
+    assert bool(((apart.gather(1, got) - apart.gather(1, wanted)).abs()[swapped] < 1e-6).all())
+    assert torch.equal(got.sort().values, wanted.sort().values)
+
+
+def step(target: LlamaGen, token: Tensor, cache: Any) -> Tensor:
+    """Feed one token at the next position and commit it -> hidden [R, 1, H]."""
+    hidden = target.forward(token.view(1), torch.zeros(1, dtype=torch.long), torch.ones(1, 1, dtype=torch.bool), cache)
+    cache.advance(1)
+    return hidden
+
+
+# -- the released code's conventions
+
+
+def released_rule(about: dict[str, Any]) -> Rule:
+    """The acceptance rule of a golden header; above 1 the released code reads its delta as lambda."""
+    if not about["lantern"]:
+        return Rule(residual="released")
+    kind = "multiplicative" if about["lantern_delta"] > 1 else "additive"
+    return Rule(kind, about["lantern_k"], about["lantern_delta"], "released")
+
+
+def lantern_probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
+    """`probabilities` with the filters in LANTERN's order, top-p before top-k. Here and in LlamaGen top-k goes first, which
+    makes a difference where both are on."""
+    if sampling.greedy or sampling.top_k == 0 or sampling.top_p == 1:
+        return probabilities(logits, sampling)
+    return probabilities(probabilities(logits, replace(sampling, top_k=0)).log(), Sampling(top_k=sampling.top_k))
+
+
+def listed_paths(parents: Sequence[int], ordered: bool) -> Tensor:
+    """A tree's paths from the root to its leaves as the released code lists them, [leaves, depth + 1] padded with -1.
+
+    `ordered`: sorted, as for static trees and when sampling; otherwise by leaf. parents [n], the root's is 0.
+    """
+    leaves = sorted(set(range(len(parents))) - set(parents[1:]))
+    paths = []
+    for leaf in leaves:
+        path = [leaf]
+        while path[0] > 0:
+            path.insert(0, parents[path[0]])
+        paths.append(path)
+    # No path is the beginning of another, so the padding never decides.
+    return pad_sequence([torch.tensor(path) for path in (sorted(paths) if ordered else paths)], True, -1)
+
+
+# -- weights under this project's names
+
+
+@lru_cache
+def llamagen(case: Golden) -> LlamaGen:
+    """LlamaGen's own transformer of a case; tensor names are the same here as there."""
+    file = _only(weights_of(case, "llamagen weights"), case)
+    c, state = file.about["config"], file.tensors
     config = LlamaGenConfig(
         dim=c["dim"],
         layers=c["n_layer"],
         heads=c["n_head"],
-        ffn=multiple * math.ceil(int(8 * c["dim"] / 3) / multiple),
+        ffn=state["layers.0.feed_forward.w1.weight"].shape[0],
         vocab=c["vocab_size"],
         grid=math.isqrt(c["block_size"]),
         prefix=c["cls_token_num"],
         caption_dim=c["caption_dim"],
         classes=c["num_classes"] if c["model_type"] == "c2i" else 0,
+        rope_base=c.get("rope_base", 10000.0),
+        eps=c.get("norm_eps", 1e-5),
     )
-    return _loaded(LlamaGen(config), tensors(name))
+    return _loaded(LlamaGen(config), state)
 
 
 _TARGET_NAMES = {
@@ -99,10 +290,14 @@ def target_state(state: dict[str, Tensor]) -> dict[str, Tensor]:
     return renamed
 
 
-def lantern_target(pair: str = "a") -> LlamaGen:
-    """LANTERN's target of a golden pair."""
-    name = f"lantern_pair_{pair}_target"
-    c = metadata(name)["config"]
+def lantern_target(case: Golden) -> LlamaGen:
+    """LANTERN's target of a case."""
+    return _target(_only(weights_of(case, "target weights"), case))
+
+
+@lru_cache
+def _target(file: Golden) -> LlamaGen:
+    c = file.about["config"]
     config = LlamaGenConfig(
         dim=c["hidden_size"],
         layers=c["num_hidden_layers"],
@@ -112,29 +307,36 @@ def lantern_target(pair: str = "a") -> LlamaGen:
         grid=math.isqrt(c["block_size"]),
         prefix=c["cls_token_num"],
         caption_dim=c["caption_dim"],
-        rope_base=c["rope_base"],
+        rope_base=c.get("rope_base", 10000.0),
         eps=c["rms_norm_eps"],
         padding="released",
     )
-    return _loaded(LlamaGen(config), target_state(tensors(name)))
+    return _loaded(LlamaGen(config), target_state(file.tensors))
 
 
-def lantern_drafter(pair: str = "a") -> Drafter:
-    """LANTERN's drafter of a golden pair; its grid and prefix are its target's."""
-    name = f"lantern_pair_{pair}_drafter"
-    header, target = metadata(name), metadata(f"lantern_pair_{pair}_target")["config"]
-    c = header["config"]
+# The released drafter sets its number of image tokens by the kind of its input, whatever the target's.
+_DRAFTER_TOKENS = {"t2i": 256, "t2i2": 1024, "c2i": 576}
+
+
+def lantern_drafter(case: Golden) -> Drafter:
+    """LANTERN's drafter of a case; its prefix is its target's."""
+    return _drafter(_only(weights_of(case, "drafter weights"), case), _only(weights_of(case, "target weights"), case))
+
+
+@lru_cache
+def _drafter(file: Golden, target: Golden) -> Drafter:
+    c, t = file.about["config"], target.about["config"]
     config = DrafterConfig(
         dim=c["hidden_size"],
         heads=c["num_attention_heads"],
         ffn=c["intermediate_size"],
         vocab=c["vocab_size"],
-        grid=math.isqrt(target["block_size"]),
-        prefix=target["cls_token_num"],
-        bias=header["bias"],
+        grid=math.isqrt(_DRAFTER_TOKENS.get(c.get("input_type"), t["block_size"])),
+        prefix=t["cls_token_num"],
+        bias="fc.bias" in file.keys,
         eps=c["rms_norm_eps"],
     )
-    return _loaded(Drafter(config), tensors(name))
+    return _loaded(Drafter(config), file.tensors)
 
 
 _VQ_NAMES = (
@@ -158,9 +360,11 @@ def vq_state(state: dict[str, Tensor]) -> dict[str, Tensor]:
     return renamed
 
 
-def image_tokenizer(name: str, grid: int) -> ImageTokenizer:
-    """LlamaGen's image tokenizer from its two weight files."""
-    c = metadata(f"{name}_weights_dec")["config"]
+@lru_cache
+def image_tokenizer(case: Golden, grid: int) -> ImageTokenizer:
+    """LlamaGen's image tokenizer of a case, for pictures of grid x grid tokens; its weights may lie in several files."""
+    parts = weights_of(case, "image tokenizer weights")
+    c = parts[0].about["config"]
     config = JanusVQVAEConfig(
         base_channels=c["ch"],
         channel_multiplier=c["ch_mult"],
@@ -173,10 +377,9 @@ def image_tokenizer(name: str, grid: int) -> ImageTokenizer:
     model = ImageTokenizer(config)
     for module in model.modules():
         if isinstance(module, nn.GroupNorm):
-            # The golden network is narrow with the published 32 groups; `ImageTokenizer` has fewer in a narrow network.
+            # The released network has 32 groups at any width; `ImageTokenizer` has fewer in a narrow network.
             module.num_groups = 32
-    state = vq_state({**tensors(f"{name}_weights_enc"), **tensors(f"{name}_weights_dec")})
-    _loaded(model.vq, state)
+    _loaded(model.vq, vq_state({name: value for part in parts for name, value in part.tensors.items()}))
     return model.eval()
 
 

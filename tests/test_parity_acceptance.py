@@ -1,0 +1,189 @@
+"""Acceptance rules against the released code's recorded decisions: scripted draws, greedy, and laws over many runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from released import Golden, cases, close, lantern_probabilities, listed_paths, released_rule
+from torch import Tensor
+
+from lantern_demo.decoding import host, walk
+from lantern_demo.decoding.acceptance import Rule, decide, without
+from lantern_demo.decoding.distortion import fixed_shift
+from lantern_demo.decoding.drafting import Draft
+from lantern_demo.decoding.host import walk_levels
+from lantern_demo.decoding.sampling import Sampling, draw_without_replacement
+from lantern_demo.decoding.trees import static_tree
+from lantern_demo.decoding.walk import walk_nodes
+
+
+@pytest.fixture(autouse=True)
+def _released_order_of_filters(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (host, walk):
+        monkeypatch.setattr(module, "probabilities", lantern_probabilities)
+
+
+def rules(file: Golden) -> list[str]:
+    return list(file.about["rules"])
+
+
+def drafts(case: Golden, sampled: bool) -> Iterator[tuple[int, Draft]]:
+    """The number and the draft of each trial; `sampled`: with the laws that the drafts were drawn from."""
+    golden = case.tensors
+    tree = static_tree(case.about["tree_choices"])
+    assert torch.equal(listed_paths(tree.parents.tolist(), ordered=True), golden["retrieve_indices"])
+    children = tree.children[tree.inner]
+    for trial, tokens in enumerate(golden["node_tokens"]):
+        drawn = tokens[children.clamp(min=0)].masked_fill(children < 0, -1)
+        laws = [golden[f"static_dist_level{level}"][trial] for level in range(tree.depth)] if sampled else []
+        yield trial, Draft(tree, tokens, drawn, tuple(laws))
+
+
+# -- sampling, with scripted uniforms
+
+
+def uniforms_used(draft: Draft) -> list[int]:
+    """Per node how many uniforms are used up when the walk gets there: one for each child tried, in order."""
+    parents, children = draft.tree.parents.tolist(), draft.tree.children.tolist()
+    used = [0] * len(parents)
+    for node in range(1, len(parents)):
+        tried = [child for child in children[parents[node]] if 0 <= child <= node]
+        used[node] = used[parents[node]] + len(tried)
+    return used
+
+
+def scripted_uniforms(draft: Draft, script: list[float]) -> Tensor:
+    """[n, width + 1]: the script's draws, consumed in order, laid out by node and draw number."""
+    table = []
+    for start, row in zip(uniforms_used(draft), draft.tree.children.tolist(), strict=True):
+        tried = [sum(child >= 0 for child in row[:rank]) for rank in range(len(row) + 1)]
+        # What lies past the end of the script is the bonus token's, which is not drawn here.
+        table.append([script[min(start + rank, len(script) - 1)] for rank in tried])
+    return torch.tensor(table, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("kind", ["dynamic", "static"])
+@pytest.mark.parametrize(("case", "name"), cases("sampled acceptance", rules))
+def test_sampled_decisions(case: Golden, name: str, kind: str) -> None:
+    golden, sampling = case.tensors, Sampling(**case.about["processor"])
+    rule, neighbours = released_rule(case.about["rules"][name]), golden["nearest"]
+    wanted = {key.removeprefix(f"{kind}.{name}."): value for key, value in golden.items()}
+    for trial, draft in drafts(case, sampled=kind == "static"):
+        uniforms = scripted_uniforms(draft, golden["u"][trial].tolist())
+        logits = golden["node_logits"][trial]
+        found = walk_nodes(rule, draft, logits, sampling, neighbours, uniforms)
+        length, best = int(wanted["accept_length"][trial]), int(wanted["best_candidate"][trial])
+        assert len(found.path) - 1 == length
+        if length:  # else the recorded candidate means nothing
+            assert found.path == golden["retrieve_indices"][best, : length + 1].tolist()
+        last = found.path[-1]
+        tried = int((draft.tree.children[last] >= 0).sum())
+        assert uniforms_used(draft)[last] + tried == int(wanted["draws"][trial])
+        p = walk.probabilities(logits, sampling)
+        _, _, law = walk._sampled_end(rule, draft, p, neighbours, uniforms)
+        torch.testing.assert_close(law[0], wanted["sample_p"][trial], atol=2e-6, rtol=2e-5)
+        # The exact rule has no residual of its own in the released code: the other walk, for it in plain numbers, does the same.
+        plain = Rule() if rule.kind == "exact" else rule
+        assert walk_levels(plain, draft, logits, sampling, neighbours, uniforms).path == found.path
+
+
+@pytest.mark.parametrize("case", cases("sampled acceptance"))
+def test_probabilities_of_draws(case: Golden) -> None:
+    """Each node's probability given its earlier siblings, which the rules above divide by."""
+    golden = case.tensors
+    for trial, draft in drafts(case, sampled=True):
+        law, children = draft.all_q(), draft.tree.children[draft.tree.inner]
+        assert law is not None
+        for rank in range(draft.tree.width):
+            nodes, rows = children[:, rank].clamp(min=0), children[:, rank] >= 0
+            drawn = law.gather(1, draft.tokens[nodes].unsqueeze(1))[:, 0]
+            close(drawn[rows], golden["static_node_cond_prob"][trial][nodes[rows]])
+            law = without(law, draft.drawn[:, rank])
+
+
+# -- greedy
+
+
+@pytest.mark.parametrize(("case", "name"), cases("greedy acceptance", rules))
+def test_greedy_decisions(case: Golden, name: str) -> None:
+    golden, sampling = case.tensors, Sampling(temperature=0)
+    rule, neighbours = released_rule(case.about["rules"][name]), golden["nearest"]
+    wanted = {key.removeprefix(f"{name}."): value for key, value in golden.items()}
+    for trial, draft in drafts(case, sampled=False):
+        uniforms = torch.zeros(draft.tree.size, draft.tree.width + 1)
+        logits = golden["node_logits"][trial]
+        length, best = int(wanted["accept_length"][trial]), int(wanted["best_candidate"][trial])
+        for verify, as_rule in ((walk_nodes, rule), (walk_levels, Rule() if rule.kind == "exact" else rule)):
+            found = verify(as_rule, draft, logits, sampling, neighbours, uniforms)
+            assert found.path == golden["retrieve_indices"][best, : length + 1].tolist()
+            assert found.path[-1] == int(wanted["node_of_returned_row"][trial])
+            assert found.tokens[-1] == int(wanted["next_token"][trial])
+
+
+# -- laws
+
+
+@pytest.mark.parametrize("kind", ["dynamic", "static"])
+@pytest.mark.parametrize(("case", "name"), cases("acceptance laws", rules))
+def test_laws(case: Golden, name: str, kind: str) -> None:
+    """A tree of one level, run many times there and here: how often each child was accepted, and the first emitted token.
+
+    The children are fixed (dynamic) or drawn from the drafter each time (static).
+    """
+    golden, sampling = case.tensors, Sampling(**case.about["processor"])
+    rule, neighbours = released_rule(case.about["rules"][name]), golden["nearest"]
+    wanted = {key.removeprefix(f"{kind}.{name}."): value for key, value in golden.items()}
+    there, vocabulary = int(golden["reps"]), len(golden["target_logits"])
+    here = max(there, min(100_000, 2**22 // vocabulary))  # more than there, as far as memory goes
+    counts, emitted = wanted["accept_counts"], wanted["emitted"]
+    children = len(counts) - 1
+    assert int(counts.sum()) == there
+
+    p = lantern_probabilities(golden["target_logits"], sampling)
+    generator = torch.Generator().manual_seed(0)
+    uniforms = torch.rand(here, children, generator=generator)
+    if kind == "static":
+        q = lantern_probabilities(golden["drafter_logits"], sampling).expand(here, -1)
+        drawn = draw_without_replacement(q, children, generator)
+    else:
+        q, drawn = None, golden["dynamic_candidates"].expand(here, -1)
+    verdict = decide(rule, p.expand(here, -1), drawn, q, neighbours, uniforms)
+    accepted = verdict.rank >= 0
+    ranks = torch.where(accepted, verdict.rank, children).bincount(minlength=children + 1)
+    tokens = verdict.residual[~accepted].sum(0)
+    tokens += drawn.gather(1, verdict.rank.clamp(min=0).unsqueeze(1))[accepted].flatten().bincount(minlength=vocabulary)
+    assert same_law_p(counts, ranks) > 1e-4
+    # The rejected runs were added up as laws instead of draws, so that this has less noise than the test allows for.
+    assert same_law_p(emitted * there, tokens) > 1e-4
+    if kind == "dynamic":
+        law = p + fixed_shift(rule, p, drawn[0], neighbours)
+        assert same_law_p(emitted * there, law * 1e9) > 1e-4
+        if counts[-1] > 0:
+            none = decide(rule, p[None], drawn[:1], None, neighbours, torch.ones(1, children))
+            close(none.residual[0], wanted["residual"])
+
+
+@pytest.mark.parametrize("case", cases("acceptance laws"))
+def test_probabilities_of_the_target(case: Golden) -> None:
+    """The header does not say whether the recorded ones have the processor in them."""
+    golden, sampling = case.tensors, Sampling(**case.about["processor"])
+    laws = [lantern_probabilities(golden["target_logits"], each) for each in (sampling, Sampling())]
+    assert min(float((law - golden["target_probs"]).abs().max()) for law in laws) < 1e-6
+
+
+def same_law_p(one: Tensor, other: Tensor) -> float:
+    """p-value of Pearson's test that counts [cells] over two sets of runs follow one law; rare cells are merged."""
+    counts = torch.stack([one.double(), other.double()])
+    runs = counts.sum(1, keepdim=True)
+    law = counts.sum(0) / runs.sum()
+    rare = law * runs.min() < 5
+    counts = torch.cat([counts[:, ~rare], counts[:, rare].sum(1, keepdim=True)], 1)
+    law = counts.sum(0) / runs.sum()
+    counts, law = counts[:, law > 0], law[law > 0]
+    if len(law) == 1:
+        return 1.0
+    statistic = ((counts - runs * law) ** 2 / (runs * law)).sum()
+    freedom = torch.tensor((len(law) - 1) / 2, dtype=torch.float64)
+    return float(torch.special.gammaincc(freedom, statistic / 2))

@@ -1,0 +1,188 @@
+"""LANTERN's drafter: outputs of its stable slots, dynamic trees, static trees."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from released import (
+    Golden,
+    cases,
+    close,
+    lantern_drafter,
+    lantern_probabilities,
+    lantern_target,
+    listed_paths,
+    parts_like,
+)
+from torch import Tensor
+
+from lantern_demo.decoding import drafting
+from lantern_demo.decoding.acceptance import without
+from lantern_demo.decoding.cache import KVCache
+from lantern_demo.decoding.drafting import Draft, dynamic_draft, static_draft
+from lantern_demo.decoding.sampling import Sampling, guide
+from lantern_demo.decoding.trees import TreePolicy, static_tree
+from lantern_demo.models.drafter import Drafter
+
+
+@pytest.fixture(autouse=True)
+def _released_order_of_filters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drafting, "probabilities", lantern_probabilities)
+
+
+class Spy:
+    """A drafter that writes down its tree passes."""
+
+    def __init__(self, drafter: Drafter) -> None:
+        self.drafter = drafter
+        self.tokens: list[Tensor] = []  # [m] of each pass
+        self.slots: list[int] = []
+        self.outputs: list[Tensor] = []  # [R, m, H]
+
+    def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor, cache: KVCache) -> Tensor:
+        self.tokens.append(tokens)
+        self.slots.append(cache.length + depth - 1)
+        self.outputs.append(self.drafter.expand(tokens, hidden, depth, mask, cache))
+        return self.outputs[-1]
+
+
+def stable_pass(drafter: Drafter, tokens: Tensor, hidden: Tensor, cache: KVCache) -> tuple[Tensor, Tensor]:
+    """The output [R, 1, H] that a tree starts from, and those of all new slots [R, m, H]; the first pass has one new token."""
+    seen: list[Tensor] = []
+    handle = drafter.layers[0].register_forward_hook(lambda *hook: seen.append(hook[-1]))
+    try:
+        last = drafter.start(hidden, tokens, cache) if cache.length == 0 else drafter.extend(tokens, hidden, cache)
+    finally:
+        handle.remove()
+    close(last, seen[0][:, -1:], atol=0)
+    return last, seen[0]
+
+
+def sampling_of(processor: dict[str, Any] | None, golden: dict[str, Tensor]) -> Sampling:
+    scale = float(golden["cfg_scale"])
+    return Sampling(temperature=0, cfg_scale=scale) if processor is None else Sampling(**processor, cfg_scale=scale)
+
+
+def same_for_both_rows(tokens: Tensor, wanted: Tensor) -> None:
+    """The conditional and the unconditional row are fed the same tokens."""
+    assert wanted.tolist() == [tokens.tolist()] * 2
+
+
+# -- dynamic trees
+
+
+@pytest.mark.parametrize(("case", "law"), cases("dynamic trees", parts_like("c1_([^_]+)_draft_tokens")))
+def test_dynamic_trees(case: Golden, law: str) -> None:
+    """Two calls: from a fresh cache, then behind some accepted nodes. "greedy" has no processor, "proc" the header's."""
+    golden, header = case.tensors, case.about
+    target, drafter = lantern_target(case), lantern_drafter(case)
+    sampling = sampling_of(None if law == "greedy" else header["processor"], golden)
+    policy = TreePolicy.dynamic(header["top_k"], header["depth"], header["total_tokens_argument"])
+    accepted = golden[f"c2_{law}_hidden_states"]
+    close(drafter.rope[: len(golden["drafter_freqs_cis"])], golden["drafter_freqs_cis"])
+
+    cache = drafter.new_cache(2, accepted.shape[1] + policy.expanded)
+    token = golden["input_ids"][0, -1:]
+    output, outputs = stable_pass(drafter, token, golden["hidden_states"], cache)
+    close(outputs, golden["c1_greedy_out_hidden_0"])
+    assert cache.length == golden["input_ids"].shape[1] - 1
+    spy = Spy(drafter)
+    same_tree(dynamic_draft(policy, token, output, spy, target, cache, sampling), golden, f"c1_{law}")
+    assert len(spy.outputs) == policy.depth
+    if law == "greedy":  # the other law's passes were not recorded
+        for level in range(1, policy.depth + 1):
+            same_for_both_rows(spy.tokens[level - 1], golden[f"c1_greedy_in_ids_{level}"])
+            assert set(golden[f"c1_greedy_pos_{level}"].tolist()) == {spy.slots[level - 1]}
+            close(spy.outputs[level - 1], golden[f"c1_greedy_out_hidden_{level}"])
+
+    tokens = golden[f"c2_{law}_input_ids"][0, -accepted.shape[1] :]
+    output, outputs = stable_pass(drafter, tokens, accepted, cache)
+    close(outputs, golden[f"c2_{law}_out_hidden_0"])
+    same_tree(dynamic_draft(policy, tokens[-1:], output, spy, target, cache, sampling), golden, f"c2_{law}")
+
+
+def same_tree(draft: Draft, golden: dict[str, Tensor], call: str) -> None:
+    assert draft.tokens.tolist() == golden[f"{call}_draft_tokens"][0].tolist()
+    assert draft.tree.depths.tolist() == golden[f"{call}_tree_position_ids"].tolist()
+    assert torch.equal(draft.tree.mask, golden[f"{call}_tree_mask"][0, 0].bool())
+    paths = listed_paths(draft.tree.parents.tolist(), ordered=not call.endswith("greedy"))
+    assert paths.tolist() == golden[f"{call}_retrieve_indices"].tolist()
+
+
+# -- static trees
+
+
+@pytest.mark.parametrize(("case", "name"), cases("static trees", parts_like("(.*)_greedy_tree_candidates")))
+def test_static_tree_greedy(case: Golden, name: str) -> None:
+    golden = {key.removeprefix(f"{name}_greedy_"): value for key, value in case.tensors.items()}
+    target, drafter = lantern_target(case), lantern_drafter(case)
+    policy = TreePolicy.static(name)
+    tree = static_tree(policy.paths)
+    cache = drafter.new_cache(2, policy.expanded)
+    token, spy, sampling = golden["input_ids"][0, -1:], Spy(drafter), sampling_of(None, golden)
+    output, _ = stable_pass(drafter, token, golden["hidden_states"], cache)
+    draft = static_draft(tree, token, output, spy, target, cache, sampling, torch.Generator())
+
+    same_candidates(draft, golden["tree_candidates"], golden["cart_candidates"])
+    assert len(spy.outputs) == len(tree.levels) - 1
+    for level, outputs in enumerate(spy.outputs, start=1):
+        same_for_both_rows(spy.tokens[level - 1], golden[f"level{level}_in_ids"])
+        close(outputs, golden[f"level{level}_out_hidden"])
+    # What all nodes that have children propose, also what did not become a node.
+    logits = guide(target.head(torch.cat([output, *spy.outputs], 1)), sampling.cfg_scale)
+    best = logits.topk(golden["ss_token"].shape[1])
+    assert best.indices.tolist() == golden["ss_token"].tolist()
+    close(best.values, golden["ss_value"])
+
+
+@pytest.mark.parametrize(("case", "name"), cases("static trees", parts_like("(.*)_sample_tree_candidates")))
+def test_static_tree_sampled(case: Golden, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the recorded draws in the place of ours: the laws they came from, and each draw's probability given the earlier."""
+    golden = {key.removeprefix(f"{name}_sample_"): value for key, value in case.tensors.items()}
+    target, drafter = lantern_target(case), lantern_drafter(case)
+    policy = TreePolicy.static(name)
+    tree = static_tree(policy.paths)
+    draws = golden["ss_token"]
+    rest = list(draws)
+
+    def recorded(q: Tensor, count: int, generator: torch.Generator) -> Tensor:
+        return torch.stack([rest.pop(0)[:count] for _ in range(q.shape[0])])
+
+    monkeypatch.setattr(drafting, "draw_without_replacement", recorded)
+    cache = drafter.new_cache(2, policy.expanded)
+    token, sampling = golden["input_ids"][0, -1:], sampling_of(case.about["sample_processor"], golden)
+    output, _ = stable_pass(drafter, token, golden["hidden_states"], cache)
+    draft = static_draft(tree, token, output, drafter, target, cache, sampling, torch.Generator())
+    assert not rest
+    same_candidates(draft, golden["tree_candidates"], golden["cart_candidates"])
+
+    assert len(draft.q) == len(tree.levels)
+    for level, law in enumerate(draft.q):
+        close(law, golden[f"level{level}_dist"])
+    law = draft.all_q()
+    assert law is not None
+    # The released code divides by what the earlier draws left, 1 - their sum, and is itself off where that is next to nothing.
+    drawn = law.gather(1, draws)
+    left = 1 - (drawn.cumsum(1) - drawn)
+    allowed = (1e-6 / left.clamp(min=1e-6)).clamp(min=1e-4)
+    conditional = torch.ones_like(drawn)
+    for draw in range(draws.shape[1]):
+        conditional[:, draw] = law.gather(1, draws[:, draw : draw + 1])[:, 0]
+        law = without(law, draws[:, draw])
+    assert bool(((conditional - golden["ss_prob"]).abs() <= allowed).all())
+
+    by_node, allowed_by_node = torch.ones(tree.size + 1), torch.full((tree.size + 1,), 1e-4)
+    for row, children in enumerate(tree.children[tree.inner].tolist()):
+        for draw, node in enumerate(children):
+            if node >= 0:
+                by_node[node], allowed_by_node[node] = conditional[row, draw], allowed[row, draw]
+    paths = listed_paths(tree.parents.tolist(), ordered=True)  # the padding, -1, takes the 1 behind the last node
+    assert bool(((by_node[paths] - golden["cart_probs"]).abs() <= allowed_by_node[paths]).all())
+
+
+def same_candidates(draft: Draft, tokens: Tensor, by_path: Tensor) -> None:
+    assert draft.tokens.tolist() == tokens[0].tolist()
+    padded = torch.cat([draft.tokens, torch.tensor([-1])])
+    assert padded[listed_paths(draft.tree.parents.tolist(), ordered=True)].tolist() == by_path.tolist()

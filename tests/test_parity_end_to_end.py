@@ -1,0 +1,112 @@
+"""Whole greedy pictures by the released target and drafter: every method's tokens, and what each of its steps accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from released import Golden, cases, lantern_drafter, lantern_target, listed_paths, parts_like, released_rule, same_neighbours
+
+from lantern_demo.decoding.acceptance import Rule
+from lantern_demo.decoding.loop import Decoded, Step, decode
+from lantern_demo.decoding.methods import METHODS, Method
+from lantern_demo.decoding.sampling import Sampling
+from lantern_demo.decoding.trees import TreePolicy
+from lantern_demo.models.text import left_pad
+
+EXACT = Rule()
+
+
+def decoded(case: Golden, prompt: str, method: Method, rule: Rule, tree: TreePolicy, tokens: int) -> Iterator[Any]:
+    """The steps and the result of a run over the recorded text features of a prompt."""
+    golden, target = case.tensors, lantern_target(case)
+    features, mask = golden[f"{prompt}.t5_embeddings"], golden[f"{prompt}.t5_mask"].bool()
+    return decode(
+        target,
+        lantern_drafter(case),
+        target.condition(*left_pad(features, mask), True),
+        num_tokens=tokens,
+        method=method,
+        sampling=Sampling(temperature=0, cfg_scale=case.about["cfg_scale"]),
+        rule=rule,
+        tree=tree,
+        neighbours=golden["nearest"],
+        prefix_rows=2,
+        measure_distortion=False,
+    )
+
+
+def method_of(case: Golden, run: str) -> tuple[Method, Rule, TreePolicy]:
+    """What a run's name PROMPT.MODE or PROMPT.MODE.TREE stands for; modes are told in the header, and may hold points."""
+    _, rest = run.split(".", 1)
+    mode = max((mode for mode in case.about["modes"] if f"{rest}.".startswith(f"{mode}.")), key=len)
+    tree = rest[len(mode) + 1 :]
+    about = case.about["modes"][mode]
+    rule = released_rule(about)
+    if about["static_tree"]:
+        policy = TreePolicy.static(tree or case.about.get("default_tree", "naive_extend_57"))
+    else:
+        policy = TreePolicy.dynamic(case.about["top_k"], case.about["depth"], case.about["total_token"])
+    # One of the methods on offer, or the same with another pair of tree and rule.
+    alike = [method for method in METHODS.values() if (method.tree, method.rule) == (policy.kind, rule.kind)]
+    return (alike or [Method(mode, mode, policy.kind, rule.kind, False, "")])[0], rule, policy
+
+
+def runs(file: Golden) -> list[str]:
+    return [run for run in parts_like(r"(.*)\.tokens")(file) if not run.endswith(".ar")]
+
+
+@pytest.mark.parametrize(("case", "run"), cases("greedy pictures", runs))
+def test_tokens_and_steps(case: Golden, run: str) -> None:
+    """The released code runs on until there are more than enough tokens. So does this run, for every step of it to be compared;
+    the one token more makes the last recorded step a step with drafts here too."""
+    golden = case.tensors
+    wanted = golden[f"{run}.accept_length_per_step"].tolist()
+    chosen = golden[f"{run}.best_candidate_per_step"].tolist()
+    method, rule, policy = method_of(case, run)
+    enough = 1 + sum(length + 1 for length in wanted) + 1
+    first, *steps, result = decoded(case, run.split(".", 1)[0], method, rule, policy, enough)
+    assert isinstance(first, Step) and isinstance(result, Decoded)
+    assert result.tokens[: case.about["max_length"]] == golden[f"{run}.tokens"].tolist()
+    steps = steps[: len(wanted)]
+    assert [step.accepted_length - 1 for step in steps] == wanted
+    assert [best_candidate(step, policy.kind == "static") for step in steps] == chosen
+    mean = sum(step.accepted_length for step in steps) / len(steps)
+    assert mean == pytest.approx(float(golden[f"{run}.mean_accept"]), abs=1e-6)
+
+
+def best_candidate(step: Step, ordered: bool) -> int:
+    """Which of the tree's listed paths a step accepted a part of; the first of those that share the part, the first for none."""
+    paths = listed_paths(step.parents, ordered).tolist()
+    return next(number for number, path in enumerate(paths) if path[: len(step.path)] == step.path)
+
+
+@pytest.mark.parametrize(("case", "run"), cases("greedy pictures", runs))
+def test_tokens_of_the_length_asked_for(case: Golden, run: str) -> None:
+    """The picture as a user asks for it: as many tokens as recorded and not one more, the exact rule with its defaults."""
+    method, rule, policy = method_of(case, run)
+    rule = EXACT if rule.kind == "exact" else rule
+    *_, last, result = decoded(case, run.split(".", 1)[0], method, rule, policy, case.about["max_length"])
+    assert isinstance(last, Step) and isinstance(result, Decoded)
+    wanted = case.tensors[f"{run}.tokens"].tolist()
+    assert len(result.tokens) == len(wanted)
+    if rule.relaxes and len(last.tree_tokens) == 1:
+        # For a single token that is left nothing is drafted here. It is the target's own, where the released code may relax.
+        wanted[-1] = result.tokens[-1]
+    assert result.tokens == wanted
+
+
+@pytest.mark.parametrize(("case", "prompt"), cases("greedy pictures", parts_like(r"(.*)\.ar\.tokens")))
+def test_tokens_without_drafts(case: Golden, prompt: str) -> None:
+    length = case.about["max_length"]
+    *_, result = decoded(case, prompt, METHODS["vanilla"], EXACT, TreePolicy.none(), length)
+    assert isinstance(result, Decoded)
+    assert result.tokens == case.tensors[f"{prompt}.ar.tokens"].tolist()
+    assert result.steps == length - 1
+
+
+@pytest.mark.parametrize("case", cases("greedy pictures"))
+def test_neighbours(case: Golden) -> None:
+    golden = case.tensors
+    same_neighbours(golden["latents"], golden["nearest"])

@@ -1,0 +1,115 @@
+"""LlamaGen's own transformer: logits of prefill and cached steps, masks, rotary table, greedy tokens, the pass of training."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from released import Golden, cases, close, llamagen, parts_like, step
+from torch import Tensor
+
+from lantern_demo.decoding.loop import Decoded, decode
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.sampling import Sampling, guide
+from lantern_demo.models.llamagen import Condition, LlamaGen
+
+CASES = cases("llamagen")
+
+
+def condition_of(case: Golden, row: int, masked: bool = True, guided: bool = True) -> Condition:
+    """The rows of one prompt or class of a case."""
+    golden = case.tensors
+    mask = golden["emb_masks"][row : row + 1].bool() if masked and "emb_masks" in golden else None
+    return llamagen(case).condition(golden["cond"][row : row + 1], mask, guided)
+
+
+def teacher_forced(model: LlamaGen, condition: Condition, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """Logits of the prefix [2, T, V] and of every token [2, N, V], each token but the last fed in a step of its own."""
+    cache = model.new_cache(2, len(tokens))
+    prefill = model.head(model.prefill(condition, cache))
+    return prefill, torch.cat([prefill[:, -1:], *(model.head(step(model, token, cache)) for token in tokens[:-1])], 1)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_rotary_table(case: Golden) -> None:
+    wanted = case.tensors["freqs_cis"]
+    close(llamagen(case).rope[: len(wanted)], wanted)
+
+
+@pytest.mark.parametrize(("case", "suffix"), cases("llamagen", parts_like("prefill_logits(.*)")))
+def test_logits(case: Golden, suffix: str) -> None:
+    """With the prompts' masks, and without where the file has that too."""
+    model, golden = llamagen(case), case.tensors
+    for row in range(len(golden["cond"])):
+        both = slice(row, None, len(golden["cond"]))  # the conditional and the unconditional row of a prompt
+        condition = condition_of(case, row, masked=suffix != "_nomask")
+        prefill, logits = teacher_forced(model, condition, golden["tf_tokens"][row])
+        close(prefill, golden["prefill_logits" + suffix][both])
+        close(logits, golden["tf_logits" + suffix][both])
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_attention_masks(case: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What each position may see, in every layer of every pass."""
+    model, golden = llamagen(case), case.tensors
+    seen: list[tuple[Tensor | None, int, int]] = []
+    attention = F.scaled_dot_product_attention
+
+    def spy(q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None, **rest: Any) -> Tensor:
+        seen.append((attn_mask, q.shape[2], k.shape[2]))
+        return attention(q, k, v, attn_mask=attn_mask, **rest)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", spy)
+    for row in range(len(golden["cond"])):
+        wanted = golden["attn_mask"][row :: len(golden["cond"])].bool()
+        seen.clear()
+        teacher_forced(model, condition_of(case, row), golden["tf_tokens"][row])
+        assert len(seen) == model.config.layers * golden["tf_tokens"].shape[1]
+        for mask, queries, keys in seen:
+            part = wanted[:, keys - queries : keys, :keys]
+            allowed = torch.ones_like(part) if mask is None else mask.flatten(0, -3).expand_as(part)
+            assert torch.equal(allowed, part)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_training_pass(case: Golden) -> None:
+    """The pass over whole pictures that training uses gives what the cached steps give."""
+    model, golden = llamagen(case), case.tensors
+    for row in range(len(golden["cond"])):
+        condition = condition_of(case, row)
+        hidden = model.train_hidden(golden["tf_tokens"][row, :-1].expand(2, -1), condition.features, condition.mask)
+        close(model.head(hidden[:, model.config.prefix - 1 :]), golden["tf_logits"][row :: len(golden["cond"])])
+
+
+@pytest.mark.parametrize(("case", "scale"), cases("llamagen", parts_like(r"greedy_tokens_cfg([\d.]+)")))
+def test_greedy_tokens(case: Golden, scale: str) -> None:
+    model, wanted = llamagen(case), case.tensors[f"greedy_tokens_cfg{scale}"]
+    guided = float(scale) > 1  # the released code runs without an unconditional row up to there
+    for row, tokens in enumerate(wanted.tolist()):
+        *_, result = decode(
+            model,
+            None,
+            condition_of(case, row, guided=guided),
+            num_tokens=len(tokens),
+            method=METHODS["vanilla"],
+            sampling=Sampling(temperature=0, cfg_scale=float(scale) if guided else 1.0),
+        )
+        assert isinstance(result, Decoded)
+        assert result.tokens == tokens
+
+
+@pytest.mark.parametrize(("case", "run"), cases("llamagen", parts_like(r"greedy_tokens_cfg([\d.]+_interval\d+)")))
+def test_greedy_tokens_guided_for_a_while(case: Golden, run: str) -> None:
+    """Guidance for the first image tokens only (cfg_interval). The decoding here has no such option: the model is led along the
+    recorded tokens, and each has to be the one it takes."""
+    model, wanted = llamagen(case), case.tensors[f"greedy_tokens_cfg{run}"]
+    scale, interval = re.fullmatch(r"([\d.]+)_interval(\d+)", run).groups()  # type: ignore[union-attr]
+    for row, tokens in enumerate(wanted):
+        _, logits = teacher_forced(model, condition_of(case, row), tokens)
+        # Counting starts at image token 1, and the interval's last one is still guided.
+        with_guidance = (torch.arange(len(tokens)) <= int(interval) + 1)[:, None]
+        best = torch.where(with_guidance, guide(logits, float(scale)), logits[0]).argmax(-1)
+        assert best.tolist() == tokens.tolist()
