@@ -221,8 +221,9 @@ class _Run:
         return guide(hidden, self.sampling.cfg_scale)[None].to(hidden.dtype)
 
     def _draft(self) -> Draft:
-        # the last token is the root's own successor: nothing to draft for
-        if self.drafter is None or self.policy.kind == "none" or self.num_tokens - len(self.tokens) == 1:
+        # The last token is the root's own successor: nothing to draft for. The released code drafts, and may relax, there too.
+        last = self.num_tokens - len(self.tokens) == 1 and self.rule.residual != "released"
+        if self.drafter is None or self.policy.kind == "none" or last:
             return bare_draft(self.bare, self.root)
         cache = self.drafter_cache
         if cache is None:
