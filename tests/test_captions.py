@@ -7,24 +7,17 @@ from pathlib import Path
 import pytest
 import torch
 from published import TEXT, write_t5, write_tokenizer
-from released import Golden, cases
 from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import T5ForConditionalGeneration
 
-from lantern_demo.models.captions import LENGTH, CaptionEncoder, clean, clean_once, read_tokenizer
+from lantern_demo.models.captions import LENGTH, CaptionEncoder, read_tokenizer
 from lantern_demo.models.checkpoints import load_text
 from lantern_demo.models.convert import CheckpointError
 from lantern_demo.models.hub import Located, find
 from lantern_demo.models.registry import REGISTRY
 
 CPU = torch.device("cpu")
-
-
-@pytest.mark.parametrize("file", cases("cleaned prompts"))
-def test_cleaning_is_the_published_one(file: Golden) -> None:
-    for row in file.about["rows"]:
-        assert (clean_once(row["in"]), clean(row["in"])) == (row["once"], row["out"]), row["in"]
 
 
 @pytest.fixture(scope="module")

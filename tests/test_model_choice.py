@@ -64,10 +64,20 @@ def test_back_to_the_bundled_model(engine: Engine) -> None:
 
 
 def test_a_model_that_cannot_run_here_says_why(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPACE_ID", raising=False)
     monkeypatch.setattr("lantern_demo.models.needs.free_memory", lambda device: 2**20)
     assert "**It cannot run here:**" in note(engine, TEXT_ID)
     with pytest.raises(ValueError, match="cannot run here"):
         engine.pipeline(TEXT_ID)
+
+
+def test_a_stranger_starts_no_download_on_a_space(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPACE_ID", "someone/something")
+    monkeypatch.setattr("lantern_demo.ui.engine.load", lambda *_: pytest.fail("loaded"))
+    assert "only the model that it was started with" in note(engine, TEXT_ID)
+    with pytest.raises(ValueError, match="cannot run here: this Space"):
+        engine.pipeline(TEXT_ID)
+    assert engine.pipeline("lantern-scenes")
 
 
 def test_a_class_model_runs_by_name_and_number(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,8 @@ import torch
 from tqdm import tqdm
 
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.models.labels import CLASSES
+from lantern_demo.models.registry import ModelInfo
 from lantern_demo.pipeline import Generation, MethodFailed, Pipeline, load
 from lantern_demo.record import merge_records
 from lantern_demo.settings import TREES
@@ -32,7 +34,14 @@ def scene_prompts(count: int, seed: int = 0) -> list[dict[str, Any]]:
     return prompts
 
 
-def run(pipe: Pipeline, prompts: list[str], methods: list[str], **settings: Any) -> list[dict[str, Any]]:
+def prompts_for(info: ModelInfo, count: int) -> list[str]:
+    """Prompts for any model: scenes in words, or classes by number; the same for the same model and count."""
+    if info.kind == "class":
+        return [str(n) for n in torch.randint(CLASSES, (count,), generator=torch.Generator().manual_seed(0)).tolist()]
+    return [p["prompt"] for p in scene_prompts(count)]
+
+
+def run(pipe: Pipeline, prompts: list[str], methods: list[str] | None, **settings: Any) -> list[dict[str, Any]]:
     """One comparison record per prompt; prompt i is drawn with seed i. Raises RuntimeError when a method fails."""
     records = []
     for seed, prompt in enumerate(tqdm(prompts, desc="prompts")):
@@ -68,7 +77,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--model", default="lantern-scenes", help="registry id")
     parser.add_argument("--prompts", type=int, default=4, help="how many prompts to draw")
-    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
+    parser.add_argument("--methods", nargs="+", choices=list(METHODS), help="by default all that the model has a drafter for")
     parser.add_argument("--out", type=Path, help="where to write the records as JSON")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--tree", default=None, choices=TREES, help="draft trees; by default the model's preset")
@@ -83,7 +92,7 @@ def main() -> None:
         if (v := getattr(args, k)) is not None
     }
     pipe = load(args.model, args.device)
-    records = run(pipe, [p["prompt"] for p in scene_prompts(args.prompts)], args.methods, **knobs)
+    records = run(pipe, prompts_for(pipe.info, args.prompts), args.methods, **knobs)
     if args.out:
         args.out.write_text(json.dumps(records, indent=1) + "\n")
     print(f"{records[0]['model']['id']} on {records[0]['device']}, {args.prompts} prompts, settings {pipe.settings(**knobs)}\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -68,6 +69,9 @@ class Engine:
             raise ValueError(f"model must be one of {', '.join(self.offered())}, got {model!r}")
         if model in self._loaded:
             return self._loaded[model]  # without a wait for another model that is being loaded
+        reason = self.unmet(self.offered()[model])
+        if reason:
+            raise ValueError(f"{model} cannot run here: {reason}")
         with self._loading:
             if model not in self._loaded:
                 self._loaded[model] = load(model, self._device)
@@ -81,6 +85,8 @@ class Engine:
         """Why a model cannot be loaded here, or None; a loaded one can."""
         if info.id in self._loaded:
             return None
+        if on_space() and info.published is not None:
+            return "this Space runs only the model that it was started with; run the code on a machine of your own for this one"
         device = pick_device(self._device)
         return requirements_unmet(info, device, pick_dtype("auto", device, large=info.published is not None))
 
@@ -122,6 +128,11 @@ class Engine:
         """Seconds of a shared GPU to ask for: a generous guess, since what is left over is given back."""
         per_method = 3 + 0.05 * self.offered()[request.model].tokens
         return min(120, 10 + round(per_method * len(request.methods)))
+
+
+def on_space() -> bool:
+    """Whether strangers may ask: there a request must not start a download of many gigabytes."""
+    return bool(os.environ.get("SPACE_ID"))
 
 
 def _jpeg(pipe: Pipeline, tokens: list[int]) -> bytes:
