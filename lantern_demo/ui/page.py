@@ -115,12 +115,10 @@ def theme() -> gr.themes.Base:
 
 def _choices(engine: Engine) -> tuple[gr.Dropdown, gr.Markdown, gr.CheckboxGroup, gr.Number, gr.Checkbox]:
     with gr.Row(elem_id="choices"):
-        with gr.Column(min_width=240, scale=1):
-            model = gr.Dropdown(
-                [(info.title, info.id) for info in engine.offered().values()], value=engine.default, label=words.MODEL_LABEL,
-                elem_id="model",
-            )  # fmt: skip
-            note_of_model = gr.Markdown(note(engine, engine.default), elem_id="model-note", elem_classes="note")
+        model = gr.Dropdown(
+            [(info.title, info.id) for info in engine.offered().values()], value=engine.default, label=words.MODEL_LABEL,
+            info=words.MODEL_INFO, min_width=240, scale=1, elem_id="model",
+        )  # fmt: skip
         methods = gr.CheckboxGroup(
             [(method.label, method.id) for method in METHODS.values()], value=list(METHODS), label=words.METHODS_LABEL,
             info=words.METHODS_INFO, min_width=280, scale=2, elem_id="methods",
@@ -130,7 +128,7 @@ def _choices(engine: Engine) -> tuple[gr.Dropdown, gr.Markdown, gr.CheckboxGroup
                 0, label=words.SEED_LABEL, info=words.SEED_INFO, precision=0, minimum=0, maximum=MAX_SEED, elem_id="seed"
             )
             randomise = gr.Checkbox(True, label=words.RANDOM_LABEL, elem_id="randomise")
-    return model, note_of_model, methods, seed, randomise
+    return model, gr.Markdown(note(engine, engine.default), elem_id="model-note", elem_classes="note"), methods, seed, randomise
 
 
 def _knobs(defaults: Settings) -> dict[str, Any]:

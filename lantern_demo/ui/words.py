@@ -30,6 +30,7 @@ EXAMPLES = (
 PROMPT_LABEL = "Prompt"
 PROMPT_PLACEHOLDER = "What to draw, for example: three red round lanterns over a lake at dusk"
 MODEL_LABEL = "Model"
+MODEL_INFO = "The first ships with the code; the others are loaded at their first run."
 CLASS_LABEL = "Class"
 CLASS_INFO = "This model draws one of the 1,000 ImageNet classes. Type a part of its name, or its number."
 METHODS_LABEL = "Methods"
