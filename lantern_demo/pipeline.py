@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections import deque
 from collections.abc import Generator, Iterator
@@ -17,6 +18,8 @@ from lantern_demo.decoding.loop import Decoded, decode
 from lantern_demo.decoding.loop import Step as StepEvent
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.timing import Clock
+from lantern_demo.decoding.trees import TreePolicy
+from lantern_demo.fitting import Choice, choose, read_calibration, recall, remember
 from lantern_demo.models import bundled, checkpoints, store
 from lantern_demo.models.device import DTYPES, pick_device, pick_dtype
 from lantern_demo.models.lean import runners
@@ -30,6 +33,7 @@ from lantern_demo.settings import MAX_LANTERN_K, Settings, method_of, methods_of
 __all__ = ["Generation", "MethodFailed", "Pipeline", "Stats", "StepEvent", "load"]
 
 WARM_UP_TOKENS = 12
+FIT_TOKENS, FIT_RUNS = 14, 2  # of a run that measures what a step with a tree costs, and how many such runs
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,7 @@ class Stats:
     one_step_tvd: float | None  # None where there was no step to measure
     one_step_tvd_method: str | None
     nodes: int  # of the draft tree, root included
+    tree: str  # which draft tree, and why
     device: str
     dtype: str
 
@@ -83,6 +88,8 @@ class Pipeline:
         self.defaults = Settings(**info.preset)
         self.target, self.drafter = runners(networks, device)
         self._neighbours: dict[str, Tensor] = {}
+        self._calibration = read_calibration(info.folder)
+        self._fitted: dict[tuple[str, bool], Choice] = {}  # by method and whether it is guided
         self._turn = threading.Lock()
 
     # -- inputs
@@ -176,6 +183,7 @@ class Pipeline:
         tokens = min(WARM_UP_TOKENS, self.info.tokens)
         for method in methods:
             try:
+                self._fit(method, knobs, encoded)
                 deque(self._decode(method, knobs, encoded, tokens, Clock(self.device), measured=False), maxlen=0)
                 self.decode_image([0] * self.info.tokens)
             except Exception as error:
@@ -194,7 +202,7 @@ class Pipeline:
         assert outcome is not None
         with clock.measure("image"):
             image = self.decode_image(outcome.tokens)
-        stats = self._stats(method, outcome, clock)
+        stats = self._stats(method, knobs, outcome, clock)
         run = (stats, outcome.tokens, image_hash(image))
         record = run_record(self.info, self.networks.trained, self.networks.sources, text, encoded.unknown, knobs, [run])
         yield Generation(method.id, image, outcome.tokens, stats, record)
@@ -205,24 +213,65 @@ class Pipeline:
             return self.networks.text.encode(text)
 
     def _decode(
-        self, method: Method, knobs: Settings, encoded: Encoded, tokens: int, clock: Clock, measured: bool
-    ) -> Iterator[StepEvent | Decoded]:
+        self, method: Method, knobs: Settings, encoded: Encoded, tokens: int, clock: Clock, measured: bool,
+        tree: TreePolicy | None = None,
+    ) -> Iterator[StepEvent | Decoded]:  # fmt: skip
         guided = knobs.cfg_scale != 1
         with torch.inference_mode():
             condition = self.networks.target.condition(encoded.features, encoded.mask, guided)
         return decode(
             self.target, self.drafter, condition, num_tokens=tokens, method=method, sampling=knobs.sampling(),
-            rule=knobs.rule(method), tree=knobs.tree_policy(method), neighbours=self.neighbours(knobs.neighbours),
+            rule=knobs.rule(method), tree=tree or self.tree_of(method, knobs).policy, neighbours=self.neighbours(knobs.neighbours),
             seed=knobs.seed, device=self.device, measure_distortion=measured, clock=clock,
         )  # fmt: skip
 
-    def _stats(self, method: Method, outcome: Decoded, clock: Clock) -> Stats:
+    def tree_of(self, method: Method, knobs: Settings) -> Choice:
+        """The draft tree that a method runs with, and why. One that is to fit stands once the method was warmed up."""
+        if method.tree == "none":
+            return Choice(TreePolicy.none(), "none")
+        fitted = self._fitted.get((method.id, knobs.cfg_scale != 1)) if knobs.fits(method) else None
+        if fitted is not None:
+            return fitted
+        why = "small: this model has no calibration" if knobs.fits(method) else f"{knobs.tree}: as asked"
+        return Choice(knobs.tree_policy(method), why)
+
+    def _fit(self, method: Method, knobs: Settings, encoded: Encoded) -> None:
+        """Choose the tree of a method for this machine, once."""
+        key = (method.id, knobs.cfg_scale != 1)
+        if self._calibration is None or not knobs.fits(method) or key in self._fitted:
+            return
+
+        def seconds(policy: TreePolicy) -> float:
+            best = float("inf")
+            for _ in range(FIT_RUNS):
+                clock, plain = Clock(self.device), METHODS["eagle1" if policy.kind == "static" else "eagle2"]
+                *_, outcome = self._decode(plain, knobs, encoded, FIT_TOKENS, clock, measured=False, tree=policy)
+                assert isinstance(outcome, Decoded)
+                best = min(best, (outcome.decode_seconds - outcome.seconds["prefill"]) / outcome.steps)
+            return best
+
+        file = self._fit_file(*key)
+        choice = recall(file)
+        if choice is None:
+            choice = choose(method, self._calibration, seconds)
+            if choice is not None:
+                remember(file, choice)
+        if choice is not None:
+            self._fitted[key] = choice
+
+    def _fit_file(self, method: str, guided: bool) -> Path:
+        """Where the choice of a method's tree is kept: one for everything that costs and acceptance depend on."""
+        versions = f"{device_name(self.device)} {self.dtype} {torch.__version__} {self._calibration}"
+        digest = hashlib.sha256(versions.encode()).hexdigest()[:12]
+        return store.root() / "fitted" / f"{self.info.id}-{method}-{'guided' if guided else 'plain'}-{digest}.json"
+
+    def _stats(self, method: Method, knobs: Settings, outcome: Decoded, clock: Clock) -> Stats:
         seconds = clock.seconds
         return Stats(
             method.id, len(outcome.tokens), outcome.steps, outcome.mean_accepted_length, outcome.accepted_lengths,
             seconds["text"], seconds["prefill"], seconds["draft"], seconds["verify"], seconds["commit"],
             outcome.decode_seconds, seconds["image"], outcome.tokens_per_second,
-            outcome.one_step_tvd, outcome.one_step_tvd_method, outcome.nodes,
+            outcome.one_step_tvd, outcome.one_step_tvd_method, outcome.nodes, self.tree_of(method, knobs).reason,
             device_name(self.device), str(self.dtype).removeprefix("torch."),
         )  # fmt: skip
 

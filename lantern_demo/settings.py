@@ -11,10 +11,12 @@ from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.trees import STATIC_TREES, TreePolicy
 
 # Trees by name: what static methods use, and what dynamic ones use (top_k, depth, nodes with the root).
-# "paper" is what LANTERN and LANTERN++ published; "small" suits machines on which checking a node is not free.
+# "fit" is chosen for the machine (see `fitting`), "paper" is what LANTERN and LANTERN++ published, "small" suits machines on
+# which checking a node is not free, and stands in for "fit" where a model has no calibration.
 SMALL_STATIC = ((0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (0, 0, 0))
 DYNAMIC_TREES: dict[str, tuple[int, int, int]] = {"small": (4, 2, 8), "paper": (10, 4, 59)}
-TREES = (*DYNAMIC_TREES, *STATIC_TREES)
+FIT = "fit"
+TREES = (FIT, *DYNAMIC_TREES, *STATIC_TREES)
 
 MAX_SEED = 2**31 - 1
 MAX_LANTERN_K = 1000  # columns of the neighbour table
@@ -48,7 +50,7 @@ LIMITS: dict[str, Limit] = {
     "lanternpp_k": Limit(0, MAX_LANTERN_K, whole=True),
     "lanternpp_lambda": Limit(1, 100),
     "draft_top_k": Limit(1, 16, whole=True),
-    "draft_depth": Limit(1, 8, whole=True),
+    "draft_depth": Limit(0, 8, whole=True),
     "draft_nodes": Limit(2, 128, whole=True),
 }
 
@@ -69,7 +71,7 @@ class Settings:
     lantern_delta: float = 0.2
     lanternpp_k: int = 10
     lanternpp_lambda: float = 3.0
-    tree: str = "small"
+    tree: str = FIT
     draft_top_k: int | None = None
     draft_depth: int | None = None
     draft_nodes: int | None = None
@@ -102,14 +104,19 @@ class Settings:
     def sampling(self) -> Sampling:
         return Sampling(self.temperature, self.top_k, self.top_p, self.cfg_scale)
 
+    def fits(self, method: Method) -> bool:
+        """Whether the machine is to choose the tree of a method: not where part of its shape is given."""
+        given = (self.draft_top_k, self.draft_depth, self.draft_nodes) if method.tree == "dynamic" else ()
+        return self.tree == FIT and method.tree != "none" and all(value is None for value in given)
+
     def tree_policy(self, method: Method) -> TreePolicy:
-        """The draft tree that a method uses under these settings."""
+        """The draft tree that a method uses under these settings, when the machine does not choose it."""
         if method.tree == "none":
             return TreePolicy.none()
         if method.tree == "dynamic":
             top_k, depth, nodes = self.dynamic_shape
             return TreePolicy.dynamic(top_k=top_k, depth=depth, nodes=nodes)
-        if self.tree == "small":
+        if self.tree in (FIT, "small"):
             return TreePolicy.static(SMALL_STATIC)
         return TreePolicy.static("naive_extend_57" if self.tree == "paper" else self.tree)
 

@@ -6,12 +6,16 @@ import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 # Before Gradio and the Hub are imported: no test may go to the network.
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
 os.environ["HF_HUB_OFFLINE"] = "1"
+# Nor may one read or leave anything in the cache of who runs it.
+CACHE = TemporaryDirectory(prefix="lantern-tests-")
+os.environ["LANTERN_CACHE"] = CACHE.name
 
 
 @pytest.fixture(scope="session")

@@ -85,11 +85,15 @@ def _phase(lane: Lane) -> str:
 def _rows(lane: Lane) -> list[tuple[str, str]]:
     rate = f"{lane.committed / lane.seconds:.0f}" if lane.seconds else words.NOT_YET
     accepted = f"{(lane.committed - 1) / lane.steps:.2f}" if lane.steps else words.NOT_YET
+    tree = words.NOT_YET
+    if lane.entry is not None:
+        tree = f'<span title="{escape(lane.entry["tree"])}">{lane.entry["nodes"]} nodes</span>'
     return [
         ("Speedup", _speedup(lane)),
         ("Tokens/s", rate),
         ("Steps", str(lane.steps) if lane.steps else words.NOT_YET),
         (f'<span title="{words.MAL_TITLE}">Tokens/step</span>', accepted),
+        ("Tree", tree),
     ]
 
 

@@ -1,0 +1,185 @@
+"""Draft trees that fit the machine: what drafts a model's drafter lands, as calibrated, against what steps cost here, as measured.
+
+A model folder's calibration.json (written by `python -m lantern_demo.bench.calibrate`) holds, at the model's preset settings, the
+chance of every draw of a fixed tree to be the accepted one and the mean accepted length of dynamic trees. Costs are measured once,
+in a second or two: steps of a few trees, to which a plane is fitted, then the most promising trees themselves. The choice is kept
+on disk, so that the same seed gives the same picture at the next start too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lantern_demo.decoding.fit import Cost, fit_static
+from lantern_demo.decoding.methods import Method
+from lantern_demo.decoding.trees import Path as TreePath
+from lantern_demo.decoding.trees import TreePolicy
+
+FILE = "calibration.json"
+MOST_NODES = 48
+# Trees whose steps are measured, to tell what a node, a level and a node that is drafted from cost.
+PROBES: tuple[tuple[TreePath, ...], ...] = (
+    ((0,),),
+    ((0,), (1,), (2,)),
+    ((0,), (0, 0), (0, 0, 0)),
+    ((0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (0, 0, 0)),
+    (
+        (0,),
+        (1,),
+        (2,),
+        (3,),
+        (0, 0),
+        (0, 1),
+        (1, 0),
+        (1, 1),
+        (2, 0),
+        (0, 0, 0),
+        (0, 0, 1),
+        (0, 1, 0),
+        (1, 0, 0),
+        (0, 0, 0, 0),
+        (0, 0, 0, 1),
+    ),
+)
+# top_k, depth and nodes of the dynamic trees to choose from.
+SHAPES = (
+    (1, 0, 2),
+    (2, 0, 3),
+    (1, 1, 3),
+    (2, 1, 4),
+    (3, 1, 6),
+    (1, 2, 4),
+    (2, 2, 6),
+    (3, 2, 8),
+    (4, 2, 8),
+    (2, 3, 8),
+    (3, 3, 12),
+    (4, 3, 16),
+)
+SHARES = (1.0, 0.8, 1.25)  # of the fitted cost of a node: trees that would be best if the plane were off are measured too
+
+Seconds = Callable[[TreePolicy], float]  # of a step with a tree
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What a drafter lands, by method id."""
+
+    static: dict[str, list[list[float]]]  # [depth][draw]: the chance to be the accepted draw of a visited node
+    dynamic: dict[str, list[tuple[int, int, int, float]]]  # top_k, depth, nodes, mean accepted length
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A tree, and why."""
+
+    policy: TreePolicy
+    reason: str
+
+
+def read_calibration(folder: Path | None) -> Calibration | None:
+    """The calibration of a model folder, None where there is none. Raises ValueError naming the file when it is damaged."""
+    if folder is None or not (folder / FILE).exists():
+        return None
+    try:
+        told: dict[str, Any] = json.loads((folder / FILE).read_text())
+        dynamic = {m: [(int(k), int(d), int(n), float(t)) for k, d, n, t in rows] for m, rows in told["dynamic"].items()}
+        return Calibration({m: [[float(p) for p in row] for row in rows] for m, rows in told["static"].items()}, dynamic)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{folder / FILE} is not a calibration: {error!r}") from error
+
+
+def static_choice(accept: list[list[float]], seconds: Seconds) -> Choice:
+    """The best fixed tree: a plane through the costs of PROBES proposes, a measurement decides."""
+    cost = plane({paths: seconds(TreePolicy.static(paths)) for paths in PROBES})
+
+    def proposal(share: float) -> tuple[TreePath, ...]:
+        return fit_static(accept, lambda nodes, depth, inner: cost(round(nodes * share), depth, inner), MOST_NODES).paths
+
+    proposed = {proposal(share) for share in SHARES}
+    tokens = {paths: 1 + sum(chances(accept, paths)) for paths in proposed}
+    measured = {paths: seconds(TreePolicy.static(paths)) for paths in proposed}
+    best = max(proposed, key=lambda paths: tokens[paths] / measured[paths])
+    depth = max(map(len, best))
+    return Choice(
+        TreePolicy.static(best),
+        f"fitted: {1 + len(best)} nodes, {depth} deep; expected {tokens[best]:.2f} tokens a step of {1000 * measured[best]:.1f} ms",
+    )
+
+
+def dynamic_choice(shapes: list[tuple[int, int, int, float]], seconds: Seconds) -> Choice:
+    """The best dynamic tree of those that were calibrated."""
+    policies = {TreePolicy.dynamic(k, d, n): tokens for k, d, n, tokens in shapes}
+    measured = {policy: seconds(policy) for policy in policies}
+    best = max(policies, key=lambda policy: policies[policy] / measured[policy])
+    return Choice(
+        best,
+        f"fitted: {best.nodes} nodes, top-k {best.top_k}, {best.depth + 1} deep; "
+        f"expected {policies[best]:.2f} tokens a step of {1000 * measured[best]:.1f} ms",
+    )
+
+
+def chances(accept: list[list[float]], paths: tuple[TreePath, ...]) -> list[float]:
+    """The chance that the walk reaches each path."""
+    found = []
+    for path in paths:
+        chance = 1.0
+        for level, draw in enumerate(path):
+            chance *= accept[level][draw]
+        found.append(chance)
+    return found
+
+
+def plane(measured: dict[tuple[TreePath, ...], float]) -> Cost:
+    """Seconds of a step as a sum of a constant and non-negative shares of nodes, depth and nodes drafted from, by least squares."""
+    rows = [(1.0, 1.0 + len(paths), float(max(map(len, paths))), float(len({p[:-1] for p in paths}))) for paths in measured]
+    columns = [0, 1, 2, 3]
+    table, wanted = torch.tensor(rows, dtype=torch.float64), torch.tensor(list(measured.values()), dtype=torch.float64)
+    while True:  # drop what comes out negative: noise, not a cost
+        share = torch.linalg.lstsq(table[:, columns], wanted[:, None]).solution[:, 0]
+        if bool((share >= 0).all()) or len(columns) == 1:
+            break
+        columns.pop(int(share.argmin()))
+    shares = dict(zip(columns, share.tolist(), strict=True))
+
+    def cost(nodes: int, depth: int, inner: int) -> float:
+        return max(1e-6, sum(shares.get(i, 0.0) * x for i, x in enumerate((1.0, float(nodes), float(depth), float(inner)))))
+
+    return cost
+
+
+def recall(file: Path) -> Choice | None:
+    """A choice that `remember` wrote, None where there is none that can be used."""
+    try:
+        told = json.loads(file.read_text())
+        policy = TreePolicy.static(told["paths"]) if "paths" in told else TreePolicy.dynamic(*told["shape"])
+        return Choice(policy, str(told["reason"]))
+    except (OSError, KeyError, TypeError, ValueError):
+        return None
+
+
+def remember(file: Path, choice: Choice) -> None:
+    """Write a choice down; a disk that refuses costs a measurement at the next start and nothing else."""
+    policy = choice.policy
+    tree: dict[str, Any] = {"shape": [policy.top_k, policy.depth, policy.nodes]}
+    if policy.kind == "static":
+        tree = {"paths": policy.paths}
+    with suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps({"reason": choice.reason, **tree}) + "\n")
+
+
+def choose(method: Method, calibration: Calibration, seconds: Seconds) -> Choice | None:
+    """The tree of a method, or None for a method without one, or one that was not calibrated."""
+    if method.tree == "static" and method.id in calibration.static:
+        return static_choice(calibration.static[method.id], seconds)
+    if method.tree == "dynamic" and method.id in calibration.dynamic:
+        return dynamic_choice(calibration.dynamic[method.id], seconds)
+    return None

@@ -1,0 +1,143 @@
+"""Trees that fit: the chances counted in runs, the best tree for given costs, and the choice for a machine."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from lantern_demo.decoding.fit import acceptance_by_rank, fit_static, grow_static
+from lantern_demo.decoding.loop import Step
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.trees import TreePolicy
+from lantern_demo.fitting import FILE, PROBES, Calibration, Choice, chances, choose, plane, read_calibration, recall, remember
+from lantern_demo.pipeline import Pipeline, load
+
+ACCEPT = [[0.5, 0.2, 0.1], [0.45, 0.2], [0.4, 0.1], [0.3]]
+
+
+def test_grown_trees_take_the_likeliest_paths() -> None:
+    grown = list(grow_static(ACCEPT, 4, 10))
+    everything = [p for d in range(1, 5) for p in itertools.product(*(range(len(row)) for row in ACCEPT[:d]))]
+    best = sorted((chances(ACCEPT, (p,))[0] for p in everything), reverse=True)[:10]
+    assert [chance for _, chance in grown] == pytest.approx(best)
+    TreePolicy.static([path for path, _ in grown])  # makes a tree
+
+
+def test_the_best_tree_of_all_small_ones() -> None:
+    """Against all trees of at most five nodes, by brute force."""
+
+    def cost(nodes: int, depth: int, inner: int) -> float:
+        return 2.0 + 0.11 * nodes + 0.2 * depth + 0.03 * inner
+
+    paths = [
+        p for d in (1, 2, 3) for p in itertools.product(range(3), repeat=d) if all(c < len(ACCEPT[i]) for i, c in enumerate(p))
+    ]
+    rates = []
+    for count in range(1, 6):
+        for chosen in itertools.combinations(paths, count):
+            whole = all((len(p) == 1 or p[:-1] in chosen) and (p[-1] == 0 or (*p[:-1], p[-1] - 1) in chosen) for p in chosen)
+            if whole:
+                seconds = cost(1 + count, max(map(len, chosen)), len({p[:-1] for p in chosen}))
+                rates.append((1 + sum(chances(ACCEPT, chosen))) / seconds)
+    fitted = fit_static(ACCEPT[:3], cost, 5)
+    assert fitted.tokens / fitted.seconds == pytest.approx(max(rates))
+    with pytest.raises(ValueError, match="no draft was ever accepted"):
+        fit_static([[0.0, 0.0]], cost, 5)
+
+
+def test_cheap_nodes_make_large_trees_and_dear_ones_small() -> None:
+    large = fit_static(ACCEPT, lambda nodes, depth, inner: 1.0, 12)
+    small = fit_static(ACCEPT, lambda nodes, depth, inner: float(nodes) ** 2, 12)
+    assert len(large.paths) == 12 and small.paths == ((0,),)
+
+
+def test_chances_are_counted_by_depth_and_draw() -> None:
+    """A tree 0 -> 1, 2; 1 -> 3: three steps."""
+    parents = [0, 0, 0, 1]
+    steps = [Step(i, [1], 1, 1, 0.0, parents=parents, path=path) for i, path in enumerate(([0], [0, 1, 3], [0, 2]), start=1)]
+    assert acceptance_by_rank(steps) == [[1 / 3, 1 / 3], [1.0]]
+    assert acceptance_by_rank([Step(0, [1], 1, 1, 0.0)]) == []
+
+
+def test_a_plane_finds_what_things_cost() -> None:
+    def true(paths: tuple) -> float:
+        return 3e-3 + 2e-4 * (1 + len(paths)) + 5e-4 * max(map(len, paths))
+
+    cost = plane({paths: true(paths) for paths in PROBES})
+    assert cost(20, 3, 7) == pytest.approx(3e-3 + 4e-3 + 1.5e-3, rel=1e-6)
+    falling = plane({paths: 1e-2 - 1e-4 * len(paths) for paths in PROBES})
+    assert falling(40, 4, 10) > 0
+
+
+def test_the_choice_follows_the_machine() -> None:
+    calibration = Calibration({"eagle1": ACCEPT, "lantern++": ACCEPT}, {"eagle2": [(1, 0, 2, 1.4), (4, 2, 8, 2.0)]})
+    dear = {m: choose(METHODS[m], calibration, lambda policy: 1e-3 * policy.nodes) for m in ("eagle1", "eagle2")}
+    cheap = {m: choose(METHODS[m], calibration, lambda policy: 1e-3) for m in ("eagle1", "eagle2")}
+    assert dear["eagle1"] and cheap["eagle1"] and dear["eagle2"] and cheap["eagle2"]
+    assert dear["eagle1"].policy.nodes < cheap["eagle1"].policy.nodes
+    assert (dear["eagle2"].policy.nodes, cheap["eagle2"].policy.nodes) == (2, 8)
+    assert "expected 2.00 tokens a step of 1.0 ms" in cheap["eagle2"].reason
+    assert choose(METHODS["vanilla"], calibration, lambda policy: 1.0) is None
+    assert choose(METHODS["lantern"], calibration, lambda policy: 1.0) is None
+
+
+def test_calibrations_are_read_strictly(tmp_path: Path) -> None:
+    assert read_calibration(None) is None and read_calibration(tmp_path) is None
+    file = tmp_path / "calibration.json"
+    file.write_text(json.dumps({"static": {"eagle1": [[0.5]]}, "dynamic": {"eagle2": [[1, 0, 2, 1.4]]}}))
+    assert read_calibration(tmp_path) == Calibration({"eagle1": [[0.5]]}, {"eagle2": [(1, 0, 2, 1.4)]})
+    for damaged in ("{", "[]", json.dumps({"static": {}}), json.dumps({"static": {"eagle1": [["x"]]}, "dynamic": {}})):
+        file.write_text(damaged)
+        with pytest.raises(ValueError, match=r"calibration.json is not a calibration"):
+            read_calibration(tmp_path)
+
+
+def test_choices_are_kept(tmp_path: Path) -> None:
+    for policy in (TreePolicy.static(PROBES[3]), TreePolicy.dynamic(3, 2, 8)):
+        remember(tmp_path / "new" / "a.json", Choice(policy, "because"))
+        assert recall(tmp_path / "new" / "a.json") == Choice(policy, "because")
+    assert recall(tmp_path / "none.json") is None
+    (tmp_path / "bad.json").write_text('{"reason": "x", "paths": [[0, 0]]}')
+    assert recall(tmp_path / "bad.json") is None
+    (tmp_path / "file").write_text("")
+    remember(tmp_path / "file" / "a.json", Choice(policy, "because"))  # a folder that cannot be made
+
+
+@pytest.fixture
+def pipe(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
+    """A model with a calibration, and a cache of its own."""
+    monkeypatch.setenv("LANTERN_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "tiny"
+    shutil.copytree(tiny_model, folder)
+    told = {"static": dict.fromkeys(("eagle1", "lantern++"), ACCEPT), "dynamic": {"eagle2": [[1, 0, 2, 1.3], [2, 1, 4, 1.6]]}}
+    (folder / FILE).write_text(json.dumps(told))
+    return load(folder, "cpu")
+
+
+def test_a_model_with_a_calibration_fits_its_trees(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = pipe.generate("two red lanterns", "lantern++", seed=3, lanternpp_k=5)
+    assert first.stats.tree.startswith("fitted: ") and first.record["methods"]["lantern++"]["tree"] == first.stats.tree
+    assert pipe.generate("two red lanterns", "eagle2", seed=3).stats.nodes in (2, 4)
+    assert pipe.generate("two red lanterns", "lantern", seed=3, lantern_k=5).stats.tree == "small: this model has no calibration"
+    assert pipe.generate("two red lanterns", "vanilla").stats.tree == "none"
+    assert pipe.generate("two red lanterns", "eagle2", draft_nodes=5).stats.nodes == 5
+    asked = pipe.generate("two red lanterns", "eagle1", tree="paper").stats
+    assert (asked.tree, asked.nodes) == ("paper: as asked", 58)
+
+    def measured(*_: object) -> None:
+        raise AssertionError("measured again")
+
+    monkeypatch.setattr("lantern_demo.pipeline.choose", measured)
+    again = load(pipe.info.folder or "", "cpu").generate("two red lanterns", "lantern++", seed=3, lanternpp_k=5)
+    assert again.tokens == first.tokens and again.stats.tree == first.stats.tree
+
+
+def test_nothing_here_reads_global_randomness() -> None:
+    state = torch.get_rng_state()
+    fit_static(ACCEPT, lambda nodes, depth, inner: 1.0, 12)
+    assert torch.equal(state, torch.get_rng_state())
