@@ -69,6 +69,8 @@ def parser(description: str, **defaults: object) -> argparse.ArgumentParser:
 def options(args: argparse.Namespace) -> Options:
     """Options from the parsed command line; joins the process group when started by torchrun."""
     world, rank, local = (int(os.environ.get(k, d)) for k, d in (("WORLD_SIZE", "1"), ("RANK", "0"), ("LOCAL_RANK", "0")))
+    if args.muon and not hasattr(torch.optim, "Muon"):
+        raise SystemExit(f"--muon needs PyTorch 2.9 or newer; this is {torch.__version__}")
     device = args.device
     if device == "auto":
         device = f"cuda:{local}" if torch.cuda.is_available() else "cpu"
