@@ -118,7 +118,7 @@ BAD = [
     ({"cfg_scale": [3]}, "cfg_scale must be a number between 1 and 20, got [3]"),
     ({"lantern_delta": True}, "lantern_delta must be a number between 0 and 1, got True"),
     ({"lanternpp_lambda": 0.5}, "lanternpp_lambda must be a number between 1 and 100, got 0.5"),
-    ({"tree": "oak"}, "tree must be one of small, paper"),
+    ({"tree": "oak"}, "tree must be one of fit, small, paper"),
     ({"draft_nodes": 1000}, "draft_nodes must be a whole number between 2 and 128, got 1000"),
     ({"residual": "none"}, "residual must be one of set, released, got 'none'"),
     ({"neighbours": "far"}, "neighbours must be one of decoder, raw, got 'far'"),
