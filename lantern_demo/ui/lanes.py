@@ -87,13 +87,13 @@ def _rows(lane: Lane) -> list[tuple[str, str]]:
     accepted = f"{(lane.committed - 1) / lane.steps:.2f}" if lane.steps else words.NOT_YET
     tree = words.NOT_YET
     if lane.entry is not None:
-        tree = f'<span title="{escape(lane.entry["tree"])}">{lane.entry["nodes"]} nodes</span>'
+        tree = f'<span title="{escape(lane.entry["tree"])}">{lane.entry["nodes"]}</span>'
     return [
         ("Speedup", _speedup(lane)),
         ("Tokens/s", rate),
         ("Steps", str(lane.steps) if lane.steps else words.NOT_YET),
         (f'<span title="{words.MAL_TITLE}">Tokens/step</span>', accepted),
-        ("Tree", tree),
+        ("Tree nodes", tree),
     ]
 
 
