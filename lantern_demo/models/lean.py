@@ -151,10 +151,6 @@ class LeanTarget:
         self.norm_weight = target.norm.weight.float() * c.dim**0.5
         self.rope = complex_rope(target.rope, c.heads)
 
-    def condition(self, features: Tensor, mask: Tensor | None, guided: bool) -> Condition:
-        """As `LlamaGen.condition`."""
-        return self.original.condition(features, mask, guided)
-
     def new_cache(self, rows: int, length: int) -> LeanCache:
         c = self.config
         return LeanCache(c.layers, rows, c.heads, c.prefix + length, c.dim // c.heads)
