@@ -130,6 +130,7 @@ def main() -> None:
         "--cfg-scale", type=float, help="guidance that pictures are drawn and overlap is measured with; else the model's preset"
     )
     parser.add_argument("--ffn", type=int, help="width of the feed-forward half; 1024, or a published target's own")
+    parser.add_argument("--start-from", type=Path, help="a model folder whose drafter to train further, at its own sizes")
     parser.add_argument("--guided", action="store_true", help="draft from guided states, one row instead of two")
     args = parser.parse_args()
     opts = run.options(args)
@@ -145,8 +146,14 @@ def main() -> None:
         rope_base=c.rope_base, guided=args.guided,
     )  # fmt: skip
     drafter = Drafter(sizes).to(opts.device)
+    before = bundled.load(args.start_from, opts.device).drafter if args.start_from else None
+    if before is not None and before.config != sizes:
+        raise SystemExit(f"--start-from has a drafter of {before.config}, not of {sizes}")
     (opts.out / "drafter.json").write_text(json.dumps(asdict(sizes)) + "\n")
-    drafter.embed_tokens.weight.data.copy_(target.tok_embeddings.weight)
+    if before is None:
+        drafter.embed_tokens.weight.data.copy_(target.tok_embeddings.weight)
+    else:
+        drafter.load_state_dict(before.state_dict())
     cast = torch.autocast(opts.device.type, torch.bfloat16)
     first = c.prefix - 1  # the slot of image token 0, whose output stands for image token 1
 
