@@ -63,7 +63,7 @@ def test_decide_equals_its_slow_twin(rule: Rule, sampled: bool) -> None:
     nodes, vocab, count = 200, 10, 4
     p, q = random_laws(nodes, vocab, 1), random_laws(nodes, vocab, 2)
     generator = torch.Generator().manual_seed(3)
-    tokens = draw_without_replacement(q, count, generator)
+    tokens = draw_without_replacement(q, torch.rand(len(q), count, generator=generator))
     uniforms = torch.rand(nodes, count, generator=generator)
     neighbours = neighbour_table(vocab)
     verdict = decide(rule, p, tokens, q if sampled else None, neighbours, uniforms)
@@ -96,7 +96,7 @@ def test_neutral_bounds_are_the_exact_rule(neutral: Rule, sampled: bool) -> None
     p = p.masked_fill(p < 0.05, 0.0)
     p = p / p.sum(-1, keepdim=True)
     generator = torch.Generator().manual_seed(6)
-    tokens = draw_without_replacement(q, count, generator)
+    tokens = draw_without_replacement(q, torch.rand(len(q), count, generator=generator))
     uniforms = torch.rand(nodes, count, generator=generator)
     law = q if sampled else None
     got = decide(neutral, p, tokens, law, neighbour_table(vocab), uniforms)
@@ -179,7 +179,7 @@ def test_both_walks_agree(mode: str, residual: str) -> None:
     for seed in range(15):
         generator = torch.Generator().manual_seed(seed)
         q = random_laws(tree.inner.shape[0], vocab, seed)
-        drawn = draw_without_replacement(q, tree.width, generator)
+        drawn = draw_without_replacement(q, torch.rand(len(q), tree.width, generator=generator))
         tokens = torch.zeros(tree.size, dtype=torch.int64)
         laws = []
         for level in tree.levels:

@@ -78,7 +78,7 @@ class PairSampler:
         if draft is not None:
             return draft.drawn[node].expand(runs, -1), None
         q = self.drafter.law(before, last, self.target, self.sampling).expand(runs, -1)
-        return draw_without_replacement(q, 3, self.generator), q
+        return draw_without_replacement(q, torch.rand(len(q), 3, generator=self.generator)), q
 
     def pairs(self, before: int, last: int, runs: int) -> Tensor:
         """[runs, 2] tokens."""
@@ -238,7 +238,11 @@ def test_emitted_law_equals_brute_force(rule: Rule, sampled: bool) -> None:
     law = slow_law(rule, precise(p), precise(q) if sampled else None, [4, 1, 6], neighbours, draws=3)
     assert abs(float(law.sum()) - 1) < 1e-9
     expanded = q.expand(runs, -1)
-    tokens = draw_without_replacement(expanded, 3, generator) if sampled else torch.tensor([4, 1, 6]).expand(runs, -1)
+    tokens = (
+        draw_without_replacement(expanded, torch.rand(len(expanded), 3, generator=generator))
+        if sampled
+        else torch.tensor([4, 1, 6]).expand(runs, -1)
+    )
     emitted, _ = emit(rule, p.expand(runs, -1), tokens, expanded if sampled else None, neighbours, generator)
     assert chi_square_p(emitted.bincount(minlength=7), law) > P_BOUND
 

@@ -146,7 +146,7 @@ def test_laws(case: Golden, name: str, kind: str) -> None:
     uniforms = torch.rand(here, children, generator=generator)
     if kind == "static":
         q = lantern_probabilities(golden["drafter_logits"], sampling).expand(here, -1)
-        drawn = draw_without_replacement(q, children, generator)
+        drawn = draw_without_replacement(q, torch.rand(len(q), children, generator=generator))
     else:
         q, drawn = None, golden["dynamic_candidates"].expand(here, -1)
     verdict = decide(rule, p.expand(here, -1), drawn, q, neighbours, uniforms)

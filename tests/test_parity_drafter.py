@@ -123,7 +123,7 @@ def test_static_tree_greedy(case: Golden, name: str) -> None:
     cache = drafter.new_cache(2, policy.expanded)
     token, spy, sampling = golden["input_ids"][0, -1:], Spy(drafter), sampling_of(None, golden)
     output, _ = stable_pass(drafter, token, golden["hidden_states"], cache)
-    draft = static_draft(tree, token, output, spy, target, cache, sampling, torch.Generator())
+    draft = static_draft(tree, token, output, spy, target, cache, sampling, torch.rand(tree.draws))
 
     same_candidates(draft, golden["tree_candidates"], golden["cart_candidates"])
     assert len(spy.outputs) == len(tree.levels) - 1
@@ -147,14 +147,14 @@ def test_static_tree_sampled(case: Golden, name: str, monkeypatch: pytest.Monkey
     draws = golden["ss_token"]
     rest = list(draws)
 
-    def recorded(q: Tensor, count: int, generator: torch.Generator) -> Tensor:
-        return torch.stack([rest.pop(0)[:count] for _ in range(q.shape[0])])
+    def recorded(q: Tensor, uniforms: Tensor) -> Tensor:
+        return torch.stack([rest.pop(0)[: uniforms.shape[1]] for _ in range(q.shape[0])])
 
     monkeypatch.setattr(drafting, "draw_without_replacement", recorded)
     cache = drafter.new_cache(2, policy.expanded)
     token, sampling = golden["input_ids"][0, -1:], sampling_of(case.about["sample_processor"], golden)
     output, _ = stable_pass(drafter, token, golden["hidden_states"], cache)
-    draft = static_draft(tree, token, output, drafter, target, cache, sampling, torch.Generator())
+    draft = static_draft(tree, token, output, drafter, target, cache, sampling, torch.rand(tree.draws))
     assert not rest
     same_candidates(draft, golden["tree_candidates"], golden["cart_candidates"])
 

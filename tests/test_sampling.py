@@ -85,7 +85,7 @@ def test_draws_on_the_host_are_those_of_all_rows_at_once() -> None:
 def test_draws_without_replacement_follow_their_law() -> None:
     q = random_laws(1, 6, seed=4)[0]
     generator = torch.Generator().manual_seed(2)
-    tokens = draw_without_replacement(q.expand(100_000, -1), 2, generator)
+    tokens = draw_without_replacement(q.expand(100_000, -1), torch.rand(100_000, 2, generator=generator))
     assert bool((tokens[:, 0] != tokens[:, 1]).all())
     pairs = q.unsqueeze(1) * q / (1 - q.unsqueeze(1))
     pairs.fill_diagonal_(0.0)
@@ -95,7 +95,7 @@ def test_draws_without_replacement_follow_their_law() -> None:
 
 def test_draws_beyond_the_support_are_marked() -> None:
     q = torch.tensor([[0.0, 0.3, 0.7, 0.0], [0.0, 0.0, 1.0, 0.0]])
-    tokens = draw_without_replacement(q, 4, torch.Generator().manual_seed(0))
+    tokens = draw_without_replacement(q, torch.rand(2, 4, generator=torch.Generator().manual_seed(0)))
     assert sorted(tokens[0, :2].tolist()) == [1, 2] and tokens[0, 2:].tolist() == [-1, -1]
     assert tokens[1].tolist() == [2, -1, -1, -1]
-    assert draw_without_replacement(q, 0, torch.Generator()).shape == (2, 0)
+    assert draw_without_replacement(q, torch.rand(2, 0)).shape == (2, 0)

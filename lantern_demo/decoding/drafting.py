@@ -47,14 +47,14 @@ def bare_draft(tree: Tree, root: Tensor) -> Draft:
 
 def static_draft(
     tree: Tree, root: Tensor, output: Tensor, drafter: Drafter, target: Target, cache: KVCache,
-    sampling: Sampling, generator: torch.Generator,
+    sampling: Sampling, uniforms: Tensor,
 ) -> Draft:  # fmt: skip
     """Fill a static tree: at each node that has children draw tokens without replacement, or take the most
     likely ones when greedy. root [1] int64 is the root's token, output [R, 1, H] the drafter's last stable
-    output."""
+    output, uniforms [tree.draws] what is drawn with, level by level."""
     tokens = root.new_zeros(tree.size)
     tokens[:1] = root
-    laws, proposals = [], []
+    laws, proposals, used = [], [], 0
     for depth, level in enumerate(tree.levels):
         if depth > 0:
             parents = output.index_select(1, level.parent_rows)
@@ -64,7 +64,9 @@ def static_draft(
             drawn = logits.topk(level.draws).indices
         else:
             laws.append(probabilities(logits, sampling))
-            drawn = draw_without_replacement(laws[-1], level.draws, generator)
+            count = level.nodes.shape[0] * level.draws
+            drawn = draw_without_replacement(laws[-1], uniforms[used : used + count].view(-1, level.draws))
+            used += count
         # a draw that found no token leaves a node that is never accepted; its token only has to be a valid
         # one
         tokens[level.child_nodes] = drawn[level.child_rows, level.child_draws].clamp(min=0)

@@ -20,7 +20,8 @@ from .protocols import Drafter, Target
 from .sampling import Sampling, draw, guide, probabilities
 from .timing import Clock
 from .trees import TreePolicy, static_tree
-from .walk import Walk, uniforms_for, walk_nodes
+from .uniforms import Uniforms
+from .walk import Walk, walk_nodes
 
 AcceptKind = Literal["exact", "relaxed", "target"]
 
@@ -146,10 +147,12 @@ class _Run:
         self.target, self.drafter, self.condition = target, drafter, condition
         self.num_tokens, self.sampling, self.rule, self.policy = num_tokens, sampling, rule, policy
         self.neighbours, self.seed, self.rows, self.clock = neighbours, seed, rows, clock
-        self.generator = torch.Generator(device).manual_seed(seed)
         self.walk = walk_levels if device.type == "cpu" else walk_nodes
         self.bare = static_tree((), device)
         self.fixed = static_tree(policy.paths, device) if policy.kind == "static" else None
+        width = policy.top_k if self.fixed is None else self.fixed.width
+        drawn = 0 if self.fixed is None else self.fixed.draws
+        self.uniforms = Uniforms(seed, device, num_tokens, policy.nodes, min(width, policy.nodes - 1), drawn)
         self.sample = RootSample() if measured else None
         self.drafter_cache: KVCache | None = None
         self.tokens: list[int] = []
@@ -186,8 +189,7 @@ class _Run:
                 raise ValueError(f"condition gave {hidden.shape[0]} rows; this run needs {self.rows}")
             logits = guide(self.target.head(hidden[:, -1:]), self.sampling.cfg_scale)
             p = probabilities(logits, self.sampling)
-            u = torch.rand(1, generator=self.generator, device=p.device)
-            self.root = p.argmax(-1) if self.sampling.greedy else draw(p, u)
+            self.root = p.argmax(-1) if self.sampling.greedy else draw(p, self.uniforms.walk(0, 1)[0])
             # what the drafter has not seen yet: target states and the tokens that follow them
             self.unseen_hidden, self.unseen_tokens = self._for_drafter(hidden), self.root
             self.tokens.append(int(self.root))
@@ -202,7 +204,7 @@ class _Run:
             hidden = self.target.forward(draft.tokens, tree.depths, tree.mask, self.cache)
             logits = guide(self.target.head(hidden), self.sampling.cfg_scale)
         with self.clock.measure("commit"):
-            uniforms = uniforms_for(draft, self.generator)
+            uniforms = self.uniforms.walk(1 + len(self.accepted_lengths), tree.size)
             walk = self.walk(self.rule, draft, logits, self.sampling, self.neighbours, uniforms)
             if walk.path == list(range(len(walk.path))):
                 self.cache.advance(len(walk.path))  # already where it belongs
@@ -233,7 +235,8 @@ class _Run:
         else:
             output = self.drafter.extend(self.unseen_tokens, self.unseen_hidden, cache)
         if self.fixed is not None:
-            return static_draft(self.fixed, self.root, output, self.drafter, self.target, cache, self.sampling, self.generator)
+            drawn = self.uniforms.draws(1 + len(self.accepted_lengths))
+            return static_draft(self.fixed, self.root, output, self.drafter, self.target, cache, self.sampling, drawn)
         return dynamic_draft(self.policy, self.root, output, self.drafter, self.target, cache, self.sampling)
 
     @torch.inference_mode()

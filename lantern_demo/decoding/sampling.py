@@ -95,13 +95,11 @@ def draw(probs: Tensor, u: Tensor) -> Tensor:
     return token.squeeze(-1)
 
 
-def draw_without_replacement(q: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """Tokens [P, count] int64 drawn one after the other without replacement from q [P, V], in draw order.
+def draw_without_replacement(q: Tensor, u: Tensor) -> Tensor:
+    """Tokens [P, C] int64 drawn one after the other without replacement from q [P, V] at uniforms u [P, C] in [0, 1), in draw order.
 
-    A row with fewer than `count` tokens of positive probability is filled up with -1, which no rule accepts.
-    The shape of what the generator gives depends on the arguments' shapes only.
+    A row with fewer than C tokens of positive probability is filled up with -1, which no rule accepts.
     """
-    u = torch.rand(q.shape[0], count, generator=generator, device=q.device)
     if q.device.type == "cpu":
         rows = zip(q.cumsum(-1).numpy(), u.tolist(), strict=True)
         return torch.tensor([_draws_on_host(cdf, row) for cdf, row in rows], dtype=torch.int64)

@@ -144,6 +144,11 @@ class Tree:
     levels: tuple[Level, ...] = ()  # static trees only
     fixed_parents: tuple[int, ...] = ()  # static trees only: parents, known on the host
 
+    @property
+    def draws(self) -> int:
+        """How many tokens the drafter draws for the tree; none for dynamic ones, which take the most likely."""
+        return sum(level.nodes.shape[0] * level.draws for level in self.levels)
+
 
 def ancestor_mask(parents: Tensor, depth: int) -> Tensor:
     """[n, n] bool, True where the column is the row or an ancestor of it, from parents [n] (the root's is 0).

@@ -29,13 +29,6 @@ class Walk(NamedTuple):
     root_law: Tensor  # [V] float32, the target's law at the root
 
 
-def uniforms_for(draft: Draft, generator: torch.Generator) -> Tensor:
-    """The uniforms [n, width + 1] of one step: per node one per draw number, the last column for the
-    bonus."""
-    tree = draft.tree
-    return torch.rand(tree.size, tree.width + 1, generator=generator, device=draft.tokens.device)
-
-
 def walk_nodes(rule: Rule, draft: Draft, logits: Tensor, sampling: Sampling, neighbours: Tensor | None, uniforms: Tensor) -> Walk:
     """Judge all nodes at once, follow the accepted ones on the device, read back once; arguments as
     `walk_levels`."""

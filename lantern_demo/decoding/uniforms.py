@@ -1,0 +1,25 @@
+"""All the randomness of a run, drawn at once from its seed: a step only reads its row, on whatever device."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+class Uniforms:
+    """Uniforms [steps, walk + draws] in [0, 1). A row's first entries are for the walk, per node one for each draw number and one for
+    the bonus token; the others are for the draws of a static tree."""
+
+    def __init__(self, seed: int, device: torch.device, steps: int, nodes: int, width: int, draws: int) -> None:
+        generator = torch.Generator(device).manual_seed(seed)
+        self.columns, self.judged = width + 1, nodes * (width + 1)
+        self.rows = torch.rand(steps, self.judged + draws, generator=generator, device=device)
+
+    def walk(self, step: int, nodes: int) -> Tensor:
+        """[nodes, width + 1] of a step; [1, 1] for the root alone."""
+        columns = self.columns if nodes > 1 else 1
+        return self.rows[step, : nodes * columns].view(nodes, columns)
+
+    def draws(self, step: int) -> Tensor:
+        """[draws] of a step."""
+        return self.rows[step, self.judged :]
