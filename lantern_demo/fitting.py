@@ -2,8 +2,8 @@
 
 A model folder's calibration.json (written by `python -m lantern_demo.bench.calibrate`) holds, at the model's preset settings, the
 chance of every draw of a fixed tree to be the accepted one and the mean accepted length of dynamic trees. Costs are measured once,
-in a second or two: steps of a few trees, to which a plane is fitted, then the most promising trees themselves. The choice is kept
-on disk, so that the same seed gives the same picture at the next start too.
+in a second or two: steps of a few trees in turn, to which a plane is fitted, then the most promising trees themselves. The choice is
+kept on disk, so that the same seed gives the same picture at the next start too, unless the machine was too restless to tell.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ SHAPES = (
 )
 SHARES = (1.0, 0.8, 1.25)  # of the fitted cost of a node: trees that would be best if the plane were off are measured too
 
-Seconds = Callable[[TreePolicy], float]  # of a step with a tree
+Seconds = Callable[[list[TreePolicy]], list[float]]  # of a step with each tree, measured in turn
+UNSTEADY = 1.5  # a median this many times the lower quartile tells of a busy machine
 
 
 @dataclass(frozen=True)
@@ -98,14 +99,14 @@ def read_calibration(folder: Path | None) -> Calibration | None:
 
 def static_choice(accept: list[list[float]], seconds: Seconds) -> Choice:
     """The best fixed tree: a plane through the costs of PROBES proposes, a measurement decides."""
-    cost = plane({paths: seconds(TreePolicy.static(paths)) for paths in PROBES})
+    cost = plane(dict(zip(PROBES, seconds([TreePolicy.static(paths) for paths in PROBES]), strict=True)))
 
     def proposal(share: float) -> tuple[TreePath, ...]:
         return fit_static(accept, lambda nodes, depth, inner: cost(round(nodes * share), depth, inner), MOST_NODES).paths
 
-    proposed = {proposal(share) for share in SHARES}
+    proposed = list(dict.fromkeys(proposal(share) for share in SHARES))
     tokens = {paths: 1 + sum(chances(accept, paths)) for paths in proposed}
-    measured = {paths: seconds(TreePolicy.static(paths)) for paths in proposed}
+    measured = dict(zip(proposed, seconds([TreePolicy.static(paths) for paths in proposed]), strict=True))
     best = max(proposed, key=lambda paths: tokens[paths] / measured[paths])
     depth = max(map(len, best))
     return Choice(
@@ -117,13 +118,35 @@ def static_choice(accept: list[list[float]], seconds: Seconds) -> Choice:
 def dynamic_choice(shapes: list[tuple[int, int, int, float]], seconds: Seconds) -> Choice:
     """The best dynamic tree of those that were calibrated."""
     policies = {TreePolicy.dynamic(k, d, n): tokens for k, d, n, tokens in shapes}
-    measured = {policy: seconds(policy) for policy in policies}
+    measured = dict(zip(policies, seconds(list(policies)), strict=True))
     best = max(policies, key=lambda policy: policies[policy] / measured[policy])
     return Choice(
         best,
         f"fitted: {best.nodes} nodes, top-k {best.top_k}, {best.depth + 1} deep; "
         f"expected {policies[best]:.2f} tokens a step of {1000 * measured[best]:.1f} ms",
     )
+
+
+class StepCosts:
+    """Seconds of a step with draft trees, measured when first asked for: `times(policy)` gives those of some steps of a short run."""
+
+    def __init__(self, times: Callable[[TreePolicy], list[float]], rounds: int) -> None:
+        self.times, self.rounds = times, rounds
+        self.steady = True
+        self._known: dict[TreePolicy, float] = {}
+
+    def __call__(self, policies: list[TreePolicy]) -> list[float]:
+        """The lower quartile over all steps of each policy: what disturbs a step only ever makes it longer."""
+        found: dict[TreePolicy, list[float]] = {policy: [] for policy in policies if policy not in self._known}
+        for _ in range(self.rounds):
+            for policy, times in found.items():  # in turn, so that what disturbs the machine disturbs all of them
+                times += self.times(policy)
+        for policy, times in found.items():
+            ordered = sorted(times)
+            self._known[policy] = ordered[len(ordered) // 4]
+            if ordered[len(ordered) // 2] > UNSTEADY * self._known[policy]:
+                self.steady = False
+        return [self._known[policy] for policy in policies]
 
 
 def chances(accept: list[list[float]], paths: tuple[TreePath, ...]) -> list[float]:

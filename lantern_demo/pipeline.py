@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import threading
 from collections import deque
 from collections.abc import Generator, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +22,12 @@ from lantern_demo.decoding.loop import Step as StepEvent
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.timing import Clock
 from lantern_demo.decoding.trees import TreePolicy
-from lantern_demo.fitting import Choice, choose, read_calibration, recall, remember
+from lantern_demo.fitting import Choice, StepCosts, choose, read_calibration, recall, remember
 from lantern_demo.models import bundled, checkpoints, store
-from lantern_demo.models.device import DTYPES, pick_device, pick_dtype
-from lantern_demo.models.lean import runners
+from lantern_demo.models.device import DTYPES, INT8, pick_device, pick_dtype
+from lantern_demo.models.lean import Runners, fastest_kind, lean_runners, small_on_cpu
 from lantern_demo.models.needs import requirements_unmet
+from lantern_demo.models.products import EXACT, KINDS, supported
 from lantern_demo.models.registry import REGISTRY, ModelInfo, model_info
 from lantern_demo.models.text import Encoded
 from lantern_demo.models.tokenizer import neighbour_table
@@ -33,7 +37,7 @@ from lantern_demo.settings import MAX_LANTERN_K, Settings, method_of, methods_of
 __all__ = ["Generation", "MethodFailed", "Pipeline", "Stats", "StepEvent", "load"]
 
 WARM_UP_TOKENS = 12
-FIT_TOKENS, FIT_RUNS = 14, 3  # of a run that measures what a step with a tree costs, and how many such runs
+FIT_TOKENS, FIT_ROUNDS = 14, 3  # of a run that measures what a step with a tree costs, and how many such runs
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,7 @@ class Stats:
     tree: str  # which draft tree, and why
     device: str
     dtype: str
+    products: str  # how products with the weights are computed
 
 
 @dataclass(frozen=True)
@@ -83,14 +88,16 @@ class MethodFailed:
 class Pipeline:
     """One loaded model on one device. Runs take turns: a second caller waits for the first."""
 
-    def __init__(self, info: ModelInfo, networks: bundled.Networks[Any], device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(self, info: ModelInfo, networks: bundled.Networks[Any], device: torch.device, dtype: str) -> None:
         self.info, self.networks, self.device, self.dtype = info, networks, device, dtype
         self.defaults = Settings(**info.preset)
-        self.target, self.drafter = runners(networks, device)
+        runners = self._runners()
+        self.target, self.drafter = runners.target, runners.drafter
+        self.products = KINDS[runners.kind] if runners.kind else f"{dtype} products, as PyTorch chooses"
         self._neighbours: dict[str, Tensor] = {}
         self._calibration = read_calibration(info.folder)
         self._fitted: dict[tuple[str, bool], Choice] = {}  # by method and whether it is guided
-        self._costs: dict[tuple[TreePolicy, bool], float] = {}  # seconds of a step
+        self._costs: dict[bool, StepCosts] = {}  # by whether it is guided
         self._turn = threading.Lock()
 
     # -- inputs
@@ -242,29 +249,48 @@ class Pipeline:
         if self._calibration is None or not knobs.fits(method) or key in self._fitted:
             return
 
-        def seconds(policy: TreePolicy) -> float:
-            guided, best = key[1], float("inf")
-            for _ in range(0 if (policy, guided) in self._costs else FIT_RUNS):
-                clock, plain = Clock(self.device), METHODS["eagle1" if policy.kind == "static" else "eagle2"]
-                *_, outcome = self._decode(plain, knobs, encoded, FIT_TOKENS, clock, measured=False, tree=policy)
-                assert isinstance(outcome, Decoded)
-                best = min(best, (outcome.decode_seconds - outcome.seconds["prefill"]) / outcome.steps)
-            return self._costs.setdefault((policy, guided), best)
+        def times(policy: TreePolicy) -> list[float]:
+            """Seconds of the steps of a short run but the first, which starts the drafter."""
+            clock, plain = Clock(self.device), METHODS["eagle1" if policy.kind == "static" else "eagle2"]
+            events = self._decode(plain, knobs, encoded, min(FIT_TOKENS, self.info.tokens), clock, measured=False, tree=policy)
+            ends = [event.seconds for event in events if isinstance(event, StepEvent)][1:]
+            return [after - before for before, after in pairwise(ends)]
 
-        file = self._fit_file(*key)
+        file = self._kept(f"{method.id}-{'guided' if key[1] else 'plain'}", self._calibration)
         choice = recall(file)
         if choice is None:
-            choice = choose(method, self._calibration, seconds)
-            if choice is not None:
+            costs = self._costs.setdefault(key[1], StepCosts(times, FIT_ROUNDS))
+            choice = choose(method, self._calibration, costs)
+            if choice is not None and costs.steady:
                 remember(file, choice)
         if choice is not None:
             self._fitted[key] = choice
 
-    def _fit_file(self, method: str, guided: bool) -> Path:
-        """Where the choice of a method's tree is kept: one for everything that costs and acceptance depend on."""
-        versions = f"{device_name(self.device)} {self.dtype} {torch.__version__} {self._calibration}"
-        digest = hashlib.sha256(versions.encode()).hexdigest()[:12]
-        return store.root() / "fitted" / f"{self.info.id}-{method}-{'guided' if guided else 'plain'}-{digest}.json"
+    def _runners(self) -> Runners:
+        """What decodes the model here: on a CPU the lean twins of a small one, with the fastest products of its number format. Which of
+        the exact ones that is stays on disk: they round differently, and the same seed should give the same picture at the next start.
+        """
+        if not small_on_cpu(self.networks, self.device) or self.dtype == "float16":
+            return Runners(self.networks.target, self.networks.drafter)
+        if self.dtype != "float32":
+            if not supported(self.dtype):
+                raise ValueError(f"dtype {self.dtype} does not work on this processor with this PyTorch; use float32")
+            return lean_runners(self.networks, self.dtype)
+        file, kind = self._kept("products", ""), None
+        with suppress(OSError, ValueError):
+            kind = json.loads(file.read_text())
+        if kind not in EXACT:
+            kind = fastest_kind(self.networks.target)
+            with suppress(OSError):
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(json.dumps(kind) + "\n")
+        return lean_runners(self.networks, kind)
+
+    def _kept(self, name: str, versions: object) -> Path:
+        """The file of a choice that was made for this machine: one for everything that it depends on."""
+        everything = f"{device_name(self.device)} {self.dtype} {torch.__version__} {versions}"
+        digest = hashlib.sha256(everything.encode()).hexdigest()[:12]
+        return store.root() / "fitted" / f"{self.info.id}-{name}-{digest}.json"
 
     def _stats(self, method: Method, knobs: Settings, outcome: Decoded, clock: Clock) -> Stats:
         seconds = clock.seconds
@@ -273,7 +299,7 @@ class Pipeline:
             seconds["text"], seconds["prefill"], seconds["draft"], seconds["verify"], seconds["commit"],
             outcome.decode_seconds, seconds["image"], outcome.tokens_per_second,
             outcome.one_step_tvd, outcome.one_step_tvd_method, outcome.nodes, self.tree_of(method, knobs).reason,
-            device_name(self.device), str(self.dtype).removeprefix("torch."),
+            device_name(self.device), self.dtype, self.products,
         )  # fmt: skip
 
     # -- pictures and tables
@@ -317,8 +343,9 @@ def load(
 ) -> Pipeline:  # fmt: skip
     """Load a model by its registry id, or from a folder in the format of the bundled one.
 
-    device: "auto", "cpu", "cuda", "cuda:N". dtype, of target and drafter: "float32", "bfloat16", "float16", or "auto", which is
-    float32 but for a published model on a GPU, where it is bfloat16 (float16 where the GPU lacks that).
+    device: "auto", "cpu", "cuda", "cuda:N". dtype, of target and drafter: "float32", "bfloat16", "float16", "int8" (8-bit products of
+    a small model on a CPU), or "auto", which is float32 but for a published model on a GPU, where it is bfloat16 (float16 where the
+    GPU lacks that).
     A published model is fetched from the Hub at its first start; `folder` is a local folder to take its files from instead (see
     `models.checkpoints`), `drafter` one with a drafter of one's own to use in place of the published one.
     Raises ValueError for an unknown model, device or dtype, for a folder that cannot be read, for a published model that does not
@@ -332,10 +359,10 @@ def load(
         for option, value in (("folder", folder), ("drafter", drafter)):
             if value is not None:
                 raise ValueError(f"{option} is for published models; {info.id} has its own, got {str(value)!r}")
-        networks: bundled.Networks[Any] = bundled.load(info.folder, chosen, DTYPES[name])
+        networks: bundled.Networks[Any] = bundled.load(info.folder, chosen, DTYPES["float32" if name == INT8 else name])
         vq = networks.tokenizer.vq.config
         pixels = vq.num_patches * 2 ** (len(vq.channel_multiplier) - 1)
-        return Pipeline(replace(info, image_size=pixels, grid=vq.num_patches), networks, chosen, DTYPES[name])
+        return Pipeline(replace(info, image_size=pixels, grid=vq.num_patches), networks, chosen, name)
     files = None if folder is None else Path(folder)
     if files is not None and not files.is_dir():
         raise ValueError(f"folder must be a folder with the published files, got {str(folder)!r}")
@@ -343,7 +370,7 @@ def load(
     if reason:
         raise ValueError(f"{info.id} cannot run here: {reason}")
     networks = checkpoints.load(info, chosen, DTYPES[name], files, None if drafter is None else Path(drafter))
-    return Pipeline(info, networks, chosen, DTYPES[name])
+    return Pipeline(info, networks, chosen, name)
 
 
 def unavailable_methods(info: ModelInfo) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+INT8 = "int8"  # products of 8-bit weights and inputs, the rest in float32: small models on a CPU
 
 
 def pick_device(device: str) -> torch.device:
@@ -27,9 +28,12 @@ def half(device: torch.device) -> str:
 
 
 def pick_dtype(dtype: str, device: torch.device, large: bool) -> str:
-    """A number format's name; "auto" is float32, but 16 bits for a large model on a GPU. Raises ValueError for an unknown one."""
+    """A number format's name; "auto" is float32, but 16 bits for a large model on a GPU. Raises ValueError for an unknown one, and
+    for int8 where there is none."""
     if dtype == "auto":
         return half(device) if large and device.type == "cuda" else "float32"
-    if dtype not in DTYPES:
-        raise ValueError(f"dtype must be one of auto, {', '.join(DTYPES)}, got {dtype!r}")
+    if dtype not in (*DTYPES, INT8):
+        raise ValueError(f"dtype must be one of auto, {', '.join(DTYPES)}, {INT8}, got {dtype!r}")
+    if dtype == INT8 and (large or device.type != "cpu"):
+        raise ValueError(f"dtype {INT8} is for small models on a CPU; use auto or one of {', '.join(DTYPES)}")
     return dtype

@@ -2,13 +2,13 @@
 
 Against the modules in `llamagen` and `drafter`: query, key and value in one product, gate and up in one, the norms' weights
 folded into the products behind them, the rotation as one complex product, the token half of the drafter's first layer as a
-table, attention over the live part of the cache. All of it is float32.
+table, attention over the live part of the cache. All of it is float32 but for the products when `products.KINDS` says otherwise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -19,15 +19,11 @@ from lantern_demo.decoding import protocols
 from lantern_demo.models.bundled import Networks
 from lantern_demo.models.drafter import Drafter
 from lantern_demo.models.llamagen import Condition, LlamaGen, PrefixCache, prefix_mask
+from lantern_demo.models.products import EXACT, Product, product, supported
 
 LARGEST = 2**30  # bytes of weights
-
-Product = Callable[[Tensor], Tensor]
-
-
-def product(weight: Tensor) -> Product:
-    """The product x [M, D] -> [M, O] with weight [O, D], in float32."""
-    return partial(torch.mm, mat2=weight.detach().float().t())
+PROBED_NODES = (1, 6)  # of the forwards that decide between kinds of products: what vanilla and a small tree run
+PROBES = 12  # forwards each
 
 
 def complex_rope(rope: Tensor, heads: int) -> Tensor:
@@ -128,7 +124,7 @@ class Layer:
 class LeanTarget:
     """A LlamaGen target on a CPU; implements `decoding.protocols.Target` and keeps the original for its conditions."""
 
-    def __init__(self, target: LlamaGen) -> None:
+    def __init__(self, target: LlamaGen, kind: str = "plain") -> None:
         c = target.config
         self.original, self.config, self.vocab_size = target, c, c.vocab
         self.norm = Norm(c.dim, c.eps)
@@ -137,16 +133,16 @@ class LeanTarget:
             a, f = block.attention, block.feed_forward
             self.layers.append(
                 Layer(
-                    product(folded(a.wqkv.weight, block.attention_norm.weight)),
-                    product(a.wo.weight),
-                    product(folded(torch.cat((f.w1.weight, f.w3.weight)), block.ffn_norm.weight)),
-                    product(f.w2.weight),
+                    product(folded(a.wqkv.weight, block.attention_norm.weight), kind),
+                    product(a.wo.weight, kind),
+                    product(folded(torch.cat((f.w1.weight, f.w3.weight)), block.ffn_norm.weight), kind),
+                    product(f.w2.weight, kind),
                     c.heads,
                     c.ffn,
                     self.norm,
                 )
             )
-        self.output = product(target.output.weight)
+        self.output = product(target.output.weight, kind)
         self.embeddings = target.tok_embeddings.weight.float()
         self.norm_weight = target.norm.weight.float() * c.dim**0.5
         self.rope = complex_rope(target.rope, c.heads)
@@ -186,19 +182,19 @@ class LeanTarget:
 class LeanDrafter:
     """A drafter on a CPU; implements `decoding.protocols.Drafter`."""
 
-    def __init__(self, drafter: Drafter) -> None:
+    def __init__(self, drafter: Drafter, kind: str = "plain") -> None:
         c, layer = drafter.config, drafter.layer
         self.config, self.guided = c, c.guided
         a, m = layer.self_attn, layer.mlp
         token_half, state_half = drafter.fc.weight.float().split(c.dim, 1)
         # Half of the first product only ever sees one of V vectors.
         self.embeddings = F.linear(drafter.embed_tokens.weight.float(), token_half, drafter.fc.bias)
-        self.states = product(state_half)
+        self.states = product(state_half, kind)
         self.layer = Layer(
-            product(torch.cat((a.q_proj.weight, a.k_proj.weight, a.v_proj.weight))),
-            product(a.o_proj.weight),
-            product(folded(torch.cat((m.gate_proj.weight, m.up_proj.weight)), layer.post_attention_layernorm.weight)),
-            product(m.down_proj.weight),
+            product(torch.cat((a.q_proj.weight, a.k_proj.weight, a.v_proj.weight)), kind),
+            product(a.o_proj.weight, kind),
+            product(folded(torch.cat((m.gate_proj.weight, m.up_proj.weight)), layer.post_attention_layernorm.weight), kind),
+            product(m.down_proj.weight, kind),
             c.heads, c.ffn, Norm(c.dim, c.eps),
         )  # fmt: skip
         self.rope = complex_rope(drafter.rope, c.heads)
@@ -238,14 +234,46 @@ class LeanDrafter:
         return self.layer.finish(x, attended).view(r, n, dim)
 
 
-def runners(networks: Networks[Any], device: torch.device) -> tuple[protocols.Target, protocols.Drafter | None]:
-    """What decodes a model on a device: these twins for a small float32 model on a CPU, otherwise the modules themselves.
+@dataclass(frozen=True)
+class Runners:
+    """What decodes a model, and the kind of products it does that with (see `products.KINDS`), None where PyTorch decides."""
 
-    A large model gains nothing, since reading its weights is what takes the time, and should not be in memory twice.
-    """
-    target, drafter = networks.target, networks.drafter
-    weights = sum(p.numel() * p.element_size() for p in target.parameters())
-    if device.type != "cpu" or target.output.weight.dtype != torch.float32 or weights > LARGEST:
-        return target, drafter
-    with torch.inference_mode():
-        return LeanTarget(target), None if drafter is None else LeanDrafter(drafter)
+    target: protocols.Target
+    drafter: protocols.Drafter | None
+    kind: str | None = None
+
+
+def small_on_cpu(networks: Networks[Any], device: torch.device) -> bool:
+    """Whether the lean twins are for this model. A large one gains nothing, since reading its weights is what takes the time, and
+    should not be in memory twice."""
+    return device.type == "cpu" and sum(p.numel() * p.element_size() for p in networks.target.parameters()) <= LARGEST
+
+
+@torch.inference_mode()
+def lean_runners(networks: Networks[Any], kind: str) -> Runners:
+    """The lean twins of a model, with one kind of products."""
+    drafter = networks.drafter
+    return Runners(LeanTarget(networks.target, kind), None if drafter is None else LeanDrafter(drafter, kind), kind)
+
+
+@torch.inference_mode()
+def fastest_kind(target: LlamaGen) -> str:
+    """The kind of float32 products that makes forwards of this target fastest here, found in well under a second."""
+    twins = {kind: LeanTarget(target, kind) for kind in EXACT if supported(kind)}
+    caches = {kind: twin.new_cache(2, max(PROBED_NODES)) for kind, twin in twins.items()}
+    best = {(kind, n): float("inf") for kind in twins for n in PROBED_NODES}
+    for _ in range(PROBES):
+        for kind, n in best:  # in turn, so that what disturbs the machine disturbs all of them
+            cache, tokens = caches[kind], torch.zeros(n, dtype=torch.int64)
+            cache.length = target.config.prefix
+            began = perf_counter()
+            twins[kind].head(twins[kind].forward(tokens, tokens, torch.eye(n, dtype=torch.bool), cache))
+            best[kind, n] = min(best[kind, n], perf_counter() - began)
+
+    def cost(kind: str) -> float:
+        product = 1.0
+        for n in PROBED_NODES:
+            product *= best[kind, n]
+        return product
+
+    return min(twins, key=cost)

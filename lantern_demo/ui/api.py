@@ -105,7 +105,7 @@ def describe(engine: Engine) -> dict[str, Any]:
             for info in engine.offered().values()
         ],
         "loaded": [
-            {"id": pipe.info.id, "device": device_name(pipe.device), "dtype": str(pipe.dtype).removeprefix("torch.")}
+            {"id": pipe.info.id, "device": device_name(pipe.device), "dtype": pipe.dtype, "products": pipe.products}
             for pipe in engine.loaded()
         ],
         "methods": [

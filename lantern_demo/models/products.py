@@ -1,0 +1,66 @@
+"""Products with fixed weights on a CPU, in several kinds: which is fastest depends on the processor.
+
+On one machine a plain product of two rows takes six times as long as a packed one, on another it is the faster of the two.
+`plain` and `packed` are float32; `bfloat16` and `int8` round weights and inputs, and so change the laws that are sampled from.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor
+
+Product = Callable[[Tensor], Tensor]  # x [M, D] float32 -> [M, O] float32
+
+KINDS = {
+    "plain": "float32 products",
+    "packed": "float32 products, packed weights (oneDNN)",
+    "bfloat16": "bfloat16 products, packed weights (oneDNN)",
+    "int8": "8-bit products of 8-bit weights and inputs (FBGEMM)",
+}
+EXACT = ("plain", "packed")
+
+
+def product(weight: Tensor, kind: str) -> Product:
+    """The product x -> x weight^T with weight [O, D]. Raises RuntimeError or AttributeError where a PyTorch lacks the kind."""
+    weight = weight.detach()
+    if kind == "plain":
+        return partial(torch.mm, mat2=weight.float().t())
+    if kind == "int8":
+        return _int8(weight.float())
+    dtype = torch.bfloat16 if kind == "bfloat16" else torch.float32
+    packed = torch.ops.mkldnn._reorder_linear_weight(weight.to(dtype).contiguous(), None)
+    run = torch.ops.mkldnn._linear_pointwise.default
+    if kind == "bfloat16":
+        return lambda x: run(x.bfloat16(), packed, None, "none", [], "").float()
+    return lambda x: run(x, packed, None, "none", [], "")
+
+
+def supported(kind: str) -> bool:
+    """Whether this PyTorch has a kind and gets its products right on this processor."""
+    x, weight = torch.linspace(-1, 1, 4 * 64).view(4, 64), torch.linspace(1, -0.5, 32 * 64).view(32, 64)
+    try:
+        found = product(weight, kind)(x)
+    except (AttributeError, RuntimeError):
+        return False
+    # Without VNNI the sums of pairs of 8-bit products saturate: far off, not a little.
+    return bool(((found - x @ weight.t()).abs() < 0.5).all())
+
+
+def _int8(weight: Tensor) -> Product:
+    """Weights with a scale per output, inputs with one scale and offset per call."""
+    scale = (weight.abs().amax(1) / 127).clamp_min(1e-8).double()
+    before = torch.backends.quantized.engine
+    torch.backends.quantized.engine = "fbgemm"  # decides how weights are packed, and no more
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # PyTorch means to drop its quantised tensors
+            zero = torch.zeros(len(scale), dtype=torch.int64)
+            packed = torch.ops.quantized.linear_prepack(torch.quantize_per_channel(weight, scale, zero, 0, torch.qint8), None)
+    finally:
+        torch.backends.quantized.engine = before
+    run = torch.ops.quantized.linear_dynamic.default
+    return lambda x: run(x, packed, False)
