@@ -32,7 +32,7 @@ from lantern_demo.models.registry import REGISTRY, ModelInfo, model_info
 from lantern_demo.models.text import Encoded
 from lantern_demo.models.tokenizer import neighbour_table
 from lantern_demo.record import device_name, image_hash, run_record
-from lantern_demo.settings import MAX_LANTERN_K, Settings, method_of, methods_of
+from lantern_demo.settings import MAX_LANTERN_K, Settings, asking_for, method_of, methods_of
 
 __all__ = ["Generation", "MethodFailed", "Pipeline", "Stats", "StepEvent", "load"]
 
@@ -61,6 +61,7 @@ class Stats:
     one_step_tvd_method: str | None
     nodes: int  # of the draft tree, root included
     tree: str  # which draft tree, and why
+    tree_settings: dict[str, Any]  # what to ask for to get this very tree
     device: str
     dtype: str
     products: str  # how products with the weights are computed
@@ -293,12 +294,12 @@ class Pipeline:
         return store.root() / "fitted" / f"{self.info.id}-{name}-{digest}.json"
 
     def _stats(self, method: Method, knobs: Settings, outcome: Decoded, clock: Clock) -> Stats:
-        seconds = clock.seconds
+        seconds, choice = clock.seconds, self.tree_of(method, knobs)
         return Stats(
             method.id, len(outcome.tokens), outcome.steps, outcome.mean_accepted_length, outcome.accepted_lengths,
             seconds["text"], seconds["prefill"], seconds["draft"], seconds["verify"], seconds["commit"],
             outcome.decode_seconds, seconds["image"], outcome.tokens_per_second,
-            outcome.one_step_tvd, outcome.one_step_tvd_method, outcome.nodes, self.tree_of(method, knobs).reason,
+            outcome.one_step_tvd, outcome.one_step_tvd_method, outcome.nodes, choice.reason, asking_for(choice.policy),
             device_name(self.device), self.dtype, self.products,
         )  # fmt: skip
 

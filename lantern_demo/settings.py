@@ -8,7 +8,7 @@ from typing import Any, Literal
 from lantern_demo.decoding.acceptance import Rule
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.sampling import Sampling
-from lantern_demo.decoding.trees import STATIC_TREES, TreePolicy
+from lantern_demo.decoding.trees import STATIC_TREES, TreePolicy, read_paths, write_paths
 
 # Trees by name: what static methods use, and what dynamic ones use (top_k, depth, nodes with the root).
 # "fit" is chosen for the machine (see `fitting`), "paper" is what LANTERN and LANTERN++ published, "small" suits machines on
@@ -71,7 +71,7 @@ class Settings:
     lantern_delta: float = 0.2
     lanternpp_k: int = 10
     lanternpp_lambda: float = 3.0
-    tree: str = FIT
+    tree: str = FIT  # one of TREES, or the paths of a static tree such as "0 1 00"
     draft_top_k: int | None = None
     draft_depth: int | None = None
     draft_nodes: int | None = None
@@ -83,7 +83,9 @@ class Settings:
             value = getattr(self, name)
             if value is not None:
                 object.__setattr__(self, name, limit.check(name, value))
-        for name, allowed in (("tree", TREES), ("residual", ("set", "released")), ("neighbours", ("decoder", "raw"))):
+        if self.tree not in TREES:
+            _own_tree(self.tree)
+        for name, allowed in (("residual", ("set", "released")), ("neighbours", ("decoder", "raw"))):
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}")
         top_k, depth, nodes = self.dynamic_shape
@@ -118,7 +120,9 @@ class Settings:
             return TreePolicy.dynamic(top_k=top_k, depth=depth, nodes=nodes)
         if self.tree in (FIT, "small"):
             return TreePolicy.static(SMALL_STATIC)
-        return TreePolicy.static("naive_extend_57" if self.tree == "paper" else self.tree)
+        if self.tree == "paper":
+            return TreePolicy.static("naive_extend_57")
+        return TreePolicy.static(self.tree) if self.tree in STATIC_TREES else _own_tree(self.tree)
 
     def rule(self, method: Method) -> Rule:
         """The acceptance rule that a method uses under these settings."""
@@ -138,6 +142,30 @@ class Settings:
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def _own_tree(value: Any) -> TreePolicy:
+    """The static tree of a text of paths. Raises ValueError when it is none, or too large."""
+    deepest, most = int(LIMITS["draft_depth"].high) + 1, int(LIMITS["draft_nodes"].high)
+    try:
+        if not isinstance(value, str) or len(value) > most * (deepest + 1) or not set(value) <= set("0123456789 "):
+            raise ValueError("it is none of these")
+        policy = TreePolicy.static(read_paths(value))
+        if policy.nodes > most or len(policy.paths[-1]) > deepest:
+            raise ValueError(f"a tree has at most {most} nodes with the root, {deepest} deep")
+    except ValueError as error:
+        told = repr(value) if len(repr(value)) <= 80 else repr(value)[:77] + "..."
+        raise ValueError(f"tree must be one of {', '.join(TREES)}, or paths such as '0 1 00', got {told}: {error}") from None
+    return policy
+
+
+def asking_for(policy: TreePolicy) -> dict[str, Any]:
+    """The settings that give a draft tree, so that a record can be run again with the tree it had."""
+    if policy.kind == "static":
+        return {"tree": write_paths(policy.paths)}
+    if policy.kind == "dynamic":
+        return {"draft_top_k": policy.top_k, "draft_depth": policy.depth, "draft_nodes": policy.nodes}
+    return {}
 
 
 def method_of(value: Any) -> Method:

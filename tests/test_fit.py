@@ -14,7 +14,20 @@ from lantern_demo.decoding.fit import acceptance_by_rank, fit_static, grow_stati
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.trees import TreePolicy
-from lantern_demo.fitting import FILE, PROBES, Calibration, Choice, chances, choose, plane, read_calibration, recall, remember
+from lantern_demo.fitting import (
+    FILE,
+    PROBES,
+    Calibration,
+    Choice,
+    StepCosts,
+    chances,
+    choose,
+    plane,
+    read_calibration,
+    recall,
+    remember,
+)
+from lantern_demo.models import store
 from lantern_demo.pipeline import Pipeline, load
 
 ACCEPT = [[0.5, 0.2, 0.1], [0.45, 0.2], [0.4, 0.1], [0.3]]
@@ -123,6 +136,7 @@ def pipe(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
 
 
 def test_a_model_with_a_calibration_fits_its_trees(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lantern_demo.fitting.UNSTEADY", float("inf"))
     first = pipe.generate("two red lanterns", "lantern++", seed=3, lanternpp_k=5)
     assert first.stats.tree.startswith("fitted: ") and first.record["methods"]["lantern++"]["tree"] == first.stats.tree
     assert pipe.generate("two red lanterns", "eagle2", seed=3).stats.nodes in (2, 4)
@@ -144,3 +158,26 @@ def test_nothing_here_reads_global_randomness() -> None:
     state = torch.get_rng_state()
     fit_static(ACCEPT, lambda nodes, depth, inner: 1.0, 12)
     assert torch.equal(state, torch.get_rng_state())
+
+
+def test_costs_are_measured_once_and_in_turn() -> None:
+    small, large = TreePolicy.static(PROBES[0]), TreePolicy.static(PROBES[3])
+    asked: list[TreePolicy] = []
+
+    def times(policy: TreePolicy) -> list[float]:
+        asked.append(policy)
+        return [1.0 + policy.nodes, 1.1 + policy.nodes, 90.0, 1.05 + policy.nodes]
+
+    costs = StepCosts(times, rounds=3)
+    assert costs([small, large]) == [1.05 + small.nodes, 1.05 + large.nodes] == costs([small, large])
+    assert asked == [small, large] * 3 and costs.steady
+
+    restless = StepCosts(lambda policy: [1.0, 1.0, 2.0, 3.0], rounds=1)
+    restless([small])
+    assert not restless.steady
+
+
+def test_a_choice_of_a_restless_moment_is_not_kept(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StepCosts, "steady", property(lambda self: False, lambda self, value: None), raising=False)
+    assert pipe.generate("two red lanterns", "eagle1").stats.tree.startswith("fitted: ")
+    assert not list((store.root() / "fitted").glob("*-eagle1-*"))

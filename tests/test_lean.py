@@ -16,8 +16,9 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.trees import TreePolicy, static_tree
 from lantern_demo.models.drafter import Drafter, DrafterConfig
-from lantern_demo.models.lean import LeanDrafter, LeanTarget
+from lantern_demo.models.lean import LeanDrafter, LeanTarget, fastest_kind
 from lantern_demo.models.llamagen import LlamaGen, LlamaGenConfig
+from lantern_demo.models.products import EXACT, KINDS, product, supported
 from lantern_demo.models.tokenizer import neighbour_table
 
 TEXT = LlamaGenConfig(dim=128, layers=3, heads=2, ffn=160, vocab=60, grid=4, prefix=7, caption_dim=32)
@@ -145,3 +146,34 @@ def test_same_pictures(method: str, guided: bool, temperature: float) -> None:
         for a, b in ((target, drafter), (LeanTarget(target), LeanDrafter(drafter)))
     ]  # fmt: skip
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if supported(kind)])
+def test_kinds_of_products(kind: str) -> None:
+    torch.manual_seed(0)
+    weight = torch.randn(48, 64)
+    for rows in (1, 2, 9, 40):
+        x = torch.randn(rows, 64)
+        wanted = x @ weight.t()
+        error = ((product(weight, kind)(x) - wanted).norm() / wanted.norm()).item()
+        assert error < (1e-6 if kind in EXACT else 0.02)
+        assert kind in EXACT or error > 1e-5  # it is what it says
+
+
+def test_a_kind_that_pytorch_lacks_or_gets_wrong_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert supported("plain")
+    monkeypatch.setattr("lantern_demo.models.products._int8", lambda weight: lambda x: 0.5 * x @ weight.t())
+    assert not supported("int8")
+    monkeypatch.setattr("lantern_demo.models.products._int8", lambda weight: torch.ops.quantized.no_such_thing)
+    assert not supported("int8")
+
+
+@pytest.mark.parametrize("kind", EXACT)
+def test_exact_kinds_draw_the_same_pictures(kind: str) -> None:
+    target, _ = networks(TEXT)
+    assert fastest_kind(target) in EXACT
+    outputs = []
+    for of in (target, LeanTarget(target, kind)):
+        cache = of.new_cache(2, 16)
+        outputs.append(of.head(of.prefill(condition_of(target, PADDED), cache)))
+    torch.testing.assert_close(outputs[0], outputs[1], atol=1e-4, rtol=1e-4)

@@ -181,3 +181,32 @@ def test_settings_know_their_trees() -> None:
     assert paper.tree_policy(METHODS["lantern++"]).nodes == 58
     assert Settings(tree="chain").tree_policy(METHODS["eagle1"]).nodes == 6
     assert Settings().tree_policy(METHODS["vanilla"]).nodes == 1
+
+
+def test_a_tree_of_ones_own(pipe: Pipeline) -> None:
+    stats = pipe.generate("a lantern", "eagle1", tree="0 1 00 01 000").stats
+    assert (stats.nodes, stats.tree, stats.tree_settings) == (6, "0 1 00 01 000: as asked", {"tree": "0 1 00 01 000"})
+    dynamic = pipe.generate("a lantern", "eagle2", tree="small").stats
+    assert dynamic.tree_settings == {"draft_top_k": 4, "draft_depth": 2, "draft_nodes": 8}
+    assert (
+        pipe.generate("a lantern", "eagle2", **dynamic.tree_settings).tokens
+        == pipe.generate("a lantern", "eagle2", tree="small").tokens
+    )
+    wide = " ".join(f"{a}{b}" if b >= 0 else str(a) for a in range(10) for b in range(-1, 10))
+    for tree in (
+        "00",
+        "0 0",
+        "",
+        "0 1 x",
+        "0,1",
+        "\u0660",
+        "0" * 50,
+        "0 " * 90_000,
+        " ".join("0" * d for d in range(1, 11)),
+        wide + " " + wide,
+        ["0"],
+        None,
+        3,
+    ):
+        with pytest.raises(ValueError, match=r"tree must be one of fit, .*, or paths such as '0 1 00', got"):
+            pipe.settings(tree=tree)

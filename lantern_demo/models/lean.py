@@ -188,7 +188,8 @@ class LeanDrafter:
         a, m = layer.self_attn, layer.mlp
         token_half, state_half = drafter.fc.weight.float().split(c.dim, 1)
         # Half of the first product only ever sees one of V vectors.
-        self.embeddings = F.linear(drafter.embed_tokens.weight.float(), token_half, drafter.fc.bias)
+        bias = None if drafter.fc.bias is None else drafter.fc.bias.float()
+        self.embeddings = F.linear(drafter.embed_tokens.weight.float(), token_half, bias)
         self.states = product(state_half, kind)
         self.layer = Layer(
             product(torch.cat((a.q_proj.weight, a.k_proj.weight, a.v_proj.weight)), kind),

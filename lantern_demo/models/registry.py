@@ -169,7 +169,6 @@ _ROWS = (
         grid=16,
         max_prompt=200,
         preset={
-            "tree": "small",
             "cfg_scale": 3.0,
             "lantern_k": 100,
             "lantern_delta": 0.2,

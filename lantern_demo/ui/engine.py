@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,11 +51,14 @@ class Engine:
 
     def __init__(self, model: str | Path, device: str) -> None:
         self._device, self._loading = device, threading.Lock()
-        first = load(model, device)
+        first = _in_a_thread_of_its_own(lambda: load(model, device))
         self._loaded = {first.info.id: first}
         self.default = first.info.id
         # A no-op but on ZeroGPU, where one lease of the device spans all methods of a comparison.
-        self.frames = spaces.GPU(duration=self._lease)(self._frames)
+        self._leased = spaces.GPU(duration=self._lease)(self._frames)
+        # On a CPU every thread that computes keeps a pool of helpers, and with more of those than cores OpenMP lets them sleep between
+        # operations: steps took 1.9 times as long. So one thread does all that is timed, and no other that lives on computes.
+        self._worker, self._turn = ThreadPoolExecutor(1, "device"), threading.Lock()
 
     def offered(self) -> dict[str, ModelInfo]:
         """The models by id, the one that the program was started with first."""
@@ -74,7 +78,7 @@ class Engine:
             raise ValueError(f"{model} cannot run here: {reason}")
         with self._loading:
             if model not in self._loaded:
-                self._loaded[model] = load(model, self._device)
+                self._loaded[model] = _in_a_thread_of_its_own(lambda: load(model, self._device))
             return self._loaded[model]
 
     def must_load(self, model: Any) -> bool:
@@ -104,8 +108,17 @@ class Engine:
         pipe.check_methods(chosen)
         return Request(pipe.info.id, pipe.check_prompt(prompt), [method.id for method in chosen], given)
 
+    def frames(self, request: Request, previews: bool) -> Iterator[Frame | Generation | MethodFailed]:
+        """Run the methods in turn: a Frame now and then, and for each its Generation or MethodFailed. Callers take turns."""
+        with self._turn:  # a caller that waited in the worker would keep the one before from going on
+            frames = self._leased(request, previews)
+            try:
+                while (item := self._worker.submit(next, frames, None).result()) is not None:
+                    yield item
+            finally:
+                self._worker.submit(frames.close).result()
+
     def _frames(self, request: Request, previews: bool) -> Iterator[Frame | Generation | MethodFailed]:
-        """Run the methods in turn: a Frame now and then, and for each its Generation or MethodFailed."""
         pipe = self._loaded[request.model]
         tokens: list[int] = []
         due = 0.0
@@ -128,6 +141,12 @@ class Engine:
         """Seconds of a shared GPU to ask for: a generous guess, since what is left over is given back."""
         per_method = 3 + 0.05 * self.offered()[request.model].tokens
         return min(120, 10 + round(per_method * len(request.methods)))
+
+
+def _in_a_thread_of_its_own(call: Callable[[], Pipeline]) -> Pipeline:
+    """The result of a call, in a thread that ends with it and takes its helpers along: see `Engine.__init__`."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(call).result()
 
 
 def on_space() -> bool:

@@ -87,7 +87,9 @@ def _rows(lane: Lane) -> list[tuple[str, str]]:
     accepted = f"{(lane.committed - 1) / lane.steps:.2f}" if lane.steps else words.NOT_YET
     tree = words.NOT_YET
     if lane.entry is not None:
-        tree = f'<span title="{escape(lane.entry["tree"])}">{lane.entry["nodes"]}</span>'
+        why = lane.entry["tree"]
+        kind = f" <small>{escape(why.split(':')[0])}</small>" if ":" in why else ""
+        tree = f'<span title="{escape(why)}">{lane.entry["nodes"]}{kind}</span>'
     return [
         ("Speedup", _speedup(lane)),
         ("Tokens/s", rate),

@@ -139,7 +139,7 @@ def _knobs(defaults: Settings) -> dict[str, Any]:
             value = shown(name, defaults)
             common = {"value": value, "label": knob.label, "info": knob.sentence, "elem_id": f"knob-{name}", "min_width": 260}
             if name in CHOICES:
-                knobs[name] = gr.Dropdown(list(CHOICES[name]), **common)
+                knobs[name] = gr.Dropdown(list(CHOICES[name]), allow_custom_value=name == "tree", **common)
             elif name in STEPS:
                 limit = LIMITS[name]
                 top = SLIDER_TOPS.get(name, limit.high)

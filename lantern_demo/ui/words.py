@@ -114,7 +114,8 @@ KNOBS: dict[str, Knob] = {
     "tree": Knob(
         "Draft tree",
         "fit is chosen for this machine, from what checking costs here and how often guesses land; small suits processors, paper is what "
-        "was published for GPUs; the others are fixed trees, with which EAGLE-2 and LANTERN use the small dynamic one.",
+        "was published for GPUs; the others are fixed trees, with which EAGLE-2 and LANTERN use the small dynamic one. One of your own: "
+        "paths such as 0 1 00, where 00 is the first child of the first child.",
     ),
     "draft_top_k": Knob("Dynamic tree: top-k (0: of the draft tree)", "Children per node of EAGLE-2's and LANTERN's tree."),
     "draft_depth": Knob("Dynamic tree: depth (0: of the draft tree)", "How many levels it grows below its first guesses."),
