@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -108,7 +108,7 @@ class Engine:
         pipe.check_methods(chosen)
         return Request(pipe.info.id, pipe.check_prompt(prompt), [method.id for method in chosen], given)
 
-    def frames(self, request: Request, previews: bool) -> Iterator[Frame | Generation | MethodFailed]:
+    def frames(self, request: Request, previews: bool) -> Generator[Frame | Generation | MethodFailed, None, None]:
         """Run the methods in turn: a Frame now and then, and for each its Generation or MethodFailed. Callers take turns."""
         with self._turn:  # a caller that waited in the worker would keep the one before from going on
             frames = self._leased(request, previews)

@@ -1,0 +1,56 @@
+"""The engine behind page and API: one thread computes, whoever asks."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lantern_demo.pipeline import Generation, Pipeline
+from lantern_demo.ui.engine import Engine
+
+
+@pytest.fixture
+def threads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the threads in which decoding went on."""
+    seen: list[str] = []
+    run = Pipeline._run
+
+    def recorded(self: Pipeline, *args: Any) -> Iterator[Any]:
+        for event in run(self, *args):
+            seen.append(threading.current_thread().name)
+            yield event
+
+    monkeypatch.setattr(Pipeline, "_run", recorded)
+    return seen
+
+
+def test_one_thread_computes_whichever_asks(tiny_model: Path, threads: list[str]) -> None:
+    engine = Engine(tiny_model, "cpu")
+    request = engine.request("a lantern", None, ["vanilla", "eagle1"], {"seed": 3})
+    frames = engine.frames(request, True)
+    found = []
+    for _ in range(100):  # as Gradio does: every item is asked for from another thread
+        with ThreadPoolExecutor(1) as asking:
+            item = asking.submit(next, frames, None).result()
+        if item is None:
+            break
+        found.append(item)
+    assert [item.method for item in found if isinstance(item, Generation)] == ["vanilla", "eagle1"]
+    assert len(set(threads)) == 1 and threads[0].startswith("device")
+
+
+def test_a_caller_that_leaves_lets_the_next_one_in(tiny_model: Path) -> None:
+    engine = Engine(tiny_model, "cpu")
+    request = engine.request("a lantern", None, ["vanilla"], {})
+    first = engine.frames(request, True)
+    next(first)
+    with ThreadPoolExecutor(1) as other:
+        waiting = other.submit(lambda: [x for x in engine.frames(request, False) if isinstance(x, Generation)])
+        assert not waiting.done()
+        first.close()
+        assert len(waiting.result(timeout=60)) == 1
