@@ -31,7 +31,7 @@ from lantern_demo.models.products import EXACT, KINDS, supported
 from lantern_demo.models.registry import REGISTRY, ModelInfo, model_info
 from lantern_demo.models.text import Encoded
 from lantern_demo.models.tokenizer import neighbour_table
-from lantern_demo.record import device_name, image_hash, run_record
+from lantern_demo.record import device_name, events_of, image_hash, run_record
 from lantern_demo.settings import MAX_LANTERN_K, Settings, asking_for, method_of, methods_of
 
 __all__ = ["Generation", "MethodFailed", "Pipeline", "Stats", "StepEvent", "load"]
@@ -203,16 +203,18 @@ class Pipeline:
         clock = Clock(self.device)
         encoded = self._encode(text, clock)
         outcome: Decoded | None = None
+        steps: list[StepEvent] = []
         for event in self._decode(method, knobs, encoded, self.info.tokens, clock, measured=True):
             if isinstance(event, Decoded):
                 outcome = event
             else:
+                steps.append(event)
                 yield event
         assert outcome is not None
         with clock.measure("image"):
             image = self.decode_image(outcome.tokens)
         stats = self._stats(method, knobs, outcome, clock)
-        run = (stats, outcome.tokens, image_hash(image))
+        run = (stats, outcome.tokens, image_hash(image), events_of(steps))
         record = run_record(self.info, self.networks.trained, self.networks.sources, text, encoded.unknown, knobs, [run])
         yield Generation(method.id, image, outcome.tokens, stats, record)
 

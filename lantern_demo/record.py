@@ -14,6 +14,7 @@ import transformers
 from PIL import Image
 
 import lantern_demo
+from lantern_demo.decoding.loop import Step
 from lantern_demo.models.registry import ModelInfo
 from lantern_demo.settings import Settings
 
@@ -47,15 +48,31 @@ def image_hash(image: Image.Image) -> str:
     return hashlib.sha256(f"{image.size}".encode() + image.tobytes()).hexdigest()
 
 
+def events_of(steps: list[Step]) -> dict[str, Any]:
+    """What happened in a run, step by step: step 0 is the prefill, whose token the target draws alone.
+
+    `committed` and `milliseconds` are totals after each step, `kinds` has a letter per token: e for a draft that the exact rule
+    accepts, r for one that only the relaxation accepts, t for the target's own. `trees` are the draft trees, and `judged` the drafts
+    that were tried: node, the target's probability, its neighbours' that counted, and what had to be exceeded.
+    """
+    return {
+        "committed": [step.committed for step in steps],
+        "milliseconds": [round(1000 * step.seconds, 3) for step in steps],
+        "kinds": "".join(kind[0] for step in steps for kind in step.kinds),
+        "trees": [{"tokens": step.tree_tokens, "parents": step.parents, "path": step.path} for step in steps],
+        "judged": [[[j.node, *(round(x, 5) for x in j[1:])] for j in step.judged] for step in steps],
+    }
+
+
 def run_record(
     info: ModelInfo, trained: dict[str, Any], sources: dict[str, dict[str, Any]], prompt: str, unknown: list[str],
-    settings: Settings, runs: list[tuple[Stats, list[int], str]],
+    settings: Settings, runs: list[tuple[Stats, list[int], str, dict[str, Any]]],
 ) -> dict[str, Any]:  # fmt: skip
-    """The JSON-able record of a run or a comparison: `runs` are (stats, tokens, image hash) in the order they ran.
+    """The JSON-able record of a run or a comparison: `runs` are (stats, tokens, image hash, events) in the order they ran.
 
     `sources` says of each published part which repository, file and commit it is; it is empty for a model that ships with the code.
     """
-    stats = {s.method: asdict(s) | {"token_ids": ids, "image_sha256": image} for s, ids, image in runs}
+    stats = {s.method: asdict(s) | {"token_ids": ids, "image_sha256": image, "events": events} for s, ids, image, events in runs}
     vanilla = stats.get("vanilla")
     if vanilla is not None:
         for entry in stats.values():

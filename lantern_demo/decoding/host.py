@@ -16,7 +16,7 @@ from torch import Tensor
 from .acceptance import Rule
 from .drafting import Draft
 from .sampling import Sampling, probabilities
-from .walk import Walk, walk_nodes
+from .walk import Judged, Walk, walk_nodes
 
 Array = NDArray[numpy.float32]
 
@@ -34,6 +34,7 @@ def walk_levels(
     heights: list[list[float]] = uniforms.tolist()
     table = None if neighbours is None or not rule.relaxes else neighbours.numpy()
     path, relaxed, node = [0], [], 0
+    judged: list[Judged] = []
     root_law: Tensor | None = None
     while True:
         p = probabilities(logits[node], sampling)
@@ -44,11 +45,11 @@ def walk_levels(
             break
         drawn = draft.drawn[row].tolist()
         if sampling.greedy:
-            rank, loosely = _greedy_child(rule, law, drawn, table)
+            rank, loosely = _greedy_child(rule, law, drawn, children[node], table, judged)
         else:
             q = draft.q_row(len(path) - 1, row)
             rank, loosely, law = _sampled_child(
-                rule, law, drawn, children[node], heights[node], None if q is None else q[0].numpy(), table
+                rule, law, drawn, children[node], heights[node], None if q is None else q[0].numpy(), table, judged
             )
         if rank < 0:
             break
@@ -61,7 +62,7 @@ def walk_levels(
     return Walk(
         path=path, tokens=tokens, relaxed=relaxed, tree_tokens=tree_tokens,
         tree_parents=list(tree.fixed_parents) or tree.parents.tolist(),
-        nodes=nodes, next_tokens=torch.tensor(tokens), root_law=root_law,
+        nodes=nodes, next_tokens=torch.tensor(tokens), root_law=root_law, judged=judged,
     )  # fmt: skip
 
 
@@ -75,10 +76,11 @@ def _near(rule: Rule, p: Array, total: float, x: int, table: Array) -> tuple[Any
 
 
 def _sampled_child(
-    rule: Rule, p: Array, drawn: list[int], children: list[int], heights: list[float], q: Array | None, table: Array | None
-) -> tuple[int, bool, Array]:
+    rule: Rule, p: Array, drawn: list[int], children: list[int], heights: list[float], q: Array | None, table: Array | None,
+    judged: list[Judged],
+) -> tuple[int, bool, Array]:  # fmt: skip
     """`acceptance.decide` at one node, in plain numbers: the draw number of the accepted child (-1 for none), whether only the
-    relaxation accepts it, and the law that is left, [V] and not normalised."""
+    relaxation accepts it, and the law that is left, [V] and not normalised. What was tried is added to `judged`."""
     total, q_total, mine = 1.0, 1.0, False
     for i, x in enumerate(drawn):
         offered = children[i] >= 0
@@ -88,8 +90,10 @@ def _sampled_child(
         if offered:
             height, px = heights[i] * qx / q_total * total, float(p[x])
             if height < px:
+                judged.append(Judged(children[i], px / total, 0.0, height / total))
                 return i, False, p
             near, moved = (x, 0.0) if table is None else _near(rule, p, total, x, table)
+            judged.append(Judged(children[i], px / total, moved / total, height / total))
             if height < px + moved:
                 return i, True, p
             if not mine:
@@ -113,16 +117,22 @@ def _sampled_child(
     return -1, False, p
 
 
-def _greedy_child(rule: Rule, p: Array, drawn: list[int], table: Array | None) -> tuple[int, bool]:
+def _greedy_child(
+    rule: Rule, p: Array, drawn: list[int], children: list[int], table: Array | None, judged: list[Judged]
+) -> tuple[int, bool]:
     """`acceptance.decide_greedy` at one node: the draw number of the first accepted child, -1 for none, and whether only the
-    relaxation accepts it."""
+    relaxation accepts it. What was tried is added to `judged`."""
     best = int(p.argmax())
     top = float(p[best])
     for i, x in enumerate(drawn):
+        if x < 0:
+            continue
+        near = 0.0 if x == best or table is None else _near(rule, p, 1.0, x, table)[1]
+        judged.append(Judged(children[i], float(p[x]), near, top))
         if x == best:
             return i, False
-        if x >= 0 and table is not None:
-            mass = float(p[x]) + _near(rule, p, 1.0, x, table)[1]
+        if table is not None:
+            mass = float(p[x]) + near
             if mass > top or (mass == top and x < best):
                 return i, True
     return -1, False

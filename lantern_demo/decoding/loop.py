@@ -21,7 +21,7 @@ from .sampling import Sampling, draw, guide, probabilities
 from .timing import Clock
 from .trees import TreePolicy, static_tree
 from .uniforms import Uniforms
-from .walk import Walk, walk_nodes
+from .walk import Judged, Walk, walk_nodes
 
 AcceptKind = Literal["exact", "relaxed", "target"]
 
@@ -44,6 +44,7 @@ class Step:
     tree_tokens: list[int] = field(default_factory=list)  # the draft tree, root first
     parents: list[int] = field(default_factory=list)  # parent of each tree node, the root's is 0
     path: list[int] = field(default_factory=list)  # accepted nodes, root first
+    judged: list[Judged] = field(default_factory=list)  # the drafts that were tried, on a CPU
 
 
 @dataclass(frozen=True)
@@ -172,7 +173,7 @@ class _Run:
             yield Step(
                 len(self.accepted_lengths), self.tokens[before:], len(walk.tokens), committed,
                 self.clock.decode_seconds, kinds[: committed - before],
-                walk.tree_tokens, walk.tree_parents, walk.path,
+                walk.tree_tokens, walk.tree_parents, walk.path, walk.judged,
             )  # fmt: skip
         yield self._decoded(self._distortion())
 

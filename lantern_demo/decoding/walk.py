@@ -16,6 +16,15 @@ from .drafting import Draft
 from .sampling import Sampling, draw, probabilities
 
 
+class Judged(NamedTuple):
+    """A draft that was tried: accepted when `p + near` is above `height`, by the exact rule when `p` alone is."""
+
+    node: int
+    p: float  # the target's probability of it, without what siblings that were tried before it took along
+    near: float  # of its proximity set without itself; 0 where the exact rule accepts, and it was not looked at
+    height: float  # the uniform times the drafter's probability; greedy: the highest probability
+
+
 class Walk(NamedTuple):
     """The outcome of one verification."""
 
@@ -27,6 +36,7 @@ class Walk(NamedTuple):
     nodes: Tensor  # [m] int64, the path on the device
     next_tokens: Tensor  # [m] int64, `tokens` on the device
     root_law: Tensor  # [V] float32, the target's law at the root
+    judged: list[Judged] = []  # in the order they were tried; only `host.walk_levels` keeps them  # noqa: RUF012
 
 
 def walk_nodes(rule: Rule, draft: Draft, logits: Tensor, sampling: Sampling, neighbours: Tensor | None, uniforms: Tensor) -> Walk:
