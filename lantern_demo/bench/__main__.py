@@ -1,102 +1,204 @@
-"""Speed and distortion of every method on this machine: `python -m lantern_demo.bench --prompts 4 --out bench.json`.
+"""Speed and distortion of every method on this machine: `python -m lantern_demo.bench --prompts 6 --out bench.json`.
 
-Every prompt is a comparison as on the page: the methods one after the other on one device, warmed up, in one run. Printed are
-medians over the prompts; a speedup is the median of the ratios to vanilla within each comparison, with its lowest and highest.
+Every prompt and seed is a round: the methods one after the other on one device, in every other round backwards. Printed are medians
+over the rounds; speedups are ratios within a round. With --out FILE.json the report is also written as FILE.json, FILE.md and
+FILE.png, and the same command goes on where it was interrupted. Under torchrun the rounds are shared by the processes.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import platform
+from collections.abc import Sequence
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
-from statistics import mean, median
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from tqdm import tqdm
+import torch.distributed as dist
+import transformers
 
+import lantern_demo
+from lantern_demo.bench.curve import sweeps
+from lantern_demo.bench.journal import Journal, code_digest, digest_of, journal_of, merged
+from lantern_demo.bench.peers import PeerFile, load_peers, play_peer
+from lantern_demo.bench.prompts import prompts_for, scene_prompts
+from lantern_demo.bench.report import Report, machine_of, markdown, report_of, session_of, write
+from lantern_demo.bench.speed import VARIED, Contestant, Job, Row, jobs_of, measure, play, rows_of, shard
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.models.labels import CLASSES
-from lantern_demo.models.registry import ModelInfo
-from lantern_demo.pipeline import Generation, MethodFailed, Pipeline, load
-from lantern_demo.record import merge_records
-from lantern_demo.settings import TREES
-from lantern_demo.training.scenes import ATTRIBUTES, full_caption
+from lantern_demo.pipeline import Pipeline, load
+from lantern_demo.settings import TREES, methods_of
+
+__all__ = ["Process", "benchmark", "main", "prompts_for", "scene_prompts"]
 
 
-def scene_prompts(count: int, seed: int = 0) -> list[dict[str, Any]]:
-    """Prompts that name every attribute, with the class indices they name; the same for the same seed."""
-    g = torch.Generator().manual_seed(seed)
-    prompts = []
-    for _ in range(count):
-        wanted = {name: int(torch.randint(len(classes), (1,), generator=g)) for name, classes in ATTRIBUTES.items()}
-        prompts.append({"prompt": full_caption(**wanted), "attributes": wanted})
-    return prompts
+class Process(NamedTuple):
+    """Which of how many processes this is, and which of its machine's."""
+
+    rank: int = 0
+    world: int = 1
+    local: int = 0
 
 
-def prompts_for(info: ModelInfo, count: int) -> list[str]:
-    """Prompts for any model: scenes in words, or classes by number; the same for the same model and count."""
-    if info.kind == "class":
-        return [str(n) for n in torch.randint(CLASSES, (count,), generator=torch.Generator().manual_seed(0)).tolist()]
-    return [p["prompt"] for p in scene_prompts(count)]
+def setting(text: str) -> tuple[str, Any]:
+    """NAME=VALUE -> name and value, a number where it reads as one. Raises ValueError without a "="."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(f"a setting is NAME=VALUE, got {text!r}")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value
 
 
-def run(pipe: Pipeline, prompts: list[str], methods: list[str] | None, **settings: Any) -> list[dict[str, Any]]:
-    """One comparison record per prompt; prompt i is drawn with seed i. Raises RuntimeError when a method fails."""
-    records = []
-    for seed, prompt in enumerate(tqdm(prompts, desc="prompts")):
-        done = []
-        for method, event in pipe.compare(prompt, methods, seed=seed, **settings):
-            if isinstance(event, MethodFailed):
-                raise RuntimeError(f"{method} failed: {event.message}")
-            if isinstance(event, Generation):
-                done.append(event.record)
-        records.append(merge_records(done))
-    return records
+def parser() -> argparse.ArgumentParser:
+    p = argparse.ArgumentParser(
+        prog="python -m lantern_demo.bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    p.add_argument("--model", default="lantern-scenes", help="registry id or a model folder (default: lantern-scenes)")
+    p.add_argument("--prompts", type=int, default=6, help="how many prompts to draw (default: 6)")
+    p.add_argument("--seeds", type=int, default=1, help="how many seeds to draw each prompt with (default: 1)")
+    p.add_argument("--methods", nargs="+", choices=list(METHODS), help="by default all that the model has a drafter for")
+    p.add_argument("--out", type=Path, help="FILE.json: write FILE.json, FILE.md and FILE.png, and be resumable")
+    p.add_argument("--fresh", action="store_true", help="throw away what an earlier command left beside --out")
+    p.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
+    p.add_argument("--dtype", default="auto", help="of target and drafter (default: auto)")
+    p.add_argument("--curve", type=int, nargs="?", const=7, default=0, metavar="SWEEPS", help="measure the cost curve too")
+    p.add_argument("--against", type=Path, nargs="+", default=[], metavar="FILE.py", help="peers to run in the same rounds")
+    p.add_argument("--set", type=setting, nargs="+", default=[], metavar="NAME=VALUE", help="settings for all, temperature=0 say")
+    varied = p.add_argument_group("settings of some methods", "of several values each makes a row; by default the model's preset")
+    varied.add_argument("--tree", nargs="+", choices=TREES)
+    for name in ("lantern_k", "lantern_delta", "lanternpp_k", "lanternpp_lambda"):
+        varied.add_argument(f"--{name.replace('_', '-')}", nargs="+", type=int if name.endswith("_k") else float)
+    return p
 
 
-def table(records: list[dict[str, Any]]) -> str:
-    """The Markdown table of comparison records of the same methods."""
-    head = "| method | nodes | accepted / step | ms / step | tokens / s | speedup (range) | one-step TVD |"
-    lines = [head, "|---|--:|--:|--:|--:|--:|--:|"]
-    for method in records[0]["order"]:
-        runs = [r["methods"][method] for r in records]
-        steps = [1000 * (r["decode_seconds"] - r["prefill_seconds"]) / r["steps"] for r in runs]
-        speedups = [r["speedup"] for r in runs if "speedup" in r]
-        speedup = f"{median(speedups):.2f}x ({min(speedups):.2f} to {max(speedups):.2f})" if speedups else "-"
-        tvd = [r["one_step_tvd"] for r in runs if r["one_step_tvd"] is not None]
-        lines.append(
-            f"| {METHODS[method].label} | {runs[0]['nodes']} | {mean(r['mean_accepted_length'] for r in runs):.2f} "
-            f"| {median(steps):.1f} | {median(r['tokens_per_second'] for r in runs):.0f} | {speedup} "
-            f"| {mean(tvd) if tvd else float('nan'):.4f} |"
-        )
-    return "\n".join(lines)
+def check(args: argparse.Namespace, process: Process) -> None:
+    """Raises ValueError for a command line that cannot be run."""
+    for name, least in (("prompts", 1), ("seeds", 1), ("curve", 0)):
+        if getattr(args, name) < least:
+            raise ValueError(f"--{name} must be at least {least}, got {getattr(args, name)}")
+    if args.out is not None and args.out.suffix != ".json":
+        raise ValueError(f"--out must end in .json, got {str(args.out)!r}")
+    if args.out is None and process.world > 1:
+        raise ValueError("several processes share their results through files; give --out FILE.json")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("--model", default="lantern-scenes", help="registry id")
-    parser.add_argument("--prompts", type=int, default=4, help="how many prompts to draw")
-    parser.add_argument("--methods", nargs="+", choices=list(METHODS), help="by default all that the model has a drafter for")
-    parser.add_argument("--out", type=Path, help="where to write the records as JSON")
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--tree", default=None, choices=TREES, help="draft trees; by default the model's preset")
-    parser.add_argument("--lantern-delta", type=float, default=None)
-    parser.add_argument("--lantern-k", type=int, default=None)
-    parser.add_argument("--lanternpp-lambda", type=float, default=None)
-    parser.add_argument("--lanternpp-k", type=int, default=None)
-    args = parser.parse_args()
-    knobs = {
-        k: v
-        for k in ("tree", "lantern_delta", "lantern_k", "lanternpp_lambda", "lanternpp_k")
-        if (v := getattr(args, k)) is not None
-    }
-    pipe = load(args.model, args.device)
-    records = run(pipe, prompts_for(pipe.info, args.prompts), args.methods, **knobs)
-    if args.out:
-        args.out.write_text(json.dumps(records, indent=1) + "\n")
-    print(f"{records[0]['model']['id']} on {records[0]['device']}, {args.prompts} prompts, settings {pipe.settings(**knobs)}\n")
-    print(table(records))
+def rows_for(args: argparse.Namespace, pipe: Pipeline) -> list[Row]:
+    """The rows that a command line asks for. Raises ValueError for settings that are not allowed."""
+    chosen = pipe.check_methods(methods_of(args.methods or pipe.available_methods))
+    values = {key: given for key in VARIED if (given := getattr(args, key)) is not None}
+    rows = rows_of([m.id for m in chosen], {key: list(dict.fromkeys(given)) for key, given in values.items()})
+    for row in rows:
+        pipe.settings(**row.settings)
+    return rows
+
+
+def peers_for(args: argparse.Namespace, pipe: Pipeline, rows: list[Row]) -> dict[str, PeerFile]:
+    """The adapters by path. Raises ValueError as `load_peers` does, and when a name is taken."""
+    files = {str(path): load_peers(path, pipe) for path in args.against}
+    taken = [row.name for row in rows] + [name for file in files.values() for name in file.peers]
+    twice = sorted({name for name in taken if taken.count(name) > 1})
+    if twice:
+        raise ValueError(f"--against: the name {twice[0]!r} is taken; every contestant needs its own")
+    return files
+
+
+def identity_of(
+    args: argparse.Namespace, pipe: Pipeline, rows: list[Row], files: dict[str, PeerFile], process: Process
+) -> dict[str, Any]:
+    """What is measured, on what, by which code and weights: what a report says of itself, and what a resumed one must share."""
+    info, networks = pipe.info, pipe.networks
+    return {
+        "command": {
+            "prompts": args.prompts, "seeds": args.seeds, "rows": {row.name: row.settings for row in rows}, "sweeps": args.curve,
+            "against": {path: file.sha256 for path, file in files.items()}, "processes": process.world,
+        },
+        "model": {
+            "id": info.id, "trained": networks.trained, "sources": networks.sources,
+            "files": None if info.folder is None else digest_of(info.folder, "*"),
+        },
+        "dtype": str(pipe.dtype).removeprefix("torch."),
+        "settings": pipe.defaults.as_dict(),
+        "machine": machine_of(pipe.device),
+        "versions": {
+            "lantern_demo": lantern_demo.__version__, "code": code_digest(), "python": platform.python_version(),
+            "torch": torch.__version__, "transformers": transformers.__version__,
+        },
+    }  # fmt: skip
+
+
+def benchmark(args: argparse.Namespace, process: Process) -> Report | None:
+    """Measure what a command line asks for -> the report; None on all processes but the first.
+
+    Raises ValueError for what cannot be run or resumed, RuntimeError when a method or a peer fails.
+    """
+    check(args, process)
+    pipe = load(args.model, f"cuda:{process.local}" if _takes_gpu(args.device, process) else args.device, args.dtype)
+    pipe.defaults = pipe.settings(**dict(args.set))
+    rows = rows_for(args, pipe)
+    files = peers_for(args, pipe, rows)
+    contestants: dict[str, Contestant] = {row.name: partial(play, pipe, row) for row in rows}
+    for file in files.values():
+        contestants |= {name: partial(play_peer, pipe, name, generate) for name, generate in file.peers.items()}
+    prompts = prompts_for(pipe.info, args.prompts)
+    journal = Journal(
+        journal_of(args.out, process.rank) if args.out else None, identity_of(args, pipe, rows, files, process), args.fresh
+    )
+    _rounds(contestants, jobs_of(prompts, args.seeds), journal, process)
+    if process.world > 1:
+        dist.barrier()
+    if process.rank:
+        return None
+    for record in sweeps(pipe, prompts[0], args.curve, len(journal.of("sweep"))):
+        journal.add("sweep", record)
+    journals = [journal_of(args.out, rank) for rank in range(process.world)] if args.out else []
+    rounds, sessions = (merged(journals, kind) if journals else journal.of(kind) for kind in ("round", "session"))
+    notes = {name: file.note for file in files.values() for name in file.peers}
+    return report_of(journal.identity, rows, notes, rounds, journal.of("sweep"), sessions)
+
+
+def _takes_gpu(device: str, process: Process) -> bool:
+    """Whether a process of several is to take a GPU of its own."""
+    return device in ("auto", "cuda") and process.world > 1 and torch.cuda.is_available()
+
+
+def _rounds(contestants: dict[str, Contestant], jobs: list[Job], journal: Journal, process: Process) -> None:
+    """Measure this process's rounds that its journal lacks."""
+    done = {record["number"] for record in journal.of("round")}
+    mine = shard(jobs, process.rank, process.world)
+    if all(job.number in done for job, _ in mine):
+        return
+    journal.add("session", session_of(process.rank))
+    for record in measure(contestants, mine, done, quiet=process.rank > 0):
+        journal.add("round", record)
+
+
+def join() -> Process:
+    """This process's place; joins the group when torchrun started it."""
+    rank, world, local = (int(os.environ.get(k, d)) for k, d in (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0")))
+    if world > 1:
+        # Nothing is exchanged but "done", for which the slowest may take its time.
+        dist.init_process_group("gloo", timeout=timedelta(days=7))
+    return Process(rank, world, local)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    p = parser()
+    args, process = p.parse_args(argv), join()
+    try:
+        report = benchmark(args, process)
+    except ValueError as error:
+        p.exit(2, f"{p.prog}: {error}\n")
+    if report is not None:
+        print(markdown(report))
+        if args.out:
+            print(f"wrote {', '.join(map(str, write(report, args.out)))}")
+    if process.world > 1:
+        dist.destroy_process_group()
 
 
 if __name__ == "__main__":

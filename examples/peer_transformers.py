@@ -1,0 +1,122 @@
+"""Hugging Face `generate` on the same weights: one token a step, a DynamicCache, transformers' own samplers.
+
+Timed is the whole call of `generate`, with the prefill; the prompt is read before, off the clock. The layers are this project's
+modules as published, in PyTorch operations, not the fused twins that decode a small model on a CPU.
+
+Run it with: python -m lantern_demo.bench --prompts 6 --against examples/peer_transformers.py
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache, GenerationConfig, GenerationMixin, PretrainedConfig, PreTrainedModel, set_seed
+from transformers.modeling_outputs import CausalLMOutputWithPast
+
+from lantern_demo.decoding.sampling import guide
+from lantern_demo.models.llamagen import LlamaGen, prefix_mask
+from lantern_demo.pipeline import Pipeline
+
+
+class ImageConfig(PretrainedConfig):
+    """What `generate` asks of a model's configuration."""
+
+    model_type = "llamagen-image"
+
+
+class CacheOfLayers:
+    """transformers' cache as the target's layers write to it."""
+
+    def __init__(self, cache: DynamicCache) -> None:
+        self.cache = cache
+
+    def write(self, layer: int, _: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Append k, v [R, heads, n, d] of a layer -> all that it holds."""
+        return self.cache.update(k, v, layer)
+
+
+class ImageModel(PreTrainedModel, GenerationMixin):
+    """A LlamaGen target that `generate` can drive. To it the batch is one; guidance doubles the rows inside `forward`.
+
+    transformers' own Llama cannot stand in: the rotary angles follow the image's rows and columns, and vanish on the prompt.
+    """
+
+    config_class = ImageConfig
+    main_input_name = "input_ids"
+
+    def __init__(self, target: LlamaGen, cfg_scale: float) -> None:
+        config = ImageConfig(
+            vocab_size=target.vocab_size, hidden_size=target.config.dim, num_hidden_layers=target.config.layers,
+            num_attention_heads=target.config.heads,
+        )  # fmt: skip
+        super().__init__(config)
+        self.target, self.cfg_scale = target, cfg_scale
+
+    def get_input_embeddings(self) -> torch.nn.Module:
+        return self.target.tok_embeddings
+
+    def forward(
+        self, input_ids: Tensor | None = None, inputs_embeds: Tensor | None = None, unconditional: Tensor | None = None,
+        attention_mask: Tensor | None = None, past_key_values: DynamicCache | None = None, **_: object,
+    ) -> CausalLMOutputWithPast:  # fmt: skip
+        """The prefix inputs_embeds [1, T, H] with its unconditional row, or one token [1, 1] -> guided logits [1, 1, V].
+
+        attention_mask [1, all positions so far] tells the prompt's padding; None when there is none.
+        """
+        cache = DynamicCache() if past_key_values is None else past_key_values
+        first = cache.get_seq_length()
+        visible = None if attention_mask is None else attention_mask.bool()
+        rows = 1 if unconditional is None else 2
+        if inputs_embeds is not None:
+            x = inputs_embeds if unconditional is None else torch.cat((inputs_embeds, unconditional))
+            config, dtype = self.target.config, inputs_embeds.dtype
+            mask: Tensor | None = prefix_mask(visible, x.shape[1], x.device, config.padding, dtype)
+        else:
+            x = self.target.tok_embeddings(input_ids).expand(rows, -1, -1)
+            mask = None if visible is None else visible[:, None, None]
+        rope = self.target.rope[first : first + x.shape[1]]
+        hidden = self.target.run(x, rope, mask, CacheOfLayers(cache))  # type: ignore[arg-type]
+        logits = guide(self.target.head(hidden[:, -1:]), self.cfg_scale)[None]
+        return CausalLMOutputWithPast(logits=logits, past_key_values=cache)
+
+
+class Peer:
+    """Draws pictures with `generate` under a pipeline's default settings."""
+
+    def __init__(self, pipe: Pipeline) -> None:
+        self.pipe, knobs = pipe, pipe.defaults
+        self.guided = knobs.cfg_scale != 1
+        self.model = ImageModel(pipe.networks.target, knobs.cfg_scale).eval()
+        sampled = {"temperature": knobs.temperature, "top_k": knobs.top_k, "top_p": knobs.top_p}
+        self.config = GenerationConfig(
+            max_new_tokens=pipe.info.tokens, min_new_tokens=pipe.info.tokens, use_cache=True, do_sample=knobs.temperature > 0,
+            **(sampled if knobs.temperature > 0 else {}),
+        )  # fmt: skip
+        self.read: dict[str, dict[str, Tensor]] = {}
+
+    @torch.inference_mode()
+    def prepare(self, prompt: str) -> None:
+        """Read the prompt: the inputs of the prefix, and which of its positions are padding."""
+        if prompt in self.read:
+            return
+        networks = self.pipe.networks
+        encoded = networks.text.encode(prompt)
+        condition = networks.target.condition(encoded.features, encoded.mask, self.guided)
+        rows = networks.target.embed_condition(condition)
+        inputs = {"inputs_embeds": rows[:1]}
+        if self.guided:
+            inputs["unconditional"] = rows[1:]
+        if encoded.mask is not None:
+            inputs["attention_mask"] = encoded.mask.long()
+        self.read = {prompt: inputs}
+
+    @torch.inference_mode()
+    def __call__(self, prompt: str, seed: int) -> list[int]:
+        self.prepare(prompt)
+        set_seed(seed)
+        return self.model.generate(**self.read[prompt], generation_config=self.config)[0].tolist()
+
+
+def load(pipe: Pipeline) -> dict[str, Peer]:
+    """The peer of the benchmark's `--against`."""
+    return {"transformers generate": Peer(pipe)}

@@ -1,0 +1,136 @@
+"""Rounds: every prompt and seed is drawn by all contestants in turn, so that whatever the machine does hits all of them alike.
+
+A contestant draws a prompt with a seed and says what that took. Ours are rows of the table, a method under settings; others come
+from `peers`. Within a round all run one after the other; the next round runs them the other way round, so that a steady drift
+cancels between the first and the last.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from time import perf_counter
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from lantern_demo.bench.memory import peak_of_process, start_peak, stop_peak
+from lantern_demo.decoding.methods import METHODS, Method
+from lantern_demo.pipeline import Generation, Pipeline
+
+Run = dict[str, Any]  # what one contestant did in one round, JSON-able
+Contestant = Callable[[str, int], Run]
+
+# The settings that may have several values in one table -> whether a method reads them.
+VARIED: dict[str, Callable[[Method], bool]] = {
+    "tree": lambda m: m.tree != "none",
+    "lantern_k": lambda m: m.rule == "additive",
+    "lantern_delta": lambda m: m.rule == "additive",
+    "lanternpp_k": lambda m: m.rule == "multiplicative",
+    "lanternpp_lambda": lambda m: m.rule == "multiplicative",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A method under settings: one row of the table."""
+
+    name: str  # the method's id, and the settings that tell it from its other rows
+    method: str
+    settings: dict[str, Any]  # what differs from the pipeline's defaults
+
+    @property
+    def label(self) -> str:
+        """The name as people read it."""
+        return METHODS[self.method].label + self.name[len(self.method) :]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One round's picture."""
+
+    number: int
+    prompt: str
+    seed: int
+
+
+def rows_of(methods: list[str], values: dict[str, list[Any]]) -> list[Row]:
+    """Each method under every combination of those values that it reads; a name tells only the values that vary."""
+    rows = []
+    for method in methods:
+        read = {key: given for key, given in values.items() if VARIED[key](METHODS[method])}
+        for chosen in itertools.product(*read.values()):
+            settings = dict(zip(read, chosen, strict=True))
+            said = [f"{key.rpartition('_')[2]} {value}" for key, value in settings.items() if len(read[key]) > 1]
+            rows.append(Row(f"{method} {', '.join(said)}".strip(), method, settings))
+    return rows
+
+
+def jobs_of(prompts: list[str], seeds: int) -> list[Job]:
+    """Every prompt with `seeds` seeds; no seed is used twice."""
+    return [Job(i, prompts[i // seeds], i) for i in range(len(prompts) * seeds)]
+
+
+def play(pipe: Pipeline, row: Row, prompt: str, seed: int) -> Run:
+    """Draw a picture -> the run's statistics, tokens, decode seconds at every step and peak memory.
+
+    `decode_seconds` is the engine's clock. `wall_seconds` is the wall's over the same stretch, with whatever Python does between the
+    clock's segments: what a peer, which has no such clock, is compared with. Raises RuntimeError when the method fails.
+    """
+    committed: list[int] = []
+    seconds: list[float] = []
+    walls: list[float] = []
+    start_peak(pipe.device)
+    for event in pipe.stream(prompt, row.method, seed=seed, **row.settings):
+        if isinstance(event, Generation):
+            done = event
+        else:
+            walls.append(perf_counter())
+            committed.append(event.committed)
+            seconds.append(round(event.seconds, 6))
+    entry = done.record["methods"][row.method]
+    entry.pop("speedup", None)  # a ratio is taken within the round
+    wall = done.stats.prefill_seconds + walls[-1] - walls[0]
+    return {
+        **entry, "peer": False, "settings": done.record["settings"], "committed": committed, "step_seconds": seconds,
+        "wall_seconds": wall, "peak_bytes": stop_peak(pipe.device),
+    }  # fmt: skip
+
+
+def play_round(contestants: dict[str, Contestant], job: Job, backwards: bool, bar: tqdm[Any] | None = None) -> dict[str, Any]:
+    """All contestants on one picture, in the order given or backwards -> the round's record."""
+    order = list(contestants)[:: -1 if backwards else 1]
+    runs = {}
+    for name in order:
+        runs[name] = contestants[name](job.prompt, job.seed)
+        if bar is not None:
+            bar.set_postfix_str(name, refresh=False)
+            bar.update()
+    return {**asdict(job), "order": order, "runs": runs, "process_peak_bytes": peak_of_process()}
+
+
+def shard(jobs: list[Job], rank: int, world: int) -> list[tuple[Job, bool]]:
+    """The rounds of one of `world` processes, each with whether it runs backwards: every other one of the process's own."""
+    return [(job, i % 2 == 1) for i, job in enumerate(jobs[rank::world])]
+
+
+def measure(
+    contestants: dict[str, Contestant], rounds: Iterable[tuple[Job, bool]], done: set[int], quiet: bool = False
+) -> Iterator[dict[str, Any]]:
+    """Yield the record of every round that is not `done`, after a whole round of warm-up that is thrown away."""
+    left = [(job, backwards) for job, backwards in rounds if job.number not in done]
+    if not left:
+        return
+    with tqdm(total=(1 + len(left)) * len(contestants), desc="warm-up", unit="run", disable=quiet) as bar:
+        play_round(contestants, left[0][0], False, bar)
+        bar.set_description("rounds")
+        for job, backwards in left:
+            yield play_round(contestants, job, backwards, bar)
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until the device has done what was asked; nothing on a CPU."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -1,0 +1,324 @@
+"""The benchmark: its statistics on made-up rounds, and the whole of it on a small random model."""
+
+from __future__ import annotations
+
+import json
+import sys
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+import torch.distributed as dist
+from PIL import Image
+from tiny import write_tiny_model
+
+from lantern_demo import load
+from lantern_demo.bench import __main__ as command
+from lantern_demo.bench import curve, journal, peers, speed
+from lantern_demo.bench.__main__ import Process, prompts_for, scene_prompts
+from lantern_demo.bench.report import markdown
+from lantern_demo.bench.summary import FEWEST, interval, summarise
+from lantern_demo.decoding.trees import TreePolicy
+from lantern_demo.pipeline import Pipeline
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
+
+TOKENS = 16
+ROWS = {"vanilla": "vanilla", "lantern++": "lantern++"}
+PEER = f'''"""A made-up peer, timed without its set-up."""
+
+class Peer:
+    prepared = []
+
+    def prepare(self, prompt):
+        self.prepared.append(prompt)
+
+    def __call__(self, prompt, seed):
+        assert self.prepared[-1] == prompt
+        return [seed % 7] * {TOKENS}
+
+def load(pipe):
+    return {{"made up": Peer()}}
+'''
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_model(tmp_path_factory.mktemp("model") / "tiny", grid=4)
+
+
+@pytest.fixture(scope="module")
+def pipe(folder: Path) -> Pipeline:
+    return load(folder, device="cpu")
+
+
+@pytest.fixture
+def peer_file(tmp_path: Path) -> Path:
+    path = tmp_path / "peer.py"
+    path.write_text(PEER)
+    return path
+
+
+def made_run(method: str, seconds: float, steps: int) -> dict[str, Any]:
+    """A run of `steps` steps of equal length after a prefill that takes a tenth of its seconds."""
+    each = 0.9 * seconds / steps
+    return {
+        "method": method, "peer": False, "tokens": TOKENS, "steps": steps, "decode_seconds": seconds, "prefill_seconds": 0.1 * seconds,
+        "draft_seconds": 0.2 * each * steps, "verify_seconds": 0.7 * each * steps, "commit_seconds": 0.1 * each * steps,
+        "wall_seconds": 1.1 * seconds, "nodes": 4, "tree": "made up", "mean_accepted_length": (TOKENS - 1) / steps,
+        "tokens_per_second": TOKENS / seconds, "one_step_tvd": 0.5, "peak_bytes": None,
+        "committed": [1 + round(i * (TOKENS - 1) / steps) for i in range(steps + 1)],
+        "step_seconds": [0.1 * seconds + i * each for i in range(steps + 1)],
+    }  # fmt: skip
+
+
+def made_rounds(vanilla: list[float], other: list[float], peer: list[float] | None = None) -> list[dict[str, Any]]:
+    rounds = []
+    for i, (v, o) in enumerate(zip(vanilla, other, strict=True)):
+        runs = {"vanilla": made_run("vanilla", v, 15), "lantern++": made_run("lantern++", o, 5)}
+        if peer is not None:
+            runs["peer"] = {"peer": True, "wall_seconds": peer[i], "tokens_per_second": TOKENS / peer[i], "peak_bytes": None}
+        rounds.append({"number": i, "order": list(runs), "runs": runs, "process_peak_bytes": 2**20})
+    return rounds
+
+
+def test_speedups_are_ratios_within_a_round() -> None:
+    vanilla, other = [1.0, 10.0, 2.0], [2.0, 5.0, 1.9]  # over the medians vanilla would be 2.0 / 2.0
+    row = summarise(made_rounds(vanilla, other), ROWS)["rows"]["lantern++"]
+    assert row["speedup"]["median"] == pytest.approx(2.0 / 1.9)
+    assert row["c"] == pytest.approx(median((o / 5) / (v / 15) for v, o in zip(vanilla, other, strict=True)))
+    assert row["ms_per_step"]["median"] == pytest.approx(1000 * 0.9 * 2.0 / 5)
+    assert row["ms_draft"] + row["ms_verify"] + row["ms_commit"] == pytest.approx(row["ms_per_step"]["median"])
+    assert row["tokens_per_second"]["median"] == pytest.approx(TOKENS / 2)
+    assert row["mean_accepted_length"] == 3.0
+
+
+def test_a_drift_that_hits_a_whole_round_leaves_the_speedup() -> None:
+    drift = [1.0, 1.5, 3.0, 0.5, 2.0, 1.1]
+    told = summarise(made_rounds(drift, [d / 2 for d in drift]), ROWS)["rows"]["lantern++"]["speedup"]
+    assert told == {"median": 2.0, "p10": 2.0, "p90": 2.0, "interval95": (2.0, 2.0)}
+
+
+def test_without_vanilla_there_is_no_speedup() -> None:
+    row = summarise(made_rounds([1.0], [1.0]), {"lantern++": "lantern++"})["rows"]["lantern++"]
+    assert "speedup" not in row
+    assert "c" not in row
+
+
+def test_an_interval_needs_rounds_and_holds_the_median() -> None:
+    assert interval([1.0] * (FEWEST - 1)) is None
+    values = [1.0, 1.2, 0.8, 1.1, 0.9, 1.05, 0.95, 5.0]
+    found = interval(values)
+    assert found is not None
+    assert min(values) <= found[0] < median(values) < found[1] < max(values)
+    assert interval(values) == found
+
+
+def test_growth_puts_a_step_where_it_began() -> None:
+    row = summarise(made_rounds([1.0, 3.0, 3.0], [1.0] * 3), ROWS)["rows"]["vanilla"]
+    assert [(b["from"], b["to"]) for b in row["growth"]] == [(2 * i, 2 * i + 2) for i in range(8)]
+    assert sum(b["steps"] for b in row["growth"]) == 3 * 15
+    assert all(b["ms"] == pytest.approx(1000 * 0.9 * 3 / 15) for b in row["growth"])
+
+
+def test_a_peer_is_compared_by_the_walls_clock() -> None:
+    told = summarise(made_rounds([1.0, 2.0], [0.5, 1.0], [2.2, 4.4]), ROWS, ["peer"])["peers"]["peer"]
+    assert told["speedup"]["median"] == pytest.approx(0.5)
+    assert told["ours_over_it"]["lantern++"]["median"] == pytest.approx(4.0)
+
+
+def test_rows_are_methods_under_the_settings_that_they_read() -> None:
+    rows = speed.rows_of(["vanilla", "eagle1", "lantern++"], {"tree": ["small", "paper"], "lanternpp_lambda": [2.0]})
+    assert [row.name for row in rows] == [
+        "vanilla", "eagle1 tree small", "eagle1 tree paper", "lantern++ tree small", "lantern++ tree paper",
+    ]  # fmt: skip
+    assert rows[0].settings == {}
+    assert rows[1].settings == {"tree": "small"}
+    assert rows[3].settings == {"tree": "small", "lanternpp_lambda": 2.0}
+    assert rows[3].label == "LANTERN++ tree small"
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_every_round_is_one_processes_and_orders_alternate(world: int) -> None:
+    jobs = speed.jobs_of(["a", "b", "c"], 3)
+    assert len({job.seed for job in jobs}) == 9
+    shards = [speed.shard(jobs, rank, world) for rank in range(world)]
+    assert sorted(job.number for part in shards for job, _ in part) == list(range(9))
+    for part in shards:
+        assert all(a != b for (_, a), (_, b) in pairwise(part))
+
+
+def test_a_round_runs_all_in_turn_after_a_warm_up() -> None:
+    calls: list[tuple[str, int]] = []
+    contestants: dict[str, speed.Contestant] = {
+        name: lambda prompt, seed, name=name: calls.append((name, seed)) or {} for name in ("a", "b")  # type: ignore[misc]
+    }  # fmt: skip
+    records = list(speed.measure(contestants, speed.shard(speed.jobs_of(["p", "q", "r"], 1), 0, 1), {0}, quiet=True))
+    assert [r["number"] for r in records] == [1, 2]
+    assert [r["order"] for r in records] == [["b", "a"], ["a", "b"]]
+    assert calls == [("a", 1), ("b", 1), ("b", 1), ("a", 1), ("a", 2), ("b", 2)]
+
+
+def test_a_journal_goes_on_after_a_line_cut_off(tmp_path: Path) -> None:
+    file = tmp_path / "bench.jsonl"
+    journal.Journal(file, {"prompts": 1}).add("round", {"number": 0})
+    with file.open("a") as f:
+        f.write('{"kind": "round", "num')
+    again = journal.Journal(file, {"prompts": 1})
+    assert [r["number"] for r in again.of("round")] == [0]
+    again.add("round", {"number": 1})
+    assert [r["number"] for r in journal.merged([file], "round")] == [0, 1]
+    with pytest.raises(ValueError, match=r"another command's results \(prompts was 1, now 2\)"):
+        journal.Journal(file, {"prompts": 2})
+    assert journal.Journal(file, {"prompts": 2}, fresh=True).lines == []
+    file.write_text("not one\n")
+    with pytest.raises(ValueError, match="not a journal"):
+        journal.Journal(file, {})
+
+
+def arguments(folder: Path, out: Path, *more: str) -> list[str]:
+    return ["--model", str(folder), "--device", "cpu", "--out", str(out), "--methods", "vanilla", "lantern++", *more]
+
+
+def test_the_command_writes_its_report_and_refuses_another(
+    folder: Path, tmp_path: Path, peer_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "bench.json"
+    given = arguments(folder, out, "--prompts", "1", "--seeds", "2", "--against", str(peer_file), "--set", "temperature=0.9")
+    command.main(given)
+    printed = capsys.readouterr().out
+    report = json.loads(out.read_text())
+    assert [r["order"] for r in report["rounds"]] == [["vanilla", "lantern++", "made up"], ["made up", "lantern++", "vanilla"]]
+    assert [r["seed"] for r in report["rounds"]] == [0, 1]
+    assert report["settings"]["temperature"] == 0.9
+    run = report["rounds"][0]["runs"]["lantern++"]
+    assert run["committed"][-1] == len(run["token_ids"]) == TOKENS
+    assert run["step_seconds"][-1] == pytest.approx(run["decode_seconds"], abs=1e-5)
+    assert run["wall_seconds"] > run["decode_seconds"]
+    assert report["rounds"][1]["runs"]["made up"]["token_ids"] == [1] * TOKENS
+    text = out.with_suffix(".md").read_text()
+    assert text == markdown(report)
+    assert text in printed
+    assert "| LANTERN++ | 8 |" in text
+    assert "A made-up peer, timed without its set-up." in text
+    assert Image.open(out.with_suffix(".png")).size[0] > 1000
+
+    command.main(given)  # nothing is left to do
+    assert json.loads(out.read_text())["rounds"] == report["rounds"]
+    with pytest.raises(SystemExit):
+        command.main([*given, "--seeds", "3"])
+    assert "holds another command's results" in capsys.readouterr().err
+
+
+def test_an_interrupted_command_goes_on(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, given = tmp_path / "bench.json", arguments(folder, tmp_path / "bench.json", "--prompts", "2", "--curve", "1")
+    play, calls = speed.play, 0
+
+    def breaks(*details: Any) -> speed.Run:
+        nonlocal calls
+        calls += 1
+        if calls == 7:  # the last of two rounds, after a warm-up
+            raise KeyboardInterrupt
+        return play(*details)
+
+    monkeypatch.setattr(curve, "NODES", (1, 2, 4))
+    monkeypatch.setattr(command, "play", breaks)
+    monkeypatch.setattr(command, "sweeps", lambda *details: curve.sweeps(*details, nodes=(1, 2, 4)))
+    given += ["--methods", "vanilla", "eagle1", "lantern++"]
+    with pytest.raises(KeyboardInterrupt):
+        command.main(given)
+    assert not out.exists()
+    (before,) = journal.merged([out.with_suffix(".jsonl")], "round")
+    command.main(given)
+    report = json.loads(out.read_text())
+    assert report["rounds"][0] == before
+    assert [r["number"] for r in report["rounds"]] == [0, 1]
+    assert len(report["sessions"]) == 2
+    assert calls == 7 + 3 + 3
+    assert [row["nodes"] for row in report["curve"]] == [1, 2, 4]
+    assert {"verify_ms", "fixed_step_ms", "dynamic_step_ms", "fixed_draft_pass_ms"} <= set(report["curve"][2])
+    assert "| 4 |" in out.with_suffix(".md").read_text()
+
+
+def test_rounds_of_several_processes_are_merged(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dist, "barrier", lambda: None)
+    args = command.parser().parse_args(arguments(folder, tmp_path / "bench.json", "--prompts", "3", "--methods", "vanilla"))
+    assert command.benchmark(args, Process(1, 2, 1)) is None
+    report = command.benchmark(args, Process(0, 2, 0))
+    assert report is not None
+    assert [(r["number"], r["process"]) for r in report["rounds"]] == [(0, 0), (1, 1), (2, 0)]
+    assert "2 processes measured at once" in markdown(report)
+    args.out = None
+    with pytest.raises(ValueError, match="give --out"):
+        command.benchmark(args, Process(0, 2, 0))
+
+
+@pytest.mark.parametrize(("more", "says"), [
+    (["--prompts", "0"], "--prompts must be at least 1, got 0"), (["--out", "bench.txt"], "must end in .json"),
+    (["--set", "lanterns=3"], "unknown setting 'lanterns'"), (["--lanternpp-lambda", "0.5"], "lanternpp_lambda must be"),
+    (["--against", "nowhere.py"], "--against must name a Python file"),
+])  # fmt: skip
+def test_bad_commands_get_a_sentence(
+    folder: Path, tmp_path: Path, more: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        command.main(arguments(folder, tmp_path / "bench.json", *more))
+    assert says in capsys.readouterr().err
+    assert not list(tmp_path.glob("bench*"))
+
+
+@pytest.mark.parametrize(("tokens", "says"), [
+    ([1] * (TOKENS - 1), "must return a list of 16 token ids, got 15"), ("tokens", "got str"), ([64] * TOKENS, "from 0 to 63, got 64"),
+    ([True] * TOKENS, "got True"), ([1.0] * TOKENS, "got 1.0"),
+])  # fmt: skip
+def test_what_a_peer_returns_is_checked(pipe: Pipeline, tokens: Any, says: str) -> None:
+    with pytest.raises(RuntimeError, match=says):
+        peers.play_peer(pipe, "liar", lambda prompt, seed: tokens, "a lantern", 0)
+
+
+def test_a_file_that_is_no_adapter_is_refused(pipe: Pipeline, tmp_path: Path) -> None:
+    file = tmp_path / "peer.py"
+    for text in ("", "def load(pipe):\n    return {}\n", "def load(pipe):\n    return {'a': 3}\n"):
+        file.write_text(text)
+        with pytest.raises(ValueError, match="must define load"):
+            peers.load_peers(file, pipe)
+
+
+def test_trees_of_the_curve_have_the_nodes_they_say() -> None:
+    for probe in curve.probes(drafts=True):
+        if probe.kind == "fixed" and probe.nodes > 1:
+            assert TreePolicy.static(curve.fixed_paths(probe.nodes)).nodes == probe.nodes
+    assert [p.nodes for p in curve.probes(drafts=False) if p.kind != "verify"] == [1]
+    assert curve.Probe("fixed", 59).passes == 5
+
+
+def test_the_curve_gives_best_and_median() -> None:
+    steps = {"probe": "fixed", "nodes": 4, "passes": 2, "step_ms": [3.0, 5.0], "draft_ms": [1.0, 2.0]}
+    verify = {"probe": "verify", "nodes": 4, "passes": 0, "verify_ms": [2.0]}
+    records = [{"number": 0, "measured": [steps, verify]}, {"number": 1, "measured": [{**steps, "step_ms": [4.0, 8.0]}]}]
+    (row,) = curve.summarise_curve(records)
+    assert row["fixed_step_ms"] == {"best": 3.0, "median": 4.5}
+    assert row["fixed_draft_pass_ms"] == {"best": 0.5, "median": 0.75}
+    assert row["verify_ms"] == {"best": 2.0, "median": 2.0}
+
+
+@pytest.fixture(scope="module")
+def bundled() -> Pipeline:
+    return load("lantern-scenes", device="cpu")
+
+
+def test_transformers_generate_draws_vanillas_greedy_picture(bundled: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    import peer_transformers
+
+    monkeypatch.setattr(bundled, "defaults", bundled.settings(temperature=0))
+    prompt = "three red round lanterns over a lake at dusk"
+    (generate,) = peer_transformers.load(bundled).values()
+    tokens = generate(prompt, 0)
+    peers.check_tokens("transformers", tokens, bundled.info.tokens, bundled.target.vocab_size)
+    assert tokens == bundled.generate(prompt).tokens
+
+
+def test_prompts_are_the_same_for_the_same_model(pipe: Pipeline) -> None:
+    assert prompts_for(pipe.info, 3) == [p["prompt"] for p in scene_prompts(3)] == prompts_for(pipe.info, 4)[:3]
