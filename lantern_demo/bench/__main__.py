@@ -70,7 +70,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--against", type=Path, nargs="+", default=[], metavar="FILE.py", help="peers to run in the same rounds")
     p.add_argument("--set", type=setting, nargs="+", default=[], metavar="NAME=VALUE", help="settings for all, temperature=0 say")
     varied = p.add_argument_group("settings of some methods", "of several values each makes a row; by default the model's preset")
-    varied.add_argument("--tree", nargs="+", choices=TREES)
+    varied.add_argument("--tree", nargs="+", help=f"{', '.join(TREES)}, or paths such as '0 1 00'")
     for name in ("lantern_k", "lantern_delta", "lanternpp_k", "lanternpp_lambda"):
         varied.add_argument(f"--{name.replace('_', '-')}", nargs="+", type=int if name.endswith("_k") else float)
     return p
@@ -121,7 +121,8 @@ def identity_of(
             "id": info.id, "trained": networks.trained, "sources": networks.sources,
             "files": None if info.folder is None else digest_of(info.folder, "*"),
         },
-        "dtype": str(pipe.dtype).removeprefix("torch."),
+        "dtype": pipe.dtype,
+        "products": pipe.products,
         "settings": pipe.defaults.as_dict(),
         "machine": machine_of(pipe.device),
         "versions": {
