@@ -393,4 +393,6 @@ def _local_info(folder: Path) -> ModelInfo:
 def _sentence(error: Exception) -> str:
     if isinstance(error, torch.OutOfMemoryError):
         return "The device ran out of memory; choose a smaller model or another device."
+    if isinstance(error, FloatingPointError):
+        return f"Numbers went wrong: {error}."
     return f"{type(error).__name__}: {error}"

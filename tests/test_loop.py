@@ -11,6 +11,7 @@ from time import perf_counter
 import pytest
 import torch
 from tables import TableDrafter, TableTarget, neighbour_table
+from torch import Tensor
 
 from lantern_demo.decoding import loop
 from lantern_demo.decoding.acceptance import Rule
@@ -369,3 +370,26 @@ def test_clock_is_cheap() -> None:
                 pass
         best = min(best, (perf_counter() - since) / 200)
     assert best < 4e-6  # 2 us on an idle core; twice that leaves room for a busy one
+
+
+class Broken(TableTarget):
+    """A target whose logits go wrong once so many tokens are committed."""
+
+    def __init__(self, value: float, after: int) -> None:
+        super().__init__(VOCAB, seed=1)
+        self.value, self.after, self.calls = value, after, 0
+
+    def head(self, hidden: Tensor) -> Tensor:
+        self.calls += 1
+        logits = super().head(hidden)
+        return logits.fill_(self.value) if self.calls > self.after else logits
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("after", [0, 1, 6])
+@pytest.mark.parametrize("method", list(METHODS))
+def test_logits_that_are_no_numbers_are_named(method: str, after: int, value: float, temperature: float) -> None:
+    settings = {"neighbours": NEIGHBOURS, **SETTINGS[method], "sampling": Sampling(temperature=temperature)}
+    with pytest.raises(FloatingPointError, match="logits are not finite numbers"):
+        list(decode(Broken(value, after), DRAFTER, PREFIX, num_tokens=40, method=METHODS[method], **settings))

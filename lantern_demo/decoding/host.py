@@ -20,6 +20,8 @@ from .walk import Judged, Walk, walk_nodes
 
 Array = NDArray[numpy.float32]
 
+NO_LAW = "the target's logits are not finite numbers; its weights or its number format may be at fault"
+
 
 def walk_levels(
     rule: Rule, draft: Draft, logits: Tensor, sampling: Sampling, neighbours: Tensor | None, uniforms: Tensor
@@ -56,7 +58,7 @@ def walk_levels(
         relaxed.append(loosely)
         node = children[node][rank]
         path.append(node)
-    bonus = int(law.argmax()) if sampling.greedy else _draw(law, heights[node][-1])
+    bonus = _best(law) if sampling.greedy else _draw(law, heights[node][-1])
     nodes = torch.tensor(path)
     tokens = [*(tree_tokens[i] for i in path[1:]), bonus]
     return Walk(
@@ -122,7 +124,7 @@ def _greedy_child(
 ) -> tuple[int, bool]:
     """`acceptance.decide_greedy` at one node: the draw number of the first accepted child, -1 for none, and whether only the
     relaxation accepts it. What was tried is added to `judged`."""
-    best = int(p.argmax())
+    best = _best(p)
     top = float(p[best])
     for i, x in enumerate(drawn):
         if x < 0:
@@ -138,9 +140,19 @@ def _greedy_child(
     return -1, False
 
 
+def _best(law: Array) -> int:
+    """The likeliest token of a law [V]. Raises FloatingPointError when it is no law."""
+    best = int(law.argmax())  # of a NaN, if there is one
+    if not law[best] > 0:
+        raise FloatingPointError(NO_LAW)
+    return best
+
+
 def _draw(law: Array, u: float) -> int:
-    """`sampling.draw` for one law [V], not normalised."""
+    """`sampling.draw` for one law [V], not normalised. Raises FloatingPointError when it is no law."""
     cdf = law.cumsum()
     total = cdf[-1]
+    if not total > 0:
+        raise FloatingPointError(NO_LAW)
     at = min(numpy.float32(u) * total, numpy.nextafter(total, numpy.float32(0)))
     return min(int(cdf.searchsorted(at, side="right")), len(law) - 1)

@@ -14,7 +14,7 @@ from .acceptance import Rule
 from .cache import KVCache
 from .distortion import Distortion, RootSample, measure
 from .drafting import Draft, bare_draft, dynamic_draft, static_draft
-from .host import walk_levels
+from .host import NO_LAW, walk_levels
 from .methods import Method
 from .protocols import Drafter, Target
 from .sampling import Sampling, draw, guide, probabilities
@@ -190,6 +190,8 @@ class _Run:
                 raise ValueError(f"condition gave {hidden.shape[0]} rows; this run needs {self.rows}")
             logits = guide(self.target.head(hidden[:, -1:]), self.sampling.cfg_scale)
             p = probabilities(logits, self.sampling)
+            if not bool(p.sum() > 0):  # the one host read of the prefill that is not a token
+                raise FloatingPointError(NO_LAW)
             self.root = p.argmax(-1) if self.sampling.greedy else draw(p, self.uniforms.walk(0, 1)[0])
             # what the drafter has not seen yet: target states and the tokens that follow them
             self.unseen_hidden, self.unseen_tokens = self._for_drafter(hidden), self.root

@@ -11,6 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+NO_DRAFT = "the drafter's logits are not finite numbers; it may not fit its target"
+
 
 @dataclass(frozen=True)
 class Sampling:
@@ -123,6 +125,8 @@ def _draws_on_host(cdf: NDArray[numpy.float32], u: list[float]) -> list[int]:
     share, in the order of the tokens.
     """
     total = float(cdf[-1])
+    if math.isnan(total):
+        raise FloatingPointError(NO_DRAFT)
     highest = numpy.nextafter(cdf[-1], numpy.float32(0))
     drawn: list[int] = []
     steps: list[tuple[int, float, float]] = []  # drawn tokens in order: token, where it begins, its share
