@@ -1,5 +1,6 @@
 """Put trained parts together as a model folder, with the numbers of their training:
 `python -m lantern_demo.training.export --tokenizer runs/tokenizer --target runs/target --drafter runs/drafter --out FOLDER`.
+A model folder in the place of a run gives the part that it has.
 """
 
 from __future__ import annotations
@@ -20,15 +21,23 @@ from lantern_demo.training.target import load_image_tokenizer
 
 
 def load_drafter(folder: Path, device: torch.device) -> Drafter:
-    """The averaged drafter of a training run."""
+    """The drafter of a model folder, or the averaged one of a training run. Raises ValueError for a model folder without one."""
+    if (folder / "config.json").exists():
+        found = bundled.load(folder, device).drafter
+        if found is None:
+            raise ValueError(f"{folder} has no drafter")
+        return found
     weights = torch.load(folder / "last.pt", map_location=device, weights_only=True)["average"]
     drafter = Drafter(DrafterConfig(**json.loads((folder / "drafter.json").read_text()))).to(device)
     drafter.load_state_dict(weights)
     return drafter.eval()
 
 
-def training_facts(folder: Path) -> dict[str, Any]:
-    """Steps, seconds and the last validation of a run, from its log."""
+def training_facts(folder: Path, part: str) -> dict[str, Any]:
+    """Steps, seconds and the last validation of a run, from its log; of a model folder what it tells of a part."""
+    if (folder / "config.json").exists():
+        told: dict[str, Any] = json.loads((folder / "config.json").read_text())["trained"][part]
+        return told
     lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
     held_out = next(line for line in reversed(lines) if any(k.startswith("held_out") for k in line))
     return {k: v for k, v in held_out.items() if k.startswith(("held_out", "codes", "step", "seconds"))}
@@ -43,7 +52,7 @@ def main() -> None:
     args = parser.parse_args()
     cpu = torch.device("cpu")
     both = load_target(args.target, cpu)
-    trained = {part: training_facts(getattr(args, part)) for part in ("tokenizer", "target", "drafter")}
+    trained = {part: training_facts(getattr(args, part), part) for part in ("tokenizer", "target", "drafter")}
     networks = bundled.Networks(
         both.text, both.target, load_drafter(args.drafter, cpu), load_image_tokenizer(args.tokenizer, cpu),
         {"machine": args.machine, **trained},
