@@ -20,9 +20,8 @@ from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.timing import Clock
 from lantern_demo.decoding.trees import TreePolicy
 from lantern_demo.fitting import Choice, choose, read_calibration, recall, remember
-from lantern_demo.models import bundled, checkpoints, store
+from lantern_demo.models import accumulation, bundled, checkpoints, fused, lean, store
 from lantern_demo.models.device import DTYPES, pick_device, pick_dtype
-from lantern_demo.models.lean import runners
 from lantern_demo.models.needs import requirements_unmet
 from lantern_demo.models.registry import REGISTRY, ModelInfo, model_info
 from lantern_demo.models.text import Encoded
@@ -38,7 +37,10 @@ FIT_TOKENS, FIT_RUNS = 14, 3  # of a run that measures what a step with a tree c
 
 @dataclass(frozen=True)
 class Stats:
-    """What a run measured. Seconds are of synchronised device work; `decode_seconds` = prefill + draft + verify + commit."""
+    """What a run measured. Seconds are of synchronised device work; `decode_seconds` = prefill + draft + verify + commit.
+
+    With captured graphs the steps' parts are told apart as `decoding.graphs` says, and `capture_seconds` went into capturing them.
+    """
 
     method: str
     tokens: int  # image tokens
@@ -59,6 +61,8 @@ class Stats:
     tree: str  # which draft tree, and why
     device: str
     dtype: str
+    capture_seconds: float  # no part of decode_seconds
+    engine: str  # what ran the steps: see `decoding.loop.Decoded`
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,7 @@ class Pipeline:
     def __init__(self, info: ModelInfo, networks: bundled.Networks[Any], device: torch.device, dtype: torch.dtype) -> None:
         self.info, self.networks, self.device, self.dtype = info, networks, device, dtype
         self.defaults = Settings(**info.preset)
-        self.target, self.drafter = runners(networks, device)
+        self.target, self.drafter = fused.runners(networks) if device.type == "cuda" else lean.runners(networks, device)
         self._neighbours: dict[str, Tensor] = {}
         self._calibration = read_calibration(info.folder)
         self._fitted: dict[tuple[str, bool], Choice] = {}  # by method and whether it is guided
@@ -137,7 +141,8 @@ class Pipeline:
         return last
 
     def stream(self, prompt: str, method: str = "vanilla", **settings: Any) -> Iterator[StepEvent | Generation]:
-        """As `generate`, yielding a StepEvent per step and the Generation last. Closing it stops within a step."""
+        """As `generate`, yielding a StepEvent per step and the Generation last. Closing it stops within a step; on a GPU
+        within the few that are in flight."""
         (chosen,) = self.check_methods([method_of(method)])
         knobs, text = self.settings(**settings), self.check_prompt(prompt)
 
@@ -273,7 +278,7 @@ class Pipeline:
             seconds["text"], seconds["prefill"], seconds["draft"], seconds["verify"], seconds["commit"],
             outcome.decode_seconds, seconds["image"], outcome.tokens_per_second,
             outcome.one_step_tvd, outcome.one_step_tvd_method, outcome.nodes, self.tree_of(method, knobs).reason,
-            device_name(self.device), str(self.dtype).removeprefix("torch."),
+            device_name(self.device), str(self.dtype).removeprefix("torch."), seconds["capture"], outcome.engine,
         )  # fmt: skip
 
     # -- pictures and tables
@@ -313,7 +318,7 @@ class Pipeline:
 
 def load(
     model: str | Path = "lantern-scenes", device: str = "auto", dtype: str = "auto", folder: str | Path | None = None,
-    drafter: str | Path | None = None,
+    drafter: str | Path | None = None, fp16_accumulation: bool = False,
 ) -> Pipeline:  # fmt: skip
     """Load a model by its registry id, or from a folder in the format of the bundled one.
 
@@ -321,12 +326,16 @@ def load(
     float32 but for a published model on a GPU, where it is bfloat16 (float16 where the GPU lacks that).
     A published model is fetched from the Hub at its first start; `folder` is a local folder to take its files from instead (see
     `models.checkpoints`), `drafter` one with a drafter of one's own to use in place of the published one.
+    fp16_accumulation keeps the sums of float16 products in float16, for this process, if this moves the target's laws little enough
+    (see `models.accumulation`); "auto" is then float16 on a GPU.
     Raises ValueError for an unknown model, device or dtype, for a folder that cannot be read, for a published model that does not
-    fit this machine, and when its files cannot be fetched or are not what they should be.
+    fit this machine, when its files cannot be fetched or are not what they should be, and when fp16_accumulation is refused.
     """
     chosen = pick_device(device)
     local = isinstance(model, Path) or (isinstance(model, str) and model not in REGISTRY and Path(model).is_dir())
     info = _local_info(Path(model)) if local else model_info(model)
+    if fp16_accumulation and dtype == "auto" and chosen.type == "cuda":
+        dtype = "float16"
     name = pick_dtype(dtype, chosen, large=info.published is not None)
     if info.folder is not None:
         for option, value in (("folder", folder), ("drafter", drafter)):
@@ -334,6 +343,8 @@ def load(
                 raise ValueError(f"{option} is for published models; {info.id} has its own, got {str(value)!r}")
         networks: bundled.Networks[Any] = bundled.load(info.folder, chosen, DTYPES[name])
         vq = networks.tokenizer.vq.config
+        if fp16_accumulation:
+            accumulation.allow(networks.target)
         pixels = vq.num_patches * 2 ** (len(vq.channel_multiplier) - 1)
         return Pipeline(replace(info, image_size=pixels, grid=vq.num_patches), networks, chosen, DTYPES[name])
     files = None if folder is None else Path(folder)
@@ -343,6 +354,8 @@ def load(
     if reason:
         raise ValueError(f"{info.id} cannot run here: {reason}")
     networks = checkpoints.load(info, chosen, DTYPES[name], files, None if drafter is None else Path(drafter))
+    if fp16_accumulation:
+        accumulation.allow(networks.target)
     return Pipeline(info, networks, chosen, DTYPES[name])
 
 

@@ -16,9 +16,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lantern_demo.decoding import protocols
+from lantern_demo.decoding.cache import KVCache
 from lantern_demo.models.bundled import Networks
 from lantern_demo.models.drafter import Drafter
-from lantern_demo.models.llamagen import Condition, LlamaGen, PrefixCache, prefix_mask
+from lantern_demo.models.llamagen import Condition, LlamaGen, prefix_mask
 
 LARGEST = 2**30  # bytes of weights
 
@@ -51,8 +52,8 @@ class Norm:
         return x / torch.hypot(torch.linalg.vector_norm(x, dim=-1, keepdim=True), self.floor)
 
 
-class LeanCache(PrefixCache):
-    """A prefix cache in which a position's keys and values lie together, so that one copy writes them.
+class LeanCache(KVCache):
+    """A cache in which a position's keys and values lie together, so that one copy writes them.
 
     `bias` [R, 1, nodes, slots] float32 is the mask of a tree: 0 where a node may look, -inf elsewhere.
     """

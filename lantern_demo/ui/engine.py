@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,13 +48,14 @@ class Frame:
 class Engine:
     """Loads models once and runs comparisons on them."""
 
-    def __init__(self, model: str | Path, device: str) -> None:
+    def __init__(self, model: str | Path, device: str, fp16_accumulation: bool = False) -> None:
         self._device, self._loading = device, threading.Lock()
-        first = load(model, device)
+        first = load(model, device, fp16_accumulation=fp16_accumulation)
         self._loaded = {first.info.id: first}
         self.default = first.info.id
+        self._seconds: dict[str, float] = {}  # by model, the longest that a method's run has taken
         # A no-op but on ZeroGPU, where one lease of the device spans all methods of a comparison.
-        self.frames = spaces.GPU(duration=self._lease)(self._frames)
+        self._leased = spaces.GPU(duration=self._lease)(self._frames)
 
     def offered(self) -> dict[str, ModelInfo]:
         """The models by id, the one that the program was started with first."""
@@ -104,8 +105,16 @@ class Engine:
         pipe.check_methods(chosen)
         return Request(pipe.info.id, pipe.check_prompt(prompt), [method.id for method in chosen], given)
 
-    def _frames(self, request: Request, previews: bool) -> Iterator[Frame | Generation | MethodFailed]:
+    def frames(self, request: Request, previews: bool) -> Generator[Frame | Generation | MethodFailed, None, None]:
         """Run the methods in turn: a Frame now and then, and for each its Generation or MethodFailed."""
+        with closing(self._leased(request, previews)) as events:
+            for event in events:
+                if isinstance(event, Generation):
+                    self._note(request.model, event)
+                yield event
+
+    def _frames(self, request: Request, previews: bool) -> Iterator[Frame | Generation | MethodFailed]:
+        """What `frames` yields, where the device is; on ZeroGPU that is another process."""
         pipe = self._loaded[request.model]
         tokens: list[int] = []
         due = 0.0
@@ -124,9 +133,18 @@ class Engine:
                 due = start + max(FRAME_SECONDS, FRAME_SHARE * (perf_counter() - start))
                 yield Frame(method, event.committed, event.index, event.seconds, picture)
 
+    def _note(self, model: str, done: Generation) -> None:
+        """Keep how long a run took; here, since the leased process forgets."""
+        s = done.stats
+        took = s.text_seconds + s.capture_seconds + s.decode_seconds + s.image_seconds
+        self._seconds[model] = max(took, self._seconds.get(model, 0.0))
+
     def _lease(self, request: Request, previews: bool) -> int:
-        """Seconds of a shared GPU to ask for: a generous guess, since what is left over is given back."""
-        per_method = 3 + 0.05 * self.offered()[request.model].tokens
+        """Seconds of a shared GPU to ask for, generously, since what is left over is given back: a guess at first, then three times
+        what a run took, for warm-up and previews."""
+        guess = 3 + 0.05 * self.offered()[request.model].tokens
+        took = self._seconds.get(request.model)
+        per_method = guess if took is None else 1 + 3 * took
         return min(120, 10 + round(per_method * len(request.methods)))
 
 
