@@ -17,11 +17,14 @@ def main() -> None:
     )
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: %(default)s)")
     parser.add_argument("--port", type=int, help="port to listen on (default: $GRADIO_SERVER_PORT, or a free one from 7860)")
+    parser.add_argument(
+        "--fp16-accumulation", action="store_true", help="keep sums of float16 products in float16, if the model bears it (GPU)"
+    )
     parser.add_argument("--share", action="store_true", default=None, help="also open a public link through Gradio's servers")
     args = parser.parse_args()
 
     try:
-        page = build(args.model, args.device)
+        page = build(args.model, args.device, args.fp16_accumulation)
     except ValueError as error:
         parser.error(str(error))
     launch(page, server_port=args.port, share=args.share)

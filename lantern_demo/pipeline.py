@@ -23,12 +23,14 @@ from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.timing import Clock
 from lantern_demo.decoding.trees import TreePolicy
 from lantern_demo.fitting import Choice, StepCosts, choose, read_calibration, recall, remember
-from lantern_demo.models import bundled, checkpoints, store
+from lantern_demo.models import accumulation, bundled, checkpoints, store
 from lantern_demo.models.device import DTYPES, INT8, pick_device, pick_dtype
-from lantern_demo.models.lean import Runners, fastest_kind, lean_runners, small_on_cpu
+from lantern_demo.models.fused import fused_runners
+from lantern_demo.models.lean import fastest_kind, lean_runners, small_on_cpu
 from lantern_demo.models.needs import requirements_unmet
 from lantern_demo.models.products import EXACT, KINDS, supported
 from lantern_demo.models.registry import REGISTRY, ModelInfo, model_info
+from lantern_demo.models.runners import Runners
 from lantern_demo.models.text import Encoded
 from lantern_demo.models.tokenizer import neighbour_table
 from lantern_demo.record import device_name, events_of, image_hash, run_record
@@ -42,7 +44,10 @@ FIT_TOKENS, FIT_ROUNDS = 14, 3  # of a run that measures what a step with a tree
 
 @dataclass(frozen=True)
 class Stats:
-    """What a run measured. Seconds are of synchronised device work; `decode_seconds` = prefill + draft + verify + commit."""
+    """What a run measured. Seconds are of synchronised device work; `decode_seconds` = prefill + draft + verify + commit.
+
+    With captured graphs the steps' parts are told apart as `decoding.graphs` says, and `capture_seconds` went into capturing them.
+    """
 
     method: str
     tokens: int  # image tokens
@@ -65,6 +70,8 @@ class Stats:
     device: str
     dtype: str
     products: str  # how products with the weights are computed
+    capture_seconds: float  # no part of decode_seconds
+    engine: str  # what ran the steps: see `decoding.loop.Decoded`
 
 
 @dataclass(frozen=True)
@@ -145,7 +152,8 @@ class Pipeline:
         return last
 
     def stream(self, prompt: str, method: str = "vanilla", **settings: Any) -> Iterator[StepEvent | Generation]:
-        """As `generate`, yielding a StepEvent per step and the Generation last. Closing it stops within a step."""
+        """As `generate`, yielding a StepEvent per step and the Generation last. Closing it stops within a step; on a GPU
+        within the few that are in flight."""
         (chosen,) = self.check_methods([method_of(method)])
         knobs, text = self.settings(**settings), self.check_prompt(prompt)
 
@@ -273,6 +281,8 @@ class Pipeline:
         """What decodes the model here: on a CPU the lean twins of a small one, with the fastest products of its number format. Which of
         the exact ones that is stays on disk: they round differently, and the same seed should give the same picture at the next start.
         """
+        if self.device.type == "cuda":
+            return fused_runners(self.networks)
         if not small_on_cpu(self.networks, self.device) or self.dtype == "float16":
             return Runners(self.networks.target, self.networks.drafter)
         if self.dtype != "float32":
@@ -302,7 +312,7 @@ class Pipeline:
             seconds["text"], seconds["prefill"], seconds["draft"], seconds["verify"], seconds["commit"],
             outcome.decode_seconds, seconds["image"], outcome.tokens_per_second,
             outcome.one_step_tvd, outcome.one_step_tvd_method, outcome.nodes, choice.reason, asking_for(choice.policy),
-            device_name(self.device), self.dtype, self.products,
+            device_name(self.device), self.dtype, self.products, seconds["capture"], outcome.engine,
         )  # fmt: skip
 
     # -- pictures and tables
@@ -342,7 +352,7 @@ class Pipeline:
 
 def load(
     model: str | Path = "lantern-scenes", device: str = "auto", dtype: str = "auto", folder: str | Path | None = None,
-    drafter: str | Path | None = None,
+    drafter: str | Path | None = None, fp16_accumulation: bool = False,
 ) -> Pipeline:  # fmt: skip
     """Load a model by its registry id, or from a folder in the format of the bundled one.
 
@@ -351,12 +361,16 @@ def load(
     GPU lacks that).
     A published model is fetched from the Hub at its first start; `folder` is a local folder to take its files from instead (see
     `models.checkpoints`), `drafter` one with a drafter of one's own to use in place of the published one.
+    fp16_accumulation keeps the sums of float16 products in float16, for this process, if this moves the target's laws little enough
+    (see `models.accumulation`); "auto" is then float16 on a GPU.
     Raises ValueError for an unknown model, device or dtype, for a folder that cannot be read, for a published model that does not
-    fit this machine, and when its files cannot be fetched or are not what they should be.
+    fit this machine, when its files cannot be fetched or are not what they should be, and when fp16_accumulation is refused.
     """
     chosen = pick_device(device)
     local = isinstance(model, Path) or (isinstance(model, str) and model not in REGISTRY and Path(model).is_dir())
     info = _local_info(Path(model)) if local else model_info(model)
+    if fp16_accumulation and dtype == "auto" and chosen.type == "cuda":
+        dtype = "float16"
     name = pick_dtype(dtype, chosen, large=info.published is not None)
     if info.folder is not None:
         for option, value in (("folder", folder), ("drafter", drafter)):
@@ -364,6 +378,8 @@ def load(
                 raise ValueError(f"{option} is for published models; {info.id} has its own, got {str(value)!r}")
         networks: bundled.Networks[Any] = bundled.load(info.folder, chosen, DTYPES["float32" if name == INT8 else name])
         vq = networks.tokenizer.vq.config
+        if fp16_accumulation:
+            accumulation.allow(networks.target)
         pixels = vq.num_patches * 2 ** (len(vq.channel_multiplier) - 1)
         return Pipeline(replace(info, image_size=pixels, grid=vq.num_patches), networks, chosen, name)
     files = None if folder is None else Path(folder)
@@ -373,6 +389,8 @@ def load(
     if reason:
         raise ValueError(f"{info.id} cannot run here: {reason}")
     networks = checkpoints.load(info, chosen, DTYPES[name], files, None if drafter is None else Path(drafter))
+    if fp16_accumulation:
+        accumulation.allow(networks.target)
     return Pipeline(info, networks, chosen, name)
 
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 HOW_TIMED = (
     "Seconds of synchronised device work, previews and the page excluded. Methods ran one after the other in the order given, "
-    "each warmed up first. speedup = vanilla's decode_seconds / this method's, both of this run; absent without a vanilla run."
+    "each warmed up first. On a GPU a step's seconds lie between two events of the device, and capturing its graphs is counted apart. "
+    "speedup = vanilla's decode_seconds / this method's, both of this run; absent without a vanilla run."
 )
 
 

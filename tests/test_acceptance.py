@@ -223,6 +223,6 @@ def test_nothing_is_read_back_on_an_accelerator() -> None:
     draft = Draft(tree, torch.empty(5, dtype=torch.int64, device=meta), tokens[:2], (q[:1], q[:1]))
     for rule in (Rule("additive", 4, 0.1), Rule("additive", 4, 0.1, "released")):
         p = torch.empty(5, 9, device=meta)
-        final, _, law = walk._sampled_end(rule, draft, p, table, torch.empty(5, 4, device=meta))
+        final, _, law = walk.sampled_end(rule, draft, p, table, torch.empty(5, 4, device=meta))
         assert final.shape == (1,) and draw(law, u[0, :1]).shape == (1,)
-        assert walk._greedy_end(rule, draft, p, table)[0].shape == (1,)
+        assert walk.greedy_end(rule, draft, p, table)[0].shape == (1,)

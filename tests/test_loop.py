@@ -373,16 +373,16 @@ def test_clock_is_cheap() -> None:
 
 
 class Broken(TableTarget):
-    """A target whose logits go wrong once so many tokens are committed."""
+    """A target whose states go wrong after so many passes, the prefix's counted."""
 
     def __init__(self, value: float, after: int) -> None:
         super().__init__(VOCAB, seed=1)
-        self.value, self.after, self.calls = value, after, 0
+        self.value, self.after, self.passes = value, after, 0
 
-    def head(self, hidden: Tensor) -> Tensor:
-        self.calls += 1
-        logits = super().head(hidden)
-        return logits.fill_(self.value) if self.calls > self.after else logits
+    def _states(self, before: Tensor, last: Tensor, rows: int) -> Tensor:
+        self.passes += 1
+        states = super()._states(before, last, rows)
+        return states.fill_(self.value) if self.passes > self.after else states
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
@@ -391,5 +391,15 @@ class Broken(TableTarget):
 @pytest.mark.parametrize("method", list(METHODS))
 def test_logits_that_are_no_numbers_are_named(method: str, after: int, value: float, temperature: float) -> None:
     settings = {"neighbours": NEIGHBOURS, **SETTINGS[method], "sampling": Sampling(temperature=temperature)}
-    with pytest.raises(FloatingPointError, match="logits are not finite numbers"):
+    with pytest.raises(FloatingPointError, match="the target's logits are not finite numbers"):
         list(decode(Broken(value, after), DRAFTER, PREFIX, num_tokens=40, method=METHODS[method], **settings))
+
+
+def test_a_drafter_that_draws_no_numbers_is_named() -> None:
+    class Blank(TableDrafter):
+        def extend(self, tokens: Tensor, hidden: Tensor, cache: KVCache) -> Tensor:
+            return super().extend(tokens, hidden, cache) * float("nan")
+
+    settings = {"neighbours": NEIGHBOURS, **SETTINGS["eagle1"], "sampling": Sampling(cfg_scale=2.0)}
+    with pytest.raises(FloatingPointError, match="the drafter's logits are not finite numbers"):
+        list(decode(TARGET, Blank(TARGET), PREFIX, num_tokens=40, method=METHODS["eagle1"], **settings))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import gradio as gr
 import pytest
@@ -11,6 +12,7 @@ from published import CLASS_ID, TEXT_ID, tiny_info, write_class_model
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.registry import REGISTRY
+from lantern_demo.pipeline import Generation
 from lantern_demo.ui import words
 from lantern_demo.ui.engine import Engine
 from lantern_demo.ui.models import FIRST_CLASS, ModelWidgets, choose, note
@@ -95,3 +97,14 @@ def test_a_class_model_runs_by_name_and_number(engine: Engine, tmp_path: Path, m
         engine.request("a goldfish in a bowl", CLASS_ID, None, {})
     with pytest.raises(ValueError, match="needs a drafter"):
         engine.request("1", CLASS_ID, ["eagle2"], {})
+
+
+def test_a_lease_is_asked_for_by_what_runs_took(engine: Engine) -> None:
+    request = engine.request("two red lanterns", None, ["vanilla", "lantern"], {})
+    guess = engine._lease(request, True)
+    took = SimpleNamespace(text_seconds=0.1, capture_seconds=0.4, decode_seconds=0.4, image_seconds=0.1)
+    engine._note(request.model, cast(Generation, SimpleNamespace(stats=took)))
+    assert engine._lease(request, True) == 10 + 2 * (1 + 3) < guess
+    took.decode_seconds = 900.0
+    engine._note(request.model, cast(Generation, SimpleNamespace(stats=took)))
+    assert engine._lease(request, True) == 120

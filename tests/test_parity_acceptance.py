@@ -82,7 +82,7 @@ def test_sampled_decisions(case: Golden, name: str, kind: str) -> None:
         tried = int((draft.tree.children[last] >= 0).sum())
         assert uniforms_used(draft)[last] + tried == int(wanted["draws"][trial])
         p = walk.probabilities(logits, sampling)
-        _, _, law = walk._sampled_end(rule, draft, p, neighbours, uniforms)
+        _, _, law = walk.sampled_end(rule, draft, p, neighbours, uniforms)
         torch.testing.assert_close(law[0], wanted["sample_p"][trial], atol=2e-6, rtol=2e-5)
         # The exact rule has no residual of its own in the released code: the other walk, for it in plain numbers, does the same.
         plain = Rule() if rule.kind == "exact" else rule

@@ -138,7 +138,7 @@ def test_static_tree_greedy(case: Golden, name: str) -> None:
 
 
 @pytest.mark.parametrize(("case", "name"), cases("static trees", parts_like("(.*)_sample_tree_candidates")))
-def test_static_tree_sampled(case: Golden, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_static_tree_sampled(case: Golden, name: str) -> None:
     """With the recorded draws in the place of ours: the laws they came from, and each draw's probability given the earlier."""
     golden = {key.removeprefix(f"{name}_sample_"): value for key, value in case.tensors.items()}
     target, drafter = lantern_target(case), lantern_drafter(case)
@@ -150,11 +150,10 @@ def test_static_tree_sampled(case: Golden, name: str, monkeypatch: pytest.Monkey
     def recorded(q: Tensor, uniforms: Tensor) -> Tensor:
         return torch.stack([rest.pop(0)[: uniforms.shape[1]] for _ in range(q.shape[0])])
 
-    monkeypatch.setattr(drafting, "draw_without_replacement", recorded)
     cache = drafter.new_cache(2, policy.expanded)
     token, sampling = golden["input_ids"][0, -1:], sampling_of(case.about["sample_processor"], golden)
     output, _ = stable_pass(drafter, token, golden["hidden_states"], cache)
-    draft = static_draft(tree, token, output, drafter, target, cache, sampling, torch.rand(tree.draws))
+    draft = static_draft(tree, token, output, drafter, target, cache, sampling, torch.rand(tree.draws), recorded)
     assert not rest
     same_candidates(draft, golden["tree_candidates"], golden["cart_candidates"])
 

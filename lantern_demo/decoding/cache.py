@@ -9,9 +9,12 @@ from torch import Tensor
 class KVCache:
     """Keys and values [layers, rows, heads, slots, head_dim] and the number `length` of committed slots.
 
-    The storage never moves or grows, so captured graphs may hold on to it. Slots from `length` on are
-    scratch.
+    Both are views of one storage `both` [layers, rows, 2 heads, slots, head_dim], so that one copy moves them. It never
+    moves or grows, so captured graphs may hold on to it. Slots from `length` on are scratch. `visible` [R, 1, 1, T] bool
+    says which of the first T slots are not padding; None: all.
     """
+
+    visible: Tensor | None = None
 
     def __init__(
         self, layers: int, rows: int, heads: int, slots: int, head_dim: int,
@@ -20,8 +23,8 @@ class KVCache:
         shape = (layers, rows, heads, slots, head_dim)
         if min(shape) < 1:
             raise ValueError(f"cache sizes (layers, rows, heads, slots, head_dim) are {shape}; each must be at least 1")
-        self.k = torch.zeros(shape, dtype=dtype, device=device)
-        self.v = torch.zeros(shape, dtype=dtype, device=device)
+        self.both = torch.zeros(layers, rows, 2 * heads, slots, head_dim, dtype=dtype, device=device)
+        self.k, self.v = self.both.chunk(2, 2)
         self.length = 0
 
     @property
@@ -57,11 +60,13 @@ class KVCache:
         them."""
         count = nodes.shape[0]
         self.reserve(count)
-        slots = nodes + self.length
-        for store in (self.k, self.v):
-            # index_select copies first, so that source and destination may overlap
-            store.narrow(3, self.length, count).copy_(store.index_select(3, slots))
+        # index_select copies first, so that source and destination may overlap
+        self.both.narrow(3, self.length, count).copy_(self.both.index_select(3, nodes + self.length))
         self.length += count
+
+    def move(self, source: Tensor, slots: Tensor) -> None:
+        """Copy the slots `source` to `slots`, both int64 [m] on the device; the length is the caller's to keep."""
+        self.both.index_copy_(3, slots, self.both.index_select(3, source))
 
     def reset(self) -> None:
         """Forget everything; the storage stays."""

@@ -32,13 +32,14 @@ class Distortion(NamedTuple):
 @dataclass(frozen=True)
 class Root:
     """One visited root: target law p [V], tokens drawn there [C] (-1 none), which of them are nodes [C] bool,
-    the law q [V] they were drawn from (None: fixed by the prefix), and the first token emitted there."""
+    the law q [V] they were drawn from (None: fixed by the prefix), and the first token emitted there, which may still be on
+    the device [1]."""
 
     p: Tensor
     tokens: Tensor
     offered: Tensor
     q: Tensor | None
-    emitted: int
+    emitted: int | Tensor
 
 
 class RootSample:
@@ -55,7 +56,7 @@ class RootSample:
         """Whether the root of step number `step` (from 0, without gaps) is to be added."""
         return step % self._stride == 0
 
-    def add(self, draft: Draft, root_law: Tensor, emitted: int) -> None:
+    def add(self, draft: Draft, root_law: Tensor, emitted: int | Tensor) -> None:
         """Keep a copy of a step's root."""
         if len(self.roots) == MAX_ROOTS:
             self.roots = self.roots[::2]
@@ -79,7 +80,7 @@ def measure(rule: Rule, roots: list[Root], neighbours: Tensor | None, greedy: bo
     if not roots:
         return None
     if greedy:
-        missed = [root.emitted != int(root.p.argmax()) for root in roots]
+        missed = [int(root.emitted) != int(root.p.argmax()) for root in roots]
         return Distortion(sum(missed) / len(missed), "closed form")
     generator = torch.Generator(roots[0].p.device).manual_seed(seed)
     total, sampled = 0.0, 0

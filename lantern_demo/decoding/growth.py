@@ -12,7 +12,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from .sampling import NO_DRAFT
 from .trees import Tree, TreePolicy, ancestor_mask, child_table
 
 Expand = Callable[[Tensor, Tensor, int, Tensor], Tensor]
@@ -51,10 +50,7 @@ def grow(root: Tensor, expand: Expand, policy: TreePolicy) -> tuple[Tree, Tensor
         tokens, parent_rows = proposals.flatten()[chosen], chosen // beam
         in_pool = chosen + (beam + (depth - 1) * beam * beam)
         mask = torch.cat([mask[parent_rows], identity], dim=1)
-    pooled = torch.cat(pool_scores)
-    if pooled.device.type == "cpu" and bool(pooled.isnan().any()):  # where the host looks for free
-        raise FloatingPointError(NO_DRAFT)
-    return _rerank(pooled, torch.cat(pool_tokens), torch.cat(pool_parents), policy)
+    return _rerank(torch.cat(pool_scores), torch.cat(pool_tokens), torch.cat(pool_parents), policy)
 
 
 def _rerank(scores: Tensor, tokens: Tensor, parents: Tensor, policy: TreePolicy) -> tuple[Tree, Tensor]:

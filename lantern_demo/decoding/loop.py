@@ -1,5 +1,10 @@
 """The decoding loop: prefill, then draft, verify, accept and commit until all tokens are there. One for every
-method; vanilla is the tree of the root alone."""
+method; vanilla is the tree of the root alone.
+
+There are two engines. "plain" waits for the host in every step and visits only the nodes that it needs: it suits CPUs and is
+the reference. "fixed" runs steps of fixed shapes without waiting (`fixed`, `ahead`), on a CUDA device as captured graphs
+(`graphs`). With the same seed both give the same tokens, up to rounding.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +16,22 @@ import torch
 from torch import Tensor
 
 from .acceptance import Rule
+from .ahead import Ahead
 from .cache import KVCache
 from .distortion import Distortion, RootSample, measure
 from .drafting import Draft, bare_draft, dynamic_draft, static_draft
+from .fixed import Fixed, Outcome
+from .graphs import Eager, Graphs
 from .host import NO_LAW, walk_levels
 from .methods import Method
-from .protocols import Drafter, Target
+from .protocols import Drafter, FixedDrafter, FixedTarget, Target
 from .sampling import Sampling, draw, guide, probabilities
 from .timing import Clock
 from .trees import TreePolicy, static_tree
 from .uniforms import Uniforms
 from .walk import Judged, Walk, walk_nodes
 
+Engine = Literal["auto", "plain", "fixed"]
 AcceptKind = Literal["exact", "relaxed", "target"]
 
 
@@ -67,6 +76,7 @@ class Decoded:
     one_step_tvd: float | None
     one_step_tvd_method: str | None
     nodes: int
+    engine: str  # "plain", "fixed" or "graphs"; "fixed, without graphs: why" where a capture failed
 
 
 def decode(
@@ -85,22 +95,26 @@ def decode(
     prefix_rows: int | None = None,
     measure_distortion: bool = True,
     clock: Clock | None = None,
+    engine: Engine = "auto",
 ) -> Iterator[Step | Decoded]:
     """Decode `num_tokens` tokens; yields a `Step` per step and at last the `Decoded` result.
 
     `rule` and `tree` must be those the method names (None: the exact rule, no tree). `neighbours` [V, >= k]
     int32 or int64 on the device lists each token's nearest others and is needed by rules that relax.
     `prefix_rows` is the number of rows R, by default 2 when `sampling.cfg_scale` is not 1. `clock` may be
-    shared with other parts of a run. The models are not called before the first `next`; closing the iterator
-    early is allowed at any time. Raises ValueError at the call for arguments that do not go together.
+    shared with other parts of a run. `engine` is "plain", "fixed" or "auto": fixed on a CUDA device, with models that
+    implement it. The models are not called before the first `next`; closing the iterator early is allowed at any
+    time. Raises ValueError at the call for arguments that do not go together.
     """
     rule = rule or Rule()
     tree = tree or TreePolicy.none()
     _check(target, drafter, num_tokens, method, rule, tree, neighbours, seed, prefix_rows)
+    place = torch.device(device)
+    fixed = _fixed_models(target, drafter if tree.kind != "none" else None, engine, place)
     rows = prefix_rows or (1 if sampling.cfg_scale == 1 else 2)
     run = _Run(
-        target, drafter, condition, num_tokens, sampling, rule, tree, neighbours, seed, torch.device(device),
-        rows, measure_distortion, clock or Clock(device),
+        target, drafter, condition, num_tokens, sampling, rule, tree, neighbours, seed, place,
+        rows, measure_distortion, clock or Clock(device), fixed,
     )  # fmt: skip
     return run.events()
 
@@ -136,6 +150,21 @@ def _check(
             )
 
 
+def _fixed_models(
+    target: Target, drafter: Drafter | None, engine: Engine, device: torch.device
+) -> tuple[FixedTarget, FixedDrafter | None] | None:
+    """The models as the fixed engine needs them; None for the plain engine."""
+    if engine not in ("auto", "plain", "fixed"):
+        raise ValueError(f"engine is {engine!r}; allowed are auto, plain, fixed")
+    if engine == "plain" or (engine == "auto" and device.type != "cuda"):
+        return None
+    if isinstance(target, FixedTarget) and (drafter is None or isinstance(drafter, FixedDrafter)):
+        return target, drafter
+    if engine == "fixed":
+        raise ValueError("engine is 'fixed'; target and drafter must implement FixedTarget and FixedDrafter")
+    return None
+
+
 class _Run:
     """The state of one run. Device work happens in `_prefill`, `_step` and `_distortion`, each under
     inference mode: a mode entered around a yield would leak into the consumer."""
@@ -143,7 +172,7 @@ class _Run:
     def __init__(
         self, target: Target, drafter: Drafter | None, condition: Any, num_tokens: int, sampling: Sampling,
         rule: Rule, policy: TreePolicy, neighbours: Tensor | None, seed: int, device: torch.device, rows: int,
-        measured: bool, clock: Clock,
+        measured: bool, clock: Clock, models: tuple[FixedTarget, FixedDrafter | None] | None,
     ) -> None:  # fmt: skip
         self.target, self.drafter, self.condition = target, drafter, condition
         self.num_tokens, self.sampling, self.rule, self.policy = num_tokens, sampling, rule, policy
@@ -156,14 +185,26 @@ class _Run:
         self.uniforms = Uniforms(seed, device, num_tokens, policy.nodes, min(width, policy.nodes - 1), drawn)
         self.sample = RootSample() if measured else None
         self.drafter_cache: KVCache | None = None
+        self.models = models  # for the fixed engine
+        self.ahead: Ahead | None = None  # the fixed engine, once it runs
         self.tokens: list[int] = []
         self.accepted_lengths: list[int] = []
 
     def events(self) -> Iterator[Step | Decoded]:
         self._prefill()
         yield Step(0, list(self.tokens), 1, 1, self.clock.decode_seconds, ["target"])
+        try:
+            yield from self._steps()
+        finally:
+            if self.ahead is not None:  # also when the consumer gave up: graphs may be in flight
+                self.ahead.steps.close()
+        yield self._decoded(self._distortion())
+
+    def _steps(self) -> Iterator[Step]:
+        if self.models is not None and self.num_tokens > 1:
+            self.ahead = self._fixed(*self.models)
         while len(self.tokens) < self.num_tokens:
-            walk = self._step()
+            walk = self._step() if self.ahead is None else self._next(self.ahead)
             before = len(self.tokens)
             self.accepted_lengths.append(len(walk.tokens))
             self.tokens.extend(walk.tokens[: self.num_tokens - before])
@@ -173,9 +214,8 @@ class _Run:
             yield Step(
                 len(self.accepted_lengths), self.tokens[before:], len(walk.tokens), committed,
                 self.clock.decode_seconds, kinds[: committed - before],
-                walk.tree_tokens, walk.tree_parents, walk.path, walk.judged,
+                walk.tree_tokens, walk.tree_parents, walk.path, list(walk.judged),
             )  # fmt: skip
-        yield self._decoded(self._distortion())
 
     @torch.inference_mode()
     def _prefill(self) -> None:
@@ -183,7 +223,7 @@ class _Run:
         with self.clock.measure("prefill"):
             # A step starts with at most num_tokens - 1 positions committed behind the prefix and writes a
             # whole tree.
-            room = self.num_tokens + self.policy.nodes
+            room = self.num_tokens + self.policy.nodes if self.models is None else Fixed.room(self.num_tokens, self.policy)
             self.cache = self.target.new_cache(self.rows, room)
             hidden = self.target.prefill(self.condition, self.cache)
             if hidden.shape[0] != self.rows:
@@ -218,6 +258,29 @@ class _Run:
         if self.sample is not None and self.sample.wants(len(self.accepted_lengths)):
             self.sample.add(draft, walk.root_law, walk.tokens[0])
         return walk
+
+    @torch.inference_mode()
+    def _fixed(self, target: FixedTarget, drafter: FixedDrafter | None) -> Ahead:
+        """The fixed engine behind the prefill, the drafter having read the prefix."""
+        bare_last = self.rule.residual != "released"
+        hidden, token, cache = self.unseen_hidden, self.unseen_tokens, None
+        if drafter is not None and not (bare_last and self.num_tokens == 2):
+            with self.clock.measure("draft"):
+                rows = 1 if drafter.guided else self.rows
+                cache = drafter.new_cache(rows, Fixed.room(self.num_tokens, self.policy))
+                # a step's stable pass takes the last of these slots again, with the output that it needs
+                drafter.start(hidden, token, cache)
+        fixed = Fixed(
+            target, drafter, self.cache, cache, hidden[:, -1:], token, num_tokens=self.num_tokens, sampling=self.sampling,
+            rule=self.rule, policy=self.policy, neighbours=self.neighbours, uniforms=self.uniforms,
+        )  # fmt: skip
+        device = self.root.device
+        steps = Graphs(fixed, self.clock, device) if device.type == "cuda" else Eager(fixed, self.clock)
+        return Ahead(fixed, steps, self.num_tokens, bare_last, self.sample)
+
+    @torch.inference_mode()
+    def _next(self, ahead: Ahead) -> Outcome:
+        return ahead.step(len(self.tokens))
 
     def _for_drafter(self, hidden: Tensor) -> Tensor:
         """Target states [R, m, H] as the drafter reads them."""
@@ -263,4 +326,5 @@ class _Run:
             one_step_tvd=None if distortion is None else distortion.tvd,
             one_step_tvd_method=None if distortion is None else distortion.method,
             nodes=self.policy.nodes,
+            engine="plain" if self.ahead is None else self.ahead.steps.engine,
         )

@@ -7,14 +7,22 @@ is the conditional and row 1 the unconditional one, both with the same tokens; w
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
 from .cache import KVCache
 
 
-class Target(Protocol):
+class Head(Protocol):
+    """What turns states into logits."""
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """Logits [R, n, V] float32 of hidden [R, n, H]."""
+        ...
+
+
+class Target(Head, Protocol):
     """The autoregressive model whose law is to be sampled."""
 
     vocab_size: int
@@ -36,12 +44,21 @@ class Target(Protocol):
         """
         ...
 
-    def head(self, hidden: Tensor) -> Tensor:
-        """Logits [R, n, V] float32 of hidden [R, n, H]."""
+
+class Expander(Protocol):
+    """What fills a draft tree, level by level."""
+
+    def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor, cache: Any) -> Tensor:
+        """Tree pass over m nodes of one depth (1 = the root's children); returns their outputs [R, m, H].
+
+        tokens [m] are the nodes' tokens, hidden [R, m, H] their parents' outputs. mask [m, w + m] bool says
+        which tree slots a node sees: the w written by earlier passes of this tree, then its own pass. All
+        stable slots are seen. K/V go to slots cache.length + w onwards; the cache is not advanced.
+        """
         ...
 
 
-class Drafter(Protocol):
+class Drafter(Expander, Protocol):
     """The small model that proposes tokens; its outputs go through the target's head.
 
     A guided drafter works on one row of guided states, `uncond + scale (cond - uncond)`: the head is linear, so that
@@ -70,11 +87,29 @@ class Drafter(Protocol):
         """
         ...
 
-    def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor, cache: Any) -> Tensor:
-        """Tree pass over m nodes of one depth (1 = the root's children); returns their outputs [R, m, H].
 
-        tokens [m] are the nodes' tokens, hidden [R, m, H] their parents' outputs. mask [m, w + m] bool says
-        which tree slots a node sees: the w written by earlier passes of this tree, then its own pass. All
-        stable slots are seen. K/V go to slots cache.length + w onwards; the cache is not advanced.
+@runtime_checkable
+class FixedTarget(Target, Protocol):
+    """A target for steps of fixed shapes: it reads where it stands from tensors on the device, never from `cache.length`."""
+
+    def forward_at(self, tokens: Tensor, positions: Tensor, slots: Tensor, bias: Tensor, cache: Any) -> Tensor:
+        """Hidden states [R, n, H] of tokens [n] int64 at positions [n] int64.
+
+        K/V go to `slots` [n] int64. Node i attends to the cache's first S slots, its own among them, with the additive bias
+        [R or 1, 1, n, S] in the cache's dtype: 0 for what it sees, -inf for the rest.
+        """
+        ...
+
+
+@runtime_checkable
+class FixedDrafter(Drafter, Protocol):
+    """A drafter for steps of fixed shapes; `start` is as ever, since it runs once. Its slots count like the target's:
+    T behind the prefix, then one per committed token."""
+
+    def run_at(self, tokens: Tensor, hidden: Tensor, positions: Tensor, slots: Tensor, bias: Tensor, cache: Any) -> Tensor:
+        """Outputs [R, m, H] of m slots that pair tokens [m] with states [R, m, H], for stable and tree passes alike.
+
+        positions [m], or [1] for all, are slot numbers on the rotary grid; slots and bias are as in
+        `FixedTarget.forward_at`.
         """
         ...

@@ -11,8 +11,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-NO_DRAFT = "the drafter's logits are not finite numbers; it may not fit its target"
-
 
 @dataclass(frozen=True)
 class Sampling:
@@ -86,8 +84,8 @@ def draw(probs: Tensor, u: Tensor) -> Tensor:
     """
     cdf = probs.cumsum(-1)
     total = cdf[..., -1:]
-    # u * total may round up to total, beyond which no token lies
-    at = torch.minimum(u.unsqueeze(-1) * total, torch.nextafter(total, torch.zeros_like(total)))
+    # No token lies at total or beyond; with the largest u below 1 the product stays below total, also when it is rounded.
+    at = u.clamp(max=1 - 2**-24).unsqueeze(-1) * total
     token = torch.searchsorted(cdf, at, right=True).clamp_(max=probs.shape[-1] - 1)
     if probs.device.type != "cpu":
         # A parallel scan associates the sums differently per entry and may step up at a token of probability
@@ -105,17 +103,17 @@ def draw_without_replacement(q: Tensor, u: Tensor) -> Tensor:
     if q.device.type == "cpu":
         rows = zip(q.cumsum(-1).numpy(), u.tolist(), strict=True)
         return torch.tensor([_draws_on_host(cdf, row) for cdf, row in rows], dtype=torch.int64)
-    return _draws_by_row(q, u)
+    return draws_by_row(q, u)
 
 
-def _draws_by_row(q: Tensor, u: Tensor) -> Tensor:
-    """Draws [P, C] from q [P, V] at uniforms u [P, C], all rows at once: what is drawn leaves its row."""
-    left, tokens = q.clone(), u.long()
+def draws_by_row(q: Tensor, u: Tensor) -> Tensor:
+    """As `draw_without_replacement`, all rows at once and without a host read on any device: what is drawn leaves its row."""
+    left, tokens, shares = q.clone(), [], []
     for i in range(u.shape[1]):
-        token = draw(left, u[:, i]).unsqueeze(1)
-        tokens[:, i : i + 1] = token.masked_fill(left.gather(1, token) <= 0, -1)
-        left.scatter_(1, token, 0.0)
-    return tokens
+        tokens.append(draw(left, u[:, i]).unsqueeze(1))
+        shares.append(left.gather(1, tokens[-1]))
+        left.scatter_(1, tokens[-1], 0.0)
+    return torch.cat(tokens, 1).masked_fill_(torch.cat(shares, 1) <= 0, -1)
 
 
 def _draws_on_host(cdf: NDArray[numpy.float32], u: list[float]) -> list[int]:
@@ -126,7 +124,7 @@ def _draws_on_host(cdf: NDArray[numpy.float32], u: list[float]) -> list[int]:
     """
     total = float(cdf[-1])
     if math.isnan(total):
-        raise FloatingPointError(NO_DRAFT)
+        raise FloatingPointError("the drafter's logits are not finite numbers; it may not fit its target")
     highest = numpy.nextafter(cdf[-1], numpy.float32(0))
     drawn: list[int] = []
     steps: list[tuple[int, float, float]] = []  # drawn tokens in order: token, where it begins, its share

@@ -7,7 +7,7 @@ from time import perf_counter
 import torch
 
 DECODE_PARTS = ("prefill", "draft", "verify", "commit")
-PARTS = ("text", *DECODE_PARTS, "image")
+PARTS = ("text", "capture", *DECODE_PARTS, "image")
 
 
 class _Segment:

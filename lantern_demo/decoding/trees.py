@@ -149,6 +149,7 @@ class Tree:
     width: int
     levels: tuple[Level, ...] = ()  # static trees only
     fixed_parents: tuple[int, ...] = ()  # static trees only: parents, known on the host
+    gapless: bool = True  # no node lacks a draw before one that it has
 
     @property
     def draws(self) -> int:
@@ -232,4 +233,5 @@ def static_tree(paths: Iterable[Sequence[int]], device: torch.device | str = "cp
         parents=long(parents), depths=long([len(name) for name in names]), children=children.to(device),
         mask=mask, inner=long(with_children), inner_rows=long(inner_rows),
         size=len(names), depth=depth, width=width, levels=tuple(levels), fixed_parents=tuple(parents),
+        gapless=all(name[-1] == 0 or (*name[:-1], name[-1] - 1) in index for name in names[1:]),
     )  # fmt: skip

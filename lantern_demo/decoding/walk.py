@@ -6,6 +6,7 @@ token) both give the same tokens.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -36,7 +37,7 @@ class Walk(NamedTuple):
     nodes: Tensor  # [m] int64, the path on the device
     next_tokens: Tensor  # [m] int64, `tokens` on the device
     root_law: Tensor  # [V] float32, the target's law at the root
-    judged: list[Judged] = []  # in the order they were tried; only `host.walk_levels` keeps them  # noqa: RUF012
+    judged: Sequence[Judged] = ()  # in the order they were tried; only `host.walk_levels` keeps them
 
 
 def walk_nodes(rule: Rule, draft: Draft, logits: Tensor, sampling: Sampling, neighbours: Tensor | None, uniforms: Tensor) -> Walk:
@@ -47,15 +48,15 @@ def walk_nodes(rule: Rule, draft: Draft, logits: Tensor, sampling: Sampling, nei
         final, law = draft.tree.parents, p
         relaxed = torch.zeros_like(final, dtype=torch.bool)
     elif sampling.greedy:
-        final, relaxed = _greedy_end(rule, draft, p, neighbours)
+        final, relaxed = greedy_end(rule, draft, p, neighbours)
         law = p.index_select(0, final)
     else:
-        final, relaxed, law = _sampled_end(rule, draft, p, neighbours, uniforms)
+        final, relaxed, law = sampled_end(rule, draft, p, neighbours, uniforms)
     bonus = law.argmax(-1) if sampling.greedy else draw(law, uniforms[final, -1])
     return _read_back(draft, final, relaxed, bonus, p[0])
 
 
-def _sampled_end(
+def sampled_end(
     rule: Rule, draft: Draft, p: Tensor, neighbours: Tensor | None, uniforms: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Where the walk ends [1], which nodes [n] only the relaxation accepts, and the bonus token's law [1,
@@ -73,7 +74,7 @@ def _sampled_end(
     return final, relaxed[tree.parents], law
 
 
-def _greedy_end(rule: Rule, draft: Draft, p: Tensor, neighbours: Tensor | None) -> tuple[Tensor, Tensor]:
+def greedy_end(rule: Rule, draft: Draft, p: Tensor, neighbours: Tensor | None) -> tuple[Tensor, Tensor]:
     """Where the greedy walk ends [1] and which nodes [n] only the relaxation accepts; p [n, V]."""
     tree = draft.tree
     accepted, loosely = decide_greedy(rule, p[tree.inner], draft.drawn, neighbours)

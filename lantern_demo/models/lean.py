@@ -7,7 +7,6 @@ table, attention over the live part of the cache. All of it is float32 but for t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
@@ -15,11 +14,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lantern_demo.decoding import protocols
+from lantern_demo.decoding.cache import KVCache
 from lantern_demo.models.bundled import Networks
 from lantern_demo.models.drafter import Drafter
-from lantern_demo.models.llamagen import Condition, LlamaGen, PrefixCache, prefix_mask
+from lantern_demo.models.llamagen import Condition, LlamaGen, prefix_mask
 from lantern_demo.models.products import EXACT, Product, product, supported
+from lantern_demo.models.runners import Runners
 
 LARGEST = 2**30  # bytes of weights
 PROBED_NODES = (1, 6)  # of the forwards that decide between kinds of products: what vanilla and a small tree run
@@ -47,8 +47,8 @@ class Norm:
         return x / torch.hypot(torch.linalg.vector_norm(x, dim=-1, keepdim=True), self.floor)
 
 
-class LeanCache(PrefixCache):
-    """A prefix cache in which a position's keys and values lie together, so that one copy writes them.
+class LeanCache(KVCache):
+    """A cache in which a position's keys and values lie together, so that one copy writes them.
 
     `bias` [R, 1, nodes, slots] float32 is the mask of a tree: 0 where a node may look, -inf elsewhere.
     """
@@ -233,15 +233,6 @@ class LeanDrafter:
         if only_last:
             x, attended, n = x.view(r, n, dim)[:, -1], attended.view(r, n, dim)[:, -1], 1
         return self.layer.finish(x, attended).view(r, n, dim)
-
-
-@dataclass(frozen=True)
-class Runners:
-    """What decodes a model, and the kind of products it does that with (see `products.KINDS`), None where PyTorch decides."""
-
-    target: protocols.Target
-    drafter: protocols.Drafter | None
-    kind: str | None = None
 
 
 def small_on_cpu(networks: Networks[Any], device: torch.device) -> bool:

@@ -56,12 +56,6 @@ class Condition:
     mask: Tensor | None = None
 
 
-class PrefixCache(KVCache):
-    """A KV cache that remembers which prefix positions are padding: `visible` [R, 1, 1, T] bool, or None for all."""
-
-    visible: Tensor | None = None
-
-
 def rope_table(prefix: int, grid: int, head_dim: int, base: float = 10000.0, beyond: int = BEYOND) -> Tensor:
     """Rotary angles [prefix + grid * grid + beyond, head_dim / 2, 2], (cos, sin) last.
 
@@ -210,12 +204,12 @@ class LlamaGen(nn.Module):
 
     # -- decoding.protocols.Target
 
-    def new_cache(self, rows: int, length: int) -> PrefixCache:
+    def new_cache(self, rows: int, length: int) -> KVCache:
         weight, c = self.output.weight, self.config
         slots = c.prefix + length
-        return PrefixCache(c.layers, rows, c.heads, slots, c.dim // c.heads, dtype=weight.dtype, device=weight.device)
+        return KVCache(c.layers, rows, c.heads, slots, c.dim // c.heads, dtype=weight.dtype, device=weight.device)
 
-    def prefill(self, condition: Condition, cache: PrefixCache) -> Tensor:
+    def prefill(self, condition: Condition, cache: KVCache) -> Tensor:
         """The T prefix positions -> hidden [R, T, H]."""
         x = self.embed_condition(condition)
         n = x.shape[1]
@@ -225,7 +219,7 @@ class LlamaGen(nn.Module):
         cache.advance(n)
         return hidden
 
-    def forward(self, tokens: Tensor, depths: Tensor, mask: Tensor, cache: PrefixCache) -> Tensor:
+    def forward(self, tokens: Tensor, depths: Tensor, mask: Tensor, cache: KVCache) -> Tensor:
         """n tree nodes -> hidden [R, n, H]; see `decoding.protocols.Target.forward`."""
         n, rows = tokens.shape[0], cache.k.shape[1]
         x = self.tok_embeddings(tokens).expand(rows, -1, -1)

@@ -49,11 +49,12 @@ class Frame:
 class Engine:
     """Loads models once and runs comparisons on them."""
 
-    def __init__(self, model: str | Path, device: str) -> None:
+    def __init__(self, model: str | Path, device: str, fp16_accumulation: bool = False) -> None:
         self._device, self._loading = device, threading.Lock()
-        first = _in_a_thread_of_its_own(lambda: load(model, device))
+        first = _in_a_thread_of_its_own(lambda: load(model, device, fp16_accumulation=fp16_accumulation))
         self._loaded = {first.info.id: first}
         self.default = first.info.id
+        self._seconds: dict[str, float] = {}  # by model, the longest that a method's run has taken
         # A no-op but on ZeroGPU, where one lease of the device spans all methods of a comparison.
         self._leased = spaces.GPU(duration=self._lease)(self._frames)
         # On a CPU every thread that computes keeps a pool of helpers, and with more of those than cores OpenMP lets them sleep between
@@ -114,6 +115,8 @@ class Engine:
             frames = self._leased(request, previews)
             try:
                 while (item := self._worker.submit(next, frames, None).result()) is not None:
+                    if isinstance(item, Generation):
+                        self._note(request.model, item)
                     yield item
             finally:
                 self._worker.submit(frames.close).result()
@@ -137,9 +140,18 @@ class Engine:
                 due = start + max(FRAME_SECONDS, FRAME_SHARE * (perf_counter() - start))
                 yield Frame(method, event.committed, event.index, event.seconds, picture)
 
+    def _note(self, model: str, done: Generation) -> None:
+        """Keep how long a run took; here, since the leased process forgets."""
+        s = done.stats
+        took = s.text_seconds + s.capture_seconds + s.decode_seconds + s.image_seconds
+        self._seconds[model] = max(took, self._seconds.get(model, 0.0))
+
     def _lease(self, request: Request, previews: bool) -> int:
-        """Seconds of a shared GPU to ask for: a generous guess, since what is left over is given back."""
-        per_method = 3 + 0.05 * self.offered()[request.model].tokens
+        """Seconds of a shared GPU to ask for, generously, since what is left over is given back: a guess at first, then three times
+        what a run took, for warm-up and previews."""
+        guess = 3 + 0.05 * self.offered()[request.model].tokens
+        took = self._seconds.get(request.model)
+        per_method = guess if took is None else 1 + 3 * took
         return min(120, 10 + round(per_method * len(request.methods)))
 
 

@@ -30,9 +30,9 @@ QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 SHOW_LANES = "() => { if (innerWidth < 700) document.getElementById('status').scrollIntoView(); }"
 
 
-def build(model: str | Path = "lantern-scenes", device: str = "auto") -> gr.Blocks:
+def build(model: str | Path = "lantern-scenes", device: str = "auto", fp16_accumulation: bool = False) -> gr.Blocks:
     """Load a model (a registry id or a folder) and build its page and API. Raises ValueError as `lantern_demo.load` does."""
-    engine = Engine(model, device)
+    engine = Engine(model, device, fp16_accumulation)
     with gr.Blocks(title=words.TITLE, analytics_enabled=False, delete_cache=(CACHE_SECONDS, CACHE_SECONDS)) as page:
         gr.Markdown(words.INTRO, elem_id="intro")
         with gr.Row(elem_id="ask"):

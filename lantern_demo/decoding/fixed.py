@@ -1,0 +1,237 @@
+"""A step of fixed shapes: draft, verify, accept and commit without a host read, so that it can be captured once and replayed.
+
+Where a run stands is in tensors on its device, which a step reads and writes. What varies from step to step is never a shape:
+attention covers a bucket of slots [0, S) under an additive mask made from the committed length, the drafter's stable pass always
+runs D + 1 slots for a tree of depth D, of which the unseen ones count, and D + 1 rows are committed, of which those behind the
+accepted path are garbage behind the length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .acceptance import Rule
+from .cache import KVCache
+from .drafting import Draft, bare_draft, dynamic_draft, static_draft
+from .judge import judge, ways
+from .protocols import FixedDrafter, FixedTarget
+from .sampling import Sampling, draws_by_row, guide, probabilities
+from .trees import TreePolicy, static_tree
+from .uniforms import Uniforms
+from .walk import Judged
+
+ALIGNED = 8  # attention kernels want the last dimension of a mask to be a multiple of it
+
+
+class Outcome(NamedTuple):
+    """A step as the host sees it; the fields are those of `walk.Walk`."""
+
+    path: list[int]
+    tokens: list[int]
+    relaxed: list[bool]
+    tree_tokens: list[int]
+    tree_parents: list[int]
+    judged: Sequence[Judged] = ()
+
+
+class Taken(NamedTuple):
+    """What a step leaves for the measured distortion, on the device and valid until the next step of its kind."""
+
+    draft: Draft
+    root_law: Tensor  # [V] float32
+    emitted: Tensor  # [1] int64, the first token
+
+
+@dataclass
+class State:
+    """Where a run stands, on its device. The drafter's committed length is `length - count` before its stable pass and `length`
+    behind it, so that one number serves both caches."""
+
+    length: Tensor  # [1] int64, committed slots of the target's cache: the prefix and all tokens but the root's
+    root: Tensor  # [1] int64, the last committed token, which the target has not seen
+    step: Tensor  # [1] int64, number of the next step, from 1
+    count: Tensor  # [1] int64, how many of the unseen slots count
+    unseen_tokens: Tensor  # [D + 1] int64, tokens that the drafter has not seen
+    unseen_hidden: Tensor  # [R, D + 1, H], the target's states before them
+    results: Tensor  # [steps, width] int64, a row per step: see `Fixed.outcome`
+
+    def copies(self) -> list[Tensor]:
+        """Copies of all tensors, for `restore`."""
+        return [value.clone() for value in vars(self).values()]
+
+    def restore(self, copies: list[Tensor]) -> None:
+        """Go back to where `copies` were made. Cache slots behind the length need no restoring."""
+        for value, kept in zip(vars(self).values(), copies, strict=True):
+            value.copy_(kept)
+
+
+class Fixed:
+    """The steps of one run, behind its prefill.
+
+    cache holds the T prefix slots, drafter_cache too (None: vanilla); hidden [Rd, 1, H] is the target's last prefix state as the
+    drafter reads it, root [1] the first image token. Both caches have room for `room(...)` slots behind the prefix.
+    """
+
+    def __init__(
+        self, target: FixedTarget, drafter: FixedDrafter | None, cache: KVCache, drafter_cache: KVCache | None,
+        hidden: Tensor, root: Tensor, *, num_tokens: int, sampling: Sampling, rule: Rule, policy: TreePolicy,
+        neighbours: Tensor | None, uniforms: Uniforms,
+    ) -> None:  # fmt: skip
+        self.target, self.drafter, self.cache, self.drafter_cache = target, drafter, cache, drafter_cache
+        self.sampling, self.rule, self.policy, self.neighbours = sampling, rule, policy, neighbours
+        self.uniforms = uniforms
+        device = root.device
+        self.bare = static_tree((), device)
+        self.tree = static_tree(policy.paths, device) if policy.kind == "static" else None
+        grown = policy.depth + 1 if policy.kind == "dynamic" else 0
+        self.depth = grown if self.tree is None else self.tree.depth
+        self.way = None if self.tree is None else ways(self.tree)
+        self.guides = drafter is not None and drafter.guided
+        self.slots = min(c.slots for c in (cache, drafter_cache) if c is not None) // ALIGNED * ALIGNED
+        self.prefix = cache.length
+        self.columns = torch.arange(self.slots, device=device)
+        self.nothing = torch.zeros((), dtype=cache.k.dtype, device=device)
+        self.never = torch.full((), -torch.inf, dtype=cache.k.dtype, device=device)
+        # 0 where a committed slot is visible, -inf where it is a padded one of the prefix
+        self.padding = self.nothing.repeat(cache.k.shape[1], 1, 1, self.slots)
+        if cache.visible is not None:
+            self.padding[..., : self.prefix].masked_fill_(~cache.visible, -torch.inf)
+
+        def number(value: int) -> Tensor:
+            return torch.full((1,), value, dtype=torch.int64, device=device)
+
+        rows, _, width = hidden.shape
+        self.state = State(
+            number(self.prefix), root.clone(), number(1), number(1), torch.zeros(self.depth + 1, dtype=torch.int64, device=device),
+            hidden.new_zeros(rows, self.depth + 1, width), root.new_zeros(num_tokens, _width(policy.nodes, self.depth)),
+        )  # fmt: skip
+        self.state.unseen_tokens[:1] = root
+        self.state.unseen_hidden[:, :1] = hidden
+
+    # -- shapes
+
+    @staticmethod
+    def room(num_tokens: int, policy: TreePolicy) -> int:
+        """Slots behind the prefix that a run needs."""
+        return num_tokens + max(policy.nodes, policy.expanded) + ALIGNED
+
+    def bucket(self, committed: int, num_tokens: int) -> int:
+        """The slots S that attention covers in a step with at most `committed` tokens behind the prefix: one of about four sizes,
+        so that few graphs are captured and short lengths do not pay for long ones."""
+        size = max(64, -(-num_tokens // 256) * 64)
+        needed = self.prefix + committed + max(self.policy.nodes, self.policy.expanded)
+        return min(-(-needed // size) * size, self.slots)
+
+    # -- a step
+
+    def step(self, slots: int, bare: bool, mark: Callable[[int], None] | None = None) -> Taken:
+        """One whole step over a bucket; bare: without drafts. `mark` is called with 0 to 3 before and behind the three parts."""
+        call = mark or (lambda _: None)
+        call(0)
+        draft = self.draft(slots, bare)
+        call(1)
+        hidden, logits = self.verify(draft, slots)
+        call(2)
+        taken = self.commit(draft, hidden, logits)
+        call(3)
+        return taken
+
+    def draft(self, slots: int, bare: bool) -> Draft:
+        """The drafter's stable pass over what it has not seen, then the tree of the current root."""
+        state, drafter, cache = self.state, self.drafter, self.drafter_cache
+        if bare or drafter is None or cache is None:
+            return bare_draft(self.bare, state.root)
+        at = state.length - state.count + self.columns[: self.depth + 1]
+        bias = torch.where(self.columns[:slots] <= at.unsqueeze(1), self.nothing, self.never)
+        output = drafter.run_at(state.unseen_tokens, state.unseen_hidden, at, at, bias[None, None], cache)
+        output = output.index_select(1, state.count - 1)
+        passes = _Passes(self, drafter, slots)
+        if self.tree is None:
+            return dynamic_draft(self.policy, state.root, output, passes, self.target, cache, self.sampling)
+        drawn = self._uniforms()[self.uniforms.judged :]
+        return static_draft(self.tree, state.root, output, passes, self.target, cache, self.sampling, drawn, draws_by_row)
+
+    def verify(self, draft: Draft, slots: int) -> tuple[Tensor, Tensor]:
+        """The target's states [R, n, H] and guided logits [n, V] of a draft."""
+        tree, state, size = draft.tree, self.state, draft.tree.size
+        at = state.length + self.columns[:size]
+        bias = self.committed(self.padding[..., :slots]).repeat(1, 1, size, 1)
+        bias.index_copy_(3, at, torch.where(tree.mask, self.nothing, self.never).expand(*bias.shape[:2], -1, -1))
+        hidden = self.target.forward_at(draft.tokens, state.length + tree.depths, at, bias, self.cache)
+        return hidden, guide(self.target.head(hidden), self.sampling.cfg_scale)
+
+    def commit(self, draft: Draft, hidden: Tensor, logits: Tensor) -> Taken:
+        """Accept, move the accepted rows up, and write down what happened."""
+        tree, state = draft.tree, self.state
+        p = probabilities(logits, self.sampling)
+        columns = self.uniforms.columns if tree.size > 1 else 1
+        uniforms = self._uniforms()[: tree.size * columns].view(tree.size, columns)
+        way = ways(tree) if self.way is None or tree.size == 1 else self.way
+        found = judge(self.rule, draft, way, p, self.sampling.greedy, self.neighbours, uniforms)
+        # alone, the root is where it belongs, and the drafter is not asked again
+        following = found.bonus if tree.size == 1 else self._move(draft, hidden, found.path, found.taken, found.bonus)
+        row = torch.cat([found.taken, found.path, following, found.loose, draft.tokens, tree.parents])
+        state.results[:, : row.shape[0]].index_copy_(0, state.step, row.unsqueeze(0))
+        state.root.copy_(found.bonus)
+        state.length.add_(found.taken)
+        state.step.add_(1)
+        return Taken(draft, p[0], following[:1])
+
+    def outcome(self, row: list[int], bare: bool) -> Outcome:
+        """A row of results: count, path [D + 1], its next tokens [D + 1], flags [D], tree tokens [n], tree parents [n]."""
+        size, depth = (1, 0) if bare else (self.policy.nodes, self.depth)
+        count, found = row[0], row[1:]
+        parts = []
+        for length in (depth + 1, depth + 1, depth, size, size):
+            parts.append(found[:length])
+            found = found[length:]
+        path, following, loose, tokens, parents = parts
+        return Outcome(path[:count], following[:count], [bool(flag) for flag in loose[: count - 1]], tokens, parents)
+
+    # -- parts of it
+
+    def committed(self, padding: Tensor) -> Tensor:
+        """The mask [R or 1, 1, 1, S] of a row that sees the committed slots, those of the prefix as padding [R or 1, 1, 1, S] says."""
+        return torch.where(self.columns[: padding.shape[-1]] < self.state.length, padding, self.never)
+
+    def _uniforms(self) -> Tensor:
+        """[W] of this step."""
+        return self.uniforms.rows.index_select(0, self.state.step)[0]
+
+    def _move(self, draft: Draft, hidden: Tensor, path: Tensor, count: Tensor, bonus: Tensor) -> Tensor:
+        """Move the path's K/V up and hand its states and next tokens to the drafter; returns the next tokens [D + 1]."""
+        state, reach = self.state, self.depth + 1
+        self.cache.move(state.length + path, state.length + self.columns[:reach])
+        accepted = draft.tokens.index_select(0, path[1:])
+        state.unseen_tokens.copy_(torch.cat([accepted, bonus]).scatter_(0, count - 1, bonus))
+        states = hidden.index_select(1, path)
+        state.unseen_hidden.copy_(guide(states, self.sampling.cfg_scale)[None] if self.guides else states)
+        state.count.copy_(count)
+        return state.unseen_tokens
+
+
+class _Passes:
+    """The drafter's tree passes of one step, as `drafting` asks for them."""
+
+    def __init__(self, fixed: Fixed, drafter: FixedDrafter, slots: int) -> None:
+        self.fixed, self.drafter = fixed, drafter
+        self.committed = fixed.committed(fixed.nothing.expand(1, 1, 1, slots))
+
+    def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor, cache: Any) -> Tensor:
+        """As `protocols.Expander.expand`."""
+        fixed, length = self.fixed, self.fixed.state.length
+        size, width = mask.shape
+        at = length + fixed.columns[:width]
+        bias = self.committed.repeat(1, 1, size, 1)
+        bias.index_copy_(3, at, torch.where(mask, fixed.nothing, fixed.never)[None, None])
+        return self.drafter.run_at(tokens, hidden, length + (depth - 1), at[width - size :], bias, cache)
+
+
+def _width(nodes: int, depth: int) -> int:
+    """Entries of a row of results: see `Fixed.outcome`."""
+    return 1 + 2 * (depth + 1) + depth + 2 * nodes

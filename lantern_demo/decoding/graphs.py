@@ -1,0 +1,182 @@
+"""How steps of fixed shapes are run and timed: one by one on any device, or as captured CUDA graphs.
+
+Times of graphs. A step's seconds lie between two CUDA events, one before its replay and one behind the copy of its results: device
+work, whatever the host or a consumer does meanwhile. Its parts are told apart by timing events inside the graph, where torch can
+record them (`external=True`). A replay overwrites them, and steps are launched ahead of what has been read, so they are read once,
+at the end: a graph's steps are all split in the proportions of its last replay. Until then, and where torch lacks such events, a step
+counts as verify as a whole. Warm-up and capture are the clock's part "capture", no decode seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from .fixed import Fixed, Taken
+from .timing import Clock
+
+WARM_UP = 2  # steps before a capture, in which libraries set themselves up
+AHEAD = 4  # replays in flight at most: enough that the device never waits for the host
+
+
+class Steps(Protocol):
+    """Runs steps: `launch` starts one, `row` waits for it."""
+
+    ahead: int  # how many may be in flight
+    engine: str  # what ran the steps, for the record
+
+    def launch(self, index: int, slots: int, bare: bool) -> Taken:
+        """Start step `index` (from 1, in order)."""
+        ...
+
+    def row(self, index: int) -> list[int]:
+        """The results of a step, read once, in order; its seconds are on the clock from then on."""
+        ...
+
+    def close(self) -> None:
+        """Wait for what is in flight and split what can be split."""
+        ...
+
+
+class Eager:
+    """Steps as they are written, each part timed where it runs."""
+
+    ahead = 1
+
+    def __init__(self, fixed: Fixed, clock: Clock, engine: str = "fixed") -> None:
+        self.fixed, self.clock, self.engine = fixed, clock, engine
+
+    def launch(self, index: int, slots: int, bare: bool) -> Taken:
+        with self.clock.measure("draft"):
+            draft = self.fixed.draft(slots, bare)
+        with self.clock.measure("verify"):
+            hidden, logits = self.fixed.verify(draft, slots)
+        with self.clock.measure("commit"):
+            return self.fixed.commit(draft, hidden, logits)
+
+    def row(self, index: int) -> list[int]:
+        found: list[int] = self.fixed.state.results[index].tolist()
+        return found
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass
+class _Captured:
+    """One graph, what it leaves on the device, and the events inside it (none: torch cannot record them)."""
+
+    graph: Any
+    taken: Taken
+    marks: list[torch.cuda.Event]
+    seconds: float = 0.0  # of all its replays that were read
+
+
+class Graphs:
+    """Steps as replayed CUDA graphs, one per bucket and kind, captured when first asked for and sharing one memory pool.
+
+    When a capture fails the steps run one by one, and `engine` keeps the reason.
+    """
+
+    def __init__(self, fixed: Fixed, clock: Clock, device: torch.device) -> None:
+        self.fixed, self.clock, self.device = fixed, clock, device
+        self.ahead, self.engine = AHEAD, "graphs"
+        self.eager = Eager(fixed, clock)
+        self.host = pinned(fixed.state.results)
+        self.stream = torch.cuda.Stream(device)
+        self.pool: Any = None
+        self.graphs: dict[tuple[int, bool], _Captured] = {}
+        self.flying: dict[int, tuple[_Captured, torch.cuda.Event, torch.cuda.Event]] = {}
+
+    def launch(self, index: int, slots: int, bare: bool) -> Taken:
+        captured = self._graph(slots, bare)
+        if captured is None:
+            return self.eager.launch(index, slots, bare)
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        here = torch.cuda.current_stream(self.device)
+        start.record(here)
+        captured.graph.replay()
+        self.host[index].copy_(self.fixed.state.results[index], non_blocking=True)
+        end.record(here)
+        self.flying[index] = (captured, start, end)
+        return captured.taken
+
+    def row(self, index: int) -> list[int]:
+        if index not in self.flying:
+            return self.eager.row(index)
+        captured, start, end = self.flying.pop(index)
+        end.synchronize()
+        seconds = start.elapsed_time(end) / 1000
+        self.clock.seconds["verify"] += seconds
+        captured.seconds += seconds
+        found: list[int] = self.host[index].tolist()
+        return found
+
+    def close(self) -> None:
+        self.clock.synchronize()
+        for captured in self.graphs.values():
+            if captured.seconds and captured.marks:
+                draft, verify, commit = shares(captured.marks)
+                for part, share in (("draft", draft), ("verify", verify - 1), ("commit", commit)):
+                    self.clock.seconds[part] += share * captured.seconds
+                captured.seconds = 0.0
+
+    def _graph(self, slots: int, bare: bool) -> _Captured | None:
+        """The graph of a bucket and kind; None once a capture has failed."""
+        key = (slots, bare)
+        if key not in self.graphs and self.engine == "graphs":
+            with self.clock.measure("capture"):
+                try:
+                    self.graphs[key] = self._capture(slots, bare)
+                except RuntimeError as error:  # CUDA's errors and torch's own are of this kind
+                    self.engine = f"fixed, without graphs: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
+                    self.ahead = self.eager.ahead
+        return self.graphs.get(key) if self.engine == "graphs" else None
+
+    def _capture(self, slots: int, bare: bool) -> _Captured:
+        """Warm up and capture; where the run stands is as it was before, also when it fails."""
+        fixed, here = self.fixed, torch.cuda.current_stream(self.device)
+        kept = fixed.state.copies()
+        self.stream.wait_stream(here)
+        graph, marks = torch.cuda.CUDAGraph(), external_events()
+        try:
+            with torch.cuda.stream(self.stream):
+                for _ in range(WARM_UP):
+                    fixed.step(slots, bare)
+                    fixed.state.restore(kept)
+            # thread_local: another thread's allocations are no fault of this capture
+            with torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"):
+                taken = fixed.step(slots, bare, (lambda i: marks[i].record()) if marks else None)
+        finally:
+            here.wait_stream(self.stream)
+            fixed.state.restore(kept)
+        self.pool = graph.pool()
+        return _Captured(graph, taken, marks)
+
+
+def pinned(results: Tensor) -> Tensor:
+    """An empty tensor on the host, of the same shape, that a device can copy to without waiting."""
+    return torch.empty(results.shape, dtype=results.dtype, pin_memory=True)
+
+
+def external_events() -> list[torch.cuda.Event]:
+    """Four events to be recorded inside a graph, or none where torch or the driver has no such thing."""
+    try:
+        return [torch.cuda.Event(enable_timing=True, external=True) for _ in range(4)]
+    except (TypeError, RuntimeError):
+        return []
+
+
+def shares(marks: list[Any]) -> list[float]:
+    """The shares of draft, verify and commit, from the events before and behind them; everything is verify's when they cannot be
+    read."""
+    try:
+        times = [before.elapsed_time(behind) for before, behind in pairwise(marks)]
+    except RuntimeError:
+        return [0.0, 1.0, 0.0]
+    total = sum(times)
+    return [time / total for time in times] if total > 0 else [0.0, 1.0, 0.0]

@@ -1,0 +1,587 @@
+"""Steps of fixed shapes against the plain loop: the same runs, token for token, from steps that never wait and never change shape."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import published
+import pytest
+import torch
+from test_lean import CLASS, FULL, PADDED, STATIC, TEXT, condition_of, networks
+from tiny import write_tiny_model
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from lantern_demo import load
+from lantern_demo.decoding import graphs, loop
+from lantern_demo.decoding.acceptance import Rule
+from lantern_demo.decoding.fixed import Fixed
+from lantern_demo.decoding.judge import Ways, judge, ways
+from lantern_demo.decoding.loop import Decoded, Step, decode
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.sampling import Sampling
+from lantern_demo.decoding.timing import DECODE_PARTS
+from lantern_demo.decoding.trees import TreePolicy
+from lantern_demo.decoding.uniforms import Uniforms
+from lantern_demo.models import accumulation, fused
+from lantern_demo.models.fused import FusedDrafter, FusedTarget
+from lantern_demo.models.llamagen import LlamaGenConfig
+from lantern_demo.models.tokenizer import neighbour_table
+from lantern_demo.pipeline import Pipeline
+
+VECTORS = torch.randn(64, 8, generator=torch.Generator().manual_seed(3))
+DYNAMIC = TreePolicy.dynamic(3, 2, 9)
+GAPS = [(0,), (2,), (4,), (0, 1), (0, 3), (2, 0), (2, 0, 2)]
+RULES = {"additive": Rule("additive", 5, 0.2), "multiplicative": Rule("multiplicative", 5, 2.0)}
+
+
+def settings(method: str, static: Any = STATIC, residual: Any = "set", vocab: int = 60) -> dict[str, Any]:
+    chosen = METHODS[method]
+    trees = {"none": TreePolicy.none(), "static": TreePolicy.static(static), "dynamic": DYNAMIC}
+    rule = replace(RULES.get(chosen.rule, Rule()), residual=residual)
+    return {"method": chosen, "tree": trees[chosen.tree], "rule": rule, "neighbours": neighbour_table(VECTORS[:vocab], 7)}
+
+
+def summary(events: list[Step | Decoded]) -> tuple[Any, ...]:
+    """All that both engines must agree on: everything but times and the engine's name."""
+    *steps, last = events
+    assert isinstance(last, Decoded)
+    fields = ("index", "tokens", "accepted_length", "committed", "kinds", "tree_tokens", "parents", "path")
+    rows = [[getattr(step, name) for name in fields] for step in steps]
+    return rows, last.tokens, last.steps, last.accepted_lengths, last.mean_accepted_length, last.nodes
+
+
+def assert_same(plain: list[Step | Decoded], fixed: list[Step | Decoded]) -> None:
+    assert summary(fixed) == summary(plain)
+    a, b = plain[-1], fixed[-1]
+    assert isinstance(a, Decoded) and isinstance(b, Decoded)
+    assert (a.engine, b.engine) == ("plain", "fixed")
+    assert a.one_step_tvd_method == b.one_step_tvd_method
+    assert b.one_step_tvd == pytest.approx(a.one_step_tvd, abs=1e-4)
+
+
+Both = Callable[..., tuple[list[Any], list[Any]]]
+
+
+def both(config: LlamaGenConfig = TEXT, guided: bool = False, mask: Tensor = PADDED, guidance: bool = True) -> Both:
+    """Runs of the plain loop and of the fixed engine on one random model."""
+    target, drafter = networks(config, guided)
+    with torch.inference_mode():
+        condition = condition_of(target, mask)
+    if not guidance:
+        condition.features, condition.mask = condition.features[:1], condition.mask[:1]
+    twins = FusedTarget(target), FusedDrafter(drafter)
+
+    def run(method: str, num_tokens: int = 16, seed: int = 5, **changes: Any) -> tuple[list[Any], list[Any]]:
+        residual, static = changes.pop("residual", "set"), changes.pop("static", STATIC)
+        knobs = {"sampling": Sampling(cfg_scale=2.0), **settings(method, static, residual), **changes}
+        return tuple(
+            list(decode(*models, condition, num_tokens=num_tokens, seed=seed, engine=engine, **knobs))
+            for models, engine in (((target, drafter), "plain"), (twins, "fixed"))
+        )
+
+    return run
+
+
+# -- the same runs
+
+
+@pytest.mark.parametrize("guided", [False, True], ids=["two-row drafter", "guided drafter"])
+@pytest.mark.parametrize("method", list(METHODS))
+def test_same_runs(method: str, guided: bool) -> None:
+    padded, full = both(guided=guided), both(guided=guided, mask=FULL)
+    for temperature, top_k, top_p in ((1.0, 0, 1.0), (0.0, 0, 1.0), (0.9, 20, 0.9)):
+        sampling = Sampling(temperature, top_k, top_p, 2.0)
+        assert_same(*padded(method, sampling=sampling))
+        assert_same(*full(method, sampling=sampling, seed=6))
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+def test_same_runs_without_guidance(method: str) -> None:
+    run = both(guidance=False)
+    for temperature in (0.0, 1.0):
+        assert_same(*run(method, sampling=Sampling(temperature)))
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+def test_ends_of_the_image(method: str) -> None:
+    run = both()
+    for num_tokens in (2, 3, 4):
+        for seed in range(2):
+            assert_same(*run(method, num_tokens, seed))
+    plain, fixed = run(method, 1)
+    assert summary(fixed) == summary(plain) and fixed[-1].one_step_tvd is None
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("method", ["eagle2", "lantern", "lantern++"])
+def test_the_released_residual(method: str, temperature: float) -> None:
+    assert_same(*both()(method, residual="released", sampling=Sampling(temperature, cfg_scale=2.0)))
+
+
+@pytest.mark.parametrize("method", ["eagle1", "lantern++"])
+def test_trees_with_draws_that_are_no_nodes(method: str) -> None:
+    run = both()
+    for seed in range(3):
+        assert_same(*run(method, seed=seed, static=GAPS))
+
+
+@pytest.mark.parametrize("method", ["lantern", "lantern++"])
+def test_class_conditional(method: str) -> None:
+    assert_same(*both(CLASS)(method))
+
+
+@pytest.mark.parametrize("method", ["vanilla", "lantern"])
+def test_released_padding_and_long_prefix(method: str) -> None:
+    """The published model's shape: 120 prefix positions, padded rows that look at others than themselves."""
+    target, drafter, _ = published.networks()
+    features = torch.randn(1, 120, published.WIDTH, generator=torch.Generator().manual_seed(1))
+    with torch.inference_mode():
+        condition = target.condition(features, torch.arange(120)[None] >= 90, True)
+    knobs = {"num_tokens": 16, "sampling": Sampling(cfg_scale=2.0), **settings(method, vocab=published.VOCAB)}
+    plain = list(decode(target, drafter, condition, **knobs))
+    assert_same(plain, list(decode(FusedTarget(target), FusedDrafter(drafter), condition, engine="fixed", **knobs)))
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+def test_launching_ahead_changes_nothing(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphs.Eager, "ahead", 4)
+    run = both()
+    for num_tokens in (3, 16):
+        assert_same(*run(method, num_tokens))
+    assert_same(*run(method, residual="released"))
+
+
+def as_fixed(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make a pipeline on a CPU decode as one on a GPU does, short of the capture."""
+    from lantern_demo import pipeline
+
+    twins = fused.fused_runners(pipe.networks)
+    pipe.target, pipe.drafter = twins.target, twins.drafter
+    monkeypatch.setattr(pipeline, "decode", lambda *a, **k: decode(*a, engine="fixed", **k))
+
+
+def test_the_bundled_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = load("lantern-scenes", device="cpu")
+    knobs = {"method": "lantern++", "tree": "small", "seed": 2}
+    plain = pipe.generate("two red lanterns over a lake at dusk", **knobs)
+    as_fixed(pipe, monkeypatch)
+    fixed = pipe.generate("two red lanterns over a lake at dusk", **knobs)
+    assert fixed.tokens == plain.tokens and fixed.stats.accepted_lengths == plain.stats.accepted_lengths
+    assert (plain.stats.engine, fixed.stats.engine) == ("plain", "fixed")
+
+
+def test_a_tiny_model_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = load(write_tiny_model(tmp_path / "tiny"), device="cpu")
+    knobs: dict[str, Any] = {"lantern_k": 20, "lanternpp_k": 20, "tree": "small", "method": "lantern"}
+    plain = pipe.generate("two red lanterns over a lake", **knobs)
+    as_fixed(pipe, monkeypatch)
+    fixed = pipe.generate("two red lanterns over a lake", **knobs)
+    assert fixed.tokens == plain.tokens
+    stats = fixed.stats
+    assert stats.draft_seconds > 0 and stats.verify_seconds > 0 and stats.commit_seconds > 0 and stats.capture_seconds == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision(dtype: torch.dtype) -> None:
+    """Close to the modules; not the same tokens, since sums are rounded elsewhere."""
+    target, drafter = networks(TEXT)
+    with torch.inference_mode():
+        condition = condition_of(target, PADDED)
+    for part in (target, drafter):
+        rope = part.rope
+        part.to(dtype)
+        part.rope = rope
+    knobs = {"num_tokens": 16, "sampling": Sampling(cfg_scale=2.0), **settings("lantern")}
+    twins = FusedTarget(target), FusedDrafter(drafter)
+    *_, result = decode(*twins, condition, engine="fixed", **knobs)
+    assert len(result.tokens) == 16
+    with torch.inference_mode():
+        cache = target.new_cache(1, 8)
+        target.prefill(target.condition(torch.randn(1, 7, 32), None, False), cache)
+        tokens, place = torch.tensor([3, 4]), torch.arange(2)
+        plain = target.forward(tokens, place, torch.ones(2, 2).tril().bool(), cache)
+        bias = torch.full((1, 1, 2, 16), -torch.inf, dtype=dtype)
+        bias[..., :8], bias[..., 1, 8] = 0, 0
+        fixed = twins[0].forward_at(tokens, place + 7, place + 7, bias[..., : cache.slots], cache)
+    torch.testing.assert_close(fixed, plain, atol=0.15, rtol=0.05)
+
+
+# -- stopping and refusing
+
+
+def start(method: str = "lantern++", **changes: Any) -> Iterator[Step | Decoded]:
+    target, drafter = networks(TEXT)
+    with torch.inference_mode():
+        condition = condition_of(target, PADDED)
+    knobs = {"num_tokens": 16, "sampling": Sampling(cfg_scale=2.0), "engine": "fixed", **settings(method), **changes}
+    return decode(FusedTarget(target), FusedDrafter(drafter), condition, **knobs)
+
+
+def test_closing_early() -> None:
+    events = start()
+    for _ in range(3):
+        next(events)
+        assert not torch.is_inference_mode_enabled()
+    events.close()
+    assert list(events) == []
+
+
+def test_which_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    *_, last = start(engine="auto")
+    assert isinstance(last, Decoded) and last.engine == "plain", "a CPU takes the plain loop unless asked"
+    with pytest.raises(ValueError, match="engine is 'quick'; allowed are auto, plain, fixed"):
+        start(engine="quick")
+    target, drafter = networks(TEXT)
+    with pytest.raises(ValueError, match="must implement FixedTarget and FixedDrafter"):
+        decode(target, drafter, None, num_tokens=4, sampling=Sampling(), engine="fixed", **settings("eagle1"))
+
+
+# -- weights
+
+
+def test_fused_weights_are_the_modules_own() -> None:
+    target, drafter = networks(TEXT)
+    before = {name: value.clone() for name, value in target.state_dict().items()}
+    twin, small = FusedTarget(target), FusedDrafter(drafter)
+    for block, layer in zip(target.blocks, twin.layers, strict=True):
+        storage = layer.gate_up.untyped_storage().data_ptr()
+        assert block.feed_forward.w1.weight.untyped_storage().data_ptr() == storage
+        assert block.feed_forward.w3.weight.untyped_storage().data_ptr() == storage
+        assert layer.qkv is block.attention.wqkv.weight
+    attention = drafter.layer.self_attn
+    assert attention.v_proj.weight.untyped_storage().data_ptr() == small.layer.qkv.untyped_storage().data_ptr()
+    assert all(bool((value == before[name]).all()) for name, value in target.state_dict().items())
+
+
+def test_sums_in_float16_are_measured_before_they_are_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    target, _ = networks(TEXT)
+    products = torch.backends.cuda.matmul
+    with pytest.raises(ValueError, match="this one is in float32 on cpu"):
+        accumulation.allow(target)
+    assert accumulation.drift(target) == 0 and not products.allow_fp16_accumulation
+
+    def shaken(_: Any) -> Tensor:
+        return torch.eye(4)[[1 if products.allow_fp16_accumulation else 0]]
+
+    monkeypatch.setattr(accumulation, "laws", shaken)
+    assert accumulation.drift(target) == 1 and not products.allow_fp16_accumulation
+    with pytest.raises(ValueError, match="fp16_accumulation is for a target in float16 on a GPU"):
+        load("lantern-scenes", device="cpu", fp16_accumulation=True)
+
+
+# -- what a step is made of
+
+# Copy first and then write: two kernels.
+TWICE = {"aten.masked_fill", "aten.scatter", "aten.scatter_add", "aten.index_copy", "aten.index_put"}
+READS = ("_local_scalar_dense", "nonzero", "item", "is_nonzero", "equal", "_to_copy", "masked_select", "unique")
+EMPTY = ("aten.empty", "aten.new_empty", "aten.empty_like", "aten.empty_strided")  # they launch nothing
+
+
+class Kernels(TorchDispatchMode):
+    """Lists what is launched, with shapes: calls that only look at memory in another way are left out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[str, tuple[Any, ...]]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        name = str(func.overloadpacket)
+        assert not any(word in name.split(".")[-1] for word in READS), f"{name} reads back to the host"
+        given = [x for a in (*args, *kwargs.values()) for x in (a if isinstance(a, (list, tuple)) else [a])]
+        tensors = [x for x in given if isinstance(x, Tensor)]
+        same = isinstance(out, Tensor) and any(
+            out.untyped_storage().data_ptr() == t.untyped_storage().data_ptr() for t in tensors
+        )
+        if not (same and not func._schema.is_mutable) and name not in EMPTY:
+            # a number in `where` is filled into a tensor of its own first
+            numbers = sum(not isinstance(x, Tensor) for x in args) if name == "aten.where" else 0
+            times = 1 + numbers + (name in TWICE)
+            self.calls += [(name, tuple(tuple(x.shape) for x in tensors))] * times
+        return out
+
+
+@pytest.fixture
+def parts(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[list[Any]]]:
+    """What was launched in each part of each step of the runs of a test."""
+    found: dict[str, list[list[Any]]] = {}
+
+    def watch(owner: Any, name: str) -> None:
+        real = getattr(owner, name)
+
+        def watched(self: Any, *args: Any) -> Any:
+            with Kernels() as kernels:
+                out = real(self, *args)
+            found.setdefault(name, []).append(kernels.calls)
+            return out
+
+        monkeypatch.setattr(owner, name, watched)
+
+    for name in ("draft", "verify", "commit"):
+        watch(Fixed, name)
+    return found
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("method", list(METHODS))
+def test_steps_never_wait_and_never_change(method: str, temperature: float, parts: dict[str, list[list[Any]]]) -> None:
+    """One bucket: every step but the last, which may be bare, launches the same on the same shapes."""
+    *_, last = start(method, sampling=Sampling(temperature, cfg_scale=2.0), measure_distortion=False)
+    assert isinstance(last, Decoded)
+    for name, steps in parts.items():
+        assert len(steps) == last.steps > 3
+        assert all(step == steps[0] for step in steps[:-1]), name
+
+
+@pytest.mark.parametrize("residual", ["set", "released"])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("method", list(METHODS))
+def test_nothing_is_read_back_on_an_accelerator(method: str, temperature: float, residual: str) -> None:
+    """The meta device has shapes but no values: reading one raises. What is not a CPU takes the accelerator's branches there."""
+    meta = torch.device("meta")
+    target, drafter = (part.to(meta) for part in networks(TEXT))
+    knobs = settings(method, residual=residual)
+    policy, rule = knobs["tree"], knobs["rule"]
+    uniforms = Uniforms(0, torch.device("cpu"), 16, policy.nodes, 3, 12)
+    uniforms.rows = uniforms.rows.to(meta)
+    with torch.inference_mode():
+        caches = [part.new_cache(2, Fixed.room(16, policy)) for part in (target, drafter)]
+        for cache in caches:
+            cache.advance(7)
+        root = torch.zeros(1, dtype=torch.int64, device=meta)
+        fixed = Fixed(
+            FusedTarget(target), FusedDrafter(drafter), *caches, torch.empty(2, 1, 128, device=meta), root, num_tokens=16,
+            sampling=Sampling(temperature, top_k=20, top_p=0.9, cfg_scale=2.0), rule=rule, policy=policy,
+            neighbours=knobs["neighbours"].to(meta), uniforms=uniforms,
+        )  # fmt: skip
+        for bare in (False, True):
+            taken = fixed.step(fixed.bucket(3, 16), bare)
+            assert taken.root_law.shape == (60,) and taken.emitted.shape == (1,)
+
+
+def kernels_of(method: str, parts: dict[str, list[list[Any]]], **changes: Any) -> dict[str, int]:
+    parts.clear()
+    list(start(method, measure_distortion=False, **changes))
+    return {name: len(steps[0]) for name, steps in parts.items()}
+
+
+def test_kernels_of_a_layer(parts: dict[str, list[list[Any]]]) -> None:
+    """A layer's are the difference between a target of three layers and one of two; half precision adds two casts."""
+    two, three = (both(replace(TEXT, layers=layers)) for layers in (2, 3))
+    counts = []
+    for run in (two, three):
+        parts.clear()
+        run("vanilla")
+        counts.append(len(parts["verify"][0]))
+    assert counts[1] - counts[0] <= 12
+    assert counts[0] - 2 * (counts[1] - counts[0]) <= 16, "mask, embedding, final norm, head and guidance"
+
+
+def test_kernels_of_a_step(parts: dict[str, list[list[Any]]]) -> None:
+    """With C children a node at most and a tree of depth D. What is judged in turn costs per child; see `decoding.judge`."""
+    width, depth = 3, 3
+    found = {method: kernels_of(method, parts) for method in METHODS}
+    moved = 20  # K/V, states, tokens, counters and the row of results
+    accept = {
+        "eagle2": 31 + depth, "eagle1": 42 + depth + 5 * width,
+        "lantern": 42 + depth + 7 * width, "lantern++": 61 + depth + 10 * width,
+    }  # fmt: skip
+    assert found["vanilla"]["commit"] <= 16 and accept["eagle2"] <= 40
+    for method, bound in accept.items():
+        assert found[method]["commit"] <= moved + bound, method
+    greedy = kernels_of("lantern++", parts, sampling=Sampling(0, cfg_scale=2.0))
+    assert greedy["commit"] <= moved + 42 + depth
+    wide = TreePolicy.dynamic(6, 2, 9)
+    assert kernels_of("eagle2", parts, tree=wide)["commit"] == found["eagle2"]["commit"], "no loop over children"
+
+
+def test_attention_masks_are_aligned(parts: dict[str, list[list[Any]]]) -> None:
+    list(start("eagle1"))
+    masks = [
+        shapes[3][-1]
+        for name in ("draft", "verify")
+        for step in parts[name]
+        for kernel, shapes in step
+        if kernel == "aten.scaled_dot_product_attention"
+    ]
+    assert masks and all(size % 8 == 0 for size in masks)
+
+
+# -- the pieces
+
+
+def test_buckets() -> None:
+    target, drafter = networks(replace(TEXT, grid=16))
+    with torch.inference_mode():
+        condition = condition_of(target, PADDED)
+    sizes: Counter[int] = Counter()
+    real = Fixed.bucket
+
+    def watched(self: Fixed, committed: int, num_tokens: int) -> int:
+        found = real(self, committed, num_tokens)
+        needed = self.prefix + committed + max(self.policy.nodes, self.policy.expanded)
+        assert needed <= found <= self.slots and found % 8 == 0
+        sizes[found] += 1
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Fixed, "bucket", watched)
+        knobs = {"num_tokens": 256, "sampling": Sampling(0, cfg_scale=2.0), "measure_distortion": False}
+        list(decode(FusedTarget(target), FusedDrafter(drafter), condition, engine="fixed", **knobs, **settings("eagle1")))
+    assert 3 <= len(sizes) <= 5
+
+
+class FakeGraph:
+    """A graph on a CPU: what was captured is run again."""
+
+    again: Callable[[], Any]
+
+    def replay(self) -> None:
+        self.again()
+
+    def pool(self) -> str:
+        return "pool"
+
+
+class FakeEvent:
+    """A timing event: every record is a millisecond after the one before."""
+
+    now = 0.0
+
+    def __init__(self, **_: Any) -> None:
+        self.at = 0.0
+
+    def record(self, *_: Any) -> None:
+        FakeEvent.now += 1
+        self.at = FakeEvent.now
+
+    def synchronize(self) -> None:
+        assert self.at, "nothing was recorded"
+
+    def elapsed_time(self, behind: FakeEvent) -> float:
+        return behind.at - self.at
+
+
+class FakeStream:
+    def __init__(self, *_: Any) -> None: ...
+
+    def wait_stream(self, other: Any) -> None: ...
+
+
+@pytest.fixture
+def faked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
+    """CUDA's streams, events and graphs faked on a CPU; returns the buckets and kinds that are captured."""
+    captured: list[tuple[int, bool]] = []
+    for name, fake in (
+        ("Stream", FakeStream), ("Event", FakeEvent), ("CUDAGraph", FakeGraph), ("current_stream", FakeStream),
+        ("stream", lambda _: nullcontext()), ("graph", lambda *_, **__: nullcontext()),
+    ):  # fmt: skip
+        monkeypatch.setattr(torch.cuda, name, fake)
+    monkeypatch.setattr(graphs, "pinned", torch.empty_like)
+    monkeypatch.setattr(loop, "Eager", lambda fixed, clock: graphs.Graphs(fixed, clock, torch.device("cpu")))
+    real = graphs.Graphs._capture
+
+    def capture(self: graphs.Graphs, slots: int, bare: bool) -> Any:
+        captured.append((slots, bare))
+        found = real(self, slots, bare)
+        found.graph.again = lambda: self.fixed.step(slots, bare)
+        return found
+
+    monkeypatch.setattr(graphs.Graphs, "_capture", capture)
+    return captured
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+def test_replayed_graphs(method: str, faked: list[tuple[int, bool]]) -> None:
+    """The host's side of graphs: captured once per bucket and kind, launched ahead, read in order, timed by events."""
+    plain, replayed = both()(method, measure_distortion=False)
+    assert summary(replayed) == summary(plain) and replayed[-1].engine == "graphs"
+    assert len(set(faked)) == len(faked) <= 2
+    seconds = replayed[-1].seconds
+    assert seconds["capture"] > 0 and replayed[-1].decode_seconds == pytest.approx(sum(seconds[part] for part in DECODE_PARTS))
+    stepping = seconds["verify"] + seconds["commit"] + (seconds["draft"] if method == "vanilla" else 0.0)
+    assert stepping > 0 and seconds["commit"] > 0, "the parts are told apart at the end"
+
+
+def test_a_failed_capture_is_kept_for_the_record(faked: list[tuple[int, bool]], monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("operation not permitted\nwhen stream is capturing")
+
+    monkeypatch.setattr(torch.cuda, "graph", refuse)
+    plain, fixed = both()("lantern++", measure_distortion=False)
+    assert summary(fixed) == summary(plain)
+    assert fixed[-1].engine == "fixed, without graphs: operation not permitted" and len(faked) == 1
+
+
+def test_closing_waits_for_what_is_in_flight(faked: list[tuple[int, bool]]) -> None:
+    events = start()
+    for _ in range(3):
+        next(events)
+    events.close()
+    assert list(events) == []
+
+
+class Mark:
+    """An event inside a graph, at a time in milliseconds."""
+
+    def __init__(self, at: float) -> None:
+        self.at = at
+
+    def elapsed_time(self, behind: Mark) -> float:
+        return behind.at - self.at
+
+
+class Broken(Mark):
+    def elapsed_time(self, behind: Mark) -> float:
+        raise RuntimeError("no such event")
+
+
+def test_shares_of_a_step() -> None:
+    assert graphs.shares([Mark(1), Mark(2), Mark(5), Mark(6)]) == [0.2, 0.6, 0.2]
+    assert graphs.shares([Broken(0)] * 4) == [0.0, 1.0, 0.0]
+    assert graphs.shares([Mark(3)] * 4) == [0.0, 1.0, 0.0]
+
+
+def test_state_can_be_restored() -> None:
+    """A warm-up step before a capture leaves the run where it was."""
+    seen: list[Fixed] = []
+    real = Fixed.__init__
+
+    def kept(self: Fixed, *args: Any, **kwargs: Any) -> None:
+        real(self, *args, **kwargs)
+        seen.append(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Fixed, "__init__", kept)
+        events = start("lantern")
+        first = [next(events), next(events)]
+        with torch.inference_mode():
+            copies = seen[0].state.copies()
+            for _ in range(2):
+                seen[0].step(seen[0].slots, False)
+            seen[0].state.restore(copies)
+        rest = list(events)
+    assert summary([*first, *rest]) == summary(list(start("lantern")))
+
+
+def test_judging_what_is_left_of_nothing() -> None:
+    """Laws of a single token: it is accepted where it was drawn, everything else is refused, and the bonus is that token."""
+    from lantern_demo.decoding.drafting import Draft
+    from lantern_demo.decoding.trees import static_tree
+
+    tree = static_tree([(0,), (1,), (2,)])
+    p, q = torch.eye(6)[[2, 5, 5, 5]], torch.eye(6)[[2]]
+    way: Ways = ways(tree)
+    for drawn, path, bonus in (([2, -1, -1], [0, 1], 5), ([4, 2, -1], [0, 2], 5), ([4, 3, -1], [0, 0], 2)):
+        law = torch.full((1, 6), 0.25).index_fill_(1, torch.tensor([0, 1]), 0.0) if drawn[0] == 4 else q
+        draft = Draft(tree, torch.tensor([0, *(max(x, 0) for x in drawn)]), torch.tensor([drawn]), (law,))
+        for u in (0.0, 1 - 2**-24):
+            found = judge(Rule(), draft, way, p.clone(), False, None, torch.full((4, 4), u))
+            assert found.path.tolist() == path and found.bonus.tolist() == [bonus]
