@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import threading
 from collections import deque
 from collections.abc import Generator, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -22,15 +19,13 @@ from lantern_demo.decoding.loop import Step as StepEvent
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.timing import Clock
 from lantern_demo.decoding.trees import TreePolicy
-from lantern_demo.fitting import Choice, StepCosts, choose, read_calibration, recall, remember
+from lantern_demo.fitting import Choice, read_calibration
+from lantern_demo.machine import Machine
 from lantern_demo.models import accumulation, bundled, checkpoints, store
 from lantern_demo.models.device import DTYPES, INT8, pick_device, pick_dtype
-from lantern_demo.models.fused import fused_runners
-from lantern_demo.models.lean import fastest_kind, lean_runners, small_on_cpu
 from lantern_demo.models.needs import requirements_unmet
-from lantern_demo.models.products import EXACT, KINDS, supported
+from lantern_demo.models.products import KINDS
 from lantern_demo.models.registry import REGISTRY, ModelInfo, model_info
-from lantern_demo.models.runners import Runners
 from lantern_demo.models.text import Encoded
 from lantern_demo.models.tokenizer import neighbour_table
 from lantern_demo.record import device_name, events_of, image_hash, run_record
@@ -39,7 +34,7 @@ from lantern_demo.settings import MAX_LANTERN_K, Settings, asking_for, method_of
 __all__ = ["Generation", "MethodFailed", "Pipeline", "Stats", "StepEvent", "load"]
 
 WARM_UP_TOKENS = 12
-FIT_TOKENS, FIT_ROUNDS = 14, 3  # of a run that measures what a step with a tree costs, and how many such runs
+FIT_TOKENS = 14  # of a run that measures what a step with a tree costs
 
 
 @dataclass(frozen=True)
@@ -99,13 +94,12 @@ class Pipeline:
     def __init__(self, info: ModelInfo, networks: bundled.Networks[Any], device: torch.device, dtype: str) -> None:
         self.info, self.networks, self.device, self.dtype = info, networks, device, dtype
         self.defaults = Settings(**info.preset)
-        runners = self._runners()
+        self._machine = Machine(info.id, device, dtype)
+        runners = self._machine.runners(networks)
         self.target, self.drafter = runners.target, runners.drafter
         self.products = KINDS[runners.kind] if runners.kind else f"{dtype} products, as PyTorch chooses"
         self._neighbours: dict[str, Tensor] = {}
         self._calibration = read_calibration(info.folder)
-        self._fitted: dict[tuple[str, bool], Choice] = {}  # by method and whether it is guided
-        self._costs: dict[bool, StepCosts] = {}  # by whether it is guided
         self._turn = threading.Lock()
 
     # -- inputs
@@ -248,7 +242,7 @@ class Pipeline:
         """The draft tree that a method runs with, and why. One that is to fit stands once the method was warmed up."""
         if method.tree == "none":
             return Choice(TreePolicy.none(), "none")
-        fitted = self._fitted.get((method.id, knobs.cfg_scale != 1)) if knobs.fits(method) else None
+        fitted = self._machine.fitted(method, knobs.cfg_scale != 1) if knobs.fits(method) else None
         if fitted is not None:
             return fitted
         why = "small: this model has no calibration" if knobs.fits(method) else f"{knobs.tree}: as asked"
@@ -256,8 +250,7 @@ class Pipeline:
 
     def _fit(self, method: Method, knobs: Settings, encoded: Encoded) -> None:
         """Choose the tree of a method for this machine, once."""
-        key = (method.id, knobs.cfg_scale != 1)
-        if self._calibration is None or not knobs.fits(method) or key in self._fitted:
+        if self._calibration is None or not knobs.fits(method):
             return
 
         def times(policy: TreePolicy) -> list[float]:
@@ -267,43 +260,7 @@ class Pipeline:
             ends = [event.seconds for event in events if isinstance(event, StepEvent)][1:]
             return [after - before for before, after in pairwise(ends)]
 
-        file = self._kept(f"{method.id}-{'guided' if key[1] else 'plain'}", self._calibration)
-        choice = recall(file)
-        if choice is None:
-            costs = self._costs.setdefault(key[1], StepCosts(times, FIT_ROUNDS))
-            choice = choose(method, self._calibration, costs)
-            if choice is not None and costs.steady:
-                remember(file, choice)
-        if choice is not None:
-            self._fitted[key] = choice
-
-    def _runners(self) -> Runners:
-        """What decodes the model here: on a CPU the lean twins of a small one, with the fastest products of its number format. Which of
-        the exact ones that is stays on disk: they round differently, and the same seed should give the same picture at the next start.
-        """
-        if self.device.type == "cuda":
-            return fused_runners(self.networks)
-        if not small_on_cpu(self.networks, self.device) or self.dtype == "float16":
-            return Runners(self.networks.target, self.networks.drafter)
-        if self.dtype != "float32":
-            if not supported(self.dtype):
-                raise ValueError(f"dtype {self.dtype} does not work on this processor with this PyTorch; use float32")
-            return lean_runners(self.networks, self.dtype)
-        file, kind = self._kept("products", ""), None
-        with suppress(OSError, ValueError):
-            kind = json.loads(file.read_text())
-        if kind not in EXACT:
-            kind = fastest_kind(self.networks.target)
-            with suppress(OSError):
-                file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_text(json.dumps(kind) + "\n")
-        return lean_runners(self.networks, kind)
-
-    def _kept(self, name: str, versions: object) -> Path:
-        """The file of a choice that was made for this machine: one for everything that it depends on."""
-        everything = f"{device_name(self.device)} {self.dtype} {torch.__version__} {versions}"
-        digest = hashlib.sha256(everything.encode()).hexdigest()[:12]
-        return store.root() / "fitted" / f"{self.info.id}-{name}-{digest}.json"
+        self._machine.fit(method, knobs.cfg_scale != 1, self._calibration, times)
 
     def _stats(self, method: Method, knobs: Settings, outcome: Decoded, clock: Clock) -> Stats:
         seconds, choice = clock.seconds, self.tree_of(method, knobs)

@@ -149,7 +149,7 @@ def test_a_model_with_a_calibration_fits_its_trees(pipe: Pipeline, monkeypatch: 
     def measured(*_: object) -> None:
         raise AssertionError("measured again")
 
-    monkeypatch.setattr("lantern_demo.pipeline.choose", measured)
+    monkeypatch.setattr("lantern_demo.machine.choose", measured)
     again = load(pipe.info.folder or "", "cpu").generate("two red lanterns", "lantern++", seed=3, lanternpp_k=5)
     assert again.tokens == first.tokens and again.stats.tree == first.stats.tree
 

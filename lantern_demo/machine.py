@@ -1,0 +1,81 @@
+"""What is chosen for this machine: how products are computed, and draft trees that fit. Choices are kept on disk, so that the same
+seed gives the same picture at the next start too."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lantern_demo.decoding.methods import Method
+from lantern_demo.decoding.trees import TreePolicy
+from lantern_demo.fitting import Calibration, Choice, StepCosts, choose, recall, remember
+from lantern_demo.models import store
+from lantern_demo.models.bundled import Networks
+from lantern_demo.models.fused import fused_runners
+from lantern_demo.models.lean import fastest_kind, lean_runners, small_on_cpu
+from lantern_demo.models.products import EXACT, supported
+from lantern_demo.models.runners import Runners
+from lantern_demo.record import device_name
+
+FIT_ROUNDS = 3  # short runs with each tree whose cost is measured
+
+
+class Machine:
+    """One model on one device of this machine."""
+
+    def __init__(self, model: str, device: torch.device, dtype: str) -> None:
+        self.model, self.device, self.dtype = model, device, dtype
+        self._fitted: dict[tuple[str, bool], Choice] = {}  # by method and whether it is guided
+        self._costs: dict[bool, StepCosts] = {}
+
+    def runners(self, networks: Networks[Any]) -> Runners:
+        """What decodes the model: fused twins on a GPU, on a CPU lean twins of a small model with the fastest products of its number
+        format, else the networks themselves. Raises ValueError for a number format that does not work here."""
+        if self.device.type == "cuda":
+            return fused_runners(networks)
+        if not small_on_cpu(networks, self.device) or self.dtype == "float16":
+            return Runners(networks.target, networks.drafter)
+        if self.dtype != "float32":
+            if not supported(self.dtype):
+                raise ValueError(f"dtype {self.dtype} does not work on this processor with this PyTorch; use float32")
+            return lean_runners(networks, self.dtype)
+        file, kind = self._file("products"), None
+        with suppress(OSError, ValueError):
+            kind = json.loads(file.read_text())
+        if kind not in EXACT:
+            kind = fastest_kind(networks.target)
+            with suppress(OSError):
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(json.dumps(kind) + "\n")
+        return lean_runners(networks, kind)
+
+    def fit(self, method: Method, guided: bool, calibration: Calibration, times: Callable[[TreePolicy], list[float]]) -> None:
+        """Choose the tree of a method, once; `times` gives the seconds of some steps with a tree."""
+        key = (method.id, guided)
+        if key in self._fitted:
+            return
+        file = self._file(f"{method.id}-{'guided' if guided else 'plain'}", calibration)
+        choice = recall(file)
+        if choice is None:
+            costs = self._costs.setdefault(guided, StepCosts(times, FIT_ROUNDS))
+            choice = choose(method, calibration, costs)
+            if choice is not None and costs.steady:
+                remember(file, choice)
+        if choice is not None:
+            self._fitted[key] = choice
+
+    def fitted(self, method: Method, guided: bool) -> Choice | None:
+        """The tree that was chosen for a method."""
+        return self._fitted.get((method.id, guided))
+
+    def _file(self, name: str, versions: object = "") -> Path:
+        """The file of a choice: one for everything that it depends on."""
+        everything = f"{device_name(self.device)} {self.dtype} {torch.__version__} {versions}"
+        digest = hashlib.sha256(everything.encode()).hexdigest()[:12]
+        return store.root() / "fitted" / f"{self.model}-{name}-{digest}.json"
