@@ -18,8 +18,8 @@ from lantern_demo.fitting import Calibration, Choice, StepCosts, choose, recall,
 from lantern_demo.models import store
 from lantern_demo.models.bundled import Networks
 from lantern_demo.models.fused import fused_runners
-from lantern_demo.models.lean import fastest_kind, lean_runners, small_on_cpu
-from lantern_demo.models.products import EXACT, supported
+from lantern_demo.models.lean import fastest_drafter_kind, fastest_kind, lean_runners, small_on_cpu
+from lantern_demo.models.products import EXACT, KINDS, supported
 from lantern_demo.models.runners import Runners
 from lantern_demo.record import device_name
 
@@ -36,24 +36,34 @@ class Machine:
 
     def runners(self, networks: Networks[Any]) -> Runners:
         """What decodes the model: fused twins on a GPU, on a CPU lean twins of a small model with the fastest products of its number
-        format, else the networks themselves. Raises ValueError for a number format that does not work here."""
+        format (a drafter of a float32 model may round: its drafts are judged exactly all the same), else the networks themselves. Raises ValueError for a number format that does not work here."""
         if self.device.type == "cuda":
             return fused_runners(networks)
         if not small_on_cpu(networks, self.device) or self.dtype == "float16":
             return Runners(networks.target, networks.drafter)
+        drafter = networks.drafter
         if self.dtype != "float32":
             if not supported(self.dtype):
                 raise ValueError(f"dtype {self.dtype} does not work on this processor with this PyTorch; use float32")
-            return lean_runners(networks, self.dtype)
-        file, kind = self._file("products"), None
+            return lean_runners(networks, self.dtype, self.dtype)
+        kind = self._kept_kind("products", EXACT, lambda: fastest_kind(networks.target))
+        if drafter is None:
+            return lean_runners(networks, kind, kind)
+        return lean_runners(
+            networks, kind, self._kept_kind("drafter-products", tuple(KINDS), lambda: fastest_drafter_kind(drafter))
+        )
+
+    def _kept_kind(self, name: str, allowed: tuple[str, ...], find: Callable[[], str]) -> str:
+        """A kind of products: what is on disk, or else what `find` finds, which is written there."""
+        file, kind = self._file(name), ""
         with suppress(OSError, ValueError):
             kind = json.loads(file.read_text())
-        if kind not in EXACT:
-            kind = fastest_kind(networks.target)
+        if kind not in allowed or not supported(kind):
+            kind = find()
             with suppress(OSError):
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text(json.dumps(kind) + "\n")
-        return lean_runners(networks, kind)
+        return kind
 
     def fit(self, method: Method, guided: bool, calibration: Calibration, times: Callable[[TreePolicy], list[float]]) -> None:
         """Choose the tree of a method, once; `times` gives the seconds of some steps with a tree."""

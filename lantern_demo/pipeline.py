@@ -98,6 +98,8 @@ class Pipeline:
         runners = self._machine.runners(networks)
         self.target, self.drafter = runners.target, runners.drafter
         self.products = KINDS[runners.kind] if runners.kind else f"{dtype} products, as PyTorch chooses"
+        if runners.drafter_kind not in (None, runners.kind):
+            self.products += f"; the drafter: {KINDS[runners.drafter_kind]}"
         self._neighbours: dict[str, Tensor] = {}
         self._calibration = read_calibration(info.folder)
         self._turn = threading.Lock()

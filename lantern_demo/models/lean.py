@@ -7,6 +7,9 @@ table, attention over the live part of the cache. All of it is float32 but for t
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from math import prod
 from time import perf_counter
 from typing import Any
 
@@ -18,7 +21,7 @@ from lantern_demo.decoding.cache import KVCache
 from lantern_demo.models.bundled import Networks
 from lantern_demo.models.drafter import Drafter
 from lantern_demo.models.llamagen import Condition, LlamaGen, prefix_mask
-from lantern_demo.models.products import EXACT, Product, product, supported
+from lantern_demo.models.products import EXACT, KINDS, Product, product, supported
 from lantern_demo.models.runners import Runners
 
 LARGEST = 2**30  # bytes of weights
@@ -242,30 +245,52 @@ def small_on_cpu(networks: Networks[Any], device: torch.device) -> bool:
 
 
 @torch.inference_mode()
-def lean_runners(networks: Networks[Any], kind: str) -> Runners:
-    """The lean twins of a model, with one kind of products."""
+def lean_runners(networks: Networks[Any], kind: str, drafter_kind: str) -> Runners:
+    """The lean twins of a model, with a kind of products each."""
     drafter = networks.drafter
-    return Runners(LeanTarget(networks.target, kind), None if drafter is None else LeanDrafter(drafter, kind), kind)
+    twin = None if drafter is None else LeanDrafter(drafter, drafter_kind)
+    return Runners(LeanTarget(networks.target, kind), twin, kind, None if drafter is None else drafter_kind)
+
+
+def fastest_kind(target: LlamaGen) -> str:
+    """The kind of float32 products that makes forwards of this target fastest here, found in well under a second."""
+    calls: dict[tuple[str, int], Callable[[], object]] = {}
+    for kind in filter(supported, EXACT):
+        twin = LeanTarget(target, kind)
+        cache = twin.new_cache(2, max(PROBED_NODES))
+        cache.length = target.config.prefix
+        for n in PROBED_NODES:
+            tokens, mask = torch.zeros(n, dtype=torch.int64), torch.eye(n, dtype=torch.bool)
+            calls[kind, n] = partial(_verification, twin, tokens, mask, cache)
+    return _quickest(calls)
+
+
+def fastest_drafter_kind(drafter: Drafter) -> str:
+    """The kind of products, rounding ones too, that makes this drafter's passes fastest here. What it drafts need not be exact: the
+    rules hold whatever law a draft was drawn from, as long as they are told that law."""
+    calls: dict[tuple[str, int], Callable[[], object]] = {}
+    rows = 1 if drafter.guided else 2
+    for kind in filter(supported, KINDS):
+        twin = LeanDrafter(drafter, kind)
+        cache = twin.new_cache(rows, max(PROBED_NODES))
+        cache.length = drafter.config.prefix
+        for n in (1, 2):
+            tokens, mask = torch.zeros(n, dtype=torch.int64), torch.eye(n, dtype=torch.bool)
+            calls[kind, n] = partial(twin.expand, tokens, torch.ones(rows, n, drafter.config.dim), 1, mask, cache)
+    return _quickest(calls)
+
+
+def _verification(target: LeanTarget, tokens: Tensor, mask: Tensor, cache: LeanCache) -> Tensor:
+    return target.head(target.forward(tokens, torch.zeros_like(tokens), mask, cache))
 
 
 @torch.inference_mode()
-def fastest_kind(target: LlamaGen) -> str:
-    """The kind of float32 products that makes forwards of this target fastest here, found in well under a second."""
-    twins = {kind: LeanTarget(target, kind) for kind in EXACT if supported(kind)}
-    caches = {kind: twin.new_cache(2, max(PROBED_NODES)) for kind, twin in twins.items()}
-    best = {(kind, n): float("inf") for kind in twins for n in PROBED_NODES}
+def _quickest(calls: dict[tuple[str, int], Callable[[], object]]) -> str:
+    """The kind whose calls, by kind and size, take the least time: the product of its best times."""
+    best = dict.fromkeys(calls, float("inf"))
     for _ in range(PROBES):
-        for kind, n in best:  # in turn, so that what disturbs the machine disturbs all of them
-            cache, tokens = caches[kind], torch.zeros(n, dtype=torch.int64)
-            cache.length = target.config.prefix
+        for key, call in calls.items():  # in turn, so that what disturbs the machine disturbs all of them
             began = perf_counter()
-            twins[kind].head(twins[kind].forward(tokens, tokens, torch.eye(n, dtype=torch.bool), cache))
-            best[kind, n] = min(best[kind, n], perf_counter() - began)
-
-    def cost(kind: str) -> float:
-        product = 1.0
-        for n in PROBED_NODES:
-            product *= best[kind, n]
-        return product
-
-    return min(twins, key=cost)
+            call()
+            best[key] = min(best[key], perf_counter() - began)
+    return min({kind for kind, _ in calls}, key=lambda kind: prod(time for (of, _), time in best.items() if of == kind))

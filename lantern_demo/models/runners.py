@@ -9,8 +9,9 @@ from lantern_demo.decoding import protocols
 
 @dataclass(frozen=True)
 class Runners:
-    """A target, its drafter if it has one, and the kind of products they use (see `products.KINDS`), None where PyTorch decides."""
+    """A target, its drafter if it has one, and the kinds of products they use (see `products.KINDS`), None where PyTorch decides."""
 
     target: protocols.Target
     drafter: protocols.Drafter | None
     kind: str | None = None
+    drafter_kind: str | None = None
