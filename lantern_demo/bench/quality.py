@@ -47,9 +47,9 @@ def ceiling(pipe: Pipeline, classifier: AttributeClassifier, count: int) -> tupl
 
 
 def drawn_by(pipe: Pipeline, method: str, prompts: list[str]) -> Tensor:
-    """One picture per prompt; vanilla in batches, which has the same law and is faster -> [B, 3, H, W] in [0, 1]."""
+    """One picture per prompt -> [B, 3, H, W] in [0, 1]; vanilla in batches where that has the same law, which is faster."""
     tokens: list[Tensor] = []
-    if method == "vanilla":
+    if method == "vanilla" and pipe.dtype == "float32":
         networks, batches = pipe.networks, [prompts[i : i + 50] for i in range(0, len(prompts), 50)]
         for seed, batch in enumerate(tqdm(batches, desc=method)):
             tokens.append(
@@ -67,12 +67,13 @@ def main() -> None:
     parser.add_argument("--model", default="lantern-scenes", help="registry id")
     parser.add_argument("--pictures", type=int, default=200, help="pictures per method")
     parser.add_argument("--methods", nargs="+", default=["vanilla"], choices=list(METHODS))
+    parser.add_argument("--dtype", default="auto", help="of target and drafter")
     parser.add_argument("--out", type=Path, help="where to write the accuracies as JSON")
     args = parser.parse_args()
     folder = model_info(args.model).folder
     if folder is None:
         parser.error(f"--model must draw lantern scenes, which the classifier reads; {args.model} does not")
-    pipe = load(args.model)
+    pipe = load(args.model, dtype=args.dtype)
     classifier = AttributeClassifier().to(pipe.device)
     bundled.load_part(folder / "classifier", classifier)
     prompts = scene_prompts(args.pictures, seed=1)
