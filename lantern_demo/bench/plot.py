@@ -110,7 +110,7 @@ def _growth(ax: Axes, report: dict[str, Any]) -> None:
             middle, [b["ms"] for b in row["growth"]], color=COLOURS[row["method"]], linestyle=STYLES[nth % len(STYLES)],
             marker=MARKERS[list(COLOURS).index(row["method"]) % len(MARKERS)], markersize=4, label=report["labels"][name],
         )  # fmt: skip
-    ax.set_ylim(0, 1.35 * ax.get_ylim()[1])  # room for the names
+    ax.set_ylim(0, 1.75 * ax.get_ylim()[1])  # room for the names
     ax.set_xlabel("tokens committed before the step")
     ax.set_ylabel("milliseconds per step")
     ax.set_title("Growth with tokens: median steps")
