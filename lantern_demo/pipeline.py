@@ -355,8 +355,7 @@ def load(
     fit this machine, and when its files cannot be fetched or are not what they should be.
     """
     chosen = pick_device(device)
-    local = isinstance(model, Path) or (isinstance(model, str) and model not in REGISTRY and Path(model).is_dir())
-    info = _local_info(Path(model)) if local else model_info(model)
+    info = info_of(model)
     name = pick_dtype(dtype, chosen, large=info.published is not None)
     if info.folder is not None:
         for option, value in (("folder", folder), ("drafter", drafter)):
@@ -374,6 +373,12 @@ def load(
         raise ValueError(f"{info.id} cannot run here: {reason}")
     networks = checkpoints.load(info, chosen, DTYPES[name], files, None if drafter is None else Path(drafter))
     return Pipeline(info, networks, chosen, name)
+
+
+def info_of(model: str | Path) -> ModelInfo:
+    """What is known of a model without loading it: a folder's sizes are not. Raises ValueError for an unknown id."""
+    local = isinstance(model, Path) or (isinstance(model, str) and model not in REGISTRY and Path(model).is_dir())
+    return _local_info(Path(model)) if local else model_info(model)
 
 
 def unavailable_methods(info: ModelInfo) -> dict[str, str]:
