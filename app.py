@@ -7,7 +7,7 @@ import spaces  # isort: skip  # noqa: F401  # on a Space it must come before any
 import argparse
 
 from lantern_demo.models.registry import REGISTRY
-from lantern_demo.ui.page import build, launch
+from lantern_demo.ui.page import build, launch, wait_for_model
 
 
 def main() -> None:
@@ -25,9 +25,12 @@ def main() -> None:
 
     try:
         page = build(args.model, args.device, args.fp16_accumulation)
+        # The page is there at once, and says that the model is still on its way.
+        launch(page, server_port=args.port, share=args.share, prevent_thread_lock=True)
+        wait_for_model(page)
     except ValueError as error:
         parser.error(str(error))
-    launch(page, server_port=args.port, share=args.share)
+    page.block_thread()
 
 
 if __name__ == "__main__":

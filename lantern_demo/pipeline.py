@@ -326,8 +326,7 @@ def load(
     fit this machine, when its files cannot be fetched or are not what they should be, and when fp16_accumulation is refused.
     """
     chosen = pick_device(device)
-    local = isinstance(model, Path) or (isinstance(model, str) and model not in REGISTRY and Path(model).is_dir())
-    info = _local_info(Path(model)) if local else model_info(model)
+    info = info_of(model)
     if fp16_accumulation and dtype == "auto" and chosen.type == "cuda":
         dtype = "float16"
     name = pick_dtype(dtype, chosen, large=info.published is not None)
@@ -351,6 +350,12 @@ def load(
     if fp16_accumulation:
         accumulation.allow(networks.target)
     return Pipeline(info, networks, chosen, name)
+
+
+def info_of(model: str | Path) -> ModelInfo:
+    """What is known of a model without loading it: a folder's sizes are not. Raises ValueError for an unknown id."""
+    local = isinstance(model, Path) or (isinstance(model, str) and model not in REGISTRY and Path(model).is_dir())
+    return _local_info(Path(model)) if local else model_info(model)
 
 
 def unavailable_methods(info: ModelInfo) -> dict[str, str]:

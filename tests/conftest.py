@@ -29,7 +29,7 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def server(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of the demo, served from this process."""
-    from lantern_demo.ui.page import build, launch
+    from lantern_demo.ui.page import build, launch, wait_for_model
 
     with pytest.MonkeyPatch.context() as patch, socket.socket() as probe:
         patch.setenv("GRADIO_TEMP_DIR", str(tmp_path_factory.mktemp("gradio")))
@@ -37,6 +37,7 @@ def server(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         port = probe.getsockname()[1]
         probe.close()
         page = build(tiny_model, "cpu")
+        wait_for_model(page)
         _, url, _ = launch(page, server_name="127.0.0.1", server_port=port, prevent_thread_lock=True, quiet=True)
         yield url
         page.close(verbose=False)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import runpy
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -223,3 +225,48 @@ def test_example_client(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
     out = capsys.readouterr().out
     assert "eagle2" in out
     assert "zebra" in out
+
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+def test_curl_example(server: str, tmp_path: Path) -> None:
+    if shutil.which("curl") is None or shutil.which("bash") is None:
+        pytest.skip("curl or bash is not installed")
+    command = ["bash", str(EXAMPLES / "api_curl.sh"), server]
+    done = subprocess.run(
+        [*command, 'a "red" lantern \\', "eagle2", "3"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    _, record = json.loads(done.stdout)
+    assert record["prompt"] == 'a "red" lantern \\' and record["order"] == ["eagle2"]
+    with Image.open(tmp_path / "picture.png") as picture:
+        assert picture.info["seed"] == "3"
+    bad = subprocess.run(
+        [*command, "a lantern", "medusa"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert bad.returncode != 0 and "method must be one of vanilla" in bad.stderr
+
+
+def test_javascript_example(server: str) -> None:
+    node = shutil.which("node")
+    if node is None or subprocess.run([node, "-e", "process.exit(typeof fetch === 'function' ? 0 : 1)"], check=False).returncode:
+        pytest.skip("there is no node with fetch")
+    command = [node, str(EXAMPLES / "api_client.mjs"), server, PROMPT]
+    done = subprocess.run([*command, "vanilla,eagle1", "3"], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert [line.split(":")[0] for line in done.stdout.splitlines()] == ["vanilla", "eagle1"]
+    assert "1.00x" in done.stdout and ".png" in done.stdout
+    bad = subprocess.run([*command, "medusa"], capture_output=True, text=True, timeout=120, check=False)
+    assert bad.returncode != 0 and "method must be one of vanilla" in bad.stderr
+
+
+def test_a_bad_model_ends_the_program_with_a_sentence(tmp_path: Path) -> None:
+    """Also one that is only found out while the page is already there."""
+    app = Path(__file__).parent.parent / "app.py"
+    for model, sentence in (("nothing", "model must be one of"), (str(tmp_path), "is not the config of a model folder")):
+        done = subprocess.run(
+            [sys.executable, str(app), "--model", model], capture_output=True, text=True, timeout=120, check=False
+        )
+        assert done.returncode == 2 and sentence in done.stderr
+        assert "Traceback" not in done.stderr

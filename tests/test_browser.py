@@ -73,6 +73,18 @@ def open_page(page: Page, address: str) -> None:
     expect(page.locator("#status")).to_contain_text("press Draw")
 
 
+def show_example(page: Page) -> None:
+    page.locator("#examples .card").first.click()
+    expect(page.locator("#status")).to_contain_text("recorded run")
+    expect(page.locator("#replay .racer").first).to_be_visible()
+
+
+def only(page: Page, *methods: str) -> None:
+    """Leave only these methods chosen."""
+    for method in METHODS.values():
+        page.locator("#methods").get_by_label(method.label, exact=True).set_checked(method.id in methods)
+
+
 def draw(page: Page) -> None:
     page.get_by_role("button", name="Draw", exact=True).click()
 
@@ -102,7 +114,9 @@ def test_all_methods_side_by_side(page: Page) -> None:
         expect(page.locator(f"#lane-{lane} dd").first).to_have_text(re.compile(r"^\d+\.\d\d\u00d7$"))
     expect(page.locator("#lane-eagle2 .lane-price")).to_contain_text("Gave up nothing: 0.000")
     expect(page.locator("#lane-lantern .lane-price")).to_contain_text("Gave up: 0.")
-    expect(page.locator("#bars").locator("svg.marks, canvas.marks")).to_be_visible()
+    expect(page.locator("#replay .racer")).to_have_count(len(METHODS))
+    expect(page.locator("#replay .source")).to_contain_text("Drawn just now on")
+    expect(page.locator("#replay .figures figure")).to_have_count(4)
     expect(page.locator("#table").get_by_role("gridcell", name="LANTERN++")).to_be_visible()
     with page.expect_download() as download:
         page.locator("#record").click()
@@ -123,8 +137,7 @@ def test_stop_and_draw_again(page: Page) -> None:
     expect(page.locator("#status")).to_contain_text("Stopped.", timeout=5_000)
     expect(page.locator('#lanes [data-phase="stopped"]').first).to_be_visible()
     expect(page.locator("#lane-vanilla img")).to_be_visible()
-    for label in ("EAGLE-1", "EAGLE-2", "LANTERN", "LANTERN++"):
-        page.locator("#methods").get_by_label(label, exact=True).uncheck()
+    only(page, "vanilla")
     draw(page)
     expect(page.locator("#status")).to_contain_text("Done, with seed")
     expect(page.locator("#lane-vanilla dd").first).to_have_text("1.00\u00d7")
@@ -146,9 +159,7 @@ def test_bad_input_is_explained(page: Page) -> None:
 
 
 def test_prompts_are_shown_as_text(page: Page) -> None:
-    page.locator("#methods").get_by_label("EAGLE-1").uncheck()
-    for label in ("EAGLE-2", "LANTERN", "LANTERN++"):
-        page.locator("#methods").get_by_label(label, exact=True).uncheck()
+    only(page, "vanilla")
     page.get_by_label("Prompt").fill("<imgsrcxonerror${alert(1)}> <img src=x onerror=document.title='broken'>")
     draw(page)
     expect(page.locator("#status")).to_contain_text("does not know these words")
@@ -171,6 +182,7 @@ def test_a_phone_is_taken_to_the_lanes(page: Page) -> None:
 def test_dark_mode(page: Page, server: str) -> None:
     open_page(page, f"{server}?__theme=dark")
     expect(page.locator("body")).to_have_class(re.compile(r"\bdark\b"))
+    show_example(page)
     brightness = "e => getComputedStyle(e).{}.match(/[0-9.]+/g).slice(0, 3).reduce((sum, x) => sum + Number(x), 0) / 3"
-    assert page.locator("#lane-vanilla").evaluate(brightness.format("backgroundColor")) < 80
-    assert page.locator("#lane-vanilla h3").evaluate(brightness.format("color")) > 180
+    assert page.locator("#replay .racer").first.evaluate(brightness.format("backgroundColor")) < 80
+    assert page.locator("#replay .racer h4").first.evaluate(brightness.format("color")) > 180

@@ -20,13 +20,15 @@ from lantern_demo.ui.models import FIRST_CLASS, ModelWidgets, choose, note
 
 @pytest.fixture(scope="module")
 def engine() -> Engine:
-    return Engine("lantern-scenes", "cpu")
+    engine = Engine("lantern-scenes", "cpu")
+    engine.wait()
+    return engine
 
 
 def chosen(engine: Engine, model: str) -> dict[str, Any]:
     with gr.Blocks():
         w = ModelWidgets(
-            gr.Markdown(), gr.Textbox(), gr.Dropdown(), gr.Dataset(components=["textbox"], samples=[["a"]]), gr.CheckboxGroup(),
+            gr.Markdown(), gr.Textbox(), gr.Dropdown(), gr.HTML(), gr.CheckboxGroup(),
             {name: gr.Number() for name in words.KNOBS},
         )  # fmt: skip
     found = choose(engine, w, model)
@@ -61,7 +63,7 @@ def test_a_class_model_is_prompted_by_class_and_says_what_it_lacks(engine: Engin
 def test_back_to_the_bundled_model(engine: Engine) -> None:
     found = chosen(engine, "lantern-scenes")
     assert found["prompt"]["visible"] and not found["label"]["visible"] and found["examples"]["visible"]
-    assert found["prompt"]["value"] == words.EXAMPLES[0]
+    assert found["prompt"]["value"] == words.EXAMPLES[0][0]
     assert found["note"]["value"] == REGISTRY["lantern-scenes"].description
 
 

@@ -1,11 +1,9 @@
-"""What the bar chart and the table of a run hold."""
+"""The methods' colours, and what the table of a run holds."""
 
 from __future__ import annotations
 
 from itertools import cycle
 from typing import Any
-
-import pandas as pd
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.ui import words
@@ -14,12 +12,6 @@ from lantern_demo.ui import words
 PALETTE = ("#7f7f7f", "#56b4e9", "#0072b2", "#e69f00", "#d55e00", "#009e73", "#cc79a7")
 COLOURS: dict[str, str] = dict(zip(METHODS, cycle(PALETTE), strict=False))
 LABELS: dict[str, str] = {method.id: method.label for method in METHODS.values()}
-
-
-def bars(entries: dict[str, dict[str, Any]]) -> pd.DataFrame | None:
-    """Speedups from the run record's entries by method; None without a vanilla run."""
-    rows = [(LABELS[name], round(entry["speedup"], 3)) for name, entry in entries.items() if "speedup" in entry]
-    return pd.DataFrame(rows, columns=["method", "speedup"]) if rows else None
 
 
 def table(entries: dict[str, dict[str, Any]]) -> list[list[str]]:

@@ -1,4 +1,4 @@
-"""What the Draw and Stop buttons do."""
+"""What the Draw and Stop buttons do, and the button that runs a record again."""
 
 from __future__ import annotations
 
@@ -6,69 +6,22 @@ import logging
 import secrets
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
-from html import escape
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any
 
 import gradio as gr
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.pipeline import Generation, MethodFailed
 from lantern_demo.record import merge_records
-from lantern_demo.settings import LIMITS, MAX_SEED, Settings
+from lantern_demo.settings import LIMITS, MAX_SEED
 from lantern_demo.ui import words
-from lantern_demo.ui.charts import LABELS, bars, table
+from lantern_demo.ui.charts import LABELS
 from lantern_demo.ui.engine import Engine, Frame, Request
-from lantern_demo.ui.files import stem, write, write_picture, write_record
+from lantern_demo.ui.files import stem, write, write_picture
 from lantern_demo.ui.lanes import Lane, numbers_html
-
-# Settings that are the draft tree's unless given. A number field cannot be relied on to stay empty, so on the page 0 says that.
-OF_TREE = ("draft_top_k", "draft_depth", "draft_nodes")
-Updates = dict[Any, Any]  # component -> its new value, or gr.update(...)
-
-
-@dataclass(frozen=True)
-class Widgets:
-    """The components that a run changes; those of the lanes by method id."""
-
-    status: gr.HTML
-    seed: gr.Number
-    draw: gr.Button
-    stop: gr.Button
-    columns: dict[str, gr.Column]
-    pictures: dict[str, gr.Image]
-    numbers: dict[str, gr.HTML]
-    results: gr.Column
-    bars: gr.BarPlot
-    no_bars: gr.Markdown
-    table: gr.Dataframe
-    record: gr.DownloadButton
-    lanes: gr.State  # of dict[str, Lane]: what Stop has to work with
-
-    def all(self) -> list[Any]:
-        by_lane = (*self.columns.values(), *self.pictures.values(), *self.numbers.values())
-        ends = (self.results, self.bars, self.no_bars, self.table, self.record, self.lanes)
-        return [self.status, self.seed, self.draw, self.stop, *by_lane, *ends]
-
-
-def shown(name: str, settings: Settings) -> Any:
-    """A setting's value on the page."""
-    value = getattr(settings, name)
-    return 0 if name in OF_TREE and value is None else value
-
-
-def _meant(name: str, value: Any) -> Any:
-    """The setting that a value on the page stands for."""
-    return None if name in OF_TREE and value == 0 else value
-
-
-def status_html(text: str, kind: Literal["info", "busy", "error"] = "info", note: str = "") -> str:
-    """The line under the buttons; screen readers are told when it changes."""
-    role = "alert" if kind == "error" else "status"
-    more = f'<p class="status-note">{escape(note)}</p>' if note else ""
-    return f'<div class="status {kind}" role="{role}"><p>{escape(text)}</p>{more}</div>'
+from lantern_demo.ui.view import Shown, live, picture_address, picture_of
+from lantern_demo.ui.widgets import Updates, Widgets, hidden, loading, meant, numbers_of, replay_of, scratch, status_html
 
 
 def draw(
@@ -77,70 +30,113 @@ def draw(
     """Run a comparison and show it as it goes. `knobs` are in the order of `words.KNOBS`."""
     try:
         used = secrets.randbelow(MAX_SEED + 1) if randomise else LIMITS["seed"].check("seed", seed)
-        values = {name: _meant(name, value) for name, value in zip(words.KNOBS, knobs, strict=True)}
+        values = {name: meant(name, value) for name, value in zip(words.KNOBS, knobs, strict=True)}
         if engine.must_load(model):
-            yield {w.status: status_html(words.loading(engine.offered()[model].title), "busy")}
+            yield {w.status: loading(engine, model)}
         request = engine.request(prompt, model, methods, {"seed": used, **values})
     except ValueError as error:
         yield {w.status: status_html(str(error), "error")}
         return
-    total = engine.offered()[request.model].tokens
-    lanes = {method: Lane(method, "waiting", total) for method in request.methods}
-    yield _opening(w, used, lanes)
+    yield from _shown(engine, w, [request], None)
+
+
+def again(engine: Engine, w: Widgets, shown: Shown) -> Iterator[Updates]:
+    """Run what is shown once more, each method with the very tree that it had, and say whether the tokens are the same."""
+    record = shown.record
+    if record is None:
+        yield {w.status: status_html(words.NOTHING_TO_REPEAT, "error")}
+        return
+    model = record["model"]["id"]
     try:
-        with TemporaryDirectory(prefix="lantern-demo-") as folder:
-            yield from _events(engine, w, request, lanes, Path(folder))
-    except gr.Error:  # the Space's own refusals, such as a spent quota
-        raise
-    except Exception as error:
-        logging.getLogger(__name__).exception("a comparison failed")
-        yield {w.status: status_html(words.internal_error(error), "error"), w.lanes: {}, **_stopped(w, lanes)}
+        if engine.must_load(model):
+            yield {w.status: loading(engine, model)}
+        requests = [
+            engine.request(record["prompt"], model, [method], record["settings"] | record["methods"][method]["tree_settings"])
+            for method in record["order"]
+        ]
+    except ValueError as error:
+        yield {w.status: status_html(str(error), "error")}
+        return
+    yield from _shown(engine, w, requests, record)
 
 
 def begin(w: Widgets) -> Updates:
     """What is shown at once, while the run may still wait for the device."""
-    return {w.draw: gr.update(interactive=False), w.stop: gr.update(interactive=True)}
+    return w.busy(True)
 
 
-def settle(w: Widgets, lanes: dict[str, Lane]) -> Updates:
-    """After a run, whatever ended it: mark what is unfinished, and allow the next one.
+def settle(w: Widgets, shown: Shown) -> Updates:
+    """After a run, whatever ended it: mark what is unfinished, show what has finished, and allow the next run.
 
-    Gradio ignores Draw until it has ended the run, so only now may the button look ready.
+    Gradio ignores Draw until it has ended the run, so only now may the button look ready. The replay comes now as well: earlier it
+    could play while methods are still timed.
     """
-    stopped = {method: lane.stopped() for method, lane in lanes.items()}
-    if stopped == lanes:
-        return _idle(w)
-    return {w.status: status_html(words.STOPPED), w.lanes: stopped, **_idle(w), **_stopped(w, lanes)}
+    updates = w.busy(False)
+    stopped = {method: lane.stopped() for method, lane in shown.lanes.items()}
+    if stopped != shown.lanes:
+        updates |= {w.status: status_html(words.STOPPED), w.shown: Shown(stopped, shown.record, shown.pictures)}
+        updates |= {w.numbers[method]: numbers_html(lane) for method, lane in stopped.items()}
+    if shown.lanes and shown.record is not None:
+        updates |= replay_of(w.results, shown, live(shown.record))
+    return updates
 
 
-def _events(engine: Engine, w: Widgets, request: Request, lanes: dict[str, Lane], folder: Path) -> Iterator[Updates]:
+def _shown(engine: Engine, w: Widgets, requests: list[Request], expected: dict[str, Any] | None) -> Iterator[Updates]:
+    """Run requests one after the other as one comparison. `expected` is a record whose tokens should come again."""
+    methods = [method for request in requests for method in request.methods]
+    total = engine.offered()[requests[0].model].tokens
+    lanes = {method: Lane(method, "waiting", total) for method in methods}
+    yield _opening(w, int(requests[0].knobs["seed"]), lanes)
+    try:
+        with scratch() as folder:
+            yield from _events(engine, w, requests, lanes, Path(folder), expected)
+    except gr.Error:  # the Space's own refusals, such as a spent quota
+        raise
+    except Exception as error:
+        logging.getLogger(__name__).exception("a comparison failed")
+        yield {w.status: status_html(words.internal_error(error), "error"), w.shown: Shown()}
+
+
+def _events(
+    engine: Engine, w: Widgets, requests: list[Request], lanes: dict[str, Lane], folder: Path, expected: dict[str, Any] | None
+) -> Iterator[Updates]:
     """`lanes` is kept up to date in place."""
     records: list[dict[str, Any]] = []
+    pictures: dict[str, str] = {}
+    merged: dict[str, Any] | None = None
     busy = ""
-    with closing(engine.frames(request, True)) as events:
-        for count, event in enumerate(events):
-            method, updates = event.method, {}
-            if isinstance(event, Frame):
-                lanes[method] = lanes[method].at(event)
-                if event.picture is not None:
-                    updates[w.pictures[method]] = write(folder / f"{stem(method)}-{count:05d}.jpg", event.picture)
-            elif isinstance(event, MethodFailed):
-                lanes[method] = lanes[method].failed(event.message)
-            else:
-                records.append(event.record)
-                updates = _finished(w, event, merge_records(records), lanes, folder)
-            if method != busy:
-                busy = method
-                position = request.methods.index(method) + 1
-                updates[w.status] = status_html(words.running(LABELS[method], position, len(request.methods)), "busy")
-            yield updates | {w.numbers[method]: numbers_html(lanes[method]), w.lanes: dict(lanes)}
-    yield {w.status: _closing_words(request, records), **_bars(w, lanes)}
+    count = 0
+    for request in requests:
+        with closing(engine.frames(request, True)) as events:
+            for event in events:
+                method, updates = event.method, {}
+                count += 1
+                if isinstance(event, Frame):
+                    lanes[method] = lanes[method].at(event)
+                    if event.picture is not None:
+                        updates[w.pictures[method]] = write(folder / f"{stem(method)}-{count:05d}.jpg", event.picture)
+                elif isinstance(event, MethodFailed):
+                    lanes[method] = lanes[method].failed(event.message)
+                else:
+                    records.append(event.record)
+                    merged = merge_records(records) | ({} if expected is None else {"settings": expected["settings"]})
+                    pictures[method] = picture_address(event.image)
+                    updates = _finished(engine, w, event, merged, pictures, lanes, folder)
+                if method != busy:
+                    busy = method
+                    position = list(lanes).index(method) + 1
+                    updates[w.status] = status_html(words.running(LABELS[method], position, len(lanes)), "busy")
+                yield updates | {
+                    w.numbers[method]: numbers_html(lanes[method]),
+                    w.shown: Shown(dict(lanes), merged, dict(pictures)),
+                }
+    yield {w.status: _closing_words(lanes, merged, expected)}
 
 
 def _opening(w: Widgets, seed: int, lanes: dict[str, Lane]) -> Updates:
     updates: Updates = {
-        w.status: status_html(words.STARTING, "busy"), w.seed: seed, w.lanes: dict(lanes),
-        w.results: gr.update(visible=False), w.bars: gr.update(visible=False), w.no_bars: gr.update(visible=False),
+        w.status: status_html(words.STARTING, "busy"), w.seed: seed, w.shown: Shown(dict(lanes)), w.lanes: gr.update(visible=True),
+        **hidden(w.results),
     }  # fmt: skip
     for method in METHODS:
         updates[w.columns[method]] = gr.update(visible=method in lanes)
@@ -149,35 +145,24 @@ def _opening(w: Widgets, seed: int, lanes: dict[str, Lane]) -> Updates:
     return updates
 
 
-def _finished(w: Widgets, event: Generation, record: dict[str, Any], lanes: dict[str, Lane], folder: Path) -> Updates:
-    """Show a finished method, and the results of all that have finished."""
+def _finished(
+    engine: Engine, w: Widgets, event: Generation, record: dict[str, Any], pictures: dict[str, str], lanes: dict[str, Lane], folder: Path
+) -> Updates:  # fmt: skip
+    """Show a finished method, and the numbers of all that have finished."""
     lanes[event.method] = lanes[event.method].finished(record["methods"][event.method])
+    images = {name: picture_of(address) for name, address in pictures.items()}
     return {
         w.pictures[event.method]: write_picture(folder, event),
-        w.results: gr.update(visible=True),
-        w.table: table(record["methods"]),
-        w.record: write_record(folder, record),
+        **numbers_of(w.results, engine, record, images, folder),
     }
 
 
-def _closing_words(request: Request, records: list[dict[str, Any]]) -> str:
-    if not records:
+def _closing_words(lanes: dict[str, Lane], record: dict[str, Any] | None, expected: dict[str, Any] | None) -> str:
+    if record is None:
         return status_html(words.NO_METHOD_FINISHED, "error")
-    last = records[-1]
-    text = words.finished(last["settings"]["seed"], last["device"], len(request.methods) - len(records))
-    unknown = last["unknown_words"]
-    return status_html(text, note=words.unknown_words(unknown) if unknown else "")
-
-
-def _idle(w: Widgets) -> Updates:
-    return {w.draw: gr.update(interactive=True), w.stop: gr.update(interactive=False)}
-
-
-def _stopped(w: Widgets, lanes: dict[str, Lane]) -> Updates:
-    return {w.numbers[method]: numbers_html(lane.stopped()) for method, lane in lanes.items()} | _bars(w, lanes)
-
-
-def _bars(w: Widgets, lanes: dict[str, Lane]) -> Updates:
-    """The chart of the methods that have finished. It comes once, at the end: grown bar by bar it would jump about."""
-    speedups = bars({method: lane.entry for method, lane in lanes.items() if lane.entry is not None})
-    return {w.bars: gr.update(value=speedups, visible=speedups is not None), w.no_bars: gr.update(visible=speedups is None)}
+    finished = record["methods"]
+    text = words.finished(record["settings"]["seed"], record["device"], len(lanes) - len(finished))
+    notes = [words.unknown_words(record["unknown_words"])] if record["unknown_words"] else []
+    if expected is not None:
+        notes += [words.same_tokens(LABELS[m], e["token_ids"], expected["methods"][m]["token_ids"]) for m, e in finished.items()]
+    return status_html(text, notes=notes)

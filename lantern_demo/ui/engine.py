@@ -6,7 +6,7 @@ import io
 import os
 import threading
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +14,12 @@ from time import perf_counter
 from typing import Any
 
 import spaces
+from PIL import Image
 
 from lantern_demo.models.device import pick_device, pick_dtype
 from lantern_demo.models.needs import requirements_unmet
 from lantern_demo.models.registry import REGISTRY, ModelInfo
-from lantern_demo.pipeline import Generation, MethodFailed, Pipeline, load, unavailable_methods
+from lantern_demo.pipeline import Generation, MethodFailed, Pipeline, info_of, load, unavailable_methods
 from lantern_demo.settings import methods_of
 
 FRAME_SECONDS = 0.125  # between two previews, whatever their lane
@@ -50,20 +51,44 @@ class Engine:
     """Loads models once and runs comparisons on them."""
 
     def __init__(self, model: str | Path, device: str, fp16_accumulation: bool = False) -> None:
+        """Starts to load a model and does not wait for it. Raises ValueError for an unknown model or device."""
         self._device, self._loading = device, threading.Lock()
-        first = _in_a_thread_of_its_own(lambda: load(model, device, fp16_accumulation=fp16_accumulation))
-        self._loaded = {first.info.id: first}
-        self.default = first.info.id
+        self._first_info = info_of(model)
+        self.default = self._first_info.id
+        pick_device(device)
+        self._loaded: dict[str, Pipeline] = {}
         self._seconds: dict[str, float] = {}  # by model, the longest that a method's run has taken
+        self._first: Future[None] = Future()
+        # A thread that ends with the load, for the reason given below.
+        threading.Thread(target=self._load_first, args=(model, fp16_accumulation), name="load", daemon=True).start()
         # A no-op but on ZeroGPU, where one lease of the device spans all methods of a comparison.
         self._leased = spaces.GPU(duration=self._lease)(self._frames)
+        self._redraw = spaces.GPU(duration=15)(self._pictures)
         # On a CPU every thread that computes keeps a pool of helpers, and with more of those than cores OpenMP lets them sleep between
         # operations: steps took 1.9 times as long. So one thread does all that is timed, and no other that lives on computes.
         self._worker, self._turn = ThreadPoolExecutor(1, "device"), threading.Lock()
 
+    def _load_first(self, model: str | Path, fp16_accumulation: bool) -> None:
+        try:
+            pipe = load(model, self._device, fp16_accumulation=fp16_accumulation)
+            self._first_info = pipe.info
+            self._loaded[self.default] = pipe
+        except BaseException as error:  # whoever waits gets to know
+            self._first.set_exception(error)
+        else:
+            self._first.set_result(None)
+
+    def wait(self) -> None:
+        """Until the model that the program was started with is there. Raises ValueError, as `load` does, when it cannot be."""
+        self._first.result()
+
+    @property
+    def ready(self) -> bool:
+        return self._first.done()
+
     def offered(self) -> dict[str, ModelInfo]:
         """The models by id, the one that the program was started with first."""
-        return {self.default: self._loaded[self.default].info, **REGISTRY}
+        return {self.default: self._first_info, **{name: info for name, info in REGISTRY.items() if name != self.default}}
 
     def loaded(self) -> list[Pipeline]:
         return list(self._loaded.values())
@@ -72,6 +97,8 @@ class Engine:
         """The pipeline of a model, loaded when it is first asked for. Raises ValueError naming the value and what is allowed."""
         if not isinstance(model, str) or model not in self.offered():
             raise ValueError(f"model must be one of {', '.join(self.offered())}, got {model!r}")
+        if model == self.default:
+            self.wait()
         if model in self._loaded:
             return self._loaded[model]  # without a wait for another model that is being loaded
         reason = self.unmet(self.offered()[model])
@@ -88,7 +115,7 @@ class Engine:
 
     def unmet(self, info: ModelInfo) -> str | None:
         """Why a model cannot be loaded here, or None; a loaded one can."""
-        if info.id in self._loaded:
+        if info.id in self._loaded or info.id == self.default:
             return None
         if on_space() and info.published is not None:
             return "this Space runs only the model that it was started with; run the code on a machine of your own for this one"
@@ -98,7 +125,9 @@ class Engine:
     def unavailable(self, info: ModelInfo) -> dict[str, str]:
         """The methods that a model cannot be decoded with, by id, each with the reason."""
         pipe = self._loaded.get(info.id)
-        return unavailable_methods(info) if pipe is None else pipe.unavailable
+        if pipe is None:
+            return {} if info.published is None else unavailable_methods(info)  # a model folder always has a drafter
+        return pipe.unavailable
 
     def request(self, prompt: Any, model: Any, methods: Any, knobs: dict[str, Any]) -> Request:
         """Check a comparison's values; None stands for the default. Raises ValueError with a sentence for what is not allowed."""
@@ -120,6 +149,20 @@ class Engine:
                     yield item
             finally:
                 self._worker.submit(frames.close).result()
+
+    def pictures(self, model: str, tokens: list[list[int]]) -> list[Image.Image]:
+        """The pictures of token ids. Raises ValueError when the model is not loaded, or the ids are not its own."""
+        pipe = self._loaded.get(model)
+        if pipe is None:
+            raise ValueError(f"{model} is not loaded here")
+        codes = len(pipe.networks.tokenizer.codebook)
+        if any(len(ids) != pipe.info.tokens or max(ids) >= codes for ids in tokens):
+            raise ValueError(f"{model} draws {pipe.info.tokens} tokens out of {codes}, and the record has others")
+        with self._turn:
+            return self._worker.submit(self._redraw, model, tokens).result()
+
+    def _pictures(self, model: str, tokens: list[list[int]]) -> list[Image.Image]:
+        return [self._loaded[model].decode_image(ids) for ids in tokens]
 
     def _frames(self, request: Request, previews: bool) -> Iterator[Frame | Generation | MethodFailed]:
         pipe = self._loaded[request.model]
@@ -159,6 +202,11 @@ def _in_a_thread_of_its_own(call: Callable[[], Pipeline]) -> Pipeline:
     """The result of a call, in a thread that ends with it and takes its helpers along: see `Engine.__init__`."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(call).result()
+
+
+def on_zero_gpu() -> bool:
+    """Whether the device is lent for the time of a call only."""
+    return os.environ.get("SPACES_ZERO_GPU") == "true"
 
 
 def on_space() -> bool:

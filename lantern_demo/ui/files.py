@@ -1,4 +1,4 @@
-"""The files that a run hands out: previews, pictures and its record. No name is made from what a visitor sent."""
+"""The files that a run hands out: previews, pictures, the contact sheet and the record. No name is made from what a visitor sent."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from PIL.PngImagePlugin import PngInfo
+from PIL import Image
 
 from lantern_demo.pipeline import Generation
+from lantern_demo.ui.sheet import contact_sheet, text_chunks
 
 
 def stem(method: str) -> str:
@@ -25,21 +26,16 @@ def write(path: Path, data: bytes) -> str:
 
 
 def write_picture(folder: Path, generation: Generation) -> str:
-    """Save a finished picture as PNG that says what it shows: prompt, seed, method, model and settings."""
-    record = generation.record
-    text = PngInfo()
-    for key, value in (
-        ("prompt", record["prompt"]),
-        ("seed", str(record["settings"]["seed"])),
-        ("method", generation.method),
-        ("model", record["model"]["id"]),
-        ("settings", json.dumps(record["settings"])),
-    ):
-        text.add_text(key, value)
+    """Save a finished picture as PNG that says what it shows: prompt, seed, method, model, settings and version."""
     path = folder / f"{stem(generation.method)}.png"
-    generation.image.save(path, pnginfo=text)
+    generation.image.save(path, pnginfo=text_chunks(generation.record, generation.method))
     return str(path)
 
 
+def write_sheet(folder: Path, record: dict[str, Any], pictures: dict[str, Image.Image]) -> str:
+    return write(folder / "lantern-demo-pictures.png", contact_sheet(record, pictures))
+
+
 def write_record(folder: Path, record: dict[str, Any]) -> str:
-    return write(folder / "lantern-demo-run.json", (json.dumps(record, indent=1) + "\n").encode())
+    # Without indentation: a line for every number would make it several times as large as what may be loaded back.
+    return write(folder / "lantern-demo-run.json", (json.dumps(record) + "\n").encode())

@@ -12,8 +12,8 @@ from lantern_demo.models.labels import labels
 from lantern_demo.models.needs import describe, gib
 from lantern_demo.settings import Settings
 from lantern_demo.ui import words
-from lantern_demo.ui.compare import shown
 from lantern_demo.ui.engine import Engine
+from lantern_demo.ui.widgets import on_page
 
 FIRST_CLASS = "goldfish (1)"
 
@@ -25,7 +25,7 @@ class ModelWidgets:
     note: gr.Markdown
     prompt: gr.Textbox
     label: gr.Dropdown
-    examples: gr.Dataset
+    examples: gr.HTML
     methods: gr.CheckboxGroup
     knobs: dict[str, Any]
 
@@ -41,19 +41,25 @@ def class_box() -> gr.Dropdown:
     )  # fmt: skip
 
 
-def choose(engine: Engine, w: ModelWidgets, model: str) -> dict[Any, Any]:
-    """The updates for a model of the list. It is loaded when it is first drawn with."""
+def choose(
+    engine: Engine, w: ModelWidgets, model: str, prompt: str | None = None, methods: list[str] | None = None,
+    settings: Settings | None = None,
+) -> dict[Any, Any]:  # fmt: skip
+    """The updates for a model of the list, with its preset and all its methods unless others are given. It is loaded when it is
+    first drawn with."""
     info = engine.offered()[model]
     by_class = info.kind == "class"
-    defaults = Settings(**info.preset)
+    text = prompt if prompt is not None else FIRST_CLASS if by_class else words.EXAMPLES[0][0]
     usable = [method for method in METHODS.values() if method.id not in engine.unavailable(info)]
+    chosen = [m.id for m in usable if methods is None or m.id in methods]
+    values = settings or Settings(**info.preset)
     return {
         w.note: gr.update(value=note(engine, model)),
-        w.prompt: gr.update(value=FIRST_CLASS if by_class else words.EXAMPLES[0], visible=not by_class),
-        w.label: gr.update(value=FIRST_CLASS, visible=by_class),
+        w.prompt: gr.update(value=text, visible=not by_class),
+        w.label: gr.update(value=text if by_class else FIRST_CLASS, visible=by_class),
         w.examples: gr.update(visible=info.folder is not None),
-        w.methods: gr.update(choices=[(m.label, m.id) for m in usable], value=[m.id for m in usable]),
-        **{knob: shown(name, defaults) for name, knob in w.knobs.items()},
+        w.methods: gr.update(choices=[(m.label, m.id) for m in usable], value=chosen),
+        **{knob: on_page(name, values) for name, knob in w.knobs.items()},
     }
 
 

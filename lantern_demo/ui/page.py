@@ -2,96 +2,97 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
-from lantern_demo.decoding.methods import METHODS
-from lantern_demo.settings import LIMITS, MAX_SEED, TREES, Settings
+from lantern_demo.settings import Settings
 from lantern_demo.ui import words
 from lantern_demo.ui.api import DEVICE, MISCALLS, add_endpoints, refuse_call
-from lantern_demo.ui.charts import COLOURS, LABELS
-from lantern_demo.ui.compare import OF_TREE, Widgets, begin, draw, settle, shown, status_html
-from lantern_demo.ui.engine import Engine
-from lantern_demo.ui.lanes import Lane, head_html, numbers_html
-from lantern_demo.ui.models import ModelWidgets, choose, class_box, note
+from lantern_demo.ui.compare import again, begin, draw, settle
+from lantern_demo.ui.engine import Engine, on_zero_gpu
+from lantern_demo.ui.form import choices, knob_boxes, lane_columns, results_column
+from lantern_demo.ui.models import ModelWidgets, choose, class_box
+from lantern_demo.ui.reading import MEGABYTES
+from lantern_demo.ui.recorded import cards, recorded_runs
+from lantern_demo.ui.restore import Form, from_link, load_record, show_example
+from lantern_demo.ui.sweep import Explorer, explore, explorer, rest
+from lantern_demo.ui.view import Shown
+from lantern_demo.ui.web import STYLES, component
+from lantern_demo.ui.widgets import Updates, Widgets, status_html
 
-STYLE = Path(__file__).with_name("style.css")
 QUEUE = 20  # visitors that may wait
 CACHE_SECONDS = 3600  # how long pictures are kept
-STEPS = {"temperature": 0.05, "top_p": 0.01, "cfg_scale": 0.1, "lantern_delta": 0.01, "lanternpp_lambda": 0.1}
-CHOICES = {"tree": TREES, "residual": ("set", "released"), "neighbours": ("decoder", "raw")}
-SLIDER_TOPS = {"cfg_scale": 10.0, "lanternpp_lambda": 20.0}  # of the range that is allowed, the part worth sliding over
 
 QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}  # events that are the page's own business
-# On a phone the lanes are far below the button.
-SHOW_LANES = "() => { if (innerWidth < 700) document.getElementById('status').scrollIntoView(); }"
+# On a phone what is drawn is far below the buttons.
+SHOW_STATUS = "() => { if (innerWidth < 700) document.getElementById('status').scrollIntoView(); }"
+# The server does not know under which address the page is seen; the link's first part is added here.
+WHOLE_LINK = "(link) => link.startsWith('?') ? location.origin + location.pathname + link : link"
 
 
 def build(model: str | Path = "lantern-scenes", device: str = "auto", fp16_accumulation: bool = False) -> gr.Blocks:
-    """Load a model (a registry id or a folder) and build its page and API. Raises ValueError as `lantern_demo.load` does."""
+    """Build the page and the API of a model (a registry id or a folder), which starts to load; see `wait_for_model`.
+
+    Raises ValueError for an unknown model or device.
+    """
     engine = Engine(model, device, fp16_accumulation)
+    if on_zero_gpu():
+        engine.wait()  # there a model must be on the device before the page is launched
     with gr.Blocks(title=words.TITLE, analytics_enabled=False, delete_cache=(CACHE_SECONDS, CACHE_SECONDS)) as page:
         gr.Markdown(words.INTRO, elem_id="intro")
         with gr.Row(elem_id="ask"):
             prompt = gr.Textbox(
-                words.EXAMPLES[0], label=words.PROMPT_LABEL, placeholder=words.PROMPT_PLACEHOLDER, lines=1, max_lines=3, scale=5,
+                words.EXAMPLES[0][0], label=words.PROMPT_LABEL, placeholder=words.PROMPT_PLACEHOLDER, lines=1, max_lines=3, scale=5,
                 elem_id="prompt",
             )  # fmt: skip
             label = class_box()
             draw_button = gr.Button(words.DRAW, variant="primary", min_width=110, elem_id="draw")
             stop_button = gr.Button(words.STOP, variant="stop", min_width=110, interactive=False, elem_id="stop")
-        examples = gr.Examples(
-            [[text] for text in words.EXAMPLES], prompt, cache_examples=False, api_visibility="private", elem_id="examples"
-        )
-        model_box, model_note, methods, seed, randomise = _choices(engine)
-        knobs = _knobs(engine.pipeline(engine.default).defaults)
+        examples = component("cards", ["dom", "cards"], cards(), elem_id="examples")
+        model_box, model_note, methods, seed, randomise = choices(engine)
+        knobs = knob_boxes(Settings(**engine.offered()[engine.default].preset))
+        arriving = gr.HTML("", elem_id="arriving")
         status = gr.HTML(status_html(words.READY), elem_id="status")
-        columns, pictures, numbers = _lanes()
-        widgets = Widgets(status, seed, draw_button, stop_button, columns, pictures, numbers, *_results(), gr.State({}))
+        lanes = lane_columns()
+        results = results_column()
+        upload = gr.UploadButton(words.LOAD, file_types=[".json"], type="binary", size="md", elem_id="load")
+        gr.Markdown(words.KEEP_NOTE, elem_classes="note")
+        searching = explorer()
         with gr.Accordion(words.TIMING_TITLE, open=False, elem_id="timing"):
             gr.Markdown(words.TIMING)
 
-        pressed = gr.on(
-            [draw_button.click, prompt.submit], partial(begin, widgets), None, [draw_button, stop_button], queue=False, **QUIET
-        )
-        run = pressed.then(
-            partial(draw, engine, widgets),
-            [prompt, model_box, methods, seed, randomise, *knobs.values()],
-            widgets.all(),
-            api_visibility="private",
-            show_progress="minimal",
-            show_progress_on=[status],
-            trigger_mode="once",
-            **DEVICE,
-        )
-        for after in (run.then, run.failure):  # the first also after Stop
-            after(partial(settle, widgets), [widgets.lanes], widgets.all(), queue=False, **QUIET)
-        stop_button.click(lambda: status_html(words.STOPPED), None, [status], cancels=[run], queue=False, **QUIET)
-        draw_button.click(None, js=SHOW_LANES, **QUIET)
-        by_model = ModelWidgets(model_note, prompt, label, examples.dataset, methods, knobs)
-        choosing = partial(choose, engine, by_model)
-        model_box.change(choosing, [model_box], by_model.all(), **QUIET)
-        label.change(lambda title: title, [label], [prompt], queue=False, **QUIET)
-        if engine.offered()[engine.default].kind == "class":
-            page.load(choosing, [model_box], by_model.all(), **QUIET)
+        w = Widgets(status, seed, draw_button, stop_button, searching.start, *lanes, results, gr.State(Shown()))
+        by_model = ModelWidgets(model_note, prompt, label, examples, methods, knobs)
+        form = Form(model_box, by_model, seed, randomise)
+        _wire_runs(engine, w, form, searching)
+        _wire_restoring(page, engine, w, form, examples, upload, arriving)
+        label.input(lambda title: title, [label], [prompt], queue=False, **QUIET)
         add_endpoints(page, engine)
-    return page.queue(max_size=QUEUE, default_concurrency_limit=4)
+    page.queue(max_size=QUEUE, default_concurrency_limit=4)
+    page.lantern_engine = engine
+    return page
+
+
+def wait_for_model(page: gr.Blocks) -> None:
+    """Until the model of a page is there. Raises ValueError, as `lantern_demo.load` does, when it cannot be loaded."""
+    page.lantern_engine.wait()
 
 
 def launch(page: gr.Blocks, **options: Any) -> Any:
     """Serve a page that `build` made; `options` are those of `gr.Blocks.launch`, and what they leave out GRADIO_* variables may set."""
     return page.launch(
         theme=theme(),
-        css_paths=STYLE,
+        css_paths=STYLES,
         footer_links=["api", "gradio", "settings"],
         ssr_mode=False,
         show_error=False,
         run_history=False,
         enable_monitoring=False,
-        max_file_size="64kb",  # nothing is uploaded
+        max_file_size=f"{MEGABYTES}mb",  # a run record; nothing else is uploaded
         app_kwargs={"exception_handlers": dict.fromkeys(MISCALLS, refuse_call)},
         **options,
     )
@@ -113,70 +114,66 @@ def theme() -> gr.themes.Base:
     )
 
 
-def _choices(engine: Engine) -> tuple[gr.Dropdown, gr.Markdown, gr.CheckboxGroup, gr.Number, gr.Checkbox]:
-    with gr.Row(elem_id="choices"):
-        model = gr.Dropdown(
-            [(info.title, info.id) for info in engine.offered().values()], value=engine.default, label=words.MODEL_LABEL,
-            info=words.MODEL_INFO, min_width=240, scale=1, elem_id="model",
-        )  # fmt: skip
-        methods = gr.CheckboxGroup(
-            [(method.label, method.id) for method in METHODS.values()], value=list(METHODS), label=words.METHODS_LABEL,
-            info=words.METHODS_INFO, min_width=280, scale=2, elem_id="methods",
-        )  # fmt: skip
-        with gr.Column(min_width=220, scale=1):
-            seed = gr.Number(
-                0, label=words.SEED_LABEL, info=words.SEED_INFO, precision=0, minimum=0, maximum=MAX_SEED, elem_id="seed"
-            )
-            randomise = gr.Checkbox(True, label=words.RANDOM_LABEL, elem_id="randomise")
-    return model, gr.Markdown(note(engine, engine.default), elem_id="model-note", elem_classes="note"), methods, seed, randomise
+def _wire_runs(engine: Engine, w: Widgets, form: Form, searching: Explorer) -> None:
+    """Draw, Run again, Explore and Stop."""
+    prompt, knobs = form.by_model.prompt, list(form.by_model.knobs.values())
+    on_device: dict[str, Any] = {
+        "api_visibility": "private", "show_progress": "minimal", "show_progress_on": [w.status], "trigger_mode": "once", **DEVICE,
+    }  # fmt: skip
+
+    def wire(triggers: list[Any], run: Any, inputs: list[Any], outputs: list[Any], end: Any) -> Any:
+        pressed = gr.on(triggers, partial(begin, w), None, w.buttons(), queue=False, **QUIET)
+        running = pressed.then(run, inputs, outputs, **on_device)
+        for after in (running.then, running.failure):  # the first also after Stop
+            settled = after(end, [w.shown], w.all(), queue=False, **QUIET)
+            settled.then(None, [w.results.link], [w.results.link], js=WHOLE_LINK, **QUIET)
+        return running
+
+    asked = [prompt, form.model, form.by_model.methods, form.seed, form.randomise, *knobs]
+    drawing = wire([w.draw.click, prompt.submit], partial(draw, engine, w), asked, w.all(), partial(settle, w))
+    repeating = wire([w.results.again.click], partial(again, engine, w), [w.shown], w.all(), partial(settle, w))
+    trying = wire(
+        [w.explore.click], partial(explore, engine, w, searching), [w.shown, searching.knob, prompt, form.model, form.seed, *knobs],
+        [*w.all(), searching.plot], partial(rest, w),
+    )  # fmt: skip
+    w.stop.click(lambda: status_html(words.STOPPED), None, [w.status], cancels=[drawing, repeating, trying], queue=False, **QUIET)
+    for button in (w.draw, w.results.again):
+        button.click(None, js=SHOW_STATUS, **QUIET)
 
 
-def _knobs(defaults: Settings) -> dict[str, Any]:
-    """The settings' components by name, in the order of `words.KNOBS`."""
-    knobs: dict[str, Any] = {}
-    with gr.Accordion(words.KNOBS_TITLE, open=False, elem_id="knobs"), gr.Row(elem_id="knob-grid"):
-        for name, knob in words.KNOBS.items():
-            value = shown(name, defaults)
-            common = {"value": value, "label": knob.label, "info": knob.sentence, "elem_id": f"knob-{name}", "min_width": 260}
-            if name in CHOICES:
-                knobs[name] = gr.Dropdown(list(CHOICES[name]), allow_custom_value=name == "tree", **common)
-            elif name in STEPS:
-                limit = LIMITS[name]
-                top = SLIDER_TOPS.get(name, limit.high)
-                knobs[name] = gr.Slider(limit.low, max(top, value), step=STEPS[name], **common)
-            else:
-                limit = LIMITS[name]
-                low = 0 if name in OF_TREE else limit.low
-                knobs[name] = gr.Number(precision=0, minimum=low, maximum=limit.high, **common)
-    return knobs
+def _wire_restoring(
+    page: gr.Blocks, engine: Engine, w: Widgets, form: Form, examples: gr.HTML, upload: gr.UploadButton, arriving: gr.HTML
+) -> None:
+    """Examples, records, links, and what the page shows at first."""
+    outputs = list(dict.fromkeys([*w.all(), *form.all()]))
 
+    def picked(shown: Shown, event: gr.EventData) -> Iterator[Updates]:
+        yield from show_example(engine, w, form, shown, getattr(event, "index", None))
 
-def _lanes() -> tuple[dict[str, gr.Column], dict[str, gr.Image], dict[str, gr.HTML]]:
-    columns, pictures, numbers = {}, {}, {}
-    with gr.Row(elem_id="lanes"):
-        for name, method in METHODS.items():
-            with gr.Column(min_width=140, elem_classes="lane", elem_id=f"lane-{name.replace('+', 'p')}") as column:
-                gr.HTML(head_html(method))
-                pictures[name] = gr.Image(
-                    label=f"{method.label} picture", show_label=False, format="jpeg", interactive=False, container=False,
-                    buttons=["download", "fullscreen"], alt_text=f"The picture drawn with {method.label}", elem_classes="lane-picture",
-                )  # fmt: skip
-                numbers[name] = gr.HTML(numbers_html(Lane(name)))
-            columns[name] = column
-    return columns, pictures, numbers
+    def first(request: gr.Request) -> Iterator[Updates]:
+        filled = from_link(engine, w, form, dict(request.query_params))
+        if filled is not None:
+            yield filled
+        elif any(run.record["model"]["id"] == engine.default for run in recorded_runs()[:1]):
+            yield from show_example(engine, w, form, Shown(), 0, play=False)
+        elif engine.offered()[engine.default].kind == "class":
+            yield choose(engine, form.by_model, engine.default)
+        else:
+            yield {w.status: status_html(words.READY)}  # a generator without an answer would empty every field
 
+    def arrive() -> Iterator[str]:
+        if not engine.ready:
+            yield status_html(words.LOADING_FIRST, "busy")
+        try:
+            engine.wait()
+            yield ""
+        except ValueError as error:
+            yield status_html(str(error), "error")
 
-def _results() -> tuple[gr.Column, gr.BarPlot, gr.Markdown, gr.Dataframe, gr.DownloadButton]:
-    with gr.Column(visible=False, elem_id="results") as results:
-        labels = list(LABELS.values())
-        chart = gr.BarPlot(
-            x="method", y="speedup", color="method", sort=labels, color_map={LABELS[name]: c for name, c in COLOURS.items()},
-            x_title=" ", x_label_angle=-20, y_title="speedup", y_lim=[0, None], label=words.BARS_TITLE, height=300, colors_in_legend=[], buttons=["export"], elem_id="bars",
-        )  # fmt: skip
-        no_chart = gr.Markdown(words.NO_BARS, visible=False, elem_id="no-bars")
-        table = gr.Dataframe(
-            headers=list(words.TABLE_HEAD), interactive=False, label=words.TABLE_TITLE, buttons=["copy"], elem_id="table", pinned_columns=1,
-        )  # fmt: skip
-        gr.Markdown(words.TABLE_NOTE, elem_classes="note")
-        record = gr.DownloadButton(words.DOWNLOAD, size="md", elem_id="record")
-    return results, chart, no_chart, table, record
+    shown = examples.pick(picked, [w.shown], outputs, **QUIET)
+    shown.then(None, [w.results.link], [w.results.link], js=WHOLE_LINK, **QUIET)
+    loaded = upload.upload(partial(load_record, engine, w, form), [w.shown, upload], outputs, **QUIET, **DEVICE)
+    loaded.then(None, [w.results.link], [w.results.link], js=WHOLE_LINK, **QUIET)
+    form.model.input(partial(choose, engine, form.by_model), [form.model], form.by_model.all(), **QUIET)
+    page.load(first, None, outputs, **QUIET).then(None, [w.results.link], [w.results.link], js=WHOLE_LINK, **QUIET)
+    page.load(arrive, None, [arriving], concurrency_limit=None, **QUIET)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from typing import Any
 
 from lantern_demo.decoding.methods import Method
 from lantern_demo.settings import LIMITS
@@ -16,15 +18,16 @@ guesses fail, because many tokens would do equally well.
 **LANTERN** and **LANTERN++** accept such near misses too: see what that gains, and what it gives up.
 """
 
+# Prompts with the seeds of their recorded runs, which were picked for vanilla's picture to show what was asked for.
 EXAMPLES = (
-    "three red round lanterns over a lake at dusk",
-    "four golden sky lanterns over the hills at night",
-    "two blue box lanterns above still water at dawn",
-    "a purple globe lantern over a meadow at sunset, softly lit",
-    "four orange paper lanterns by the lake in the moonlight",
-    "a pair of green square lanterns in the mountains at dusk",
-    "two crimson floating lanterns over the water at midnight",
-    "three violet sky lanterns over a plain at sunrise",
+    ("three red round lanterns over a lake at dusk", 7),
+    ("four golden sky lanterns over the hills at night", 3),
+    ("two blue box lanterns above still water at dawn", 11),
+    ("a purple globe lantern over a meadow at sunset, softly lit", 12),
+    ("four orange paper lanterns by the lake in the moonlight", 2),
+    ("a pair of green square lanterns in the mountains at dusk", 9),
+    ("two crimson floating lanterns over the water at midnight", 4),
+    ("three violet sky lanterns over a plain at sunrise", 1),
 )
 
 PROMPT_LABEL = "Prompt"
@@ -38,11 +41,19 @@ METHODS_INFO = "They run one after the other, so that none disturbs another's cl
 SEED_LABEL = "Seed"
 SEED_INFO = "The same seed, settings and machine give the same pictures."
 RANDOM_LABEL = "Randomise for every run"
-DRAW, STOP, DOWNLOAD = "Draw", "Stop", "Download the run record (JSON)"
+DRAW, STOP = "Draw", "Stop"
+DOWNLOAD, SHEET = "Run record (JSON)", "All pictures (PNG)"
+AGAIN = "Run this again and compare tokens"
+LINK_LABEL = "Link to this prompt, seed and settings"
+LOAD = "Load a run record"
+KEEP_TITLE = "### Keep and share"
+KEEP_NOTE = (
+    "The record holds everything needed to run this again: prompt, settings, trees, versions, every token and every step. "
+    "Load one here to replay it and to run it again on this machine. Every picture says in its file what it was drawn from."
+)
 
 KNOBS_TITLE = "More settings"
 TIMING_TITLE = "How timings are taken"
-BARS_TITLE = "Speedup against vanilla"
 TABLE_TITLE = "All numbers of this run"
 TABLE_NOTE = (
     "MAL is the mean accepted length: tokens committed per step, a step being one pass of the target. TVD is the measured one-step "
@@ -64,9 +75,19 @@ TIMING = """
 
 NOT_YET = "\u2013"  # stands where a number will be
 READY = "Type a prompt, or pick an example, and press Draw."
+READY_EXAMPLE = "This is the example's recorded run. Press Draw to run it here, live."
+READY_LOADED = "The record is shown below. Press Run this again to see whether this machine gives the same tokens."
+READY_LINK = "Filled in from the link. Press Draw."
+NO_SUCH_EXAMPLE = "There is no such example."
+STILL_RUNNING = "Something is being drawn; press Stop first."
+NOTHING_TO_REPEAT = "There is nothing to run again yet."
+OTHER_PICTURES = "The tokens make other pictures here than where they were recorded: the model, or the arithmetic, differs."
+LOADING_FIRST = "Loading the model. Draw can be pressed already; it starts as soon as the model is there."
+LIVE = "Drawn just now on {device}, with seed {seed}."
+RECORDED = "Recorded run: drawn on {device} on {date}, not on this machine now."
+LOADED = "Loaded record: it says it was drawn on {device} on {date}. Nothing of it was measured here."
 STARTING = "Warming up the methods; this is not timed."
 WAITING_FOR_VANILLA = "needs a vanilla run"
-NO_BARS = "No speedups to show: they need Vanilla in the same run."
 STOPPED = "Stopped. What was drawn so far stays; press Draw to start again."
 NO_METHOD_FINISHED = "No method finished; the lanes say why."
 
@@ -85,6 +106,72 @@ LOSSLESS_TITLE = "Every token follows the model's own law."
 LOSSY_TITLE = "Accepts more guesses by changing the law of the tokens; by how much is measured."
 
 
+EXPLORE_TITLE = "Turn a knob: what it buys, and what it costs"
+EXPLORE_NOTE = (
+    "Draws your prompt and seed with vanilla once and with one setting at five values, the others as above. Each point is one run: "
+    "up is faster, left is closer to the model's own law."
+)
+EXPLORE_LABEL = "Knob"
+EXPLORE_CHOICES = {
+    "delta": "LANTERN's delta: how much neighbours may lend",
+    "lambda": "LANTERN++'s lambda: how much, against the guess's own probability",
+    "k": "LANTERN's k: how many neighbours",
+}
+EXPLORE = "Explore"
+
+# What the page's scripts say; {names} are filled in there.
+WEB: dict[str, Any] = {
+    "title": "Replay: side by side at true relative speed",
+    "note": (
+        "The methods ran one after the other, so that none disturbed another's clock. This plays back what was recorded, all on one "
+        "clock: the pictures uncover exactly as their tokens were committed."
+    ),
+    "controls": "Replay", "play": "\u25b6 Play", "pause": "\u275a\u275a Pause", "restart": "\u21ba Restart", "scrub": "Time of the replay",
+    "speed": "Speed of the replay", "showSteps": "Steps", "showMarks": "Tokens",
+    "places": ["1st", "2nd", "3rd", "4th", "5th", "6th", "7th"],
+    "pictureOf": "The picture that {method} drew for: {prompt}",
+    "lossless": "lossless", "lossy": "lossy", "losslessTitle": LOSSLESS_TITLE, "lossyTitle": LOSSY_TITLE,
+    "speedup": "{speedup} vanilla's speed", "noBaseline": "\u2013 no speedup: vanilla was not run", "noBaselineShort": "\u2013 (no vanilla run)",
+    "gaveNothing": "gave up nothing: TVD {tvd}", "gaveUp": "gave up: TVD {tvd}", "notMeasured": "TVD not measured",
+    "kinds": {"e": "guess accepted exactly", "r": "guess accepted only by relaxation", "t": "drawn by the model itself"},
+    "closer": "Look closer at {method}", "closeTitle": "Look closer: why was this token accepted?",
+    "closeNote": (
+        "Point at a cell, tap it, or use the arrow keys. Steps tints each run of tokens that one pass of the model committed; "
+        "Tokens marks where each came from."
+    ),
+    "pick": "Method to look at", "gridRole": "token grid", "gridLabel": "Tokens of {method}: arrow keys move from one to the next",
+    "tokenAt": "Token {token}: row {row}, column {column}",
+    "prefill": "The first token: the model draws it itself after reading the prompt, in {ms} ms.",
+    "step": "Step {step} of {steps} took {ms} ms. Tokens committed: {tokens}.",
+    "noDrafts": "Nothing was guessed in this step; the model drew the token itself.",
+    "notKept": "What was tried in this step was not kept: only runs on a processor, with the default residual, keep it.",
+    "draft": "Guess", "none": "none",
+    "treeTold": "The draft tree of this step, {nodes} nodes with the root. Accepted: {path}.",
+    "treeNote": "The draft tree: the last token on top, guesses below. Thick: accepted. Crossed: refused. Pale: not tried. Box: the model's own token.",
+    "states": {"root": "the last token", "accepted": "accepted", "refused": "refused", "untried": "not tried"},
+    "verdicts": {
+        "refused": "was refused.", "exact": "was accepted.",
+        "relaxed": "was accepted only because its neighbours' mass counts: exact decoding would have refused it here.",
+    },
+    "p": "the model's probability of it", "near": "its neighbours lend", "notNeeded": "not needed", "limit": "they may lend at most",
+    "height": "had to exceed (drawn at random)", "heightGreedy": "had to reach (the likeliest token)",
+    "bound": {"additive": "{value} (delta)", "multiplicative": "{value} (lambda \u2212 1 times the probability)"},
+    "balanceNote": "The dark bar is the model's probability, the striped one what neighbours lend; a guess is accepted when they pass the line.",
+    "numbersTitle": "The price and the numbers",
+    "numbersNote": "Lossless methods give up nothing. What the others gave up is measured: TVD 0 is the model's own law, 1 is nothing of it left.",
+    "speedupTitle": "Speedup against vanilla", "speedupNote": "The line is vanilla's speed.",
+    "priceTitle": "Speedup against what was given up", "priceNote": "Up is faster, left is truer.",
+    "tvdAxis": "one-step TVD (given up)", "speedupAxis": "speedup", "secondsAxis": "seconds of decoding", "tokensAxis": "tokens",
+    "pricePoint": "{method}: speedup {speedup}, TVD {tvd}", "linePoint": "{method} needs {seconds}",
+    "linesTitle": "Tokens over time", "partsTitle": "Where a step's milliseconds go",
+    "parts": {"draft": "draft", "verify": "verify", "commit": "accept and commit"},
+    "sweepPoint": "{value}: speedup {speedup}, TVD {tvd}", "sweepNote": "Each point is one run of one picture; times vary from run to run.",
+    "pictureAt": "The picture drawn with {value}", "vanilla": "Vanilla", "waiting": "No value has been drawn yet.",
+    "cardsTitle": "Examples: pick one to replay its recorded run; Draw then runs it here, live.",
+    "showCard": "Show the recorded run of: {prompt}",
+}  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Knob:
     """A setting's name on the page, and its sentence there and in the API's documentation."""
@@ -96,7 +183,7 @@ class Knob:
 KNOBS: dict[str, Knob] = {
     "temperature": Knob(
         "Temperature",
-        "1 samples from the model's own law, lower is safer. 0 is greedy: such models then draw poor, flat pictures.",
+        "1 samples from the model's own law, lower is safer. 0 is greedy: such models then draw poor, flat pictures, because the likeliest token is mostly the plainest.",
     ),
     "top_k": Knob("Top-k", "Only the k likeliest tokens may be drawn; 0 allows all."),
     "top_p": Knob("Top-p", "Only the likeliest tokens that together reach this probability may be drawn."),
@@ -186,3 +273,54 @@ def unknown_words(words: list[str]) -> str:
 
 def internal_error(error: Exception) -> str:
     return f"The run failed on the server ({type(error).__name__}: {error}). Try again, or other settings."
+
+
+def refused_record(why: str) -> str:
+    return f"This record cannot be shown: {why}."
+
+
+def refused_link(why: str) -> str:
+    return f"The link asks for what is not allowed: {why}"
+
+
+def no_pictures(why: str) -> str:
+    return f"Its pictures cannot be drawn from its tokens: {why}."
+
+
+def same_tokens(label: str, tokens: list[int], expected: list[int]) -> str:
+    if tokens == expected:
+        return f"{label}: the same {len(tokens)} tokens."
+    first = next((i for i, (a, b) in enumerate(zip(tokens, expected, strict=False)) if a != b), min(len(tokens), len(expected)))
+    return f"{label}: other tokens, from token {first + 1} on."
+
+
+def exploring(done: int, total: int) -> str:
+    return "Exploring: drawing with vanilla, then the first value." if not done else f"Exploring: {done} of {total} values drawn."
+
+
+def explored(seed: int) -> str:
+    return f"Explored five values, with seed {seed}."
+
+
+def explore_title(label: str, setting: str) -> str:
+    return f"{label}: what {KNOBS[setting].label} buys, and what it costs"
+
+
+def sheet_facts(record: dict[str, Any]) -> str:
+    return f"seed {record['settings']['seed']}  \u00b7  {record['model']['id']}  \u00b7  {record['device']}  \u00b7  {record['created'][:10]}"
+
+
+def sheet_lines(entry: dict[str, Any]) -> list[str]:
+    speedup = f"{entry['speedup']:.2f}x" if "speedup" in entry else "no baseline"  # the font has no multiplication sign
+    tvd = "not measured" if entry["one_step_tvd"] is None else f"TVD {entry['one_step_tvd']:.3f}"
+    return [f"{entry['decode_seconds']:.2f} s, {speedup}", f"{entry['mean_accepted_length']:.2f} tokens a step", tvd]
+
+
+def picture_facts(record: dict[str, Any], method: str | None) -> dict[str, str]:
+    """What a PNG says of itself, by the keys of its text chunks."""
+    settings = record["settings"]
+    facts = {
+        "Software": f"lantern-demo {record['lantern_demo']}", "prompt": record["prompt"], "seed": str(settings["seed"]),
+        "model": record["model"]["id"], "settings": json.dumps(settings), "version": record["lantern_demo"],
+    }  # fmt: skip
+    return facts if method is None else facts | {"method": method}

@@ -1,0 +1,90 @@
+"""What a visitor fills in, and the lanes: the parts of the page as components."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gradio as gr
+
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.settings import LIMITS, MAX_SEED, TREES, Settings
+from lantern_demo.ui import words
+from lantern_demo.ui.engine import Engine
+from lantern_demo.ui.lanes import Lane, head_html, numbers_html
+from lantern_demo.ui.models import note
+from lantern_demo.ui.web import component
+from lantern_demo.ui.widgets import OF_TREE, Results, on_page
+
+STEPS = {"temperature": 0.05, "top_p": 0.01, "cfg_scale": 0.1, "lantern_delta": 0.01, "lanternpp_lambda": 0.1}
+CHOICES = {"tree": TREES, "residual": ("set", "released"), "neighbours": ("decoder", "raw")}
+SLIDER_TOPS = {"cfg_scale": 10.0, "lanternpp_lambda": 20.0}  # of the range that is allowed, the part worth sliding over
+
+
+def choices(engine: Engine) -> tuple[gr.Dropdown, gr.Markdown, gr.CheckboxGroup, gr.Number, gr.Checkbox]:
+    with gr.Row(elem_id="choices"):
+        model = gr.Dropdown(
+            [(info.title, info.id) for info in engine.offered().values()], value=engine.default, label=words.MODEL_LABEL,
+            info=words.MODEL_INFO, min_width=240, scale=1, elem_id="model",
+        )  # fmt: skip
+        methods = gr.CheckboxGroup(
+            [(method.label, method.id) for method in METHODS.values()], value=list(METHODS), label=words.METHODS_LABEL,
+            info=words.METHODS_INFO, min_width=280, scale=2, elem_id="methods",
+        )  # fmt: skip
+        with gr.Column(min_width=220, scale=1):
+            seed = gr.Number(
+                0, label=words.SEED_LABEL, info=words.SEED_INFO, precision=0, minimum=0, maximum=MAX_SEED, elem_id="seed"
+            )
+            randomise = gr.Checkbox(True, label=words.RANDOM_LABEL, elem_id="randomise")
+    return model, gr.Markdown(note(engine, engine.default), elem_id="model-note", elem_classes="note"), methods, seed, randomise
+
+
+def knob_boxes(defaults: Settings) -> dict[str, Any]:
+    """The settings' components by name, in the order of `words.KNOBS`."""
+    knobs: dict[str, Any] = {}
+    with gr.Accordion(words.KNOBS_TITLE, open=False, elem_id="knobs"), gr.Row(elem_id="knob-grid"):
+        for name, knob in words.KNOBS.items():
+            value = on_page(name, defaults)
+            common = {"value": value, "label": knob.label, "info": knob.sentence, "elem_id": f"knob-{name}", "min_width": 260}
+            if name in CHOICES:
+                knobs[name] = gr.Dropdown(list(CHOICES[name]), allow_custom_value=name == "tree", **common)
+            elif name in STEPS:
+                limit = LIMITS[name]
+                top = SLIDER_TOPS.get(name, limit.high)
+                knobs[name] = gr.Slider(limit.low, max(top, value), step=STEPS[name], **common)
+            else:
+                limit = LIMITS[name]
+                low = 0 if name in OF_TREE else limit.low
+                knobs[name] = gr.Number(precision=0, minimum=low, maximum=limit.high, **common)
+    return knobs
+
+
+def lane_columns() -> tuple[gr.Row, dict[str, gr.Column], dict[str, gr.Image], dict[str, gr.HTML]]:
+    columns, pictures, numbers = {}, {}, {}
+    with gr.Row(visible=False, elem_id="lanes") as row:
+        for name, method in METHODS.items():
+            with gr.Column(min_width=140, elem_classes="lane", elem_id=f"lane-{name.replace('+', 'p')}") as column:
+                gr.HTML(head_html(method))
+                pictures[name] = gr.Image(
+                    label=f"{method.label} picture", show_label=False, format="jpeg", interactive=False, container=False,
+                    buttons=["download", "fullscreen"], alt_text=f"The picture drawn with {method.label}", elem_classes="lane-picture",
+                )  # fmt: skip
+                numbers[name] = gr.HTML(numbers_html(Lane(name)))
+            columns[name] = column
+    return row, columns, pictures, numbers
+
+
+def results_column() -> Results:
+    """What is shown of a run, and what can be kept of it."""
+    with gr.Column(visible=False, elem_id="results") as column:
+        replay = component("results", ["dom", "grid", "cells", "replay", "charts", "results"], elem_id="replay")
+        table = gr.Dataframe(
+            headers=list(words.TABLE_HEAD), interactive=False, label=words.TABLE_TITLE, buttons=["copy"], elem_id="table", pinned_columns=1,
+        )  # fmt: skip
+        gr.Markdown(words.TABLE_NOTE, elem_classes="note")
+        gr.Markdown(words.KEEP_TITLE)
+        with gr.Row(elem_id="keep"):
+            record = gr.DownloadButton(words.DOWNLOAD, size="md", min_width=180, elem_id="record")
+            sheet = gr.DownloadButton(words.SHEET, size="md", min_width=180, elem_id="sheet")
+            again = gr.Button(words.AGAIN, size="md", min_width=180, elem_id="again")
+        link = gr.Textbox(label=words.LINK_LABEL, interactive=False, max_lines=2, buttons=["copy"], elem_id="link")
+    return Results(column, replay, table, record, sheet, again, link)

@@ -1,0 +1,113 @@
+"""What brings a run to the page without drawing it: an example, a record from a file, or a link."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from lantern_demo.record import image_hash
+from lantern_demo.settings import Settings
+from lantern_demo.ui import link, words
+from lantern_demo.ui.engine import Engine
+from lantern_demo.ui.models import ModelWidgets, choose
+from lantern_demo.ui.reading import read_record
+from lantern_demo.ui.recorded import recorded_runs
+from lantern_demo.ui.view import Shown, Source, picture_address, picture_of
+from lantern_demo.ui.widgets import Updates, Widgets, numbers_of, replay_of, scratch, status_html
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a visitor fills in."""
+
+    model: gr.Dropdown
+    by_model: ModelWidgets
+    seed: gr.Number
+    randomise: gr.Checkbox
+
+    def all(self) -> list[Any]:
+        return [self.model, self.seed, self.randomise, *self.by_model.all()]
+
+
+def show_example(engine: Engine, w: Widgets, form: Form, shown: Shown, index: Any, play: bool = True) -> Iterator[Updates]:
+    """Show a recorded run and fill in what gives it again."""
+    runs = recorded_runs()
+    if not isinstance(index, int) or not 0 <= index < len(runs):
+        yield {w.status: status_html(words.NO_SUCH_EXAMPLE, "error")}
+    elif shown.running:
+        yield {w.status: status_html(words.STILL_RUNNING, "busy")}
+    else:
+        run = runs[index]
+        status = status_html(words.READY_EXAMPLE if play else words.READY)
+        filled = _filled(engine, form, run.record) if run.record["model"]["id"] in engine.offered() else {}
+        yield from _presented(engine, w, run.record, run.pictures, run.source, play, {w.status: status, **filled})
+
+
+def load_record(engine: Engine, w: Widgets, form: Form, shown: Shown, data: Any) -> Iterator[Updates]:
+    """Show a record that a visitor hands in. Its pictures are drawn anew from its tokens, where its model is loaded."""
+    if shown.running:
+        yield {w.status: status_html(words.STILL_RUNNING, "busy")}
+        return
+    try:
+        if not isinstance(data, bytes):
+            raise ValueError("there was no file")
+        record = read_record(data)
+    except ValueError as error:
+        yield {w.status: status_html(words.refused_record(str(error)), "error")}
+        return
+    notes, pictures = [], {}
+    try:
+        images = engine.pictures(record["model"]["id"], [entry["token_ids"] for entry in record["methods"].values()])
+        pictures = {name: picture_address(image) for name, image in zip(record["methods"], images, strict=True)}
+        hashes = [entry["image_sha256"] for entry in record["methods"].values()]
+        if [image_hash(image) for image in images] != hashes:
+            notes.append(words.OTHER_PICTURES)
+    except ValueError as error:
+        notes.append(words.no_pictures(str(error)))
+    source = Source("loaded", words.LOADED.format(device=record["device"], date=record["created"][:10]))
+    filled = _filled(engine, form, record) if record["model"]["id"] in engine.offered() else {}
+    status = status_html(words.READY_LOADED, notes=notes)
+    yield from _presented(engine, w, record, pictures, source, True, {w.status: status, **filled})
+
+
+def from_link(engine: Engine, w: Widgets, form: Form, parameters: Mapping[str, str]) -> Updates | None:
+    """Fill in what a link asks for; None when it asks for nothing."""
+    offered = engine.offered()
+    presets = {name: Settings(**info.preset) for name, info in offered.items()}
+    try:
+        asked = link.read(parameters, engine.default, presets)
+        if asked is None:
+            return None
+        limit = offered[asked["model"]].max_prompt
+        if len(asked.get("prompt", "")) > limit:
+            raise ValueError(f"prompt has {len(asked['prompt'])} characters, at most {limit} are allowed")
+    except ValueError as error:
+        return {w.status: status_html(words.refused_link(str(error)), "error")}
+    settings = asked["settings"]
+    filled = choose(engine, form.by_model, asked["model"], asked.get("prompt"), asked.get("methods"), settings)
+    return {w.status: status_html(words.READY_LINK), form.model: asked["model"], **filled, **_seed(form, settings, asked["seed"])}
+
+
+def _presented(
+    engine: Engine, w: Widgets, record: dict[str, Any], pictures: dict[str, str], source: Source, play: bool, more: Updates
+) -> Iterator[Updates]:  # fmt: skip
+    """Show a run that was not drawn just now; the lanes are for what is. Yields once, so that the files are there when they are taken."""
+    now = Shown({}, record, pictures)
+    with scratch() as folder:
+        images = {name: picture_of(address) for name, address in pictures.items()}
+        numbers = numbers_of(w.results, engine, record, images, Path(folder))
+        yield {w.lanes: gr.update(visible=False), w.shown: now, **numbers, **replay_of(w.results, now, source, play), **more}
+
+
+def _filled(engine: Engine, form: Form, record: dict[str, Any]) -> Updates:
+    model, settings = record["model"]["id"], Settings(**record["settings"])
+    filled = choose(engine, form.by_model, model, record["prompt"], record["order"], settings)
+    return {form.model: model, **filled, **_seed(form, settings, True)}
+
+
+def _seed(form: Form, settings: Settings, fixed: bool) -> Updates:
+    return {form.seed: settings.seed, form.randomise: False} if fixed else {}

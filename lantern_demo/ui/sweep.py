@@ -1,0 +1,126 @@
+"""The knob explorer: one setting at five values, with what each gains and what it gives up."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any
+
+import gradio as gr
+
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.pipeline import Generation, MethodFailed
+from lantern_demo.settings import LIMITS
+from lantern_demo.ui import words
+from lantern_demo.ui.charts import COLOURS
+from lantern_demo.ui.engine import Engine, Frame, Request
+from lantern_demo.ui.view import Shown, picture_address
+from lantern_demo.ui.web import component, pack
+from lantern_demo.ui.widgets import Updates, Widgets, loading, meant, status_html
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What is explored: a setting of a method, and the values that are tried."""
+
+    setting: str
+    method: str
+    values: tuple[float, ...]
+    label: str  # of a value
+
+
+SWEEPS = {
+    "delta": Sweep("lantern_delta", "lantern", (0.0, 0.05, 0.1, 0.2, 0.4), "\u03b4 = {:g}"),
+    "lambda": Sweep("lanternpp_lambda", "lantern++", (1.0, 2.0, 3.0, 5.0, 10.0), "\u03bb = {:g}"),
+    "k": Sweep("lantern_k", "lantern", (0, 10, 30, 100, 300), "k = {:g}"),
+}
+
+
+@dataclass(frozen=True)
+class Explorer:
+    """Its components."""
+
+    knob: gr.Radio
+    start: gr.Button
+    plot: gr.HTML
+
+
+def explorer() -> Explorer:
+    with gr.Accordion(words.EXPLORE_TITLE, open=False, elem_id="explorer"):
+        gr.Markdown(words.EXPLORE_NOTE, elem_classes="note")
+        with gr.Row(elem_id="explore-row"):
+            choices = [(words.EXPLORE_CHOICES[name], name) for name in SWEEPS]
+            knob = gr.Radio(choices, value="delta", label=words.EXPLORE_LABEL, elem_id="explore-knob", scale=4)
+            start = gr.Button(words.EXPLORE, min_width=140, elem_id="explore", scale=1)
+        plot = component("sweep", ["dom", "sweep"], elem_id="sweep")
+    return Explorer(knob, start, plot)
+
+
+def explore(
+    engine: Engine, w: Widgets, e: Explorer, shown: Shown, name: Any, prompt: Any, model: Any, seed: Any, *knobs: Any
+) -> Iterator[Updates]:
+    """Draw with vanilla once, then with the chosen setting at each of its values. `knobs` are in the order of `words.KNOBS`."""
+    try:
+        if name not in SWEEPS:
+            raise ValueError(f"the knob must be one of {', '.join(SWEEPS)}, got {name!r}")
+        sweep = SWEEPS[name]
+        values = {knob: meant(knob, value) for knob, value in zip(words.KNOBS, knobs, strict=True)}
+        values["seed"] = LIMITS["seed"].check("seed", seed)
+        if engine.must_load(model):
+            yield {w.status: loading(engine, model)}
+        requests = [
+            engine.request(prompt, model, ["vanilla", sweep.method] if first else [sweep.method], values | {sweep.setting: value})
+            for first, value in ((value == sweep.values[0], value) for value in sweep.values)
+        ]
+    except ValueError as error:
+        yield {w.status: status_html(str(error), "error")}
+        return
+    yield {
+        w.status: status_html(words.exploring(0, len(requests)), "busy"), e.plot: "", w.shown: replace(shown, exploring=True),
+    }  # fmt: skip
+    try:
+        yield from _points(engine, w, e, sweep, requests)
+        yield {w.status: status_html(words.explored(values["seed"])), w.shown: replace(shown, exploring=False)}
+    except gr.Error:
+        raise
+    except Exception as error:
+        logging.getLogger(__name__).exception("a sweep failed")
+        yield {w.status: status_html(words.internal_error(error), "error"), w.shown: replace(shown, exploring=False)}
+
+
+def rest(w: Widgets, shown: Shown) -> Updates:
+    """After a sweep, whatever ended it."""
+    if not shown.exploring:
+        return w.busy(False)
+    return {w.status: status_html(words.STOPPED), w.shown: replace(shown, exploring=False), **w.busy(False)}
+
+
+def _points(engine: Engine, w: Widgets, e: Explorer, sweep: Sweep, requests: list[Request]) -> Iterator[Updates]:
+    method = METHODS[sweep.method]
+    value: dict[str, Any] = {
+        "points": [], "picture": None, "words": words.WEB, "colour": COLOURS[method.id],
+        "title": words.explore_title(method.label, sweep.setting),
+    }  # fmt: skip
+    baseline = 0.0
+    for number, (request, setting) in enumerate(zip(requests, sweep.values, strict=True), 1):
+        with closing(engine.frames(request, False)) as events:
+            for event in events:
+                if isinstance(event, MethodFailed):
+                    raise RuntimeError(event.message)
+                if isinstance(event, Frame):
+                    continue
+                picture = picture_address(event.image)
+                if event.method == "vanilla":
+                    baseline, value["picture"] = event.stats.decode_seconds, picture
+                    continue
+                value["points"].append(_point(sweep, setting, event, baseline, picture))
+                yield {e.plot: pack(value), w.status: status_html(words.exploring(number, len(requests)), "busy")}
+
+
+def _point(sweep: Sweep, setting: float, event: Generation, baseline: float, picture: str) -> dict[str, Any]:
+    return {
+        "label": sweep.label.format(setting), "picture": picture, "tvd": event.stats.one_step_tvd,
+        "speedup": baseline / event.stats.decode_seconds,
+    }  # fmt: skip

@@ -1,0 +1,106 @@
+// What happened at one token: its step, the draft tree of that step, and every draft that was tried there.
+
+/** Draft trees are drawn from the top: children below their parents, and each subtree in a strip of its own. */
+function placed(parents) {
+  const children = parents.map(() => []);
+  parents.forEach((parent, node) => node && children[parent].push(node));
+  const places = [];
+  let next = 0;
+  const visit = (node, depth) => {
+    const below = children[node].map((child) => visit(child, depth + 1));
+    const x = below.length ? (below[0] + below.at(-1)) / 2 : next++;
+    places[node] = { x, depth };
+    return x;
+  };
+  visit(0, 0);
+  return { places, width: next, depth: Math.max(...places.map((p) => p.depth)) };
+}
+
+function treeDrawing(lane, step, own, words) {
+  const tree = lane.trees[step];
+  // The model's own token hangs below the last accepted guess, unless the picture ended before it.
+  const whole = lane.committed[step] - lane.committed[step - 1] >= tree.path.length;
+  const bonus = tree.tokens.length;
+  const { places, width, depth } = placed(whole ? [...tree.parents, tree.path.at(-1)] : tree.parents);
+  const small = bonus <= 16;
+  const [across, down, radius] = small ? [58, 56, 17] : [17, 44, 6];
+  const path = new Set(tree.path);
+  const tried = new Set(lane.judged[step].map(([node]) => node));
+  const x = (node) => 34 + places[node].x * across;
+  const y = (node) => 24 + places[node].depth * down;
+  const [wide, high] = [68 + (width - 1) * across, 48 + depth * down];
+  const drawing = svg("svg", { viewBox: `0 0 ${wide} ${high}`, class: "tree", style: `max-width: ${Math.min(wide * 1.25, 560)}px` });
+  tree.parents.forEach((parent, node) => {
+    if (node) drawing.append(svg("line", { x1: x(parent), y1: y(parent), x2: x(node), y2: y(node), class: path.has(node) ? "taken" : "" }));
+  });
+  if (whole) {
+    const [end, half] = [tree.path.at(-1), small ? 21 : 6];
+    drawing.append(svg("line", { x1: x(end), y1: y(end), x2: x(bonus), y2: y(bonus), class: "taken own" }),
+      svg("rect", { x: x(bonus) - half, y: y(bonus) - (small ? 14 : 6), width: 2 * half, height: small ? 28 : 12, rx: 4, class: `target${own < 0 ? " chosen" : ""}` }));
+    if (small) drawing.append(svg("text", { x: x(bonus), y: y(bonus) + 4 }, String(lane.tokens[lane.committed[step] - 1])));
+  }
+  tree.tokens.forEach((token, node) => {
+    const state = node === 0 ? "root" : path.has(node) ? "accepted" : tried.has(node) ? "refused" : "untried";
+    const group = svg("g", { class: `node ${state}${node === own ? " chosen" : ""}` }, svg("title", {}, `${words.draft} ${token}: ${words.states[state]}`));
+    group.append(svg("circle", { cx: x(node), cy: y(node), r: radius }));
+    if (small) group.append(svg("text", { x: x(node), y: y(node) + 4 }, String(token)));
+    if (state === "refused") {
+      const reach = radius * 0.72;
+      for (const turn of [1, -1]) group.append(svg("line", { class: "cross", x1: x(node) - reach, x2: x(node) + reach, y1: y(node) - turn * reach, y2: y(node) + turn * reach }));
+    }
+    drawing.append(group);
+  });
+  const taken = tree.path.slice(1).map((node) => tree.tokens[node]);
+  const told = say(words.treeTold, { nodes: tree.tokens.length, path: taken.length ? taken.join(", ") : words.none });
+  return fill(drawing, { role: "img", "aria-label": told }, []);
+}
+
+function bound(lane, p) {
+  if (lane.rule.kind === "additive") return lane.rule.bound;
+  return lane.rule.kind === "multiplicative" ? (lane.rule.bound - 1) * p : 0;
+}
+
+/** One draft that was tried: its bar against the mark that it had to exceed, the numbers, and the verdict in words. */
+function trial(lane, step, [node, p, near, height], own, words) {
+  const tree = lane.trees[step];
+  const place = tree.path.indexOf(node);
+  const relaxed = place > 0 && (lane.kinds[lane.committed[step - 1] + place - 1] ?? (near ? "r" : "e")) === "r";
+  const verdict = place < 0 ? "refused" : relaxed ? "relaxed" : "exact";
+  const top = Math.max(p + near, height, 1e-6) * 1.12;
+  const at = (value) => `${(100 * value) / top}%`;
+  const bars = el("div", { class: "balance", "aria-hidden": "true" },
+    el("span", { class: "own", style: `width: ${at(p)}` }), el("span", { class: "near", style: `left: ${at(p)}; width: ${at(near)}` }),
+    el("span", { class: "height", style: `left: ${at(height)}` }));
+  const limit = lane.rule.kind === "exact" ? null : say(words.bound[lane.rule.kind], { value: mass(bound(lane, p)), bound: lane.rule.bound, k: lane.rule.k });
+  const numbers = el("dl", {}, el("dt", {}, words.p), el("dd", {}, mass(p)));
+  if (lane.rule.kind !== "exact") numbers.append(el("dt", {}, words.near), el("dd", {}, verdict === "exact" ? words.notNeeded : mass(near)));
+  if (limit) numbers.append(el("dt", {}, words.limit), el("dd", {}, limit));
+  numbers.append(el("dt", {}, lane.greedy ? words.heightGreedy : words.height), el("dd", {}, mass(height)));
+  return el("li", { class: `trial ${verdict}${node === own ? " chosen" : ""}` },
+    el("p", { class: "verdict" }, el("b", {}, `${words.draft} ${tree.tokens[node]}`), ` ${words.verdicts[verdict]}`), bars, numbers);
+}
+
+/** All about a token, as an element. */
+function tokenDetails(lane, token, grid, words) {
+  const step = stepOf(lane, token);
+  const before = step ? lane.committed[step - 1] : 0;
+  const tree = lane.trees[step];
+  const place = token - before;
+  const own = place < tree.path.length - 1 ? tree.path[place + 1] : -1;
+  const took = lane.milliseconds[step] - (step ? lane.milliseconds[step - 1] : 0);
+  const kind = lane.kinds[token];
+  const head = el("h4", {}, sign(kind), el("span", {}, say(words.tokenAt, { token: token + 1, row: Math.floor(token / grid) + 1, column: (token % grid) + 1 }),
+    el("small", {}, words.kinds[kind])));
+  const about = step === 0 ? say(words.prefill, { ms: took.toFixed(1) })
+    : say(words.step, { step, steps: lane.committed.length - 1, tokens: lane.committed[step] - before, ms: took.toFixed(1) });
+  const found = el("div", { class: "details" }, head, el("p", {}, `${lane.label}. ${about}`));
+  if (step === 0) return found;
+  if (tree.tokens.length <= 1) found.append(el("p", { class: "note" }, words.noDrafts));
+  else {
+    found.append(treeDrawing(lane, step, own, words), el("p", { class: "note" }, words.treeNote));
+    if (lane.judged[step].length) {
+      found.append(el("ol", { class: "trials" }, ...lane.judged[step].map((judged) => trial(lane, step, judged, own, words))), el("p", { class: "note" }, words.balanceNote));
+    } else found.append(el("p", { class: "note" }, words.notKept));
+  }
+  return found;
+}

@@ -1,0 +1,72 @@
+// A run in numbers: speedup, what it cost, tokens over time, and where the milliseconds of a step go.
+
+const PARTS = ["draft", "verify", "commit"];
+
+function speedupBars(lanes, words) {
+  const most = Math.max(1, ...lanes.map((lane) => lane.speedup ?? 0)) * 1.02;
+  const rows = lanes.map((lane) => {
+    const known = lane.speedup !== null;
+    const bar = el("span", { class: "bar" }, known ? el("i", { style: `width: ${(100 * lane.speedup) / most}%; background: ${lane.colour}` }) : null,
+      el("em", { style: `left: ${100 / most}%` }));
+    return el("li", {}, el("span", { class: "name" }, lane.label), bar, el("b", {}, known ? times(lane.speedup) : words.noBaselineShort, el("small", {}, lane.tvd === null ? words.notMeasured : `TVD ${lane.tvd.toFixed(3)}`)));
+  });
+  return figure(words.speedupTitle, null, el("ul", { class: "bars" }, ...rows), words.speedupNote);
+}
+
+/** Speedup against what was given up: up is faster, left is truer. */
+function priceChart(lanes, words) {
+  const known = lanes.filter((lane) => lane.speedup !== null && lane.tvd !== null);
+  if (!known.length) return figure(words.priceTitle, null, el("p", { class: "note" }, words.noBaseline));
+  const { group, x, y, right } = axes(Math.max(0.05, ...known.map((lane) => lane.tvd)), Math.max(1.1, ...known.map((lane) => lane.speedup)), words.tvdAxis, words.speedupAxis);
+  const drawing = svg("svg", { viewBox: "0 0 420 250" }, group, svg("line", { class: "even", x1: x(0), x2: right, y1: y(1), y2: y(1) }));
+  const taken = [];
+  for (const lane of known) {
+    const place = lanes.indexOf(lane);
+    let at = y(lane.speedup) + 4;
+    const left = x(lane.tvd) > 300;
+    while (taken.some(([tx, ty]) => Math.abs(tx - x(lane.tvd)) < 90 && Math.abs(ty - at) < 13)) at -= 13;
+    taken.push([x(lane.tvd), at]);
+    drawing.append(marker(place, x(lane.tvd), y(lane.speedup), lane.colour),
+      svg("text", { class: "label", x: x(lane.tvd) + (left ? -11 : 11), y: at, "text-anchor": left ? "end" : "start" }, lane.label));
+  }
+  const told = known.map((lane) => say(words.pricePoint, { method: lane.label, speedup: times(lane.speedup), tvd: lane.tvd.toFixed(3) })).join("; ");
+  return figure(words.priceTitle, told, drawing, words.priceNote);
+}
+
+function tokenLines(lanes, words) {
+  const most = Math.max(...lanes.map((lane) => lane.milliseconds.at(-1))) / 1000;
+  const total = lanes[0].kinds.length;
+  const { group, x, y } = axes(most, total, words.secondsAxis, words.tokensAxis);
+  const drawing = svg("svg", { viewBox: "0 0 420 250" }, group);
+  lanes.forEach((lane, place) => {
+    let path = `M ${x(0)} ${y(0)}`;
+    lane.committed.forEach((count, step) => (path += `H ${x(lane.milliseconds[step] / 1000).toFixed(1)} V ${y(count).toFixed(1)}`));
+    drawing.append(svg("path", { d: path, fill: "none", stroke: lane.colour, "stroke-width": 2 }));
+    // The markers sit along the lines, each at a height of its own, so that they do not hide each other.
+    const at = countUpTo(lane.committed, total * (0.3 + 0.13 * place));
+    drawing.append(marker(place, x(lane.milliseconds[at] / 1000), y(lane.committed[at]), lane.colour, 5));
+  });
+  const told = lanes.map((lane) => say(words.linePoint, { method: lane.label, seconds: seconds(lane.milliseconds.at(-1)) })).join("; ");
+  const key = el("ul", { class: "key" }, ...lanes.map((lane, place) => el("li", {}, svg("svg", { viewBox: "0 0 16 16", "aria-hidden": "true" }, marker(place, 8, 8, lane.colour, 5)), lane.label)));
+  return figure(words.linesTitle, told, drawing, null).appendChild(key).parentNode;
+}
+
+/** Stacked bars: milliseconds of a mean step, draft and verify and commit. */
+function stepBars(lanes, words) {
+  const per = lanes.map((lane) => PARTS.map((part) => (lane.steps ? (1000 * lane[part]) / lane.steps : 0)));
+  const most = Math.max(...per.map((parts) => parts.reduce((a, b) => a + b)), 1e-9);
+  const rows = lanes.map((lane, i) => {
+    const sum = per[i].reduce((a, b) => a + b);
+    const told = PARTS.map((part, j) => `${words.parts[part]} ${per[i][j].toFixed(1)} ms`).join(", ");
+    const bar = el("span", { class: "bar stack", role: "img", "aria-label": told, title: told },
+      ...PARTS.map((part, j) => el("i", { class: part, style: `width: ${(100 * per[i][j]) / most}%` })));
+    return el("li", {}, el("span", { class: "name" }, lane.label), bar, el("b", {}, `${sum.toFixed(1)} ms`));
+  });
+  const key = el("ul", { class: "key" }, ...PARTS.map((part) => el("li", {}, el("i", { class: `swatch ${part}` }), words.parts[part])));
+  return figure(words.partsTitle, null, el("ul", { class: "bars" }, ...rows), null).appendChild(key).parentNode;
+}
+
+function charts(view, words) {
+  return el("section", { class: "charts", "aria-label": words.numbersTitle }, el("h3", {}, words.numbersTitle), el("p", { class: "note" }, words.numbersNote),
+    el("div", { class: "figures" }, speedupBars(view.lanes, words), stepBars(view.lanes, words), priceChart(view.lanes, words), tokenLines(view.lanes, words)));
+}

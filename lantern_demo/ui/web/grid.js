@@ -1,0 +1,111 @@
+// A picture of which some tokens are there: covered where nothing is yet, with steps tinted and tokens marked on request.
+
+const KINDS = ["e", "r", "t"];
+const INK = { e: "#ffffff", r: "#f0a500", t: "#ffffff" };
+
+/** The step that committed a token. */
+const stepOf = (lane, token) => countUpTo(lane.committed, token);
+
+/** How many tokens were there after some milliseconds. */
+function tokensAt(lane, time) {
+  const steps = countUpTo(lane.milliseconds, time);
+  return steps ? lane.committed[steps - 1] : 0;
+}
+
+function drawMark(g, kind, x, y, cell) {
+  const unit = cell * 0.24;
+  g.lineWidth = Math.max(1, cell * 0.06);
+  g.beginPath();
+  if (kind === "r") {
+    g.moveTo(x, y - 1.35 * unit);
+    g.lineTo(x + 1.35 * unit, y);
+    g.lineTo(x, y + 1.35 * unit);
+    g.lineTo(x - 1.35 * unit, y);
+    g.closePath();
+  } else g.arc(x, y, kind === "e" ? unit : unit * 0.36, 0, 2 * Math.PI);
+  if (kind === "e") {
+    g.strokeStyle = "rgba(0,0,0,.75)";
+    g.lineWidth *= 2.6;
+    g.stroke();
+    g.lineWidth /= 2.6;
+    g.strokeStyle = INK.e;
+    g.stroke();
+    return;
+  }
+  g.fillStyle = INK[kind];
+  g.fill();
+  g.strokeStyle = "rgba(0,0,0,.8)";
+  g.stroke();
+}
+
+/** Paint a lane's first `count` tokens. options: steps, marks, cell (the chosen token, or -1), cover (a colour). */
+function paint(canvas, lane, count, grid, options) {
+  const size = Math.round(canvas.clientWidth * (window.devicePixelRatio || 1));
+  if (!size) return;
+  if (canvas.width !== size) canvas.width = canvas.height = size;
+  const g = canvas.getContext("2d");
+  const cell = size / grid;
+  const box = (token, draw) => draw((token % grid) * cell, Math.floor(token / grid) * cell);
+  g.clearRect(0, 0, size, size);
+  if (lane.image) g.drawImage(lane.image, 0, 0, size, size);
+  else {
+    g.fillStyle = "#8a94a3";
+    g.fillRect(0, 0, size, size);
+  }
+  if (options.steps) {
+    for (let step = 0, token = 0; step < lane.committed.length && token < count; step++) {
+      g.fillStyle = step % 2 ? "rgba(8,12,40,.30)" : "rgba(255,255,255,.26)";
+      for (; token < lane.committed[step]; token++) box(token, (x, y) => g.fillRect(x, y, cell, cell));
+    }
+  }
+  if (options.marks) {
+    // On a small picture the model's own tokens go without their dots, or there would be nothing but dots.
+    const kinds = canvas.clientWidth / grid < 14 ? "er" : "ert";
+    for (let token = 0; token < count; token++) if (kinds.includes(lane.kinds[token])) box(token, (x, y) => drawMark(g, lane.kinds[token], x + cell / 2, y + cell / 2, cell));
+  }
+  // One path for what is covered, or seams of the picture would show between the cells.
+  const [row, column] = [Math.floor(count / grid), count % grid];
+  g.fillStyle = options.cover;
+  if (count < grid * grid) {
+    g.fillRect(column * cell, row * cell, size, cell + 0.5);
+    g.fillRect(0, (row + 1) * cell, size, size);
+    const since = lane.committed[Math.max(0, countUpTo(lane.committed, count - 1) - 1)] || 0;
+    g.strokeStyle = lane.colour;
+    g.lineWidth = Math.max(2, cell * 0.14);
+    for (let token = Math.min(since, count - 1); token >= 0 && token < count; token++) {
+      box(token, (x, y) => g.strokeRect(x + 1, y + 1, cell - 2, cell - 2));
+    }
+  }
+  if (options.cell >= 0) {
+    box(options.cell, (x, y) => {
+      g.lineWidth = Math.max(3, cell * 0.16);
+      g.strokeStyle = "#000000";
+      g.strokeRect(x, y, cell, cell);
+      g.lineWidth /= 2;
+      g.strokeStyle = "#ffffff";
+      g.strokeRect(x, y, cell, cell);
+    });
+  }
+}
+
+/** The sign of a kind of token, as it is drawn on the pictures. */
+function sign(kind) {
+  const canvas = el("canvas", { class: "sign", width: 36, height: 36, "aria-hidden": "true" });
+  const g = canvas.getContext("2d");
+  g.fillStyle = "#6b7687";
+  g.fillRect(0, 0, 36, 36);
+  drawMark(g, kind, 18, 18, 36);
+  return canvas;
+}
+
+/** How many tokens of each kind a run has, with their shares. */
+function legend(lane, words, short) {
+  const total = lane.kinds.length;
+  const items = KINDS.map((kind) => {
+    const count = [...lane.kinds].filter((k) => k === kind).length;
+    if (short && !count) return null;
+    const name = short ? [el("span", { class: "spoken" }, `${words.kinds[kind]}: `)] : [el("span", { class: "what" }, words.kinds[kind])];
+    return el("li", { title: words.kinds[kind] }, sign(kind), ...name, el("b", {}, String(count)), el("span", {}, `(${percent(count / total)})`));
+  });
+  return el("ul", { class: short ? "legend short" : "legend" }, ...items.filter((item) => item));
+}

@@ -1,0 +1,121 @@
+"""The components that runs change, and the pieces of updates that several of the page's actions share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
+
+import gradio as gr
+from PIL import Image
+
+from lantern_demo.settings import Settings
+from lantern_demo.ui import words
+from lantern_demo.ui.charts import table
+from lantern_demo.ui.engine import Engine
+from lantern_demo.ui.files import write_record, write_sheet
+from lantern_demo.ui.link import query
+from lantern_demo.ui.view import Shown, Source, view
+from lantern_demo.ui.web import pack
+
+# Settings that are the draft tree's unless given. A number field cannot be relied on to stay empty, so on the page 0 says that.
+OF_TREE = ("draft_top_k", "draft_depth", "draft_nodes")
+Updates = dict[Any, Any]  # component -> its new value, or gr.update(...)
+
+
+@dataclass(frozen=True)
+class Results:
+    """What is shown of a run that has finished."""
+
+    column: gr.Column
+    replay: gr.HTML
+    table: gr.Dataframe
+    record: gr.DownloadButton
+    sheet: gr.DownloadButton
+    again: gr.Button
+    link: gr.Textbox
+
+    def all(self) -> list[Any]:
+        return [self.column, self.replay, self.table, self.record, self.sheet, self.again, self.link]
+
+
+@dataclass(frozen=True)
+class Widgets:
+    """The components that a run changes; those of the lanes by method id."""
+
+    status: gr.HTML
+    seed: gr.Number
+    draw: gr.Button
+    stop: gr.Button
+    explore: gr.Button
+    lanes: gr.Row
+    columns: dict[str, gr.Column]
+    pictures: dict[str, gr.Image]
+    numbers: dict[str, gr.HTML]
+    results: Results
+    shown: gr.State  # of Shown: what Stop and the rest have to work with
+
+    def all(self) -> list[Any]:
+        by_lane = (self.lanes, *self.columns.values(), *self.pictures.values(), *self.numbers.values())
+        return [self.status, self.seed, *self.buttons(), *by_lane, *self.results.all(), self.shown]
+
+    def buttons(self) -> list[Any]:
+        return [self.draw, self.stop, self.explore, self.results.again]
+
+    def busy(self, running: bool) -> Updates:
+        """Only Stop can be pressed while something runs, and only then."""
+        return {button: gr.update(interactive=(button is self.stop) == running) for button in self.buttons()}
+
+
+def status_html(text: str, kind: Literal["info", "busy", "error"] = "info", notes: Iterable[str] = ()) -> str:
+    """The line under the buttons; screen readers are told when it changes."""
+    role = "alert" if kind == "error" else "status"
+    more = "".join(f'<p class="status-note">{escape(note)}</p>' for note in notes)
+    return f'<div class="status {kind}" role="{role}"><p>{escape(text)}</p>{more}</div>'
+
+
+def on_page(name: str, settings: Settings) -> Any:
+    """A setting's value on the page."""
+    value = getattr(settings, name)
+    return 0 if name in OF_TREE and value is None else value
+
+
+def meant(name: str, value: Any) -> Any:
+    """The setting that a value on the page stands for."""
+    return None if name in OF_TREE and value == 0 else value
+
+
+def numbers_of(w: Results, engine: Engine, record: dict[str, Any], pictures: dict[str, Image.Image], folder: Path) -> Updates:
+    """The table, the files and the link of a run."""
+    preset = (
+        Settings(**engine.offered()[record["model"]["id"]].preset) if record["model"]["id"] in engine.offered() else Settings()
+    )
+    return {
+        w.column: gr.update(visible=True),
+        w.table: table(record["methods"]),
+        w.record: write_record(folder, record),
+        w.sheet: write_sheet(folder, record, pictures),
+        w.link: query(record, preset),
+    }
+
+
+def replay_of(w: Results, shown: Shown, source: Source, play: bool = False) -> Updates:
+    """The replay and the charts of a run."""
+    assert shown.record is not None
+    return {w.replay: pack(view(shown.record, shown.pictures, source, play))}
+
+
+def hidden(w: Results) -> Updates:
+    """Nothing of a run; a replay that plays stops, since on the same machine it would be in the way of what is timed."""
+    return {w.column: gr.update(visible=False), w.replay: ""}
+
+
+def scratch() -> TemporaryDirectory[str]:
+    return TemporaryDirectory(prefix="lantern-demo-")
+
+
+def loading(engine: Engine, model: Any) -> str:
+    return status_html(words.loading(engine.offered()[model].title), "busy")

@@ -1,0 +1,176 @@
+"""The replay, what it explains, and what is kept and shared, in a real browser."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from PIL import Image
+from test_browser import browser, draw, expect, fits, only, open_page, page, pytestmark, show_example
+
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.ui import words
+
+__all__ = ["browser", "page", "pytestmark"]  # the fixtures and marks of the browser's tests
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+HOSTILE = "<img src=x onerror=document.title='broken'> ${document.title='broken'} {{value}}"
+
+
+def clocks(page: Page) -> list[str]:
+    return page.locator("#replay .clock").all_inner_texts()
+
+
+def scrub(page: Page, per_mille: int) -> None:
+    page.get_by_label("Time of the replay").evaluate(
+        "(bar, to) => { bar.value = to; bar.dispatchEvent(new Event('input', { bubbles: true })); }", per_mille
+    )
+
+
+def load(page: Page, path: Path) -> None:
+    page.locator("input[type=file][accept='.json']").set_input_files(path)
+
+
+def test_an_example_plays_scrubs_and_explains(page: Page) -> None:
+    show_example(page)
+    expect(page.locator("#replay .source")).to_contain_text("Recorded run: drawn on")
+    expect(page.get_by_label("Prompt")).to_have_value(words.EXAMPLES[0][0])
+    expect(page.get_by_label("Seed")).to_have_value(str(words.EXAMPLES[0][1]))
+    page.get_by_role("button", name="Pause").click()  # it started by itself
+    whole = page.locator("#replay .racer[data-done]")
+    scrub(page, 1000)
+    expect(whole).to_have_count(len(METHODS))
+    ends = clocks(page)
+    scrub(page, 300)
+    expect(whole).to_have_count(0)
+    assert len(set(clocks(page))) == 1, "one clock for all"
+    page.get_by_label("Speed of the replay").select_option("4")
+    page.get_by_role("button", name="Play").click()
+    expect(whole).to_have_count(len(METHODS))
+    assert clocks(page) == ends
+    page.get_by_role("button", name="Restart").click()
+    expect(whole).not_to_have_count(len(METHODS))
+
+    details = page.locator("#replay-cell")
+    expect(details.locator(".trial.relaxed")).to_contain_text("exact decoding would have refused it here")
+    expect(details.locator("svg.tree")).to_be_visible()
+    page.get_by_label("Method to look at").select_option(label="EAGLE-1")
+    grid = page.locator("#replay canvas.big")
+    grid.focus()
+    grid.press("Home")
+    expect(details).to_contain_text("Token 1: row 1, column 1")
+    for key, place in (("ArrowRight", "row 1, column 2"), ("ArrowDown", "row 2, column 2"), ("ArrowLeft", "row 2, column 1")):
+        grid.press(key)
+        expect(details).to_contain_text(place)
+    box = grid.bounding_box()
+    assert box is not None
+    grid.click(position={"x": box["width"] * 0.99, "y": box["height"] * 0.99})
+    expect(details).to_contain_text("Token 256: row 16, column 16")
+    page.get_by_role("button", name="Look closer at Vanilla").click()
+    expect(details).to_contain_text("Nothing was guessed in this step")
+    for width in (390, 768, 1280):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.wait_for_timeout(200)
+        assert fits(page), f"the page is wider than {width} px"
+
+
+def test_a_reader_who_asked_for_stillness_gets_it(page: Page) -> None:
+    page.emulate_media(reduced_motion="reduce")
+    page.reload()
+    show_example(page)
+    expect(page.get_by_role("button", name="Play")).to_be_visible()
+    expect(page.locator("#replay .racer[data-done]")).to_have_count(len(METHODS))
+
+
+def test_a_link_restores_a_run(page: Page, server: str) -> None:
+    open_page(
+        page, f"{server}?prompt=two+blue+lanterns&seed=42&methods=vanilla,lantern%2B%2B&lantern_delta=0.3&tree=small&other=1"
+    )
+    expect(page.get_by_label("Prompt")).to_have_value("two blue lanterns")
+    expect(page.get_by_label("Seed")).to_have_value("42")
+    expect(page.get_by_label("Randomise")).not_to_be_checked()
+    expect(page.locator("#methods").get_by_label("LANTERN++", exact=True)).to_be_checked()
+    expect(page.locator("#methods").get_by_label("EAGLE-1", exact=True)).not_to_be_checked()
+    draw(page)
+    expect(page.locator("#status")).to_contain_text("Done, with seed 42")
+    link = page.locator("#link").locator("input, textarea")
+    expect(link).to_have_value(re.compile(re.escape(server) + r"\?.*seed=42.*lantern_delta=0\.3.*tree=small"))
+    open_page(page, link.input_value())
+    expect(page.get_by_label("Seed")).to_have_value("42")
+
+
+def test_a_bad_link_gets_its_sentence(page: Page, server: str) -> None:
+    for query, sentence in (
+        ("seed=-1", "seed must be a whole number between 0 and 2147483647, got -1"),
+        ("tree=%3Cimg%20src%3Dx%20onerror%3Ddocument.title%3D1%3E", "tree must be one of fit, small, paper"),
+        ("methods=medusa", "method must be one of vanilla"),
+        ("prompt=" + "x" * 201, "prompt has 201 characters, at most 200 are allowed"),
+    ):
+        page.goto(f"{server}?{query}")
+        expect(page.get_by_role("alert")).to_contain_text(sentence)
+    assert page.locator("#status img").count() == 0
+
+
+def test_a_record_comes_back_and_runs_again(page: Page, tmp_path: Path) -> None:
+    only(page, "vanilla", "lantern++")
+    page.get_by_label("Prompt").fill(HOSTILE)
+    page.get_by_label("Randomise").uncheck()
+    draw(page)
+    expect(page.locator("#replay .source")).to_contain_text("Drawn just now")
+    with page.expect_download() as download:
+        page.locator("#record").click()
+    kept = tmp_path / "run.json"
+    download.value.save_as(kept)
+    with page.expect_download() as download:
+        page.locator("#sheet").click()
+    with Image.open(download.value.path()) as sheet:
+        assert sheet.width > 500 and sheet.info["prompt"] == HOSTILE
+
+    record = json.loads(kept.read_text())
+    record["device"] = HOSTILE
+    kept.write_text(json.dumps(record))
+    page.reload()
+    load(page, kept)
+    expect(page.locator("#status")).to_contain_text("The record is shown below")
+    expect(page.locator("#replay .source")).to_contain_text(HOSTILE)
+    expect(page.locator("#replay .racer")).to_have_count(2)
+    expect(page.locator("#lane-vanilla")).to_be_hidden()
+    page.locator("#again").click()
+    expect(page.locator("#status")).to_contain_text("LANTERN++: the same 256 tokens.")
+    expect(page.locator("#status")).to_contain_text("Vanilla: the same 256 tokens.")
+    assert page.locator("#replay img, #status img").count() == 0
+    assert "broken" not in page.title()
+
+    bad = tmp_path / "bad.json"
+    bad.write_text(json.dumps(record | {"settings": {"seed": 1}}))
+    load(page, bad)
+    expect(page.get_by_role("alert")).to_contain_text("This record cannot be shown: settings must be seed, temperature")
+
+
+def test_the_explorer_fills_in_points(page: Page) -> None:
+    page.get_by_role("button", name=words.EXPLORE_TITLE).click()
+    page.get_by_role("button", name="Explore", exact=True).click()
+    expect(page.locator("#sweep .shot").nth(1)).to_be_visible()
+    expect(page.get_by_role("button", name="Draw", exact=True)).to_be_disabled()
+    expect(page.locator("#sweep .shot")).to_have_count(6)  # vanilla and five values
+    expect(page.locator("#status")).to_contain_text("Explored five values")
+    expect(page.locator("#sweep figure svg").first).to_have_attribute("aria-label", re.compile("speedup"))
+    page.get_by_role("button", name="Explore", exact=True).click()
+    expect(page.locator("#status")).to_contain_text("Exploring")
+    page.get_by_role("button", name="Stop", exact=True).click()
+    expect(page.get_by_role("button", name="Draw", exact=True)).to_be_enabled()
+    expect(page.locator("#status")).to_contain_text("Stopped.")
+
+
+def test_stop_is_in_reach_on_a_phone(page: Page) -> None:
+    page.set_viewport_size({"width": 390, "height": 800})
+    draw(page)
+    page.locator('#lane-vanilla [data-phase="drawing"], #lane-vanilla [data-phase="done"]').wait_for()
+    page.locator("#lanes").scroll_into_view_if_needed()
+    stop = page.get_by_role("button", name="Stop", exact=True)
+    expect(stop).to_be_in_viewport()
+    stop.click()
+    expect(page.locator("#status")).to_contain_text("Stopped.")

@@ -1,0 +1,177 @@
+"""What is kept and shared: records read back, links, files that say what they are, and the recorded examples."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+import pytest
+from PIL import Image
+
+from lantern_demo import load
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.pipeline import Generation
+from lantern_demo.record import merge_records
+from lantern_demo.settings import Settings
+from lantern_demo.ui import link, recorded, words
+from lantern_demo.ui.files import write_picture
+from lantern_demo.ui.reading import MEGABYTES, checked, read_record
+from lantern_demo.ui.sheet import contact_sheet
+from lantern_demo.ui.view import live, picture_address, picture_of, view
+
+
+@pytest.fixture(scope="module")
+def runs(tiny_model: Path) -> list[Generation]:
+    events = load(tiny_model, "cpu").compare(
+        "a lantern \u706f", ["vanilla", "lantern", "lantern++"], seed=5, lantern_k=10, tree="small"
+    )
+    return [event for _, event in events if isinstance(event, Generation)]
+
+
+@pytest.fixture(scope="module")
+def record(runs: list[Generation]) -> dict[str, Any]:
+    return merge_records([run.record for run in runs])
+
+
+def test_a_record_is_read_as_it_was_written(record: dict[str, Any]) -> None:
+    assert read_record(json.dumps(record).encode()) == json.loads(json.dumps(record))
+
+
+def test_what_is_not_known_is_not_kept(record: dict[str, Any]) -> None:
+    more = copy.deepcopy(record) | {"note": "<b>"}
+    more["methods"]["vanilla"]["speedup"] = 99.0
+    more["methods"]["vanilla"]["extra"] = {}
+    read = checked(more)
+    assert "note" not in read and "extra" not in read["methods"]["vanilla"]
+    assert read["methods"]["vanilla"]["speedup"] == 1, "speedups are computed, not believed"
+
+
+SPOILT: list[tuple[tuple[Any, ...], Any, str]] = [
+    (("lantern_demo",), "9.0.0", "version '9.0.0'"),
+    (("lantern_demo",), None, "lantern_demo must be text"),
+    (("prompt",), "x" * 1001, "prompt must be text of at most 1000 characters"),
+    (("prompt",), ["x"], "prompt must be text"),
+    (("created",), "yesterday", "created must be a date and time"),
+    (("device",), {}, "device must be text"),
+    (("order",), ["vanilla"], "order must name the record's methods"),
+    (("order",), [], "order must name the record's methods"),
+    (("methods",), [], "methods must be an object"),
+    (("unknown_words",), [1], "unknown_words must be a list of texts"),
+    (("settings",), {"seed": 1}, "settings must be seed, temperature"),
+    (("settings", "seed"), None, "seed must have a value"),
+    (("settings", "temperature"), 9, "temperature must be a number between 0 and 2"),
+    (("settings", "tree"), "<img>", "tree must be one of"),
+    (("settings", "seed"), float("nan"), "not a JSON file that can be read"),
+    (("methods", "vanilla", "tokens"), 255, "tokens of a square picture"),
+    (("methods", "vanilla", "token_ids"), [1, 2], "token_ids must be a list of 256 entries"),
+    (("methods", "vanilla", "token_ids", 0), -1, "token_ids must be a list"),
+    (("methods", "vanilla", "token_ids", 0), True, "token_ids must be a list"),
+    (("methods", "vanilla", "decode_seconds"), 0, "decode_seconds of vanilla must be more than 0"),
+    (("methods", "vanilla", "decode_seconds"), 10**400, "decode_seconds must be a number"),
+    (("methods", "vanilla", "one_step_tvd"), 2, "one_step_tvd must be a number between 0 and 1"),
+    (("methods", "vanilla", "method"), "lantern", "says that it is of 'lantern'"),
+    (("methods", "vanilla", "tree_settings"), {"seed": 1}, "tree_settings must be of tree"),
+    (("methods", "vanilla", "events"), None, "events must be an object"),
+    (("methods", "vanilla", "events", "kinds"), "x" * 256, "kinds must have one of the letters"),
+    (("methods", "vanilla", "events", "committed", 3), 200, "committed must rise"),
+    (("methods", "vanilla", "events", "milliseconds", 3), 1e8, "milliseconds must not fall"),
+    (("methods", "lantern", "events", "trees", 1, "parents"), [7] * 8, "trees must list parents before their children"),
+    (("methods", "lantern", "events", "trees", 1, "path"), [0, 99], "path must be a list"),
+    (("methods", "lantern", "events", "judged", 1), [[1, 0.5]], "judged must list a node of the tree"),
+    (("methods", "lantern", "events", "judged", 1), [[99, 0.5, 0, 0]], "judged must list a node of the tree"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "sentence"), SPOILT, ids=lambda x: ".".join(map(str, x)) if isinstance(x, tuple) else ""
+)
+def test_a_spoilt_record_is_refused(record: dict[str, Any], path: tuple[Any, ...], value: Any, sentence: str) -> None:
+    spoilt = copy.deepcopy(record)
+    *way, last = path
+    inner: Any = spoilt
+    for key in way:
+        inner = inner[key]
+    inner[last] = value
+    with pytest.raises(ValueError, match=sentence.replace("(", r"\(")):
+        read_record(json.dumps(spoilt).encode())
+
+
+@pytest.mark.parametrize("data", [b"", b"[", b"[]", b"\xff\xfe", b"[" * 100_000, b"9" * 10_000, b"null"])
+def test_what_is_no_record_is_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match="the record"):
+        read_record(data)
+
+
+def test_a_large_file_is_refused() -> None:
+    with pytest.raises(ValueError, match="at most 4 are allowed"):
+        read_record(b" " * (MEGABYTES * 2**20 + 1))
+
+
+def test_a_picture_says_what_it_shows(runs: list[Generation], tmp_path: Path) -> None:
+    with Image.open(write_picture(tmp_path, runs[2])) as picture:
+        told = picture.info
+    assert (told["prompt"], told["seed"], told["method"], told["model"]) == ("a lantern \u706f", "5", "lantern++", "tiny")
+    assert json.loads(told["settings"])["lantern_k"] == 10
+    assert told["version"] == runs[2].record["lantern_demo"]
+
+
+def test_the_contact_sheet_holds_every_picture(runs: list[Generation], record: dict[str, Any]) -> None:
+    pictures = {run.method: run.image for run in runs}
+    with Image.open(io.BytesIO(contact_sheet(record, pictures))) as sheet:
+        assert sheet.width > 3 * 256 and sheet.height > 256
+        assert sheet.info["prompt"] == record["prompt"] and "method" not in sheet.info
+    long = record | {"prompt": "lantern " * 200 + "x" * 500}
+    with Image.open(io.BytesIO(contact_sheet(long, {}))) as sheet:
+        assert sheet.height < 800
+
+
+def test_a_link_gives_the_settings_back(record: dict[str, Any]) -> None:
+    preset = Settings()
+    text = link.query(record, preset)
+    asked = link.read(dict(parse_qsl(text[1:])), "tiny", {"tiny": preset})
+    assert asked is not None
+    assert (asked["prompt"], asked["methods"], asked["seed"]) == (record["prompt"], record["order"], True)
+    assert asked["settings"].as_dict() == record["settings"]
+    assert link.read({"utm_source": "somewhere", "__theme": "dark"}, "tiny", {"tiny": preset}) is None
+
+
+@pytest.mark.parametrize(
+    ("parameters", "sentence"),
+    [
+        ({"seed": "seven"}, "seed must be a whole number"),
+        ({"seed": "1e400"}, "seed must be a whole number"),
+        ({"seed": "true"}, "seed must be a whole number"),
+        ({"temperature": "[1]"}, "temperature must be a number"),
+        ({"model": "../../etc"}, "model must be one of tiny"),
+        ({"methods": ""}, "method must be one of"),
+        ({"residual": "none"}, "residual must be one of"),
+        ({"prompt": "x" * 5000}, "at most 4000 are allowed in a link"),
+    ],
+)
+def test_a_bad_link_is_refused(parameters: dict[str, str], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        link.read(parameters, "tiny", {"tiny": Settings()})
+
+
+def test_the_view_has_all_that_the_scripts_need(runs: list[Generation], record: dict[str, Any]) -> None:
+    shown = view(record, {run.method: picture_address(run.image) for run in runs}, live(record))
+    assert shown["grid"] == 16
+    assert [lane["id"] for lane in shown["lanes"]] == record["order"]
+    assert shown["lanes"][1]["rule"] == {"kind": "additive", "k": 10, "bound": 0.2}
+    assert picture_of(shown["lanes"][0]["picture"]).size == (128, 128)
+    alone = merge_records([runs[2].record])
+    assert view(alone, {}, live(alone))["lanes"][0]["speedup"] is None
+
+
+def test_the_recorded_examples_are_whole() -> None:
+    found = recorded.recorded_runs()
+    assert [(run.record["prompt"], run.record["settings"]["seed"]) for run in found] == list(words.EXAMPLES)
+    for run in found:
+        assert run.record["order"] == list(run.pictures) == list(METHODS)
+        assert run.record["model"]["id"] == "lantern-scenes"
+        assert all(address.startswith("data:image/webp;base64,") for address in run.pictures.values())
+    assert sum(path.stat().st_size for path in recorded.FOLDER.iterdir()) < 1_500_000
