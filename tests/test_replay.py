@@ -89,6 +89,7 @@ def test_a_link_restores_a_run(page: Page, server: str) -> None:
     open_page(
         page, f"{server}?prompt=two+blue+lanterns&seed=42&methods=vanilla,lantern%2B%2B&lantern_delta=0.3&tree=small&other=1"
     )
+    expect(page.locator("#status")).to_contain_text("Filled in from the link")
     expect(page.get_by_label("Prompt")).to_have_value("two blue lanterns")
     expect(page.get_by_label("Seed")).to_have_value("42")
     expect(page.get_by_label("Randomise")).not_to_be_checked()

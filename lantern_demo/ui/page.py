@@ -18,7 +18,7 @@ from lantern_demo.ui.form import choices, knob_boxes, lane_columns, results_colu
 from lantern_demo.ui.models import ModelWidgets, choose, class_box
 from lantern_demo.ui.reading import MEGABYTES
 from lantern_demo.ui.recorded import cards, recorded_runs
-from lantern_demo.ui.restore import Form, from_link, load_record, show_example
+from lantern_demo.ui.restore import Form, from_link, load_record, show_example, show_first
 from lantern_demo.ui.sweep import Explorer, explore, explorer, rest
 from lantern_demo.ui.view import Shown
 from lantern_demo.ui.web import STYLES, component
@@ -155,11 +155,11 @@ def _wire_restoring(
         if filled is not None:
             yield filled
         elif any(run.record["model"]["id"] == engine.default for run in recorded_runs()[:1]):
-            yield from show_example(engine, w, form, Shown(), 0, play=False)
+            yield from show_first(engine, w)
         elif engine.offered()[engine.default].kind == "class":
             yield choose(engine, form.by_model, engine.default)
         else:
-            yield {w.status: status_html(words.READY)}  # a generator without an answer would empty every field
+            yield {w.lanes: gr.update()}  # nothing changes; a generator without an answer would empty every field
 
     def arrive() -> Iterator[str]:
         if not engine.ready:

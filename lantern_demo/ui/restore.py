@@ -33,8 +33,8 @@ class Form:
         return [self.model, self.seed, self.randomise, *self.by_model.all()]
 
 
-def show_example(engine: Engine, w: Widgets, form: Form, shown: Shown, index: Any, play: bool = True) -> Iterator[Updates]:
-    """Show a recorded run and fill in what gives it again."""
+def show_example(engine: Engine, w: Widgets, form: Form, shown: Shown, index: Any) -> Iterator[Updates]:
+    """Show a recorded run, play it, and fill in what gives it again."""
     runs = recorded_runs()
     if not isinstance(index, int) or not 0 <= index < len(runs):
         yield {w.status: status_html(words.NO_SUCH_EXAMPLE, "error")}
@@ -42,9 +42,15 @@ def show_example(engine: Engine, w: Widgets, form: Form, shown: Shown, index: An
         yield {w.status: status_html(words.STILL_RUNNING, "busy")}
     else:
         run = runs[index]
-        status = status_html(words.READY_EXAMPLE if play else words.READY)
         filled = _filled(engine, form, run.record) if run.record["model"]["id"] in engine.offered() else {}
-        yield from _presented(engine, w, run.record, run.pictures, run.source, play, {w.status: status, **filled})
+        more = {w.status: status_html(words.READY_EXAMPLE), **filled}
+        yield from _presented(engine, w, run.record, run.pictures, run.source, True, more)
+
+
+def show_first(engine: Engine, w: Widgets) -> Iterator[Updates]:
+    """Show the first recorded run. Nothing is filled in: the visitor may be typing already."""
+    run = recorded_runs()[0]
+    yield from _presented(engine, w, run.record, run.pictures, run.source, False, {})
 
 
 def load_record(engine: Engine, w: Widgets, form: Form, shown: Shown, data: Any) -> Iterator[Updates]:
