@@ -104,7 +104,9 @@ def static_choice(accept: list[list[float]], seconds: Seconds) -> Choice:
     def proposal(share: float) -> tuple[TreePath, ...]:
         return fit_static(accept, lambda nodes, depth, inner: cost(round(nodes * share), depth, inner), MOST_NODES).paths
 
-    proposed = list(dict.fromkeys(proposal(share) for share in SHARES))
+    proposed = list(
+        dict.fromkeys([*(proposal(share) for share in SHARES), *(paths for paths in PROBES if covered(accept, paths))])
+    )
     tokens = {paths: 1 + sum(chances(accept, paths)) for paths in proposed}
     measured = dict(zip(proposed, seconds([TreePolicy.static(paths) for paths in proposed]), strict=True))
     best = max(proposed, key=lambda paths: tokens[paths] / measured[paths])
@@ -158,6 +160,11 @@ def chances(accept: list[list[float]], paths: tuple[TreePath, ...]) -> list[floa
             chance *= accept[level][draw]
         found.append(chance)
     return found
+
+
+def covered(accept: list[list[float]], paths: tuple[TreePath, ...]) -> bool:
+    """Whether there is a chance for every node of a tree."""
+    return all(len(path) <= len(accept) and all(draw < len(accept[d]) for d, draw in enumerate(path)) for path in paths)
 
 
 def plane(measured: dict[tuple[TreePath, ...], float]) -> Cost:

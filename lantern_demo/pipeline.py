@@ -34,7 +34,7 @@ from lantern_demo.settings import MAX_LANTERN_K, Settings, asking_for, method_of
 __all__ = ["Generation", "MethodFailed", "Pipeline", "Stats", "StepEvent", "load"]
 
 WARM_UP_TOKENS = 12
-FIT_TOKENS = 14  # of a run that measures what a step with a tree costs
+FIT_TOKENS = 20  # of a run that measures what a step with a tree costs
 
 
 @dataclass(frozen=True)
@@ -256,11 +256,12 @@ class Pipeline:
             return
 
         def times(policy: TreePolicy) -> list[float]:
-            """Seconds of the steps of a short run but the first, which starts the drafter."""
+            """Seconds of the steps of a short run, but the first, which starts the drafter, and a last one without drafts."""
             clock, plain = Clock(self.device), METHODS["eagle1" if policy.kind == "static" else "eagle2"]
             events = self._decode(plain, knobs, encoded, min(FIT_TOKENS, self.info.tokens), clock, measured=False, tree=policy)
-            ends = [event.seconds for event in events if isinstance(event, StepEvent)][1:]
-            return [after - before for before, after in pairwise(ends)]
+            pairs = list(pairwise(event for event in events if isinstance(event, StepEvent)))
+            whole = [b.seconds - a.seconds for a, b in pairs[1:] if len(b.tree_tokens) == policy.nodes]
+            return whole or [b.seconds - a.seconds for a, b in pairs]  # of a picture of a few tokens nothing better can be had
 
         self._machine.fit(method, knobs.cfg_scale != 1, self._calibration, times)
 

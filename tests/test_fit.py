@@ -181,3 +181,24 @@ def test_a_choice_of_a_restless_moment_is_not_kept(pipe: Pipeline, monkeypatch: 
     monkeypatch.setattr(StepCosts, "steady", property(lambda self: False, lambda self, value: None), raising=False)
     assert pipe.generate("two red lanterns", "eagle1").stats.tree.startswith("fitted: ")
     assert not list((store.root() / "fitted").glob("*-eagle1-*"))
+
+
+def test_a_step_without_drafts_is_no_measure_of_a_tree(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last step of a run may have no tree, and is much cheaper for that."""
+    seen: dict[int, list[float]] = {}
+
+    def kept(self: StepCosts, policies: list[TreePolicy]) -> list[float]:
+        for policy in policies:
+            seen[policy.nodes] = self.times(policy)
+        return [1.0 * policy.nodes for policy in policies]
+
+    def events(*_: object, tree: TreePolicy, **__: object) -> list[Step]:
+        whole = [0] * tree.nodes
+        ends = [(1.0, []), (9.0, whole), (12.0, whole), (15.5, whole), (15.6, [0])]
+        return [Step(i, [0], 1, 1 + i, seconds, tree_tokens=tokens) for i, (seconds, tokens) in enumerate(ends)]
+
+    knobs = pipe.settings()
+    monkeypatch.setattr(StepCosts, "__call__", kept)
+    monkeypatch.setattr(Pipeline, "_decode", events)
+    pipe._fit(METHODS["eagle1"], knobs, pipe._encode("two red lanterns", None))
+    assert seen and all(times == [3.0, 3.5] for times in seen.values())
