@@ -18,7 +18,8 @@ guesses fail, because many tokens would do equally well.
 **LANTERN** and **LANTERN++** accept such near misses too: see what that gains, and what it gives up.
 """
 
-# Prompts with the seeds of their recorded runs, which were picked for vanilla's picture to show what was asked for.
+# Prompts with the seeds of their recorded runs. The fourth's was chosen out of six for a picture that shows a lantern; the others were
+# not chosen.
 EXAMPLES = (
     ("three red round lanterns over a lake at dusk", 7),
     ("four golden sky lanterns over the hills at night", 3),
