@@ -170,6 +170,13 @@ def logits(target: LlamaGen) -> Tensor:
     return target.head(target.prefill(Condition(features, mask), cache))
 
 
+def assert_same(found: LlamaGen, wanted: LlamaGen) -> None:
+    """The same weights, bit for bit, and the same logits but for the last bits, which may depend on where weights lie in memory."""
+    weights = wanted.state_dict()
+    assert {name for name, weight in found.state_dict().items() if torch.equal(weight, weights[name])} == set(weights)
+    torch.testing.assert_close(logits(found), logits(wanted), atol=1e-5, rtol=1e-5)
+
+
 @torch.inference_mode()
 def drafted(drafter: Drafter) -> Tensor:
     g = torch.Generator().manual_seed(3)

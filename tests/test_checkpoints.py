@@ -16,8 +16,8 @@ from published import (
     DRAFTER,
     TARGET,
     TEXT_ID,
+    assert_same,
     drafted,
-    logits,
     networks,
     pictures,
     write_text_model,
@@ -55,7 +55,7 @@ def test_llamagens_own_files(container: str | None, tmp_path: Path) -> None:
     leavings = {"steps": 7, "args": argparse.Namespace(cfg=4.0), "optimizer": {"state": {}}}
     torch.save({container: state, **leavings} if container else state, tmp_path / "c2i.pt")
     loaded = fill(blank_target(CLASSES), weights(blank_target(CLASSES), tmp_path / "c2i.pt", "llamagen"), CPU, torch.float32)
-    assert torch.equal(logits(loaded), logits(target))
+    assert_same(loaded, target)
 
 
 def test_files_of_old_versions_of_torch(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_lanterns_conversion_and_its_eps(text_model: Path) -> None:
     info = REGISTRY[TEXT_ID]
     found = checkpoints.load(info, CPU, torch.float32, text_model)
     assert found.target.config == TARGET  # eps 3e-5 is the file's; the registry had another
-    assert torch.equal(logits(found.target), logits(target))
+    assert_same(found.target, target)
     assert found.drafter is not None
     assert found.drafter.config == DRAFTER
     assert torch.equal(drafted(found.drafter), drafted(drafter))
