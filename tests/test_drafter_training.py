@@ -12,6 +12,7 @@ import pytest
 import torch
 from published import CLASS_ID, GRID, tiny_info, write_class_model
 
+from lantern_demo.models import checkpoints
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.pipeline import load
 from lantern_demo.training import drafter, run
@@ -88,6 +89,9 @@ def test_two_processes_draw_apart_and_learn_together(files: Path, tmp_path: Path
     script = tmp_path / "train.py"
     tests = Path(__file__).parent
     script.write_text(SCRIPT.format(tests=str(tests), root=str(tests.parent)))
+    checkpoints.load_target(
+        REGISTRY[CLASS_ID], torch.device("cpu"), torch.float32, files
+    )  # two that convert at once get in each other's way
     out = tmp_path / "out"
     words = ["--target", CLASS_ID, "--folder", str(files), "--out", str(out), "--own", "64", "--batch", "4", "--steps", "4"]
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script), *words]

@@ -169,6 +169,8 @@ def as_fixed(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_bundled_model(monkeypatch: pytest.MonkeyPatch) -> None:
     pipe = load("lantern-scenes", device="cpu")
     knobs = {"method": "lantern++", "tree": "small", "seed": 2}
+    # Without the twin's rounded products, which draft a little differently.
+    pipe.target, pipe.drafter = pipe.networks.target, pipe.networks.drafter
     plain = pipe.generate("two red lanterns over a lake at dusk", **knobs)
     as_fixed(pipe, monkeypatch)
     fixed = pipe.generate("two red lanterns over a lake at dusk", **knobs)
