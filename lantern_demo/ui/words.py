@@ -68,7 +68,8 @@ TIMING = """
 - The methods run **one after the other on one device**, in the order shown. Two at once would slow each other.
 - The clock counts **synchronised device work only**: prefill, draft, verify, accept and commit. Previews, picture files, the
   network and this page happen between its ticks. Encoding the prompt and decoding the final picture are timed apart (see the record).
-- Before the first method is timed, **every method is warmed up** with the same few tokens, which are not counted.
+- Before the first method is timed, **every method is warmed up** with the same few tokens, which are not counted; *Run this
+  again* and the knob explorer warm each up just before its own turn. At the first run with trees that fit, this also measures them.
 - **Speedup** is vanilla's decode seconds over the method's, both of this run on this device. Without vanilla there is none.
 - Vanilla runs on the same engine as the others. Below 1 a method is slower: on a small machine, drafting can cost more than it saves.
 - **One-step TVD** is measured after the run, off the clock: how far the law of the tokens emitted is from the target's.
