@@ -19,6 +19,7 @@ from lantern_demo.models import store
 from lantern_demo.models.bundled import Networks
 from lantern_demo.models.fused import fused_runners
 from lantern_demo.models.lean import fastest_drafter_kind, fastest_kind, lean_runners, small_on_cpu
+from lantern_demo.models.llamagen import LlamaGen
 from lantern_demo.models.products import EXACT, KINDS, supported
 from lantern_demo.models.runners import Runners
 from lantern_demo.record import device_name
@@ -37,6 +38,8 @@ class Machine:
     def runners(self, networks: Networks[Any]) -> Runners:
         """What decodes the model: fused twins on a GPU, on a CPU lean twins of a small model with the fastest products of its number
         format (a drafter of a float32 model may round: its drafts are judged exactly all the same), else the networks themselves. Raises ValueError for a number format that does not work here."""
+        if not isinstance(networks.target, LlamaGen):
+            return Runners(networks.target, networks.drafter)  # of the other family there are no twins: it runs as it is
         if self.device.type == "cuda":
             return fused_runners(networks)
         if not small_on_cpu(networks, self.device) or self.dtype == "float16":

@@ -45,8 +45,8 @@ def server(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @pytest.fixture
 def published_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache of its own for a test, and small models in the place of two published ones (see `published`)."""
-    from published import CLASS_ID, TEXT_ID, tiny_info
+    """A cache of its own for a test, and small models in the place of three published ones (see `published`)."""
+    from published import ANOLE_ID, CLASS_ID, TEXT_ID, tiny_info
 
     from lantern_demo.models.registry import REGISTRY
 
@@ -54,6 +54,7 @@ def published_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("LANTERN_REVISIONS", raising=False)
     monkeypatch.setitem(REGISTRY, TEXT_ID, tiny_info(TEXT_ID))
     monkeypatch.setitem(REGISTRY, CLASS_ID, tiny_info(CLASS_ID))
+    monkeypatch.setitem(REGISTRY, ANOLE_ID, tiny_info(ANOLE_ID))
     return tmp_path / "cache"
 
 
@@ -63,6 +64,14 @@ def text_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from published import write_text_model
 
     return write_text_model(tmp_path_factory.mktemp("published") / "files")
+
+
+@pytest.fixture(scope="session")
+def anole_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the published files of a small Anole."""
+    from published import write_anole
+
+    return write_anole(tmp_path_factory.mktemp("published") / "files")
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,5 @@
-"""Small models in the files that LlamaGen and LANTERN publish, random weights: written here by the published names, name by name."""
+"""Small models in the files that LlamaGen, LANTERN and Anole's converter publish, random weights: written here by the published names,
+name by name."""
 
 from __future__ import annotations
 
@@ -11,16 +12,18 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, normalizers, pre_tokenizers, processors
-from tokenizers.models import Unigram
-from torch import Tensor
+from tokenizers.models import Unigram, WordLevel
+from torch import Tensor, nn
 from transformers import JanusVQVAEConfig, T5Config, T5ForConditionalGeneration
 
+from lantern_demo.models.anole import Anole, AnoleConfig
+from lantern_demo.models.anole_drafter import AnoleDrafter, AnoleDrafterConfig
 from lantern_demo.models.drafter import Drafter, DrafterConfig
 from lantern_demo.models.llamagen import Condition, LlamaGen, LlamaGenConfig
-from lantern_demo.models.registry import REGISTRY, ModelInfo, Published, TextSizes, TokenizerSizes
-from lantern_demo.models.tokenizer import ImageTokenizer
+from lantern_demo.models.registry import REGISTRY, ModelInfo, Published, TextSizes, TokenizerSizes, Words
+from lantern_demo.models.tokenizer import ChameleonTokenizer, ImageTokenizer
 
-TEXT_ID, CLASS_ID = "llamagen-t2i-256", "llamagen-c2i-b-256"  # whose files the small models imitate
+TEXT_ID, CLASS_ID, ANOLE_ID = "llamagen-t2i-256", "llamagen-c2i-b-256", "anole-7b"  # whose files the small models imitate
 GRID, VOCAB, DIM, WIDTH = 4, 64, 64, 32
 EPS = 3e-5  # of the target, and what its config.json says; no default anywhere
 SIZES: dict[str, Any] = {"dim": DIM, "heads": 2, "ffn": 96, "vocab": VOCAB, "grid": GRID, "eps": EPS}
@@ -29,6 +32,12 @@ CLASSES = LlamaGenConfig(**{**SIZES, "eps": 1e-5}, layers=2, prefix=1, caption_d
 DRAFTER = DrafterConfig(**{**SIZES, "eps": 2e-6}, prefix=120)
 PICTURES = TokenizerSizes(channels=32, multipliers=(1, 1, 1, 1, 1), blocks=1, latent=32, codebook=VOCAB)
 TEXT = TextSizes(width=WIDTH, layers=1, heads=2, head=16, ffn=48, vocab=40)
+# Anole's marks have the ids they have, so that its vocabulary is never small.
+ANOLE_SIZES: dict[str, Any] = {**SIZES, "embeddings": 8730, "prefix": 40, "rope_base": 5000.0}
+ANOLE = AnoleConfig(**ANOLE_SIZES, layers=2)
+ANOLE_DRAFTER = AnoleDrafterConfig(**{**ANOLE_SIZES, "eps": 2e-6})
+ANOLE_PICTURES = replace(PICTURES, dim=24, kind="chameleon")
+ANOLE_WORDS = ("a", "red", "lantern", "over", "lake", "the", "at", "dusk", "blue", "night")  # ids from 8712
 
 
 def tiny_info(model: str) -> ModelInfo:
@@ -38,11 +47,33 @@ def tiny_info(model: str) -> ModelInfo:
     if model == TEXT_ID:
         # the registry does not know the files' eps
         sizes = {"target": replace(TARGET, eps=1e-5), "drafter": replace(DRAFTER, eps=1e-6), "text": TEXT}
+    elif model == ANOLE_ID:
+        files = {"eps": 1e-5, "rope_base": 10000.0}  # not what the files say
+        sizes = {
+            "target": replace(ANOLE, **files),
+            "drafter": replace(ANOLE_DRAFTER, **files),
+            "text": Words(),
+            "tokenizer": ANOLE_PICTURES,
+        }
     else:
         sizes = {"target": CLASSES}
-    published = Published(sources=info.published.sources, tokenizer=PICTURES, **sizes)
+    published = Published(sources=info.published.sources, **{"tokenizer": PICTURES, **sizes})
     preset = {**info.preset, "lantern_k": 20, "tree": "small", "top_k": 0}
     return replace(info, image_size=16 * GRID, grid=GRID, preset=preset, published=published)
+
+
+def anole_networks() -> tuple[Anole, AnoleDrafter, ChameleonTokenizer]:
+    """The same of Anole's family."""
+    torch.manual_seed(0)
+    picture = JanusVQVAEConfig(
+        base_channels=ANOLE_PICTURES.channels, channel_multiplier=list(ANOLE_PICTURES.multipliers), embed_dim=ANOLE_PICTURES.dim,
+        num_res_blocks=ANOLE_PICTURES.blocks, latent_channels=ANOLE_PICTURES.latent, num_embeddings=VOCAB, num_patches=GRID,
+    )  # fmt: skip
+    made = Anole(ANOLE), AnoleDrafter(ANOLE_DRAFTER), ChameleonTokenizer(picture)
+    for part in made[:2]:
+        _strengthen(part)
+    made[2].requires_grad_(False).eval()
+    return made
 
 
 def networks(config: LlamaGenConfig = TARGET) -> tuple[LlamaGen, Drafter, ImageTokenizer]:
@@ -54,14 +85,18 @@ def networks(config: LlamaGenConfig = TARGET) -> tuple[LlamaGen, Drafter, ImageT
     )  # fmt: skip
     made = LlamaGen(config), Drafter(DRAFTER), ImageTokenizer(picture)
     for part in made[:2]:
-        for name, weight in part.named_parameters():
-            if weight.dim() > 1:
-                torch.nn.init.normal_(weight, std=1.0 if "embed" in name else 1.5 * weight.shape[1] ** -0.5)
-            else:
-                torch.nn.init.normal_(weight, mean=1.0, std=0.1)
-        part.requires_grad_(False).eval()
+        _strengthen(part)
     made[2].requires_grad_(False).eval()
     return made
+
+
+def _strengthen(part: nn.Module) -> None:
+    for name, weight in part.named_parameters():
+        if weight.dim() > 1 and "_norm." not in name:
+            torch.nn.init.normal_(weight, std=1.0 if "embed" in name else 1.5 * weight.shape[1] ** -0.5)
+        else:
+            torch.nn.init.normal_(weight, mean=0.0 if name.endswith("norm.bias") else 1.0, std=0.1)
+    part.requires_grad_(False).eval()
 
 
 def lantern_tensors(target: LlamaGen) -> dict[str, Tensor]:
@@ -117,6 +152,71 @@ def write_text_model(folder: Path, drafter: bool = True) -> Path:
     torch.save({"model": vq_tensors(tokenizer)}, folder / "vq_ds16_t2i.pt")
     write_t5(folder / "text")
     return folder
+
+
+def anole_tensors(target: Anole, tokenizer: ChameleonTokenizer) -> dict[str, Tensor]:
+    """A target under the names of the Hub conversion, its head with rows for the whole vocabulary, and its image tokenizer."""
+    own = target.state_dict()
+    found = {f"model.{name}": weight for name, weight in own.items() if name != "lm_head.weight"}
+    head = torch.randn(target.config.embeddings, target.config.dim)
+    head[4 : 4 + target.config.vocab] = own["lm_head.weight"]
+    return found | {"lm_head.weight": head} | {f"model.vqmodel.{k}": v for k, v in chameleon_vq_tensors(tokenizer).items()}
+
+
+def chameleon_vq_tensors(tokenizer: ChameleonTokenizer) -> dict[str, Tensor]:
+    """An image tokenizer under the names of Chameleon's own file, whose decoder counts its levels the other way round."""
+    last = len(tokenizer.vq.decoder.up) - 1
+    return {
+        re.sub(r"^decoder\.up\.(\d+)", lambda found: f"decoder.up.{last - int(found[1])}", name): weight
+        for name, weight in tokenizer.vq.state_dict().items()
+    }
+
+
+def write_shards(tensors: dict[str, Tensor], folder: Path, count: int) -> None:
+    """Tensors in the files of a sharded Hub repository, and their index."""
+    names, where = sorted(tensors), {}
+    for i in range(count):
+        file = f"model-{i + 1:05d}-of-{count:05d}.safetensors"
+        save_file({name: tensors[name].contiguous() for name in names[i::count]}, folder / file, {"format": "pt"})
+        where |= dict.fromkeys(names[i::count], file)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": where}))
+
+
+def anole_config() -> dict[str, Any]:
+    """What config.json says beside an Anole, among other things."""
+    return {
+        "architectures": ["ChameleonForConditionalGeneration"], "hidden_size": DIM, "num_attention_heads": 2,
+        "num_key_value_heads": 2, "num_hidden_layers": 2, "rms_norm_eps": EPS, "rope_theta": 5000.0, "swin_norm": False,
+        "vocab_size": ANOLE.embeddings,
+    }  # fmt: skip
+
+
+def write_anole(folder: Path, drafter: bool = True) -> Path:
+    """Anole in a local folder: the Hub conversion in two shards, its tokenizer.json, LANTERN's drafter."""
+    target, small, tokenizer = anole_networks()
+    hub = folder / "Anole-7b-v0.1-hf"
+    hub.mkdir(parents=True)
+    write_shards(anole_tensors(target, tokenizer), hub, 2)
+    (hub / "config.json").write_text(json.dumps(anole_config()))
+    write_vocabulary(hub / "tokenizer.json")
+    if drafter:
+        (folder / "anole_drafter").mkdir()
+        torch.save(small.state_dict(), folder / "anole_drafter" / "pytorch_model.bin")
+        config = {"rms_norm_eps": ANOLE_DRAFTER.eps, "rope_theta": 5000.0, "num_attention_heads": 2}
+        (folder / "anole_drafter" / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def write_vocabulary(path: Path, codes: int = VOCAB) -> None:
+    """A tokenizer of a few words with Chameleon's marks where they are, which puts a start mark before a text by itself."""
+    vocabulary = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3, "<eoss>": 8196, "<racm3:break>": 8197, "<reserved08706>": 8710}
+    letters = str.maketrans("0123456789", "ABCDEFGHIJ")
+    vocabulary |= {f"IMGIMG{str(code).translate(letters)}Z": 4 + code for code in range(codes)}
+    vocabulary |= {word: 8712 + i for i, word in enumerate(ANOLE_WORDS)}
+    tokenizer = Tokenizer(WordLevel(vocabulary, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    tokenizer.save(str(path))
 
 
 def write_class_model(folder: Path) -> Path:

@@ -27,9 +27,11 @@ from transformers import JanusVQVAEConfig
 
 from lantern_demo.decoding.acceptance import Rule
 from lantern_demo.decoding.sampling import Sampling, probabilities
+from lantern_demo.models.anole import FIRST, Anole, AnoleConfig
+from lantern_demo.models.anole_drafter import AnoleDrafter, AnoleDrafterConfig
 from lantern_demo.models.drafter import Drafter, DrafterConfig
 from lantern_demo.models.llamagen import LlamaGen, LlamaGenConfig
-from lantern_demo.models.tokenizer import ImageTokenizer, neighbour_table
+from lantern_demo.models.tokenizer import ChameleonTokenizer, ImageTokenizer, neighbour_table
 
 GOLDEN = Path(os.environ.get("GOLDEN_DIR") or Path(__file__).parent / "golden")
 
@@ -45,12 +47,18 @@ _KINDS = {
     "greedy acceptance": ("rules", "*.node_of_returned_row"),
     "sampled acceptance": ("rules", "node_logits", "u"),
     "acceptance laws": ("rules", "*.accept_counts"),
+    "anole pictures": ("modes", "p*.ids", "*.tokens"),
     "greedy pictures": ("modes", "*.tokens"),
     "image tokenizer weights": ("config", "*coder.conv_blocks.*"),
     "image tokenizer": ("codes", "quantized_of_codes"),
     "sampling filters": ("logits", "*_probs_t*_k*_p*"),
     "tables of static trees": ("trees", "topk_per_group"),
     "cleaned prompts": ("rows",),
+    "anole": ("input_ids", "tree_position_ids_both"),
+    "anole weights": ("target_config", "embed_tokens.weight", "norm.weight"),
+    "anole drafter weights": ("drafter_config", "target_config", "embed_tokens.weight", "fc.weight"),
+    "chameleon tokenizer weights": ("config", "*coder.mid.attn_1.q.weight"),
+    "chameleon tokenizer": ("codes", "encoder_latent", "indices"),
 }
 
 
@@ -374,13 +382,77 @@ def image_tokenizer(case: Golden, grid: int) -> ImageTokenizer:
         num_embeddings=c["codebook_size"],
         num_patches=grid,
     )
-    model = ImageTokenizer(config)
-    for module in model.modules():
-        if isinstance(module, nn.GroupNorm):
-            # The released network has 32 groups at any width; `ImageTokenizer` has fewer in a narrow network.
-            module.num_groups = 32
+    model = _with_32_groups(ImageTokenizer(config))
     _loaded(model.vq, vq_state({name: value for part in parts for name, value in part.tensors.items()}))
     return model.eval()
+
+
+# -- Anole
+
+
+def anole_sizes(case: Golden, part: str) -> dict[str, Any]:
+    """What a case's header says of its target or drafter; the image tokens are what its list of the others leaves."""
+    c = case.about[f"{part}_config"]
+    return {
+        "dim": c["hidden_size"], "heads": c["num_attention_heads"], "ffn": c["intermediate_size"], "embeddings": c["vocab_size"],
+        "vocab": c["vocab_size"] - len(case.tensors["non_image_tokens"]), "grid": 8, "prefix": case.tensors["input_ids"].shape[1],
+        "rope_base": c["rope_theta"], "eps": c["rms_norm_eps"],
+    }  # fmt: skip
+
+
+@lru_cache
+def anole(case: Golden) -> Anole:
+    """Anole's target of a case; its head lies in the case itself, and loses what is no image token."""
+    config = AnoleConfig(**anole_sizes(case, "target"), layers=case.about["target_config"]["num_hidden_layers"])
+    head = case.tensors["lm_head"][FIRST : FIRST + config.vocab]
+    return _loaded(Anole(config), {**_only(_of_one_making(case, "anole weights"), case).tensors, "lm_head.weight": head})
+
+
+@lru_cache
+def anole_drafter(case: Golden) -> AnoleDrafter:
+    """Anole's drafter of a case."""
+    state = _only(_of_one_making(case, "anole drafter weights"), case).tensors
+    return _loaded(AnoleDrafter(AnoleDrafterConfig(**anole_sizes(case, "drafter"), bias="fc.bias" in state)), state)
+
+
+@lru_cache
+def chameleon_tokenizer(case: Golden) -> ChameleonTokenizer:
+    """Chameleon's image tokenizer of a case; its decoder counts levels from the picture, the library's from the codes."""
+    parts = weights_of(case, "chameleon tokenizer weights")
+    c = parts[0].about["config"]
+    d, levels = c["ddconfig"], len(c["ddconfig"]["ch_mult"])
+    config = JanusVQVAEConfig(
+        base_channels=d["ch"], channel_multiplier=d["ch_mult"], num_res_blocks=d["num_res_blocks"], latent_channels=d["z_channels"],
+        embed_dim=c["embed_dim"], num_embeddings=c["n_embed"], num_patches=math.isqrt(len(case.tensors["indices"])),
+    )  # fmt: skip
+    model = _with_32_groups(ChameleonTokenizer(config))
+    state = {
+        re.sub(r"^decoder\.up\.(\d+)", lambda m: f"decoder.up.{levels - 1 - int(m[1])}", name): value
+        for part in parts
+        for name, value in part.tensors.items()
+    }
+    _loaded(model.vq, state)
+    return model.eval()
+
+
+def anole_case(pictures: Golden) -> Golden:
+    """The case whose target and drafter drew pictures: their header names its weights."""
+    weights = _only(weights_of(pictures, "anole weights"), pictures)
+    found = [f for f in files() if f.kind == "anole" and f.about["target_config"] == weights.about["target_config"]]
+    return _only(found, pictures)
+
+
+def _of_one_making(case: Golden, kind: str) -> list[Golden]:
+    """The weight files that a case's own header was written to as well."""
+    return [f for f in files() if f.kind == kind and f.about["target_config"] == case.about["target_config"]]
+
+
+def _with_32_groups(model: Any) -> Any:
+    """The released networks have 32 groups at any width; ours have fewer in a narrow network."""
+    for module in model.modules():
+        if isinstance(module, nn.GroupNorm):
+            module.num_groups = 32
+    return model
 
 
 def _loaded(model: Any, state: dict[str, Tensor]) -> Any:

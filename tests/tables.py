@@ -73,7 +73,7 @@ class TableDrafter:
     def new_cache(self, rows: int, length: int) -> KVCache:
         return KVCache(1, rows, 1, length + 4, 2)
 
-    def start(self, hidden: Tensor, token: Tensor, cache: KVCache) -> Tensor:
+    def start(self, hidden: Tensor, token: Tensor, cache: KVCache, condition: object = None) -> Tensor:
         count = hidden.shape[1]
         tokens = torch.cat([token.new_zeros(count - 1), token])
         return self.extend(tokens, hidden, cache)

@@ -8,12 +8,15 @@ from typing import Any, cast
 
 import gradio as gr
 import pytest
-from published import CLASS_ID, TEXT_ID, tiny_info, write_class_model
+import torch
+from published import ANOLE_ID, CLASS_ID, TEXT_ID, tiny_info, write_class_model
 
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.models.needs import short_of_memory
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.pipeline import Generation
 from lantern_demo.ui import words
+from lantern_demo.ui.api import describe
 from lantern_demo.ui.engine import Engine
 from lantern_demo.ui.models import FIRST_CLASS, ModelWidgets, choose, note
 
@@ -58,6 +61,27 @@ def test_a_class_model_is_prompted_by_class_and_says_what_it_lacks(engine: Engin
     assert found["methods"]["choices"] == [("Vanilla", "vanilla")] and found["methods"]["value"] == ["vanilla"]
     assert "LANTERN++" in found["note"]["value"]
     assert f"`python -m lantern_demo.training.drafter --target {CLASS_ID}" in found["note"]["value"]
+
+
+def test_anole_is_offered_with_what_it_needs(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = chosen(engine, ANOLE_ID)
+    assert found["prompt"]["visible"] and not found["label"]["visible"] and not found["examples"]["visible"]
+    assert found["methods"]["value"] == list(METHODS)
+    assert found["cfg_scale"] == 3.0 and found["top_k"] == 2000 and found["tree"] == "paper"
+    assert "download of about 15.1 GiB" in found["note"]["value"] and "16.4 GiB in bfloat16" in found["note"]["value"]
+    listed = next(model for model in describe(engine)["models"] if model["id"] == ANOLE_ID)
+    assert (listed["tokens"], listed["image_size"], listed["kind"]) == (1024, 512, "text")
+    assert listed["needs"]["sources"]["drafter"] == {
+        "repo": "jadohu/anole_drafter",
+        "file": "pytorch_model.bin",
+        "revision": "main",
+    }
+    assert listed["unavailable_methods"] == {}
+    # A card of 24 GB with nothing else on it suffices, one of 16 GB does not.
+    for free, fits in ((24e9, True), (16e9, False)):
+        monkeypatch.setattr("lantern_demo.models.needs.free_memory", lambda _, free=free: int(free))
+        unmet = short_of_memory(REGISTRY[ANOLE_ID].published, torch.device("cuda"), "bfloat16")  # type: ignore[arg-type]
+        assert unmet is None if fits else unmet == "it needs about 16.4 GiB of GPU memory in bfloat16, and 14.9 GiB are free"
 
 
 def test_back_to_the_bundled_model(engine: Engine) -> None:

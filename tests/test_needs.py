@@ -10,16 +10,19 @@ from typing import Any
 
 import pytest
 import torch
-from published import TEXT_ID, write_text_model
+from published import ANOLE_ID, TEXT_ID, write_anole, write_text_model
 from released import vq_state
 from safetensors.torch import load_file, save_file
+from transformers import ChameleonConfig, ChameleonForConditionalGeneration
 
 from lantern_demo.models import checkpoints, hub, needs
 from lantern_demo.models.blank import shapes
+from lantern_demo.models.convert import LAYOUTS
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.pipeline import load
 
 pytestmark = pytest.mark.usefixtures("published_cache")
+FULL = dict(REGISTRY)  # as it is, before tests put small models in the place of some
 CPU = torch.device("cpu")
 PROMPT = "a red lantern over a lake"
 
@@ -43,9 +46,10 @@ def _spelt_out(tensors: dict[str, list[int]]) -> dict[str, tuple[int, ...]]:
     ("llamagen-c2i-xl-384", "target", "llamagen/GPT-XL/c2i"), ("llamagen-t2i-512", "target", "llamagen/GPT-XL/t2i"),
     ("llamagen-t2i-512", "drafter", "lantern/llamagen_drafter, llamagen2_drafter (1 layer, bias default True)"),
     ("llamagen-t2i-512", "tokenizer", "llamagen/VQ-16"),
+    ("anole-7b", "drafter", "lantern/anole_drafter (1 layer, bias default True)"),
 ])  # fmt: skip
 def test_full_sizes_are_those_of_the_released_classes(model: str, part: Any, golden: str) -> None:
-    published = REGISTRY[model].published
+    published = FULL[model].published
     assert published is not None
     sizes = needs.sizes_of(published)[part]
     listed = _golden_shapes()[golden]
@@ -55,6 +59,42 @@ def test_full_sizes_are_those_of_the_released_classes(model: str, part: Any, gol
         del wanted["quantize.codebook_used"]
         wanted = {f"vq.{name}": shape for name, shape in vq_state(wanted).items()}  # type: ignore[arg-type]
     assert shapes(sizes) == wanted
+
+
+def test_anoles_full_sizes_are_those_of_the_library_and_the_released_classes() -> None:
+    """The target in the Hub's files is transformers' Chameleon, with Chameleon's image tokenizer beside it."""
+    published = FULL[ANOLE_ID].published
+    assert published is not None
+    with torch.device("meta"):
+        library = ChameleonForConditionalGeneration(ChameleonConfig(vocabulary_map={"<image>": 8711}))
+    wanted = {n: tuple(w.shape) for n, w in library.state_dict().items() if not n.startswith("model.vqmodel.")}
+    found = {LAYOUTS["anole"].published(name, {})[0]: shape for name, shape in shapes(published.target).items()}
+    assert found == wanted
+    listed = next(m for name, m in _golden_shapes().items() if name.startswith("chameleon/vqgan"))
+    own = shapes(published.tokenizer)
+    assert {LAYOUTS["chameleon-vq"].published(name, own)[0]: shape for name, shape in own.items()} == _spelt_out(
+        listed["tensors"]
+    )
+    encoder = {
+        n.removeprefix("model.vqmodel."): tuple(w.shape) for n, w in library.state_dict().items() if "vqmodel.encoder" in n
+    }
+    assert encoder.items() <= _spelt_out(listed["tensors"]).items()
+
+
+def test_anole_fits_a_card_of_24_gb_in_16_bits() -> None:
+    """With its cache, its steps as graphs keep them and the image tokenizer; in float32 it does not. What takes how much is told."""
+    info = FULL[ANOLE_ID]
+    assert info.published is not None
+    parts = needs.budget(info.published, "bfloat16")
+    assert needs.memory(info.published, "bfloat16") == sum(parts.values()) < 0.8 * 24e9 < needs.memory(info.published, "float32")
+    described = needs.describe(info)
+    assert described is not None and described["memory_parts"]["bfloat16"] == parts
+    # 32 layers and the drafter's, keys and values, two rows, 256 + 1024 + 192 positions of 4096 numbers
+    assert parts["keys and values"] == 33 * 2 * 2 * 1472 * 4096 * 2
+    whole = 65536 * 4096
+    assert parts["target"] == 2 * (needs.numbers(info.published.target) - whole + 8192 * 4096)
+    # The target is read where it lies; the drafter and the image tokenizer are written again.
+    assert described["disk_bytes"] - described["download_bytes"] == 504_393_728 * 4 + 68_718_467 * 2
 
 
 def test_memory_grows_with_the_numbers() -> None:
@@ -122,6 +162,24 @@ def test_check_of_a_folder(
     assert "drafter: not in the folder; put pytorch_model.bin" in out
 
 
+def test_check_of_anole(
+    anole_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every tensor of the shards is looked at for the target and for the image tokenizer, and the vocabulary for its marks."""
+    code, out = _check(monkeypatch, capsys, "--model", ANOLE_ID, "--check", "--folder", str(anole_model), "--dtype", "bfloat16")
+    assert code == 0
+    assert out.count("tensors are as expected") == 3 and "its vocabulary is as expected" in out
+    assert re.search(
+        r"Of it in bfloat16: target \d+ MiB, drafter \d+ MiB, image tokenizer .*, keys and values .*, the rest 1.0 GiB", out
+    )
+    folder = write_anole(tmp_path / "m", drafter=False)
+    vocabulary = folder / "Anole-7b-v0.1-hf" / "tokenizer.json"
+    vocabulary.write_text(vocabulary.read_text().replace("IMGIMGFDZ", "IMGIMGFDX"))
+    code, out = _check(monkeypatch, capsys, "--model", ANOLE_ID, "--check", "--folder", str(folder))
+    assert code == 1 and "is not Anole's tokenizer: IMGIMGFDZ must be 57 in it" in out
+    assert "drafter: not in the folder; put pytorch_model.bin" in out
+
+
 def test_check_of_the_hub(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     code, out = _check(monkeypatch, capsys, "--model", "llamagen-t2i-512", "--check")
     assert "target: model.safetensors of jadohu/LlamaGen-T2I-2, revision main" in out
@@ -143,4 +201,4 @@ def test_every_published_model_says_where_its_parts_come_from() -> None:
         assert info.tokens * 16 * 16 == info.image_size**2
         assert set(needs.sizes_of(info.published)) == set(info.published.sources)
         assert all(source.revision == "main" for sources in info.published.sources.values() for source in sources)
-        assert (info.published.target.grid, info.kind == "class") == (info.grid, info.published.target.classes > 0)
+        assert (info.published.target.grid, info.kind == "class") == (info.grid, getattr(info.published.target, "classes", 0) > 0)

@@ -269,7 +269,7 @@ class _Run:
                 rows = 1 if drafter.guided else self.rows
                 cache = drafter.new_cache(rows, Fixed.room(self.num_tokens, self.policy))
                 # a step's stable pass takes the last of these slots again, with the output that it needs
-                drafter.start(hidden, token, cache)
+                drafter.start(hidden, token, cache, self.condition)
         fixed = Fixed(
             target, drafter, self.cache, cache, hidden[:, -1:], token, num_tokens=self.num_tokens, sampling=self.sampling,
             rule=self.rule, policy=self.policy, neighbours=self.neighbours, uniforms=self.uniforms,
@@ -297,7 +297,7 @@ class _Run:
         if cache is None:
             room = self.num_tokens + self.policy.nodes + self.policy.expanded
             cache = self.drafter_cache = self.drafter.new_cache(1 if self.drafter.guided else self.rows, room)
-            output = self.drafter.start(self.unseen_hidden, self.unseen_tokens, cache)
+            output = self.drafter.start(self.unseen_hidden, self.unseen_tokens, cache, self.condition)
         else:
             output = self.drafter.extend(self.unseen_tokens, self.unseen_hidden, cache)
         if self.fixed is not None:

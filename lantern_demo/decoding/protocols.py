@@ -71,8 +71,9 @@ class Drafter(Expander, Protocol):
         """An empty cache with room for the prefix slots and `length` further ones."""
         ...
 
-    def start(self, hidden: Tensor, token: Tensor, cache: Any) -> Tensor:
-        """First stable pass: hidden [R, T, H] of the target's prefix and the first image token [1].
+    def start(self, hidden: Tensor, token: Tensor, cache: Any, condition: Any) -> Tensor:
+        """First stable pass: hidden [R, T, H] of the target's prefix, the first image token [1], and the condition
+        that the target was prefilled with, for drafters that read the prompt themselves.
 
         Commits T slots; returns the last output [R, 1, H], which stands for the tree's root.
         """

@@ -4,7 +4,7 @@ before it is allowed."""
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lantern_demo.models.llamagen import Condition, LlamaGen
 
@@ -12,12 +12,14 @@ TOKENS = 64  # of the sequence that is measured
 TOLERANCE = 0.01  # mean total variation distance between the laws of a token with and without
 
 
-def allow(target: LlamaGen) -> None:
+def allow(target: nn.Module) -> None:
     """Let this process keep sums of float16 products in float16.
 
-    Raises ValueError when the target is not in float16 on a GPU, or when its laws move by more than `TOLERANCE`; then nothing has
-    changed.
+    Raises ValueError when the target is no LlamaGen's or not in float16 on a GPU, or when its laws move by more than `TOLERANCE`;
+    then nothing has changed.
     """
+    if not isinstance(target, LlamaGen):
+        raise ValueError(f"fp16_accumulation is for models of the LlamaGen family; this one is {type(target).__name__}")
     weight = target.output.weight
     if weight.dtype != torch.float16 or weight.device.type != "cuda":
         kind = f"{str(weight.dtype).removeprefix('torch.')} on {weight.device.type}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 import torch
 from huggingface_hub import load_torch_model, save_torch_state_dict
@@ -13,7 +13,10 @@ from safetensors import SafetensorError
 from tokenizers import Tokenizer
 from torch import nn
 from transformers import JanusVQVAEConfig, T5Config
+from typing_extensions import TypeVar
 
+from lantern_demo.models.anole import Anole
+from lantern_demo.models.anole_drafter import AnoleDrafter
 from lantern_demo.models.drafter import Drafter, DrafterConfig
 from lantern_demo.models.llamagen import LlamaGen, LlamaGenConfig
 from lantern_demo.models.text import PromptEncoder, TextEncoder
@@ -23,15 +26,18 @@ SHARD = "9MB"  # a Space takes no plain git file over 10 MB
 PARTS = ("text", "target", "drafter", "tokenizer")  # folders of weights in a model folder
 
 Prompts = TypeVar("Prompts", bound=PromptEncoder)
+# Of which family a model is, its type need not say: `Networks[Any]` is any model.
+TargetModel = TypeVar("TargetModel", bound=LlamaGen | Anole, default=Any)
+DrafterModel = TypeVar("DrafterModel", bound=Drafter | AnoleDrafter, default=Any)
 
 
 @dataclass
-class Networks(Generic[Prompts]):
+class Networks(Generic[Prompts, TargetModel, DrafterModel]):
     """The networks of a model, what its config says of its training, and where published parts came from."""
 
     text: Prompts
-    target: LlamaGen
-    drafter: Drafter | None
+    target: TargetModel
+    drafter: DrafterModel | None
     tokenizer: ImageTokenizer
     trained: dict[str, Any]
     sources: dict[str, dict[str, Any]] = field(default_factory=dict)  # part -> repository, file, revision, commit
@@ -39,7 +45,7 @@ class Networks(Generic[Prompts]):
     tables: Path | None = None  # where tables that are made from the tokenizer are kept
 
 
-def save(folder: Path, networks: Networks[TextEncoder], dtype: torch.dtype = torch.float16) -> None:
+def save(folder: Path, networks: Networks[TextEncoder, LlamaGen, Drafter], dtype: torch.dtype = torch.float16) -> None:
     """Write a model folder; tensors are stored in `dtype`. Raises ValueError when there is no drafter."""
     if networks.drafter is None:
         raise ValueError("a model folder has a drafter; these networks lack one")
@@ -77,7 +83,7 @@ def load_part(folder: Path, part: nn.Module) -> None:
         raise ValueError(f"the weights in {folder} cannot be read: {error}") from error
 
 
-def load(folder: Path, device: torch.device, dtype: torch.dtype = torch.float32) -> Networks[TextEncoder]:
+def load(folder: Path, device: torch.device, dtype: torch.dtype = torch.float32) -> Networks[TextEncoder, LlamaGen, Drafter]:
     """Read a model folder. The text encoder and the image tokenizer stay in float32: they run once per image.
 
     Raises ValueError naming the file when the folder is not one, or a tensor is missing, unknown or mis-shaped.

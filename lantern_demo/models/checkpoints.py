@@ -4,8 +4,9 @@
 Without --check it fetches and converts, so that the first start does not have to.
 
 A local folder may stand in for the Hub. Each part lies in a sub-folder of its name (target, drafter, tokenizer, text) or of
-its repository's name (LlamaGen-T2I, llamagen_drafter, llamagen_t2i, flan-t5-xl, LlamaGen), under its published file names;
-.pt files may also lie in the folder itself. Target and tokenizer must be there. A text encoder that is not is taken from the Hub.
+its repository's name (LlamaGen-T2I, llamagen_drafter, llamagen_t2i, flan-t5-xl, LlamaGen, Anole-7b-v0.1-hf, anole_drafter), under its
+published file names; what is neither .safetensors nor .bin may also lie in the folder itself. Target and tokenizer must be there. A text
+encoder that is not is taken from the Hub.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from safetensors.torch import save_file
 from transformers import T5Config
 
 from lantern_demo.models import hub, store
+from lantern_demo.models.anole import Anole, AnoleConfig
+from lantern_demo.models.anole_drafter import AnoleDrafter, AnoleDrafterConfig
 from lantern_demo.models.blank import blank_drafter, blank_target, blank_text, blank_tokenizer, fill
 from lantern_demo.models.bundled import Networks
 from lantern_demo.models.captions import CaptionEncoder, read_tokenizer
@@ -31,12 +34,13 @@ from lantern_demo.models.drafter import Drafter, DrafterConfig
 from lantern_demo.models.hub import Located
 from lantern_demo.models.labels import ClassLabels
 from lantern_demo.models.llamagen import LlamaGen, LlamaGenConfig
-from lantern_demo.models.registry import REGISTRY, ModelInfo, Part, Published, model_info
+from lantern_demo.models.prompts import PromptTokens, read_vocabulary
+from lantern_demo.models.registry import REGISTRY, ModelInfo, Part, Published, Words, model_info
 from lantern_demo.models.text import PromptEncoder
 from lantern_demo.models.tokenizer import ImageTokenizer
 
-# Of LANTERN's configuration template, which a config.json may leave out.
-TEMPLATE_EPS, TEMPLATE_ROPE, TEMPLATE_BIAS = 1e-6, 10000.0, True
+# Of LANTERN's configuration template for LlamaGen, which a config.json may leave out.
+TEMPLATE_EPS, TEMPLATE_ROPE = 1e-6, 10000.0
 
 
 @dataclass(frozen=True)
@@ -47,17 +51,30 @@ class Converted:
     manifest: dict[str, Any]
 
     def weights(self) -> dict[str, torch.Tensor]:
+        """Its tensors under our names, mapped into memory."""
         return store.weights(self.folder, self.manifest["files"])
+
+
+@dataclass(frozen=True)
+class InPlace(Converted):
+    """A part that is read from its published files, which lie in `folder`; its manifest is made at every start."""
+
+    located: Located
+    network: torch.nn.Module  # blank
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """As `Converted.weights`. Raises CheckpointError naming what is wrong with the files."""
+        return dict(weights_of(self.network, self.located.weights, self.located.source.format))
 
 
 def load(
     info: ModelInfo, device: torch.device, dtype: torch.dtype, folder: Path | None = None, drafter: Path | None = None
-) -> Networks[PromptEncoder]:
+) -> Networks[PromptEncoder, LlamaGen | Anole, Drafter | AnoleDrafter]:
     """A published model's networks, from the Hub or from a local folder.
 
     Target and drafter are in `dtype`, the image tokenizer in float32, a text encoder in bfloat16 as LANTERN has it (float16 on a
-    GPU without bfloat16). On a CPU, weights that are asked for in the dtype they were published in stay in the converted files,
-    mapped into memory. `drafter` is a folder that `save_drafter` wrote, to be used instead of the published one.
+    GPU without bfloat16). On a CPU, weights that are asked for in the dtype they were published in stay in the files, mapped into
+    memory. `drafter` is a folder that `save_drafter` wrote, to be used instead of the published one.
     Raises CheckpointError (a ValueError) for what cannot be fetched, read or used.
     """
     published = info.published
@@ -69,12 +86,9 @@ def load(
     text: PromptEncoder = ClassLabels()
     if published.text:
         located = text_files(published, folder)
-        text, sources["text"] = (
-            load_text(located, published.target.caption_dim, device, DTYPES[half(device)]),
-            _told(located.facts),
-        )
+        text, sources["text"] = _text(published, located, device), _told(located.facts)
     trained = drafter or trained_folder(info)
-    chosen: Drafter | None = None
+    chosen: Drafter | AnoleDrafter | None = None
     if "drafter" in made:
         config = replace(_drafter_sizes(published), **made["drafter"].manifest["config"])
         chosen = fill(blank_drafter(config), made["drafter"].weights(), device, dtype)
@@ -105,7 +119,11 @@ def _converted(part: Part, published: Published, info: ModelInfo, folder: Path |
             return None
         if located is None:
             raise CheckpointError(f"{folder} lacks the {part} of {info.id}: {wanted_files(published, part, folder)}")
+        if located.source.in_place:
+            return _in_place(part, published, located)
         place, found = store.local_folder(located), store.manifest(store.local_folder(located), located.facts)
+    elif sources[0].in_place:
+        return _in_place(part, published, hub.download(sources[0]))
     else:
         place, found = store.hub_folder(sources[0]), store.manifest(store.hub_folder(sources[0]))
         located = None if found else hub.download(sources[0])
@@ -115,6 +133,11 @@ def _converted(part: Part, published: Published, info: ModelInfo, folder: Path |
         files, form = located.weights, located.source.format
         found = store.write(place, located, config, lambda into: convert(network, files, form, into))
     return Converted(place, found)
+
+
+def _in_place(part: Part, published: Published, located: Located) -> InPlace:
+    config, network = expected(part, published, located)
+    return InPlace(located.weights[0].parent, {"source": located.facts, "config": config}, located, network)
 
 
 def expected(part: Part, published: Published, located: Located) -> tuple[dict[str, Any], torch.nn.Module]:
@@ -128,7 +151,12 @@ def expected(part: Part, published: Published, located: Located) -> tuple[dict[s
         return config, blank_tokenizer(published.tokenizer, 1)
     if part == "target":
         target = published.target
-        if located.source.format == "lantern":
+        if isinstance(target, AnoleConfig):
+            said = read_config(path)
+            heads = {"num_attention_heads": target.heads, "num_key_value_heads": target.heads}
+            _agree(path, said, {**heads, "vocab_size": target.embeddings, "swin_norm": False})
+            config = _eps_and_theta(said, target)
+        elif located.source.format == "lantern":
             said = read_config(path)
             grid = {"block_size": target.tokens, "cls_token_num": target.prefix}
             _agree(path, said, {"num_attention_heads": target.heads, "num_key_value_heads": target.heads, **grid})
@@ -137,23 +165,32 @@ def expected(part: Part, published: Published, located: Located) -> tuple[dict[s
     sizes = _drafter_sizes(published)
     said = read_config(path) if path.is_file() else {}
     _agree(path, said, {"num_attention_heads": sizes.heads, "num_key_value_heads": sizes.heads})
-    config = {"eps": said.get("rms_norm_eps", TEMPLATE_EPS), "bias": bool(said.get("bias", TEMPLATE_BIAS))}
+    config = {"eps": said.get("rms_norm_eps", TEMPLATE_EPS)}
+    if isinstance(sizes, AnoleDrafterConfig):
+        config = _eps_and_theta(said, sizes)
+    config["bias"] = bool(said.get("bias", sizes.bias))
     return config, blank_drafter(replace(sizes, **config))
 
 
-def _agree(path: Path, said: Mapping[str, Any], wanted: Mapping[str, int]) -> None:
+def _eps_and_theta(said: Mapping[str, Any], sizes: AnoleConfig | AnoleDrafterConfig) -> dict[str, Any]:
+    """What a Chameleon's config.json says of its norms and its positions, which newer versions of the library write one level down."""
+    theta = (said.get("rope_parameters") or {}).get("rope_theta", sizes.rope_base)
+    return {"eps": float(said.get("rms_norm_eps", sizes.eps)), "rope_base": float(said.get("rope_theta", theta))}
+
+
+def _agree(path: Path, said: Mapping[str, Any], wanted: Mapping[str, int | bool]) -> None:
     """Shapes do not tell everything: a file may fit and yet be of another model."""
     for key, value in wanted.items():
         if said.get(key, value) != value:
             raise CheckpointError(f"{path} says {key} {said[key]!r}, but this model has {value}: it belongs to another model")
 
 
-def _drafter_sizes(published: Published) -> DrafterConfig:
+def _drafter_sizes(published: Published) -> DrafterConfig | AnoleDrafterConfig:
     assert published.drafter is not None
     return published.drafter
 
 
-def _target(published: Published, part: Converted, device: torch.device, dtype: torch.dtype) -> LlamaGen:
+def _target(published: Published, part: Converted, device: torch.device, dtype: torch.dtype) -> LlamaGen | Anole:
     return fill(blank_target(replace(published.target, **part.manifest["config"])), part.weights(), device, dtype)
 
 
@@ -173,7 +210,7 @@ def _told(facts: Mapping[str, Any]) -> dict[str, Any]:
 # -- parts on their own
 
 
-def load_target(info: ModelInfo, device: torch.device, dtype: torch.dtype, folder: Path | None = None) -> LlamaGen:
+def load_target(info: ModelInfo, device: torch.device, dtype: torch.dtype, folder: Path | None = None) -> LlamaGen | Anole:
     """A published model's target alone, frozen: what a drafter is trained on. Raises CheckpointError as `load` does."""
     assert info.published is not None
     part = _converted("target", info.published, info, folder)
@@ -193,6 +230,15 @@ def text_files(published: Published, folder: Path | None = None) -> Located:
     """The text encoder's files, of a local folder when it has them, else of the Hub. Raises CheckpointError."""
     located = hub.find(published.sources["text"], "text", folder) if folder else None
     return located or hub.download(published.sources["text"][0])
+
+
+def _text(published: Published, located: Located, device: torch.device) -> PromptEncoder:
+    """What a model's prompts are read with, out of the published files. Raises CheckpointError when they are not its own."""
+    target = published.target
+    if isinstance(target, AnoleConfig):
+        assert isinstance(published.text, Words)
+        return PromptTokens(read_vocabulary(located.weights[0], target.vocab), target.prefix)
+    return load_text(located, target.caption_dim, device, DTYPES[half(device)])
 
 
 def load_text(located: Located, width: int, device: torch.device, dtype: torch.dtype) -> CaptionEncoder:
@@ -217,8 +263,8 @@ def trained_folder(info: ModelInfo) -> Path:
     return store.root() / "drafters" / info.id
 
 
-def save_drafter(folder: Path, drafter: Drafter) -> None:
-    """Write a drafter as config.json (the fields of DrafterConfig) and model.safetensors (its own tensor names and dtype)."""
+def save_drafter(folder: Path, drafter: Drafter | AnoleDrafter) -> None:
+    """Write a drafter as config.json (the fields of its configuration) and model.safetensors (its own tensor names and dtype)."""
     folder.mkdir(parents=True, exist_ok=True)
     save_file(
         {name: weight.detach().cpu().contiguous() for name, weight in drafter.state_dict().items()}, folder / "model.safetensors"
@@ -226,11 +272,14 @@ def save_drafter(folder: Path, drafter: Drafter) -> None:
     (folder / "config.json").write_text(json.dumps(asdict(drafter.config), indent=1) + "\n")
 
 
-def load_drafter(folder: Path, target: LlamaGenConfig, device: torch.device, dtype: torch.dtype) -> Drafter:
+def load_drafter(
+    folder: Path, target: LlamaGenConfig | AnoleConfig, device: torch.device, dtype: torch.dtype
+) -> Drafter | AnoleDrafter:
     """Read a drafter that `save_drafter` wrote. Raises CheckpointError when it is damaged or does not fit the target."""
     path = folder / "config.json"
     try:
-        config = DrafterConfig(**read_config(path))
+        kind = AnoleDrafterConfig if isinstance(target, AnoleConfig) else DrafterConfig
+        config: DrafterConfig | AnoleDrafterConfig = kind(**read_config(path))
     except TypeError as error:
         raise CheckpointError(f"{path} is not a drafter's configuration ({error}); train it anew") from error
     for name in ("dim", "vocab", "grid", "prefix"):

@@ -6,6 +6,9 @@ Formats (facts: FoundationVision/LlamaGen@ce98ec4, jadohu/LANTERN@3a56e45):
   drafter    LANTERN's pytorch_model.bin; its names are this project's names
   vq         LlamaGen's tokenizer, of which transformers' JanusVQVAE is a renamed copy
   t5         a whole T5, of which the encoder is taken
+  anole      a Hugging Face Chameleon; its names are this project's names behind "model.", and its head is cut to the image tokens
+  anole-vq   the image tokenizer in the same files
+  chameleon-vq  the same image tokenizer in the file of its authors
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from lantern_demo.models.anole import FIRST
 from lantern_demo.models.registry import Format
 
 CONTAINERS = ("model", "module", "state_dict")  # where a .pt keeps its tensors; FSDP-trained ones have them bare
@@ -36,15 +40,28 @@ class CheckpointError(ValueError):
     """A published checkpoint cannot be had, read or used; the message says which file, why, and what to do."""
 
 
+Shapes = Mapping[str, tuple[int, ...]]  # of a network's tensors, under our names
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Which rows of a published tensor one of ours is."""
+
+    first: int
+    total: int
+
+
 @dataclass(frozen=True)
 class Layout:
-    """A format's tensors: the published name or names (joined row by row) behind one of ours, and what to leave aside."""
+    """A format's tensors: the published name or names (joined row by row) behind one of ours, what to leave aside, and for a tensor of
+    which only some rows are taken, which."""
 
-    published: Callable[[str], tuple[str, ...]]
+    published: Callable[[str, Shapes], tuple[str, ...]]
     ignored: re.Pattern[str]
+    cut: Callable[[str, Shapes], Rows | None] = lambda *_: None
 
 
-def _as_published(name: str) -> tuple[str, ...]:
+def _as_published(name: str, _: Shapes) -> tuple[str, ...]:
     return (name,)
 
 
@@ -58,7 +75,7 @@ _LANTERN_LAYER_NAMES = (
 )  # fmt: skip
 
 
-def _lantern_names(name: str) -> tuple[str, ...]:
+def _lantern_names(name: str, _: Shapes) -> tuple[str, ...]:
     for ours, theirs in _LANTERN_NAMES:
         if name.startswith(ours):
             name = theirs + name.removeprefix(ours)
@@ -76,15 +93,37 @@ _VQ_NAMES = (
 )  # fmt: skip
 
 
-def _vq_names(name: str) -> tuple[str, ...]:
+def _vq_names(name: str, _: Shapes) -> tuple[str, ...]:
     for ours, theirs in _VQ_NAMES:
         name = re.sub(ours, theirs, name)
     return (name,)
 
 
-def _t5_names(name: str) -> tuple[str, ...]:
+def _t5_names(name: str, _: Shapes) -> tuple[str, ...]:
     # The embedding is one tensor with several names.
     return ("shared.weight",) if name == "encoder.embed_tokens.weight" else (name,)
+
+
+def _anole_names(name: str, _: Shapes) -> tuple[str, ...]:
+    return (name if name == "lm_head.weight" else f"model.{name}",)
+
+
+def _image_rows(name: str, shapes: Shapes) -> Rows | None:
+    """The head's rows of image tokens, out of those of the whole vocabulary."""
+    return Rows(FIRST, shapes["embed_tokens.weight"][0]) if name == "lm_head.weight" else None
+
+
+_UP = re.compile(r"vq\.decoder\.up\.(\d+)\.")
+
+
+def _chameleon_names(name: str, shapes: Shapes) -> tuple[str, ...]:
+    # The library counts the decoder's levels from the codes, Chameleon from the picture.
+    last = max(int(found[1]) for found in map(_UP.match, shapes) if found)
+    return (_UP.sub(lambda found: f"decoder.up.{last - int(found[1])}.", name).removeprefix("vq."),)
+
+
+def _anole_vq_names(name: str, shapes: Shapes) -> tuple[str, ...]:
+    return tuple(f"model.vqmodel.{published}" for published in _chameleon_names(name, shapes))
 
 
 LAYOUTS: dict[Format, Layout] = {
@@ -93,6 +132,9 @@ LAYOUTS: dict[Format, Layout] = {
     "drafter": Layout(_as_published, re.compile(r"(?!)")),
     "vq": Layout(_vq_names, re.compile(r"quantize\.codebook_used")),
     "t5": Layout(_t5_names, re.compile(r"decoder\..*|lm_head\.weight|encoder\.embed_tokens\.weight")),
+    "anole": Layout(_anole_names, re.compile(r"model\.vqmodel\..*"), _image_rows),
+    "anole-vq": Layout(_anole_vq_names, re.compile(r"(?!model\.vqmodel\.).*")),
+    "chameleon-vq": Layout(_chameleon_names, re.compile(r"loss\..*")),
 }
 
 
@@ -153,8 +195,9 @@ def read_config(path: Path) -> dict[str, Any]:
 def weights_of(network: nn.Module, paths: Iterable[Path], form: Format) -> Iterator[tuple[str, Tensor]]:
     """The weights of a (blank) network out of a published checkpoint of one file or several, as (our name, tensor).
 
-    Every tensor is checked before the first is yielded; joined ones are made when they are asked for. Raises CheckpointError
-    naming the file and the tensors that are unknown, missing, mis-shaped or of a wrong dtype.
+    Every tensor is checked before the first is yielded; joined ones are made when they are asked for, the others lie in the files,
+    which are mapped into memory. Raises CheckpointError naming the file and the tensors that are unknown, missing, mis-shaped or of
+    a wrong dtype.
     """
     tensors: dict[str, Tensor] = {}
     files: dict[str, Path] = {}
@@ -163,7 +206,12 @@ def weights_of(network: nn.Module, paths: Iterable[Path], form: Format) -> Itera
         tensors.update(here)
         files.update(dict.fromkeys(here, path))
     layout = LAYOUTS[form]
-    wanted = {name: (layout.published(name), tuple(weight.shape)) for name, weight in network.state_dict().items()}
+    shapes = {name: tuple(weight.shape) for name, weight in network.state_dict().items()}
+    cuts = {name: layout.cut(name, shapes) for name in shapes}
+    wanted = {
+        name: (layout.published(name, shapes), (cut.total, *shape[1:]) if (cut := cuts[name]) else shape)
+        for name, shape in shapes.items()
+    }
     faults = list(_faults(tensors, wanted, layout))
     if faults:
         name = files.get(faults[0][0], next(iter(files.values()), Path()))
@@ -172,7 +220,13 @@ def weights_of(network: nn.Module, paths: Iterable[Path], form: Format) -> Itera
             f"{name}: {'; '.join(text for _, text in faults[:SHOWN])}{more}. "
             "It is not the file that was published for this model, or it is damaged: delete it and download it again"
         )
-    return ((name, _joined([tensors[p] for p in published])) for name, (published, _) in wanted.items())
+
+    def taken(name: str) -> Tensor:
+        parts, cut = [tensors[p] for p in wanted[name][0]], cuts[name]
+        whole = torch.cat(parts) if len(parts) > 1 else parts[0]
+        return whole[cut.first : cut.first + shapes[name][0]] if cut else whole
+
+    return ((name, taken(name)) for name in wanted)
 
 
 def _faults(
@@ -196,12 +250,9 @@ def _faults(
             yield name, f"tensor {name!r} is {str(tensors[name].dtype).removeprefix('torch.')}, allowed are {allowed}"
 
 
-def _joined(parts: list[Tensor]) -> Tensor:
-    if len(parts) > 1:
-        return torch.cat(parts)
-    whole = parts[0]
-    # A slice of something larger would be written with all of it.
-    return whole if whole.untyped_storage().nbytes() == whole.nbytes and whole.is_contiguous() else whole.clone()
+def _alone(tensor: Tensor) -> Tensor:
+    """A tensor that can be written: a slice of something larger would be written with all of it."""
+    return tensor if tensor.untyped_storage().nbytes() == tensor.nbytes and tensor.is_contiguous() else tensor.clone()
 
 
 def convert(network: nn.Module, paths: Iterable[Path], form: Format, folder: Path) -> list[Path]:
@@ -222,7 +273,7 @@ def convert(network: nn.Module, paths: Iterable[Path], form: Format, folder: Pat
         shard.clear()
 
     for name, tensor in weights_of(network, paths, form):
-        shard[name] = tensor
+        shard[name] = _alone(tensor)
         if sum(t.nbytes for t in shard.values()) >= SHARD_BYTES:
             write()
     if shard:

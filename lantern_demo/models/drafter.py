@@ -115,8 +115,8 @@ class Drafter(nn.Module):
         slots = c.prefix + length
         return KVCache(1, rows, c.heads, slots, c.dim // c.heads, dtype=weight.dtype, device=weight.device)
 
-    def start(self, hidden: Tensor, token: Tensor, cache: KVCache) -> Tensor:
-        """Prefix hidden [R, T, H] and the first image token [1] -> last output [R, 1, H]; commits T slots."""
+    def start(self, hidden: Tensor, token: Tensor, cache: KVCache, condition: object = None) -> Tensor:
+        """Prefix hidden [R, T, H] and the first image token [1] -> last output [R, 1, H]; commits T slots. The prompt itself is not read."""
         return self.extend(F.pad(token, (hidden.shape[1] - 1, 0)), hidden, cache)
 
     def extend(self, tokens: Tensor, hidden: Tensor, cache: KVCache) -> Tensor:

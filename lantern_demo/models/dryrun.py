@@ -15,7 +15,8 @@ from lantern_demo.models.convert import CheckpointError, read_config, weights_of
 from lantern_demo.models.device import pick_device, pick_dtype
 from lantern_demo.models.hub import Located
 from lantern_demo.models.needs import MISSING, Piece, gib
-from lantern_demo.models.registry import ModelInfo, Part, Published
+from lantern_demo.models.prompts import read_vocabulary
+from lantern_demo.models.registry import ModelInfo, Part, Published, Words
 
 
 def report(info: ModelInfo, device: str = "auto", dtype: str = "auto", folder: Path | None = None) -> tuple[list[str], bool]:
@@ -33,7 +34,10 @@ def report(info: ModelInfo, device: str = "auto", dtype: str = "auto", folder: P
         said, well = _part(published, piece, folder)
         lines += said
         fits = fits and well
-    lines += ["", "Sizes are estimates: the shapes of the tensors, four bytes for every number."]
+    lines += [
+        "",
+        "Sizes are estimates, from the shapes of the tensors and the bytes that a number is believed to take in each file.",
+    ]
     downloads, converted = sum(p.download for p in todo), sum(p.convert for p in todo)
     short = needs.short_of_disk(info, folder)
     lines.append(
@@ -45,6 +49,8 @@ def report(info: ModelInfo, device: str = "auto", dtype: str = "auto", folder: P
     tight = needs.short_of_memory(published, chosen, number)
     room = "It is not known how much is free." if free is None else f"{gib(free)} are free."
     lines.append(f"Memory on {chosen}: about {sizes}. {room} " + (f"Not enough: {tight}." if tight else f"Enough for {number}."))
+    taken = ", ".join(f"{what} {gib(size)}" for what, size in needs.budget(published, number).items() if size)
+    lines.append(f"Of it in {number}: {taken}.")
     return lines, fits and not short and not tight
 
 
@@ -61,7 +67,7 @@ def _part(published: Published, piece: Piece, folder: Path | None) -> tuple[list
             count = check_part(published, piece.part, located)
         except CheckpointError as error:
             return [where, f"  {error}"], False
-        return [where, f"  all {count} tensors are as expected"], True
+        return [where, f"  all {count} tensors are as expected" if count else "  its vocabulary is as expected"], True
     revision = hub.revision_of(source)
     lines = [f"{piece.part}: {source.weights} of {source.repo}, revision {revision}"]
     if piece.state != "to download":
@@ -79,6 +85,9 @@ def _part(published: Published, piece: Piece, folder: Path | None) -> tuple[list
 def check_part(published: Published, part: Part, located: Located) -> int:
     """Check every tensor of a part's files, and what lies beside them -> how many weights there are. Raises CheckpointError."""
     network: torch.nn.Module
+    if part == "text" and isinstance(published.text, Words):
+        read_vocabulary(located.weights[0], published.target.vocab)
+        return 0
     if part == "text":
         network = blank_text(T5Config.from_dict(read_config(located.beside("config.json"))))
         read_tokenizer(located.beside("tokenizer.json"))

@@ -128,7 +128,7 @@ class FusedDrafter:
     def new_cache(self, rows: int, length: int) -> KVCache:
         return self.original.new_cache(rows, length)
 
-    def start(self, hidden: Tensor, token: Tensor, cache: KVCache) -> Tensor:
+    def start(self, hidden: Tensor, token: Tensor, cache: KVCache, condition: object = None) -> Tensor:
         """As `Drafter.start`."""
         return self.original.start(hidden, token, cache)
 

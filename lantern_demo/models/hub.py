@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,39 +69,55 @@ def download(source: Source) -> Located:
         raise CheckpointError(_sentence(error, source, revision)) from error
     if not weights:
         raise CheckpointError(f"{source.repo} at {revision} has no files {source.weights}; what it holds has changed")
+    _check_count(weights)
     facts: dict[str, str | int] = {"repo": source.repo, "file": source.weights, "revision": revision}
     return Located(source, weights, facts | {"commit": _commit(weights[0]), "bytes": _bytes(weights)})
 
 
 def find(sources: Iterable[Source], part: Part, folder: Path) -> Located | None:
-    """A part's files in a folder on this machine, from the first of its sources that lies there, or None; see `places`."""
+    """A part's files in a folder on this machine, from the first of its sources that lies there, or None; see `places`. Raises
+    CheckpointError when some of several files are missing."""
     for source in sources:
         for place in places(source, part, folder):
             weights = tuple(sorted(p for p in place.glob(source.weights) if p.is_file()))
             if weights:
+                _check_count(weights)
                 newest = max(p.stat().st_mtime_ns for p in weights)
                 facts: dict[str, str | int] = {"path": str(place.resolve()), "file": source.weights, "bytes": _bytes(weights)}
                 return Located(source, weights, facts | {"mtime_ns": newest})
     return None
 
 
+def _check_count(weights: tuple[Path, ...]) -> None:
+    if not whole(weights):
+        names = ", ".join(path.name for path in weights)
+        raise CheckpointError(f"{weights[0].parent} holds only {names}, which are not all of them; fetch the others too")
+
+
 def places(source: Source, part: Part, folder: Path) -> Iterator[Path]:
-    """Where a part may lie in a local folder: under the part's name, under its repository's, or, a .pt file, in the folder itself."""
+    """Where a part may lie in a local folder: under the part's name, under its repository's, or, a file whose name tells what it is, in
+    the folder itself."""
     yield folder / part
     yield folder / source.repo.split("/")[1]
     yield folder / source.repo
-    if source.weights.endswith(".pt"):
+    if not source.weights.endswith((".safetensors", ".bin")):
         yield folder
 
 
 def downloaded(source: Source) -> bool:
-    """Whether a part's files are in the Hub's cache. Of several weight files only their index is looked for."""
+    """Whether a part's files are in the Hub's cache; of several weight files all that their names count."""
     revision = revision_of(source)
     names = (*source.beside, source.weights) if "*" not in source.weights else source.beside
     found = [try_to_load_from_cache(source.repo, name, HF_HUB_CACHE, revision=revision) for name in names]
     if not all(isinstance(path, str) for path in found):
         return False
-    return "*" not in source.weights or any(Path(str(found[0])).parent.glob(source.weights))
+    return "*" not in source.weights or whole(tuple(Path(str(found[0])).parent.glob(source.weights)))
+
+
+def whole(paths: tuple[Path, ...]) -> bool:
+    """Whether files named NAME-00001-of-00003 and so on are all there; one that does not say of how many it is is there alone."""
+    counts = {int(found[1]) for path in paths if (found := re.search(r"-of-(\d+)\.", path.name))}
+    return bool(paths) and counts <= {len(paths)}
 
 
 def ask(source: Source) -> tuple[str, int] | None:

@@ -207,7 +207,7 @@ class LeanDrafter:
         c = self.config
         return LeanCache(1, rows, c.heads, c.prefix + length, c.dim // c.heads)
 
-    def start(self, hidden: Tensor, token: Tensor, cache: LeanCache) -> Tensor:
+    def start(self, hidden: Tensor, token: Tensor, cache: LeanCache, condition: object = None) -> Tensor:
         """As `Drafter.start`."""
         return self.extend(F.pad(token, (hidden.shape[1] - 1, 0)), hidden, cache)
 

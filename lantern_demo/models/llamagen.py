@@ -47,7 +47,8 @@ class LlamaGenConfig:
 
 @dataclass
 class Condition:
-    """What an image is drawn from: text features [R, T, C] and their mask [R, T] bool (left-padded), or class ids [R].
+    """What an image is drawn from: text features [R, T, C] and their mask [R, T] bool (left-padded), or class ids [R]; for Anole
+    a prompt's ids [R, T] and their mask.
 
     R rows: 2 with guidance (conditional, unconditional), 1 without.
     """

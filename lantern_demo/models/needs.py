@@ -13,15 +13,15 @@ import torch
 from huggingface_hub.constants import HF_HUB_CACHE
 
 from lantern_demo.models import hub, store
-from lantern_demo.models.blank import Sizes, shapes
+from lantern_demo.models.blank import Sizes, held, shapes
 from lantern_demo.models.registry import ModelInfo, Part, Published
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
-PUBLISHED_BYTES = 4  # of a number in the published files, as far as is known
 TEXT_BYTES = 2  # of a number of the text encoder in memory: bfloat16, or float16 where a device lacks that
 TREE_SLOTS = 192  # cache positions behind the last token, for the largest draft trees
+TREE_NODES = 128  # of the largest draft tree
 TABLE_COLUMNS = 1001  # of the neighbour table
-WORK_BYTES = 2**30  # activations, the picture decoder, the libraries
+WORK_BYTES = 2**30  # the prompt's and the picture decoder's passes, the libraries
 
 GIB = 2**30
 MISSING = "not in the folder"
@@ -50,18 +50,29 @@ def numbers(sizes: Sizes) -> int:
     return sum(prod(shape) for shape in shapes(sizes).values())
 
 
-def memory(published: Published, dtype: str) -> int:
-    """Estimated bytes that a loaded and running model takes on its device, target and drafter in `dtype`."""
+def budget(published: Published, dtype: str) -> dict[str, int]:
+    """Estimated bytes that a loaded and running model takes on its device, by what takes them; target and drafter in `dtype`."""
     target, drafter, each = published.target, published.drafter, BYTES[dtype]
     positions = target.prefix + target.tokens + TREE_SLOTS
     layers = target.layers + (1 if drafter else 0)
-    total = 2 * 2 * layers * positions * target.dim * each  # keys and values of two rows
-    total += (numbers(target) + (numbers(drafter) if drafter else 0)) * each
-    total += numbers(published.tokenizer) * 4 + published.tokenizer.codebook * TABLE_COLUMNS * 4
-    if published.text:
-        encoder = [prod(shape) for name, shape in shapes(published.text).items() if name.startswith(("encoder.", "shared."))]
-        total += sum(encoder) * TEXT_BYTES
-    return total + WORK_BYTES
+    # What lives at once in a step: states and feed-forward halves of two rows, the mask, and some laws of the vocabulary in float32.
+    # Captured steps share one pool, since one runs at a time.
+    states, laws = 2 * TREE_NODES * (8 * target.dim + 3 * target.ffn + positions), 16 * TREE_NODES * target.vocab
+    return {
+        "target": held(target) * each,
+        "drafter": held(drafter) * each if drafter else 0,
+        "text encoder": held(published.text) * TEXT_BYTES if published.text else 0,
+        "image tokenizer": held(published.tokenizer) * 4,
+        "neighbour table": published.tokenizer.codebook * TABLE_COLUMNS * 4,
+        "keys and values": 2 * 2 * layers * positions * target.dim * each,  # of two rows
+        "a captured step": states * each + laws * 4,
+        "the rest": WORK_BYTES,
+    }
+
+
+def memory(published: Published, dtype: str) -> int:
+    """Estimated bytes that a loaded and running model takes on its device, all of `budget`."""
+    return sum(budget(published, dtype).values())
 
 
 def describe(info: ModelInfo) -> dict[str, Any] | None:
@@ -72,12 +83,13 @@ def describe(info: ModelInfo) -> dict[str, Any] | None:
     published = info.published
     if published is None:
         return None
-    files = {part: numbers(sizes) * PUBLISHED_BYTES for part, sizes in sizes_of(published).items()}
-    fetched = {part: published.sources[part][0] for part in files}
+    fetched = {part: published.sources[part][0] for part in sizes_of(published)}
+    files = {part: numbers(sizes) * fetched[part].number_bytes for part, sizes in sizes_of(published).items()}
     return {
         "download_bytes": sum(files.values()),
-        "disk_bytes": sum(files.values()) + sum(size for part, size in files.items() if part != "text"),
+        "disk_bytes": sum(files.values()) + sum(size for part, size in files.items() if not fetched[part].in_place),
         "memory_bytes": {dtype: memory(published, dtype) for dtype in BYTES},
+        "memory_parts": {dtype: budget(published, dtype) for dtype in BYTES},
         "estimated": True,
         "sources": {p: {"repo": s.repo, "file": s.weights, "revision": hub.revision_of(s)} for p, s in fetched.items()},
     }
@@ -91,17 +103,19 @@ def pieces(info: ModelInfo, folder: Path | None = None) -> list[Piece]:
     assert info.published is not None
     found = []
     for part, sizes in sizes_of(info.published).items():
-        sources, size = info.published.sources[part], numbers(sizes) * PUBLISHED_BYTES
-        convert = 0 if part == "text" else size  # a text encoder is read as it is published
+        sources = info.published.sources[part]
         local = hub.find(sources, part, folder) if folder else None
+        source = local.source if local else sources[0]
+        size = numbers(sizes) * source.number_bytes
+        convert = 0 if source.in_place else size
         if local:
-            done = part == "text" or store.manifest(store.local_folder(local), local.facts)
+            done = source.in_place or store.manifest(store.local_folder(local), local.facts)
             found.append(Piece(part, "in the folder", 0, 0 if done else convert))
         elif folder and part != "text":
             found.append(Piece(part, MISSING, 0, 0))
-        elif part != "text" and store.manifest(store.hub_folder(sources[0])):
+        elif not source.in_place and store.manifest(store.hub_folder(source)):
             found.append(Piece(part, "converted", 0, 0))
-        elif hub.downloaded(sources[0]):
+        elif hub.downloaded(source):
             found.append(Piece(part, "downloaded", 0, convert))
         else:
             found.append(Piece(part, "to download", size, convert))

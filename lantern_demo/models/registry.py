@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from lantern_demo.models.anole import AnoleConfig
+from lantern_demo.models.anole_drafter import AnoleDrafterConfig
 from lantern_demo.models.drafter import DrafterConfig
 from lantern_demo.models.llamagen import LlamaGenConfig
 
@@ -14,7 +16,7 @@ BUNDLED = Path(__file__).resolve().parent.parent / "bundled"
 VOCAB = 16384  # image tokens of every published LlamaGen model
 
 Part = Literal["target", "drafter", "tokenizer", "text"]
-Format = Literal["llamagen", "lantern", "drafter", "vq", "t5"]
+Format = Literal["llamagen", "lantern", "drafter", "vq", "t5", "anole", "anole-vq", "chameleon-vq", "words"]
 
 
 @dataclass(frozen=True)
@@ -26,11 +28,17 @@ class Source:
     format: Format
     beside: tuple[str, ...] = ()  # what is taken along, such as config.json
     revision: str = "main"  # a branch, tag or commit; LANTERN_REVISIONS overrides it (see `hub.revision_of`)
+    number_bytes: int = 4  # of a number in these files, as far as is known
+
+    @property
+    def in_place(self) -> bool:
+        """Whether a part is read from the published files at every start. The others are converted once."""
+        return self.format in ("t5", "anole", "words")
 
 
 @dataclass(frozen=True)
 class TokenizerSizes:
-    """Sizes of LlamaGen's VQ-16 network; the defaults are the published ones."""
+    """Sizes of a VQ network; the defaults are those of LlamaGen's VQ-16."""
 
     channels: int = 128
     multipliers: tuple[int, ...] = (1, 1, 2, 2, 4)
@@ -38,6 +46,7 @@ class TokenizerSizes:
     latent: int = 256
     dim: int = 8  # of a codebook vector
     codebook: int = VOCAB
+    kind: Literal["llamagen", "chameleon"] = "llamagen"
 
 
 @dataclass(frozen=True)
@@ -53,17 +62,22 @@ class TextSizes:
 
 
 @dataclass(frozen=True)
+class Words:
+    """A text vocabulary without an encoder: the target reads the prompt's tokens itself. Its file holds no tensors."""
+
+
+@dataclass(frozen=True)
 class Published:
     """What a published model is made of, and where each part comes from.
 
     A part's first source is the one that is downloaded; the others are known too, and taken from a local folder.
     """
 
-    target: LlamaGenConfig
+    target: LlamaGenConfig | AnoleConfig
     sources: Mapping[Part, tuple[Source, ...]]
-    drafter: DrafterConfig | None = None
+    drafter: DrafterConfig | AnoleDrafterConfig | None = None
     tokenizer: TokenizerSizes = TokenizerSizes()
-    text: TextSizes | None = None
+    text: TextSizes | Words | None = None
 
 
 @dataclass(frozen=True)
@@ -156,6 +170,42 @@ def _class_to_image(letter: str, size: int, sizes: dict[str, Any]) -> ModelInfo:
     )
 
 
+def _anole() -> ModelInfo:
+    """Anole-7B with LANTERN's drafter: the second family of the papers of LANTERN and LANTERN++."""
+    hub, shards = "leloy/Anole-7b-v0.1-hf", "model-*.safetensors"
+    return ModelInfo(
+        id="anole-7b",
+        title="Anole-7B, text to image, 512 px",
+        description=(
+            "Anole-7B, a Chameleon transformer whose image tokens are words of its vocabulary, with LANTERN's drafter. "
+            "It draws 512 x 512 pixels from any English text, which it reads itself."
+        ),
+        folder=None,
+        image_size=512,
+        grid=32,
+        max_prompt=1000,
+        preset={"cfg_scale": 3.0, "top_k": 2000, **PAPER},
+        published=Published(
+            target=AnoleConfig(),
+            drafter=AnoleDrafterConfig(),
+            tokenizer=TokenizerSizes(dim=256, codebook=8192, kind="chameleon"),
+            text=Words(),
+            sources={
+                "target": (Source(hub, shards, "anole", ("config.json",), number_bytes=2),),
+                "drafter": (Source("jadohu/anole_drafter", "pytorch_model.bin", "drafter", ("config.json",)),),
+                "tokenizer": (
+                    Source(hub, shards, "anole-vq", ("config.json",), number_bytes=2),
+                    Source("GAIR/Anole-7b-v0.1", "tokenizer/vqgan.ckpt", "chameleon-vq"),
+                ),
+                "text": (
+                    Source(hub, "tokenizer.json", "words"),
+                    Source("GAIR/Anole-7b-v0.1", "tokenizer/text_tokenizer.json", "words"),
+                ),
+            },
+        ),
+    )
+
+
 _ROWS = (
     ModelInfo(
         id="lantern-scenes",
@@ -183,6 +233,7 @@ _ROWS = (
     _class_to_image("L", 256, LARGE),
     _class_to_image("L", 384, LARGE),
     _class_to_image("XL", 384, XL),
+    _anole(),
 )
 
 REGISTRY: dict[str, ModelInfo] = {info.id: info for info in _ROWS}

@@ -40,7 +40,8 @@ def root() -> Path:
 
 def hub_folder(source: Source) -> Path:
     """Where a part from the Hub is kept."""
-    return root() / "converted" / source.repo.replace("/", "--") / revision_of(source).replace("/", "--") / source.weights
+    name = source.weights.replace("/", "--").replace("*", "all")
+    return root() / "converted" / source.repo.replace("/", "--") / revision_of(source).replace("/", "--") / name
 
 
 def local_folder(located: Located) -> Path:

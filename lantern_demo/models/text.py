@@ -18,7 +18,8 @@ PAD, UNKNOWN, END = "<pad>", "<unk>", "</s>"
 class Encoded:
     """A prompt as a target's condition, and its words that were not understood.
 
-    A text's features [1, T, C] and their mask [1, T] bool (left-padded), or a class id [1] int64 without a mask.
+    A text's features [1, T, C] and their mask [1, T] bool (left-padded), or without a mask a class id [1] or the ids of a prompt
+    [1, T] int64.
     """
 
     features: Tensor

@@ -1,4 +1,4 @@
-"""The image tokenizer: LlamaGen's VQ network, as kept in transformers' JanusVQVAE, with LlamaGen's normalised look-up."""
+"""The image tokenizers: VQ networks, as kept in transformers' JanusVQVAE, with the look-up of LlamaGen or of Chameleon."""
 
 from __future__ import annotations
 
@@ -55,6 +55,34 @@ class ImageTokenizer(nn.Module):
     def decode_raw(self, z: Tensor) -> Tensor:
         """Codebook vectors [B, e, G, G] -> pixels [B, 3, H, W], nominally in [-1, 1], not clamped."""
         return self.vq.decoder(self.vq.post_quant_conv(z))
+
+
+class ChameleonTokenizer(ImageTokenizer):
+    """Chameleon's VQ network: the same but for attention, which it has in the middle alone, and for its codebook, whose vectors are
+    compared and decoded as they are stored (facebookresearch/chameleon, vqgan.py).
+
+    transformers' own ChameleonVQVAE has an encoder and no decoder; the encoder here is held against it in the tests.
+    """
+
+    def __init__(self, config: JanusVQVAEConfig) -> None:
+        super().__init__(config)
+        for level in (*self.vq.encoder.down, *self.vq.decoder.up):
+            level.attn = nn.ModuleList()
+
+    @property
+    def codebook(self) -> Tensor:
+        """The vectors as the decoder sees them, which is as they are stored, [V, e] float32."""
+        return self.vq.quantize.embedding.weight.float()
+
+    def latent(self, images: Tensor) -> Tensor:
+        """Images [B, 3, H, W] in [0, 1] -> vectors before quantisation [B, e, G, G]."""
+        return self.vq.quant_conv(self.vq.encoder(images * 2 - 1)).float()
+
+    def encode(self, images: Tensor) -> Tensor:
+        """Images [B, 3, H, W] in [0, 1] -> token ids [B, G * G] int64, row by row."""
+        z, book = self.latent(images).flatten(2).transpose(1, 2), self.codebook
+        # |z - e|^2 less |z|^2, which is the same for every e
+        return (book.square().sum(-1) - 2 * z @ book.t()).argmin(-1)
 
 
 def neighbour_table(vectors: Tensor, k: int) -> Tensor:

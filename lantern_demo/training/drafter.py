@@ -95,7 +95,11 @@ def scene_pictures(args: argparse.Namespace, opts: run.Options) -> Pictures:
 def published_pictures(args: argparse.Namespace, opts: run.Options, info: ModelInfo) -> Pictures:
     """What a published target draws itself, of random classes or of the captions in a file, one a line."""
     assert info.published is not None
+    sizes = info.published.target
+    if not isinstance(sizes, LlamaGenConfig):
+        raise SystemExit(f"--target must be of the LlamaGen family, whose drafters this trains; {info.id} has a published one")
     target = checkpoints.load_target(info, opts.device, torch.float32, args.folder)
+    assert isinstance(target, LlamaGen)
     encoder: PromptEncoder = ClassLabels()
     choices = [str(number) for number in range(CLASSES)]
     if info.kind == "text":
@@ -103,7 +107,7 @@ def published_pictures(args: argparse.Namespace, opts: run.Options, info: ModelI
             raise SystemExit(f"{info.id} draws from text: name a file of captions, one a line, with --captions")
         choices = [line.strip() for line in args.captions.read_text().splitlines() if line.strip()]
         located = checkpoints.text_files(info.published, args.folder)
-        encoder = checkpoints.load_text(located, info.published.target.caption_dim, opts.device, torch.bfloat16)
+        encoder = checkpoints.load_text(located, sizes.caption_dim, opts.device, torch.bfloat16)
     sampling = Sampling(top_k=info.preset.get("top_k", 0), cfg_scale=args.cfg_scale or info.preset["cfg_scale"])
 
     def prompts(number: int, rng: random.Random) -> list[str]:

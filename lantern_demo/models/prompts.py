@@ -1,0 +1,69 @@
+"""Prompts as Anole reads them: tokens of its own vocabulary between two marks, without a template."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+
+from lantern_demo.models.anole import BEGIN_IMAGE, BOS, END_OF_TURN, FIRST, PAD
+from lantern_demo.models.convert import CheckpointError
+from lantern_demo.models.text import UNKNOWN, Encoded
+
+MARKS = {"<s>": BOS, "<pad>": PAD, "<racm3:break>": BEGIN_IMAGE, "<reserved08706>": END_OF_TURN}
+# What a text must not hold, because the vocabulary knows it as something else than text.
+_NO_TEXT = re.compile(r"IMGIMG[A-J]+Z|<(?:s|pad|/s|eoss|racm3:break|image|reserved\d+)>")
+
+
+def image_name(code: int) -> str:
+    """What the vocabulary calls the image token of a place in the codebook: its digits as letters from A."""
+    return f"IMGIMG{''.join('ABCDEFGHIJ'[int(digit)] for digit in str(code))}Z"
+
+
+def read_vocabulary(path: Path, codes: int) -> Tokenizer:
+    """A published tokenizer.json of Chameleon. Raises CheckpointError when it is none, or when one of its marks or of the image tokens
+    of `codes` codebook entries is not where the target has it."""
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises bare Exceptions
+        raise CheckpointError(f"{path} is no tokenizer ({error}); delete it and download it again") from error
+    wanted = MARKS | {image_name(code): FIRST + code for code in range(codes)}
+    known = tokenizer.get_vocab()
+    for name, number in wanted.items():
+        if known.get(name) != number:
+            raise CheckpointError(f"{path} is not Anole's tokenizer: {name} must be {number} in it, and is {known.get(name)}")
+    return tokenizer
+
+
+class PromptTokens:
+    """Implements `text.PromptEncoder`: a prompt to ids, at most `length` with its three marks."""
+
+    def __init__(self, tokenizer: Tokenizer, length: int) -> None:
+        self.tokenizer, self.length = tokenizer, length
+
+    def check(self, prompt: str) -> None:
+        """Raises ValueError when a prompt has more tokens than there are positions, or holds a mark of the vocabulary."""
+        found = _NO_TEXT.search(prompt)
+        if found:
+            raise ValueError(f"prompt must be plain text, and {found[0]} in it is a mark of the model's own; leave it out")
+        count, most = len(self._ids(prompt)), self.length - 3
+        if count > most:
+            raise ValueError(
+                f"prompt has {count} tokens of the model's vocabulary, at most {most} are allowed: {prompt[:60]!r}..."
+            )
+
+    def encode(self, prompt: str) -> Encoded:
+        """Ids [1, T] int64 on the CPU, the marks included, and no mask: nothing is padded.
+
+        The order is that of the released code (jadohu/LANTERN, ea_model_anole.py): the start, the text, the end of the turn, the
+        start of an image.
+        """
+        encoding = self.tokenizer.encode(prompt, add_special_tokens=False)
+        unknown = [prompt[a:b] for token, (a, b) in zip(encoding.tokens, encoding.offsets, strict=True) if token == UNKNOWN]
+        return Encoded(torch.tensor([[BOS, *encoding.ids, END_OF_TURN, BEGIN_IMAGE]]), None, unknown)
+
+    def _ids(self, prompt: str) -> list[int]:
+        # The Hub's file adds a start mark by itself, the authors' does not.
+        return self.tokenizer.encode(prompt, add_special_tokens=False).ids

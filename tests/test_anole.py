@@ -1,0 +1,314 @@
+"""Anole as a published model: its files load to the numbers they were written from, prompts become its tokens, and the program runs on
+it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from published import (
+    ANOLE,
+    ANOLE_DRAFTER,
+    ANOLE_ID,
+    anole_config,
+    anole_networks,
+    anole_tensors,
+    chameleon_vq_tensors,
+    pictures,
+    write_anole,
+    write_shards,
+    write_vocabulary,
+)
+from torch import nn
+
+from lantern_demo.decoding.loop import Decoded, decode
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.models import accumulation, checkpoints, store
+from lantern_demo.models.anole import Anole
+from lantern_demo.models.anole_drafter import AnoleDrafter
+from lantern_demo.models.convert import CheckpointError, weights_of
+from lantern_demo.models.prompts import image_name, read_vocabulary
+from lantern_demo.models.registry import REGISTRY
+from lantern_demo.pipeline import Generation, Pipeline, load
+
+pytestmark = pytest.mark.usefixtures("published_cache")
+CPU = torch.device("cpu")
+PROMPT = "a red lantern over the lake"
+HUB = "Anole-7b-v0.1-hf"
+
+
+@pytest.fixture
+def pipe(anole_model: Path) -> Pipeline:
+    return load(ANOLE_ID, device="cpu", folder=anole_model)
+
+
+def same_weights(found: nn.Module, wanted: nn.Module) -> None:
+    weights = wanted.state_dict()
+    assert {name for name, weight in found.state_dict().items() if torch.equal(weight, weights[name])} == set(weights)
+
+
+# -- files
+
+
+def test_the_hub_conversion_loads(anole_model: Path) -> None:
+    target, drafter, tokenizer = anole_networks()
+    found = checkpoints.load(REGISTRY[ANOLE_ID], CPU, torch.float32, anole_model)
+    assert isinstance(found.target, Anole) and isinstance(found.drafter, AnoleDrafter)
+    assert (found.target.config, found.drafter.config) == (ANOLE, ANOLE_DRAFTER)  # eps and theta are the files'
+    for ours, theirs in ((found.target, target), (found.drafter, drafter), (found.tokenizer, tokenizer)):
+        same_weights(ours, theirs)
+        assert not any(p.requires_grad for p in ours.parameters())
+    assert torch.equal(pictures(found.tokenizer), pictures(tokenizer))
+    assert torch.equal(found.target.rope, target.rope) and torch.equal(found.drafter.rope, drafter.rope)
+
+
+def test_the_target_is_read_where_it_lies(anole_model: Path, published_cache: Path) -> None:
+    """Nothing of it is written again, and no weight is copied, not even the head's rows."""
+    target = checkpoints.load(REGISTRY[ANOLE_ID], CPU, torch.float32, anole_model).target
+    lines = [line.split() for line in Path("/proc/self/maps").read_text().splitlines() if str(anole_model.resolve()) in line]
+    spans = [tuple(int(end, 16) for end in line[0].split("-")) for line in lines]
+    assert spans
+    for name, weight in target.named_parameters():
+        assert any(first <= weight.data_ptr() < last for first, last in spans), name
+    assert target.lm_head.weight.shape[0] == ANOLE.vocab
+    kept = {path.parent.name.rsplit("-", 1)[0] for path in published_cache.rglob(store.MANIFEST)}
+    assert kept == {"model-00001-of-00002.safetensors", "pytorch_model.bin"}  # the image tokenizer and the drafter
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_dtypes(dtype: torch.dtype, anole_model: Path) -> None:
+    found = checkpoints.load(REGISTRY[ANOLE_ID], CPU, dtype, anole_model)
+    for part in (found.target, found.drafter):
+        assert part is not None and {p.dtype for p in part.parameters()} == {dtype}
+        assert part.rope.dtype == torch.float32
+    assert {p.dtype for p in found.tokenizer.parameters()} == {torch.float32}
+
+
+def test_the_authors_image_tokenizer_may_stand_in(tmp_path: Path) -> None:
+    """Chameleon's vqgan.ckpt, with what its training left beside it, and the parts under their own names."""
+    folder = write_anole(tmp_path / "m")
+    tokenizer = anole_networks()[2]
+    (folder / HUB).rename(folder / "target")
+    with pytest.raises(
+        CheckpointError, match=r"lacks the tokenizer of anole-7b: put model-\*.safetensors or tokenizer/vqgan.ckpt in"
+    ):
+        load(ANOLE_ID, device="cpu", folder=folder)
+    (folder / "tokenizer").mkdir()
+    (folder / "target" / "tokenizer.json").rename(folder / "tokenizer.json")
+    leavings = {"loss.discriminator.main.0.weight": torch.zeros(3)}
+    torch.save({"state_dict": chameleon_vq_tensors(tokenizer) | leavings, "epoch": 3}, folder / "tokenizer" / "vqgan.ckpt")
+    found = load(ANOLE_ID, device="cpu", folder=folder)
+    same_weights(found.networks.tokenizer, tokenizer)
+    assert found.generate(PROMPT).record["model"]["sources"]["tokenizer"]["file"] == "tokenizer/vqgan.ckpt"
+
+
+@pytest.mark.parametrize(("change", "says"), [
+    (lambda t: t.pop("model.layers.1.self_attn.k_norm.bias"), r"tensor 'model.layers.1.self_attn.k_norm.bias' is missing"),
+    (lambda t: t.update({"model.layers.1.mlp.up_proj.bias": torch.zeros(96)}), r"unknown tensor 'model.layers.1.mlp.up_proj.bias'"),
+    (lambda t: t.update({"lm_head.weight": torch.zeros(64, 64)}), r"'lm_head.weight' has shape \[64, 64\], expected \[8730, 64\]"),
+    (lambda t: t.pop("model.vqmodel.decoder.up.4.block.0.conv1.weight"), r"'model.vqmodel.decoder.up.4.block.0.conv1.weight' is missing"),
+    (lambda t: t.update({"model.vqmodel.decoder.up.0.attn.0.q.weight": torch.zeros(1)}), r"unknown tensor 'model.vqmodel.decoder.up.0.attn"),
+])  # fmt: skip
+def test_wrong_tensors_are_named(change: Any, says: str, tmp_path: Path) -> None:
+    folder = write_anole(tmp_path / "m")
+    target, _, tokenizer = anole_networks()
+    tensors = anole_tensors(target, tokenizer)
+    change(tensors)
+    write_shards(tensors, folder / HUB, 2)
+    with pytest.raises(CheckpointError, match=says):
+        load(ANOLE_ID, device="cpu", folder=folder)
+
+
+@pytest.mark.parametrize(("key", "value"), [("num_attention_heads", 4), ("swin_norm", True), ("vocab_size", 65536)])
+def test_files_of_another_model_are_told_by_their_config(key: str, value: Any, tmp_path: Path) -> None:
+    folder = write_anole(tmp_path / "m")
+    (folder / HUB / "config.json").write_text(json.dumps(anole_config() | {key: value}))
+    with pytest.raises(CheckpointError, match=rf"config.json says {key} {value}, but this model has .*another model"):
+        load(ANOLE_ID, device="cpu", folder=folder)
+
+
+def test_theta_may_stand_where_newer_versions_of_the_library_write_it(tmp_path: Path) -> None:
+    folder = write_anole(tmp_path / "m")
+    config = anole_config()
+    config["rope_parameters"] = {"rope_type": "default", "rope_theta": config.pop("rope_theta")}
+    (folder / HUB / "config.json").write_text(json.dumps(config))
+    assert checkpoints.load(REGISTRY[ANOLE_ID], CPU, torch.float32, folder).target.config == ANOLE
+
+
+def test_a_missing_shard_is_told(tmp_path: Path) -> None:
+    folder = write_anole(tmp_path / "m")
+    (folder / HUB / "model-00002-of-00002.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=r"holds only model-00001-of-00002.safetensors, which are not all of them"):
+        load(ANOLE_ID, device="cpu", folder=folder)
+
+
+def test_a_drafter_of_ones_own(anole_model: Path, tmp_path: Path) -> None:
+    drafter = AnoleDrafter(replace(ANOLE_DRAFTER, bias=False, ffn=32)).requires_grad_(False).eval()
+    checkpoints.save_drafter(tmp_path / "mine", drafter)
+    found = load(ANOLE_ID, device="cpu", folder=anole_model, drafter=tmp_path / "mine")
+    same_weights(found.networks.drafter, drafter)
+    assert found.generate(PROMPT, "eagle1").record["model"]["sources"]["drafter"] == {"local": "mine", "trained": True}
+    checkpoints.save_drafter(tmp_path / "other", AnoleDrafter(replace(ANOLE_DRAFTER, vocab=32)))
+    with pytest.raises(ValueError, match="says vocab 32, but the target has 64: it is another model's drafter"):
+        load(ANOLE_ID, device="cpu", folder=anole_model, drafter=tmp_path / "other")
+
+
+# -- prompts
+
+
+def test_prompts_are_the_vocabularys_tokens_between_marks(pipe: Pipeline) -> None:
+    encoded = pipe.networks.text.encode("a red gong over the lake")
+    assert encoded.features.tolist() == [
+        [0, 8712, 8713, 3, 8715, 8717, 8716, 8710, 8197]
+    ]  # the file's own start mark is not there twice
+    assert encoded.mask is None and encoded.unknown == ["gong"]
+    both = pipe.networks.target.condition(encoded.features, None, True)
+    assert both.features.tolist()[1] == [1] * 7 + [0, 8197]
+    assert both.mask is not None and both.mask.tolist() == [[True] * 9, [False] * 7 + [True] * 2]
+
+
+@pytest.mark.parametrize("mark", ["<s>", "<pad>", "<racm3:break>", "<eoss>", "<reserved08706>", "<image>", "IMGIMGFDZ"])
+def test_a_prompt_is_plain_text(pipe: Pipeline, mark: str) -> None:
+    with pytest.raises(ValueError, match=rf"prompt must be plain text, and {mark} in it is a mark of the model's own"):
+        pipe.generate(f"a red {mark} lantern")
+
+
+def test_a_prompt_has_no_more_tokens_than_positions(pipe: Pipeline) -> None:
+    most = " ".join(["red"] * (ANOLE.prefix - 3))
+    assert pipe.check_prompt(most) == most
+    assert len(pipe.generate(most).tokens) == 16
+    with pytest.raises(ValueError, match=r"prompt has 38 tokens of the model's vocabulary, at most 37 are allowed: 'red red"):
+        pipe.generate(f"{most} red")
+
+
+@pytest.mark.parametrize(("name", "number"), [("<racm3:break>", 8198), ("IMGIMGBCZ", 17), ("<reserved08706>", None)])
+def test_a_vocabulary_with_something_elsewhere_is_refused(name: str, number: int | None, tmp_path: Path) -> None:
+    write_vocabulary(tmp_path / "tokenizer.json")
+    assert read_vocabulary(tmp_path / "tokenizer.json", ANOLE.vocab).token_to_id("IMGIMGBCZ") == 4 + 12
+    content = json.loads((tmp_path / "tokenizer.json").read_text())
+    content["model"]["vocab"].pop(name)
+    if number is not None:
+        content["model"]["vocab"][name] = number
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(CheckpointError, match=rf"is not Anole's tokenizer: {name} must be \d+ in it, and is {number}"):
+        read_vocabulary(tmp_path / "tokenizer.json", ANOLE.vocab)
+    (tmp_path / "tokenizer.json").write_text("{")
+    with pytest.raises(CheckpointError, match=r"tokenizer.json is no tokenizer .*; delete it and download it again"):
+        read_vocabulary(tmp_path / "tokenizer.json", ANOLE.vocab)
+
+
+def test_names_of_image_tokens() -> None:
+    assert [image_name(code) for code in (0, 53, 8191)] == ["IMGIMGAZ", "IMGIMGFDZ", "IMGIMGIBJBZ"]
+
+
+# -- the program on it
+
+
+def test_every_method_draws(pipe: Pipeline) -> None:
+    assert pipe.available_methods == list(METHODS)
+    done = {m: e for m, e in pipe.compare(PROMPT, seed=1) if isinstance(e, Generation)}
+    assert list(done) == list(METHODS)
+    assert done["vanilla"].image.size == (64, 64)
+    assert all(len(d.tokens) == 16 and min(d.tokens) >= 0 and max(d.tokens) < ANOLE.vocab for d in done.values())
+    sources = done["vanilla"].record["model"]["sources"]
+    assert {part: source["file"] for part, source in sources.items()} == {
+        "target": "model-*.safetensors", "drafter": "pytorch_model.bin", "tokenizer": "model-*.safetensors", "text": "tokenizer.json",
+    }  # fmt: skip
+    assert str(Path.home()) not in json.dumps(sources)
+    assert all(done[m].stats.one_step_tvd == pytest.approx(0, abs=1e-5) for m in ("vanilla", "eagle1", "eagle2"))
+    # Not the bundled model's rounding twins: the modules themselves.
+    assert isinstance(pipe.target, Anole) and "as PyTorch chooses" in pipe.products
+
+
+def test_greedy_tokens_are_vanillas_by_every_exact_method(pipe: Pipeline) -> None:
+    wanted = pipe.generate(PROMPT, temperature=0).tokens
+    assert len(set(wanted)) > 3
+    exact = pipe.compare(PROMPT, ["eagle1", "eagle2", "lantern", "lantern++"], temperature=0, lantern_k=0, lanternpp_k=0)
+    assert [e.tokens for _, e in exact if isinstance(e, Generation)] == [wanted] * 4
+    assert pipe.generate("blue night", temperature=0).tokens != wanted
+
+
+@pytest.mark.parametrize("scale", [1.0, 3.0])
+@pytest.mark.parametrize("method", list(METHODS))
+def test_steps_of_fixed_shapes_draw_the_same(pipe: Pipeline, method: str, scale: float) -> None:
+    """What runs as graphs on a GPU, step by step here, against the engine that waits for the host."""
+    knobs, chosen = pipe.settings(seed=3, cfg_scale=scale), METHODS[method]
+    encoded = pipe.networks.text.encode(PROMPT)
+    condition = pipe.networks.target.condition(encoded.features, encoded.mask, scale != 1)
+    found = []
+    for engine in ("plain", "fixed"):
+        with torch.inference_mode():
+            *_, last = decode(
+                pipe.target, pipe.drafter, condition, num_tokens=16, method=chosen, sampling=knobs.sampling(),
+                rule=knobs.rule(chosen), tree=knobs.tree_policy(chosen), neighbours=pipe.neighbours(), seed=3, engine=engine,  # type: ignore[arg-type]
+            )  # fmt: skip
+        assert isinstance(last, Decoded) and last.engine == engine
+        found.append((last.tokens, last.accepted_lengths))
+    assert found[0] == found[1]
+
+
+def test_preset_is_the_published_one() -> None:
+    preset = REGISTRY[ANOLE_ID].preset | {"tree": "paper", "top_k": 2000, "lantern_k": 1000}  # what the small one changes
+    assert preset["cfg_scale"] == 3.0 and "neighbours" not in preset
+    assert (preset["lantern_delta"], preset["lanternpp_k"], preset["lanternpp_lambda"]) == (0.2, 10, 3.0)
+
+
+def test_both_neighbour_tables_are_one(pipe: Pipeline) -> None:
+    assert torch.equal(pipe.neighbours("decoder"), pipe.neighbours("raw"))
+
+
+def test_what_is_for_the_other_family_alone(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="fp16_accumulation is for models of the LlamaGen family; this one is Anole"):
+        accumulation.allow(pipe.networks.target)
+    from lantern_demo.training import drafter
+
+    monkeypatch.setattr("sys.argv", ["drafter", "--target", ANOLE_ID, "--out", str(tmp_path), "--captions", str(tmp_path)])
+    with pytest.raises(SystemExit, match="--target must be of the LlamaGen family, whose drafters this trains; anole-7b has"):
+        drafter.main()
+
+
+# -- the Hub
+
+
+def test_everything_comes_from_the_hub(anole_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Target, image tokenizer and vocabulary from one repository, the drafter from another; a second start asks for nothing new."""
+    commit, asked = "0123456789abcdef0123456789abcdef01234567", []
+
+    def file(repo: str, name: str, revision: str) -> str:
+        asked.append((repo, name))
+        place = tmp_path / "hub" / f"models--{repo.replace('/', '--')}" / "snapshots" / commit / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes((anole_model / repo.split("/")[1] / name).read_bytes())
+        return str(place)
+
+    def snapshot(repo: str, revision: str, allow_patterns: list[str], local_files_only: bool) -> str:
+        names = [p.name for pattern in allow_patterns for p in (anole_model / repo.split("/")[1]).glob(pattern)]
+        *_, last = [file(repo, name, revision) for name in names]
+        return str(Path(last).parent)
+
+    monkeypatch.setattr("lantern_demo.models.hub.hf_hub_download", file)
+    monkeypatch.setattr("lantern_demo.models.hub.snapshot_download", snapshot)
+    found = load(ANOLE_ID, device="cpu").generate(PROMPT)
+    sources = found.record["model"]["sources"]
+    assert {part: (s["repo"], s["commit"]) for part, s in sources.items()} == {
+        "target": ("leloy/Anole-7b-v0.1-hf", commit), "tokenizer": ("leloy/Anole-7b-v0.1-hf", commit),
+        "text": ("leloy/Anole-7b-v0.1-hf", commit), "drafter": ("jadohu/anole_drafter", commit),
+    }  # fmt: skip
+    asked.clear()
+    monkeypatch.setattr(checkpoints, "convert", lambda *_: pytest.fail("converted again"))
+    assert load(ANOLE_ID, device="cpu").generate(PROMPT).tokens == found.tokens
+    assert {repo for repo, _ in asked} == {"leloy/Anole-7b-v0.1-hf"}  # the target and the vocabulary, out of the Hub's own cache
+
+
+def test_the_whole_vocabulary_is_checked_before_rows_are_taken(tmp_path: Path) -> None:
+    """The head of the file has a row for every word; the network's has the image tokens', in their order."""
+    target, _, tokenizer = anole_networks()
+    tensors = anole_tensors(target, tokenizer)
+    write_shards(tensors, tmp_path, 1)
+    found = dict(weights_of(Anole(ANOLE), [tmp_path / "model-00001-of-00001.safetensors"], "anole"))
+    assert torch.equal(found["lm_head.weight"], tensors["lm_head.weight"][4:68])
+    assert found["embed_tokens.weight"].shape[0] == ANOLE.embeddings

@@ -1,0 +1,191 @@
+"""LANTERN's Anole: its target over a prompt and a tree, its drafter over two calls, and its trees, as the released code has them.
+
+The numbers were recorded by running LANTERN's own classes (jadohu/LANTERN@3a56e45) on small random weights in float32 on a CPU, with a
+short list in the place of the ids that are no image tokens. The released target pads an unconditional row on the left, and what its
+padded positions hold nobody reads: they are not compared.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from released import Golden, anole, anole_case, anole_drafter, cases, close, listed_paths, parts_like, same_neighbours
+from test_parity_end_to_end import best_candidate, method_of
+from torch import Tensor
+
+from lantern_demo.decoding.cache import KVCache
+from lantern_demo.decoding.drafting import Draft, dynamic_draft
+from lantern_demo.decoding.loop import Decoded, Step, decode
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.sampling import Sampling, guide
+from lantern_demo.decoding.trees import TreePolicy
+from lantern_demo.models.anole import FIRST, Anole, AnoleCache
+from lantern_demo.models.anole_drafter import AnoleDrafter
+from lantern_demo.models.llamagen import Condition
+
+CASES = cases("anole")
+
+
+def prefilled(case: Golden) -> tuple[Anole, Condition, AnoleCache, Tensor]:
+    """The target behind a case's prompt, its condition, its cache and the states of the prompt."""
+    target, golden = anole(case), case.tensors
+    condition = target.condition(golden["input_ids"][:1], None, True)
+    cache = target.new_cache(2, 64)
+    return target, condition, cache, target.prefill(condition, cache)
+
+
+def policy_of(case: Golden) -> TreePolicy:
+    return TreePolicy.dynamic(case.about["top_k"], case.about["depth"], case.about["total_tokens_argument"])
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_prompt(case: Golden) -> None:
+    """The unconditional row and the positions are made as the released code makes them; so are states and logits."""
+    golden = case.tensors
+    target, condition, cache, hidden = prefilled(case)
+    real = golden["input_mask"].bool()
+    assert condition.features.tolist() == golden["input_ids"].tolist()
+    assert condition.mask is not None and condition.mask.tolist() == real.tolist()
+    assert cache.positions(torch.arange(real.shape[1])).tolist() == golden["position_ids"].tolist()
+    close(hidden[real], golden["prefill_hidden"][real])
+    image = slice(FIRST, FIRST + target.vocab_size)
+    close(target.head(hidden)[real], golden["prefill_logits"][real][:, image])
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("fixed", [False, True])
+def test_verification(case: Golden, fixed: bool) -> None:
+    """A tree behind the prompt, by both ways to run one; the head's rows are the released one's with everything else masked."""
+    golden = case.tensors
+    target, _, cache, hidden = prefilled(case)
+    tokens, depths = golden["draft_tokens"][0] - FIRST, golden["tree_position_ids"]
+    mask = golden["tree_mask"][0, 0].bool()
+    n, t = len(tokens), cache.length
+    assert cache.positions(t + depths).tolist() == golden["tree_position_ids_both"].tolist()
+    if fixed:
+        bias = torch.full((2, 1, n, t + n + 7), -torch.inf)  # some slots more, as a bucket has
+        bias[..., :t] = 0.0
+        assert cache.visible is not None
+        bias[..., :t].masked_fill_(~cache.visible, -torch.inf)
+        bias[..., t : t + n].masked_fill_(mask, 0.0)
+        slots = t + torch.arange(n)
+        cache.both[:, :, :, t + n :] = 7.0  # what lies there must not matter
+        hidden = target.forward_at(tokens, t + depths, slots, bias, cache)
+    else:
+        hidden = target.forward(tokens, depths, mask, cache)
+    close(hidden, golden["tree_hidden"])
+    guided = guide(target.head(hidden), float(golden["cfg_scale"]))
+    masked = golden["tree_cfg_logits_unmasked"][0].clone()
+    masked[:, golden["non_image_tokens"]] = torch.finfo(masked.dtype).min
+    close(guided, masked[:, FIRST : FIRST + target.vocab_size])
+    assert masked.argmax(-1).tolist() == (guided.argmax(-1) + FIRST).tolist()
+
+
+class Spy:
+    """A drafter that writes down its tree passes."""
+
+    def __init__(self, drafter: AnoleDrafter) -> None:
+        self.drafter, self.outputs, self.positions = drafter, list[Tensor](), list[list[list[int]]]()
+
+    def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor, cache: AnoleCache) -> Tensor:
+        self.positions.append(cache.positions(tokens.new_full(tokens.shape, cache.length + depth - 1)).tolist())
+        self.outputs.append(self.drafter.expand(tokens, hidden, depth, mask, cache))
+        return self.outputs[-1]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_drafter_and_its_trees(case: Golden) -> None:
+    """Two calls: from the prompt, then behind some accepted nodes."""
+    golden, drafter = case.tensors, anole_drafter(case)
+    target, condition, _, _ = prefilled(case)
+    policy, sampling = policy_of(case), Sampling(temperature=0, cfg_scale=float(golden["cfg_scale"]))
+    seen: list[Tensor] = []
+    drafter.layer.register_forward_hook(lambda *hook: seen.append(hook[-1]))
+    real = golden["input_mask"].bool()
+    cache, spy = drafter.new_cache(2, 64), Spy(drafter)
+
+    first = golden["drafter_input_ids"][0, -1:] - FIRST
+    output = drafter.start(golden["prefill_hidden"], first, cache, condition)
+    close(seen[0][real], golden["drafter_out_hidden_stable"][real])
+    close(output, seen[0][:, -1:], atol=0)
+    draft = dynamic_draft(policy, first, output, spy, target, cache, sampling)
+    assert spy.positions[0] == golden["drafter_positions_level1"].tolist()
+    close(spy.outputs[0], golden["drafter_out_hidden_level1"])
+    assert torch.equal(draft.tree.mask, golden["tree_mask"][0, 0].bool())
+    same_tree(draft, golden, "")
+
+    tokens = golden["c2_input_ids"][0, -golden["c2_hidden_states"].shape[1] :] - FIRST
+    assert cache.positions(cache.length + torch.arange(len(tokens))).tolist() == golden["c2_positions_stable"].tolist()
+    seen.clear()
+    output = drafter.extend(tokens, golden["c2_hidden_states"], cache)
+    close(seen[0], golden["c2_out_hidden_stable"])
+    same_tree(dynamic_draft(policy, tokens[-1:], output, spy, target, cache, sampling), golden, "c2_")
+
+
+def same_tree(draft: Draft, golden: dict[str, Tensor], call: str) -> None:
+    assert (draft.tokens + FIRST).tolist() == golden[f"{call}draft_tokens"][0].tolist()
+    assert draft.tree.depths.tolist() == golden[f"{call}tree_position_ids"].tolist()
+    paths = listed_paths(draft.tree.parents.tolist(), ordered=False)
+    assert paths.tolist() == golden[f"{call}retrieve_indices"].tolist()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_drafter_passes_of_fixed_shapes(case: Golden) -> None:
+    """A stable pass and a tree pass through `run_at`, which is given a mask that knows nothing of padding."""
+    golden, drafter = case.tensors, anole_drafter(case)
+    _, condition, _, _ = prefilled(case)
+    first = golden["drafter_input_ids"][0, -1:] - FIRST
+    caches: list[KVCache] = []
+    outputs: list[Tensor] = []
+    tokens = golden["c2_input_ids"][0, -golden["c2_hidden_states"].shape[1] :] - FIRST
+    m = len(tokens)
+    for fixed in (False, True):
+        cache = drafter.new_cache(2, 64)
+        drafter.start(golden["prefill_hidden"], first, cache, condition)
+        if fixed:
+            at = cache.length + torch.arange(m)
+            bias = torch.where(torch.arange(cache.length + m + 5) <= at[:, None], 0.0, -torch.inf)[None, None]
+            outputs.append(drafter.run_at(tokens, golden["c2_hidden_states"], at, at, bias, cache)[:, -1:])
+        else:
+            outputs.append(drafter.extend(tokens, golden["c2_hidden_states"], cache))
+        caches.append(cache)
+    close(outputs[1], outputs[0])
+    end = caches[0].length
+    close(caches[1].both[..., :end, :], caches[0].both[..., :end, :])
+
+
+# -- whole greedy pictures by the released loop, whose neighbour table counts from the first image token
+
+
+@pytest.mark.parametrize(("case", "run"), cases("anole pictures", parts_like(r"(.*)\.tokens")))
+def test_tokens_and_steps(case: Golden, run: str) -> None:
+    """Every method's tokens and what each step accepted, of a prompt as long as the model takes and of a short one. The released code
+    runs on until there are more than enough tokens; the one more makes its last step one with drafts here too."""
+    golden, made = case.tensors, anole_case(case)
+    target, drafter = anole(made), anole_drafter(made)
+    wanted = golden[f"{run}.accept_length_per_step"].tolist()
+    method, rule, policy = method_of(case, run)
+    first, *steps, result = decode(
+        target, drafter, target.condition(golden[f"{run.split('.')[0]}.ids"][None], None, True),
+        num_tokens=1 + sum(length + 1 for length in wanted) + 1, method=method, rule=rule, tree=policy,
+        sampling=Sampling(temperature=0, cfg_scale=case.about["cfg_scale"]), neighbours=golden["nearest"], measure_distortion=False,
+    )  # fmt: skip
+    assert isinstance(first, Step) and isinstance(result, Decoded)
+    assert result.tokens[: case.about["max_length"]] == golden[f"{run}.tokens"].tolist()
+    done = [step for step in steps if isinstance(step, Step)][: len(wanted)]
+    assert [step.accepted_length - 1 for step in done] == wanted
+    assert [best_candidate(step, policy.kind == "static") for step in done] == golden[f"{run}.best_candidate_per_step"].tolist()
+
+
+@pytest.mark.parametrize("case", cases("anole pictures"))
+def test_tokens_without_drafts(case: Golden) -> None:
+    """Vanilla draws what the exact methods do, there and here."""
+    golden, target = case.tensors, anole(anole_case(case))
+    for prompt in parts_like(r"(.*)\.ids")(case):
+        *_, result = decode(
+            target, None, target.condition(golden[f"{prompt}.ids"][None], None, True), num_tokens=case.about["max_length"],
+            method=METHODS["vanilla"], sampling=Sampling(temperature=0, cfg_scale=case.about["cfg_scale"]),
+        )  # fmt: skip
+        assert isinstance(result, Decoded)
+        assert result.tokens == golden[f"{prompt}.eagle2.tokens"].tolist() == golden[f"{prompt}.static_exact.tokens"].tolist()
+    same_neighbours(golden["latents"], golden["nearest"])
