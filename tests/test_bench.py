@@ -17,7 +17,8 @@ from tiny import write_tiny_model
 from lantern_demo import load
 from lantern_demo.bench import __main__ as command
 from lantern_demo.bench import curve, journal, peers, speed
-from lantern_demo.bench.__main__ import Process, prompts_for, scene_prompts
+from lantern_demo.bench.processes import Process
+from lantern_demo.bench.prompts import prompts_for, scene_prompts
 from lantern_demo.bench.report import markdown
 from lantern_demo.bench.summary import FEWEST, interval, summarise
 from lantern_demo.decoding.trees import TreePolicy

@@ -3,44 +3,36 @@
 Every prompt and seed is a round: the methods one after the other on one device, in every other round backwards. Printed are medians
 over the rounds; speedups are ratios within a round. With --out FILE.json the report is also written as FILE.json, FILE.md and
 FILE.png, and the same command goes on where it was interrupted. Under torchrun the rounds are shared by the processes.
+
+`python -m lantern_demo.bench quality --help` tells of the other benchmark, of speed against quality.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import platform
+import sys
 from collections.abc import Sequence
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-import torch.distributed as dist
 import transformers
 
 import lantern_demo
 from lantern_demo.bench.curve import sweeps
 from lantern_demo.bench.journal import Journal, code_digest, digest_of, journal_of, merged
 from lantern_demo.bench.peers import PeerFile, load_peers, play_peer
-from lantern_demo.bench.prompts import prompts_for, scene_prompts
+from lantern_demo.bench.processes import Process, join, leave
+from lantern_demo.bench.prompts import prompts_for
+from lantern_demo.bench.quality.command import main as quality
 from lantern_demo.bench.report import Report, machine_of, markdown, report_of, session_of, write
 from lantern_demo.bench.speed import VARIED, Contestant, Job, Row, jobs_of, measure, play, rows_of, shard
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.pipeline import Pipeline, load
 from lantern_demo.settings import TREES, methods_of
-
-__all__ = ["Process", "benchmark", "main", "prompts_for", "scene_prompts"]
-
-
-class Process(NamedTuple):
-    """Which of how many processes this is, and which of its machine's."""
-
-    rank: int = 0
-    world: int = 1
-    local: int = 0
 
 
 def setting(text: str) -> tuple[str, Any]:
@@ -138,7 +130,7 @@ def benchmark(args: argparse.Namespace, process: Process) -> Report | None:
     Raises ValueError for what cannot be run or resumed, RuntimeError when a method or a peer fails.
     """
     check(args, process)
-    pipe = load(args.model, f"cuda:{process.local}" if _takes_gpu(args.device, process) else args.device, args.dtype)
+    pipe = load(args.model, process.device(args.device), args.dtype)
     pipe.defaults = pipe.settings(**dict(args.set))
     rows = rows_for(args, pipe)
     files = peers_for(args, pipe, rows)
@@ -150,8 +142,7 @@ def benchmark(args: argparse.Namespace, process: Process) -> Report | None:
         journal_of(args.out, process.rank) if args.out else None, identity_of(args, pipe, rows, files, process), args.fresh
     )
     _rounds(contestants, jobs_of(prompts, args.seeds), journal, process)
-    if process.world > 1:
-        dist.barrier()
+    process.wait()
     if process.rank:
         return None
     for record in sweeps(pipe, prompts[0], args.curve, len(journal.of("sweep"))):
@@ -160,11 +151,6 @@ def benchmark(args: argparse.Namespace, process: Process) -> Report | None:
     rounds, sessions = (merged(journals, kind) if journals else journal.of(kind) for kind in ("round", "session"))
     notes = {name: file.note for file in files.values() for name in file.peers}
     return report_of(journal.identity, rows, notes, rounds, journal.of("sweep"), sessions)
-
-
-def _takes_gpu(device: str, process: Process) -> bool:
-    """Whether a process of several is to take a GPU of its own."""
-    return device in ("auto", "cuda") and process.world > 1 and torch.cuda.is_available()
 
 
 def _rounds(contestants: dict[str, Contestant], jobs: list[Job], journal: Journal, process: Process) -> None:
@@ -178,16 +164,10 @@ def _rounds(contestants: dict[str, Contestant], jobs: list[Job], journal: Journa
         journal.add("round", record)
 
 
-def join() -> Process:
-    """This process's place; joins the group when torchrun started it."""
-    rank, world, local = (int(os.environ.get(k, d)) for k, d in (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0")))
-    if world > 1:
-        # Nothing is exchanged but "done", for which the slowest may take its time.
-        dist.init_process_group("gloo", timeout=timedelta(days=7))
-    return Process(rank, world, local)
-
-
 def main(argv: Sequence[str] | None = None) -> None:
+    argv = sys.argv[1:] if argv is None else argv
+    if argv and argv[0] == "quality":
+        return quality(argv[1:])
     p = parser()
     args, process = p.parse_args(argv), join()
     try:
@@ -198,8 +178,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(markdown(report))
         if args.out:
             print(f"wrote {', '.join(map(str, write(report, args.out)))}")
-    if process.world > 1:
-        dist.destroy_process_group()
+    leave(process)
 
 
 if __name__ == "__main__":

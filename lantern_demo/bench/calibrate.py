@@ -13,7 +13,7 @@ from statistics import mean
 
 from tqdm import tqdm
 
-from lantern_demo.bench.__main__ import prompts_for
+from lantern_demo.bench.prompts import prompts_for
 from lantern_demo.decoding.fit import acceptance_by_rank
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS

@@ -1,0 +1,1 @@
+"""Speed against quality: what every method and setting gains, and what its pictures lose. See `command`."""

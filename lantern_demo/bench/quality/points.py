@@ -1,0 +1,80 @@
+"""The points of the front: every method at the model's preset, then one knob of the relaxed ones at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from lantern_demo.bench.speed import Row
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.pipeline import Pipeline
+from lantern_demo.settings import Settings, asking_for, method_of
+
+# main: what the tables compare; again: vanilla with other seeds, the noise floor; sweep: one knob moved; tree: speed only.
+Group = Literal["main", "again", "sweep", "tree"]
+
+SWEEPS: dict[str, dict[str, tuple[Any, ...]]] = {
+    "lantern": {
+        "lantern_delta": (0.05, 0.1, 0.2, 0.3, 0.4),
+        "lantern_k": (10, 100, 1000),
+        "residual": ("set", "released"),
+    },
+    "lantern++": {
+        "lanternpp_lambda": (1.5, 2.0, 3.0, 5.0, 10.0),
+        "lanternpp_k": (3, 10, 100),
+        "residual": ("set", "released"),
+    },
+}
+FLOOR = "vanilla again"
+
+
+@dataclass(frozen=True)
+class Point:
+    """A method under settings. `knob` is the setting that a sweep moved."""
+
+    name: str
+    method: str
+    settings: dict[str, Any]  # what differs from the model's preset, the tree always told
+    group: Group
+    knob: str | None = None
+
+    @property
+    def label(self) -> str:
+        """The name as people read it."""
+        return METHODS[self.method].label + self.name[len(self.method) :]
+
+    def row(self) -> Row:
+        """The row of the speed benchmark."""
+        return Row(self.name, self.method, self.settings)
+
+
+def points_of(pipe: Pipeline, tree: str, prompt: str) -> list[Point]:
+    """All points, each with the tree that `tree` comes to on this machine. `prompt` is drawn from to fit it."""
+    base = pipe.settings(tree=tree)
+    trees = {name: _tree(pipe, name, base, prompt) for name in pipe.available_methods}
+    points = [Point(name, name, settings, "main") for name, settings in trees.items()]
+    points.append(Point(FLOOR, "vanilla", {}, "again"))
+    for method in trees:
+        for knob, value in _moves(method, base):
+            said = f"{method} {knob.rpartition('_')[2]} {value:g}" if knob != "residual" else f"{method} {knob} {value}"
+            points.append(Point(said, method, {**trees[method], knob: value}, "sweep", knob))
+    if tree != "paper":
+        drafting = [name for name in trees if name != "vanilla"]
+        points += [Point(f"{name} tree paper", name, {"tree": "paper"}, "tree", "tree") for name in drafting]
+    return points
+
+
+def _moves(method: str, base: Settings) -> Iterator[tuple[str, Any]]:
+    for knob, values in SWEEPS.get(method, {}).items():
+        for value in values:
+            if value != getattr(base, knob):
+                yield knob, value
+
+
+def _tree(pipe: Pipeline, name: str, base: Settings, prompt: str) -> dict[str, Any]:
+    """The settings that ask for a method's very tree, so that all processes and all points of a method use the same."""
+    method = method_of(name)
+    if base.fits(method):
+        pipe.generate(prompt, name, tree=base.tree)  # whose warm-up measures and chooses
+    return asking_for(pipe.tree_of(method, base).policy)

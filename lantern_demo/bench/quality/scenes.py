@@ -1,0 +1,146 @@
+"""Lantern scenes as the truth to measure against: captions with true pictures of them, and what a classifier reads off pictures."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from lantern_demo.models import bundled
+from lantern_demo.models.tokenizer import ImageTokenizer
+from lantern_demo.training.classifier import AttributeClassifier
+from lantern_demo.training.scenes import ATTRIBUTES, Scenes, full_caption, render, sample_scenes
+from lantern_demo.training.tokenizer import HELD_OUT
+
+OFFSET = 1_000_000  # from HELD_OUT: scenes of these measures alone, that no other validation looks at
+POOL = 4096  # scenes whose parameters are drawn at a time
+BATCH = 50
+ALL = "all"  # the name of all attributes together
+
+
+@dataclass(frozen=True)
+class SceneSet:
+    """Captions that name every attribute, with `seeds` true scenes of each; picture i is of caption i // seeds."""
+
+    seeds: int
+    scenes: Scenes  # of every picture [captions * seeds]
+    captions: list[str]  # one of each caption
+
+    @property
+    def pictures(self) -> int:
+        """How many pictures."""
+        return len(self.captions) * self.seeds
+
+    @property
+    def prompts(self) -> list[str]:
+        """The caption of each picture."""
+        return [caption for caption in self.captions for _ in range(self.seeds)]
+
+    @property
+    def groups(self) -> NDArray[numpy.int64]:
+        """The number of each picture's caption [pictures]."""
+        return numpy.arange(self.pictures) // self.seeds
+
+    @property
+    def wanted(self) -> dict[str, Tensor]:
+        """The class index that each picture was asked for [pictures], by attribute."""
+        return self.scenes.attributes()
+
+    def rows(self, index: Tensor) -> Scenes:
+        """The scenes of some pictures."""
+        return Scenes(**{f.name: getattr(self.scenes, f.name)[index] for f in fields(self.scenes)})
+
+
+def truth(captions: int, seeds: int) -> SceneSet:
+    """`captions` held-out scenes in words, each with `seeds` true scenes of the same attributes that differ in all else.
+
+    The same for the same numbers; the captions of fewer are the first of those of more. Two captions may say the same.
+    Raises ValueError for numbers below 1.
+    """
+    if captions < 1 or seeds < 1:
+        raise ValueError(f"captions and seeds must be at least 1, got {captions} and {seeds}")
+    drawn: list[Scenes] = []
+    asked: list[tuple[int, ...]] = []
+    found: dict[tuple[int, ...], list[int]] = defaultdict(
+        list
+    )  # scenes by their attributes, in the order in which they were drawn
+    missing: dict[tuple[int, ...], int] = defaultdict(int)
+    while len(asked) < captions or any(len(found[kind]) < wanted for kind, wanted in missing.items()):
+        drawn.append(sample_scenes(POOL, HELD_OUT + OFFSET + len(drawn)))
+        rows = torch.stack(list(drawn[-1].attributes().values()), 1).tolist()
+        for number, row in enumerate(rows, POOL * (len(drawn) - 1)):
+            kind = tuple(row)
+            found[kind].append(number)
+            if len(asked) < captions:
+                asked.append(kind)
+                missing[kind] += seeds
+    index = torch.tensor([number for kind in asked for number in _take(found[kind], seeds)])
+    pool = {f.name: torch.cat([getattr(s, f.name) for s in drawn]) for f in fields(Scenes)}
+    return SceneSet(
+        seeds, Scenes(**{name: value[index] for name, value in pool.items()}), [full_caption(*kind) for kind in asked]
+    )
+
+
+def _take(numbers: list[int], count: int) -> list[int]:
+    """The first `count` numbers, which leave the list: no scene is shown twice."""
+    taken, numbers[:] = numbers[:count], numbers[count:]
+    return taken
+
+
+@torch.inference_mode()
+def draw_truth(scenes: SceneSet, device: torch.device, size: int = 128, batch: int = BATCH) -> Tensor:
+    """The true pictures [pictures, 3, size, size] float32 in [0, 1], on the CPU; those of another size than 128 are resized."""
+    parts = torch.arange(scenes.pictures).split(batch)
+    images = torch.cat([render(scenes.rows(part).to(device)).cpu() for part in parts])
+    return images if images.shape[-1] == size else F.interpolate(images, size=size, mode="area")
+
+
+@torch.inference_mode()
+def reconstructions(tokenizer: ImageTokenizer, images: Tensor, batch: int = BATCH) -> Tensor:
+    """Images [B, 3, H, W] in [0, 1] through the image tokenizer and back, on the CPU: the best that a model's pictures can be."""
+    device = tokenizer.codebook.device
+    return torch.cat([tokenizer.decode(tokenizer.encode(part.to(device))).cpu() for part in images.split(batch)])
+
+
+class Reading(NamedTuple):
+    """What a classifier read off B pictures."""
+
+    features: NDArray[numpy.float32]  # [B, 256]
+    right: dict[str, NDArray[numpy.bool_]]  # [B] whether an attribute is as asked for, by its name; ALL: all of them
+
+
+@torch.inference_mode()
+def read(classifier: AttributeClassifier, images: Tensor, wanted: dict[str, Any], batch: int = BATCH) -> Reading:
+    """Images [B, 3, H, W] in [0, 1] and the class index wanted of each attribute [B] -> features, and what is right.
+
+    Raises ValueError when `wanted` is not of as many pictures, or lacks an attribute.
+    """
+    for name in ATTRIBUTES:
+        if name not in wanted or len(wanted[name]) != len(images):
+            raise ValueError(f"wanted must hold the class of {name!r} of each of the {len(images)} pictures")
+    device = classifier.mix[0].weight.device
+    classifier.eval()
+    features, classes = [], defaultdict(list)
+    for part in images.split(batch):
+        seen = classifier.features(part.to(device))
+        features.append(seen.float().cpu())
+        for name, head in classifier.heads.items():
+            classes[name].append(head(seen).argmax(-1).cpu())
+    right = {name: (torch.cat(classes[name]) == torch.as_tensor(wanted[name])).numpy() for name in ATTRIBUTES}
+    return Reading(torch.cat(features).numpy(), {**right, ALL: numpy.logical_and.reduce(list(right.values()))})
+
+
+def load_classifier_of(folder: Path | None, device: torch.device) -> AttributeClassifier:
+    """The classifier of a model folder. Raises ValueError when there is none: then nothing can read the model's pictures."""
+    if folder is None or not (folder / "classifier").is_dir():
+        raise ValueError(f"attributes are read by a classifier, which lies in the model's folder; there is none in {folder}")
+    classifier = AttributeClassifier().to(device)
+    bundled.load_part(folder / "classifier", classifier)
+    return classifier.eval()

@@ -1,0 +1,219 @@
+"""The front of speed against quality: what is drawn and resumed, what is recommended, and the whole command on a small random model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+from tiny import write_tiny_model
+
+from lantern_demo import load
+from lantern_demo.bench.__main__ import main
+from lantern_demo.bench.journal import Journal
+from lantern_demo.bench.quality import assembly, drawing, published
+from lantern_demo.bench.quality.points import FLOOR, Point, points_of
+from lantern_demo.bench.quality.recommend import FAST_LOSS, recommend
+from lantern_demo.models import bundled
+from lantern_demo.pipeline import Pipeline
+from lantern_demo.training.classifier import AttributeClassifier
+
+COUNTS = {"main": 6, "again": 6, "sweep": 2}
+PROMPTS = [f"{n} red round lanterns over a lake at dusk" for n in ("one", "two", "three") for _ in range(2)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = write_tiny_model(tmp_path_factory.mktemp("model") / "tiny", grid=4)
+    torch.manual_seed(0)
+    bundled.save_part(folder / "classifier", AttributeClassifier(), torch.float32)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pipe(folder: Path) -> Pipeline:
+    return load(folder, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def points(pipe: Pipeline) -> list[Point]:
+    return points_of(pipe, "small", PROMPTS[0])
+
+
+def test_points_move_one_knob_at_a_time_and_keep_the_tree(pipe: Pipeline, points: list[Point]) -> None:
+    main_points = {p.method: p for p in points if p.group == "main"}
+    assert list(main_points) == pipe.available_methods
+    assert len({p.name for p in points}) == len(points)
+    for point in points:
+        if point.group == "sweep":
+            assert point.knob is not None
+            start = main_points[point.method].settings
+            assert {k for k in point.settings if point.settings[k] != start.get(k)} == {point.knob}
+            assert point.settings[point.knob] != getattr(pipe.defaults, point.knob)
+        if point.group in ("main", "sweep") and point.method != "vanilla":
+            policy = pipe.settings(**point.settings).tree_policy(drawing.method_of(point.method))
+            assert policy == pipe.settings(tree="small").tree_policy(drawing.method_of(point.method))
+
+
+def test_pictures_are_those_of_the_pipeline(pipe: Pipeline, points: list[Point]) -> None:
+    """Without warm-up, measuring and previews, the same tokens; in batches vanilla has others, of the same law."""
+    journal = Journal(None, {})
+    jobs = [job for job in drawing.jobs_of(points, COUNTS, batched=False) if job.first == 3]
+    drawing.draw(pipe, PROMPTS, jobs, journal, quiet=True)
+    assert len(jobs) == 6
+    for job, record in zip(jobs, journal.of("picture"), strict=True):
+        seed = 3 if job.point.name != FLOOR else drawing.AGAIN + 3
+        whole = pipe.generate(PROMPTS[3], job.point.method, seed=seed, **job.point.settings)
+        assert (record["tokens"], record["steps"]) == (whole.tokens, whole.stats.steps)
+
+
+def test_an_interrupted_drawing_goes_on_and_the_share_of_a_process_is_its_own(
+    pipe: Pipeline, points: list[Point], tmp_path: Path
+) -> None:
+    jobs = drawing.jobs_of(points, COUNTS, batched=True)
+    firsts = [job.first for job in jobs]
+    assert firsts == sorted(firsts)  # of every point about as many at any time
+    whole, parts = Journal(None, {}), [Journal(tmp_path / f"{rank}.jsonl", {}) for rank in range(2)]
+    drawing.draw(pipe, PROMPTS, jobs, whole, quiet=True)
+    drawing.draw(pipe, PROMPTS, jobs[0::2][:5], parts[0], quiet=True)
+    drawing.draw(pipe, PROMPTS, jobs[1::2][:4], parts[1], quiet=True)
+    left = drawing.left(jobs, [record for part in parts for record in part.of("picture")])
+    assert len(left) == len(jobs) - 9
+    drawing.draw(pipe, PROMPTS, left, parts[1], quiet=True)
+    records = [record for part in parts for record in part.of("picture")]
+    assert drawing.left(jobs, records) == []
+    assert drawing.finished(records, points, COUNTS) == drawing.finished(whole.of("picture"), points, COUNTS)
+
+
+def test_pictures_after_a_gap_do_not_count(points: list[Point]) -> None:
+    records = [{"point": "vanilla", "picture": i, "tokens": [i], "steps": 1} for i in (0, 1, 3)]
+    assert [r["picture"] for r in drawing.finished(records, points, COUNTS)["vanilla"]] == [0, 1]
+    assert [r["picture"] for r in drawing.finished(records, points, {"main": 1})["vanilla"]] == [0]
+
+
+def row(name: str, gain: float, lost: float, half: float, **changes: Any) -> dict[str, Any]:
+    """A row with one measure: the share of pictures that are right, `lost` fewer than vanilla's, give or take `half`."""
+    measures = {"all": {"difference": -lost, "interval": [-lost - half, -lost + half]}}
+    return {
+        "name": name, "method": "lantern++", "relaxed": True, "settings": {}, "preset": {"lanternpp_lambda": gain, "seed": 1},
+        "pictures": 9, "speed": {"gain": gain}, "measures": measures, **changes,
+    }  # fmt: skip
+
+
+def test_careful_is_the_fastest_within_the_noise_and_fast_within_a_stated_loss() -> None:
+    rows = [
+        row("slow", 1.2, 0.00, 0.02),
+        row("good", 1.4, 0.01, 0.02),
+        row("lossy", 1.6, FAST_LOSS - 0.001, 0.02),
+        row("too lossy", 1.9, FAST_LOSS + 0.001, 0.02),
+        row("as released", 2.5, 0.0, 0.02, settings={"residual": "released"}),
+        row("exact", 3.0, 0.0, 0.02, relaxed=False, method="eagle1"),
+        row("without pictures", 4.0, 0.0, 0.02, measures={}),
+    ]
+    found = recommend(rows)
+    assert list(found) == ["lantern++"]
+    assert found["lantern++"]["careful"]["row"] == "good"
+    assert found["lantern++"]["fast"] == {
+        "row": "lossy", "settings": {"lanternpp_lambda": 1.6}, "gain": 1.6, "loss": FAST_LOSS - 0.001, "pictures": 9,
+    }  # fmt: skip
+    assert recommend(rows[3:4]) == {"lantern++": {"careful": None, "fast": None}}
+
+
+def test_the_whole_command_on_a_small_model(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(assembly, "PREMISE_PICTURES", 2)
+    out = tmp_path / "out"
+    command = [
+        "quality",
+        "--model",
+        str(folder),
+        "--out",
+        str(out),
+        "--pictures",
+        "16",
+        "--sweep-pictures",
+        "8",
+        "--rounds",
+        "1",
+        "--resamples",
+        "5",
+    ]
+    main([*command, "--tree", "small", "--device", "cpu"])
+    report = json.loads((out / "front.json").read_text())
+    by_name = {row["name"]: row for row in report["rows"]}
+    for name in ("vanilla", "eagle1", "eagle2"):
+        assert by_name[name]["speed"]["one_step_tvd"] == pytest.approx(0, abs=1e-6)
+    assert by_name["vanilla"]["speed"]["tokens_per_step"] == 1
+    assert by_name["lantern"]["pictures"] == 16
+    assert by_name["lantern++ lambda 10"]["pictures"] == 8
+    assert by_name["lantern++ tree paper"]["measures"] == {}
+    assert "fid_vanilla" in by_name["eagle1"]["measures"]
+    assert "fid_vanilla" not in by_name["vanilla"]["measures"]  # the distance to itself
+    drawn = (out / "drawn.0.jsonl").read_text()
+    assert drawn.count('"picture"}') == 0
+    assert len([line for line in drawn.splitlines() if '"tokens"' in line]) == 6 * 16 + sum(
+        8 for row in report["rows"] if row["group"] == "sweep"
+    )
+    for name in ("front.png", "premise.png"):
+        with Image.open(out / name) as picture:
+            assert picture.width > 800
+    assert "scene-FID" in capsys.readouterr().out
+    main([*command, "--tree", "small", "--device", "cpu"])  # nothing is drawn or timed again
+    assert len((out / "drawn.0.jsonl").read_text().splitlines()) == len(drawn.splitlines())
+    again = json.loads((out / "front.json").read_text())
+    assert {**again, "created": ""} == {**report, "created": ""}
+
+
+def test_the_front_of_captions_of_ones_own(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torchmetrics")
+    (tmp_path / "captions.txt").write_text("\n".join(f"{n} lanterns" for n in ("one", "two", "three", "four")))
+    (tmp_path / "real").mkdir()
+    for i in range(9):
+        Image.effect_noise((40, 36), 30 + 5 * i).save(tmp_path / "real" / f"{i}.png")
+    shown = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(4), torch.nn.Flatten())
+    monkeypatch.setattr(published, "inception", lambda: Scaled(shown))
+    command = ["quality", "--model", str(folder), "--out", str(tmp_path / "out"), "--pictures", "8", "--sweep-pictures", "0"]
+    command += ["--rounds", "1", "--tree", "small", "--device", "cpu", "--captions", str(tmp_path / "captions.txt")]
+    main([*command, "--real", str(tmp_path / "real")])
+    report = json.loads((tmp_path / "out" / "front.json").read_text())
+    rows = {row["name"]: row for row in report["rows"]}
+    assert set(rows) == {"vanilla", FLOOR, "eagle1", "eagle2", "lantern", "lantern++"}
+    assert all(row["scores"]["fid"] > 0 and row["scores"]["real"] == 9 for row in rows.values())
+    assert rows["lantern++"]["speed"]["tokens_per_step"] > rows["vanilla"]["speed"]["tokens_per_step"] == 1
+    assert "FID" in (tmp_path / "out" / "front.md").read_text()
+
+
+class Scaled(torch.nn.Module):
+    """A network that takes bytes, as Inception does."""
+
+    def __init__(self, network: torch.nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.network(images.float() / 255)
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        (["--pictures", "0"], "--pictures"),
+        (["--pictures", "9"], "--seeds"),
+        (["--sweep-pictures", "4"], "--sweep-pictures"),
+        (["--rounds", "0"], "--rounds"),
+        (["--real", "somewhere"], "--captions"),
+        (["--model", "nothing"], "nothing"),
+        (["--tree", "no tree"], "tree"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_in_a_sentence(
+    folder: Path, tmp_path: Path, given: list[str], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["quality", "--model", str(folder), "--out", str(tmp_path / "out"), "--device", "cpu", *given])
+    assert stopped.value.code == 2
+    assert named in capsys.readouterr().err

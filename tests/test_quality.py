@@ -1,0 +1,401 @@
+"""The measures of quality, each against its definition written out slowly, or a case whose answer is known."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+import torch
+import torch.nn.functional as F
+from tiny import write_tiny_model
+
+from lantern_demo import load
+from lantern_demo.bench.quality import distances, pixels, scenes, statistics, tokens
+from lantern_demo.bench.quality.premise import ALIKE, premise
+from lantern_demo.decoding.sampling import Sampling, guide, probabilities
+from lantern_demo.pipeline import Pipeline
+from lantern_demo.training.classifier import AttributeClassifier
+from lantern_demo.training.sample import sample_batch
+from lantern_demo.training.scenes import ATTRIBUTES, full_caption
+
+PROMPTS = ["two red round lanterns over a lake at dusk", "one blue sky lantern", "three lanterns over a plain at night"]
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
+    return load(write_tiny_model(tmp_path_factory.mktemp("model") / "tiny", grid=4), device="cpu")
+
+
+@pytest.fixture(scope="module")
+def bundled() -> Pipeline:
+    return load("lantern-scenes", device="cpu")
+
+
+@pytest.fixture(scope="module")
+def classifier(bundled: Pipeline) -> AttributeClassifier:
+    return scenes.load_classifier_of(bundled.info.folder, bundled.device)
+
+
+def normal(*shape: int, seed: int = 0) -> Any:
+    return numpy.random.default_rng(seed).normal(size=shape)
+
+
+# -- statistics
+
+
+@pytest.mark.parametrize(
+    ("right", "of", "level"), [(0, 10, 0.95), (3, 10, 0.95), (10, 10, 0.95), (970, 1000, 0.99), (1, 200, 0.99)]
+)
+def test_wilson_holds_the_shares_that_the_score_test_does_not_refuse(right: int, of: int, level: float) -> None:
+    z = {0.95: 1.959963984540054, 0.99: 2.5758293035489004}[level]  # from tables
+    share = numpy.linspace(1e-6, 1 - 1e-6, 400_001)
+    kept = share[numpy.abs(right / of - share) <= z * numpy.sqrt(share * (1 - share) / of)]
+    low, high = statistics.wilson(right, of, level)
+    assert (low, high) == pytest.approx((kept.min(), kept.max()), abs=4e-6)
+
+
+def test_wilson_refuses_what_is_no_share() -> None:
+    assert statistics.wilson(0, 5)[0] == 0 and statistics.wilson(5, 5)[1] == 1
+    for right, of in ((1, 0), (3, 2), (-1, 2)):
+        with pytest.raises(ValueError, match="0 <= right <= of"):
+            statistics.wilson(right, of)
+    with pytest.raises(ValueError, match="level"):
+        statistics.wilson(1, 2, 99)
+
+
+@pytest.mark.parametrize("halves", [False, True])
+def test_captions_are_drawn_again_whole_and_alike_in_both_sets(halves: bool) -> None:
+    ours, floor = numpy.array([7, 3, 7, 9, 3, 7]), numpy.array([3, 9, 9, 7])
+    pairs = list(zip(*(statistics.resamples(groups, 50, 1, halves) for groups in (ours, floor)), strict=True))
+    for first, second in pairs:
+        drawn, again = Counter(first.tolist()), Counter(second.tolist())
+        for caption in (3, 7, 9):
+            times = {drawn[i] for i in (ours == caption).nonzero()[0]} | {again[i] for i in (floor == caption).nonzero()[0]}
+            assert len(times) == 1
+        assert sum(drawn[i] for i in (0, 1, 3)) == (1 if halves else 3)
+        assert not halves or max(drawn.values()) == 1
+    assert len({tuple(first) for first, _ in pairs}) > 2
+
+
+def test_halves_spread_a_mean_as_the_bootstrap_does() -> None:
+    values = normal(200)
+    spreads = [statistics.bootstrap(statistics.mean_of(values), range(200), 2000, 0, halves).std() for halves in (False, True)]
+    assert spreads == pytest.approx([values.std() / math.sqrt(200)] * 2, rel=0.06)
+
+
+def test_the_interval_of_a_difference_holds_the_truth_as_often_as_it_says() -> None:
+    """Of right and wrong pictures, three a caption; captions differ in how hard they are."""
+    g, held, times = numpy.random.default_rng(5), 0, 150
+    groups = numpy.arange(240) // 3
+    for _ in range(times):
+        hard = numpy.repeat(g.beta(2, 2, size=80), 3)
+        ours, floor = (g.random(240) < 0.8 * hard), (g.random(240) < hard)
+        found = statistics.difference(
+            statistics.mean_of(ours), statistics.mean_of(floor), groups, groups, resamples=200, seed=1, level=0.9
+        )
+        assert found.difference == pytest.approx(ours.mean() - floor.mean())
+        held += found.low <= -0.1 <= found.high
+    assert 0.84 * times <= held <= 0.96 * times
+
+
+def test_a_difference_needs_the_same_captions() -> None:
+    measure = statistics.mean_of([1.0, 2.0])
+    with pytest.raises(ValueError, match="same captions"):
+        statistics.difference(measure, measure, [0, 1], [0, 2])
+    with pytest.raises(ValueError, match="list of values"):
+        statistics.interval([])
+
+
+@pytest.mark.parametrize("name", ["frechet", "kernel", "recall", "usage"])
+def test_equal_laws_are_within_the_noise_and_shifted_ones_are_not(name: str) -> None:
+    count, groups = 120, numpy.arange(120) // 2
+    sets = [numpy.abs(normal(count, 6, seed=s)) for s in (1, 2, 3)]
+    shifted = sets[0] * 0.4
+
+    def measure(made: Any) -> statistics.Measure:
+        reference = sets[2]
+        if name == "frechet":
+            moments = distances.moments(reference)
+            return lambda index: distances.frechet(made[index], moments)
+        if name == "kernel":
+            kernel = distances.Kernel(made, reference)
+            return lambda index: kernel(index)
+        if name == "recall":
+            manifolds = distances.Manifolds(reference, made, 2)
+            return lambda index: manifolds(None, index)[1]
+        mine, other = ((4 * x).astype(int) for x in (made, reference))
+        used = tokens.usage(other, 40)
+        return lambda index: tokens.usage_distance(tokens.usage(mine[index], 40), used)
+
+    drawn = [
+        statistics.difference(measure(made), measure(sets[1]), groups, groups, 100, 0, 0.99, halves=name == "recall")
+        for made in (sets[0], shifted)
+    ]
+    assert drawn[0].within
+    assert not drawn[1].within
+    assert (drawn[1].difference < 0) == (name == "recall")
+
+
+# -- distances
+
+
+def test_frechet_of_normal_laws_that_share_their_axes() -> None:
+    g = torch.linalg.qr(torch.tensor(normal(5, 5)))[0].numpy()
+    a, b = numpy.array([1.0, 2.0, 0.5, 3.0, 0.0]), numpy.array([2.0, 0.1, 0.5, 0.0, 4.0])  # standard deviations
+    first = distances.Moments(numpy.arange(5.0), (g * a**2) @ g.T)
+    second = distances.Moments(numpy.ones(5), (g * b**2) @ g.T)
+    wanted = ((numpy.arange(5.0) - 1) ** 2).sum() + ((a - b) ** 2).sum()
+    assert distances.frechet(first, second) == pytest.approx(wanted)
+    assert distances.frechet(first, first) == pytest.approx(0, abs=1e-6)
+
+
+def denman_beavers(matrix: Any) -> Any:
+    """The principal square root, of any matrix that has one."""
+    y, z = matrix, numpy.eye(len(matrix))
+    for _ in range(40):
+        y, z = (y + numpy.linalg.inv(z)) / 2, (z + numpy.linalg.inv(y)) / 2
+    return y
+
+
+def test_frechet_is_the_trace_of_the_products_root() -> None:
+    a, b = normal(60, 8) @ normal(8, 8, seed=1), normal(80, 8, seed=2) + 0.3
+    first, second = numpy.cov(a.T), numpy.cov(b.T)
+    root = denman_beavers(first @ second)
+    wanted = ((a.mean(0) - b.mean(0)) ** 2).sum() + numpy.trace(first + second - 2 * root)
+    assert distances.frechet(a, b) == pytest.approx(wanted, rel=1e-9)
+    assert distances.frechet(a, b) == pytest.approx(distances.frechet(b, distances.moments(a)), rel=1e-9)
+    with pytest.raises(ValueError, match="at least 2 pictures"):
+        distances.frechet(a[:1], b)
+
+
+def test_kernel_is_the_mean_over_pairs_of_different_pictures() -> None:
+    a, b = normal(7, 4), normal(9, 4, seed=1) + 0.5
+    k = lambda x, y: (x @ y / 4 + 1) ** 3  # noqa: E731
+
+    def slow(i: list[int], j: list[int]) -> float:
+        own = [
+            numpy.mean([k(x[m], x[n]) for p, m in enumerate(at) for q, n in enumerate(at) if m != n])
+            for x, at in ((a, i), (b, j))
+        ]
+        return sum(own) - 2 * numpy.mean([k(a[m], b[n]) for m in i for n in j])
+
+    assert distances.kernel(a, b) == pytest.approx(slow([*range(7)], [*range(9)]))
+    i, j = [0, 0, 3, 5, 5, 5, 6], [8, 8, 1, 2, 3, 3, 4, 0, 0]
+    assert distances.Kernel(a, b)(numpy.array(i), numpy.array(j)) == pytest.approx(slow(i, j))
+
+
+def test_precision_and_recall_ask_every_ball() -> None:
+    real, made = normal(40, 3), 0.6 * normal(30, 3, seed=1) + 0.4
+
+    def inside(balls: Any, points: Any, k: int) -> float:
+        radii = [sorted(math.dist(x, y) for y in balls)[k] for x in balls]  # the nearest is itself
+        return float(numpy.mean([any(math.dist(x, p) <= r for x, r in zip(balls, radii, strict=True)) for p in points]))
+
+    assert distances.precision_recall(real, made) == (inside(real, made, 3), inside(made, real, 3))
+    rows, columns = numpy.array([1, 4, 9, 16, 25, 36]), numpy.array([0, 3, 6, 9, 12])
+    some = distances.Manifolds(real, made, 2)
+    assert some(rows, columns) == (inside(real[rows], made[columns], 2), inside(made[columns], real[rows], 2))
+    assert some(rows, numpy.tile(columns, 2)) == some(rows, columns)
+
+
+def test_diversity_is_within_captions() -> None:
+    features = numpy.array([[0.0, 0], [9, 9], [3, 4], [9, 9], [0, 4]])
+    assert distances.diversity(features, [0, 1, 0, 1, 0]).tolist() == [4.5, 0, 4, 0, 3.5]
+    with pytest.raises(ValueError, match="caption 1 has 1"):
+        distances.diversity(features[:3], [0, 1, 0])
+
+
+# -- pixels
+
+
+def test_the_spectrum_finds_a_wave_in_its_ring() -> None:
+    x = torch.arange(64) / 64
+    waves = torch.stack([0.5 + 0.2 * torch.sin(2 * math.pi * f * x) for f in (5, 20)])
+    images = torch.stack((waves[0].expand(64, 64), waves[1][:, None].expand(64, 64)))[:, None].expand(-1, 3, -1, -1)
+    seen = pixels.spectrum(images)
+    assert seen.shape == (2, 31)
+    assert (seen.argmax(1) + 1).tolist() == [5, 20]
+    louder = pixels.spectrum(0.5 + 0.5 * (images - 0.5))
+    assert pixels.spectrum_distance(seen[:1, 4:5], louder[:1, 4:5]) == pytest.approx(20 * math.log10(2), abs=1e-3)
+    assert pixels.spectrum_distance(seen, seen.mean(0)) == pytest.approx(0, abs=1e-9)
+    assert pixels.spectrum(torch.full((1, 3, 64, 64), 0.7)).max() < -90
+
+
+def test_the_patch_distance_is_the_area_between_distribution_functions() -> None:
+    rows, others = pixels.patches(torch.rand(2, 3, 64, 64)), pixels.patches(torch.rand(3, 3, 64, 64) ** 2)
+    assert rows.shape == (2, pixels.LEVELS * pixels.DIRECTIONS * pixels.BINS)
+    assert rows.reshape(2, -1, pixels.BINS).sum(2) == pytest.approx(1, abs=1e-5)
+    # The levels' patches by hand, of the last level, along the first direction.
+    images = torch.rand(4, 3, 64, 64, generator=torch.Generator().manual_seed(1))
+    sets = images, images**2
+    lines = []
+    for some in sets:
+        small = some.unflatten(2, (16, 4)).unflatten(4, (16, 4)).mean((3, 5))
+        cut = small.unfold(2, 7, 3).unfold(3, 7, 3).permute(0, 2, 3, 1, 4, 5).flatten(3)
+        lines.append((cut @ pixels._directions(torch.device("cpu"))[0].flatten()).flatten().sort().values)
+    wanted = ((lines[0] - lines[1]).abs().mean() / lines[1].std()).item()
+    at = slice(2 * pixels.DIRECTIONS * pixels.BINS, (2 * pixels.DIRECTIONS + 1) * pixels.BINS)
+    mine, other = (numpy.tile(pixels.patches(some).mean(0)[at], pixels.LEVELS * pixels.DIRECTIONS) for some in sets)
+    assert pixels.patch_distance(mine, other) == pytest.approx(wanted, rel=0.05)
+    assert pixels.patch_distance(rows, rows.mean(0)) < 1e-5 < pixels.patch_distance(rows, others)
+
+
+def test_blur_moves_spectrum_and_patches() -> None:
+    images = torch.rand(4, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+    soft = F.avg_pool2d(F.pad(images, (1, 1, 1, 1), mode="reflect"), 3, stride=1)
+    assert pixels.spectrum_distance(pixels.spectrum(soft), pixels.spectrum(images)) > 3
+    assert pixels.patch_distance(pixels.patches(soft), pixels.patches(images)) > 0.2
+
+
+# -- tokens
+
+
+@pytest.mark.parametrize("sampling", [
+    Sampling(cfg_scale=3.0), Sampling(temperature=0.7, top_k=9, cfg_scale=2.0), Sampling(top_p=0.8), Sampling(temperature=0, cfg_scale=2.0),
+])  # fmt: skip
+def test_nll_is_what_decoding_token_by_token_finds(tiny: Pipeline, sampling: Sampling) -> None:
+    target, encoder = tiny.networks.target, tiny.networks.text
+    ids = torch.randint(64, (3, 16), generator=torch.Generator().manual_seed(2))
+    with torch.inference_mode():
+        wanted, outside = [], []
+        for prompt, row in zip(PROMPTS, ids, strict=True):
+            encoded = encoder.encode(prompt)
+            cache = target.new_cache(2 if sampling.cfg_scale != 1 else 1, 16)
+            hidden = target.prefill(target.condition(encoded.features, encoded.mask, sampling.cfg_scale != 1), cache)
+            chances = []
+            for token in row:
+                p = probabilities(guide(target.head(hidden[:, -1:]), sampling.cfg_scale), sampling)
+                chances.append(p[0, token].item())
+                hidden = target(token[None], torch.zeros(1, dtype=torch.int64), torch.ones(1, 1, dtype=torch.bool), cache)
+                cache.advance(1)
+            wanted.append(numpy.mean([-math.log(max(c, tokens.FLOOR)) for c in chances]))
+            outside.append(numpy.mean([c == 0 for c in chances]))
+    found = tokens.nll(target, encoder, PROMPTS, ids, sampling, batch=2)
+    assert found.nats.tolist() == pytest.approx(wanted, rel=1e-4)
+    assert found.outside.tolist() == pytest.approx(outside)
+    assert (found.outside.max() > 0) == (sampling.top_k > 0 or sampling.top_p < 1)
+
+
+def test_nll_of_what_is_drawn_is_the_laws_entropy(tiny: Pipeline) -> None:
+    """Of the first token, whose law is the same for every picture of a prompt."""
+    target, encoder, sampling = tiny.networks.target, tiny.networks.text, Sampling(cfg_scale=1.5)
+    with torch.inference_mode():
+        encoded = encoder.encode(PROMPTS[0])
+        hidden = target.prefill(target.condition(encoded.features, encoded.mask, True), target.new_cache(2, 16))
+        p = probabilities(guide(target.head(hidden[:, -1:]), 1.5), sampling)[0]
+        features, mask = encoded.features.expand(400, -1, -1), None if encoded.mask is None else encoded.mask.expand(400, -1)
+        drawn = sample_batch(target, features, mask, sampling, 3)[:, 0]
+    nats = -p.log()[drawn]
+    assert nats.mean().item() == pytest.approx(-(p * p.log()).sum().item(), abs=4 * nats.std().item() / 20)
+
+
+def test_nll_refuses_pictures_of_another_length(tiny: Pipeline) -> None:
+    with pytest.raises(ValueError, match=r"\[3 prompts, 16\], got the shape \(3, 15\)"):
+        tokens.nll(tiny.networks.target, tiny.networks.text, PROMPTS, torch.zeros(3, 15), Sampling())
+
+
+def test_usage_and_pairs_count() -> None:
+    g = numpy.random.default_rng(0)
+    ids, labels = g.integers(0, 9, size=(5, 12 * 12)), numpy.array([0, 2, 1, 1, 0, 2, 2, 0, 1, 2])
+    count = Counter(ids.reshape(-1).tolist())
+    seen = tokens.usage(ids, 10)
+    assert seen.histogram.tolist() == [count[code] / ids.size for code in range(10)]
+    assert seen.used == 0.9
+    assert seen.perplexity == pytest.approx(math.exp(-sum(n / ids.size * math.log(n / ids.size) for n in count.values())))
+    pairs = [Counter(), Counter()]
+    for picture in ids.reshape(5, 12, 12):
+        for r in range(12):
+            for c in range(12):
+                for way, (y, x) in enumerate(((r, c + 1), (r + 1, c))):
+                    if y < 12 and x < 12:
+                        pairs[way][int(labels[picture[r, c]]), int(labels[picture[y, x]])] += 1
+    found = tokens.neighbour_pairs(ids, labels, 12)
+    for way in (0, 1):
+        assert {(a, b): round(found[way, a, b] * 5 * 11 * 12) for a in range(3) for b in range(3)} == dict(pairs[way])
+    assert tokens.usage_distance(seen, seen) == tokens.pairs_distance(found, found) == 0
+    assert tokens.usage_distance(tokens.usage([1, 1, 2, 3], 4), tokens.usage([0, 1, 2, 2], 4)) == 0.5
+    with pytest.raises(ValueError, match="from 0 to 8"):
+        tokens.usage([9], 9)
+    with pytest.raises(ValueError, match="must be"):
+        tokens.neighbour_pairs(ids, labels, 4)
+
+
+def test_pairs_see_an_order_that_usage_does_not() -> None:
+    ids = numpy.tile([0, 1], (1, 8))
+    turned = numpy.sort(ids, axis=1)
+    assert tokens.usage_distance(tokens.usage(ids, 2), tokens.usage(turned, 2)) == 0
+    assert tokens.pairs_distance(tokens.neighbour_pairs(ids, [0, 1], 4), tokens.neighbour_pairs(turned, [0, 1], 4)) > 0.5
+
+
+def test_clusters_are_those_that_are_there() -> None:
+    centres = 10 * torch.eye(6)
+    codes = centres.repeat(20, 1) + torch.randn(120, 6, generator=torch.Generator().manual_seed(0))
+    labels = tokens.clusters(codes, 6)
+    assert (labels.reshape(20, 6) == labels[:6]).all() and len(set(labels[:6].tolist())) == 6
+    assert (tokens.clusters(codes, 6) == labels).all()
+    assert sorted(tokens.clusters(torch.ones(4, 2), 4).tolist()) == [0, 0, 0, 0]
+    with pytest.raises(ValueError, match="between 1 and 4"):
+        tokens.clusters(torch.ones(4, 2), 5)
+
+
+# -- scenes, and the premise
+
+
+def test_true_scenes_are_what_their_captions_say() -> None:
+    some, fewer = scenes.truth(12, 3), scenes.truth(5, 1)
+    assert some.pictures == len(some.prompts) == 36
+    assert fewer.captions == some.captions[:5]
+    assert some.groups.tolist() == [i // 3 for i in range(36)]
+    for i in range(36):
+        assert some.prompts[i] == some.captions[i // 3] == full_caption(**{k: int(v[i]) for k, v in some.wanted.items()})
+    assert len({tuple(row) for row in some.scenes.phase.tolist()}) == 36
+    with pytest.raises(ValueError, match="at least 1, got 0 and 2"):
+        scenes.truth(0, 2)
+
+
+def test_scenes_are_read_in_batches(bundled: Pipeline, classifier: AttributeClassifier) -> None:
+    some = scenes.truth(4, 2)
+    images = scenes.draw_truth(some, bundled.device, batch=3)
+    seen = scenes.read(classifier, images, some.wanted, batch=3)
+    assert seen.features.shape == (8, 256) and seen.features.dtype == numpy.float32
+    with torch.inference_mode():
+        assert torch.from_numpy(seen.features) == pytest.approx(classifier.features(images).numpy(), rel=1e-3, abs=1e-4)
+    assert set(seen.right) == {*ATTRIBUTES, scenes.ALL}
+    assert seen.right["colour"].mean() > 0.8
+    wrong = scenes.read(classifier, images, {**some.wanted, "moon": 1 - some.wanted["moon"]}).right
+    assert (wrong["moon"] != seen.right["moon"]).all()
+    assert (wrong[scenes.ALL] == numpy.logical_and.reduce([wrong[name] for name in ATTRIBUTES])).all()
+    again = scenes.reconstructions(bundled.networks.tokenizer, images[:2], batch=1)
+    assert again.shape == (2, 3, 128, 128) and again.min() >= 0 and again.max() <= 1
+    with pytest.raises(ValueError, match="'count' of each of the 8 pictures"):
+        scenes.read(classifier, images, {})
+    with pytest.raises(ValueError, match="there is none in"):
+        scenes.load_classifier_of(Path("nowhere"), bundled.device)
+
+
+def test_the_premise_fits_a_model_of_any_size(tiny: Pipeline, classifier: AttributeClassifier) -> None:
+    rows = premise(tiny, classifier, 3, shares=(1.0,))
+    assert [(row["kind"], row["j"]) for row in rows] == [
+        *((kind, j) for kind in ("neighbour", "probable") for j in (1, 3, 10, 30)), ("random", None)
+    ]  # fmt: skip
+    assert all(row["psnr"] < ALIKE for row in rows)
+
+
+def test_the_premise_replaces_what_it_says(bundled: Pipeline, classifier: AttributeClassifier) -> None:
+    rows = premise(bundled, classifier, 4, shares=(0.0, 0.5, 1.0), ranks=(1, 300, 5000))
+    by = {(row["kind"], row["j"], row["share"]): row for row in rows}
+    kinds = [("neighbour", 1), ("neighbour", 300), ("probable", 1), ("probable", 300), ("random", None)]
+    assert list(dict.fromkeys((row["kind"], row["j"]) for row in rows)) == kinds
+    untouched = by["random", None, 0.0]
+    for kind, j in kinds:
+        assert by[kind, j, 0.0]["psnr"] == ALIKE and by[kind, j, 0.0]["right"] == untouched["right"]
+        assert ALIKE > by[kind, j, 0.5]["psnr"] > by[kind, j, 1.0]["psnr"]
+    near, random = by["neighbour", 1, 1.0], by["random", None, 1.0]
+    assert near["psnr"] > by["neighbour", 300, 1.0]["psnr"] > random["psnr"]
+    assert sum(near["right"].values()) > sum(random["right"].values()) + 1
+    low, high = near["interval"]
+    assert low <= near["all"] <= high
