@@ -5,6 +5,7 @@ from __future__ import annotations
 import spaces  # isort: skip  # noqa: F401  # on a Space it must come before anything that touches CUDA
 
 import argparse
+import os
 
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.ui.page import build, launch, wait_for_model
@@ -13,7 +14,9 @@ from lantern_demo.ui.page import build, launch, wait_for_model
 def main() -> None:
     parser = argparse.ArgumentParser(description="Speculative decoding of images, side by side: a page and an API.")
     parser.add_argument(
-        "--model", default="lantern-scenes", help=f"{', '.join(REGISTRY)}, or a model folder (default: %(default)s)"
+        "--model",
+        default=os.environ.get("LANTERN_MODEL") or "lantern-scenes",
+        help=f"{', '.join(REGISTRY)}, or a model folder (default: $LANTERN_MODEL or lantern-scenes)",
     )
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: %(default)s)")
     parser.add_argument("--port", type=int, help="port to listen on (default: $GRADIO_SERVER_PORT, or a free one from 7860)")

@@ -1,4 +1,4 @@
-"""Take the README's picture of the page: start app.py, then python examples/page_picture.py --url http://127.0.0.1:7860
+"""Take the README's pictures of the page: start app.py, then python examples/page_picture.py --url http://127.0.0.1:7860
 
 Needs playwright (pip install playwright) and a Chromium.
 """
@@ -10,7 +10,7 @@ import io
 from pathlib import Path
 
 from PIL import Image
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 ARGS = (
     "--no-sandbox",
@@ -22,26 +22,57 @@ ARGS = (
 )
 WIDTH, HEIGHT = 1280, 2240  # of the part that is kept
 SHOWN = 960  # pixels wide in the README
+PHONE = ("#ask", "#replay .controls", "#replay .close-up", "#replay .charts")  # what stands at the top of each picture of a phone
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--url", default="http://127.0.0.1:7860")
     parser.add_argument("--chromium", default="/usr/bin/chromium")
-    parser.add_argument("--out", type=Path, default=Path(__file__).with_name("page.png"))
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="folder for page.png and phone.png")
     args = parser.parse_args()
     with sync_playwright() as p:
         browser = p.chromium.launch(executable_path=args.chromium, args=list(ARGS))
-        page = browser.new_page(viewport={"width": WIDTH, "height": 900})
-        page.goto(args.url)
-        page.get_by_text("Recorded run").wait_for()
-        page.wait_for_timeout(3000)  # pictures come after words
-        whole = Image.open(io.BytesIO(page.screenshot(full_page=True))).convert("RGB")
+        save(wide(browser, args.url), args.out / "page.png")
+        save(phone(browser, args.url), args.out / "phone.png")
         browser.close()
+
+
+def wide(browser: Browser, url: str) -> Image.Image:
+    page = opened(browser, url, WIDTH, 900)
+    whole = picture(page.screenshot(full_page=True))
     part = whole.crop((0, 0, WIDTH, min(HEIGHT, whole.height)))
-    small = part.resize((SHOWN, part.height * SHOWN // WIDTH), Image.Resampling.LANCZOS)
-    small.quantize(128).save(args.out, optimize=True)
-    print(f"wrote {args.out}")
+    return part.resize((SHOWN, part.height * SHOWN // WIDTH), Image.Resampling.LANCZOS)
+
+
+def phone(browser: Browser, url: str) -> Image.Image:
+    """Four looks at the page on a phone at night, side by side."""
+    page = opened(browser, f"{url}?__theme=dark", 390, 844)
+    sheet = Image.new("RGB", (len(PHONE) * 406 - 16, 844), "white")
+    for place, part in enumerate(PHONE):
+        page.locator(part).evaluate(
+            "part => scrollTo({ top: part.getBoundingClientRect().top + scrollY - 12, behavior: 'instant' })"
+        )
+        page.wait_for_timeout(500)
+        sheet.paste(picture(page.screenshot()), (place * 406, 0))
+    return sheet.resize((SHOWN, sheet.height * SHOWN // sheet.width), Image.Resampling.LANCZOS)
+
+
+def opened(browser: Browser, url: str, width: int, height: int) -> Page:
+    page = browser.new_page(viewport={"width": width, "height": height})
+    page.goto(url)
+    page.get_by_text("Recorded run: drawn on").wait_for()
+    page.wait_for_timeout(3000)  # pictures come after words
+    return page
+
+
+def picture(png: bytes) -> Image.Image:
+    return Image.open(io.BytesIO(png)).convert("RGB")
+
+
+def save(image: Image.Image, path: Path) -> None:
+    image.save(path, optimize=True)  # all colours: with a palette the small lanterns turned grey
+    print(f"wrote {path}")
 
 
 if __name__ == "__main__":

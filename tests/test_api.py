@@ -261,6 +261,30 @@ def test_javascript_example(server: str) -> None:
     assert bad.returncode != 0 and "method must be one of vanilla" in bad.stderr
 
 
+@pytest.mark.parametrize(
+    ("name", "program"), [("endpoints.py", sys.executable), ("endpoints.sh", "bash"), ("endpoints.mjs", "node")]
+)
+def test_every_endpoint_in_every_language(server: str, name: str, program: str) -> None:
+    for needed in (program, "curl") if program == "bash" else (program,):
+        if shutil.which(needed) is None:
+            pytest.skip(f"{needed} is not installed")
+    if (
+        program == "node"
+        and subprocess.run(["node", "-e", "process.exit(typeof fetch === 'function' ? 0 : 1)"], check=False).returncode
+    ):
+        pytest.skip("this node has no fetch")
+    done = subprocess.run([program, str(EXAMPLES / name), server], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    if program == "bash":
+        offer, (_, drawn), (_, compared) = (json.loads(line) for line in lines)
+        assert offer[0]["default_model"] == "tiny"
+        assert (drawn["order"], compared["order"]) == (["lantern++"], ["vanilla", "eagle1"])
+    else:
+        assert [line.split(":")[0] for line in lines] == ["models", "generate", "compare", "compare"]
+        assert "lantern-scenes" in lines[0] and ".png" in lines[1] and lines[2].endswith("1.00x")
+
+
 def test_a_bad_model_ends_the_program_with_a_sentence(tmp_path: Path) -> None:
     """Also one that is only found out while the page is already there."""
     app = Path(__file__).parent.parent / "app.py"

@@ -32,7 +32,7 @@ FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
 ]  # fmt: skip
-PATIENCE = 60_000  # ms; a busy machine can be slow, and nothing here waits longer than it must
+PATIENCE = 180_000  # ms; a busy machine can be slow, and nothing here waits longer than it must
 LANES = [name.replace("+", "p") for name in METHODS]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import gradio as gr
 
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.pipeline import Generation, MethodFailed
+from lantern_demo.pipeline import MethodFailed
 from lantern_demo.record import merge_records
 from lantern_demo.settings import LIMITS, MAX_SEED
 from lantern_demo.ui import words
@@ -22,6 +22,8 @@ from lantern_demo.ui.files import stem, write, write_picture
 from lantern_demo.ui.lanes import Lane, numbers_html
 from lantern_demo.ui.view import Shown, live, picture_address, picture_of
 from lantern_demo.ui.widgets import Updates, Widgets, hidden, loading, meant, numbers_of, replay_of, scratch, status_html
+
+WAITING = status_html(words.QUEUED, "busy")
 
 
 def draw(
@@ -62,14 +64,14 @@ def again(engine: Engine, w: Widgets, shown: Shown) -> Iterator[Updates]:
 
 def begin(w: Widgets) -> Updates:
     """What is shown at once, while the run may still wait for the device."""
-    return w.busy(True)
+    return {w.status: WAITING, **w.busy(True)}
 
 
-def settle(w: Widgets, shown: Shown) -> Updates:
+def settle(engine: Engine, w: Widgets, shown: Shown) -> Updates:
     """After a run, whatever ended it: mark what is unfinished, show what has finished, and allow the next run.
 
-    Gradio ignores Draw until it has ended the run, so only now may the button look ready. The replay comes now as well: earlier it
-    could play while methods are still timed.
+    Gradio ignores Draw until it has ended the run, so only now may the button look ready. The results come now as well: earlier
+    they would move while they are read, and a replay could play while methods are still timed.
     """
     updates = w.busy(False)
     stopped = {method: lane.stopped() for method, lane in shown.lanes.items()}
@@ -77,6 +79,7 @@ def settle(w: Widgets, shown: Shown) -> Updates:
         updates |= {w.status: status_html(words.STOPPED), w.shown: Shown(stopped, shown.record, shown.pictures)}
         updates |= {w.numbers[method]: numbers_html(lane) for method, lane in stopped.items()}
     if shown.lanes and shown.record is not None:
+        updates |= numbers_of(w.results, engine, shown.record, {name: picture_of(it) for name, it in shown.pictures.items()})
         updates |= replay_of(w.results, shown, live(shown.record))
     return updates
 
@@ -121,7 +124,8 @@ def _events(
                     records.append(event.record)
                     merged = merge_records(records) | ({} if expected is None else {"settings": expected["settings"]})
                     pictures[method] = picture_address(event.image)
-                    updates = _finished(engine, w, event, merged, pictures, lanes, folder)
+                    lanes[method] = lanes[method].finished(merged["methods"][method])
+                    updates[w.pictures[method]] = write_picture(folder, event)
                 if method != busy:
                     busy = method
                     position = list(lanes).index(method) + 1
@@ -143,18 +147,6 @@ def _opening(w: Widgets, seed: int, lanes: dict[str, Lane]) -> Updates:
         updates[w.pictures[method]] = None
         updates[w.numbers[method]] = numbers_html(lanes.get(method, Lane(method)))
     return updates
-
-
-def _finished(
-    engine: Engine, w: Widgets, event: Generation, record: dict[str, Any], pictures: dict[str, str], lanes: dict[str, Lane], folder: Path
-) -> Updates:  # fmt: skip
-    """Show a finished method, and the numbers of all that have finished."""
-    lanes[event.method] = lanes[event.method].finished(record["methods"][event.method])
-    images = {name: picture_of(address) for name, address in pictures.items()}
-    return {
-        w.pictures[event.method]: write_picture(folder, event),
-        **numbers_of(w.results, engine, record, images, folder),
-    }
 
 
 def _closing_words(lanes: dict[str, Lane], record: dict[str, Any] | None, expected: dict[str, Any] | None) -> str:

@@ -24,13 +24,13 @@ def choices(engine: Engine) -> tuple[gr.Dropdown, gr.Markdown, gr.CheckboxGroup,
     with gr.Row(elem_id="choices"):
         model = gr.Dropdown(
             [(info.title, info.id) for info in engine.offered().values()], value=engine.default, label=words.MODEL_LABEL,
-            info=words.MODEL_INFO, min_width=240, scale=1, elem_id="model",
+            info=words.MODEL_INFO, min_width=250, scale=2, elem_id="model",
         )  # fmt: skip
         methods = gr.CheckboxGroup(
             [(method.label, method.id) for method in METHODS.values()], value=list(METHODS), label=words.METHODS_LABEL,
-            info=words.METHODS_INFO, min_width=280, scale=2, elem_id="methods",
+            info=words.METHODS_INFO, min_width=280, scale=5, elem_id="methods",
         )  # fmt: skip
-        with gr.Column(min_width=220, scale=1):
+        with gr.Column(min_width=220, scale=2):
             seed = gr.Number(
                 0, label=words.SEED_LABEL, info=words.SEED_INFO, precision=0, minimum=0, maximum=MAX_SEED, elem_id="seed"
             )
@@ -86,5 +86,5 @@ def results_column() -> Results:
             record = gr.DownloadButton(words.DOWNLOAD, size="md", min_width=180, elem_id="record")
             sheet = gr.DownloadButton(words.SHEET, size="md", min_width=180, elem_id="sheet")
             again = gr.Button(words.AGAIN, size="md", min_width=180, elem_id="again")
-        link = gr.Textbox(label=words.LINK_LABEL, interactive=False, max_lines=2, buttons=["copy"], elem_id="link")
+        link = gr.Textbox(label=words.LINK_LABEL, interactive=False, max_lines=1, buttons=["copy"], elem_id="link")
     return Results(column, replay, table, record, sheet, again, link)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import gradio as gr
 from lantern_demo.settings import Settings
 from lantern_demo.ui import words
 from lantern_demo.ui.api import DEVICE, MISCALLS, add_endpoints, refuse_call
-from lantern_demo.ui.compare import again, begin, draw, settle
+from lantern_demo.ui.compare import WAITING, again, begin, draw, settle
 from lantern_demo.ui.engine import Engine, on_zero_gpu
 from lantern_demo.ui.form import choices, knob_boxes, lane_columns, results_column
 from lantern_demo.ui.models import ModelWidgets, choose, class_box
@@ -28,6 +28,7 @@ QUEUE = 20  # visitors that may wait
 CACHE_SECONDS = 3600  # how long pictures are kept
 
 QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}  # events that are the page's own business
+AT_ONCE: dict[str, Any] = {"queue": False, **QUIET}  # those that are answered even when the queue is full
 # On a phone what is drawn is far below the buttons.
 SHOW_STATUS = "() => { if (innerWidth < 700) document.getElementById('status').scrollIntoView(); }"
 # The server does not know under which address the page is seen; the link's first part is added here.
@@ -68,9 +69,9 @@ def build(model: str | Path = "lantern-scenes", device: str = "auto", fp16_accum
         w = Widgets(status, seed, draw_button, stop_button, searching.start, *lanes, results, gr.State(Shown()))
         by_model = ModelWidgets(model_note, prompt, label, examples, methods, knobs)
         form = Form(model_box, by_model, seed, randomise)
-        _wire_runs(engine, w, form, searching)
+        _wire_runs(page, engine, w, form, searching)
         _wire_restoring(page, engine, w, form, examples, upload, arriving)
-        label.input(lambda title: title, [label], [prompt], queue=False, **QUIET)
+        label.input(lambda title: title, [label], [prompt], **AT_ONCE)
         add_endpoints(page, engine)
     page.queue(max_size=QUEUE, default_concurrency_limit=4)
     page.lantern_engine = engine
@@ -114,7 +115,7 @@ def theme() -> gr.themes.Base:
     )
 
 
-def _wire_runs(engine: Engine, w: Widgets, form: Form, searching: Explorer) -> None:
+def _wire_runs(page: gr.Blocks, engine: Engine, w: Widgets, form: Form, searching: Explorer) -> None:
     """Draw, Run again, Explore and Stop."""
     prompt, knobs = form.by_model.prompt, list(form.by_model.knobs.values())
     on_device: dict[str, Any] = {
@@ -122,23 +123,33 @@ def _wire_runs(engine: Engine, w: Widgets, form: Form, searching: Explorer) -> N
     }  # fmt: skip
 
     def wire(triggers: list[Any], run: Any, inputs: list[Any], outputs: list[Any], end: Any) -> Any:
-        pressed = gr.on(triggers, partial(begin, w), None, w.buttons(), queue=False, **QUIET)
+        pressed = gr.on(triggers, partial(begin, w), None, [w.status, *w.buttons()], **AT_ONCE)
         running = pressed.then(run, inputs, outputs, **on_device)
-        for after in (running.then, running.failure):  # the first also after Stop
-            settled = after(end, [w.shown], w.all(), queue=False, **QUIET)
+        # The first also after Stop.
+        for after, settles, told in ((running.then, end, []), (running.failure, partial(_failed, page, w, end), [w.status])):
+            settled = after(settles, [w.shown, *told], w.all(), **AT_ONCE)
             settled.then(None, [w.results.link], [w.results.link], js=WHOLE_LINK, **QUIET)
         return running
 
     asked = [prompt, form.model, form.by_model.methods, form.seed, form.randomise, *knobs]
-    drawing = wire([w.draw.click, prompt.submit], partial(draw, engine, w), asked, w.all(), partial(settle, w))
-    repeating = wire([w.results.again.click], partial(again, engine, w), [w.shown], w.all(), partial(settle, w))
+    drawing = wire([w.draw.click, prompt.submit], partial(draw, engine, w), asked, w.all(), partial(settle, engine, w))
+    repeating = wire([w.results.again.click], partial(again, engine, w), [w.shown], w.all(), partial(settle, engine, w))
     trying = wire(
         [w.explore.click], partial(explore, engine, w, searching), [w.shown, searching.knob, prompt, form.model, form.seed, *knobs],
         [*w.all(), searching.plot], partial(rest, w),
     )  # fmt: skip
-    w.stop.click(lambda: status_html(words.STOPPED), None, [w.status], cancels=[drawing, repeating, trying], queue=False, **QUIET)
+    w.stop.click(lambda: status_html(words.STOPPED), None, [w.status], cancels=[drawing, repeating, trying], **AT_ONCE)
     for button in (w.draw, w.results.again):
         button.click(None, js=SHOW_STATUS, **QUIET)
+
+
+def _failed(page: gr.Blocks, w: Widgets, end: Callable[[Shown], Updates], shown: Shown, told: str) -> Updates:
+    """After a run that broke off or was refused: settle, and say that it never began. Gradio itself only shows a passing message."""
+    updates = end(shown)
+    if told == WAITING:
+        waiting = len(page._queue)  # Gradio tells in no other way
+        updates[w.status] = status_html(words.queue_full(waiting) if waiting >= QUEUE else words.NOT_STARTED, "error")
+    return updates
 
 
 def _wire_restoring(
@@ -147,19 +158,18 @@ def _wire_restoring(
     """Examples, records, links, and what the page shows at first."""
     outputs = list(dict.fromkeys([*w.all(), *form.all()]))
 
-    def picked(shown: Shown, event: gr.EventData) -> Iterator[Updates]:
-        yield from show_example(engine, w, form, shown, getattr(event, "index", None))
+    def picked(shown: Shown, event: gr.EventData) -> Updates:
+        return show_example(engine, w, form, shown, getattr(event, "index", None))
 
-    def first(request: gr.Request) -> Iterator[Updates]:
+    def first(request: gr.Request) -> Updates:
         filled = from_link(engine, w, form, dict(request.query_params))
         if filled is not None:
-            yield filled
-        elif any(run.record["model"]["id"] == engine.default for run in recorded_runs()[:1]):
-            yield from show_first(engine, w)
-        elif engine.offered()[engine.default].kind == "class":
-            yield choose(engine, form.by_model, engine.default)
-        else:
-            yield {w.lanes: gr.update()}  # nothing changes; a generator without an answer would empty every field
+            return filled
+        if any(run.record["model"]["id"] == engine.default for run in recorded_runs()[:1]):
+            return show_first(engine, w)
+        if engine.offered()[engine.default].kind == "class":
+            return choose(engine, form.by_model, engine.default)
+        return {w.lanes: gr.update()}  # nothing changes
 
     def arrive() -> Iterator[str]:
         if not engine.ready:
@@ -170,10 +180,10 @@ def _wire_restoring(
         except ValueError as error:
             yield status_html(str(error), "error")
 
-    shown = examples.pick(picked, [w.shown], outputs, **QUIET)
+    shown = examples.pick(picked, [w.shown], outputs, **AT_ONCE)
     shown.then(None, [w.results.link], [w.results.link], js=WHOLE_LINK, **QUIET)
     loaded = upload.upload(partial(load_record, engine, w, form), [w.shown, upload], outputs, **QUIET, **DEVICE)
     loaded.then(None, [w.results.link], [w.results.link], js=WHOLE_LINK, **QUIET)
-    form.model.input(partial(choose, engine, form.by_model), [form.model], form.by_model.all(), **QUIET)
-    page.load(first, None, outputs, **QUIET).then(None, [w.results.link], [w.results.link], js=WHOLE_LINK, **QUIET)
+    form.model.input(partial(choose, engine, form.by_model), [form.model], form.by_model.all(), **AT_ONCE)
+    page.load(first, None, outputs, **AT_ONCE).then(None, [w.results.link], [w.results.link], js=WHOLE_LINK, **QUIET)
     page.load(arrive, None, [arriving], concurrency_limit=None, **QUIET)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -17,7 +16,7 @@ from lantern_demo.ui.models import ModelWidgets, choose
 from lantern_demo.ui.reading import read_record
 from lantern_demo.ui.recorded import recorded_runs
 from lantern_demo.ui.view import Shown, Source, picture_address, picture_of
-from lantern_demo.ui.widgets import Updates, Widgets, numbers_of, replay_of, scratch, status_html
+from lantern_demo.ui.widgets import Updates, Widgets, numbers_of, replay_of, status_html
 
 
 @dataclass(frozen=True)
@@ -33,38 +32,35 @@ class Form:
         return [self.model, self.seed, self.randomise, *self.by_model.all()]
 
 
-def show_example(engine: Engine, w: Widgets, form: Form, shown: Shown, index: Any) -> Iterator[Updates]:
+def show_example(engine: Engine, w: Widgets, form: Form, shown: Shown, index: Any) -> Updates:
     """Show a recorded run, play it, and fill in what gives it again."""
     runs = recorded_runs()
     if not isinstance(index, int) or not 0 <= index < len(runs):
-        yield {w.status: status_html(words.NO_SUCH_EXAMPLE, "error")}
-    elif shown.running:
-        yield {w.status: status_html(words.STILL_RUNNING, "busy")}
-    else:
-        run = runs[index]
-        filled = _filled(engine, form, run.record) if run.record["model"]["id"] in engine.offered() else {}
-        more = {w.status: status_html(words.READY_EXAMPLE), **filled}
-        yield from _presented(engine, w, run.record, run.pictures, run.source, True, more)
+        return {w.status: status_html(words.NO_SUCH_EXAMPLE, "error")}
+    if shown.running:
+        return {w.status: status_html(words.STILL_RUNNING, "busy")}
+    run = runs[index]
+    filled = _filled(engine, form, run.record) if run.record["model"]["id"] in engine.offered() else {}
+    more = {w.status: status_html(words.READY_EXAMPLE), **filled}
+    return _presented(engine, w, run.record, run.pictures, run.source, True, more)
 
 
-def show_first(engine: Engine, w: Widgets) -> Iterator[Updates]:
+def show_first(engine: Engine, w: Widgets) -> Updates:
     """Show the first recorded run. Nothing is filled in: the visitor may be typing already."""
     run = recorded_runs()[0]
-    yield from _presented(engine, w, run.record, run.pictures, run.source, False, {})
+    return _presented(engine, w, run.record, run.pictures, run.source, False, {})
 
 
-def load_record(engine: Engine, w: Widgets, form: Form, shown: Shown, data: Any) -> Iterator[Updates]:
+def load_record(engine: Engine, w: Widgets, form: Form, shown: Shown, data: Any) -> Updates:
     """Show a record that a visitor hands in. Its pictures are drawn anew from its tokens, where its model is loaded."""
     if shown.running:
-        yield {w.status: status_html(words.STILL_RUNNING, "busy")}
-        return
+        return {w.status: status_html(words.STILL_RUNNING, "busy")}
     try:
         if not isinstance(data, bytes):
             raise ValueError("there was no file")
         record = read_record(data)
     except ValueError as error:
-        yield {w.status: status_html(words.refused_record(str(error)), "error")}
-        return
+        return {w.status: status_html(words.refused_record(str(error)), "error")}
     notes, pictures = [], {}
     try:
         images = engine.pictures(record["model"]["id"], [entry["token_ids"] for entry in record["methods"].values()])
@@ -77,7 +73,7 @@ def load_record(engine: Engine, w: Widgets, form: Form, shown: Shown, data: Any)
     source = Source("loaded", words.LOADED.format(device=record["device"], date=record["created"][:10]))
     filled = _filled(engine, form, record) if record["model"]["id"] in engine.offered() else {}
     status = status_html(words.READY_LOADED, notes=notes)
-    yield from _presented(engine, w, record, pictures, source, True, {w.status: status, **filled})
+    return _presented(engine, w, record, pictures, source, True, {w.status: status, **filled})
 
 
 def from_link(engine: Engine, w: Widgets, form: Form, parameters: Mapping[str, str]) -> Updates | None:
@@ -100,13 +96,12 @@ def from_link(engine: Engine, w: Widgets, form: Form, parameters: Mapping[str, s
 
 def _presented(
     engine: Engine, w: Widgets, record: dict[str, Any], pictures: dict[str, str], source: Source, play: bool, more: Updates
-) -> Iterator[Updates]:  # fmt: skip
-    """Show a run that was not drawn just now; the lanes are for what is. Yields once, so that the files are there when they are taken."""
+) -> Updates:  # fmt: skip
+    """Show a run that was not drawn just now; the lanes are for what is."""
     now = Shown({}, record, pictures)
-    with scratch() as folder:
-        images = {name: picture_of(address) for name, address in pictures.items()}
-        numbers = numbers_of(w.results, engine, record, images, Path(folder))
-        yield {w.lanes: gr.update(visible=False), w.shown: now, **numbers, **replay_of(w.results, now, source, play), **more}
+    images = {name: picture_of(address) for name, address in pictures.items()}
+    numbers = numbers_of(w.results, engine, record, images)
+    return {w.lanes: gr.update(visible=False), w.shown: now, **numbers, **replay_of(w.results, now, source, play), **more}
 
 
 def _filled(engine: Engine, form: Form, record: dict[str, Any]) -> Updates:

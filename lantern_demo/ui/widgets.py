@@ -88,16 +88,20 @@ def meant(name: str, value: Any) -> Any:
     return None if name in OF_TREE and value == 0 else value
 
 
-def numbers_of(w: Results, engine: Engine, record: dict[str, Any], pictures: dict[str, Image.Image], folder: Path) -> Updates:
+def numbers_of(w: Results, engine: Engine, record: dict[str, Any], pictures: dict[str, Image.Image]) -> Updates:
     """The table, the files and the link of a run."""
     preset = (
         Settings(**engine.offered()[record["model"]["id"]].preset) if record["model"]["id"] in engine.offered() else Settings()
     )
+    with scratch() as folder:
+        # Gradio's copies are made here, since the folder is gone before Gradio would make them itself.
+        record_file = w.record.move_resource_to_block_cache(write_record(Path(folder), record))
+        sheet_file = w.sheet.move_resource_to_block_cache(write_sheet(Path(folder), record, pictures))
     return {
         w.column: gr.update(visible=True),
         w.table: table(record["methods"]),
-        w.record: write_record(folder, record),
-        w.sheet: write_sheet(folder, record, pictures),
+        w.record: record_file,
+        w.sheet: sheet_file,
         w.link: query(record, preset),
     }
 

@@ -88,6 +88,8 @@ LOADING_FIRST = "Loading the model. Draw can be pressed already; it starts as so
 LIVE = "Drawn just now on {device}, with seed {seed}."
 RECORDED = "Recorded run: drawn on {device} on {date}, not on this machine now."
 LOADED = "Loaded record: it says it was drawn on {device} on {date}. Nothing of it was measured here."
+QUEUED = "Waiting for its turn: one run at a time has the device."
+NOT_STARTED = "Nothing was started."
 STARTING = "Warming up the methods; this is not timed."
 WAITING_FOR_VANILLA = "needs a vanilla run"
 STOPPED = "Stopped. What was drawn so far stays; press Draw to start again."
@@ -266,6 +268,10 @@ def running(label: str, position: int, total: int) -> str:
 def finished(seed: int, device: str, failed: int) -> str:
     text = f"Done, with seed {seed} on {device}."
     return text if not failed else f"{text} Some methods failed; their lanes say why."
+
+
+def queue_full(waiting: int) -> str:
+    return f"Queue is full: {waiting} requests are waiting, and no more may. Try again in a moment."
 
 
 def unknown_words(words: list[str]) -> str:

@@ -17,18 +17,10 @@ function speedupBars(lanes, words) {
 function priceChart(lanes, words) {
   const known = lanes.filter((lane) => lane.speedup !== null && lane.tvd !== null);
   if (!known.length) return figure(words.priceTitle, null, el("p", { class: "note" }, words.noBaseline));
-  const { group, x, y, right } = axes(Math.max(0.05, ...known.map((lane) => lane.tvd)), Math.max(1.1, ...known.map((lane) => lane.speedup)), words.tvdAxis, words.speedupAxis);
-  const drawing = svg("svg", { viewBox: "0 0 420 250" }, group, svg("line", { class: "even", x1: x(0), x2: right, y1: y(1), y2: y(1) }));
-  const taken = [];
-  for (const lane of known) {
-    const place = lanes.indexOf(lane);
-    let at = y(lane.speedup) + 4;
-    const left = x(lane.tvd) > 300;
-    while (taken.some(([tx, ty]) => Math.abs(tx - x(lane.tvd)) < 90 && Math.abs(ty - at) < 13)) at -= 13;
-    taken.push([x(lane.tvd), at]);
-    drawing.append(marker(place, x(lane.tvd), y(lane.speedup), lane.colour),
-      svg("text", { class: "label", x: x(lane.tvd) + (left ? -11 : 11), y: at, "text-anchor": left ? "end" : "start" }, lane.label));
-  }
+  const { group, x, y, left, right } = axes(Math.max(0.05, ...known.map((lane) => lane.tvd)), Math.max(1.1, ...known.map((lane) => lane.speedup)), words.tvdAxis, words.speedupAxis, 14);
+  const drawing = svg("svg", { viewBox: "0 0 420 250" }, group, svg("line", { class: "even", x1: left, x2: right, y1: y(1), y2: y(1) }));
+  for (const lane of known) drawing.append(marker(lanes.indexOf(lane), x(lane.tvd), y(lane.speedup), lane.colour));
+  drawing.append(...labels(known.map((lane) => ({ x: x(lane.tvd), y: y(lane.speedup), text: lane.label })), left, right));
   const told = known.map((lane) => say(words.pricePoint, { method: lane.label, speedup: times(lane.speedup), tvd: lane.tvd.toFixed(3) })).join("; ");
   return figure(words.priceTitle, told, drawing, words.priceNote);
 }

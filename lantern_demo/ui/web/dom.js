@@ -72,11 +72,12 @@ function ticks(top, wanted = 4) {
   return Array.from({ length: count + 1 }, (_, i) => Number((i * step).toPrecision(6)));
 }
 
-/** Axes with grid lines -> the group, and functions from values to places. The box is 420 x 250. */
-function axes(xTop, yTop, xTitle, yTitle) {
+/** Axes with grid lines -> the group, and functions from values to places. The box is 420 x 250. `inset`: how far right of the axis 0 lies. */
+function axes(xTop, yTop, xTitle, yTitle, inset = 0) {
   const [left, right, top, bottom] = [44, 408, 12, 208];
+  const zero = left + inset;
   const [xs, ys] = [ticks(xTop), ticks(yTop)];
-  const x = (value) => left + ((right - left) * value) / xs.at(-1);
+  const x = (value) => zero + ((right - zero) * value) / xs.at(-1);
   const y = (value) => bottom - ((bottom - top) * value) / ys.at(-1);
   const group = svg("g", { class: "axes" });
   for (const value of ys) {
@@ -86,7 +87,20 @@ function axes(xTop, yTop, xTitle, yTitle) {
   for (const value of xs) group.append(svg("text", { x: x(value), y: bottom + 17, "text-anchor": "middle" }, String(value)));
   group.append(svg("text", { x: (left + right) / 2, y: bottom + 36, "text-anchor": "middle" }, xTitle));
   group.append(svg("text", { x: -(top + bottom) / 2, y: 12, "text-anchor": "middle", transform: "rotate(-90)" }, yTitle));
-  return { group, x, y, right };
+  return { group, x, y, left, right };
+}
+
+/** Labels beside points, each where it hides no point and no other label. points: [{ x, y, text }] */
+function labels(points, left, right) {
+  const taken = points.map(({ x, y }) => [x - 8, x + 8, y]);
+  const free = ([from, to, at]) => from >= left && to <= right && at > 8 && at < 204 && !taken.some(([a, b, y]) => from < b && to > a && Math.abs(at - y) < 14);
+  return points.map(({ x, y, text }) => {
+    const wide = 9 * text.length; // of the larger letters on a phone
+    const places = [0, -14, 14, -28, 28].flatMap((by) => [[x + 11, x + 11 + wide, y + by, "start"], [x - 11 - wide, x - 11, y + by, "end"]]);
+    const place = places.find(free) ?? places[0];
+    taken.push(place);
+    return svg("text", { class: "label", x: place[3] === "start" ? place[0] : place[1], y: place[2] + 4, "text-anchor": place[3] }, text);
+  });
 }
 
 /** A drawing with a title, a sentence for screen readers, and what to know about it below. */

@@ -98,6 +98,11 @@ function sign(kind) {
   return canvas;
 }
 
+/** What the signs on the pictures mean. */
+function meaning(words) {
+  return el("div", { class: "meaning" }, el("ul", {}, ...KINDS.map((kind) => el("li", {}, sign(kind), words.kinds[kind]))));
+}
+
 /** How many tokens of each kind a run has, with their shares. */
 function legend(lane, words, short) {
   const total = lane.kinds.length;

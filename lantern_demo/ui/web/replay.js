@@ -47,7 +47,7 @@ function replay(view, words) {
     el("button", { type: "button", class: "again", onclick: () => { go(0); play(); } }, words.restart), scrub, time, rate,
     toggle(words.showSteps, state.steps, (on) => { state.steps = on; repaint(); }), toggle(words.showMarks, state.marks, (on) => { state.marks = on; repaint(); }));
 
-  const race = el("div", { class: "race", style: `--racers: ${lanes.length}` }, ...panels.map((panel) => panel.article));
+  const race = el("div", { class: "race", style: `--racers: ${lanes.length}` }, ...panels.map((panel) => panel.article), meaning(words));
   const closeUp = el("section", { class: "close-up", "aria-label": words.closeTitle }, el("h3", {}, words.closeTitle), el("p", { class: "note" }, words.closeNote),
     el("div", { class: "bench" }, el("div", { class: "table-top" }, picker, big, legendPlace), about));
   const root = el("div", {}, el("h3", {}, words.title), el("p", { class: `source ${view.source.kind}` }, view.source.text),
@@ -77,6 +77,7 @@ function replay(view, words) {
       paint(panel.canvas, panel.lane, count, grid, options(i, false));
     });
     scrub.value = Math.round((1000 * state.time) / total);
+    scrub.style.setProperty("--played", `${(100 * state.time) / total}%`);
     scrub.setAttribute("aria-valuetext", seconds(state.time));
     time.textContent = `${seconds(state.time)} / ${seconds(total)}`;
   }

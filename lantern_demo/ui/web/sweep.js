@@ -7,10 +7,11 @@ function show() {
   if (!props.value) return;
   const { points, words, colour, picture, title } = JSON.parse(props.value);
   const known = points.filter((point) => point.tvd !== null);
-  const { group, x, y } = axes(Math.max(0.05, ...known.map((p) => p.tvd)), Math.max(1.1, ...known.map((p) => p.speedup)), words.tvdAxis, words.speedupAxis);
-  const drawing = svg("svg", { viewBox: "0 0 420 250" }, group, svg("line", { class: "even", x1: x(0), x2: x(0) + 364, y1: y(1), y2: y(1) }));
+  const { group, x, y, left, right } = axes(Math.max(0.05, ...known.map((p) => p.tvd)), Math.max(1.1, ...known.map((p) => p.speedup)), words.tvdAxis, words.speedupAxis, 14);
+  const drawing = svg("svg", { viewBox: "0 0 420 250" }, group, svg("line", { class: "even", x1: left, x2: right, y1: y(1), y2: y(1) }));
   drawing.append(svg("polyline", { points: known.map((p) => `${x(p.tvd)},${y(p.speedup)}`).join(" "), fill: "none", stroke: colour, "stroke-width": 1.5, "stroke-dasharray": "4 3" }));
-  known.forEach((p, i) => drawing.append(marker(i, x(p.tvd), y(p.speedup), colour), svg("text", { class: "label", x: x(p.tvd) + 9, y: y(p.speedup) - 8 }, p.label)));
+  known.forEach((p, i) => drawing.append(marker(i, x(p.tvd), y(p.speedup), colour)));
+  drawing.append(...labels(known.map((p) => ({ x: x(p.tvd), y: y(p.speedup), text: p.label })), left, right));
   const told = known.map((p) => say(words.sweepPoint, { value: p.label, speedup: times(p.speedup), tvd: p.tvd.toFixed(3) })).join("; ");
   const shot = (name, src, note) => el("figure", { class: "shot" }, el("img", { src, alt: say(words.pictureAt, { value: name }) }), el("figcaption", {}, name, el("small", {}, note)));
   const shots = [picture ? shot(words.vanilla, picture, "1.00\u00d7") : null,

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Every endpoint of a running demo once, with curl: examples/endpoints.sh [URL]
+set -euo pipefail
+base="${1:-http://127.0.0.1:7860}"
+base="${base%/}/gradio_api/call"
+
+# call NAME PARAMETERS: ask, then read the stream of events and print the data of the last.
+call() {
+  local event
+  event="$(curl -sS --fail-with-body "$base/v2/$1" -H 'Content-Type: application/json' -d "$2" | sed -E 's/.*"event_id": *"([^"]+)".*/\1/')"
+  curl -sSN "$base/$1/$event" | sed -n 's/^data: //p' | tail -n 1
+}
+
+call models '{}'
+call generate '{"prompt": "two blue box lanterns at dawn", "method": "lantern++", "seed": 7}'
+call compare '{"prompt": "two blue box lanterns at dawn", "methods": ["vanilla", "eagle1"], "seed": 7}'

@@ -1,0 +1,121 @@
+"""Take pictures of the page in each of its states, at three widths, light and dark: python examples/page_states.py --out states
+
+Serves the bundled model itself, with room for one visitor in the queue. Needs playwright (pip install playwright) and a Chromium.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from gradio_client import Client
+from page_picture import ARGS
+from playwright.sync_api import Browser, Page, sync_playwright
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import spaces  # isort: skip  # noqa: F401  # as in app.py
+
+from lantern_demo.ui import page as served
+
+WIDTHS, THEMES = (390, 768, 1280), ("light", "dark")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="folder for the pictures")
+    parser.add_argument("--chromium", default="/usr/bin/chromium")
+    parser.add_argument("--widths", type=int, nargs="+", default=WIDTHS)
+    parser.add_argument("--themes", nargs="+", default=THEMES)
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+
+    served.QUEUE = 1
+    demo = served.build()
+    served.wait_for_model(demo)
+    _, url, _ = served.launch(demo, server_name="127.0.0.1", prevent_thread_lock=True, quiet=True)
+    with sync_playwright() as p:
+        browser = p.chromium.launch(executable_path=args.chromium, args=list(ARGS))
+        for width in args.widths:
+            for theme in args.themes:
+                for state, page in states(browser, url, width, theme):
+                    page.wait_for_timeout(300)  # for what fades
+                    page.screenshot(path=args.out / f"{state}-{width}-{theme}.png", full_page=True)
+                    print(f"{state}-{width}-{theme}", flush=True)
+        browser.close()
+    demo.close(verbose=False)
+
+
+def states(browser: Browser, url: str, width: int, theme: str) -> Iterator[tuple[str, Page]]:
+    """The page in one state after the other, with their names."""
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    page.set_default_timeout(120_000)
+    page.goto(f"{url}?__theme={theme}")
+    page.get_by_text("Recorded run: drawn on").wait_for()
+    page.wait_for_timeout(2000)  # pictures come after words
+    yield "empty", page
+
+    page.locator("#examples .card").nth(1).click()
+    page.get_by_text("the example's recorded run").wait_for()
+    page.locator("#replay .racer").first.wait_for()
+    page.get_by_label("Time of the replay").evaluate(
+        "bar => { bar.value = 520; bar.dispatchEvent(new Event('input', { bubbles: true })); }"
+    )
+    yield "replay", page
+    page.get_by_label("Steps", exact=True).check()
+    page.get_by_label("Method to look at").select_option(label="LANTERN++")
+    page.locator("#replay canvas.big").scroll_into_view_if_needed()
+    page.locator("#replay canvas.big").hover(position={"x": 150, "y": 150})
+    yield "overlay", page
+
+    page.get_by_label("Prompt").fill("")
+    page.get_by_role("button", name="Draw", exact=True).click()
+    page.get_by_role("alert").wait_for()
+    yield "error", page
+
+    page.get_by_label("Prompt").fill("two green zebra lanterns over a lake at dusk")
+    page.get_by_role("button", name="Draw", exact=True).click()
+    page.locator('#lane-eagle2 [data-phase="drawing"]').wait_for()
+    yield "running", page
+    page.get_by_text("Done, with seed").wait_for()
+    page.get_by_text("Drawn just now").wait_for()
+    yield "done", page
+    page.get_by_role("button", name="Draw", exact=True).click()
+    page.locator('#lane-eagle1 [data-phase="drawing"]').wait_for()
+    page.get_by_role("button", name="Stop", exact=True).click()
+    page.locator('#lanes [data-phase="stopped"]').first.wait_for()
+    yield "stopped", page
+
+    page.get_by_role("button", name="Turn a knob").click()
+    page.get_by_role("button", name="Explore", exact=True).click()
+    page.get_by_text("Explored five values").wait_for()
+    page.get_by_role("button", name="More settings").click()
+    page.get_by_role("button", name="How timings are taken").click()
+    yield "open", page
+
+    with busy(url):
+        page.get_by_role("button", name="Draw", exact=True).click()
+        page.get_by_text("Queue is full").first.wait_for()
+        yield "full", page
+    page.close()
+
+
+@contextmanager
+def busy(url: str) -> Iterator[None]:
+    """The device at work for another visitor, and one more waiting."""
+    client = Client(url, verbose=False)
+    jobs = [client.submit("a red lantern", tree="paper", api_name="/compare")]
+    next(iter(jobs[0]))
+    jobs.append(client.submit("a red lantern", methods=["vanilla"], api_name="/compare"))
+    try:
+        yield
+    finally:
+        for job in reversed(jobs):
+            job.cancel()
+
+
+if __name__ == "__main__":
+    main()
