@@ -16,7 +16,7 @@ from lantern_demo.settings import Settings
 from lantern_demo.ui import words
 from lantern_demo.ui.charts import table
 from lantern_demo.ui.engine import Engine
-from lantern_demo.ui.files import write_record, write_sheet
+from lantern_demo.ui.files import saved, write_record, write_sheet
 from lantern_demo.ui.link import query
 from lantern_demo.ui.view import Shown, Source, view
 from lantern_demo.ui.web import pack
@@ -96,8 +96,8 @@ def numbers_of(w: Results, engine: Engine, record: dict[str, Any], pictures: dic
     return {
         w.column: gr.update(visible=True),
         w.table: table(record["methods"]),
-        w.record: write_record(folder, record),
-        w.sheet: write_sheet(folder, record, pictures),
+        w.record: saved(write_record, folder, record),
+        w.sheet: saved(write_sheet, folder, record, pictures),
         w.link: query(record, preset),
     }
 
