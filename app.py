@@ -9,6 +9,7 @@ import os
 
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.ui.page import build, launch, wait_for_model
+from lantern_demo.ui.stop import leave, until_stopped
 
 
 def main() -> None:
@@ -31,9 +32,11 @@ def main() -> None:
         # The page is there at once, and says that the model is still on its way.
         launch(page, server_port=args.port, share=args.share, prevent_thread_lock=True)
         wait_for_model(page)
+        until_stopped()
     except ValueError as error:
         parser.error(str(error))
-    page.block_thread()
+    except KeyboardInterrupt:
+        leave()
 
 
 if __name__ == "__main__":

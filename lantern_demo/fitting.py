@@ -21,6 +21,7 @@ from lantern_demo.decoding.fit import Cost, fit_static
 from lantern_demo.decoding.methods import Method
 from lantern_demo.decoding.trees import Path as TreePath
 from lantern_demo.decoding.trees import TreePolicy
+from lantern_demo.models.store import put
 
 FILE = "calibration.json"
 MOST_NODES = 48
@@ -202,8 +203,7 @@ def remember(file: Path, choice: Choice) -> None:
     if policy.kind == "static":
         tree = {"paths": policy.paths}
     with suppress(OSError):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps({"reason": choice.reason, **tree}) + "\n")
+        put(file, json.dumps({"reason": choice.reason, **tree}) + "\n")
 
 
 def choose(method: Method, calibration: Calibration, seconds: Seconds) -> Choice | None:

@@ -57,15 +57,16 @@ class Machine:
         )
 
     def _kept_kind(self, name: str, allowed: tuple[str, ...], find: Callable[[], str]) -> str:
-        """A kind of products: what is on disk, or else what `find` finds, which is written there."""
+        """A kind of products: what is on disk, or else what `find` finds, which is written there. One process finds at a time: two
+        would disturb each other's clocks, and draw other pictures should they not agree."""
         file, kind = self._file(name), ""
-        with suppress(OSError, ValueError):
-            kind = json.loads(file.read_text())
-        if kind not in allowed or not supported(kind):
-            kind = find()
-            with suppress(OSError):
-                file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_text(json.dumps(kind) + "\n")
+        with store.locked(file):
+            with suppress(OSError, ValueError):
+                kind = json.loads(file.read_text())
+            if kind not in allowed or not supported(kind):
+                kind = find()
+                with suppress(OSError):
+                    store.put(file, json.dumps(kind) + "\n")
         return kind
 
     def fit(self, method: Method, guided: bool, calibration: Calibration, times: Callable[[TreePolicy], list[float]]) -> None:
@@ -74,12 +75,13 @@ class Machine:
         if key in self._fitted:
             return
         file = self._file(f"{method.id}-{'guided' if guided else 'plain'}", calibration)
-        choice = recall(file)
-        if choice is None:
-            costs = self._costs.setdefault(guided, StepCosts(times, FIT_ROUNDS))
-            choice = choose(method, calibration, costs)
-            if choice is not None and costs.steady:
-                remember(file, choice)
+        with store.locked(file):
+            choice = recall(file)
+            if choice is None:
+                costs = self._costs.setdefault(guided, StepCosts(times, FIT_ROUNDS))
+                choice = choose(method, calibration, costs)
+                if choice is not None and costs.steady:
+                    remember(file, choice)
         if choice is not None:
             self._fitted[key] = choice
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Generator, Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -19,6 +19,7 @@ from lantern_demo.decoding.loop import Step as StepEvent
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.timing import Clock
 from lantern_demo.decoding.trees import TreePolicy
+from lantern_demo.faults import in_words, out_of_memory, release_memory, unreadable
 from lantern_demo.fitting import Choice, read_calibration
 from lantern_demo.machine import Machine
 from lantern_demo.models import accumulation, bundled, checkpoints, store
@@ -29,7 +30,7 @@ from lantern_demo.models.registry import REGISTRY, ModelInfo, model_info
 from lantern_demo.models.text import Encoded
 from lantern_demo.models.tokenizer import neighbour_table
 from lantern_demo.record import device_name, events_of, image_hash, run_record
-from lantern_demo.settings import MAX_LANTERN_K, Settings, asking_for, method_of, methods_of
+from lantern_demo.settings import MAX_LANTERN_K, Settings, asking_for, method_of, methods_of, smaller_tree
 
 __all__ = ["Generation", "MethodFailed", "Pipeline", "Stats", "StepEvent", "load"]
 
@@ -88,6 +89,10 @@ class MethodFailed:
     message: str
 
 
+# (method id, event) as `Pipeline.compare` has them, None after a step of a warm-up.
+Beats = Generator[tuple[str, StepEvent | Generation | MethodFailed | None], None, None]
+
+
 class Pipeline:
     """One loaded model on one device. Runs take turns: a second caller waits for the first."""
 
@@ -111,7 +116,7 @@ class Pipeline:
         return self.defaults.with_changes(**changes)
 
     def check_prompt(self, prompt: Any) -> str:
-        """The prompt, stripped. Raises ValueError when it is empty, too long or not text."""
+        """The prompt, stripped. Raises ValueError when it is empty, too long or not text that can be written down."""
         if not isinstance(prompt, str):
             raise ValueError(f"prompt must be text, got {type(prompt).__name__}")
         text = " ".join(prompt.split())
@@ -119,6 +124,8 @@ class Pipeline:
             raise ValueError("prompt is empty; say what to draw, for example: three red round lanterns over a lake at dusk")
         if len(text) > self.info.max_prompt:
             raise ValueError(f"prompt has {len(text)} characters, at most {self.info.max_prompt} are allowed")
+        if bad := unreadable(text):
+            raise ValueError(f"prompt must be text without control characters, got {bad}")
         self.networks.text.check(text)
         return text
 
@@ -154,11 +161,11 @@ class Pipeline:
         knobs, text = self.settings(**settings), self.check_prompt(prompt)
 
         def events() -> Iterator[StepEvent | Generation]:
-            with self._turn:
-                failed = self._warm_up([chosen], knobs, text)
-                if failed:
-                    raise RuntimeError(failed[chosen.id])
-                yield from self._run(chosen, knobs, text)
+            for _, event in self._beats([chosen], knobs, text):
+                if isinstance(event, MethodFailed):
+                    raise RuntimeError(event.message)
+                if event is not None:
+                    yield event
 
         return events()
 
@@ -169,46 +176,92 @@ class Pipeline:
 
         Yields (method id, event): a StepEvent per step, then its Generation, or MethodFailed when it raised. Methods (all that are
         available when left out) run in the order of the table of methods, so that vanilla comes first. Raises ValueError at the
-        call for bad input.
+        call for bad input. A method that runs out of memory starts again with a smaller tree, its steps counted from 0.
         """
-        chosen = self.check_methods(methods_of(self.available_methods if methods is None else methods))
-        knobs, text = self.settings(**settings), self.check_prompt(prompt)
+        beats = self.beats(prompt, methods, **settings)
 
         def events() -> Generator[tuple[str, StepEvent | Generation | MethodFailed], None, None]:
-            with self._turn:
-                failed = self._warm_up(chosen, knobs, text)
-                for method in chosen:
-                    if method.id in failed:
-                        yield method.id, MethodFailed(method.id, failed[method.id])
-                        continue
-                    try:
-                        for event in self._run(method, knobs, text):
-                            yield method.id, event
-                    except Exception as error:  # one method's fault must not take the others' results with it
-                        yield method.id, MethodFailed(method.id, _sentence(error))
+            with closing(beats):
+                for method, event in beats:
+                    if event is not None:
+                        yield method, event
 
         return events()
 
-    def _warm_up(self, methods: list[Method], knobs: Settings, text: str) -> dict[str, str]:
-        """A few uncounted tokens with every method -> what the methods that raised said."""
-        failed = {}
-        encoded = self._encode(text, None)
-        tokens = min(WARM_UP_TOKENS, self.info.tokens)
-        for method in methods:
-            try:
-                self._fit(method, knobs, encoded)
-                deque(self._decode(method, knobs, encoded, tokens, Clock(self.device), measured=False), maxlen=0)
-                self.decode_image([0] * self.info.tokens)
-            except Exception as error:
-                failed[method.id] = _sentence(error)
-        return failed
+    def beats(self, prompt: str, methods: list[str] | None = None, **settings: Any) -> Beats:
+        """As `compare`, with None for an event after every step of the warm-up too: whoever steps through can stop in between."""
+        chosen = self.check_methods(methods_of(self.available_methods if methods is None else methods))
+        return self._beats(chosen, self.settings(**settings), self.check_prompt(prompt))
 
-    def _run(self, method: Method, knobs: Settings, text: str) -> Iterator[StepEvent | Generation]:
+    def _beats(self, methods: list[Method], knobs: Settings, text: str) -> Beats:
+        with self._turn:
+            trees: dict[str, Choice] = {}
+            failed: dict[str, str] = {}
+            try:
+                encoded = self._encode(text, None)
+            except Exception as error:
+                why = in_words(error, "the text encoder")
+                for method in methods:
+                    yield method.id, MethodFailed(method.id, why)
+                return
+            for method in methods:
+                try:
+                    trees[method.id] = yield from self._warm_up(method, knobs, encoded)
+                except Exception as error:  # one method's fault must not take the others' results with it
+                    failed[method.id] = in_words(error, method.id)
+            for method in methods:
+                if method.id in trees:
+                    yield from self._tries(method, knobs, text, encoded, trees[method.id])
+                else:
+                    yield method.id, MethodFailed(method.id, failed[method.id])
+
+    def _tries(self, method: Method, knobs: Settings, text: str, encoded: Encoded, tree: Choice) -> Beats:
+        """Run a method that is warm; where memory does not suffice, once more with a smaller tree."""
+        warm = True
+        while True:
+            try:
+                if not warm:
+                    tree = yield from self._warm_up(method, knobs, encoded, tree)
+                for event in self._run(method, knobs, text, tree):
+                    yield method.id, event
+                return
+            except Exception as error:
+                smaller = _smaller(method, tree, error)
+                failed = in_words(error, method.id)
+            if smaller is None:
+                yield method.id, MethodFailed(method.id, failed)
+                return
+            release_memory()  # out of the handler, which kept what the run had allocated
+            tree, warm = smaller, False
+
+    def _warm_up(
+        self, method: Method, knobs: Settings, encoded: Encoded, tree: Choice | None = None
+    ) -> Generator[tuple[str, None], None, Choice]:
+        """A few uncounted tokens with a method, yielding between steps -> the tree to run it with, a smaller one than asked where
+        memory does not suffice. Raises what the method raises."""
+        while True:
+            try:
+                if tree is None:
+                    self._fit(method, knobs, encoded)
+                    tree = self.tree_of(method, knobs)
+                clock, tokens = Clock(self.device), min(WARM_UP_TOKENS, self.info.tokens)
+                for _ in self._decode(method, knobs, encoded, tokens, clock, measured=False, tree=tree.policy):
+                    yield method.id, None
+                self.decode_image([0] * self.info.tokens)
+                return tree
+            except Exception as error:
+                smaller = _smaller(method, tree, error)
+                if smaller is None:
+                    raise
+            release_memory()
+            tree = smaller
+
+    def _run(self, method: Method, knobs: Settings, text: str, tree: Choice) -> Iterator[StepEvent | Generation]:
         clock = Clock(self.device)
         encoded = self._encode(text, clock)
         outcome: Decoded | None = None
         steps: list[StepEvent] = []
-        for event in self._decode(method, knobs, encoded, self.info.tokens, clock, measured=True):
+        for event in self._decode(method, knobs, encoded, self.info.tokens, clock, measured=True, tree=tree.policy):
             if isinstance(event, Decoded):
                 outcome = event
             else:
@@ -217,7 +270,7 @@ class Pipeline:
         assert outcome is not None
         with clock.measure("image"):
             image = self.decode_image(outcome.tokens)
-        stats = self._stats(method, knobs, outcome, clock)
+        stats = self._stats(method, tree, outcome, clock)
         run = (stats, outcome.tokens, image_hash(image), events_of(steps))
         record = run_record(self.info, self.networks.trained, self.networks.sources, text, encoded.unknown, knobs, [run])
         yield Generation(method.id, image, outcome.tokens, stats, record)
@@ -228,15 +281,14 @@ class Pipeline:
             return self.networks.text.encode(text)
 
     def _decode(
-        self, method: Method, knobs: Settings, encoded: Encoded, tokens: int, clock: Clock, measured: bool,
-        tree: TreePolicy | None = None,
-    ) -> Iterator[StepEvent | Decoded]:  # fmt: skip
+        self, method: Method, knobs: Settings, encoded: Encoded, tokens: int, clock: Clock, measured: bool, tree: TreePolicy
+    ) -> Iterator[StepEvent | Decoded]:
         guided = knobs.cfg_scale != 1
         with torch.inference_mode():
             condition = self.networks.target.condition(encoded.features, encoded.mask, guided)
         return decode(
             self.target, self.drafter, condition, num_tokens=tokens, method=method, sampling=knobs.sampling(),
-            rule=knobs.rule(method), tree=tree or self.tree_of(method, knobs).policy, neighbours=self.neighbours(knobs.neighbours),
+            rule=knobs.rule(method), tree=tree, neighbours=self.neighbours(knobs.neighbours),
             seed=knobs.seed, device=self.device, measure_distortion=measured, clock=clock,
         )  # fmt: skip
 
@@ -265,8 +317,8 @@ class Pipeline:
 
         self._machine.fit(method, knobs.cfg_scale != 1, self._calibration, times)
 
-    def _stats(self, method: Method, knobs: Settings, outcome: Decoded, clock: Clock) -> Stats:
-        seconds, choice = clock.seconds, self.tree_of(method, knobs)
+    def _stats(self, method: Method, choice: Choice, outcome: Decoded, clock: Clock) -> Stats:
+        seconds = clock.seconds
         return Stats(
             method.id, len(outcome.tokens), outcome.steps, outcome.mean_accepted_length, outcome.accepted_lengths,
             seconds["text"], seconds["prefill"], seconds["draft"], seconds["verify"], seconds["commit"],
@@ -373,9 +425,9 @@ def _local_info(folder: Path) -> ModelInfo:
     return ModelInfo(folder.name, folder.name, "A model from a local folder.", folder, image_size=0, grid=0, max_prompt=200)
 
 
-def _sentence(error: Exception) -> str:
-    if isinstance(error, torch.OutOfMemoryError):
-        return "The device ran out of memory; choose a smaller model or another device."
-    if isinstance(error, FloatingPointError):
-        return f"Numbers went wrong: {error}."
-    return f"{type(error).__name__}: {error}"
+def _smaller(method: Method, tree: Choice | None, error: Exception) -> Choice | None:
+    """What to draft with instead where a tree was too large for the memory; None for another fault, or where nothing is smaller."""
+    policy = smaller_tree(method)
+    if not out_of_memory(error) or method.tree == "none" or (tree is not None and tree.policy.nodes <= policy.nodes):
+        return None
+    return Choice(policy, "small: the device ran out of memory with the tree that was asked for")

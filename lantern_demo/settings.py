@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
@@ -21,6 +22,17 @@ TREES = (FIT, *DYNAMIC_TREES, *STATIC_TREES)
 MAX_SEED = 2**31 - 1
 MAX_LANTERN_K = 1000  # columns of the neighbour table
 
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
+
+
+def told(value: Any) -> str:
+    """A value as a sentence repeats it: short, whatever was sent."""
+    try:
+        return _SHORT.repr(value)
+    except (ValueError, RecursionError):  # a number with thousands of digits, which Python does not write down
+        return f"a {type(value).__name__} that is too long to repeat"
+
 
 @dataclass(frozen=True)
 class Limit:
@@ -35,7 +47,7 @@ class Limit:
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if not number or not self.low <= value <= self.high or (self.whole and value != int(value)):
             kind, digits = ("a whole number", ".0f") if self.whole else ("a number", "g")
-            raise ValueError(f"{name} must be {kind} between {self.low:{digits}} and {self.high:{digits}}, got {value!r}")
+            raise ValueError(f"{name} must be {kind} between {self.low:{digits}} and {self.high:{digits}}, got {told(value)}")
         return int(value) if self.whole else float(value)
 
 
@@ -83,11 +95,12 @@ class Settings:
             value = getattr(self, name)
             if value is not None:
                 object.__setattr__(self, name, limit.check(name, value))
-        if self.tree not in TREES:
+        if not isinstance(self.tree, str) or self.tree not in TREES:
             _own_tree(self.tree)
         for name, allowed in (("residual", ("set", "released")), ("neighbours", ("decoder", "raw"))):
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}")
+            value = getattr(self, name)
+            if not isinstance(value, str) or value not in allowed:
+                raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {told(value)}")
         top_k, depth, nodes = self.dynamic_shape
         pool = top_k + depth * top_k * top_k
         if nodes > pool + 1:
@@ -137,7 +150,7 @@ class Settings:
         known = {f.name for f in fields(self)}
         for name in changes:
             if name not in known:
-                raise ValueError(f"unknown setting {name!r}; allowed are {', '.join(sorted(known))}")
+                raise ValueError(f"unknown setting {told(name)}; allowed are {', '.join(sorted(known))}")
         return replace(self, **changes)
 
     def as_dict(self) -> dict[str, Any]:
@@ -154,9 +167,15 @@ def _own_tree(value: Any) -> TreePolicy:
         if policy.nodes > most or len(policy.paths[-1]) > deepest:
             raise ValueError(f"a tree has at most {most} nodes with the root, {deepest} deep")
     except ValueError as error:
-        told = repr(value) if len(repr(value)) <= 80 else repr(value)[:77] + "..."
-        raise ValueError(f"tree must be one of {', '.join(TREES)}, or paths such as '0 1 00', got {told}: {error}") from None
+        raise ValueError(
+            f"tree must be one of {', '.join(TREES)}, or paths such as '0 1 00', got {told(value)}: {error}"
+        ) from None
     return policy
+
+
+def smaller_tree(method: Method) -> TreePolicy:
+    """The draft tree of a method where memory is short."""
+    return Settings(tree="small").tree_policy(method)
 
 
 def asking_for(policy: TreePolicy) -> dict[str, Any]:
@@ -171,13 +190,13 @@ def asking_for(policy: TreePolicy) -> dict[str, Any]:
 def method_of(value: Any) -> Method:
     """The method of an id. Raises ValueError naming the value and what is allowed."""
     if not isinstance(value, str) or value not in METHODS:
-        raise ValueError(f"method must be one of {', '.join(METHODS)}, got {value!r}")
+        raise ValueError(f"method must be one of {', '.join(METHODS)}, got {told(value)}")
     return METHODS[value]
 
 
 def methods_of(values: Any) -> list[Method]:
     """The methods of a list of ids, in the order of the table, each once. Raises ValueError as `method_of` does."""
     if not isinstance(values, (list, tuple)) or not values:
-        raise ValueError(f"methods must be a list of one or more of {', '.join(METHODS)}, got {values!r}")
+        raise ValueError(f"methods must be a list of one or more of {', '.join(METHODS)}, got {told(values)}")
     chosen = {method_of(v).id for v in values}
     return [m for m in METHODS.values() if m.id in chosen]

@@ -31,14 +31,14 @@ class Device:
 
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
-    device, compare = Device(), Pipeline.compare
+    device, beats = Device(), Pipeline.beats
 
     def held(self: Pipeline, *args: Any, **kwargs: Any) -> Iterator[Any]:
         device.entered.set()
         assert device.gate.wait(120)
-        yield from compare(self, *args, **kwargs)
+        yield from beats(self, *args, **kwargs)
 
-    monkeypatch.setattr(Pipeline, "compare", held)
+    monkeypatch.setattr(Pipeline, "beats", held)
     yield device
     device.gate.set()
 
@@ -49,7 +49,7 @@ def server(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     from lantern_demo.ui.page import build, launch, wait_for_model
 
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
-    monkeypatch.setattr("lantern_demo.ui.page.QUEUE", 1)
+    monkeypatch.setattr("lantern_demo.ui.door.WAITING", 1)
     demo = build(tiny_model, "cpu")
     wait_for_model(demo)
     _, url, _ = launch(demo, server_name="127.0.0.1", prevent_thread_lock=True, quiet=True)

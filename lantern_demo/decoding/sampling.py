@@ -11,6 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+COLD = 1e-3  # temperatures below it are taken with care
+COLDEST = 1e-30  # and below this one as if they were it: a float32 holds no quotient by less
+
 
 @dataclass(frozen=True)
 class Sampling:
@@ -63,7 +66,9 @@ def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
     if sampling.greedy:
         return logits.softmax(-1)
     if sampling.temperature != 1:
-        logits = logits / sampling.temperature
+        if sampling.temperature < COLD:  # the quotient would overflow, and the softmax of it is no law
+            logits = logits - logits.amax(-1, keepdim=True)
+        logits = logits / max(sampling.temperature, COLDEST)
     if 0 < sampling.top_k < logits.shape[-1]:
         smallest = logits.topk(sampling.top_k, dim=-1).values[..., -1:]
         logits = logits.masked_fill(logits < smallest, -math.inf)

@@ -83,6 +83,19 @@ def load_part(folder: Path, part: nn.Module) -> None:
         raise ValueError(f"the weights in {folder} cannot be read: {error}") from error
 
 
+def _check_fit(path: Path, networks: Networks[TextEncoder, LlamaGen, Drafter]) -> None:
+    """Raises ValueError when the parts of a model folder are not made for each other: they would fail in the middle of a run."""
+    target, drafter = networks.target.config, networks.drafter and networks.drafter.config
+    for name in ("dim", "vocab", "grid", "prefix"):
+        if drafter is not None and getattr(drafter, name) != getattr(target, name):
+            raise ValueError(
+                f"{path} says {name} {getattr(drafter, name)} for the drafter, but the target has {getattr(target, name)}: "
+                "it is another model's drafter"
+            )
+    if networks.tokenizer.codebook_size != target.vocab or networks.tokenizer.grid != target.grid:
+        raise ValueError(f"{path} has an image tokenizer that does not go with its target: their codebook or grid differs")
+
+
 def load(folder: Path, device: torch.device, dtype: torch.dtype = torch.float32) -> Networks[TextEncoder, LlamaGen, Drafter]:
     """Read a model folder. The text encoder and the image tokenizer stay in float32: they run once per image.
 
@@ -97,8 +110,9 @@ def load(folder: Path, device: torch.device, dtype: torch.dtype = torch.float32)
         target, drafter = LlamaGen(LlamaGenConfig(**config["target"])), Drafter(DrafterConfig(**config["drafter"]))
         tokenizer = ImageTokenizer(JanusVQVAEConfig(**config["tokenizer"]))
         networks = Networks(text, target, drafter, tokenizer, config["trained"])
-    except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:
+    except Exception as error:  # what the libraries raise for a damaged file is theirs to choose, down to a bare Exception
         raise ValueError(f"{path} is not the config of a model folder: {error!r}") from error
+    _check_fit(path, networks)
     for name in PARTS:
         part: nn.Module = getattr(networks, name)
         load_part(folder / name, part)

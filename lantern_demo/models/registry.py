@@ -242,5 +242,5 @@ REGISTRY: dict[str, ModelInfo] = {info.id: info for info in _ROWS}
 def model_info(model: Any) -> ModelInfo:
     """The model of an id. Raises ValueError naming the value and what is allowed."""
     if not isinstance(model, str) or model not in REGISTRY:
-        raise ValueError(f"model must be one of {', '.join(REGISTRY)}, got {model!r}")
+        raise ValueError(f"model must be one of {', '.join(REGISTRY)}, got {str(model)[:80]!r}")
     return REGISTRY[model]

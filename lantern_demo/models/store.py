@@ -15,11 +15,14 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock
 from huggingface_hub.constants import HF_HOME
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -66,11 +69,46 @@ def manifest(folder: Path, facts: dict[str, Any] | None = None) -> dict[str, Any
     return found if usable and whole else None
 
 
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Keep other processes, and other threads, from making the same file or folder meanwhile. Without a lock where none can be
+    had: on a disk that cannot be written there is nothing to disturb."""
+    place = path.parent / ".locks"
+    lock = FileLock(place / path.name)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except OSError:
+        yield
+        return
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def put(path: Path, text: str) -> None:
+    """Write a small file so that nobody ever reads half of it. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.part")
+    try:
+        unfinished.write_text(text)
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
 def write(folder: Path, located: Located, config: dict[str, Any], convert: Callable[[Path], list[Path]]) -> dict[str, Any]:
-    """Convert a part into its place in one go -> its manifest: what is not finished is not there.
+    """Convert a part into its place in one go -> its manifest: what is not finished is not there, and what another process has
+    finished meanwhile is taken as it is.
 
     Raises CheckpointError when the disk is full or `convert` does.
     """
+    with locked(folder):
+        return manifest(folder, located.facts) or _write(folder, located, config, convert)
+
+
+def _write(folder: Path, located: Located, config: dict[str, Any], convert: Callable[[Path], list[Path]]) -> dict[str, Any]:
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".unfinished-") as scratch:

@@ -25,10 +25,9 @@ from lantern_demo.record import device_name, merge_records
 from lantern_demo.settings import LIMITS, TREES, Settings
 from lantern_demo.ui import words
 from lantern_demo.ui.engine import Engine, Frame
-from lantern_demo.ui.files import write_picture
+from lantern_demo.ui.files import saved, write_picture
 
 DEVICE: dict[str, Any] = {"concurrency_id": "device", "concurrency_limit": 1}  # whatever decodes waits for its turn
-BEATS = 4  # frames between two partial answers
 SEED_SENTENCE = "The random seed: the same seed, settings and machine give the same tokens."
 
 
@@ -123,7 +122,7 @@ MISCALLS = (TypeError, KeyError, FnIndexInferError)
 
 def refuse_call(request: HttpRequest, error: Exception) -> JSONResponse:
     """Answer one of MISCALLS by a sentence instead of a bare 500."""
-    if "/call/" not in request.url.path:
+    if not any(place in request.url.path for place in ("/call/", "/run/", "/api/", "/queue/join")):
         raise error
     if isinstance(error, TypeError):
         return JSONResponse({"error": str(error)}, status_code=400)
@@ -140,22 +139,26 @@ def _run(engine: Engine, prompt: Any, model: Any, methods: Any, knobs: dict[str,
     images: dict[str, Any] = {}
     records: list[dict[str, Any]] = []
     failed: dict[str, str] = {}
+    unsaved: dict[str, str] = {}
     try:
         with TemporaryDirectory(prefix="lantern-demo-") as folder, closing(engine.frames(request, False)) as events:
-            for count, event in enumerate(events):
+            for event in events:
                 if isinstance(event, Frame):
-                    if count % BEATS == 0:
-                        yield images, {"progress": {"method": event.method, "tokens": event.committed, "seconds": event.seconds}}
+                    # Every time: only between two answers does Gradio see that its client is gone.
+                    yield images, {"progress": {"method": event.method, "tokens": event.committed, "seconds": event.seconds}}
                 elif isinstance(event, MethodFailed):
                     failed[event.method] = event.message
                 else:
-                    images[event.method] = gr.FileData(
-                        path=write_picture(Path(folder), event), mime_type="image/png"
-                    ).model_dump()
+                    path = saved(write_picture, Path(folder), event)
+                    if path is None:
+                        unsaved[event.method] = words.not_saved(event.method)
+                    else:
+                        images[event.method] = gr.FileData(path=path, mime_type="image/png").model_dump()
                     records.append(event.record)
             if not records:
                 raise gr.Error("; ".join(f"{method} failed: {why}" for method, why in failed.items()), print_exception=False)
-            yield images, merge_records(records) | ({"failed": failed} if failed else {})
+            notes = {"failed": failed, "not_saved": unsaved}
+            yield images, merge_records(records) | {name: told for name, told in notes.items() if told}
     except gr.Error:  # also the Space's own refusals, such as a spent quota
         raise
     except Exception as error:

@@ -18,7 +18,7 @@ from lantern_demo.settings import LIMITS, MAX_SEED
 from lantern_demo.ui import words
 from lantern_demo.ui.charts import LABELS
 from lantern_demo.ui.engine import Engine, Frame, Request
-from lantern_demo.ui.files import stem, write, write_picture
+from lantern_demo.ui.files import saved, stem, write, write_picture
 from lantern_demo.ui.lanes import Lane, numbers_html
 from lantern_demo.ui.view import Shown, live, picture_address, picture_of
 from lantern_demo.ui.widgets import Updates, Widgets, hidden, loading, meant, numbers_of, replay_of, scratch, status_html
@@ -108,16 +108,21 @@ def _events(
     pictures: dict[str, str] = {}
     merged: dict[str, Any] | None = None
     busy = ""
-    count = 0
+    count, no_room = 0, False
     for request in requests:
         with closing(engine.frames(request, True)) as events:
             for event in events:
-                method, updates = event.method, {}
+                method = event.method
+                updates: Updates = {}
                 count += 1
+                if isinstance(event, Frame) and not event.committed:
+                    yield {w.status: gr.skip()}  # still warming up; only between two answers can a run be stopped
+                    continue
                 if isinstance(event, Frame):
                     lanes[method] = lanes[method].at(event)
                     if event.picture is not None:
-                        updates[w.pictures[method]] = write(folder / f"{stem(method)}-{count:05d}.jpg", event.picture)
+                        preview = saved(write, folder / f"{stem(method)}-{count:05d}.jpg", event.picture)
+                        updates |= {} if preview is None else {w.pictures[method]: preview}
                 elif isinstance(event, MethodFailed):
                     lanes[method] = lanes[method].failed(event.message)
                 else:
@@ -125,7 +130,8 @@ def _events(
                     merged = merge_records(records) | ({} if expected is None else {"settings": expected["settings"]})
                     pictures[method] = picture_address(event.image)
                     lanes[method] = lanes[method].finished(merged["methods"][method])
-                    updates[w.pictures[method]] = write_picture(folder, event)
+                    updates[w.pictures[method]] = saved(write_picture, folder, event)
+                    no_room |= updates[w.pictures[method]] is None
                 if method != busy:
                     busy = method
                     position = list(lanes).index(method) + 1
@@ -134,7 +140,7 @@ def _events(
                     w.numbers[method]: numbers_html(lanes[method]),
                     w.shown: Shown(dict(lanes), merged, dict(pictures)),
                 }
-    yield {w.status: _closing_words(lanes, merged, expected)}
+    yield {w.status: _closing_words(lanes, merged, expected, no_room)}
 
 
 def _opening(w: Widgets, seed: int, lanes: dict[str, Lane]) -> Updates:
@@ -149,12 +155,13 @@ def _opening(w: Widgets, seed: int, lanes: dict[str, Lane]) -> Updates:
     return updates
 
 
-def _closing_words(lanes: dict[str, Lane], record: dict[str, Any] | None, expected: dict[str, Any] | None) -> str:
+def _closing_words(lanes: dict[str, Lane], record: dict[str, Any] | None, expected: dict[str, Any] | None, no_room: bool) -> str:
     if record is None:
         return status_html(words.NO_METHOD_FINISHED, "error")
     finished = record["methods"]
     text = words.finished(record["settings"]["seed"], record["device"], len(lanes) - len(finished))
     notes = [words.unknown_words(record["unknown_words"])] if record["unknown_words"] else []
+    notes += [words.NO_ROOM] if no_room else []
     if expected is not None:
         notes += [words.same_tokens(LABELS[m], e["token_ids"], expected["methods"][m]["token_ids"]) for m, e in finished.items()]
     return status_html(text, notes=notes)

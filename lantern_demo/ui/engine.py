@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import logging
+import math
 import os
 import threading
 from collections.abc import Callable, Generator, Iterator
@@ -11,19 +13,26 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, Literal
 
 import spaces
 from PIL import Image
 
+from lantern_demo.faults import sentence
 from lantern_demo.models.device import pick_device, pick_dtype
 from lantern_demo.models.needs import requirements_unmet
 from lantern_demo.models.registry import REGISTRY, ModelInfo
 from lantern_demo.pipeline import Generation, MethodFailed, Pipeline, info_of, load, unavailable_methods
-from lantern_demo.settings import methods_of
+from lantern_demo.settings import methods_of, told
+from lantern_demo.ui import words
+from lantern_demo.ui.log import of_prompt
 
 FRAME_SECONDS = 0.125  # between two previews, whatever their lane
+RUN_SECONDS = "LANTERN_RUN_SECONDS"  # an environment variable: how long one comparison may keep the device
 FRAME_SHARE = 4  # and at least this many times what the last one cost, so that showing does not hold up drawing
+
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -41,7 +50,7 @@ class Frame:
     """Where a running method is, and what its picture looks like (JPEG) when that was asked for."""
 
     method: str
-    committed: int
+    committed: int  # tokens; 0 while it is still warmed up
     steps: int
     seconds: float
     picture: bytes | None
@@ -53,6 +62,7 @@ class Engine:
     def __init__(self, model: str | Path, device: str, fp16_accumulation: bool = False) -> None:
         """Starts to load a model and does not wait for it. Raises ValueError for an unknown model or device."""
         self._device, self._loading = device, threading.Lock()
+        self._run_seconds = run_seconds()
         self._first_info = info_of(model)
         self.default = self._first_info.id
         pick_device(device)
@@ -73,8 +83,11 @@ class Engine:
             pipe = load(model, self._device, fp16_accumulation=fp16_accumulation)
             self._first_info = pipe.info
             self._loaded[self.default] = pipe
-        except BaseException as error:  # whoever waits gets to know
+        except ValueError as error:  # whoever waits gets to know
             self._first.set_exception(error)
+        except BaseException as error:
+            _LOG.exception("the model could not be loaded")
+            self._first.set_exception(ValueError(words.load_failed(self.default, error)))
         else:
             self._first.set_result(None)
 
@@ -86,6 +99,18 @@ class Engine:
     def ready(self) -> bool:
         return self._first.done()
 
+    @property
+    def state(self) -> Literal["loading", "ready", "failed"]:
+        """Of the model that the program was started with."""
+        if not self._first.done():
+            return "loading"
+        return "failed" if self._first.exception() else "ready"
+
+    @property
+    def busy(self) -> bool:
+        """Whether something runs on the device."""
+        return self._turn.locked()
+
     def offered(self) -> dict[str, ModelInfo]:
         """The models by id, the one that the program was started with first."""
         return {self.default: self._first_info, **{name: info for name, info in REGISTRY.items() if name != self.default}}
@@ -96,7 +121,7 @@ class Engine:
     def pipeline(self, model: Any) -> Pipeline:
         """The pipeline of a model, loaded when it is first asked for. Raises ValueError naming the value and what is allowed."""
         if not isinstance(model, str) or model not in self.offered():
-            raise ValueError(f"model must be one of {', '.join(self.offered())}, got {model!r}")
+            raise ValueError(f"model must be one of {', '.join(self.offered())}, got {told(model)}")
         if model == self.default:
             self.wait()
         if model in self._loaded:
@@ -106,7 +131,13 @@ class Engine:
             raise ValueError(f"{model} cannot run here: {reason}")
         with self._loading:
             if model not in self._loaded:
-                self._loaded[model] = _in_a_thread_of_its_own(lambda: load(model, self._device))
+                try:
+                    self._loaded[model] = _in_a_thread_of_its_own(lambda: load(model, self._device))
+                except ValueError:
+                    raise
+                except Exception as error:  # such as memory that did not suffice after all; the loaded models go on
+                    _LOG.exception("model %s could not be loaded", model)
+                    raise ValueError(words.load_failed(model, error)) from error
             return self._loaded[model]
 
     def must_load(self, model: Any) -> bool:
@@ -139,16 +170,23 @@ class Engine:
         return Request(pipe.info.id, pipe.check_prompt(prompt), [method.id for method in chosen], given)
 
     def frames(self, request: Request, previews: bool) -> Generator[Frame | Generation | MethodFailed, None, None]:
-        """Run the methods in turn: a Frame now and then, and for each its Generation or MethodFailed. Callers take turns."""
+        """Run the methods in turn: a Frame now and then, and for each its Generation or MethodFailed. Callers take turns.
+
+        Closing it frees the device within a step. A comparison that lasts too long ends with MethodFailed for what is not done.
+        """
         with self._turn:  # a caller that waited in the worker would keep the one before from going on
-            frames = self._leased(request, previews)
+            frames, outcomes, start = self._leased(request, previews), dict.fromkeys(request.methods, "stopped"), perf_counter()
             try:
                 while (item := self._worker.submit(next, frames, None).result()) is not None:
                     if isinstance(item, Generation):
                         self._note(request.model, item)
+                        outcomes[item.method] = f"{item.stats.decode_seconds:.2f} s"
+                    elif isinstance(item, MethodFailed):
+                        outcomes[item.method] = f"failed ({item.message})"
                     yield item
             finally:
                 self._worker.submit(frames.close).result()
+                _log(request, outcomes, perf_counter() - start)
 
     def pictures(self, model: str, tokens: list[list[int]]) -> list[Image.Image]:
         """The pictures of token ids. Raises ValueError when the model is not loaded, or the ids are not its own."""
@@ -167,21 +205,32 @@ class Engine:
     def _frames(self, request: Request, previews: bool) -> Iterator[Frame | Generation | MethodFailed]:
         pipe = self._loaded[request.model]
         tokens: list[int] = []
-        due = 0.0
-        with closing(pipe.compare(request.prompt, request.methods, **request.knobs)) as events:
+        left = list(request.methods)
+        end, due = perf_counter() + self._run_seconds, 0.0
+        with closing(pipe.beats(request.prompt, request.methods, **request.knobs)) as events:
             for method, event in events:
                 if isinstance(event, (Generation, MethodFailed)):
+                    left.remove(method)
                     yield event
+                    continue
+                start = perf_counter()
+                if start > end:
+                    break
+                if event is None:  # warming up: a chance to stop
+                    if start >= due:
+                        due = start + FRAME_SECONDS
+                        yield Frame(method, 0, 0, 0.0, None)
                     continue
                 if event.index == 0:
                     tokens, due = [], 0.0
                 tokens.extend(event.tokens)
-                start = perf_counter()
                 if start < due:
                     continue
                 picture = _jpeg(pipe, tokens) if previews else None
                 due = start + max(FRAME_SECONDS, FRAME_SHARE * (perf_counter() - start))
                 yield Frame(method, event.committed, event.index, event.seconds, picture)
+        for method in left:
+            yield MethodFailed(method, words.out_of_time(self._run_seconds))
 
     def _note(self, model: str, done: Generation) -> None:
         """Keep how long a run took; here, since the leased process forgets."""
@@ -204,6 +253,30 @@ def _in_a_thread_of_its_own(call: Callable[[], Pipeline]) -> Pipeline:
         return thread.submit(call).result()
 
 
+def _log(request: Request, outcomes: dict[str, str], seconds: float) -> None:
+    told = ", ".join(f"{method} {outcome}" for method, outcome in outcomes.items())
+    outcome = "stopped" if "stopped" in outcomes.values() else "failed" if "failed (" in told else "done"
+    _LOG.info(
+        "run: model %s, seed %s, prompt %s, %s: %s; %.2f s on the device",
+        request.model, request.knobs.get("seed", "of the preset"), of_prompt(request.prompt), outcome, told, seconds,
+    )  # fmt: skip
+
+
+def run_seconds() -> float:
+    """The most seconds that a comparison may keep the device: of LANTERN_RUN_SECONDS, else two minutes on a Space and an hour
+    elsewhere. Raises ValueError for a variable that says nothing."""
+    given = os.environ.get(RUN_SECONDS)
+    if not given:
+        return 120.0 if on_space() else 3600.0
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds <= 1e6:
+        raise ValueError(f"{RUN_SECONDS} must be a number of seconds, got {given!r}")
+    return seconds
+
+
 def on_zero_gpu() -> bool:
     """Whether the device is lent for the time of a call only."""
     return os.environ.get("SPACES_ZERO_GPU") == "true"
@@ -214,7 +287,12 @@ def on_space() -> bool:
     return bool(os.environ.get("SPACE_ID"))
 
 
-def _jpeg(pipe: Pipeline, tokens: list[int]) -> bytes:
+def _jpeg(pipe: Pipeline, tokens: list[int]) -> bytes | None:
+    """A preview, or None where it cannot be made: the run goes on without."""
     buffer = io.BytesIO()
-    pipe.preview(tokens).save(buffer, "JPEG", quality=85)
+    try:
+        pipe.preview(tokens).save(buffer, "JPEG", quality=85)
+    except Exception as error:
+        _LOG.warning("no preview: %s", sentence(error))
+        return None
     return buffer.getvalue()

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
+from lantern_demo.models.hub import disk_full
 from lantern_demo.pipeline import Generation
 from lantern_demo.ui.sheet import contact_sheet, text_chunks
+
+ROOM = 32 * 2**20  # bytes that must stay free: Gradio keeps a copy of what is shown
 
 
 def stem(method: str) -> str:
@@ -18,16 +24,33 @@ def stem(method: str) -> str:
 
 
 def write(path: Path, data: bytes) -> str:
-    """Write a file so that nobody ever reads half of it, and return its path."""
+    """Write a file so that nobody ever reads half of it, and return its path. Raises OSError."""
+    _check_room(path)
     part = path.with_suffix(path.suffix + ".part")
     part.write_bytes(data)
     part.replace(path)
     return str(path)
 
 
+def saved(write: Callable[..., str], *arguments: Any) -> str | None:
+    """The path that `write` returns, or None where the disk is full: what a run has found is worth more than its files."""
+    try:
+        return write(*arguments)
+    except OSError as error:
+        if not disk_full(error):
+            raise
+        return None
+
+
+def _check_room(path: Path) -> None:
+    if shutil.disk_usage(path.parent).free < ROOM:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+
 def write_picture(folder: Path, generation: Generation) -> str:
     """Save a finished picture as PNG that says what it shows: prompt, seed, method, model, settings and version."""
     path = folder / f"{stem(generation.method)}.png"
+    _check_room(path)
     generation.image.save(path, pnginfo=text_chunks(generation.record, generation.method))
     return str(path)
 

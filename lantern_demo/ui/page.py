@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
+from fastapi.exceptions import RequestValidationError
+from starlette.middleware import Middleware
+from starlette.routing import Route
 
+from lantern_demo.models.store import root
 from lantern_demo.settings import Settings
-from lantern_demo.ui import words
+from lantern_demo.ui import door, log, words
 from lantern_demo.ui.api import DEVICE, MISCALLS, add_endpoints, refuse_call
 from lantern_demo.ui.compare import WAITING, again, begin, draw, settle
 from lantern_demo.ui.engine import Engine, on_zero_gpu
 from lantern_demo.ui.form import choices, knob_boxes, lane_columns, results_column
+from lantern_demo.ui.health import PATH, health
 from lantern_demo.ui.models import ModelWidgets, choose, class_box
 from lantern_demo.ui.reading import MEGABYTES
 from lantern_demo.ui.recorded import cards, recorded_runs
@@ -24,8 +30,8 @@ from lantern_demo.ui.view import Shown
 from lantern_demo.ui.web import STYLES, component
 from lantern_demo.ui.widgets import Updates, Widgets, status_html
 
-QUEUE = 20  # visitors that may wait
 CACHE_SECONDS = 3600  # how long pictures are kept
+SESSIONS = 500  # visitors whose last run is kept in memory, a few MB each; the one who was away longest goes first
 
 QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}  # events that are the page's own business
 AT_ONCE: dict[str, Any] = {"queue": False, **QUIET}  # those that are answered even when the queue is full
@@ -73,7 +79,9 @@ def build(model: str | Path = "lantern-scenes", device: str = "auto", fp16_accum
         _wire_restoring(page, engine, w, form, examples, upload, arriving)
         label.input(lambda title: title, [label], [prompt], **AT_ONCE)
         add_endpoints(page, engine)
-    page.queue(max_size=QUEUE, default_concurrency_limit=4)
+    # The queue is the only way in; without `api_open=False` the endpoints could also be run past it.
+    page.queue(max_size=door.WAITING + door.ELSEWHERE, default_concurrency_limit=4, api_open=False)
+    door.keep(page, DEVICE["concurrency_id"])
     page.lantern_engine = engine
     return page
 
@@ -85,6 +93,9 @@ def wait_for_model(page: gr.Blocks) -> None:
 
 def launch(page: gr.Blocks, **options: Any) -> Any:
     """Serve a page that `build` made; `options` are those of `gr.Blocks.launch`, and what they leave out GRADIO_* variables may set."""
+    log.set_up()
+    # Gradio brings matplotlib in, which would write to the home folder.
+    os.environ.setdefault("MPLCONFIGDIR", str(root() / "matplotlib"))
     return page.launch(
         theme=theme(),
         css_paths=STYLES,
@@ -94,7 +105,17 @@ def launch(page: gr.Blocks, **options: Any) -> Any:
         run_history=False,
         enable_monitoring=False,
         max_file_size=f"{MEGABYTES}mb",  # a run record; nothing else is uploaded
-        app_kwargs={"exception_handlers": dict.fromkeys(MISCALLS, refuse_call)},
+        state_session_capacity=SESSIONS,
+        _frontend=False,  # leaves out a last look at the page that gives up after three seconds, on a busy machine too soon
+        app_kwargs={
+            "exception_handlers": {
+                **dict.fromkeys(MISCALLS, refuse_call),
+                door.Refused: door.refuse,
+                RequestValidationError: door.refuse_body,
+            },
+            "middleware": [Middleware(door.SmallRequests)],
+            "routes": [Route(PATH, health(page, page.lantern_engine, DEVICE["concurrency_id"]))],
+        },
         **options,
     )
 
@@ -147,8 +168,8 @@ def _failed(page: gr.Blocks, w: Widgets, end: Callable[[Shown], Updates], shown:
     """After a run that broke off or was refused: settle, and say that it never began. Gradio itself only shows a passing message."""
     updates = end(shown)
     if told == WAITING:
-        waiting = len(page._queue)  # Gradio tells in no other way
-        updates[w.status] = status_html(words.queue_full(waiting) if waiting >= QUEUE else words.NOT_STARTED, "error")
+        waiting = door.waiting(page._queue, DEVICE["concurrency_id"])  # Gradio tells in no other way
+        updates[w.status] = status_html(words.queue_full(waiting) if waiting >= door.WAITING else words.NOT_STARTED, "error")
     return updates
 
 

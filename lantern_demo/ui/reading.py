@@ -11,6 +11,7 @@ from typing import Any
 
 import lantern_demo
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.faults import unreadable
 from lantern_demo.settings import Settings
 
 MEGABYTES = 4
@@ -46,7 +47,7 @@ def checked(found: Any) -> dict[str, Any]:
         "lantern_demo": version,
         "created": _moment(record),
         "versions": {k: _text(_mapping(record.get("versions"), "versions"), k, 60) for k in ("python", "torch", "transformers")},
-        "model": {"id": _text(model, "id", 80), "trained": _mapping(model.get("trained"), "trained"), "sources": _mapping(model.get("sources"), "sources")},
+        "model": {"id": _text(model, "id", 80), "trained": _facts(model, "trained"), "sources": _facts(model, "sources")},
         "device": _text(record, "device", 200),
         "prompt": _text(record, "prompt", 1000),
         "unknown_words": _strings(record, "unknown_words", 200, 1000),
@@ -153,10 +154,26 @@ def _mapping(value: Any, name: str) -> dict[str, Any]:
     return value
 
 
+def _facts(where: dict[str, Any], name: str, most: int = 20_000, deepest: int = 4) -> dict[str, Any]:
+    """An object whose entries differ from model to model: bounded in size and depth, and shown to nobody."""
+    value = _mapping(where.get(name), name)
+    if _depth(value) > deepest or len(json.dumps(value)) > most:
+        raise ValueError(f"{name} must be an object of at most {most} characters, {deepest} levels deep")
+    return value
+
+
+def _depth(value: Any, bound: int = 10) -> int:
+    """How deep an object is nested, counted up to a bound."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 0 if bound == 0 or not isinstance(value, (dict, list)) else 1 + max((_depth(x, bound - 1) for x in inner), default=0)
+
+
 def _text(where: dict[str, Any], name: str, most: int) -> str:
     value = where.get(name)
     if not isinstance(value, str) or len(value) > most:
         raise ValueError(f"{name} must be text of at most {most} characters")
+    if bad := unreadable(value):
+        raise ValueError(f"{name} must be text without control characters, got {bad}")
     return value
 
 
@@ -201,6 +218,10 @@ def _list(where: dict[str, Any], name: str, length: int | None, right: Callable[
 
 def _strings(where: dict[str, Any], name: str, most: int, count: int) -> list[str]:
     value = where.get(name)
-    if not isinstance(value, list) or len(value) > count or not all(isinstance(x, str) and len(x) <= most for x in value):
+    if (
+        not isinstance(value, list)
+        or len(value) > count
+        or not all(isinstance(x, str) and len(x) <= most and not unreadable(x) for x in value)
+    ):
         raise ValueError(f"{name} must be a list of texts of at most {most} characters")
     return value

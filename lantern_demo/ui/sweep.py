@@ -110,6 +110,7 @@ def _points(engine: Engine, w: Widgets, e: Explorer, sweep: Sweep, requests: lis
                 if isinstance(event, MethodFailed):
                     raise RuntimeError(event.message)
                 if isinstance(event, Frame):
+                    yield {w.status: gr.skip()}  # only between two answers can a run be stopped
                     continue
                 picture = picture_address(event.image)
                 if event.method == "vanilla":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -16,7 +16,7 @@ from lantern_demo.settings import Settings
 from lantern_demo.ui import words
 from lantern_demo.ui.charts import table
 from lantern_demo.ui.engine import Engine
-from lantern_demo.ui.files import write_record, write_sheet
+from lantern_demo.ui.files import saved, write_record, write_sheet
 from lantern_demo.ui.link import query
 from lantern_demo.ui.view import Shown, Source, view
 from lantern_demo.ui.web import pack
@@ -95,8 +95,8 @@ def numbers_of(w: Results, engine: Engine, record: dict[str, Any], pictures: dic
     )
     with scratch() as folder:
         # Gradio's copies are made here, since the folder is gone before Gradio would make them itself.
-        record_file = w.record.move_resource_to_block_cache(write_record(Path(folder), record))
-        sheet_file = w.sheet.move_resource_to_block_cache(write_sheet(Path(folder), record, pictures))
+        record_file = saved(_handed_over, w.record, write_record, Path(folder), record)
+        sheet_file = saved(_handed_over, w.sheet, write_sheet, Path(folder), record, pictures)
     return {
         w.column: gr.update(visible=True),
         w.table: table(record["methods"]),
@@ -104,6 +104,11 @@ def numbers_of(w: Results, engine: Engine, record: dict[str, Any], pictures: dic
         w.sheet: sheet_file,
         w.link: query(record, preset),
     }
+
+
+def _handed_over(button: gr.DownloadButton, write: Callable[..., str], *arguments: Any) -> str:
+    """What `write` returns, copied to where the button's files are kept."""
+    return button.move_resource_to_block_cache(write(*arguments)) or ""
 
 
 def replay_of(w: Results, shown: Shown, source: Source, play: bool = False) -> Updates:

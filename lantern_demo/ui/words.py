@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lantern_demo.decoding.methods import Method
+from lantern_demo.faults import sentence
 from lantern_demo.settings import LIMITS
 
 TITLE = "Images, drawn faster"
@@ -80,6 +81,8 @@ READY = "Type a prompt, or pick an example, and press Draw."
 READY_EXAMPLE = "This is the example's recorded run. Press Draw to run it here, live."
 READY_LOADED = "The record is shown below. Press Run this again to see whether this machine gives the same tokens."
 READY_LINK = "Filled in from the link; press Draw."
+NO_SUCH_EVENT = "There is no such event; reload the page."
+NO_ROOM = "The disk of the machine that runs this is full, so there are no files to download. Free some space and draw again."
 NO_SUCH_EXAMPLE = "There is no such example."
 STILL_RUNNING = "Something is being drawn; press Stop first."
 NOTHING_TO_REPEAT = "There is nothing to run again yet."
@@ -270,17 +273,54 @@ def finished(seed: int, device: str, failed: int) -> str:
     return text if not failed else f"{text} Some methods failed; their lanes say why."
 
 
-def queue_full(waiting: int) -> str:
-    return f"Queue is full: {waiting} requests are waiting, and no more may. Try again in a moment."
-
-
 def unknown_words(words: list[str]) -> str:
     names = ", ".join(dict.fromkeys(words))
     return f"The model does not know these words and drew without them: {names}."
 
 
-def internal_error(error: Exception) -> str:
-    return f"The run failed on the server ({type(error).__name__}: {error}). Try again, or other settings."
+def internal_error(error: BaseException) -> str:
+    return f"The run failed on the server. {sentence(error)} Try again, or other settings."
+
+
+def out_of_time(seconds: float) -> str:
+    return f"A run may take {seconds:g} seconds here, and they were over. Ask for fewer methods or a smaller draft tree."
+
+
+def load_failed(model: str, error: BaseException) -> str:
+    return f"model {model} could not be loaded: {sentence(error)} Other models are not affected; choose one of them, or try again later."
+
+
+def queue_full(waiting: int) -> str:
+    return f"Queue is full: {waiting} requests are waiting, and no more may. Try again in a moment."
+
+
+def too_many_of_yours(pending: int, most: int) -> str:
+    return f"You have {pending} requests waiting or running, and a client may have {most}. Wait for one of them to end."
+
+
+def wrong_count(name: str | None, names: list[str], got: int, wanted: int) -> str:
+    if not names:
+        return f"This event takes {wanted} values, got {got}."
+    return (
+        f"/{name} takes {wanted} values in this order: {', '.join(names)}; got {got}. "
+        f"By name they may be left out: post an object to /gradio_api/call/v2/{name}."
+    )
+
+
+def too_deep(name: str, most: int) -> str:
+    return f"{name} is nested too deeply; at most {most} levels are read."
+
+
+def no_file(name: str) -> str:
+    return f"{name} must not be a file; the settings are texts, numbers and lists."
+
+
+def too_large(most: int) -> str:
+    return f"The request is too large; at most {most // 2**20} MB are read."
+
+
+def not_saved(method: str) -> str:
+    return f"the picture of {method} could not be saved: the disk is full; free some space"
 
 
 def refused_record(why: str) -> str:

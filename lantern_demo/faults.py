@@ -1,0 +1,52 @@
+"""What goes wrong at run time, as sentences that say what failed and what to do."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import unicodedata
+
+import torch
+
+from lantern_demo.models.hub import disk_full
+
+_LOG = logging.getLogger(__name__)
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out: a GPU's, or the machine's own, of which PyTorch tells by a plain RuntimeError."""
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error)
+
+
+def release_memory() -> None:
+    """Give back what a run that failed has left behind."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def sentence(error: BaseException) -> str:
+    """An error as a sentence: what it was, and what to do."""
+    if out_of_memory(error):
+        return "The device ran out of memory; choose a smaller draft tree, a smaller model or another device."
+    if isinstance(error, FloatingPointError):
+        return f"Numbers went wrong: {error}. Try float32, or load the model anew."
+    if disk_full(error):
+        return "The disk of the machine that runs this is full; free some space."
+    first = (str(error).splitlines() or [""])[0]
+    if "CUDA error" in first or "CUDNN" in first:
+        return f"The GPU reported a fault ({first}). Try again; if it fails once more, start the program anew."
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__
+
+
+def in_words(error: Exception, method: str) -> str:
+    """The sentence for a method that failed. Whoever runs the program finds the whole story in the log."""
+    _LOG.warning("%s failed", method, exc_info=error)
+    return sentence(error)
+
+
+def unreadable(text: str) -> str | None:
+    """The first character of a text that no file could hold as text: a control character or half of a surrogate pair. None if all
+    are fine."""
+    bad = next((c for c in text if unicodedata.category(c) in ("Cc", "Cs")), None)
+    return None if bad is None else f"U+{ord(bad):04X}"

@@ -1,0 +1,370 @@
+"""A soak: API clients and pages ask one server for minutes on end, and every answer is checked against the same request made alone.
+
+    python tests/soak.py --minutes 10 --clients 20 --pages 5 --out soak.json
+
+Some clients behave badly: they cancel, hang up in the middle, send nonsense, or fifty requests at once. It fails when an accepted
+request ends with anything but its right answer, when a refusal does not say so with a number, or when the server does not end well.
+The server's memory, threads, open files and temporary files are written down every few seconds; `--out` gets the figures, and a
+picture of the curves beside it. Pages need playwright and a Chromium, as the tests of the page do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import httpx
+
+ROOT = Path(__file__).resolve().parent.parent
+PATIENCE = 1200  # seconds that a request may wait and run: a full queue on a machine that does other things too
+FULL = re.compile(r"Queue is full: (\d+) requests are waiting")
+YOURS = re.compile(r"You have (\d+) requests waiting or running, and a client may have (\d+)")
+FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-dev-shm-usage"]
+
+# What is asked for; trees are named, so that nothing depends on what was measured meanwhile.
+CASES: list[dict[str, Any]] = [
+    {"prompt": "three red round lanterns over a lake at dusk", "methods": ["vanilla"], "seed": 1},
+    {"prompt": "two blue box lanterns at dawn", "methods": ["eagle1", "lantern++"], "seed": 2},
+    {"prompt": "a golden sky lantern at night", "methods": ["eagle2"], "seed": 3, "temperature": 0},
+    {"prompt": "four purple lanterns over a plain", "methods": ["lantern"], "seed": 4, "top_k": 50},
+    {"prompt": "one green lantern over the hills", "methods": ["lantern++"], "seed": 5, "cfg_scale": 1.0},
+]
+
+
+@dataclass
+class Tally:
+    """What happened, counted by all clients."""
+
+    done: Counter[str] = field(default_factory=Counter)
+    faults: list[str] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    by_client: Counter[str] = field(default_factory=Counter)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, what: str, client: str = "", seconds: float | None = None) -> None:
+        with self.lock:
+            self.done[what] += 1
+            if seconds is not None:
+                self.seconds.append(seconds)
+                self.by_client[client] += 1
+
+    def fault(self, what: str) -> None:
+        with self.lock:
+            self.faults.append(what)
+
+
+@contextmanager
+def served(model: str, place: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """The program in a process of its own, whose temporary files all lie in `place` -> its address and process."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    (place / "tmp").mkdir()
+    env = os.environ | {
+        "GRADIO_ANALYTICS_ENABLED": "False", "HF_HUB_OFFLINE": "1", "TMPDIR": str(place / "tmp"), "LANTERN_CACHE": str(place / "cache"),
+    }  # fmt: skip
+    env.pop("GRADIO_TEMP_DIR", None)
+    command = [sys.executable, str(ROOT / "app.py"), "--model", model, "--device", "cpu", "--port", str(port)]
+    with (place / "log.txt").open("wb") as log:
+        # A script's background commands ignore Ctrl-C, and so would what they start.
+        attend = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+        process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=log, stderr=subprocess.STDOUT, preexec_fn=attend)
+    try:
+        yield f"http://127.0.0.1:{port}", process
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def wait_until_ready(url: str, process: subprocess.Popen[bytes], seconds: float = 300) -> None:
+    """Raises RuntimeError when the server does not come up."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and process.poll() is None:
+        try:
+            if httpx.get(f"{url}/healthz", timeout=5).status_code == 200:
+                return
+        except httpx.HTTPError:
+            pass
+        time.sleep(0.2)
+    raise RuntimeError("the server did not come up")
+
+
+# -- clients
+
+
+def join(url: str, body: dict[str, Any], address: str) -> httpx.Response:
+    """Ask by plain HTTP, as a client of an address of its own."""
+    headers = {"X-Forwarded-For": address}  # believed of a proxy on the same machine, which a soak may play
+    return httpx.post(f"{url}/gradio_api/call/v2/compare", json=body | {"tree": "small"}, headers=headers, timeout=PATIENCE)
+
+
+def answer(url: str, event_id: str, leave_after: int | None = None) -> Any:
+    """The data of a call's last event; None when left after so many events."""
+    event, data, count = "", "", 0
+    with httpx.stream("GET", f"{url}/gradio_api/call/compare/{event_id}", timeout=PATIENCE) as stream:
+        for line in stream.iter_lines():
+            if line.startswith("event: "):
+                event, count = line[7:], count + 1
+                if leave_after is not None and count > leave_after:
+                    return None
+            elif line.startswith("data: "):
+                data = line[6:]
+    found = json.loads(data)
+    if event != "complete":
+        raise RuntimeError(f"it ended with {event}: {found}")
+    return found
+
+
+def tokens_of(record: dict[str, Any]) -> dict[str, list[int]]:
+    return {method: entry["token_ids"] for method, entry in record["methods"].items()}
+
+
+def alone(url: str) -> list[dict[str, list[int]]]:
+    """The right answers: every case, asked for when nobody else is there."""
+    found = []
+    for case in CASES:
+        response = join(url, case, "10.0.0.1")
+        found.append(tokens_of(answer(url, response.raise_for_status().json()["event_id"])[1]))
+    return found
+
+
+def refused(response: httpx.Response, tally: Tally) -> bool:
+    """Count a refusal; whether it was one."""
+    if response.status_code == 200:
+        return False
+    sentence = str(response.json().get("detail"))
+    if response.status_code == 503 and FULL.match(sentence):
+        tally.add("refused: queue full")
+    elif response.status_code == 429 and YOURS.match(sentence):
+        tally.add("refused: client's own limit")
+    else:
+        tally.fault(f"refused without a number: {response.status_code} {sentence[:200]}")
+    return True
+
+
+def api_client(url: str, number: int, right: list[dict[str, list[int]]], until: float, tally: Tally) -> None:
+    """Asks again and again; every fifth client misbehaves in between."""
+    dice, address = random.Random(number), f"10.0.1.{number}"
+    while time.monotonic() < until:
+        case, start = dice.randrange(len(CASES)), time.monotonic()
+        try:
+            if number % 5 == 0:
+                misbehave(url, dice, address, tally)
+            response = join(url, CASES[case], address)
+            if refused(response, tally):
+                time.sleep(dice.uniform(0.5, 3))
+                continue
+            _, record = answer(url, response.json()["event_id"])
+            if tokens_of(record) != right[case]:
+                tally.fault(f"client {number}: other tokens for case {case}")
+            tally.add("right", f"api {number}", time.monotonic() - start)
+        except Exception as error:
+            tally.fault(f"client {number}, case {case}: {type(error).__name__}: {str(error)[:200]}")
+            time.sleep(1)
+
+
+def misbehave(url: str, dice: random.Random, address: str, tally: Tally) -> None:
+    kind = dice.choice(["hang up", "cancel", "nonsense", "many"])
+    if kind == "nonsense":
+        response = join(url, {"prompt": "\x00" * dice.randrange(9), "seed": -1}, address)
+        if not refused(response, tally):
+            try:
+                answer(url, response.json()["event_id"])
+                tally.fault("nonsense was drawn")
+            except RuntimeError as error:
+                if "prompt" not in str(error) and "seed" not in str(error):
+                    tally.fault(f"nonsense was refused without its name: {error}")
+        tally.add("nonsense")
+        return
+    responses = [join(url, CASES[0], address) for _ in range(50 if kind == "many" else 1)]
+    accepted = [response.json()["event_id"] for response in responses if not refused(response, tally)]
+    if kind == "many" and len(accepted) > 5:
+        tally.fault(f"{len(accepted)} of fifty requests were let in")
+    for event_id in accepted:
+        if kind == "cancel":
+            httpx.post(
+                f"{url}/gradio_api/cancel", json={"session_hash": event_id, "fn_index": 0, "event_id": event_id}, timeout=60
+            )
+        else:  # left after a few answers; a stream that is never listened to would only end with its run
+            answer(url, event_id, leave_after=2)
+    tally.add(kind)
+
+
+async def pages(url: str, count: int, right: list[dict[str, list[int]]], until: float, tally: Tally) -> None:
+    """Browsers' pages that draw, and are closed in the middle of a run now and then."""
+    from playwright.async_api import async_playwright
+
+    program = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    async with async_playwright() as driver:
+        browser = await driver.chromium.launch(executable_path=program, headless=True, args=FLAGS)
+        await asyncio.gather(*(page_client(browser, url, number, right, until, tally) for number in range(count)))
+        await browser.close()
+
+
+async def page_client(browser: Any, url: str, number: int, right: list[dict[str, list[int]]], until: float, tally: Tally) -> None:
+    dice = random.Random(1000 + number)
+    while time.monotonic() < until:
+        page = await browser.new_page()
+        page.set_default_timeout(PATIENCE * 1000)
+        try:
+            await page.goto(f"{url}/?prompt=a+red+lantern&seed=7&tree=small&methods=vanilla,eagle1")
+            await page.locator("#status", has_text="press Draw").wait_for()
+            for _ in range(dice.randrange(1, 4)):
+                if time.monotonic() > until:
+                    break
+                start = time.monotonic()
+                await page.get_by_role("button", name="Draw", exact=True).click()
+                ended = page.locator("#status", has_text="Done, with seed").or_(page.get_by_test_id("toast-text"))
+                if dice.random() < 0.2:
+                    await asyncio.sleep(dice.uniform(0, 3))
+                    tally.add("tab closed")
+                    break
+                await ended.first.wait_for()
+                if await page.get_by_test_id("toast-text").count():
+                    text = await page.get_by_test_id("toast-text").first.inner_text()
+                    tally.add("refused: page") if "busy" in text or YOURS.search(text) else tally.fault(
+                        f"a page said: {text[:200]}"
+                    )
+                    break
+                async with page.expect_download() as download:
+                    await page.locator("#record").click()
+                record = json.loads(Path(await (await download.value).path()).read_text())
+                if tokens_of(record) != right[-1]:
+                    tally.fault(f"page {number}: other tokens")
+                tally.add("right", f"page {number}", time.monotonic() - start)
+                await page.locator("#status", has_text="Done, with seed").wait_for()
+        except Exception as error:
+            tally.fault(f"page {number}: {type(error).__name__}: {str(error)[:300]}")
+        await page.close()
+
+
+# -- what the server uses
+
+
+def usage(process: subprocess.Popen[bytes], place: Path, since: float) -> dict[str, float]:
+    status = dict(line.split(":", 1) for line in Path(f"/proc/{process.pid}/status").read_text().splitlines() if ":" in line)
+    files = [path for path in (place / "tmp").rglob("*") if path.is_file()]
+    sizes = 0
+    for path in files:
+        with suppress(OSError):  # gone meanwhile
+            sizes += path.stat().st_size
+    return {
+        "seconds": round(time.monotonic() - since, 1), "memory_mib": int(status["VmRSS"].split()[0]) / 1024,
+        "threads": int(status["Threads"]), "handles": len(list(Path(f"/proc/{process.pid}/fd").iterdir())),
+        "files": len(files), "files_mib": sizes / 2**20,
+    }  # fmt: skip
+
+
+def draw_curves(curve: list[dict[str, float]], path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, 4, figsize=(14, 3), constrained_layout=True)
+    for axis, (name, title) in zip(
+        axes,
+        {"memory_mib": "memory, MiB", "threads": "threads", "handles": "open files", "files_mib": "temporary files, MiB"}.items(),
+        strict=True,
+    ):
+        axis.plot([point["seconds"] for point in curve], [point[name] for point in curve])
+        axis.set(title=title, xlabel="seconds", ylim=(0, None))
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
+
+
+def soak(model: str, minutes: float, clients: int, page_count: int, every: float = 5) -> dict[str, Any]:
+    """Run it -> its figures."""
+    with TemporaryDirectory(prefix="lantern-soak-") as folder, served(model, Path(folder)) as (url, process):
+        place, tally = Path(folder), Tally()
+        wait_until_ready(url, process)
+        right = alone(url)
+        page_case = {"prompt": "a red lantern", "methods": ["vanilla", "eagle1"], "seed": 7}
+        right.append(tokens_of(answer(url, join(url, page_case, "10.0.0.1").raise_for_status().json()["event_id"])[1]))
+        start = time.monotonic()
+        until = start + 60 * minutes
+        threads = [threading.Thread(target=api_client, args=(url, n, right, until, tally), daemon=True) for n in range(clients)]
+        if page_count:
+            threads.append(threading.Thread(target=lambda: asyncio.run(pages(url, page_count, right, until, tally)), daemon=True))
+        for thread in threads:
+            thread.start()
+        curve = []
+        while any(thread.is_alive() for thread in threads) and time.monotonic() < until + PATIENCE:
+            curve.append(usage(process, place, start))
+            time.sleep(every)
+        hung = sum(thread.is_alive() for thread in threads)
+        # Whoever left is noticed by now, or the device would still be busy.
+        deadline = time.monotonic() + 60
+        health = httpx.get(f"{url}/healthz", timeout=60).json()
+        while (health["running"] or health["waiting"]) and time.monotonic() < deadline:
+            time.sleep(0.5)
+            health = httpx.get(f"{url}/healthz", timeout=60).json()
+        after = alone(url) == right[:-1]
+        curve.append(usage(process, place, start))
+        stopped = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        code = None
+        with suppress(subprocess.TimeoutExpired):
+            code = process.wait(60)
+        seconds = sorted(tally.seconds)
+        log = (place / "log.txt").read_text(errors="replace")
+        return {
+            "minutes": minutes, "api_clients": clients, "pages": page_count, "model": model,
+            "right": tally.done["right"], "counts": dict(tally.done), "faults": tally.faults, "hung_clients": hung,
+            "right_by_client": dict(sorted(tally.by_client.items())),
+            "seconds_median": seconds[len(seconds) // 2] if seconds else None, "seconds_longest": seconds[-1] if seconds else None,
+            "idle_at_the_end": not health["running"] and not health["waiting"], "right_afterwards": after,
+            "exit_code": code, "seconds_to_end": round(time.monotonic() - stopped, 2), "tracebacks_in_log": log.count("Traceback"),
+            "curve": curve,
+        }  # fmt: skip
+
+
+def sound(found: dict[str, Any]) -> bool:
+    """Whether a soak shows no fault."""
+    return bool(
+        found["right"] and not found["faults"] and not found["hung_clients"] and found["idle_at_the_end"] and found["right_afterwards"]
+        and found["exit_code"] == 0
+    )  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--clients", type=int, default=20, help="API clients (default: %(default)s)")
+    parser.add_argument("--pages", type=int, default=5, help="pages in a browser (default: %(default)s)")
+    parser.add_argument("--model", default="lantern-scenes", help="a model id or folder (default: %(default)s)")
+    parser.add_argument("--out", type=Path, default=Path("soak.json"), help="where the figures go (default: %(default)s)")
+    args = parser.parse_args()
+    found = soak(args.model, args.minutes, args.clients, args.pages)
+    args.out.write_text(json.dumps(found, indent=1) + "\n")
+    draw_curves(found["curve"], args.out.with_suffix(".png"))
+    print(json.dumps({key: value for key, value in found.items() if key != "curve"}, indent=1))
+    for name in ("memory_mib", "threads", "handles", "files", "files_mib"):
+        values = [point[name] for point in found["curve"]]
+        quarters = [values[min(len(values) - 1, len(values) * i // 4)] for i in range(5)]
+        print(f"{name}: {', '.join(f'{value:.0f}' for value in quarters)} at every quarter; most {max(values):.0f}")
+    raise SystemExit(0 if sound(found) else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,414 @@
+"""Faults while the program runs, each injected: what is good stays, and a sentence names what failed and what to do."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import json
+import multiprocessing
+import os
+import shutil
+import threading
+from collections import namedtuple
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny import write_tiny_model
+
+from lantern_demo import faults, load, pipeline
+from lantern_demo.decoding.cache import KVCache
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.models import store
+from lantern_demo.models.hub import Located
+from lantern_demo.models.registry import REGISTRY, Source
+from lantern_demo.pipeline import Generation, MethodFailed, Pipeline, StepEvent
+from lantern_demo.settings import Settings
+from lantern_demo.ui import engine as engine_module
+from lantern_demo.ui import files
+from lantern_demo.ui.api import _run
+from lantern_demo.ui.engine import Engine
+
+PROMPT = "two red box lanterns over a lake"
+KNOBS = {"lantern_k": 10, "tree": "small", "seed": 3}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_model(tmp_path_factory.mktemp("model") / "tiny", grid=4)
+
+
+@pytest.fixture
+def pipe(folder: Path) -> Pipeline:
+    """A pipeline of its own for every test: they break it."""
+    return load(folder, device="cpu")
+
+
+def outcomes(pipe: Pipeline, methods: list[str], **knobs: Any) -> dict[str, Generation | MethodFailed]:
+    found: dict[str, Generation | MethodFailed] = {}
+    for method, event in pipe.compare(PROMPT, methods, **{**KNOBS, **knobs}):
+        if not isinstance(event, StepEvent):
+            found[method] = event
+    return found
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, part: object, name: str, error: Exception, when: Callable[..., bool]) -> list[int]:
+    """Let a method of a part raise whenever `when` of its arguments says so -> the number of faults, as a list that grows."""
+    real, count = getattr(part, name), []
+
+    def wrapped(*arguments: Any, **options: Any) -> Any:
+        if when(*arguments, **options):
+            count.append(1)
+            raise type(error)(*error.args)  # a new one: an error keeps what the frames it went through held
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(part, name, wrapped)
+    return count
+
+
+# -- memory
+
+MEMORY = [
+    torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+    MemoryError(),
+    RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes."),
+]
+
+
+@pytest.mark.parametrize("error", MEMORY, ids=lambda error: type(error).__name__)
+def test_out_of_memory_is_tried_again_with_a_smaller_tree(
+    pipe: Pipeline, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """Large trees do not fit; in the warm-up already, so that nothing is drawn twice."""
+    wanted = {method: pipe.generate(PROMPT, method, **KNOBS).tokens for method in ("eagle1", "eagle2")}
+    faults_seen = failing(monkeypatch, pipe.target, "forward", error, lambda tokens, *_: len(tokens) > 8)
+    found = outcomes(pipe, ["vanilla", "eagle1", "eagle2"], tree="paper")
+    assert len(faults_seen) == 2
+    for method, tokens in wanted.items():
+        done = found[method]
+        assert isinstance(done, Generation)
+        assert done.tokens == tokens, "it is a run with the small tree, as if that had been asked for"
+        assert done.stats.tree == "small: the device ran out of memory with the tree that was asked for"
+        assert done.stats.nodes == 8
+        again = pipe.settings(**{**KNOBS, **done.stats.tree_settings})
+        assert again.tree_policy(METHODS[method]).nodes == 8
+    assert isinstance(found["vanilla"], Generation)
+
+
+def test_out_of_memory_in_the_middle_of_a_run_starts_it_again(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    armed = threading.Event()
+    failing(monkeypatch, pipe.target, "forward", MEMORY[0], lambda tokens, *_: len(tokens) > 8 and armed.is_set())
+    events = []
+    for _, event in pipe.compare(PROMPT, ["eagle1"], **{**KNOBS, "tree": "medusa_2_7b_63"}):
+        events.append(event)
+        if isinstance(event, StepEvent) and event.index == 2:
+            armed.set()
+    assert [event.index for event in events if isinstance(event, StepEvent)][:5] == [0, 1, 2, 0, 1], "its steps are counted anew"
+    assert isinstance(events[-1], Generation) and events[-1].stats.nodes == 8
+
+
+def test_out_of_memory_for_good_is_a_sentence(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing(monkeypatch, pipe.target, "forward", MEMORY[0], lambda tokens, *_: len(tokens) > 1)
+    found = outcomes(pipe, list(METHODS))
+    assert isinstance(found["vanilla"], Generation)
+    for method in ("eagle1", "eagle2", "lantern", "lantern++"):
+        failed = found[method]
+        assert isinstance(failed, MethodFailed)
+        assert failed.message == ("The device ran out of memory; choose a smaller draft tree, a smaller model or another device.")
+
+
+def test_nothing_of_a_failed_run_is_kept(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a retry needs most is the memory of the run before."""
+    alive: list[int] = []
+    release = faults.release_memory
+
+    def caches() -> int:
+        return sum(type(thing) is KVCache for thing in gc.get_objects())
+
+    def counted() -> None:
+        release()
+        alive.append(caches())
+
+    before = caches()
+    monkeypatch.setattr(pipeline, "release_memory", counted)
+    monkeypatch.setattr(faults._LOG, "disabled", True)  # pytest keeps what is logged, errors and all
+    failing(monkeypatch, pipe.target, "forward", MEMORY[0], lambda tokens, *_: len(tokens) > 8)
+    assert isinstance(outcomes(pipe, ["eagle1"], tree="paper")["eagle1"], Generation)
+    assert alive == [before]
+
+
+# -- numbers
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_logits_that_are_no_numbers_are_named(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch, value: float) -> None:
+    """From some step on, in trees only: vanilla's result stays."""
+    head = pipe.target.head
+
+    def spoilt(hidden: torch.Tensor) -> torch.Tensor:
+        return torch.full_like(head(hidden), value) if hidden.shape[1] > 1 else head(hidden)
+
+    monkeypatch.setattr(pipe.target, "head", spoilt)
+    found = outcomes(pipe, ["vanilla", "eagle1", "lantern"])
+    assert isinstance(found["vanilla"], Generation)
+    for method in ("eagle1", "lantern"):
+        failed = found[method]
+        assert isinstance(failed, MethodFailed)
+        assert failed.message.startswith("Numbers went wrong: the ") and "Try float32" in failed.message
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("where", ["one token", "one row"])
+def test_a_single_bad_logit_is_seen_too(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch, value: float, where: str) -> None:
+    head = pipe.target.head
+
+    def spoilt(hidden: torch.Tensor) -> torch.Tensor:
+        logits = head(hidden).clone()
+        logits[:, :, 5 if where == "one token" else slice(None)] = value
+        return logits
+
+    monkeypatch.setattr(pipe.target, "head", spoilt)
+    for failed in outcomes(pipe, ["vanilla", "lantern++"]).values():
+        assert isinstance(failed, MethodFailed) and failed.message.startswith("Numbers went wrong")
+
+
+@pytest.mark.parametrize("method", ["eagle1", "eagle2", "lantern", "lantern++"])
+def test_a_drafter_of_nonsense_is_named_or_does_no_harm(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    """What the drafter says decides the speed, never the law: a lossless method draws vanilla's greedy tokens, or says what is wrong."""
+    wanted = pipe.generate(PROMPT, temperature=0).tokens
+    for name in ("start", "extend", "expand"):
+        real = getattr(pipe.drafter, name)
+        monkeypatch.setattr(pipe.drafter, name, lambda *a, real=real, **k: torch.full_like(real(*a, **k), float("nan")))
+    for temperature in (0, 1):
+        done = outcomes(pipe, [method], temperature=temperature)[method]
+        if isinstance(done, MethodFailed):
+            assert "the drafter's logits are not finite numbers; it may not fit its target" in done.message
+        elif temperature == 0 and METHODS[method].lossless:
+            assert done.tokens == wanted
+        else:
+            assert len(done.tokens) == 16 and all(0 <= token < 64 for token in done.tokens)
+
+
+# -- one method's fault
+
+
+def test_a_gpu_fault_in_one_method_leaves_the_results_before_it(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CUDA context does not come back: from the fault on, every call fails."""
+    text = "CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be asynchronously reported"
+    run, dead = pipe._run, threading.Event()
+
+    def dying(method: Any, *arguments: Any) -> Iterator[Any]:
+        if method.id == "eagle2":
+            dead.set()
+        if dead.is_set():
+            raise RuntimeError(text)
+        yield from run(method, *arguments)
+
+    monkeypatch.setattr(pipe, "_run", dying)
+    found = outcomes(pipe, list(METHODS))
+    assert [isinstance(found[m], Generation) for m in METHODS] == [True, True, False, False, False]
+    failed = found["eagle2"]
+    assert isinstance(failed, MethodFailed)
+    assert failed.message == (
+        "The GPU reported a fault (CUDA error: an illegal memory access was encountered). Try again; if it fails once more, start "
+        "the program anew."
+    )
+
+
+def test_a_fault_before_the_first_token_is_every_methods(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing(monkeypatch, pipe.networks.text, "encode", RuntimeError("CUDA error: no kernel image is available"), lambda *_: True)
+    found = outcomes(pipe, ["vanilla", "eagle1"])
+    assert all(isinstance(f, MethodFailed) and "no kernel image" in f.message for f in found.values()) and len(found) == 2
+    with pytest.raises(RuntimeError, match="The GPU reported a fault"):
+        pipe.generate(PROMPT)
+
+
+def test_the_api_keeps_what_is_good(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine(folder, "cpu")
+    engine.wait()
+    failing(
+        monkeypatch, engine.loaded()[0].drafter, "expand", RuntimeError("CUDA error: unspecified launch failure"), lambda *_: True
+    )
+    *_, (images, record) = _run(engine, PROMPT, None, ["vanilla", "eagle1"], dict(KNOBS))
+    assert list(images) == record["order"] == ["vanilla"]
+    assert "The GPU reported a fault" in record["failed"]["eagle1"]
+
+
+# -- files
+
+
+def every_file(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def test_every_damaged_file_of_a_model_folder_is_named(folder: Path, tmp_path: Path) -> None:
+    """Cut short, emptied, taken away, and replaced by what a checkout without its large files leaves."""
+    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"
+    names = every_file(folder)
+    assert len(names) > 5
+    for number, name in enumerate(names):
+        for damage, change in {
+            "cut": lambda data: data[: len(data) // 2], "empty": lambda _: b"", "pointer": lambda _: pointer, "gone": lambda _: None,
+        }.items():  # fmt: skip
+            copy = tmp_path / f"{number}-{damage}"
+            shutil.copytree(folder, copy)
+            data = change((copy / name).read_bytes())
+            (copy / name).unlink()
+            if data is not None:
+                (copy / name).write_bytes(data)
+            with pytest.raises(ValueError, match=str(copy)):
+                load(copy, device="cpu")
+
+
+def test_a_drafter_that_does_not_fit_its_target_is_named(folder: Path, tmp_path: Path) -> None:
+    other = write_tiny_model(tmp_path / "other", grid=4, vocab=32)
+    mixed = tmp_path / "mixed"
+    shutil.copytree(folder, mixed)
+    shutil.rmtree(mixed / "drafter")
+    shutil.copytree(other / "drafter", mixed / "drafter")
+    with pytest.raises(ValueError, match=r"(?s)weights in .*drafter cannot be read: .*size mismatch"):
+        load(mixed, device="cpu")  # the weights alone
+    config, theirs = (json.loads((place / "config.json").read_text()) for place in (folder, other))
+    (mixed / "config.json").write_text(json.dumps(config | {"drafter": theirs["drafter"]}))
+    with pytest.raises(ValueError, match=r"config.json says vocab 32 for the drafter, but the target has 64: it is another"):
+        load(mixed, device="cpu")  # and what goes with them
+    (mixed / "config.json").write_text(json.dumps(config | {"tokenizer": config["tokenizer"] | {"num_patches": 8}}))
+    with pytest.raises(ValueError, match="an image tokenizer that does not go with its target"):
+        load(mixed, device="cpu")
+
+
+def full(*_: object, **__: object) -> Any:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_full_disk_costs_the_pictures_and_nothing_else(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine(folder, "cpu")
+    monkeypatch.setattr("PIL.Image.Image.save", full)
+    *_, (images, record) = _run(engine, PROMPT, None, ["vanilla", "eagle1"], dict(KNOBS))
+    assert images == {} and record["order"] == ["vanilla", "eagle1"]
+    assert len(record["methods"]["eagle1"]["token_ids"]) == 16
+    assert record["not_saved"]["vanilla"] == "the picture of vanilla could not be saved: the disk is full; free some space"
+
+
+def test_a_nearly_full_disk_counts_as_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gradio keeps a copy of what is shown, and does not say so when that fails."""
+    usage = namedtuple("usage", "total used free")(10**9, 10**9 - 1000, 1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    assert files.saved(files.write, tmp_path / "a", b"x") is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_other_faults_of_a_disk_are_not_taken_for_a_full_one(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No such file"):
+        files.saved(files.write, tmp_path / "nowhere" / "a", b"x")
+
+
+def test_the_page_goes_on_when_the_disk_is_full(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from lantern_demo.ui import compare
+    from lantern_demo.ui.page import build
+
+    page = build(folder, "cpu")
+    engine: Engine = page.lantern_engine
+    draw = next(fn for fn in page.fns.values() if getattr(fn.fn, "func", None) is compare.draw)
+    w = draw.fn.args[1]
+    monkeypatch.setattr(files, "_check_room", full)
+    knobs = [0 if value is None else value for name, value in Settings(tree="small").as_dict().items() if name != "seed"]
+    updates = list(compare.draw(engine, w, PROMPT, None, ["vanilla"], 3, False, *knobs))
+    merged: dict[Any, Any] = {}
+    for update in updates:
+        merged |= update
+    assert "Done, with seed 3" in merged[w.status] and "the machine that runs this is full" in merged[w.status]
+    settled = compare.settle(engine, w, merged[w.shown])
+    assert settled[w.results.record] is None and merged[w.pictures["vanilla"]] is None
+    assert merged[w.shown].record["order"] == ["vanilla"], "the replay needs no files"
+
+
+# -- models that do not load
+
+
+def test_a_model_that_fails_to_load_leaves_the_others(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine(folder, "cpu")
+    engine.wait()
+    monkeypatch.setattr(Engine, "unmet", lambda *_: None)
+    other = next(iter(REGISTRY))
+    for error, says in (
+        (torch.OutOfMemoryError("CUDA out of memory"), "could not be loaded: The device ran out of memory"),
+        (RuntimeError("odd"), "could not be loaded: RuntimeError: odd Other models are not affected"),
+        (ValueError("its files are damaged"), "its files are damaged"),
+    ):
+        with monkeypatch.context() as patch:
+            failing(patch, engine_module, "load", error, lambda *_: True)
+            with pytest.raises(ValueError, match=says):
+                engine.request(PROMPT, other, None, {})
+        assert engine.must_load(other)
+        *_, (_, record) = _run(engine, PROMPT, None, ["vanilla"], dict(KNOBS))
+        assert record["order"] == ["vanilla"]
+
+
+def test_a_first_model_that_fails_to_load_is_a_sentence(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing(monkeypatch, engine_module, "load", RuntimeError("odd"), lambda *_, **__: True)
+    engine = Engine(folder, "cpu")
+    with pytest.raises(ValueError, match="model tiny could not be loaded: RuntimeError: odd"):
+        engine.wait()
+    assert engine.state == "failed"
+
+
+# -- two at once
+
+
+def _convert(root: str, barrier: Any, log: str) -> None:
+    os.environ["LANTERN_CACHE"] = root
+    weights = Path(root) / "weights.pt"
+    located = Located(Source("some/model", "weights.pt", "llamagen"), (weights,), {"repo": "some/model", "bytes": 3})
+
+    def convert(into: Path) -> list[Path]:
+        with Path(log).open("a") as file:
+            file.write("x")
+        for piece in range(20):  # a conversion that another process could tread on
+            (into / f"{piece}.bin").write_bytes(b"x" * 100_000)
+        return [into / f"{piece}.bin" for piece in range(20)]
+
+    barrier.wait(60)
+    found = store.write(store.root() / "converted" / "part", located, {}, convert)
+    assert len(found["files"]) == 20
+
+
+def test_two_processes_do_not_convert_the_same_file(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    barrier, log = context.Barrier(4), tmp_path / "log"
+    processes = [context.Process(target=_convert, args=(str(tmp_path), barrier, str(log))) for _ in range(4)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+    assert [process.exitcode for process in processes] == [0, 0, 0, 0]
+    assert log.read_text() == "x", "the others wait, and take what the first has made"
+    assert store.manifest(tmp_path / "converted" / "part", {"repo": "some/model", "bytes": 3}) is not None
+    assert [path.name for path in (tmp_path / "converted").iterdir() if path.name != ".locks"] == ["part"]
+
+
+def _choose(path: str, count: int) -> None:
+    for i in range(count):
+        store.put(Path(path), json.dumps([i] * 2000) + "\n")
+
+
+def test_a_choice_is_never_half_written(tmp_path: Path) -> None:
+    context, path = multiprocessing.get_context("fork"), tmp_path / "choices" / "choice.json"
+    store.put(path, "[0]")
+    processes = [context.Process(target=_choose, args=(str(path), 200)) for _ in range(3)]
+    for process in processes:
+        process.start()
+    reads = 0
+    while any(process.is_alive() for process in processes):
+        assert len(set(json.loads(path.read_text()))) == 1
+        reads += 1
+    assert reads and [process.exitcode for process in processes] == [0, 0, 0]
+    assert [p.name for p in path.parent.iterdir()] == ["choice.json"]
+
+
+def test_a_lock_that_cannot_be_had_does_not_stop_a_start(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with store.locked(tmp_path / "file" / "below"):
+        pass

@@ -1,0 +1,101 @@
+"""The same request gives the same tokens: in another process, after other requests, with other methods beside it, in any order."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lantern_demo import load
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.pipeline import Generation, Pipeline
+from lantern_demo.ui.engine import Engine
+
+PROMPT = "two red box lanterns over a lake"
+SETTINGS: list[dict[str, Any]] = [
+    {"seed": 7, "tree": "small", "lantern_k": 10},
+    {"seed": 7, "tree": "0 1 00", "temperature": 0.8, "top_k": 20, "top_p": 0.9, "cfg_scale": 1.0, "residual": "released"},
+]
+
+PROGRAM = """
+import json, sys
+from lantern_demo import load
+from lantern_demo.pipeline import Generation
+folder, prompt, settings = json.loads(sys.argv[1])
+pipe = load(folder, device="cpu")
+pipe.generate("something else", seed=1, tree="small")
+found = []
+for knobs in reversed(settings):
+    done = {}
+    for method in ("lantern++", "vanilla", "lantern", "eagle2", "eagle1"):
+        done[method] = pipe.generate(prompt, method, **knobs).tokens
+    found.insert(0, done)
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def pipe(tiny_model: Path) -> Pipeline:
+    return load(tiny_model, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def right(pipe: Pipeline) -> list[dict[str, list[int]]]:
+    """All methods together, in the table's order, in this process."""
+    return [{m: e.tokens for m, e in pipe.compare(PROMPT, **knobs) if isinstance(e, Generation)} for knobs in SETTINGS]
+
+
+def test_across_processes(tiny_model: Path, right: list[dict[str, list[int]]]) -> None:
+    """The other process runs other things before, each method by itself, and backwards."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, json.dumps([str(tiny_model), PROMPT, SETTINGS])], cwd=Path(__file__).parent.parent,
+        env=os.environ | {"PYTHONHASHSEED": "random"}, capture_output=True, text=True, timeout=300, check=True,
+    )  # fmt: skip
+    assert json.loads(done.stdout.splitlines()[-1]) == right
+
+
+@pytest.mark.parametrize("knobs", range(len(SETTINGS)), ids=["plain", "released"])
+def test_with_other_methods_on_or_off(pipe: Pipeline, right: list[dict[str, list[int]]], knobs: int) -> None:
+    for chosen in (["lantern++"], ["eagle2", "eagle1"], ["lantern", "vanilla", "eagle1"]):
+        found = {m: e.tokens for m, e in pipe.compare(PROMPT, chosen, **SETTINGS[knobs]) if isinstance(e, Generation)}
+        assert found == {m: right[knobs][m] for m in METHODS if m in chosen}
+
+
+def test_after_requests_that_were_refused_left_or_broken(
+    tiny_model: Path, right: list[dict[str, list[int]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine(tiny_model, "cpu")
+    with pytest.raises(ValueError, match="seed"):
+        engine.request(PROMPT, None, None, {"seed": -1})
+    left = engine.frames(engine.request("a lantern", None, None, SETTINGS[1]), True)
+    while not next(left).committed:
+        pass
+    left.close()
+    pipe = engine.pipeline("tiny")
+    with monkeypatch.context() as patch:
+        patch.setattr(pipe.target, "head", lambda hidden: hidden @ hidden[0, :1].T * float("nan"))
+        assert not any(
+            isinstance(item, Generation) for item in engine.frames(engine.request(PROMPT, None, None, SETTINGS[0]), True)
+        )
+    request = engine.request(PROMPT, None, ["eagle2", "lantern++"], SETTINGS[0])
+    found = {item.method: item.tokens for item in engine.frames(request, True) if isinstance(item, Generation)}
+    assert found == {method: right[0][method] for method in ("eagle2", "lantern++")}
+
+
+def test_nothing_else_that_draws_at_random_matters(pipe: Pipeline, right: list[dict[str, list[int]]]) -> None:
+    """Nor does a run touch what others draw from."""
+    import random
+
+    import numpy
+    import torch
+
+    for seed in (1, 2):
+        random.seed(seed), torch.manual_seed(seed), numpy.random.seed(seed)
+        before = torch.random.get_rng_state()
+        assert pipe.generate(PROMPT, "lantern++", **SETTINGS[0]).tokens == right[0]["lantern++"]
+        assert torch.equal(torch.random.get_rng_state(), before)
