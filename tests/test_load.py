@@ -16,6 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import gradio as gr
 import httpx
 import pytest
 from gradio_client import Client
@@ -369,6 +370,35 @@ def test_a_short_soak(tiny_model: Path) -> None:
     for name, room in (("threads", 30), ("handles", 60), ("memory_mib", 200)):
         values = [point[name] for point in later]
         assert max(values) - min(values) <= room, f"{name} grows: {values}"
+
+
+def test_nothing_is_kept_of_a_call() -> None:
+    from lantern_demo.ui.sessions import KEPT, forget_calls
+
+    kept: list[tuple[Any, set[str]]] = []
+
+    def one() -> int:
+        return 1
+
+    with gr.Blocks() as page:
+        gr.api(one, api_name="one")
+    page.queue()
+    close = page._queue.reset_iterators
+
+    async def noted(event_id: str) -> None:
+        kept.append((event_id, set(page.state_holder.session_data)))
+        await close(event_id)
+
+    page._queue.reset_iterators = noted  # type: ignore[method-assign]
+    forget_calls(page)
+    _, address, _ = page.launch(prevent_thread_lock=True, quiet=True)
+    try:
+        event = httpx.post(f"{address}gradio_api/call/one", json={"data": []}).json()["event_id"]
+        wait_for(lambda: kept and event not in page.state_holder.session_data, "the call to end")
+        assert kept == [(event, {event})], "there was a session, and it is gone"
+    finally:
+        page.close(verbose=False)
+    assert KEPT <= 100
 
 
 def test_the_queue_is_the_only_way_in(url: str) -> None:

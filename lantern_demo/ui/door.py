@@ -62,6 +62,8 @@ def keep(page: gr.Blocks, device: str) -> None:
     join = queue.push
     # Gradio sums up the latest runs after every one of them, for the monitoring page that is switched off here.
     queue.ANALYTICS_MAX_EVENTS = 1
+    # And it looks at the queue a thousand times a second while somebody waits, which takes the interpreter from what is being timed.
+    queue.sleep_when_free, queue.progress_update_sleep_when_free = 0.02, 0.5
 
     async def push(body: Any, request: HttpRequest, username: str | None) -> Any:
         fn = page.fns.get(body.fn_index)

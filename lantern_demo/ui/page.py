@@ -25,13 +25,13 @@ from lantern_demo.ui.models import ModelWidgets, choose, class_box
 from lantern_demo.ui.reading import MEGABYTES
 from lantern_demo.ui.recorded import cards, recorded_runs
 from lantern_demo.ui.restore import Form, from_link, load_record, show_example, show_first
+from lantern_demo.ui.sessions import KEPT, forget_calls
 from lantern_demo.ui.sweep import Explorer, explore, explorer, rest
 from lantern_demo.ui.view import Shown
 from lantern_demo.ui.web import STYLES, component
 from lantern_demo.ui.widgets import Updates, Widgets, status_html
 
 CACHE_SECONDS = 3600  # how long pictures are kept
-SESSIONS = 500  # visitors whose last run is kept in memory, a few MB each; the one who was away longest goes first
 
 QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}  # events that are the page's own business
 AT_ONCE: dict[str, Any] = {"queue": False, **QUIET}  # those that are answered even when the queue is full
@@ -82,6 +82,7 @@ def build(model: str | Path = "lantern-scenes", device: str = "auto", fp16_accum
     # The queue is the only way in; without `api_open=False` the endpoints could also be run past it.
     page.queue(max_size=door.WAITING + door.ELSEWHERE, default_concurrency_limit=4, api_open=False)
     door.keep(page, DEVICE["concurrency_id"])
+    forget_calls(page)
     page.lantern_engine = engine
     return page
 
@@ -105,7 +106,7 @@ def launch(page: gr.Blocks, **options: Any) -> Any:
         run_history=False,
         enable_monitoring=False,
         max_file_size=f"{MEGABYTES}mb",  # a run record; nothing else is uploaded
-        state_session_capacity=SESSIONS,
+        state_session_capacity=KEPT,
         _frontend=False,  # leaves out a last look at the page that gives up after three seconds, on a busy machine too soon
         app_kwargs={
             "exception_handlers": {
