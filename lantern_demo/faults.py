@@ -50,3 +50,8 @@ def unreadable(text: str) -> str | None:
     are fine."""
     bad = next((c for c in text if unicodedata.category(c) in ("Cc", "Cs")), None)
     return None if bad is None else f"U+{ord(bad):04X}"
+
+
+def writable(text: str) -> str:
+    """A text as it can be sent: half surrogates, which a sentence may repeat from what was asked, become question marks."""
+    return text.encode("utf-8", "replace").decode()

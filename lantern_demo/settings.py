@@ -29,7 +29,8 @@ _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
 def told(value: Any) -> str:
     """A value as a sentence repeats it: short, whatever was sent."""
     try:
-        return _SHORT.repr(value)
+        text = _SHORT.repr(value)
+        return text if len(text) <= 120 else f"{text[:117]}..."
     except (ValueError, RecursionError):  # a number with thousands of digits, which Python does not write down
         return f"a {type(value).__name__} that is too long to repeat"
 

@@ -19,6 +19,7 @@ from gradio.route_utils import FnIndexInferError
 from gradio.utils import get_function_description
 
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.faults import writable
 from lantern_demo.models.needs import describe as describe_needs
 from lantern_demo.pipeline import MethodFailed
 from lantern_demo.record import device_name, merge_records
@@ -125,8 +126,8 @@ def refuse_call(request: HttpRequest, error: Exception) -> JSONResponse:
     if not any(place in request.url.path for place in ("/call/", "/run/", "/api/", "/queue/join")):
         raise error
     if isinstance(error, TypeError):
-        return JSONResponse({"error": str(error)}, status_code=400)
-    name = request.url.path.rstrip("/").rsplit("/", 1)[-1]
+        return JSONResponse({"error": writable(str(error))}, status_code=400)
+    name = writable(request.url.path.rstrip("/").rsplit("/", 1)[-1])
     return JSONResponse({"error": f"there is no endpoint {name!r}; there are /compare, /generate and /models"}, status_code=404)
 
 

@@ -19,6 +19,7 @@ from gradio.queueing import Event
 from gradio_client.utils import is_file_obj_with_meta
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from lantern_demo.faults import writable
 from lantern_demo.ui import words
 from lantern_demo.ui.engine import on_space
 
@@ -42,7 +43,7 @@ class Refused(Exception):
 def refuse(_: HttpRequest, error: Exception) -> JSONResponse:
     """Answer a Refused. The page shows `detail`, and `error` is where the API's other refusals have their sentence."""
     assert isinstance(error, Refused)
-    sentence = str(error)
+    sentence = writable(str(error))
     _LOG.info("refused: %s", sentence)
     headers = {"Retry-After": "10"} if error.status in (429, 503) else None
     return JSONResponse({"error": sentence, "detail": sentence}, status_code=error.status, headers=headers)
@@ -51,7 +52,9 @@ def refuse(_: HttpRequest, error: Exception) -> JSONResponse:
 def refuse_body(_: HttpRequest, error: Exception) -> JSONResponse:
     """Answer a body of another form than an endpoint takes, without repeating it: it may hold what JSON cannot write."""
     assert isinstance(error, RequestValidationError)
-    found = [{"loc": [str(part) for part in e["loc"]], "msg": e["msg"], "type": e["type"]} for e in error.errors()]
+    found = [
+        {"loc": [writable(str(part)) for part in e["loc"]], "msg": writable(e["msg"]), "type": e["type"]} for e in error.errors()
+    ]
     sentence = "; ".join(f"{'.'.join(e['loc'])}: {e['msg']}" for e in found[:5])
     return JSONResponse({"error": sentence, "detail": found}, status_code=422)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
-from lantern_demo.settings import LIMITS, Settings, methods_of
+from lantern_demo.settings import LIMITS, Settings, methods_of, told
 
 LONGEST = 4000  # characters of a value
 CHOSEN = [name for name in Settings().as_dict() if name != "seed"]
@@ -38,7 +38,7 @@ def read(parameters: Mapping[str, str], default: str, presets: Mapping[str, Sett
             raise ValueError(f"{name} has {len(value)} characters, at most {LONGEST} are allowed in a link")
     model = given.get("model", default)
     if model not in presets:
-        raise ValueError(f"model must be one of {', '.join(presets)}, got {model!r}")
+        raise ValueError(f"model must be one of {', '.join(presets)}, got {told(model)}")
     changes = {name: _value(name, value) for name, value in given.items() if name == "seed" or name in CHOSEN}
     found: dict[str, Any] = {"model": model, "settings": presets[model].with_changes(**changes), "seed": "seed" in changes}
     if "methods" in given:
