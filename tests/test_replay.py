@@ -62,7 +62,7 @@ def test_an_example_plays_scrubs_and_explains(page: Page) -> None:
     expect(whole).not_to_have_count(len(METHODS))
 
     details = page.locator("#replay-cell")
-    expect(details.locator(".trial.relaxed")).to_contain_text("exact decoding would have refused it here")
+    expect(details.locator(".trial.relaxed").first).to_contain_text("exact decoding would have refused it here")
     expect(details.locator("svg.tree")).to_be_visible()
     page.get_by_label("Method to look at").select_option(label="EAGLE-1")
     grid = page.locator("#replay canvas.big")
