@@ -18,7 +18,7 @@ import pytest
 from gradio_client import Client
 
 from lantern_demo.models.store import root
-from lantern_demo.settings import MAX_LANTERN_K, Settings
+from lantern_demo.settings import MAX_LANTERN_K
 from lantern_demo.ui.engine import Engine
 from lantern_demo.ui.reading import read_record
 
@@ -173,4 +173,3 @@ def test_every_requirement_is_pinned() -> None:
     loose = [line for line in lines if line and not line.startswith("#") and "==" not in line and "<" not in line]
     assert loose == []
     assert f"gradio=={gr.__version__}" in lines
-    assert Settings().as_dict()
