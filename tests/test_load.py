@@ -39,8 +39,9 @@ def url(server: str) -> str:
 def occupied(url: str) -> Iterator[None]:
     """While somebody else's run keeps the device: it is held up by a request that nobody listens to."""
     with held(Pipeline, "_encode") as held_up:
+        wait_for(lambda: idle(url), "what ran before")
         event = join(url, CASE, "10.9.9.9").json()["event_id"]
-        wait_for(lambda: httpx.get(f"{url}/healthz").json()["running"], "the run to begin")
+        wait_for(lambda: runs_alone(url), "the run to begin")
         yield
         held_up.clear()
     answer(url, event)
@@ -76,6 +77,11 @@ def wait_for(condition: Any, what: str) -> float:
 def idle(url: str) -> bool:
     health = httpx.get(f"{url}/healthz").json()
     return not health["running"] and not health["waiting"]
+
+
+def runs_alone(url: str) -> bool:
+    health = httpx.get(f"{url}/healthz").json()
+    return health["running"] and not health["waiting"]
 
 
 # -- limits and fairness
@@ -243,6 +249,7 @@ def test_the_deadline_is_set_by_a_variable(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_health(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    wait_for(lambda: idle(url), "what ran before")
     response = httpx.get(f"{url}/healthz")
     assert response.status_code == 200
     assert response.json() == {

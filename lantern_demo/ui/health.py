@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 import lantern_demo
-from lantern_demo.ui.door import waiting
+from lantern_demo.ui.door import pending, waiting
 from lantern_demo.ui.engine import Engine
 
 PATH = "/healthz"
@@ -20,12 +20,14 @@ def health(page: gr.Blocks, engine: Engine, device: str) -> Callable[[Request], 
     """The endpoint of a page: 200 when the model is loaded, 503 while it loads and when it could not be."""
 
     async def answer(_: Request) -> JSONResponse:
+        waits = waiting(page._queue, device)
         told: dict[str, Any] = {
             "status": engine.state,
             "ready": engine.state == "ready",
             "model": engine.default,
-            "running": engine.busy,
-            "waiting": waiting(page._queue, device),
+            # A request that has left the queue runs, before it holds the device and until its answer is sent.
+            "running": engine.busy or sum(1 for _ in pending(page._queue, device)) > waits,
+            "waiting": waits,
             "version": lantern_demo.__version__,
         }
         return JSONResponse(told, status_code=200 if told["ready"] else 503, headers={"Cache-Control": "no-store"})
