@@ -29,6 +29,7 @@ from lantern_demo.models.products import KINDS
 from lantern_demo.models.registry import REGISTRY, ModelInfo, model_info
 from lantern_demo.models.text import Encoded
 from lantern_demo.models.tokenizer import neighbour_table
+from lantern_demo.recommended import read_recommended
 from lantern_demo.record import device_name, events_of, image_hash, run_record
 from lantern_demo.settings import MAX_LANTERN_K, Settings, asking_for, method_of, methods_of, smaller_tree
 
@@ -107,6 +108,7 @@ class Pipeline:
             self.products += f"; the drafter: {KINDS[runners.drafter_kind]}"
         self._neighbours: dict[str, Tensor] = {}
         self._calibration = read_calibration(info.folder)
+        self.recommended = read_recommended(info.folder)
         self._turn = threading.Lock()
 
     # -- inputs

@@ -16,12 +16,12 @@ from lantern_demo.bench.__main__ import main
 from lantern_demo.bench.journal import Journal
 from lantern_demo.bench.quality import assembly, drawing, published
 from lantern_demo.bench.quality.points import FLOOR, Point, points_of
-from lantern_demo.bench.quality.recommend import FAST_LOSS, recommend
+from lantern_demo.bench.quality.recommend import ENOUGH, FAST_LOSS, recommend
 from lantern_demo.models import bundled
 from lantern_demo.pipeline import Pipeline
+from lantern_demo.recommended import read_recommended
 from lantern_demo.training.classifier import AttributeClassifier
 
-COUNTS = {"main": 6, "again": 6, "sweep": 2}
 PROMPTS = [f"{n} red round lanterns over a lake at dusk" for n in ("one", "two", "three") for _ in range(2)]
 
 
@@ -61,7 +61,7 @@ def test_points_move_one_knob_at_a_time_and_keep_the_tree(pipe: Pipeline, points
 def test_pictures_are_those_of_the_pipeline(pipe: Pipeline, points: list[Point]) -> None:
     """Without warm-up, measuring and previews, the same tokens; in batches vanilla has others, of the same law."""
     journal = Journal(None, {})
-    jobs = [job for job in drawing.jobs_of(points, COUNTS, batched=False) if job.first == 3]
+    jobs = [job for job in drawing.jobs_of(points, counts_of(points), batched=False) if job.first == 3]
     drawing.draw(pipe, PROMPTS, jobs, journal, quiet=True)
     assert len(jobs) == 6
     for job, record in zip(jobs, journal.of("picture"), strict=True):
@@ -73,7 +73,7 @@ def test_pictures_are_those_of_the_pipeline(pipe: Pipeline, points: list[Point])
 def test_an_interrupted_drawing_goes_on_and_the_share_of_a_process_is_its_own(
     pipe: Pipeline, points: list[Point], tmp_path: Path
 ) -> None:
-    jobs = drawing.jobs_of(points, COUNTS, batched=True)
+    jobs = drawing.jobs_of(points, counts_of(points), batched=True)
     firsts = [job.first for job in jobs]
     assert firsts == sorted(firsts)  # of every point about as many at any time
     whole, parts = Journal(None, {}), [Journal(tmp_path / f"{rank}.jsonl", {}) for rank in range(2)]
@@ -85,13 +85,18 @@ def test_an_interrupted_drawing_goes_on_and_the_share_of_a_process_is_its_own(
     drawing.draw(pipe, PROMPTS, left, parts[1], quiet=True)
     records = [record for part in parts for record in part.of("picture")]
     assert drawing.left(jobs, records) == []
-    assert drawing.finished(records, points, COUNTS) == drawing.finished(whole.of("picture"), points, COUNTS)
+    counts = counts_of(points)
+    assert drawing.finished(records, points, counts) == drawing.finished(whole.of("picture"), points, counts)
 
 
 def test_pictures_after_a_gap_do_not_count(points: list[Point]) -> None:
     records = [{"point": "vanilla", "picture": i, "tokens": [i], "steps": 1} for i in (0, 1, 3)]
-    assert [r["picture"] for r in drawing.finished(records, points, COUNTS)["vanilla"]] == [0, 1]
-    assert [r["picture"] for r in drawing.finished(records, points, {"main": 1})["vanilla"]] == [0]
+    assert [r["picture"] for r in drawing.finished(records, points, counts_of(points))["vanilla"]] == [0, 1]
+    assert [r["picture"] for r in drawing.finished(records, points, {"vanilla": 1})["vanilla"]] == [0]
+
+
+def counts_of(points: list[Point], pictures: int = 6, swept: int = 2) -> drawing.Counts:
+    return {p.name: swept if p.group == "sweep" else pictures for p in points if p.group != "tree"}
 
 
 def row(name: str, gain: float, lost: float, half: float, **changes: Any) -> dict[str, Any]:
@@ -99,7 +104,7 @@ def row(name: str, gain: float, lost: float, half: float, **changes: Any) -> dic
     measures = {"all": {"difference": -lost, "interval": [-lost - half, -lost + half]}}
     return {
         "name": name, "method": "lantern++", "relaxed": True, "settings": {}, "preset": {"lanternpp_lambda": gain, "seed": 1},
-        "pictures": 9, "speed": {"gain": gain}, "measures": measures, **changes,
+        "pictures": ENOUGH, "speed": {"gain": gain}, "measures": measures, **changes,
     }  # fmt: skip
 
 
@@ -111,13 +116,13 @@ def test_careful_is_the_fastest_within_the_noise_and_fast_within_a_stated_loss()
         row("too lossy", 1.9, FAST_LOSS + 0.001, 0.02),
         row("as released", 2.5, 0.0, 0.02, settings={"residual": "released"}),
         row("exact", 3.0, 0.0, 0.02, relaxed=False, method="eagle1"),
-        row("without pictures", 4.0, 0.0, 0.02, measures={}),
+        row("too few pictures", 4.0, 0.0, 0.02, pictures=ENOUGH - 1),
     ]
     found = recommend(rows)
     assert list(found) == ["lantern++"]
     assert found["lantern++"]["careful"]["row"] == "good"
     assert found["lantern++"]["fast"] == {
-        "row": "lossy", "settings": {"lanternpp_lambda": 1.6}, "gain": 1.6, "loss": FAST_LOSS - 0.001, "pictures": 9,
+        "row": "lossy", "settings": {"lanternpp_lambda": 1.6}, "gain": 1.6, "loss": FAST_LOSS - 0.001, "pictures": ENOUGH,
     }  # fmt: skip
     assert recommend(rows[3:4]) == {"lantern++": {"careful": None, "fast": None}}
 
@@ -141,6 +146,8 @@ def test_the_whole_command_on_a_small_model(
         "1",
         "--resamples",
         "5",
+        "--candidates",
+        "lantern++ lambda 2",
     ]
     main([*command, "--tree", "small", "--device", "cpu"])
     report = json.loads((out / "front.json").read_text())
@@ -150,14 +157,19 @@ def test_the_whole_command_on_a_small_model(
     assert by_name["vanilla"]["speed"]["tokens_per_step"] == 1
     assert by_name["lantern"]["pictures"] == 16
     assert by_name["lantern++ lambda 10"]["pictures"] == 8
+    assert by_name["lantern++ lambda 2"]["pictures"] == 16
     assert by_name["lantern++ tree paper"]["measures"] == {}
     assert "fid_vanilla" in by_name["eagle1"]["measures"]
     assert "fid_vanilla" not in by_name["vanilla"]["measures"]  # the distance to itself
     drawn = (out / "drawn.0.jsonl").read_text()
     assert drawn.count('"picture"}') == 0
-    assert len([line for line in drawn.splitlines() if '"tokens"' in line]) == 6 * 16 + sum(
-        8 for row in report["rows"] if row["group"] == "sweep"
+    assert (
+        len([line for line in drawn.splitlines() if '"tokens"' in line])
+        == 6 * 16 + sum(8 for row in report["rows"] if row["group"] == "sweep") + 8
     )
+    # A random model's pictures are all alike, and of too few pictures nothing is recommended; its file says so.
+    kept = read_recommended(out)
+    assert kept is not None and set(kept.methods) == {"lantern", "lantern++"} and kept.settings("fast") == {}
     for name in ("front.png", "premise.png"):
         with Image.open(out / name) as picture:
             assert picture.width > 800
@@ -205,6 +217,7 @@ class Scaled(torch.nn.Module):
         (["--pictures", "9"], "--seeds"),
         (["--sweep-pictures", "4"], "--sweep-pictures"),
         (["--rounds", "0"], "--rounds"),
+        (["--candidates", "lantern"], "--candidates must name points among lantern delta 0, "),
         (["--real", "somewhere"], "--captions"),
         (["--model", "nothing"], "nothing"),
         (["--tree", "no tree"], "tree"),

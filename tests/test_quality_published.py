@@ -123,8 +123,8 @@ def test_scores_are_those_of_our_own_distances() -> None:
     assert found == published.scores(real, made)
     assert found["fid"] == pytest.approx(distances.frechet(made, real), rel=1e-4)
     # Every subset of the smaller set is all of it, so that only the larger one varies.
-    assert found["kid"] == pytest.approx(distances.kernel(made, real), abs=3 * found["kid_std"])
-    assert published.scores(real[:50], made)["kid"] == pytest.approx(distances.kernel(made, real[:50]), rel=1e-3)
+    assert found["kid"] == pytest.approx(distances.Kernel(made, real)(), abs=3 * found["kid_std"])
+    assert published.scores(real[:50], made)["kid"] == pytest.approx(distances.Kernel(made, real[:50])(), rel=1e-3)
     assert (found["precision"], found["recall"]) == distances.precision_recall(real, made)
     with pytest.raises(ValueError, match="more than 3 pictures"):
         published.scores(real[:3], made)

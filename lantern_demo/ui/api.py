@@ -22,9 +22,11 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.faults import writable
 from lantern_demo.models.needs import describe as describe_needs
 from lantern_demo.pipeline import MethodFailed
+from lantern_demo.recommended import KINDS
 from lantern_demo.record import device_name, merge_records
 from lantern_demo.settings import LIMITS, TREES, Settings
 from lantern_demo.ui import words
+from lantern_demo.ui.advice import advice_of
 from lantern_demo.ui.engine import Engine, Frame
 from lantern_demo.ui.files import saved, write_picture
 
@@ -78,7 +80,7 @@ def add_endpoints(page: gr.Blocks, engine: Engine) -> None:
         """What is on offer and what is loaded.
 
         Returns:
-            Models with their sizes and presets, what they need, why they cannot run here and which methods they lack, the loaded ones with device and number format, methods, limits and choices of settings.
+            Models with their sizes, presets and recommended settings, what they need, why they cannot run here and which methods they lack, the loaded ones with device and number format, methods, limits and choices of settings.
         """
         return describe(engine)
 
@@ -100,7 +102,7 @@ def describe(engine: Engine) -> dict[str, Any]:
                 "id": info.id, "title": info.title, "description": info.description, "image_size": info.image_size,
                 "tokens": info.tokens, "max_prompt": info.max_prompt, "preset": Settings(**info.preset).as_dict(),
                 "kind": info.kind, "needs": describe_needs(info), "unmet": engine.unmet(info),
-                "unavailable_methods": engine.unavailable(info),
+                "unavailable_methods": engine.unavailable(info), "recommended": _recommended(engine, info.id),
             }
             for info in engine.offered().values()
         ],
@@ -114,6 +116,27 @@ def describe(engine: Engine) -> dict[str, Any]:
         ],
         "limits": {name: {"low": limit.low, "high": limit.high, "whole": limit.whole} for name, limit in LIMITS.items()},
         "choices": {"tree": list(TREES), "residual": ["set", "released"], "neighbours": ["decoder", "raw"]},
+    }  # fmt: skip
+
+
+def _recommended(engine: Engine, model: str) -> dict[str, Any] | None:
+    """Settings by kind, with what they were measured to gain and lose by method; None where nothing was measured."""
+    told = advice_of(engine, model)
+    if told is None:
+        return None
+    return {
+        "device": told.device,
+        **{
+            kind: {
+                "settings": told.settings(kind),
+                "measured": {
+                    method: {"gain": one.gain, "loss": one.loss, "pictures": one.pictures}
+                    for method, by_kind in told.methods.items()
+                    if (one := by_kind[kind])
+                },
+            }
+            for kind in KINDS
+        },
     }  # fmt: skip
 
 

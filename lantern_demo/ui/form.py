@@ -9,6 +9,7 @@ import gradio as gr
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.settings import LIMITS, MAX_SEED, TREES, Settings
 from lantern_demo.ui import words
+from lantern_demo.ui.advice import AdviceWidgets, advice_box
 from lantern_demo.ui.engine import Engine
 from lantern_demo.ui.lanes import Lane, head_html, numbers_html
 from lantern_demo.ui.models import note
@@ -38,10 +39,18 @@ def choices(engine: Engine) -> tuple[gr.Dropdown, gr.Markdown, gr.CheckboxGroup,
     return model, gr.Markdown(note(engine, engine.default), elem_id="model-note", elem_classes="note"), methods, seed, randomise
 
 
-def knob_boxes(defaults: Settings) -> dict[str, Any]:
-    """The settings' components by name, in the order of `words.KNOBS`."""
+def knob_boxes(engine: Engine) -> tuple[AdviceWidgets, dict[str, Any]]:
+    """What is recommended, and the settings' components by name, in the order of `words.KNOBS`."""
+    defaults = Settings(**engine.offered()[engine.default].preset)
     knobs: dict[str, Any] = {}
-    with gr.Accordion(words.KNOBS_TITLE, open=False, elem_id="knobs"), gr.Row(elem_id="knob-grid"):
+    with gr.Accordion(words.KNOBS_TITLE, open=False, elem_id="knobs"):
+        advice = advice_box(engine)
+        _knobs_into(knobs, defaults)
+    return advice, knobs
+
+
+def _knobs_into(knobs: dict[str, Any], defaults: Settings) -> None:
+    with gr.Row(elem_id="knob-grid"):
         for name, knob in words.KNOBS.items():
             value = on_page(name, defaults)
             common = {"value": value, "label": knob.label, "info": knob.sentence, "elem_id": f"knob-{name}", "min_width": 260}
@@ -55,7 +64,6 @@ def knob_boxes(defaults: Settings) -> dict[str, Any]:
                 limit = LIMITS[name]
                 low = 0 if name in OF_TREE else limit.low
                 knobs[name] = gr.Number(precision=0, minimum=low, maximum=limit.high, **common)
-    return knobs
 
 
 def lane_columns() -> tuple[gr.Row, dict[str, gr.Column], dict[str, gr.Image], dict[str, gr.HTML]]:

@@ -12,6 +12,7 @@ from lantern_demo.models.labels import labels
 from lantern_demo.models.needs import describe, gib
 from lantern_demo.settings import Settings
 from lantern_demo.ui import words
+from lantern_demo.ui.advice import AdviceWidgets, told
 from lantern_demo.ui.engine import Engine
 from lantern_demo.ui.widgets import on_page
 
@@ -27,10 +28,11 @@ class ModelWidgets:
     label: gr.Dropdown
     examples: gr.HTML
     methods: gr.CheckboxGroup
+    advice: AdviceWidgets
     knobs: dict[str, Any]
 
     def all(self) -> list[Any]:
-        return [self.note, self.prompt, self.label, self.examples, self.methods, *self.knobs.values()]
+        return [self.note, self.prompt, self.label, self.examples, self.methods, *self.advice.all(), *self.knobs.values()]
 
 
 def class_box() -> gr.Dropdown:
@@ -59,6 +61,7 @@ def choose(
         w.label: gr.update(value=text if by_class else FIRST_CLASS, visible=by_class),
         w.examples: gr.update(visible=info.folder is not None),
         w.methods: gr.update(choices=[(m.label, m.id) for m in usable], value=chosen),
+        **told(engine, w.advice, model),
         **{knob: on_page(name, values) for name, knob in w.knobs.items()},
     }
 

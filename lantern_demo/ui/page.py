@@ -14,8 +14,8 @@ from starlette.middleware import Middleware
 from starlette.routing import Route
 
 from lantern_demo.models.store import root
-from lantern_demo.settings import Settings
 from lantern_demo.ui import door, log, words
+from lantern_demo.ui.advice import take
 from lantern_demo.ui.api import DEVICE, MISCALLS, add_endpoints, refuse_call
 from lantern_demo.ui.compare import WAITING, again, begin, draw, settle
 from lantern_demo.ui.engine import Engine, on_zero_gpu
@@ -61,7 +61,7 @@ def build(model: str | Path = "lantern-scenes", device: str = "auto", fp16_accum
             stop_button = gr.Button(words.STOP, variant="stop", min_width=110, interactive=False, elem_id="stop")
         examples = component("cards", ["dom", "cards"], cards(), elem_id="examples")
         model_box, model_note, methods, seed, randomise = choices(engine)
-        knobs = knob_boxes(Settings(**engine.offered()[engine.default].preset))
+        advice, knobs = knob_boxes(engine)
         arriving = gr.HTML("", elem_id="arriving")
         status = gr.HTML(status_html(words.READY), elem_id="status")
         lanes = lane_columns()
@@ -73,10 +73,12 @@ def build(model: str | Path = "lantern-scenes", device: str = "auto", fp16_accum
             gr.Markdown(words.TIMING)
 
         w = Widgets(status, seed, draw_button, stop_button, searching.start, *lanes, results, gr.State(Shown()))
-        by_model = ModelWidgets(model_note, prompt, label, examples, methods, knobs)
+        by_model = ModelWidgets(model_note, prompt, label, examples, methods, advice, knobs)
         form = Form(model_box, by_model, seed, randomise)
         _wire_runs(page, engine, w, form, searching)
         _wire_restoring(page, engine, w, form, examples, upload, arriving)
+        for kind, button in advice.buttons.items():
+            button.click(partial(take, engine, knobs, kind), [model_box], list(knobs.values()), **AT_ONCE)
         label.input(lambda title: title, [label], [prompt], **AT_ONCE)
         add_endpoints(page, engine)
     # The queue is the only way in; without `api_open=False` the endpoints could also be run past it.

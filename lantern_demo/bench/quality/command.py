@@ -28,12 +28,14 @@ from lantern_demo.bench.quality.assembly import Assembly
 from lantern_demo.bench.quality.plots import draw_front, draw_premise
 from lantern_demo.bench.quality.points import Point, points_of
 from lantern_demo.bench.quality.published import read_captions
+from lantern_demo.bench.quality.recommend import ENOUGH, FAST_LOSS
 from lantern_demo.bench.quality.report import Report, markdown
 from lantern_demo.bench.quality.scenes import load_classifier_of, truth
 from lantern_demo.bench.quality.statistics import RESAMPLES
 from lantern_demo.bench.report import machine_of, session_of
 from lantern_demo.bench.speed import Contestant, jobs_of, measure, play
 from lantern_demo.pipeline import Pipeline, load
+from lantern_demo.recommended import FILE
 
 FEWEST = 8  # pictures, half of which still have three nearest ones
 PACKAGE = Path(__file__).resolve().parent.parent.parent
@@ -47,6 +49,10 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--out", type=Path, required=True, help="a folder for everything that is drawn, measured and plotted")
     p.add_argument("--pictures", type=int, default=1000, help="of every method at the preset settings (default: 1000)")
     p.add_argument("--sweep-pictures", type=int, default=200, help="of every point with a knob moved (default: 200)")
+    p.add_argument(
+        "--candidates", nargs="+", default=[], metavar="POINT",
+        help=f'points with a knob moved, such as "lantern++ lambda 2", of which {ENOUGH} pictures are drawn, so that they may be recommended',
+    )  # fmt: skip
     p.add_argument("--seeds", type=int, default=2, help="pictures of each caption (default: 2)")
     p.add_argument("--rounds", type=int, default=8, help="of the measuring of speed (default: 8)")
     p.add_argument("--resamples", type=int, default=RESAMPLES, help=f"behind every interval (default: {RESAMPLES})")
@@ -76,6 +82,17 @@ def check(args: argparse.Namespace) -> None:
     for name in ("pictures", "sweep_pictures"):
         if getattr(args, name) % args.seeds:
             raise ValueError(f"--{name.replace('_', '-')} must be a multiple of --seeds, {args.seeds}, got {getattr(args, name)}")
+
+
+def counts_of(points: list[Point], args: argparse.Namespace) -> drawing.Counts:
+    """How many pictures of each point are drawn. Raises ValueError for a name in --candidates that is none of the sweep's."""
+    swept = [p.name for p in points if p.group == "sweep"]
+    for name in args.candidates:
+        if name not in swept:
+            raise ValueError(f"--candidates must name points among {', '.join(swept)}, got {name!r}")
+    of_group = {"main": args.pictures, "again": args.pictures, "sweep": args.sweep_pictures, "tree": 0}
+    closer = max(args.sweep_pictures, min(args.pictures, ENOUGH))
+    return {p.name: closer if p.name in args.candidates else of_group[p.group] for p in points}
 
 
 def identity_of(pipe: Pipeline, args: argparse.Namespace, points: list[Point], machine: bool) -> dict[str, Any]:
@@ -114,7 +131,7 @@ def run(args: argparse.Namespace, process: Process) -> Report | None:
     captions = scenes.captions if scenes else read_captions(args.captions, number)
     prompts = [caption for caption in captions for _ in range(args.seeds)]
     points = _agreed(pipe, args, captions[0], process)
-    counts = {"main": args.pictures, "again": args.pictures, "sweep": args.sweep_pictures}
+    counts = counts_of(points, args)
     if process.world > 1 and pipe.device.type == "cpu":
         torch.set_num_threads(max(1, threads // process.world))
     journal = Journal(_drawn(args.out, process.rank), identity_of(pipe, args, points, machine=False), args.fresh)
@@ -168,6 +185,14 @@ def tables(report: Report) -> str:
     return markdown(report) if "premise" in report else captioned.markdown(report["rows"])
 
 
+def advice(report: Report) -> dict[str, Any]:
+    """What a model's folder keeps of a report; see `lantern_demo.recommended`."""
+    return {
+        "device": report["machine"]["device"], "level": report["level"], "measures": len(report["measures"]),
+        "fast_loss": FAST_LOSS, "methods": report["recommended"],
+    }  # fmt: skip
+
+
 def write(report: Report, out: Path) -> list[Path]:
     """Write the report as front.json and front.md, its plots, and the recommended settings -> the files."""
     files = {name: out / name for name in ("front.json", "front.md")}
@@ -175,8 +200,8 @@ def write(report: Report, out: Path) -> list[Path]:
     files["front.md"].write_text(tables(report))
     if "premise" not in report:
         return list(files.values())
-    files |= {name: out / name for name in ("recommended.json", "front.png", "premise.png")}
-    files["recommended.json"].write_text(json.dumps(report["recommended"], indent=1) + "\n")
+    files |= {name: out / name for name in (FILE, "front.png", "premise.png")}
+    files[FILE].write_text(json.dumps(advice(report), indent=1) + "\n")
     draw_front(report, files["front.png"])
     draw_premise(report, files["premise.png"])
     return list(files.values())

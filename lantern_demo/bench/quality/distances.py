@@ -84,11 +84,6 @@ class Kernel:
         return float(own - 2 * (w @ self._between @ v) / (w.sum() * v.sum()))
 
 
-def kernel(a: Any, b: Any) -> float:
-    """`Kernel` of all pictures."""
-    return Kernel(a, b)()
-
-
 def _weights(index: Indices | None, size: int) -> Array:
     """How often each of `size` pictures was drawn [size]."""
     return numpy.ones(size) if index is None else numpy.bincount(index, minlength=size).astype(numpy.float64)

@@ -18,7 +18,7 @@ from lantern_demo.training.sample import encode_prompts, sample_batch
 BATCH = 50  # vanilla pictures that are drawn at once
 AGAIN = 1_000_000  # between the seeds of the floor and those of the points
 
-Counts = dict[str, int]  # pictures by group
+Counts = dict[str, int]  # how many pictures, by point; none of those that are not in it
 
 
 class Job(NamedTuple):
@@ -34,7 +34,7 @@ def jobs_of(points: list[Point], counts: Counts, batched: bool) -> list[Job]:
     jobs = []
     for point in points:
         size = BATCH if batched and point.method == "vanilla" else 1
-        total = counts.get(point.group, 0)
+        total = counts.get(point.name, 0)
         jobs += [Job(point, first, min(size, total - first)) for first in range(0, total, size)]
     return sorted(jobs, key=lambda job: job.first)
 
@@ -90,5 +90,5 @@ def finished(records: list[dict[str, Any]], points: list[Point], counts: Counts)
     for point in points:
         drawn = found[point.name]
         until = next(i for i in range(len(drawn) + 1) if i not in drawn)
-        whole[point.name] = [drawn[i] for i in range(min(until, counts.get(point.group, 0)))]
+        whole[point.name] = [drawn[i] for i in range(min(until, counts.get(point.name, 0)))]
     return whole

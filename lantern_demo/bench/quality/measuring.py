@@ -85,7 +85,7 @@ def look(pipe: Pipeline, classifier: AttributeClassifier, scenes: SceneSet, ids:
     likely = tokens.nll(
         pipe.networks.target, pipe.networks.text, scenes.prompts[: len(ids)], torch.tensor(ids), pipe.defaults.sampling()
     )
-    seen = _seen(classifier, images, {k: v[: len(ids)] for k, v in scenes.wanted.items()}, given, likely.nats.numpy())
+    seen = _seen(classifier, images, {k: v[: len(ids)] for k, v in scenes.wanted.items()}, given, likely.numpy())
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_suffix(".part.npz")
     arrays: dict[str, Any] = {f"right_{name}": values for name, values in seen.right.items()}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 FAST_LOSS = 0.05  # of the pictures, in which not everything asked for is found any more
-KNOBS = ("lantern_delta", "lantern_k", "lanternpp_lambda", "lanternpp_k", "residual")
+ENOUGH = 500  # pictures; of fewer no loss can be told from noise, and the luckiest point would be chosen
+KNOBS = ("lantern_delta", "lantern_k", "lanternpp_lambda", "lanternpp_k")
 Row = dict[str, Any]
 
 
@@ -22,14 +23,14 @@ def loss(row: Row) -> float:
 def recommend(rows: list[Row]) -> dict[str, dict[str, Any]]:
     """By relaxed method: "careful" and "fast", each the row's name, settings, gain and loss; None where no row qualifies.
 
-    Rows without pictures or speed are not looked at. The released residual is there for reproduction and never recommended.
+    Rows of fewer than ENOUGH pictures are not looked at. The released residual is there for reproduction and never recommended.
     """
     found: dict[str, dict[str, Any]] = {}
     methods = dict.fromkeys(row["method"] for row in rows if row["relaxed"])
     for method in methods:
         known = [
             row for row in rows
-            if row["method"] == method and row.get("measures") and row.get("speed") and row["settings"].get("residual") != "released"
+            if row["method"] == method and row["pictures"] >= ENOUGH and row["settings"].get("residual") != "released"
         ]  # fmt: skip
         found[method] = {
             "careful": _fastest([row for row in known if within_noise(row)]),
@@ -42,9 +43,10 @@ def _fastest(rows: list[Row]) -> dict[str, Any] | None:
     if not rows:
         return None
     best = max(rows, key=lambda row: row["speed"]["gain"])
+    prefix = "lantern_" if best["method"] == "lantern" else "lanternpp_"
     return {
         "row": best["name"],
-        "settings": {key: value for key, value in best["preset"].items() if key in KNOBS},
+        "settings": {key: best["preset"][key] for key in KNOBS if key.startswith(prefix) and key in best["preset"]},
         "gain": best["speed"]["gain"],
         "loss": loss(best),
         "pictures": best["pictures"],

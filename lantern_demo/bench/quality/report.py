@@ -27,14 +27,13 @@ def markdown(report: Report) -> str:
     m, v = report["machine"], report["versions"]
     head = (
         f"{report['model']['id']} ({report['dtype']}) on {m['device']}; {report['pictures']} pictures of every method, "
-        f"{report['sweep_pictures']} where a knob was moved, {report['seeds']} of each caption; PyTorch {v['torch']}, {report['created'][:10]}"
+        f"{report['sweep_pictures']} or more where a knob was moved, {report['seeds']} of each caption; PyTorch {v['torch']}, {report['created'][:10]}"
     )
     main = [row for row in report["rows"] if row["group"] == "main"]
-    sweep = [row for row in report["rows"] if row["group"] == "sweep"]
     parts = [head, "Speed:", _speed(report["rows"]), "What is found of what was asked for:", _attributes(report, main)]
-    parts += [f"The price, {report['pictures']} pictures:", _price(main)]
-    if sweep:
-        parts += [f"The price with one knob moved, {report['sweep_pictures']} pictures:", _price(sweep)]
+    # A measure depends on how many pictures it is of, so that only rows of as many stand in one table.
+    for count in sorted({row["pictures"] for row in report["rows"] if row["measures"]}, reverse=True):
+        parts += [f"The price, {count} pictures:", _price([row for row in report["rows"] if row["pictures"] == count])]
     parts += ["Recommended:", _recommended(report)]
     parts.append(HOW.format(rounds=report["rounds"], level=report["level"]))
     return "\n\n".join(parts) + "\n"

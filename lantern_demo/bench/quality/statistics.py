@@ -34,11 +34,6 @@ class Difference(NamedTuple):
     low: float
     high: float
 
-    @property
-    def within(self) -> bool:
-        """Whether the interval holds 0: nothing was found."""
-        return self.low <= 0 <= self.high
-
 
 def wilson(right: int, of: int, level: float = LEVEL) -> tuple[float, float]:
     """The interval of a share of `right` among `of` (Wilson 1927): the shares from which it is no further off than z standard errors.
@@ -112,24 +107,6 @@ def compared(value: float, values: Values, floor: float, floors: Values, level: 
     moved = values - floors
     low, high = interval(moved - moved.mean() + (value - floor), level)
     return Difference(value, floor, value - floor, low, high)
-
-
-def difference(
-    ours: Measure, floor: Measure, groups_ours: Any, groups_floor: Any, resamples: int = RESAMPLES, seed: int = 0,
-    level: float = LEVEL, halves: bool = False,
-) -> Difference:  # fmt: skip
-    """A measure of ours minus that of the noise floor, with its bootstrap interval.
-
-    The two take indices into their own pictures, whose captions are groups_ours [N] and groups_floor [M]. What several differences
-    share can be kept: this is `compared` on two `bootstrap`s. Raises ValueError when the captions are not the same.
-    """
-    if not numpy.array_equal(numpy.unique(groups_ours), numpy.unique(groups_floor)):
-        raise ValueError("ours and the noise floor must be pictures of the same captions, to be drawn again together")
-    drawn = [
-        (measure(numpy.arange(len(groups))), bootstrap(measure, groups, resamples, seed, halves))
-        for measure, groups in ((ours, groups_ours), (floor, groups_floor))
-    ]
-    return compared(*drawn[0], *drawn[1], level)
 
 
 def _checked(level: float) -> float:

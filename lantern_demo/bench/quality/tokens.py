@@ -22,13 +22,6 @@ CLUSTERS = 32
 ROUNDS = 100  # of Lloyd's algorithm, which stands still long before
 
 
-class Likelihood(NamedTuple):
-    """Of each picture [B], float64 on the CPU."""
-
-    nats: Tensor  # mean -log p of a token
-    outside: Tensor  # share of tokens to which the law gives no probability at all
-
-
 @torch.inference_mode()
 def teacher_forced(
     target: LlamaGen, encoder: PromptEncoder, prompts: list[str], tokens: Tensor, cfg_scale: float, batch: int = 16
@@ -62,17 +55,17 @@ def teacher_forced(
 @torch.inference_mode()
 def nll(
     target: LlamaGen, encoder: PromptEncoder, prompts: list[str], tokens: Tensor, sampling: Sampling, batch: int = 16
-) -> Likelihood:
-    """How likely token ids [B, N] of pictures of B prompts are under the very law that they were to be drawn from.
+) -> Tensor:
+    """Mean -log p of a token of pictures of B prompts with token ids [B, N] -> [B] float64 on the CPU, in nats.
 
-    The law is the guided one after temperature, top-k and top-p; a greedy `sampling` reads the plain softmax. A token of less than
-    FLOOR counts as FLOOR; `outside` tells how many have none. Raises ValueError as `teacher_forced`.
+    The law p is the very one that they were to be drawn from: the guided one after temperature, top-k and top-p; a greedy `sampling`
+    reads the plain softmax. A token of less than FLOOR counts as FLOOR. Raises ValueError as `teacher_forced`.
     """
     p = torch.zeros(tokens.shape, dtype=torch.float64)
     for rows, columns, logits in teacher_forced(target, encoder, prompts, tokens, sampling.cfg_scale, batch):
         there = tokens[rows, columns, None].to(logits.device).long()
         p[rows, columns] = probabilities(logits, sampling).gather(2, there)[..., 0].double().cpu()
-    return Likelihood(-p.clamp(min=FLOOR).log().mean(1), (p == 0).double().mean(1))
+    return -p.clamp(min=FLOOR).log().mean(1)
 
 
 class Usage(NamedTuple):

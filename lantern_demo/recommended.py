@@ -1,0 +1,66 @@
+"""Settings of the relaxed methods that were chosen for a model from speed against quality.
+
+`python -m lantern_demo.bench quality` chooses them (see `bench.quality.recommend`); they lie in the model's folder as
+recommended.json.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from lantern_demo.settings import Settings, method_of
+
+FILE = "recommended.json"
+Kind = Literal["careful", "fast"]
+KINDS: tuple[Kind, ...] = ("careful", "fast")
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Settings of one method: what they gained (tokens a step over what a step costs), and the share of pictures that lost something
+    of what was asked for, negative where vanilla's lost more; both measured on `pictures` pictures."""
+
+    settings: dict[str, Any]
+    gain: float
+    loss: float
+    pictures: int
+
+
+@dataclass(frozen=True)
+class Recommended:
+    """The advice of a model by method and kind; None where nothing that was tried qualifies. Fast ones lose `fast_loss` at most."""
+
+    device: str
+    level: float
+    measures: int
+    fast_loss: float
+    methods: dict[str, dict[Kind, Advice | None]]
+
+    def settings(self, kind: Kind) -> dict[str, Any]:
+        """The settings of all methods that have advice of a kind."""
+        return {name: value for told in self.methods.values() if (one := told[kind]) for name, value in one.settings.items()}
+
+
+def read_recommended(folder: Path | None) -> Recommended | None:
+    """The advice in a model folder, None where there is none. Raises ValueError naming the file when it is damaged."""
+    if folder is None or not (folder / FILE).exists():
+        return None
+    try:
+        told: dict[str, Any] = json.loads((folder / FILE).read_text())
+        methods = {
+            method_of(name).id: {kind: None if row[kind] is None else _advice(row[kind]) for kind in KINDS}
+            for name, row in told["methods"].items()
+        }
+        return Recommended(
+            str(told["device"]), float(told["level"]), int(told["measures"]), float(told["fast_loss"]), methods
+        )  # fmt: skip
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{folder / FILE} holds no recommended settings: {error!r}") from error
+
+
+def _advice(row: dict[str, Any]) -> Advice:
+    Settings().with_changes(**row["settings"])
+    return Advice(dict(row["settings"]), float(row["gain"]), float(row["loss"]), int(row["pictures"]))

@@ -1,0 +1,109 @@
+"""Settings that are recommended for a model: read with it, told by the API, and filled in on the page."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+import pytest
+
+from lantern_demo import load
+from lantern_demo.recommended import FILE, read_recommended
+from lantern_demo.ui import words
+from lantern_demo.ui.advice import take
+from lantern_demo.ui.api import describe
+from lantern_demo.ui.engine import Engine
+
+ADVICE: dict[str, Any] = {
+    "device": "a slow machine", "level": 0.99, "measures": 13, "fast_loss": 0.05,
+    "methods": {
+        "lantern": {
+            "careful": None,
+            "fast": {"row": "lantern", "settings": {"lantern_delta": 0.15, "lantern_k": 50}, "gain": 1.5, "loss": 0.031, "pictures": 1000},
+        },
+        "lantern++": {
+            "careful": {"row": "lantern++", "settings": {"lanternpp_lambda": 2.5}, "gain": 1.6, "loss": -0.002, "pictures": 1000},
+            "fast": {"row": "lantern++", "settings": {"lanternpp_lambda": 4.0}, "gain": 1.7, "loss": 0.02, "pictures": 1000},
+        },
+    },
+}  # fmt: skip
+
+
+@pytest.fixture
+def folder(tiny_model: Path, tmp_path: Path) -> Path:
+    """A model with advice."""
+    folder = tmp_path / "advised"
+    shutil.copytree(tiny_model, folder)
+    (folder / FILE).write_text(json.dumps(ADVICE))
+    return folder
+
+
+def test_settings_by_kind(folder: Path) -> None:
+    told = load(folder, device="cpu").recommended
+    assert told is not None
+    assert told.settings("careful") == {"lanternpp_lambda": 2.5}
+    assert told.settings("fast") == {"lantern_delta": 0.15, "lantern_k": 50, "lanternpp_lambda": 4.0}
+
+
+def test_a_model_without_advice(tiny_model: Path) -> None:
+    assert load(tiny_model, device="cpu").recommended is None and read_recommended(None) is None
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda told: told["methods"]["lantern"].pop("careful"),
+        lambda told: told["methods"].update({"lantern+++": {"careful": None, "fast": None}}),
+        lambda told: told["methods"]["lantern"]["fast"]["settings"].update(lantern_delta=7),
+        lambda told: told["methods"]["lantern"]["fast"]["settings"].update(made_up=7),
+        lambda told: told["methods"]["lantern"]["fast"].update(gain=None),
+        lambda told: told.update(methods=[]),
+    ],
+)
+def test_damaged_advice_is_named_when_the_model_is_loaded(folder: Path, damage: Any) -> None:
+    told = json.loads(json.dumps(ADVICE))
+    damage(told)
+    (folder / FILE).write_text(json.dumps(told))
+    with pytest.raises(ValueError, match=f"{FILE} holds no recommended settings"):
+        load(folder, device="cpu")
+    assert describe(Engine(folder, "cpu"))["models"][0]["recommended"] is None
+
+
+def test_the_api_tells_them(folder: Path) -> None:
+    by_id = {model["id"]: model["recommended"] for model in describe(Engine(folder, "cpu"))["models"]}
+    assert by_id["advised"] == {
+        "device": "a slow machine",
+        "careful": {"settings": {"lanternpp_lambda": 2.5}, "measured": {"lantern++": {"gain": 1.6, "loss": -0.002, "pictures": 1000}}},
+        "fast": {
+            "settings": {"lantern_delta": 0.15, "lantern_k": 50, "lanternpp_lambda": 4.0},
+            "measured": {
+                "lantern": {"gain": 1.5, "loss": 0.031, "pictures": 1000}, "lantern++": {"gain": 1.7, "loss": 0.02, "pictures": 1000},
+            },
+        },
+    }  # fmt: skip
+    assert by_id["anole-7b"] is None
+
+
+def test_the_page_fills_them_in_and_leaves_the_rest(folder: Path) -> None:
+    engine = Engine(folder, "cpu")
+    knobs = {name: name for name in ("temperature", "lantern_k", "lantern_delta", "lanternpp_lambda")}
+    untouched = gr.update()
+    assert take(engine, knobs, "careful", "advised") == {**dict.fromkeys(knobs, untouched), "lanternpp_lambda": 2.5}
+    assert take(engine, knobs, "fast", "advised")["lantern_k"] == 50
+    assert take(engine, knobs, "fast", "anole-7b") == dict.fromkeys(knobs, untouched)
+
+
+def test_the_page_says_why(folder: Path) -> None:
+    told = read_recommended(folder)
+    assert told is not None
+    text = words.recommended(told)
+    assert "none of 13 measures" in text and "at most 5 of 100 pictures" in text
+    assert (
+        "LANTERN, careful: none of those tried; fast: delta 0.15, k 50 (gains 1.50\u00d7; 3.1 fewer of 100 pictures show all that was asked for)"
+        in text
+    )
+    assert "lambda 2.5 (gains 1.60\u00d7; 0.2 more of 100 pictures show all that was asked for)" in text
+    assert "1,000 pictures of each setting, on a slow machine" in text
