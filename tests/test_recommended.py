@@ -11,7 +11,10 @@ import gradio as gr
 import pytest
 
 from lantern_demo import load
-from lantern_demo.recommended import FILE, read_recommended
+from lantern_demo.bench.quality.recommend import ENOUGH, FAST_LOSS
+from lantern_demo.models.registry import REGISTRY
+from lantern_demo.recommended import FILE, KINDS, read_recommended
+from lantern_demo.settings import Settings
 from lantern_demo.ui import words
 from lantern_demo.ui.advice import take
 from lantern_demo.ui.api import describe
@@ -107,3 +110,14 @@ def test_the_page_says_why(folder: Path) -> None:
     )
     assert "lambda 2.5 (gains 1.60\u00d7; 0.2 more of 100 pictures show all that was asked for)" in text
     assert "1,000 pictures of each setting, on a slow machine" in text
+
+
+def test_the_bundled_models_preset_is_recommended() -> None:
+    """What was measured is what the page starts with."""
+    info = REGISTRY["lantern-scenes"]
+    told = read_recommended(info.folder)
+    assert told is not None and told.fast_loss == FAST_LOSS
+    advice = [one for by_kind in told.methods.values() for kind in KINDS if (one := by_kind[kind])]
+    assert advice and all(one.pictures >= ENOUGH for one in advice)
+    preset = Settings(**info.preset).as_dict()
+    assert {name: preset[name] for name in told.settings("fast")} == told.settings("fast")

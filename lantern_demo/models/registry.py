@@ -218,12 +218,13 @@ _ROWS = (
         image_size=128,
         grid=16,
         max_prompt=200,
+        # What `python -m lantern_demo.bench quality` recommends as fast; recommended.json beside the weights has it.
         preset={
             "cfg_scale": 3.0,
             "lantern_k": 100,
-            "lantern_delta": 0.2,
+            "lantern_delta": 0.4,
             "lanternpp_k": 10,
-            "lanternpp_lambda": 3.0,
+            "lanternpp_lambda": 10.0,
         },
     ),
     _text_to_image("I", 256, "LlamaGen-T2I", "t2i_XL_stage1_256.pt", "llamagen_drafter"),

@@ -56,8 +56,29 @@ def _panel(ax: Axes, report: dict[str, Any], rows: list[Row], key: str) -> None:
         _points(ax, method, sorted(joined, key=lambda point: _knob(point[0])), curve=True)
         _points(ax, method, [point for point in mine if point not in joined], curve=False)
     ax.axhline(0, color="grey", linewidth=0.8)
+    _scale(ax, values)
     ax.set_xlabel("gain: tokens a step over what a step costs")
     ax.set_title(told["title"] + BETTER.get(told["better"], ""), fontsize=9)
+
+
+def _scale(ax: Axes, values: list[tuple[Row, Value]]) -> None:
+    """Fit the axes to all points but those of the released residual, one of which may lie so far off that nothing else could be told
+    apart; what is then off the scale is named."""
+    kept = [(row, value) for row, value in values if row["settings"].get("residual") != "released"]
+    if not kept:
+        return
+    x, low, high = zip(*((row["speed"]["gain"], v.low, v.high) for row, v in kept), strict=True)
+    for limit, least, most in ((ax.set_xlim, min(x), max(x)), (ax.set_ylim, min(0.0, *low), max(0.0, *high))):
+        margin = 0.08 * (most - least) or 0.1
+        limit(least - margin, most + margin)
+    (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
+    off = [
+        f"{row['label']}: gain {row['speed']['gain']:.2f}, {value.middle:.3g}" for row, value in values
+        if not (left <= row["speed"]["gain"] <= right and bottom <= value.middle <= top)
+    ]  # fmt: skip
+    if off:
+        said = "off the scale: " + "; ".join(off)
+        ax.text(0.5, 0.99, said, transform=ax.transAxes, ha="center", va="top", fontsize=7, color="grey")
 
 
 def _points(ax: Axes, method: str, points: list[tuple[Row, Value]], curve: bool) -> None:
