@@ -16,6 +16,7 @@ from lantern_demo.models.needs import short_of_memory
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.pipeline import Generation
 from lantern_demo.ui import words
+from lantern_demo.ui.advice import advice_box
 from lantern_demo.ui.api import describe
 from lantern_demo.ui.engine import Engine
 from lantern_demo.ui.models import FIRST_CLASS, ModelWidgets, choose, note
@@ -31,7 +32,7 @@ def engine() -> Engine:
 def chosen(engine: Engine, model: str) -> dict[str, Any]:
     with gr.Blocks():
         w = ModelWidgets(
-            gr.Markdown(), gr.Textbox(), gr.Dropdown(), gr.HTML(), gr.CheckboxGroup(),
+            gr.Markdown(), gr.Textbox(), gr.Dropdown(), gr.HTML(), gr.CheckboxGroup(), advice_box(engine),
             {name: gr.Number() for name in words.KNOBS},
         )  # fmt: skip
     found = choose(engine, w, model)
@@ -41,7 +42,10 @@ def chosen(engine: Engine, model: str) -> dict[str, Any]:
         id(w.label): "label",
         id(w.examples): "examples",
         id(w.methods): "methods",
+        id(w.advice.box): "advice",
+        id(w.advice.note): "why advised",
     }
+    names |= {id(button): kind for kind, button in w.advice.buttons.items()}
     names |= {id(knob): name for name, knob in w.knobs.items()}
     assert {id(component) for component in found} == set(names)
     return {names[id(component)]: update for component, update in found.items()}
@@ -59,6 +63,7 @@ def test_a_class_model_is_prompted_by_class_and_says_what_it_lacks(engine: Engin
     found = chosen(engine, CLASS_ID)
     assert found["prompt"] == {"value": FIRST_CLASS, "visible": False, "__type__": "update"} and found["label"]["visible"]
     assert found["methods"]["choices"] == [("Vanilla", "vanilla")] and found["methods"]["value"] == ["vanilla"]
+    assert not found["advice"]["visible"] and not found["why advised"]
     assert "LANTERN++" in found["note"]["value"]
     assert f"`python -m lantern_demo.training.drafter --target {CLASS_ID}" in found["note"]["value"]
 
@@ -89,6 +94,8 @@ def test_back_to_the_bundled_model(engine: Engine) -> None:
     assert found["prompt"]["visible"] and not found["label"]["visible"] and found["examples"]["visible"]
     assert found["prompt"]["value"] == words.EXAMPLES[0][0]
     assert found["note"]["value"] == REGISTRY["lantern-scenes"].description
+    assert found["advice"]["visible"] and "**Careful** is" in found["why advised"]
+    assert found["careful"]["interactive"] and found["fast"]["interactive"]
 
 
 def test_a_model_that_cannot_run_here_says_why(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
