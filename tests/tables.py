@@ -13,6 +13,7 @@ from torch import Tensor
 
 from lantern_demo.decoding.cache import KVCache
 from lantern_demo.decoding.sampling import Sampling, guide, probabilities
+from lantern_demo.decoding.trees import Tree
 
 
 class TableTarget:
@@ -124,6 +125,16 @@ def random_laws(rows: int, vocab: int, seed: int, sharpness: float = 1.5) -> Ten
     """[rows, V] float32 random laws."""
     generator = torch.Generator().manual_seed(seed)
     return (sharpness * torch.randn(rows, vocab, generator=generator)).softmax(-1)
+
+
+def along_the_tree(tree: Tree, q: Tensor, drawn: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """Tokens [nodes] of a static tree whose inner nodes drew `drawn` [inner, width] from laws q [inner, V], and the laws by level."""
+    tokens, laws = torch.zeros(tree.size, dtype=torch.int64), []
+    for level in tree.levels:
+        rows = slice(level.start, level.start + level.nodes.shape[0])
+        laws.append(q[rows])
+        tokens[level.child_nodes] = drawn[rows][level.child_rows, level.child_draws]
+    return tokens, tuple(laws)
 
 
 def chi_square_p(counts: Tensor, law: Tensor) -> float:

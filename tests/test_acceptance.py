@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tables import neighbour_table, random_laws
+from tables import along_the_tree, neighbour_table, random_laws
 from torch import Tensor
 
 from lantern_demo.decoding import walk
@@ -180,15 +180,10 @@ def test_both_walks_agree(mode: str, residual: str) -> None:
         generator = torch.Generator().manual_seed(seed)
         q = random_laws(tree.inner.shape[0], vocab, seed)
         drawn = draw_without_replacement(q, torch.rand(len(q), tree.width, generator=generator))
-        tokens = torch.zeros(tree.size, dtype=torch.int64)
-        laws = []
-        for level in tree.levels:
-            rows = slice(level.start, level.start + level.nodes.shape[0])
-            laws.append(q[rows])
-            tokens[level.child_nodes] = drawn[rows][level.child_rows, level.child_draws]
+        tokens, laws = along_the_tree(tree, q, drawn)
         if mode != "sampled":
             drawn = drawn.masked_fill(tree.children[tree.inner] < 0, -1)
-        draft = Draft(tree, tokens, drawn, tuple(laws) if mode == "sampled" else ())
+        draft = Draft(tree, tokens, drawn, laws if mode == "sampled" else ())
         logits = 1.5 * torch.randn(tree.size, vocab, generator=generator)
         uniforms = torch.rand(tree.size, tree.width + 1, generator=generator)
         for rule in (

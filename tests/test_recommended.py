@@ -103,7 +103,7 @@ def test_the_page_says_why(folder: Path) -> None:
     told = read_recommended(folder)
     assert told is not None
     text = words.recommended(told)
-    assert "none of 13 measures" in text and "at most 5 of 100 pictures" in text
+    assert "none of 13 measures" in text and "(99% intervals)" in text and "at most 5 of 100 pictures" in text
     assert (
         "LANTERN, careful: none of those tried; fast: delta 0.15, k 50 (gains 1.50\u00d7; 3.1 fewer of 100 pictures show all that was asked for)"
         in text

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from tables import TableDrafter, TableTarget, neighbour_table, random_laws
+from tables import TableDrafter, TableTarget, along_the_tree, neighbour_table, random_laws
 from test_acceptance import slow_proximity
 from torch import Tensor
 
@@ -108,14 +108,9 @@ def test_the_walk_on_the_host_at_the_edges(rule: Rule, mode: str) -> None:
         generator = torch.Generator().manual_seed(seed)
         q = random_laws(tree.inner.shape[0], VOCAB, seed, sharpness=6.0)
         drawn = draw_without_replacement(q, torch.rand(len(q), tree.width, generator=generator))
-        tokens = torch.zeros(tree.size, dtype=torch.int64)
-        laws = []
-        for level in tree.levels:
-            rows = slice(level.start, level.start + level.nodes.shape[0])
-            laws.append(q[rows])
-            tokens[level.child_nodes] = drawn[rows][level.child_rows, level.child_draws]
+        tokens, laws = along_the_tree(tree, q, drawn)
         drawn = drawn.masked_fill(tree.children[tree.inner] < 0, -1)
-        draft = Draft(tree, tokens, drawn, tuple(laws) if mode == "sampled" else ())
+        draft = Draft(tree, tokens, drawn, laws if mode == "sampled" else ())
         logits = torch.tensor([1.0, 30.0, 300.0])[torch.arange(tree.size) % 3].unsqueeze(1) * torch.randn(
             tree.size, VOCAB, generator=generator
         )

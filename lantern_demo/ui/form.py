@@ -42,28 +42,21 @@ def choices(engine: Engine) -> tuple[gr.Dropdown, gr.Markdown, gr.CheckboxGroup,
 def knob_boxes(engine: Engine) -> tuple[AdviceWidgets, dict[str, Any]]:
     """What is recommended, and the settings' components by name, in the order of `words.KNOBS`."""
     defaults = Settings(**engine.offered()[engine.default].preset)
-    knobs: dict[str, Any] = {}
     with gr.Accordion(words.KNOBS_TITLE, open=False, elem_id="knobs"):
         advice = advice_box(engine)
-        _knobs_into(knobs, defaults)
+        with gr.Row(elem_id="knob-grid"):
+            knobs = {name: _knob(name, knob, on_page(name, defaults)) for name, knob in words.KNOBS.items()}
     return advice, knobs
 
 
-def _knobs_into(knobs: dict[str, Any], defaults: Settings) -> None:
-    with gr.Row(elem_id="knob-grid"):
-        for name, knob in words.KNOBS.items():
-            value = on_page(name, defaults)
-            common = {"value": value, "label": knob.label, "info": knob.sentence, "elem_id": f"knob-{name}", "min_width": 260}
-            if name in CHOICES:
-                knobs[name] = gr.Dropdown(list(CHOICES[name]), allow_custom_value=name == "tree", **common)
-            elif name in STEPS:
-                limit = LIMITS[name]
-                top = SLIDER_TOPS.get(name, limit.high)
-                knobs[name] = gr.Slider(limit.low, max(top, value), step=STEPS[name], **common)
-            else:
-                limit = LIMITS[name]
-                low = 0 if name in OF_TREE else limit.low
-                knobs[name] = gr.Number(precision=0, minimum=low, maximum=limit.high, **common)
+def _knob(name: str, knob: words.Knob, value: Any) -> Any:
+    common = {"value": value, "label": knob.label, "info": knob.sentence, "elem_id": f"knob-{name}", "min_width": 260}
+    if name in CHOICES:
+        return gr.Dropdown(list(CHOICES[name]), allow_custom_value=name == "tree", **common)
+    limit = LIMITS[name]
+    if name in STEPS:
+        return gr.Slider(limit.low, max(SLIDER_TOPS.get(name, limit.high), value), step=STEPS[name], **common)
+    return gr.Number(precision=0, minimum=0 if name in OF_TREE else limit.low, maximum=limit.high, **common)
 
 
 def lane_columns() -> tuple[gr.Row, dict[str, gr.Column], dict[str, gr.Image], dict[str, gr.HTML]]:

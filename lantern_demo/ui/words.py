@@ -234,7 +234,7 @@ def recommended(told: Recommended) -> str:
     """Why settings are recommended; Markdown, from our own words and numbers alone."""
     lines = [
         f"**Careful** is the fastest of the settings tried at which none of {told.measures} measures of the pictures differs from "
-        f"vanilla's by more than noise. **Fast** is the fastest that loses at most {100 * told.fast_loss:g} of 100 pictures in which "
+        f"vanilla's by more than noise ({told.level:.0%} intervals). **Fast** is the fastest that loses at most {100 * told.fast_loss:g} of 100 pictures in which "
         "everything asked for is found.",
         "",
     ]
