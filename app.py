@@ -1,4 +1,4 @@
-"""Serve the page and its API: python app.py [--model ID] [--device D] [--port N] [--share]"""
+"""Serve the page and its API: python app.py [--model ID] [--device D] [--threads N] [--port N] [--share]"""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ def main() -> None:
         help=f"{', '.join(REGISTRY)}, or a model folder (default: $LANTERN_MODEL or lantern-scenes)",
     )
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: %(default)s)")
+    parser.add_argument(
+        "--threads", type=int, help="threads of the CPU that compute (default: $LANTERN_THREADS, or what suits the model)"
+    )
     parser.add_argument("--port", type=int, help="port to listen on (default: $GRADIO_SERVER_PORT, or a free one from 7860)")
     parser.add_argument(
         "--fp16-accumulation", action="store_true", help="keep sums of float16 products in float16, if the model bears it (GPU)"
@@ -28,7 +31,7 @@ def main() -> None:
     args = parser.parse_args()
 
     try:
-        page = build(args.model, args.device, args.fp16_accumulation)
+        page = build(args.model, args.device, args.fp16_accumulation, args.threads)
         # The page is there at once, and says that the model is still on its way.
         launch(page, server_port=args.port, share=args.share, prevent_thread_lock=True)
         wait_for_model(page)

@@ -32,8 +32,8 @@ class Machine:
 
     def __init__(self, model: str, device: torch.device, dtype: str) -> None:
         self.model, self.device, self.dtype = model, device, dtype
-        self._fitted: dict[tuple[str, bool], Choice] = {}  # by method and whether it is guided
-        self._costs: dict[bool, StepCosts] = {}
+        self._fitted: dict[str, Choice] = {}  # by method
+        self._costs: StepCosts | None = None
 
     def runners(self, networks: Networks[Any]) -> Runners:
         """What decodes the model: fused twins on a GPU, on a CPU lean twins of a small model with the fastest products of its number
@@ -69,25 +69,22 @@ class Machine:
                     store.put(file, json.dumps(kind) + "\n")
         return kind
 
-    def fit(self, method: Method, guided: bool, calibration: Calibration, times: Callable[[TreePolicy], list[float]]) -> None:
+    def fit(self, method: Method, calibration: Calibration, times: Callable[[TreePolicy], list[float]]) -> None:
         """Choose the tree of a method, once; `times` gives the seconds of some steps with a tree."""
-        key = (method.id, guided)
-        if key in self._fitted:
-            return
-        file = self._file(f"{method.id}-{'guided' if guided else 'plain'}", calibration)
+        file = self._file(method.id, calibration)
         with store.locked(file):
             choice = recall(file)
             if choice is None:
-                costs = self._costs.setdefault(guided, StepCosts(times, FIT_ROUNDS))
-                choice = choose(method, calibration, costs)
-                if choice is not None and costs.steady:
+                self._costs = self._costs or StepCosts(times, FIT_ROUNDS)
+                choice = choose(method, calibration, self._costs)
+                if choice is not None and self._costs.steady:
                     remember(file, choice)
         if choice is not None:
-            self._fitted[key] = choice
+            self._fitted[method.id] = choice
 
-    def fitted(self, method: Method, guided: bool) -> Choice | None:
+    def fitted(self, method: Method) -> Choice | None:
         """The tree that was chosen for a method."""
-        return self._fitted.get((method.id, guided))
+        return self._fitted.get(method.id)
 
     def _file(self, name: str, versions: object = "") -> Path:
         """The file of a choice: one for everything that it depends on."""

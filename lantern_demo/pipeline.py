@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Generator, Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,16 +14,18 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from lantern_demo.comparison import Comparison, Run, RunEvents, smaller_choice
 from lantern_demo.decoding.loop import Decoded, decode
 from lantern_demo.decoding.loop import Step as StepEvent
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.timing import Clock
 from lantern_demo.decoding.trees import TreePolicy
-from lantern_demo.faults import in_words, out_of_memory, release_memory, unreadable
+from lantern_demo.faults import in_words, release_memory, unreadable
 from lantern_demo.fitting import Choice, read_calibration
 from lantern_demo.machine import Machine
 from lantern_demo.models import accumulation, bundled, checkpoints, store
-from lantern_demo.models.device import DTYPES, INT8, pick_device, pick_dtype
+from lantern_demo.models.device import DTYPES, INT8, pick_device, pick_dtype, pick_threads
+from lantern_demo.models.lean import small_on_cpu
 from lantern_demo.models.needs import requirements_unmet
 from lantern_demo.models.products import KINDS
 from lantern_demo.models.registry import REGISTRY, ModelInfo, model_info
@@ -31,75 +33,25 @@ from lantern_demo.models.text import Encoded
 from lantern_demo.models.tokenizer import neighbour_table
 from lantern_demo.recommended import read_recommended
 from lantern_demo.record import device_name, events_of, image_hash, run_record
-from lantern_demo.settings import MAX_LANTERN_K, Settings, asking_for, method_of, methods_of, smaller_tree
+from lantern_demo.settings import MAX_LANTERN_K, Settings, asking_for, method_of, methods_of
+from lantern_demo.stats import Drawn, Generation, MethodFailed, Schedule, Stats, disturbed
 
-__all__ = ["Generation", "MethodFailed", "Pipeline", "Stats", "StepEvent", "load"]
+__all__ = ["Drawn", "Generation", "MethodFailed", "Pipeline", "Stats", "StepEvent", "load"]
 
 WARM_UP_TOKENS = 12
 FIT_TOKENS = 20  # of a run that measures what a step with a tree costs
 
 
-@dataclass(frozen=True)
-class Stats:
-    """What a run measured. Seconds are of synchronised device work; `decode_seconds` = prefill + draft + verify + commit.
-
-    With captured graphs the steps' parts are told apart as `decoding.graphs` says, and `capture_seconds` went into capturing them.
-    """
-
-    method: str
-    tokens: int  # image tokens
-    steps: int  # target forwards after the prefill
-    mean_accepted_length: float  # tokens committed per step, the bonus token counted
-    accepted_lengths: list[int]
-    text_seconds: float
-    prefill_seconds: float
-    draft_seconds: float
-    verify_seconds: float
-    commit_seconds: float
-    decode_seconds: float
-    image_seconds: float
-    tokens_per_second: float
-    one_step_tvd: float | None  # None where there was no step to measure
-    one_step_tvd_method: str | None
-    nodes: int  # of the draft tree, root included
-    tree: str  # which draft tree, and why
-    tree_settings: dict[str, Any]  # what to ask for to get this very tree
-    device: str
-    dtype: str
-    products: str  # how products with the weights are computed
-    capture_seconds: float  # no part of decode_seconds
-    engine: str  # what ran the steps: see `decoding.loop.Decoded`
-
-
-@dataclass(frozen=True)
-class Generation:
-    """A finished picture, how it came about, and the record that reproduces it."""
-
-    method: str
-    image: Image.Image
-    tokens: list[int]
-    stats: Stats
-    record: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class MethodFailed:
-    """A method of a comparison that raised; the others go on."""
-
-    method: str
-    message: str
-
-
-# (method id, event) as `Pipeline.compare` has them, None after a step of a warm-up.
-Beats = Generator[tuple[str, StepEvent | Generation | MethodFailed | None], None, None]
-
-
 class Pipeline:
     """One loaded model on one device. Runs take turns: a second caller waits for the first."""
 
-    def __init__(self, info: ModelInfo, networks: bundled.Networks[Any], device: torch.device, dtype: str) -> None:
+    def __init__(
+        self, info: ModelInfo, networks: bundled.Networks[Any], device: torch.device, dtype: str, threads: int | None = None
+    ) -> None:
         self.info, self.networks, self.device, self.dtype = info, networks, device, dtype
         self.defaults = Settings(**info.preset)
+        self.threads = pick_threads(threads, device, small_on_cpu(networks, device))
+        self.threads.use()
         self._machine = Machine(info.id, device, dtype)
         runners = self._machine.runners(networks)
         self.target, self.drafter = runners.target, runners.drafter
@@ -109,6 +61,7 @@ class Pipeline:
         self._neighbours: dict[str, Tensor] = {}
         self._calibration = read_calibration(info.folder)
         self.recommended = read_recommended(info.folder)
+        self._warm: dict[tuple[str, TreePolicy, bool], Choice] = {}  # by method, tree and guidance, what they run with
         self._turn = threading.Lock()
 
     # -- inputs
@@ -163,26 +116,27 @@ class Pipeline:
         knobs, text = self.settings(**settings), self.check_prompt(prompt)
 
         def events() -> Iterator[StepEvent | Generation]:
-            for _, event in self._beats([chosen], knobs, text):
+            for _, event in self._beats([chosen], {chosen.id: knobs}, text):
                 if isinstance(event, MethodFailed):
                     raise RuntimeError(event.message)
-                if event is not None:
+                if isinstance(event, (StepEvent, Generation)):
                     yield event
 
         return events()
 
     def compare(
         self, prompt: str, methods: list[str] | None = None, **settings: Any
-    ) -> Generator[tuple[str, StepEvent | Generation | MethodFailed], None, None]:
-        """Run methods one after the other on this device, each warmed up before the first is timed.
+    ) -> Generator[tuple[str, StepEvent | Drawn | Generation | MethodFailed], None, None]:
+        """Race methods on this device, each warmed up before the first is timed; see `comparison`.
 
-        Yields (method id, event): a StepEvent per step, then its Generation, or MethodFailed when it raised. Methods (all that are
-        available when left out) run in the order of the table of methods, so that vanilla comes first. Raises ValueError at the
-        call for bad input. A method that runs out of memory starts again with a smaller tree, its steps counted from 0.
+        Yields (method id, event): a StepEvent per step, Drawn with the last token, and once all are through its Generation; or
+        MethodFailed when it raised. Methods are all that are available when left out. Raises ValueError at the call for bad input.
+        Where memory does not hold all methods at once they start again one after the other, their steps counted from 0; so does a
+        method that runs out of memory by itself, with a smaller tree.
         """
         beats = self.beats(prompt, methods, **settings)
 
-        def events() -> Generator[tuple[str, StepEvent | Generation | MethodFailed], None, None]:
+        def events() -> Generator[tuple[str, StepEvent | Drawn | Generation | MethodFailed], None, None]:
             with closing(beats):
                 for method, event in beats:
                     if event is not None:
@@ -190,95 +144,91 @@ class Pipeline:
 
         return events()
 
-    def beats(self, prompt: str, methods: list[str] | None = None, **settings: Any) -> Beats:
-        """As `compare`, with None for an event after every step of the warm-up too: whoever steps through can stop in between."""
+    def beats(
+        self, prompt: str, methods: list[str] | None = None, seconds: float | None = None,
+        trees: dict[str, dict[str, Any]] | None = None, **settings: Any,
+    ) -> RunEvents:  # fmt: skip
+        """As `compare`, with None for an event after every step of the warm-up too: whoever steps through can stop in between.
+        What is not drawn after `seconds` fails. `trees` are settings of some methods' draft trees that differ from the others'."""
         chosen = self.check_methods(methods_of(self.available_methods if methods is None else methods))
-        return self._beats(chosen, self.settings(**settings), self.check_prompt(prompt))
+        knobs = self.settings(**settings)
+        own = {method.id: knobs.with_changes(**(trees or {}).get(method.id, {})) for method in chosen}
+        return self._beats(chosen, own, self.check_prompt(prompt), seconds)
 
-    def _beats(self, methods: list[Method], knobs: Settings, text: str) -> Beats:
+    def _beats(self, methods: list[Method], knobs: dict[str, Settings], text: str, seconds: float | None = None) -> RunEvents:
         with self._turn:
-            trees: dict[str, Choice] = {}
-            failed: dict[str, str] = {}
-            try:
-                encoded = self._encode(text, None)
-            except Exception as error:
-                why = in_words(error, "the text encoder")
-                for method in methods:
-                    yield method.id, MethodFailed(method.id, why)
-                return
-            for method in methods:
+            self.threads.use()
+            yield from Comparison(self, methods, knobs, text, seconds).events()
+
+    def prepare(self) -> Generator[None, None, None]:
+        """Choose the trees that fit this machine and warm up every method, so that no visitor's run has to; yields between steps.
+
+        It depends on nothing that anybody asked for: the prompt is always the same, the settings are the preset's.
+        """
+        with self._turn:
+            self.threads.use()
+            encoded = self.encode(self._own_prompt)
+            for name in self.available_methods:
                 try:
-                    trees[method.id] = yield from self._warm_up(method, knobs, encoded)
-                except Exception as error:  # one method's fault must not take the others' results with it
-                    failed[method.id] = in_words(error, method.id)
-            for method in methods:
-                if method.id in trees:
-                    yield from self._tries(method, knobs, text, encoded, trees[method.id])
-                else:
-                    yield method.id, MethodFailed(method.id, failed[method.id])
+                    for _ in self.warm_up(METHODS[name], self.defaults, encoded):
+                        yield
+                except Exception as error:  # such as memory that does not suffice: whoever asks for the method gets to know
+                    in_words(error, name)
 
-    def _tries(self, method: Method, knobs: Settings, text: str, encoded: Encoded, tree: Choice) -> Beats:
-        """Run a method that is warm; where memory does not suffice, once more with a smaller tree."""
-        warm = True
-        while True:
-            try:
-                if not warm:
-                    tree = yield from self._warm_up(method, knobs, encoded, tree)
-                for event in self._run(method, knobs, text, tree):
-                    yield method.id, event
-                return
-            except Exception as error:
-                smaller = _smaller(method, tree, error)
-                failed = in_words(error, method.id)
-            if smaller is None:
-                yield method.id, MethodFailed(method.id, failed)
-                return
-            release_memory()  # out of the handler, which kept what the run had allocated
-            tree, warm = smaller, False
-
-    def _warm_up(
+    def warm_up(
         self, method: Method, knobs: Settings, encoded: Encoded, tree: Choice | None = None
     ) -> Generator[tuple[str, None], None, Choice]:
-        """A few uncounted tokens with a method, yielding between steps -> the tree to run it with, a smaller one than asked where
-        memory does not suffice. Raises what the method raises."""
+        """A few uncounted tokens with a method, once for each tree, yielding between steps -> the tree to run it with, a smaller one
+        than asked where memory does not suffice. Raises what the method raises."""
+        self._fit(method, knobs)
+        asked = self.tree_of(method, knobs) if tree is None else tree
+        key = (method.id, asked.policy, knobs.cfg_scale != 1)
+        if key in self._warm:
+            return self._warm[key]
+        choice = asked
         while True:
             try:
-                if tree is None:
-                    self._fit(method, knobs, encoded)
-                    tree = self.tree_of(method, knobs)
                 clock, tokens = Clock(self.device), min(WARM_UP_TOKENS, self.info.tokens)
-                for _ in self._decode(method, knobs, encoded, tokens, clock, measured=False, tree=tree.policy):
+                for _ in self._decode(method, knobs, encoded, tokens, clock, measured=False, tree=choice.policy):
                     yield method.id, None
                 self.decode_image([0] * self.info.tokens)
-                return tree
+                self._warm[key] = choice
+                return choice
             except Exception as error:
-                smaller = _smaller(method, tree, error)
+                smaller = smaller_choice(method, choice, error)
                 if smaller is None:
                     raise
             release_memory()
-            tree = smaller
+            choice = smaller
 
-    def _run(self, method: Method, knobs: Settings, text: str, tree: Choice) -> Iterator[StepEvent | Generation]:
+    def run(self, method: Method, knobs: Settings, text: str, tree: Choice, schedule: Schedule, schedule_reason: str) -> Run:
+        """One run of a method: a StepEvent per step, Drawn, then, once it is resumed, what it gave up is measured and its Generation
+        comes."""
         clock = Clock(self.device)
-        encoded = self._encode(text, clock)
+        encoded = self.encode(text, clock)
         outcome: Decoded | None = None
         steps: list[StepEvent] = []
+        image: Image.Image | None = None
         for event in self._decode(method, knobs, encoded, self.info.tokens, clock, measured=True, tree=tree.policy):
             if isinstance(event, Decoded):
                 outcome = event
-            else:
-                steps.append(event)
-                yield event
-        assert outcome is not None
-        with clock.measure("image"):
-            image = self.decode_image(outcome.tokens)
-        stats = self._stats(method, tree, outcome, clock)
+                continue
+            steps.append(event)
+            yield event
+            if event.committed == self.info.tokens:
+                tokens = [token for step in steps for token in step.tokens]
+                with clock.measure("image"):
+                    image = self.decode_image(tokens)
+                yield Drawn(method.id, image, tokens)
+        assert outcome is not None and image is not None
+        stats = self._stats(method, tree, outcome, clock, schedule, schedule_reason)
         run = (stats, outcome.tokens, image_hash(image), events_of(steps))
         record = run_record(self.info, self.networks.trained, self.networks.sources, text, encoded.unknown, knobs, [run])
         yield Generation(method.id, image, outcome.tokens, stats, record)
 
     @torch.inference_mode()
-    def _encode(self, text: str, clock: Clock | None) -> Encoded:
+    def encode(self, text: str, clock: Clock | None = None) -> Encoded:
+        """A prompt that passed `check_prompt`, as the target's condition."""
         with (clock or Clock(self.device)).measure("text"):
             return self.networks.text.encode(text)
 
@@ -298,35 +248,46 @@ class Pipeline:
         """The draft tree that a method runs with, and why. One that is to fit stands once the method was warmed up."""
         if method.tree == "none":
             return Choice(TreePolicy.none(), "none")
-        fitted = self._machine.fitted(method, knobs.cfg_scale != 1) if knobs.fits(method) else None
+        fitted = self._machine.fitted(method) if knobs.fits(method) else None
         if fitted is not None:
             return fitted
         why = "small: this model has no calibration" if knobs.fits(method) else f"{knobs.tree}: as asked"
         return Choice(knobs.tree_policy(method), why)
 
-    def _fit(self, method: Method, knobs: Settings, encoded: Encoded) -> None:
-        """Choose the tree of a method for this machine, once."""
-        if self._calibration is None or not knobs.fits(method):
+    def _fit(self, method: Method, knobs: Settings) -> None:
+        """Choose the tree of a method for this machine, once; what is asked for just now plays no part in it."""
+        if self._calibration is None or not knobs.fits(method) or self._machine.fitted(method) is not None:
             return
+        encoded = self.encode(self._own_prompt)
 
         def times(policy: TreePolicy) -> list[float]:
             """Seconds of the steps of a short run, but the first, which starts the drafter, and a last one without drafts."""
             clock, plain = Clock(self.device), METHODS["eagle1" if policy.kind == "static" else "eagle2"]
-            events = self._decode(plain, knobs, encoded, min(FIT_TOKENS, self.info.tokens), clock, measured=False, tree=policy)
+            tokens = min(FIT_TOKENS, self.info.tokens)
+            events = self._decode(plain, self.defaults, encoded, tokens, clock, measured=False, tree=policy)
             pairs = list(pairwise(event for event in events if isinstance(event, StepEvent)))
             whole = [b.seconds - a.seconds for a, b in pairs[1:] if len(b.tree_tokens) == policy.nodes]
             return whole or [b.seconds - a.seconds for a, b in pairs]  # of a picture of a few tokens nothing better can be had
 
-        self._machine.fit(method, knobs.cfg_scale != 1, self._calibration, times)
+        self._machine.fit(method, self._calibration, times)
 
-    def _stats(self, method: Method, choice: Choice, outcome: Decoded, clock: Clock) -> Stats:
-        seconds = clock.seconds
+    @property
+    def _own_prompt(self) -> str:
+        """What is drawn to choose trees and to warm up."""
+        return "0" if self.info.kind == "class" else "two red round lanterns over a lake at dusk"
+
+    def _stats(
+        self, method: Method, choice: Choice, outcome: Decoded, clock: Clock, schedule: Schedule, schedule_reason: str
+    ) -> Stats:
+        seconds, waited = clock.seconds, outcome.waited_seconds
         return Stats(
             method.id, len(outcome.tokens), outcome.steps, outcome.mean_accepted_length, outcome.accepted_lengths,
             seconds["text"], seconds["prefill"], seconds["draft"], seconds["verify"], seconds["commit"],
             outcome.decode_seconds, seconds["image"], outcome.tokens_per_second,
             outcome.one_step_tvd, outcome.one_step_tvd_method, outcome.nodes, choice.reason, asking_for(choice.policy),
             device_name(self.device), self.dtype, self.products, seconds["capture"], outcome.engine,
+            self.threads.count, self.threads.reason, schedule, schedule_reason,
+            waited, disturbed(waited, outcome.decode_seconds),
         )  # fmt: skip
 
     # -- pictures and tables
@@ -366,7 +327,7 @@ class Pipeline:
 
 def load(
     model: str | Path = "lantern-scenes", device: str = "auto", dtype: str = "auto", folder: str | Path | None = None,
-    drafter: str | Path | None = None, fp16_accumulation: bool = False,
+    drafter: str | Path | None = None, fp16_accumulation: bool = False, threads: int | None = None,
 ) -> Pipeline:  # fmt: skip
     """Load a model by its registry id, or from a folder in the format of the bundled one.
 
@@ -377,7 +338,8 @@ def load(
     `models.checkpoints`), `drafter` one with a drafter of one's own to use in place of the published one.
     fp16_accumulation keeps the sums of float16 products in float16, for this process, if this moves the target's laws little enough
     (see `models.accumulation`); "auto" is then float16 on a GPU.
-    Raises ValueError for an unknown model, device or dtype, for a folder that cannot be read, for a published model that does not
+    threads is how many threads of a CPU compute; None: see `models.device.pick_threads`.
+    Raises ValueError for an unknown model, device or dtype, a number of threads that is none, for a folder that cannot be read, for a published model that does not
     fit this machine, when its files cannot be fetched or are not what they should be, and when fp16_accumulation is refused.
     """
     chosen = pick_device(device)
@@ -394,7 +356,7 @@ def load(
         if fp16_accumulation:
             accumulation.allow(networks.target)
         pixels = vq.num_patches * 2 ** (len(vq.channel_multiplier) - 1)
-        return Pipeline(replace(info, image_size=pixels, grid=vq.num_patches), networks, chosen, name)
+        return Pipeline(replace(info, image_size=pixels, grid=vq.num_patches), networks, chosen, name, threads)
     files = None if folder is None else Path(folder)
     if files is not None and not files.is_dir():
         raise ValueError(f"folder must be a folder with the published files, got {str(folder)!r}")
@@ -404,7 +366,7 @@ def load(
     networks = checkpoints.load(info, chosen, DTYPES[name], files, None if drafter is None else Path(drafter))
     if fp16_accumulation:
         accumulation.allow(networks.target)
-    return Pipeline(info, networks, chosen, name)
+    return Pipeline(info, networks, chosen, name, threads)
 
 
 def info_of(model: str | Path) -> ModelInfo:
@@ -425,11 +387,3 @@ def _need_a_drafter(why: str) -> dict[str, str]:
 def _local_info(folder: Path) -> ModelInfo:
     """A model folder as one on offer; its sizes are read with it."""
     return ModelInfo(folder.name, folder.name, "A model from a local folder.", folder, image_size=0, grid=0, max_prompt=200)
-
-
-def _smaller(method: Method, tree: Choice | None, error: Exception) -> Choice | None:
-    """What to draft with instead where a tree was too large for the memory; None for another fault, or where nothing is smaller."""
-    policy = smaller_tree(method)
-    if not out_of_memory(error) or method.tree == "none" or (tree is not None and tree.policy.nodes <= policy.nodes):
-        return None
-    return Choice(policy, "small: the device ran out of memory with the tree that was asked for")

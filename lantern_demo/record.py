@@ -7,7 +7,7 @@ import platform
 from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import transformers
@@ -17,13 +17,13 @@ import lantern_demo
 from lantern_demo.decoding.loop import Step
 from lantern_demo.models.registry import ModelInfo
 from lantern_demo.settings import Settings
-
-if TYPE_CHECKING:
-    from lantern_demo.pipeline import Stats
+from lantern_demo.stats import Stats
 
 HOW_TIMED = (
-    "Seconds of synchronised device work, previews and the page excluded. Methods ran one after the other in the order given, "
-    "each warmed up first. On a GPU a step's seconds lie between two events of the device, and capturing its graphs is counted apart. "
+    "Seconds of synchronised device work, previews and the page excluded. Every method was warmed up first. Methods whose schedule is "
+    "race had equal slices of the device's time in rotation; the others ran one after the other, and schedule_reason says why. "
+    "On a GPU a step's seconds lie between two events of the device, and capturing its graphs is counted apart. "
+    "waited_seconds are those of decode_seconds in which the computing thread had no processor; disturbed: more than a tenth. "
     "speedup = vanilla's decode_seconds / this method's, both of this run; absent without a vanilla run."
 )
 

@@ -72,6 +72,7 @@ class Decoded:
     mean_accepted_length: float
     seconds: dict[str, float]  # per part of the clock
     decode_seconds: float
+    waited_seconds: float | None  # of decode_seconds, those without a processor; None on a GPU
     tokens_per_second: float
     one_step_tvd: float | None
     one_step_tvd_method: str | None
@@ -97,7 +98,8 @@ def decode(
     clock: Clock | None = None,
     engine: Engine = "auto",
 ) -> Iterator[Step | Decoded]:
-    """Decode `num_tokens` tokens; yields a `Step` per step and at last the `Decoded` result.
+    """Decode `num_tokens` tokens; yields a `Step` per step and at last the `Decoded` result. What a run gave up is measured
+    between its last step and its result, so that a caller may put that off.
 
     `rule` and `tree` must be those the method names (None: the exact rule, no tree). `neighbours` [V, >= k]
     int32 or int64 on the device lists each token's nearest others and is needed by rules that relax.
@@ -322,6 +324,7 @@ class _Run:
             mean_accepted_length=(len(self.tokens) - 1) / steps if steps else 0.0,
             seconds=dict(self.clock.seconds),
             decode_seconds=seconds,
+            waited_seconds=self.clock.waited_seconds,
             tokens_per_second=len(self.tokens) / seconds if seconds > 0 else 0.0,
             one_step_tvd=None if distortion is None else distortion.tvd,
             one_step_tvd_method=None if distortion is None else distortion.method,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from time import perf_counter
+from time import perf_counter, thread_time
 
 import torch
 
@@ -14,20 +14,23 @@ class _Segment:
     """Adds the time between enter and exit to one part. Made once per part: entering costs well under 2
     us."""
 
-    __slots__ = ("_clock", "_part", "_since")
+    __slots__ = ("_clock", "_cpu", "_part", "_since")
 
     def __init__(self, clock: Clock, part: str) -> None:
         self._clock = clock
         self._part = part
-        self._since = 0.0
+        self._since = self._cpu = 0.0
 
     def __enter__(self) -> None:
         self._clock.synchronize()
-        self._since = perf_counter()
+        self._since, self._cpu = perf_counter(), thread_time()
 
     def __exit__(self, *_: object) -> None:
-        self._clock.synchronize()
-        self._clock.seconds[self._part] += perf_counter() - self._since
+        clock, part = self._clock, self._part
+        clock.synchronize()
+        seconds, cpu = perf_counter() - self._since, thread_time() - self._cpu
+        clock.seconds[part] += seconds
+        clock.waited[part] += max(0.0, seconds - cpu)
 
 
 class Clock:
@@ -35,12 +38,15 @@ class Clock:
 
     Use as `with clock.measure("draft"): ...`; never yield inside. The device is synchronised at both ends of
     a segment, so that work is charged to the part that queued it; on the CPU nothing needs synchronising.
+    `waited` has the seconds of each part in which the calling thread had no processor; on a GPU it waits for
+    the device by design, and they say nothing.
     """
 
     def __init__(self, device: torch.device | str) -> None:
         self._device = torch.device(device)
         self._cuda = self._device.type == "cuda"
         self.seconds: dict[str, float] = dict.fromkeys(PARTS, 0.0)
+        self.waited: dict[str, float] = dict.fromkeys(PARTS, 0.0)
         self._segments = {part: _Segment(self, part) for part in PARTS}
 
     def measure(self, part: str) -> _Segment:
@@ -59,3 +65,8 @@ class Clock:
     def decode_seconds(self) -> float:
         """Prefill, draft, verify and accept + commit together."""
         return sum(self.seconds[part] for part in DECODE_PARTS)
+
+    @property
+    def waited_seconds(self) -> float | None:
+        """Of the decode seconds those without a processor; None on a GPU."""
+        return None if self._cuda else sum(self.waited[part] for part in DECODE_PARTS)

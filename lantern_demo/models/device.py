@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import dataclass
+
 import torch
+
+THREADS = "LANTERN_THREADS"  # an environment variable: how many threads of a CPU compute
+MOST_THREADS = 1024
+_USUAL_THREADS = torch.get_num_threads()  # before anything here has changed it
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 INT8 = "int8"  # products of 8-bit weights and inputs, the rest in float32: small models on a CPU
@@ -37,3 +44,41 @@ def pick_dtype(dtype: str, device: torch.device, large: bool) -> str:
     if dtype == INT8 and (large or device.type != "cpu"):
         raise ValueError(f"dtype {INT8} is for small models on a CPU; use auto or one of {', '.join(DTYPES)}")
     return dtype
+
+
+@dataclass(frozen=True)
+class Threads:
+    """How many threads compute on a CPU, and why so many."""
+
+    count: int
+    reason: str
+
+    def use(self) -> None:
+        """Compute with so many from now on. Each thread that computes keeps a number of its own, so the one that runs calls this."""
+        if torch.get_num_threads() != self.count:
+            torch.set_num_threads(self.count)
+
+
+def pick_threads(asked: int | None, device: torch.device, small: bool) -> Threads:
+    """How many threads of the CPU are to compute; `small`: on a CPU, a model that runs on the lean twins.
+
+    Two threads wait for each other after every operation, some 200 times a token. Alone on the machine they make a small model's step
+    a little faster; with a browser or another program at work on the same cores they make it several times slower, since each wait
+    then lasts until the scheduler gives the other thread its turn. One thread keeps its pace.
+    Raises ValueError for a number that is none.
+    """
+    named = "threads" if asked is not None else THREADS
+    given = asked if asked is not None else os.environ.get(THREADS) or None
+    if given is not None:
+        try:
+            count = int(given)
+        except ValueError:
+            count = 0
+        if not 1 <= count <= MOST_THREADS:
+            raise ValueError(f"{named} must be a whole number between 1 and {MOST_THREADS}, got {given!r}")
+        return Threads(count, f"as {named} says")
+    if os.environ.get("OMP_NUM_THREADS"):
+        return Threads(_USUAL_THREADS, "as OMP_NUM_THREADS says")
+    if small and device.type == "cpu":
+        return Threads(1, "a small model: more would wait for each other wherever anything else runs")
+    return Threads(_USUAL_THREADS, "as PyTorch chooses")

@@ -142,6 +142,17 @@ def short_of_memory(published: Published, device: torch.device, dtype: str) -> s
     return f"it needs about {gib(needed)} of {place} in {dtype}, and {gib(free)} are free{lighter}"
 
 
+def no_room_to_race(info: ModelInfo, device: torch.device, dtype: str, methods: int) -> str | None:
+    """Why a loaded model cannot decode with so many methods at once, or None when it can, as far as can be known."""
+    if info.published is None:
+        return None
+    parts, free = budget(info.published, dtype), free_memory(device)
+    needed = methods * (parts["keys and values"] + parts["a captured step"])
+    if free is None or needed <= free:
+        return None
+    return f"{methods} methods at once need about {gib(needed)} of memory beside the model, and {gib(free)} are free"
+
+
 def short_of_disk(info: ModelInfo, folder: Path | None = None) -> str | None:
     """Why the disk's free space does not suffice, or None."""
     todo = pieces(info, folder)
@@ -160,7 +171,8 @@ def free_memory(device: torch.device) -> int | None:
     """Bytes free on a device, or None where the system does not say."""
     if device.type == "cuda":
         try:
-            return torch.cuda.mem_get_info(device)[0]
+            held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # PyTorch's own, for the next tensors
+            return torch.cuda.mem_get_info(device)[0] + held
         except RuntimeError:  # a device that is only lent for a run, as on ZeroGPU
             return None
     try:

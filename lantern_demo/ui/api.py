@@ -7,6 +7,7 @@ import inspect
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, get_type_hints
@@ -21,10 +22,10 @@ from gradio.utils import get_function_description
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.faults import writable
 from lantern_demo.models.needs import describe as describe_needs
-from lantern_demo.pipeline import MethodFailed
 from lantern_demo.recommended import KINDS
 from lantern_demo.record import device_name, merge_records
 from lantern_demo.settings import LIMITS, TREES, Settings
+from lantern_demo.stats import Drawn, MethodFailed
 from lantern_demo.ui import words
 from lantern_demo.ui.advice import advice_of
 from lantern_demo.ui.engine import Engine, Frame
@@ -40,15 +41,15 @@ def add_endpoints(page: gr.Blocks, engine: Engine) -> None:
     def compare(
         prompt: str, model: str | None = None, methods: list[str] | None = None, **knobs: Any
     ) -> Iterator[tuple[dict, dict]]:
-        """Draw a prompt with several methods, one after the other on one device, and time them.
+        """Draw a prompt with several methods that race on one device, and time them.
 
-        Answers now and then while it runs; the last answer is the whole result, the ones before it have a `progress` in place
-        of the record. A picture is a file: {"path", "url", ...}. Settings left out are the model's preset, which /models tells.
+        Answers now and then while it runs; the last answer is the whole result, the ones before it have no pictures and in place of
+        the record a `progress`: by method that went on since the last one its tokens, steps and seconds so far. A picture is a file: {"path", "url", ...}. Settings left out are the model's preset, which /models tells.
 
         Args:
             prompt: What to draw. Required.
             model: A model id of /models; the one that the server was started with when left out.
-            methods: Method ids, run in the order of /models whatever theirs: vanilla, eagle1, eagle2, lantern, lantern++; all when left out.
+            methods: Method ids, in the order of /models whatever theirs: vanilla, eagle1, eagle2, lantern, lantern++; all when left out.
 
         Returns:
             The pictures (PNG files) by method id.
@@ -107,7 +108,8 @@ def describe(engine: Engine) -> dict[str, Any]:
             for info in engine.offered().values()
         ],
         "loaded": [
-            {"id": pipe.info.id, "device": device_name(pipe.device), "dtype": pipe.dtype, "products": pipe.products}
+            {"id": pipe.info.id, "device": device_name(pipe.device), "dtype": pipe.dtype, "products": pipe.products,
+             "threads": pipe.threads.count, "threads_reason": pipe.threads.reason}
             for pipe in engine.loaded()
         ],
         "methods": [
@@ -168,8 +170,11 @@ def _run(engine: Engine, prompt: Any, model: Any, methods: Any, knobs: dict[str,
         with TemporaryDirectory(prefix="lantern-demo-") as folder, closing(engine.frames(request, False)) as events:
             for event in events:
                 if isinstance(event, Frame):
-                    # Every time: only between two answers does Gradio see that its client is gone.
-                    yield images, {"progress": {"method": event.method, "tokens": event.committed, "seconds": event.seconds}}
+                    # Every time: only between two answers does Gradio see that its client is gone. Pictures come with the last answer:
+                    # Gradio would handle them anew for each.
+                    yield {}, {"progress": {method: asdict(progress) for method, progress in event.lanes.items()}}
+                elif isinstance(event, Drawn):
+                    continue
                 elif isinstance(event, MethodFailed):
                     failed[event.method] = event.message
                 else:

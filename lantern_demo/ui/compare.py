@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,12 @@ from typing import Any
 import gradio as gr
 
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.pipeline import MethodFailed
 from lantern_demo.record import merge_records
 from lantern_demo.settings import LIMITS, MAX_SEED
+from lantern_demo.stats import Drawn, MethodFailed
 from lantern_demo.ui import words
 from lantern_demo.ui.charts import LABELS
-from lantern_demo.ui.engine import Engine, Frame, Request
+from lantern_demo.ui.engine import Engine, Frame, Request, jpeg
 from lantern_demo.ui.files import saved, stem, write, write_picture
 from lantern_demo.ui.lanes import Lane, numbers_html
 from lantern_demo.ui.view import Shown, live, picture_address, picture_of
@@ -39,7 +39,7 @@ def draw(
     except ValueError as error:
         yield {w.status: status_html(str(error), "error")}
         return
-    yield from _shown(engine, w, [request], None)
+    yield from _shown(engine, w, request, None)
 
 
 def again(engine: Engine, w: Widgets, shown: Shown) -> Iterator[Updates]:
@@ -48,18 +48,16 @@ def again(engine: Engine, w: Widgets, shown: Shown) -> Iterator[Updates]:
     if record is None:
         yield {w.status: status_html(words.NOTHING_TO_REPEAT, "error")}
         return
-    model = record["model"]["id"]
+    model, entries = record["model"]["id"], record["methods"]
     try:
         if engine.must_load(model):
             yield {w.status: loading(engine, model)}
-        requests = [
-            engine.request(record["prompt"], model, [method], record["settings"] | record["methods"][method]["tree_settings"])
-            for method in record["order"]
-        ]
+        trees = {method: entries[method]["tree_settings"] for method in record["order"]}
+        request = engine.request(record["prompt"], model, record["order"], record["settings"], trees)
     except ValueError as error:
         yield {w.status: status_html(str(error), "error")}
         return
-    yield from _shown(engine, w, requests, record)
+    yield from _shown(engine, w, request, record)
 
 
 def begin(w: Widgets) -> Updates:
@@ -74,25 +72,24 @@ def settle(engine: Engine, w: Widgets, shown: Shown) -> Updates:
     they would move while they are read, and a replay could play while methods are still timed.
     """
     updates = w.busy(False)
-    stopped = {method: lane.stopped() for method, lane in shown.lanes.items()}
-    if stopped != shown.lanes:
-        updates |= {w.status: status_html(words.STOPPED), w.shown: Shown(stopped, shown.record, shown.pictures)}
-        updates |= {w.numbers[method]: numbers_html(lane) for method, lane in stopped.items()}
+    if any(lane.running for lane in shown.lanes.values()):
+        shown.lanes.update({method: lane.stopped() for method, lane in shown.lanes.items()})
+        updates[w.status] = status_html(words.STOPPED)
+        updates |= _numbers(w, shown.lanes, shown.lanes)
     if shown.lanes and shown.record is not None:
         updates |= numbers_of(w.results, engine, shown.record, {name: picture_of(it) for name, it in shown.pictures.items()})
         updates |= replay_of(w.results, shown, live(shown.record))
     return updates
 
 
-def _shown(engine: Engine, w: Widgets, requests: list[Request], expected: dict[str, Any] | None) -> Iterator[Updates]:
-    """Run requests one after the other as one comparison. `expected` is a record whose tokens should come again."""
-    methods = [method for request in requests for method in request.methods]
-    total = engine.offered()[requests[0].model].tokens
-    lanes = {method: Lane(method, "waiting", total) for method in methods}
-    yield _opening(w, int(requests[0].knobs["seed"]), lanes)
+def _shown(engine: Engine, w: Widgets, request: Request, expected: dict[str, Any] | None) -> Iterator[Updates]:
+    """Run a request. `expected` is a record whose tokens should come again."""
+    total = engine.offered()[request.model].tokens
+    shown = Shown({method: Lane(method, "waiting", total) for method in request.methods})
+    yield _opening(w, int(request.knobs["seed"]), shown)
     try:
         with scratch() as folder:
-            yield from _events(engine, w, requests, lanes, Path(folder), expected)
+            yield from _events(engine, w, request, shown, Path(folder), expected)
     except gr.Error:  # the Space's own refusals, such as a spent quota
         raise
     except Exception as error:
@@ -101,51 +98,60 @@ def _shown(engine: Engine, w: Widgets, requests: list[Request], expected: dict[s
 
 
 def _events(
-    engine: Engine, w: Widgets, requests: list[Request], lanes: dict[str, Lane], folder: Path, expected: dict[str, Any] | None
+    engine: Engine, w: Widgets, request: Request, shown: Shown, folder: Path, expected: dict[str, Any] | None
 ) -> Iterator[Updates]:
-    """`lanes` is kept up to date in place."""
+    """What changes on the page, event by event: an answer holds nothing that the page has already. `shown` is kept up to date."""
+    lanes = shown.lanes
     records: list[dict[str, Any]] = []
-    pictures: dict[str, str] = {}
-    merged: dict[str, Any] | None = None
-    busy = ""
     count, no_room = 0, False
-    for request in requests:
-        with closing(engine.frames(request, True)) as events:
-            for event in events:
-                method = event.method
-                updates: Updates = {}
-                count += 1
-                if isinstance(event, Frame) and not event.committed:
+    with closing(engine.frames(request, True)) as events:
+        for event in events:
+            updates: Updates = {}
+            changed: list[str] = []
+            preview: tuple[str, bytes] | None = None
+            if isinstance(event, Frame):
+                if not event.lanes:
                     yield {w.status: gr.skip()}  # still warming up; only between two answers can a run be stopped
                     continue
-                if isinstance(event, Frame):
-                    lanes[method] = lanes[method].at(event)
-                    if event.picture is not None:
-                        preview = saved(write, folder / f"{stem(method)}-{count:05d}.jpg", event.picture)
-                        updates |= {} if preview is None else {w.pictures[method]: preview}
-                elif isinstance(event, MethodFailed):
-                    lanes[method] = lanes[method].failed(event.message)
-                else:
-                    records.append(event.record)
-                    merged = merge_records(records) | ({} if expected is None else {"settings": expected["settings"]})
-                    pictures[method] = picture_address(event.image)
-                    lanes[method] = lanes[method].finished(merged["methods"][method])
-                    updates[w.pictures[method]] = saved(write_picture, folder, event)
-                    no_room |= updates[w.pictures[method]] is None
-                if method != busy:
-                    busy = method
-                    position = list(lanes).index(method) + 1
-                    updates[w.status] = status_html(words.running(LABELS[method], position, len(lanes)), "busy")
-                yield updates | {
-                    w.numbers[method]: numbers_html(lanes[method]),
-                    w.shown: Shown(dict(lanes), merged, dict(pictures)),
-                }
-    yield {w.status: _closing_words(lanes, merged, expected, no_room)}
+                if not any(lane.committed for lane in lanes.values()):
+                    updates[w.status] = status_html(words.racing(0, len(lanes)), "busy")
+                changed, preview = list(event.lanes), event.picture
+                for method, progress in event.lanes.items():
+                    lanes[method] = lanes[method].at(progress)
+            elif isinstance(event, Drawn):
+                lanes[event.method] = lanes[event.method].drawn()
+                done = sum(not lane.running or lane.has_picture for lane in lanes.values())
+                updates[w.status] = status_html(words.racing(done, len(lanes)), "busy")
+                # Speedups of all that are through stand once vanilla is.
+                changed = [method for method, lane in lanes.items() if lane.has_picture]
+                preview = event.method, jpeg(event.image)
+            elif isinstance(event, MethodFailed):
+                changed = [event.method]
+                lanes[event.method] = lanes[event.method].failed(event.message)
+            else:
+                changed = [event.method]
+                records.append(event.record)
+                shown.record = merge_records(records) | ({} if expected is None else {"settings": expected["settings"]})
+                shown.pictures[event.method] = picture_address(event.image)
+                lanes[event.method] = lanes[event.method].finished(event.record["methods"][event.method])
+                updates[w.pictures[event.method]] = saved(write_picture, folder, event)
+                no_room |= updates[w.pictures[event.method]] is None
+            if preview is not None:
+                count += 1
+                path = saved(write, folder / f"{stem(preview[0])}-{count:05d}.jpg", preview[1])
+                updates |= {} if path is None else {w.pictures[preview[0]]: path}
+            yield updates | _numbers(w, lanes, changed)
+    yield {w.status: _closing_words(lanes, shown.record, expected, no_room)}
 
 
-def _opening(w: Widgets, seed: int, lanes: dict[str, Lane]) -> Updates:
+def _numbers(w: Widgets, lanes: dict[str, Lane], changed: Iterable[str]) -> Updates:
+    return {w.numbers[method]: numbers_html(lanes[method], lanes.get("vanilla")) for method in changed}
+
+
+def _opening(w: Widgets, seed: int, shown: Shown) -> Updates:
+    lanes = shown.lanes
     updates: Updates = {
-        w.status: status_html(words.STARTING, "busy"), w.seed: seed, w.shown: Shown(dict(lanes)), w.lanes: gr.update(visible=True),
+        w.status: status_html(words.STARTING, "busy"), w.seed: seed, w.shown: shown, w.lanes: gr.update(visible=True),
         **hidden(w.results),
     }  # fmt: skip
     for method in METHODS:
@@ -162,6 +168,10 @@ def _closing_words(lanes: dict[str, Lane], record: dict[str, Any] | None, expect
     text = words.finished(record["settings"]["seed"], record["device"], len(lanes) - len(finished))
     notes = [words.unknown_words(record["unknown_words"])] if record["unknown_words"] else []
     notes += [words.NO_ROOM] if no_room else []
+    waited = [entry for entry in finished.values() if entry["disturbed"]]
+    notes += [words.busy_machine({LABELS[entry["method"]]: entry for entry in waited})] if waited else []
+    in_turn = {entry["schedule_reason"] for entry in finished.values() if entry["schedule"] == "in turn"}
+    notes += [words.in_turn(reason) for reason in sorted(in_turn)]
     if expected is not None:
         notes += [words.same_tokens(LABELS[m], e["token_ids"], expected["methods"][m]["token_ids"]) for m, e in finished.items()]
     return status_html(text, notes=notes)

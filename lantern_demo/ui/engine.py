@@ -7,6 +7,7 @@ import logging
 import math
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
@@ -18,19 +19,20 @@ from typing import Any, Literal
 import spaces
 from PIL import Image
 
+from lantern_demo.decoding.loop import Step
 from lantern_demo.faults import sentence
 from lantern_demo.models.device import pick_device, pick_dtype
 from lantern_demo.models.needs import requirements_unmet
 from lantern_demo.models.registry import REGISTRY, ModelInfo
-from lantern_demo.pipeline import Generation, MethodFailed, Pipeline, info_of, load, unavailable_methods
+from lantern_demo.pipeline import Pipeline, info_of, load, unavailable_methods
 from lantern_demo.settings import methods_of, told
+from lantern_demo.stats import Drawn, Generation, MethodFailed
 from lantern_demo.ui import words
 from lantern_demo.ui.log import of_prompt
 
-FRAME_SECONDS = 0.125  # between two previews, whatever their lane
+FRAME_SECONDS = 0.125  # between two frames, and about as long as it takes to stop
 RUN_SECONDS = "LANTERN_RUN_SECONDS"  # an environment variable: how long one comparison may keep the device
-FRAME_SHARE = 4  # and at least this many times what the last one cost, so that showing does not hold up drawing
-
+PREVIEW_SHARE = 3  # between two previews at least so many times what the last one took, so that showing does not hold up drawing
 
 _LOG = logging.getLogger(__name__)
 
@@ -43,45 +45,54 @@ class Request:
     prompt: str
     methods: list[str]
     knobs: dict[str, Any]
+    trees: dict[str, dict[str, Any]]  # by method, settings of its draft tree that are not those of `knobs`
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a method is that draws."""
+
+    committed: int  # tokens
+    steps: int
+    seconds: float
 
 
 @dataclass(frozen=True)
 class Frame:
-    """Where a running method is, and what its picture looks like (JPEG) when that was asked for."""
+    """What has changed since the last one: where methods are, and of one of them what its picture looks like (JPEG), when that was
+    asked for. Empty while methods are warmed up."""
 
-    method: str
-    committed: int  # tokens; 0 while it is still warmed up
-    steps: int
-    seconds: float
-    picture: bytes | None
+    lanes: dict[str, Progress]
+    picture: tuple[str, bytes] | None = None
 
 
 class Engine:
     """Loads models once and runs comparisons on them."""
 
-    def __init__(self, model: str | Path, device: str, fp16_accumulation: bool = False) -> None:
-        """Starts to load a model and does not wait for it. Raises ValueError for an unknown model or device."""
-        self._device, self._loading = device, threading.Lock()
+    def __init__(self, model: str | Path, device: str, fp16_accumulation: bool = False, threads: int | None = None) -> None:
+        """Starts to load a model and to prepare it, and does not wait for it. Raises ValueError for an unknown model or device."""
+        self._device, self._threads, self._loading = device, threads, threading.Lock()
         self._run_seconds = run_seconds()
         self._first_info = info_of(model)
         self.default = self._first_info.id
         pick_device(device)
         self._loaded: dict[str, Pipeline] = {}
         self._seconds: dict[str, float] = {}  # by model, the longest that a method's run has taken
+        # On a CPU every thread that computes keeps a pool of helpers, and with more of those than cores OpenMP lets them sleep between
+        # operations: steps took 1.9 times as long. So one thread does all that is timed, and no other that lives on computes.
+        self._worker, self._turn = ThreadPoolExecutor(1, "device"), threading.Lock()
         self._first: Future[None] = Future()
         # A thread that ends with the load, for the reason given below.
         threading.Thread(target=self._load_first, args=(model, fp16_accumulation), name="load", daemon=True).start()
         # A no-op but on ZeroGPU, where one lease of the device spans all methods of a comparison.
         self._leased = spaces.GPU(duration=self._lease)(self._frames)
         self._redraw = spaces.GPU(duration=15)(self._pictures)
-        # On a CPU every thread that computes keeps a pool of helpers, and with more of those than cores OpenMP lets them sleep between
-        # operations: steps took 1.9 times as long. So one thread does all that is timed, and no other that lives on computes.
-        self._worker, self._turn = ThreadPoolExecutor(1, "device"), threading.Lock()
 
     def _load_first(self, model: str | Path, fp16_accumulation: bool) -> None:
         try:
-            pipe = load(model, self._device, fp16_accumulation=fp16_accumulation)
+            pipe = load(model, self._device, fp16_accumulation=fp16_accumulation, threads=self._threads)
             self._first_info = pipe.info
+            self._prepare(pipe)
             self._loaded[self.default] = pipe
         except ValueError as error:  # whoever waits gets to know
             self._first.set_exception(error)
@@ -91,8 +102,14 @@ class Engine:
         else:
             self._first.set_result(None)
 
+    def _prepare(self, pipe: Pipeline) -> None:
+        """Choose trees and warm up, before anybody waits for it; a device that is only lent for a run is not there yet."""
+        if not on_zero_gpu():
+            with self._turn:
+                self._worker.submit(lambda: deque(pipe.prepare(), maxlen=0)).result()
+
     def wait(self) -> None:
-        """Until the model that the program was started with is there. Raises ValueError, as `load` does, when it cannot be."""
+        """Until the model that the program was started with is there and prepared. Raises ValueError, as `load` does, when it cannot be."""
         self._first.result()
 
     @property
@@ -132,7 +149,9 @@ class Engine:
         with self._loading:
             if model not in self._loaded:
                 try:
-                    self._loaded[model] = _in_a_thread_of_its_own(lambda: load(model, self._device))
+                    pipe = _in_a_thread_of_its_own(lambda: load(model, self._device, threads=self._threads))
+                    self._prepare(pipe)
+                    self._loaded[model] = pipe
                 except ValueError:
                     raise
                 except Exception as error:  # such as memory that did not suffice after all; the loaded models go on
@@ -160,17 +179,22 @@ class Engine:
             return {} if info.published is None else unavailable_methods(info)  # a model folder always has a drafter
         return pipe.unavailable
 
-    def request(self, prompt: Any, model: Any, methods: Any, knobs: dict[str, Any]) -> Request:
+    def request(
+        self, prompt: Any, model: Any, methods: Any, knobs: dict[str, Any], trees: dict[str, dict[str, Any]] | None = None
+    ) -> Request:
         """Check a comparison's values; None stands for the default. Raises ValueError with a sentence for what is not allowed."""
         pipe = self.pipeline(self.default if model is None else model)
         chosen = methods_of(pipe.available_methods if methods is None else methods)
         given = {name: value for name, value in knobs.items() if value is not None}
-        pipe.settings(**given)
+        settings = pipe.settings(**given)
+        for tree in (trees or {}).values():
+            settings.with_changes(**tree)
         pipe.check_methods(chosen)
-        return Request(pipe.info.id, pipe.check_prompt(prompt), [method.id for method in chosen], given)
+        return Request(pipe.info.id, pipe.check_prompt(prompt), [method.id for method in chosen], given, trees or {})
 
-    def frames(self, request: Request, previews: bool) -> Generator[Frame | Generation | MethodFailed, None, None]:
-        """Run the methods in turn: a Frame now and then, and for each its Generation or MethodFailed. Callers take turns.
+    def frames(self, request: Request, previews: bool) -> Generator[Frame | Drawn | Generation | MethodFailed, None, None]:
+        """Race the methods: a Frame now and then, for each Drawn with its last token, and at the end its Generation; or MethodFailed.
+        Callers take turns.
 
         Closing it frees the device within a step. A comparison that lasts too long ends with MethodFailed for what is not done.
         """
@@ -202,35 +226,38 @@ class Engine:
     def _pictures(self, model: str, tokens: list[list[int]]) -> list[Image.Image]:
         return [self._loaded[model].decode_image(ids) for ids in tokens]
 
-    def _frames(self, request: Request, previews: bool) -> Iterator[Frame | Generation | MethodFailed]:
+    def _frames(self, request: Request, previews: bool) -> Iterator[Frame | Drawn | Generation | MethodFailed]:
         pipe = self._loaded[request.model]
-        tokens: list[int] = []
-        left = list(request.methods)
-        end, due = perf_counter() + self._run_seconds, 0.0
-        with closing(pipe.beats(request.prompt, request.methods, **request.knobs)) as events:
+        tokens: dict[str, list[int]] = {}
+        changed: dict[str, Progress] = {}
+        pictured: dict[str, float] = {}  # by method that draws, when it was last previewed
+        due = preview_due = 0.0
+        with closing(pipe.beats(request.prompt, request.methods, self._run_seconds, request.trees, **request.knobs)) as events:
             for method, event in events:
-                if isinstance(event, (Generation, MethodFailed)):
-                    left.remove(method)
+                if isinstance(event, Step):
+                    if event.index == 0:
+                        tokens[method], pictured[method] = [], 0.0
+                    tokens[method].extend(event.tokens)
+                    changed[method] = Progress(event.committed, event.index, event.seconds)
+                elif event is not None:
+                    pictured.pop(method, None)
+                    if changed:
+                        yield Frame(changed)
+                        changed = {}
                     yield event
                     continue
-                start = perf_counter()
-                if start > end:
-                    break
-                if event is None:  # warming up: a chance to stop
-                    if start >= due:
-                        due = start + FRAME_SECONDS
-                        yield Frame(method, 0, 0, 0.0, None)
+                now = perf_counter()
+                if now < due:
                     continue
-                if event.index == 0:
-                    tokens, due = [], 0.0
-                tokens.extend(event.tokens)
-                if start < due:
-                    continue
-                picture = _jpeg(pipe, tokens) if previews else None
-                due = start + max(FRAME_SECONDS, FRAME_SHARE * (perf_counter() - start))
-                yield Frame(method, event.committed, event.index, event.seconds, picture)
-        for method in left:
-            yield MethodFailed(method, words.out_of_time(self._run_seconds))
+                picture = None
+                # The method whose preview is the oldest is next; in a race it has the device within a rotation.
+                if previews and now >= preview_due and pictured and method == min(pictured, key=lambda name: pictured[name]):
+                    data = _preview(pipe, tokens[method])
+                    picture = None if data is None else (method, data)
+                    pictured[method] = perf_counter()
+                    preview_due = pictured[method] + PREVIEW_SHARE * (pictured[method] - now)
+                yield Frame(changed, picture)
+                changed, due = {}, perf_counter() + FRAME_SECONDS
 
     def _note(self, model: str, done: Generation) -> None:
         """Keep how long a run took; here, since the leased process forgets."""
@@ -287,12 +314,16 @@ def on_space() -> bool:
     return bool(os.environ.get("SPACE_ID"))
 
 
-def _jpeg(pipe: Pipeline, tokens: list[int]) -> bytes | None:
+def _preview(pipe: Pipeline, tokens: list[int]) -> bytes | None:
     """A preview, or None where it cannot be made: the run goes on without."""
-    buffer = io.BytesIO()
     try:
-        pipe.preview(tokens).save(buffer, "JPEG", quality=85)
+        return jpeg(pipe.preview(tokens))
     except Exception as error:
         _LOG.warning("no preview: %s", sentence(error))
         return None
+
+
+def jpeg(image: Image.Image) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", quality=85)
     return buffer.getvalue()

@@ -41,12 +41,14 @@ SHOW_STATUS = "() => { if (innerWidth < 700) document.getElementById('status').s
 WHOLE_LINK = "(link) => link.startsWith('?') ? location.origin + location.pathname + link : link"
 
 
-def build(model: str | Path = "lantern-scenes", device: str = "auto", fp16_accumulation: bool = False) -> gr.Blocks:
+def build(
+    model: str | Path = "lantern-scenes", device: str = "auto", fp16_accumulation: bool = False, threads: int | None = None
+) -> gr.Blocks:
     """Build the page and the API of a model (a registry id or a folder), which starts to load; see `wait_for_model`.
 
-    Raises ValueError for an unknown model or device.
+    Raises ValueError for an unknown model or device, or a number of threads that is none.
     """
-    engine = Engine(model, device, fp16_accumulation)
+    engine = Engine(model, device, fp16_accumulation, threads)
     if on_zero_gpu():
         engine.wait()  # there a model must be on the device before the page is launched
     with gr.Blocks(title=words.TITLE, analytics_enabled=False, delete_cache=(CACHE_SECONDS, CACHE_SECONDS)) as page:

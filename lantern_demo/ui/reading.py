@@ -12,7 +12,9 @@ from typing import Any
 import lantern_demo
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.faults import unreadable
+from lantern_demo.models.device import MOST_THREADS
 from lantern_demo.settings import Settings
+from lantern_demo.stats import disturbed
 
 MEGABYTES = 4
 MOST_TOKENS, MOST_NODES = 4096, 256
@@ -89,9 +91,25 @@ def _entry(name: str, found: Any) -> dict[str, Any]:
         "nodes": _whole(entry, "nodes", 1, MOST_NODES),
         "tree_settings": _tree_settings(entry),
         **{key: _text(entry, key, 2000) for key in TEXTS},
+        **_circumstances(entry, seconds["decode_seconds"]),
         "token_ids": _list(entry, "token_ids", tokens, _within(0, 2**20)),
         "image_sha256": _text(entry, "image_sha256", 64),
         "events": _events(_mapping(entry.get("events"), "events"), tokens, steps),
+    }
+
+
+def _circumstances(entry: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """Under what circumstances a run was timed. Records from before methods raced do not say: then they ran one after the other."""
+    schedule = entry.get("schedule", "in turn")
+    if schedule not in ("alone", "race", "in turn"):
+        raise ValueError("schedule must be alone, race or in turn")
+    waited = None if entry.get("waited_seconds") is None else _number(entry, "waited_seconds", 0, 1e6)
+    return {
+        "threads": None if entry.get("threads") is None else _whole(entry, "threads", 1, MOST_THREADS),
+        **{key: _text(entry, key, 2000) if key in entry else "" for key in ("threads_reason", "schedule_reason")},
+        "schedule": schedule,
+        "waited_seconds": waited,
+        "disturbed": disturbed(waited, seconds),
     }
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import gradio as gr
 
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.pipeline import Generation, MethodFailed
 from lantern_demo.settings import LIMITS
+from lantern_demo.stats import Drawn, Generation, MethodFailed
 from lantern_demo.ui import words
 from lantern_demo.ui.charts import COLOURS
 from lantern_demo.ui.engine import Engine, Frame, Request
@@ -109,7 +109,7 @@ def _points(engine: Engine, w: Widgets, e: Explorer, sweep: Sweep, requests: lis
             for event in events:
                 if isinstance(event, MethodFailed):
                     raise RuntimeError(event.message)
-                if isinstance(event, Frame):
+                if isinstance(event, (Frame, Drawn)):
                     yield {w.status: gr.skip()}  # only between two answers can a run be stopped
                     continue
                 picture = picture_address(event.image)

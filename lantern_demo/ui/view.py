@@ -28,9 +28,13 @@ class Source:
     text: str
 
 
-@dataclass(frozen=True)
+@dataclass
 class Shown:
-    """What is on a visitor's page: the lanes, and of the methods that finished the record and the pictures."""
+    """What is on a visitor's page: the lanes, and of the methods that finished the record and the pictures.
+
+    A run hands it to the page's state once and from then on changes it in place: handing it over with every frame would cost the
+    server more with every method that is done.
+    """
 
     lanes: dict[str, Lane] = field(default_factory=dict)
     record: dict[str, Any] | None = None
@@ -39,7 +43,7 @@ class Shown:
 
     @property
     def running(self) -> bool:
-        return self.exploring or any(lane.phase in ("waiting", "drawing") for lane in self.lanes.values())
+        return self.exploring or any(lane.running for lane in self.lanes.values())
 
 
 def picture_address(image: Image.Image) -> str:

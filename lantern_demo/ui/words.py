@@ -40,7 +40,7 @@ MODEL_INFO = "The first ships with the code; the others are loaded at their firs
 CLASS_LABEL = "Class"
 CLASS_INFO = "This model draws one of the 1,000 ImageNet classes. Type a part of its name, or its number."
 METHODS_LABEL = "Methods"
-METHODS_INFO = "They run one after the other, so that none disturbs another's clock. Speedups need Vanilla."
+METHODS_INFO = "They race: equal slices of the device in rotation, each on its own clock. Speedups need Vanilla."
 SEED_LABEL = "Seed"
 SEED_INFO = "The same seed, settings and machine give the same pictures."
 RANDOM_LABEL = "Randomise for every run"
@@ -68,11 +68,14 @@ TABLE_HEAD = (
 )  # fmt: skip
 
 TIMING = """
-- The methods run **one after the other on one device**, in the order shown. Two at once would slow each other.
-- The clock counts **synchronised device work only**: prefill, draft, verify, accept and commit. Previews, picture files, the
-  network and this page happen between its ticks. Encoding the prompt and decoding the final picture are timed apart (see the record).
-- Before the first method is timed, **every method is warmed up** with the same few tokens, which are not counted; *Run this
-  again* and the knob explorer warm each up just before its own turn. At the first run with trees that fit, this also measures them.
+- The methods **race on one device**: they get it in turn for slices of about 80 ms of decoding, a step at least, so that whatever
+  else the machine does disturbs all of them alike and none pays for its place in the order. Every rotation begins with another one.
+  Their tokens are those of a run alone. Where memory does not hold all of them at once they run one after the other, and the page says so.
+- The clock counts **synchronised device work only**, of each method its own: prefill, draft, verify, accept and commit. Previews,
+  picture files, the network and this page happen between its ticks. Encoding the prompt and decoding the final picture are timed apart.
+- **Every method is warmed up** with a few tokens, which are not counted, and the trees that fit are chosen: once, when the program starts.
+- **Passes** of the model do not depend on the machine, seconds and speedups do. On a processor the clock also takes the time in which
+  the run had a processor; where a method waited for more than a tenth of its seconds, the page says that the machine was busy.
 - **Speedup** is vanilla's decode seconds over the method's, both of this run on this device. Without vanilla there is none.
 - Vanilla runs on the same engine as the others. Below 1 a method is slower: on a small machine, drafting can cost more than it saves.
 - **One-step TVD** is measured after the run, off the clock: how far the law of the tokens emitted is from the target's.
@@ -95,7 +98,8 @@ RECORDED = "Recorded run: drawn on {device} on {date}, not on this machine now."
 LOADED = "Loaded record: it says it was drawn on {device} on {date}. Nothing of it was measured here."
 QUEUED = "Waiting for its turn: one run at a time has the device."
 NOT_STARTED = "Nothing was started."
-STARTING = "Warming up the methods; this is not timed."
+STARTING = "Getting the methods ready; this is not timed."
+MEASURED_LATER = "What it gave up is measured after the race."
 WAITING_FOR_VANILLA = "needs a vanilla run"
 STOPPED = "Stopped. What was drawn so far stays; press Draw to start again."
 NO_METHOD_FINISHED = "No method finished; the lanes say why."
@@ -132,8 +136,7 @@ EXPLORE = "Explore"
 WEB: dict[str, Any] = {
     "title": "Replay: side by side at true relative speed",
     "note": (
-        "The methods ran one after the other, so that none disturbed another's clock. This plays back what was recorded, all on one "
-        "clock: the pictures uncover exactly as their tokens were committed."
+        "This plays back what was recorded, each method by its own clock: the pictures uncover exactly as their tokens were committed."
     ),
     "controls": "Replay", "play": "\u25b6 Play", "pause": "\u275a\u275a Pause", "restart": "\u21ba Restart", "scrub": "Time of the replay",
     "speed": "Speed of the replay", "showSteps": "Steps", "showMarks": "Tokens",
@@ -256,7 +259,7 @@ def _advised(advice: Advice | None) -> str:
 
 
 def times(speedup: float) -> str:
-    return f"{speedup:.2f}\u00d7"
+    return f"{speedup:.1f}\u00d7"
 
 
 def price(tvd: float, lossless: bool) -> str:
@@ -291,8 +294,40 @@ def knob_range(name: str) -> str:
     return f"{limit.low:{digits}} to {limit.high:{digits}}"
 
 
-def running(label: str, position: int, total: int) -> str:
-    return f"Drawing with {label} ({position} of {total})."
+def racing(done: int, total: int) -> str:
+    if total == 1:
+        return "Drawing." if not done else "Drawn. Now what it gave up is measured."
+    return (
+        f"The methods race: {done} of {total} are through."
+        if done < total
+        else "All are through. Now what they gave up is measured."
+    )
+
+
+def passes(steps: int, alone: int) -> str:
+    """Passes of the model that a picture took, and what it takes without guesses."""
+    return f"{steps} passes" if steps == alone else f"{steps} passes instead of {alone}"
+
+
+def passes_so_far(steps: int) -> str:
+    return f"{steps} passes"
+
+
+def waited(entry: dict[str, Any]) -> str:
+    share = entry["waited_seconds"] / entry["decode_seconds"]
+    return f"It waited for a processor for {share:.0%} of these seconds."
+
+
+def busy_machine(entries: dict[str, dict[str, Any]]) -> str:
+    """Which methods had to wait for a processor, by label."""
+    shares = ", ".join(f"{label} {entry['waited_seconds'] / entry['decode_seconds']:.0%}" for label, entry in entries.items())
+    return (
+        f"The machine was busy: of their seconds these methods waited for a processor: {shares}. Their times say less than usual."
+    )
+
+
+def in_turn(reason: str) -> str:
+    return f"The methods ran one after the other, not as a race: {reason}."
 
 
 def finished(seed: int, device: str, failed: int) -> str:
@@ -386,7 +421,7 @@ def sheet_facts(record: dict[str, Any]) -> str:
 
 
 def sheet_lines(entry: dict[str, Any]) -> list[str]:
-    speedup = f"{entry['speedup']:.2f}x" if "speedup" in entry else "no baseline"  # the font has no multiplication sign
+    speedup = f"{entry['speedup']:.1f}x" if "speedup" in entry else "no baseline"  # the font has no multiplication sign
     tvd = "not measured" if entry["one_step_tvd"] is None else f"TVD {entry['one_step_tvd']:.3f}"
     return [f"{entry['decode_seconds']:.2f} s, {speedup}", f"{entry['mean_accepted_length']:.2f} tokens a step", tvd]
 
