@@ -21,7 +21,8 @@ def compare(client: Client, **parameters: Any) -> tuple[dict[str, str], dict[str
     job = client.submit(api_name="/compare", **parameters)
     for _, part in job:
         if "progress" in part:
-            print("{method}: {tokens} tokens after {seconds:.1f} s".format(**part["progress"]), flush=True)
+            told = [f"{method} {at['tokens']} tokens, {at['seconds']:.1f} s" for method, at in part["progress"].items()]
+            print("; ".join(told) or "getting ready", flush=True)
     return job.result()
 
 

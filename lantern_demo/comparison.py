@@ -38,14 +38,15 @@ RunEvents = Generator[tuple[str, Step | Drawn | Generation | MethodFailed | None
 def race(runs: dict[str, Run]) -> Generator[tuple[str, Step | Drawn | Exception], None, None]:
     """Give runs slices of `SLICE_SECONDS` in rotation until each has drawn its last token, or raised, which is an event too.
 
-    Every rotation begins with another run, so that none is always the first.
+    A rotation takes every run up to the same decode seconds, so that one whose steps are longer than a slice gets no more than the
+    others. Every rotation begins with another run, so that none is always the first.
     """
-    left, rotation = list(runs), 0
+    left, rotation, end = list(runs), 0, 0.0
     spent = dict.fromkeys(runs, 0.0)
     while left:
+        end = max(end, min(spent[name] for name in left)) + SLICE_SECONDS
         first = rotation % len(left)
         for name in left[first:] + left[:first]:
-            end = spent[name] + SLICE_SECONDS
             while spent[name] < end:
                 event: Step | Drawn | Exception
                 try:

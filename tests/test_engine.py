@@ -18,14 +18,14 @@ from lantern_demo.ui.engine import Engine
 def threads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the threads in which decoding went on."""
     seen: list[str] = []
-    run = Pipeline._run
+    run = Pipeline.run
 
     def recorded(self: Pipeline, *args: Any) -> Iterator[Any]:
         for event in run(self, *args):
             seen.append(threading.current_thread().name)
             yield event
 
-    monkeypatch.setattr(Pipeline, "_run", recorded)
+    monkeypatch.setattr(Pipeline, "run", recorded)
     return seen
 
 

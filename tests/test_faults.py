@@ -10,7 +10,7 @@ import os
 import shutil
 import threading
 from collections import namedtuple
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,13 @@ import torch
 from tiny import write_tiny_model
 
 from lantern_demo import faults, load, pipeline
+from lantern_demo.decoding import loop
 from lantern_demo.decoding.cache import KVCache
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models import store
 from lantern_demo.models.hub import Located
 from lantern_demo.models.registry import REGISTRY, Source
-from lantern_demo.pipeline import Generation, MethodFailed, Pipeline, StepEvent
+from lantern_demo.pipeline import Drawn, Generation, MethodFailed, Pipeline, StepEvent
 from lantern_demo.settings import Settings
 from lantern_demo.ui import engine as engine_module
 from lantern_demo.ui import files
@@ -194,27 +195,25 @@ def test_a_drafter_of_nonsense_is_named_or_does_no_harm(pipe: Pipeline, monkeypa
 # -- one method's fault
 
 
-def test_a_gpu_fault_in_one_method_leaves_the_results_before_it(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A CUDA context does not come back: from the fault on, every call fails."""
+def test_a_gpu_fault_leaves_what_was_drawn_before_it(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CUDA context does not come back: from the fault on, every call fails, those that measure what a drawn picture gave up too."""
     text = "CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be asynchronously reported"
-    run, dead = pipe._run, threading.Event()
-
-    def dying(method: Any, *arguments: Any) -> Iterator[Any]:
-        if method.id == "eagle2":
+    dead = threading.Event()
+    for part, name in ((pipe.target, "forward"), (loop, "measure")):
+        failing(monkeypatch, part, name, RuntimeError(text), lambda *_: dead.is_set())
+    found: dict[str, Any] = {}
+    for method, event in pipe.compare(PROMPT, list(METHODS), **KNOBS):
+        if isinstance(event, Drawn):
             dead.set()
-        if dead.is_set():
-            raise RuntimeError(text)
-        yield from run(method, *arguments)
-
-    monkeypatch.setattr(pipe, "_run", dying)
-    found = outcomes(pipe, list(METHODS))
-    assert [isinstance(found[m], Generation) for m in METHODS] == [True, True, False, False, False]
-    failed = found["eagle2"]
-    assert isinstance(failed, MethodFailed)
-    assert failed.message == (
-        "The GPU reported a fault (CUDA error: an illegal memory access was encountered). Try again; if it fails once more, start "
-        "the program anew."
-    )
+        found[method] = event
+    drawn = [event for event in found.values() if isinstance(event, Generation)]
+    assert len(drawn) == 1 and len(drawn[0].tokens) == 16
+    assert drawn[0].stats.one_step_tvd is None and drawn[0].stats.decode_seconds > 0
+    for failed in found.values():
+        assert isinstance(failed, Generation) or failed.message == (
+            "The GPU reported a fault (CUDA error: an illegal memory access was encountered). Try again; if it fails once more, start "
+            "the program anew."
+        )
 
 
 def test_a_fault_before_the_first_token_is_every_methods(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -339,7 +338,7 @@ def test_a_model_that_fails_to_load_leaves_the_others(folder: Path, monkeypatch:
         (ValueError("its files are damaged"), "its files are damaged"),
     ):
         with monkeypatch.context() as patch:
-            failing(patch, engine_module, "load", error, lambda *_: True)
+            failing(patch, engine_module, "load", error, lambda *_, **__: True)
             with pytest.raises(ValueError, match=says):
                 engine.request(PROMPT, other, None, {})
         assert engine.must_load(other)

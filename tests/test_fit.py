@@ -200,5 +200,5 @@ def test_a_step_without_drafts_is_no_measure_of_a_tree(pipe: Pipeline, monkeypat
     knobs = pipe.settings()
     monkeypatch.setattr(StepCosts, "__call__", kept)
     monkeypatch.setattr(Pipeline, "_decode", events)
-    pipe._fit(METHODS["eagle1"], knobs, pipe._encode("two red lanterns", None))
+    pipe._fit(METHODS["eagle1"], knobs)
     assert seen and all(times == [3.0, 3.5] for times in seen.values())

@@ -73,7 +73,7 @@ def test_after_requests_that_were_refused_left_or_broken(
     with pytest.raises(ValueError, match="seed"):
         engine.request(PROMPT, None, None, {"seed": -1})
     left = engine.frames(engine.request("a lantern", None, None, SETTINGS[1]), True)
-    while not next(left).committed:
+    while not next(left).lanes:
         pass
     left.close()
     pipe = engine.pipeline("tiny")

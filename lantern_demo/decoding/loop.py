@@ -198,9 +198,17 @@ class _Run:
         try:
             yield from self._steps()
         finally:
-            if self.ahead is not None:  # also when the consumer gave up: graphs may be in flight
-                self.ahead.steps.close()
-        yield self._decoded(self._distortion())
+            self._close()  # also when the consumer gave up
+        try:
+            distortion = self._distortion()
+        except RuntimeError:  # such as a device that a fault elsewhere took along: what was decoded stands
+            distortion = None
+        yield self._decoded(distortion)
+
+    def _close(self) -> None:
+        """Wait for graphs that may be in flight."""
+        if self.ahead is not None:
+            self.ahead.steps.close()
 
     def _steps(self) -> Iterator[Step]:
         if self.models is not None and self.num_tokens > 1:
@@ -213,6 +221,8 @@ class _Run:
             kinds: list[AcceptKind] = ["relaxed" if loose else "exact" for loose in walk.relaxed]
             kinds.append("target")
             committed = len(self.tokens)
+            if committed == self.num_tokens:
+                self._close()  # so that the last step has all of the run's seconds, however late the result is asked for
             yield Step(
                 len(self.accepted_lengths), self.tokens[before:], len(walk.tokens), committed,
                 self.clock.decode_seconds, kinds[: committed - before],

@@ -7,7 +7,6 @@ import inspect
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, get_type_hints
@@ -172,7 +171,15 @@ def _run(engine: Engine, prompt: Any, model: Any, methods: Any, knobs: dict[str,
                 if isinstance(event, Frame):
                     # Every time: only between two answers does Gradio see that its client is gone. Pictures come with the last answer:
                     # Gradio would handle them anew for each.
-                    yield {}, {"progress": {method: asdict(progress) for method, progress in event.lanes.items()}}
+                    yield (
+                        {},
+                        {
+                            "progress": {
+                                name: {"tokens": at.committed, "steps": at.steps, "seconds": at.seconds}
+                                for name, at in event.lanes.items()
+                            }
+                        },
+                    )
                 elif isinstance(event, Drawn):
                     continue
                 elif isinstance(event, MethodFailed):

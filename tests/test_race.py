@@ -1,0 +1,308 @@
+"""The race: equal slices in rotation, the tokens of a run alone, and what happens where it cannot be run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+import pytest
+import torch
+from tiny import write_tiny_model
+
+from lantern_demo import comparison, load
+from lantern_demo.comparison import SLICE_SECONDS, race
+from lantern_demo.decoding import timing
+from lantern_demo.decoding.loop import Step
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.timing import Clock
+from lantern_demo.models import device, needs
+from lantern_demo.models.registry import REGISTRY
+from lantern_demo.pipeline import Pipeline
+from lantern_demo.stats import Drawn, Generation, MethodFailed, disturbed
+from lantern_demo.ui.api import _run
+from lantern_demo.ui.compare import draw
+from lantern_demo.ui.engine import Engine
+from lantern_demo.ui.page import build
+
+PROMPT = "two red box lanterns over a lake"
+KNOBS: dict[str, Any] = {"lantern_k": 10, "tree": "small", "seed": 3}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_model(tmp_path_factory.mktemp("model") / "tiny", grid=8)
+
+
+@pytest.fixture
+def pipe(folder: Path) -> Pipeline:
+    return load(folder, device="cpu")
+
+
+def run_of(seconds: float, steps: int, fails_at: int = -1) -> Generator[Any, None, None]:
+    """A run whose steps take `seconds` each."""
+    for i in range(steps):
+        if i == fails_at:
+            raise RuntimeError("broken")
+        yield Step(i, [0], 1, i + 1, seconds * (i + 1))
+    yield Drawn("", None, [])  # type: ignore[arg-type]
+
+
+# -- slices
+
+
+def test_slices_are_equal_whatever_a_step_takes() -> None:
+    spent = {"slow": 0.0, "quick": 0.0, "middling": 0.0}
+    longest = 0.05
+    for name, event in race({"slow": run_of(longest, 60), "quick": run_of(0.001, 3000), "middling": run_of(0.013, 240)}):
+        assert isinstance(event, (Step, Drawn))
+        if isinstance(event, Drawn):
+            break
+        spent[name] = event.seconds
+        assert max(spent.values()) - min(spent.values()) <= SLICE_SECONDS + longest + 1e-9, "over the whole run"
+    assert min(spent.values()) > 2.5
+
+
+def test_steps_longer_than_a_slice_are_shared_too() -> None:
+    turns = [name for name, _ in race({"a": run_of(1.0, 40), "b": run_of(0.5, 80)})]
+    for count in range(1, 100):
+        assert abs(turns[:count].count("a") - 0.5 * turns[:count].count("b")) <= 1
+
+
+def test_every_rotation_begins_with_another_run() -> None:
+    turns = [name for name, _ in race({name: run_of(SLICE_SECONDS, 6) for name in "abc"})]
+    assert "".join(turns[:9]) == "abcbcacab"
+
+
+def test_a_run_that_raises_leaves_the_others() -> None:
+    events = list(race({"good": run_of(0.02, 9), "bad": run_of(0.02, 9, fails_at=5)}))
+    assert [type(event) for name, event in events if name == "bad"][-1] is RuntimeError
+    assert [type(event) for name, event in events if name == "good"][-1] is Drawn
+    assert sum(name == "good" for name, _ in events) == 10
+
+
+# -- a comparison as a race
+
+
+def test_tokens_are_those_of_a_run_alone(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bit for bit, with the methods changing after every step, greedy and not."""
+    monkeypatch.setattr(comparison, "SLICE_SECONDS", 1e-9)
+    for knobs in (KNOBS, {**KNOBS, "temperature": 0}, {**KNOBS, "residual": "released", "cfg_scale": 1}):
+        alone = {method: pipe.generate(PROMPT, method, **knobs) for method in METHODS}
+        order, raced = [], {}
+        for method, event in pipe.compare(PROMPT, **knobs):
+            order.append(method)
+            if isinstance(event, Generation):
+                raced[method] = event
+        assert len(list(groupby(order))) > 5 * len(METHODS), "they did take turns"
+        assert {m: e.tokens for m, e in raced.items()} == {m: e.tokens for m, e in alone.items()}
+        assert {m: e.stats.one_step_tvd for m, e in raced.items()} == {m: e.stats.one_step_tvd for m, e in alone.items()}
+        assert {e.stats.schedule for e in raced.values()} == {"race"}
+        assert {e.stats.schedule for e in alone.values()} == {"alone"}
+
+
+def test_what_was_given_up_is_measured_after_the_race(pipe: Pipeline) -> None:
+    events = [type(event) for _, event in pipe.compare(PROMPT, **KNOBS)]
+    first = events.index(Generation)
+    assert events.count(Drawn) == events.count(Generation) == len(METHODS)
+    assert Drawn not in events[first:] and Step not in events[first:]
+
+
+def test_the_picture_comes_with_the_last_token(pipe: Pipeline) -> None:
+    last: dict[str, Any] = {}
+    for method, event in pipe.compare(PROMPT, ["vanilla", "eagle1"], **KNOBS):
+        if isinstance(event, Drawn):
+            assert last[method].committed == len(event.tokens) == 64
+            last[method] = event
+        elif isinstance(event, Generation):
+            assert event.image == last[method].image and event.tokens == last[method].tokens
+        else:
+            last[method] = event
+
+
+def failing_when_crowded(monkeypatch: pytest.MonkeyPatch, pipe: Pipeline, most: int) -> None:
+    """Let memory run out where more than `most` caches of the target are alive."""
+    alive: list[int] = []
+    real = pipe.target.new_cache
+
+    class Held:
+        def __init__(self) -> None:
+            alive.append(1)
+
+        def __del__(self) -> None:
+            alive.pop()
+
+    def counted(rows: int, length: int) -> Any:
+        if len(alive) >= most:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        cache: Any = real(rows, length)
+        cache.held = Held()
+        return cache
+
+    monkeypatch.setattr(pipe.target, "new_cache", counted)
+
+
+def test_what_memory_does_not_hold_at_once_runs_one_after_the_other(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = {method: pipe.generate(PROMPT, method, **KNOBS).tokens for method in METHODS}
+    monkeypatch.setattr(comparison, "SLICE_SECONDS", 1e-9)
+    failing_when_crowded(monkeypatch, pipe, 2)
+    found = {method: event for method, event in pipe.compare(PROMPT, **KNOBS) if isinstance(event, (Generation, MethodFailed))}
+    assert {method: getattr(event, "tokens", event) for method, event in found.items()} == wanted
+    for event in found.values():
+        assert isinstance(event, Generation)
+        assert (event.stats.schedule, event.stats.schedule_reason) == ("in turn", comparison.CROWDED)
+        assert event.stats.tree == ("none" if event.method == "vanilla" else "small: as asked"), "no tree had to shrink"
+
+
+def test_no_race_is_begun_that_memory_cannot_hold(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparison, "no_room_to_race", lambda *_: "5 methods at once need about 9.0 GiB")
+    order = [method for method, _ in pipe.compare(PROMPT, ["vanilla", "eagle1"], **KNOBS)]
+    assert [name for name, _ in groupby(order)] == ["vanilla", "eagle1"]
+    (stats,) = {
+        e.stats.schedule_reason for _, e in pipe.compare(PROMPT, ["vanilla", "eagle1"], **KNOBS) if isinstance(e, Generation)
+    }
+    assert stats == "5 methods at once need about 9.0 GiB"
+
+
+def test_room_for_a_race_is_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
+    info = REGISTRY["llamagen-t2i-512"]
+    assert info.published is not None
+    parts = needs.budget(info.published, "bfloat16")
+    each = parts["keys and values"] + parts["a captured step"]
+    for free, fits in ((5 * each, True), (5 * each - 1, False)):
+        monkeypatch.setattr(needs, "free_memory", lambda _, free=free: free)
+        why = needs.no_room_to_race(info, torch.device("cpu"), "bfloat16", 5)
+        assert (why is None) == fits
+        assert fits or (why or "").startswith("5 methods at once need about ")
+    assert needs.no_room_to_race(REGISTRY["lantern-scenes"], torch.device("cpu"), "float32", 5) is None
+
+
+def test_leaving_a_race_ends_all_its_runs(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[str] = []
+    run = Pipeline.run
+
+    def watched(self: Pipeline, method: Any, *rest: Any) -> Iterator[Any]:
+        try:
+            yield from run(self, method, *rest)
+        finally:
+            ended.append(method.id)
+
+    monkeypatch.setattr(Pipeline, "run", watched)
+    with closing(pipe.compare(PROMPT, **KNOBS)) as events:
+        seen: set[str] = set()
+        while seen != set(METHODS):
+            seen.add(next(events)[0])
+    assert set(ended) == set(METHODS)
+    assert pipe.generate(PROMPT, **KNOBS).tokens, "the device is free"
+
+
+# -- once, at the start
+
+
+def test_preparing_leaves_a_visitors_run_nothing_to_do(pipe: Pipeline) -> None:
+    for _ in pipe.prepare():
+        pass
+    assert [method for method, event in pipe.beats(PROMPT, seed=1) if event is None] == []
+
+
+def test_what_is_asked_for_first_plays_no_part_in_what_is_chosen(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tree is measured with the program's own prompt and the preset, whoever asks for whatever."""
+    (folder / "calibration.json").write_text(json.dumps({"static": {"eagle1": [[0.6, 0.2], [0.5]]}, "dynamic": {}}))
+    seen: list[tuple[Any, ...]] = []
+    decode = Pipeline._decode
+
+    def watched(self: Pipeline, method: Any, knobs: Any, encoded: Any, tokens: int, *rest: Any, **more: Any) -> Any:
+        if tokens == 20:
+            seen.append((knobs, encoded.features.sum().item()))
+        return decode(self, method, knobs, encoded, tokens, *rest, **more)
+
+    monkeypatch.setattr(Pipeline, "_decode", watched)
+    try:
+        for prompt, knobs in ((PROMPT, {"temperature": 0.5, "seed": 9}), ("a lantern", {"cfg_scale": 1})):
+            pipe = load(folder, device="cpu")
+            pipe._machine._file = lambda *_, tag=prompt[:3]: folder / f"choice-{tag}.json"  # type: ignore[method-assign, misc]
+            pipe.generate(prompt, "eagle1", **knobs)
+    finally:
+        (folder / "calibration.json").unlink()
+    assert len(seen) > 2 and len(set(seen)) == 1 and seen[0][0] == pipe.defaults
+
+
+# -- threads and a busy machine
+
+
+def test_threads_of_a_small_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.delenv("LANTERN_THREADS", raising=False)
+    cpu = torch.device("cpu")
+    assert device.pick_threads(None, cpu, small=True).count == 1
+    assert device.pick_threads(None, cpu, small=False) == device.Threads(device._USUAL_THREADS, "as PyTorch chooses")
+    monkeypatch.setenv("LANTERN_THREADS", "3")
+    assert device.pick_threads(None, cpu, small=True) == device.Threads(3, "as LANTERN_THREADS says")
+    assert device.pick_threads(2, cpu, small=True) == device.Threads(2, "as threads says")
+    for wrong in ("many", "0", "-1", "1025"):
+        monkeypatch.setenv("LANTERN_THREADS", wrong)
+        with pytest.raises(ValueError, match=f"LANTERN_THREADS must be a whole number between 1 and 1024, got '{wrong}'"):
+            device.pick_threads(None, cpu, small=True)
+    with pytest.raises(ValueError, match="threads must be a whole number between 1 and 1024, got 0"):
+        load(folder, device="cpu", threads=0)
+
+
+def test_the_thread_that_runs_uses_the_number_that_is_told(folder: Path) -> None:
+    before = torch.get_num_threads()
+    try:
+        pipes = [load(folder, device="cpu", threads=count) for count in (1, 2)]
+        for pipe, count in zip(pipes, (1, 2), strict=True):
+            stats = pipe.generate(PROMPT, **KNOBS).stats
+            assert (stats.threads, torch.get_num_threads()) == (count, count) and f"({count} threads)" in stats.device
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_the_clock_tells_what_it_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = {"wall": 0.0, "cpu": 0.0}
+    monkeypatch.setattr(timing, "perf_counter", lambda: now["wall"])
+    monkeypatch.setattr(timing, "thread_time", lambda: now["cpu"])
+    clock = Clock("cpu")
+    for part, wall, cpu in (("verify", 1.0, 0.75), ("draft", 0.5, 0.5), ("image", 3.0, 1.0)):
+        with clock.measure(part):
+            now["wall"], now["cpu"] = now["wall"] + wall, now["cpu"] + cpu
+    assert (clock.decode_seconds, clock.waited_seconds) == (1.5, 0.25)
+    assert disturbed(0.25, 1.5) and not disturbed(0.15, 1.5) and not disturbed(None, 1.5)
+
+
+# -- what a frame costs
+
+
+def test_a_progress_answer_holds_only_what_is_new(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lantern_demo.ui.engine.FRAME_SECONDS", 0.0)
+    engine = Engine(folder, "cpu")
+    *parts, (images, record) = _run(engine, PROMPT, None, None, KNOBS)
+    assert set(images) == set(record["methods"]) == set(METHODS)
+    assert len(parts) > 50 and all(pictures == {} for pictures, _ in parts)
+    assert max(len(json.dumps(part)) for part in parts) < 120 * len(METHODS), "however many are through"
+
+
+def test_a_frame_of_the_page_holds_only_what_is_new(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files and characters of an answer do not grow with what has finished."""
+    monkeypatch.setattr("lantern_demo.ui.engine.FRAME_SECONDS", 0.0)
+    page = build(folder, "cpu")
+    engine: Engine = page.lantern_engine
+    (wired,) = [fn.fn for fn in page.fns.values() if getattr(fn.fn, "func", None) is draw]
+    w = wired.args[1]
+    asked = [PROMPT, None, None, 3, False, *[None] * 14]
+    answers = [answer for answer in draw(engine, w, *asked) if set(answer) - {w.status}]
+    opening, frames = answers[0], answers[1:]
+    assert w.shown in opening and not any(w.shown in answer for answer in frames), "the page's state is handed over once"
+    for answer in frames:
+        files = [value for part, value in answer.items() if isinstance(part, gr.Image)]
+        texts = [value for part, value in answer.items() if isinstance(part, gr.HTML) and part is not w.status]
+        assert len(files) <= 1 and len(texts) <= len(METHODS)
+    written = sum(isinstance(part, gr.Image) for answer in frames for part in answer)
+    assert written <= len(frames)
+    shown = opening[w.shown]
+    assert set(shown.record["methods"]) == set(shown.pictures) == set(METHODS)
+    assert {lane.phase for lane in shown.lanes.values()} == {"done"}
