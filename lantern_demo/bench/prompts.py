@@ -21,8 +21,8 @@ def scene_prompts(count: int, seed: int = 0) -> list[dict[str, Any]]:
     return prompts
 
 
-def prompts_for(info: ModelInfo, count: int) -> list[str]:
-    """Prompts for any model: scenes in words, or classes by number; the same for the same model and count."""
+def prompts_for(info: ModelInfo, count: int, seed: int = 0) -> list[str]:
+    """Prompts for any model: scenes in words, or classes by number; the same for the same model, count and seed."""
     if info.kind == "class":
-        return [str(n) for n in torch.randint(CLASSES, (count,), generator=torch.Generator().manual_seed(0)).tolist()]
-    return [p["prompt"] for p in scene_prompts(count)]
+        return [str(n) for n in torch.randint(CLASSES, (count,), generator=torch.Generator().manual_seed(seed)).tolist()]
+    return [p["prompt"] for p in scene_prompts(count, seed)]

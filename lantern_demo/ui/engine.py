@@ -32,7 +32,7 @@ from lantern_demo.ui.log import of_prompt
 
 FRAME_SECONDS = 0.125  # between two frames, and about as long as it takes to stop
 RUN_SECONDS = "LANTERN_RUN_SECONDS"  # an environment variable: how long one comparison may keep the device
-PREVIEW_SHARE = 3  # between two previews at least so many times what the last one took, so that showing does not hold up drawing
+PREVIEW_SHARE = 2  # between two previews at least so many times what the last one took, so that showing does not hold up drawing
 
 _LOG = logging.getLogger(__name__)
 
