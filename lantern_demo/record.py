@@ -32,7 +32,8 @@ def device_name(device: torch.device) -> str:
     """What ran it, in words: the GPU's name, or the processor with its thread count."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"{_processor()} ({torch.get_num_threads()} threads)"
+    count = torch.get_num_threads()
+    return f"{_processor()} ({count} thread{'' if count == 1 else 's'})"
 
 
 def _processor() -> str:

@@ -9,7 +9,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import gradio as gr
 import pytest
 import torch
 from tiny import write_tiny_model
@@ -24,8 +23,9 @@ from lantern_demo.models import device, needs
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.pipeline import Pipeline
 from lantern_demo.stats import Drawn, Generation, MethodFailed, disturbed
+from lantern_demo.ui import files, words
 from lantern_demo.ui.api import _run
-from lantern_demo.ui.compare import draw
+from lantern_demo.ui.compare import draw, settle
 from lantern_demo.ui.engine import Engine
 from lantern_demo.ui.page import build
 
@@ -257,7 +257,7 @@ def test_the_thread_that_runs_uses_the_number_that_is_told(folder: Path) -> None
         pipes = [load(folder, device="cpu", threads=count) for count in (1, 2)]
         for pipe, count in zip(pipes, (1, 2), strict=True):
             stats = pipe.generate(PROMPT, **KNOBS).stats
-            assert (stats.threads, torch.get_num_threads()) == (count, count) and f"({count} threads)" in stats.device
+            assert (stats.threads, torch.get_num_threads()) == (count, count) and f"({count} thread" in stats.device
     finally:
         torch.set_num_threads(before)
 
@@ -287,22 +287,27 @@ def test_a_progress_answer_holds_only_what_is_new(folder: Path, monkeypatch: pyt
 
 
 def test_a_frame_of_the_page_holds_only_what_is_new(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files and characters of an answer do not grow with what has finished."""
+    """Pictures, files and characters of an answer do not grow with what has finished."""
     monkeypatch.setattr("lantern_demo.ui.engine.FRAME_SECONDS", 0.0)
+    saved: list[str] = []
+    write = files.write_picture
+    monkeypatch.setattr("lantern_demo.ui.compare.write_picture", lambda *arguments: saved.append("") or write(*arguments))
     page = build(folder, "cpu")
     engine: Engine = page.lantern_engine
-    (wired,) = [fn.fn for fn in page.fns.values() if getattr(fn.fn, "func", None) is draw]
-    w = wired.args[1]
-    asked = [PROMPT, None, None, 3, False, *[None] * 14]
-    answers = [answer for answer in draw(engine, w, *asked) if set(answer) - {w.status}]
+    (event,) = [fn for fn in page.fns.values() if getattr(fn.fn, "func", None) is draw]
+    w = event.fn.args[1]  # type: ignore[union-attr]
+    assert event.outputs == [w.status, w.live, w.shown], "Gradio builds every output anew for every answer"
+    answers = [answer for answer in draw(engine, w, PROMPT, None, None, 3, False, *[None] * len(words.KNOBS)) if w.live in answer]
     opening, frames = answers[0], answers[1:]
     assert w.shown in opening and not any(w.shown in answer for answer in frames), "the page's state is handed over once"
-    for answer in frames:
-        files = [value for part, value in answer.items() if isinstance(part, gr.Image)]
-        texts = [value for part, value in answer.items() if isinstance(part, gr.HTML) and part is not w.status]
-        assert len(files) <= 1 and len(texts) <= len(METHODS)
-    written = sum(isinstance(part, gr.Image) for answer in frames for part in answer)
-    assert written <= len(frames)
+    views = [json.loads(answer[w.live]) for answer in frames]
+    assert len(views) > 50 and all(len(view["pictures"]) <= 1 for view in views)
+    sizes = [len(json.dumps(view["lanes"])) for view in views]
+    assert max(sizes) < 1.5 * sizes[0]
     shown = opening[w.shown]
-    assert set(shown.record["methods"]) == set(shown.pictures) == set(METHODS)
+    assert len(saved) == len(METHODS) and set(shown.record["methods"]) == set(shown.files) == set(METHODS)
     assert {lane.phase for lane in shown.lanes.values()} == {"done"}
+    final = json.loads(settle(engine, w, shown)[w.live])
+    assert final["run"] == views[0]["run"] and set(final["pictures"]) == set(METHODS), (
+        "whatever a browser skipped is there at the end"
+    )

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+import base64
 import logging
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
-from lantern_demo.decoding.methods import METHODS
 from lantern_demo.record import merge_records
 from lantern_demo.settings import LIMITS, MAX_SEED
 from lantern_demo.stats import Drawn, MethodFailed
 from lantern_demo.ui import words
 from lantern_demo.ui.charts import LABELS
 from lantern_demo.ui.engine import Engine, Frame, Request, jpeg
-from lantern_demo.ui.files import saved, stem, write, write_picture
-from lantern_demo.ui.lanes import Lane, numbers_html
+from lantern_demo.ui.files import saved, stem, write_picture
+from lantern_demo.ui.lanes import Lane, lane_view
 from lantern_demo.ui.view import Shown, live, picture_address, picture_of
-from lantern_demo.ui.widgets import Updates, Widgets, hidden, loading, meant, numbers_of, replay_of, scratch, status_html
+from lantern_demo.ui.web import pack
+from lantern_demo.ui.widgets import Updates, Widgets, kept, loading, meant, numbers_of, replay_of, scratch, status_html
 
 WAITING = status_html(words.QUEUED, "busy")
 
@@ -75,7 +76,8 @@ def settle(engine: Engine, w: Widgets, shown: Shown) -> Updates:
     if any(lane.running for lane in shown.lanes.values()):
         shown.lanes.update({method: lane.stopped() for method, lane in shown.lanes.items()})
         updates[w.status] = status_html(words.STOPPED)
-        updates |= _numbers(w, shown.lanes, shown.lanes)
+    if shown.lanes:
+        updates |= {w.live: _live(shown, shown.files), w.seed: shown.seed}
     if shown.lanes and shown.record is not None:
         updates |= numbers_of(w.results, engine, shown.record, {name: picture_of(it) for name, it in shown.pictures.items()})
         updates |= replay_of(w.results, shown, live(shown.record))
@@ -85,8 +87,8 @@ def settle(engine: Engine, w: Widgets, shown: Shown) -> Updates:
 def _shown(engine: Engine, w: Widgets, request: Request, expected: dict[str, Any] | None) -> Iterator[Updates]:
     """Run a request. `expected` is a record whose tokens should come again."""
     total = engine.offered()[request.model].tokens
-    shown = Shown({method: Lane(method, "waiting", total) for method in request.methods})
-    yield _opening(w, int(request.knobs["seed"]), shown)
+    shown = Shown({method: Lane(method, "waiting", total) for method in request.methods}, seed=int(request.knobs["seed"]))
+    yield {w.status: status_html(words.STARTING, "busy"), w.live: _live(shown, {}), w.shown: shown}
     try:
         with scratch() as folder:
             yield from _events(engine, w, request, shown, Path(folder), expected)
@@ -94,20 +96,20 @@ def _shown(engine: Engine, w: Widgets, request: Request, expected: dict[str, Any
         raise
     except Exception as error:
         logging.getLogger(__name__).exception("a comparison failed")
-        yield {w.status: status_html(words.internal_error(error), "error"), w.shown: Shown()}
+        yield {w.status: status_html(words.internal_error(error), "error"), w.live: "", w.shown: Shown()}
 
 
 def _events(
     engine: Engine, w: Widgets, request: Request, shown: Shown, folder: Path, expected: dict[str, Any] | None
 ) -> Iterator[Updates]:
-    """What changes on the page, event by event: an answer holds nothing that the page has already. `shown` is kept up to date."""
+    """What changes on the page, event by event. An answer holds a line of numbers for each lane and at most one picture, however much
+    has been drawn. `shown` is kept up to date."""
     lanes = shown.lanes
     records: list[dict[str, Any]] = []
-    count, no_room = 0, False
+    no_room = False
     with closing(engine.frames(request, True)) as events:
         for event in events:
             updates: Updates = {}
-            changed: list[str] = []
             preview: tuple[str, bytes] | None = None
             if isinstance(event, Frame):
                 if not event.lanes:
@@ -115,50 +117,41 @@ def _events(
                     continue
                 if not any(lane.committed for lane in lanes.values()):
                     updates[w.status] = status_html(words.racing(0, len(lanes)), "busy")
-                changed, preview = list(event.lanes), event.picture
+                preview = event.picture
                 for method, progress in event.lanes.items():
                     lanes[method] = lanes[method].at(progress)
             elif isinstance(event, Drawn):
                 lanes[event.method] = lanes[event.method].drawn()
                 done = sum(not lane.running or lane.has_picture for lane in lanes.values())
                 updates[w.status] = status_html(words.racing(done, len(lanes)), "busy")
-                # Speedups of all that are through stand once vanilla is.
-                changed = [method for method, lane in lanes.items() if lane.has_picture]
                 preview = event.method, jpeg(event.image)
             elif isinstance(event, MethodFailed):
-                changed = [event.method]
                 lanes[event.method] = lanes[event.method].failed(event.message)
             else:
-                changed = [event.method]
                 records.append(event.record)
                 shown.record = merge_records(records) | ({} if expected is None else {"settings": expected["settings"]})
                 shown.pictures[event.method] = picture_address(event.image)
                 lanes[event.method] = lanes[event.method].finished(event.record["methods"][event.method])
-                updates[w.pictures[event.method]] = saved(write_picture, folder, event)
-                no_room |= updates[w.pictures[event.method]] is None
-            if preview is not None:
-                count += 1
-                path = saved(write, folder / f"{stem(preview[0])}-{count:05d}.jpg", preview[1])
-                updates |= {} if path is None else {w.pictures[preview[0]]: path}
-            yield updates | _numbers(w, lanes, changed)
+                file = saved(kept, w.results.sheet, write_picture, folder, event)
+                if file is None:
+                    no_room = True
+                else:
+                    shown.files[event.method] = f"gradio_api/file={file}"
+            pictures = {} if preview is None else {preview[0]: _address(preview[1])}
+            yield {**updates, w.live: _live(shown, {}, pictures)}
     yield {w.status: _closing_words(lanes, shown.record, expected, no_room)}
 
 
-def _numbers(w: Widgets, lanes: dict[str, Lane], changed: Iterable[str]) -> Updates:
-    return {w.numbers[method]: numbers_html(lanes[method], lanes.get("vanilla")) for method in changed}
+def _live(shown: Shown, files: dict[str, str], pictures: dict[str, str] | None = None) -> str:
+    """The value of the lanes' component; `files` are addresses of pictures that can be kept, `pictures` those of previews."""
+    sources: dict[str, dict[str, str]] = {method: {"address": address} for method, address in (pictures or {}).items()}
+    sources |= {method: {"address": address, "file": f"{stem(method)}.png"} for method, address in files.items()}
+    lanes = [lane_view(lane, shown.lanes.get("vanilla")) for lane in shown.lanes.values()]
+    return pack({"run": shown.run, "lanes": lanes, "pictures": sources})
 
 
-def _opening(w: Widgets, seed: int, shown: Shown) -> Updates:
-    lanes = shown.lanes
-    updates: Updates = {
-        w.status: status_html(words.STARTING, "busy"), w.seed: seed, w.shown: shown, w.lanes: gr.update(visible=True),
-        **hidden(w.results),
-    }  # fmt: skip
-    for method in METHODS:
-        updates[w.columns[method]] = gr.update(visible=method in lanes)
-        updates[w.pictures[method]] = None
-        updates[w.numbers[method]] = numbers_html(lanes.get(method, Lane(method)))
-    return updates
+def _address(data: bytes) -> str:
+    return f"data:image/jpeg;base64,{base64.b64encode(data).decode()}"
 
 
 def _closing_words(lanes: dict[str, Lane], record: dict[str, Any] | None, expected: dict[str, Any] | None, no_room: bool) -> str:

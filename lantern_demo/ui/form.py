@@ -1,4 +1,4 @@
-"""What a visitor fills in, and the lanes: the parts of the page as components."""
+"""What a visitor fills in, and what is shown of a run: the parts of the page as components."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from lantern_demo.settings import LIMITS, MAX_SEED, TREES, Settings
 from lantern_demo.ui import words
 from lantern_demo.ui.advice import AdviceWidgets, advice_box
 from lantern_demo.ui.engine import Engine
-from lantern_demo.ui.lanes import Lane, head_html, numbers_html
 from lantern_demo.ui.models import note
 from lantern_demo.ui.web import component
 from lantern_demo.ui.widgets import OF_TREE, Results, on_page
@@ -57,21 +56,6 @@ def _knob(name: str, knob: words.Knob, value: Any) -> Any:
     if name in STEPS:
         return gr.Slider(limit.low, max(SLIDER_TOPS.get(name, limit.high), value), step=STEPS[name], **common)
     return gr.Number(precision=0, minimum=0 if name in OF_TREE else limit.low, maximum=limit.high, **common)
-
-
-def lane_columns() -> tuple[gr.Row, dict[str, gr.Column], dict[str, gr.Image], dict[str, gr.HTML]]:
-    columns, pictures, numbers = {}, {}, {}
-    with gr.Row(visible=False, elem_id="lanes") as row:
-        for name, method in METHODS.items():
-            with gr.Column(min_width=140, elem_classes="lane", elem_id=f"lane-{name.replace('+', 'p')}") as column:
-                gr.HTML(head_html(method))
-                pictures[name] = gr.Image(
-                    label=f"{method.label} picture", show_label=False, format="jpeg", interactive=False, container=False,
-                    buttons=["download", "fullscreen"], alt_text=f"The picture drawn with {method.label}", elem_classes="lane-picture",
-                )  # fmt: skip
-                numbers[name] = gr.HTML(numbers_html(Lane(name)))
-            columns[name] = column
-    return row, columns, pictures, numbers
 
 
 def results_column() -> Results:

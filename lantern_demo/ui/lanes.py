@@ -1,15 +1,15 @@
-"""A lane: what one method of a comparison has done so far, and its HTML."""
+"""A lane: what one method of a comparison has done so far, and how the page says it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from html import escape
 from typing import Any, Literal
 
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.ui import words
 from lantern_demo.ui.charts import COLOURS
 from lantern_demo.ui.engine import Progress
+from lantern_demo.ui.files import stem
 
 Phase = Literal["idle", "waiting", "drawing", "drawn", "done", "failed", "stopped"]
 
@@ -54,35 +54,25 @@ class Lane:
         return replace(self, phase="stopped") if self.running else self
 
 
-def head_html(method: Method) -> str:
-    """The part of a lane that never changes: name, badge and sentence."""
-    badge, title = (words.LOSSLESS, words.LOSSLESS_TITLE) if method.lossless else (words.LOSSY, words.LOSSY_TITLE)
-    return (
-        f'<div class="lane-head" style="--lane: {COLOURS[method.id]}"><h3>{escape(method.label)}'
-        f'<span class="badge {badge}" title="{escape(title)}">{badge}</span></h3>'
-        f"<p>{escape(words.method_sentence(method))}</p></div>"
-    )
-
-
-def numbers_html(lane: Lane, vanilla: Lane | None = None) -> str:
-    """The part of a lane that changes: its passes, its progress and its numbers. `vanilla` is the lane that speedups are against."""
-    share = lane.committed / lane.total if lane.total else 0.0
-    rows = "".join(f"<dt>{name}</dt><dd>{value}</dd>" for name, value in _rows(lane, vanilla))
+def lane_view(lane: Lane, vanilla: Lane | None) -> dict[str, Any]:
+    """What the page's script shows of a lane: texts, never markup. `vanilla` is the lane that speedups are against."""
     method = METHODS[lane.method]
-    return (
-        f'<div class="lane-numbers" data-phase="{lane.phase}" style="--lane: {COLOURS[lane.method]}; --share: {share:.1%}">'
-        f'<div class="lane-bar" aria-hidden="true"><span></span></div>'
-        f'<p class="lane-passes">{_passes(lane)}<small>{escape(_phase(lane))}</small></p>'
-        f'<dl aria-label="{escape(method.label)} in numbers">{rows}</dl>'
-        f'<p class="lane-price">{_price(lane, method)}</p></div>'
-    )
+    badge, badge_title = (words.LOSSLESS, words.LOSSLESS_TITLE) if method.lossless else (words.LOSSY, words.LOSSY_TITLE)
+    price, price_hint = _price(lane, method)
+    return {
+        "id": lane.method, "name": stem(lane.method), "label": method.label, "colour": COLOURS[lane.method],
+        "sentence": words.method_sentence(method), "badge": badge, "badgeTitle": badge_title,
+        "alt": words.WEB["drawnWith"].format(method=method.label), "download": words.WEB["download"].format(method=method.label),
+        "phase": lane.phase, "share": f"{lane.committed / lane.total if lane.total else 0.0:.1%}",
+        "passes": _passes(lane), "progress": _phase(lane), "rows": _rows(lane, vanilla), "price": price, "priceHint": price_hint,
+    }  # fmt: skip
 
 
 def _passes(lane: Lane) -> str:
     """Passes of the model: what does not depend on the machine comes first."""
     if not lane.committed:
         return words.NOT_YET
-    return words.passes(lane.steps, lane.total - 1) if lane.has_picture else words.passes_so_far(lane.steps)
+    return words.passes(lane.steps, lane.total - 1 if lane.has_picture else None)
 
 
 def _phase(lane: Lane) -> str:
@@ -98,48 +88,40 @@ def _phase(lane: Lane) -> str:
     }[lane.phase]
 
 
-def _rows(lane: Lane, vanilla: Lane | None) -> list[tuple[str, str]]:
+def _rows(lane: Lane, vanilla: Lane | None) -> list[tuple[str, str, str | None]]:
+    """(name, value, hint)"""
     rate = f"{lane.committed / lane.seconds:.0f}" if lane.seconds else words.NOT_YET
     accepted = f"{(lane.committed - 1) / lane.steps:.2f}" if lane.steps else words.NOT_YET
-    tree = words.NOT_YET
-    if lane.entry is not None:
-        why = lane.entry["tree"]
-        kind = f" <small>{escape(why.split(':')[0])}</small>" if ":" in why else ""
-        tree = f'<span title="{escape(why)}">{lane.entry["nodes"]}{kind}</span>'
+    nodes, tree = (words.NOT_YET, None) if lane.entry is None else (str(lane.entry["nodes"]), lane.entry["tree"])
+    seconds, waited = f"{lane.seconds:.2f} s" if lane.committed else words.NOT_YET, None
+    if lane.entry is not None and lane.entry["disturbed"]:
+        seconds, waited = f"{seconds} \u26a0", words.waited(lane.entry)
     return [
-        ("Decoding", f"{lane.seconds:.2f} s{_waited(lane)}" if lane.committed else words.NOT_YET),
-        ("Speedup", _speedup(lane, vanilla)),
-        ("Tokens/s", rate),
-        (f'<span title="{words.MAL_TITLE}">Tokens/pass</span>', accepted),
-        ("Tree nodes", tree),
+        ("Decoding", seconds, waited),
+        ("Speedup", _speedup(lane, vanilla), None),
+        ("Tokens/s", rate, None),
+        ("Tokens/pass", accepted, words.MAL_TITLE),
+        ("Tree nodes", nodes, tree),
     ]
-
-
-def _waited(lane: Lane) -> str:
-    """A mark where the machine was too busy for the time to mean much."""
-    if lane.entry is None or not lane.entry["disturbed"]:
-        return ""
-    return f' <span title="{escape(words.waited(lane.entry))}">\u26a0</span>'
 
 
 def _speedup(lane: Lane, vanilla: Lane | None) -> str:
     if not lane.has_picture:
         return words.NOT_YET
     if vanilla is None or not vanilla.has_picture:
-        return f"<small>{words.WAITING_FOR_VANILLA if vanilla is None or not vanilla.running else words.NOT_YET}</small>"
-    return f"<strong>{words.times(vanilla.seconds / lane.seconds)}</strong>"
+        return words.NOT_YET if vanilla is not None and vanilla.running else words.WAITING_FOR_VANILLA
+    return words.times(vanilla.seconds / lane.seconds)
 
 
-def _price(lane: Lane, method: Method) -> str:
-    """What the method gave up for its speed."""
+def _price(lane: Lane, method: Method) -> tuple[str, str | None]:
+    """What the method gave up for its speed, and how that was measured."""
     if lane.phase == "failed":
-        return escape(lane.message)
+        return lane.message, None
     if lane.phase == "drawn":
-        return words.MEASURED_LATER
+        return words.MEASURED_LATER, None
     if lane.entry is None:
-        return "&nbsp;"
+        return "", None
     tvd = lane.entry["one_step_tvd"]
     if tvd is None:
-        return words.NOT_MEASURED
-    title = f"{words.TVD_TITLE} ({lane.entry['one_step_tvd_method']})"
-    return f'<span title="{escape(title)}">{words.price(tvd, method.lossless)} <small>TVD</small></span>'
+        return words.NOT_MEASURED, None
+    return words.price(tvd, method.lossless), f"{words.TVD_TITLE} ({lane.entry['one_step_tvd_method']})"

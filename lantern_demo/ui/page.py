@@ -19,7 +19,7 @@ from lantern_demo.ui.advice import take
 from lantern_demo.ui.api import DEVICE, MISCALLS, add_endpoints, refuse_call
 from lantern_demo.ui.compare import WAITING, again, begin, draw, settle
 from lantern_demo.ui.engine import Engine, on_zero_gpu
-from lantern_demo.ui.form import choices, knob_boxes, lane_columns, results_column
+from lantern_demo.ui.form import choices, knob_boxes, results_column
 from lantern_demo.ui.health import PATH, health
 from lantern_demo.ui.models import ModelWidgets, choose, class_box
 from lantern_demo.ui.reading import MEGABYTES
@@ -66,7 +66,7 @@ def build(
         advice, knobs = knob_boxes(engine)
         arriving = gr.HTML("", elem_id="arriving")
         status = gr.HTML(status_html(words.READY), elem_id="status")
-        lanes = lane_columns()
+        live = component("live", ["dom", "live"], elem_id="lanes")
         results = results_column()
         upload = gr.UploadButton(words.LOAD, file_types=[".json"], type="binary", size="md", elem_id="load")
         gr.Markdown(words.KEEP_NOTE, elem_classes="note")
@@ -74,7 +74,7 @@ def build(
         with gr.Accordion(words.TIMING_TITLE, open=False, elem_id="timing"):
             gr.Markdown(words.TIMING)
 
-        w = Widgets(status, seed, draw_button, stop_button, searching.start, *lanes, results, gr.State(Shown()))
+        w = Widgets(status, seed, draw_button, stop_button, searching.start, live, results, gr.State(Shown()))
         by_model = ModelWidgets(model_note, prompt, label, examples, methods, advice, knobs)
         form = Form(model_box, by_model, seed, randomise)
         _wire_runs(page, engine, w, form, searching)
@@ -158,11 +158,11 @@ def _wire_runs(page: gr.Blocks, engine: Engine, w: Widgets, form: Form, searchin
         return running
 
     asked = [prompt, form.model, form.by_model.methods, form.seed, form.randomise, *knobs]
-    drawing = wire([w.draw.click, prompt.submit], partial(draw, engine, w), asked, w.all(), partial(settle, engine, w))
-    repeating = wire([w.results.again.click], partial(again, engine, w), [w.shown], w.all(), partial(settle, engine, w))
+    drawing = wire([w.draw.click, prompt.submit], partial(draw, engine, w), asked, w.of_a_frame(), partial(settle, engine, w))
+    repeating = wire([w.results.again.click], partial(again, engine, w), [w.shown], w.of_a_frame(), partial(settle, engine, w))
     trying = wire(
         [w.explore.click], partial(explore, engine, w, searching), [w.shown, searching.knob, prompt, form.model, form.seed, *knobs],
-        [*w.all(), searching.plot], partial(rest, w),
+        [*w.of_a_frame(), searching.plot], partial(rest, w),
     )  # fmt: skip
     w.stop.click(lambda: status_html(words.STOPPED), None, [w.status], cancels=[drawing, repeating, trying], **AT_ONCE)
     for button in (w.draw, w.results.again):
@@ -195,7 +195,7 @@ def _wire_restoring(
             return show_first(engine, w)
         if engine.offered()[engine.default].kind == "class":
             return choose(engine, form.by_model, engine.default)
-        return {w.lanes: gr.update()}  # nothing changes
+        return {w.live: gr.update()}  # nothing changes
 
     def arrive() -> Iterator[str]:
         if not engine.ready:

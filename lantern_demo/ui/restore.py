@@ -101,7 +101,7 @@ def _presented(
     now = Shown({}, record, pictures)
     images = {name: picture_of(address) for name, address in pictures.items()}
     numbers = numbers_of(w.results, engine, record, images)
-    return {w.lanes: gr.update(visible=False), w.shown: now, **numbers, **replay_of(w.results, now, source, play), **more}
+    return {w.live: "", w.shown: now, **numbers, **replay_of(w.results, now, source, play), **more}
 
 
 def _filled(engine: Engine, form: Form, record: dict[str, Any]) -> Updates:

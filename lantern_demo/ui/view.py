@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import secrets
 from dataclasses import dataclass, field
 from math import isqrt
 from typing import Any, Literal
@@ -39,6 +40,9 @@ class Shown:
     lanes: dict[str, Lane] = field(default_factory=dict)
     record: dict[str, Any] | None = None
     pictures: dict[str, str] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)  # addresses of the pictures as files
+    seed: int | None = None
+    run: str = field(default_factory=lambda: secrets.token_hex(4))  # tells one run's updates from another's
     exploring: bool = False
 
     @property

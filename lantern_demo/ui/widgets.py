@@ -44,23 +44,24 @@ class Results:
 
 @dataclass(frozen=True)
 class Widgets:
-    """The components that a run changes; those of the lanes by method id."""
+    """The components that a run changes."""
 
     status: gr.HTML
     seed: gr.Number
     draw: gr.Button
     stop: gr.Button
     explore: gr.Button
-    lanes: gr.Row
-    columns: dict[str, gr.Column]
-    pictures: dict[str, gr.Image]
-    numbers: dict[str, gr.HTML]
+    live: gr.HTML  # the lanes
     results: Results
     shown: gr.State  # of Shown: what Stop and the rest have to work with
 
     def all(self) -> list[Any]:
-        by_lane = (self.lanes, *self.columns.values(), *self.pictures.values(), *self.numbers.values())
-        return [self.status, self.seed, *self.buttons(), *by_lane, *self.results.all(), self.shown]
+        return [self.seed, *self.buttons(), *self.results.all(), *self.of_a_frame()]
+
+    def of_a_frame(self) -> list[Any]:
+        """What changes while a run goes on. They are few, because Gradio builds every output of an event anew for every answer, also
+        those that do not change."""
+        return [self.status, self.live, self.shown]
 
     def buttons(self) -> list[Any]:
         return [self.draw, self.stop, self.explore, self.results.again]
@@ -95,8 +96,8 @@ def numbers_of(w: Results, engine: Engine, record: dict[str, Any], pictures: dic
     )
     with scratch() as folder:
         # Gradio's copies are made here, since the folder is gone before Gradio would make them itself.
-        record_file = saved(_handed_over, w.record, write_record, Path(folder), record)
-        sheet_file = saved(_handed_over, w.sheet, write_sheet, Path(folder), record, pictures)
+        record_file = saved(kept, w.record, write_record, Path(folder), record)
+        sheet_file = saved(kept, w.sheet, write_sheet, Path(folder), record, pictures)
     return {
         w.column: gr.update(visible=True),
         w.table: table(record["methods"]),
@@ -106,7 +107,7 @@ def numbers_of(w: Results, engine: Engine, record: dict[str, Any], pictures: dic
     }
 
 
-def _handed_over(button: gr.DownloadButton, write: Callable[..., str], *arguments: Any) -> str:
+def kept(button: gr.DownloadButton, write: Callable[..., str], *arguments: Any) -> str:
     """What `write` returns, copied to where the button's files are kept."""
     return button.move_resource_to_block_cache(write(*arguments)) or ""
 
@@ -115,11 +116,6 @@ def replay_of(w: Results, shown: Shown, source: Source, play: bool = False) -> U
     """The replay and the charts of a run."""
     assert shown.record is not None
     return {w.replay: pack(view(shown.record, shown.pictures, source, play))}
-
-
-def hidden(w: Results) -> Updates:
-    """Nothing of a run; a replay that plays stops, since on the same machine it would be in the way of what is timed."""
-    return {w.column: gr.update(visible=False), w.replay: ""}
 
 
 def scratch() -> TemporaryDirectory[str]:

@@ -138,6 +138,7 @@ WEB: dict[str, Any] = {
     "note": (
         "This plays back what was recorded, each method by its own clock: the pictures uncover exactly as their tokens were committed."
     ),
+    "drawnWith": "The picture drawn with {method}", "download": "Download the picture drawn with {method} (PNG)",
     "controls": "Replay", "play": "\u25b6 Play", "pause": "\u275a\u275a Pause", "restart": "\u21ba Restart", "scrub": "Time of the replay",
     "speed": "Speed of the replay", "showSteps": "Steps", "showMarks": "Tokens",
     "places": ["1st", "2nd", "3rd", "4th", "5th", "6th", "7th"],
@@ -263,7 +264,7 @@ def times(speedup: float) -> str:
 
 
 def price(tvd: float, lossless: bool) -> str:
-    return f"{'Gave up nothing' if lossless else 'Gave up'}: {tvd:.3f}"
+    return f"{'Gave up nothing' if lossless else 'Gave up'}: {tvd:.3f} TVD"
 
 
 def needs(download: str, memory: dict[str, str]) -> str:
@@ -304,13 +305,9 @@ def racing(done: int, total: int) -> str:
     )
 
 
-def passes(steps: int, alone: int) -> str:
-    """Passes of the model that a picture took, and what it takes without guesses."""
-    return f"{steps} passes" if steps == alone else f"{steps} passes instead of {alone}"
-
-
-def passes_so_far(steps: int) -> str:
-    return f"{steps} passes"
+def passes(steps: int, alone: int | None) -> str:
+    """Passes of the model so far, or, of a picture that is drawn, beside those that it takes without guesses."""
+    return f"{steps} passes" if alone in (None, steps) else f"{steps} passes instead of {alone}"
 
 
 def waited(entry: dict[str, Any]) -> str:

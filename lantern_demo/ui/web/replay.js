@@ -106,6 +106,7 @@ function replay(view, words) {
 
   function tick(now) {
     if (!state.playing || !root.isConnected) return;
+    if (!root.offsetParent) return pause(); // hidden: on the same machine it would be in the way of what is timed
     go(state.time + Math.max(0, now - state.last) * state.speed);
     state.last = now;
     if (state.time >= total) pause();
