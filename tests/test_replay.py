@@ -145,8 +145,9 @@ def test_a_record_comes_back_and_runs_again(page: Page, tmp_path: Path) -> None:
     expect(page.locator("#status")).to_contain_text("The record is shown below")
     expect(page.locator("#status")).not_to_contain_text("a colour level or two")
     record["methods"]["vanilla"]["image_sha256"] = "0" * 64
-    kept.write_text(json.dumps(record))
-    load(page, kept)
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps(record))
+    load(page, other)
     expect(page.locator("#status")).to_contain_text("number format or thread count may change a colour level or two")
     expect(page.locator("#status")).to_contain_text("The record is shown below")
     expect(page.locator("#replay .source")).to_contain_text(HOSTILE)
