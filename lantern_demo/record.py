@@ -46,7 +46,11 @@ def _processor() -> str:
 
 
 def image_hash(image: Image.Image) -> str:
-    """SHA-256 of the size and the RGB bytes; equal pictures have equal hashes whatever file format they are saved in."""
+    """SHA-256 of the size and the RGB bytes, whatever file format they are saved in.
+
+    It tells whether a file still is the picture that was recorded. It does not compare machines: the same tokens decoded with
+    another number format or thread count may differ by a level or two of 255, and then the hash is another.
+    """
     return hashlib.sha256(f"{image.size}".encode() + image.tobytes()).hexdigest()
 
 
@@ -71,6 +75,7 @@ def run_record(
     settings: Settings, runs: list[tuple[Stats, list[int], str, dict[str, Any]]],
 ) -> dict[str, Any]:  # fmt: skip
     """The JSON-able record of a run or a comparison: `runs` are (stats, tokens, image hash, events) in the order they ran.
+    `token_ids` are what was drawn; `image_sha256` is `image_hash` of the picture that was made of them then and there.
 
     `sources` says of each published part which repository, file and commit it is; it is empty for a model that ships with the code.
     """

@@ -150,3 +150,56 @@ def chi_square_p(counts: Tensor, law: Tensor) -> float:
     statistic = ((counts - expected)[keep] ** 2 / expected[keep]).sum()
     freedom = torch.tensor((int(keep.sum()) - 1) / 2, dtype=torch.float64)
     return float(torch.special.gammaincc(freedom, statistic / 2))
+
+
+class ChainTarget:
+    """A target whose next token depends on the last one alone, for both engines: logits [V, V] by last token, and a drafter's."""
+
+    def __init__(self, logits: Tensor, drafted: Tensor) -> None:
+        self.vocab_size = len(logits)
+        self.rows = torch.cat([logits, drafted])  # a state is one-hot: the target's by last token, then the drafter's
+
+    def new_cache(self, rows: int, length: int) -> KVCache:
+        return KVCache(1, rows, 1, length + 8, 2)
+
+    def prefill(self, condition: Tensor, cache: KVCache) -> Tensor:
+        cache.advance(len(condition))
+        return self.states(condition)
+
+    def forward(self, tokens: Tensor, depths: Tensor, mask: Tensor, cache: KVCache) -> Tensor:
+        return self.states(tokens)
+
+    def forward_at(self, tokens: Tensor, positions: Tensor, slots: Tensor, bias: Tensor, cache: KVCache) -> Tensor:
+        return self.states(tokens)
+
+    def head(self, hidden: Tensor) -> Tensor:
+        return self.rows[hidden.argmax(-1)]  # not a product: logits may be infinite
+
+    def states(self, tokens: Tensor) -> Tensor:
+        return torch.nn.functional.one_hot(tokens, 2 * self.vocab_size).float()[None]
+
+
+class ChainDrafter:
+    """The drafter of a `ChainTarget`."""
+
+    guided = False
+
+    def __init__(self, target: ChainTarget) -> None:
+        self.target, self.new_cache = target, target.new_cache
+
+    def start(self, hidden: Tensor, token: Tensor, cache: KVCache, condition: object = None) -> Tensor:
+        cache.advance(hidden.shape[1])
+        return self._outputs(token)
+
+    def extend(self, tokens: Tensor, hidden: Tensor, cache: KVCache) -> Tensor:
+        cache.advance(len(tokens))
+        return self._outputs(tokens[-1:])
+
+    def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor, cache: KVCache) -> Tensor:
+        return self._outputs(tokens)
+
+    def run_at(self, tokens: Tensor, hidden: Tensor, positions: Tensor, slots: Tensor, bias: Tensor, cache: KVCache) -> Tensor:
+        return self._outputs(tokens)
+
+    def _outputs(self, tokens: Tensor) -> Tensor:
+        return self.target.states(tokens + self.target.vocab_size)

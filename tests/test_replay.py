@@ -143,6 +143,13 @@ def test_a_record_comes_back_and_runs_again(page: Page, tmp_path: Path) -> None:
     page.reload()
     load(page, kept)
     expect(page.locator("#status")).to_contain_text("The record is shown below")
+    expect(page.locator("#status")).not_to_contain_text("a colour level or two")
+    record["methods"]["vanilla"]["image_sha256"] = "0" * 64
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps(record))
+    load(page, other)
+    expect(page.locator("#status")).to_contain_text("number format or thread count may change a colour level or two")
+    expect(page.locator("#status")).to_contain_text("The record is shown below")
     expect(page.locator("#replay .source")).to_contain_text(HOSTILE)
     expect(page.locator("#replay .racer")).to_have_count(2)
     expect(page.locator("#lane-vanilla")).to_be_hidden()

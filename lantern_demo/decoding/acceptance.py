@@ -30,8 +30,8 @@ class Rule:
 
     residual="set" takes away from the residual what was offered to the draft. residual="released" does what
     the authors' code does: all k + 1 nearest tokens leave p (fixed children) or q (sampled children) once any
-    of them was counted, and an empty residual becomes uniform; greedy, the longest accepted path wins. Raises
-    ValueError for values out of range.
+    of them was counted, and an empty residual becomes uniform; greedy, the longest accepted path wins; and the last token is
+    drafted too. It says nothing where the rule does not relax (see `released`). Raises ValueError for values out of range.
     """
 
     kind: RuleKind = "exact"
@@ -58,11 +58,16 @@ class Rule:
         return self.k > 0 and self.bound > neutral
 
     @property
+    def released(self) -> bool:
+        """Whether it does what the authors' code does. A rule that does not relax is the exact rule whatever `residual` says."""
+        return self.residual == "released" and self.relaxes
+
+    @property
     def columns(self) -> int:
         """How many columns of the neighbour table the rule reads, where the table has them."""
         if not self.relaxes:
             return 0
-        return self.k + 1 if self.residual == "released" else self.k
+        return self.k + 1 if self.released else self.k
 
 
 class Proximity(NamedTuple):
@@ -109,7 +114,7 @@ def residual(rule: Rule, p: Tensor, q: Tensor | None, x: Tensor, near: Proximity
     q [P, V] is the drafter's law without the earlier siblings, None for children fixed by the prefix.
     """
     x = x.unsqueeze(1)
-    if rule.residual == "released":
+    if rule.released:
         return _released_residual(rule, p, q, x, near, neighbours)
     left = p.scatter(1, x, 0.0)
     if rule.relaxes:

@@ -2,6 +2,10 @@
 
 Measured at visited roots of a run, for the first token a step emits. Runs after the run, with a generator of
 its own.
+
+A token is drawn off running sums, which round. On a CPU the laws here are those that the sums realise, read off the very code
+that draws (`sampling.Urn`, `sampling.running_sum`), while the rule judges by the laws it was told: a draw that does not follow
+its law shows as distortion. On an accelerator draws are taken to follow their laws.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from torch import Tensor
 
 from .acceptance import Rule, proximity, residual, without
 from .drafting import Draft
-from .sampling import draw
+from .sampling import Urn, draw, running_sum
 
 MAX_ROOTS = 16
 DRAWS = 64
@@ -104,7 +108,7 @@ def fixed_shift(rule: Rule, p: Tensor, tokens: Tensor, neighbours: Tensor | None
         law[x[0]] += open_mass * chance
         open_mass = open_mass * (1 - chance)
         left = residual(rule, left, None, x, near, neighbours)
-    return law + open_mass * left[0] - p
+    return law + open_mass * _drawn_once(left)[0] - p
 
 
 def sampled_shift(
@@ -114,17 +118,18 @@ def sampled_shift(
     """Law of the first emitted token minus p, [V] float64, for children drawn from q; and the Monte Carlo
     draws used, 0 when none were needed.
 
-    With r_i the law left after rejecting siblings 1..i (r_0 = p), q_i that of draw i and h the siblings
-    drawn, the shift is the sum over i of E_h[P(1..i-1 rejected | h) D_i(h)], where D_i = (what draw i emits
-    under r_i-1 and q_i, r_i after a rejection) - r_i-1. In D_i the accepted part is summed over all tokens;
-    only the rejected draws, on which r_i and the following siblings depend, are sampled, from their own law.
-    The terms of the exact rule are 0 for every h up to rounding, so this estimate has no noise for it, yet
-    would show a wrong rule. For relaxed rules what noise is left leans the distance upward a little. A single
-    child is summed over all draws instead of sampled, unless the vocabulary is too large for that.
+    With r_i the law left after rejecting siblings 1..i (r_0 = p), q_i that of draw i, and h the siblings drawn, the shift is
+    the sum over i of E_h[P(1..i-1 rejected | h) D_i(h)], where D_i = (what draw i emits under r_i-1 and q_i, r_i after a
+    rejection) - r_i-1. The rule judges by q_i; the draws themselves follow `realised`, which is q_i unless the drawing is at
+    fault. In D_i the accepted part is summed over all tokens; only the rejected draws, on which r_i and the following siblings
+    depend, are sampled, from their own law. The terms of the exact rule are 0 for every h up to rounding, so this estimate has no
+    noise for it, yet would show a wrong rule or a wrong draw. For relaxed rules what noise is left leans the distance upward a
+    little. A single child is summed over all draws instead of sampled, unless the vocabulary is too large for that.
     """
     offered = offered[: int(offered.nonzero()[-1]) + 1]  # later draws reach no node
     vocabulary, count = p.shape[0], offered.shape[0]
-    support = (q > 0).nonzero()[:, 0]
+    history = torch.empty(1, 0, dtype=torch.int64, device=p.device)
+    support = ((q > 0) | (realised(q, history)[0] > 0)).nonzero()[:, 0]
     exact = count == 1 and support.shape[0] * vocabulary <= _BUDGET
     per_chain = max(vocabulary, support.shape[0] * rule.columns)
     chains = support.shape[0] if exact else max(1, min(draws, _BUDGET // per_chain))
@@ -135,15 +140,16 @@ def sampled_shift(
     for i in range(count):
         u = torch.rand(chains, generator=generator, device=p.device)
         if not bool(offered[i]):
-            law_q = law_q.expand(chains, -1)
-            law_q = without(law_q, draw(law_q, u))
-            left = left.expand(chains, -1)
+            x = draw(realised(q, history).expand(chains, -1), u)
+            left, law_q, history = left.expand(chains, -1), law_q.expand(chains, -1), history.expand(chains, -1)
+            law_q, history = without(law_q, x), torch.cat([history, x.unsqueeze(1)], 1)
             continue
-        accepted, rejected = _split(rule, left, law_q, support, neighbours)
+        drawn = realised(q, history)
+        accepted, rejected = _split(rule, left, law_q, drawn, support, neighbours)
         lost = rejected.sum(-1, keepdim=True)
         # 1, or 0 where q has run out of tokens and the rule tries nothing
-        tried = lost + accepted.sum(-1, keepdim=True)
-        left, law_q = left.expand(chains, -1), law_q.expand(chains, -1)
+        tried = (drawn.sum(-1, keepdim=True) > 0).double()
+        left, law_q, history = left.expand(chains, -1), law_q.expand(chains, -1), history.expand(chains, -1)
         if exact:
             x, share = support, rejected[0, support] / lost[0].clamp(min=1e-300)
         else:
@@ -152,18 +158,45 @@ def sampled_shift(
         after = residual(rule, left, law_q, x, near, neighbours)
         # the exact chains' shares sum to 0 where nothing is rejected, hence the accepted part by itself
         shift += ((accepted - tried * left) * weight.unsqueeze(1)).mean(0)
-        shift += ((share * weight).unsqueeze(1) * lost * after).sum(0)
+        follows = _drawn_once(after) if i == count - 1 else after  # the bonus token's
+        shift += ((share * weight).unsqueeze(1) * lost * follows).sum(0)
         weight = weight * lost.squeeze(1)
-        left, law_q = after, without(law_q, x)
+        left, law_q, history = after, without(law_q, x), torch.cat([history, x.unsqueeze(1)], 1)
     return shift, 0 if exact else chains
 
 
-def _split(rule: Rule, p: Tensor, q: Tensor, support: Tensor, neighbours: Tensor | None) -> tuple[Tensor, Tensor]:
-    """q [M, V] split into what a draw from it emits by acceptance and what is rejected, both [M, V]
-    float64."""
+def realised(q: Tensor, history: Tensor) -> Tensor:
+    """Laws [M, V] float64 of the next draw without replacement from q [V] behind the tokens history [M, i], in draw order; zeros
+    where nothing is left."""
+    if q.device.type != "cpu":
+        left = q.double().expand(history.shape[0], -1).scatter(1, history, 0.0)
+        return left / left.sum(-1, keepdim=True).clamp(min=1e-300)
+    sums, laws = running_sum(q).numpy(), {}
+    rows = [tuple(row) for row in history.tolist()]
+    for row in set(rows):
+        urn = Urn(q.numpy(), sums)
+        for token in row:
+            urn.take(token)
+        laws[row] = torch.from_numpy(urn.law())
+    return torch.stack([laws[row] for row in rows])
+
+
+def _drawn_once(law: Tensor) -> Tensor:
+    """The laws [M, V] float64 that single draws from laws [M, V] have."""
+    if law.device.type != "cpu":
+        return law.double()
+    sums = running_sum(law)
+    return sums.diff(dim=-1, prepend=torch.zeros_like(sums[..., :1])) / sums[..., -1:]
+
+
+def _split(
+    rule: Rule, p: Tensor, q: Tensor, drawn: Tensor, support: Tensor, neighbours: Tensor | None
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The law of a draw, drawn [M, V], split into what is emitted by acceptance under p and q [M, V] and what is rejected, both
+    [M, V] float64."""
     tokens = support.expand(p.shape[0], -1)
     mass = (p.gather(1, tokens) + proximity(rule, p, tokens, neighbours).moved).double()
-    proposed = q.gather(1, tokens).double()
-    accepted = torch.minimum(proposed, mass)
+    chance = (mass / q.gather(1, tokens).double().clamp(min=1e-300)).clamp(max=1.0)
+    proposed = drawn.gather(1, tokens)
     nothing = torch.zeros_like(p, dtype=torch.float64)
-    return nothing.scatter(1, tokens, accepted), nothing.scatter(1, tokens, proposed - accepted)
+    return nothing.scatter(1, tokens, proposed * chance), nothing.scatter(1, tokens, proposed * (1 - chance))

@@ -6,6 +6,7 @@ Nodes are visited one by one, and only what a verdict needs is worked out. `samp
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from .acceptance import Rule
 from .drafting import Draft
-from .sampling import Sampling, probabilities
+from .sampling import Sampling, probabilities, running_sum
 from .walk import Judged, Walk, walk_nodes
 
 Array = NDArray[numpy.float32]
@@ -29,7 +30,7 @@ def walk_levels(
     """Walk node by node on the host; guided logits [n, V], uniforms [n, width + 1]. Only visited rows are
     processed, and neighbours only of drafts that the exact rule refuses."""
     tree = draft.tree
-    if rule.residual == "released":
+    if rule.released:
         return walk_nodes(rule, draft, logits, sampling, neighbours, uniforms)
     tree_tokens: list[int] = draft.tokens.tolist()
     children: list[list[int]] = tree.children.tolist() if tree.size > 1 else [[]]
@@ -116,6 +117,8 @@ def _sampled_child(
             q = q.copy()
             q[x] = 0.0
             q_total = float(q.sum()) or 1.0
+            if q_total < 1e-30:  # one over it would overflow
+                q, q_total = q / numpy.float32(q_total), 1.0
     return -1, False, p
 
 
@@ -150,9 +153,8 @@ def _best(law: Array) -> int:
 
 def _draw(law: Array, u: float) -> int:
     """`sampling.draw` for one law [V], not normalised. Raises FloatingPointError when it is no law."""
-    cdf = law.cumsum()
-    total = cdf[-1]
+    cdf = running_sum(torch.from_numpy(law)).numpy()
+    total = float(cdf[-1])
     if not total > 0:
         raise FloatingPointError(NO_LAW)
-    at = min(numpy.float32(u) * total, numpy.nextafter(total, numpy.float32(0)))
-    return min(int(cdf.searchsorted(at, side="right")), len(law) - 1)
+    return int(cdf.searchsorted(min(u * total, math.nextafter(total, 0.0)), side="right"))

@@ -66,7 +66,7 @@ def judge(rule: Rule, draft: Draft, way: Ways, p: Tensor, greedy: bool, neighbou
     tree = draft.tree
     if tree.size == 1:
         path, count, loose, law = tree.parents, tree.parents + 1, tree.parents[:0], p
-    elif rule.residual == "released":
+    elif rule.released:
         path, count, loose, law = _released(rule, draft, p, greedy, neighbours, uniforms)
     elif greedy:
         rows = p if _whole(tree) else p.index_select(0, tree.inner)

@@ -103,14 +103,14 @@ def decode(
 
     `rule` and `tree` must be those the method names (None: the exact rule, no tree). `neighbours` [V, >= k]
     int32 or int64 on the device lists each token's nearest others and is needed by rules that relax.
-    `prefix_rows` is the number of rows R, by default 2 when `sampling.cfg_scale` is not 1. `clock` may be
-    shared with other parts of a run. `engine` is "plain", "fixed" or "auto": fixed on a CUDA device, with models that
-    implement it. The models are not called before the first `next`; closing the iterator early is allowed at any
-    time. Raises ValueError at the call for arguments that do not go together.
+    `seed` is 0 to 2**32 - 1. `prefix_rows` is the number of rows R, by default 1 without guidance (`sampling.cfg_scale` 1) and 2
+    with it, where 1 is refused. `clock` may be shared with other parts of a run. `engine` is "plain", "fixed" or "auto": fixed on
+    a CUDA device, with models that implement it. The models are not called before the first `next`; closing the iterator early is
+    allowed at any time. Raises ValueError at the call for arguments that do not go together.
     """
     rule = rule or Rule()
     tree = tree or TreePolicy.none()
-    _check(target, drafter, num_tokens, method, rule, tree, neighbours, seed, prefix_rows)
+    _check(target, drafter, num_tokens, method, rule, tree, neighbours, seed, prefix_rows, sampling)
     place = torch.device(device)
     fixed = _fixed_models(target, drafter if tree.kind != "none" else None, engine, place)
     rows = prefix_rows or (1 if sampling.cfg_scale == 1 else 2)
@@ -123,14 +123,16 @@ def decode(
 
 def _check(
     target: Target, drafter: Drafter | None, num_tokens: int, method: Method, rule: Rule, tree: TreePolicy,
-    neighbours: Tensor | None, seed: int, prefix_rows: int | None,
+    neighbours: Tensor | None, seed: int, prefix_rows: int | None, sampling: Sampling,
 ) -> None:  # fmt: skip
     if num_tokens < 1:
         raise ValueError(f"num_tokens is {num_tokens}; it must be at least 1")
-    if not 0 <= seed < 2**63:
-        raise ValueError(f"seed is {seed}; it must be between 0 and {2**63 - 1}")
+    if not 0 <= seed < 2**32:  # a CPU's generator takes 32 bits and would drop the others
+        raise ValueError(f"seed is {seed}; it must be between 0 and {2**32 - 1}")
     if prefix_rows not in (None, 1, 2):
         raise ValueError(f"prefix_rows is {prefix_rows}; allowed are 1 (no guidance) and 2 (guidance)")
+    if prefix_rows == 1 and sampling.cfg_scale != 1:
+        raise ValueError(f"prefix_rows is 1; with cfg_scale {sampling.cfg_scale} there must be 2 (guidance needs both rows)")
     if tree.kind != method.tree:
         raise ValueError(f"tree is of kind {tree.kind!r}; method {method.id} needs {method.tree!r}")
     wanted = "exact" if method.rule == "none" else method.rule
@@ -274,7 +276,7 @@ class _Run:
     @torch.inference_mode()
     def _fixed(self, target: FixedTarget, drafter: FixedDrafter | None) -> Ahead:
         """The fixed engine behind the prefill, the drafter having read the prefix."""
-        bare_last = self.rule.residual != "released"
+        bare_last = not self.rule.released
         hidden, token, cache = self.unseen_hidden, self.unseen_tokens, None
         if drafter is not None and not (bare_last and self.num_tokens == 2):
             with self.clock.measure("draft"):
@@ -302,7 +304,7 @@ class _Run:
 
     def _draft(self) -> Draft:
         # The last token is the root's own successor: nothing to draft for. The released code drafts, and may relax, there too.
-        last = self.num_tokens - len(self.tokens) == 1 and self.rule.residual != "released"
+        last = self.num_tokens - len(self.tokens) == 1 and not self.rule.released
         if self.drafter is None or self.policy.kind == "none" or last:
             return bare_draft(self.bare, self.root)
         cache = self.drafter_cache

@@ -13,6 +13,7 @@ from torch import Tensor
 
 COLD = 1e-3  # temperatures below it are taken with care
 COLDEST = 1e-30  # and below this one as if they were it: a float32 holds no quotient by less
+SMALL = 2.0**-16  # a running sum of which less than this share is left is made anew of what is left
 
 
 @dataclass(frozen=True)
@@ -81,16 +82,25 @@ def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
     return probs
 
 
+def running_sum(probs: Tensor) -> Tensor:
+    """The sums [..., V] that a token is drawn off: its chance is the width of its step over the last sum.
+
+    They are float64 on a CPU, so that a step is as wide as its token's share to 1e-16 of the whole. Sums as coarse as float32
+    lose the tails: over 16,384 tokens some 1e-4 of the mass ends up at other tokens.
+    """
+    return probs.cumsum(-1, dtype=torch.float64 if probs.device.type == "cpu" else None)
+
+
 def draw(probs: Tensor, u: Tensor) -> Tensor:
     """Tokens [...] int64 of probs [..., V] (>= 0, any positive sum) at uniforms u [...] in [0, 1): the
     inverse CDF.
 
     A token of probability 0 is never returned as long as the row has any mass.
     """
-    cdf = probs.cumsum(-1)
+    cdf = running_sum(probs)
     total = cdf[..., -1:]
     # No token lies at total or beyond; with the largest u below 1 the product stays below total, also when it is rounded.
-    at = u.clamp(max=1 - 2**-24).unsqueeze(-1) * total
+    at = u.clamp(max=1 - torch.finfo(u.dtype).eps / 2).unsqueeze(-1) * total
     token = torch.searchsorted(cdf, at, right=True).clamp_(max=probs.shape[-1] - 1)
     if probs.device.type != "cpu":
         # A parallel scan associates the sums differently per entry and may step up at a token of probability
@@ -106,8 +116,9 @@ def draw_without_replacement(q: Tensor, u: Tensor) -> Tensor:
     A row with fewer than C tokens of positive probability is filled up with -1, which no rule accepts.
     """
     if q.device.type == "cpu":
-        rows = zip(q.cumsum(-1).numpy(), u.tolist(), strict=True)
-        return torch.tensor([_draws_on_host(cdf, row) for cdf, row in rows], dtype=torch.int64)
+        urns = map(Urn, q.numpy(), running_sum(q).numpy())
+        tokens = [[urn.draw(height) for height in row] for urn, row in zip(urns, u.tolist(), strict=True)]
+        return torch.tensor(tokens, dtype=torch.int64).view(u.shape)
     return draws_by_row(q, u)
 
 
@@ -121,33 +132,70 @@ def draws_by_row(q: Tensor, u: Tensor) -> Tensor:
     return torch.cat(tokens, 1).masked_fill_(torch.cat(shares, 1) <= 0, -1)
 
 
-def _draws_on_host(cdf: NDArray[numpy.float32], u: list[float]) -> list[int]:
-    """The draws of one row in plain numbers: cdf [V] are running sums; -1 where nothing is left.
+class Urn:
+    """A law [V] with its `running_sum` on a CPU, from which tokens are drawn one after the other without replacement, in plain
+    numbers.
 
-    What is drawn stays in the sums and is stepped over instead: a height at or above where a drawn token begins is raised by its
-    share, in the order of the tokens.
+    The draws share one running sum. What is drawn stays in it and is stepped over: a height at or above where a drawn token
+    begins is raised by its share, in the order of the tokens. Beside a last sum of 1 a float64 tells nothing apart that is below
+    1e-16, and where the law is sharp that is all that the first draw leaves. So the sum is made anew of what is left once that is
+    less than `SMALL` of it. Raises FloatingPointError when the law is none.
     """
-    total = float(cdf[-1])
-    if math.isnan(total):
-        raise FloatingPointError("the drafter's logits are not finite numbers; it may not fit its target")
-    highest = numpy.nextafter(cdf[-1], numpy.float32(0))
-    drawn: list[int] = []
-    steps: list[tuple[int, float, float]] = []  # drawn tokens in order: token, where it begins, its share
-    left = total
-    for height in u:
-        if left <= 1e-12 * total:
-            drawn.append(-1)
-            continue
-        at = height * left
-        for _, begin, share in steps:
+
+    __slots__ = ("_drawn", "_law", "_left", "_steps", "_sums", "_total")
+
+    def __init__(self, law: NDArray[numpy.float32], sums: NDArray[numpy.float64]) -> None:
+        self._law = law
+        self._drawn: list[int] = []
+        self._read(sums)
+        if math.isnan(self._total):
+            raise FloatingPointError("the drafter's logits are not finite numbers; it may not fit its target")
+
+    def draw(self, height: float) -> int:
+        """The token at a height in [0, 1), which leaves the urn; -1 where nothing is left."""
+        self._settle()
+        if self._left <= 0:
+            return -1
+        at = height * self._left
+        for begin, end in self._steps:
             if at < begin:
                 break
-            at += share
-        token = int(cdf.searchsorted(min(numpy.float32(at), highest), side="right"))
-        begin = float(cdf[token - 1]) if token else 0.0
-        share = float(cdf[token]) - begin
-        steps.append((token, begin, share))
-        steps.sort()
-        left -= share
-        drawn.append(token)
-    return drawn
+            at = max(at + (end - begin), end)  # never into the drawn token's own step, however the sum is rounded
+        token = int(self._sums.searchsorted(min(at, math.nextafter(self._total, 0.0)), side="right"))
+        if token in self._drawn:  # behind all that is left, by the rounding of a height next to 1
+            self._renew()
+            return self.draw(height)
+        self.take(token)
+        return token
+
+    def take(self, token: int) -> None:
+        """Let a token leave the urn."""
+        self._settle()
+        begin, end = float(self._sums[token - 1]) if token else 0.0, float(self._sums[token])
+        self._steps.append((begin, end))
+        self._steps.sort()
+        self._left -= end - begin
+        self._drawn.append(token)
+
+    def law(self) -> NDArray[numpy.float64]:
+        """What the next draw follows, [V]: the widths of the steps that it reads over the mass that it takes to be left."""
+        self._settle()
+        widths = numpy.diff(self._sums, prepend=0.0)
+        widths[self._drawn] = 0.0
+        return widths / self._left if self._left > 0 else numpy.zeros_like(widths)
+
+    def _read(self, sums: NDArray[numpy.float64]) -> None:
+        """Draw off these sums [V] from now on, which hold nothing of what was drawn."""
+        self._sums = sums
+        self._total = self._left = float(sums[-1])
+        self._steps: list[tuple[float, float]] = []  # where drawn tokens begin and end
+
+    def _settle(self) -> None:
+        """Make the sums anew if they are too coarse for what is left."""
+        if self._left < SMALL * self._total:
+            self._renew()
+
+    def _renew(self) -> None:
+        rest = self._law.copy()
+        rest[self._drawn] = 0.0
+        self._read(running_sum(torch.from_numpy(rest)).numpy())

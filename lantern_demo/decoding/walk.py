@@ -83,7 +83,7 @@ def greedy_end(rule: Rule, draft: Draft, p: Tensor, neighbours: Tensor | None) -
     at = torch.where(children < 0, tree.size, children)
     relaxed = torch.zeros(tree.size + 1, dtype=torch.bool, device=p.device)
     relaxed[at] = loosely
-    if rule.residual == "set":
+    if not rule.released:
         first = torch.where(accepted.any(-1), accepted.int().argmax(-1), -1)
         return _follow(draft, first), relaxed[:-1]
     by_itself = torch.zeros_like(relaxed)

@@ -67,7 +67,7 @@ def load_record(engine: Engine, w: Widgets, form: Form, shown: Shown, data: Any)
         pictures = {name: picture_address(image) for name, image in zip(record["methods"], images, strict=True)}
         hashes = [entry["image_sha256"] for entry in record["methods"].values()]
         if [image_hash(image) for image in images] != hashes:
-            notes.append(words.OTHER_PICTURES)
+            notes.append(words.REDRAWN)
     except ValueError as error:
         notes.append(words.no_pictures(str(error)))
     source = Source("loaded", words.LOADED.format(device=record["device"], date=record["created"][:10]))

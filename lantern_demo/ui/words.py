@@ -91,7 +91,10 @@ NO_ROOM = "The disk of the machine that runs this is full, so there are no files
 NO_SUCH_EXAMPLE = "There is no such example."
 STILL_RUNNING = "Something is being drawn; press Stop first."
 NOTHING_TO_REPEAT = "There is nothing to run again yet."
-OTHER_PICTURES = "The tokens make other pictures here than where they were recorded: the model, or the arithmetic, differs."
+REDRAWN = (
+    "The pictures are drawn here from the recorded tokens, and not all are the recorded ones to the byte: another picture "
+    "decoder, number format or thread count may change a colour level or two."
+)
 LOADING_FIRST = "Loading the model. Draw can be pressed already; it starts as soon as the model is there."
 LIVE = "Drawn just now on {device}, with seed {seed}."
 RECORDED = "Recorded run: drawn on {device} on {date}, not on this machine now."
