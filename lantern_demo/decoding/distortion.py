@@ -24,6 +24,8 @@ MAX_ROOTS = 16
 DRAWS = 64
 # entries of the largest table that one estimate builds; bounds its memory to some 100 MB
 _BUDGET = 1 << 22
+# entries up to which a single child is summed over all draws: beyond, that takes longer than a race may wait for
+_SUMMED = 1 << 18
 
 
 class Distortion(NamedTuple):
@@ -130,7 +132,7 @@ def sampled_shift(
     vocabulary, count = p.shape[0], offered.shape[0]
     history = torch.empty(1, 0, dtype=torch.int64, device=p.device)
     support = ((q > 0) | (realised(q, history)[0] > 0)).nonzero()[:, 0]
-    exact = count == 1 and support.shape[0] * vocabulary <= _BUDGET
+    exact = count == 1 and support.shape[0] * vocabulary <= _SUMMED
     per_chain = max(vocabulary, support.shape[0] * rule.columns)
     chains = support.shape[0] if exact else max(1, min(draws, _BUDGET // per_chain))
     # one row as long as the history is common to all chains, then one per chain
