@@ -20,7 +20,7 @@ import spaces
 from PIL import Image
 
 from lantern_demo.faults import sentence
-from lantern_demo.models.device import pick_device, pick_dtype
+from lantern_demo.models.device import pick_device, pick_dtype, unused_gpu
 from lantern_demo.models.needs import requirements_unmet
 from lantern_demo.models.registry import REGISTRY, ModelInfo
 from lantern_demo.pipeline import Generation, MethodFailed, Pipeline, info_of, load, unavailable_methods
@@ -72,6 +72,9 @@ class Engine:
         self._first_info = info_of(model)
         self.default = self._first_info.id
         pick_device(device)
+        self.warning = (
+            unused_gpu() if device == "auto" else None
+        )  # what whoever runs this, and whoever waits for pictures, should know
         self._loaded: dict[str, Pipeline] = {}
         self._seconds: dict[str, float] = {}  # by model, the longest that a method's run has taken
         self._first: Future[None] = Future()
