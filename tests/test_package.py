@@ -155,7 +155,11 @@ def test_a_space_gets_a_pytorch_that_zero_gpu_has() -> None:
     line = r"torch==2\.(\d+)\.\d\+cpu"
     for file in ("pre-requirements.txt", "README.md"):
         found = re.search(line, (ROOT / file).read_text())
-        assert found and 8 <= int(found[1]) < 12 and "--extra-index-url https://download.pytorch.org/whl/cpu" in (ROOT / file).read_text()
+        assert (
+            found
+            and 8 <= int(found[1]) < 12
+            and "--extra-index-url https://download.pytorch.org/whl/cpu" in (ROOT / file).read_text()
+        )
 
 
 def test_versions_agree() -> None:

@@ -4,7 +4,8 @@ Every prompt and seed is a round: the methods one after the other on one device,
 over the rounds; speedups are ratios within a round. With --out FILE.json the report is also written as FILE.json, FILE.md and
 FILE.png, and the same command goes on where it was interrupted. Under torchrun the rounds are shared by the processes.
 
-`python -m lantern_demo.bench quality --help` tells of the other benchmark, of speed against quality.
+`python -m lantern_demo.bench quality --help` tells of the other benchmark, of speed against quality, and `python -m lantern_demo.bench gpu
+--help` of the command that looks at a GPU.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import transformers
 
 import lantern_demo
 from lantern_demo.bench.curve import sweeps
+from lantern_demo.bench.gpu import main as gpu
 from lantern_demo.bench.journal import Journal, code_digest, digest_of, journal_of, merged
 from lantern_demo.bench.peers import PeerFile, load_peers, play_peer
 from lantern_demo.bench.processes import Process, join, leave
@@ -168,6 +170,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     argv = sys.argv[1:] if argv is None else argv
     if argv and argv[0] == "quality":
         return quality(argv[1:])
+    if argv and argv[0] == "gpu":
+        sys.exit(gpu(argv[1:]))
     p = parser()
     args, process = p.parse_args(argv), join()
     try:
