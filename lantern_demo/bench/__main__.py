@@ -24,12 +24,10 @@ import transformers
 
 import lantern_demo
 from lantern_demo.bench.curve import sweeps
-from lantern_demo.bench.gpu import main as gpu
 from lantern_demo.bench.journal import Journal, code_digest, digest_of, journal_of, merged
 from lantern_demo.bench.peers import PeerFile, load_peers, play_peer
 from lantern_demo.bench.processes import Process, join, leave
 from lantern_demo.bench.prompts import prompts_for
-from lantern_demo.bench.quality.command import main as quality
 from lantern_demo.bench.report import Report, machine_of, markdown, report_of, session_of, write
 from lantern_demo.bench.speed import VARIED, Contestant, Job, Row, jobs_of, measure, play, rows_of, shard
 from lantern_demo.decoding.methods import METHODS
@@ -168,9 +166,14 @@ def _rounds(contestants: dict[str, Contestant], jobs: list[Job], journal: Journa
 
 def main(argv: Sequence[str] | None = None) -> None:
     argv = sys.argv[1:] if argv is None else argv
+    # imported here, so that no command needs what only another one does
     if argv and argv[0] == "quality":
+        from lantern_demo.bench.quality.command import main as quality
+
         return quality(argv[1:])
     if argv and argv[0] == "gpu":
+        from lantern_demo.bench.gpu import main as gpu
+
         sys.exit(gpu(argv[1:]))
     p = parser()
     args, process = p.parse_args(argv), join()
