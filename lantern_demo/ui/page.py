@@ -100,7 +100,7 @@ def launch(page: gr.Blocks, **options: Any) -> Any:
     log.set_up()
     if page.lantern_engine.warning:
         logging.getLogger(__name__).warning(page.lantern_engine.warning)
-    # Gradio brings matplotlib in, which would write to the home folder.
+    # Gradio uses matplotlib where there is one, which would write to the home folder.
     os.environ.setdefault("MPLCONFIGDIR", str(root() / "matplotlib"))
     return page.launch(
         theme=theme(),
