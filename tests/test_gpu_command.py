@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -152,6 +153,20 @@ def test_costs_are_compared_with_vanilla_and_reports_of_others_are_named() -> No
     row = gpu_parts._speed_row(bed, "lantern++", done, gpu_parts.step_ms(done) / 2)
     assert row["reported tokens a step"] == "2.67 (COOL-SD)" and row["gain at that"] == pytest.approx(2.67 / 2, abs=0.01)
     assert all(f"{tokens:.2f}" in (ROOT / "README.md").read_text() for tokens, _ in gpu_parts.REPORTED.values())
+
+
+def test_launches_are_held_against_budgets(monkeypatch: pytest.MonkeyPatch) -> None:
+    budgets = {
+        ("lantern-scenes", "vanilla", "none"): 10,
+        ("lantern-scenes", "eagle1", "small"): 10,
+        ("another", "eagle1", "small"): 1,
+    }
+    monkeypatch.setattr(gpu_parts, "import_module", lambda _: SimpleNamespace(BUDGETS=budgets))
+    vanilla, eagle, other = gpu_parts.launches(PLAN)
+    for row in (vanilla, eagle):
+        assert row["budget"] == 10 and row["over it"] == pytest.approx(row["kernels a step"] / 10, abs=0.1)
+    assert eagle["kernels a step"] > vanilla["kernels a step"] > 100
+    assert "not a model" in other["note"]
 
 
 def test_where_two_runs_part() -> None:

@@ -188,14 +188,15 @@ def launches(plan: Plan) -> Iterator[Row]:
         )
     beds: dict[str, Bed] = {}
     for (model, method, tree), budget in budgets.items():
-        if model not in (BUNDLED, XL, ANOLE) or tree not in TREES:
+        bare = method == "vanilla"
+        if model not in (BUNDLED, XL, ANOLE) or not (bare or tree in TREES):
             yield {"model": model, "method": method, "tree": tree, "note": "not a model and tree that this part has"}
             continue
         if model not in beds:
             beds.clear()
             beds[model] = plan.bed(model)
         bed = beds[model]
-        policy = bed.knobs.with_changes(tree=tree).tree_policy(METHODS[method])
+        policy = TreePolicy.none() if bare else bed.knobs.with_changes(tree=tree).tree_policy(METHODS[method])
         with without_graphs():
             counted = kernels(bed, method, policy, steps=2 if plan.small else 6)
         yield {
