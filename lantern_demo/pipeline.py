@@ -46,8 +46,9 @@ class Pipeline:
     """One loaded model on one device. Runs take turns: a second caller waits for the first."""
 
     def __init__(
-        self, info: ModelInfo, networks: bundled.Networks[Any], device: torch.device, dtype: str, threads: int | None = None
-    ) -> None:
+        self, info: ModelInfo, networks: bundled.Networks[Any], device: torch.device, dtype: str, threads: int | None = None,
+        fit_trees: bool = True,
+    ) -> None:  # fmt: skip
         self.info, self.networks, self.device, self.dtype = info, networks, device, dtype
         self.defaults = Settings(**info.preset)
         self.threads = pick_threads(threads, device, small_on_cpu(networks, device))
@@ -59,7 +60,8 @@ class Pipeline:
         if runners.drafter_kind not in (None, runners.kind):
             self.products += f"; the drafter: {KINDS[runners.drafter_kind]}"
         self._neighbours: dict[str, Tensor] = {}
-        self._calibration = read_calibration(info.folder)
+        self._calibration = read_calibration(info.folder) if fit_trees else None
+        self._no_fit = "this model has no calibration" if fit_trees else "nothing is measured on a device that is only lent"
         self.recommended = read_recommended(info.folder)
         self._warm: dict[tuple[str, TreePolicy, bool], Choice] = {}  # by method, tree and guidance, what they run with
         self._turn = threading.Lock()
@@ -251,7 +253,7 @@ class Pipeline:
         fitted = self._machine.fitted(method) if knobs.fits(method) else None
         if fitted is not None:
             return fitted
-        why = "small: this model has no calibration" if knobs.fits(method) else f"{knobs.tree}: as asked"
+        why = f"small: {self._no_fit}" if knobs.fits(method) else f"{knobs.tree}: as asked"
         return Choice(knobs.tree_policy(method), why)
 
     def _fit(self, method: Method, knobs: Settings) -> None:
@@ -328,6 +330,7 @@ class Pipeline:
 def load(
     model: str | Path = "lantern-scenes", device: str = "auto", dtype: str = "auto", folder: str | Path | None = None,
     drafter: str | Path | None = None, fp16_accumulation: bool = False, threads: int | None = None,
+    fit_trees: bool = True,
 ) -> Pipeline:  # fmt: skip
     """Load a model by its registry id, or from a folder in the format of the bundled one.
 
@@ -338,7 +341,8 @@ def load(
     `models.checkpoints`), `drafter` one with a drafter of one's own to use in place of the published one.
     fp16_accumulation keeps the sums of float16 products in float16, for this process, if this moves the target's laws little enough
     (see `models.accumulation`); "auto" is then float16 on a GPU.
-    threads is how many threads of a CPU compute; None: see `models.device.pick_threads`.
+    threads is how many threads of a CPU compute; None: see `models.device.pick_threads`. fit_trees=False: trees are not measured on
+    this machine, and "fit" means "small".
     Raises ValueError for an unknown model, device or dtype, a number of threads that is none, for a folder that cannot be read, for a published model that does not
     fit this machine, when its files cannot be fetched or are not what they should be, and when fp16_accumulation is refused.
     """
@@ -356,7 +360,7 @@ def load(
         if fp16_accumulation:
             accumulation.allow(networks.target)
         pixels = vq.num_patches * 2 ** (len(vq.channel_multiplier) - 1)
-        return Pipeline(replace(info, image_size=pixels, grid=vq.num_patches), networks, chosen, name, threads)
+        return Pipeline(replace(info, image_size=pixels, grid=vq.num_patches), networks, chosen, name, threads, fit_trees)
     files = None if folder is None else Path(folder)
     if files is not None and not files.is_dir():
         raise ValueError(f"folder must be a folder with the published files, got {str(folder)!r}")
@@ -366,7 +370,7 @@ def load(
     networks = checkpoints.load(info, chosen, DTYPES[name], files, None if drafter is None else Path(drafter))
     if fp16_accumulation:
         accumulation.allow(networks.target)
-    return Pipeline(info, networks, chosen, name, threads)
+    return Pipeline(info, networks, chosen, name, threads, fit_trees)
 
 
 def info_of(model: str | Path) -> ModelInfo:

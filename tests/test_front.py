@@ -17,6 +17,7 @@ from lantern_demo.bench.journal import Journal
 from lantern_demo.bench.quality import assembly, drawing, published
 from lantern_demo.bench.quality.points import FLOOR, Point, points_of
 from lantern_demo.bench.quality.recommend import ENOUGH, FAST_LOSS, recommend
+from lantern_demo.bench.report import can_draw
 from lantern_demo.models import bundled
 from lantern_demo.pipeline import Pipeline
 from lantern_demo.recommended import read_recommended
@@ -170,7 +171,7 @@ def test_the_whole_command_on_a_small_model(
     # A random model's pictures are all alike, and of too few pictures nothing is recommended; its file says so.
     kept = read_recommended(out)
     assert kept is not None and set(kept.methods) == {"lantern", "lantern++"} and kept.settings("fast") == {}
-    for name in ("front.png", "premise.png"):
+    for name in ("front.png", "premise.png") if can_draw() else ():
         with Image.open(out / name) as picture:
             assert picture.width > 800
     assert "scene-FID" in capsys.readouterr().out

@@ -51,9 +51,9 @@ def parsed(yaml: str) -> dict[str, str | list[str]]:
     return found
 
 
-def pins() -> dict[str, str]:
-    """Package -> what requirements.txt says of its version."""
-    lines = [line.split("#")[0].strip() for line in (ROOT / "requirements.txt").read_text().splitlines()]
+def pins(file: str = "requirements.txt") -> dict[str, str]:
+    """Package -> what a file of requirements says of its version."""
+    lines = [line.split("#")[0].strip() for line in (ROOT / file).read_text().splitlines() if not line.startswith("-r ")]
     found = [re.fullmatch(r"([A-Za-z0-9_.-]+)\s*([=<>!~].*)", line) for line in lines if line]
     assert all(found), lines
     return {match[1].lower(): match[2] for match in found if match}
@@ -134,16 +134,34 @@ def test_requirements_resolve_for_a_space(python: str, tmp_path: Path) -> None:
     done = pip("install", "--dry-run", "--ignore-installed", "--target", str(tmp_path / "t"), *aim, "-q", "-r", str(listed))
     assert done.returncode == 0, done.stderr[-2000:]
     torch = pip("index", "versions", "torch", *aim)
-    assert torch.returncode == 0 and re.search(r"\b2\.(8|9|1[0-3])\.\d", torch.stdout), torch.stderr[-2000:]
+    # of those that a Space may have
+    assert torch.returncode == 0 and re.search(r"\b2\.(8|9|10|11)\.\d", torch.stdout), torch.stderr[-2000:]
 
 
 def test_requirements_are_pinned() -> None:
-    for name, version in pins().items():
+    more = pins("requirements-test.txt")
+    assert more and not set(more) & set(pins()) and "\n-r requirements.txt\n" in (ROOT / "requirements-test.txt").read_text()
+    for name, version in (pins() | more).items():
         if name == "torch":
             # a range: a Space brings 2.8 to 2.11
             assert re.fullmatch(r">=2\.8,<2\.\d+", version)
         else:
             assert re.fullmatch(r"==\d+(\.\d+)+", version), f"{name}{version}"
+
+
+def test_a_space_gets_a_pytorch_that_zero_gpu_has() -> None:
+    """What is installed first lies within requirements.txt, which then leaves it as it is; so does the line for Spaces without a GPU."""
+    assert pins("pre-requirements.txt") == {"torch": ">=2.8,<2.12"}
+    wanted = re.fullmatch(r">=2\.(\d+),<2\.(\d+)", pins()["torch"])
+    assert wanted and int(wanted[1]) <= 8 and int(wanted[2]) >= 12
+    line = r"torch==2\.(\d+)\.\d\+cpu"
+    for file in ("pre-requirements.txt", "README.md"):
+        found = re.search(line, (ROOT / file).read_text())
+        assert (
+            found
+            and 8 <= int(found[1]) < 12
+            and "--extra-index-url https://download.pytorch.org/whl/cpu" in (ROOT / file).read_text()
+        )
 
 
 def test_versions_agree() -> None:

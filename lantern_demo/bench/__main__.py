@@ -4,7 +4,8 @@ Every prompt and seed is a round: the methods one after the other on one device,
 over the rounds; speedups are ratios within a round. With --out FILE.json the report is also written as FILE.json, FILE.md and
 FILE.png, and the same command goes on where it was interrupted. Under torchrun the rounds are shared by the processes.
 
-`python -m lantern_demo.bench quality --help` tells of the other benchmark, of speed against quality.
+`python -m lantern_demo.bench quality --help` tells of the other benchmark, of speed against quality, and `python -m lantern_demo.bench gpu
+--help` of the command that looks at a GPU.
 """
 
 from __future__ import annotations
@@ -27,7 +28,6 @@ from lantern_demo.bench.journal import Journal, code_digest, digest_of, journal_
 from lantern_demo.bench.peers import PeerFile, load_peers, play_peer
 from lantern_demo.bench.processes import Process, join, leave
 from lantern_demo.bench.prompts import prompts_for
-from lantern_demo.bench.quality.command import main as quality
 from lantern_demo.bench.report import Report, machine_of, markdown, report_of, session_of, write
 from lantern_demo.bench.speed import VARIED, Contestant, Job, Row, jobs_of, measure, play, rows_of, shard
 from lantern_demo.decoding.methods import METHODS
@@ -166,8 +166,15 @@ def _rounds(contestants: dict[str, Contestant], jobs: list[Job], journal: Journa
 
 def main(argv: Sequence[str] | None = None) -> None:
     argv = sys.argv[1:] if argv is None else argv
+    # imported here, so that no command needs what only another one does
     if argv and argv[0] == "quality":
+        from lantern_demo.bench.quality.command import main as quality
+
         return quality(argv[1:])
+    if argv and argv[0] == "gpu":
+        from lantern_demo.bench.gpu import main as gpu
+
+        sys.exit(gpu(argv[1:]))
     p = parser()
     args, process = p.parse_args(argv), join()
     try:

@@ -6,6 +6,7 @@ import json
 import os
 import platform
 from datetime import datetime, timezone
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ HOW_PEERS = (
     "Peers are timed by the wall around their call. They are compared with our wall time of the same stretch, prefill to last token, "
     "which holds all that Python does between the segments of our clock."
 )
+NO_PICTURE = "There is no picture, since matplotlib is not installed: pip install -r requirements-test.txt"
 CROWDED = "{world} processes measured at once on one processor and disturbed each other: read ratios, not times."
 
 
@@ -222,15 +224,24 @@ def _notes(report: Report) -> list[str]:
 
 
 def write(report: Report, out: Path) -> list[Path]:
-    """Write FILE.json, FILE.md and FILE.png beside each other; returns them."""
-    # here, so that a table can be printed where matplotlib is not installed
-    from lantern_demo.bench.plot import draw
-
-    files = [out, out.with_suffix(".md"), out.with_suffix(".png")]
+    """Write FILE.json and FILE.md beside each other, and FILE.png where it can be drawn; returns them."""
+    files = [out, out.with_suffix(".md")]
     out.parent.mkdir(parents=True, exist_ok=True)
     # a line per key: thousands of token ids need no line each
     lines = ",\n".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in report.items())
     files[0].write_text(f"{{\n{lines}\n}}\n")
     files[1].write_text(markdown(report))
-    draw(report, files[2])
+    if can_draw():
+        from lantern_demo.bench.plot import draw
+
+        files.append(out.with_suffix(".png"))
+        draw(report, files[-1])
     return files
+
+
+def can_draw() -> bool:
+    """Whether there is matplotlib, which only pictures need; says so where there is none."""
+    if find_spec("matplotlib") is None:
+        print(NO_PICTURE)
+        return False
+    return True

@@ -11,9 +11,7 @@ import warnings
 from pathlib import Path
 from urllib.parse import unquote_plus
 
-import ftfy
 import torch
-from bs4 import BeautifulSoup, MarkupResemblesLocatorWarning
 from tokenizers import Encoding, Tokenizer
 from torch import nn
 from transformers import T5EncoderModel
@@ -69,6 +67,10 @@ def _rewrite(text: str, steps: list[tuple[str, str]]) -> str:
 
 def clean_once(text: str) -> str:
     """One pass of the published cleaning."""
+    # here, since nothing but captions of published models needs these packages
+    import ftfy
+    from bs4 import BeautifulSoup, MarkupResemblesLocatorWarning
+
     text = unquote_plus(text).strip().lower().replace("<person>", "person")
     text = _rewrite(text, _BEFORE_MARKUP)
     with warnings.catch_warnings():

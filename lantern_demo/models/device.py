@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
 THREADS = "LANTERN_THREADS"  # an environment variable: how many threads of a CPU compute
 MOST_THREADS = 1024
 _USUAL_THREADS = torch.get_num_threads()  # before anything here has changed it
+
+DRIVER = Path("/proc/driver/nvidia/version")  # there where NVIDIA's driver is loaded, with its version
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 INT8 = "int8"  # products of 8-bit weights and inputs, the rest in float32: small models on a CPU
@@ -26,6 +31,22 @@ def pick_device(device: str) -> torch.device:
     if chosen.type not in ("cpu", "cuda") or (chosen.type == "cuda" and not torch.cuda.is_available()):
         raise ValueError(f"device {device!r} is not available here; use auto or cpu")
     return chosen
+
+
+def unused_gpu() -> str | None:
+    """That an NVIDIA GPU which seems to be here is not used, as a sentence; None when one is used, when nothing tells of one, when it
+    is hidden by CUDA_VISIBLE_DEVICES, and with a PyTorch that was built without CUDA."""
+    if torch.version.cuda is None or torch.cuda.is_available() or os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+        return None
+    if not DRIVER.exists() and shutil.which("nvidia-smi") is None:
+        return None
+    found = re.search(r"\d+\.\d[\d.]*", DRIVER.read_text()) if DRIVER.exists() else None
+    driver = f"NVIDIA's driver {found[0]}" if found else "NVIDIA's driver"
+    return (
+        f"This machine has {driver}, but PyTorch {torch.__version__}, built for CUDA {torch.version.cuda}, finds no GPU that it can "
+        "use, so everything runs on the processor. Mostly the driver is too old for that CUDA: update it, or install a PyTorch built "
+        "for an older one."
+    )
 
 
 def half(device: torch.device) -> str:

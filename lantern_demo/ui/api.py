@@ -97,6 +97,7 @@ def describe(engine: Engine) -> dict[str, Any]:
     """What /models answers."""
     return {
         "default_model": engine.default,
+        "warning": engine.warning,
         "models": [
             {
                 "id": info.id, "title": info.title, "description": info.description, "image_size": info.image_size,

@@ -11,17 +11,18 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
+from contextvars import copy_context
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import spaces
 from PIL import Image
 
 from lantern_demo.decoding.loop import Step
 from lantern_demo.faults import sentence
-from lantern_demo.models.device import pick_device, pick_dtype
+from lantern_demo.models.device import pick_device, pick_dtype, unused_gpu
 from lantern_demo.models.needs import requirements_unmet
 from lantern_demo.models.registry import REGISTRY, ModelInfo
 from lantern_demo.pipeline import Pipeline, info_of, load, unavailable_methods
@@ -33,6 +34,12 @@ from lantern_demo.ui.log import of_prompt
 FRAME_SECONDS = 0.125  # between two frames, and about as long as it takes to stop
 RUN_SECONDS = "LANTERN_RUN_SECONDS"  # an environment variable: how long one comparison may keep the device
 PREVIEW_SHARE = 2  # between two previews at least so many times what the last one took, so that showing does not hold up drawing
+# Seconds of a shared GPU that are asked for at most. Of the larger cards half as many again are charged: 120, which is all that
+# somebody without an account has in a day.
+MOST_LEASED = 80
+REDRAW_LEASE = 15  # of these seconds, for the pictures of a loaded record
+
+Result = TypeVar("Result")
 
 _LOG = logging.getLogger(__name__)
 
@@ -76,21 +83,29 @@ class Engine:
         self._first_info = info_of(model)
         self.default = self._first_info.id
         pick_device(device)
+        # What whoever runs this, and whoever waits for pictures, should know.
+        self.warning = unused_gpu() if device == "auto" else None
         self._loaded: dict[str, Pipeline] = {}
         self._seconds: dict[str, float] = {}  # by model, the longest that a method's run has taken
         # On a CPU every thread that computes keeps a pool of helpers, and with more of those than cores OpenMP lets them sleep between
         # operations: steps took 1.9 times as long. So one thread does all that is timed, and no other that lives on computes.
         self._worker, self._turn = ThreadPoolExecutor(1, "device"), threading.Lock()
         self._first: Future[None] = Future()
-        # A thread that ends with the load, for the reason given below.
-        threading.Thread(target=self._load_first, args=(model, fp16_accumulation), name="load", daemon=True).start()
+        if on_zero_gpu():
+            # There `spaces` stands in for CUDA in the thread that imported it and in no other, until the page is launched.
+            self._load_first(model, fp16_accumulation)
+        else:
+            # A thread that ends with the load, for the reason given below.
+            threading.Thread(target=self._load_first, args=(model, fp16_accumulation), name="load", daemon=True).start()
         # A no-op but on ZeroGPU, where one lease of the device spans all methods of a comparison.
         self._leased = spaces.GPU(duration=self._lease)(self._frames)
-        self._redraw = spaces.GPU(duration=15)(self._pictures)
+        self._redraw = spaces.GPU(duration=REDRAW_LEASE)(self._pictures)
 
     def _load_first(self, model: str | Path, fp16_accumulation: bool) -> None:
         try:
-            pipe = load(model, self._device, fp16_accumulation=fp16_accumulation, threads=self._threads)
+            pipe = load(
+                model, self._device, fp16_accumulation=fp16_accumulation, threads=self._threads, fit_trees=not on_zero_gpu()
+            )
             self._first_info = pipe.info
             self._prepare(pipe)
             self._loaded[self.default] = pipe
@@ -167,7 +182,8 @@ class Engine:
         """Why a model cannot be loaded here, or None; a loaded one can."""
         if info.id in self._loaded or info.id == self.default:
             return None
-        if on_space() and info.published is not None:
+        # On ZeroGPU a model must be there before the page is launched, also one that ships with the code.
+        if on_zero_gpu() or (on_space() and info.published is not None):
             return "this Space runs only the model that it was started with; run the code on a machine of your own for this one"
         device = pick_device(self._device)
         return requirements_unmet(info, device, pick_dtype("auto", device, large=info.published is not None))
@@ -201,7 +217,7 @@ class Engine:
         with self._turn:  # a caller that waited in the worker would keep the one before from going on
             frames, outcomes, start = self._leased(request, previews), dict.fromkeys(request.methods, "stopped"), perf_counter()
             try:
-                while (item := self._worker.submit(next, frames, None).result()) is not None:
+                while (item := self._compute(next, frames, None)) is not None:
                     if isinstance(item, Generation):
                         self._note(request.model, item)
                         outcomes[item.method] = f"{item.stats.decode_seconds:.2f} s"
@@ -209,7 +225,7 @@ class Engine:
                         outcomes[item.method] = f"failed ({item.message})"
                     yield item
             finally:
-                self._worker.submit(frames.close).result()
+                self._compute(frames.close)
                 _log(request, outcomes, perf_counter() - start)
 
     def pictures(self, model: str, tokens: list[list[int]]) -> list[Image.Image]:
@@ -221,7 +237,12 @@ class Engine:
         if any(len(ids) != pipe.info.tokens or max(ids) >= codes for ids in tokens):
             raise ValueError(f"{model} draws {pipe.info.tokens} tokens out of {codes}, and the record has others")
         with self._turn:
-            return self._worker.submit(self._redraw, model, tokens).result()
+            return self._compute(self._redraw, model, tokens)
+
+    def _compute(self, call: Callable[..., Result], *args: Any) -> Result:
+        """The result of a call in the thread that computes, in the context of the caller: on ZeroGPU it says who asks, whose share of
+        the GPU is spent, and whether they are still there."""
+        return self._worker.submit(copy_context().run, call, *args).result()
 
     def _pictures(self, model: str, tokens: list[list[int]]) -> list[Image.Image]:
         return [self._loaded[model].decode_image(ids) for ids in tokens]
@@ -232,7 +253,9 @@ class Engine:
         changed: dict[str, Progress] = {}
         pictured: dict[str, float] = {}  # by method that draws, when it was last previewed
         due = preview_due = 0.0
-        with closing(pipe.beats(request.prompt, request.methods, self._run_seconds, request.trees, **request.knobs)) as events:
+        # A lender takes its device back without asking; what is drawn by then should be on its way.
+        seconds = min(self._run_seconds, self._lease(request, previews) - 2) if on_zero_gpu() else self._run_seconds
+        with closing(pipe.beats(request.prompt, request.methods, seconds, request.trees, **request.knobs)) as events:
             for method, event in events:
                 if isinstance(event, Step):
                     if event.index == 0:
@@ -266,12 +289,11 @@ class Engine:
         self._seconds[model] = max(took, self._seconds.get(model, 0.0))
 
     def _lease(self, request: Request, previews: bool) -> int:
-        """Seconds of a shared GPU to ask for, generously, since what is left over is given back: a guess at first, then three times
-        what a run took, for warm-up and previews."""
-        guess = 3 + 0.05 * self.offered()[request.model].tokens
+        """Seconds of a shared GPU to ask for: ten until the model is on it, then for each method its run and the capture of its steps,
+        guessed at first and later what the longest run took, twice since each is warmed up. What is left over is given back."""
         took = self._seconds.get(request.model)
-        per_method = guess if took is None else 1 + 3 * took
-        return min(120, 10 + round(per_method * len(request.methods)))
+        per_method = 2 + 0.006 * self.offered()[request.model].tokens if took is None else 1 + 2 * took
+        return min(MOST_LEASED, 10 + round(per_method * len(request.methods)))
 
 
 def _in_a_thread_of_its_own(call: Callable[[], Pipeline]) -> Pipeline:

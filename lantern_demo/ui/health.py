@@ -30,6 +30,8 @@ def health(page: gr.Blocks, engine: Engine, device: str) -> Callable[[Request], 
             "waiting": waits,
             "version": lantern_demo.__version__,
         }
+        if engine.warning:
+            told["warning"] = engine.warning
         return JSONResponse(told, status_code=200 if told["ready"] else 503, headers={"Cache-Control": "no-store"})
 
     return answer

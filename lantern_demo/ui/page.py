@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -99,7 +100,9 @@ def wait_for_model(page: gr.Blocks) -> None:
 def launch(page: gr.Blocks, **options: Any) -> Any:
     """Serve a page that `build` made; `options` are those of `gr.Blocks.launch`, and what they leave out GRADIO_* variables may set."""
     log.set_up()
-    # Gradio brings matplotlib in, which would write to the home folder.
+    if page.lantern_engine.warning:
+        logging.getLogger(__name__).warning(page.lantern_engine.warning)
+    # Gradio uses matplotlib where there is one, which would write to the home folder.
     os.environ.setdefault("MPLCONFIGDIR", str(root() / "matplotlib"))
     return page.launch(
         theme=theme(),
@@ -202,7 +205,7 @@ def _wire_restoring(
             yield status_html(words.LOADING_FIRST, "busy")
         try:
             engine.wait()
-            yield ""
+            yield status_html(engine.warning) if engine.warning else ""
         except ValueError as error:
             yield status_html(str(error), "error")
 

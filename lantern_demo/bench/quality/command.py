@@ -25,14 +25,13 @@ from lantern_demo.bench.journal import Journal, digest_of, merged
 from lantern_demo.bench.processes import Process, join, leave
 from lantern_demo.bench.quality import captioned, drawing
 from lantern_demo.bench.quality.assembly import Assembly
-from lantern_demo.bench.quality.plots import draw_front, draw_premise
 from lantern_demo.bench.quality.points import Point, points_of
 from lantern_demo.bench.quality.published import read_captions
 from lantern_demo.bench.quality.recommend import ENOUGH, FAST_LOSS
 from lantern_demo.bench.quality.report import Report, markdown
 from lantern_demo.bench.quality.scenes import load_classifier_of, truth
 from lantern_demo.bench.quality.statistics import RESAMPLES
-from lantern_demo.bench.report import machine_of, session_of
+from lantern_demo.bench.report import can_draw, machine_of, session_of
 from lantern_demo.bench.speed import Contestant, jobs_of, measure, play
 from lantern_demo.pipeline import Pipeline, load
 from lantern_demo.recommended import FILE
@@ -194,16 +193,20 @@ def advice(report: Report) -> dict[str, Any]:
 
 
 def write(report: Report, out: Path) -> list[Path]:
-    """Write the report as front.json and front.md, its plots, and the recommended settings -> the files."""
+    """Write the report as front.json and front.md, its plots where they can be drawn, and the recommended settings -> the files."""
     files = {name: out / name for name in ("front.json", "front.md")}
     files["front.json"].write_text(json.dumps(report, indent=1) + "\n")
     files["front.md"].write_text(tables(report))
     if "premise" not in report:
         return list(files.values())
-    files |= {name: out / name for name in (FILE, "front.png", "premise.png")}
+    files[FILE] = out / FILE
     files[FILE].write_text(json.dumps(advice(report), indent=1) + "\n")
-    draw_front(report, files["front.png"])
-    draw_premise(report, files["premise.png"])
+    if can_draw():
+        from lantern_demo.bench.quality.plots import draw_front, draw_premise
+
+        files |= {name: out / name for name in ("front.png", "premise.png")}
+        draw_front(report, files["front.png"])
+        draw_premise(report, files["premise.png"])
     return list(files.values())
 
 

@@ -1,0 +1,170 @@
+"""Models to time steps on. Where a published model's files are not at hand, random weights of its sizes do: what a step of fixed shapes
+costs depends neither on the weights nor on what is accepted. What is accepted does depend on them, and means nothing then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from lantern_demo.decoding import protocols
+from lantern_demo.decoding.loop import Decoded, Step, decode
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.timing import Clock
+from lantern_demo.decoding.trees import TreePolicy
+from lantern_demo.models import bundled
+from lantern_demo.models.anole import Anole, AnoleConfig
+from lantern_demo.models.anole_drafter import AnoleDrafter
+from lantern_demo.models.blank import blank_drafter, blank_target, fill
+from lantern_demo.models.device import DTYPES
+from lantern_demo.models.drafter import Drafter
+from lantern_demo.models.fused import FusedDrafter, FusedTarget
+from lantern_demo.models.llamagen import LlamaGen, LlamaGenConfig
+from lantern_demo.models.registry import REGISTRY, Published
+from lantern_demo.models.tokenizer import neighbour_table
+from lantern_demo.settings import MAX_LANTERN_K, Settings
+
+Network = TypeVar("Network", bound=nn.Module)
+
+PROMPT = "three red round lanterns over a lake at dusk"
+WORDS = 64  # tokens of Anole's prompt, its marks included
+SMALL: dict[str, Any] = {"dim": 64, "heads": 2, "ffn": 64, "vocab": 1024, "grid": 6}  # for a look at the program, not at a GPU
+
+
+@dataclass(frozen=True)
+class Bed:
+    """A model on a device, its prompt read."""
+
+    id: str
+    random: bool  # whether its weights are
+    target: protocols.Target
+    drafter: protocols.Drafter
+    condition: Any
+    knobs: Settings
+    neighbours: Tensor
+    tokens: int  # of a picture
+    device: torch.device
+
+    def run(
+        self, method: str, tree: TreePolicy | None = None, tokens: int | None = None, seed: int = 0, plain: bool = False
+    ) -> Iterator[Step | Decoded]:
+        """Decode so many tokens (by default a picture) with a draft tree (by default that of the settings) on the engine of GPUs."""
+        chosen = METHODS[method]
+        return decode(
+            self.target, self.drafter, self.condition, num_tokens=tokens or self.tokens, method=chosen, sampling=self.knobs.sampling(),
+            rule=self.knobs.rule(chosen), tree=tree or self.knobs.tree_policy(chosen), neighbours=self.neighbours, seed=seed,
+            device=self.device, measure_distortion=False, clock=Clock(self.device), engine="plain" if plain else "fixed",
+        )  # fmt: skip
+
+    def decoded(
+        self, method: str, tree: TreePolicy | None = None, tokens: int | None = None, seed: int = 0, plain: bool = False
+    ) -> Decoded:
+        """The outcome of `run`."""
+        *_, last = self.run(method, tree, tokens, seed, plain)
+        assert isinstance(last, Decoded)
+        return last
+
+
+@contextmanager
+def without_graphs() -> Iterator[None]:
+    """While no graph can be captured, so that steps run one by one."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise RuntimeError("switched off for a comparison")
+
+    graph, torch.cuda.CUDAGraph = torch.cuda.CUDAGraph, refuse  # type: ignore[misc,assignment]
+    try:
+        yield
+    finally:
+        torch.cuda.CUDAGraph = graph  # type: ignore[misc]
+
+
+def bed_of(model: str, device: torch.device, small: bool = False) -> Bed:
+    """A bed of a model of the registry: the bundled one as it ships, the others with random weights of their sizes, in bfloat16 on a GPU.
+
+    `small` shrinks the others. Raises ValueError for a model without a drafter.
+    """
+    info = REGISTRY[model]
+    knobs = Settings(**info.preset)
+    if info.folder is not None:
+        return _bundled(model, device, knobs)
+    published = _shrunk(info.published) if small else info.published
+    if published is None or published.drafter is None:
+        raise ValueError(f"{model} has no drafter")
+    dtype = DTYPES["bfloat16" if device.type == "cuda" else "float32"]
+    torch.manual_seed(0)
+    target = _random(blank_target(published.target), device, dtype)
+    drafter = _random(blank_drafter(published.drafter), device, dtype)
+    with torch.inference_mode():
+        condition = target.condition(*_prompt(published.target, device), knobs.cfg_scale != 1)
+    return Bed(
+        model, True, *_runners(target, drafter), condition, knobs, _some_neighbours(published.target.vocab, device),
+        published.target.tokens, device,
+    )  # fmt: skip
+
+
+def _bundled(model: str, device: torch.device, knobs: Settings) -> Bed:
+    folder = REGISTRY[model].folder
+    assert folder is not None
+    networks = bundled.load(folder, device)
+    assert networks.drafter is not None
+    with torch.inference_mode():
+        encoded = networks.text.encode(PROMPT)
+        condition = networks.target.condition(encoded.features, encoded.mask, knobs.cfg_scale != 1)
+        book = networks.tokenizer.codebook
+        table = neighbour_table(book, min(MAX_LANTERN_K + 1, len(book) - 1)).to(device)
+    runners = _runners(networks.target, networks.drafter)
+    return Bed(model, False, *runners, condition, knobs, table, networks.target.config.tokens, device)
+
+
+def _runners(target: LlamaGen | Anole, drafter: Drafter | AnoleDrafter) -> tuple[protocols.Target, protocols.Drafter]:
+    """What decodes on a GPU: fused twins where there are any."""
+    return (
+        FusedTarget(target) if isinstance(target, LlamaGen) else target,
+        FusedDrafter(drafter) if isinstance(drafter, Drafter) else drafter,
+    )
+
+
+def _random(network: Network, device: torch.device, dtype: torch.dtype) -> Network:
+    """Random weights at which states neither vanish nor blow up: norms near 1, the rest by their inputs."""
+
+    def weight(name: str, shape: torch.Size) -> Tensor:
+        values = torch.randn(shape, device=device, dtype=dtype)
+        if "norm" in name and len(shape) == 1:
+            return values.mul_(0.1).add_(1.0 if name.endswith("weight") else 0.0)
+        return values.mul_(1.0 if "embed" in name else shape[1] ** -0.5 if len(shape) > 1 else 0.1)
+
+    return fill(network, {name: weight(name, w.shape) for name, w in network.state_dict().items()}, device, dtype)
+
+
+def _prompt(config: LlamaGenConfig | AnoleConfig, device: torch.device) -> tuple[Tensor, Tensor | None]:
+    """The features and mask of a prompt of random numbers, or its ids."""
+    if isinstance(config, AnoleConfig):
+        return torch.randint(8712, config.embeddings, (1, min(WORDS, config.prefix)), device=device), None
+    mask = torch.ones(1, config.prefix, dtype=torch.bool, device=device)
+    return torch.randn(1, config.prefix, config.caption_dim, device=device), mask
+
+
+def _some_neighbours(vocab: int, device: torch.device) -> Tensor:
+    """A table of the right shape: every token's neighbours are those that follow it."""
+    columns = min(MAX_LANTERN_K + 1, vocab - 1)
+    return ((torch.arange(vocab, device=device)[:, None] + torch.arange(1, columns + 1, device=device)) % vocab).int()
+
+
+def _shrunk(published: Published | None) -> Published | None:
+    """The same in small."""
+    if published is None or published.drafter is None:
+        return published
+    if isinstance(published.target, AnoleConfig):
+        more: dict[str, Any] = {"embeddings": 8730, "prefix": 24}  # its marks have the ids they have
+        return replace(
+            published,
+            target=replace(published.target, **SMALL, **more, layers=2),
+            drafter=replace(published.drafter, **SMALL, **more),
+        )
+    target = replace(published.target, **SMALL, prefix=24, layers=2, caption_dim=32)
+    return replace(published, target=target, drafter=replace(published.drafter, **SMALL, prefix=24))

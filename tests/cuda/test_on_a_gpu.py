@@ -1,0 +1,82 @@
+"""What only a GPU can tell, on small random models; skipped where there is none. `python -m lantern_demo.bench gpu` runs these too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from lantern_demo.bench.beds import Bed, bed_of, without_graphs
+from lantern_demo.decoding.fixed import Fixed
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.sampling import Sampling, draw, probabilities
+from lantern_demo.decoding.trees import TreePolicy
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
+
+TOKENS = 36
+
+
+@pytest.fixture(scope="module", params=["llamagen-t2i-256", "anole-7b"])
+def bed(request: pytest.FixtureRequest) -> Bed:
+    """A small model of either family."""
+    return bed_of(request.param, torch.device("cuda"), small=True)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_steps_run_as_graphs_and_give_the_tokens_of_eager_steps(bed: Bed, method: str) -> None:
+    with without_graphs():
+        eager = bed.decoded(method, tokens=TOKENS, seed=3)
+    assert eager.engine.startswith("fixed, without graphs")
+    replayed = bed.decoded(method, tokens=TOKENS, seed=3)
+    assert replayed.engine == "graphs"
+    assert replayed.tokens == eager.tokens and replayed.accepted_lengths == eager.accepted_lengths
+
+
+def test_a_seed_draws_one_picture(bed: Bed) -> None:
+    assert len({tuple(bed.decoded("eagle1", tokens=TOKENS, seed=5).tokens) for _ in range(5)}) == 1
+
+
+def test_a_capture_that_fails_leaves_the_stream_as_it_was(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    step, before = Fixed.step, torch.cuda.current_stream()
+
+    def reads(self: Fixed, *args: Any, **options: Any) -> Any:
+        taken = step(self, *args, **options)
+        if torch.cuda.is_current_stream_capturing():
+            self.state.root.item()  # the host may not read in a capture
+        return taken
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Fixed, "step", reads)
+        failed = bed.decoded("eagle1", TreePolicy.static([(0,), (1,)]), tokens=12)
+    assert failed.engine.startswith("fixed, without graphs") and len(failed.tokens) == 12
+    assert torch.cuda.current_stream() == before
+    assert bed.decoded("eagle1", TreePolicy.static([(0,), (1,), (2,)]), tokens=12).engine == "graphs"
+
+
+def test_a_run_that_is_left_in_the_middle_harms_no_other(bed: Bed) -> None:
+    wanted = bed.decoded("lantern++", tokens=TOKENS, seed=7).tokens
+    run = bed.run("lantern++", tokens=TOKENS, seed=7)
+    for _ in range(4):
+        next(run)
+    run.close()  # type: ignore[attr-defined]
+    assert bed.decoded("lantern++", tokens=TOKENS, seed=7).tokens == wanted
+
+
+def test_steps_take_time_and_their_parts_add_up(bed: Bed) -> None:
+    done = bed.decoded("eagle2", tokens=TOKENS)
+    parts = [done.seconds[name] for name in ("prefill", "draft", "verify", "commit")]
+    assert min(parts) > 0 and sum(parts) == pytest.approx(done.decode_seconds)
+
+
+def test_no_token_of_probability_0_is_drawn() -> None:
+    """A parallel sum may step up where nothing is."""
+    torch.manual_seed(0)
+    p = probabilities(torch.randn(64, 16384, device="cuda") * 3, Sampling(top_k=50))
+    for edge in (0.0, 1 - 2**-24):
+        u = torch.full((64,), edge, device="cuda")
+        assert bool((p.gather(1, draw(p, u)[:, None]) > 0).all())
+    u = torch.rand(64, device="cuda")
+    same = (draw(p, u).cpu() == draw(p.cpu(), u.cpu())).sum()
+    assert int(same) >= 60  # sums of another order may put a boundary elsewhere

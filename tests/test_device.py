@@ -1,0 +1,89 @@
+"""A GPU that is there and is not used is told of, wherever somebody may look."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import httpx
+import pytest
+import torch
+from gradio_client import Client
+
+from lantern_demo.models import device
+from lantern_demo.models.device import unused_gpu
+from lantern_demo.ui.page import build, launch, wait_for_model
+
+VERSION = """NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023
+GCC version:  gcc version 12.2.0
+"""
+OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  575.57.08  Release Build\n"
+
+
+@pytest.fixture
+def old_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine whose driver does not know the CUDA that PyTorch was built for."""
+    file = tmp_path / "version"
+    file.write_text(VERSION)
+    monkeypatch.setattr(device, "DRIVER", file)
+    monkeypatch.setattr(device.shutil, "which", lambda _: None)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return file
+
+
+def test_an_unused_gpu_is_told_of(old_driver: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = unused_gpu()
+    assert told and "driver 535.104.05, " in told and "CUDA 13.0" in told and torch.__version__ in told
+    old_driver.write_text(OPEN)
+    assert "driver 575.57.08, " in str(unused_gpu())
+    old_driver.unlink()
+    assert unused_gpu() is None
+    monkeypatch.setattr(device.shutil, "which", lambda name: f"/bin/{name}" if name == "nvidia-smi" else None)
+    assert "NVIDIA's driver, " in str(unused_gpu())
+
+
+def test_nothing_is_told_where_nothing_is_wrong(old_driver: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for hidden in ("", "-1"):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
+        assert unused_gpu() is None
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    assert unused_gpu()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert unused_gpu() is None
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.version, "cuda", None)
+    assert unused_gpu() is None
+
+
+@pytest.mark.parametrize("chosen", ["auto", "cpu"])
+def test_log_page_api_and_health_tell(
+    chosen: str,
+    tiny_model: Path,
+    old_driver: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Who asks for the processor gets it without a word."""
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path / "gradio"))
+    monkeypatch.setattr(logging.getLogger("lantern_demo"), "propagate", True)
+    monkeypatch.setattr("lantern_demo.ui.log.set_up", lambda: None)
+    told = unused_gpu() if chosen == "auto" else None
+    page = build(tiny_model, chosen)
+    wait_for_model(page)
+    _, url, _ = launch(page, server_name="127.0.0.1", prevent_thread_lock=True, quiet=True)
+    try:
+        health = httpx.get(f"{url}healthz").json()
+        client = Client(url, verbose=False)
+        offer = client.predict(api_name="/models")
+        arriving = next(fn for fn in page.fns.values() if fn.name == "arrive")
+        shown = list(arriving.fn())[-1]
+    finally:
+        page.close(verbose=False)
+    assert health["ready"] and health.get("warning") == told
+    assert offer["warning"] == told
+    logged = {record.getMessage() for record in caplog.records if record.name == "lantern_demo.ui.page"}
+    assert logged == ({told} if told else set())
+    assert ("finds no GPU that it can use" in shown) == (told is not None)

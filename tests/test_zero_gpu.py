@@ -1,0 +1,57 @@
+"""A Space on ZeroGPU, as far as that can be told without a GPU: see `zero_gpu`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+MOST = 60  # seconds that the first click may cost a visitor, on a card of which half as many again are charged
+DEAREST = 1.5
+
+
+@pytest.fixture(scope="module")
+def space(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What became of a Space and its visitors."""
+    program = Path(__file__).with_name("zero_gpu.py")
+    command = [sys.executable, str(program), str(tiny_model), str(tmp_path_factory.mktemp("space"))]
+    done = subprocess.run(
+        command,
+        cwd=program.parent.parent,
+        env=os.environ | {"PYTHONPATH": str(program.parent.parent)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return told
+
+
+def test_the_model_is_there_before_the_page_is_launched(space: dict[str, Any]) -> None:
+    assert space["state"] == "ready" and space["device"] == "cuda"
+
+
+def test_who_asks_is_told_to_the_lender(space: dict[str, Any]) -> None:
+    assert [asked["visitor"] for asked in space["asked"]] == ["one", "two"]
+    assert all("quota" in answer for answer in space["answers"]), space["answers"]
+
+
+def test_a_first_click_asks_for_less_than_a_minute(space: dict[str, Any]) -> None:
+    five, one = (asked["seconds"] / space["factor"] for asked in space["asked"])
+    assert 5 < one < five and five * DEAREST <= MOST
+
+
+def test_no_model_but_the_first_is_loaded(space: dict[str, Any]) -> None:
+    assert all("runs only the model that it was started with" in answer for answer in space["other"]), space["other"]
+    assert space["loaded"] == 1 and space["asked_for_others"] == 0
+
+
+def test_who_hangs_up_while_waiting_for_a_gpu_gives_up_the_place(space: dict[str, Any]) -> None:
+    assert space["told_of_leaving"]

@@ -1,0 +1,163 @@
+"""A ZeroGPU Space without a GPU: `python tests/zero_gpu.py MODEL SCRATCH` serves the page as such a Space would, with the variables that
+it has and a stand-in for the service that lends GPUs, and prints what became of it as one line of JSON.
+
+The stand-in lends nothing: it keeps what it was asked for and says that the visitor's time is used up, or lets the visitor wait.
+PyTorch's CPU build lacks a few things that `spaces` looks for; they get a stand-in.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+PATIENT = "patient"  # a visitor who is made to wait for a GPU
+SECONDS = 60.0  # of patience: the machine may be busy
+USED_UP = {"left": 0, "wait": "PT1H"}
+
+
+class Lender(ThreadingHTTPServer):
+    """The service that lends GPUs, and what it was asked for."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Asked)
+        self.asked: list[dict[str, Any]] = []
+        self.waiting, self.left = threading.Event(), threading.Event()
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+
+class Asked(BaseHTTPRequestHandler):
+    """One request to it."""
+
+    server: Lender
+
+    def do_POST(self) -> None:
+        url = urlsplit(self.path)
+        if url.path != "/schedule":
+            self.answer(200, "null")
+            return
+        said = {name: values[0] for name, values in parse_qs(url.query).items()}
+        visitor = visitor_of(said["token"]) if "token" in said else None
+        self.server.asked.append({"visitor": visitor, "seconds": int(said["durationSeconds"])})
+        if visitor == PATIENT:
+            self.keep_waiting()
+        else:
+            self.answer(429, json.dumps(USED_UP))
+
+    def answer(self, status: int, body: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def keep_waiting(self) -> None:
+        """Say that there is no GPU yet, until the other side hangs up."""
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.end_headers()
+        self.server.waiting.set()
+        end = time.monotonic() + SECONDS
+        try:
+            while time.monotonic() < end:
+                self.wfile.write(b"event: ping\n\n")
+                time.sleep(0.05)
+        except OSError:
+            self.server.left.set()
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+def token_of(visitor: str) -> str:
+    """What the Hub's proxy puts into a visitor's requests: a token of three parts, of which the second tells who it is."""
+    return f"header.{base64.urlsafe_b64encode(json.dumps({'visitor': visitor}).encode()).decode().rstrip('=')}.signature"
+
+
+def visitor_of(token: str) -> str:
+    payload = token.split(".")[1]
+    visitor: str = json.loads(base64.urlsafe_b64decode(payload + "=="))["visitor"]
+    return visitor
+
+
+def no_fork() -> bool:
+    """Stands in for `torch.cuda._is_in_bad_fork`, which in a CPU build has no name that a child process could call it by."""
+    return False
+
+
+def prepare(lender: Lender, scratch: Path) -> None:
+    """This process as one of a ZeroGPU Space; before PyTorch is used and `spaces` is imported."""
+    (scratch / "cgroup").write_text("0::/\n")
+    os.environ.update(
+        SPACES_ZERO_GPU="true", SPACES_ZERO_DEVICE_API_URL=f"http://127.0.0.1:{lender.server_port}",
+        ZEROGPU_OFFLOAD_DIR=str(scratch / "tensors"), ZEROGPU_PROC_SELF_CGROUP_PATH=str(scratch / "cgroup"),
+        LANTERN_CACHE=str(scratch / "cache"), GRADIO_TEMP_DIR=str(scratch / "gradio"), NO_PROXY="127.0.0.1",
+    )  # fmt: skip
+    import torch
+
+    if not hasattr(torch._C, "_cuda_init"):
+        torch._C._cuda_init = lambda: None
+    torch.cuda._is_in_bad_fork = no_fork
+    torch.version.cuda = torch.version.cuda or "12.8"
+
+
+def asks(url: str, visitor: str, **values: Any) -> str:
+    """Ask for a comparison and wait for its end -> what it ended with."""
+    from gradio_client import Client
+
+    client = Client(url, headers={"X-IP-Token": token_of(visitor)}, verbose=False)
+    try:
+        return json.dumps(client.predict(prompt="a lantern", api_name="/compare", **values))
+    except Exception as error:
+        return str(error)
+
+
+def hangs_up(url: str, visitor: str, lender: Lender) -> bool:
+    """Ask for a comparison and go away while it waits for a GPU -> whether the lender is told."""
+    import httpx
+
+    headers = {"X-IP-Token": token_of(visitor)}
+    call = f"{url}gradio_api/call"
+    event = httpx.post(f"{call}/v2/compare", json={"prompt": "a lantern"}, headers=headers).json()["event_id"]
+    with httpx.stream("GET", f"{call}/compare/{event}", headers=headers, timeout=SECONDS):
+        lender.waiting.wait(SECONDS)
+    return lender.left.wait(SECONDS)
+
+
+def main(model: Path, scratch: Path) -> dict[str, Any]:
+    lender = Lender()
+    prepare(lender, scratch)
+    import spaces.zero.config
+
+    from lantern_demo.ui.page import build, launch
+
+    page = build(model)
+    _, url, _ = launch(page, server_name="127.0.0.1", prevent_thread_lock=True, quiet=True)
+    told = {
+        "state": page.lantern_engine.state,
+        "device": str(page.lantern_engine.loaded()[0].device),
+        "answers": [asks(url, "one"), asks(url, "two", methods=["vanilla"])],
+        "asked": list(lender.asked),
+        "factor": spaces.zero.config.get_config()["duration_factor"],
+        "other": [asks(url, "one", model="lantern-scenes"), asks(url, "one", model="llamagen-t2i-256")],
+        "asked_for_others": len(lender.asked) - 2,
+        "loaded": len(page.lantern_engine.loaded()),
+        "told_of_leaving": hangs_up(url, PATIENT, lender),
+    }
+    page.close(verbose=False)
+    return told
+
+
+if __name__ == "__main__":
+    outcome = main(Path(sys.argv[1]), Path(sys.argv[2]))
+    print(json.dumps(outcome), flush=True)
+    os._exit(0)
