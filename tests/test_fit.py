@@ -202,3 +202,16 @@ def test_a_step_without_drafts_is_no_measure_of_a_tree(pipe: Pipeline, monkeypat
     monkeypatch.setattr(Pipeline, "_decode", events)
     pipe._fit(METHODS["eagle1"], knobs)
     assert seen and all(times == [3.0, 3.5] for times in seen.values())
+
+
+def test_nothing_is_measured_on_a_device_that_is_only_lent(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(self: StepCosts, policies: list[TreePolicy]) -> list[float]:
+        raise AssertionError("measured")
+
+    monkeypatch.setattr(StepCosts, "__call__", never)
+    assert pipe.info.folder is not None
+    pipe = load(pipe.info.folder, device="cpu", fit_trees=False)
+    for _ in pipe.prepare():
+        pass
+    stats = pipe.generate("two red lanterns", "eagle1").stats
+    assert stats.tree == "small: nothing is measured on a device that is only lent" and stats.nodes == 8
