@@ -22,6 +22,7 @@ from lantern_demo.decoding.timing import Clock
 from lantern_demo.decoding.trees import TreePolicy
 from lantern_demo.faults import in_words, release_memory, unreadable
 from lantern_demo.fitting import Choice, read_calibration
+from lantern_demo.knobs import MAX_LANTERN_K
 from lantern_demo.machine import Machine
 from lantern_demo.models import accumulation, bundled, checkpoints, store
 from lantern_demo.models.device import DTYPES, INT8, pick_device, pick_dtype, pick_threads
@@ -33,7 +34,7 @@ from lantern_demo.models.text import Encoded
 from lantern_demo.models.tokenizer import neighbour_table
 from lantern_demo.recommended import read_recommended
 from lantern_demo.record import device_name, events_of, image_hash, run_record
-from lantern_demo.settings import MAX_LANTERN_K, Settings, asking_for, method_of, methods_of
+from lantern_demo.settings import Settings, asking_for, method_of, methods_of
 from lantern_demo.stats import Drawn, Generation, MethodFailed, Schedule, Stats, disturbed
 
 __all__ = ["Drawn", "Generation", "MethodFailed", "Pipeline", "Stats", "StepEvent", "load"]

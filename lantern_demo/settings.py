@@ -1,8 +1,7 @@
-"""The knobs of a run: their defaults, their limits, and how a method reads them."""
+"""The settings of a run: values for the knobs, checked, and how a method reads them."""
 
 from __future__ import annotations
 
-import reprlib
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
@@ -10,62 +9,7 @@ from lantern_demo.decoding.acceptance import Rule
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.trees import STATIC_TREES, TreePolicy, read_paths, write_paths
-
-# Trees by name: what static methods use, and what dynamic ones use (top_k, depth, nodes with the root).
-# "fit" is chosen for the machine (see `fitting`), "paper" is what LANTERN and LANTERN++ published, "small" suits machines on
-# which checking a node is not free, and stands in for "fit" where a model has no calibration.
-SMALL_STATIC = ((0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (0, 0, 0))
-DYNAMIC_TREES: dict[str, tuple[int, int, int]] = {"small": (4, 2, 8), "paper": (10, 4, 59)}
-FIT = "fit"
-TREES = (FIT, *DYNAMIC_TREES, *STATIC_TREES)
-
-MAX_SEED = 2**31 - 1
-MAX_LANTERN_K = 1000  # columns of the neighbour table
-
-_SHORT = reprlib.Repr()
-_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
-
-
-def told(value: Any) -> str:
-    """A value as a sentence repeats it: short, whatever was sent."""
-    try:
-        text = _SHORT.repr(value)
-        return text if len(text) <= 120 else f"{text[:117]}..."
-    except (ValueError, RecursionError):  # a number with thousands of digits, which Python does not write down
-        return f"a {type(value).__name__} that is too long to repeat"
-
-
-@dataclass(frozen=True)
-class Limit:
-    """What a number may be."""
-
-    low: float
-    high: float
-    whole: bool = False
-
-    def check(self, name: str, value: Any) -> Any:
-        """The value as int or float. Raises ValueError naming the parameter, the value and what is allowed."""
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not number or not self.low <= value <= self.high or (self.whole and value != int(value)):
-            kind, digits = ("a whole number", ".0f") if self.whole else ("a number", "g")
-            raise ValueError(f"{name} must be {kind} between {self.low:{digits}} and {self.high:{digits}}, got {told(value)}")
-        return int(value) if self.whole else float(value)
-
-
-LIMITS: dict[str, Limit] = {
-    "seed": Limit(0, MAX_SEED, whole=True),
-    "temperature": Limit(0, 2),
-    "top_k": Limit(0, 65536, whole=True),
-    "top_p": Limit(0.05, 1),
-    "cfg_scale": Limit(1, 20),
-    "lantern_k": Limit(0, MAX_LANTERN_K, whole=True),
-    "lantern_delta": Limit(0, 1),
-    "lanternpp_k": Limit(0, MAX_LANTERN_K, whole=True),
-    "lanternpp_lambda": Limit(1, 100),
-    "draft_top_k": Limit(1, 16, whole=True),
-    "draft_depth": Limit(0, 8, whole=True),
-    "draft_nodes": Limit(2, 128, whole=True),
-}
+from lantern_demo.knobs import DYNAMIC_TREES, FIT, KNOBS, SMALL_STATIC, TREES, shown
 
 
 @dataclass(frozen=True)
@@ -75,33 +19,34 @@ class Settings:
     The draft_* values are those of `tree` unless given: they shape the dynamic tree (EAGLE-2), `nodes` counting the root.
     """
 
-    seed: int = 0
-    temperature: float = 1.0  # 0 is greedy
-    top_k: int = 0  # 0 keeps the whole vocabulary
-    top_p: float = 1.0
-    cfg_scale: float = 3.0  # 1 is no guidance
-    lantern_k: int = 100
-    lantern_delta: float = 0.2
-    lanternpp_k: int = 10
-    lanternpp_lambda: float = 3.0
-    tree: str = FIT  # one of TREES, or the paths of a static tree such as "0 1 00"
-    draft_top_k: int | None = None
-    draft_depth: int | None = None
-    draft_nodes: int | None = None
-    residual: Literal["set", "released"] = "set"
-    neighbours: Literal["decoder", "raw"] = "decoder"  # which codebook vectors the proximity sets are measured on
+    seed: int = KNOBS["seed"].default
+    temperature: float = KNOBS["temperature"].default  # 0 is greedy
+    top_k: int = KNOBS["top_k"].default  # 0 keeps the whole vocabulary
+    top_p: float = KNOBS["top_p"].default
+    cfg_scale: float = KNOBS["cfg_scale"].default  # 1 is no guidance
+    lantern_k: int = KNOBS["lantern_k"].default
+    lantern_delta: float = KNOBS["lantern_delta"].default
+    lanternpp_k: int = KNOBS["lanternpp_k"].default
+    lanternpp_lambda: float = KNOBS["lanternpp_lambda"].default
+    tree: str = KNOBS["tree"].default  # one of TREES, or the paths of a static tree such as "0 1 00"
+    draft_top_k: int | None = KNOBS["draft_top_k"].default
+    draft_depth: int | None = KNOBS["draft_depth"].default
+    draft_nodes: int | None = KNOBS["draft_nodes"].default
+    residual: Literal["set", "released"] = KNOBS["residual"].default
+    neighbours: Literal["decoder", "raw"] = KNOBS[
+        "neighbours"
+    ].default  # which codebook vectors the proximity sets are measured on
 
     def __post_init__(self) -> None:
-        for name, limit in LIMITS.items():
+        for name, knob in KNOBS.items():
             value = getattr(self, name)
-            if value is not None:
-                object.__setattr__(self, name, limit.check(name, value))
-        if not isinstance(self.tree, str) or self.tree not in TREES:
-            _own_tree(self.tree)
-        for name, allowed in (("residual", ("set", "released")), ("neighbours", ("decoder", "raw"))):
-            value = getattr(self, name)
-            if not isinstance(value, str) or value not in allowed:
-                raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {told(value)}")
+            if knob.limit is not None and value is not None:
+                object.__setattr__(self, name, knob.limit.check(name, value))
+            elif name == "tree":
+                if not isinstance(value, str) or value not in TREES:
+                    _own_tree(value)
+            elif knob.choices and (not isinstance(value, str) or value not in knob.choices):
+                raise ValueError(f"{name} must be one of {', '.join(knob.choices)}, got {shown(value)}")
         top_k, depth, nodes = self.dynamic_shape
         pool = top_k + depth * top_k * top_k
         if nodes > pool + 1:
@@ -151,7 +96,7 @@ class Settings:
         known = {f.name for f in fields(self)}
         for name in changes:
             if name not in known:
-                raise ValueError(f"unknown setting {told(name)}; allowed are {', '.join(sorted(known))}")
+                raise ValueError(f"unknown setting {shown(name)}; allowed are {', '.join(sorted(known))}")
         return replace(self, **changes)
 
     def as_dict(self) -> dict[str, Any]:
@@ -160,7 +105,7 @@ class Settings:
 
 def _own_tree(value: Any) -> TreePolicy:
     """The static tree of a text of paths. Raises ValueError when it is none, or too large."""
-    deepest, most = int(LIMITS["draft_depth"].high) + 1, int(LIMITS["draft_nodes"].high)
+    deepest, most = _highest("draft_depth") + 1, _highest("draft_nodes")
     try:
         if not isinstance(value, str) or len(value) > most * (deepest + 1) or not set(value) <= set("0123456789 "):
             raise ValueError("it is none of these")
@@ -169,9 +114,15 @@ def _own_tree(value: Any) -> TreePolicy:
             raise ValueError(f"a tree has at most {most} nodes with the root, {deepest} deep")
     except ValueError as error:
         raise ValueError(
-            f"tree must be one of {', '.join(TREES)}, or paths such as '0 1 00', got {told(value)}: {error}"
+            f"tree must be one of {', '.join(TREES)}, or paths such as '0 1 00', got {shown(value)}: {error}"
         ) from None
     return policy
+
+
+def _highest(name: str) -> int:
+    limit = KNOBS[name].limit
+    assert limit is not None
+    return int(limit.high)
 
 
 def smaller_tree(method: Method) -> TreePolicy:
@@ -191,13 +142,13 @@ def asking_for(policy: TreePolicy) -> dict[str, Any]:
 def method_of(value: Any) -> Method:
     """The method of an id. Raises ValueError naming the value and what is allowed."""
     if not isinstance(value, str) or value not in METHODS:
-        raise ValueError(f"method must be one of {', '.join(METHODS)}, got {told(value)}")
+        raise ValueError(f"method must be one of {', '.join(METHODS)}, got {shown(value)}")
     return METHODS[value]
 
 
 def methods_of(values: Any) -> list[Method]:
     """The methods of a list of ids, in the order of the table, each once. Raises ValueError as `method_of` does."""
     if not isinstance(values, (list, tuple)) or not values:
-        raise ValueError(f"methods must be a list of one or more of {', '.join(METHODS)}, got {told(values)}")
+        raise ValueError(f"methods must be a list of one or more of {', '.join(METHODS)}, got {shown(values)}")
     chosen = {method_of(v).id for v in values}
     return [m for m in METHODS.values() if m.id in chosen]

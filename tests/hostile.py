@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.settings import LIMITS, TREES
+from lantern_demo.knobs import KNOBS, TREES
 
 CASES = int(os.environ.get("FUZZ_CASES", "0"))
 
@@ -75,7 +75,8 @@ GOOD: dict[str, st.SearchStrategy[Any]] = {
     "neighbours": st.sampled_from(["decoder", "raw"]),
     **{
         name: st.integers(int(limit.low), int(limit.high)) if limit.whole else st.floats(limit.low, limit.high)
-        for name, limit in LIMITS.items()
+        for name, limit in ((name, knob.limit) for name, knob in KNOBS.items())
+        if limit is not None
     },
 }
 BAD = st.one_of(JSON, DEEP)

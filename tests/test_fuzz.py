@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from lantern_demo import load
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.trees import static_tree
+from lantern_demo.knobs import KNOBS
 from lantern_demo.pipeline import Generation, Pipeline
 from lantern_demo.record import merge_records
-from lantern_demo.settings import LIMITS, Settings
+from lantern_demo.settings import Settings
 from lantern_demo.ui import link
 from lantern_demo.ui.engine import Engine, Request
 from lantern_demo.ui.files import write_record
@@ -28,7 +29,6 @@ from lantern_demo.ui.reading import read_record
 from lantern_demo.ui.sheet import contact_sheet
 from lantern_demo.ui.view import live, view
 
-KNOBS = list(Settings().as_dict())
 NAMED = re.compile("|".join(["prompt", "model", "methods?", "tree", "unknown setting", *KNOBS]))
 
 
@@ -71,9 +71,9 @@ def test_requests(engine: Engine, values: dict[str, Any]) -> None:
     request.prompt.encode()
     assert set(request.methods) <= set(METHODS) and len(request.methods) <= len(METHODS)
     settings = engine.pipeline("tiny").settings(**request.knobs)
-    for name, limit in LIMITS.items():
+    for name, knob in KNOBS.items():
         value = getattr(settings, name)
-        assert value is None or limit.low <= value <= limit.high
+        assert knob.limit is None or value is None or knob.limit.low <= value <= knob.limit.high
     for method in METHODS.values():
         assert settings.tree_policy(method).nodes <= 128
         settings.rule(method)
@@ -81,7 +81,7 @@ def test_requests(engine: Engine, values: dict[str, Any]) -> None:
 
 
 @fuzz(400)
-@given(st.sampled_from(KNOBS), BAD)
+@given(st.sampled_from(list(KNOBS)), BAD)
 def test_a_bad_setting_is_refused_by_its_name(name: str, value: Any) -> None:
     _, sentence = attempt(lambda: Settings(**{name: value}))
     assert not sentence or sentence.startswith((name, "draft_"))

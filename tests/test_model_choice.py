@@ -12,6 +12,7 @@ import torch
 from published import ANOLE_ID, CLASS_ID, TEXT_ID, tiny_info, write_class_model
 
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.knobs import ON_THE_FORM
 from lantern_demo.models.needs import short_of_memory
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.pipeline import Generation
@@ -33,7 +34,7 @@ def chosen(engine: Engine, model: str) -> dict[str, Any]:
     with gr.Blocks():
         w = ModelWidgets(
             gr.Markdown(), gr.Textbox(), gr.Dropdown(), gr.HTML(), gr.CheckboxGroup(), advice_box(engine),
-            {name: gr.Number() for name in words.KNOBS},
+            {name: gr.Number() for name in ON_THE_FORM},
         )  # fmt: skip
     found = choose(engine, w, model)
     names = {

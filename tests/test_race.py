@@ -19,11 +19,12 @@ from lantern_demo.decoding import timing
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.timing import Clock
+from lantern_demo.knobs import ON_THE_FORM
 from lantern_demo.models import device, needs
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.pipeline import Pipeline
 from lantern_demo.stats import Drawn, Generation, MethodFailed, disturbed
-from lantern_demo.ui import files, words
+from lantern_demo.ui import files
 from lantern_demo.ui.api import _run
 from lantern_demo.ui.compare import draw, settle
 from lantern_demo.ui.engine import Engine
@@ -297,7 +298,7 @@ def test_a_frame_of_the_page_holds_only_what_is_new(folder: Path, monkeypatch: p
     (event,) = [fn for fn in page.fns.values() if getattr(fn.fn, "func", None) is draw]
     w = event.fn.args[1]  # type: ignore[union-attr]
     assert event.outputs == [w.status, w.live, w.shown], "Gradio builds every output anew for every answer"
-    answers = [answer for answer in draw(engine, w, PROMPT, None, None, 3, False, *[None] * len(words.KNOBS)) if w.live in answer]
+    answers = [answer for answer in draw(engine, w, PROMPT, None, None, 3, False, *[None] * len(ON_THE_FORM)) if w.live in answer]
     opening, frames = answers[0], answers[1:]
     assert w.shown in opening and not any(w.shown in answer for answer in frames), "the page's state is handed over once"
     views = [json.loads(answer[w.live]) for answer in frames]

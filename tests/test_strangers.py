@@ -17,8 +17,8 @@ import httpx
 import pytest
 from gradio_client import Client
 
+from lantern_demo.knobs import MAX_LANTERN_K
 from lantern_demo.models.store import root
-from lantern_demo.settings import MAX_LANTERN_K
 from lantern_demo.ui.engine import Engine
 from lantern_demo.ui.reading import read_record
 

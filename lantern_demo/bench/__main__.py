@@ -31,8 +31,9 @@ from lantern_demo.bench.prompts import prompts_for
 from lantern_demo.bench.report import Report, machine_of, markdown, report_of, session_of, write
 from lantern_demo.bench.speed import VARIED, Contestant, Job, Row, jobs_of, measure, play, rows_of, shard
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.knobs import KNOBS, TREES
 from lantern_demo.pipeline import Pipeline, load
-from lantern_demo.settings import TREES, methods_of
+from lantern_demo.settings import methods_of
 
 
 def setting(text: str) -> tuple[str, Any]:
@@ -63,8 +64,10 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--set", type=setting, nargs="+", default=[], metavar="NAME=VALUE", help="settings for all, temperature=0 say")
     varied = p.add_argument_group("settings of some methods", "of several values each makes a row; by default the model's preset")
     varied.add_argument("--tree", nargs="+", help=f"{', '.join(TREES)}, or paths such as '0 1 00'")
-    for name in ("lantern_k", "lantern_delta", "lanternpp_k", "lanternpp_lambda"):
-        varied.add_argument(f"--{name.replace('_', '-')}", nargs="+", type=int if name.endswith("_k") else float)
+    for name in VARIED:
+        limit = KNOBS[name].limit
+        if limit is not None:
+            varied.add_argument(f"--{name.replace('_', '-')}", nargs="+", type=int if limit.whole else float)
     return p
 
 

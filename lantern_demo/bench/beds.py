@@ -16,6 +16,7 @@ from lantern_demo.decoding.loop import Decoded, Step, decode
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.timing import Clock
 from lantern_demo.decoding.trees import TreePolicy
+from lantern_demo.knobs import MAX_LANTERN_K
 from lantern_demo.models import bundled
 from lantern_demo.models.anole import Anole, AnoleConfig
 from lantern_demo.models.anole_drafter import AnoleDrafter
@@ -26,7 +27,7 @@ from lantern_demo.models.fused import FusedDrafter, FusedTarget
 from lantern_demo.models.llamagen import LlamaGen, LlamaGenConfig
 from lantern_demo.models.registry import REGISTRY, Published
 from lantern_demo.models.tokenizer import neighbour_table
-from lantern_demo.settings import MAX_LANTERN_K, Settings
+from lantern_demo.settings import Settings
 
 Network = TypeVar("Network", bound=nn.Module)
 

@@ -31,8 +31,8 @@ from lantern_demo.bench.report import machine_of
 from lantern_demo.decoding.loop import Decoded
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.trees import TreePolicy
+from lantern_demo.knobs import TREES
 from lantern_demo.models.device import pick_device
-from lantern_demo.settings import TREES
 
 Row = dict[str, Any]
 

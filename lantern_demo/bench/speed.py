@@ -17,20 +17,15 @@ import torch
 from tqdm import tqdm
 
 from lantern_demo.bench.memory import peak_of_process, start_peak, stop_peak
-from lantern_demo.decoding.methods import METHODS, Method
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.knobs import KNOBS
 from lantern_demo.pipeline import Generation, Pipeline
 
 Run = dict[str, Any]  # what one contestant did in one round, JSON-able
 Contestant = Callable[[str, int], Run]
 
-# The settings that may have several values in one table -> whether a method reads them.
-VARIED: dict[str, Callable[[Method], bool]] = {
-    "tree": lambda m: m.tree != "none",
-    "lantern_k": lambda m: m.rule == "additive",
-    "lantern_delta": lambda m: m.rule == "additive",
-    "lanternpp_k": lambda m: m.rule == "multiplicative",
-    "lanternpp_lambda": lambda m: m.rule == "multiplicative",
-}
+# The settings that may have several values in one table: the tree, and the numbers of the relaxed rules.
+VARIED = ("tree", *(name for name, knob in KNOBS.items() if knob.swept and knob.limit is not None))
 
 
 @dataclass(frozen=True)
@@ -60,7 +55,7 @@ def rows_of(methods: list[str], values: dict[str, list[Any]]) -> list[Row]:
     """Each method under every combination of those values that it reads; a name tells only the values that vary."""
     rows = []
     for method in methods:
-        read = {key: given for key, given in values.items() if VARIED[key](METHODS[method])}
+        read = {key: given for key, given in values.items() if KNOBS[key].reads(METHODS[method])}
         for chosen in itertools.product(*read.values()):
             settings = dict(zip(read, chosen, strict=True))
             said = [f"{key.rpartition('_')[2]} {value}" for key, value in settings.items() if len(read[key]) > 1]

@@ -20,10 +20,11 @@ from gradio.utils import get_function_description
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.faults import writable
+from lantern_demo.knobs import KNOBS
 from lantern_demo.models.needs import describe as describe_needs
 from lantern_demo.recommended import KINDS
 from lantern_demo.record import device_name, merge_records
-from lantern_demo.settings import LIMITS, TREES, Settings
+from lantern_demo.settings import Settings
 from lantern_demo.stats import Drawn, MethodFailed
 from lantern_demo.ui import words
 from lantern_demo.ui.advice import advice_of
@@ -31,7 +32,6 @@ from lantern_demo.ui.engine import Engine, Frame
 from lantern_demo.ui.files import saved, write_picture
 
 DEVICE: dict[str, Any] = {"concurrency_id": "device", "concurrency_limit": 1}  # whatever decodes waits for its turn
-SEED_SENTENCE = "The random seed: the same seed, settings and machine give the same tokens."
 
 
 def add_endpoints(page: gr.Blocks, engine: Engine) -> None:
@@ -116,8 +116,12 @@ def describe(engine: Engine) -> dict[str, Any]:
             {"id": m.id, "label": m.label, "lossless": m.lossless, "tree": m.tree, "acceptance": m.rule, "summary": m.summary}
             for m in METHODS.values()
         ],
-        "limits": {name: {"low": limit.low, "high": limit.high, "whole": limit.whole} for name, limit in LIMITS.items()},
-        "choices": {"tree": list(TREES), "residual": ["set", "released"], "neighbours": ["decoder", "raw"]},
+        "limits": {
+            name: {"low": knob.limit.low, "high": knob.limit.high, "whole": knob.limit.whole}
+            for name, knob in KNOBS.items()
+            if knob.limit is not None
+        },
+        "choices": {name: list(knob.choices) for name, knob in KNOBS.items() if knob.choices},
     }  # fmt: skip
 
 
@@ -218,14 +222,12 @@ def _public(endpoint: Callable[..., Iterator[Any]], answer: Any) -> Callable[...
     `answer` is the type of one answer, which is what Gradio takes for a generator's return type.
     """
     hints = get_type_hints(Settings)
-    texts = {"seed": SEED_SENTENCE, **{name: knob.sentence for name, knob in words.KNOBS.items()}}
     named = [p for p in inspect.signature(endpoint).parameters.values() if p.kind is not p.VAR_KEYWORD]
     knobs = [
-        inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=hints[n] | None) for n in texts
+        inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=hints[n] | None) for n in KNOBS
     ]
     signature = inspect.Signature([*named, *knobs], return_annotation=answer)
-    ranges = {name: f" {words.knob_range(name)}." if words.knob_range(name) else "" for name in texts}
-    lines = "".join(f"    {name}: {text}{ranges[name]}\n" for name, text in texts.items())
+    lines = "".join(f"    {name}: {knob.sentence}{f' {knob.range}.' if knob.range else ''}\n" for name, knob in KNOBS.items())
     head, returns = inspect.cleandoc(endpoint.__doc__ or "").split("\n\nReturns:")
 
     @functools.wraps(endpoint)

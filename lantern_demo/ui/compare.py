@@ -12,8 +12,8 @@ from typing import Any
 
 import gradio as gr
 
+from lantern_demo.knobs import MAX_SEED, ON_THE_FORM, seed_of
 from lantern_demo.record import merge_records
-from lantern_demo.settings import LIMITS, MAX_SEED
 from lantern_demo.stats import Drawn, MethodFailed
 from lantern_demo.ui import words
 from lantern_demo.ui.charts import LABELS
@@ -30,10 +30,10 @@ WAITING = status_html(words.QUEUED, "busy")
 def draw(
     engine: Engine, w: Widgets, prompt: Any, model: Any, methods: Any, seed: Any, randomise: Any, *knobs: Any
 ) -> Iterator[Updates]:
-    """Run a comparison and show it as it goes. `knobs` are in the order of `words.KNOBS`."""
+    """Run a comparison and show it as it goes. `knobs` are in the order of `knobs.ON_THE_FORM`."""
     try:
-        used = secrets.randbelow(MAX_SEED + 1) if randomise else LIMITS["seed"].check("seed", seed)
-        values = {name: meant(name, value) for name, value in zip(words.KNOBS, knobs, strict=True)}
+        used = secrets.randbelow(MAX_SEED + 1) if randomise else seed_of(seed)
+        values = {name: meant(name, value) for name, value in zip(ON_THE_FORM, knobs, strict=True)}
         if engine.must_load(model):
             yield {w.status: loading(engine, model)}
         request = engine.request(prompt, model, methods, {"seed": used, **values})

@@ -22,11 +22,12 @@ from PIL import Image
 
 from lantern_demo.decoding.loop import Step
 from lantern_demo.faults import sentence
+from lantern_demo.knobs import shown
 from lantern_demo.models.device import pick_device, pick_dtype, unused_gpu
 from lantern_demo.models.needs import requirements_unmet
 from lantern_demo.models.registry import REGISTRY, ModelInfo
 from lantern_demo.pipeline import Pipeline, info_of, load, unavailable_methods
-from lantern_demo.settings import methods_of, told
+from lantern_demo.settings import methods_of
 from lantern_demo.stats import Drawn, Generation, MethodFailed
 from lantern_demo.ui import words
 from lantern_demo.ui.log import of_prompt
@@ -153,7 +154,7 @@ class Engine:
     def pipeline(self, model: Any) -> Pipeline:
         """The pipeline of a model, loaded when it is first asked for. Raises ValueError naming the value and what is allowed."""
         if not isinstance(model, str) or model not in self.offered():
-            raise ValueError(f"model must be one of {', '.join(self.offered())}, got {told(model)}")
+            raise ValueError(f"model must be one of {', '.join(self.offered())}, got {shown(model)}")
         if model == self.default:
             self.wait()
         if model in self._loaded:

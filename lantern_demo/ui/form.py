@@ -7,17 +7,14 @@ from typing import Any
 import gradio as gr
 
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.settings import LIMITS, MAX_SEED, TREES, Settings
+from lantern_demo.knobs import KNOBS, MAX_SEED, ON_THE_FORM
+from lantern_demo.settings import Settings
 from lantern_demo.ui import words
 from lantern_demo.ui.advice import AdviceWidgets, advice_box
 from lantern_demo.ui.engine import Engine
 from lantern_demo.ui.models import note
 from lantern_demo.ui.web import component
-from lantern_demo.ui.widgets import OF_TREE, Results, on_page
-
-STEPS = {"temperature": 0.05, "top_p": 0.01, "cfg_scale": 0.1, "lantern_delta": 0.01, "lanternpp_lambda": 0.1}
-CHOICES = {"tree": TREES, "residual": ("set", "released"), "neighbours": ("decoder", "raw")}
-SLIDER_TOPS = {"cfg_scale": 10.0, "lanternpp_lambda": 20.0}  # of the range that is allowed, the part worth sliding over
+from lantern_demo.ui.widgets import Results, on_page
 
 
 def choices(engine: Engine) -> tuple[gr.Dropdown, gr.Markdown, gr.CheckboxGroup, gr.Number, gr.Checkbox]:
@@ -39,23 +36,23 @@ def choices(engine: Engine) -> tuple[gr.Dropdown, gr.Markdown, gr.CheckboxGroup,
 
 
 def knob_boxes(engine: Engine) -> tuple[AdviceWidgets, dict[str, Any]]:
-    """What is recommended, and the settings' components by name, in the order of `words.KNOBS`."""
+    """What is recommended, and the settings' components by name, in the order of `knobs.ON_THE_FORM`."""
     defaults = Settings(**engine.offered()[engine.default].preset)
     with gr.Accordion(words.KNOBS_TITLE, open=False, elem_id="knobs"):
         advice = advice_box(engine)
         with gr.Row(elem_id="knob-grid"):
-            knobs = {name: _knob(name, knob, on_page(name, defaults)) for name, knob in words.KNOBS.items()}
+            knobs = {name: _knob(name, on_page(name, defaults)) for name in ON_THE_FORM}
     return advice, knobs
 
 
-def _knob(name: str, knob: words.Knob, value: Any) -> Any:
+def _knob(name: str, value: Any) -> Any:
+    knob = KNOBS[name]
     common = {"value": value, "label": knob.label, "info": knob.sentence, "elem_id": f"knob-{name}", "min_width": 260}
-    if name in CHOICES:
-        return gr.Dropdown(list(CHOICES[name]), allow_custom_value=name == "tree", **common)
-    limit = LIMITS[name]
-    if name in STEPS:
-        return gr.Slider(limit.low, max(SLIDER_TOPS.get(name, limit.high), value), step=STEPS[name], **common)
-    return gr.Number(precision=0, minimum=0 if name in OF_TREE else limit.low, maximum=limit.high, **common)
+    if knob.limit is None:
+        return gr.Dropdown(list(knob.choices), allow_custom_value=name == "tree", **common)
+    if knob.step is not None:
+        return gr.Slider(knob.limit.low, max(knob.top or knob.limit.high, value), step=knob.step, **common)
+    return gr.Number(precision=0, minimum=0 if knob.of_tree else knob.limit.low, maximum=knob.limit.high, **common)
 
 
 def results_column() -> Results:

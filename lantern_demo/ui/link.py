@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
-from lantern_demo.settings import LIMITS, Settings, methods_of, told
+from lantern_demo.knobs import KNOBS, shown
+from lantern_demo.settings import Settings, methods_of
 
 LONGEST = 4000  # characters of a value
 CHOSEN = [name for name in Settings().as_dict() if name != "seed"]
@@ -38,7 +39,7 @@ def read(parameters: Mapping[str, str], default: str, presets: Mapping[str, Sett
             raise ValueError(f"{name} has {len(value)} characters, at most {LONGEST} are allowed in a link")
     model = given.get("model", default)
     if model not in presets:
-        raise ValueError(f"model must be one of {', '.join(presets)}, got {told(model)}")
+        raise ValueError(f"model must be one of {', '.join(presets)}, got {shown(model)}")
     changes = {name: _value(name, value) for name, value in given.items() if name == "seed" or name in CHOSEN}
     found: dict[str, Any] = {"model": model, "settings": presets[model].with_changes(**changes), "seed": "seed" in changes}
     if "methods" in given:
@@ -50,7 +51,7 @@ def read(parameters: Mapping[str, str], default: str, presets: Mapping[str, Sett
 
 def _value(name: str, text: str) -> Any:
     """A number where the setting is one; what is no number is left for the settings to refuse by their sentence."""
-    if name not in LIMITS:
+    if KNOBS[name].limit is None:
         return text
     try:
         value = json.loads(text)

@@ -11,7 +11,7 @@ from typing import Any
 import gradio as gr
 
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.settings import LIMITS
+from lantern_demo.knobs import KNOBS, ON_THE_FORM, seed_of
 from lantern_demo.stats import Drawn, Generation, MethodFailed
 from lantern_demo.ui import words
 from lantern_demo.ui.charts import COLOURS
@@ -23,18 +23,21 @@ from lantern_demo.ui.widgets import Updates, Widgets, loading, meant, status_htm
 
 @dataclass(frozen=True)
 class Sweep:
-    """What is explored: a setting of a method, and the values that are tried."""
+    """What is explored: a setting of a method."""
 
     setting: str
     method: str
-    values: tuple[float, ...]
-    label: str  # of a value
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        return KNOBS[self.setting].explored
 
 
+# By the last part of the setting's name, those that bound a relaxation first.
 SWEEPS = {
-    "delta": Sweep("lantern_delta", "lantern", (0.0, 0.05, 0.1, 0.2, 0.4), "\u03b4 = {:g}"),
-    "lambda": Sweep("lanternpp_lambda", "lantern++", (1.0, 2.0, 3.0, 5.0, 10.0), "\u03bb = {:g}"),
-    "k": Sweep("lantern_k", "lantern", (0, 10, 30, 100, 300), "k = {:g}"),
+    name.rpartition("_")[2]: Sweep(name, next(method.id for method in METHODS.values() if knob.reads(method)))
+    for name, knob in sorted(KNOBS.items(), key=lambda item: not item[1].bounds)
+    if knob.explored
 }
 
 
@@ -51,7 +54,7 @@ def explorer() -> Explorer:
     with gr.Accordion(words.EXPLORE_TITLE, open=False, elem_id="explorer"):
         gr.Markdown(words.EXPLORE_NOTE, elem_classes="note")
         with gr.Row(elem_id="explore-row"):
-            choices = [(words.EXPLORE_CHOICES[name], name) for name in SWEEPS]
+            choices = [(KNOBS[sweep.setting].explore, name) for name, sweep in SWEEPS.items()]
             knob = gr.Radio(choices, value="delta", label=words.EXPLORE_LABEL, elem_id="explore-knob", scale=4)
             start = gr.Button(words.EXPLORE, min_width=140, elem_id="explore", scale=1)
         plot = component("sweep", ["dom", "sweep"], elem_id="sweep")
@@ -61,13 +64,13 @@ def explorer() -> Explorer:
 def explore(
     engine: Engine, w: Widgets, e: Explorer, shown: Shown, name: Any, prompt: Any, model: Any, seed: Any, *knobs: Any
 ) -> Iterator[Updates]:
-    """Draw with vanilla once, then with the chosen setting at each of its values. `knobs` are in the order of `words.KNOBS`."""
+    """Draw with vanilla once, then with the chosen setting at each of its values. `knobs` are in the order of `knobs.ON_THE_FORM`."""
     try:
         if name not in SWEEPS:
             raise ValueError(f"the knob must be one of {', '.join(SWEEPS)}, got {name!r}")
         sweep = SWEEPS[name]
-        values = {knob: meant(knob, value) for knob, value in zip(words.KNOBS, knobs, strict=True)}
-        values["seed"] = LIMITS["seed"].check("seed", seed)
+        values = {knob: meant(knob, value) for knob, value in zip(ON_THE_FORM, knobs, strict=True)}
+        values["seed"] = seed_of(seed)
         if engine.must_load(model):
             yield {w.status: loading(engine, model)}
         requests = [
@@ -122,6 +125,6 @@ def _points(engine: Engine, w: Widgets, e: Explorer, sweep: Sweep, requests: lis
 
 def _point(sweep: Sweep, setting: float, event: Generation, baseline: float, picture: str) -> dict[str, Any]:
     return {
-        "label": sweep.label.format(setting), "picture": picture, "tvd": event.stats.one_step_tvd,
+        "label": f"{KNOBS[sweep.setting].symbol} = {setting:g}", "picture": picture, "tvd": event.stats.one_step_tvd,
         "speedup": baseline / event.stats.decode_seconds,
     }  # fmt: skip

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import gradio as gr
 from PIL import Image
 
+from lantern_demo.knobs import KNOBS
 from lantern_demo.settings import Settings
 from lantern_demo.ui import words
 from lantern_demo.ui.charts import table
@@ -21,8 +22,6 @@ from lantern_demo.ui.link import query
 from lantern_demo.ui.view import Shown, Source, view
 from lantern_demo.ui.web import pack
 
-# Settings that are the draft tree's unless given. A number field cannot be relied on to stay empty, so on the page 0 says that.
-OF_TREE = ("draft_top_k", "draft_depth", "draft_nodes")
 Updates = dict[Any, Any]  # component -> its new value, or gr.update(...)
 
 
@@ -79,14 +78,14 @@ def status_html(text: str, kind: Literal["info", "busy", "error"] = "info", note
 
 
 def on_page(name: str, settings: Settings) -> Any:
-    """A setting's value on the page."""
+    """A setting's value on the page. A number field cannot be relied on to stay empty, so 0 says what None does."""
     value = getattr(settings, name)
-    return 0 if name in OF_TREE and value is None else value
+    return 0 if KNOBS[name].of_tree and value is None else value
 
 
 def meant(name: str, value: Any) -> Any:
     """The setting that a value on the page stands for."""
-    return None if name in OF_TREE and value == 0 else value
+    return None if KNOBS[name].of_tree and value == 0 else value
 
 
 def numbers_of(w: Results, engine: Engine, record: dict[str, Any], pictures: dict[str, Image.Image]) -> Updates:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any
 
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.faults import sentence
+from lantern_demo.knobs import KNOBS
 from lantern_demo.recommended import Advice, Recommended
-from lantern_demo.settings import LIMITS
 
 TITLE = "Images, drawn faster"
 INTRO = """# Images, drawn faster
@@ -128,11 +127,6 @@ EXPLORE_NOTE = (
     "up is faster, left is closer to the model's own law."
 )
 EXPLORE_LABEL = "Knob"
-EXPLORE_CHOICES = {
-    "delta": "LANTERN's delta: how much neighbours may lend",
-    "lambda": "LANTERN++'s lambda: how much, against the guess's own probability",
-    "k": "LANTERN's k: how many neighbours",
-}
 EXPLORE = "Explore"
 
 # What the page's scripts say; {names} are filled in there.
@@ -188,51 +182,6 @@ WEB: dict[str, Any] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Knob:
-    """A setting's name on the page, and its sentence there and in the API's documentation."""
-
-    label: str
-    sentence: str
-
-
-KNOBS: dict[str, Knob] = {
-    "temperature": Knob(
-        "Temperature",
-        "1 samples from the model's own law, lower is safer. 0 is greedy: such models then draw poor, flat pictures, because the likeliest token is mostly the plainest.",
-    ),
-    "top_k": Knob("Top-k", "Only the k likeliest tokens may be drawn; 0 allows all."),
-    "top_p": Knob("Top-p", "Only the likeliest tokens that together reach this probability may be drawn."),
-    "cfg_scale": Knob(
-        "CFG scale", "How much the prompt's effect is exaggerated (classifier-free guidance); 1 leaves it as the model has it."
-    ),
-    "lantern_k": Knob("LANTERN k", "How many neighbours in the codebook may lend their probability to a guess."),
-    "lantern_delta": Knob(
-        "LANTERN delta", "The most probability that neighbours may lend: higher accepts more and strays further from the model."
-    ),
-    "lanternpp_k": Knob("LANTERN++ k", "How many neighbours may lend their probability in LANTERN++."),
-    "lanternpp_lambda": Knob(
-        "LANTERN++ lambda", "Neighbours may lend up to lambda - 1 times the guess's own probability; 1 relaxes nothing."
-    ),
-    "tree": Knob(
-        "Draft tree",
-        "fit is chosen for this machine, from what checking costs here and how often guesses land; small suits processors, paper is what "
-        "was published for GPUs; the others are fixed trees, with which EAGLE-2 and LANTERN use the small dynamic one. One of your own: "
-        "paths such as 0 1 00, where 00 is the first child of the first child.",
-    ),
-    "draft_top_k": Knob("Dynamic tree: top-k (0: of the draft tree)", "Children per node of EAGLE-2's and LANTERN's tree."),
-    "draft_depth": Knob("Dynamic tree: depth (0: of the draft tree)", "How many levels it grows below its first guesses."),
-    "draft_nodes": Knob("Dynamic tree: nodes (0: of the draft tree)", "How many nodes are kept for checking, the root counted."),
-    "residual": Knob(
-        "Residual",
-        "After a rejection: set takes out the guess and what was lent to it; released does what the authors' code does.",
-    ),
-    "neighbours": Knob(
-        "Neighbours", "Which codebook vectors say what is near: those that the picture decoder sees, or the raw stored ones."
-    ),
-}
-
-
 def method_sentence(method: Method) -> str:
     return METHOD_SENTENCES.get(method.id, method.summary)
 
@@ -259,7 +208,7 @@ def _advised(advice: Advice | None) -> str:
         return "none of those tried"
     settings = ", ".join(f"{KNOBS[name].label.rsplit(' ', 1)[-1]} {value:g}" for name, value in advice.settings.items())
     shown = f"{100 * abs(advice.loss):.1f} {'fewer' if advice.loss > 0 else 'more'} of 100 pictures show all that was asked for"
-    return f"{settings} (gains {times(advice.gain)}; {shown})"
+    return f"{settings} (gains {advice.gain:.2f}\u00d7; {shown})"
 
 
 def times(speedup: float) -> str:
@@ -287,15 +236,6 @@ def unmet(reason: str) -> str:
 
 def loading(title: str) -> str:
     return f"Loading {title}. The first time it is downloaded and converted, which takes a while."
-
-
-def knob_range(name: str) -> str:
-    """What a number may be, in words; empty for a choice."""
-    if name not in LIMITS:
-        return ""
-    limit = LIMITS[name]
-    digits = ".0f" if limit.whole else "g"
-    return f"{limit.low:{digits}} to {limit.high:{digits}}"
 
 
 def racing(done: int, total: int) -> str:

@@ -11,9 +11,10 @@ from matplotlib.figure import Figure
 
 from lantern_demo.bench.plot import COLOURS, MARKERS
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.knobs import bound_of
 
 COLUMNS = 3
-CURVES = {"lantern": "lantern_delta", "lantern++": "lanternpp_lambda"}  # the knob whose points are joined
+CURVES = {method.id: bound for method in METHODS.values() if (bound := bound_of(method))}  # the knob whose points are joined
 Row = dict[str, Any]
 
 

@@ -8,25 +8,13 @@ from typing import Any, Literal
 
 from lantern_demo.bench.speed import Row
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.knobs import KNOBS, swept_by
 from lantern_demo.pipeline import Pipeline
 from lantern_demo.settings import Settings, asking_for, method_of
 
 # main: what the tables compare; again: vanilla with other seeds, the noise floor; sweep: one knob moved; tree: speed only.
 Group = Literal["main", "again", "sweep", "tree"]
 
-# The first value of a bound is exact decoding with the method's own tree: what the tree does without the relaxation.
-SWEEPS: dict[str, dict[str, tuple[Any, ...]]] = {
-    "lantern": {
-        "lantern_delta": (0.0, 0.05, 0.1, 0.2, 0.3, 0.4),
-        "lantern_k": (10, 100, 1000),
-        "residual": ("set", "released"),
-    },
-    "lantern++": {
-        "lanternpp_lambda": (1.0, 1.5, 2.0, 3.0, 5.0, 10.0),
-        "lanternpp_k": (3, 10, 100),
-        "residual": ("set", "released"),
-    },
-}
 FLOOR = "vanilla again"
 
 
@@ -58,7 +46,9 @@ def points_of(pipe: Pipeline, tree: str, prompt: str) -> list[Point]:
     points.append(Point(FLOOR, "vanilla", {}, "again"))
     for method in trees:
         for knob, value in _moves(method, base):
-            said = f"{method} {knob.rpartition('_')[2]} {value:g}" if knob != "residual" else f"{method} {knob} {value}"
+            said = (
+                f"{method} {knob.rpartition('_')[2]} {value:g}" if KNOBS[knob].limit is not None else f"{method} {knob} {value}"
+            )
             points.append(Point(said, method, {**trees[method], knob: value}, "sweep", knob))
     if tree != "paper":
         drafting = [name for name in trees if name != "vanilla"]
@@ -67,7 +57,8 @@ def points_of(pipe: Pipeline, tree: str, prompt: str) -> list[Point]:
 
 
 def _moves(method: str, base: Settings) -> Iterator[tuple[str, Any]]:
-    for knob, values in SWEEPS.get(method, {}).items():
+    # The first value of a bound is exact decoding with the method's own tree: what the tree does without the relaxation.
+    for knob, values in swept_by(method_of(method)).items():
         for value in values:
             if value != getattr(base, knob):
                 yield knob, value

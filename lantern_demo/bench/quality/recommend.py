@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.knobs import KNOBS, swept_by
+
 FAST_LOSS = 0.05  # of the pictures, in which not everything asked for is found any more
 ENOUGH = 500  # pictures; of fewer no loss can be told from noise, and the luckiest point would be chosen
-KNOBS = ("lantern_delta", "lantern_k", "lanternpp_lambda", "lanternpp_k")
 Row = dict[str, Any]
 
 
@@ -43,10 +45,10 @@ def _fastest(rows: list[Row]) -> dict[str, Any] | None:
     if not rows:
         return None
     best = max(rows, key=lambda row: row["speed"]["gain"])
-    prefix = "lantern_" if best["method"] == "lantern" else "lanternpp_"
+    knobs = [name for name in swept_by(METHODS[best["method"]]) if KNOBS[name].limit is not None]
     return {
         "row": best["name"],
-        "settings": {key: best["preset"][key] for key in KNOBS if key.startswith(prefix) and key in best["preset"]},
+        "settings": {key: best["preset"][key] for key in knobs if key in best["preset"]},
         "gain": best["speed"]["gain"],
         "loss": loss(best),
         "pictures": best["pictures"],

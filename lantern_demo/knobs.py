@@ -1,0 +1,190 @@
+"""The knobs of a run in one table: what a setting may be, what it is unless told, what it is called, who reads it, and which of its
+values are worth trying. Settings, page, API, links, sweeps and benchmarks read it from here."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from lantern_demo.decoding.methods import Method
+from lantern_demo.decoding.trees import STATIC_TREES
+
+# Trees by name: what static methods use, and what dynamic ones use (top_k, depth, nodes with the root).
+# "fit" is chosen for the machine (see `fitting`), "paper" is what LANTERN and LANTERN++ published, "small" suits machines on
+# which checking a node is not free, and stands in for "fit" where a model has no calibration.
+SMALL_STATIC = ((0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (0, 0, 0))
+DYNAMIC_TREES: dict[str, tuple[int, int, int]] = {"small": (4, 2, 8), "paper": (10, 4, 59)}
+FIT = "fit"
+TREES = (FIT, *DYNAMIC_TREES, *STATIC_TREES)
+
+MAX_SEED = 2**31 - 1
+MAX_LANTERN_K = 1000  # columns of the neighbour table
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
+
+
+def shown(value: Any) -> str:
+    """A value as a sentence repeats it: short, whatever was sent."""
+    try:
+        text = _SHORT.repr(value)
+        return text if len(text) <= 120 else f"{text[:117]}..."
+    except (ValueError, RecursionError):  # a number with thousands of digits, which Python does not write down
+        return f"a {type(value).__name__} that is too long to repeat"
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What a number may be."""
+
+    low: float
+    high: float
+    whole: bool = False
+
+    def check(self, name: str, value: Any) -> Any:
+        """The value as int or float. Raises ValueError naming the parameter, the value and what is allowed."""
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not number or not self.low <= value <= self.high or (self.whole and value != int(value)):
+            kind, digits = ("a whole number", ".0f") if self.whole else ("a number", "g")
+            raise ValueError(f"{name} must be {kind} between {self.low:{digits}} and {self.high:{digits}}, got {shown(value)}")
+        return int(value) if self.whole else float(value)
+
+
+def _everybody(_: Method) -> bool:
+    return True
+
+
+def _drafts(method: Method) -> bool:
+    return method.tree != "none"
+
+
+def _grows(method: Method) -> bool:
+    return method.tree == "dynamic"
+
+
+def _additive(method: Method) -> bool:
+    return method.rule == "additive"
+
+
+def _multiplicative(method: Method) -> bool:
+    return method.rule == "multiplicative"
+
+
+def _relaxes(method: Method) -> bool:
+    return not method.lossless
+
+
+@dataclass(frozen=True)
+class Knob:
+    """A setting. `label` and `sentence` are for people, on the page and in the API's documentation."""
+
+    default: Any
+    label: str
+    sentence: str
+    limit: Limit | None = None  # of a number; None for a text
+    choices: tuple[str, ...] = ()  # of a text
+    step: float | None = None  # of the page's slider; None for a field
+    top: float | None = None  # of the slider, where more is allowed than is worth sliding over
+    of_tree: bool = False  # None is allowed and means: as the draft tree has it
+    reads: Callable[[Method], bool] = _everybody  # which methods it is for
+    swept: tuple[Any, ...] = ()  # values that speed is held against quality at
+    explored: tuple[float, ...] = ()  # values that the page's explorer tries
+    explore: str = ""  # what the explorer calls it
+    symbol: str = ""  # before a value in a picture
+    bounds: bool = False  # it bounds the relaxation: the points of its values are joined to a curve
+
+    @property
+    def range(self) -> str:
+        """What a number may be, in words; empty for a choice."""
+        if self.limit is None:
+            return ""
+        digits = ".0f" if self.limit.whole else "g"
+        return f"{self.limit.low:{digits}} to {self.limit.high:{digits}}"
+
+
+KNOBS: dict[str, Knob] = {
+    "seed": Knob(0, "Seed", "The random seed: the same seed, settings and machine give the same tokens.", Limit(0, MAX_SEED, whole=True)),
+    "temperature": Knob(
+        1.0, "Temperature",
+        "1 samples from the model's own law, lower is safer. 0 is greedy: such models then draw poor, flat pictures, because the "
+        "likeliest token is mostly the plainest.",
+        Limit(0, 2), step=0.05,
+    ),
+    "top_k": Knob(0, "Top-k", "Only the k likeliest tokens may be drawn; 0 allows all.", Limit(0, 65536, whole=True)),
+    "top_p": Knob(
+        1.0, "Top-p", "Only the likeliest tokens that together reach this probability may be drawn.", Limit(0.05, 1), step=0.01
+    ),
+    "cfg_scale": Knob(
+        3.0, "CFG scale", "How much the prompt's effect is exaggerated (classifier-free guidance); 1 leaves it as the model has it.",
+        Limit(1, 20), step=0.1, top=10.0,
+    ),
+    "lantern_k": Knob(
+        100, "LANTERN k", "How many neighbours in the codebook may lend their probability to a guess.",
+        Limit(0, MAX_LANTERN_K, whole=True), reads=_additive, swept=(10, 100, 1000), explored=(0, 10, 30, 100, 300),
+        explore="LANTERN's k: how many neighbours", symbol="k",
+    ),
+    "lantern_delta": Knob(
+        0.2, "LANTERN delta", "The most probability that neighbours may lend: higher accepts more and strays further from the model.",
+        Limit(0, 1), step=0.01, reads=_additive, swept=(0.0, 0.05, 0.1, 0.2, 0.3, 0.4), explored=(0.0, 0.05, 0.1, 0.2, 0.4),
+        explore="LANTERN's delta: how much neighbours may lend", symbol="\u03b4", bounds=True,
+    ),
+    "lanternpp_k": Knob(
+        10, "LANTERN++ k", "How many neighbours may lend their probability in LANTERN++.", Limit(0, MAX_LANTERN_K, whole=True),
+        reads=_multiplicative, swept=(3, 10, 100), symbol="k",
+    ),
+    "lanternpp_lambda": Knob(
+        3.0, "LANTERN++ lambda", "Neighbours may lend up to lambda - 1 times the guess's own probability; 1 relaxes nothing.",
+        Limit(1, 100), step=0.1, top=20.0, reads=_multiplicative, swept=(1.0, 1.5, 2.0, 3.0, 5.0, 10.0),
+        explored=(1.0, 2.0, 3.0, 5.0, 10.0), explore="LANTERN++'s lambda: how much, against the guess's own probability",
+        symbol="\u03bb", bounds=True,
+    ),
+    "tree": Knob(
+        FIT, "Draft tree",
+        "fit is chosen for this machine, from what checking costs here and how often guesses land; small suits processors, paper is what "
+        "was published for GPUs; the others are fixed trees, with which EAGLE-2 and LANTERN use the small dynamic one. One of your own: "
+        "paths such as 0 1 00, where 00 is the first child of the first child.",
+        choices=TREES, reads=_drafts,
+    ),
+    "draft_top_k": Knob(
+        None, "Dynamic tree: top-k (0: of the draft tree)", "Children per node of EAGLE-2's and LANTERN's tree.",
+        Limit(1, 16, whole=True), of_tree=True, reads=_grows,
+    ),
+    "draft_depth": Knob(
+        None, "Dynamic tree: depth (0: of the draft tree)", "How many levels it grows below its first guesses.",
+        Limit(0, 8, whole=True), of_tree=True, reads=_grows,
+    ),
+    "draft_nodes": Knob(
+        None, "Dynamic tree: nodes (0: of the draft tree)", "How many nodes are kept for checking, the root counted.",
+        Limit(2, 128, whole=True), of_tree=True, reads=_grows,
+    ),
+    "residual": Knob(
+        "set", "Residual", "After a rejection: set takes out the guess and what was lent to it; released does what the authors' code does.",
+        choices=("set", "released"), reads=_relaxes, swept=("set", "released"),
+    ),
+    "neighbours": Knob(
+        "decoder", "Neighbours",
+        "Which codebook vectors say what is near: those that the picture decoder sees, or the raw stored ones.",
+        choices=("decoder", "raw"), reads=_relaxes,
+    ),
+}  # fmt: skip
+ON_THE_FORM = tuple(name for name in KNOBS if name != "seed")  # which has a place of its own
+
+
+def swept_by(method: Method) -> dict[str, tuple[Any, ...]]:
+    """The knobs of a method whose values are worth trying, its bound first, each with the values."""
+    found = {name: knob.swept for name, knob in KNOBS.items() if knob.swept and knob.reads(method)}
+    return dict(sorted(found.items(), key=lambda item: not KNOBS[item[0]].bounds))
+
+
+def bound_of(method: Method) -> str | None:
+    """The knob that bounds a method's relaxation; None for one that relaxes nothing."""
+    return next((name for name, knob in KNOBS.items() if knob.bounds and knob.reads(method)), None)
+
+
+def seed_of(value: Any) -> int:
+    """A seed that was asked for. Raises ValueError naming what is allowed."""
+    limit = KNOBS["seed"].limit
+    assert limit is not None
+    return int(limit.check("seed", value))
