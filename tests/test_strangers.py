@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pickle
+import re
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -122,13 +123,15 @@ def test_models_come_from_the_registry_or_the_folder_named_at_start(
 
 
 def test_markup_stays_text(tiny_model: Path) -> None:
-    """What a visitor types reaches no template: the page's HTML is made of escaped texts."""
-    from lantern_demo.ui.lanes import Lane, numbers_html
+    """What a visitor types reaches no template: the page's HTML is made of escaped texts, and its scripts only make text of it."""
+    from lantern_demo.ui.web import FOLDER
     from lantern_demo.ui.widgets import status_html
 
     evil = "<img src=x onerror=alert(1)>${alert(1)}{{7*7}}"
-    for html in (status_html(evil, "error", [evil]), numbers_html(Lane("vanilla", "failed", message=evil))):
-        assert "<img" not in html and "&lt;img" in html
+    html = status_html(evil, "error", [evil])
+    assert "<img" not in html and "&lt;img" in html
+    for script in FOLDER.glob("*.js"):
+        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b", script.read_text()), script.name
     engine = Engine(tiny_model, "cpu")
     with pytest.raises(ValueError, match="tree must be one of"):
         engine.request("a lantern", None, None, {"tree": evil})
