@@ -14,6 +14,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from lantern_demo.decoding.kept import Engines
 from lantern_demo.decoding.loop import Decoded, decode
 from lantern_demo.decoding.loop import Step as StepEvent
 from lantern_demo.decoding.methods import METHODS, Method
@@ -109,6 +110,7 @@ class Pipeline:
         self._neighbours: dict[str, Tensor] = {}
         self._calibration = read_calibration(info.folder)
         self.recommended = read_recommended(info.folder)
+        self._engines = Engines()
         self._turn = threading.Lock()
 
     # -- inputs
@@ -233,7 +235,8 @@ class Pipeline:
             if smaller is None:
                 yield method.id, MethodFailed(method.id, failed)
                 return
-            release_memory()  # out of the handler, which kept what the run had allocated
+            self._engines.clear()  # out of the handler, which kept what the run had allocated
+            release_memory()
             tree, warm = smaller, False
 
     def _warm_up(
@@ -255,6 +258,7 @@ class Pipeline:
                 smaller = _smaller(method, tree, error)
                 if smaller is None:
                     raise
+            self._engines.clear()
             release_memory()
             tree = smaller
 
@@ -283,8 +287,9 @@ class Pipeline:
             return self.networks.text.encode(text)
 
     def _decode(
-        self, method: Method, knobs: Settings, encoded: Encoded, tokens: int, clock: Clock, measured: bool, tree: TreePolicy
-    ) -> Iterator[StepEvent | Decoded]:
+        self, method: Method, knobs: Settings, encoded: Encoded, tokens: int, clock: Clock, measured: bool, tree: TreePolicy,
+        kept: bool = True,
+    ) -> Iterator[StepEvent | Decoded]:  # fmt: skip
         guided = knobs.cfg_scale != 1
         with torch.inference_mode():
             condition = self.networks.target.condition(encoded.features, encoded.mask, guided)
@@ -292,6 +297,7 @@ class Pipeline:
             self.target, self.drafter, condition, num_tokens=tokens, method=method, sampling=knobs.sampling(),
             rule=knobs.rule(method), tree=tree, neighbours=self.neighbours(knobs.neighbours),
             seed=knobs.seed, device=self.device, measure_distortion=measured, clock=clock,
+            engines=self._engines if kept else None, room=self.info.tokens if kept else None,
         )  # fmt: skip
 
     def tree_of(self, method: Method, knobs: Settings) -> Choice:
@@ -312,7 +318,9 @@ class Pipeline:
         def times(policy: TreePolicy) -> list[float]:
             """Seconds of the steps of a short run, but the first, which starts the drafter, and a last one without drafts."""
             clock, plain = Clock(self.device), METHODS["eagle1" if policy.kind == "static" else "eagle2"]
-            events = self._decode(plain, knobs, encoded, min(FIT_TOKENS, self.info.tokens), clock, measured=False, tree=policy)
+            events = self._decode(
+                plain, knobs, encoded, min(FIT_TOKENS, self.info.tokens), clock, measured=False, tree=policy, kept=False
+            )
             pairs = list(pairwise(event for event in events if isinstance(event, StepEvent)))
             whole = [b.seconds - a.seconds for a, b in pairs[1:] if len(b.tree_tokens) == policy.nodes]
             return whole or [b.seconds - a.seconds for a, b in pairs]  # of a picture of a few tokens nothing better can be had

@@ -485,10 +485,11 @@ def faked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
     captured: list[tuple[int, bool]] = []
     for name, fake in (
         ("Stream", FakeStream), ("Event", FakeEvent), ("CUDAGraph", FakeGraph), ("current_stream", FakeStream),
-        ("stream", lambda _: nullcontext()), ("graph", lambda *_, **__: nullcontext()),
+        ("stream", lambda _: nullcontext()), ("graph", lambda *_, **__: nullcontext()), ("set_stream", lambda _: None),
     ):  # fmt: skip
         monkeypatch.setattr(torch.cuda, name, fake)
     monkeypatch.setattr(graphs, "pinned", torch.empty_like)
+    monkeypatch.setattr(graphs, "_STREAMS", {})
     monkeypatch.setattr(loop, "Eager", lambda fixed, clock: graphs.Graphs(fixed, clock, torch.device("cpu")))
     real = graphs.Graphs._capture
 

@@ -3,8 +3,8 @@ was."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,7 +15,13 @@ from .protocols import Expander, Head
 from .sampling import Sampling, draw_without_replacement, guide, probabilities
 from .trees import Tree, TreePolicy
 
-Draws = Callable[[Tensor, Tensor], Tensor]
+
+class Turns(NamedTuple):
+    """What is known of the draws of a static tree's inner nodes once they are drawn; [I, width] by draw number."""
+
+    tokens: Tensor  # int64, always valid ones
+    live: Tensor  # bool, whether there was anything to draw
+    left: Tensor  # float64, the mass that was left of the drafter's law before the draw
 
 
 @dataclass(frozen=True)
@@ -30,6 +36,7 @@ class Draft:
     tokens: Tensor  # [n] int64, the root's token first
     drawn: Tensor  # [I, width] int64
     q: tuple[Tensor, ...] = ()
+    turns: Turns | None = None  # in steps of fixed shapes
 
     def q_row(self, depth: int, row: int) -> Tensor | None:
         """The law [1, V] behind the children of the node at `row` of `tree.inner`, which lies at `depth`."""
@@ -50,11 +57,11 @@ def bare_draft(tree: Tree, root: Tensor) -> Draft:
 
 def static_draft(
     tree: Tree, root: Tensor, output: Tensor, drafter: Expander, target: Head, cache: KVCache,
-    sampling: Sampling, uniforms: Tensor, draws: Draws = draw_without_replacement,
+    sampling: Sampling, uniforms: Tensor,
 ) -> Draft:  # fmt: skip
     """Fill a static tree: at each node that has children draw tokens without replacement, or take the most
     likely ones when greedy. root [1] int64 is the root's token, output [R, 1, H] the drafter's last stable
-    output, uniforms [tree.draws] what is drawn with, level by level, by `draws`."""
+    output, uniforms [tree.draws] what is drawn with, level by level."""
     tokens = root.new_zeros(tree.size)
     tokens[:1] = root
     laws, proposals, used = [], [], 0
@@ -68,7 +75,7 @@ def static_draft(
         else:
             laws.append(probabilities(logits, sampling))
             count = level.nodes.shape[0] * level.draws
-            drawn = draws(laws[-1], uniforms[used : used + count].view(-1, level.draws))
+            drawn = draw_without_replacement(laws[-1], uniforms[used : used + count].view(-1, level.draws))
             used += count
         # a draw that found no token leaves a node that is never accepted; its token only has to be a valid
         # one

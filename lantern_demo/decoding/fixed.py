@@ -18,9 +18,11 @@ from torch import Tensor
 from .acceptance import Rule
 from .cache import KVCache
 from .drafting import Draft, bare_draft, dynamic_draft, static_draft
+from .host import NO_LAW
 from .judge import judge, ways
+from .planted import Planted
 from .protocols import FixedDrafter, FixedTarget
-from .sampling import Sampling, draws_by_row, guide, probabilities
+from .sampling import NO_DRAFT_LAW, Sampling, guide, probabilities
 from .trees import TreePolicy, static_tree
 from .uniforms import Uniforms
 from .walk import Judged
@@ -84,34 +86,49 @@ class Fixed:
     ) -> None:  # fmt: skip
         self.target, self.drafter, self.cache, self.drafter_cache = target, drafter, cache, drafter_cache
         self.sampling, self.rule, self.policy, self.neighbours = sampling, rule, policy, neighbours
-        self.uniforms = uniforms
         device = root.device
+        self.num_tokens = num_tokens
         self.bare = static_tree((), device)
-        self.tree = static_tree(policy.paths, device) if policy.kind == "static" else None
+        self.planted = Planted(static_tree(policy.paths), device) if policy.kind == "static" else None
+        self.tree = None if self.planted is None else self.planted.tree
         grown = policy.depth + 1 if policy.kind == "dynamic" else 0
         self.depth = grown if self.tree is None else self.tree.depth
         self.way = None if self.tree is None else ways(self.tree)
         self.guides = drafter is not None and drafter.guided
         self.slots = min(c.slots for c in (cache, drafter_cache) if c is not None) // ALIGNED * ALIGNED
-        self.prefix = cache.length
         self.columns = torch.arange(self.slots, device=device)
         self.nothing = torch.zeros((), dtype=cache.k.dtype, device=device)
         self.never = torch.full((), -torch.inf, dtype=cache.k.dtype, device=device)
+        self.tree_bias = self.node_bias = None  # of a static tree: what a node may see of it, and what a drafter's pass may
+        if self.planted is not None:
+            self.tree_bias = self.additive(self.planted.tree.mask)
+            self.node_bias = self.additive(self.planted.seen.to(device))
         # 0 where a committed slot is visible, -inf where it is a padded one of the prefix
         self.padding = self.nothing.repeat(cache.k.shape[1], 1, 1, self.slots)
+        rows, _, width = hidden.shape
+        length, last, step, count = torch.ones(4, 1, dtype=torch.int64, device=device).unbind()
+        self.state = State(
+            length, last, step, count, torch.zeros(self.depth + 1, dtype=torch.int64, device=device), hidden.new_zeros(rows, self.depth + 1, width),
+            root.new_zeros(num_tokens, _width(policy.nodes, self.depth, 0 if self.tree is None else self.tree.inner.shape[0])),
+        )  # fmt: skip
+        self.uniforms = uniforms.room_for(num_tokens)
+        self.begin(hidden, root, uniforms)
+
+    def begin(self, hidden: Tensor, root: Tensor, uniforms: Uniforms) -> None:
+        """Start a run of at most `num_tokens` tokens: both caches hold its prefix. All tensors stay where they are, so that graphs
+        captured in a run before go on being right."""
+        cache, state = self.cache, self.state
+        self.prefix = cache.length
+        self.padding.zero_()
         if cache.visible is not None:
             self.padding[..., : self.prefix].masked_fill_(~cache.visible, -torch.inf)
-
-        def number(value: int) -> Tensor:
-            return torch.full((1,), value, dtype=torch.int64, device=device)
-
-        rows, _, width = hidden.shape
-        self.state = State(
-            number(self.prefix), root.clone(), number(1), number(1), torch.zeros(self.depth + 1, dtype=torch.int64, device=device),
-            hidden.new_zeros(rows, self.depth + 1, width), root.new_zeros(num_tokens, _width(policy.nodes, self.depth)),
-        )  # fmt: skip
-        self.state.unseen_tokens[:1] = root
-        self.state.unseen_hidden[:, :1] = hidden
+        self.uniforms.take(uniforms)
+        state.length.fill_(self.prefix)
+        state.root.copy_(root)
+        state.step.fill_(1)
+        state.count.fill_(1)
+        state.unseen_tokens[:1] = root
+        state.unseen_hidden[:, :1] = hidden
 
     # -- shapes
 
@@ -119,6 +136,12 @@ class Fixed:
     def room(num_tokens: int, policy: TreePolicy) -> int:
         """Slots behind the prefix that a run needs."""
         return num_tokens + max(policy.nodes, policy.expanded) + ALIGNED
+
+    def shapes(self, bare_last: bool) -> list[tuple[int, bool]]:
+        """The buckets and kinds (bare or not) of all steps that a run of `num_tokens` tokens can have; see `ahead`."""
+        buckets = sorted({self.bucket(committed, self.num_tokens) for committed in range(1, self.num_tokens)})
+        found = [(slots, self.depth == 0) for slots in buckets]
+        return [*found, (buckets[-1], True)] if self.depth > 0 and bare_last and buckets else found
 
     def bucket(self, committed: int, num_tokens: int) -> int:
         """The slots S that attention covers in a step with at most `committed` tokens behind the prefix: one of about four sizes,
@@ -154,14 +177,17 @@ class Fixed:
         if self.tree is None:
             return dynamic_draft(self.policy, state.root, output, passes, self.target, cache, self.sampling)
         drawn = self._uniforms()[self.uniforms.judged :]
-        return static_draft(self.tree, state.root, output, passes, self.target, cache, self.sampling, drawn, draws_by_row)
+        if self.planted is None or self.sampling.greedy:
+            return static_draft(self.tree, state.root, output, passes, self.target, cache, self.sampling, drawn)
+        return self.planted.draft(state.root, output, passes, self.target, self.sampling, drawn)
 
     def verify(self, draft: Draft, slots: int) -> tuple[Tensor, Tensor]:
         """The target's states [R, n, H] and guided logits [n, V] of a draft."""
         tree, state, size = draft.tree, self.state, draft.tree.size
         at = state.length + self.columns[:size]
         bias = self.committed(self.padding[..., :slots]).repeat(1, 1, size, 1)
-        bias.index_copy_(3, at, torch.where(tree.mask, self.nothing, self.never).expand(*bias.shape[:2], -1, -1))
+        own = self.additive(tree.mask) if self.tree_bias is None or size == 1 else self.tree_bias
+        bias.index_copy_(3, at, own.expand(*bias.shape[:2], -1, -1))
         hidden = self.target.forward_at(draft.tokens, state.length + tree.depths, at, bias, self.cache)
         return hidden, guide(self.target.head(hidden), self.sampling.cfg_scale)
 
@@ -175,15 +201,22 @@ class Fixed:
         found = judge(self.rule, draft, way, p, self.sampling.greedy, self.neighbours, uniforms)
         # alone, the root is where it belongs, and the drafter is not asked again
         following = found.bonus if tree.size == 1 else self._move(draft, hidden, found.path, found.taken, found.bonus)
-        row = torch.cat([found.taken, found.path, following, found.loose, draft.tokens, tree.parents])
+        parts = [found.taken, found.path, following, found.loose, draft.tokens, tree.parents, found.bonus]
+        if draft.turns is not None:
+            parts.append(draft.drawn[:, 0])  # every law has a first token, unless it is no law
+        row = torch.cat(parts)
         state.results[:, : row.shape[0]].index_copy_(0, state.step, row.unsqueeze(0))
-        state.root.copy_(found.bonus)
+        torch.clamp(found.bonus, 0, self.target.vocab_size - 1, out=state.root)
         state.length.add_(found.taken)
         state.step.add_(1)
         return Taken(draft, p[0], following[:1])
 
     def outcome(self, row: list[int], bare: bool) -> Outcome:
-        """A row of results: count, path [D + 1], its next tokens [D + 1], flags [D], tree tokens [n], tree parents [n]."""
+        """A row of results: count, path [D + 1], its next tokens [D + 1], flags [D], tree tokens [n], tree parents [n], the bonus token
+        and, of a sampled static tree, the first draw at each inner node [I].
+
+        Raises FloatingPointError where a law was none: the bonus token is then no token of the vocabulary, a first draw is -1.
+        """
         size, depth = (1, 0) if bare else (self.policy.nodes, self.depth)
         count, found = row[0], row[1:]
         parts = []
@@ -191,6 +224,10 @@ class Fixed:
             parts.append(found[:length])
             found = found[length:]
         path, following, loose, tokens, parents = parts
+        if self.planted is not None and not self.sampling.greedy and not bare and min(found[1:]) < 0:
+            raise FloatingPointError(NO_DRAFT_LAW)
+        if not 0 <= found[0] < self.target.vocab_size:
+            raise FloatingPointError(NO_LAW)
         return Outcome(path[:count], following[:count], [bool(flag) for flag in loose[: count - 1]], tokens, parents)
 
     # -- parts of it
@@ -198,6 +235,10 @@ class Fixed:
     def committed(self, padding: Tensor) -> Tensor:
         """The mask [R or 1, 1, 1, S] of a row that sees the committed slots, those of the prefix as padding [R or 1, 1, 1, S] says."""
         return torch.where(self.columns[: padding.shape[-1]] < self.state.length, padding, self.never)
+
+    def additive(self, mask: Tensor) -> Tensor:
+        """A mask, True for what is seen, as what attention adds."""
+        return torch.where(mask, self.nothing, self.never)
 
     def _uniforms(self) -> Tensor:
         """[W] of this step."""
@@ -216,22 +257,34 @@ class Fixed:
 
 
 class _Passes:
-    """The drafter's tree passes of one step, as `drafting` asks for them."""
+    """The drafter's tree passes of one step, as `drafting` and `planted` ask for them."""
 
     def __init__(self, fixed: Fixed, drafter: FixedDrafter, slots: int) -> None:
         self.fixed, self.drafter = fixed, drafter
         self.committed = fixed.committed(fixed.nothing.expand(1, 1, 1, slots))
+        if fixed.node_bias is not None:  # for all passes over a static tree at once
+            size = len(fixed.node_bias)
+            self.at = fixed.state.length + fixed.columns[: max(size, fixed.depth)]
+            self.bias = self.committed.repeat(1, 1, size, 1)
+            self.bias.index_copy_(3, self.at[:size], fixed.node_bias[None, None])
+
+    def over(self, nodes: slice, depth: int, tokens: Tensor, hidden: Tensor) -> Tensor:
+        """As `planted.Passes.over`."""
+        bias, cache = self.bias[:, :, nodes], self.fixed.drafter_cache
+        return self.drafter.run_at(tokens, hidden, self.at[depth - 1 : depth], self.at[nodes], bias, cache)
 
     def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor, cache: Any) -> Tensor:
         """As `protocols.Expander.expand`."""
         fixed, length = self.fixed, self.fixed.state.length
         size, width = mask.shape
+        if fixed.node_bias is not None:
+            return self.over(slice(width - size, width), depth, tokens, hidden)
         at = length + fixed.columns[:width]
         bias = self.committed.repeat(1, 1, size, 1)
-        bias.index_copy_(3, at, torch.where(mask, fixed.nothing, fixed.never)[None, None])
+        bias.index_copy_(3, at, fixed.additive(mask)[None, None])
         return self.drafter.run_at(tokens, hidden, length + (depth - 1), at[width - size :], bias, cache)
 
 
-def _width(nodes: int, depth: int) -> int:
+def _width(nodes: int, depth: int, inner: int) -> int:
     """Entries of a row of results: see `Fixed.outcome`."""
-    return 1 + 2 * (depth + 1) + depth + 2 * nodes
+    return 1 + 2 * (depth + 1) + depth + 2 * nodes + 1 + inner
