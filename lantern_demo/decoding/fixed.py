@@ -18,14 +18,13 @@ from torch import Tensor
 from .acceptance import Rule
 from .cache import KVCache
 from .drafting import Draft, bare_draft, dynamic_draft, static_draft
-from .host import NO_LAW
 from .judge import judge, ways
 from .planted import Planted
 from .protocols import FixedDrafter, FixedTarget
 from .sampling import NO_DRAFT_LAW, Sampling, guide, probabilities
 from .trees import TreePolicy, static_tree
 from .uniforms import Uniforms
-from .walk import Judged
+from .walk import NO_LAW, Judged
 
 ALIGNED = 8  # attention kernels want the last dimension of a mask to be a multiple of it
 
@@ -199,14 +198,17 @@ class Fixed:
         uniforms = self._uniforms()[: tree.size * columns].view(tree.size, columns)
         way = ways(tree) if self.way is None or tree.size == 1 else self.way
         found = judge(self.rule, draft, way, p, self.sampling.greedy, self.neighbours, uniforms)
-        # alone, the root is where it belongs, and the drafter is not asked again
-        following = found.bonus if tree.size == 1 else self._move(draft, hidden, found.path, found.taken, found.bonus)
+        following = found.bonus
+        if tree.size > 1:  # alone, the root is where it belongs, and the drafter is not asked again
+            self._take_root(found.bonus)
+            following = self._move(draft, hidden, found.path, found.taken, state.root)
         parts = [found.taken, found.path, following, found.loose, draft.tokens, tree.parents, found.bonus]
         if draft.turns is not None:
             parts.append(draft.drawn[:, 0])  # every law has a first token, unless it is no law
         row = torch.cat(parts)
         state.results[:, : row.shape[0]].index_copy_(0, state.step, row.unsqueeze(0))
-        torch.clamp(found.bonus, 0, self.target.vocab_size - 1, out=state.root)
+        if tree.size == 1:  # not earlier: its token is the root
+            self._take_root(found.bonus)
         state.length.add_(found.taken)
         state.step.add_(1)
         return Taken(draft, p[0], following[:1])
@@ -243,6 +245,10 @@ class Fixed:
     def _uniforms(self) -> Tensor:
         """[W] of this step."""
         return self.uniforms.rows.index_select(0, self.state.step)[0]
+
+    def _take_root(self, bonus: Tensor) -> None:
+        """The next root; where the bonus token is none any valid one, since steps may be in flight that start from it."""
+        torch.clamp(bonus, 0, self.target.vocab_size - 1, out=self.state.root)
 
     def _move(self, draft: Draft, hidden: Tensor, path: Tensor, count: Tensor, bonus: Tensor) -> Tensor:
         """Move the path's K/V up and hand its states and next tokens to the drafter; returns the next tokens [D + 1]."""

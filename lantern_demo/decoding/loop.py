@@ -24,7 +24,7 @@ from .distortion import Distortion, RootSample, measure
 from .drafting import Draft, bare_draft, dynamic_draft, static_draft
 from .fixed import Fixed, Outcome
 from .graphs import Eager, Graphs
-from .host import NO_LAW, walk_levels
+from .host import walk_levels
 from .kept import Engine, Engines
 from .methods import Method
 from .protocols import Drafter, FixedDrafter, FixedTarget, Target
@@ -32,7 +32,7 @@ from .sampling import Sampling, draw, guide, probabilities
 from .timing import Clock
 from .trees import TreePolicy, static_tree
 from .uniforms import Uniforms
-from .walk import Judged, Walk, walk_nodes
+from .walk import NO_LAW, Judged, Walk, walk_nodes
 
 EngineKind = Literal["auto", "plain", "fixed"]
 AcceptKind = Literal["exact", "relaxed", "target"]
