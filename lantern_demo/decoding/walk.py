@@ -16,7 +16,6 @@ from .acceptance import Rule, decide, decide_greedy
 from .drafting import Draft
 from .sampling import Sampling, draw, probabilities
 
-
 NO_LAW = "the target's logits are not finite numbers; its weights or its number format may be at fault"
 
 
