@@ -46,7 +46,9 @@ TREES: dict[str, dict[str, Any]] = {
 BUDGETS: dict[tuple[str, str, str], int] = {}
 
 # Operations that launch nothing, and those that launch more than one kernel.
-FREE = frozenset({"empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided", "detach", "alias", "lift_fresh", "_unsafe_view"})
+FREE = frozenset(
+    {"empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided", "detach", "alias", "lift_fresh", "_unsafe_view"}
+)
 KERNELS = {"masked_fill": 2, "scatter": 2, "scatter_add": 2, "index_copy": 2, "index_put": 2, "constant_pad_nd": 2}
 READS = frozenset(
     {"_local_scalar_dense", "item", "is_nonzero", "equal", "nonzero", "masked_select", "_unique2", "unique_dim", "bincount"}

@@ -22,6 +22,7 @@ class Turns(NamedTuple):
     tokens: Tensor  # int64, always valid ones
     live: Tensor  # bool, whether there was anything to draw
     left: Tensor  # float64, the mass that was left of the drafter's law before the draw
+    step: Tensor  # [W] all uniforms of the step
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def static_draft(
         if sampling.greedy:
             drawn = logits.topk(level.draws).indices
         else:
-            laws.append(probabilities(logits, sampling))
+            laws.append(probabilities(logits, sampling, spent=True))
             count = level.nodes.shape[0] * level.draws
             drawn = draw_without_replacement(laws[-1], uniforms[used : used + count].view(-1, level.draws))
             used += count
@@ -94,7 +95,7 @@ def dynamic_draft(
     """Grow an EAGLE-2 tree; root and output as in `static_draft`."""
 
     def log_probs(outputs: Tensor) -> Tensor:
-        return probabilities(guide(target.head(outputs), sampling.cfg_scale), sampling).log()
+        return probabilities(guide(target.head(outputs), sampling.cfg_scale), sampling, spent=True).log()
 
     beam = output
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from .acceptance import Rule
 from .cache import KVCache
 from .drafting import Draft, bare_draft, dynamic_draft, static_draft
-from .judge import judge, ways
+from .judge import judge, ways, with_self
 from .planted import Planted
 from .protocols import FixedDrafter, FixedTarget
 from .sampling import NO_DRAFT_LAW, Sampling, guide, probabilities
@@ -26,6 +26,7 @@ from .trees import TreePolicy, static_tree
 from .uniforms import Uniforms
 from .walk import NO_LAW, Judged
 
+SMALL = 64  # neighbours of a token that a second table of them is worth
 ALIGNED = 8  # attention kernels want the last dimension of a mask to be a multiple of it
 
 
@@ -93,6 +94,8 @@ class Fixed:
         grown = policy.depth + 1 if policy.kind == "dynamic" else 0
         self.depth = grown if self.tree is None else self.tree.depth
         self.way = None if self.tree is None else ways(self.tree)
+        if neighbours is not None and rule.relaxes and rule.k <= SMALL:  # as the judge reads them, to do so at once
+            self.way = self.way and self.way._replace(near=with_self(neighbours, rule.k))
         self.guides = drafter is not None and drafter.guided
         self.slots = min(c.slots for c in (cache, drafter_cache) if c is not None) // ALIGNED * ALIGNED
         self.columns = torch.arange(self.slots, device=device)
@@ -175,10 +178,10 @@ class Fixed:
         passes = _Passes(self, drafter, slots)
         if self.tree is None:
             return dynamic_draft(self.policy, state.root, output, passes, self.target, cache, self.sampling)
-        drawn = self._uniforms()[self.uniforms.judged :]
         if self.planted is None or self.sampling.greedy:
-            return static_draft(self.tree, state.root, output, passes, self.target, cache, self.sampling, drawn)
-        return self.planted.draft(state.root, output, passes, self.target, self.sampling, drawn)
+            unused = self.uniforms.rows[0]  # the likeliest tokens are taken
+            return static_draft(self.tree, state.root, output, passes, self.target, cache, self.sampling, unused)
+        return self.planted.draft(state.root, output, passes, self.target, self.sampling, self._uniforms())
 
     def verify(self, draft: Draft, slots: int) -> tuple[Tensor, Tensor]:
         """The target's states [R, n, H] and guided logits [n, V] of a draft."""
@@ -193,9 +196,10 @@ class Fixed:
     def commit(self, draft: Draft, hidden: Tensor, logits: Tensor) -> Taken:
         """Accept, move the accepted rows up, and write down what happened."""
         tree, state = draft.tree, self.state
-        p = probabilities(logits, self.sampling)
+        p = probabilities(logits, self.sampling, spent=True)
         columns = self.uniforms.columns if tree.size > 1 else 1
-        uniforms = self._uniforms()[: tree.size * columns].view(tree.size, columns)
+        drawn = self._uniforms() if draft.turns is None else draft.turns.step
+        uniforms = drawn[: tree.size * columns].view(tree.size, columns)
         way = ways(tree) if self.way is None or tree.size == 1 else self.way
         found = judge(self.rule, draft, way, p, self.sampling.greedy, self.neighbours, uniforms)
         following = found.bonus
@@ -254,10 +258,13 @@ class Fixed:
         """Move the path's K/V up and hand its states and next tokens to the drafter; returns the next tokens [D + 1]."""
         state, reach = self.state, self.depth + 1
         self.cache.move(state.length + path, state.length + self.columns[:reach])
-        accepted = draft.tokens.index_select(0, path[1:])
-        state.unseen_tokens.copy_(torch.cat([accepted, bonus]).scatter_(0, count - 1, bonus))
-        states = hidden.index_select(1, path)
-        state.unseen_hidden.copy_(guide(states, self.sampling.cfg_scale)[None] if self.guides else states)
+        # behind the accepted tokens the bonus token, and what is behind that does not count
+        torch.index_select(draft.tokens, 0, path[1:], out=state.unseen_tokens[: self.depth])
+        state.unseen_tokens.scatter_(0, count - 1, bonus)
+        if self.guides:
+            state.unseen_hidden.copy_(guide(hidden.index_select(1, path), self.sampling.cfg_scale)[None])
+        else:
+            torch.index_select(hidden, 1, path, out=state.unseen_hidden)
         state.count.copy_(count)
         return state.unseen_tokens
 

@@ -35,6 +35,8 @@ class Ways(NamedTuple):
     stay: Tensor  # [n] int64, every node behind itself
     rows: Tensor  # [n] int64, the place of a node among the inner ones; 0 for the others
     reach: Tensor  # [n] int64, how many nodes the path to a node has
+    flags: Tensor  # [C + 1, I] int64, a place for what is known of accepted children; 0 behind C
+    near: Tensor | None = None  # [V, 1 + k] int64, see `with_self`, where it is worth the memory
 
 
 class Judgement(NamedTuple):
@@ -63,7 +65,13 @@ def ways(tree: Tree) -> Ways:
     numbers = torch.arange(onward.shape[1], device=onward.device).unsqueeze(1)
     stay = tree.inner if _whole(tree) else torch.arange(tree.size, device=onward.device)
     rows = tree.inner_rows if _whole(tree) else tree.inner_rows.clamp(min=0)
-    return Ways(children >= 0, onward, numbers, stay, rows, tree.depths + 1)
+    return Ways(children >= 0, onward, numbers, stay, rows, tree.depths + 1, torch.zeros_like(onward.t()))
+
+
+def with_self(neighbours: Tensor, k: int) -> Tensor:
+    """Each token and its first k neighbours [V, 1 + k] int64, from a table of neighbours [V, k or more]."""
+    own = torch.arange(len(neighbours), device=neighbours.device).unsqueeze(1)
+    return torch.cat([own, neighbours[:, :k]], 1).long()
 
 
 def judge(rule: Rule, draft: Draft, way: Ways, p: Tensor, greedy: bool, neighbours: Tensor | None, uniforms: Tensor) -> Judgement:
@@ -76,16 +84,18 @@ def judge(rule: Rule, draft: Draft, way: Ways, p: Tensor, greedy: bool, neighbou
     elif greedy:
         top, best = _best(p)
         accepted, relaxed = _greedily(rule, draft, p, top, best, neighbours)
-        path, count, loose = _walk(tree, way, accepted.t(), None if relaxed is None else relaxed.t())
+        path, count, loose = _walk(tree, way, accepted.t(), None if relaxed is None else way.flags[:-1].copy_(relaxed.t()))
         return Judgement(path, count, loose, best.index_select(0, path[-1:]))
     else:
         drawn = draft.drawn >= 0 if draft.turns is None else draft.turns.live
         tried = drawn & way.offered
-        trial = _try(rule, draft, drawn, tried, p, neighbours, uniforms)
+        trial = _try(rule, draft, way, drawn, tried, p, neighbours, uniforms)
         reached = trial.mass if trial.moved is None else trial.mass + trial.moved
         passed = trial.height < reached
         accepted = tried.t() & (passed if trial.empty is None else passed | trial.empty)
-        relaxed_only = None if trial.moved is None else trial.height >= trial.mass
+        relaxed_only = None
+        if trial.moved is not None:
+            relaxed_only = torch.ge(trial.height, trial.mass, out=way.flags[:-1])
         path, count, loose = _walk(tree, way, accepted, relaxed_only)
         laws = trial.left if _whole(tree) else p.index_copy(0, tree.inner, trial.left)
         law = laws.index_select(0, path[-1:])
@@ -122,8 +132,8 @@ def _whole(tree: Tree) -> bool:
 
 
 def _walk(tree: Tree, way: Ways, accepted: Tensor, loosely: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Path, count and flags as in `Judgement`, from which children accepted [C, I] is true of: the first one counts. loosely [C, I]
-    says of which of them only the relaxation is."""
+    """Path, count and flags as in `Judgement`, from which children accepted [C, I] is true of: the first one counts. loosely [C, I],
+    the first rows of `way.flags`, says of which of them only the relaxation is."""
     count = accepted.shape[0]
     rank = torch.where(accepted, way.numbers[:count], way.numbers[count:]).amin(0, keepdim=True)  # [1, I]
     behind = way.onward.gather(1, rank.t())[:, 0]
@@ -137,12 +147,14 @@ def _walk(tree: Tree, way: Ways, accepted: Tensor, loosely: Tensor | None) -> tu
     if loosely is None:
         return path, taken, torch.zeros_like(path[1:])
     # A node has at most one accepted child, so that a flag of the parent's is the flag of that child.
-    flags = loosely.gather(0, rank.clamp_(max=count - 1))[0].long()
+    flags = way.flags.gather(0, rank)[0]
     parents = path[:-1] if _whole(tree) else way.rows.index_select(0, path[:-1])
     return path, taken, flags.index_select(0, parents)
 
 
-def _try(rule: Rule, draft: Draft, drawn: Tensor, tried: Tensor, p: Tensor, neighbours: Tensor | None, uniforms: Tensor) -> Trial:
+def _try(
+    rule: Rule, draft: Draft, way: Ways, drawn: Tensor, tried: Tensor, p: Tensor, neighbours: Tensor | None, uniforms: Tensor
+) -> Trial:  # fmt: skip
     """Judge the children of all inner nodes, see `Trial`; drawn [I, C] and tried [I, C] bool, whether there is a draw and whether
     it is a node."""
     tree, turns, count = draft.tree, draft.turns, draft.drawn.shape[1]
@@ -153,7 +165,7 @@ def _try(rule: Rule, draft: Draft, drawn: Tensor, tried: Tensor, p: Tensor, neig
         return _fixed_exact(p, x, tried, u)
     left = p.index_select(0, tree.inner)  # a copy, to be worked on
     if q is None:
-        mass, moved, totals, _ = _in_turn(rule, left, x.t(), tried.t(), None, neighbours, None, None)
+        mass, moved, totals, _ = _in_turn(rule, left, _sets(rule, way, x.t(), neighbours), tried.t(), None, None, None)
         return Trial(u * totals[:-1], mass, moved, totals[1:] <= 0, left)
     qx = q.gather(1, x)
     if turns is None:
@@ -161,9 +173,11 @@ def _try(rule: Rule, draft: Draft, drawn: Tensor, tried: Tensor, p: Tensor, neig
         # What is left of q before each draw, summed from the end: differences from 1 would lose small rests.
         rest = q.scatter_add(1, x, -qx).sum(-1) + _sums_from(qx.t())
     else:
-        rest = turns.left.t().float()
-    share = tried.t() / rest.clamp_(min=1e-38)  # where there is a draw the rest is positive
-    mass, moved, totals, taken = _in_turn(rule, left, x.t(), tried.t(), q, neighbours, share, None if tree.gapless else drawn.t())
+        rest = turns.left.t()
+    # where there is a draw the rest is positive
+    share = torch.div(tried.t(), rest.clamp_(min=1e-38), out=left.new_empty(rest.shape))
+    sets = _sets(rule, way, x.t(), neighbours)
+    mass, moved, totals, taken = _in_turn(rule, left, sets, tried.t(), q, share, None if tree.gapless else drawn.t())
     return Trial(u * qx.t() * taken, mass, moved, totals[1:] <= 0, left)
 
 
@@ -180,12 +194,20 @@ def _fixed_exact(p: Tensor, x: Tensor, tried: Tensor, u: Tensor) -> Trial:
     return Trial(u * (left.sum(-1) + _sums_from(mass.t())), mass.t(), None, None, left)
 
 
+def _sets(rule: Rule, way: Ways, x: Tensor, neighbours: Tensor | None) -> Tensor:
+    """Tokens x [C, I] and the neighbours that the rule may count [C, I, 1 + k], each token first; k is 0 for the exact rule."""
+    if not rule.relaxes or neighbours is None:
+        return x.unsqueeze(-1)
+    if way.near is not None:
+        return way.near[x]
+    return torch.cat([x.unsqueeze(-1), neighbours[:, : rule.k][x].long()], -1)
+
+
 def _in_turn(
-    rule: Rule, left: Tensor, x: Tensor, tried: Tensor, q: Tensor | None, neighbours: Tensor | None, share: Tensor | None,
-    drawn: Tensor | None,
+    rule: Rule, left: Tensor, ids: Tensor, tried: Tensor, q: Tensor | None, share: Tensor | None, drawn: Tensor | None
 ) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:  # fmt: skip
-    """Reject one child after the other: left [I, V] p at first, becomes what all of them leave; x [C, I] tokens, tried
-    [C, I] bool, q [I, V] what they were drawn from or None, share [C, I] one over the rest of q at each.
+    """Reject one child after the other: left [I, V] p at first, becomes what all of them leave; ids [C, I, 1 + k] as
+    `_sets` gives them, tried [C, I] bool, q [I, V] what they were drawn from or None, share [C, I] one over the rest of q at each.
 
     Returns p of each child when its turn came [C, I], the mass of its neighbours that counts [C, I] or None, the total of `left`
     before each child and at the end [C + 1, I], and that total times share [C, I], by which q was taken away.
@@ -193,12 +215,10 @@ def _in_turn(
     A rejected child has less of p than of q, so that nothing of it is left, and taking q from it again changes nothing: q
     needs no update, except where draws that are no nodes come between; drawn [C, I] bool is given then.
     """
-    count, nodes = x.shape
-    ids = x.unsqueeze(-1)
+    count, nodes, size = ids.shape
     near = stays = limit = None
-    if rule.relaxes and neighbours is not None:
-        ids = torch.cat([ids, neighbours[:, : rule.k][x].long()], -1)  # [C, I, 1 + k], the child first
-        near = left.new_empty(count, nodes, ids.shape[-1] - 1)
+    if size > 1:
+        near = left.new_empty(count, nodes, size - 1)
         stays = left.new_empty(ids.shape)  # 1 for what is not in the set of a child that is tried, 0 for what leaves with it
         torch.logical_not(tried, out=stays[..., 0])
         # nothing but what has no mass fits the bound 0 of a child that is not tried
@@ -217,7 +237,7 @@ def _in_turn(
             torch.mul(totals[i], share[i].unsqueeze(1), out=taken[i])
             left.addcmul_(q, taken[i], value=-1.0).clamp_(min=0.0)
             if drawn is not None:
-                token = x[i].unsqueeze(1)
+                token = ids[i][:, :1]
                 q.scatter_(1, token, q.gather(1, token).masked_fill_(drawn[i].unsqueeze(1), 0.0))
         torch.sum(left, -1, keepdim=True, out=totals[i + 1])
     moved = None if near is None or stays is None else near.addcmul_(near, stays[..., 1:], value=-1.0).amax(-1)

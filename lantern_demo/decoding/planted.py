@@ -76,8 +76,10 @@ class Planted:
         self.nothing = torch.zeros(1, dtype=torch.float64, device=device)
         self.none = torch.full((), -1, dtype=torch.int64, device=device)
 
-    def draft(self, root: Tensor, output: Tensor, passes: Passes, target: Head, sampling: Sampling, uniforms: Tensor) -> Draft:
-        """As `drafting.static_draft`, sampled: root [1] int64, output [R, 1, H], uniforms [draws] in [`sampling.TINY`, 1)."""
+    def draft(self, root: Tensor, output: Tensor, passes: Passes, target: Head, sampling: Sampling, step: Tensor) -> Draft:
+        """As `drafting.static_draft`, sampled: root [1] int64, output [R, 1, H], step [W] all uniforms of the step, in
+        [`sampling.TINY`, 1), those of the draws last."""
+        uniforms = step[len(step) - self.tree.draws :]
         raw = root.new_empty(self.draws + 1)
         raw[:: self.draws] = root  # in its place, and behind the last, where a valid token of no draw is wanted
         laws, masses = [], [self.nothing[None]]
@@ -85,7 +87,7 @@ class Planted:
             if depth > 0:
                 parents = output.index_select(1, level.parent_rows)
                 output = passes.over(level.nodes, depth, raw.index_select(0, level.tokens), parents)
-            laws.append(probabilities(guide(target.head(output), sampling.cfg_scale), sampling))
+            laws.append(probabilities(guide(target.head(output), sampling.cfg_scale), sampling, spent=True))
             u = uniforms[level.uniforms].view(-1, level.each)
             masses += draws_in_turn(laws[-1], u, self.nothing, raw[level.draws])
         masses.append(masses[0])
@@ -93,4 +95,4 @@ class Planted:
         found = raw.index_select(0, self.table).view(-1, self.width)
         live = left > 0
         drawn = torch.where(live, found, self.none)
-        return Draft(self.tree, raw.index_select(0, self.nodes), drawn, tuple(laws), Turns(found, live, left))
+        return Draft(self.tree, raw.index_select(0, self.nodes), drawn, tuple(laws), Turns(found, live, left, step))

@@ -58,11 +58,14 @@ def guide(logits: Tensor, scale: float) -> Tensor:
     if rows == 1 or scale == 1:
         return logits[0]
     cond, uncond = logits[0], logits[1]
+    if logits.device.type != "cpu":
+        return torch.lerp(uncond, cond, scale)  # the same in one kernel; a CPU's tokens stay what they are
     return torch.add(uncond, cond - uncond, alpha=scale)
 
 
-def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
-    """Probabilities [..., V] float32 of guided logits [..., V]: temperature, then top-k, then top-p.
+def probabilities(logits: Tensor, sampling: Sampling, spent: bool = False) -> Tensor:
+    """Probabilities [..., V] float32 of guided logits [..., V]: temperature, then top-k, then top-p. spent: nobody reads the logits
+    again, so that they may be overwritten.
 
     The order is LlamaGen's. Ties at the top-k boundary all stay; top-p drops the tokens before which more
     than top_p of the mass lies, so the best always stays. Greedy: the plain softmax at temperature 1, without
@@ -75,8 +78,9 @@ def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
             logits = logits - logits.amax(-1, keepdim=True)
         logits = logits / max(sampling.temperature, COLDEST)
     if 0 < sampling.top_k < logits.shape[-1]:
-        smallest = logits.topk(sampling.top_k, dim=-1, sorted=False).values.amin(-1, keepdim=True)
-        logits = logits.masked_fill(logits < smallest, -math.inf)
+        smallest = _kth_largest(logits, sampling.top_k)
+        cut = logits < smallest
+        logits = logits.masked_fill_(cut, -math.inf) if spent else logits.masked_fill(cut, -math.inf)
     probs = logits.softmax(-1)
     if sampling.top_p < 1:
         ordered, order = probs.sort(dim=-1, descending=True, stable=True)
@@ -84,6 +88,13 @@ def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
         kept = torch.zeros_like(probs).scatter(-1, order, ordered.masked_fill(before > sampling.top_p, 0.0))
         probs = kept / kept.sum(-1, keepdim=True)
     return probs
+
+
+def _kth_largest(values: Tensor, k: int) -> Tensor:
+    """The k-th largest of each row of values [..., V], [..., 1], in the way that is cheapest on its device."""
+    if values.device.type == "cpu":
+        return values.topk(k, dim=-1, sorted=False).values.amin(-1, keepdim=True)
+    return values.kthvalue(values.shape[-1] - k + 1, dim=-1, keepdim=True).values
 
 
 def draw(probs: Tensor, u: Tensor) -> Tensor:
