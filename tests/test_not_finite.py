@@ -65,7 +65,7 @@ class SpoiltDrafter:
 
     def __init__(self, drafter: Any, spoil: Spoil, after: int) -> None:
         self.drafter, self.spoil, self.after, self.passes, self.guided = drafter, spoil, after, 0, drafter.guided
-        self.new_cache, self.start = drafter.new_cache, drafter.start
+        self.new_cache, self.start, self.turns_at = drafter.new_cache, drafter.start, getattr(drafter, "turns_at", None)
 
     def _output(self, output: Tensor, stable: bool) -> Tensor:
         self.passes += stable
@@ -77,8 +77,8 @@ class SpoiltDrafter:
     def expand(self, *args: Any) -> Tensor:
         return self._output(self.drafter.expand(*args), False)
 
-    def run_at(self, tokens: Tensor, hidden: Tensor, positions: Tensor, *args: Any) -> Tensor:
-        return self._output(self.drafter.run_at(tokens, hidden, positions, *args), len(positions) == 4)  # D + 1 slots
+    def run_at(self, tokens: Tensor, *args: Any) -> Tensor:
+        return self._output(self.drafter.run_at(tokens, *args), len(tokens) == 4)  # D + 1 slots
 
 
 def runs(

@@ -143,7 +143,7 @@ def step_of(model: str, method: str, tree: str = "paper", dtype: torch.dtype = t
     assert info.published is not None and info.published.drafter is not None
     knobs = Settings(**{**info.preset, **TREES[tree], **settings})
     target, drafter = _placed(blank_target(info.published.target), dtype), _placed(blank_drafter(info.published.drafter), dtype)
-    runners = fused_runners(Networks(None, target, drafter, None, {}))  # type: ignore[arg-type, type-var]
+    runners = fused_runners(Networks(None, target, drafter, None, {}))  # type: ignore[arg-type]
     policy = knobs.tree_policy(chosen)
     rows = 1 if knobs.cfg_scale == 1 else 2
     caches: list[Any] = [runners.target.new_cache(rows, Fixed.room(info.tokens, policy))]

@@ -51,13 +51,13 @@ class Taken(NamedTuple):
 
 @dataclass
 class State:
-    """Where a run stands, on its device. The drafter's committed length is `length - count` before its stable pass and `length`
+    """Where a run stands, on its device. The drafter's committed length is `length - last - 1` before its stable pass and `length`
     behind it, so that one number serves both caches."""
 
     length: Tensor  # [1] int64, committed slots of the target's cache: the prefix and all tokens but the root's
     root: Tensor  # [1] int64, the last committed token, which the target has not seen
     step: Tensor  # [1] int64, number of the next step, from 1
-    count: Tensor  # [1] int64, how many of the unseen slots count
+    last: Tensor  # [1] int64, the last of the unseen slots that counts
     unseen_tokens: Tensor  # [D + 1] int64, tokens that the drafter has not seen
     unseen_hidden: Tensor  # [R, D + 1, H], the target's states before them
     results: Tensor  # [steps, width] int64, a row per step: see `Fixed.outcome`
@@ -89,6 +89,7 @@ class Fixed:
         device = root.device
         self.num_tokens = num_tokens
         self.bare = static_tree((), device)
+        self.bare_way = ways(self.bare)
         self.planted = Planted(static_tree(policy.paths), device) if policy.kind == "static" else None
         self.tree = None if self.planted is None else self.planted.tree
         grown = policy.depth + 1 if policy.kind == "dynamic" else 0
@@ -99,6 +100,7 @@ class Fixed:
         self.guides = drafter is not None and drafter.guided
         self.slots = min(c.slots for c in (cache, drafter_cache) if c is not None) // ALIGNED * ALIGNED
         self.columns = torch.arange(self.slots, device=device)
+        self.unseen = self.columns[: self.depth + 1] - 1  # from the last committed slot
         self.nothing = torch.zeros((), dtype=cache.k.dtype, device=device)
         self.never = torch.full((), -torch.inf, dtype=cache.k.dtype, device=device)
         self.tree_bias = self.node_bias = None  # of a static tree: what a node may see of it, and what a drafter's pass may
@@ -108,9 +110,12 @@ class Fixed:
         # 0 where a committed slot is visible, -inf where it is a padded one of the prefix
         self.padding = self.nothing.repeat(cache.k.shape[1], 1, 1, self.slots)
         rows, _, width = hidden.shape
-        length, last, step, count = torch.ones(4, 1, dtype=torch.int64, device=device).unbind()
+        # side by side, so that one addition moves both on
+        self.place = torch.ones(2, dtype=torch.int64, device=device)
+        length, step = self.place.split(1)
+        root_token, last = torch.zeros(2, 1, dtype=torch.int64, device=device).unbind()
         self.state = State(
-            length, last, step, count, torch.zeros(self.depth + 1, dtype=torch.int64, device=device), hidden.new_zeros(rows, self.depth + 1, width),
+            length, root_token, step, last, torch.zeros(self.depth + 1, dtype=torch.int64, device=device), hidden.new_zeros(rows, self.depth + 1, width),
             root.new_zeros(num_tokens, _width(policy.nodes, self.depth, 0 if self.tree is None else self.tree.inner.shape[0])),
         )  # fmt: skip
         self.uniforms = uniforms.room_for(num_tokens)
@@ -128,7 +133,7 @@ class Fixed:
         state.length.fill_(self.prefix)
         state.root.copy_(root)
         state.step.fill_(1)
-        state.count.fill_(1)
+        state.last.zero_()
         state.unseen_tokens[:1] = root
         state.unseen_hidden[:, :1] = hidden
 
@@ -167,14 +172,17 @@ class Fixed:
         return taken
 
     def draft(self, slots: int, bare: bool) -> Draft:
-        """The drafter's stable pass over what it has not seen, then the tree of the current root."""
+        """The drafter's stable pass over what it has not seen, then the tree of the current root. Leaves in `scratch` the slots behind
+        the committed ones, for the whole step."""
         state, drafter, cache = self.state, self.drafter, self.drafter_cache
+        self.scratch = state.length + self.columns[: max(self.policy.nodes, self.policy.expanded, self.depth + 1)]
         if bare or drafter is None or cache is None:
             return bare_draft(self.bare, state.root)
-        at = state.length - state.count + self.columns[: self.depth + 1]
+        at = state.length - state.last + self.unseen
         bias = torch.where(self.columns[:slots] <= at.unsqueeze(1), self.nothing, self.never)
-        output = drafter.run_at(state.unseen_tokens, state.unseen_hidden, at, at, bias[None, None], cache)
-        output = output.index_select(1, state.count - 1)
+        turn = drafter.turns_at(at, cache)
+        output = drafter.run_at(state.unseen_tokens, state.unseen_hidden, turn, at, bias[None, None], cache)
+        output = output.index_select(1, state.last)
         passes = _Passes(self, drafter, slots)
         if self.tree is None:
             return dynamic_draft(self.policy, state.root, output, passes, self.target, cache, self.sampling)
@@ -186,7 +194,7 @@ class Fixed:
     def verify(self, draft: Draft, slots: int) -> tuple[Tensor, Tensor]:
         """The target's states [R, n, H] and guided logits [n, V] of a draft."""
         tree, state, size = draft.tree, self.state, draft.tree.size
-        at = state.length + self.columns[:size]
+        at = self.scratch[:size]
         bias = self.committed(self.padding[..., :slots]).repeat(1, 1, size, 1)
         own = self.additive(tree.mask) if self.tree_bias is None or size == 1 else self.tree_bias
         bias.index_copy_(3, at, own.expand(*bias.shape[:2], -1, -1))
@@ -200,7 +208,7 @@ class Fixed:
         columns = self.uniforms.columns if tree.size > 1 else 1
         drawn = self._uniforms() if draft.turns is None else draft.turns.step
         uniforms = drawn[: tree.size * columns].view(tree.size, columns)
-        way = ways(tree) if self.way is None or tree.size == 1 else self.way
+        way = self.bare_way if tree.size == 1 else self.way or ways(tree)
         found = judge(self.rule, draft, way, p, self.sampling.greedy, self.neighbours, uniforms)
         following = found.bonus
         if tree.size > 1:  # alone, the root is where it belongs, and the drafter is not asked again
@@ -213,8 +221,7 @@ class Fixed:
         state.results[:, : row.shape[0]].index_copy_(0, state.step, row.unsqueeze(0))
         if tree.size == 1:  # not earlier: its token is the root
             self._take_root(found.bonus)
-        state.length.add_(found.taken)
-        state.step.add_(1)
+        self.place.add_(found.ahead)
         return Taken(draft, p[0], following[:1])
 
     def outcome(self, row: list[int], bare: bool) -> Outcome:
@@ -257,15 +264,15 @@ class Fixed:
     def _move(self, draft: Draft, hidden: Tensor, path: Tensor, count: Tensor, bonus: Tensor) -> Tensor:
         """Move the path's K/V up and hand its states and next tokens to the drafter; returns the next tokens [D + 1]."""
         state, reach = self.state, self.depth + 1
-        self.cache.move(state.length + path, state.length + self.columns[:reach])
+        self.cache.move(state.length + path, self.scratch[:reach])
         # behind the accepted tokens the bonus token, and what is behind that does not count
         torch.index_select(draft.tokens, 0, path[1:], out=state.unseen_tokens[: self.depth])
-        state.unseen_tokens.scatter_(0, count - 1, bonus)
+        torch.sub(count, 1, out=state.last)
+        state.unseen_tokens.scatter_(0, state.last, bonus)
         if self.guides:
             state.unseen_hidden.copy_(guide(hidden.index_select(1, path), self.sampling.cfg_scale)[None])
         else:
             torch.index_select(hidden, 1, path, out=state.unseen_hidden)
-        state.count.copy_(count)
         return state.unseen_tokens
 
 
@@ -277,14 +284,16 @@ class _Passes:
         self.committed = fixed.committed(fixed.nothing.expand(1, 1, 1, slots))
         if fixed.node_bias is not None:  # for all passes over a static tree at once
             size = len(fixed.node_bias)
-            self.at = fixed.state.length + fixed.columns[: max(size, fixed.depth)]
             self.bias = self.committed.repeat(1, 1, size, 1)
-            self.bias.index_copy_(3, self.at[:size], fixed.node_bias[None, None])
+            self.bias.index_copy_(3, fixed.scratch[:size], fixed.node_bias[None, None])
+            self.turns = drafter.turns_at(
+                fixed.scratch[: fixed.depth], fixed.drafter_cache
+            )  # a node's depth is its place on the grid
 
     def over(self, nodes: slice, depth: int, tokens: Tensor, hidden: Tensor) -> Tensor:
         """As `planted.Passes.over`."""
         bias, cache = self.bias[:, :, nodes], self.fixed.drafter_cache
-        return self.drafter.run_at(tokens, hidden, self.at[depth - 1 : depth], self.at[nodes], bias, cache)
+        return self.drafter.run_at(tokens, hidden, self.turns[:, depth - 1 : depth], self.fixed.scratch[nodes], bias, cache)
 
     def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor, cache: Any) -> Tensor:
         """As `protocols.Expander.expand`."""
@@ -292,10 +301,11 @@ class _Passes:
         size, width = mask.shape
         if fixed.node_bias is not None:
             return self.over(slice(width - size, width), depth, tokens, hidden)
-        at = length + fixed.columns[:width]
+        at = fixed.scratch[:width]
         bias = self.committed.repeat(1, 1, size, 1)
         bias.index_copy_(3, at, fixed.additive(mask)[None, None])
-        return self.drafter.run_at(tokens, hidden, length + (depth - 1), at[width - size :], bias, cache)
+        turn = self.drafter.turns_at(length + (depth - 1), cache)
+        return self.drafter.run_at(tokens, hidden, turn, at[width - size :], bias, cache)
 
 
 def _width(nodes: int, depth: int, inner: int) -> int:

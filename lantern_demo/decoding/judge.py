@@ -32,9 +32,9 @@ class Ways(NamedTuple):
     offered: Tensor  # [I, C] bool, which draws at the inner nodes are nodes
     onward: Tensor  # [I, C + 1] int64, the node behind each draw number, and the node itself behind C: none accepted
     numbers: Tensor  # [C + 1, 1] int64, 0 to C
-    stay: Tensor  # [n] int64, every node behind itself
+    stay: Tensor  # [n] int64, every node behind itself; those behind inner nodes are filled in
     rows: Tensor  # [n] int64, the place of a node among the inner ones; 0 for the others
-    reach: Tensor  # [n] int64, how many nodes the path to a node has
+    reach: Tensor  # [n, 2] int64, how many nodes the path to a node has, and 1 for the step
     flags: Tensor  # [C + 1, I] int64, a place for what is known of accepted children; 0 behind C
     near: Tensor | None = None  # [V, 1 + k] int64, see `with_self`, where it is worth the memory
 
@@ -45,6 +45,7 @@ class Judgement(NamedTuple):
     path: Tensor  # [D + 1] int64 accepted nodes, root first; behind the end the last one again
     taken: Tensor  # [1] int64, how many nodes the path has
     loose: Tensor  # [D] int64, 1 where only the relaxation accepted path[1:]
+    ahead: Tensor  # [2] int64, `taken` and 1
     bonus: Tensor  # [1] int64, the target's own token; below 0 or V where there is no law to draw it from
 
 
@@ -65,7 +66,15 @@ def ways(tree: Tree) -> Ways:
     numbers = torch.arange(onward.shape[1], device=onward.device).unsqueeze(1)
     stay = tree.inner if _whole(tree) else torch.arange(tree.size, device=onward.device)
     rows = tree.inner_rows if _whole(tree) else tree.inner_rows.clamp(min=0)
-    return Ways(children >= 0, onward, numbers, stay, rows, tree.depths + 1, torch.zeros_like(onward.t()))
+    return Ways(
+        children >= 0,
+        onward,
+        numbers,
+        stay,
+        rows,
+        torch.stack((tree.depths + 1, torch.ones_like(tree.depths)), 1),
+        torch.zeros_like(onward.t()),
+    )
 
 
 def with_self(neighbours: Tensor, k: int) -> Tensor:
@@ -78,17 +87,17 @@ def judge(rule: Rule, draft: Draft, way: Ways, p: Tensor, greedy: bool, neighbou
     """Judge a draft by the target's laws p [n, V]; uniforms [n, C + 1] in [0, 1), neighbours as in `decide`."""
     tree = draft.tree
     if tree.size == 1:
-        path, count, loose, law = tree.parents, way.reach, tree.parents[:0], p
+        path, ahead, loose, law = tree.parents, way.reach[0], tree.parents[:0], p
     elif rule.residual == "released":
-        path, count, loose, law = _released(rule, draft, p, greedy, neighbours, uniforms)
+        path, ahead, loose, law = _released(rule, draft, way, p, greedy, neighbours, uniforms)
     elif greedy:
         top, best = _best(p)
         accepted, relaxed = _greedily(rule, draft, p, top, best, neighbours)
-        path, count, loose = _walk(tree, way, accepted.t(), None if relaxed is None else way.flags[:-1].copy_(relaxed.t()))
-        return Judgement(path, count, loose, best.index_select(0, path[-1:]))
+        path, ahead, loose = _walk(tree, way, accepted.t(), None if relaxed is None else way.flags[:-1].copy_(relaxed.t()))
+        return Judgement(path, ahead[:1], loose, ahead, best.index_select(0, path[-1:]))
     else:
         drawn = draft.drawn >= 0 if draft.turns is None else draft.turns.live
-        tried = drawn & way.offered
+        tried = drawn & way.offered if draft.turns is None or not tree.gapless else drawn  # the others count as not drawn
         trial = _try(rule, draft, way, drawn, tried, p, neighbours, uniforms)
         reached = trial.mass if trial.moved is None else trial.mass + trial.moved
         passed = trial.height < reached
@@ -96,11 +105,11 @@ def judge(rule: Rule, draft: Draft, way: Ways, p: Tensor, greedy: bool, neighbou
         relaxed_only = None
         if trial.moved is not None:
             relaxed_only = torch.ge(trial.height, trial.mass, out=way.flags[:-1])
-        path, count, loose = _walk(tree, way, accepted, relaxed_only)
+        path, ahead, loose = _walk(tree, way, accepted, relaxed_only)
         laws = trial.left if _whole(tree) else p.index_copy(0, tree.inner, trial.left)
         law = laws.index_select(0, path[-1:])
     bonus = _best(law)[1] if greedy else draw_raw(law, uniforms[:, -1].index_select(0, path[-1:]))
-    return Judgement(path, count, loose, bonus)
+    return Judgement(path, ahead[:1], loose, ahead, bonus)
 
 
 def _best(p: Tensor) -> tuple[Tensor, Tensor]:
@@ -132,24 +141,24 @@ def _whole(tree: Tree) -> bool:
 
 
 def _walk(tree: Tree, way: Ways, accepted: Tensor, loosely: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Path, count and flags as in `Judgement`, from which children accepted [C, I] is true of: the first one counts. loosely [C, I],
+    """Path, `ahead` and flags as in `Judgement`, from which children accepted [C, I] is true of: the first one counts. loosely [C, I],
     the first rows of `way.flags`, says of which of them only the relaxation is."""
     count = accepted.shape[0]
     rank = torch.where(accepted, way.numbers[:count], way.numbers[count:]).amin(0, keepdim=True)  # [1, I]
     behind = way.onward.gather(1, rank.t())[:, 0]
     # a node without children leads to itself
-    following = behind if _whole(tree) else way.stay.index_copy(0, tree.inner, behind)
+    following = behind if _whole(tree) else way.stay.index_copy_(0, tree.inner, behind)
     nodes = [tree.parents[:1], following[:1]]
     for _ in range(tree.depth - 1):
         nodes.append(following.index_select(0, nodes[-1]))
     path = torch.cat(nodes)
-    taken = way.reach.index_select(0, path[-1:])
+    ahead = way.reach.index_select(0, path[-1:])[0]
     if loosely is None:
-        return path, taken, torch.zeros_like(path[1:])
+        return path, ahead, torch.zeros_like(path[1:])
     # A node has at most one accepted child, so that a flag of the parent's is the flag of that child.
     flags = way.flags.gather(0, rank)[0]
     parents = path[:-1] if _whole(tree) else way.rows.index_select(0, path[:-1])
-    return path, taken, flags.index_select(0, parents)
+    return path, ahead, flags.index_select(0, parents)
 
 
 def _try(
@@ -165,7 +174,7 @@ def _try(
         return _fixed_exact(p, x, tried, u)
     left = p.index_select(0, tree.inner)  # a copy, to be worked on
     if q is None:
-        mass, moved, totals, _ = _in_turn(rule, left, _sets(rule, way, x.t(), neighbours), tried.t(), None, None, None)
+        mass, moved, totals = _in_turn(rule, left, _sets(rule, way, x.t(), neighbours), tried.t(), None, None, None)
         return Trial(u * totals[:-1], mass, moved, totals[1:] <= 0, left)
     qx = q.gather(1, x)
     if turns is None:
@@ -177,8 +186,8 @@ def _try(
     # where there is a draw the rest is positive
     share = torch.div(tried.t(), rest.clamp_(min=1e-38), out=left.new_empty(rest.shape))
     sets = _sets(rule, way, x.t(), neighbours)
-    mass, moved, totals, taken = _in_turn(rule, left, sets, tried.t(), q, share, None if tree.gapless else drawn.t())
-    return Trial(u * qx.t() * taken, mass, moved, totals[1:] <= 0, left)
+    mass, moved, totals = _in_turn(rule, left, sets, tried.t(), q, share, None if tree.gapless else drawn.t())
+    return Trial(u * qx.t() * share, mass, moved, totals[1:] <= 0, left)
 
 
 def _sums_from(values: Tensor) -> Tensor:
@@ -205,12 +214,13 @@ def _sets(rule: Rule, way: Ways, x: Tensor, neighbours: Tensor | None) -> Tensor
 
 def _in_turn(
     rule: Rule, left: Tensor, ids: Tensor, tried: Tensor, q: Tensor | None, share: Tensor | None, drawn: Tensor | None
-) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor | None, Tensor]:  # fmt: skip
     """Reject one child after the other: left [I, V] p at first, becomes what all of them leave; ids [C, I, 1 + k] as
     `_sets` gives them, tried [C, I] bool, q [I, V] what they were drawn from or None, share [C, I] one over the rest of q at each.
 
-    Returns p of each child when its turn came [C, I], the mass of its neighbours that counts [C, I] or None, the total of `left`
-    before each child and at the end [C + 1, I], and that total times share [C, I], by which q was taken away.
+    Returns p of each child when its turn came [C, I], the mass of its neighbours that counts [C, I] or None, and the total of
+    `left` before each child and at the end [C + 1, I], where the first one, 1, is only there without q. share is multiplied by it: by
+    that much q is taken away.
 
     A rejected child has less of p than of q, so that nothing of it is left, and taking q from it again changes nothing: q
     needs no update, except where draws that are no nodes come between; drawn [C, I] bool is given then.
@@ -220,34 +230,39 @@ def _in_turn(
     if size > 1:
         near = left.new_empty(count, nodes, size - 1)
         stays = left.new_empty(ids.shape)  # 1 for what is not in the set of a child that is tried, 0 for what leaves with it
-        torch.logical_not(tried, out=stays[..., 0])
+        if q is None:
+            torch.logical_not(tried, out=stays[..., 0])
         # nothing but what has no mass fits the bound 0 of a child that is not tried
         limit = (tried * (rule.bound if rule.kind == "additive" else rule.bound - 1)).unsqueeze(-1)
     values = left.new_empty(ids.shape)
-    totals = left.new_ones(count + 1, nodes, 1)
-    taken = left.new_empty(count, nodes, 1)
+    totals = left.new_ones(count + 1, nodes, 1) if share is None else left.new_empty(count + 1, nodes, 1)
     for i in range(count):
         torch.gather(left, 1, ids[i], out=values[i])
         if near is not None and stays is not None and limit is not None:
             torch.cumsum(values[i][:, 1:], -1, out=near[i])
-            scale = totals[i] if rule.kind == "additive" else values[i][:, :1]
-            torch.gt(near[i], limit[i] * scale, out=stays[i][:, 1:])
-            left.scatter_reduce_(1, ids[i], stays[i], "prod")
+            bound = limit[i]
+            if rule.kind == "multiplicative":
+                bound = bound * values[i][:, :1]
+            elif i > 0:
+                bound = bound * totals[i]
+            torch.gt(near[i], bound, out=stays[i][:, 1:])
+            first = 0 if q is None else 1  # of a rejected child itself nothing is left without q
+            left.scatter_reduce_(1, ids[i][:, first:], stays[i][:, first:], "prod")
         if q is not None and share is not None:
-            torch.mul(totals[i], share[i].unsqueeze(1), out=taken[i])
-            left.addcmul_(q, taken[i], value=-1.0).clamp_(min=0.0)
+            taken = share[i].unsqueeze(1)
+            left.addcmul_(q, taken.mul_(totals[i]) if i > 0 else taken, value=-1.0).clamp_(min=0.0)
             if drawn is not None:
                 token = ids[i][:, :1]
                 q.scatter_(1, token, q.gather(1, token).masked_fill_(drawn[i].unsqueeze(1), 0.0))
         torch.sum(left, -1, keepdim=True, out=totals[i + 1])
     moved = None if near is None or stays is None else near.addcmul_(near, stays[..., 1:], value=-1.0).amax(-1)
-    return values[..., 0], moved, totals[..., 0], taken[..., 0]
+    return values[..., 0], moved, totals[..., 0]
 
 
 def _released(
-    rule: Rule, draft: Draft, p: Tensor, greedy: bool, neighbours: Tensor | None, uniforms: Tensor
+    rule: Rule, draft: Draft, way: Ways, p: Tensor, greedy: bool, neighbours: Tensor | None, uniforms: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The released residual, by the general functions: path, count and flags as in `Judgement`, and the bonus token's law."""
+    """The released residual, by the general functions: path, `ahead` and flags as in `Judgement`, and the bonus token's law."""
     tree = draft.tree
     if greedy:
         final, relaxed = greedy_end(rule, draft, p, neighbours)
@@ -259,4 +274,4 @@ def _released(
         up.append(tree.parents.index_select(0, up[-1]))
     ancestors = torch.cat(up)
     path = final.repeat(tree.depth + 1).scatter_(0, tree.depths.index_select(0, ancestors), ancestors)
-    return path, tree.depths.index_select(0, final) + 1, relaxed.index_select(0, path[1:]).long(), law
+    return path, way.reach.index_select(0, final)[0], relaxed.index_select(0, path[1:]).long(), law

@@ -65,7 +65,14 @@ class Planted:
             )  # fmt: skip
             first, used = first + rows * count, used + len(nodes) * count
         self.draws = first  # the root's token and all draws
-        # behind the last draw there is one of nothing, for draw numbers that a level has not got
+        # Behind the last draw there is one of nothing, for draw numbers that a level has not got, and for draws that are no nodes:
+        # behind all nodes of their parent they change nothing.
+        if tree.gapless:
+            offered = tree.children.index_select(0, tree.inner) >= 0
+            table = [
+                [at if is_node else first for at, is_node in zip(row, nodes, strict=False)]
+                for row, nodes in zip(table, offered.tolist(), strict=True)
+            ]
         padded = [row + [first] * (tree.width - len(row)) for row in table]
         self.table = torch.tensor(padded, device=device).flatten()
         self.nodes = torch.tensor([draw_of[node] for node in range(tree.size)], device=device)

@@ -47,7 +47,7 @@ class FusedLayer:
     def __call__(self, x: Tensor, turn: Tensor, slots: Tensor, bias: Tensor, both: Tensor) -> Tensor:
         """x [R * n, D], which is overwritten with the layer's output and returned.
 
-        turn [n or 1, 3, 1, d / 2] complex64, slots [n] int64, bias [R or 1, 1, n, S], both [R, 2 heads, slots, d] the
+        turn [n, 3, 1, d / 2] or [1, n or 1, 3, 1, d / 2] complex64, slots [n] int64, bias [R or 1, 1, n, S], both [R, 2 heads, slots, d] the
         keys and values of this layer.
         """
         heads, seen = self.heads, bias.shape[-1]
@@ -135,12 +135,16 @@ class FusedDrafter:
         """As `Drafter.expand`."""
         return self.original.expand(tokens, hidden, depth, mask, cache)
 
-    def run_at(self, tokens: Tensor, hidden: Tensor, positions: Tensor, slots: Tensor, bias: Tensor, cache: KVCache) -> Tensor:
+    def turns_at(self, positions: Tensor, cache: KVCache) -> Tensor:
+        """[1, m, 3, 1, d / 2] complex64; see `decoding.protocols.FixedDrafter.turns_at`."""
+        return self.turns.index_select(0, positions)[None]
+
+    def run_at(self, tokens: Tensor, hidden: Tensor, turn: Tensor, slots: Tensor, bias: Tensor, cache: KVCache) -> Tensor:
         """m slots -> outputs [R, m, H]; see `decoding.protocols.FixedDrafter.run_at`."""
         original = self.original
         embedded = original.embed_tokens(tokens).expand(hidden.shape[0], -1, -1)
         x = original.fc(torch.cat((embedded, hidden), -1)).flatten(0, 1)
-        return self.layer(x, self.turns.index_select(0, positions), slots, bias, cache.both[0]).view(hidden.shape)
+        return self.layer(x, turn, slots, bias, cache.both[0]).view(hidden.shape)
 
 
 def fused_runners(networks: Networks[Any]) -> Runners:

@@ -134,11 +134,14 @@ class FusedAnoleDrafter:
         """As `AnoleDrafter.expand`."""
         return self.original.expand(tokens, hidden, depth, mask, cache)
 
-    def run_at(self, tokens: Tensor, hidden: Tensor, positions: Tensor, slots: Tensor, bias: Tensor, cache: AnoleCache) -> Tensor:
+    def turns_at(self, positions: Tensor, cache: AnoleCache) -> Tensor:
+        """[R, m, 1, 1, d / 2] complex64; see `decoding.protocols.FixedDrafter.turns_at`."""
+        return self.turns[cache.positions(positions)]
+
+    def run_at(self, tokens: Tensor, hidden: Tensor, turn: Tensor, slots: Tensor, bias: Tensor, cache: AnoleCache) -> Tensor:
         """m slots -> outputs [R, m, H]; see `decoding.protocols.FixedDrafter.run_at`. Padding is left out here."""
         original = self.original
         mask = bias if cache.padding is None else bias + cache.padding[..., : bias.shape[-1]]
         embedded = original.embed_tokens(tokens + FIRST).expand(hidden.shape[0], -1, -1)
         x = original.fc(torch.cat((embedded, hidden), -1)).flatten(0, 1)
-        turn = self.turns[cache.positions(positions)]
         return self.layer(x, turn, slots, mask, cache.both[0]).view(hidden.shape)
