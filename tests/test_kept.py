@@ -276,3 +276,30 @@ def test_all_captures_are_on_one_stream(faked: Captured, model: Model, monkeypat
     for method in METHODS:
         list(model.run(method))
     assert len(made) == 1 and len(faked) > 5
+
+
+def test_work_is_done_on_the_runs_device_with_one_kind_of_attention(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+
+    @contextmanager
+    def current(device: torch.device) -> Iterator[None]:
+        seen.append(device)
+        yield
+        seen.append("back")
+
+    class Run:
+        def __init__(self, device: str) -> None:
+            self.device = torch.device(device)
+
+    def work(run: Any, value: int) -> tuple[bool, ...]:
+        back = torch.backends.cuda
+        kinds = back.mem_efficient_sdp_enabled(), back.math_sdp_enabled(), back.flash_sdp_enabled(), back.cudnn_sdp_enabled()
+        return (torch.is_inference_mode_enabled(), *kinds, value == 3)
+
+    monkeypatch.setattr(torch.cuda, "device", current)
+    before = work(None, 3)[1:]
+    done: Any = loop._device_work(work)
+    assert done(Run("cuda:1"), 3) == (True, True, True, False, False, True)
+    assert seen == [torch.device("cuda:1"), "back"]
+    assert done(Run("cpu"), 3) == (True, *before) and len(seen) == 2
+    assert not torch.is_inference_mode_enabled() and work(None, 3)[1:] == before

@@ -33,17 +33,45 @@ from lantern_demo.settings import Settings
 META = torch.device("meta")
 PARTS = ("draft", "verify", "commit")
 PROMPT = 120  # positions of a prefix, where the model does not say
-SIXTEEN = "0 1 2 3 00 01 02 10 11 20 000 001 010 100 0000"  # a tree of 16 nodes with the root
+SIXTEEN = "0 1 2 3 00 01 02 10 11 12 20 21 22 30 31"  # a tree of 16 nodes with the root; a level more costs some 15 kernels
 
 # Trees by name: settings that give them.
 TREES: dict[str, dict[str, Any]] = {
     "none": {},
     "paper": {"tree": "paper"},
-    "16 nodes": {"tree": SIXTEEN, "draft_top_k": 4, "draft_depth": 3, "draft_nodes": 16},
+    "16 nodes": {"tree": SIXTEEN, "draft_top_k": 4, "draft_depth": 1, "draft_nodes": 16},
 }
 
 # Model, method, tree -> the most kernels of a whole step in bfloat16 at temperature 1. A few more than are counted today.
-BUDGETS: dict[tuple[str, str, str], int] = {}
+BUDGETS: dict[tuple[str, str, str], int] = {
+    ("llamagen-t2i-256", "vanilla", "none"): 464,
+    ("llamagen-t2i-256", "eagle1", "paper"): 724,
+    ("llamagen-t2i-256", "eagle1", "16 nodes"): 598,
+    ("llamagen-t2i-256", "eagle2", "paper"): 747,
+    ("llamagen-t2i-256", "eagle2", "16 nodes"): 629,
+    ("llamagen-t2i-256", "lantern", "paper"): 810,
+    ("llamagen-t2i-256", "lantern", "16 nodes"): 656,
+    ("llamagen-t2i-256", "lantern++", "paper"): 749,
+    ("llamagen-t2i-256", "lantern++", "16 nodes"): 619,
+    ("llamagen-t2i-512", "vanilla", "none"): 462,
+    ("llamagen-t2i-512", "eagle1", "paper"): 724,
+    ("llamagen-t2i-512", "eagle1", "16 nodes"): 598,
+    ("llamagen-t2i-512", "eagle2", "paper"): 747,
+    ("llamagen-t2i-512", "eagle2", "16 nodes"): 629,
+    ("llamagen-t2i-512", "lantern", "paper"): 810,
+    ("llamagen-t2i-512", "lantern", "16 nodes"): 656,
+    ("llamagen-t2i-512", "lantern++", "paper"): 749,
+    ("llamagen-t2i-512", "lantern++", "16 nodes"): 619,
+    ("anole-7b", "vanilla", "none"): 545,
+    ("anole-7b", "eagle1", "paper"): 846,
+    ("anole-7b", "eagle1", "16 nodes"): 699,
+    ("anole-7b", "eagle2", "paper"): 875,
+    ("anole-7b", "eagle2", "16 nodes"): 730,
+    ("anole-7b", "lantern", "paper"): 938,
+    ("anole-7b", "lantern", "16 nodes"): 757,
+    ("anole-7b", "lantern++", "paper"): 874,
+    ("anole-7b", "lantern++", "16 nodes"): 723,
+}
 
 # Operations that launch nothing, and those that launch more than one kernel.
 FREE = frozenset(
