@@ -3,6 +3,7 @@ was."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,6 +15,9 @@ from .growth import grow
 from .protocols import Expander, Head
 from .sampling import Sampling, draw_without_replacement, guide, probabilities
 from .trees import Tree, TreePolicy
+
+
+Draws = Callable[[Tensor, Tensor], Tensor]
 
 
 class Turns(NamedTuple):
@@ -58,11 +62,11 @@ def bare_draft(tree: Tree, root: Tensor) -> Draft:
 
 def static_draft(
     tree: Tree, root: Tensor, output: Tensor, drafter: Expander, target: Head, cache: KVCache,
-    sampling: Sampling, uniforms: Tensor,
+    sampling: Sampling, uniforms: Tensor, draws: Draws = draw_without_replacement,
 ) -> Draft:  # fmt: skip
     """Fill a static tree: at each node that has children draw tokens without replacement, or take the most
     likely ones when greedy. root [1] int64 is the root's token, output [R, 1, H] the drafter's last stable
-    output, uniforms [tree.draws] what is drawn with, level by level."""
+    output, uniforms [tree.draws] what is drawn with, level by level, by `draws`."""
     tokens = root.new_zeros(tree.size)
     tokens[:1] = root
     laws, proposals, used = [], [], 0
@@ -74,9 +78,9 @@ def static_draft(
         if sampling.greedy:
             drawn = logits.topk(level.draws).indices
         else:
-            laws.append(probabilities(logits, sampling, spent=True))
+            laws.append(probabilities(logits, sampling))
             count = level.nodes.shape[0] * level.draws
-            drawn = draw_without_replacement(laws[-1], uniforms[used : used + count].view(-1, level.draws))
+            drawn = draws(laws[-1], uniforms[used : used + count].view(-1, level.draws))
             used += count
         # a draw that found no token leaves a node that is never accepted; its token only has to be a valid
         # one
@@ -95,7 +99,7 @@ def dynamic_draft(
     """Grow an EAGLE-2 tree; root and output as in `static_draft`."""
 
     def log_probs(outputs: Tensor) -> Tensor:
-        return probabilities(guide(target.head(outputs), sampling.cfg_scale), sampling, spent=True).log()
+        return probabilities(guide(target.head(outputs), sampling.cfg_scale), sampling).log()
 
     beam = output
 
