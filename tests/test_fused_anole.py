@@ -109,3 +109,20 @@ def test_sums_are_kept_where_a_device_can() -> None:
         found = joined.product(x.to(dtype), weight.to(dtype))
         assert found.dtype == torch.float32 and found.shape == (3, 5)
         torch.testing.assert_close(found, x @ weight.t(), atol=0.1 if dtype == torch.bfloat16 else 1e-5, rtol=0.05)
+
+
+def test_a_cache_that_is_used_again_reads_like_a_new_one() -> None:
+    """What a captured step reads stays in its place and holds the next prompt's numbers."""
+    target = anole_networks()[0]
+    kept = target.new_cache(2, 4)
+    kept.place(None)
+    places = kept.shift.data_ptr(), kept.padding.data_ptr()
+    for padded in (4, 1, 0, 2):
+        real = torch.ones(2, 6, dtype=torch.bool)
+        real[1, :padded] = False
+        new = target.new_cache(2, 4)
+        for cache in (kept, new):
+            cache.place(real)
+        assert torch.equal(kept.shift, new.shift) and torch.equal(kept.padding, new.padding)
+        assert (kept.visible is None) == (new.visible is None) == (padded == 0)
+        assert (kept.shift.data_ptr(), kept.padding.data_ptr()) == places

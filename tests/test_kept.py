@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from lantern_demo.decoding.loop import decode
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models.fused import FusedDrafter, FusedTarget
+from lantern_demo.models.llamagen import LlamaGenConfig
 
 Captured = list[tuple[int, bool]]
 
@@ -23,8 +25,8 @@ Captured = list[tuple[int, bool]]
 class Model:
     """One random model, and runs on it."""
 
-    def __init__(self) -> None:
-        target, drafter = networks(TEXT)
+    def __init__(self, config: LlamaGenConfig = TEXT) -> None:
+        target, drafter = networks(config)
         with torch.inference_mode():
             self.conditions = {"padded": condition_of(target, PADDED), "full": condition_of(target, FULL)}
         self.models = FusedTarget(target), FusedDrafter(drafter)
@@ -76,6 +78,18 @@ def test_a_second_run_captures_nothing(faked: Captured, model: Model) -> None:  
         assert without_time(again) == without_time(alone)
         assert again[-1].engine == "graphs" and again[-1].seconds["capture"] == 0
     assert len(faked) == captured
+
+
+def test_a_short_run_gets_all_buckets_of_a_long_one_ready(faked: Captured) -> None:  # noqa: F811
+    engines, large = Engines(), Model(replace(TEXT, grid=16))
+    for method in ("vanilla", "eagle1"):
+        knobs = {"engines": engines, "room": 200, "measure_distortion": False}
+        list(large.run(method, num_tokens=3, **knobs))
+        captured = set(faked)
+        assert len({slots for slots, _ in captured}) >= 3
+        assert list(large.run(method, num_tokens=200, **knobs))[-1].seconds["capture"] == 0
+        assert set(faked) == captured
+        faked.clear()
 
 
 def test_live_runs_of_one_shape_do_not_disturb_each_other(faked: Captured, model: Model) -> None:  # noqa: F811

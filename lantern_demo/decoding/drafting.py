@@ -16,7 +16,6 @@ from .protocols import Expander, Head
 from .sampling import Sampling, draw_without_replacement, guide, probabilities
 from .trees import Tree, TreePolicy
 
-
 Draws = Callable[[Tensor, Tensor], Tensor]
 
 

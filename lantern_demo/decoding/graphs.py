@@ -162,6 +162,7 @@ class Graphs:
         """The graph of a bucket and kind; None once a capture was refused."""
         key = (slots, bare)
         if key not in self.graphs and self.engine == "graphs":
+            # The end of the measure waits for the device: where that is at fault itself, this raises, and nothing will run on it.
             with self.clock.measure("capture"):
                 try:
                     self.graphs[key] = self._captured(slots, bare)
@@ -171,7 +172,6 @@ class Graphs:
                     _STREAMS.pop(self.device, None)  # it may be at fault
                     if (memory := _out_of_memory(error)) is not None:
                         raise memory from None
-                    self.clock.synchronize()  # where the device itself is at fault, this raises: nothing will run on it
         return self.graphs.get(key) if self.engine == "graphs" else None
 
     def _captured(self, slots: int, bare: bool) -> _Captured:

@@ -19,9 +19,8 @@ class Rows(nn.Module):
 
     def __init__(self, whole: Tensor, first: int, count: int) -> None:
         super().__init__()
-        self._whole = (
-            whole,
-        )  # in a tuple it is no parameter of this module: it would be listed once for each layer that shares it
+        # in a tuple it is no parameter of this module: it would be listed once for each layer that shares it
+        self._whole = (whole,)
         self.first, self.out_features, self.in_features = first, count, whole.shape[1]
 
     @property
