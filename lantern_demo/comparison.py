@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import Method
-from lantern_demo.faults import in_words, out_of_memory, release_memory
+from lantern_demo.faults import in_words, out_of_memory
 from lantern_demo.fitting import Choice
 from lantern_demo.models.needs import no_room_to_race
 from lantern_demo.models.text import Encoded
@@ -90,7 +90,7 @@ class Comparison:
                 yield method.id, MethodFailed(method.id, in_words(error, method.id))
         left, schedule, why = [method for method in self.methods if method.id in ready], ALONE, ""
         if len(left) > 1:
-            crowded = no_room_to_race(self.pipe.info, self.pipe.device, self.pipe.dtype, len(left))
+            crowded = no_room_to_race(self.pipe.info, self.pipe.device, self.pipe.dtype, len(left), self.pipe.idle_engines)
             if crowded is None:
                 left = yield from self._race(left, ready)
                 crowded = CROWDED
@@ -134,7 +134,7 @@ class Comparison:
                 yield name, self._out_of_time(name)
             return []
         if left:
-            release_memory()
+            self.pipe.make_room()
         return list(left.values())
 
     def _rest(self, name: str, run: Run) -> Generator[tuple[str, Step | Drawn | Generation | MethodFailed], None, None]:
@@ -166,7 +166,7 @@ class Comparison:
             if smaller is None:
                 yield method.id, MethodFailed(method.id, failed)
                 return
-            release_memory()  # out of the handler, which kept what the run had allocated
+            self.pipe.make_room()  # out of the handler, which kept what the run had allocated
             tree, warm = smaller, False
         yield method.id, self._out_of_time(method.id)
 

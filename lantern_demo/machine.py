@@ -38,10 +38,12 @@ class Machine:
     def runners(self, networks: Networks[Any]) -> Runners:
         """What decodes the model: fused twins on a GPU, on a CPU lean twins of a small model with the fastest products of its number
         format (a drafter of a float32 model may round: its drafts are judged exactly all the same), else the networks themselves. Raises ValueError for a number format that does not work here."""
-        if not isinstance(networks.target, LlamaGen):
-            return Runners(networks.target, networks.drafter)  # of the other family there are no twins: it runs as it is
         if self.device.type == "cuda":
             return fused_runners(networks)
+        if not isinstance(networks.target, LlamaGen):
+            return Runners(
+                networks.target, networks.drafter
+            )  # of the other family there are no twins for a CPU: it runs as it is
         if not small_on_cpu(networks, self.device) or self.dtype == "float16":
             return Runners(networks.target, networks.drafter)
         drafter = networks.drafter

@@ -15,6 +15,7 @@ from PIL import Image
 from torch import Tensor
 
 from lantern_demo.comparison import Comparison, Run, RunEvents, smaller_choice
+from lantern_demo.decoding.kept import Engines
 from lantern_demo.decoding.loop import Decoded, decode
 from lantern_demo.decoding.loop import Step as StepEvent
 from lantern_demo.decoding.methods import METHODS, Method
@@ -65,6 +66,7 @@ class Pipeline:
         self._no_fit = "this model has no calibration" if fit_trees else "nothing is measured on a device that is only lent"
         self.recommended = read_recommended(info.folder)
         self._warm: dict[tuple[str, TreePolicy, bool], Choice] = {}  # by method, tree and guidance, what they run with
+        self._engines = Engines()
         self._turn = threading.Lock()
 
     # -- inputs
@@ -178,6 +180,16 @@ class Pipeline:
                 except Exception as error:  # such as memory that does not suffice: whoever asks for the method gets to know
                     in_words(error, name)
 
+    @property
+    def idle_engines(self) -> int:
+        """For how many runs there is memory set aside."""
+        return len(self._engines)
+
+    def make_room(self) -> None:
+        """Give back all memory that no run needs just now."""
+        self._engines.clear()
+        release_memory()
+
     def warm_up(
         self, method: Method, knobs: Settings, encoded: Encoded, tree: Choice | None = None
     ) -> Generator[tuple[str, None], None, Choice]:
@@ -201,7 +213,7 @@ class Pipeline:
                 smaller = smaller_choice(method, choice, error)
                 if smaller is None:
                     raise
-            release_memory()
+            self.make_room()
             choice = smaller
 
     def run(self, method: Method, knobs: Settings, text: str, tree: Choice, schedule: Schedule, schedule_reason: str) -> Run:
@@ -236,8 +248,9 @@ class Pipeline:
             return self.networks.text.encode(text)
 
     def _decode(
-        self, method: Method, knobs: Settings, encoded: Encoded, tokens: int, clock: Clock, measured: bool, tree: TreePolicy
-    ) -> Iterator[StepEvent | Decoded]:
+        self, method: Method, knobs: Settings, encoded: Encoded, tokens: int, clock: Clock, measured: bool, tree: TreePolicy,
+        kept: bool = True,
+    ) -> Iterator[StepEvent | Decoded]:  # fmt: skip
         guided = knobs.cfg_scale != 1
         with torch.inference_mode():
             condition = self.networks.target.condition(encoded.features, encoded.mask, guided)
@@ -245,6 +258,7 @@ class Pipeline:
             self.target, self.drafter, condition, num_tokens=tokens, method=method, sampling=knobs.sampling(),
             rule=knobs.rule(method), tree=tree, neighbours=self.neighbours(knobs.neighbours),
             seed=knobs.seed, device=self.device, measure_distortion=measured, clock=clock,
+            engines=self._engines if kept else None, room=self.info.tokens if kept else None,
         )  # fmt: skip
 
     def tree_of(self, method: Method, knobs: Settings) -> Choice:
@@ -267,7 +281,7 @@ class Pipeline:
             """Seconds of the steps of a short run, but the first, which starts the drafter, and a last one without drafts."""
             clock, plain = Clock(self.device), METHODS["eagle1" if policy.kind == "static" else "eagle2"]
             tokens = min(FIT_TOKENS, self.info.tokens)
-            events = self._decode(plain, self.defaults, encoded, tokens, clock, measured=False, tree=policy)
+            events = self._decode(plain, self.defaults, encoded, tokens, clock, measured=False, tree=policy, kept=False)
             pairs = list(pairwise(event for event in events if isinstance(event, StepEvent)))
             whole = [b.seconds - a.seconds for a, b in pairs[1:] if len(b.tree_tokens) == policy.nodes]
             return whole or [b.seconds - a.seconds for a, b in pairs]  # of a picture of a few tokens nothing better can be had

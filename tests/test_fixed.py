@@ -485,10 +485,11 @@ def faked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
     captured: list[tuple[int, bool]] = []
     for name, fake in (
         ("Stream", FakeStream), ("Event", FakeEvent), ("CUDAGraph", FakeGraph), ("current_stream", FakeStream),
-        ("stream", lambda _: nullcontext()), ("graph", lambda *_, **__: nullcontext()),
+        ("stream", lambda _: nullcontext()), ("graph", lambda *_, **__: nullcontext()), ("set_stream", lambda _: None),
     ):  # fmt: skip
         monkeypatch.setattr(torch.cuda, name, fake)
     monkeypatch.setattr(graphs, "pinned", torch.empty_like)
+    monkeypatch.setattr(graphs, "_STREAMS", {})
     monkeypatch.setattr(loop, "Eager", lambda fixed, clock: graphs.Graphs(fixed, clock, torch.device("cpu")))
     real = graphs.Graphs._capture
 
@@ -547,10 +548,16 @@ class Broken(Mark):
         raise RuntimeError("no such event")
 
 
+class Unrecorded(Mark):
+    def elapsed_time(self, behind: Mark) -> float:
+        raise ValueError("Both events must be recorded before calculating elapsed time.")
+
+
 def test_shares_of_a_step() -> None:
     assert graphs.shares([Mark(1), Mark(2), Mark(5), Mark(6)]) == [0.2, 0.6, 0.2]
     assert graphs.shares([Broken(0)] * 4) == [0.0, 1.0, 0.0]
     assert graphs.shares([Mark(3)] * 4) == [0.0, 1.0, 0.0]
+    assert graphs.shares([Unrecorded(0)] * 4) == [0.0, 1.0, 0.0]
 
 
 def test_state_can_be_restored() -> None:

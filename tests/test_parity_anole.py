@@ -145,7 +145,8 @@ def test_drafter_passes_of_fixed_shapes(case: Golden) -> None:
         if fixed:
             at = cache.length + torch.arange(m)
             bias = torch.where(torch.arange(cache.length + m + 5) <= at[:, None], 0.0, -torch.inf)[None, None]
-            outputs.append(drafter.run_at(tokens, golden["c2_hidden_states"], at, at, bias, cache)[:, -1:])
+            turn = drafter.turns_at(at, cache)
+            outputs.append(drafter.run_at(tokens, golden["c2_hidden_states"], turn, at, bias, cache)[:, -1:])
         else:
             outputs.append(drafter.extend(tokens, golden["c2_hidden_states"], cache))
         caches.append(cache)

@@ -51,7 +51,7 @@ class Ahead:
     def _launch(self, committed: int) -> None:
         most = self._most(committed)
         bare = self.fixed.depth == 0 or (self.bare_last and self.num_tokens - most == 1)
-        taken = self.steps.launch(self.launched + 1, self.fixed.bucket(most, self.num_tokens), bare)
+        taken = self.steps.launch(self.launched + 1, self.fixed.bucket(most, self.fixed.num_tokens), bare)
         if self.sample is not None and self.sample.wants(self.launched):
             self.sample.add(taken.draft, taken.root_law, taken.emitted.clone())
         self.launched += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,6 +17,15 @@ from .sampling import Sampling, draw_without_replacement, guide, probabilities
 from .trees import Tree, TreePolicy
 
 Draws = Callable[[Tensor, Tensor], Tensor]
+
+
+class Turns(NamedTuple):
+    """What is known of the draws of a static tree's inner nodes once they are drawn; [I, width] by draw number."""
+
+    tokens: Tensor  # int64, always valid ones
+    live: Tensor  # bool, whether there was anything to draw
+    left: Tensor  # float64, the mass that was left of the drafter's law before the draw
+    step: Tensor  # [W] all uniforms of the step
 
 
 @dataclass(frozen=True)
@@ -30,6 +40,7 @@ class Draft:
     tokens: Tensor  # [n] int64, the root's token first
     drawn: Tensor  # [I, width] int64
     q: tuple[Tensor, ...] = ()
+    turns: Turns | None = None  # in steps of fixed shapes
 
     def q_row(self, depth: int, row: int) -> Tensor | None:
         """The law [1, V] behind the children of the node at `row` of `tree.inner`, which lies at `depth`."""

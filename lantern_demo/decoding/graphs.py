@@ -9,6 +9,7 @@ counts as verify as a whole. Warm-up and capture are the clock's part "capture",
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Protocol
@@ -19,7 +20,7 @@ from torch import Tensor
 from .fixed import Fixed, Taken
 from .timing import Clock
 
-WARM_UP = 2  # steps before a capture, in which libraries set themselves up
+WARM_UP = 2  # steps before an engine's first capture, in which libraries set themselves up; one before the others
 AHEAD = 4  # replays in flight at most: enough that the device never waits for the host
 
 
@@ -28,6 +29,19 @@ class Steps(Protocol):
 
     ahead: int  # how many may be in flight
     engine: str  # what ran the steps, for the record
+
+    @property
+    def reusable(self) -> bool:
+        """Whether another run may use it."""
+        ...
+
+    def begin(self, clock: Clock) -> None:
+        """Start over for another run, on its clock."""
+        ...
+
+    def prepare(self, shapes: Iterable[tuple[int, bool]]) -> None:
+        """Get ready for steps of these buckets and kinds, so that none of them has to."""
+        ...
 
     def launch(self, index: int, slots: int, bare: bool) -> Taken:
         """Start step `index` (from 1, in order)."""
@@ -46,9 +60,16 @@ class Eager:
     """Steps as they are written, each part timed where it runs."""
 
     ahead = 1
+    reusable = True
 
     def __init__(self, fixed: Fixed, clock: Clock, engine: str = "fixed") -> None:
         self.fixed, self.clock, self.engine = fixed, clock, engine
+
+    def begin(self, clock: Clock) -> None:
+        self.clock = clock
+
+    def prepare(self, shapes: Iterable[tuple[int, bool]]) -> None:
+        pass
 
     def launch(self, index: int, slots: int, bare: bool) -> Taken:
         with self.clock.measure("draft"):
@@ -79,18 +100,29 @@ class _Captured:
 class Graphs:
     """Steps as replayed CUDA graphs, one per bucket and kind, captured when first asked for and sharing one memory pool.
 
-    When a capture fails the steps run one by one, and `engine` keeps the reason.
+    When a capture is refused the steps run one by one, and `engine` keeps the reason. Memory that runs out and a device that is at
+    fault are no refusals: they are raised. `free` gives back memory that others can spare and says whether there was any.
     """
 
-    def __init__(self, fixed: Fixed, clock: Clock, device: torch.device) -> None:
-        self.fixed, self.clock, self.device = fixed, clock, device
+    def __init__(self, fixed: Fixed, clock: Clock, device: torch.device, free: Callable[[], bool] = lambda: False) -> None:
+        self.fixed, self.clock, self.device, self.free = fixed, clock, device, free
         self.ahead, self.engine = AHEAD, "graphs"
         self.eager = Eager(fixed, clock)
         self.host = pinned(fixed.state.results)
-        self.stream = torch.cuda.Stream(device)
         self.pool: Any = None
         self.graphs: dict[tuple[int, bool], _Captured] = {}
         self.flying: dict[int, tuple[_Captured, torch.cuda.Event, torch.cuda.Event]] = {}
+
+    @property
+    def reusable(self) -> bool:
+        return self.engine == "graphs"
+
+    def begin(self, clock: Clock) -> None:
+        self.clock = self.eager.clock = clock
+
+    def prepare(self, shapes: Iterable[tuple[int, bool]]) -> None:
+        for slots, bare in shapes:
+            self._graph(slots, bare)
 
     def launch(self, index: int, slots: int, bare: bool) -> Taken:
         captured = self._graph(slots, bare)
@@ -118,44 +150,80 @@ class Graphs:
 
     def close(self) -> None:
         self.clock.synchronize()
+        self.flying.clear()
         for captured in self.graphs.values():
             if captured.seconds and captured.marks:
                 draft, verify, commit = shares(captured.marks)
                 for part, share in (("draft", draft), ("verify", verify - 1), ("commit", commit)):
                     self.clock.seconds[part] += share * captured.seconds
-                captured.seconds = 0.0
+            captured.seconds = 0.0
 
     def _graph(self, slots: int, bare: bool) -> _Captured | None:
-        """The graph of a bucket and kind; None once a capture has failed."""
+        """The graph of a bucket and kind; None once a capture was refused."""
         key = (slots, bare)
         if key not in self.graphs and self.engine == "graphs":
+            # The end of the measure waits for the device: where that is at fault itself, this raises, and nothing will run on it.
             with self.clock.measure("capture"):
                 try:
-                    self.graphs[key] = self._capture(slots, bare)
+                    self.graphs[key] = self._captured(slots, bare)
                 except RuntimeError as error:  # CUDA's errors and torch's own are of this kind
                     self.engine = f"fixed, without graphs: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
                     self.ahead = self.eager.ahead
+                    _STREAMS.pop(self.device, None)  # it may be at fault
+                    if (memory := _out_of_memory(error)) is not None:
+                        raise memory from None
         return self.graphs.get(key) if self.engine == "graphs" else None
 
+    def _captured(self, slots: int, bare: bool) -> _Captured:
+        """`_capture`, once more where others could spare memory."""
+        try:
+            return self._capture(slots, bare)
+        except RuntimeError as error:
+            if _out_of_memory(error) is None or not self.free():
+                raise
+        return self._capture(slots, bare)
+
     def _capture(self, slots: int, bare: bool) -> _Captured:
-        """Warm up and capture; where the run stands is as it was before, also when it fails."""
+        """Warm up and capture; where the run stands and the stream this thread works on are as before, also when it fails."""
         fixed, here = self.fixed, torch.cuda.current_stream(self.device)
+        stream = capture_stream(self.device)
         kept = fixed.state.copies()
-        self.stream.wait_stream(here)
+        stream.wait_stream(here)
         graph, marks = torch.cuda.CUDAGraph(), external_events()
         try:
-            with torch.cuda.stream(self.stream):
-                for _ in range(WARM_UP):
+            with torch.cuda.stream(stream):
+                for _ in range(1 if self.graphs else WARM_UP):
                     fixed.step(slots, bare)
                     fixed.state.restore(kept)
             # thread_local: another thread's allocations are no fault of this capture
-            with torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"):
+            with torch.cuda.graph(graph, pool=self.pool, stream=stream, capture_error_mode="thread_local"):
                 taken = fixed.step(slots, bare, (lambda i: marks[i].record()) if marks else None)
         finally:
-            here.wait_stream(self.stream)
+            # a capture that cannot be ended raises before torch itself goes back to the stream from before
+            torch.cuda.set_stream(here)
+            here.wait_stream(stream)
             fixed.state.restore(kept)
         self.pool = graph.pool()
         return _Captured(graph, taken, marks)
+
+
+_STREAMS: dict[torch.device, torch.cuda.Stream] = {}
+
+
+def capture_stream(device: torch.device) -> torch.cuda.Stream:
+    """The stream that this process captures on, one per device: cuBLAS keeps a workspace for each stream it has seen."""
+    if device not in _STREAMS:
+        _STREAMS[device] = torch.cuda.Stream(device)
+    return _STREAMS[device]
+
+
+def _out_of_memory(error: BaseException | None) -> torch.OutOfMemoryError | None:
+    """The lack of memory that an error is, or that it hides: ending a capture that failed may raise an error of its own."""
+    while error is not None:
+        if isinstance(error, torch.OutOfMemoryError):
+            return error
+        error = error.__cause__ or error.__context__
+    return None
 
 
 def pinned(results: Tensor) -> Tensor:
@@ -176,7 +244,7 @@ def shares(marks: list[Any]) -> list[float]:
     read."""
     try:
         times = [before.elapsed_time(behind) for before, behind in pairwise(marks)]
-    except RuntimeError:
+    except (RuntimeError, ValueError):  # ValueError: one of them was never recorded
         return [0.0, 1.0, 0.0]
     total = sum(times)
     return [time / total for time in times] if total > 0 else [0.0, 1.0, 0.0]

@@ -17,11 +17,9 @@ from torch import Tensor
 from .acceptance import Rule
 from .drafting import Draft
 from .sampling import Sampling, probabilities, running_sum
-from .walk import Judged, Walk, walk_nodes
+from .walk import NO_LAW, Judged, Walk, walk_nodes
 
 Array = NDArray[numpy.float32]
-
-NO_LAW = "the target's logits are not finite numbers; its weights or its number format may be at fault"
 
 
 def walk_levels(

@@ -8,12 +8,14 @@ the reference. "fixed" runs steps of fixed shapes without waiting (`fixed`, `ahe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from functools import wraps
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from .acceptance import Rule
 from .ahead import Ahead
@@ -22,16 +24,17 @@ from .distortion import Distortion, RootSample, measure
 from .drafting import Draft, bare_draft, dynamic_draft, static_draft
 from .fixed import Fixed, Outcome
 from .graphs import Eager, Graphs
-from .host import NO_LAW, walk_levels
+from .host import walk_levels
+from .kept import Engine, Engines
 from .methods import Method
 from .protocols import Drafter, FixedDrafter, FixedTarget, Target
 from .sampling import Sampling, draw, guide, probabilities
 from .timing import Clock
 from .trees import TreePolicy, static_tree
 from .uniforms import Uniforms
-from .walk import Judged, Walk, walk_nodes
+from .walk import NO_LAW, Judged, Walk, walk_nodes
 
-Engine = Literal["auto", "plain", "fixed"]
+EngineKind = Literal["auto", "plain", "fixed"]
 AcceptKind = Literal["exact", "relaxed", "target"]
 
 
@@ -96,7 +99,9 @@ def decode(
     prefix_rows: int | None = None,
     measure_distortion: bool = True,
     clock: Clock | None = None,
-    engine: Engine = "auto",
+    engine: EngineKind = "auto",
+    engines: Engines | None = None,
+    room: int | None = None,
 ) -> Iterator[Step | Decoded]:
     """Decode `num_tokens` tokens; yields a `Step` per step and at last the `Decoded` result. What a run gave up is measured
     between its last step and its result, so that a caller may put that off.
@@ -105,28 +110,32 @@ def decode(
     int32 or int64 on the device lists each token's nearest others and is needed by rules that relax.
     `seed` is 0 to 2**32 - 1. `prefix_rows` is the number of rows R, by default 1 without guidance (`sampling.cfg_scale` 1) and 2
     with it, where 1 is refused. `clock` may be shared with other parts of a run. `engine` is "plain", "fixed" or "auto": fixed on
-    a CUDA device, with models that implement it. The models are not called before the first `next`; closing the iterator early is
-    allowed at any time. Raises ValueError at the call for arguments that do not go together.
+    a CUDA device, with models that implement it. `engines` keeps what the fixed engine has set up for later runs, each with room
+    for `room` tokens (None: `num_tokens`), so that a short run and a whole one share it. The models are not called before the
+    first `next`; closing the iterator early is allowed at any time. Raises ValueError at the call for arguments that do not go
+    together.
     """
     rule = rule or Rule()
     tree = tree or TreePolicy.none()
-    _check(target, drafter, num_tokens, method, rule, tree, neighbours, seed, prefix_rows, sampling)
+    _check(target, drafter, num_tokens, method, rule, tree, neighbours, seed, prefix_rows, sampling, room)
     place = torch.device(device)
     fixed = _fixed_models(target, drafter if tree.kind != "none" else None, engine, place)
     rows = prefix_rows or (1 if sampling.cfg_scale == 1 else 2)
     run = _Run(
         target, drafter, condition, num_tokens, sampling, rule, tree, neighbours, seed, place,
-        rows, measure_distortion, clock or Clock(device), fixed,
+        rows, measure_distortion, clock or Clock(device), fixed, engines, room or num_tokens,
     )  # fmt: skip
     return run.events()
 
 
 def _check(
     target: Target, drafter: Drafter | None, num_tokens: int, method: Method, rule: Rule, tree: TreePolicy,
-    neighbours: Tensor | None, seed: int, prefix_rows: int | None, sampling: Sampling,
+    neighbours: Tensor | None, seed: int, prefix_rows: int | None, sampling: Sampling, room: int | None,
 ) -> None:  # fmt: skip
     if num_tokens < 1:
         raise ValueError(f"num_tokens is {num_tokens}; it must be at least 1")
+    if room is not None and room < num_tokens:
+        raise ValueError(f"room is {room}; it must be at least num_tokens, which is {num_tokens}")
     if not 0 <= seed < 2**32:  # a CPU's generator takes 32 bits and would drop the others
         raise ValueError(f"seed is {seed}; it must be between 0 and {2**32 - 1}")
     if prefix_rows not in (None, 1, 2):
@@ -155,7 +164,7 @@ def _check(
 
 
 def _fixed_models(
-    target: Target, drafter: Drafter | None, engine: Engine, device: torch.device
+    target: Target, drafter: Drafter | None, engine: EngineKind, device: torch.device
 ) -> tuple[FixedTarget, FixedDrafter | None] | None:
     """The models as the fixed engine needs them; None for the plain engine."""
     if engine not in ("auto", "plain", "fixed"):
@@ -169,6 +178,26 @@ def _fixed_models(
     return None
 
 
+Given = ParamSpec("Given")
+Found = TypeVar("Found")
+# cuDNN would build a plan for every shape. These take any mask, and a step's numbers do not hang on which of several is chosen.
+ATTENTION = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+
+
+def _device_work(part: Callable[Concatenate[_Run, Given], Found]) -> Callable[Concatenate[_Run, Given], Found]:
+    """A method of a run as work on its device: without gradients, on a GPU with that one current and one kind of attention."""
+
+    @wraps(part)
+    @torch.inference_mode()
+    def work(run: _Run, *args: Given.args, **kwargs: Given.kwargs) -> Found:
+        if run.device.type != "cuda":
+            return part(run, *args, **kwargs)
+        with torch.cuda.device(run.device), sdpa_kernel(ATTENTION):
+            return part(run, *args, **kwargs)
+
+    return work
+
+
 class _Run:
     """The state of one run. Device work happens in `_prefill`, `_step` and `_distortion`, each under
     inference mode: a mode entered around a yield would leak into the consumer."""
@@ -176,7 +205,7 @@ class _Run:
     def __init__(
         self, target: Target, drafter: Drafter | None, condition: Any, num_tokens: int, sampling: Sampling,
         rule: Rule, policy: TreePolicy, neighbours: Tensor | None, seed: int, device: torch.device, rows: int,
-        measured: bool, clock: Clock, models: tuple[FixedTarget, FixedDrafter | None] | None,
+        measured: bool, clock: Clock, models: tuple[FixedTarget, FixedDrafter | None] | None, engines: Engines | None, room: int,
     ) -> None:  # fmt: skip
         self.target, self.drafter, self.condition = target, drafter, condition
         self.num_tokens, self.sampling, self.rule, self.policy = num_tokens, sampling, rule, policy
@@ -189,32 +218,36 @@ class _Run:
         self.uniforms = Uniforms(seed, device, num_tokens, policy.nodes, min(width, policy.nodes - 1), drawn)
         self.sample = RootSample() if measured else None
         self.drafter_cache: KVCache | None = None
+        self.device = device
         self.models = models  # for the fixed engine
+        self.engines, self.room = engines, room
+        self.lent: Engine | None = None  # what the fixed engine works with
+        self.engine = "plain"  # what ran the steps
         self.ahead: Ahead | None = None  # the fixed engine, once it runs
         self.tokens: list[int] = []
         self.accepted_lengths: list[int] = []
 
     def events(self) -> Iterator[Step | Decoded]:
-        self._prefill()
-        yield Step(0, list(self.tokens), 1, 1, self.clock.decode_seconds, ["target"])
+        whole = False
         try:
+            self._prefill()
+            yield Step(0, list(self.tokens), 1, 1, self.clock.decode_seconds, ["target"])
             yield from self._steps()
+            whole = True
+        except GeneratorExit:
+            whole = True  # given up by the consumer, not by a fault
+            raise
         finally:
-            self._close()  # also when the consumer gave up
+            self._close(whole)
         try:
             distortion = self._distortion()
         except RuntimeError:  # such as a device that a fault elsewhere took along: what was decoded stands
             distortion = None
         yield self._decoded(distortion)
 
-    def _close(self) -> None:
-        """Wait for graphs that may be in flight."""
-        if self.ahead is not None:
-            self.ahead.steps.close()
-
     def _steps(self) -> Iterator[Step]:
-        if self.models is not None and self.num_tokens > 1:
-            self.ahead = self._fixed(*self.models)
+        if self.lent is not None and self.num_tokens > 1:
+            self.ahead = self._fixed(self.lent)
         while len(self.tokens) < self.num_tokens:
             walk = self._step() if self.ahead is None else self._next(self.ahead)
             before = len(self.tokens)
@@ -224,21 +257,24 @@ class _Run:
             kinds.append("target")
             committed = len(self.tokens)
             if committed == self.num_tokens:
-                self._close()  # so that the last step has all of the run's seconds, however late the result is asked for
+                self._close(True)  # so that the last step has all of the run's seconds, however late the result is asked for
             yield Step(
                 len(self.accepted_lengths), self.tokens[before:], len(walk.tokens), committed,
                 self.clock.decode_seconds, kinds[: committed - before],
                 walk.tree_tokens, walk.tree_parents, walk.path, list(walk.judged),
             )  # fmt: skip
 
-    @torch.inference_mode()
+    @_device_work
     def _prefill(self) -> None:
         """Prefix, then image token 0."""
         with self.clock.measure("prefill"):
             # A step starts with at most num_tokens - 1 positions committed behind the prefix and writes a
             # whole tree.
-            room = self.num_tokens + self.policy.nodes if self.models is None else Fixed.room(self.num_tokens, self.policy)
-            self.cache = self.target.new_cache(self.rows, room)
+            if self.models is None:
+                self.cache = self.target.new_cache(self.rows, self.num_tokens + self.policy.nodes)
+            else:
+                self.lent = self._engine(*self.models)
+                self.cache = self.lent.cache
             hidden = self.target.prefill(self.condition, self.cache)
             if hidden.shape[0] != self.rows:
                 raise ValueError(f"condition gave {hidden.shape[0]} rows; this run needs {self.rows}")
@@ -251,7 +287,7 @@ class _Run:
             self.unseen_hidden, self.unseen_tokens = self._for_drafter(hidden), self.root
             self.tokens.append(int(self.root))
 
-    @torch.inference_mode()
+    @_device_work
     def _step(self) -> Walk:
         """Draft, verify, accept and commit."""
         with self.clock.measure("draft"):
@@ -273,26 +309,60 @@ class _Run:
             self.sample.add(draft, walk.root_law, walk.tokens[0])
         return walk
 
-    @torch.inference_mode()
-    def _fixed(self, target: FixedTarget, drafter: FixedDrafter | None) -> Ahead:
+    def _engine(self, target: FixedTarget, drafter: FixedDrafter | None) -> Engine:
+        """A kept engine for runs like this one, or a new one."""
+
+        def make() -> Engine:
+            slots = Fixed.room(self.room, self.policy)
+            small = None if drafter is None else drafter.new_cache(1 if drafter.guided else self.rows, slots)
+            return Engine(target.new_cache(self.rows, slots), small)
+
+        return make() if self.engines is None else self.engines.take(self._key(), make)
+
+    def _key(self) -> tuple[object, ...]:
+        """All that an engine's steps depend on, but for what a run fills in. How long the prefix is they read from the device."""
+        shape = (self.device, self.rows, self.room, self.policy, self.sampling, self.rule)
+        return (*shape, id(self.target), id(self.drafter), id(self.neighbours))  # of things that a kept engine holds on to
+
+    @_device_work
+    def _fixed(self, engine: Engine) -> Ahead:
         """The fixed engine behind the prefill, the drafter having read the prefix."""
+        assert self.models is not None
+        target, drafter = self.models
         bare_last = not self.rule.released
-        hidden, token, cache = self.unseen_hidden, self.unseen_tokens, None
+        hidden, token, small = self.unseen_hidden, self.unseen_tokens, engine.drafter_cache
         if drafter is not None and not (bare_last and self.num_tokens == 2):
             with self.clock.measure("draft"):
-                rows = 1 if drafter.guided else self.rows
-                cache = drafter.new_cache(rows, Fixed.room(self.num_tokens, self.policy))
                 # a step's stable pass takes the last of these slots again, with the output that it needs
-                drafter.start(hidden, token, cache, self.condition)
-        fixed = Fixed(
-            target, drafter, self.cache, cache, hidden[:, -1:], token, num_tokens=self.num_tokens, sampling=self.sampling,
-            rule=self.rule, policy=self.policy, neighbours=self.neighbours, uniforms=self.uniforms,
-        )  # fmt: skip
-        device = self.root.device
-        steps = Graphs(fixed, self.clock, device) if device.type == "cuda" else Eager(fixed, self.clock)
-        return Ahead(fixed, steps, self.num_tokens, bare_last, self.sample)
+                drafter.start(hidden, token, small, self.condition)
+        if engine.fixed is None or engine.steps is None:
+            fixed = engine.fixed = Fixed(
+                target, drafter, self.cache, small, hidden[:, -1:], token, num_tokens=self.room, sampling=self.sampling,
+                rule=self.rule, policy=self.policy, neighbours=self.neighbours, uniforms=self.uniforms,
+            )  # fmt: skip
+            free = (lambda: False) if self.engines is None else self.engines.clear
+            cuda = self.device.type == "cuda"
+            engine.steps = Graphs(fixed, self.clock, self.device, free) if cuda else Eager(fixed, self.clock)
+        else:
+            engine.fixed.begin(hidden[:, -1:], token, self.uniforms)
+            engine.steps.begin(self.clock)
+        if self.engines is not None:  # the next run is to find everything in place
+            engine.steps.prepare(engine.fixed.shapes(bare_last))
+        return Ahead(engine.fixed, engine.steps, self.num_tokens, bare_last, self.sample)
 
-    @torch.inference_mode()
+    @_device_work
+    def _close(self, whole: bool) -> None:
+        """Hand the engine back; graphs may be in flight when the consumer gave up. After a fault nobody shall have it again."""
+        engine, self.lent = self.lent, None
+        if engine is None:
+            return
+        if engine.steps is not None:
+            engine.steps.close()
+            self.engine = engine.steps.engine
+        if whole and self.engines is not None:
+            self.engines.give(self._key(), engine)
+
+    @_device_work
     def _next(self, ahead: Ahead) -> Outcome:
         return ahead.step(len(self.tokens))
 
@@ -319,7 +389,7 @@ class _Run:
             return static_draft(self.fixed, self.root, output, self.drafter, self.target, cache, self.sampling, drawn)
         return dynamic_draft(self.policy, self.root, output, self.drafter, self.target, cache, self.sampling)
 
-    @torch.inference_mode()
+    @_device_work
     def _distortion(self) -> Distortion | None:
         if self.sample is None:
             return None
@@ -341,5 +411,5 @@ class _Run:
             one_step_tvd=None if distortion is None else distortion.tvd,
             one_step_tvd_method=None if distortion is None else distortion.method,
             nodes=self.policy.nodes,
-            engine="plain" if self.ahead is None else self.ahead.steps.engine,
+            engine=self.engine,
         )

@@ -107,10 +107,13 @@ class FixedDrafter(Drafter, Protocol):
     """A drafter for steps of fixed shapes; `start` is as ever, since it runs once. Its slots count like the target's:
     T behind the prefix, then one per committed token."""
 
-    def run_at(self, tokens: Tensor, hidden: Tensor, positions: Tensor, slots: Tensor, bias: Tensor, cache: Any) -> Tensor:
+    def turns_at(self, positions: Tensor, cache: Any) -> Tensor:
+        """By how much slots at positions [m] are turned, slot numbers on the rotary grid -> [R or 1, m, ...], to be cut along m."""
+        ...
+
+    def run_at(self, tokens: Tensor, hidden: Tensor, turn: Tensor, slots: Tensor, bias: Tensor, cache: Any) -> Tensor:
         """Outputs [R, m, H] of m slots that pair tokens [m] with states [R, m, H], for stable and tree passes alike.
 
-        positions [m], or [1] for all, are slot numbers on the rotary grid; slots and bias are as in
-        `FixedTarget.forward_at`.
+        turn is what `turns_at` gave for m positions, or for one that all have; slots and bias are as in `FixedTarget.forward_at`.
         """
         ...

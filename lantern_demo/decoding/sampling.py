@@ -15,6 +15,11 @@ COLD = 1e-3  # temperatures below it are taken with care
 COLDEST = 1e-30  # and below this one as if they were it: a float32 holds no quotient by less
 SMALL = 2.0**-16  # a running sum of which less than this share is left is made anew of what is left
 
+NO_DRAFT_LAW = "the drafter's logits are not finite numbers; it may not fit its target"
+
+# Draws on an accelerator.
+TINY = 2.0**-100  # stands in for a uniform of 0: no height is 0 but that of nothing
+
 
 @dataclass(frozen=True)
 class Sampling:
@@ -54,11 +59,14 @@ def guide(logits: Tensor, scale: float) -> Tensor:
     if rows == 1 or scale == 1:
         return logits[0]
     cond, uncond = logits[0], logits[1]
+    if logits.device.type != "cpu":
+        return torch.lerp(uncond, cond, scale)  # the same in one kernel; a CPU's tokens stay what they are
     return torch.add(uncond, cond - uncond, alpha=scale)
 
 
-def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
-    """Probabilities [..., V] float32 of guided logits [..., V]: temperature, then top-k, then top-p.
+def probabilities(logits: Tensor, sampling: Sampling, spent: bool = False) -> Tensor:
+    """Probabilities [..., V] float32 of guided logits [..., V]: temperature, then top-k, then top-p. spent: nobody reads the logits
+    again, so that they may be overwritten.
 
     The order is LlamaGen's. Ties at the top-k boundary all stay; top-p drops the tokens before which more
     than top_p of the mass lies, so the best always stays. Greedy: the plain softmax at temperature 1, without
@@ -71,8 +79,9 @@ def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
             logits = logits - logits.amax(-1, keepdim=True)
         logits = logits / max(sampling.temperature, COLDEST)
     if 0 < sampling.top_k < logits.shape[-1]:
-        smallest = logits.topk(sampling.top_k, dim=-1).values[..., -1:]
-        logits = logits.masked_fill(logits < smallest, -math.inf)
+        smallest = _kth_largest(logits, sampling.top_k)
+        cut = logits < smallest
+        logits = logits.masked_fill_(cut, -math.inf) if spent else logits.masked_fill(cut, -math.inf)
     probs = logits.softmax(-1)
     if sampling.top_p < 1:
         ordered, order = probs.sort(dim=-1, descending=True, stable=True)
@@ -88,7 +97,14 @@ def running_sum(probs: Tensor) -> Tensor:
     They are float64 on a CPU, so that a step is as wide as its token's share to 1e-16 of the whole. Sums as coarse as float32
     lose the tails: over 16,384 tokens some 1e-4 of the mass ends up at other tokens.
     """
-    return probs.cumsum(-1, dtype=torch.float64 if probs.device.type == "cpu" else None)
+    return probs.cumsum(-1, dtype=torch.float64) if probs.device.type == "cpu" else running_sums(probs)
+
+
+def _kth_largest(values: Tensor, k: int) -> Tensor:
+    """The k-th largest of each row of values [..., V], [..., 1], in the way that is cheapest on its device."""
+    if values.device.type == "cpu":
+        return values.topk(k, dim=-1, sorted=False).values.amin(-1, keepdim=True)
+    return values.kthvalue(values.shape[-1] - k + 1, dim=-1, keepdim=True).values
 
 
 def draw(probs: Tensor, u: Tensor) -> Tensor:
@@ -110,6 +126,24 @@ def draw(probs: Tensor, u: Tensor) -> Tensor:
     return token.squeeze(-1)
 
 
+def running_sums(values: Tensor) -> Tensor:
+    """Running sums of values [..., V] along the last dimension in float64, the same ones at every run on an accelerator too.
+
+    A GPU sums a single long row by a scan in which each block adds what others have ready, so that the order varies. Of several
+    rows each is summed by one block: a single one is summed twice.
+    """
+    if values.numel() > values.shape[-1]:
+        return values.double().cumsum(-1)
+    return values.expand(2, *values.shape).double().cumsum(-1)[0]
+
+
+def draw_raw(law: Tensor, u: Tensor) -> Tensor:
+    """As `draw` for laws [m, V] at u [m], on any device in the same way, and without a look at what was found: V where a law is none,
+    because it has no mass or is not made of finite numbers."""
+    sums = running_sums(law)
+    return torch.searchsorted(sums, u.unsqueeze(-1) * sums[:, -1:], right=True).squeeze(-1)
+
+
 def draw_without_replacement(q: Tensor, u: Tensor) -> Tensor:
     """Tokens [P, C] int64 drawn one after the other without replacement from q [P, V] at uniforms u [P, C] in [0, 1), in draw order.
 
@@ -123,13 +157,39 @@ def draw_without_replacement(q: Tensor, u: Tensor) -> Tensor:
 
 
 def draws_by_row(q: Tensor, u: Tensor) -> Tensor:
-    """As `draw_without_replacement`, all rows at once and without a host read on any device: what is drawn leaves its row."""
-    left, tokens, shares = q.clone(), [], []
-    for i in range(u.shape[1]):
-        tokens.append(draw(left, u[:, i]).unsqueeze(1))
-        shares.append(left.gather(1, tokens[-1]))
-        left.scatter_(1, tokens[-1], 0.0)
-    return torch.cat(tokens, 1).masked_fill_(torch.cat(shares, 1) <= 0, -1)
+    """As `draw_without_replacement`, all rows at once and without a host read on any device."""
+    rows, count = u.shape
+    if count == 0:
+        return u.new_empty(rows, 0, dtype=torch.int64)
+    # every draw is of its own rows, one behind the other
+    tokens = u.new_empty(count * max(rows, 2), dtype=torch.int64)
+    left = torch.cat(draws_in_turn(q, u.clamp(min=TINY), q.new_zeros(1, dtype=torch.float64), tokens), 1)[:rows]
+    return tokens.view(count, -1).t()[:rows].masked_fill(left <= 0, -1)
+
+
+def draws_in_turn(q: Tensor, u: Tensor, nothing: Tensor, tokens: Tensor) -> list[Tensor]:
+    """Draw from all rows of q [P, V] without replacement at u [P, C] in [`TINY`, 1), in four kernels a draw.
+
+    tokens [C * max(P, 2)] int64 takes what was drawn, one draw behind the other, and 0 for none; of a single row there are two
+    copies, since a GPU does not sum one long row in the same order every time. nothing [1] float64 holds 0. Returns the mass
+    [max(P, 2), 1] float64 that was left before each draw: 0 where nothing was, or where the row was no law.
+
+    What is drawn leaves its row, and the rest is summed anew. A running sum over everything would lose the rest where a token has
+    nearly all of the mass: 1e-20 is nothing beside 1, but all that is left once that token is drawn. With float64 no token of
+    probability 0 is found by a rounding of the sums.
+    """
+    rows, count = max(q.shape[0], 2), u.shape[1]
+    left = torch.fmax(q.expand(rows, -1), nothing)  # in float64, and 0 for what is not a number
+    u = u.expand(rows, -1)
+    masses = []
+    for i, found in enumerate(tokens.view(count, rows, 1).unbind()):
+        sums = left.cumsum(-1)
+        masses.append(sums[:, -1:])
+        # The first token at which the sums reach a height above 0 has mass; where there is none the height is 0, and so is the token.
+        torch.searchsorted(sums, u[:, i : i + 1] * masses[-1], out=found)
+        if i + 1 < count:
+            left.scatter_(1, found, 0.0)
+    return masses
 
 
 class Urn:
@@ -149,7 +209,7 @@ class Urn:
         self._drawn: list[int] = []
         self._read(sums)
         if math.isnan(self._total):
-            raise FloatingPointError("the drafter's logits are not finite numbers; it may not fit its target")
+            raise FloatingPointError(NO_DRAFT_LAW)
 
     def draw(self, height: float) -> int:
         """The token at a height in [0, 1), which leaves the urn; -1 where nothing is left."""

@@ -7,7 +7,8 @@ level.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -130,6 +131,13 @@ class Level:
     draws: int  # tokens to draw per node
     start: int  # row of the first node among all nodes that have children
 
+    def to(self, device: torch.device) -> Level:
+        """The same level on another device."""
+        moved: dict[str, Any] = {
+            f.name: value.to(device) for f in fields(self) if isinstance(value := getattr(self, f.name), Tensor)
+        }
+        return replace(self, **moved)
+
 
 @dataclass(frozen=True)
 class Tree:
@@ -155,6 +163,13 @@ class Tree:
     def draws(self) -> int:
         """How many tokens the drafter draws for the tree; none for dynamic ones, which take the most likely."""
         return sum(level.nodes.shape[0] * level.draws for level in self.levels)
+
+    def to(self, device: torch.device) -> Tree:
+        """The same tree on another device."""
+        moved: dict[str, Any] = {
+            f.name: value.to(device) for f in fields(self) if isinstance(value := getattr(self, f.name), Tensor)
+        }
+        return replace(self, **moved, levels=tuple(level.to(device) for level in self.levels))
 
 
 def ancestor_mask(parents: Tensor, depth: int) -> Tensor:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 import torch
 from torch import Tensor
+
+from .sampling import TINY
 
 
 class Uniforms:
@@ -29,3 +33,13 @@ class Uniforms:
     def draws(self, step: int) -> Tensor:
         """[draws] of a step."""
         return self.rows[step, self.judged :]
+
+    def room_for(self, steps: int) -> Uniforms:
+        """An empty table of the same columns for `steps` steps, to be filled by `take`."""
+        table = copy(self)
+        table.rows = self.rows.new_zeros(steps, self.rows.shape[1])
+        return table
+
+    def take(self, other: Uniforms) -> None:
+        """Copy another table of the same columns, of no more steps, over the first ones of this, with `sampling.TINY` for 0."""
+        self.rows[: other.rows.shape[0]].copy_(other.rows).clamp_(min=TINY)

@@ -16,6 +16,8 @@ from .acceptance import Rule, decide, decide_greedy
 from .drafting import Draft
 from .sampling import Sampling, draw, probabilities
 
+NO_LAW = "the target's logits are not finite numbers; its weights or its number format may be at fault"
+
 
 class Judged(NamedTuple):
     """A draft that was tried: accepted when `p + near` is above `height`, by the exact rule when `p` alone is."""
@@ -42,7 +44,7 @@ class Walk(NamedTuple):
 
 def walk_nodes(rule: Rule, draft: Draft, logits: Tensor, sampling: Sampling, neighbours: Tensor | None, uniforms: Tensor) -> Walk:
     """Judge all nodes at once, follow the accepted ones on the device, read back once; arguments as
-    `walk_levels`."""
+    `walk_levels`. Raises FloatingPointError when the law of the bonus token is none."""
     p = probabilities(logits, sampling)
     if draft.tree.size == 1:
         final, law = draft.tree.parents, p
@@ -53,6 +55,7 @@ def walk_nodes(rule: Rule, draft: Draft, logits: Tensor, sampling: Sampling, nei
     else:
         final, relaxed, law = sampled_end(rule, draft, p, neighbours, uniforms)
     bonus = law.argmax(-1) if sampling.greedy else draw(law, uniforms[final, -1])
+    bonus = torch.where(law.amax(-1) > 0, bonus, -1)
     return _read_back(draft, final, relaxed, bonus, p[0])
 
 
@@ -127,6 +130,8 @@ def _read_back(draft: Draft, final: Tensor, relaxed: Tensor, bonus: Tensor, root
     place = torch.where(tree.mask[final[0]], tree.depths, longest)
     path = node.new_full((longest + 1,), -1).scatter_(0, place, node)[:longest]
     found = torch.cat([path, relaxed[path.clamp(min=0)].long(), bonus, draft.tokens, tree.parents]).tolist()
+    if found[2 * longest] < 0:
+        raise FloatingPointError(NO_LAW)
     nodes = [i for i in found[:longest] if i >= 0]
     flags = found[longest : longest + len(nodes)]
     tree_tokens = found[2 * longest + 1 : 2 * longest + 1 + size]

@@ -53,16 +53,22 @@ class AnoleCache(KVCache):
     """A cache whose rows may be padded on the left: row r's token in slot s stands at position s - shift[r]."""
 
     shift: Tensor  # [R] int64
-    padding: Tensor | None = None  # [R, 1, 1, slots] in the cache's dtype: -inf for padded slots, 0 for the rest; None: none are
+    padding: Tensor | None = None  # [R, 1, 1, slots] in the cache's dtype, once placed: -inf for padded slots, 0 for the rest
 
     def place(self, real: Tensor | None) -> None:
-        """Take note of which slots of the prefix are no padding: real [R, T] bool, padded on the left, or None for all of them."""
-        self.visible = self.padding = None
-        self.shift = torch.zeros(self.k.shape[1], dtype=torch.int64, device=self.k.device)
+        """Take note of which slots of the prefix are no padding: real [R, T] bool, padded on the left, or None for all of them.
+        What steps of fixed shapes read, `shift` and `padding`, stays where it is for as long as the cache lives."""
+        rows = self.k.shape[1]
+        if self.padding is None:
+            self.shift = torch.zeros(rows, dtype=torch.int64, device=self.k.device)
+            self.padding = self.k.new_zeros(rows, 1, 1, self.slots)
+        self.visible = None
+        self.shift.zero_()
+        self.padding.zero_()
         if real is not None and not bool(real.all()):
             real = real.to(self.k.device)
-            self.visible, self.shift = real[:, None, None], (~real).sum(1)
-            self.padding = self.k.new_zeros(len(real), 1, 1, self.slots)
+            self.visible = real[:, None, None]
+            self.shift.copy_((~real).sum(1))
             self.padding[..., : real.shape[1]].masked_fill_(~self.visible, -torch.inf)
 
     def positions(self, slots: Tensor) -> Tensor:

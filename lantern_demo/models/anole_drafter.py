@@ -67,7 +67,9 @@ class AnoleDrafter(nn.Module):
         cache.place(condition.mask)
         following = torch.cat((ids[:, 1:], (token + FIRST).expand(len(ids), 1)), 1)
         mask = prefix_mask(condition.mask, n, ids.device, "self", hidden.dtype)
-        out = self._run(following, hidden, torch.arange(n, device=ids.device), mask, cache, partial(cache.write, 0, 0))
+        out = self._run(
+            following, hidden, self.turns_at(torch.arange(n, device=ids.device), cache), mask, partial(cache.write, 0, 0)
+        )
         cache.advance(n)
         return out[:, -1:]
 
@@ -76,7 +78,7 @@ class AnoleDrafter(nn.Module):
         m = tokens.shape[0]
         slots = cache.length + torch.arange(m, device=tokens.device)
         mask = cache.mask(torch.ones(m, m, dtype=torch.bool, device=tokens.device).tril())
-        out = self._run(tokens + FIRST, hidden, slots, mask, cache, partial(cache.write, 0, 0))
+        out = self._run(tokens + FIRST, hidden, self.turns_at(slots, cache), mask, partial(cache.write, 0, 0))
         cache.advance(m)
         return out[:, -1:]
 
@@ -84,16 +86,20 @@ class AnoleDrafter(nn.Module):
         """A tree pass over nodes of one depth; see `decoding.protocols.Drafter.expand`."""
         width = mask.shape[1] - tokens.shape[0]
         slots = tokens.new_full(tokens.shape, cache.length + depth - 1)
-        return self._run(tokens + FIRST, hidden, slots, cache.mask(mask), cache, partial(cache.write, 0, width))
+        return self._run(tokens + FIRST, hidden, self.turns_at(slots, cache), cache.mask(mask), partial(cache.write, 0, width))
 
-    def run_at(self, tokens: Tensor, hidden: Tensor, positions: Tensor, slots: Tensor, bias: Tensor, cache: AnoleCache) -> Tensor:
+    def turns_at(self, positions: Tensor, cache: AnoleCache) -> Tensor:
+        """[R, m, d / 2, 2]; see `decoding.protocols.FixedDrafter.turns_at`."""
+        return self.rope[cache.positions(positions)]
+
+    def run_at(self, tokens: Tensor, hidden: Tensor, turn: Tensor, slots: Tensor, bias: Tensor, cache: AnoleCache) -> Tensor:
         """m slots -> outputs [R, m, H]; see `decoding.protocols.FixedDrafter.run_at`. Padding is left out here."""
         seen = bias.shape[-1]
         mask = bias if cache.padding is None else bias + cache.padding[..., :seen]
-        return self._run(tokens + FIRST, hidden, positions, mask, cache, cache.store_at(0, slots, seen))
+        return self._run(tokens + FIRST, hidden, turn, mask, cache.store_at(0, slots, seen))
 
-    def _run(self, ids: Tensor, hidden: Tensor, slots: Tensor, mask: Tensor | None, cache: AnoleCache, store: Store) -> Tensor:
-        """ids [m] or [R, m] of the vocabulary, hidden [R, m, H], slots [m] or [1] for all -> outputs [R, m, H]."""
+    def _run(self, ids: Tensor, hidden: Tensor, turn: Tensor, mask: Tensor | None, store: Store) -> Tensor:
+        """ids [m] or [R, m] of the vocabulary, hidden [R, m, H], turn [R, m or 1, d / 2, 2] -> outputs [R, m, H]."""
         embedded = self.embed_tokens(ids).expand(hidden.shape[0], -1, -1)
         x = self.fc(torch.cat((embedded, hidden), -1))
-        return self.layer(x, self.rope[cache.positions(slots)], mask, store)
+        return self.layer(x, turn, mask, store)

@@ -3,7 +3,7 @@ tensors, so that a step can be captured once and replayed.
 
 Against the modules in `llamagen` and `drafter`: query, key and value in one product, gate and up in one, queries and keys turned
 by one complex product, keys and values written by one copy, residual sums inside the products that they follow. The joined weights
-take the place of the modules' own, which become views of them: nothing is in memory twice.
+take the place of the modules' own, which use their rows: nothing is in memory twice.
 """
 
 from __future__ import annotations
@@ -13,21 +13,16 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from lantern_demo.decoding.cache import KVCache
+from lantern_demo.models.anole import Anole
 from lantern_demo.models.bundled import Networks
 from lantern_demo.models.drafter import Drafter
+from lantern_demo.models.fused_anole import FusedAnole, FusedAnoleDrafter
+from lantern_demo.models.joined import join, product
 from lantern_demo.models.llamagen import Condition, LlamaGen
 from lantern_demo.models.runners import Runners
-
-
-def joined(*layers: nn.Linear) -> Tensor:
-    """The weights of linear layers as one [sum of outputs, D], of which the layers' own weights become views."""
-    weight = torch.cat([layer.weight.detach() for layer in layers])
-    for layer, part in zip(layers, weight.split([layer.out_features for layer in layers]), strict=True):
-        layer.weight = nn.Parameter(part, requires_grad=False)
-    return weight
 
 
 def turns(rope: Tensor) -> Tensor:
@@ -52,14 +47,14 @@ class FusedLayer:
     def __call__(self, x: Tensor, turn: Tensor, slots: Tensor, bias: Tensor, both: Tensor) -> Tensor:
         """x [R * n, D], which is overwritten with the layer's output and returned.
 
-        turn [n or 1, 3, 1, d / 2] complex64, slots [n] int64, bias [R or 1, 1, n, S], both [R, 2 heads, slots, d] the
+        turn [n, 3, 1, d / 2] or [1, n or 1, 3, 1, d / 2] complex64, slots [n] int64, bias [R or 1, 1, n, S], both [R, 2 heads, slots, d] the
         keys and values of this layer.
         """
         heads, seen = self.heads, bias.shape[-1]
         normed = x if self.before is None else F.rms_norm(x, x.shape[-1:], self.before, self.eps)
-        qkv = F.linear(normed, self.qkv).view(both.shape[0], -1, 3, heads, both.shape[-1])
         # complex products exist in float32 only; turning values by 1 keeps them as they are
-        pairs = torch.view_as_complex(qkv.float().unflatten(-1, (-1, 2)))
+        qkv = product(normed, self.qkv).view(both.shape[0], -1, 3, heads, both.shape[-1])
+        pairs = torch.view_as_complex(qkv.unflatten(-1, (-1, 2)))
         turned = torch.view_as_real(pairs * turn).flatten(-2).type_as(x)
         both.index_copy_(2, slots, turned[:, :, 1:].flatten(2, 3).transpose(1, 2))
         attended = F.scaled_dot_product_attention(
@@ -81,7 +76,7 @@ class FusedTarget:
         self.layers = [
             FusedLayer(
                 b.attention_norm.weight, b.attention.wqkv.weight, b.attention.wo.weight, b.ffn_norm.weight,
-                joined(b.feed_forward.w1, b.feed_forward.w3), b.feed_forward.w2.weight, c.heads, c.eps,
+                join(b.feed_forward, "w1", "w3"), b.feed_forward.w2.weight, c.heads, c.eps,
             )
             for b in target.blocks
         ]  # fmt: skip
@@ -99,7 +94,7 @@ class FusedTarget:
 
     def head(self, hidden: Tensor) -> Tensor:
         """hidden [R, n, H] -> logits [R, n, V] float32."""
-        return self.original.head(hidden)
+        return product(hidden.flatten(0, 1), self.original.output.weight).view(*hidden.shape[:2], -1)
 
     def forward_at(self, tokens: Tensor, positions: Tensor, slots: Tensor, bias: Tensor, cache: KVCache) -> Tensor:
         """n tree nodes -> hidden [R, n, H]; see `decoding.protocols.FixedTarget.forward_at`."""
@@ -121,8 +116,8 @@ class FusedDrafter:
         self.turns = turns(drafter.rope)
         a, m = layer.self_attn, layer.mlp
         self.layer = FusedLayer(
-            None, joined(a.q_proj, a.k_proj, a.v_proj), a.o_proj.weight, layer.post_attention_layernorm.weight,
-            joined(m.gate_proj, m.up_proj), m.down_proj.weight, c.heads, c.eps,
+            None, join(a, "q_proj", "k_proj", "v_proj"), a.o_proj.weight, layer.post_attention_layernorm.weight,
+            join(m, "gate_proj", "up_proj"), m.down_proj.weight, c.heads, c.eps,
         )  # fmt: skip
 
     def new_cache(self, rows: int, length: int) -> KVCache:
@@ -140,15 +135,21 @@ class FusedDrafter:
         """As `Drafter.expand`."""
         return self.original.expand(tokens, hidden, depth, mask, cache)
 
-    def run_at(self, tokens: Tensor, hidden: Tensor, positions: Tensor, slots: Tensor, bias: Tensor, cache: KVCache) -> Tensor:
+    def turns_at(self, positions: Tensor, cache: KVCache) -> Tensor:
+        """[1, m, 3, 1, d / 2] complex64; see `decoding.protocols.FixedDrafter.turns_at`."""
+        return self.turns.index_select(0, positions)[None]
+
+    def run_at(self, tokens: Tensor, hidden: Tensor, turn: Tensor, slots: Tensor, bias: Tensor, cache: KVCache) -> Tensor:
         """m slots -> outputs [R, m, H]; see `decoding.protocols.FixedDrafter.run_at`."""
         original = self.original
         embedded = original.embed_tokens(tokens).expand(hidden.shape[0], -1, -1)
         x = original.fc(torch.cat((embedded, hidden), -1)).flatten(0, 1)
-        return self.layer(x, self.turns.index_select(0, positions), slots, bias, cache.both[0]).view(hidden.shape)
+        return self.layer(x, turn, slots, bias, cache.both[0]).view(hidden.shape)
 
 
 def fused_runners(networks: Networks[Any]) -> Runners:
     """What decodes a model on an accelerator: these twins, whose weights take the place of the modules'."""
     target, drafter = networks.target, networks.drafter
+    if isinstance(target, Anole):
+        return Runners(FusedAnole(target), None if drafter is None else FusedAnoleDrafter(drafter))
     return Runners(FusedTarget(target), None if drafter is None else FusedDrafter(drafter))

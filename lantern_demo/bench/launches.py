@@ -1,0 +1,237 @@
+"""How many kernels a step launches, counted without a GPU, and how many it may.
+
+A step in a graph costs about two microseconds a kernel, whatever the kernel does, so that launches are what a step of a small model is
+made of. They are counted on the meta device, which knows shapes and no values: whole steps at published sizes in no time and memory,
+and whoever asks for a value is caught. What is counted are PyTorch's operations, as many kernels each as `KERNELS` says. A library may
+run more, such as a sort in several passes, so that counts are lower bounds of what a profiler sees.
+
+    python -m lantern_demo.bench.launches
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from lantern_demo.decoding.fixed import ALIGNED, Fixed
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.trees import TreePolicy, static_tree
+from lantern_demo.decoding.uniforms import Uniforms
+from lantern_demo.models.anole import AnoleCache
+from lantern_demo.models.blank import blank_drafter, blank_target
+from lantern_demo.models.bundled import Networks
+from lantern_demo.models.fused import fused_runners
+from lantern_demo.models.registry import REGISTRY
+from lantern_demo.settings import Settings
+
+META = torch.device("meta")
+PARTS = ("draft", "verify", "commit")
+PROMPT = 120  # positions of a prefix, where the model does not say
+SIXTEEN = "0 1 2 3 00 01 02 10 11 12 20 21 22 30 31"  # a tree of 16 nodes with the root; a level more costs some 15 kernels
+
+# Trees by name: settings that give them.
+TREES: dict[str, dict[str, Any]] = {
+    "none": {},
+    "paper": {"tree": "paper"},
+    "16 nodes": {"tree": SIXTEEN, "draft_top_k": 4, "draft_depth": 1, "draft_nodes": 16},
+}
+
+# Model, method, tree -> the most kernels of a whole step in bfloat16 at temperature 1. A few more than are counted today.
+BUDGETS: dict[tuple[str, str, str], int] = {
+    ("llamagen-t2i-256", "vanilla", "none"): 464,
+    ("llamagen-t2i-256", "eagle1", "paper"): 724,
+    ("llamagen-t2i-256", "eagle1", "16 nodes"): 598,
+    ("llamagen-t2i-256", "eagle2", "paper"): 752,
+    ("llamagen-t2i-256", "eagle2", "16 nodes"): 631,
+    ("llamagen-t2i-256", "lantern", "paper"): 815,
+    ("llamagen-t2i-256", "lantern", "16 nodes"): 658,
+    ("llamagen-t2i-256", "lantern++", "paper"): 749,
+    ("llamagen-t2i-256", "lantern++", "16 nodes"): 619,
+    ("llamagen-t2i-512", "vanilla", "none"): 462,
+    ("llamagen-t2i-512", "eagle1", "paper"): 724,
+    ("llamagen-t2i-512", "eagle1", "16 nodes"): 598,
+    ("llamagen-t2i-512", "eagle2", "paper"): 752,
+    ("llamagen-t2i-512", "eagle2", "16 nodes"): 631,
+    ("llamagen-t2i-512", "lantern", "paper"): 815,
+    ("llamagen-t2i-512", "lantern", "16 nodes"): 658,
+    ("llamagen-t2i-512", "lantern++", "paper"): 749,
+    ("llamagen-t2i-512", "lantern++", "16 nodes"): 619,
+    ("anole-7b", "vanilla", "none"): 545,
+    ("anole-7b", "eagle1", "paper"): 846,
+    ("anole-7b", "eagle1", "16 nodes"): 699,
+    ("anole-7b", "eagle2", "paper"): 880,
+    ("anole-7b", "eagle2", "16 nodes"): 732,
+    ("anole-7b", "lantern", "paper"): 943,
+    ("anole-7b", "lantern", "16 nodes"): 759,
+    ("anole-7b", "lantern++", "paper"): 874,
+    ("anole-7b", "lantern++", "16 nodes"): 723,
+}
+
+# Operations that launch nothing, and those that launch more than one kernel.
+FREE = frozenset(
+    {"empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided", "detach", "alias", "lift_fresh", "_unsafe_view"}
+)
+KERNELS = {"masked_fill": 2, "scatter": 2, "scatter_add": 2, "index_copy": 2, "index_put": 2, "constant_pad_nd": 2}
+READS = frozenset(
+    {"_local_scalar_dense", "item", "is_nonzero", "equal", "nonzero", "masked_select", "_unique2", "unique_dim", "bincount"}
+)
+
+
+@dataclass
+class Launches:
+    """The kernels of a step by part, and what no step on an accelerator may do."""
+
+    kernels: dict[str, Counter[str]] = field(default_factory=lambda: {part: Counter() for part in PARTS})
+    faults: list[str] = field(default_factory=list)
+
+    @property
+    def total(self) -> int:
+        """Kernels of the whole step."""
+        return sum(self.of(part) for part in self.kernels)
+
+    def of(self, part: str) -> int:
+        """Kernels of one part."""
+        return sum(self.kernels[part].values())
+
+
+class Watch(TorchDispatchMode):
+    """Counts the kernels of what runs inside, as if it were on an accelerator, and takes note of faults."""
+
+    def __init__(self, kernels: Counter[str], faults: list[str]) -> None:
+        super().__init__()
+        self.kernels, self.faults = kernels, faults
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name = func.overloadpacket.__name__
+        if name == "scaled_dot_product_attention":
+            return self._attention(args, kwargs)
+        if name in READS:
+            self.faults.append(f"{name} reads a value")
+        if name != "rms_norm" and func._can_decompose():
+            with self:
+                out = func.decompose(*args, **kwargs)
+            if out is not NotImplemented:
+                return out
+        if name in ("index", "index_put", "index_put_") and any(t is not None and t.dtype == torch.bool for t in args[1]):
+            self.faults.append(f"{name} by a mask, whose number of places must be read")
+        out = func(*args, **kwargs)
+        tensors = [t for t in _tensors((args, kwargs, out)) if t.dim() > 0 or t.device == META]
+        places = {t.device.type for t in tensors}
+        if len(places) > 1:
+            self.faults.append(f"{name} mixes devices: {', '.join(sorted(places))}")
+        if "meta" in places and not func.is_view and name not in FREE:
+            self.kernels[name] += KERNELS.get(name, 1)
+        return out
+
+    def _attention(self, args: Any, kwargs: Any) -> Tensor:
+        """One kernel, if its operands lie as the memory-efficient one wants them: the result is laid out like that of a GPU."""
+        q, k, v = args[:3]
+        bias = args[3] if len(args) > 3 else kwargs.get("attn_mask")
+        for x in (q, k, v):
+            size = x.element_size()
+            if x.stride(-1) != 1 or any(s * size % 16 for s in (*x.stride()[:-1], x.storage_offset())):
+                self.faults.append(f"attention over {list(x.shape)} that does not lie on 16 bytes: {x.stride()}")
+        if bias is not None and (bias.dtype != q.dtype or bias.stride(-1) != 1 or bias.shape[-1] % ALIGNED):
+            self.faults.append(f"attention's mask is {bias.dtype} {list(bias.shape)}")
+        if bias is not None and any(s * bias.element_size() % 16 for s in (*bias.stride()[:-1], bias.storage_offset())):
+            self.faults.append(f"attention's mask does not lie on 16 bytes: {bias.stride()}")
+        self.kernels["attention"] += 1
+        return q.new_empty(q.shape[0], q.shape[2], q.shape[1], q.shape[3]).transpose(1, 2)
+
+
+def _tensors(values: Any) -> list[Tensor]:
+    """All tensors in nested tuples, lists and dictionaries."""
+    if isinstance(values, Tensor):
+        return [values]
+    if isinstance(values, dict):
+        values = list(values.values())
+    return [t for value in values for t in _tensors(value)] if isinstance(values, (tuple, list)) else []
+
+
+def _placed(part: nn.Module, dtype: torch.dtype) -> nn.Module:
+    """A blank network as one of this dtype on the meta device, its rotary table too."""
+    part = part.to(dtype)
+    for module in part.modules():
+        for name, buffer in list(module._buffers.items()):
+            if buffer is not None:
+                module._buffers[name] = torch.empty(buffer.shape, device=META)
+    return part.requires_grad_(False)
+
+
+def step_of(model: str, method: str, tree: str = "paper", dtype: torch.dtype = torch.bfloat16, **settings: Any) -> Fixed:
+    """The fixed engine of a published model with a drafter, behind a prefix, on the meta device. settings are those of `Settings`."""
+    info, chosen = REGISTRY[model], METHODS[method]
+    assert info.published is not None and info.published.drafter is not None
+    knobs = Settings(**{**info.preset, **TREES[tree], **settings})
+    target, drafter = _placed(blank_target(info.published.target), dtype), _placed(blank_drafter(info.published.drafter), dtype)
+    runners = fused_runners(Networks(None, target, drafter, None, {}))  # type: ignore[arg-type]
+    policy = knobs.tree_policy(chosen)
+    rows = 1 if knobs.cfg_scale == 1 else 2
+    caches: list[Any] = [runners.target.new_cache(rows, Fixed.room(info.tokens, policy))]
+    if policy.kind != "none":
+        assert runners.drafter is not None
+        caches.append(runners.drafter.new_cache(rows, Fixed.room(info.tokens, policy)))
+    for cache in caches:
+        if isinstance(cache, AnoleCache):
+            cache.place(None)
+        cache.visible = torch.ones(rows, 1, 1, PROMPT, dtype=torch.bool, device=META)
+        cache.advance(PROMPT)
+    return Fixed(
+        runners.target, runners.drafter if len(caches) == 2 else None, caches[0], caches[1] if len(caches) == 2 else None,  # type: ignore[arg-type]
+        torch.empty(rows, 1, info.published.target.dim, device=META, dtype=dtype), torch.zeros(1, dtype=torch.int64, device=META),
+        num_tokens=info.tokens, sampling=knobs.sampling(), rule=knobs.rule(chosen), policy=policy,
+        neighbours=torch.empty(info.published.target.vocab, 1001, dtype=torch.int32, device=META),
+        uniforms=_uniforms(info.tokens, policy),
+    )  # fmt: skip
+
+
+def _uniforms(tokens: int, policy: TreePolicy) -> Uniforms:
+    """What `loop` draws for a run, without numbers."""
+    static = static_tree(policy.paths) if policy.kind == "static" else None
+    width = policy.top_k if static is None else static.width
+    table = Uniforms(0, torch.device("cpu"), 1, policy.nodes, min(width, policy.nodes - 1), 0 if static is None else static.draws)
+    table.rows = torch.empty(tokens, table.rows.shape[1], device=META)
+    return table
+
+
+@torch.inference_mode()
+def count_launches(
+    model: str, method: str, tree: str = "paper", dtype: torch.dtype = torch.bfloat16, bare: bool = False, **settings: Any
+) -> Launches:
+    """Kernels of one whole step in the middle of a picture. bare: the step without drafts at its end. Raises KeyError for an unknown
+    model, method or tree, and ValueError for settings that are not allowed."""
+    fixed, found = step_of(model, method, tree, dtype, **settings), Launches()
+    slots = fixed.bucket(fixed.num_tokens // 2, fixed.num_tokens)
+    with Watch(found.kernels["draft"], found.faults):
+        draft = fixed.draft(slots, bare)
+    with Watch(found.kernels["verify"], found.faults):
+        hidden, logits = fixed.verify(draft, slots)
+    with Watch(found.kernels["commit"], found.faults):
+        fixed.commit(draft, hidden, logits)
+    return found
+
+
+def main() -> None:
+    """Print what every step with a budget launches."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--kernels", action="store_true", help="list the operations of every part")
+    args = parser.parse_args()
+    print("| model | method | tree | draft | verify | commit | sum | budget |\n|---|---|---|--:|--:|--:|--:|--:|")
+    for (model, method, tree), budget in BUDGETS.items():
+        found = count_launches(model, method, tree)
+        parts = " | ".join(str(found.of(part)) for part in PARTS)
+        print(f"| {model} | {method} | {tree} | {parts} | {found.total} | {budget} |")
+        if args.kernels:
+            for part in PARTS:
+                print(f"    {part}: {', '.join(f'{n} {name}' for name, n in found.kernels[part].most_common())}")
+
+
+if __name__ == "__main__":
+    main()

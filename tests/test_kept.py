@@ -1,0 +1,319 @@
+"""Engines that are kept between runs, and captures that go wrong: on a CPU, where graphs are faked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from test_fixed import FULL, PADDED, TEXT, condition_of, faked, networks, settings, summary  # noqa: F401
+
+from lantern_demo.decoding import graphs, loop
+from lantern_demo.decoding.kept import Engines
+from lantern_demo.decoding.loop import decode
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.sampling import Sampling
+from lantern_demo.models.fused import FusedDrafter, FusedTarget
+from lantern_demo.models.llamagen import LlamaGenConfig
+
+Captured = list[tuple[int, bool]]
+
+
+class Model:
+    """One random model, and runs on it."""
+
+    def __init__(self, config: LlamaGenConfig = TEXT) -> None:
+        target, drafter = networks(config)
+        with torch.inference_mode():
+            self.conditions = {"padded": condition_of(target, PADDED), "full": condition_of(target, FULL)}
+        self.models = FusedTarget(target), FusedDrafter(drafter)
+        self.rules = {name: settings(name) for name in METHODS}  # with the same tables in every run
+
+    def run(self, method: str = "lantern++", prompt: str = "padded", num_tokens: int = 16, **changes: Any) -> Iterator[Any]:
+        knobs = {"sampling": Sampling(cfg_scale=2.0), "engine": "fixed", "room": 16, **self.rules[method], **changes}
+        return decode(*self.models, self.conditions[prompt], num_tokens=num_tokens, **knobs)
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return Model()
+
+
+def without_time(events: list[Any]) -> tuple[Any, ...]:
+    return *summary(events), events[-1].one_step_tvd
+
+
+# -- kept engines
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("method", list(METHODS))
+def test_runs_on_a_kept_engine_are_those_on_a_new_one(method: str, temperature: float, model: Model) -> None:
+    """Whatever the run before was: another prompt, padded or not, another seed, cut short, or shorter."""
+    engines, knobs = Engines(), {"sampling": Sampling(temperature, cfg_scale=2.0)}
+    for changes in ({"seed": 1}, {"seed": 2, "prompt": "full"}, {"seed": 3, "num_tokens": 5}, {"seed": 1}):
+        new, kept = list(model.run(method, **knobs, **changes)), list(model.run(method, engines=engines, **knobs, **changes))
+        assert without_time(kept) == without_time(new)
+        cut = model.run(method, engines=engines, seed=9, **knobs)
+        for _ in range(2):
+            next(cut)
+        cut.close()
+        assert len(engines) == 1
+
+
+def test_a_second_run_captures_nothing(faked: Captured, model: Model) -> None:  # noqa: F811
+    engines = Engines()
+    for name in METHODS:  # a warm-up of a few tokens gets everything ready
+        first = list(model.run(name, engines=engines, num_tokens=3))
+        assert first[-1].engine == "graphs" and first[-1].seconds["capture"] > 0
+    captured = len(faked)
+    assert captured >= 2 * len(METHODS) - 1
+    for name in METHODS:
+        alone = list(model.run(name, seed=4, measure_distortion=False))
+        del faked[captured:]
+        again = list(model.run(name, engines=engines, seed=4, measure_distortion=False))
+        assert without_time(again) == without_time(alone)
+        assert again[-1].engine == "graphs" and again[-1].seconds["capture"] == 0
+    assert len(faked) == captured
+
+
+def test_a_short_run_gets_all_buckets_of_a_long_one_ready(faked: Captured) -> None:  # noqa: F811
+    engines, large = Engines(), Model(replace(TEXT, grid=16))
+    for method in ("vanilla", "eagle1"):
+        knobs = {"engines": engines, "room": 200, "measure_distortion": False}
+        list(large.run(method, num_tokens=3, **knobs))
+        captured = set(faked)
+        assert len({slots for slots, _ in captured}) >= 3
+        assert list(large.run(method, num_tokens=200, **knobs))[-1].seconds["capture"] == 0
+        assert set(faked) == captured
+        faked.clear()
+
+
+def test_live_runs_of_one_shape_do_not_disturb_each_other(faked: Captured, model: Model) -> None:  # noqa: F811
+    engines = Engines()
+    alone = [without_time(list(model.run(seed=seed, measure_distortion=False))) for seed in range(3)]
+    for _ in range(2):  # the second time on kept engines
+        live = [model.run(seed=seed, engines=engines, measure_distortion=False) for seed in range(3)]
+        found: list[list[Any]] = [[] for _ in live]
+        while any(len(events) < 2 or not hasattr(events[-1], "tokens_per_second") for events in found):
+            for events, run in zip(found, live, strict=True):
+                events.extend([event] if (event := next(run, None)) is not None else [])
+        assert [without_time(events) for events in found] == alone
+        assert len(engines) == 3
+
+
+def test_few_are_kept_and_the_longest_unused_goes() -> None:
+    engines, model = Engines(most=2), Model()
+    made: list[Any] = []
+
+    def caches() -> list[int]:
+        return [id(engine.cache) for _, engine in engines._idle]
+
+    for name in ("vanilla", "eagle1", "vanilla", "eagle2"):
+        list(model.run(name, engines=engines))
+        made.append(caches()[-1])
+    assert made[2] == made[0] and len(engines) == 2 and caches() == [made[0], made[3]], "eagle1 went"
+    assert engines.clear() and not engines.clear() and len(engines) == 0
+
+
+def test_other_settings_get_another_engine(model: Model) -> None:
+    engines, released = Engines(), settings("lantern++", residual="released")["rule"]
+    for changes in ({}, {"sampling": Sampling(0.9, cfg_scale=2.0)}, {"room": 20}, {"rule": released}):
+        list(model.run(engines=engines, **changes))
+    assert len(engines) == 4
+    with pytest.raises(ValueError, match="room is 3; it must be at least num_tokens, which is 16"):
+        model.run(room=3)
+
+
+def test_what_is_not_finite_does_not_reach_the_next_run(model: Model) -> None:
+    """A masked slot weighs 0, and 0 times what is not a number is none."""
+    engines = Engines()
+    wanted = without_time(list(model.run("eagle1")))
+    list(model.run("eagle1", engines=engines))
+    ((_, engine),) = engines._idle
+    assert engine.drafter_cache is not None
+    with torch.inference_mode():
+        engine.cache.both.fill_(torch.nan)
+        engine.drafter_cache.both.fill_(torch.nan)
+    assert without_time(list(model.run("eagle1", engines=engines))) == wanted
+
+
+def test_a_faulty_run_keeps_its_engine_to_itself(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    engines, target = Engines(), model.models[0]
+    real, calls = target.forward_at, []
+
+    def fail(*args: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 2:
+            raise RuntimeError("a fault")
+        return real(*args)
+
+    monkeypatch.setattr(target, "forward_at", fail)
+    with pytest.raises(RuntimeError, match="a fault"):
+        list(model.run("vanilla", engines=engines))
+    assert len(engines) == 0
+
+
+def test_memory_is_made_by_letting_idle_engines_go(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    engines, target = Engines(), model.models[0]
+    list(model.run("vanilla", engines=engines))
+    real = target.new_cache
+
+    def scarce(*args: Any) -> Any:
+        if len(engines):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return real(*args)
+
+    monkeypatch.setattr(target, "new_cache", scarce)
+    assert list(model.run("eagle1", engines=engines))[-1].steps > 0
+    monkeypatch.setattr(target, "new_cache", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError("CUDA out of memory")))
+    with pytest.raises(torch.OutOfMemoryError):
+        list(model.run("lantern", engines=Engines()))
+
+
+# -- captures that fail
+
+
+class Stuck:
+    """`torch.cuda.graph` as it is: where a capture cannot be ended, it does not go back to the stream from before."""
+
+    streams: list[Any]
+
+    def __init__(self, error: Callable[[], BaseException] | None, masked: bool) -> None:
+        self.error, self.masked = error, masked
+
+    @contextmanager
+    def __call__(self, *_: Any, stream: Any, **__: Any) -> Iterator[None]:
+        self.streams.append(stream)
+        try:
+            if self.error is not None:
+                raise self.error()
+            yield
+        except BaseException as error:
+            if self.masked:
+                raise RuntimeError("operation failed due to a previous error during capture") from error
+            raise
+        self.streams.pop()
+
+
+@pytest.fixture
+def stuck(faked: Captured, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Any]]:  # noqa: F811
+    """Makes captures fail with an error; returns the streams that the thread works on, the current one last."""
+
+    def make(error: Callable[[], BaseException] | None, masked: bool = True) -> list[Any]:
+        fake = Stuck(error, masked)
+        fake.streams = streams = ["the thread's own"]
+        monkeypatch.setattr(torch.cuda, "graph", fake)
+        monkeypatch.setattr(torch.cuda, "current_stream", lambda _: Named(streams[-1]))
+        monkeypatch.setattr(torch.cuda, "set_stream", lambda stream: streams.append(stream.name))
+        return streams
+
+    return make
+
+
+class Named:
+    def __init__(self, name: Any) -> None:
+        self.name = name
+
+    def wait_stream(self, _: Any) -> None: ...
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_refused_capture_goes_on_without_graphs_on_the_threads_own_stream(
+    masked: bool, stuck: Callable[..., list[Any]], model: Model
+) -> None:
+    engines = Engines()
+    wanted = summary(list(model.run("eagle1", measure_distortion=False)))
+    streams = stuck(lambda: RuntimeError("operation not permitted\nwhen stream is capturing"), masked)
+    found = list(model.run("eagle1", engines=engines, measure_distortion=False))
+    why = "operation failed due to a previous error during capture" if masked else "operation not permitted"
+    assert found[-1].engine == f"fixed, without graphs: {why}"
+    assert summary(found) == wanted and streams[-1] == "the thread's own"
+    assert len(engines) == 0 and not graphs._STREAMS, "neither the engine nor the stream is used again"
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_capture_without_memory_is_told_as_that(masked: bool, stuck: Callable[..., list[Any]], model: Model) -> None:
+    streams = stuck(lambda: torch.OutOfMemoryError("CUDA out of memory"), masked)
+    with pytest.raises(torch.OutOfMemoryError, match="CUDA out of memory"):
+        list(model.run("eagle2", engines=Engines()))
+    assert streams[-1] == "the thread's own"
+
+
+def test_a_capture_without_memory_is_tried_again_once_idle_engines_are_gone(
+    stuck: Callable[..., list[Any]], model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engines = Engines()
+    monkeypatch.setattr(loop, "Eager", lambda fixed, clock: graphs.Graphs(fixed, clock, torch.device("cpu"), engines.clear))
+    stuck(None)
+    assert list(model.run("vanilla", engines=engines))[-1].engine == "graphs" and len(engines) == 1
+    fails = [torch.OutOfMemoryError("CUDA out of memory")]
+    real = torch.cuda.graph
+
+    def once(*args: Any, **kwargs: Any) -> Any:
+        if fails:
+            raise fails.pop()
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(torch.cuda, "graph", once)
+    assert list(model.run("lantern", engines=engines))[-1].engine == "graphs"
+    assert len(engines) == 1 and not fails
+
+
+def test_a_device_at_fault_ends_the_run(stuck: Callable[..., list[Any]], model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such an error comes again with whatever is asked of the device next."""
+    from lantern_demo.decoding.timing import Clock
+
+    def illegal() -> RuntimeError:
+        monkeypatch.setattr(
+            Clock, "synchronize", lambda _: (_ for _ in ()).throw(RuntimeError("CUDA error: an illegal memory access"))
+        )
+        return RuntimeError("CUDA error: an illegal memory access")
+
+    stuck(illegal)
+    with pytest.raises(RuntimeError, match="an illegal memory access"):
+        list(model.run("vanilla", engines=Engines()))
+
+
+def test_all_captures_are_on_one_stream(faked: Captured, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    made: list[Any] = []
+    real = torch.cuda.Stream
+
+    def watched(*args: Any) -> Any:
+        made.append(real(*args))
+        return made[-1]
+
+    monkeypatch.setattr(torch.cuda, "Stream", watched)
+    for method in METHODS:
+        list(model.run(method))
+    assert len(made) == 1 and len(faked) > 5
+
+
+def test_work_is_done_on_the_runs_device_with_one_kind_of_attention(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+
+    @contextmanager
+    def current(device: torch.device) -> Iterator[None]:
+        seen.append(device)
+        yield
+        seen.append("back")
+
+    class Run:
+        def __init__(self, device: str) -> None:
+            self.device = torch.device(device)
+
+    def work(run: Any, value: int) -> tuple[bool, ...]:
+        back = torch.backends.cuda
+        kinds = back.mem_efficient_sdp_enabled(), back.math_sdp_enabled(), back.flash_sdp_enabled(), back.cudnn_sdp_enabled()
+        return (torch.is_inference_mode_enabled(), *kinds, value == 3)
+
+    monkeypatch.setattr(torch.cuda, "device", current)
+    before = work(None, 3)[1:]
+    done: Any = loop._device_work(work)
+    assert done(Run("cuda:1"), 3) == (True, True, True, False, False, True)
+    assert seen == [torch.device("cuda:1"), "back"]
+    assert done(Run("cpu"), 3) == (True, *before) and len(seen) == 2
+    assert not torch.is_inference_mode_enabled() and work(None, 3)[1:] == before

@@ -1,0 +1,87 @@
+"""Steps on an accelerator, without one: nothing waits for the host, nothing lies askew, and no step launches more than it may."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from lantern_demo.bench.launches import BUDGETS, META, Launches, Watch, count_launches
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.models.joined import keeps_sums
+
+TYPES = {"llamagen-t2i-256": torch.bfloat16, "llamagen-t2i-512": torch.float16, "anole-7b": torch.bfloat16}
+# Without them a product and the widening of its result are two kernels.
+counted = pytest.mark.skipif(not keeps_sums("meta", torch.bfloat16), reason="this PyTorch has no products with an output type")
+
+
+@pytest.mark.parametrize("bare", [False, True])
+@pytest.mark.parametrize("method", list(METHODS))
+@pytest.mark.parametrize("model", list(TYPES))
+def test_steps_of_published_models_run_on_their_own(model: str, method: str, bare: bool) -> None:
+    ways: list[dict[str, Any]] = [
+        {}, {"temperature": 0.0}, {"temperature": 0.7, "top_p": 0.9}, {"residual": "released"}, {"residual": "released", "temperature": 0.0},
+        {"cfg_scale": 1.0}, {"dtype": torch.float32}, {"tree": "16 nodes"},
+    ]  # fmt: skip
+    for way in ways[:2] if bare else ways:
+        tree = way.get("tree", "paper") if method != "vanilla" else "none"
+        found = count_launches(model, method, bare=bare, **{"dtype": TYPES[model], **way, "tree": tree})
+        assert found.faults == [] and found.total > 100, way
+
+
+@counted
+@pytest.mark.parametrize("key", list(BUDGETS), ids=" ".join)
+def test_budgets(key: tuple[str, str, str]) -> None:
+    found = count_launches(*key)
+    assert found.total <= BUDGETS[key], found.kernels
+    assert found.total > BUDGETS[key] - 8, "a budget far above what is launched holds nothing"
+
+
+def test_what_was_promised() -> None:
+    assert BUDGETS["llamagen-t2i-256", "lantern++", "paper"] < 750
+    assert BUDGETS["llamagen-t2i-256", "lantern++", "16 nodes"] < 620
+    assert BUDGETS["anole-7b", "vanilla", "none"] < 600  # of 1,518 by the modules
+
+
+# -- the watch itself
+
+
+def faults_of(step: Any) -> list[str]:
+    found = Launches()
+    # the meta device has no values to give
+    with suppress(RuntimeError, NotImplementedError), torch.inference_mode(), Watch(found.kernels["draft"], found.faults):
+        step()
+    return found.faults
+
+
+def test_it_sees_what_an_accelerator_may_not_do() -> None:
+    x, mask = torch.empty(4, 8, device=META), torch.empty(4, dtype=torch.bool, device=META)
+    assert any("reads a value" in fault for fault in faults_of(lambda: x.sum().item()))
+    assert any("reads a value" in fault for fault in faults_of(lambda: bool(mask.any())))
+    assert any("reads a value" in fault or "by a mask" in fault for fault in faults_of(lambda: x[mask]))
+    assert any("mixes devices" in fault for fault in faults_of(lambda: x.index_select(0, torch.tensor([1]))))
+    assert faults_of(lambda: x[1:].add_(1).index_select(0, mask.long())) == []
+
+
+def test_it_sees_attention_that_lies_askew() -> None:
+    def attend(width: int, dtype: torch.dtype = torch.bfloat16, size: int = 16) -> list[str]:
+        q, k = (torch.empty(1, 2, n, size, dtype=torch.bfloat16, device=META) for n in (3, width))
+        return faults_of(
+            lambda: F.scaled_dot_product_attention(q, k, k, attn_mask=torch.empty(1, 1, 3, width, dtype=dtype, device=META))
+        )
+
+    assert attend(24) == []
+    assert any("mask is" in fault for fault in attend(21))
+    assert any("mask is" in fault for fault in attend(24, torch.float32))
+    assert any("over" in fault for fault in attend(24, size=12))
+
+
+def test_it_counts_kernels_and_no_views() -> None:
+    found = Launches()
+    x = torch.empty(4, 8, device=META)
+    with Watch(found.kernels["commit"], found.faults):
+        (x.view(2, 16).t()[:3] + 1).masked_fill(torch.empty(3, 2, dtype=torch.bool, device=META), 0.0)
+    assert found.of("commit") == found.total == 3 and found.of("draft") == 0

@@ -1,0 +1,162 @@
+"""Numbers that are not finite: both engines end the run with the same sentence, and neither does where nothing hangs on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from test_fixed import PADDED, TEXT, condition_of, networks, settings
+from torch import Tensor
+
+from lantern_demo.decoding import graphs
+from lantern_demo.decoding.loop import Step, decode
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.sampling import NO_DRAFT_LAW, Sampling
+from lantern_demo.decoding.walk import NO_LAW
+from lantern_demo.models.fused import FusedDrafter, FusedTarget
+
+Spoil = Callable[[Tensor], Tensor]
+
+
+def one_nan(logits: Tensor) -> Tensor:
+    return logits.index_fill(-1, torch.tensor([7]), torch.nan)
+
+
+def one_infinite(logits: Tensor) -> Tensor:
+    return logits.index_fill(-1, torch.tensor([7]), torch.inf)
+
+
+def all_nan(logits: Tensor) -> Tensor:
+    return torch.full_like(logits, torch.nan)
+
+
+def none_possible(logits: Tensor) -> Tensor:
+    return torch.full_like(logits, -torch.inf)
+
+
+class SpoiltTarget:
+    """A target whose logits of the tree are spoilt from its `after`-th forward on."""
+
+    def __init__(self, target: Any, spoil: Spoil, after: int) -> None:
+        self.target, self.spoil, self.after, self.forwards, self.next = target, spoil, after, 0, False
+        self.vocab_size = target.vocab_size
+        self.new_cache, self.prefill = target.new_cache, target.prefill
+
+    def forward(self, *args: Any) -> Tensor:
+        self.forwards += 1
+        self.next = self.forwards >= self.after
+        return self.target.forward(*args)
+
+    def forward_at(self, *args: Any) -> Tensor:
+        self.forwards += 1
+        self.next = self.forwards >= self.after
+        return self.target.forward_at(*args)
+
+    def head(self, hidden: Tensor) -> Tensor:
+        spoilt, self.next = self.next, False
+        logits = self.target.head(hidden)
+        return self.spoil(logits) if spoilt else logits
+
+
+class SpoiltDrafter:
+    """A drafter whose outputs are spoilt once the tree has been drafted `after` times."""
+
+    def __init__(self, drafter: Any, spoil: Spoil, after: int) -> None:
+        self.drafter, self.spoil, self.after, self.passes, self.guided = drafter, spoil, after, 0, drafter.guided
+        self.new_cache, self.start, self.turns_at = drafter.new_cache, drafter.start, getattr(drafter, "turns_at", None)
+
+    def _output(self, output: Tensor, stable: bool) -> Tensor:
+        self.passes += stable
+        return self.spoil(output) if self.passes >= self.after else output
+
+    def extend(self, *args: Any) -> Tensor:
+        return self._output(self.drafter.extend(*args), True)
+
+    def expand(self, *args: Any) -> Tensor:
+        return self._output(self.drafter.expand(*args), False)
+
+    def run_at(self, tokens: Tensor, *args: Any) -> Tensor:
+        return self._output(self.drafter.run_at(tokens, *args), len(tokens) == 4)  # D + 1 slots
+
+
+def runs(
+    method: str, target: tuple[Spoil, int] | None, drafter: tuple[Spoil, int] | None, **changes: Any
+) -> list[tuple[Any, str]]:
+    """What the plain and the fixed engine yield, as tokens per step, and what they say at the end."""
+    modules = networks(TEXT)
+    with torch.inference_mode():
+        condition = condition_of(modules[0], PADDED)
+    if changes.get("sampling", Sampling(cfg_scale=2.0)).cfg_scale == 1:
+        condition.features, condition.mask = condition.features[:1], condition.mask[:1]
+    found = []
+    for engine, models in (("plain", modules), ("fixed", (FusedTarget(modules[0]), FusedDrafter(modules[1])))):
+        # the first stable pass of the plain engine is `start`, which the fixed engine's first step does again
+        ahead = {"plain": 0, "fixed": 1}[engine]
+        parts = (
+            models[0] if target is None else SpoiltTarget(models[0], *target),
+            models[1] if drafter is None else SpoiltDrafter(models[1], drafter[0], drafter[1] + ahead),
+        )
+        knobs = {"num_tokens": 16, "seed": 5, "sampling": Sampling(cfg_scale=2.0), **settings(method), **changes}
+        steps, said = [], ""
+        try:
+            for event in decode(*parts, condition, engine=engine, **knobs):  # type: ignore[arg-type]
+                if isinstance(event, Step):
+                    steps.append((event.tokens, event.tree_tokens))
+        except FloatingPointError as error:
+            said = str(error)
+        found.append((steps, said))
+    return found
+
+
+@pytest.mark.parametrize("residual", ["set", "released"])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("method", list(METHODS))
+def test_a_target_that_fails_mid_run(method: str, temperature: float, residual: str) -> None:
+    for spoil in (one_nan, all_nan, one_infinite, none_possible):
+        knobs = {"sampling": Sampling(temperature, cfg_scale=2.0), "rule": settings(method, residual=residual)["rule"]}
+        plain, fixed = runs(method, (spoil, 3), None, **knobs)
+        assert plain == fixed and fixed[1] == NO_LAW and len(fixed[0]) == 3, spoil.__name__
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(0), Sampling(0.7, 20), Sampling(1.0, 0, 0.9)])
+@pytest.mark.parametrize("method", list(METHODS))
+def test_whatever_comes_between_logits_and_law(method: str, sampling: Sampling) -> None:
+    for spoil in (one_nan, one_infinite, none_possible):
+        plain, fixed = runs(method, (spoil, 1), None, sampling=sampling)
+        assert plain == fixed and fixed[1] == NO_LAW and len(fixed[0]) == 1
+
+
+@pytest.mark.parametrize("method", ["eagle1", "lantern++"])
+def test_a_drafter_that_fails_under_a_sampled_static_tree(method: str) -> None:
+    for after in (1, 2):
+        plain, fixed = runs(method, None, (all_nan, after))
+        assert plain == fixed and fixed[1] == NO_DRAFT_LAW and len(fixed[0]) == 1 + after
+    gaps = settings(method, static=[(0,), (2,), (2, 1), (2, 1, 0)])["tree"]  # node 2 lacks its first draw
+    plain, fixed = runs(method, None, (all_nan, 1), tree=gaps)
+    assert plain == fixed and fixed[1] == NO_DRAFT_LAW
+
+
+@pytest.mark.parametrize(("method", "temperature"), [
+    ("eagle1", 0.0), ("lantern++", 0.0), ("eagle2", 0.0), ("eagle2", 1.0), ("lantern", 0.0), ("lantern", 1.0),
+])  # fmt: skip
+def test_drafts_that_are_judged_by_the_target_alone_may_come_from_anything(method: str, temperature: float) -> None:
+    plain, fixed = runs(method, None, (all_nan, 2), sampling=Sampling(temperature, cfg_scale=2.0))
+    assert [tokens for tokens, _ in fixed[0]] == [tokens for tokens, _ in plain[0]]
+    assert fixed[1] == plain[1] == "" and sum(len(tokens) for tokens, _ in fixed[0]) == 16
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+def test_steps_that_are_in_flight_do_not_hide_it(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphs.Eager, "ahead", 4)
+    plain, fixed = runs(method, (all_nan, 2), None)
+    assert plain == fixed and fixed[1] == NO_LAW
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+def test_what_is_finite_goes_on(method: str) -> None:
+    """A spoilt target that spoils nothing: the wrappers themselves change no run."""
+    for sampling in (Sampling(cfg_scale=2.0), Sampling(0, cfg_scale=2.0)):
+        plain, fixed = runs(method, (lambda x: x, 1), (lambda x: x, 1), sampling=sampling)
+        assert plain == fixed == runs(method, None, None, sampling=sampling)[1] and fixed[1] == ""
