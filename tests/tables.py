@@ -198,7 +198,10 @@ class ChainDrafter:
     def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor, cache: KVCache) -> Tensor:
         return self._outputs(tokens)
 
-    def run_at(self, tokens: Tensor, hidden: Tensor, positions: Tensor, slots: Tensor, bias: Tensor, cache: KVCache) -> Tensor:
+    def turns_at(self, positions: Tensor, cache: KVCache) -> Tensor:
+        return positions.view(1, -1)
+
+    def run_at(self, tokens: Tensor, hidden: Tensor, turn: Tensor, slots: Tensor, bias: Tensor, cache: KVCache) -> Tensor:
         return self._outputs(tokens)
 
     def _outputs(self, tokens: Tensor) -> Tensor:

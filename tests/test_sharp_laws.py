@@ -109,14 +109,16 @@ def test_lossless_runs_follow_the_target(name: str, engine: str) -> None:
         assert all(events[-1].one_step_tvd < 1e-6 for events in runs), method
 
 
+@pytest.mark.parametrize("engine", ["plain", "fixed"])
 @pytest.mark.parametrize("gap", [92.0, 101.0])
-def test_shares_too_small_for_a_normal_float(gap: float) -> None:
-    """Behind its top the drafter's law holds 4e-40 or 5e-44 in all: one over that is no float32."""
+def test_shares_too_small_for_a_normal_float(gap: float, engine: str) -> None:
+    """Behind its top the drafter's law holds 4e-40 or 5e-44 in all: one over that is no float32. The fixed engine does not try such
+    draws; the plain one does, and accepts them."""
     case = Case({3: -12.0}, {3: gap, 0: 1.0, 5: 2.0})
-    runs = [run(case, seed=seed, engine="plain") for seed in range(10)]
+    runs = [run(case, seed=seed, engine=engine) for seed in range(10)]
     assert p_value(case, runs) > P_BOUND
     assert all(events[-1].one_step_tvd < 1e-6 for events in runs)
-    assert all(events[-1].mean_accepted_length > 1.5 for events in runs), "later draws are accepted"
+    assert engine == "fixed" or all(events[-1].mean_accepted_length > 1.5 for events in runs), "later draws are accepted"
 
 
 @pytest.mark.parametrize("engine", ["plain", "fixed"])

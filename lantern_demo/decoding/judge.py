@@ -21,7 +21,7 @@ from torch import Tensor
 
 from .acceptance import Rule, proximity
 from .drafting import Draft
-from .sampling import draw_raw
+from .sampling import NOTHING, draw_raw
 from .trees import Tree
 from .walk import greedy_end, sampled_end
 
@@ -183,8 +183,8 @@ def _try(
         rest = q.scatter_add(1, x, -qx).sum(-1) + _sums_from(qx.t())
     else:
         rest = turns.left.t()
-    # where there is a draw the rest is positive
-    share = torch.div(tried.t(), rest.clamp_(min=1e-38), out=left.new_empty(rest.shape))
+    # where there is a draw the rest is no less than `NOTHING`
+    share = torch.div(tried.t(), rest.clamp_(min=NOTHING), out=left.new_empty(rest.shape))
     sets = _sets(rule, way, x.t(), neighbours)
     mass, moved, totals = _in_turn(rule, left, sets, tried.t(), q, share, None if tree.gapless else drawn.t())
     return Trial(u * qx.t() * share, mass, moved, totals[1:] <= 0, left)

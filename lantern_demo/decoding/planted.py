@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .drafting import Draft, Turns
 from .protocols import Head
-from .sampling import Sampling, draws_in_turn, guide, probabilities
+from .sampling import NOTHING, Sampling, draws_in_turn, guide, probabilities
 from .trees import Tree
 
 
@@ -100,6 +100,6 @@ class Planted:
         masses.append(masses[0])
         left = torch.cat(masses).flatten().index_select(0, self.table).view(-1, self.width)
         found = raw.index_select(0, self.table).view(-1, self.width)
-        live = left > 0
+        live = left >= NOTHING
         drawn = torch.where(live, found, self.none)
         return Draft(self.tree, raw.index_select(0, self.nodes), drawn, tuple(laws), Turns(found, live, left, step))

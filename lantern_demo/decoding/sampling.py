@@ -19,6 +19,8 @@ NO_DRAFT_LAW = "the drafter's logits are not finite numbers; it may not fit its 
 
 # Draws on an accelerator.
 TINY = 2.0**-100  # stands in for a uniform of 0: no height is 0 but that of nothing
+# Mass that counts as nothing left: by one over it a float32 can still be multiplied. Where a law is that sharp fewer siblings are tried.
+NOTHING = 1e-37
 
 
 @dataclass(frozen=True)
@@ -164,7 +166,7 @@ def draws_by_row(q: Tensor, u: Tensor) -> Tensor:
     # every draw is of its own rows, one behind the other
     tokens = u.new_empty(count * max(rows, 2), dtype=torch.int64)
     left = torch.cat(draws_in_turn(q, u.clamp(min=TINY), q.new_zeros(1, dtype=torch.float64), tokens), 1)[:rows]
-    return tokens.view(count, -1).t()[:rows].masked_fill(left <= 0, -1)
+    return tokens.view(count, -1).t()[:rows].masked_fill(left < NOTHING, -1)
 
 
 def draws_in_turn(q: Tensor, u: Tensor, nothing: Tensor, tokens: Tensor) -> list[Tensor]:
