@@ -1,4 +1,6 @@
-"""Take the README's pictures of the page: start app.py, then python examples/page_picture.py --url http://127.0.0.1:7860
+"""Take the pictures of the page that README and docs/api.md show: start app.py, then
+
+python examples/page_picture.py --url http://127.0.0.1:7860
 
 Needs playwright (pip install playwright) and a Chromium.
 """
@@ -21,7 +23,7 @@ ARGS = (
     "--disable-sync",
 )
 WIDTH, HEIGHT = 1280, 2240  # of the part that is kept
-SHOWN = 960  # pixels wide in the README
+SHOWN = 960  # pixels wide
 PHONE = ("#ask", "#replay .controls", "#replay .close-up", "#replay .charts")  # what stands at the top of each picture of a phone
 
 

@@ -152,7 +152,7 @@ def test_costs_are_compared_with_vanilla_and_reports_of_others_are_named() -> No
     done = bed.decoded("lantern++", static, tokens=6)
     row = gpu_parts._speed_row(bed, "lantern++", done, gpu_parts.step_ms(done) / 2)
     assert row["reported tokens a step"] == "2.67 (COOL-SD)" and row["gain at that"] == pytest.approx(2.67 / 2, abs=0.01)
-    assert all(f"{tokens:.2f}" in (ROOT / "README.md").read_text() for tokens, _ in gpu_parts.REPORTED.values())
+    assert all(f"{tokens:.2f}" in (ROOT / "docs" / "quality.md").read_text() for tokens, _ in gpu_parts.REPORTED.values())
 
 
 def test_launches_are_held_against_budgets(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 import lantern_demo
+from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.registry import REGISTRY
+from lantern_demo.settings import TREES, Settings
 
 ROOT = Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
+DOCS = (README, *sorted((ROOT / "docs").glob("*.md")))
+CARD = ROOT / "lantern_demo" / "bundled" / "lantern-scenes" / "README.md"
 # Read by the Spaces' builder; anything else there is a slip of the pen. The second set has its place only once the owner is known,
-# or a published model is served: see "Put it on a Space".
+# or a published model is served: see docs/operations.md, "Put it on a Space".
 FRONT_MATTER_KEYS = {
     "title", "emoji", "colorFrom", "colorTo", "sdk", "sdk_version", "python_version", "app_file", "license", "short_description",
     "tags", "pinned", "suggested_hardware",
@@ -27,7 +34,7 @@ ZERO_GPU_PYTHONS = {"3.10", "3.12"}
 
 def front_matter() -> dict[str, str | list[str]]:
     """The YAML head of the README."""
-    head = re.match(r"---\n(.*?)\n---\n", (ROOT / "README.md").read_text(), re.DOTALL)
+    head = re.match(r"---\n(.*?)\n---\n", README.read_text(), re.DOTALL)
     assert head, "README.md does not begin with front matter"
     return parsed(head[1])
 
@@ -102,8 +109,8 @@ def check_models(head: dict[str, str | list[str]]) -> None:
         assert {(repo, name) for name in names.split(",")} <= files, line
 
 
-def test_the_readme_shows_how_to_serve_another_model() -> None:
-    section = re.search(r"## Put it on a Space\n(.*?)\n## ", (ROOT / "README.md").read_text(), re.DOTALL)
+def test_the_docs_show_how_to_serve_another_model() -> None:
+    section = re.search(r"## Put it on a Space\n(.*?)\n## ", (ROOT / "docs" / "operations.md").read_text(), re.DOTALL)
     assert section
     blocks = [parsed(block) for block in re.findall(r"```yaml\n(.*?)```", section[1], re.DOTALL)]
     later = {key: value for block in blocks for key, value in block.items()}
@@ -113,6 +120,114 @@ def test_the_readme_shows_how_to_serve_another_model() -> None:
     assert thumbnail and (ROOT / thumbnail[1]).is_file()
     model = re.search(r"`LANTERN_MODEL` to `([\w-]+)`", section[1])
     assert model and model[1] in REGISTRY
+
+
+def anchors(path: Path) -> set[str]:
+    """What a link to a heading of a Markdown file is called: GitHub's way, for headings of which each has a name of its own."""
+    text = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
+    names = [
+        re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    ]
+    assert len(set(names)) == len(names), f"{path.name} has two headings of one name"
+    return set(names)
+
+
+@pytest.mark.parametrize("path", [*DOCS, CARD], ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_links_lead_somewhere(path: Path) -> None:
+    """Relative links and pictures name files that are part of the repository, and anchors name headings."""
+    tracked = set(tracked_files())
+    for link in re.findall(r"\]\(([^)\s]+)\)", path.read_text()):
+        if re.match(r"[a-z]+:", link):
+            continue
+        name, _, anchor = link.partition("#")
+        target = (path.parent / name).resolve() if name else path
+        assert target in tracked, f"{path.name}: {link}"
+        assert not anchor or anchor in anchors(target), f"{path.name}: {link}"
+
+
+def test_the_readme_is_short_and_leads_to_all_documents() -> None:
+    text = README.read_text()
+    assert len(text.splitlines()) <= 150
+    install = "\npip install -r requirements.txt && python"
+    assert f"{install} app.py\n" in text and f"{install} -m pytest\n" in text
+    assert f"{install} -m pytest\n" in (ROOT / ".ci" / "run").read_text()
+    for path in DOCS[1:]:
+        assert f"](docs/{path.name}" in text, path.name
+    rows = re.findall(r"^\| `([^`]+)` \| (\w+) \| .*? \| (yes|no) \|", text, re.MULTILINE)
+    assert rows == [(method.id, method.tree, "yes" if method.lossless else "no") for method in METHODS.values()]
+
+
+def code_of(text: str) -> list[str]:
+    """The lines of code blocks, those that are continued joined, and the code within lines."""
+    blocks = re.findall(r"^```\w*\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    return lines + [part.replace("\n", " ") for part in re.findall(r"(?<!`)`([^`]+)`(?!`)", text)]
+
+
+# Prints the help of every module given, in one process, since each imports PyTorch.
+HELP = """
+import contextlib, io, json, runpy, sys
+found = {}
+for program in sys.argv[1:]:
+    module, *rest = program.split()
+    sys.argv = [module, *rest, "--help"]
+    told = io.StringIO()
+    with contextlib.redirect_stdout(told), contextlib.suppress(SystemExit):
+        runpy.run_module(module, run_name="__main__")
+    found[program] = told.getvalue()
+print(json.dumps(found))
+"""
+
+
+def options_of(programs: Iterable[str]) -> dict[str, set[str]]:
+    """The options of modules' command lines (such as `lantern_demo.bench quality`), by their help, and of scripts, by their text."""
+    scripts = {program for program in programs if program.endswith(".py")}
+    command = [sys.executable, "-c", HELP, *sorted(set(programs) - scripts)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    texts = json.loads(done.stdout) | {script: (ROOT / script).read_text() for script in scripts}
+    return {program: set(re.findall(r"--[a-z][a-z0-9-]*", text)) for program, text in texts.items()}
+
+
+def test_commands_and_options_exist() -> None:
+    """Every command of this project that README and docs show has the options that it is shown with; so has some command each
+    option that is named by itself."""
+    commands: dict[str, set[str]] = {}
+    alone: set[str] = set()
+    for path in DOCS:
+        for code in code_of(path.read_text()):
+            options = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", code))
+            found = re.search(r"(?:^|\s)(?:-m (lantern_demo\S*(?: quality| gpu)?)|python (\S+\.py))(.*)", code)
+            if found:
+                # what stands before belongs to torchrun
+                options = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", found[3]))
+                commands.setdefault(found[1] or found[2], set()).update(options)
+            elif code.startswith("--"):
+                alone |= options
+    assert {"app.py", "lantern_demo.bench", "lantern_demo.bench quality", "lantern_demo.bench gpu"} <= set(commands)
+    offered = options_of(commands)
+    for program, options in commands.items():
+        assert offered[program] and options <= offered[program], f"{program}: {options - offered[program]}"
+    known = set().union(*offered.values())
+    foreign = {"--extra-index-url"}  # pip's
+    assert alone and alone <= known | foreign, alone - known - foreign
+
+
+def test_names_in_the_docs_exist() -> None:
+    """Files and environment variables that README and docs name are there; all settings, methods, trees and models are described."""
+    text = "\n".join(path.read_text() for path in DOCS)
+    # Where a sentence has named the folder before, a file stands without it.
+    places = [ROOT, *(ROOT / "lantern_demo" / folder for folder in ("bench/quality", "models", "decoding"))]
+    for name in re.findall(r"`([\w./*-]+\.(?:py|js|txt|toml)|(?:lantern_demo|tests|examples|docs)/[\w./*-]+|\.ci/\w+)`", text):
+        assert any(list(place.glob(name)) for place in places), name
+    code = "\n".join(path.read_text() for path in (ROOT / "lantern_demo").rglob("*.py")) + (ROOT / "app.py").read_text()
+    in_code = set(re.findall(r"\"(LANTERN_[A-Z_]+)\"", code))
+    assert set(re.findall(r"\bLANTERN_[A-Z_]+", text)) == in_code
+    described = {"operations": in_code, "api": Settings().as_dict(), "methods": [*METHODS, *TREES], "models": REGISTRY}
+    for document, names in described.items():
+        tables = "\n".join(re.findall(r"^\|.*", (ROOT / "docs" / f"{document}.md").read_text(), re.MULTILINE))
+        for name in names:
+            assert f"`{name}`" in tables or name == "lantern-scenes", f"{document}.md: {name}"
 
 
 def pip(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -155,7 +270,7 @@ def test_a_space_gets_a_pytorch_that_zero_gpu_has() -> None:
     wanted = re.fullmatch(r">=2\.(\d+),<2\.(\d+)", pins()["torch"])
     assert wanted and int(wanted[1]) <= 8 and int(wanted[2]) >= 12
     line = r"torch==2\.(\d+)\.\d\+cpu"
-    for file in ("pre-requirements.txt", "README.md"):
+    for file in ("pre-requirements.txt", "docs/operations.md"):
         found = re.search(line, (ROOT / file).read_text())
         assert (
             found

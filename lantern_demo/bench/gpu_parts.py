@@ -41,7 +41,7 @@ TOP_K, DEPTH = 10, 4  # of the dynamic trees, as published
 WARM = 4  # steps before those whose launches are counted
 MIB = 2**20
 
-# Tokens a step that others report of LlamaGen-XL with the published trees, at temperature 1; see README, "Reported elsewhere".
+# Tokens a step that others report of LlamaGen-XL with the published trees, temperature 1: docs/quality.md, "Reported elsewhere".
 REPORTED = {
     "eagle1": (2.42, "COOL-SD"),
     "eagle2": (1.22, "VVS"),
