@@ -77,7 +77,9 @@ class Machine:
         with store.locked(file):
             choice = recall(file)
             if choice is None:
-                self._costs = self._costs or StepCosts(times, FIT_ROUNDS)
+                # A GPU's steps take the same time over and over, and each short run there begins with a capture.
+                rounds = 1 if self.device.type == "cuda" else FIT_ROUNDS
+                self._costs = self._costs or StepCosts(times, rounds)
                 choice = choose(method, calibration, self._costs)
                 if choice is not None and self._costs.steady:
                     remember(file, choice)

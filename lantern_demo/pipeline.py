@@ -30,7 +30,7 @@ from lantern_demo.models.device import DTYPES, INT8, pick_device, pick_dtype, pi
 from lantern_demo.models.lean import small_on_cpu
 from lantern_demo.models.needs import requirements_unmet
 from lantern_demo.models.products import KINDS
-from lantern_demo.models.registry import REGISTRY, ModelInfo, model_info
+from lantern_demo.models.registry import BUNDLED, REGISTRY, ModelInfo, model_info
 from lantern_demo.models.text import Encoded
 from lantern_demo.models.tokenizer import neighbour_table
 from lantern_demo.recommended import read_recommended
@@ -41,6 +41,7 @@ from lantern_demo.stats import Drawn, Generation, MethodFailed, Schedule, Stats,
 __all__ = ["Drawn", "Generation", "MethodFailed", "Pipeline", "Stats", "StepEvent", "load"]
 
 WARM_UP_TOKENS = 12
+BORROWED = "lantern-scenes"  # whose calibration stands in for that of a published model
 FIT_TOKENS = 20  # of a run that measures what a step with a tree costs
 
 
@@ -63,6 +64,10 @@ class Pipeline:
             self.products += f"; the drafter: {KINDS[runners.drafter_kind]}"
         self._neighbours: dict[str, Tensor] = {}
         self._calibration = read_calibration(info.folder) if fit_trees else None
+        self._borrowed = fit_trees and self._calibration is None and info.published is not None and device.type == "cuda"
+        if self._borrowed:
+            # On a GPU what a tree costs differs more from card to card than what it lands differs from model to model.
+            self._calibration = read_calibration(BUNDLED / BORROWED)
         self._no_fit = "this model has no calibration" if fit_trees else "nothing is measured on a device that is only lent"
         self.recommended = read_recommended(info.folder)
         self._warm: dict[tuple[str, TreePolicy, bool], Choice] = {}  # by method, tree and guidance, what they run with
@@ -266,6 +271,8 @@ class Pipeline:
         if method.tree == "none":
             return Choice(TreePolicy.none(), "none")
         fitted = self._machine.fitted(method) if knobs.fits(method) else None
+        if fitted is not None and self._borrowed:
+            return replace(fitted, reason=f"{fitted.reason}; what it lands was measured of {BORROWED}, not of this model")
         if fitted is not None:
             return fitted
         why = f"small: {self._no_fit}" if knobs.fits(method) else f"{knobs.tree}: as asked"

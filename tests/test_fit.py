@@ -215,3 +215,10 @@ def test_nothing_is_measured_on_a_device_that_is_only_lent(pipe: Pipeline, monke
         pass
     stats = pipe.generate("two red lanterns", "eagle1").stats
     assert stats.tree == "small: nothing is measured on a device that is only lent" and stats.nodes == 8
+
+
+def test_what_a_borrowed_calibration_says_is_told(pipe: Pipeline) -> None:
+    """A published model on a GPU is fitted with the bundled model's, and its record must not pass that off as its own."""
+    pipe._borrowed = True
+    tree = pipe.generate("two red lanterns", "eagle1").stats.tree
+    assert tree.startswith("fitted: ") and tree.endswith("; what it lands was measured of lantern-scenes, not of this model")

@@ -56,7 +56,7 @@ def test_a_text_model_says_what_it_needs(engine: Engine) -> None:
     found = chosen(engine, TEXT_ID)
     assert found["prompt"]["visible"] and not found["label"]["visible"] and not found["examples"]["visible"]
     assert found["methods"]["value"] == list(METHODS)
-    assert found["cfg_scale"] == 7.5 and found["top_k"] == 1000 and found["tree"] == "paper"
+    assert found["cfg_scale"] == 7.5 and found["top_k"] == 1000 and found["tree"] == "fit"
     assert "GiB in float32" in found["note"]["value"] and "estimates" in found["note"]["value"]
 
 
@@ -73,7 +73,7 @@ def test_anole_is_offered_with_what_it_needs(engine: Engine, monkeypatch: pytest
     found = chosen(engine, ANOLE_ID)
     assert found["prompt"]["visible"] and not found["label"]["visible"] and not found["examples"]["visible"]
     assert found["methods"]["value"] == list(METHODS)
-    assert found["cfg_scale"] == 3.0 and found["top_k"] == 2000 and found["tree"] == "paper"
+    assert found["cfg_scale"] == 3.0 and found["top_k"] == 2000 and found["tree"] == "fit"
     assert "download of about 15.1 GiB" in found["note"]["value"] and "16.4 GiB in bfloat16" in found["note"]["value"]
     listed = next(model for model in describe(engine)["models"] if model["id"] == ANOLE_ID)
     assert (listed["tokens"], listed["image_size"], listed["kind"]) == (1024, 512, "text")

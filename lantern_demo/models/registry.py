@@ -108,7 +108,7 @@ BASE: dict[str, Any] = {"dim": 768, "layers": 12, "heads": 12, "ffn": 2048}
 LARGE: dict[str, Any] = {"dim": 1024, "layers": 24, "heads": 16, "ffn": 2816}
 XL: dict[str, Any] = {"dim": 1280, "layers": 36, "heads": 20, "ffn": 3584}
 PAPER: dict[str, Any] = {
-    "tree": "paper", "lantern_k": 1000, "lantern_delta": 0.2, "lanternpp_k": 10, "lanternpp_lambda": 3.0,
+    "lantern_k": 1000, "lantern_delta": 0.2, "lanternpp_k": 10, "lanternpp_lambda": 3.0,
 }  # fmt: skip
 
 
