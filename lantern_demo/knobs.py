@@ -93,6 +93,7 @@ class Knob:
     explored: tuple[float, ...] = ()  # values that the page's explorer tries
     explore: str = ""  # what the explorer calls it
     symbol: str = ""  # before a value in a picture
+    later: bool = False  # run records from before it was there lack it
     bounds: bool = False  # it bounds the relaxation: the points of its values are joined to a curve
 
     @property

@@ -104,6 +104,11 @@ class Pipeline:
         """The ids of the methods that this model can be decoded with: without a drafter, those that draft are left out."""
         return [name for name in METHODS if name not in self.unavailable]
 
+    @property
+    def default_methods(self) -> list[str]:
+        """Of those the ones that a comparison has which names none."""
+        return [name for name in self.available_methods if METHODS[name].default]
+
     def check_methods(self, methods: list[Method]) -> list[Method]:
         """The methods as they are. Raises ValueError when this model cannot be decoded with one of them."""
         for method in methods:
@@ -140,7 +145,7 @@ class Pipeline:
         """Race methods on this device, each warmed up before the first is timed; see `comparison`.
 
         Yields (method id, event): a StepEvent per step, Drawn with the last token, and once all are through its Generation; or
-        MethodFailed when it raised. Methods are all that are available when left out. Raises ValueError at the call for bad input.
+        MethodFailed when it raised. Methods are the default ones that are available when left out. Raises ValueError at the call for bad input.
         Where memory does not hold all methods at once they start again one after the other, their steps counted from 0; so does a
         method that runs out of memory by itself, with a smaller tree.
         """
@@ -160,7 +165,7 @@ class Pipeline:
     ) -> RunEvents:  # fmt: skip
         """As `compare`, with None for an event after every step of the warm-up too: whoever steps through can stop in between.
         What is not drawn after `seconds` fails. `trees` are settings of some methods' draft trees that differ from the others'."""
-        chosen = self.check_methods(methods_of(self.available_methods if methods is None else methods))
+        chosen = self.check_methods(methods_of(self.default_methods if methods is None else methods))
         knobs = self.settings(**settings)
         own = {method.id: knobs.with_changes(**(trees or {}).get(method.id, {})) for method in chosen}
         return self._beats(chosen, own, self.check_prompt(prompt), seconds)
@@ -178,7 +183,7 @@ class Pipeline:
         with self._turn:
             self.threads.use()
             encoded = self.encode(self._own_prompt)
-            for name in self.available_methods:
+            for name in self.default_methods:
                 try:
                     for _ in self.warm_up(METHODS[name], self.defaults, encoded):
                         yield

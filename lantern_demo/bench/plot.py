@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from lantern_demo.bench.summary import PARTS
 from lantern_demo.decoding.methods import METHODS
 
 # Okabe and Ito's colours, which colour-blind people can tell apart.
-COLOURS = dict(zip(METHODS, ("#7f7f7f", "#56b4e9", "#0072b2", "#e69f00", "#d55e00"), strict=False))
+COLOURS = dict(zip(METHODS, cycle(("#7f7f7f", "#56b4e9", "#0072b2", "#e69f00", "#d55e00", "#009e73", "#cc79a7")), strict=False))
 PEER = "#cc79a7"
 PART_COLOURS = dict(zip(PARTS, ("#e69f00", "#0072b2", "#009e73"), strict=True))
 STYLES = ("-", "--", ":", "-.")  # rows of one method share its colour

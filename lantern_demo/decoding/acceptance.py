@@ -52,6 +52,11 @@ class Rule:
             raise ValueError(f"lambda is {self.bound}; it must be a finite number, 1 or more")
 
     @property
+    def twinned(self) -> bool:
+        """Whether the engines have faster twins of `decide` for this rule; any other runs by `decide` itself, everywhere."""
+        return self.kind in ("exact", "additive", "multiplicative") and not self.released
+
+    @property
     def relaxes(self) -> bool:
         """Whether any neighbour's mass can count; if not, the rule is the exact one."""
         neutral = {"exact": math.inf, "additive": 0.0, "multiplicative": 1.0}[self.kind]

@@ -28,7 +28,7 @@ def walk_levels(
     """Walk node by node on the host; guided logits [n, V], uniforms [n, width + 1]. Only visited rows are
     processed, and neighbours only of drafts that the exact rule refuses."""
     tree = draft.tree
-    if rule.released:
+    if not rule.twinned:
         return walk_nodes(rule, draft, logits, sampling, neighbours, uniforms)
     tree_tokens: list[int] = draft.tokens.tolist()
     children: list[list[int]] = tree.children.tolist() if tree.size > 1 else [[]]

@@ -88,8 +88,8 @@ def judge(rule: Rule, draft: Draft, way: Ways, p: Tensor, greedy: bool, neighbou
     tree = draft.tree
     if tree.size == 1:
         path, ahead, loose, law = tree.parents, way.reach[0], tree.parents[:0], p
-    elif rule.released:
-        path, ahead, loose, law = _released(rule, draft, way, p, greedy, neighbours, uniforms)
+    elif not rule.twinned:
+        path, ahead, loose, law = _by_statement(rule, draft, way, p, greedy, neighbours, uniforms)
     elif greedy:
         top, best = _best(p)
         accepted, relaxed = _greedily(rule, draft, p, top, best, neighbours)
@@ -259,10 +259,10 @@ def _in_turn(
     return values[..., 0], moved, totals[..., 0]
 
 
-def _released(
+def _by_statement(
     rule: Rule, draft: Draft, way: Ways, p: Tensor, greedy: bool, neighbours: Tensor | None, uniforms: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The released residual, by the general functions: path, `ahead` and flags as in `Judgement`, and the bonus token's law."""
+    """A rule without a twin here, by `acceptance.decide` itself: path, `ahead` and flags as in `Judgement`, and the bonus token's law."""
     tree = draft.tree
     if greedy:
         final, relaxed = greedy_end(rule, draft, p, neighbours)

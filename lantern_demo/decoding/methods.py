@@ -14,7 +14,8 @@ class Method:
     """One row of the table of methods.
 
     `tree` names the draft tree, `rule` the acceptance rule ("none" without drafts), `lossless` whether every
-    token follows the target's own law, and `summary` is a sentence for people.
+    token follows the target's own law, `summary` is a sentence for people, and `default` whether a comparison that names no methods
+    has it.
     """
 
     id: str
@@ -23,6 +24,7 @@ class Method:
     rule: Literal["none"] | RuleKind
     lossless: bool
     summary: str
+    default: bool = True
 
 
 _ROWS = (

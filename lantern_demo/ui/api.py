@@ -48,7 +48,7 @@ def add_endpoints(page: gr.Blocks, engine: Engine) -> None:
         Args:
             prompt: What to draw. Required.
             model: A model id of /models; the one that the server was started with when left out.
-            methods: Method ids, in the order of /models whatever theirs: vanilla, eagle1, eagle2, lantern, lantern++; all when left out.
+            methods: Method ids of /models, in the order of the list there whatever theirs; those that it calls default when left out.
 
         Returns:
             The pictures (PNG files) by method id.
@@ -67,7 +67,7 @@ def add_endpoints(page: gr.Blocks, engine: Engine) -> None:
         Args:
             prompt: What to draw. Required.
             model: A model id of /models; the one that the server was started with when left out.
-            method: A method id: vanilla, eagle1, eagle2, lantern or lantern++.
+            method: A method id of /models, such as eagle2 or lantern++.
 
         Returns:
             The picture, a PNG file.
@@ -113,7 +113,8 @@ def describe(engine: Engine) -> dict[str, Any]:
             for pipe in engine.loaded()
         ],
         "methods": [
-            {"id": m.id, "label": m.label, "lossless": m.lossless, "tree": m.tree, "acceptance": m.rule, "summary": m.summary}
+            {"id": m.id, "label": m.label, "lossless": m.lossless, "tree": m.tree, "acceptance": m.rule, "summary": m.summary,
+             "default": m.default}
             for m in METHODS.values()
         ],
         "limits": {

@@ -201,7 +201,7 @@ class Engine:
     ) -> Request:
         """Check a comparison's values; None stands for the default. Raises ValueError with a sentence for what is not allowed."""
         pipe = self.pipeline(self.default if model is None else model)
-        chosen = methods_of(pipe.available_methods if methods is None else methods)
+        chosen = methods_of(pipe.default_methods if methods is None else methods)
         given = {name: value for name, value in knobs.items() if value is not None}
         settings = pipe.settings(**given)
         for tree in (trees or {}).values():

@@ -24,7 +24,7 @@ def choices(engine: Engine) -> tuple[gr.Dropdown, gr.Markdown, gr.CheckboxGroup,
             info=words.MODEL_INFO, min_width=250, scale=2, elem_id="model",
         )  # fmt: skip
         methods = gr.CheckboxGroup(
-            [(method.label, method.id) for method in METHODS.values()], value=list(METHODS), label=words.METHODS_LABEL,
+            [(method.label, method.id) for method in METHODS.values()], value=[method.id for method in METHODS.values() if method.default], label=words.METHODS_LABEL,
             info=words.METHODS_INFO, min_width=280, scale=5, elem_id="methods",
         )  # fmt: skip
         with gr.Column(min_width=220, scale=2):

@@ -47,13 +47,13 @@ def choose(
     engine: Engine, w: ModelWidgets, model: str, prompt: str | None = None, methods: list[str] | None = None,
     settings: Settings | None = None,
 ) -> dict[Any, Any]:  # fmt: skip
-    """The updates for a model of the list, with its preset and all its methods unless others are given. It is loaded when it is
+    """The updates for a model of the list, with its preset and its default methods unless others are given. It is loaded when it is
     first drawn with."""
     info = engine.offered()[model]
     by_class = info.kind == "class"
     text = prompt if prompt is not None else FIRST_CLASS if by_class else words.EXAMPLES[0][0]
     usable = [method for method in METHODS.values() if method.id not in engine.unavailable(info)]
-    chosen = [m.id for m in usable if methods is None or m.id in methods]
+    chosen = [m.id for m in usable if (m.default if methods is None else m.id in methods)]
     values = settings or Settings(**info.preset)
     return {
         w.note: gr.update(value=note(engine, model)),
