@@ -72,8 +72,12 @@ def _multiplicative(method: Method) -> bool:
     return method.rule == "multiplicative"
 
 
+def _weighted(method: Method) -> bool:
+    return method.rule == "weighted"
+
+
 def _relaxes(method: Method) -> bool:
-    return not method.lossless
+    return method.rule in ("additive", "multiplicative")
 
 
 @dataclass(frozen=True)
@@ -140,6 +144,14 @@ KNOBS: dict[str, Knob] = {
         Limit(1, 100), step=0.1, top=20.0, reads=_multiplicative, swept=(1.0, 1.5, 2.0, 3.0, 5.0, 10.0),
         explored=(1.0, 2.0, 3.0, 5.0, 10.0), explore="LANTERN++'s lambda: how much, against the guess's own probability",
         symbol="\u03bb", bounds=True,
+    ),
+    "cool_delta": Knob(
+        2.0, "COOL-SD delta", "By how much a guess's own probability is weighted up next to the last token; 1 and below weigh nothing up.",
+        Limit(0.1, 10), step=0.1, top=3.0, reads=_weighted, swept=(0.8, 1.1, 1.5, 2.0), symbol="\u03b4", bounds=True, later=True,
+    ),
+    "cool_mu": Knob(
+        0.0, "COOL-SD mu", "Lowers that weight by e to the minus mu at every depth. Its value is our reading: the paper does not tell it.",
+        Limit(-2, 2), step=0.1, reads=_weighted, later=True,
     ),
     "tree": Knob(
         FIT, "Draft tree",

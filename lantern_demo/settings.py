@@ -28,6 +28,8 @@ class Settings:
     lantern_delta: float = KNOBS["lantern_delta"].default
     lanternpp_k: int = KNOBS["lanternpp_k"].default
     lanternpp_lambda: float = KNOBS["lanternpp_lambda"].default
+    cool_delta: float = KNOBS["cool_delta"].default
+    cool_mu: float = KNOBS["cool_mu"].default
     tree: str = KNOBS["tree"].default  # one of TREES, or the paths of a static tree such as "0 1 00"
     draft_top_k: int | None = KNOBS["draft_top_k"].default
     draft_depth: int | None = KNOBS["draft_depth"].default
@@ -89,6 +91,8 @@ class Settings:
             return Rule("additive", self.lantern_k, self.lantern_delta, self.residual)
         if method.rule == "multiplicative":
             return Rule("multiplicative", self.lanternpp_k, self.lanternpp_lambda, self.residual)
+        if method.rule == "weighted":
+            return Rule("weighted", bound=self.cool_delta, mu=self.cool_mu)
         return Rule()
 
     def with_changes(self, **changes: Any) -> Settings:

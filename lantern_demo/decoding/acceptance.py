@@ -5,6 +5,9 @@
     accept x with probability min(1, (p(x) + S) / q(x)); q(x) = 1 where the prefix fixes the children
     else     p <- norm([p with near(x)'s mass moved onto x, minus q]+), q <- norm(q without x), next sibling
 
+COOL-SD (arXiv 2601.09212) reads no neighbours. At depth i it accepts x with probability min(1, w p(x) / q(x)), and else
+p <- norm([p - min(q, w p)]+), where w = delta exp(-0.7 i - mu). The paper does not say whether i begins at 0, as here, or what mu is.
+
 With S = 0 this is lossless speculative sampling from several drafts (Leviathan et al. 2023, EAGLE): the law
 of every token is p. Sources: LANTERN (arXiv 2410.03355), LANTERN++ (arXiv 2502.06352) and the authors'
 released code.
@@ -16,7 +19,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -38,16 +41,19 @@ class Rule:
     k: int = 0
     bound: float = 0.0
     residual: Literal["set", "released"] = "set"
+    mu: float = 0.0  # of the weighted rule
 
     def __post_init__(self) -> None:
-        if self.kind not in ("exact", "additive", "multiplicative"):
-            raise ValueError(f"rule kind is {self.kind!r}; allowed are exact, additive, multiplicative")
+        if self.kind not in get_args(RuleKind):
+            raise ValueError(f"rule kind is {self.kind!r}; allowed are {', '.join(get_args(RuleKind))}")
         if self.residual not in ("set", "released"):
             raise ValueError(f"residual is {self.residual!r}; allowed are set, released")
         if not isinstance(self.k, int) or self.k < 0:
             raise ValueError(f"rule k is {self.k}; it must be a whole number, 0 or more")
         if self.kind == "additive" and not 0 <= self.bound <= 1:
             raise ValueError(f"delta is {self.bound}; it must be between 0 and 1")
+        if self.kind == "weighted" and not (self.bound > 0 and math.isfinite(self.bound) and math.isfinite(self.mu)):
+            raise ValueError(f"delta is {self.bound} and mu {self.mu}; they must be finite numbers, delta above 0")
         if self.kind == "multiplicative" and not (self.bound >= 1 and math.isfinite(self.bound)):
             raise ValueError(f"lambda is {self.bound}; it must be a finite number, 1 or more")
 
@@ -59,7 +65,7 @@ class Rule:
     @property
     def relaxes(self) -> bool:
         """Whether any neighbour's mass can count; if not, the rule is the exact one."""
-        neutral = {"exact": math.inf, "additive": 0.0, "multiplicative": 1.0}[self.kind]
+        neutral = {"additive": 0.0, "multiplicative": 1.0}.get(self.kind, math.inf)
         return self.k > 0 and self.bound > neutral
 
     @property
@@ -73,6 +79,11 @@ class Rule:
         if not self.relaxes:
             return 0
         return self.k + 1 if self.released else self.k
+
+
+def weights(rule: Rule, depth: Tensor) -> Tensor | None:
+    """w [P, 1] of drafts whose parents lie at depth [P]; None for rules that weigh nothing."""
+    return rule.bound * torch.exp(-0.7 * depth - rule.mu).unsqueeze(1) if rule.kind == "weighted" else None
 
 
 class Proximity(NamedTuple):
@@ -113,8 +124,10 @@ def proximity(rule: Rule, p: Tensor, x: Tensor, neighbours: Tensor | None) -> Pr
     return Proximity(ids, inside, summed.masked_fill(~inside, 0.0).amax(-1))
 
 
-def residual(rule: Rule, p: Tensor, q: Tensor | None, x: Tensor, near: Proximity, neighbours: Tensor | None) -> Tensor:
-    """The law [P, V] that replaces p [P, V] after rejecting tokens x [P] with sets near (m = 1).
+def residual(
+    rule: Rule, p: Tensor, q: Tensor | None, x: Tensor, near: Proximity, neighbours: Tensor | None, w: Tensor | None = None
+) -> Tensor:
+    """The law [P, V] that replaces p [P, V] after rejecting tokens x [P] with sets near (m = 1) and weights w [P, 1].
 
     q [P, V] is the drafter's law without the earlier siblings, None for children fixed by the prefix.
     """
@@ -125,7 +138,9 @@ def residual(rule: Rule, p: Tensor, q: Tensor | None, x: Tensor, near: Proximity
     if rule.relaxes:
         ids = near.ids[:, 0]
         left.scatter_(1, ids, left.gather(1, ids).masked_fill_(near.inside[:, 0], 0.0))
-    if q is not None:
+    if w is not None:
+        left = (p - torch.minimum(torch.zeros_like(p).scatter(1, x, 1.0) if q is None else q, w * p)).clamp_(min=0.0)
+    elif q is not None:
         left = left.sub_(q).clamp_(min=0.0)
     total, empty, known_full = _mass(left)
     if known_full:
@@ -178,14 +193,17 @@ def decide(
     neighbours: Tensor | None,
     uniforms: Tensor,
     offered: Tensor | None = None,
+    depth: Tensor | None = None,
 ) -> Verdict:
     """Try the children of P nodes in draw order; see the module's docstring for the rule.
 
     p [P, V] target laws; tokens [P, C] int64 what was drawn at each node, -1 for nothing; q [P, V] the law
     they were drawn from without replacement, None for children fixed by the prefix; uniforms [P, C] in [0,
-    1); offered [P, C] bool, which draws are nodes of the tree (default: all), the others only leave q.
+    1); offered [P, C] bool, which draws are nodes of the tree (default: all), the others only leave q; depth [P] of the nodes
+    (default: 0).
     """
     nodes, count = tokens.shape
+    w = weights(rule, p.new_zeros(nodes) if depth is None else depth)
     rank = tokens.new_full((nodes,), -1)
     relaxed = torch.zeros_like(rank, dtype=torch.bool)
     draft_mass, set_mass = p.new_zeros(nodes), p.new_zeros(nodes)
@@ -199,7 +217,7 @@ def decide(
         if offered is not None:
             tried = tried & offered[:, i]
         # strictly below: a token of mass 0 is not accepted even at u = 0
-        accepted = tried & (height < px + moved)
+        accepted = tried & (height < (px + moved if w is None else w[:, 0] * px))
         rank = torch.where(accepted, i, rank)
         relaxed = relaxed | (accepted & (height >= px))
         draft_mass = torch.where(accepted, px, draft_mass)
@@ -207,7 +225,7 @@ def decide(
         if p.device.type == "cpu" and bool((rank >= 0).all()):
             break
         rejected = (tried & ~accepted).unsqueeze(1)
-        p = torch.where(rejected, residual(rule, p, q, x, near, neighbours), p)
+        p = torch.where(rejected, residual(rule, p, q, x, near, neighbours, w), p)
         if q is not None and i + 1 < count:
             q = without(q, tokens[:, i])
     return Verdict(rank, p, relaxed, draft_mass, set_mass)

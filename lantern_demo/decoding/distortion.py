@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .acceptance import Rule, proximity, residual, without
+from .acceptance import Rule, proximity, residual, weights, without
 from .drafting import Draft
 from .sampling import Urn, draw, running_sum
 
@@ -130,6 +130,7 @@ def sampled_shift(
     """
     offered = offered[: int(offered.nonzero()[-1]) + 1]  # later draws reach no node
     vocabulary, count = p.shape[0], offered.shape[0]
+    at_root = p.new_zeros(1)
     history = torch.empty(1, 0, dtype=torch.int64, device=p.device)
     support = ((q > 0) | (realised(q, history)[0] > 0)).nonzero()[:, 0]
     exact = count == 1 and support.shape[0] * vocabulary <= _SUMMED
@@ -157,7 +158,7 @@ def sampled_shift(
         else:
             x, share = draw(rejected.float().expand(chains, -1), u), torch.full_like(weight, 1 / chains)
         near = proximity(rule, left, x.unsqueeze(1), neighbours)
-        after = residual(rule, left, law_q, x, near, neighbours)
+        after = residual(rule, left, law_q, x, near, neighbours, weights(rule, at_root))
         # the exact chains' shares sum to 0 where nothing is rejected, hence the accepted part by itself
         shift += ((accepted - tried * left) * weight.unsqueeze(1)).mean(0)
         follows = _drawn_once(after) if i == count - 1 else after  # the bonus token's
@@ -197,7 +198,8 @@ def _split(
     """The law of a draw, drawn [M, V], split into what is emitted by acceptance under p and q [M, V] and what is rejected, both
     [M, V] float64."""
     tokens = support.expand(p.shape[0], -1)
-    mass = (p.gather(1, tokens) + proximity(rule, p, tokens, neighbours).moved).double()
+    mass, w = (p.gather(1, tokens) + proximity(rule, p, tokens, neighbours).moved).double(), weights(rule, p.new_zeros(1))
+    mass = mass if w is None else w * mass
     chance = (mass / q.gather(1, tokens).double().clamp(min=1e-300)).clamp(max=1.0)
     proposed = drawn.gather(1, tokens)
     nothing = torch.zeros_like(p, dtype=torch.float64)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 TreeKind = Literal["none", "static", "dynamic"]
-RuleKind = Literal["exact", "additive", "multiplicative"]
+RuleKind = Literal["exact", "additive", "multiplicative", "weighted"]
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,10 @@ _ROWS = (
     Method(
         "lantern++", "LANTERN++", "static", "multiplicative", False,
         "A fixed tree; the neighbours' mass counts up to lambda - 1 times the draft's own probability.",
+    ),
+    Method(
+        "cool-sd", "COOL-SD", "static", "weighted", False,
+        "A fixed tree; a guess's own probability is weighted up, the less the deeper it lies.", default=False,
     ),
 )  # fmt: skip
 

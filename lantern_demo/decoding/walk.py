@@ -67,7 +67,7 @@ def sampled_end(
     tree = draft.tree
     inner = tree.inner
     offered = tree.children[inner] >= 0
-    verdict = decide(rule, p[inner], draft.drawn, draft.all_q(), neighbours, uniforms[inner], offered)
+    verdict = decide(rule, p[inner], draft.drawn, draft.all_q(), neighbours, uniforms[inner], offered, tree.depths[inner])
     final = _follow(draft, verdict.rank)
     row = tree.inner_rows[final]
     law = torch.where(row.unsqueeze(1) < 0, p[final], verdict.residual[row.clamp(min=0)])
