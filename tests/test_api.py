@@ -52,7 +52,7 @@ def answer(server: str, name: str, body: dict[str, Any], version: str = "v2/") -
 
 def test_comparison_holds_together(comparison: tuple[dict[str, str], dict[str, Any]]) -> None:
     images, record = comparison
-    assert list(images) == record["order"] == list(record["methods"]) == list(METHODS)
+    assert list(images) == record["order"] == list(record["methods"]) == [m.id for m in METHODS.values() if m.default]
     assert record["prompt"] == PROMPT
     assert record["unknown_words"] == ["zebra"]
     assert record["settings"]["seed"] == 7
@@ -110,8 +110,11 @@ BAD = [
     ({"prompt": "red " * 40}, "prompt has 40 words and marks, at most 23 are allowed"),
     ({"prompt": 5}, "prompt must be text, got int"),
     ({"model": "nothing"}, "model must be one of tiny, lantern-scenes, llamagen-t2i-256"),
-    ({"methods": ["vanilla", "medusa"]}, "method must be one of vanilla, eagle1, eagle2, lantern, lantern++, got 'medusa'"),
-    ({"methods": []}, r"methods must be a list of one or more of vanilla, eagle1, eagle2, lantern, lantern++, got []"),
+    (
+        {"methods": ["vanilla", "medusa"]},
+        "method must be one of vanilla, eagle1, eagle2, lantern, lantern++, cool-sd, got 'medusa'",
+    ),
+    ({"methods": []}, r"methods must be a list of one or more of vanilla, eagle1, eagle2, lantern, lantern++, cool-sd, got []"),
     ({"methods": "vanilla"}, "methods must be a list of one or more of"),
     ({"seed": "seven"}, "seed must be a whole number between 0 and 2147483647, got 'seven'"),
     ({"seed": -1}, "seed must be a whole number between 0 and 2147483647, got -1"),

@@ -55,7 +55,7 @@ def chosen(engine: Engine, model: str) -> dict[str, Any]:
 def test_a_text_model_says_what_it_needs(engine: Engine) -> None:
     found = chosen(engine, TEXT_ID)
     assert found["prompt"]["visible"] and not found["label"]["visible"] and not found["examples"]["visible"]
-    assert found["methods"]["value"] == list(METHODS)
+    assert found["methods"]["value"] == [m.id for m in METHODS.values() if m.default]
     assert found["cfg_scale"] == 7.5 and found["top_k"] == 1000 and found["tree"] == "fit"
     assert "GiB in float32" in found["note"]["value"] and "estimates" in found["note"]["value"]
 
@@ -72,7 +72,7 @@ def test_a_class_model_is_prompted_by_class_and_says_what_it_lacks(engine: Engin
 def test_anole_is_offered_with_what_it_needs(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     found = chosen(engine, ANOLE_ID)
     assert found["prompt"]["visible"] and not found["label"]["visible"] and not found["examples"]["visible"]
-    assert found["methods"]["value"] == list(METHODS)
+    assert found["methods"]["value"] == [m.id for m in METHODS.values() if m.default]
     assert found["cfg_scale"] == 3.0 and found["top_k"] == 2000 and found["tree"] == "fit"
     assert "download of about 15.1 GiB" in found["note"]["value"] and "16.4 GiB in bfloat16" in found["note"]["value"]
     listed = next(model for model in describe(engine)["models"] if model["id"] == ANOLE_ID)

@@ -31,6 +31,7 @@ from lantern_demo.ui.engine import Engine
 from lantern_demo.ui.page import build
 
 PROMPT = "two red box lanterns over a lake"
+DEFAULT = [method.id for method in METHODS.values() if method.default]
 KNOBS: dict[str, Any] = {"lantern_k": 10, "tree": "small", "seed": 3}
 
 
@@ -93,13 +94,13 @@ def test_tokens_are_those_of_a_run_alone(pipe: Pipeline, monkeypatch: pytest.Mon
     """Bit for bit, with the methods changing after every step, greedy and not."""
     monkeypatch.setattr(comparison, "SLICE_SECONDS", 1e-9)
     for knobs in (KNOBS, {**KNOBS, "temperature": 0}, {**KNOBS, "residual": "released", "cfg_scale": 1}):
-        alone = {method: pipe.generate(PROMPT, method, **knobs) for method in METHODS}
+        alone = {method: pipe.generate(PROMPT, method, **knobs) for method in DEFAULT}
         order, raced = [], {}
         for method, event in pipe.compare(PROMPT, **knobs):
             order.append(method)
             if isinstance(event, Generation):
                 raced[method] = event
-        assert len(list(groupby(order))) > 5 * len(METHODS), "they did take turns"
+        assert len(list(groupby(order))) > 5 * len(DEFAULT), "they did take turns"
         assert {m: e.tokens for m, e in raced.items()} == {m: e.tokens for m, e in alone.items()}
         assert {m: e.stats.one_step_tvd for m, e in raced.items()} == {m: e.stats.one_step_tvd for m, e in alone.items()}
         assert {e.stats.schedule for e in raced.values()} == {"race"}
@@ -109,7 +110,7 @@ def test_tokens_are_those_of_a_run_alone(pipe: Pipeline, monkeypatch: pytest.Mon
 def test_what_was_given_up_is_measured_after_the_race(pipe: Pipeline) -> None:
     events = [type(event) for _, event in pipe.compare(PROMPT, **KNOBS)]
     first = events.index(Generation)
-    assert events.count(Drawn) == events.count(Generation) == len(METHODS)
+    assert events.count(Drawn) == events.count(Generation) == len(DEFAULT)
     assert Drawn not in events[first:] and Step not in events[first:]
 
 
@@ -148,7 +149,7 @@ def failing_when_crowded(monkeypatch: pytest.MonkeyPatch, pipe: Pipeline, most: 
 
 
 def test_what_memory_does_not_hold_at_once_runs_one_after_the_other(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = {method: pipe.generate(PROMPT, method, **KNOBS).tokens for method in METHODS}
+    wanted = {method: pipe.generate(PROMPT, method, **KNOBS).tokens for method in DEFAULT}
     monkeypatch.setattr(comparison, "SLICE_SECONDS", 1e-9)
     failing_when_crowded(monkeypatch, pipe, 2)
     found = {method: event for method, event in pipe.compare(PROMPT, **KNOBS) if isinstance(event, (Generation, MethodFailed))}
@@ -195,9 +196,9 @@ def test_leaving_a_race_ends_all_its_runs(pipe: Pipeline, monkeypatch: pytest.Mo
     monkeypatch.setattr(Pipeline, "run", watched)
     with closing(pipe.compare(PROMPT, **KNOBS)) as events:
         seen: set[str] = set()
-        while seen != set(METHODS):
+        while seen != set(DEFAULT):
             seen.add(next(events)[0])
-    assert set(ended) == set(METHODS)
+    assert set(ended) == set(DEFAULT)
     assert pipe.generate(PROMPT, **KNOBS).tokens, "the device is free"
 
 
@@ -282,9 +283,9 @@ def test_a_progress_answer_holds_only_what_is_new(folder: Path, monkeypatch: pyt
     monkeypatch.setattr("lantern_demo.ui.engine.FRAME_SECONDS", 0.0)
     engine = Engine(folder, "cpu")
     *parts, (images, record) = _run(engine, PROMPT, None, None, KNOBS)
-    assert set(images) == set(record["methods"]) == set(METHODS)
+    assert set(images) == set(record["methods"]) == set(DEFAULT)
     assert len(parts) > 50 and all(pictures == {} for pictures, _ in parts)
-    assert max(len(json.dumps(part)) for part in parts) < 120 * len(METHODS), "however many are through"
+    assert max(len(json.dumps(part)) for part in parts) < 120 * len(DEFAULT), "however many are through"
 
 
 def test_a_frame_of_the_page_holds_only_what_is_new(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,9 +307,9 @@ def test_a_frame_of_the_page_holds_only_what_is_new(folder: Path, monkeypatch: p
     sizes = [len(json.dumps(view["lanes"])) for view in views]
     assert max(sizes) < 1.5 * sizes[0]
     shown = opening[w.shown]
-    assert len(saved) == len(METHODS) and set(shown.record["methods"]) == set(shown.files) == set(METHODS)
+    assert len(saved) == len(DEFAULT) and set(shown.record["methods"]) == set(shown.files) == set(DEFAULT)
     assert {lane.phase for lane in shown.lanes.values()} == {"done"}
     final = json.loads(settle(engine, w, shown)[w.live])
-    assert final["run"] == views[0]["run"] and set(final["pictures"]) == set(METHODS), (
+    assert final["run"] == views[0]["run"] and set(final["pictures"]) == set(DEFAULT), (
         "whatever a browser skipped is there at the end"
     )

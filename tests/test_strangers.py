@@ -18,6 +18,7 @@ import httpx
 import pytest
 from gradio_client import Client
 
+from lantern_demo.decoding.methods import METHODS
 from lantern_demo.knobs import MAX_LANTERN_K
 from lantern_demo.models.store import root
 from lantern_demo.ui.engine import Engine
@@ -142,7 +143,7 @@ def test_limits(server: str) -> None:
     offer = Client(server, verbose=False).predict(api_name="/models")
     assert offer["models"][0]["max_prompt"] == 200
     assert all(model["max_prompt"] <= 1000 for model in offer["models"])
-    assert len(offer["methods"]) == 5, "a run draws a picture per method and no more"
+    assert len(offer["methods"]) == len(METHODS), "a run draws a picture per method and no more"
     assert offer["limits"]["draft_nodes"]["high"] == 128 and offer["limits"]["lantern_k"]["high"] == MAX_LANTERN_K
     with pytest.raises(Exception, match="method must be one of"):
         Client(server, verbose=False).predict("a lantern", methods=["vanilla", "vanilla2"], api_name="/compare")

@@ -29,12 +29,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--model", default="lantern-scenes", help="registry id or a model folder")
     parser.add_argument("--prompts", type=int, default=6)
+    parser.add_argument(
+        "--methods", nargs="+", choices=list(METHODS), help="only these; the file keeps what it says of the others"
+    )
     parser.add_argument("--out", type=Path, help="the file to write; by default in the model's folder")
     args = parser.parse_args()
     pipe = load(args.model)
     prompts = prompts_for(pipe.info, args.prompts, FIRST_SEED)
-    static, dynamic = {}, {}
-    for method in METHODS.values():
+    out = args.out or (pipe.info.folder or Path()) / FILE
+    kept = json.loads(out.read_text()) if args.methods and out.exists() else {}
+    static, dynamic = kept.get("static", {}), kept.get("dynamic", {})
+    for method in (METHODS[name] for name in args.methods or METHODS):
         if method.tree == "static":
             steps: list[Step] = []
             for seed, prompt in enumerate(tqdm(prompts, desc=method.id), FIRST_SEED):
@@ -49,7 +54,6 @@ def main() -> None:
                 ]
                 rows.append([top_k, depth, nodes, round(mean(r.mean_accepted_length for r in runs), 3)])
             dynamic[method.id] = rows
-    out = args.out or (pipe.info.folder or Path()) / FILE
     told = {
         "settings": pipe.defaults.as_dict(),
         "prompts": len(prompts),

@@ -20,7 +20,7 @@ NO_DRAFT_LAW = "the drafter's logits are not finite numbers; it may not fit its 
 # Draws on an accelerator.
 TINY = 2.0**-100  # stands in for a uniform of 0: no height is 0 but that of nothing
 # Mass that counts as nothing left: by one over it a float32 can still be multiplied. Where a law is that sharp fewer siblings are tried.
-NOTHING = 1e-37
+NOTHING = 2.0**-125
 
 
 @dataclass(frozen=True)
