@@ -18,6 +18,7 @@ from lantern_demo.bench.quality import assembly, drawing, published
 from lantern_demo.bench.quality.points import FLOOR, Point, points_of
 from lantern_demo.bench.quality.recommend import ENOUGH, FAST_LOSS, recommend
 from lantern_demo.bench.report import can_draw
+from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models import bundled
 from lantern_demo.pipeline import Pipeline
 from lantern_demo.recommended import read_recommended
@@ -64,7 +65,7 @@ def test_pictures_are_those_of_the_pipeline(pipe: Pipeline, points: list[Point])
     journal = Journal(None, {})
     jobs = [job for job in drawing.jobs_of(points, counts_of(points), batched=False) if job.first == 3]
     drawing.draw(pipe, PROMPTS, jobs, journal, quiet=True)
-    assert len(jobs) == 6
+    assert len(jobs) == 1 + len(METHODS)
     for job, record in zip(jobs, journal.of("picture"), strict=True):
         seed = 3 if job.point.name != FLOOR else drawing.AGAIN + 3
         whole = pipe.generate(PROMPTS[3], job.point.method, seed=seed, **job.point.settings)
@@ -166,11 +167,15 @@ def test_the_whole_command_on_a_small_model(
     assert drawn.count('"picture"}') == 0
     assert (
         len([line for line in drawn.splitlines() if '"tokens"' in line])
-        == 6 * 16 + sum(8 for row in report["rows"] if row["group"] == "sweep") + 8
+        == (1 + len(METHODS)) * 16 + sum(8 for row in report["rows"] if row["group"] == "sweep") + 8
     )
     # A random model's pictures are all alike, and of too few pictures nothing is recommended; its file says so.
     kept = read_recommended(out)
-    assert kept is not None and set(kept.methods) == {"lantern", "lantern++"} and kept.settings("fast") == {}
+    assert (
+        kept is not None
+        and set(kept.methods) == {m.id for m in METHODS.values() if not m.lossless}
+        and kept.settings("fast") == {}
+    )
     for name in ("front.png", "premise.png") if can_draw() else ():
         with Image.open(out / name) as picture:
             assert picture.width > 800
