@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from PIL import Image
-from test_browser import browser, draw, expect, fits, only, open_page, page, pytestmark, show_example
+from test_browser import LANES, browser, draw, expect, fits, only, open_page, page, pytestmark, show_example
 
-from lantern_demo.decoding.methods import METHODS
 from lantern_demo.ui import words
 
 __all__ = ["browser", "page", "pytestmark"]  # the fixtures and marks of the browser's tests
@@ -48,18 +47,18 @@ def test_an_example_plays_scrubs_and_explains(page: Page) -> None:
     expect(page.get_by_label("Seed")).to_have_value(str(words.EXAMPLES[0][1]))
     whole = page.locator("#replay .racer[data-done]")
     scrub(page, 1000)
-    expect(whole).to_have_count(len(METHODS))
+    expect(whole).to_have_count(len(LANES))
     ends = clocks(page)
     scrub(page, 300)
     expect(whole).to_have_count(0)
     assert len(set(clocks(page))) == 1, "one clock for all"
     page.get_by_label("Speed of the replay").select_option("4")
     page.get_by_role("button", name="Play").click()
-    expect(whole).to_have_count(len(METHODS))
+    expect(whole).to_have_count(len(LANES))
     assert clocks(page) == ends
     page.get_by_label("Speed of the replay").select_option("0.125")
     page.get_by_role("button", name="Restart").click()
-    expect(whole).not_to_have_count(len(METHODS))
+    expect(whole).not_to_have_count(len(LANES))
 
     details = page.locator("#replay-cell")
     expect(details.locator(".trial.relaxed").first).to_contain_text("exact decoding would have refused it here")
@@ -89,7 +88,7 @@ def test_a_reader_who_asked_for_stillness_gets_it(page: Page) -> None:
     page.reload()
     show_example(page)
     expect(page.get_by_role("button", name="Play")).to_be_visible()
-    expect(page.locator("#replay .racer[data-done]")).to_have_count(len(METHODS))
+    expect(page.locator("#replay .racer[data-done]")).to_have_count(len(LANES))
 
 
 def test_a_link_restores_a_run(page: Page, server: str) -> None:
