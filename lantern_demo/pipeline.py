@@ -183,7 +183,7 @@ class Pipeline:
         with self._turn:
             self.threads.use()
             encoded = self.encode(self._own_prompt)
-            for name in self.default_methods:
+            for name in self.available_methods:
                 try:
                     for _ in self.warm_up(METHODS[name], self.defaults, encoded):
                         yield
