@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import groupby
 from pathlib import Path
@@ -201,6 +203,30 @@ def test_leaving_a_race_ends_all_its_runs(pipe: Pipeline, monkeypatch: pytest.Mo
     assert pipe.generate(PROMPT, **KNOBS).tokens, "the device is free"
 
 
+def test_a_second_run_in_the_thread_of_an_open_one_is_refused(pipe: Pipeline) -> None:
+    """It would wait for itself; another thread's waits."""
+    refused: list[str] = []
+
+    def nested() -> None:
+        with closing(pipe.compare(PROMPT, **KNOBS)) as events:
+            next(events)
+            try:
+                pipe.generate(PROMPT, **KNOBS)
+            except RuntimeError as error:
+                refused.append(str(error))
+
+    thread = threading.Thread(target=nested, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert refused == ["a run of this pipeline is still open in this thread; go through its events to the end, or close it"]
+    opened = pipe.stream(PROMPT, **KNOBS)
+    next(opened)
+    with ThreadPoolExecutor(1) as other:
+        waiting = other.submit(pipe.generate, PROMPT, **KNOBS)
+        *_, last = opened
+        assert isinstance(last, Generation) and waiting.result(timeout=60).tokens == last.tokens
+
+
 # -- once, at the start
 
 
@@ -259,6 +285,20 @@ def test_the_thread_that_runs_uses_the_number_that_is_told(folder: Path) -> None
         for pipe, count in zip(pipes, (1, 2), strict=True):
             stats = pipe.generate(PROMPT, **KNOBS).stats
             assert (stats.threads, torch.get_num_threads()) == (count, count) and f"({count} thread" in stats.device
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_run_keeps_its_number_of_threads_whatever_comes_in_between(folder: Path) -> None:
+    before = torch.get_num_threads()
+    try:
+        one, two = (load(folder, device="cpu", threads=count) for count in (1, 2))
+        events = one.stream(PROMPT, **KNOBS)
+        next(events)
+        two.generate(PROMPT, **KNOBS)
+        assert torch.get_num_threads() == 2
+        *_, last = events
+        assert isinstance(last, Generation) and "(1 thread)" in last.stats.device and torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(before)
 
