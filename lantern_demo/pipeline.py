@@ -298,7 +298,7 @@ class Pipeline:
             return replace(fitted, reason=f"{fitted.reason}; what it lands was measured of {BORROWED}, not of this model")
         if fitted is not None:
             return fitted
-        why = f"small: {self._no_fit}" if knobs.fits(method) else f"{knobs.tree}: as asked"
+        why = f"small: {self._no_fit}" if knobs.fits(method) else knobs.tree_asked(method)
         return Choice(knobs.tree_policy(method), why)
 
     def _fit(self, method: Method, knobs: Settings) -> None:
