@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from PIL import Image
@@ -40,13 +40,16 @@ from lantern_demo.stats import Drawn, Generation, MethodFailed, Schedule, Stats,
 
 __all__ = ["Drawn", "Generation", "MethodFailed", "Pipeline", "Stats", "StepEvent", "load"]
 
+Event = TypeVar("Event")
+
 WARM_UP_TOKENS = 12
 BORROWED = "lantern-scenes"  # whose calibration stands in for that of a published model
 FIT_TOKENS = 20  # of a run that measures what a step with a tree costs
 
 
 class Pipeline:
-    """One loaded model on one device. Runs take turns: a second caller waits for the first."""
+    """One loaded model on one device. Runs take turns: a caller in another thread waits for the one before, and one in the same thread,
+    which could wait for ever, gets a RuntimeError."""
 
     def __init__(
         self, info: ModelInfo, networks: bundled.Networks[Any], device: torch.device, dtype: str, threads: int | None = None,
@@ -73,6 +76,7 @@ class Pipeline:
         self._warm: dict[tuple[str, TreePolicy, bool], Choice] = {}  # by method, tree and guidance, what they run with
         self._engines = Engines()
         self._turn = threading.Lock()
+        self._at_work: int | None = None  # the thread that went on last with the run whose turn it is
 
     # -- inputs
 
@@ -171,24 +175,43 @@ class Pipeline:
         return self._beats(chosen, own, self.check_prompt(prompt), seconds)
 
     def _beats(self, methods: list[Method], knobs: dict[str, Settings], text: str, seconds: float | None = None) -> RunEvents:
-        with self._turn:
-            self.threads.use()
-            yield from Comparison(self, methods, knobs, text, seconds).events()
+        return self._one_by_one(Comparison(self, methods, knobs, text, seconds).events())
 
     def prepare(self) -> Generator[None, None, None]:
         """Choose the trees that fit this machine and warm up every method, so that no visitor's run has to; yields between steps.
 
         It depends on nothing that anybody asked for: the prompt is always the same, the settings are the preset's.
         """
-        with self._turn:
-            self.threads.use()
-            encoded = self.encode(self._own_prompt)
-            for name in self.available_methods:
-                try:
-                    for _ in self.warm_up(METHODS[name], self.defaults, encoded):
-                        yield
-                except Exception as error:  # such as memory that does not suffice: whoever asks for the method gets to know
-                    in_words(error, name)
+        return self._one_by_one(self._prepare())
+
+    def _prepare(self) -> Generator[None, None, None]:
+        encoded = self.encode(self._own_prompt)
+        for name in self.available_methods:
+            try:
+                for _ in self.warm_up(METHODS[name], self.defaults, encoded):
+                    yield
+            except Exception as error:  # such as memory that does not suffice: whoever asks for the method gets to know
+                in_words(error, name)
+
+    def _one_by_one(self, events: Generator[Event, None, None]) -> Generator[Event, None, None]:
+        """Go through events as soon as no other run is open. Whichever thread goes on with them computes with the chosen number of its
+        own, whatever it did in between."""
+        if self._at_work == threading.get_ident():
+            raise RuntimeError(
+                "a run of this pipeline is still open in this thread; go through its events to the end, or close it"
+            )
+        with self._turn, closing(events):
+            try:
+                self._go_on()
+                for event in events:
+                    yield event
+                    self._go_on()
+            finally:
+                self._at_work = None
+
+    def _go_on(self) -> None:
+        self._at_work = threading.get_ident()
+        self.threads.use()
 
     @property
     def idle_engines(self) -> int:
@@ -280,7 +303,7 @@ class Pipeline:
             return replace(fitted, reason=f"{fitted.reason}; what it lands was measured of {BORROWED}, not of this model")
         if fitted is not None:
             return fitted
-        why = f"small: {self._no_fit}" if knobs.fits(method) else f"{knobs.tree}: as asked"
+        why = f"small: {self._no_fit}" if knobs.fits(method) else knobs.tree_asked(method)
         return Choice(knobs.tree_policy(method), why)
 
     def _fit(self, method: Method, knobs: Settings) -> None:

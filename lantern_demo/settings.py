@@ -64,6 +64,15 @@ class Settings:
         top_k, depth, nodes = (b if g is None else g for b, g in zip(base, given, strict=True))
         return top_k, depth, nodes
 
+    def tree_asked(self, method: Method) -> str:
+        """The draft tree of `tree_policy` in words."""
+        if method.tree == "dynamic" and (self.draft_top_k, self.draft_depth, self.draft_nodes) != (None, None, None):
+            top_k, depth, nodes = self.dynamic_shape
+            return f"{nodes} nodes, top-k {top_k}, {depth + 1} deep: as asked"
+        if method.tree == "dynamic" and self.tree not in DYNAMIC_TREES:
+            return f"small: {self.tree} is no dynamic tree"
+        return f"{self.tree}: as asked"
+
     def sampling(self) -> Sampling:
         return Sampling(self.temperature, self.top_k, self.top_p, self.cfg_scale)
 

@@ -6,15 +6,18 @@ import json
 import os
 import re
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlparse
 
 import pytest
 from PIL import Image
 
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.pipeline import Pipeline
+from lantern_demo.ui import restore
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 if TYPE_CHECKING:
@@ -151,6 +154,36 @@ def test_stop_and_draw_again(page: Page) -> None:
     expect(page.locator("#status")).to_contain_text("Done, with seed")
     expect(page.locator("#lane-vanilla dd").nth(1)).to_have_text("1.0\u00d7")
     expect(page.locator("#lane-lantern")).to_have_count(0)
+
+
+def test_an_example_that_comes_late_leaves_a_run_its_lanes(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw is pressed while an example is on its way: its answer comes in the middle of the run."""
+    drawing, arrived = threading.Event(), threading.Event()
+    numbers_of, run = restore.numbers_of, Pipeline.run
+
+    def late(*arguments: Any) -> Any:
+        drawing.wait(60)
+        return numbers_of(*arguments)
+
+    def held(self: Pipeline, *arguments: Any) -> Iterator[Any]:
+        for event in run(self, *arguments):
+            yield event
+            arrived.wait(60)
+
+    monkeypatch.setattr(restore, "numbers_of", late)
+    monkeypatch.setattr(Pipeline, "run", held)
+    try:
+        page.locator("#examples .card").first.click()
+        draw(page)
+        page.locator('#lanes [data-phase="drawing"]').first.wait_for()
+        drawing.set()
+        expect(page.locator("#status")).to_contain_text("recorded run")
+    finally:
+        drawing.set()
+        arrived.set()
+    expect(page.locator("#status")).to_contain_text("Done, with seed")
+    expect(page.locator('#lanes [data-phase="done"]')).to_have_count(len(METHODS))
+    expect(page.locator("#replay .source")).to_contain_text("Drawn just now on")
 
 
 def test_bad_input_is_explained(page: Page) -> None:

@@ -203,6 +203,13 @@ def test_a_tree_of_ones_own(pipe: Pipeline) -> None:
         pipe.generate("a lantern", "eagle2", **dynamic.tree_settings).tokens
         == pipe.generate("a lantern", "eagle2", tree="small").tokens
     )
+    for method, asked, told in (
+        ("eagle2", {"tree": "paper"}, "paper: as asked"),
+        ("eagle2", {"tree": "chain"}, "small: chain is no dynamic tree"),
+        ("eagle2", {"draft_nodes": 3, "draft_depth": 1}, "3 nodes, top-k 4, 2 deep: as asked"),
+        ("eagle1", {"draft_nodes": 3, "tree": "chain"}, "chain: as asked"),
+    ):
+        assert pipe.settings(**asked).tree_asked(METHODS[method]) == told
     wide = " ".join(f"{a}{b}" if b >= 0 else str(a) for a in range(10) for b in range(-1, 10))
     for tree in (
         "00",

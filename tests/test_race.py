@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import gradio as gr
 import pytest
 import torch
 from tiny import write_tiny_model
@@ -26,9 +29,12 @@ from lantern_demo.pipeline import Pipeline
 from lantern_demo.stats import Drawn, Generation, MethodFailed, disturbed
 from lantern_demo.ui import files
 from lantern_demo.ui.api import _run
-from lantern_demo.ui.compare import draw, settle
-from lantern_demo.ui.engine import Engine
+from lantern_demo.ui.compare import again, begin, draw, settle
+from lantern_demo.ui.engine import Engine, Frame, Progress
+from lantern_demo.ui.lanes import Lane
 from lantern_demo.ui.page import build
+from lantern_demo.ui.view import Shown
+from lantern_demo.ui.widgets import Widgets
 
 PROMPT = "two red box lanterns over a lake"
 DEFAULT = [method.id for method in METHODS.values() if method.default]
@@ -202,6 +208,30 @@ def test_leaving_a_race_ends_all_its_runs(pipe: Pipeline, monkeypatch: pytest.Mo
     assert pipe.generate(PROMPT, **KNOBS).tokens, "the device is free"
 
 
+def test_a_second_run_in_the_thread_of_an_open_one_is_refused(pipe: Pipeline) -> None:
+    """It would wait for itself; another thread's waits."""
+    refused: list[str] = []
+
+    def nested() -> None:
+        with closing(pipe.compare(PROMPT, **KNOBS)) as events:
+            next(events)
+            try:
+                pipe.generate(PROMPT, **KNOBS)
+            except RuntimeError as error:
+                refused.append(str(error))
+
+    thread = threading.Thread(target=nested, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert refused == ["a run of this pipeline is still open in this thread; go through its events to the end, or close it"]
+    opened = pipe.stream(PROMPT, **KNOBS)
+    next(opened)
+    with ThreadPoolExecutor(1) as other:
+        waiting = other.submit(pipe.generate, PROMPT, **KNOBS)
+        *_, last = opened
+        assert isinstance(last, Generation) and waiting.result(timeout=60).tokens == last.tokens
+
+
 # -- once, at the start
 
 
@@ -264,6 +294,20 @@ def test_the_thread_that_runs_uses_the_number_that_is_told(folder: Path) -> None
         torch.set_num_threads(before)
 
 
+def test_a_run_keeps_its_number_of_threads_whatever_comes_in_between(folder: Path) -> None:
+    before = torch.get_num_threads()
+    try:
+        one, two = (load(folder, device="cpu", threads=count) for count in (1, 2))
+        events = one.stream(PROMPT, **KNOBS)
+        next(events)
+        two.generate(PROMPT, **KNOBS)
+        assert torch.get_num_threads() == 2
+        *_, last = events
+        assert isinstance(last, Generation) and "(1 thread)" in last.stats.device and torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_the_clock_tells_what_it_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     now = {"wall": 0.0, "cpu": 0.0}
     monkeypatch.setattr(timing, "perf_counter", lambda: now["wall"])
@@ -288,16 +332,80 @@ def test_a_progress_answer_holds_only_what_is_new(folder: Path, monkeypatch: pyt
     assert max(len(json.dumps(part)) for part in parts) < 120 * len(DEFAULT), "however many are through"
 
 
+def page_of(folder: Path, event: Any) -> tuple[Engine, Widgets, Any]:
+    """A page's engine, its widgets, and one of its events by the function that it calls."""
+    page = build(folder, "cpu")
+    (found,) = [fn for fn in page.fns.values() if getattr(fn.fn, "func", None) is event]
+    return page.lantern_engine, found.fn.args[1], found  # type: ignore[union-attr]
+
+
+def test_what_begins_again_by_itself_is_previewed_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Methods that wait for memory after a race that broke off have older previews, and no new ones."""
+    monkeypatch.setattr("lantern_demo.ui.engine.FRAME_SECONDS", 0.0)
+    monkeypatch.setattr("lantern_demo.ui.engine.PREVIEW_SHARE", 0.0)
+    monkeypatch.setattr(comparison, "SLICE_SECONDS", 1e-9)
+    engine = Engine(folder, "cpu")
+    failing_when_crowded(monkeypatch, engine.pipeline(engine.default), 2)
+    pictured: list[str] = []
+    for item in engine.frames(engine.request(PROMPT, None, ["vanilla", "eagle1", "eagle2"], KNOBS), True):
+        if isinstance(item, Frame) and item.picture is not None:
+            pictured.append(item.picture[0])
+        elif isinstance(item, Generation):
+            assert item.stats.schedule == "in turn" and pictured.count(item.method) > 10
+
+
+@pytest.mark.parametrize(
+    ("slices", "told"),
+    [
+        (1e-9, f"The methods ran one after the other, not as a race: {comparison.CROWDED}."),
+        (
+            1e9,
+            f"EAGLE-2, LANTERN, LANTERN++ could not race with the others: {comparison.CROWDED}.",
+        ),  # those before are drawn by then
+    ],
+)
+def test_the_page_says_which_methods_did_not_race(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, slices: float, told: str
+) -> None:
+    monkeypatch.setattr(comparison, "SLICE_SECONDS", slices)
+    engine, w, _ = page_of(folder, draw)
+    failing_when_crowded(monkeypatch, engine.pipeline(engine.default), 2)
+    answers = list(draw(engine, w, PROMPT, None, None, 3, False, *[None] * len(ON_THE_FORM)))
+    *states, end = [answer[w.status] for answer in answers if isinstance(answer.get(w.status), str)]
+    assert sum("methods are through" in state for state in states) == len(METHODS), "from 0 of 5 on"
+    assert not any("race" in state for state in states) and told in end
+
+
+def test_what_was_refused_leaves_the_run_before_as_it_is(folder: Path) -> None:
+    engine, w, _ = page_of(folder, draw)
+    answers = list(draw(engine, w, PROMPT, None, ["vanilla"], 3, False, *[None] * len(ON_THE_FORM)))
+    (shown,) = [answer[w.shown] for answer in answers if w.shown in answer]
+    assert settle(engine, w, shown)[w.seed] == 3
+    (refused,) = draw(engine, w, "", None, ["vanilla"], 9, False, *[None] * len(ON_THE_FORM))
+    assert "prompt is empty" in refused[w.status] and w.shown not in refused
+    assert settle(engine, w, shown) == w.busy(False), "the seed is what was typed, and the replay stays where it is"
+
+
+def test_a_stopped_run_stays_stopped_and_leaves_the_results(folder: Path) -> None:
+    """The thread that computes may be in a step when Stop is pressed, and note it afterwards."""
+    engine, w, repeating = page_of(folder, again)
+    shown = Shown({"vanilla": Lane("vanilla", "drawing", 64, 9)}, seed=3)
+    assert begin(w, shown)[w.status] == gr.skip(), "Enter in the middle of a run begins nothing"
+    settled = settle(engine, w, shown)
+    assert json.loads(settled[w.live])["lanes"][0]["phase"] == "stopped" and w.result not in settled
+    shown.lanes["vanilla"] = shown.lanes["vanilla"].at(Progress(10, 9, 0.1))
+    assert not shown.running
+    assert "busy" in begin(w, shown)[w.status]
+    assert repeating.inputs == [w.result], "which the results are of"
+
+
 def test_a_frame_of_the_page_holds_only_what_is_new(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures, files and characters of an answer do not grow with what has finished."""
     monkeypatch.setattr("lantern_demo.ui.engine.FRAME_SECONDS", 0.0)
     saved: list[str] = []
     write = files.write_picture
     monkeypatch.setattr("lantern_demo.ui.compare.write_picture", lambda *arguments: saved.append("") or write(*arguments))
-    page = build(folder, "cpu")
-    engine: Engine = page.lantern_engine
-    (event,) = [fn for fn in page.fns.values() if getattr(fn.fn, "func", None) is draw]
-    w = event.fn.args[1]  # type: ignore[union-attr]
+    engine, w, event = page_of(folder, draw)
     assert event.outputs == [w.status, w.live, w.shown], "Gradio builds every output anew for every answer"
     answers = [answer for answer in draw(engine, w, PROMPT, None, None, 3, False, *[None] * len(ON_THE_FORM)) if w.live in answer]
     opening, frames = answers[0], answers[1:]

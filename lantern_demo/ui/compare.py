@@ -43,9 +43,9 @@ def draw(
     yield from _shown(engine, w, request, None)
 
 
-def again(engine: Engine, w: Widgets, shown: Shown) -> Iterator[Updates]:
-    """Run what is shown once more, each method with the very tree that it had, and say whether the tokens are the same."""
-    record = shown.record
+def again(engine: Engine, w: Widgets, result: Shown) -> Iterator[Updates]:
+    """Run what the results are of once more, each method with the very tree that it had, and say whether the tokens are the same."""
+    record = result.record
     if record is None:
         yield {w.status: status_html(words.NOTHING_TO_REPEAT, "error")}
         return
@@ -61,9 +61,10 @@ def again(engine: Engine, w: Widgets, shown: Shown) -> Iterator[Updates]:
     yield from _shown(engine, w, request, record)
 
 
-def begin(w: Widgets) -> Updates:
-    """What is shown at once, while the run may still wait for the device."""
-    return {w.status: WAITING, **w.busy(True)}
+def begin(w: Widgets, shown: Shown) -> Updates:
+    """What is shown at once, while the run may still wait for the device. In the middle of a run, where Enter begins nothing, its own
+    words stay."""
+    return {w.status: gr.skip() if shown.running else WAITING, **w.busy(True)}
 
 
 def settle(engine: Engine, w: Widgets, shown: Shown) -> Updates:
@@ -73,12 +74,15 @@ def settle(engine: Engine, w: Widgets, shown: Shown) -> Updates:
     they would move while they are read, and a replay could play while methods are still timed.
     """
     updates = w.busy(False)
-    if any(lane.running for lane in shown.lanes.values()):
+    if shown.settled or not shown.lanes:  # what was asked for was refused, and what is there stays
+        return updates
+    if shown.running:
         shown.lanes.update({method: lane.stopped() for method, lane in shown.lanes.items()})
         updates[w.status] = status_html(words.STOPPED)
-    if shown.lanes:
-        updates |= {w.live: _live(shown, shown.files), w.seed: shown.seed}
-    if shown.lanes and shown.record is not None:
+    shown.settled = True
+    updates |= {w.live: _live(shown, shown.files), w.seed: shown.seed}
+    if shown.record is not None:
+        updates[w.result] = shown
         updates |= numbers_of(w.results, engine, shown.record, {name: picture_of(it) for name, it in shown.pictures.items()})
         updates |= replay_of(w.results, shown, live(shown.record))
     return updates
@@ -115,18 +119,20 @@ def _events(
                 if not event.lanes:
                     yield {w.status: gr.skip()}  # still warming up; only between two answers can a run be stopped
                     continue
-                if not any(lane.committed for lane in lanes.values()):
-                    updates[w.status] = status_html(words.racing(0, len(lanes)), "busy")
+                began = not any(lane.committed for lane in lanes.values())
                 preview = event.picture
                 for method, progress in event.lanes.items():
                     lanes[method] = lanes[method].at(progress)
+                if began:
+                    updates[w.status] = _through(lanes)
             elif isinstance(event, Drawn):
                 lanes[event.method] = lanes[event.method].drawn()
-                done = sum(not lane.running or lane.has_picture for lane in lanes.values())
-                updates[w.status] = status_html(words.racing(done, len(lanes)), "busy")
+                updates[w.status] = _through(lanes)
                 preview = event.method, jpeg(event.image)
             elif isinstance(event, MethodFailed):
                 lanes[event.method] = lanes[event.method].failed(event.message)
+                if any(lane.committed for lane in lanes.values()):  # else methods are still warmed up
+                    updates[w.status] = _through(lanes)
             else:
                 records.append(event.record)
                 shown.record = merge_records(records) | ({} if expected is None else {"settings": expected["settings"]})
@@ -140,6 +146,12 @@ def _events(
             pictures = {} if preview is None else {preview[0]: _address(preview[1])}
             yield {**updates, w.live: _live(shown, {}, pictures)}
     yield {w.status: _closing_words(lanes, shown.record, expected, no_room)}
+
+
+def _through(lanes: dict[str, Lane]) -> str:
+    """How many methods have nothing left to draw."""
+    done = sum(not lane.running or lane.has_picture for lane in lanes.values())
+    return status_html(words.through(done, len(lanes)), "busy")
 
 
 def _live(shown: Shown, files: dict[str, str], pictures: dict[str, str] | None = None) -> str:
@@ -163,8 +175,9 @@ def _closing_words(lanes: dict[str, Lane], record: dict[str, Any] | None, expect
     notes += [words.NO_ROOM] if no_room else []
     waited = [entry for entry in finished.values() if entry["disturbed"]]
     notes += [words.busy_machine({LABELS[entry["method"]]: entry for entry in waited})] if waited else []
-    in_turn = {entry["schedule_reason"] for entry in finished.values() if entry["schedule"] == "in turn"}
-    notes += [words.in_turn(reason) for reason in sorted(in_turn)]
+    in_turn = [entry for entry in finished.values() if entry["schedule"] == "in turn"]
+    labels = [LABELS[entry["method"]] for entry in in_turn] if len(in_turn) < len(finished) else []
+    notes += [words.in_turn(labels, in_turn[0]["schedule_reason"])] if in_turn else []
     if expected is not None:
         notes += [words.same_tokens(LABELS[m], e["token_ids"], expected["methods"][m]["token_ids"]) for m, e in finished.items()]
     return status_html(text, notes=notes)

@@ -260,6 +260,8 @@ class Engine:
             for method, event in events:
                 if isinstance(event, Step):
                     if event.index == 0:
+                        if method in tokens:  # it begins once more, and by itself
+                            pictured.clear()
                         tokens[method], pictured[method] = [], 0.0
                     tokens[method].extend(event.tokens)
                     changed[method] = Progress(event.committed, event.index, event.seconds)

@@ -75,7 +75,7 @@ def build(
         with gr.Accordion(words.TIMING_TITLE, open=False, elem_id="timing"):
             gr.Markdown(words.TIMING)
 
-        w = Widgets(status, seed, draw_button, stop_button, searching.start, live, results, gr.State(Shown()))
+        w = Widgets(status, seed, draw_button, stop_button, searching.start, live, results, gr.State(Shown()), gr.State(Shown()))
         by_model = ModelWidgets(model_note, prompt, label, examples, methods, advice, knobs)
         form = Form(model_box, by_model, seed, randomise)
         _wire_runs(page, engine, w, form, searching)
@@ -152,7 +152,7 @@ def _wire_runs(page: gr.Blocks, engine: Engine, w: Widgets, form: Form, searchin
     }  # fmt: skip
 
     def wire(triggers: list[Any], run: Any, inputs: list[Any], outputs: list[Any], end: Any) -> Any:
-        pressed = gr.on(triggers, partial(begin, w), None, [w.status, *w.buttons()], **AT_ONCE)
+        pressed = gr.on(triggers, partial(begin, w), [w.shown], [w.status, *w.buttons()], **AT_ONCE)
         running = pressed.then(run, inputs, outputs, **on_device)
         # The first also after Stop.
         for after, settles, told in ((running.then, end, []), (running.failure, partial(_failed, page, w, end), [w.status])):
@@ -162,7 +162,7 @@ def _wire_runs(page: gr.Blocks, engine: Engine, w: Widgets, form: Form, searchin
 
     asked = [prompt, form.model, form.by_model.methods, form.seed, form.randomise, *knobs]
     drawing = wire([w.draw.click, prompt.submit], partial(draw, engine, w), asked, w.of_a_frame(), partial(settle, engine, w))
-    repeating = wire([w.results.again.click], partial(again, engine, w), [w.shown], w.of_a_frame(), partial(settle, engine, w))
+    repeating = wire([w.results.again.click], partial(again, engine, w), [w.result], w.of_a_frame(), partial(settle, engine, w))
     trying = wire(
         [w.explore.click], partial(explore, engine, w, searching), [w.shown, searching.knob, prompt, form.model, form.seed, *knobs],
         [*w.of_a_frame(), searching.plot], partial(rest, w),

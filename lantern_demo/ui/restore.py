@@ -97,11 +97,11 @@ def from_link(engine: Engine, w: Widgets, form: Form, parameters: Mapping[str, s
 def _presented(
     engine: Engine, w: Widgets, record: dict[str, Any], pictures: dict[str, str], source: Source, play: bool, more: Updates
 ) -> Updates:  # fmt: skip
-    """Show a run that was not drawn just now; the lanes are for what is."""
+    """Show a run that was not drawn just now; the lanes are for what is. A run that begins meanwhile keeps them: it writes `w.shown`."""
     now = Shown({}, record, pictures)
     images = {name: picture_of(address) for name, address in pictures.items()}
     numbers = numbers_of(w.results, engine, record, images)
-    return {w.live: "", w.shown: now, **numbers, **replay_of(w.results, now, source, play), **more}
+    return {w.live: "", w.result: now, **numbers, **replay_of(w.results, now, source, play), **more}
 
 
 def _filled(engine: Engine, form: Form, record: dict[str, Any]) -> Updates:

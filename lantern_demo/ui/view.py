@@ -31,7 +31,7 @@ class Source:
 
 @dataclass
 class Shown:
-    """What is on a visitor's page: the lanes, and of the methods that finished the record and the pictures.
+    """A run on a visitor's page: the lanes, and of the methods that finished the record and the pictures.
 
     A run hands it to the page's state once and from then on changes it in place: handing it over with every frame would cost the
     server more with every method that is done.
@@ -44,10 +44,11 @@ class Shown:
     seed: int | None = None
     run: str = field(default_factory=lambda: secrets.token_hex(4))  # tells one run's updates from another's
     exploring: bool = False
+    settled: bool = False  # it is over, and the page shows what came of it; a step that was going on may still be noted
 
     @property
     def running(self) -> bool:
-        return self.exploring or any(lane.running for lane in self.lanes.values())
+        return self.exploring or (not self.settled and any(lane.running for lane in self.lanes.values()))
 
 
 def picture_address(image: Image.Image) -> str:

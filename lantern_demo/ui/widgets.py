@@ -52,10 +52,11 @@ class Widgets:
     explore: gr.Button
     live: gr.HTML  # the lanes
     results: Results
-    shown: gr.State  # of Shown: what Stop and the rest have to work with
+    shown: gr.State  # of Shown: the run in the lanes, what Stop and the rest have to work with; only runs write it
+    result: gr.State  # of Shown: what the results are of, and what is run again
 
     def all(self) -> list[Any]:
-        return [self.seed, *self.buttons(), *self.results.all(), *self.of_a_frame()]
+        return [self.seed, *self.buttons(), *self.results.all(), self.result, *self.of_a_frame()]
 
     def of_a_frame(self) -> list[Any]:
         """What changes while a run goes on. They are few, because Gradio builds every output of an event anew for every answer, also

@@ -101,7 +101,7 @@ LOADED = "Loaded record: it says it was drawn on {device} on {date}. Nothing of 
 QUEUED = "Waiting for its turn: one run at a time has the device."
 NOT_STARTED = "Nothing was started."
 STARTING = "Getting the methods ready; this is not timed."
-MEASURED_LATER = "What it gave up is measured after the race."
+MEASURED_LATER = "What it gave up is measured later, off the clock."
 WAITING_FOR_VANILLA = "needs a vanilla run"
 STOPPED = "Stopped. What was drawn so far stays; press Draw to start again."
 NO_METHOD_FINISHED = "No method finished; the lanes say why."
@@ -238,11 +238,11 @@ def loading(title: str) -> str:
     return f"Loading {title}. The first time it is downloaded and converted, which takes a while."
 
 
-def racing(done: int, total: int) -> str:
+def through(done: int, total: int) -> str:
     if total == 1:
         return "Drawing." if not done else "Drawn. Now what it gave up is measured."
     return (
-        f"The methods race: {done} of {total} are through."
+        f"Drawing: {done} of {total} methods are through."
         if done < total
         else "All are through. Now what they gave up is measured."
     )
@@ -266,7 +266,10 @@ def busy_machine(entries: dict[str, dict[str, Any]]) -> str:
     )
 
 
-def in_turn(reason: str) -> str:
+def in_turn(labels: list[str], reason: str) -> str:
+    """Why methods did not race; `labels` are of those, where others did."""
+    if labels:
+        return f"{', '.join(labels)} could not race with the others: {reason}."
     return f"The methods ran one after the other, not as a race: {reason}."
 
 
@@ -282,10 +285,6 @@ def unknown_words(words: list[str]) -> str:
 
 def internal_error(error: BaseException) -> str:
     return f"The run failed on the server. {sentence(error)} Try again, or other settings."
-
-
-def out_of_time(seconds: float) -> str:
-    return f"A run may take {seconds:g} seconds here, and they were over. Ask for fewer methods or a smaller draft tree."
 
 
 def load_failed(model: str, error: BaseException) -> str:
