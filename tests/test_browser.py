@@ -182,7 +182,7 @@ def test_an_example_that_comes_late_leaves_a_run_its_lanes(page: Page, monkeypat
         drawing.set()
         arrived.set()
     expect(page.locator("#status")).to_contain_text("Done, with seed")
-    expect(page.locator('#lanes [data-phase="done"]')).to_have_count(len(METHODS))
+    expect(page.locator('#lanes [data-phase="done"]')).to_have_count(len(DEFAULT))
     expect(page.locator("#replay .source")).to_contain_text("Drawn just now on")
 
 
