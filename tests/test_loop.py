@@ -37,6 +37,7 @@ SETTINGS: dict[str, dict] = {
     "eagle2": {"tree": DYNAMIC},
     "lantern": {"tree": DYNAMIC, "rule": Rule("additive", 4, 0.3)},
     "lantern++": {"tree": STATIC, "rule": Rule("multiplicative", 4, 3.0)},
+    "cool-sd": {"tree": STATIC, "rule": Rule("weighted", bound=2.0)},
 }
 ALL = list(METHODS)
 DRAFTING = ALL[1:]
@@ -62,6 +63,7 @@ def test_methods_are_the_published_rows() -> None:
         ("eagle2", "dynamic", "exact", True),
         ("lantern", "dynamic", "additive", False),
         ("lantern++", "static", "multiplicative", False),
+        ("cool-sd", "static", "weighted", False),
     ]
 
 
