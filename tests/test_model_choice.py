@@ -21,6 +21,7 @@ from lantern_demo.ui.advice import advice_box
 from lantern_demo.ui.api import describe
 from lantern_demo.ui.engine import MOST_LEASED, Engine
 from lantern_demo.ui.models import FIRST_CLASS, ModelWidgets, choose, note
+from lantern_demo.ui.widgets import loading
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +51,11 @@ def chosen(engine: Engine, model: str) -> dict[str, Any]:
     names |= {id(knob): name for name, knob in w.knobs.items()}
     assert {id(component) for component in found} == set(names)
     return {names[id(component)]: update for component, update in found.items()}
+
+
+def test_only_a_published_model_is_said_to_be_downloaded(engine: Engine) -> None:
+    assert "downloaded" in loading(engine, TEXT_ID)
+    assert "Loading lantern-scenes" in loading(engine, engine.default) and "downloaded" not in loading(engine, engine.default)
 
 
 def test_a_text_model_says_what_it_needs(engine: Engine) -> None:

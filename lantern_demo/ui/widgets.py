@@ -123,4 +123,5 @@ def scratch() -> TemporaryDirectory[str]:
 
 
 def loading(engine: Engine, model: Any) -> str:
-    return status_html(words.loading(engine.offered()[model].title), "busy")
+    info = engine.offered()[model]
+    return status_html(words.loading(info.title, info.published is not None), "busy")

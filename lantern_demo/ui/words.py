@@ -234,8 +234,8 @@ def unmet(reason: str) -> str:
     return f"**It cannot run here:** {reason}"
 
 
-def loading(title: str) -> str:
-    return f"Loading {title}. The first time it is downloaded and converted, which takes a while."
+def loading(title: str, published: bool) -> str:
+    return f"Loading {title}." + (" The first time it is downloaded and converted, which takes a while." if published else "")
 
 
 def through(done: int, total: int) -> str:
