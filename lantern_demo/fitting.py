@@ -208,8 +208,8 @@ def remember(file: Path, choice: Choice) -> None:
 
 def choose(method: Method, calibration: Calibration, seconds: Seconds) -> Choice | None:
     """The tree of a method, or None for a method without one, or one that was not calibrated."""
-    if method.tree == "static" and method.id in calibration.static:
+    if method.source == "static" and method.id in calibration.static:
         return static_choice(calibration.static[method.id], seconds)
-    if method.tree == "dynamic" and method.id in calibration.dynamic:
+    if method.source == "dynamic" and method.id in calibration.dynamic:
         return dynamic_choice(calibration.dynamic[method.id], seconds)
     return None

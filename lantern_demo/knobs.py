@@ -57,11 +57,11 @@ def _everybody(_: Method) -> bool:
 
 
 def _drafts(method: Method) -> bool:
-    return method.tree != "none"
+    return method.source != "none"
 
 
 def _grows(method: Method) -> bool:
-    return method.tree == "dynamic"
+    return method.source == "dynamic"
 
 
 def _additive(method: Method) -> bool:

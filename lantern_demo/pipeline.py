@@ -15,7 +15,8 @@ from PIL import Image
 from torch import Tensor
 
 from lantern_demo.comparison import Comparison, Run, RunEvents, smaller_choice
-from lantern_demo.decoding.kept import Engines
+from lantern_demo.decoding.config import Config
+from lantern_demo.decoding.engines.kept import Engines
 from lantern_demo.decoding.loop import Decoded, decode
 from lantern_demo.decoding.loop import Step as StepEvent
 from lantern_demo.decoding.methods import METHODS, Method
@@ -287,16 +288,15 @@ class Pipeline:
         guided = knobs.cfg_scale != 1
         with torch.inference_mode():
             condition = self.networks.target.condition(encoded.features, encoded.mask, guided)
-        return decode(
-            self.target, self.drafter, condition, num_tokens=tokens, method=method, sampling=knobs.sampling(),
-            rule=knobs.rule(method), tree=tree, neighbours=self.neighbours(knobs.neighbours),
-            seed=knobs.seed, device=self.device, measure_distortion=measured, clock=clock,
-            engines=self._engines if kept else None, room=self.info.tokens if kept else None,
+        config = Config(
+            method, tokens, knobs.sampling(), knobs.rule(method), tree, self.neighbours(knobs.neighbours), knobs.seed, self.device,
+            measure_distortion=measured, room=self.info.tokens if kept else None,
         )  # fmt: skip
+        return decode(self.target, self.drafter, condition, config, clock, self._engines if kept else None)
 
     def tree_of(self, method: Method, knobs: Settings) -> Choice:
         """The draft tree that a method runs with, and why. One that is to fit stands once the method was warmed up."""
-        if method.tree == "none":
+        if method.source == "none":
             return Choice(TreePolicy.none(), "none")
         fitted = self._machine.fitted(method) if knobs.fits(method) else None
         if fitted is not None and self._borrowed:
@@ -337,7 +337,7 @@ class Pipeline:
             seconds["text"], seconds["prefill"], seconds["draft"], seconds["verify"], seconds["commit"],
             outcome.decode_seconds, seconds["image"], outcome.tokens_per_second,
             outcome.one_step_tvd, outcome.one_step_tvd_method, outcome.nodes, choice.reason, asking_for(choice.policy),
-            device_name(self.device), self.dtype, self.products, seconds["capture"], outcome.engine,
+            device_name(self.device), self.dtype, self.products, seconds["capture"], outcome.engine, outcome.engine_reason,
             self.threads.count, self.threads.reason, schedule, schedule_reason,
             waited, disturbed(waited, outcome.decode_seconds),
         )  # fmt: skip
@@ -435,7 +435,7 @@ def unavailable_methods(info: ModelInfo) -> dict[str, str]:
 
 
 def _need_a_drafter(why: str) -> dict[str, str]:
-    return {m.id: f"method {m.id} needs a drafter, and {why}" for m in METHODS.values() if m.tree != "none"}
+    return {m.id: f"method {m.id} needs a drafter, and {why}" for m in METHODS.values() if m.needs_drafter}
 
 
 def _local_info(folder: Path) -> ModelInfo:

@@ -66,10 +66,10 @@ class Settings:
 
     def tree_asked(self, method: Method) -> str:
         """The draft tree of `tree_policy` in words."""
-        if method.tree == "dynamic" and (self.draft_top_k, self.draft_depth, self.draft_nodes) != (None, None, None):
+        if method.source == "dynamic" and (self.draft_top_k, self.draft_depth, self.draft_nodes) != (None, None, None):
             top_k, depth, nodes = self.dynamic_shape
             return f"{nodes} nodes, top-k {top_k}, {depth + 1} deep: as asked"
-        if method.tree == "dynamic" and self.tree not in DYNAMIC_TREES:
+        if method.source == "dynamic" and self.tree not in DYNAMIC_TREES:
             return f"small: {self.tree} is no dynamic tree"
         return f"{self.tree}: as asked"
 
@@ -78,14 +78,14 @@ class Settings:
 
     def fits(self, method: Method) -> bool:
         """Whether the machine is to choose the tree of a method: not where part of its shape is given."""
-        given = (self.draft_top_k, self.draft_depth, self.draft_nodes) if method.tree == "dynamic" else ()
-        return self.tree == FIT and method.tree != "none" and all(value is None for value in given)
+        given = (self.draft_top_k, self.draft_depth, self.draft_nodes) if method.source == "dynamic" else ()
+        return self.tree == FIT and method.source != "none" and all(value is None for value in given)
 
     def tree_policy(self, method: Method) -> TreePolicy:
         """The draft tree that a method uses under these settings, when the machine does not choose it."""
-        if method.tree == "none":
+        if method.source == "none":
             return TreePolicy.none()
-        if method.tree == "dynamic":
+        if method.source == "dynamic":
             top_k, depth, nodes = self.dynamic_shape
             return TreePolicy.dynamic(top_k=top_k, depth=depth, nodes=nodes)
         if self.tree in (FIT, "small"):

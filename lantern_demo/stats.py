@@ -41,7 +41,8 @@ class Stats:
     dtype: str
     products: str  # how products with the weights are computed
     capture_seconds: float  # no part of decode_seconds
-    engine: str  # what ran the steps: see `decoding.loop.Decoded`
+    engine: str  # what ran the steps: "plain", "fixed" or "graphs"
+    engine_reason: str  # why it is not what it could be, if so
     threads: int  # of the processor, that compute
     threads_reason: str
     schedule: Schedule  # how the methods of the comparison shared the device

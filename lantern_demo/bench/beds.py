@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from lantern_demo.decoding import protocols
+from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.loop import Decoded, Step, decode
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.decoding.timing import Clock
 from lantern_demo.decoding.trees import TreePolicy
 from lantern_demo.knobs import MAX_LANTERN_K
 from lantern_demo.models import bundled
@@ -55,11 +55,11 @@ class Bed:
     ) -> Iterator[Step | Decoded]:
         """Decode so many tokens (by default a picture) with a draft tree (by default that of the settings) on the engine of GPUs."""
         chosen = METHODS[method]
-        return decode(
-            self.target, self.drafter, self.condition, num_tokens=tokens or self.tokens, method=chosen, sampling=self.knobs.sampling(),
-            rule=self.knobs.rule(chosen), tree=tree or self.knobs.tree_policy(chosen), neighbours=self.neighbours, seed=seed,
-            device=self.device, measure_distortion=False, clock=Clock(self.device), engine="plain" if plain else "fixed",
+        config = Config(
+            chosen, tokens or self.tokens, self.knobs.sampling(), self.knobs.rule(chosen), tree or self.knobs.tree_policy(chosen),
+            self.neighbours, seed, self.device, measure_distortion=False, engine="plain" if plain else "fixed",
         )  # fmt: skip
+        return decode(self.target, self.drafter, self.condition, config)
 
     def decoded(
         self, method: str, tree: TreePolicy | None = None, tokens: int | None = None, seed: int = 0, plain: bool = False

@@ -40,12 +40,12 @@ def main() -> None:
     kept = json.loads(out.read_text()) if args.methods and out.exists() else {}
     static, dynamic = kept.get("static", {}), kept.get("dynamic", {})
     for method in (METHODS[name] for name in args.methods or METHODS):
-        if method.tree == "static":
+        if method.source == "static":
             steps: list[Step] = []
             for seed, prompt in enumerate(tqdm(prompts, desc=method.id), FIRST_SEED):
                 steps += [e for e in pipe.stream(prompt, method.id, seed=seed, tree=WIDE) if isinstance(e, Step)]
             static[method.id] = [[round(p, 4) for p in row] for row in acceptance_by_rank(steps)]
-        if method.tree == "dynamic":
+        if method.source == "dynamic":
             rows = []
             for top_k, depth, nodes in tqdm(SHAPES, desc=method.id):
                 shape = {"draft_top_k": top_k, "draft_depth": depth, "draft_nodes": nodes}

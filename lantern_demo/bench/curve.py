@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
+from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.loop import Step, decode
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import guide
@@ -94,10 +95,10 @@ class Bench:
         else:
             method, tree = METHODS["eagle1"], TreePolicy.static(fixed_paths(probe.nodes))
         pipe, clock = self.pipe, Clock(self.pipe.device)
-        events = decode(
-            pipe.target, pipe.drafter, self.condition, num_tokens=pipe.info.tokens, method=method, sampling=self.sampling,
-            tree=tree, seed=seed, device=pipe.device, measure_distortion=False, clock=clock,
-        )  # fmt: skip
+        config = Config(
+            method, pipe.info.tokens, self.sampling, tree=tree, seed=seed, device=pipe.device, measure_distortion=False
+        )
+        events = decode(pipe.target, pipe.drafter, self.condition, config, clock)
         at: list[tuple[float, float]] = []  # the clock after every step: all of it, and its drafting
         for event in events:
             if not isinstance(event, Step) or len(at) == SKIPPED + STEPS:

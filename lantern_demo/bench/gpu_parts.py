@@ -321,10 +321,10 @@ def speed(model: str) -> Callable[[Plan], Iterator[Row]]:
         yield _speed_row(bed, "vanilla", vanilla, alone)
         for nodes in plan.trees:
             for method in METHODS.values():
-                if method.tree != "none":
+                if method.source != "none":
                     tree = (
                         TreePolicy.dynamic(TOP_K, DEPTH, nodes)
-                        if method.tree == "dynamic"
+                        if method.source == "dynamic"
                         else TreePolicy.static(fixed_paths(nodes))
                     )
                     yield _speed_row(bed, method.id, bed.decoded(method.id, tree, tokens), alone)

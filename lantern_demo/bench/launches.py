@@ -19,10 +19,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lantern_demo.decoding.fixed import ALIGNED, Fixed
+from lantern_demo.decoding.config import Config
+from lantern_demo.decoding.drafting import source_of
+from lantern_demo.decoding.engines.fixed import ALIGNED, Fixed
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.decoding.trees import TreePolicy, static_tree
-from lantern_demo.decoding.uniforms import Uniforms
+from lantern_demo.decoding.sampling import Uniforms
 from lantern_demo.models.anole import AnoleCache
 from lantern_demo.models.blank import blank_drafter, blank_target
 from lantern_demo.models.bundled import Networks
@@ -183,22 +184,18 @@ def step_of(model: str, method: str, tree: str = "paper", dtype: torch.dtype = t
             cache.place(None)
         cache.visible = torch.ones(rows, 1, 1, PROMPT, dtype=torch.bool, device=META)
         cache.advance(PROMPT)
-    return Fixed(
+    near = torch.empty(info.published.target.vocab, 1001, dtype=torch.int32, device=META)
+    config = Config(chosen, info.tokens, knobs.sampling(), knobs.rule(chosen), policy, near, device=META)
+    source = source_of(policy, config.sampling, META)
+    uniforms = Uniforms(0, torch.device("cpu"), 1, policy.nodes, policy.width, source.draws)
+    uniforms.rows = torch.empty(info.tokens, uniforms.rows.shape[1], device=META)
+    hidden = torch.empty(rows, 1, info.published.target.dim, device=META, dtype=dtype)
+    fixed = Fixed(
         runners.target, runners.drafter if len(caches) == 2 else None, caches[0], caches[1] if len(caches) == 2 else None,  # type: ignore[arg-type]
-        torch.empty(rows, 1, info.published.target.dim, device=META, dtype=dtype), torch.zeros(1, dtype=torch.int64, device=META),
-        num_tokens=info.tokens, sampling=knobs.sampling(), rule=knobs.rule(chosen), policy=policy,
-        neighbours=torch.empty(info.published.target.vocab, 1001, dtype=torch.int32, device=META),
-        uniforms=_uniforms(info.tokens, policy),
+        hidden, config, source, info.tokens, uniforms,
     )  # fmt: skip
-
-
-def _uniforms(tokens: int, policy: TreePolicy) -> Uniforms:
-    """What `loop` draws for a run, without numbers."""
-    static = static_tree(policy.paths) if policy.kind == "static" else None
-    width = policy.top_k if static is None else static.width
-    table = Uniforms(0, torch.device("cpu"), 1, policy.nodes, min(width, policy.nodes - 1), 0 if static is None else static.draws)
-    table.rows = torch.empty(tokens, table.rows.shape[1], device=META)
-    return table
+    fixed.begin(hidden, torch.zeros(1, dtype=torch.int64, device=META), uniforms)
+    return fixed
 
 
 @torch.inference_mode()
@@ -208,13 +205,13 @@ def count_launches(
     """Kernels of one whole step in the middle of a picture. bare: the step without drafts at its end. Raises KeyError for an unknown
     model, method or tree, and ValueError for settings that are not allowed."""
     fixed, found = step_of(model, method, tree, dtype, **settings), Launches()
-    slots = fixed.bucket(fixed.num_tokens // 2, fixed.num_tokens)
+    slots = fixed.bucket(fixed.num_tokens // 2)
     with Watch(found.kernels["draft"], found.faults):
         draft = fixed.draft(slots, bare)
     with Watch(found.kernels["verify"], found.faults):
-        hidden, logits = fixed.verify(draft, slots)
+        hidden, p = fixed.verify(draft, slots)
     with Watch(found.kernels["commit"], found.faults):
-        fixed.commit(draft, hidden, logits)
+        fixed.commit(draft, hidden, p)
     return found
 
 

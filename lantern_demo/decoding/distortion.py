@@ -3,9 +3,8 @@
 Measured at visited roots of a run, for the first token a step emits. Runs after the run, with a generator of
 its own.
 
-A token is drawn off running sums, which round. On a CPU the laws here are those that the sums realise, read off the very code
-that draws (`sampling.Urn`, `sampling.running_sum`), while the rule judges by the laws it was told: a draw that does not follow
-its law shows as distortion. On an accelerator draws are taken to follow their laws.
+A token is drawn off running sums, which round. The laws here are those that the sums realise (`sampling.running_sums`), while the
+rule judges by the laws it was told: a draw that does not follow its law shows as distortion.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .acceptance import Rule, proximity, residual, weights, without
-from .drafting import Draft
-from .sampling import Urn, draw, running_sum
+from .acceptance import Near, Rule, counted, proximity, residual, weights
+from .sampling import draw, running_sums
+from .trees import Draft
 
 MAX_ROOTS = 16
 DRAWS = 64
@@ -72,8 +71,7 @@ class RootSample:
             nothing = draft.tokens[:0]
             self.roots.append(Root(root_law.clone(), nothing, nothing.bool(), None, emitted))
             return
-        q = draft.q_row(0, 0)
-        law = None if q is None else q[0].clone()
+        law = None if draft.q is None else draft.q[0].clone()
         self.roots.append(Root(root_law.clone(), draft.drawn[0].clone(), tree.children[0] >= 0, law, emitted))
 
 
@@ -104,13 +102,30 @@ def fixed_shift(rule: Rule, p: Tensor, tokens: Tensor, neighbours: Tensor | None
     """Law of the first emitted token minus p, [V] float64, for children [C] fixed by the prefix, -1 none."""
     law = torch.zeros_like(p, dtype=torch.float64)
     left, open_mass = p.unsqueeze(0), torch.ones((), dtype=torch.float64, device=p.device)
+    at_root = torch.zeros(1, device=p.device)
     for x in tokens[tokens >= 0].view(-1, 1):
         near = proximity(rule, left, x.unsqueeze(0), neighbours)
-        chance = (left[0, x[0]] + near.moved[0, 0]).clamp(max=1.0).double()
+        chance = counted(near, weights(rule, at_root))[0, 0].clamp(max=1.0).double()
         law[x[0]] += open_mass * chance
         open_mass = open_mass * (1 - chance)
-        left = residual(rule, left, None, x, near, neighbours)
+        left = _after(rule, left, None, near, neighbours)
     return law + open_mass * _drawn_once(left)[0] - p
+
+
+def _after(rule: Rule, p: Tensor, q: Tensor | None, near: Near, neighbours: Tensor | None) -> Tensor:
+    """The law [M, V] behind the rejection of the root's child that near is about, from p and q [M, V]; p where nothing is left."""
+    tried = torch.ones(p.shape[0], 1, dtype=torch.bool, device=p.device)
+    left = residual(rule, p, q, near, tried, neighbours, weights(rule, p.new_zeros(p.shape[0])))
+    total = left.sum(-1, keepdim=True)
+    return torch.where(total > 0, left / total, p)
+
+
+def without(q: Tensor, x: Tensor) -> Tensor:
+    """q [P, V] without tokens x [P] (-1: all stay), renormalised; a row that becomes empty is all zero."""
+    at = x.clamp(min=0).unsqueeze(1)
+    left = q.scatter(1, at, q.gather(1, at) * (x < 0).unsqueeze(1))
+    total = left.sum(-1, keepdim=True)
+    return left / total.masked_fill(total <= 0, 1.0)
 
 
 def sampled_shift(
@@ -130,7 +145,6 @@ def sampled_shift(
     """
     offered = offered[: int(offered.nonzero()[-1]) + 1]  # later draws reach no node
     vocabulary, count = p.shape[0], offered.shape[0]
-    at_root = p.new_zeros(1)
     history = torch.empty(1, 0, dtype=torch.int64, device=p.device)
     support = ((q > 0) | (realised(q, history)[0] > 0)).nonzero()[:, 0]
     exact = count == 1 and support.shape[0] * vocabulary <= _SUMMED
@@ -143,7 +157,7 @@ def sampled_shift(
     for i in range(count):
         u = torch.rand(chains, generator=generator, device=p.device)
         if not bool(offered[i]):
-            x = draw(realised(q, history).expand(chains, -1), u)
+            x = _drawn(realised(q, history).expand(chains, -1), u)
             left, law_q, history = left.expand(chains, -1), law_q.expand(chains, -1), history.expand(chains, -1)
             law_q, history = without(law_q, x), torch.cat([history, x.unsqueeze(1)], 1)
             continue
@@ -156,9 +170,8 @@ def sampled_shift(
         if exact:
             x, share = support, rejected[0, support] / lost[0].clamp(min=1e-300)
         else:
-            x, share = draw(rejected.float().expand(chains, -1), u), torch.full_like(weight, 1 / chains)
-        near = proximity(rule, left, x.unsqueeze(1), neighbours)
-        after = residual(rule, left, law_q, x, near, neighbours, weights(rule, at_root))
+            x, share = _drawn(rejected.expand(chains, -1), u), torch.full_like(weight, 1 / chains)
+        after = _after(rule, left, law_q, proximity(rule, left, x.unsqueeze(1), neighbours), neighbours)
         # the exact chains' shares sum to 0 where nothing is rejected, hence the accepted part by itself
         shift += ((accepted - tried * left) * weight.unsqueeze(1)).mean(0)
         follows = _drawn_once(after) if i == count - 1 else after  # the bonus token's
@@ -168,28 +181,23 @@ def sampled_shift(
     return shift, 0 if exact else chains
 
 
+def _drawn(law: Tensor, u: Tensor) -> Tensor:
+    """As `sampling.draw`; any token of a law without mass, whose weight is 0."""
+    return draw(law, u).clamp_(max=law.shape[1] - 1)
+
+
 def realised(q: Tensor, history: Tensor) -> Tensor:
     """Laws [M, V] float64 of the next draw without replacement from q [V] behind the tokens history [M, i], in draw order; zeros
     where nothing is left."""
-    if q.device.type != "cpu":
-        left = q.double().expand(history.shape[0], -1).scatter(1, history, 0.0)
-        return left / left.sum(-1, keepdim=True).clamp(min=1e-300)
-    sums, laws = running_sum(q).numpy(), {}
-    rows = [tuple(row) for row in history.tolist()]
-    for row in set(rows):
-        urn = Urn(q.numpy(), sums)
-        for token in row:
-            urn.take(token)
-        laws[row] = torch.from_numpy(urn.law())
-    return torch.stack([laws[row] for row in rows])
+    rows, at = history.unique(dim=0, return_inverse=True) if history.shape[1] else (history[:1], history.new_zeros(len(history)).long())
+    left = q.double().expand(rows.shape[0], -1).scatter(1, rows, 0.0)
+    return _drawn_once(left)[at]
 
 
 def _drawn_once(law: Tensor) -> Tensor:
-    """The laws [M, V] float64 that single draws from laws [M, V] have."""
-    if law.device.type != "cpu":
-        return law.double()
-    sums = running_sum(law)
-    return sums.diff(dim=-1, prepend=torch.zeros_like(sums[..., :1])) / sums[..., -1:]
+    """The laws [M, V] float64 that single draws from laws [M, V] have; zeros for one without mass."""
+    sums = running_sums(law)
+    return sums.diff(dim=-1, prepend=torch.zeros_like(sums[..., :1])) / sums[..., -1:].clamp(min=1e-300)
 
 
 def _split(
@@ -198,8 +206,7 @@ def _split(
     """The law of a draw, drawn [M, V], split into what is emitted by acceptance under p and q [M, V] and what is rejected, both
     [M, V] float64."""
     tokens = support.expand(p.shape[0], -1)
-    mass, w = (p.gather(1, tokens) + proximity(rule, p, tokens, neighbours).moved).double(), weights(rule, p.new_zeros(1))
-    mass = mass if w is None else w * mass
+    mass = counted(proximity(rule, p, tokens, neighbours), weights(rule, p.new_zeros(1))).double()
     chance = (mass / q.gather(1, tokens).double().clamp(min=1e-300)).clamp(max=1.0)
     proposed = drawn.gather(1, tokens)
     nothing = torch.zeros_like(p, dtype=torch.float64)

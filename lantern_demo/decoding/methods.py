@@ -1,30 +1,31 @@
-"""The methods as data: a draft tree and an acceptance rule each. A new method is a new row."""
+"""The methods as data: a draft source and an acceptance rule each. A new method is a new row."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
-
-TreeKind = Literal["none", "static", "dynamic"]
-RuleKind = Literal["exact", "additive", "multiplicative", "weighted"]
 
 
 @dataclass(frozen=True)
 class Method:
     """One row of the table of methods.
 
-    `tree` names the draft tree, `rule` the acceptance rule ("none" without drafts), `lossless` whether every
-    token follows the target's own law, `summary` is a sentence for people, and `default` whether a comparison that names no methods
-    has it.
+    `source` says where drafts come from: "none", or the drafter with a "static" or a "dynamic" tree. `rule` is a kind of
+    `acceptance.Rule`, "none" without drafts. `lossless`: every token follows the target's own law. `summary` is a sentence for
+    people. `default`: a comparison that names no methods has it.
     """
 
     id: str
     label: str
-    tree: TreeKind
-    rule: Literal["none"] | RuleKind
+    source: str
+    rule: str
     lossless: bool
     summary: str
     default: bool = True
+
+    @property
+    def needs_drafter(self) -> bool:
+        """Whether it cannot do without a drafter."""
+        return self.source in ("static", "dynamic")
 
 
 _ROWS = (

@@ -14,18 +14,14 @@ from torch import Tensor
 from .cache import KVCache
 
 
-class Head(Protocol):
-    """What turns states into logits."""
+class Target(Protocol):
+    """The autoregressive model whose law is to be sampled."""
+
+    vocab_size: int
 
     def head(self, hidden: Tensor) -> Tensor:
         """Logits [R, n, V] float32 of hidden [R, n, H]."""
         ...
-
-
-class Target(Head, Protocol):
-    """The autoregressive model whose law is to be sampled."""
-
-    vocab_size: int
 
     def new_cache(self, rows: int, length: int) -> KVCache:
         """An empty cache with room for the prefix and `length` further positions."""
@@ -45,20 +41,7 @@ class Target(Head, Protocol):
         ...
 
 
-class Expander(Protocol):
-    """What fills a draft tree, level by level."""
-
-    def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor, cache: Any) -> Tensor:
-        """Tree pass over m nodes of one depth (1 = the root's children); returns their outputs [R, m, H].
-
-        tokens [m] are the nodes' tokens, hidden [R, m, H] their parents' outputs. mask [m, w + m] bool says
-        which tree slots a node sees: the w written by earlier passes of this tree, then its own pass. All
-        stable slots are seen. K/V go to slots cache.length + w onwards; the cache is not advanced.
-        """
-        ...
-
-
-class Drafter(Expander, Protocol):
+class Drafter(Protocol):
     """The small model that proposes tokens; its outputs go through the target's head.
 
     A guided drafter works on one row of guided states, `uncond + scale (cond - uncond)`: the head is linear, so that
@@ -85,6 +68,15 @@ class Drafter(Expander, Protocol):
 
         tokens [m] are the step's accepted tokens and its bonus token, hidden [R, m, H] the states of the root
         and the accepted nodes. Commits m slots; returns the last output [R, 1, H].
+        """
+        ...
+
+    def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor, cache: Any) -> Tensor:
+        """Tree pass over m nodes of one depth (1 = the root's children); returns their outputs [R, m, H].
+
+        tokens [m] are the nodes' tokens, hidden [R, m, H] their parents' outputs. mask [m, w + m] bool says
+        which tree slots a node sees: the w written by earlier passes of this tree, then its own pass. All
+        stable slots are seen. K/V go to slots cache.length + w onwards; the cache is not advanced.
         """
         ...
 

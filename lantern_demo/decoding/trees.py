@@ -1,4 +1,4 @@
-"""Draft trees: the policies, the named static trees, and the tensors that describe a tree to target and rule.
+"""Draft trees: the policies, the named static trees, the tensors that describe a tree to target and rule, and a tree with its tokens.
 
 Node 0 is the root, the last committed token that the target has not seen yet. Nodes are numbered level by
 level.
@@ -7,13 +7,10 @@ level.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-
-from .methods import TreeKind
 
 Path = tuple[int, ...]
 
@@ -60,7 +57,7 @@ class TreePolicy:
     of which the best `nodes` (root included) are kept; the deepest node lies at depth + 1.
     """
 
-    kind: TreeKind
+    kind: str
     paths: tuple[Path, ...] = ()
     top_k: int = 0
     depth: int = 0
@@ -93,6 +90,13 @@ class TreePolicy:
         if not 2 <= nodes <= 1 + pool:
             raise ValueError(f"tree nodes is {nodes}; with top_k {top_k} and depth {depth} it must be between 2 and {1 + pool}")
         return cls("dynamic", top_k=top_k, depth=depth, nodes=nodes)
+
+    @property
+    def width(self) -> int:
+        """How many children a node has at most."""
+        if self.kind == "dynamic":
+            return min(self.top_k, self.nodes - 1)
+        return max((path[-1] + 1 for path in self.paths), default=0)
 
     @property
     def expanded(self) -> int:
@@ -129,14 +133,6 @@ class Level:
     child_rows: Tensor  # [c] rows of the children's parents in this level
     child_draws: Tensor  # [c] draw number of each child
     draws: int  # tokens to draw per node
-    start: int  # row of the first node among all nodes that have children
-
-    def to(self, device: torch.device) -> Level:
-        """The same level on another device."""
-        moved: dict[str, Any] = {
-            f.name: value.to(device) for f in fields(self) if isinstance(value := getattr(self, f.name), Tensor)
-        }
-        return replace(self, **moved)
 
 
 @dataclass(frozen=True)
@@ -156,20 +152,25 @@ class Tree:
     depth: int  # of the deepest node a path may reach
     width: int
     levels: tuple[Level, ...] = ()  # static trees only
-    fixed_parents: tuple[int, ...] = ()  # static trees only: parents, known on the host
-    gapless: bool = True  # no node lacks a draw before one that it has
 
     @property
     def draws(self) -> int:
         """How many tokens the drafter draws for the tree; none for dynamic ones, which take the most likely."""
         return sum(level.nodes.shape[0] * level.draws for level in self.levels)
 
-    def to(self, device: torch.device) -> Tree:
-        """The same tree on another device."""
-        moved: dict[str, Any] = {
-            f.name: value.to(device) for f in fields(self) if isinstance(value := getattr(self, f.name), Tensor)
-        }
-        return replace(self, **moved, levels=tuple(level.to(device) for level in self.levels))
+
+@dataclass(frozen=True)
+class Draft:
+    """A draft tree with tokens.
+
+    `drawn` holds per node of `tree.inner` the tokens proposed there, by draw number, -1 for none. `q` holds the laws that they were
+    drawn from without replacement; None when the prefix fixes the children.
+    """
+
+    tree: Tree
+    tokens: Tensor  # [n] int64, the root's token first
+    drawn: Tensor  # [I, width] int64
+    q: Tensor | None = None  # [I, V] float32
 
 
 def ancestor_mask(parents: Tensor, depth: int) -> Tensor:
@@ -240,13 +241,11 @@ def static_tree(paths: Iterable[Sequence[int]], device: torch.device | str = "cp
                 child_rows=long([nodes.index(parents[node]) for node in offspring]),
                 child_draws=long([names[node][-1] for node in offspring]),
                 draws=max(names[node][-1] for node in offspring) + 1,
-                start=start,
             )
         )
         above = nodes
     return Tree(
         parents=long(parents), depths=long([len(name) for name in names]), children=children.to(device),
         mask=mask, inner=long(with_children), inner_rows=long(inner_rows),
-        size=len(names), depth=depth, width=width, levels=tuple(levels), fixed_parents=tuple(parents),
-        gapless=all(name[-1] == 0 or (*name[:-1], name[-1] - 1) in index for name in names[1:]),
+        size=len(names), depth=depth, width=width, levels=tuple(levels),
     )  # fmt: skip

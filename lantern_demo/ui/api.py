@@ -113,7 +113,7 @@ def describe(engine: Engine) -> dict[str, Any]:
             for pipe in engine.loaded()
         ],
         "methods": [
-            {"id": m.id, "label": m.label, "lossless": m.lossless, "tree": m.tree, "acceptance": m.rule, "summary": m.summary,
+            {"id": m.id, "label": m.label, "lossless": m.lossless, "tree": m.source, "acceptance": m.rule, "summary": m.summary,
              "default": m.default}
             for m in METHODS.values()
         ],

@@ -10,6 +10,7 @@ from tqdm import tqdm
 
 from lantern_demo.bench.journal import Journal
 from lantern_demo.bench.quality.points import Point
+from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.loop import Decoded, decode
 from lantern_demo.pipeline import Pipeline
 from lantern_demo.settings import method_of
@@ -59,11 +60,11 @@ def _one(pipe: Pipeline, job: Job, prompt: str) -> dict[str, Any]:
     with torch.inference_mode():
         encoded = pipe.networks.text.encode(pipe.check_prompt(prompt))
         condition = pipe.networks.target.condition(encoded.features, encoded.mask, knobs.cfg_scale != 1)
-    *_, last = decode(
-        pipe.target, pipe.drafter, condition, num_tokens=pipe.info.tokens, method=method, sampling=knobs.sampling(),
-        rule=knobs.rule(method), tree=knobs.tree_policy(method), neighbours=pipe.neighbours(knobs.neighbours),
-        seed=_seed(job), device=pipe.device, measure_distortion=False,
+    config = Config(
+        method, pipe.info.tokens, knobs.sampling(), knobs.rule(method), knobs.tree_policy(method), pipe.neighbours(knobs.neighbours),
+        _seed(job), pipe.device, measure_distortion=False,
     )  # fmt: skip
+    *_, last = decode(pipe.target, pipe.drafter, condition, config)
     assert isinstance(last, Decoded)
     return {"tokens": last.tokens, "steps": last.steps}
 

@@ -9,16 +9,19 @@ counts as verify as a whole. Warm-up and capture are the clock's part "capture",
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from .fixed import Fixed, Taken
-from .timing import Clock
+from ..distortion import RootSample
+from ..timing import Clock
+from ..verify import Outcome
+from .fixed import Eager, Fixed, StepLaw
 
 WARM_UP = 2  # steps before an engine's first capture, in which libraries set themselves up; one before the others
 AHEAD = 4  # replays in flight at most: enough that the device never waits for the host
@@ -28,7 +31,8 @@ class Steps(Protocol):
     """Runs steps: `launch` starts one, `row` waits for it."""
 
     ahead: int  # how many may be in flight
-    engine: str  # what ran the steps, for the record
+    name: str  # what runs the steps: "fixed" or "graphs"
+    reason: str  # why it is not what it could be, if so
 
     @property
     def reusable(self) -> bool:
@@ -39,11 +43,11 @@ class Steps(Protocol):
         """Start over for another run, on its clock."""
         ...
 
-    def prepare(self, shapes: Iterable[tuple[int, bool]]) -> None:
+    def prepare(self, shapes: list[tuple[int, bool]]) -> None:
         """Get ready for steps of these buckets and kinds, so that none of them has to."""
         ...
 
-    def launch(self, index: int, slots: int, bare: bool) -> Taken:
+    def launch(self, index: int, slots: int, bare: bool) -> StepLaw:
         """Start step `index` (from 1, in order)."""
         ...
 
@@ -56,43 +60,12 @@ class Steps(Protocol):
         ...
 
 
-class Eager:
-    """Steps as they are written, each part timed where it runs."""
-
-    ahead = 1
-    reusable = True
-
-    def __init__(self, fixed: Fixed, clock: Clock, engine: str = "fixed") -> None:
-        self.fixed, self.clock, self.engine = fixed, clock, engine
-
-    def begin(self, clock: Clock) -> None:
-        self.clock = clock
-
-    def prepare(self, shapes: Iterable[tuple[int, bool]]) -> None:
-        pass
-
-    def launch(self, index: int, slots: int, bare: bool) -> Taken:
-        with self.clock.measure("draft"):
-            draft = self.fixed.draft(slots, bare)
-        with self.clock.measure("verify"):
-            hidden, logits = self.fixed.verify(draft, slots)
-        with self.clock.measure("commit"):
-            return self.fixed.commit(draft, hidden, logits)
-
-    def row(self, index: int) -> list[int]:
-        found: list[int] = self.fixed.state.results[index].tolist()
-        return found
-
-    def close(self) -> None:
-        pass
-
-
 @dataclass
 class _Captured:
     """One graph, what it leaves on the device, and the events inside it (none: torch cannot record them)."""
 
     graph: Any
-    taken: Taken
+    law: StepLaw
     marks: list[torch.cuda.Event]
     seconds: float = 0.0  # of all its replays that were read
 
@@ -100,13 +73,13 @@ class _Captured:
 class Graphs:
     """Steps as replayed CUDA graphs, one per bucket and kind, captured when first asked for and sharing one memory pool.
 
-    When a capture is refused the steps run one by one, and `engine` keeps the reason. Memory that runs out and a device that is at
+    When a capture is refused the steps run one by one, and `reason` says why. Memory that runs out and a device that is at
     fault are no refusals: they are raised. `free` gives back memory that others can spare and says whether there was any.
     """
 
     def __init__(self, fixed: Fixed, clock: Clock, device: torch.device, free: Callable[[], bool] = lambda: False) -> None:
         self.fixed, self.clock, self.device, self.free = fixed, clock, device, free
-        self.ahead, self.engine = AHEAD, "graphs"
+        self.ahead, self.name, self.reason = AHEAD, "graphs", ""
         self.eager = Eager(fixed, clock)
         self.host = pinned(fixed.state.results)
         self.pool: Any = None
@@ -115,16 +88,16 @@ class Graphs:
 
     @property
     def reusable(self) -> bool:
-        return self.engine == "graphs"
+        return self.name == "graphs"
 
     def begin(self, clock: Clock) -> None:
         self.clock = self.eager.clock = clock
 
-    def prepare(self, shapes: Iterable[tuple[int, bool]]) -> None:
+    def prepare(self, shapes: list[tuple[int, bool]]) -> None:
         for slots, bare in shapes:
             self._graph(slots, bare)
 
-    def launch(self, index: int, slots: int, bare: bool) -> Taken:
+    def launch(self, index: int, slots: int, bare: bool) -> StepLaw:
         captured = self._graph(slots, bare)
         if captured is None:
             return self.eager.launch(index, slots, bare)
@@ -135,7 +108,7 @@ class Graphs:
         self.host[index].copy_(self.fixed.state.results[index], non_blocking=True)
         end.record(here)
         self.flying[index] = (captured, start, end)
-        return captured.taken
+        return captured.law
 
     def row(self, index: int) -> list[int]:
         if index not in self.flying:
@@ -161,18 +134,18 @@ class Graphs:
     def _graph(self, slots: int, bare: bool) -> _Captured | None:
         """The graph of a bucket and kind; None once a capture was refused."""
         key = (slots, bare)
-        if key not in self.graphs and self.engine == "graphs":
+        if key not in self.graphs and self.name == "graphs":
             # The end of the measure waits for the device: where that is at fault itself, this raises, and nothing will run on it.
             with self.clock.measure("capture"):
                 try:
                     self.graphs[key] = self._captured(slots, bare)
                 except RuntimeError as error:  # CUDA's errors and torch's own are of this kind
-                    self.engine = f"fixed, without graphs: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
+                    self.name, self.reason = "fixed", f"without graphs: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
                     self.ahead = self.eager.ahead
                     _STREAMS.pop(self.device, None)  # it may be at fault
                     if (memory := _out_of_memory(error)) is not None:
                         raise memory from None
-        return self.graphs.get(key) if self.engine == "graphs" else None
+        return self.graphs.get(key) if self.name == "graphs" else None
 
     def _captured(self, slots: int, bare: bool) -> _Captured:
         """`_capture`, once more where others could spare memory."""
@@ -197,14 +170,14 @@ class Graphs:
                     fixed.state.restore(kept)
             # thread_local: another thread's allocations are no fault of this capture
             with torch.cuda.graph(graph, pool=self.pool, stream=stream, capture_error_mode="thread_local"):
-                taken = fixed.step(slots, bare, (lambda i: marks[i].record()) if marks else None)
+                law = fixed.step(slots, bare, lambda i: marks[i].record() if marks else None)
         finally:
             # a capture that cannot be ended raises before torch itself goes back to the stream from before
             torch.cuda.set_stream(here)
             here.wait_stream(stream)
             fixed.state.restore(kept)
         self.pool = graph.pool()
-        return _Captured(graph, taken, marks)
+        return _Captured(graph, law, marks)
 
 
 _STREAMS: dict[torch.device, torch.cuda.Stream] = {}
@@ -248,3 +221,49 @@ def shares(marks: list[Any]) -> list[float]:
         return [0.0, 1.0, 0.0]
     total = sum(times)
     return [time / total for time in times] if total > 0 else [0.0, 1.0, 0.0]
+
+
+class _Flying(NamedTuple):
+    """A step whose result has not been read."""
+
+    number: int
+    bare: bool
+    most: int  # tokens it commits at most
+
+
+class LaunchQueue:
+    """Keeps up to `steps.ahead` steps in flight.
+
+    A step may be launched before the results of others are known when tokens will be missing even if those commit as many as they
+    can, and when it is sure of which kind it is: the step that has one token left to find may need no drafts. So
+    reading a result is the only wait, once per step, and a run that is given up has at most `steps.ahead` steps too many.
+    """
+
+    def __init__(self, fixed: Fixed, steps: Steps, num_tokens: int, sample: RootSample | None) -> None:
+        self.fixed, self.steps, self.num_tokens, self.sample = fixed, steps, num_tokens, sample
+        self.flying: deque[_Flying] = deque()
+        self.launched = 0
+
+    def next(self, committed: int) -> Outcome:
+        """The next step's outcome, with `committed` tokens so far, fewer than the run needs."""
+        while len(self.flying) < self.steps.ahead and self._certain(committed):
+            self._launch(committed)
+        done = self.flying.popleft()
+        return self.fixed.outcome(self.steps.row(done.number), done.bare)
+
+    def _most(self, committed: int) -> int:
+        """Tokens committed at most once all that is in flight has come in."""
+        return committed + sum(step.most for step in self.flying)
+
+    def _certain(self, committed: int) -> bool:
+        known = self.fixed.config.bare(1) == self.fixed.config.bare(2)  # the last step is of the same kind as the others
+        return not self.flying or self._most(committed) < self.num_tokens - (0 if known else 1)
+
+    def _launch(self, committed: int) -> None:
+        most = self._most(committed)
+        bare = self.fixed.config.bare(self.num_tokens - most)
+        law = self.steps.launch(self.launched + 1, self.fixed.bucket(most), bare)
+        if self.sample is not None and self.sample.wants(self.launched):
+            self.sample.add(law.draft, law.root_law, law.emitted.clone())
+        self.launched += 1
+        self.flying.append(_Flying(self.launched, bare, 1 if bare else self.fixed.depth + 1))

@@ -1,0 +1,91 @@
+"""What a run is asked to do, and whether it goes together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from .acceptance import Rule
+from .methods import Method
+from .sampling import Sampling
+from .trees import TreePolicy
+
+ENGINES = ("auto", "plain", "fixed")
+
+
+@dataclass(frozen=True, eq=False)
+class Config:
+    """A run's configuration. Raises ValueError for values that do not go together.
+
+    `rule` and `tree` must be those that the method names (the exact rule and no tree unless given). `neighbours` [V, >= k] int32 or
+    int64 on the device lists each token's nearest others; rules that relax need it. `seed` is 0 to 2**32 - 1. `prefix_rows` is the
+    number of rows R, by default 1 without guidance (`sampling.cfg_scale` 1) and 2 with it, where 1 is refused. `engine` is "plain",
+    "fixed" or "auto": fixed on a CUDA device, with models that implement it. A kept engine has room for `room` tokens (None:
+    `num_tokens`), so that a short run and a whole one share it.
+    """
+
+    method: Method
+    num_tokens: int
+    sampling: Sampling = field(default_factory=Sampling)
+    rule: Rule = field(default_factory=Rule)
+    tree: TreePolicy = field(default_factory=TreePolicy.none)
+    neighbours: Tensor | None = None
+    seed: int = 0
+    device: torch.device | str = "cpu"
+    prefix_rows: int | None = None
+    measure_distortion: bool = True
+    engine: str = "auto"
+    room: int | None = None
+
+    def __post_init__(self) -> None:
+        method, tree, rule = self.method, self.tree, self.rule
+        if self.num_tokens < 1:
+            raise ValueError(f"num_tokens is {self.num_tokens}; it must be at least 1")
+        if self.room is not None and self.room < self.num_tokens:
+            raise ValueError(f"room is {self.room}; it must be at least num_tokens, which is {self.num_tokens}")
+        if not 0 <= self.seed < 2**32:  # a CPU's generator takes 32 bits and would drop the others
+            raise ValueError(f"seed is {self.seed}; it must be between 0 and {2**32 - 1}")
+        if self.engine not in ENGINES:
+            raise ValueError(f"engine is {self.engine!r}; allowed are {', '.join(ENGINES)}")
+        if self.prefix_rows not in (None, 1, 2):
+            raise ValueError(f"prefix_rows is {self.prefix_rows}; allowed are 1 (no guidance) and 2 (guidance)")
+        if self.prefix_rows == 1 and self.sampling.cfg_scale != 1:
+            scale = self.sampling.cfg_scale
+            raise ValueError(f"prefix_rows is 1; with cfg_scale {scale} there must be 2 (guidance needs both rows)")
+        if tree.kind != method.source:
+            raise ValueError(f"tree is of kind {tree.kind!r}; method {method.id} needs {method.source!r}")
+        wanted = "exact" if method.rule == "none" else method.rule
+        if rule.kind != wanted:
+            raise ValueError(f"rule is of kind {rule.kind!r}; method {method.id} needs {wanted!r}")
+        if rule.relaxes and self.neighbours is None:
+            raise ValueError(f"neighbours is None; method {method.id} needs a neighbour table")
+
+    def check_models(self, vocabulary: int, drafter: object) -> None:
+        """Raise ValueError when the method needs a drafter and there is none, or the tree or the table does not fit the vocabulary."""
+        if self.method.needs_drafter and drafter is None:
+            raise ValueError(f"drafter is None; method {self.method.id} needs one")
+        if self.tree.width > vocabulary:
+            raise ValueError(f"tree has {self.tree.width} children per node; allowed are at most the {vocabulary} tokens")
+        if self.rule.relaxes and self.neighbours is not None:
+            least, shape = min(self.rule.columns, vocabulary - 1), list(self.neighbours.shape)
+            if len(shape) != 2 or shape[0] != vocabulary or shape[1] < least:
+                raise ValueError(
+                    f"neighbours has shape {shape}; with k = {self.rule.k} it must be [{vocabulary}, {least} or more]"
+                )
+
+    @property
+    def rows(self) -> int:
+        """R."""
+        return self.prefix_rows or (1 if self.sampling.cfg_scale == 1 else 2)
+
+    @property
+    def place(self) -> torch.device:
+        """The device."""
+        return torch.device(self.device)
+
+    def bare(self, missing: int) -> bool:
+        """Whether a step with so many tokens missing needs no drafts. The last token is the root's own successor: nothing to draft
+        for. The released code drafts, and may relax, there too."""
+        return self.tree.kind == "none" or (missing == 1 and not self.rule.released)

@@ -1,0 +1,167 @@
+"""The fixed engine, and engines that outlive their run: caches, steps of fixed shapes and captured graphs, kept for the next run of
+the same shape.
+
+Capturing takes as long as a decode, and a graph holds on to the tensors it was captured with. So a run borrows a whole engine,
+fills it in place, and hands it back. What is lent is nobody else's: a second live run of the same shape gets an engine of its own.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..cache import KVCache
+from ..config import Config
+from ..distortion import RootSample
+from ..drafting import Source
+from ..protocols import FixedDrafter, FixedTarget
+from ..sampling import Uniforms, guide
+from ..timing import Clock
+from ..verify import Outcome
+from .fixed import Eager, Fixed
+from .graphs import Graphs, LaunchQueue, Steps
+
+MOST = 6  # idle engines: the methods of a comparison, and one more
+RESERVE = 0.1  # share of a GPU's memory that idle engines leave free
+
+
+@dataclass
+class Engine:
+    """What one run at a time works with. `fixed` and `steps` are there from the first run's prefill on."""
+
+    cache: KVCache
+    drafter_cache: KVCache | None
+    fixed: Fixed | None = None
+    steps: Steps | None = None
+
+    def empty(self) -> None:
+        """Forget the run before. Its keys and values go too: what was not finite would reach a later run through a mask's 0 weight."""
+        for cache in (self.cache, self.drafter_cache):
+            if cache is not None:
+                cache.reset()
+                cache.both.zero_()
+
+
+class Engines:
+    """Idle engines by what their runs have in common, at most `most` of them; the one longest unused goes first."""
+
+    def __init__(self, most: int = MOST) -> None:
+        self.most = most
+        self._idle: list[tuple[Hashable, Engine]] = []  # the last used last
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._idle)
+
+    def take(self, key: Hashable, make: Callable[[], Engine]) -> Engine:
+        """An idle engine of this key, emptied, or a new one. Where memory does not suffice for a new one, the idle ones go first."""
+        with self._lock:
+            at = next((i for i in reversed(range(len(self._idle))) if self._idle[i][0] == key), None)
+            engine = None if at is None else self._idle.pop(at)[1]
+        if engine is not None:
+            engine.empty()
+            return engine
+        try:
+            return make()
+        except torch.OutOfMemoryError:
+            if not self.clear():
+                raise
+        return make()
+
+    def give(self, key: Hashable, engine: Engine) -> None:
+        """Hand an engine back whose run is over. It is dropped where another run could not use it."""
+        if engine.fixed is None or engine.steps is None or not engine.steps.reusable:
+            return
+        with self._lock:
+            self._idle.append((key, engine))
+            while len(self._idle) > self.most or (self._idle and _scarce(engine.cache.k.device)):
+                self._idle.pop(0)
+
+    def clear(self) -> bool:
+        """Let all idle engines go and give their memory back; whether there were any."""
+        with self._lock:
+            any_idle = bool(self._idle)
+            self._idle.clear()
+        if any_idle and torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        return any_idle
+
+
+class FixedRun:
+    """One run on the fixed engine, as `plain.Plain` is one on the plain engine. `engines` lends what it works with; None: it makes its
+    own."""
+
+    def __init__(
+        self, target: FixedTarget, drafter: FixedDrafter | None, condition: Any, config: Config, source: Source, uniforms: Uniforms,
+        clock: Clock, sample: RootSample | None, engines: Engines | None,
+    ) -> None:  # fmt: skip
+        self.target, self.drafter, self.condition, self.config = target, drafter, condition, config
+        self.source, self.uniforms, self.clock, self.sample, self.engines = source, uniforms, clock, sample, engines
+        self.room = config.room or config.num_tokens
+        self.lent: Engine | None = self._make() if engines is None else engines.take(self._key, self._make)
+        self.cache = self.lent.cache
+        self.name, self.reason = "fixed", ""
+
+    def _make(self) -> Engine:
+        slots, rows = Fixed.room(self.room, self.config.tree), self.config.rows
+        small = None if self.drafter is None else self.drafter.new_cache(1 if self.drafter.guided else rows, slots)
+        return Engine(self.target.new_cache(rows, slots), small)
+
+    @property
+    def _key(self) -> tuple[object, ...]:
+        """All that an engine's steps depend on, but for what a run fills in. How long the prefix is they read from the device."""
+        config = self.config
+        shape = (config.place, config.rows, self.room, config.tree, config.sampling, config.rule)
+        return (*shape, id(self.target), id(self.drafter), id(config.neighbours))  # of things that a kept engine holds on to
+
+    def begin(self, hidden: Tensor, root: Tensor) -> None:
+        """The target's states [R, T, H] of the prefix and the first token [1] behind it; the drafter reads the prefix."""
+        engine, config, drafter = self.lent, self.config, self.drafter
+        assert engine is not None
+        if drafter is not None:
+            if drafter.guided:
+                hidden = guide(hidden, config.sampling.cfg_scale)[None].to(hidden.dtype)
+            if not config.bare(config.num_tokens - 1):
+                with self.clock.measure("draft"):
+                    # a step's stable pass takes the last of these slots again, with the output that it needs
+                    drafter.start(hidden, root, engine.drafter_cache, self.condition)
+        if engine.fixed is None or engine.steps is None:
+            args = (self.target, drafter, engine.cache, engine.drafter_cache, hidden, config, self.source, self.room, self.uniforms)
+            engine.fixed = Fixed(*args)
+            free = (lambda: False) if self.engines is None else self.engines.clear
+            on_gpu = config.place.type == "cuda"
+            engine.steps = Graphs(engine.fixed, self.clock, config.place, free) if on_gpu else Eager(engine.fixed, self.clock)
+        engine.steps.begin(self.clock)
+        engine.fixed.begin(hidden, root, self.uniforms)
+        if self.engines is not None:  # the next run is to find everything in place
+            engine.steps.prepare(engine.fixed.shapes())
+        self.queue = LaunchQueue(engine.fixed, engine.steps, config.num_tokens, self.sample)
+
+    def next(self, committed: int) -> Outcome:
+        """One step, with so many tokens before it."""
+        return self.queue.next(committed)
+
+    def close(self, whole: bool) -> None:
+        """Hand the engine back; graphs may be in flight when the consumer gave up. After a fault nobody shall have it again."""
+        engine, self.lent = self.lent, None
+        if engine is None:
+            return
+        if engine.steps is not None:
+            engine.steps.close()
+            self.name, self.reason = engine.steps.name, engine.steps.reason
+        if whole and self.engines is not None:
+            self.engines.give(self._key, engine)
+
+
+def _scarce(device: torch.device) -> bool:
+    """Whether a GPU has little memory left beside what is in use."""
+    if device.type != "cuda":
+        return False
+    free, total = torch.cuda.mem_get_info(device)
+    free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return free < RESERVE * total

@@ -1,0 +1,94 @@
+"""The plain engine: it waits for the host in every step, and attention covers what is there. It suits CPUs and is the reference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..cache import KVCache
+from ..config import Config
+from ..distortion import RootSample
+from ..drafting import NoSource, Source
+from ..protocols import Drafter, Target
+from ..sampling import Uniforms, guide, probabilities
+from ..timing import Clock
+from ..verify import Outcome, judged_on, read, report, verify
+
+
+class Plain:
+    """The steps of one run behind its prefill. A step starts with at most num_tokens - 1 positions committed behind the prefix and
+    writes a whole tree."""
+
+    name, reason = "plain", ""
+
+    def __init__(
+        self, target: Target, drafter: Drafter | None, condition: Any, config: Config, source: Source, uniforms: Uniforms,
+        clock: Clock, sample: RootSample | None,
+    ) -> None:  # fmt: skip
+        self.target, self.drafter, self.condition, self.config = target, drafter, condition, config
+        self.source, self.uniforms, self.clock, self.sample = source, uniforms, clock, sample
+        self.alone = NoSource(config.place)
+        self.cache = target.new_cache(config.rows, config.num_tokens + config.tree.nodes)
+        self.small: KVCache | None = None  # the drafter's
+        self.steps = 0
+
+    def begin(self, hidden: Tensor, root: Tensor) -> None:
+        """The target's states [R, T, H] of the prefix and the first token [1] behind it."""
+        self.root = root
+        self.unseen = self._for_drafter(hidden), root  # target states that the drafter has not seen, and the tokens that follow them
+
+    def next(self, committed: int) -> Outcome:
+        """Draft, verify, accept and commit one step, with so many tokens before it."""
+        config, clock = self.config, self.clock
+        row = self.uniforms.rows[self.steps + 1]
+        with clock.measure("draft"):
+            bare = config.bare(config.num_tokens - committed)
+            source = self.alone if bare else self.source
+            draft = source.draft(self.root, self, self.target.head, row[self.uniforms.judged :])
+        tree = draft.tree
+        with clock.measure("verify"):
+            hidden = self.target.forward(draft.tokens, tree.depths, tree.mask, self.cache)
+            p = probabilities(guide(self.target.head(hidden), config.sampling.cfg_scale), config.sampling, spent=True)
+        with clock.measure("commit"):
+            uniforms = self.uniforms.of_nodes(row, tree.size)
+            found = verify(config.rule, draft, p, config.sampling.greedy, config.neighbours, uniforms)
+            outcome = read(report(draft, found).tolist(), tree.size, tree.depth, draft.q is not None, self.target.vocab_size)
+            count = len(outcome.path)
+            nodes = found.path[:count]
+            if outcome.path[-1] == count - 1:
+                self.cache.advance(count)  # already where it belongs
+            else:
+                self.cache.commit(nodes)
+            self.root = found.bonus
+            following = torch.cat([draft.tokens.index_select(0, nodes[1:]), found.bonus])
+            self.unseen = self._for_drafter(hidden.index_select(1, nodes)), following
+        if self.sample is not None and self.sample.wants(self.steps):
+            self.sample.add(draft, p[0], outcome.tokens[0])
+        self.steps += 1
+        return outcome if found.trials is None else outcome._replace(judged=judged_on(outcome, draft, found.trials))
+
+    def close(self, whole: bool) -> None:
+        """Nothing is kept."""
+
+    def stable(self) -> Tensor:
+        """As `drafting.Passes.stable`."""
+        assert self.drafter is not None
+        hidden, tokens = self.unseen
+        if self.small is not None:
+            return self.drafter.extend(tokens, hidden, self.small)
+        room = self.config.num_tokens + self.config.tree.nodes + self.config.tree.expanded
+        self.small = self.drafter.new_cache(1 if self.drafter.guided else self.config.rows, room)
+        return self.drafter.start(hidden, tokens, self.small, self.condition)
+
+    def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor) -> Tensor:
+        """As `drafting.Passes.expand`."""
+        assert self.drafter is not None
+        return self.drafter.expand(tokens, hidden, depth, mask, self.small)
+
+    def _for_drafter(self, hidden: Tensor) -> Tensor:
+        """Target states [R, m, H] as the drafter reads them."""
+        if self.drafter is None or not self.drafter.guided:
+            return hidden
+        return guide(hidden, self.config.sampling.cfg_scale)[None].to(hidden.dtype)

@@ -1,0 +1,140 @@
+"""The walk from the root along accepted nodes: all nodes are judged at once, without a host read, and reported in one row of numbers.
+
+Both engines use it, so that with the same seed they give the same tokens up to rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .acceptance import Rule, Trials, decide, decide_greedy
+from .sampling import NO_DRAFT_LAW, NO_LAW, draw
+from .trees import Draft
+
+
+class Verified(NamedTuple):
+    """The accepted path of a tree of depth D, as tensors of fixed shape."""
+
+    path: Tensor  # [D + 1] int64 accepted nodes, root first; behind the end the last one again
+    length: Tensor  # [1] int64, how many nodes the path has
+    relaxed: Tensor  # [D] bool, only the relaxation accepted path[1:]
+    bonus: Tensor  # [1] int64, the target's own token; below 0 or V where there is no law to draw it from
+    trials: Trials | None = None  # of the inner nodes; None for the root alone
+
+
+class Judged(NamedTuple):
+    """A draft that was tried: accepted when `p + near` is above `height`, by the exact rule when `p` alone is."""
+
+    node: int
+    p: float  # the target's probability of it, without what siblings that were tried before it took along
+    near: float  # of its proximity set without itself; 0 where the exact rule accepts, and it was not looked at
+    height: float  # the uniform times the drafter's probability; greedy: the highest probability
+
+
+class Outcome(NamedTuple):
+    """The outcome of one verification, on the host."""
+
+    path: list[int]  # accepted nodes, root first
+    tokens: list[int]  # tokens of the accepted nodes behind the root, then the bonus token
+    relaxed: list[bool]  # per accepted node behind the root: only the relaxation accepted it
+    tree_tokens: list[int]  # [n]
+    tree_parents: list[int]  # [n]
+    judged: Sequence[Judged] = ()  # in the order they were tried; only the plain engine keeps them
+
+
+def verify(rule: Rule, draft: Draft, p: Tensor, greedy: bool, neighbours: Tensor | None, uniforms: Tensor) -> Verified:
+    """Judge a draft by the target's laws p [n, V]; uniforms [n, width + 1] in [0, 1), the last column for the bonus token."""
+    tree = draft.tree
+    if tree.size == 1:
+        bonus = _likeliest(p) if greedy else draw(p, uniforms[:, -1])
+        return Verified(tree.parents, torch.ones_like(bonus), tree.parents[:0].bool(), bonus)
+    laws, children = p.index_select(0, tree.inner), tree.children.index_select(0, tree.inner)
+    if greedy:
+        verdict = decide_greedy(rule, laws, draft.drawn, neighbours)
+        rank = verdict.rank if not rule.released else _longest(draft, verdict.trials.accepted, children)
+    else:
+        depth = tree.depths.index_select(0, tree.inner)
+        heights = uniforms.index_select(0, tree.inner)
+        verdict = decide(rule, laws, draft.drawn, draft.q, neighbours, heights, children >= 0, depth)
+        rank = verdict.rank
+    at = rank.clamp(min=0).unsqueeze(1)
+    onward = torch.where(rank < 0, tree.inner, children.gather(1, at)[:, 0])
+    following = torch.arange(tree.size, device=p.device).index_copy_(0, tree.inner, onward)  # a node without children leads to itself
+    path = [tree.parents[:1], following[:1]]
+    for _ in range(tree.depth - 1):
+        path.append(following.index_select(0, path[-1]))
+    nodes, last = torch.cat(path), path[-1]
+    # A node has at most one accepted child, so that a flag of the parent's is the flag of that child.
+    flags = verdict.trials.relaxed.gather(1, at)[:, 0] & (rank >= 0)
+    flags = torch.zeros_like(following, dtype=torch.bool).index_copy_(0, tree.inner, flags)
+    law = p.index_copy(0, tree.inner, verdict.residual).index_select(0, last)
+    bonus = _likeliest(law) if greedy else draw(law, uniforms[:, -1].index_select(0, last))
+    return Verified(nodes, tree.depths.index_select(0, last) + 1, flags.index_select(0, nodes[:-1]), bonus, verdict.trials)
+
+
+def _likeliest(law: Tensor) -> Tensor:
+    """The likeliest tokens [m] of laws [m, V]; no token, -2, of a law that is none."""
+    top, best = law.max(-1)
+    return best.masked_fill(top.isnan(), -2)
+
+
+def _longest(draft: Draft, accepted: Tensor, children: Tensor) -> Tensor:
+    """Draw numbers [I], -1 for none, that lead to the longest path of accepted [I, C] children, as the released code takes it; of
+    equals the one that it lists first: sorted for static trees, where it goes like the node numbers, and by leaf for dynamic ones."""
+    tree = draft.tree
+    node = torch.arange(tree.size, device=accepted.device)
+    by_itself = torch.zeros(tree.size + 1, dtype=torch.bool, device=accepted.device)
+    by_itself[torch.where(children < 0, tree.size, children)] = accepted  # what is no child goes to the end, which is cut off
+    by_itself[0] = True
+    alive = ~(tree.mask & ~by_itself[:-1]).any(1)
+    listed = node
+    if not tree.levels:
+        leaf_below = tree.mask & (tree.children < 0).all(1).unsqueeze(1)
+        listed = torch.where(leaf_below, node.unsqueeze(1), tree.size).amin(0).clamp(max=tree.size - 1)
+    end = torch.where(alive, tree.depths * tree.size - listed, -tree.size).argmax().view(1)
+    on_the_way = tree.mask.index_select(0, end)[0][children.clamp(min=0)] & (children >= 0)
+    return torch.where(on_the_way.any(1), on_the_way.int().argmax(1), -1)
+
+
+def report(draft: Draft, found: Verified) -> Tensor:
+    """All that the host wants to know of a step, [m] int64, to be read at once by `read`."""
+    parts = [found.length, found.path, found.relaxed.long(), found.bonus, draft.tokens, draft.tree.parents]
+    if draft.q is not None:
+        parts.append(draft.drawn[:, 0])  # every law has a first token, unless it is no law
+    return torch.cat(parts)
+
+
+def read(row: list[int], size: int, depth: int, sampled: bool, vocabulary: int) -> Outcome:
+    """A `report` of a tree of `size` nodes and a depth, sampled: with laws of its drafts.
+
+    Raises FloatingPointError where a law was none: the bonus token is then no token, or a first draw is missing.
+    """
+    count, path, row = row[0], row[1 : depth + 2], row[depth + 2 :]
+    relaxed, bonus, row = row[:depth], row[depth], row[depth + 1 :]
+    tokens, parents, firsts = row[:size], row[size : 2 * size], row[2 * size :]
+    if sampled and min(firsts) < 0:
+        raise FloatingPointError(NO_DRAFT_LAW)
+    if not 0 <= bonus < vocabulary:
+        raise FloatingPointError(NO_LAW)
+    path = path[:count]
+    following = [*(tokens[node] for node in path[1:]), bonus]
+    return Outcome(path, following, [bool(flag) for flag in relaxed[: count - 1]], tokens, parents)
+
+
+def judged_on(outcome: Outcome, draft: Draft, trials: Trials) -> list[Judged]:
+    """The drafts that were tried along the path of an outcome, in order; reads the trials back to the host."""
+    tree, found = draft.tree, []
+    rows: list[int] = tree.inner_rows.tolist()
+    children: list[list[int]] = tree.children.tolist()
+    numbers = torch.stack([trials.p, trials.near.masked_fill(trials.p > trials.height, 0.0), trials.height], 2).tolist()
+    for node, chosen in zip(outcome.path, [*outcome.path[1:], -1], strict=True):
+        for child, what in zip(children[node], numbers[rows[node]] if rows[node] >= 0 else (), strict=False):
+            if child >= 0:
+                found.append(Judged(child, *what))
+            if child == chosen >= 0:
+                break
+    return found
