@@ -127,14 +127,13 @@ def random_laws(rows: int, vocab: int, seed: int, sharpness: float = 1.5) -> Ten
     return (sharpness * torch.randn(rows, vocab, generator=generator)).softmax(-1)
 
 
-def along_the_tree(tree: Tree, q: Tensor, drawn: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Tokens [nodes] of a static tree whose inner nodes drew `drawn` [inner, width] from laws q [inner, V], and the laws by level."""
-    tokens, laws = torch.zeros(tree.size, dtype=torch.int64), []
+def along_the_tree(tree: Tree, drawn: Tensor) -> Tensor:
+    """Tokens [nodes] of a static tree whose inner nodes drew `drawn` [inner, width]."""
+    tokens = torch.zeros(tree.size, dtype=torch.int64)
     for level in tree.levels:
-        rows = slice(level.start, level.start + level.nodes.shape[0])
-        laws.append(q[rows])
+        rows = tree.inner_rows[level.nodes]
         tokens[level.child_nodes] = drawn[rows][level.child_rows, level.child_draws]
-    return tokens, tuple(laws)
+    return tokens
 
 
 def chi_square_p(counts: Tensor, law: Tensor) -> float:

@@ -23,9 +23,10 @@ from published import (
     write_shards,
     write_vocabulary,
 )
+from runs import decode
 from torch import nn
 
-from lantern_demo.decoding.loop import Decoded, decode
+from lantern_demo.decoding.loop import Decoded
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models import accumulation, checkpoints, store
 from lantern_demo.models.anole import Anole

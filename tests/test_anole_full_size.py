@@ -81,7 +81,8 @@ RUN = """
 import json, sys, time
 from pathlib import Path
 import torch
-from lantern_demo.decoding.loop import Decoded, decode
+from lantern_demo.decoding.loop import Decoded
+from runs import decode
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.pipeline import load
 

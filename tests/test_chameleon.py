@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import torch
 from released import Golden, cases, chameleon_tokenizer, close, same_neighbours
+from runs import decode
 from torch import Tensor
 from transformers import ChameleonConfig, ChameleonModel, ChameleonVQVAE, ChameleonVQVAEConfig, DynamicCache
 
-from lantern_demo.decoding.loop import Decoded, decode
+from lantern_demo.decoding.loop import Decoded
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.trees import TreePolicy, static_tree

@@ -12,22 +12,23 @@ from typing import Any
 import published
 import pytest
 import torch
+from runs import decode
 from test_lean import CLASS, FULL, PADDED, STATIC, TEXT, condition_of, networks
 from tiny import write_tiny_model
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lantern_demo import load
-from lantern_demo.decoding import graphs, loop
+from lantern_demo.decoding import loop
 from lantern_demo.decoding.acceptance import Rule
-from lantern_demo.decoding.fixed import Fixed
+from lantern_demo.decoding.engines import graphs
+from lantern_demo.decoding.engines.fixed import Fixed
 from lantern_demo.decoding.judge import Ways, judge, ways
-from lantern_demo.decoding.loop import Decoded, Step, decode
+from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.decoding.sampling import Sampling
+from lantern_demo.decoding.sampling import Sampling, Uniforms
 from lantern_demo.decoding.timing import DECODE_PARTS
 from lantern_demo.decoding.trees import TreePolicy
-from lantern_demo.decoding.uniforms import Uniforms
 from lantern_demo.models import accumulation, fused
 from lantern_demo.models.fused import FusedDrafter, FusedTarget
 from lantern_demo.models.llamagen import LlamaGenConfig
@@ -589,8 +590,7 @@ def test_state_can_be_restored() -> None:
 
 def test_judging_what_is_left_of_nothing() -> None:
     """Laws of a single token: it is accepted where it was drawn, everything else is refused, and the bonus is that token."""
-    from lantern_demo.decoding.drafting import Draft
-    from lantern_demo.decoding.trees import static_tree
+    from lantern_demo.decoding.trees import Draft, static_tree
 
     tree = static_tree([(0,), (1,), (2,)])
     p, q = torch.eye(6)[[2, 5, 5, 5]], torch.eye(6)[[2]]

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 from published import ANOLE, anole_networks
+from runs import decode
 from test_fixed import settings
 
-from lantern_demo.decoding.loop import decode
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models import joined

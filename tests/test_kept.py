@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 import torch
+from runs import decode
 from test_fixed import FULL, PADDED, TEXT, condition_of, faked, networks, settings, summary  # noqa: F401
 
-from lantern_demo.decoding import graphs, loop
-from lantern_demo.decoding.kept import Engines
-from lantern_demo.decoding.loop import decode
+from lantern_demo.decoding import loop
+from lantern_demo.decoding.engines import graphs
+from lantern_demo.decoding.engines.kept import Engines
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models.fused import FusedDrafter, FusedTarget

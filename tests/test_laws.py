@@ -11,17 +11,17 @@ from itertools import pairwise
 
 import pytest
 import torch
+from runs import decode, dynamic_draft
 from tables import TableDrafter, TableTarget, chi_square_p, neighbour_table, random_laws
 from torch import Tensor
 
 from lantern_demo.decoding import acceptance, distortion
 from lantern_demo.decoding.acceptance import Rule, decide
 from lantern_demo.decoding.distortion import MAX_ROOTS, Root, RootSample, fixed_shift, measure, sampled_shift
-from lantern_demo.decoding.drafting import Draft, bare_draft, dynamic_draft
-from lantern_demo.decoding.loop import Decoded, decode
+from lantern_demo.decoding.loop import Decoded
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, draw, draw_without_replacement
-from lantern_demo.decoding.trees import TreePolicy, static_tree
+from lantern_demo.decoding.trees import Draft, TreePolicy, static_tree
 
 P_BOUND = 1e-4
 LOSSLESS = ["vanilla", "eagle1", "eagle2"]
@@ -317,7 +317,9 @@ def test_roots_are_few_and_evenly_spread() -> None:
         sample = RootSample()
         for step in range(steps):
             if sample.wants(step):
-                sample.add(bare_draft(tree, torch.tensor([0])), torch.tensor([1.0]), emitted=step)
+                sample.add(
+                    Draft(tree, torch.tensor([0]), torch.empty(0, 0, dtype=torch.int64)), torch.tensor([1.0]), emitted=step
+                )
         kept = [root.emitted for root in sample.roots]
         assert kept[0] == 0 and len(kept) == min(steps, len(kept)) <= MAX_ROOTS
         assert len(kept) >= min(steps, MAX_ROOTS // 2)

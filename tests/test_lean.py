@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+from runs import decode
 from torch import Tensor
 
 from lantern_demo.decoding.acceptance import Rule
-from lantern_demo.decoding.loop import decode
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.trees import TreePolicy, static_tree

@@ -10,19 +10,17 @@ from time import perf_counter
 
 import pytest
 import torch
+from runs import decode
 from tables import TableDrafter, TableTarget, neighbour_table
 from torch import Tensor
 
-from lantern_demo.decoding import loop
 from lantern_demo.decoding.acceptance import Rule
 from lantern_demo.decoding.cache import KVCache
-from lantern_demo.decoding.host import walk_levels
-from lantern_demo.decoding.loop import Decoded, Step, decode
+from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.timing import PARTS, Clock
 from lantern_demo.decoding.trees import TreePolicy
-from lantern_demo.decoding.walk import walk_nodes
 
 VOCAB = 12
 TARGET = TableTarget(VOCAB, seed=1)
@@ -181,24 +179,6 @@ def test_neutral_bounds_give_the_exact_tokens(exact: str, relaxed: str, rule: Ru
             run(relaxed, seed=seed, sampling=sampling, rule=rule)[1],
         )
         assert neutral.tokens == strict.tokens and neutral.accepted_lengths == strict.accepted_lengths
-
-
-@pytest.mark.parametrize(
-    "sampling", [Sampling(cfg_scale=2.0), Sampling(0.8, top_k=2), Sampling(1.0, 0, 0.1), Sampling(0)], ids=str
-)
-@pytest.mark.parametrize("method", DRAFTING)
-def test_both_walks_give_the_same_run(method: str, sampling: Sampling, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also with hard filters, where most draws and beam entries have no mass."""
-    assert loop.walk_levels is walk_levels
-    by_level = [run(method, seed=seed, sampling=sampling) for seed in range(4)]
-    monkeypatch.setattr(loop, "walk_levels", walk_nodes)
-    for seed, (steps, result) in enumerate(by_level):
-        again_steps, again = run(method, seed=seed, sampling=sampling)
-        assert again.tokens == result.tokens
-        assert again.one_step_tvd == pytest.approx(result.one_step_tvd, abs=1e-9)
-        assert [(s.path, s.kinds, s.tree_tokens, s.parents) for s in again_steps] == [
-            (s.path, s.kinds, s.tree_tokens, s.parents) for s in steps
-        ]
 
 
 @pytest.mark.parametrize("method", DRAFTING)

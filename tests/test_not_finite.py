@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 import torch
+from runs import decode
 from test_fixed import PADDED, TEXT, condition_of, networks, settings
 from torch import Tensor
 
-from lantern_demo.decoding import graphs
-from lantern_demo.decoding.loop import Step, decode
+from lantern_demo.decoding.engines import graphs
+from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.decoding.sampling import NO_DRAFT_LAW, Sampling
-from lantern_demo.decoding.walk import NO_LAW
+from lantern_demo.decoding.sampling import NO_DRAFT_LAW, NO_LAW, Sampling
 from lantern_demo.models.fused import FusedDrafter, FusedTarget
 
 Spoil = Callable[[Tensor], Tensor]

@@ -7,22 +7,19 @@ from collections.abc import Iterator
 import pytest
 import torch
 from released import Golden, cases, close, lantern_probabilities, listed_paths, released_rule
+from runs import walked
 from torch import Tensor
 
-from lantern_demo.decoding import host, walk
-from lantern_demo.decoding.acceptance import Rule, decide, without
-from lantern_demo.decoding.distortion import fixed_shift
-from lantern_demo.decoding.drafting import Draft
-from lantern_demo.decoding.host import walk_levels
+from lantern_demo.decoding import sampling as sampled_by
+from lantern_demo.decoding.acceptance import Rule, decide
+from lantern_demo.decoding.distortion import fixed_shift, without
 from lantern_demo.decoding.sampling import Sampling, draw_without_replacement
-from lantern_demo.decoding.trees import static_tree
-from lantern_demo.decoding.walk import walk_nodes
+from lantern_demo.decoding.trees import Draft, static_tree
 
 
 @pytest.fixture(autouse=True)
 def _released_order_of_filters(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (host, walk):
-        monkeypatch.setattr(module, "probabilities", lantern_probabilities)
+    monkeypatch.setattr(sampled_by, "probabilities", lantern_probabilities)
 
 
 def rules(file: Golden) -> list[str]:
@@ -37,8 +34,8 @@ def drafts(case: Golden, sampled: bool) -> Iterator[tuple[int, Draft]]:
     children = tree.children[tree.inner]
     for trial, tokens in enumerate(golden["node_tokens"]):
         drawn = tokens[children.clamp(min=0)].masked_fill(children < 0, -1)
-        laws = [golden[f"static_dist_level{level}"][trial] for level in range(tree.depth)] if sampled else []
-        yield trial, Draft(tree, tokens, drawn, tuple(laws))
+        laws = [golden[f"static_dist_level{level}"][trial] for level in range(tree.depth)]
+        yield trial, Draft(tree, tokens, drawn, torch.cat(laws) if sampled else None)
 
 
 # -- sampling, with scripted uniforms
@@ -64,6 +61,19 @@ def scripted_uniforms(draft: Draft, script: list[float]) -> Tensor:
     return torch.tensor(table, dtype=torch.float64)
 
 
+def law_of_the_bonus(rule: Rule, draft: Draft, p: Tensor, last: int, neighbours: Tensor, uniforms: Tensor) -> Tensor:
+    """The law [V] that the bonus token behind node `last` is drawn from."""
+    tree, row = draft.tree, int(draft.tree.inner_rows[last])
+    if row < 0:
+        return p[last]
+    q = None if draft.q is None else draft.q[row : row + 1]
+    offered = tree.children[last : last + 1] >= 0
+    left = decide(
+        rule, p[last : last + 1], draft.drawn[row : row + 1], q, neighbours, uniforms[last : last + 1], offered
+    ).residual
+    return left[0] / left.sum()
+
+
 @pytest.mark.parametrize("kind", ["dynamic", "static"])
 @pytest.mark.parametrize(("case", "name"), cases("sampled acceptance", rules))
 def test_sampled_decisions(case: Golden, name: str, kind: str) -> None:
@@ -73,7 +83,7 @@ def test_sampled_decisions(case: Golden, name: str, kind: str) -> None:
     for trial, draft in drafts(case, sampled=kind == "static"):
         uniforms = scripted_uniforms(draft, golden["u"][trial].tolist())
         logits = golden["node_logits"][trial]
-        found = walk_nodes(rule, draft, logits, sampling, neighbours, uniforms)
+        found = walked(rule, draft, logits, sampling, neighbours, uniforms)
         length, best = int(wanted["accept_length"][trial]), int(wanted["best_candidate"][trial])
         assert len(found.path) - 1 == length
         if length:  # else the recorded candidate means nothing
@@ -81,12 +91,8 @@ def test_sampled_decisions(case: Golden, name: str, kind: str) -> None:
         last = found.path[-1]
         tried = int((draft.tree.children[last] >= 0).sum())
         assert uniforms_used(draft)[last] + tried == int(wanted["draws"][trial])
-        p = walk.probabilities(logits, sampling)
-        _, _, law = walk.sampled_end(rule, draft, p, neighbours, uniforms)
-        torch.testing.assert_close(law[0], wanted["sample_p"][trial], atol=2e-6, rtol=2e-5)
-        # The exact rule has no residual of its own in the released code: the other walk, for it in plain numbers, does the same.
-        plain = Rule() if rule.kind == "exact" else rule
-        assert walk_levels(plain, draft, logits, sampling, neighbours, uniforms).path == found.path
+        law = law_of_the_bonus(rule, draft, lantern_probabilities(logits, sampling), last, neighbours, uniforms)
+        torch.testing.assert_close(law, wanted["sample_p"][trial], atol=2e-6, rtol=2e-5)
 
 
 @pytest.mark.parametrize("case", cases("sampled acceptance"))
@@ -94,7 +100,7 @@ def test_probabilities_of_draws(case: Golden) -> None:
     """Each node's probability given its earlier siblings, which the rules above divide by."""
     golden = case.tensors
     for trial, draft in drafts(case, sampled=True):
-        law, children = draft.all_q(), draft.tree.children[draft.tree.inner]
+        law, children = draft.q, draft.tree.children[draft.tree.inner]
         assert law is not None
         for rank in range(draft.tree.width):
             nodes, rows = children[:, rank].clamp(min=0), children[:, rank] >= 0
@@ -115,11 +121,10 @@ def test_greedy_decisions(case: Golden, name: str) -> None:
         uniforms = torch.zeros(draft.tree.size, draft.tree.width + 1)
         logits = golden["node_logits"][trial]
         length, best = int(wanted["accept_length"][trial]), int(wanted["best_candidate"][trial])
-        for verify, as_rule in ((walk_nodes, rule), (walk_levels, Rule() if rule.kind == "exact" else rule)):
-            found = verify(as_rule, draft, logits, sampling, neighbours, uniforms)
-            assert found.path == golden["retrieve_indices"][best, : length + 1].tolist()
-            assert found.path[-1] == int(wanted["node_of_returned_row"][trial])
-            assert found.tokens[-1] == int(wanted["next_token"][trial])
+        found = walked(rule, draft, logits, sampling, neighbours, uniforms)
+        assert found.path == golden["retrieve_indices"][best, : length + 1].tolist()
+        assert found.path[-1] == int(wanted["node_of_returned_row"][trial])
+        assert found.tokens[-1] == int(wanted["next_token"][trial])
 
 
 # -- laws
@@ -152,7 +157,7 @@ def test_laws(case: Golden, name: str, kind: str) -> None:
     verdict = decide(rule, p.expand(here, -1), drawn, q, neighbours, uniforms)
     accepted = verdict.rank >= 0
     ranks = torch.where(accepted, verdict.rank, children).bincount(minlength=children + 1)
-    tokens = verdict.residual[~accepted].sum(0)
+    tokens = (verdict.residual / verdict.residual.sum(-1, keepdim=True))[~accepted].sum(0)
     tokens += drawn.gather(1, verdict.rank.clamp(min=0).unsqueeze(1))[accepted].flatten().bincount(minlength=vocabulary)
     assert same_law_p(counts, ranks) > 1e-4
     # The rejected runs were added up as laws instead of draws, so that this has less noise than the test allows for.
@@ -162,7 +167,7 @@ def test_laws(case: Golden, name: str, kind: str) -> None:
         assert same_law_p(emitted * there, law * 1e9) > 1e-4
         if counts[-1] > 0:
             none = decide(rule, p[None], drawn[:1], None, neighbours, torch.ones(1, children))
-            close(none.residual[0], wanted["residual"])
+            close(none.residual[0] / none.residual.sum(), wanted["residual"])
 
 
 @pytest.mark.parametrize("case", cases("acceptance laws"))

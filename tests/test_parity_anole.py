@@ -10,15 +10,15 @@ from __future__ import annotations
 import pytest
 import torch
 from released import Golden, anole, anole_case, anole_drafter, cases, close, listed_paths, parts_like, same_neighbours
+from runs import decode, dynamic_draft
 from test_parity_end_to_end import best_candidate, method_of
 from torch import Tensor
 
 from lantern_demo.decoding.cache import KVCache
-from lantern_demo.decoding.drafting import Draft, dynamic_draft
-from lantern_demo.decoding.loop import Decoded, Step, decode
+from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, guide
-from lantern_demo.decoding.trees import TreePolicy
+from lantern_demo.decoding.trees import Draft, TreePolicy
 from lantern_demo.models.anole import FIRST, Anole, AnoleCache
 from lantern_demo.models.anole_drafter import AnoleDrafter
 from lantern_demo.models.llamagen import Condition

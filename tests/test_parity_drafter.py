@@ -16,14 +16,14 @@ from released import (
     listed_paths,
     parts_like,
 )
+from runs import dynamic_draft, static_draft
 from torch import Tensor
 
 from lantern_demo.decoding import drafting
-from lantern_demo.decoding.acceptance import without
 from lantern_demo.decoding.cache import KVCache
-from lantern_demo.decoding.drafting import Draft, dynamic_draft, static_draft
+from lantern_demo.decoding.distortion import without
 from lantern_demo.decoding.sampling import Sampling, guide
-from lantern_demo.decoding.trees import TreePolicy, static_tree
+from lantern_demo.decoding.trees import Draft, TreePolicy, static_tree
 from lantern_demo.models.drafter import Drafter
 
 

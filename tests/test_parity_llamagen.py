@@ -9,9 +9,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from released import Golden, cases, close, llamagen, parts_like, step
+from runs import decode
 from torch import Tensor
 
-from lantern_demo.decoding.loop import Decoded, decode
+from lantern_demo.decoding.loop import Decoded
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, guide
 from lantern_demo.models.llamagen import Condition, LlamaGen

@@ -8,18 +8,16 @@ from typing import Any
 
 import pytest
 import torch
+from runs import decode, walked
 from tables import TableDrafter, TableTarget, along_the_tree, neighbour_table, random_laws
 from test_acceptance import slow_proximity
 from torch import Tensor
 
 from lantern_demo.decoding.acceptance import Rule, decide
-from lantern_demo.decoding.drafting import Draft
-from lantern_demo.decoding.host import walk_levels
-from lantern_demo.decoding.loop import Decoded, decode
+from lantern_demo.decoding.loop import Decoded
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, draw, draw_without_replacement, probabilities
-from lantern_demo.decoding.trees import TreePolicy, static_tree
-from lantern_demo.decoding.walk import walk_nodes
+from lantern_demo.decoding.trees import Draft, TreePolicy, static_tree
 from lantern_demo.models.tokenizer import neighbour_table as measured_neighbours
 
 VOCAB = 10
@@ -78,8 +76,7 @@ def test_verdicts_at_the_edges(rule: Rule, sampled: bool) -> None:
     neighbours = neighbour_table(VOCAB)
     uniforms = 0.05 + 0.9 * torch.rand(len(q), 4, generator=generator)
     verdict = decide(rule, p, tokens, q if sampled else None, neighbours, uniforms)
-    torch.testing.assert_close(verdict.residual.sum(-1), torch.ones(len(p)))
-    assert bool((verdict.residual >= 0).all())
+    assert bool((verdict.residual >= 0).all()) and bool((verdict.residual.sum(-1) > 0)[verdict.rank < 0].all())
     compared = 0
     for i in range(len(p)):
         law = q[i].double().tolist() if sampled else None
@@ -88,7 +85,7 @@ def test_verdicts_at_the_edges(rule: Rule, sampled: bool) -> None:
             continue  # p and q are equal but for rounding: which tokens rounding leaves differs, and none is wrong
         assert int(verdict.rank[i]) == rank
         if rank < 0:
-            agree(verdict.residual[i], left)
+            agree(verdict.residual[i] / verdict.residual[i].sum(), left)
         compared += 1
     assert compared >= len(p) // 2
 
@@ -99,8 +96,8 @@ def tiny_rest(p: Tensor, q: Tensor) -> bool:
 
 @pytest.mark.parametrize("mode", ["one-hot", "sampled", "greedy"])
 @pytest.mark.parametrize("rule", ENDS, ids=str)
-def test_the_walk_on_the_host_at_the_edges(rule: Rule, mode: str) -> None:
-    """The walk that runs on processors, against the slow twin, along a tree of two levels."""
+def test_the_walk_at_the_edges(rule: Rule, mode: str) -> None:
+    """The walk against the slow twin, along a tree of two levels."""
     tree = static_tree([(0,), (1,), (2,), (0, 0), (0, 1), (1, 0)])
     sampling = Sampling(0.0) if mode == "greedy" else Sampling()
     neighbours = neighbour_table(VOCAB)
@@ -108,15 +105,14 @@ def test_the_walk_on_the_host_at_the_edges(rule: Rule, mode: str) -> None:
         generator = torch.Generator().manual_seed(seed)
         q = random_laws(tree.inner.shape[0], VOCAB, seed, sharpness=6.0)
         drawn = draw_without_replacement(q, torch.rand(len(q), tree.width, generator=generator))
-        tokens, laws = along_the_tree(tree, q, drawn)
+        tokens = along_the_tree(tree, drawn)
         drawn = drawn.masked_fill(tree.children[tree.inner] < 0, -1)
-        draft = Draft(tree, tokens, drawn, laws if mode == "sampled" else ())
+        draft = Draft(tree, tokens, drawn, q if mode == "sampled" else None)
         logits = torch.tensor([1.0, 30.0, 300.0])[torch.arange(tree.size) % 3].unsqueeze(1) * torch.randn(
             tree.size, VOCAB, generator=generator
         )
         uniforms = 0.03 + 0.94 * torch.rand(tree.size, tree.width + 1, generator=generator)
-        walk = walk_levels(rule, draft, logits, sampling, neighbours, uniforms)
-        assert walk[:4] == walk_nodes(rule, draft, logits, sampling, neighbours, uniforms)[:4]
+        walk = walked(rule, draft, logits, sampling, neighbours, uniforms)
         if mode == "greedy":
             continue
         p = probabilities(logits, sampling)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lantern_demo.decoding.growth import grow
+from lantern_demo.decoding.drafting import grow
 from lantern_demo.decoding.trees import STATIC_TREES, Tree, TreePolicy, ancestor_mask, static_tree
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from runs import decode
 from tables import ChainDrafter, ChainTarget, chi_square_p, random_laws
 from tiny import write_tiny_model
 from torch import Tensor
@@ -17,9 +18,8 @@ from lantern_demo import load
 from lantern_demo.decoding import acceptance
 from lantern_demo.decoding.acceptance import Rule, decide, weights
 from lantern_demo.decoding.distortion import sampled_shift
-from lantern_demo.decoding.loop import decode
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.decoding.sampling import Sampling, draw_without_replacement, draws_by_row, probabilities
+from lantern_demo.decoding.sampling import Sampling, draw_without_replacement, probabilities
 from lantern_demo.decoding.trees import TreePolicy
 
 TREE = TreePolicy.static([(0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0)])
@@ -41,7 +41,7 @@ def test_one_draft_follows_the_formula(rule: Rule, depth: int) -> None:
     p, q = random_laws(1, 8, 3)[0], random_laws(1, 8, 4)[0]
     runs = 200_000
     generator = torch.Generator().manual_seed(5)
-    tokens = draws_by_row(q.expand(runs, -1), torch.rand(runs, 1, generator=generator))
+    tokens = draw_without_replacement(q.expand(runs, -1), torch.rand(runs, 1, generator=generator))
     u = torch.rand(runs, 2, generator=generator)
     verdict = decide(rule, p.expand(runs, -1), tokens, q.expand(runs, -1), None, u, depth=torch.full((runs,), depth))
     bonus = torch.multinomial(verdict.residual, 1, generator=generator)[:, 0]
@@ -98,7 +98,7 @@ def test_a_weight_of_one_and_below_leaves_the_law_as_it_is(engine: str) -> None:
 def test_the_exact_rules_residual_would_be_wrong_below_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Negative control of the test above: [p - q]+ is right for weights of one and above alone."""
     right = acceptance.residual
-    monkeypatch.setattr(acceptance, "residual", lambda *arguments: right(Rule(), *arguments[1:6]))
+    monkeypatch.setattr(acceptance, "residual", lambda rule, *arguments: right(Rule(), *arguments[:5]))
     assert transitions(Rule("weighted", bound=0.8), "plain") < 1e-6
 
 
@@ -130,10 +130,3 @@ def test_the_row_is_all_that_the_program_needs(tmp_path: Path) -> None:
     record = found["cool-sd"].record  # type: ignore[union-attr]
     assert record["settings"]["cool_delta"] == 1.5 and record["methods"]["cool-sd"]["nodes"] == 8
     assert "cool-sd" not in pipe.default_methods and "cool-sd" in pipe.available_methods
-
-
-def test_draws_and_weights_do_not_need_each_other() -> None:
-    """The draws of a static tree stay those of the drafter's law."""
-    q = random_laws(1, 8, 4)
-    u = torch.rand(1, 3, generator=torch.Generator().manual_seed(1))
-    assert torch.equal(draw_without_replacement(q, u), draws_by_row(q, u))

@@ -79,22 +79,29 @@ class Rule:
 
 
 class Near(NamedTuple):
-    """What the rule looks at for m tokens per node: each token x and, where the rule relaxes, its first k neighbours."""
+    """What the rule looks at for tokens: each token x and, where the rule relaxes, its first k neighbours. For one token a node, or,
+    with a dimension more behind P, for several."""
 
-    ids: Tensor  # [P, m, 1 + k] int64, x first
-    mass: Tensor  # [P, m, 1 + k] p of them
-    inside: Tensor  # [P, m, k] bool, which neighbours are in near(x)
-    moved: Tensor  # [P, m], their mass S
+    ids: Tensor  # [P, 1 + k] int64, x first
+    mass: Tensor  # [P, 1 + k] p of them
+    inside: Tensor | None = None  # [P, k] bool, which neighbours are in near(x); None where the rule does not relax
+    summed: Tensor | None = None  # [P, k], running sums of the neighbours' mass
+
+    @property
+    def moved(self) -> Tensor | None:
+        """S [P]; None where the rule does not relax."""
+        return None if self.inside is None or self.summed is None else (self.summed * self.inside).amax(-1)
 
 
 class Trials(NamedTuple):
     """What each child was judged by, as if all before it were rejected; [P, C] by draw number."""
 
-    p: Tensor  # the target's probability, without what rejected siblings took along
-    near: Tensor  # S
+    mass: Tensor  # p of the child, without what rejected siblings took along
+    moved: Tensor | None  # S; None where the rule does not relax
     height: Tensor  # the uniform times the drafter's probability; greedy: the highest probability
+    total: Tensor  # what these three are parts of
     accepted: Tensor  # bool
-    relaxed: Tensor  # bool, the exact rule would not have accepted it
+    relaxed: Tensor | None  # bool, the exact rule would not have accepted it; None where it never accepts more
 
 
 class Verdict(NamedTuple):
@@ -105,27 +112,25 @@ class Verdict(NamedTuple):
     trials: Trials
 
 
-def proximity(rule: Rule, p: Tensor, x: Tensor, neighbours: Tensor | None, total: Tensor | None = None) -> Near:
-    """near(x) of tokens x [P, m] under p [P, V] of sums total [P, 1] (None: 1); neighbours [V, >= k], rows without the token itself.
-
-    Raises ValueError when the rule needs a table and none is given.
-    """
-    ids = x.unsqueeze(-1)
+def candidates(rule: Rule, x: Tensor, neighbours: Tensor | None) -> Tensor:
+    """Tokens x [P, m] and the neighbours that the rule may count, [P, m, 1 + k] int64, each token first; k is 0 for rules that do not
+    relax. neighbours [V, >= k] int32 or int64, rows without the token itself. Raises ValueError when the rule needs a table and none is
+    given."""
     if not rule.relaxes:
-        mass = p.gather(1, x)
-        return Near(ids, mass.unsqueeze(-1), ids[..., 1:].bool(), torch.zeros_like(mass))
+        return x.unsqueeze(-1)
     if neighbours is None:
         raise ValueError(f"neighbours is None; the {rule.kind} rule with k = {rule.k} needs a neighbour table")
-    ids = torch.cat([ids, neighbours[:, : rule.k][x].long()], -1)
-    mass = p.gather(1, ids.flatten(1)).view(ids.shape)
+    return torch.cat([x.unsqueeze(-1), neighbours[:, : rule.k][x]], -1).long()
+
+
+def proximity(rule: Rule, p: Tensor, ids: Tensor, total: Tensor | float = 1.0) -> Near:
+    """near(x) under p [P, V] of sums total [P, 1] (or 1); ids as `candidates` gives them, for one token a node or for several."""
+    mass = p.gather(1, ids) if ids.dim() == 2 else p.gather(1, ids.flatten(1)).view(ids.shape)
+    if not rule.relaxes:
+        return Near(ids, mass)
     summed = mass[..., 1:].cumsum(-1)
-    bound: Tensor | float = rule.bound
-    if rule.kind == "multiplicative":
-        bound = (rule.bound - 1) * mass[..., :1]
-    elif total is not None:
-        bound = rule.bound * total.unsqueeze(-1)
-    inside = summed <= bound
-    return Near(ids, mass, inside, (summed * inside).amax(-1))
+    bound = (rule.bound - 1) * mass[..., :1] if rule.kind == "multiplicative" else rule.bound * total
+    return Near(ids, mass, summed <= bound, summed)
 
 
 def weights(rule: Rule, depth: Tensor) -> Tensor | None:
@@ -133,22 +138,24 @@ def weights(rule: Rule, depth: Tensor) -> Tensor | None:
     return rule.bound * torch.exp(-0.7 * depth - rule.mu).unsqueeze(1) if rule.kind == "weighted" else None
 
 
-def counted(near: Near, w: Tensor | None) -> Tensor:
-    """The mass [P, m] that stands for each token against its height."""
-    return near.mass[..., 0] + near.moved if w is None else w * near.mass[..., 0]
+def counted(mass: Tensor, moved: Tensor | None, w: Tensor | None) -> Tensor:
+    """The mass that stands for tokens of p mass [P, m] against their heights, with S moved [P, m] and weights w [P, 1]."""
+    if w is not None:
+        return w * mass
+    return mass if moved is None else mass + moved
 
 
 def residual(
     rule: Rule, p: Tensor, q: Tensor | None, near: Near, tried: Tensor, neighbours: Tensor | None, w: Tensor | None = None
 ) -> Tensor:
-    """What is left [P, V] of p [P, V] once the token that near (m = 1) is about was tried [P, 1] bool and rejected, not normalised.
+    """What is left [P, V] of p [P, V] once the token that near is about was tried [P, 1] bool and rejected, not normalised.
 
     q [P, V] is the law of the draw scaled to p's sum, and 0 where nothing was tried; None for children fixed by the prefix.
     """
-    ids, mass = near.ids[:, 0], near.mass[:, 0]
-    if rule.released and neighbours is not None:
+    ids, mass, inside, _ = near
+    if rule.released and inside is not None and neighbours is not None:
         gone = torch.cat([ids[:, 1:], neighbours[:, rule.k : rule.k + 1][ids[:, 0]].long()], 1)
-        stays = ~(near.inside[:, 0].any(-1, keepdim=True) & tried)
+        stays = ~(inside.any(-1, keepdim=True) & tried)
         left = p.scatter(1, ids[:, :1], mass[:, :1] * ~tried) if q is None else q
         left = left.scatter(1, gone, left.gather(1, gone) * stays)
         left = left if q is None else (p - left).clamp_(min=0.0)
@@ -158,10 +165,10 @@ def residual(
             q = torch.zeros_like(p).scatter_(1, ids, tried * p.sum(-1, keepdim=True))
         return (p - torch.minimum(q, w * p)).clamp_(min=0.0)
     if q is None:
-        inside = torch.cat([tried, near.inside[:, 0] & tried], 1) if rule.relaxes else tried
-        return p.scatter(1, ids, mass * ~inside)
+        leaves = tried if inside is None else torch.cat([tried, inside & tried], 1)
+        return p.scatter(1, ids, mass.masked_fill(leaves, 0.0))
     # Nothing of x itself is left, since it had less of p than of q.
-    left = p.scatter(1, ids[:, 1:], mass[:, 1:] * ~(near.inside[:, 0] & tried)) if rule.relaxes else p
+    left = p if inside is None else p.scatter(1, ids[:, 1:], mass[:, 1:].masked_fill(inside & tried, 0.0))
     return (left - q).clamp_(min=0.0)
 
 
@@ -180,40 +187,37 @@ def decide(
     nodes, count = tokens.shape
     drawn, x = tokens >= 0, tokens.clamp(min=0)
     tried = drawn if offered is None else drawn & offered
-    w = weights(rule, tokens.new_zeros(nodes) if depth is None else depth)
-    total = p.new_ones(nodes, 1)
-    mass, moved, passed, chances, totals = [], [], [], [], [total]
+    if not count:
+        return Verdict(tokens.new_full((nodes,), -1), p, Trials(p[:, :0], None, p[:, :0], p[:, :0], tried, None))
+    w = weights(rule, depth) if depth is not None or rule.kind != "weighted" else weights(rule, p.new_zeros(nodes))
+    heights = uniforms[:, :count]
     if q is not None:
-        q = q.clone()
-        qx = q.gather(1, x)
-    for i in range(count):
-        at, here = x[:, i : i + 1], tried[:, i : i + 1]
-        near = proximity(rule, p, at, neighbours, total)
+        qx = q.gather(1, x) * drawn
+        # what is left of q before each draw, summed from the end: differences from 1 would lose small rests
+        rest = q.scatter(1, x, 0.0).sum(-1, keepdim=True) + qx.flip(1).cumsum(1).flip(1)
+        share = tried / rest.clamp_(min=NOTHING)
+        heights, q = heights * (qx * share), q.clone()
+    total = p.new_ones(nodes, 1)
+    nears, totals = [], [total]
+    for i, (ids, here) in enumerate(zip(candidates(rule, x, neighbours).unbind(1), tried.split(1, 1), strict=True)):
+        near = proximity(rule, p, ids, total)
         taken = None
         if q is not None:
-            share = here / q.sum(-1, keepdim=True).clamp_(min=NOTHING)
-            chances.append(share)
-            taken = q * (share * total)
-            q.scatter_(1, at, 0.0)  # where nothing was drawn nothing is left in q
+            taken = q * (share[:, i : i + 1] * total)
+            q.scatter_(1, ids[:, :1], 0.0)  # where nothing was drawn nothing is left in q
         p = residual(rule, p, taken, near, here, neighbours, w)
         total = p.sum(-1, keepdim=True)
-        mass.append(near.mass[:, 0, :1])
-        moved.append(near.moved)
-        passed.append(counted(near, w))
+        nears.append(near)
         totals.append(total)
-    if not count:
-        nothing = p[:, :0]
-        return Verdict(tokens.new_full((nodes,), -1), p, Trials(nothing, nothing, nothing, drawn, drawn))
-    height = uniforms[:, :count] * torch.cat(totals[:-1], 1)
-    if q is not None:
-        height = height * (qx * torch.cat(chances, 1))
-    before = torch.cat(totals[:-1], 1)
-    exact = torch.cat(mass, 1)
+    before, after = torch.cat(totals[:-1], 1), torch.cat(totals[1:], 1)
+    found = Near(*(None if parts[0] is None else torch.stack(parts, 1) for parts in zip(*nears, strict=True)))
+    mass, moved = found.mass[..., 0], found.moved
+    heights = heights * before
     # strictly below: a token of mass 0 is not accepted even at u = 0
-    accepted = tried & ((height < torch.cat(passed, 1)) | (torch.cat(totals[1:], 1) <= 0))
-    rank = _first(accepted)
-    trials = Trials(exact / before, torch.cat(moved, 1) / before, height / before, accepted, accepted & (height >= exact))
-    return Verdict(rank, p, trials)
+    passed = heights < counted(mass, moved, w)
+    accepted = tried & (passed | (after <= 0))
+    relaxed = tried & passed & (heights >= mass) if rule.relaxes or w is not None else None
+    return Verdict(_first(accepted), p, Trials(mass, moved, heights, before, accepted, relaxed))
 
 
 def decide_greedy(rule: Rule, p: Tensor, tokens: Tensor, neighbours: Tensor | None) -> Verdict:
@@ -225,14 +229,14 @@ def decide_greedy(rule: Rule, p: Tensor, tokens: Tensor, neighbours: Tensor | No
     top, best = p.max(-1, keepdim=True)
     best = best.masked_fill(top.isnan(), -2)  # no token
     x = tokens.clamp(min=0)
-    near = proximity(rule, p, x, neighbours)
-    exact = tokens == best
-    mass = counted(near, None)
-    relaxed = (tokens >= 0) & ~exact & ((mass > top) | ((mass == top) & (x < best)))
-    if not rule.relaxes:
-        relaxed = torch.zeros_like(exact)
-    accepted = exact | relaxed
-    trials = Trials(near.mass[..., 0], near.moved, top.expand(x.shape), accepted, relaxed)
+    near = proximity(rule, p, candidates(rule, x, neighbours))
+    accepted = tokens == best
+    mass, moved, relaxed = near.mass[..., 0], near.moved, None
+    if moved is not None:
+        reached = mass + moved
+        relaxed = (tokens >= 0) & ~accepted & ((reached > top) | ((reached == top) & (x < best)))
+        accepted = accepted | relaxed
+    trials = Trials(mass, moved, top.expand(x.shape), torch.ones_like(mass), accepted, relaxed)
     return Verdict(_first(accepted), p, trials)
 
 

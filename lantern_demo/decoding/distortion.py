@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .acceptance import Near, Rule, counted, proximity, residual, weights
+from .acceptance import Near, Rule, candidates, counted, proximity, residual, weights
 from .sampling import draw, running_sums
 from .trees import Draft
 
@@ -104,8 +104,8 @@ def fixed_shift(rule: Rule, p: Tensor, tokens: Tensor, neighbours: Tensor | None
     left, open_mass = p.unsqueeze(0), torch.ones((), dtype=torch.float64, device=p.device)
     at_root = torch.zeros(1, device=p.device)
     for x in tokens[tokens >= 0].view(-1, 1):
-        near = proximity(rule, left, x.unsqueeze(0), neighbours)
-        chance = counted(near, weights(rule, at_root))[0, 0].clamp(max=1.0).double()
+        near = proximity(rule, left, candidates(rule, x.unsqueeze(0), neighbours)[:, 0])
+        chance = counted(near.mass[:, 0], near.moved, weights(rule, at_root)).flatten()[0].clamp(max=1.0).double()
         law[x[0]] += open_mass * chance
         open_mass = open_mass * (1 - chance)
         left = _after(rule, left, None, near, neighbours)
@@ -171,7 +171,7 @@ def sampled_shift(
             x, share = support, rejected[0, support] / lost[0].clamp(min=1e-300)
         else:
             x, share = _drawn(rejected.expand(chains, -1), u), torch.full_like(weight, 1 / chains)
-        after = _after(rule, left, law_q, proximity(rule, left, x.unsqueeze(1), neighbours), neighbours)
+        after = _after(rule, left, law_q, proximity(rule, left, candidates(rule, x.unsqueeze(1), neighbours)[:, 0]), neighbours)
         # the exact chains' shares sum to 0 where nothing is rejected, hence the accepted part by itself
         shift += ((accepted - tried * left) * weight.unsqueeze(1)).mean(0)
         follows = _drawn_once(after) if i == count - 1 else after  # the bonus token's
@@ -189,7 +189,9 @@ def _drawn(law: Tensor, u: Tensor) -> Tensor:
 def realised(q: Tensor, history: Tensor) -> Tensor:
     """Laws [M, V] float64 of the next draw without replacement from q [V] behind the tokens history [M, i], in draw order; zeros
     where nothing is left."""
-    rows, at = history.unique(dim=0, return_inverse=True) if history.shape[1] else (history[:1], history.new_zeros(len(history)).long())
+    rows, at = (
+        history.unique(dim=0, return_inverse=True) if history.shape[1] else (history[:1], history.new_zeros(len(history)).long())
+    )
     left = q.double().expand(rows.shape[0], -1).scatter(1, rows, 0.0)
     return _drawn_once(left)[at]
 
@@ -206,7 +208,8 @@ def _split(
     """The law of a draw, drawn [M, V], split into what is emitted by acceptance under p and q [M, V] and what is rejected, both
     [M, V] float64."""
     tokens = support.expand(p.shape[0], -1)
-    mass = counted(proximity(rule, p, tokens, neighbours), weights(rule, p.new_zeros(1))).double()
+    near = proximity(rule, p, candidates(rule, tokens, neighbours))
+    mass = counted(near.mass[..., 0], near.moved, weights(rule, p.new_zeros(1))).double()
     chance = (mass / q.gather(1, tokens).double().clamp(min=1e-300)).clamp(max=1.0)
     proposed = drawn.gather(1, tokens)
     nothing = torch.zeros_like(p, dtype=torch.float64)

@@ -174,7 +174,7 @@ def _rerank(scores: Tensor, tokens: Tensor, parents: Tensor, policy: TreePolicy)
     depth, width = policy.depth + 1, min(policy.top_k, size - 1)
     tree = Tree(
         parents=tree_parents, depths=depths, children=child_table(tree_parents, reachable, width),
-        mask=ancestor_mask(tree_parents, depth), inner=node, inner_rows=node,
+        mask=ancestor_mask(tree_parents, depth), inner=node, inner_rows=node, nodes=node,
         size=size, depth=depth, width=width,
     )  # fmt: skip
     return tree, torch.cat([root, tokens[kept]])

@@ -103,11 +103,11 @@ def running_sums(values: Tensor) -> Tensor:
 
     A step is so as wide as its token's share to 1e-16 of the whole. Sums as coarse as float32 lose the tails: over 16,384 tokens some
     1e-4 of the mass ends up at other tokens. A GPU sums a single long row by a scan in which each block adds what others have ready,
-    so that the order varies from run to run. Of several rows each is summed by one block: there a single one is summed twice.
+    so that the order varies from run to run. Of several rows each is summed by one block: a single one is summed twice.
     """
-    if values.numel() > values.shape[-1] or values.device.type == "cpu":
-        return values.cumsum(-1, dtype=torch.float64)
-    return values.expand(2, *values.shape).cumsum(-1, dtype=torch.float64)[0]
+    if values.numel() > values.shape[-1]:
+        return values.double().cumsum(-1)
+    return values.expand(2, *values.shape).double().cumsum(-1)[0]
 
 
 def draw(law: Tensor, u: Tensor) -> Tensor:
@@ -128,8 +128,8 @@ def draw_without_replacement(q: Tensor, u: Tensor) -> Tensor:
     nearly all of the mass: 1e-20 is nothing beside 1, but all that is left once that token is drawn.
     """
     rows, count = q.shape[0], u.shape[1]
-    # what is not a number counts as 0; one row is drawn from twice on an accelerator: see `running_sums`
-    left = torch.fmax(q if q.device.type == "cpu" else q.expand(max(rows, 2), -1), q.new_zeros(1, dtype=torch.float64))
+    # what is not a number counts as 0; a single row is drawn from twice: see `running_sums`
+    left = torch.fmax(q.expand(max(rows, 2), -1), q.new_zeros(1, dtype=torch.float64))
     u = u.clamp(min=TINY).expand(left.shape[0], -1)
     tokens = []
     for i in range(count):

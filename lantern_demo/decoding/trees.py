@@ -148,6 +148,7 @@ class Tree:
     mask: Tensor  # [n, n] bool, ancestors and self
     inner: Tensor  # [I] int64
     inner_rows: Tensor  # [n] int64
+    nodes: Tensor  # [n] int64, all of them
     size: int
     depth: int  # of the deepest node a path may reach
     width: int
@@ -246,6 +247,6 @@ def static_tree(paths: Iterable[Sequence[int]], device: torch.device | str = "cp
         above = nodes
     return Tree(
         parents=long(parents), depths=long([len(name) for name in names]), children=children.to(device),
-        mask=mask, inner=long(with_children), inner_rows=long(inner_rows),
+        mask=mask, inner=long(with_children), inner_rows=long(inner_rows), nodes=long(range(len(names))),
         size=len(names), depth=depth, width=width, levels=tuple(levels),
     )  # fmt: skip

@@ -52,28 +52,38 @@ def verify(rule: Rule, draft: Draft, p: Tensor, greedy: bool, neighbours: Tensor
     if tree.size == 1:
         bonus = _likeliest(p) if greedy else draw(p, uniforms[:, -1])
         return Verified(tree.parents, torch.ones_like(bonus), tree.parents[:0].bool(), bonus)
-    laws, children = p.index_select(0, tree.inner), tree.children.index_select(0, tree.inner)
+    whole = tree.inner.shape[0] == tree.size  # as in dynamic trees, where every node may have children
+    inner, children, laws = tree.inner, tree.children, p
+    if not whole:
+        children, laws, uniforms_in = children.index_select(0, inner), p.index_select(0, inner), uniforms.index_select(0, inner)
     if greedy:
         verdict = decide_greedy(rule, laws, draft.drawn, neighbours)
         rank = verdict.rank if not rule.released else _longest(draft, verdict.trials.accepted, children)
     else:
-        depth = tree.depths.index_select(0, tree.inner)
-        heights = uniforms.index_select(0, tree.inner)
+        heights = uniforms if whole else uniforms_in
+        depth = tree.depths if whole else tree.depths.index_select(0, inner)
         verdict = decide(rule, laws, draft.drawn, draft.q, neighbours, heights, children >= 0, depth)
         rank = verdict.rank
     at = rank.clamp(min=0).unsqueeze(1)
-    onward = torch.where(rank < 0, tree.inner, children.gather(1, at)[:, 0])
-    following = torch.arange(tree.size, device=p.device).index_copy_(0, tree.inner, onward)  # a node without children leads to itself
+    onward = torch.where(rank < 0, inner, children.gather(1, at)[:, 0])
+    # a node without children leads to itself
+    following = onward if whole else tree.nodes.index_copy(0, inner, onward)
     path = [tree.parents[:1], following[:1]]
     for _ in range(tree.depth - 1):
         path.append(following.index_select(0, path[-1]))
     nodes, last = torch.cat(path), path[-1]
-    # A node has at most one accepted child, so that a flag of the parent's is the flag of that child.
-    flags = verdict.trials.relaxed.gather(1, at)[:, 0] & (rank >= 0)
-    flags = torch.zeros_like(following, dtype=torch.bool).index_copy_(0, tree.inner, flags)
-    law = p.index_copy(0, tree.inner, verdict.residual).index_select(0, last)
+    relaxed = torch.zeros_like(nodes[1:], dtype=torch.bool)
+    if verdict.trials.relaxed is not None:
+        # A node has at most one accepted child, so that a flag of the parent's is the flag of that child.
+        flags = verdict.trials.relaxed.gather(1, at)[:, 0] & (rank >= 0)
+        rows = tree.inner_rows.index_select(0, nodes[:-1])
+        relaxed = flags.index_select(0, rows.clamp(min=0)) & (nodes[1:] != nodes[:-1])
+    row = tree.inner_rows.index_select(0, last)
+    law = p.index_select(0, last) if greedy else verdict.residual.index_select(0, row.clamp(min=0))
+    if not greedy and not whole:
+        law = torch.where(row.unsqueeze(1) < 0, p.index_select(0, last), law)
     bonus = _likeliest(law) if greedy else draw(law, uniforms[:, -1].index_select(0, last))
-    return Verified(nodes, tree.depths.index_select(0, last) + 1, flags.index_select(0, nodes[:-1]), bonus, verdict.trials)
+    return Verified(nodes, tree.depths.index_select(0, last) + 1, relaxed, bonus, verdict.trials)
 
 
 def _likeliest(law: Tensor) -> Tensor:
@@ -86,7 +96,7 @@ def _longest(draft: Draft, accepted: Tensor, children: Tensor) -> Tensor:
     """Draw numbers [I], -1 for none, that lead to the longest path of accepted [I, C] children, as the released code takes it; of
     equals the one that it lists first: sorted for static trees, where it goes like the node numbers, and by leaf for dynamic ones."""
     tree = draft.tree
-    node = torch.arange(tree.size, device=accepted.device)
+    node = tree.nodes
     by_itself = torch.zeros(tree.size + 1, dtype=torch.bool, device=accepted.device)
     by_itself[torch.where(children < 0, tree.size, children)] = accepted  # what is no child goes to the end, which is cut off
     by_itself[0] = True
@@ -127,14 +137,17 @@ def read(row: list[int], size: int, depth: int, sampled: bool, vocabulary: int) 
 
 def judged_on(outcome: Outcome, draft: Draft, trials: Trials) -> list[Judged]:
     """The drafts that were tried along the path of an outcome, in order; reads the trials back to the host."""
-    tree, found = draft.tree, []
-    rows: list[int] = tree.inner_rows.tolist()
-    children: list[list[int]] = tree.children.tolist()
-    numbers = torch.stack([trials.p, trials.near.masked_fill(trials.p > trials.height, 0.0), trials.height], 2).tolist()
+    rows: list[int] = draft.tree.inner_rows.tolist()
+    children: list[list[int]] = draft.tree.children.tolist()
+    moved = torch.zeros_like(trials.mass) if trials.moved is None else trials.moved
+    numbers = [values.tolist() for values in (trials.mass, moved, trials.height, trials.total)]
+    found = []
     for node, chosen in zip(outcome.path, [*outcome.path[1:], -1], strict=True):
-        for child, what in zip(children[node], numbers[rows[node]] if rows[node] >= 0 else (), strict=False):
+        if rows[node] < 0:
+            break
+        for child, p, near, height, total in zip(children[node], *(of[rows[node]] for of in numbers), strict=False):
             if child >= 0:
-                found.append(Judged(child, *what))
+                found.append(Judged(child, p / total, 0.0 if p > height else near / total, height / total))
             if child == chosen >= 0:
                 break
     return found

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from lantern_demo.bench.beds import Bed, bed_of, without_graphs
-from lantern_demo.decoding.fixed import Fixed
+from lantern_demo.decoding.engines.fixed import Fixed
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, draw, probabilities
 from lantern_demo.decoding.trees import TreePolicy

@@ -140,7 +140,10 @@ class Graphs:
                 try:
                     self.graphs[key] = self._captured(slots, bare)
                 except RuntimeError as error:  # CUDA's errors and torch's own are of this kind
-                    self.name, self.reason = "fixed", f"without graphs: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
+                    self.name, self.reason = (
+                        "fixed",
+                        f"without graphs: {str(error).splitlines()[0] if str(error) else type(error).__name__}",
+                    )
                     self.ahead = self.eager.ahead
                     _STREAMS.pop(self.device, None)  # it may be at fault
                     if (memory := _out_of_memory(error)) is not None:

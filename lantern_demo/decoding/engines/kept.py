@@ -131,7 +131,17 @@ class FixedRun:
                     # a step's stable pass takes the last of these slots again, with the output that it needs
                     drafter.start(hidden, root, engine.drafter_cache, self.condition)
         if engine.fixed is None or engine.steps is None:
-            args = (self.target, drafter, engine.cache, engine.drafter_cache, hidden, config, self.source, self.room, self.uniforms)
+            args = (
+                self.target,
+                drafter,
+                engine.cache,
+                engine.drafter_cache,
+                hidden,
+                config,
+                self.source,
+                self.room,
+                self.uniforms,
+            )
             engine.fixed = Fixed(*args)
             free = (lambda: False) if self.engines is None else self.engines.clear
             on_gpu = config.place.type == "cuda"

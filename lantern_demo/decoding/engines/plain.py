@@ -37,7 +37,10 @@ class Plain:
     def begin(self, hidden: Tensor, root: Tensor) -> None:
         """The target's states [R, T, H] of the prefix and the first token [1] behind it."""
         self.root = root
-        self.unseen = self._for_drafter(hidden), root  # target states that the drafter has not seen, and the tokens that follow them
+        self.unseen = (
+            self._for_drafter(hidden),
+            root,
+        )  # target states that the drafter has not seen, and the tokens that follow them
 
     def next(self, committed: int) -> Outcome:
         """Draft, verify, accept and commit one step, with so many tokens before it."""

@@ -1,0 +1,62 @@
+"""Runs of the decoding loop and of its parts, with everything as arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch import Tensor
+
+from lantern_demo.decoding import loop
+from lantern_demo.decoding import sampling as sampled_by
+from lantern_demo.decoding.acceptance import Rule
+from lantern_demo.decoding.config import Config
+from lantern_demo.decoding.drafting import DynamicSource, StaticSource
+from lantern_demo.decoding.engines.kept import Engines
+from lantern_demo.decoding.loop import Decoded, Step
+from lantern_demo.decoding.sampling import Sampling
+from lantern_demo.decoding.timing import Clock
+from lantern_demo.decoding.trees import Draft, Tree, TreePolicy
+from lantern_demo.decoding.verify import Outcome, read, report, verify
+
+
+def decode(
+    target: Any, drafter: Any, condition: Any, clock: Clock | None = None, engines: Engines | None = None, **config: Any
+) -> Iterator[Step | Decoded]:
+    """As `loop.decode`."""
+    return loop.decode(target, drafter, condition, Config(**config), clock, engines)
+
+
+class Behind:
+    """A drafter's passes behind its stable one, whose last output is known."""
+
+    def __init__(self, output: Tensor, drafter: Any, cache: Any) -> None:
+        self.output, self.drafter, self.cache = output, drafter, cache
+
+    def stable(self) -> Tensor:
+        return self.output
+
+    def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor) -> Tensor:
+        return self.drafter.expand(tokens, hidden, depth, mask, self.cache)
+
+
+def dynamic_draft(
+    policy: TreePolicy, root: Tensor, output: Tensor, drafter: Any, target: Any, cache: Any, sampling: Sampling
+) -> Draft:
+    """A tree grown from the drafter's last stable output [R, 1, H]."""
+    return DynamicSource(policy, sampling).draft(root, Behind(output, drafter, cache), target.head, root[:0])
+
+
+def static_draft(
+    tree: Tree, root: Tensor, output: Tensor, drafter: Any, target: Any, cache: Any, sampling: Sampling, uniforms: Tensor
+) -> Draft:
+    """A static tree filled from the drafter's last stable output [R, 1, H]."""
+    return StaticSource(tree, sampling).draft(root, Behind(output, drafter, cache), target.head, uniforms)
+
+
+def walked(rule: Rule, draft: Draft, logits: Tensor, sampling: Sampling, neighbours: Tensor | None, uniforms: Tensor) -> Outcome:
+    """The walk over a draft as an engine takes it, from guided logits [n, V]."""
+    p = sampled_by.probabilities(logits, sampling)
+    found = verify(rule, draft, p, sampling.greedy, neighbours, uniforms)
+    tree = draft.tree
+    return read(report(draft, found).tolist(), tree.size, tree.depth, draft.q is not None, logits.shape[1])
