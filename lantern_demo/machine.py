@@ -17,9 +17,9 @@ from lantern_demo.decoding.trees import TreePolicy
 from lantern_demo.fitting import Calibration, Choice, StepCosts, choose, recall, remember
 from lantern_demo.models import store
 from lantern_demo.models.bundled import Networks
-from lantern_demo.models.fused import fused_runners
-from lantern_demo.models.lean import fastest_drafter_kind, fastest_kind, lean_runners, small_on_cpu
-from lantern_demo.models.llamagen import LlamaGen
+from lantern_demo.models.llamagen.cpu import fastest_drafter_kind, fastest_kind, lean_runners, small_on_cpu
+from lantern_demo.models.llamagen.cuda import fused_runners
+from lantern_demo.models.llamagen.target import LlamaGen
 from lantern_demo.models.products import EXACT, KINDS, supported
 from lantern_demo.models.runners import Runners
 from lantern_demo.record import device_name

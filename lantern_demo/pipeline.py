@@ -25,9 +25,10 @@ from lantern_demo.faults import in_words, release_memory, unreadable
 from lantern_demo.fitting import Choice, read_calibration
 from lantern_demo.knobs import MAX_LANTERN_K
 from lantern_demo.machine import Machine
-from lantern_demo.models import accumulation, bundled, checkpoints, store
+from lantern_demo.models import bundled, checkpoints, store
 from lantern_demo.models.device import DTYPES, INT8, pick_device, pick_dtype, pick_threads
-from lantern_demo.models.lean import small_on_cpu
+from lantern_demo.models.llamagen import accumulation
+from lantern_demo.models.llamagen.cpu import small_on_cpu
 from lantern_demo.models.needs import requirements_unmet
 from lantern_demo.models.products import KINDS
 from lantern_demo.models.registry import BUNDLED, REGISTRY, ModelInfo, model_info
@@ -390,7 +391,7 @@ def load(
     A published model is fetched from the Hub at its first start; `folder` is a local folder to take its files from instead (see
     `models.checkpoints`), `drafter` one with a drafter of one's own to use in place of the published one.
     fp16_accumulation keeps the sums of float16 products in float16, for this process, if this moves the target's laws little enough
-    (see `models.accumulation`); "auto" is then float16 on a GPU.
+    (see `models.llamagen.accumulation`); "auto" is then float16 on a GPU.
     threads is how many threads of a CPU compute; None: see `models.device.pick_threads`. fit_trees=False: trees are not measured on
     this machine, and "fit" means "small".
     Raises ValueError for an unknown model, device or dtype, a number of threads that is none, for a folder that cannot be read, for a published model that does not

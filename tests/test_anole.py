@@ -27,11 +27,12 @@ from torch import nn
 
 from lantern_demo.decoding.loop import Decoded, decode
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.models import accumulation, checkpoints, store
-from lantern_demo.models.anole import Anole
-from lantern_demo.models.anole_drafter import AnoleDrafter
+from lantern_demo.models import checkpoints, store
+from lantern_demo.models.anole.drafter import AnoleDrafter
+from lantern_demo.models.anole.prompts import image_name, read_vocabulary
+from lantern_demo.models.anole.target import Anole
 from lantern_demo.models.convert import CheckpointError, weights_of
-from lantern_demo.models.prompts import image_name, read_vocabulary
+from lantern_demo.models.llamagen import accumulation
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.pipeline import Generation, Pipeline, load
 

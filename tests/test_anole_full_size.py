@@ -20,7 +20,7 @@ import torch
 from published import write_vocabulary
 from safetensors.torch import save_file
 
-from lantern_demo.models.anole import AnoleConfig
+from lantern_demo.models.anole.target import AnoleConfig
 from lantern_demo.models.blank import blank_drafter, blank_target, blank_tokenizer
 from lantern_demo.models.convert import LAYOUTS
 from lantern_demo.models.needs import held

@@ -30,7 +30,7 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models import checkpoints
 from lantern_demo.models.blank import blank_drafter, blank_target, blank_tokenizer, fill
 from lantern_demo.models.convert import weights_of
-from lantern_demo.models.drafter import Drafter
+from lantern_demo.models.llamagen.drafter import Drafter
 from lantern_demo.models.registry import REGISTRY, TokenizerSizes
 from lantern_demo.models.tokenizer import neighbour_table
 from lantern_demo.pipeline import Generation, Pipeline, load

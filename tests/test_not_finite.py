@@ -15,7 +15,7 @@ from lantern_demo.decoding.loop import Step, decode
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import NO_DRAFT_LAW, Sampling
 from lantern_demo.decoding.walk import NO_LAW
-from lantern_demo.models.fused import FusedDrafter, FusedTarget
+from lantern_demo.models.llamagen.cuda import FusedDrafter, FusedTarget
 
 Spoil = Callable[[Tensor], Tensor]
 

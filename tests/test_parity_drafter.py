@@ -24,7 +24,7 @@ from lantern_demo.decoding.cache import KVCache
 from lantern_demo.decoding.drafting import Draft, dynamic_draft, static_draft
 from lantern_demo.decoding.sampling import Sampling, guide
 from lantern_demo.decoding.trees import TreePolicy, static_tree
-from lantern_demo.models.drafter import Drafter
+from lantern_demo.models.llamagen.drafter import Drafter
 
 
 @pytest.fixture(autouse=True)

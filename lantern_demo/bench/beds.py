@@ -18,13 +18,13 @@ from lantern_demo.decoding.timing import Clock
 from lantern_demo.decoding.trees import TreePolicy
 from lantern_demo.knobs import MAX_LANTERN_K
 from lantern_demo.models import bundled
-from lantern_demo.models.anole import Anole, AnoleConfig
-from lantern_demo.models.anole_drafter import AnoleDrafter
+from lantern_demo.models.anole.drafter import AnoleDrafter
+from lantern_demo.models.anole.target import Anole, AnoleConfig
 from lantern_demo.models.blank import blank_drafter, blank_target, fill
 from lantern_demo.models.device import DTYPES
-from lantern_demo.models.drafter import Drafter
-from lantern_demo.models.fused import FusedDrafter, FusedTarget
-from lantern_demo.models.llamagen import LlamaGen, LlamaGenConfig
+from lantern_demo.models.llamagen.cuda import FusedDrafter, FusedTarget
+from lantern_demo.models.llamagen.drafter import Drafter
+from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
 from lantern_demo.models.registry import REGISTRY, Published
 from lantern_demo.models.tokenizer import neighbour_table
 from lantern_demo.settings import Settings

@@ -23,10 +23,10 @@ from lantern_demo.decoding.fixed import ALIGNED, Fixed
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.trees import TreePolicy, static_tree
 from lantern_demo.decoding.uniforms import Uniforms
-from lantern_demo.models.anole import AnoleCache
+from lantern_demo.models.anole.target import AnoleCache
 from lantern_demo.models.blank import blank_drafter, blank_target
 from lantern_demo.models.bundled import Networks
-from lantern_demo.models.fused import fused_runners
+from lantern_demo.models.llamagen.cuda import fused_runners
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.settings import Settings
 

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 from transformers import JanusVQVAEConfig, T5Config, T5EncoderModel, T5ForConditionalGeneration
 
-from lantern_demo.models.anole import Anole, AnoleConfig, anole_angles
-from lantern_demo.models.anole_drafter import AnoleDrafter, AnoleDrafterConfig
-from lantern_demo.models.drafter import Drafter, DrafterConfig
-from lantern_demo.models.llamagen import LlamaGen, LlamaGenConfig, rope_table
+from lantern_demo.models.anole.drafter import AnoleDrafter, AnoleDrafterConfig
+from lantern_demo.models.anole.target import Anole, AnoleConfig, anole_angles
+from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
+from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig, rope_table
 from lantern_demo.models.registry import TextSizes, TokenizerSizes, Words
 from lantern_demo.models.tokenizer import ChameleonTokenizer, ImageTokenizer
 

@@ -15,10 +15,10 @@ from torch import nn
 from transformers import JanusVQVAEConfig, T5Config
 from typing_extensions import TypeVar
 
-from lantern_demo.models.anole import Anole
-from lantern_demo.models.anole_drafter import AnoleDrafter
-from lantern_demo.models.drafter import Drafter, DrafterConfig
-from lantern_demo.models.llamagen import LlamaGen, LlamaGenConfig
+from lantern_demo.models.anole.drafter import AnoleDrafter
+from lantern_demo.models.anole.target import Anole
+from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
+from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
 from lantern_demo.models.text import PromptEncoder, TextEncoder
 from lantern_demo.models.tokenizer import ImageTokenizer
 

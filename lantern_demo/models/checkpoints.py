@@ -23,18 +23,18 @@ from safetensors.torch import save_file
 from transformers import T5Config
 
 from lantern_demo.models import hub, store
-from lantern_demo.models.anole import Anole, AnoleConfig
-from lantern_demo.models.anole_drafter import AnoleDrafter, AnoleDrafterConfig
+from lantern_demo.models.anole.drafter import AnoleDrafter, AnoleDrafterConfig
+from lantern_demo.models.anole.prompts import PromptTokens, read_vocabulary
+from lantern_demo.models.anole.target import Anole, AnoleConfig
 from lantern_demo.models.blank import blank_drafter, blank_target, blank_text, blank_tokenizer, fill
 from lantern_demo.models.bundled import Networks
-from lantern_demo.models.captions import CaptionEncoder, read_tokenizer
 from lantern_demo.models.convert import CheckpointError, convert, read_config, weights_of
 from lantern_demo.models.device import DTYPES, half
-from lantern_demo.models.drafter import Drafter, DrafterConfig
 from lantern_demo.models.hub import Located
-from lantern_demo.models.labels import ClassLabels
-from lantern_demo.models.llamagen import LlamaGen, LlamaGenConfig
-from lantern_demo.models.prompts import PromptTokens, read_vocabulary
+from lantern_demo.models.llamagen.captions import CaptionEncoder, read_tokenizer
+from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
+from lantern_demo.models.llamagen.labels import ClassLabels
+from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
 from lantern_demo.models.registry import REGISTRY, ModelInfo, Part, Published, Words, model_info
 from lantern_demo.models.text import PromptEncoder
 from lantern_demo.models.tokenizer import ImageTokenizer

@@ -27,7 +27,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from lantern_demo.models.anole import FIRST
+from lantern_demo.models.anole.target import FIRST
 from lantern_demo.models.registry import Format
 
 CONTAINERS = ("model", "module", "state_dict")  # where a .pt keeps its tensors; FSDP-trained ones have them bare

@@ -8,14 +8,14 @@ import torch
 from transformers import T5Config
 
 from lantern_demo.models import hub, needs
+from lantern_demo.models.anole.prompts import read_vocabulary
 from lantern_demo.models.blank import blank_text
-from lantern_demo.models.captions import read_tokenizer
 from lantern_demo.models.checkpoints import expected, wanted_files
 from lantern_demo.models.convert import CheckpointError, read_config, weights_of
 from lantern_demo.models.device import pick_device, pick_dtype
 from lantern_demo.models.hub import Located
+from lantern_demo.models.llamagen.captions import read_tokenizer
 from lantern_demo.models.needs import MISSING, Piece, gib
-from lantern_demo.models.prompts import read_vocabulary
 from lantern_demo.models.registry import ModelInfo, Part, Published, Words
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from lantern_demo.models.anole import AnoleConfig
-from lantern_demo.models.anole_drafter import AnoleDrafterConfig
-from lantern_demo.models.drafter import DrafterConfig
-from lantern_demo.models.llamagen import LlamaGenConfig
+from lantern_demo.models.anole.drafter import AnoleDrafterConfig
+from lantern_demo.models.anole.target import AnoleConfig
+from lantern_demo.models.llamagen.drafter import DrafterConfig
+from lantern_demo.models.llamagen.target import LlamaGenConfig
 
 BUNDLED = Path(__file__).resolve().parent.parent / "bundled"
 VOCAB = 16384  # image tokens of every published LlamaGen model

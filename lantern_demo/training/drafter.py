@@ -22,9 +22,9 @@ from torch import Tensor
 
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models import bundled, checkpoints
-from lantern_demo.models.drafter import Drafter, DrafterConfig
-from lantern_demo.models.labels import CLASSES, ClassLabels
-from lantern_demo.models.llamagen import LlamaGen, LlamaGenConfig
+from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
+from lantern_demo.models.llamagen.labels import CLASSES, ClassLabels
+from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
 from lantern_demo.models.registry import REGISTRY, ModelInfo
 from lantern_demo.models.text import PromptEncoder
 from lantern_demo.training import run

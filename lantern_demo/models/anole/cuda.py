@@ -13,10 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lantern_demo.models.anole import FIRST, Anole, AnoleCache, AnoleLayer
-from lantern_demo.models.anole_drafter import AnoleDrafter
-from lantern_demo.models.joined import join, product
-from lantern_demo.models.llamagen import Condition
+from lantern_demo.models.anole.drafter import AnoleDrafter
+from lantern_demo.models.anole.target import FIRST, Anole, AnoleCache, AnoleLayer
+from lantern_demo.models.common import Condition
+from lantern_demo.models.cuda import join, product
 
 
 @dataclass(frozen=True)

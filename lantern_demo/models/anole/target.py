@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lantern_demo.decoding.cache import KVCache
-from lantern_demo.models.llamagen import BEYOND, Condition, RMSNorm, prefix_mask
+from lantern_demo.models.common import BEYOND, MLP, Condition, RMSNorm, prefix_mask
 
 # Ids of the vocabulary: the start of a text, its padding, the first image token, the start of an image, the end of a turn.
 BOS, PAD, FIRST, BEGIN_IMAGE, END_OF_TURN = 0, 1, 4, 8197, 8710
@@ -148,17 +148,6 @@ class AnoleAttention(nn.Module):
         return self.o_proj(out.transpose(1, 2).flatten(2))
 
 
-class AnoleMLP(nn.Module):
-    def __init__(self, dim: int, ffn: int) -> None:
-        super().__init__()
-        self.gate_proj = nn.Linear(dim, ffn, bias=False)
-        self.up_proj = nn.Linear(dim, ffn, bias=False)
-        self.down_proj = nn.Linear(ffn, dim, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
-
-
 class AnoleLayer(nn.Module):
     """A decoder layer, of the target and of its drafter alike."""
 
@@ -167,7 +156,7 @@ class AnoleLayer(nn.Module):
         self.input_layernorm = RMSNorm(dim, eps)
         self.self_attn = AnoleAttention(dim, heads)
         self.post_attention_layernorm = RMSNorm(dim, eps)
-        self.mlp = AnoleMLP(dim, ffn)
+        self.mlp = MLP(dim, ffn)
 
     def forward(self, x: Tensor, rope: Tensor, mask: Tensor | None, store: Store) -> Tensor:
         """x [R, n, H], rope [R or 1, n, d / 2, 2], mask [R or 1, 1, n, S] bool or additive, or None -> [R, n, H]."""

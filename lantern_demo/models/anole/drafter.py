@@ -14,8 +14,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from lantern_demo.models.anole import FIRST, AnoleCache, AnoleLayer, Store, anole_angles
-from lantern_demo.models.llamagen import Condition, prefix_mask
+from lantern_demo.models.anole.target import FIRST, AnoleCache, AnoleLayer, Store, anole_angles
+from lantern_demo.models.common import Condition, prefix_mask
 
 
 @dataclass(frozen=True)

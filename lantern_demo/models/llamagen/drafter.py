@@ -15,7 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lantern_demo.decoding.cache import KVCache
-from lantern_demo.models.llamagen import RMSNorm, rope_table, rotate
+from lantern_demo.models.common import MLP, RMSNorm
+from lantern_demo.models.llamagen.target import rope_table, rotate
 
 
 @dataclass(frozen=True)
@@ -57,17 +58,6 @@ class DrafterAttention(nn.Module):
         return rotate(q, rope).transpose(1, 2), rotate(k, rope).transpose(1, 2), v.transpose(1, 2)
 
 
-class DrafterMLP(nn.Module):
-    def __init__(self, config: DrafterConfig) -> None:
-        super().__init__()
-        self.gate_proj = nn.Linear(config.dim, config.ffn, bias=False)
-        self.up_proj = nn.Linear(config.dim, config.ffn, bias=False)
-        self.down_proj = nn.Linear(config.ffn, config.dim, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
-
-
 class DrafterLayer(nn.Module):
     """A decoder layer without a norm before its attention."""
 
@@ -75,7 +65,7 @@ class DrafterLayer(nn.Module):
         super().__init__()
         self.self_attn = DrafterAttention(config)
         self.post_attention_layernorm = RMSNorm(config.dim, config.eps)
-        self.mlp = DrafterMLP(config)
+        self.mlp = MLP(config.dim, config.ffn)
 
     def forward(self, x: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache, offset: int) -> Tensor:
         return self.finish(x, self.self_attn(x, rope, mask, cache, offset))

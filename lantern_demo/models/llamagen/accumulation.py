@@ -6,7 +6,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from lantern_demo.models.llamagen import Condition, LlamaGen
+from lantern_demo.models.common import Condition
+from lantern_demo.models.llamagen.target import LlamaGen
 
 TOKENS = 64  # of the sequence that is measured
 TOLERANCE = 0.01  # mean total variation distance between the laws of a token with and without

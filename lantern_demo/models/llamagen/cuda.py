@@ -16,12 +16,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lantern_demo.decoding.cache import KVCache
-from lantern_demo.models.anole import Anole
+from lantern_demo.models.anole.cuda import FusedAnole, FusedAnoleDrafter
+from lantern_demo.models.anole.target import Anole
 from lantern_demo.models.bundled import Networks
-from lantern_demo.models.drafter import Drafter
-from lantern_demo.models.fused_anole import FusedAnole, FusedAnoleDrafter
-from lantern_demo.models.joined import join, product
-from lantern_demo.models.llamagen import Condition, LlamaGen
+from lantern_demo.models.common import Condition
+from lantern_demo.models.cuda import join, product
+from lantern_demo.models.llamagen.drafter import Drafter
+from lantern_demo.models.llamagen.target import LlamaGen
 from lantern_demo.models.runners import Runners
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from tokenizers import Tokenizer
 
-from lantern_demo.models.anole import BEGIN_IMAGE, BOS, END_OF_TURN, FIRST, PAD
+from lantern_demo.models.anole.target import BEGIN_IMAGE, BOS, END_OF_TURN, FIRST, PAD
 from lantern_demo.models.convert import CheckpointError
 from lantern_demo.models.text import UNKNOWN, Encoded
 

@@ -19,8 +19,9 @@ from torch import Tensor
 
 from lantern_demo.decoding.cache import KVCache
 from lantern_demo.models.bundled import Networks
-from lantern_demo.models.drafter import Drafter
-from lantern_demo.models.llamagen import Condition, LlamaGen, prefix_mask
+from lantern_demo.models.common import Condition, prefix_mask
+from lantern_demo.models.llamagen.drafter import Drafter
+from lantern_demo.models.llamagen.target import LlamaGen
 from lantern_demo.models.products import EXACT, KINDS, Product, product, supported
 from lantern_demo.models.runners import Runners
 

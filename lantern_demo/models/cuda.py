@@ -52,7 +52,7 @@ def product(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def _short_sums(dtype: torch.dtype) -> bool:
-    """Whether sums of this dtype are asked to be short ones: see `accumulation`."""
+    """Whether sums of this dtype are asked to be short ones: see `llamagen.accumulation`."""
     return dtype == torch.float16 and torch.backends.cuda.matmul.allow_fp16_accumulation
 
 
