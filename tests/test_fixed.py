@@ -28,8 +28,8 @@ from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.timing import DECODE_PARTS
 from lantern_demo.decoding.trees import TreePolicy
 from lantern_demo.decoding.uniforms import Uniforms
+from lantern_demo.models import families as fused
 from lantern_demo.models.llamagen import accumulation
-from lantern_demo.models.llamagen import cuda as fused
 from lantern_demo.models.llamagen.cuda import FusedDrafter, FusedTarget
 from lantern_demo.models.llamagen.target import LlamaGenConfig
 from lantern_demo.models.tokenizer import neighbour_table

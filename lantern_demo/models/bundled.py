@@ -15,8 +15,6 @@ from torch import nn
 from transformers import JanusVQVAEConfig, T5Config
 from typing_extensions import TypeVar
 
-from lantern_demo.models.anole.drafter import AnoleDrafter
-from lantern_demo.models.anole.target import Anole
 from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
 from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
 from lantern_demo.models.text import PromptEncoder, TextEncoder
@@ -26,9 +24,9 @@ SHARD = "9MB"  # a Space takes no plain git file over 10 MB
 PARTS = ("text", "target", "drafter", "tokenizer")  # folders of weights in a model folder
 
 Prompts = TypeVar("Prompts", bound=PromptEncoder)
-# Of which family a model is, its type need not say: `Networks[Any]` is any model.
-TargetModel = TypeVar("TargetModel", bound=LlamaGen | Anole, default=Any)
-DrafterModel = TypeVar("DrafterModel", bound=Drafter | AnoleDrafter, default=Any)
+# The type need not say which family a model is of: `Networks[PromptEncoder]` is any model.
+TargetModel = TypeVar("TargetModel", bound=nn.Module, default=Any)
+DrafterModel = TypeVar("DrafterModel", bound=nn.Module, default=Any)
 
 
 @dataclass

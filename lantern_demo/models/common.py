@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import Field, dataclass
+from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +22,57 @@ class Condition:
 
     features: Tensor
     mask: Tensor | None = None
+
+
+Network = TypeVar("Network", bound=nn.Module)
+
+
+class NetworkSizes(Generic[Network]):
+    """The configuration of a target or a drafter: a frozen dataclass that has these fields, and builds its network."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+    dim: int
+    heads: int
+    ffn: int
+    vocab: int  # image tokens
+    grid: int  # image tokens a side
+    prefix: int  # positions before the image tokens
+    rope_base: float
+    eps: float  # of the norms
+
+    def build(self) -> Network:
+        """The network, on the device that PyTorch builds on."""
+        raise NotImplementedError
+
+    def rope_table(self) -> Tensor:
+        """The network's rotary table [positions, head_dim / 2, 2] float32, (cos, sin) last."""
+        raise NotImplementedError
+
+    def published_shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of those tensors of which a published file holds more rows than the network."""
+        return {}
+
+    @property
+    def head_dim(self) -> int:
+        """Width of an attention head."""
+        return self.dim // self.heads
+
+
+class TargetSizes(NetworkSizes[Network]):
+    """The configuration of a target."""
+
+    layers: int
+
+    @property
+    def tokens(self) -> int:
+        """Image tokens of one picture."""
+        return self.grid * self.grid
+
+
+class DrafterSizes(NetworkSizes[Network]):
+    """The configuration of a drafter; dim, heads, vocab, grid and prefix are its target's."""
+
+    bias: bool  # of the layer that joins a token and a hidden state
 
 
 class RMSNorm(nn.Module):

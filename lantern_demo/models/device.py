@@ -1,8 +1,9 @@
-"""Devices and number formats by name."""
+"""Devices, number formats and thread counts: which there are, which one to use, and what a device is called."""
 
 from __future__ import annotations
 
 import os
+import platform
 import re
 import shutil
 from dataclasses import dataclass
@@ -47,6 +48,23 @@ def unused_gpu() -> str | None:
         "use, so everything runs on the processor. Mostly the driver is too old for that CUDA: update it, or install a PyTorch built "
         "for an older one."
     )
+
+
+def device_name(device: torch.device) -> str:
+    """What ran it, in words: the GPU's name, or the processor with its thread count."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    count = torch.get_num_threads()
+    return f"{_processor()} ({count} thread{'' if count == 1 else 's'})"
+
+
+def _processor() -> str:
+    try:
+        with Path("/proc/cpuinfo").open() as f:
+            names = (line.split(":", 1)[1].strip() for line in f if line.startswith("model name"))
+            return next(names, platform.machine())
+    except OSError:
+        return platform.processor() or platform.machine()
 
 
 def half(device: torch.device) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -102,6 +102,13 @@ def places(source: Source, part: Part, folder: Path) -> Iterator[Path]:
     yield folder / source.repo
     if not source.weights.endswith((".safetensors", ".bin")):
         yield folder
+
+
+def wanted_files(sources: Sequence[Source], part: Part, folder: Path) -> str:
+    """Which files of a part are looked for in a local folder, and where, in words."""
+    names = " or ".join(dict.fromkeys(source.weights for source in sources))
+    where = ", ".join(dict.fromkeys(str(p) for source in sources for p in places(source, part, folder)))
+    return f"put {names} in one of {where}"
 
 
 def downloaded(source: Source) -> bool:

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lantern_demo.decoding.cache import KVCache
-from lantern_demo.models.common import BEYOND, MLP, Condition, RMSNorm, prefix_mask
+from lantern_demo.models.common import BEYOND, MLP, Condition, RMSNorm, TargetSizes, prefix_mask
 
 # Ids of the vocabulary: the start of a text, its padding, the first image token, the start of an image, the end of a turn.
 BOS, PAD, FIRST, BEGIN_IMAGE, END_OF_TURN = 0, 1, 4, 8197, 8710
@@ -29,7 +29,7 @@ Store = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # new keys and values
 
 
 @dataclass(frozen=True)
-class AnoleConfig:
+class AnoleConfig(TargetSizes["Anole"]):
     """Sizes of an Anole transformer; the defaults are the published ones."""
 
     dim: int = 4096
@@ -43,10 +43,17 @@ class AnoleConfig:
     rope_base: float = 10000.0
     eps: float = 1e-5
 
-    @property
-    def tokens(self) -> int:
-        """Image tokens of one picture."""
-        return self.grid * self.grid
+    def build(self) -> Anole:
+        """As `TargetSizes.build`."""
+        return Anole(self)
+
+    def rope_table(self) -> Tensor:
+        """As `TargetSizes.rope_table`."""
+        return anole_angles(self.prefix, self.grid, self.head_dim, self.rope_base)
+
+    def published_shapes(self) -> dict[str, tuple[int, ...]]:
+        """As `TargetSizes.published_shapes`: a published head has a row for every word of the vocabulary."""
+        return {"lm_head.weight": (self.embeddings, self.dim)}
 
 
 class AnoleCache(KVCache):
@@ -177,8 +184,7 @@ class Anole(nn.Module):
         self.layers = nn.ModuleList(AnoleLayer(config.dim, config.heads, config.ffn, config.eps) for _ in range(config.layers))
         self.norm = RMSNorm(config.dim, config.eps)
         self.lm_head = nn.Linear(config.dim, config.vocab, bias=False)  # the image tokens' rows of the published one
-        table = anole_angles(config.prefix, config.grid, config.dim // config.heads, config.rope_base)
-        self.register_buffer("rope", table, persistent=False)
+        self.register_buffer("rope", config.rope_table(), persistent=False)
 
     @property
     def blocks(self) -> list[AnoleLayer]:

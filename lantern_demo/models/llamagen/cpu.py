@@ -11,21 +11,17 @@ from collections.abc import Callable
 from functools import partial
 from math import prod
 from time import perf_counter
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from lantern_demo.decoding.cache import KVCache
-from lantern_demo.models.bundled import Networks
 from lantern_demo.models.common import Condition, prefix_mask
 from lantern_demo.models.llamagen.drafter import Drafter
 from lantern_demo.models.llamagen.target import LlamaGen
 from lantern_demo.models.products import EXACT, KINDS, Product, product, supported
-from lantern_demo.models.runners import Runners
 
-LARGEST = 2**30  # bytes of weights
 PROBED_NODES = (1, 6)  # of the forwards that decide between kinds of products: what vanilla and a small tree run
 PROBES = 12  # forwards each
 
@@ -237,20 +233,6 @@ class LeanDrafter:
         if only_last:
             x, attended, n = x.view(r, n, dim)[:, -1], attended.view(r, n, dim)[:, -1], 1
         return self.layer.finish(x, attended).view(r, n, dim)
-
-
-def small_on_cpu(networks: Networks[Any], device: torch.device) -> bool:
-    """Whether the lean twins are for this model. A large one gains nothing, since reading its weights is what takes the time, and
-    should not be in memory twice."""
-    return device.type == "cpu" and sum(p.numel() * p.element_size() for p in networks.target.parameters()) <= LARGEST
-
-
-@torch.inference_mode()
-def lean_runners(networks: Networks[Any], kind: str, drafter_kind: str) -> Runners:
-    """The lean twins of a model, with a kind of products each."""
-    drafter = networks.drafter
-    twin = None if drafter is None else LeanDrafter(drafter, drafter_kind)
-    return Runners(LeanTarget(networks.target, kind), twin, kind, None if drafter is None else drafter_kind)
 
 
 def fastest_kind(target: LlamaGen) -> str:

@@ -9,21 +9,16 @@ take the place of the modules' own, which use their rows: nothing is in memory t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from lantern_demo.decoding.cache import KVCache
-from lantern_demo.models.anole.cuda import FusedAnole, FusedAnoleDrafter
-from lantern_demo.models.anole.target import Anole
-from lantern_demo.models.bundled import Networks
 from lantern_demo.models.common import Condition
 from lantern_demo.models.cuda import join, product
 from lantern_demo.models.llamagen.drafter import Drafter
 from lantern_demo.models.llamagen.target import LlamaGen
-from lantern_demo.models.runners import Runners
 
 
 def turns(rope: Tensor) -> Tensor:
@@ -146,11 +141,3 @@ class FusedDrafter:
         embedded = original.embed_tokens(tokens).expand(hidden.shape[0], -1, -1)
         x = original.fc(torch.cat((embedded, hidden), -1)).flatten(0, 1)
         return self.layer(x, turn, slots, bias, cache.both[0]).view(hidden.shape)
-
-
-def fused_runners(networks: Networks[Any]) -> Runners:
-    """What decodes a model on an accelerator: these twins, whose weights take the place of the modules'."""
-    target, drafter = networks.target, networks.drafter
-    if isinstance(target, Anole):
-        return Runners(FusedAnole(target), None if drafter is None else FusedAnoleDrafter(drafter))
-    return Runners(FusedTarget(target), None if drafter is None else FusedDrafter(drafter))

@@ -15,12 +15,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lantern_demo.decoding.cache import KVCache
-from lantern_demo.models.common import MLP, RMSNorm
+from lantern_demo.models.common import MLP, DrafterSizes, RMSNorm
 from lantern_demo.models.llamagen.target import rope_table, rotate
 
 
 @dataclass(frozen=True)
-class DrafterConfig:
+class DrafterConfig(DrafterSizes["Drafter"]):
     """Sizes of a drafter; dim, heads, vocab, grid and prefix are its target's."""
 
     dim: int = 256
@@ -35,6 +35,14 @@ class DrafterConfig:
     # Drafts one row, from guided states `uncond + scale (cond - uncond)`, instead of a conditional and an unconditional row as
     # published. The head is linear, so that such a state stands for the guided logits. Half the work, but it must be trained so.
     guided: bool = False
+
+    def build(self) -> Drafter:
+        """As `DrafterSizes.build`."""
+        return Drafter(self)
+
+    def rope_table(self) -> Tensor:
+        """As `DrafterSizes.rope_table`. Slot i carries the token at position i + 1, so the table begins one position later."""
+        return rope_table(self.prefix - 1, self.grid, self.head_dim, self.rope_base)
 
 
 class DrafterAttention(nn.Module):
@@ -93,8 +101,7 @@ class Drafter(nn.Module):
         self.embed_tokens = nn.Embedding(config.vocab, config.dim)
         self.fc = nn.Linear(2 * config.dim, config.dim, bias=config.bias)
         self.layers = nn.ModuleList([DrafterLayer(config)])  # one, published under the name of a list
-        table = rope_table(config.prefix - 1, config.grid, config.dim // config.heads, config.rope_base)
-        self.register_buffer("rope", table, persistent=False)
+        self.register_buffer("rope", config.rope_table(), persistent=False)
 
     @property
     def layer(self) -> DrafterLayer:

@@ -16,11 +16,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lantern_demo.decoding.cache import KVCache
-from lantern_demo.models.common import BEYOND, Condition, RMSNorm, prefix_mask
+from lantern_demo.models.common import BEYOND, Condition, RMSNorm, TargetSizes, prefix_mask
 
 
 @dataclass(frozen=True)
-class LlamaGenConfig:
+class LlamaGenConfig(TargetSizes["LlamaGen"]):
     """Sizes of a LlamaGen transformer."""
 
     dim: int = 256
@@ -38,10 +38,13 @@ class LlamaGenConfig:
     # "self" LlamaGen; "released" LANTERN's target, where it depends on the dtype.
     padding: Literal["self", "released"] = "self"
 
-    @property
-    def tokens(self) -> int:
-        """Image tokens of one picture."""
-        return self.grid * self.grid
+    def build(self) -> LlamaGen:
+        """As `TargetSizes.build`."""
+        return LlamaGen(self)
+
+    def rope_table(self) -> Tensor:
+        """As `TargetSizes.rope_table`."""
+        return rope_table(self.prefix, self.grid, self.head_dim, self.rope_base)
 
 
 def rope_table(prefix: int, grid: int, head_dim: int, base: float = 10000.0, beyond: int = BEYOND) -> Tensor:
@@ -147,8 +150,7 @@ class LlamaGen(nn.Module):
         self.layers = nn.ModuleList(Block(config) for _ in range(config.layers))
         self.norm = RMSNorm(config.dim, config.eps)
         self.output = nn.Linear(config.dim, config.vocab, bias=False)
-        table = rope_table(config.prefix, config.grid, config.dim // config.heads, config.rope_base)
-        self.register_buffer("rope", table, persistent=False)
+        self.register_buffer("rope", config.rope_table(), persistent=False)
 
     @property
     def blocks(self) -> list[Block]:

@@ -1,30 +1,38 @@
 """Draft trees that fit the machine: what drafts a model's drafter lands, as calibrated, against what steps cost here, as measured.
 
 A model folder's calibration.json (written by `python -m lantern_demo.bench.calibrate`) holds, at the model's preset settings, the
-chance of every draw of a fixed tree to be the accepted one and the mean accepted length of dynamic trees. Costs are measured once,
+chance of every draw of a static tree to be the accepted one and the mean accepted length of dynamic trees. Costs are measured once,
 in a second or two: steps of a few trees in turn, to which a plane is fitted, then the most promising trees themselves. The choice is
-kept on disk, so that the same seed gives the same picture at the next start too, unless the machine was too restless to tell.
+kept on disk, so that the same seed gives the same picture at the next start too, unless the machine was too busy to tell.
+
+The best static tree has the most expected tokens a second. Expected tokens of a step are 1 (the bonus token) + the sum over the tree's
+nodes of the chance that verification reaches them. With the chance `accept[d][r]` that draw r of a node at depth d is the accepted one,
+as counted in runs, a node's chance is the product along its path, and the best tree of n nodes takes the n likeliest. Sizes and depths
+are then weighed against what they cost here, as Sequoia does (arXiv 2402.12374, section 3.1); trees are small enough to try all.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from lantern_demo.decoding.fit import Cost, fit_static
+from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import Method
 from lantern_demo.decoding.trees import Path as TreePath
 from lantern_demo.decoding.trees import TreePolicy
-from lantern_demo.models.store import put
+from lantern_demo.models.store import locked, put
+from lantern_demo.models.tuning import Tuning
 
 FILE = "calibration.json"
 MOST_NODES = 48
+FIT_ROUNDS = 3  # short runs with each tree whose cost is measured
 # Trees whose steps are measured, to tell what a node, a level and a node that is drafted from cost.
 PROBES: tuple[tuple[TreePath, ...], ...] = (
     ((0,),),
@@ -32,41 +40,19 @@ PROBES: tuple[tuple[TreePath, ...], ...] = (
     ((0,), (0, 0), (0, 0, 0)),
     ((0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (0, 0, 0)),
     (
-        (0,),
-        (1,),
-        (2,),
-        (3,),
-        (0, 0),
-        (0, 1),
-        (1, 0),
-        (1, 1),
-        (2, 0),
-        (0, 0, 0),
-        (0, 0, 1),
-        (0, 1, 0),
-        (1, 0, 0),
-        (0, 0, 0, 0),
-        (0, 0, 0, 1),
+        (0,), (1,), (2,), (3,), (0, 0), (0, 1), (1, 0), (1, 1), (2, 0),
+        (0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0), (0, 0, 0, 0), (0, 0, 0, 1),
     ),
-)
+)  # fmt: skip
 # top_k, depth and nodes of the dynamic trees to choose from.
 SHAPES = (
-    (1, 0, 2),
-    (2, 0, 3),
-    (1, 1, 3),
-    (2, 1, 4),
-    (3, 1, 6),
-    (1, 2, 4),
-    (2, 2, 6),
-    (3, 2, 8),
-    (4, 2, 8),
-    (2, 3, 8),
-    (3, 3, 12),
-    (4, 3, 16),
-)
+    (1, 0, 2), (2, 0, 3), (1, 1, 3), (2, 1, 4), (3, 1, 6), (1, 2, 4),
+    (2, 2, 6), (3, 2, 8), (4, 2, 8), (2, 3, 8), (3, 3, 12), (4, 3, 16),
+)  # fmt: skip
 SHARES = (1.0, 0.8, 1.25)  # of the fitted cost of a node: trees that would be best if the plane were off are measured too
 
 Seconds = Callable[[list[TreePolicy]], list[float]]  # of a step with each tree, measured in turn
+Cost = Callable[[int, int, int], float]  # (nodes with the root, depth, nodes that are drafted from) -> seconds of a step
 UNSTEADY = 1.5  # a median this many times the lower quartile tells of a busy machine
 
 
@@ -128,6 +114,85 @@ def dynamic_choice(shapes: list[tuple[int, int, int, float]], seconds: Seconds) 
         f"fitted: {best.nodes} nodes, top-k {best.top_k}, {best.depth + 1} deep; "
         f"expected {policies[best]:.2f} tokens a step of {1000 * measured[best]:.1f} ms",
     )
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A tree, the tokens a step that it should give and the seconds that a step should take."""
+
+    paths: tuple[TreePath, ...]
+    tokens: float
+    seconds: float
+
+
+def grow_static(accept: Sequence[Sequence[float]], depth: int, nodes: int) -> Iterable[tuple[TreePath, float]]:
+    """The likeliest paths of at most `depth` choices, at most `nodes` of them, each behind its parent and its elder sibling, with the
+    chance that the walk reaches it."""
+    waiting: list[tuple[float, TreePath, float]] = []
+
+    def offer(path: TreePath, parent: float) -> None:
+        level = len(path) - 1
+        if level < min(depth, len(accept)) and path[-1] < len(accept[level]):
+            chance = parent * accept[level][path[-1]]
+            heappush(waiting, (-chance, path, parent))
+
+    offer((0,), 1.0)
+    for _ in range(nodes):
+        if not waiting or waiting[0][0] == 0:
+            return
+        negative, path, parent = heappop(waiting)
+        yield path, -negative
+        offer((*path, 0), -negative)
+        offer((*path[:-1], path[-1] + 1), parent)
+
+
+def fit_static(accept: Sequence[Sequence[float]], cost: Cost, nodes: int) -> Fitted:
+    """The tree of at most `nodes` nodes behind the root with the most expected tokens a second.
+
+    accept [depth][draw]: see the head of this file. Raises ValueError when no draft is ever accepted.
+    """
+    best: Fitted | None = None
+    for depth in range(1, len(accept) + 1):
+        paths: list[TreePath] = []
+        tokens = 1.0
+        for path, chance in grow_static(accept, depth, nodes):
+            paths.append(path)
+            tokens += chance
+            deepest = max(map(len, paths))
+            inner = len({p[:-1] for p in paths})
+            seconds = cost(1 + len(paths), deepest, inner)
+            if best is None or tokens / seconds > best.tokens / best.seconds:
+                best = Fitted(tuple(sorted(paths, key=lambda p: (len(p), p))), tokens, seconds)
+    if best is None:
+        raise ValueError("accept has no chance above 0: no draft was ever accepted")
+    return best
+
+
+def acceptance_by_rank(steps: Iterable[Step]) -> list[list[float]]:
+    """The chance [depth][draw] that a draw is the accepted one, counted over steps with static trees.
+
+    A node counts for its draws that the tree has; depths that no walk visited are left out.
+    """
+    tried: list[list[int]] = []
+    accepted: list[list[int]] = []
+    for step in steps:
+        children: dict[int, list[int]] = {}
+        for node, parent in enumerate(step.parents):
+            if node:
+                children.setdefault(parent, []).append(node)
+        for depth, node in enumerate(step.path):
+            offered = children.get(node, [])
+            if not offered:
+                break
+            for table in (tried, accepted):
+                while len(table) <= depth:
+                    table.append([])
+                table[depth].extend([0] * (len(offered) - len(table[depth])))
+            following = step.path[depth + 1] if depth + 1 < len(step.path) else None
+            for draw, child in enumerate(offered):
+                tried[depth][draw] += 1
+                accepted[depth][draw] += child == following
+    return [[a / t for a, t in zip(*rows, strict=True)] for rows in zip(accepted, tried, strict=True)]
 
 
 class StepCosts:
@@ -213,3 +278,31 @@ def choose(method: Method, calibration: Calibration, seconds: Seconds) -> Choice
     if method.tree == "dynamic" and method.id in calibration.dynamic:
         return dynamic_choice(calibration.dynamic[method.id], seconds)
     return None
+
+
+class TreeFitting:
+    """The draft trees that are chosen for one model on one device, by method."""
+
+    def __init__(self, tuning: Tuning) -> None:
+        self.tuning = tuning
+        self._fitted: dict[str, Choice] = {}  # by method
+        self._costs: StepCosts | None = None
+
+    def fit(self, method: Method, calibration: Calibration, times: Callable[[TreePolicy], list[float]]) -> None:
+        """Choose the tree of a method, once; `times` gives the seconds of some steps with a tree."""
+        file = self.tuning.file(method.id, calibration)
+        with locked(file):
+            choice = recall(file)
+            if choice is None:
+                # A GPU's steps take the same time over and over, and each short run there begins with a capture.
+                rounds = 1 if self.tuning.device.type == "cuda" else FIT_ROUNDS
+                self._costs = self._costs or StepCosts(times, rounds)
+                choice = choose(method, calibration, self._costs)
+                if choice is not None and self._costs.steady:
+                    remember(file, choice)
+        if choice is not None:
+            self._fitted[method.id] = choice
+
+    def fitted(self, method: Method) -> Choice | None:
+        """The tree that was chosen for a method."""
+        return self._fitted.get(method.id)
