@@ -1,9 +1,17 @@
-"""Weights of several linear layers as one, and products whose result is not rounded back: what the twins for accelerators share."""
+"""What the twins for accelerators share: weights of several linear layers as one, products whose result is not rounded back, and the
+parts of a layer, a target and a drafter that are alike in every family.
+
+A twin runs its module's own weights in fewer kernels, with positions, slots and masks that are tensors, so that a step can be captured
+once and replayed. Joined weights take the place of the modules' own, which use their rows: nothing is in memory twice.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
-from typing import cast
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -64,3 +72,104 @@ def keeps_sums(device: str, dtype: torch.dtype) -> bool:
         return torch.mm(ones, ones, out_dtype=torch.float32).dtype == torch.float32
     except (RuntimeError, TypeError, NotImplementedError):
         return False
+
+
+@dataclass(frozen=True)
+class FusedLayer(ABC):
+    """One decoder layer. Products are by weights [outputs, inputs]."""
+
+    before: Tensor | None  # [D] weight of the norm before attention, None where there is no such norm
+    qkv: Tensor
+    out: Tensor
+    after: Tensor  # [D] weight of the norm before the feed-forward half
+    gate_up: Tensor
+    down: Tensor
+    heads: int
+    eps: float
+
+    @abstractmethod
+    def turned(self, qkv: Tensor, turn: Tensor, dtype: torch.dtype) -> Tensor:
+        """Queries, keys and values [R, n, 3, heads, d] float32 of the product -> the same shape in `dtype`, queries and keys turned."""
+
+    def __call__(self, x: Tensor, turn: Tensor, slots: Tensor, bias: Tensor, both: Tensor) -> Tensor:
+        """x [R * n, D], which is overwritten with the layer's output and returned.
+
+        turn is complex64, of the family's shape; slots [n] int64, bias [R or 1, 1, n, S], both [R, 2 heads, slots, d] the keys and values
+        of this layer.
+        """
+        heads, seen = self.heads, bias.shape[-1]
+        normed = x if self.before is None else F.rms_norm(x, x.shape[-1:], self.before, self.eps)
+        qkv = product(normed, self.qkv).view(both.shape[0], -1, 3, heads, both.shape[-1])
+        turned = self.turned(qkv, turn, x.dtype)
+        both.index_copy_(2, slots, turned[:, :, 1:].flatten(2, 3).transpose(1, 2))
+        attended = F.scaled_dot_product_attention(
+            turned[:, :, 0].transpose(1, 2), both[:, :heads, :seen], both[:, heads:, :seen], attn_mask=bias
+        )
+        x.addmm_(attended.transpose(1, 2).reshape(x.shape), self.out.t())
+        gate, up = F.linear(F.rms_norm(x, x.shape[-1:], self.after, self.eps), self.gate_up).chunk(2, -1)
+        return x.addmm_(F.silu(gate).mul_(up), self.down.t())
+
+
+class TargetTwin(ABC):
+    """A target on an accelerator; implements `decoding.protocols.FixedTarget`. What runs once per image, the prefix, and what steps of
+    changing shapes ask for is left to the original."""
+
+    def __init__(self, original: Any, layers: Sequence[FusedLayer]) -> None:
+        self.original, self.layers, self.vocab_size = original, layers, original.config.vocab
+
+    @abstractmethod
+    def embed(self, tokens: Tensor) -> Tensor:
+        """Image tokens [n] int64 -> their vectors [n, D]."""
+
+    @abstractmethod
+    def turns_at(self, positions: Tensor, cache: Any) -> Tensor:
+        """The turns of positions [n] int64, as the layers take them."""
+
+    @abstractmethod
+    def head(self, hidden: Tensor) -> Tensor:
+        """hidden [R, n, H] -> logits [R, n, V] float32 of the image tokens."""
+
+    def new_cache(self, rows: int, length: int) -> Any:
+        """As the original's."""
+        return self.original.new_cache(rows, length)
+
+    def prefill(self, condition: Any, cache: Any) -> Tensor:
+        """As the original's."""
+        return self.original.prefill(condition, cache)
+
+    def forward(self, tokens: Tensor, depths: Tensor, mask: Tensor, cache: Any) -> Tensor:
+        """As the original's."""
+        return self.original.forward(tokens, depths, mask, cache)
+
+    def forward_at(self, tokens: Tensor, positions: Tensor, slots: Tensor, bias: Tensor, cache: Any) -> Tensor:
+        """n tree nodes -> hidden [R, n, H]; see `decoding.protocols.FixedTarget.forward_at`."""
+        rows, n = cache.both.shape[1], tokens.shape[0]
+        original = self.original
+        x = self.embed(tokens).repeat(rows, 1)
+        turn = self.turns_at(positions, cache)
+        for layer, both in zip(self.layers, cache.both.unbind(0), strict=True):
+            layer(x, turn, slots, bias, both)
+        return F.rms_norm(x, x.shape[-1:], original.norm.weight, original.config.eps).view(rows, n, -1)
+
+
+class DrafterTwin:
+    """What a drafter on an accelerator leaves to the original: all but steps of fixed shape."""
+
+    def __init__(self, original: Any, layer: FusedLayer) -> None:
+        self.original, self.layer, self.guided = original, layer, original.guided
+
+    def new_cache(self, rows: int, length: int) -> Any:
+        """As the original's."""
+        return self.original.new_cache(rows, length)
+
+    def start(self, hidden: Tensor, token: Tensor, cache: Any, condition: Any = None) -> Tensor:
+        """As the original's."""
+        return self.original.start(hidden, token, cache, condition)
+
+    def extend(self, tokens: Tensor, hidden: Tensor, cache: Any) -> Tensor:
+        """As the original's."""
+        return self.original.extend(tokens, hidden, cache)
+
+    def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor, cache: Any) -> Tensor:
+        """As the original's."""
+        return self.original.expand(tokens, hidden, depth, mask, cache)
