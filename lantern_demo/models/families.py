@@ -99,8 +99,11 @@ for _family in FAMILIES.values():
 
 
 def family_of(target: TargetSizes[Any]) -> Family:
-    """The family of a target's configuration."""
-    return next(family for family in FAMILIES.values() if isinstance(target, family.target))
+    """The family of a target's configuration. Raises TypeError for one that no family has."""
+    for family in FAMILIES.values():
+        if type(target) is family.target:
+            return family
+    raise TypeError(f"{type(target).__name__} is the configuration of no family in models/families.py")
 
 
 def expected(part: Part, published: Published, located: Located) -> tuple[dict[str, Any], nn.Module]:

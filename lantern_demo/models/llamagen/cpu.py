@@ -1,6 +1,6 @@
 """LlamaGen and its drafter as they run on a CPU: the same numbers from fewer, larger operations.
 
-Against the modules in `llamagen` and `drafter`: query, key and value in one product, gate and up in one, the norms' weights
+Against the modules in `target` and `drafter`: query, key and value in one product, gate and up in one, the norms' weights
 folded into the products behind them, the rotation as one complex product, the token half of the drafter's first layer as a
 table, attention over the live part of the cache. All of it is float32 but for the products when `products.KINDS` says otherwise.
 """
