@@ -394,8 +394,8 @@ def load(
     (see `models.llamagen.accumulation`); "auto" is then float16 on a GPU.
     threads is how many threads of a CPU compute; None: see `models.device.pick_threads`. fit_trees=False: trees are not measured on
     this machine, and "fit" means "small".
-    Raises ValueError for an unknown model, device or dtype, a number of threads that is none, for a folder that cannot be read, for a published model that does not
-    fit this machine, when its files cannot be fetched or are not what they should be, and when fp16_accumulation is refused.
+    Raises ValueError for an unknown model, device or dtype, an impossible number of threads, a folder that cannot be read, a published
+    model that does not fit this machine or whose files cannot be fetched or are wrong, and when fp16_accumulation is refused.
     """
     chosen = pick_device(device)
     info = info_of(model)

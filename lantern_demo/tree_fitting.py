@@ -1,14 +1,16 @@
-"""Draft trees that fit the machine: what drafts a model's drafter lands, as calibrated, against what steps cost here, as measured.
+"""Choose the draft tree that draws fastest on this machine: how many tokens a step with a tree gives, as calibrated, against how
+long the step takes here, as measured.
 
-A model folder's calibration.json (written by `python -m lantern_demo.bench.calibrate`) holds, at the model's preset settings, the
-chance of every draw of a static tree to be the accepted one and the mean accepted length of dynamic trees. Costs are measured once,
-in a second or two: steps of a few trees in turn, to which a plane is fitted, then the most promising trees themselves. The choice is
-kept on disk, so that the same seed gives the same picture at the next start too, unless the machine was too busy to tell.
+A model folder's calibration.json (written by `python -m lantern_demo.bench.calibrate`) holds, for the model's preset settings,
+the chance of every draw in a static tree to be accepted and the mean accepted length of some dynamic trees. The time of steps is
+measured once, in a second or two: first steps of a few trees in turn, to which a plane is fitted, then steps of the most
+promising trees. The choice is kept on disk, so that the same seed gives the same picture at the next start too. It is not kept
+when the machine was busy and the times varied.
 
-The best static tree has the most expected tokens a second. Expected tokens of a step are 1 (the bonus token) + the sum over the tree's
-nodes of the chance that verification reaches them. With the chance `accept[d][r]` that draw r of a node at depth d is the accepted one,
-as counted in runs, a node's chance is the product along its path, and the best tree of n nodes takes the n likeliest. Sizes and depths
-are then weighed against what they cost here, as Sequoia does (arXiv 2402.12374, section 3.1); trees are small enough to try all.
+The best static tree has the most expected tokens a second. A step gives 1 token (the bonus token) and one for each node that
+verification reaches. `accept[d][r]` is the chance that draw r of a node at depth d is accepted, as counted in runs; the chance to
+reach a node is the product along its path, and the best tree of n nodes takes the n likeliest. Every depth and size is compared
+by tokens and seconds, as Sequoia does (arXiv 2402.12374, section 3.1); trees are small enough to try all of them.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ SHAPES = (
     (1, 0, 2), (2, 0, 3), (1, 1, 3), (2, 1, 4), (3, 1, 6), (1, 2, 4),
     (2, 2, 6), (3, 2, 8), (4, 2, 8), (2, 3, 8), (3, 3, 12), (4, 3, 16),
 )  # fmt: skip
-SHARES = (1.0, 0.8, 1.25)  # of the fitted cost of a node: trees that would be best if the plane were off are measured too
+SHARES = (1.0, 0.8, 1.25)  # of the fitted cost of a node: the plane may be wrong, so what would be best then is measured too
 
 Seconds = Callable[[list[TreePolicy]], list[float]]  # of a step with each tree, measured in turn
 Cost = Callable[[int, int, int], float]  # (nodes with the root, depth, nodes that are drafted from) -> seconds of a step
@@ -58,7 +60,7 @@ UNSTEADY = 1.5  # a median this many times the lower quartile tells of a busy ma
 
 @dataclass(frozen=True)
 class Calibration:
-    """What a drafter lands, by method id."""
+    """How many drafts are accepted, by method id."""
 
     static: dict[str, list[list[float]]]  # [depth][draw]: the chance to be the accepted draw of a visited node
     dynamic: dict[str, list[tuple[int, int, int, float]]]  # top_k, depth, nodes, mean accepted length
@@ -126,8 +128,8 @@ class Fitted:
 
 
 def grow_static(accept: Sequence[Sequence[float]], depth: int, nodes: int) -> Iterable[tuple[TreePath, float]]:
-    """The likeliest paths of at most `depth` choices, at most `nodes` of them, each behind its parent and its elder sibling, with the
-    chance that the walk reaches it."""
+    """The likeliest paths of at most `depth` choices, at most `nodes` of them, each behind its parent and its elder sibling, with
+    the chance that verification reaches it."""
     waiting: list[tuple[float, TreePath, float]] = []
 
     def offer(path: TreePath, parent: float) -> None:
@@ -171,7 +173,7 @@ def fit_static(accept: Sequence[Sequence[float]], cost: Cost, nodes: int) -> Fit
 def acceptance_by_rank(steps: Iterable[Step]) -> list[list[float]]:
     """The chance [depth][draw] that a draw is the accepted one, counted over steps with static trees.
 
-    A node counts for its draws that the tree has; depths that no walk visited are left out.
+    A visited node counts for those of its draws that the tree has; depths that were never visited are left out.
     """
     tried: list[list[int]] = []
     accepted: list[list[int]] = []
@@ -196,7 +198,8 @@ def acceptance_by_rank(steps: Iterable[Step]) -> list[list[float]]:
 
 
 class StepCosts:
-    """Seconds of a step with draft trees, measured when first asked for: `times(policy)` gives those of some steps of a short run."""
+    """Seconds of a step with draft trees, measured when first asked for: `times(policy)` gives those of some steps of a short
+    run."""
 
     def __init__(self, times: Callable[[TreePolicy], list[float]], rounds: int) -> None:
         self.times, self.rounds = times, rounds
@@ -218,7 +221,7 @@ class StepCosts:
 
 
 def chances(accept: list[list[float]], paths: tuple[TreePath, ...]) -> list[float]:
-    """The chance that the walk reaches each path."""
+    """The chance that verification reaches each path."""
     found = []
     for path in paths:
         chance = 1.0
@@ -229,16 +232,17 @@ def chances(accept: list[list[float]], paths: tuple[TreePath, ...]) -> list[floa
 
 
 def covered(accept: list[list[float]], paths: tuple[TreePath, ...]) -> bool:
-    """Whether there is a chance for every node of a tree."""
+    """Whether the calibration has a chance for every node of a tree."""
     return all(len(path) <= len(accept) and all(draw < len(accept[d]) for d, draw in enumerate(path)) for path in paths)
 
 
 def plane(measured: dict[tuple[TreePath, ...], float]) -> Cost:
-    """Seconds of a step as a sum of a constant and non-negative shares of nodes, depth and nodes drafted from, by least squares."""
+    """Seconds of a step as a sum of a constant and non-negative shares of nodes, depth and nodes drafted from, by least
+    squares."""
     rows = [(1.0, 1.0 + len(paths), float(max(map(len, paths))), float(len({p[:-1] for p in paths}))) for paths in measured]
     columns = [0, 1, 2, 3]
     table, wanted = torch.tensor(rows, dtype=torch.float64), torch.tensor(list(measured.values()), dtype=torch.float64)
-    while True:  # drop what comes out negative: noise, not a cost
+    while True:  # a negative share is noise, since nothing makes a step shorter: drop it
         share = torch.linalg.lstsq(table[:, columns], wanted[:, None]).solution[:, 0]
         if bool((share >= 0).all()) or len(columns) == 1:
             break
@@ -262,7 +266,7 @@ def recall(file: Path) -> Choice | None:
 
 
 def remember(file: Path, choice: Choice) -> None:
-    """Write a choice down; a disk that refuses costs a measurement at the next start and nothing else."""
+    """Write a choice to disk. Where the disk cannot be written, the next start measures again."""
     policy = choice.policy
     tree: dict[str, Any] = {"shape": [policy.top_k, policy.depth, policy.nodes]}
     if policy.kind == "static":

@@ -1,4 +1,5 @@
-"""Networks without memory: built on the meta device for the names and shapes of their tensors, then filled one tensor at a time."""
+"""Networks that take no memory yet: they are built on the meta device, which gives the names and shapes of their tensors, and
+then filled one tensor at a time."""
 
 from __future__ import annotations
 
@@ -51,13 +52,13 @@ def t5_config(sizes: TextSizes) -> T5Config:
     )  # fmt: skip
 
 
-@lru_cache
 def shapes(sizes: Sizes) -> dict[str, tuple[int, ...]]:
     """Names and shapes of the tensors of a network as published, under the names of this project.
 
-    Of a text encoder those of the whole T5, and of a head that is cut when it is read all rows, because that is what is downloaded.
+    For a text encoder these are the tensors of the whole T5, and for a head that is cut when it is read all its rows, because
+    that is what is downloaded.
     """
-    found = _built_shapes(sizes)
+    found = dict(_built_shapes(sizes))
     if isinstance(sizes, TextSizes):
         found["lm_head.weight"] = (sizes.vocab, sizes.width)  # the library takes it for the embedding, which it is not
     if isinstance(sizes, NetworkSizes):
@@ -66,13 +67,14 @@ def shapes(sizes: Sizes) -> dict[str, tuple[int, ...]]:
 
 
 def held(sizes: Sizes) -> int:
-    """How many numbers of a part are in memory once it is loaded: of a T5 its encoder alone, of a head the rows that are kept."""
+    """How many numbers of a part are in memory once it is loaded: the encoder of a T5, and the rows of a head that are kept."""
     found = _built_shapes(sizes)
     if isinstance(sizes, TextSizes):
         found = {name: shape for name, shape in found.items() if name.startswith(("encoder.", "shared."))}
     return sum(map(prod, found.values()))
 
 
+@lru_cache
 def _built_shapes(sizes: Sizes) -> dict[str, tuple[int, ...]]:
     """Names and shapes of the tensors of the network that is built."""
     if isinstance(sizes, Words):

@@ -1,4 +1,5 @@
-"""Read and write a model folder: config.json, sharded safetensors of its four networks (a folder each), the words of its text encoder."""
+"""Read and write a model folder: config.json, sharded safetensors of its four networks (a folder each), the words of its text
+encoder."""
 
 from __future__ import annotations
 

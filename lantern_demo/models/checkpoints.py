@@ -3,10 +3,10 @@
 `python -m lantern_demo.models.checkpoints --model llamagen-t2i-256 --check` says what that would take, and does nothing.
 Without --check it fetches and converts, so that the first start does not have to.
 
-A local folder may stand in for the Hub. Each part lies in a sub-folder of its name (target, drafter, tokenizer, text) or of
-its repository's name (LlamaGen-T2I, llamagen_drafter, llamagen_t2i, flan-t5-xl, LlamaGen, Anole-7b-v0.1-hf, anole_drafter), under its
-published file names; what is neither .safetensors nor .bin may also lie in the folder itself. Target and tokenizer must be there. A text
-encoder that is not is taken from the Hub.
+A local folder may stand in for the Hub. Each part lies in a sub-folder of its name (target, drafter, tokenizer, text) or of its
+repository's name (LlamaGen-T2I, llamagen_drafter, llamagen_t2i, flan-t5-xl, LlamaGen, Anole-7b-v0.1-hf, anole_drafter), under its
+published file names; what is neither .safetensors nor .bin may also lie in the folder itself. Target and tokenizer must be there.
+A text encoder that is not is taken from the Hub.
 """
 
 from __future__ import annotations

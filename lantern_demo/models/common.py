@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-BEYOND = 64  # zero rows of the rotary table past the last token: draft trees may reach over the end of the image
+BEYOND = 64  # rows of a rotary table past the last token: draft trees may reach over the end of the image
 
 
 @dataclass
@@ -45,7 +45,7 @@ class NetworkSizes(Generic[Network]):
         raise NotImplementedError
 
     def rope_table(self) -> Tensor:
-        """The network's rotary table [positions, head_dim / 2, 2] float32, (cos, sin) last."""
+        """The network's rotary table [positions, head_dim / 2, 2] float32, (cos, sin) last; its buffer `rope` holds it."""
         raise NotImplementedError
 
     def published_shapes(self) -> dict[str, tuple[int, ...]]:

@@ -42,8 +42,8 @@ class Rows:
 
 @dataclass(frozen=True)
 class Layout:
-    """A format's tensors: the published name or names (joined row by row) behind one of ours, what to leave aside, and for a tensor of
-    which only some rows are taken, which."""
+    """A format's tensors: the published name or names (joined row by row) behind one of ours, what to leave aside, and for a
+    tensor of which only some rows are taken, which."""
 
     published: Callable[[str, Shapes], tuple[str, ...]]
     ignored: re.Pattern[str]
@@ -113,8 +113,8 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def check_config(path: Path, said: Mapping[str, Any], wanted: Mapping[str, int | bool]) -> None:
-    """Check what a config.json says: tensors of another model may have the same shapes. Raises CheckpointError naming the first value
-    that differs; what the file leaves out passes."""
+    """Check what a config.json says: tensors of another model may have the same shapes. Raises CheckpointError naming the first
+    value that differs; what the file leaves out passes."""
     for key, value in wanted.items():
         if said.get(key, value) != value:
             raise CheckpointError(f"{path} says {key} {said[key]!r}, but this model has {value}: it belongs to another model")
@@ -123,9 +123,9 @@ def check_config(path: Path, said: Mapping[str, Any], wanted: Mapping[str, int |
 def weights_of(network: nn.Module, paths: Iterable[Path], layout: Layout) -> Iterator[tuple[str, Tensor]]:
     """The weights of a (blank) network out of a published checkpoint of one file or several, as (our name, tensor).
 
-    Every tensor is checked before the first is yielded; joined ones are made when they are asked for, the others lie in the files,
-    which are mapped into memory. Raises CheckpointError naming the file and the tensors that are unknown, missing, mis-shaped or of
-    a wrong dtype.
+    Every tensor is checked before the first is yielded; joined ones are made when they are asked for, the others lie in the
+    files, which are mapped into memory. Raises CheckpointError naming the file and the tensors that are unknown, missing,
+    mis-shaped or of a wrong dtype.
     """
     tensors: dict[str, Tensor] = {}
     files: dict[str, Path] = {}

@@ -1,8 +1,8 @@
-"""What the twins for accelerators share: weights of several linear layers as one, products whose result is not rounded back, and the
-parts of a layer, a target and a drafter that are alike in every family.
+"""What the twins for accelerators share: weights of several linear layers as one, products whose result is not rounded back, and
+the parts of a layer, a target and a drafter that are alike in every family.
 
-A twin runs its module's own weights in fewer kernels, with positions, slots and masks that are tensors, so that a step can be captured
-once and replayed. Joined weights take the place of the modules' own, which use their rows: nothing is in memory twice.
+A twin runs its module's own weights in fewer kernels, with positions, slots and masks that are tensors, so that a step can be
+captured once and replayed. Joined weights take the place of the modules' own, which use their rows: nothing is in memory twice.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from torch import Tensor, nn
 class Rows(nn.Module):
     """A linear layer without a bias whose weight is some rows of a joined one.
 
-    The rows are looked up when they are used. A kept view would be a tensor of its own for ZeroGPU, which packs tensors by where they
-    begin and what shape they have, so that every weight would be packed and moved twice.
+    The rows are looked up when they are used. A kept view would be a tensor of its own for ZeroGPU, which packs tensors by where
+    they begin and what shape they have, so that every weight would be packed and moved twice.
     """
 
     def __init__(self, whole: Tensor, first: int, count: int) -> None:
@@ -52,8 +52,8 @@ def join(owner: nn.Module, *names: str) -> Tensor:
 
 
 def product(x: Tensor, weight: Tensor) -> Tensor:
-    """x [M, D] times weight [O, D] -> [M, O] float32. Sums are kept in float32 anyway; where the device allows, half precision is not
-    rounded to on the way out, which matters where differences are enlarged, as guidance does to those of logits."""
+    """x [M, D] times weight [O, D] -> [M, O] float32. Sums are kept in float32 anyway; where the device allows, half precision is
+    not rounded to on the way out, which matters where differences are enlarged, as guidance does to those of logits."""
     if x.dtype != torch.float32 and keeps_sums(x.device.type, x.dtype) and not _short_sums(x.dtype):
         return torch.mm(x, weight.t(), out_dtype=torch.float32)
     return F.linear(x, weight).float()
@@ -89,13 +89,13 @@ class FusedLayer(ABC):
 
     @abstractmethod
     def turned(self, qkv: Tensor, turn: Tensor, dtype: torch.dtype) -> Tensor:
-        """Queries, keys and values [R, n, 3, heads, d] float32 of the product -> the same shape in `dtype`, queries and keys turned."""
+        """Queries, keys and values [R, n, 3, heads, d] float32 of the product -> the same in `dtype`, queries and keys turned."""
 
     def __call__(self, x: Tensor, turn: Tensor, slots: Tensor, bias: Tensor, both: Tensor) -> Tensor:
         """x [R * n, D], which is overwritten with the layer's output and returned.
 
-        turn is complex64, of the family's shape; slots [n] int64, bias [R or 1, 1, n, S], both [R, 2 heads, slots, d] the keys and values
-        of this layer.
+        turn is complex64, of the family's shape; slots [n] int64, bias [R or 1, 1, n, S], both [R, 2 heads, slots, d] the keys
+        and values of this layer.
         """
         heads, seen = self.heads, bias.shape[-1]
         normed = x if self.before is None else F.rms_norm(x, x.shape[-1:], self.before, self.eps)
@@ -111,8 +111,8 @@ class FusedLayer(ABC):
 
 
 class TargetTwin(ABC):
-    """A target on an accelerator; implements `decoding.protocols.FixedTarget`. What runs once per image, the prefix, and what steps of
-    changing shapes ask for is left to the original."""
+    """A target on an accelerator; implements `decoding.protocols.FixedTarget`. What runs once per image, the prefix, and what
+    steps of changing shapes ask for is left to the original."""
 
     def __init__(self, original: Any, layers: Sequence[FusedLayer]) -> None:
         self.original, self.layers, self.vocab_size = original, layers, original.config.vocab

@@ -35,8 +35,8 @@ def pick_device(device: str) -> torch.device:
 
 
 def unused_gpu() -> str | None:
-    """That an NVIDIA GPU which seems to be here is not used, as a sentence; None when one is used, when nothing tells of one, when it
-    is hidden by CUDA_VISIBLE_DEVICES, and with a PyTorch that was built without CUDA."""
+    """That an NVIDIA GPU which seems to be here is not used, as a sentence; None when one is used, when nothing tells of one,
+    when it is hidden by CUDA_VISIBLE_DEVICES, and with a PyTorch that was built without CUDA."""
     if torch.version.cuda is None or torch.cuda.is_available() or os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
         return None
     if not DRIVER.exists() and shutil.which("nvidia-smi") is None:
@@ -74,8 +74,8 @@ def half(device: torch.device) -> str:
 
 
 def pick_dtype(dtype: str, device: torch.device, large: bool) -> str:
-    """A number format's name; "auto" is float32, but 16 bits for a large model on a GPU. Raises ValueError for an unknown one, and
-    for int8 where there is none."""
+    """A number format's name; "auto" is float32, but 16 bits for a large model on a GPU. Raises ValueError for an unknown one,
+    and for int8 where there is none."""
     if dtype == "auto":
         return half(device) if large and device.type == "cuda" else "float32"
     if dtype not in (*DTYPES, INT8):
@@ -93,18 +93,19 @@ class Threads:
     reason: str
 
     def use(self) -> None:
-        """Compute with so many from now on. Each thread that computes keeps a number of its own, so the one that runs calls this."""
+        """Compute with so many from now on. PyTorch keeps a number for each thread: the one that decodes calls this."""
         if torch.get_num_threads() != self.count:
             torch.set_num_threads(self.count)
 
 
 def pick_threads(asked: int | None, device: torch.device, small: bool) -> Threads:
-    """How many threads of the CPU are to compute; `small`: on a CPU, a model that runs on the lean twins.
+    """How many threads of the CPU are to compute; `small`: on a CPU, a model that runs on its family's twins.
 
-    Two threads wait for each other after every operation, some 200 times a token. Alone on the machine they make a small model's step
-    a little faster; with a browser or another program at work on the same cores they make it several times slower, since each wait
-    then lasts until the scheduler gives the other thread its turn. One thread keeps its pace.
-    Raises ValueError for a number that is none.
+    Two threads wait for each other after every operation, some 200 times a token. Alone on the machine they make a small model's
+    step a little faster; with a browser or another program at work on the same cores they make it several times slower, since
+    each wait then lasts until the scheduler gives the other thread its turn. One thread keeps its pace.
+
+    Raises ValueError for anything but a whole number between 1 and `MOST_THREADS`.
     """
     named = "threads" if asked is not None else THREADS
     given = asked if asked is not None else os.environ.get(THREADS) or None

@@ -1,8 +1,9 @@
 """The families of models, in one table: what differs from family to family is looked up here and asked for nowhere else.
 
-A new family is an entry of FAMILIES and a folder beside this file. The folder holds its target and its drafter, whose configurations
-build them (`common.TargetSizes`, `common.DrafterSizes`), its published formats, its prompt reader, and faster twins where it has any.
-What a target does inside is its own: a head of several layers, another grid, or a prompt in the sequence need nothing here.
+A new family is an entry of FAMILIES and a folder beside this file. The folder holds its target and its drafter, whose
+configurations build them (`common.TargetSizes`, `common.DrafterSizes`), its published formats, its prompt reader, and faster
+twins where it has any. What a target does inside is its own: a head of several layers, another grid, or a prompt in the sequence
+need nothing here.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from lantern_demo.models.anole.drafter import AnoleDrafterConfig
 from lantern_demo.models.anole.prompts import PromptTokens, check_vocabulary
 from lantern_demo.models.anole.target import AnoleConfig
 from lantern_demo.models.blank import blank_network, blank_tokenizer
+from lantern_demo.models.bundled import Networks
 from lantern_demo.models.common import DrafterSizes, TargetSizes
 from lantern_demo.models.convert import AS_PUBLISHED, Layout, weights_of
 from lantern_demo.models.hub import Located
@@ -37,8 +39,8 @@ from lantern_demo.models.text import PromptEncoder
 
 @dataclass(frozen=True)
 class CpuTwins:
-    """Twins for small models on a CPU, built of a network and a kind of products (see `products.KINDS`), and what finds the fastest
-    kind for a network on this processor."""
+    """Twins for small models on a CPU, built of a network and a kind of products (see `products.KINDS`), and what finds the
+    fastest kind for a network on this processor."""
 
     target: Callable[[Any, str], protocols.Target]
     drafter: Callable[[Any, str], protocols.Drafter]
@@ -107,7 +109,8 @@ def family_of(target: TargetSizes[Any]) -> Family:
 
 
 def expected(part: Part, published: Published, located: Located) -> tuple[dict[str, Any], nn.Module]:
-    """What a part's files say about its configuration, and the blank network that they must fit; of every part but the text encoder.
+    """What a part's files say about its configuration, and the blank network that they must fit; of every part but the text
+    encoder.
 
     Raises CheckpointError when they belong to another model.
     """
@@ -138,8 +141,8 @@ def prompt_reader(published: Published, located: Located | None, device: torch.d
 
 @dataclass(frozen=True)
 class Runners:
-    """What decodes a model, its own networks or twins of them: a target, its drafter if it has one, and the kinds of products that they
-    use (see `products.KINDS`), None where PyTorch decides."""
+    """What decodes a model, its own networks or twins of them: a target, its drafter if it has one, and the kinds of products
+    that they use (see `products.KINDS`), None where PyTorch decides."""
 
     target: protocols.Target
     drafter: protocols.Drafter | None
@@ -147,7 +150,7 @@ class Runners:
     drafter_kind: str | None = None
 
 
-def fused_runners(networks: Any) -> Runners:
+def fused_runners(networks: Networks) -> Runners:
     """What decodes a model on an accelerator: its family's twins, whose weights take the place of the networks'."""
     family = family_of(networks.target.config)
     drafter = networks.drafter
@@ -155,7 +158,7 @@ def fused_runners(networks: Any) -> Runners:
 
 
 @torch.inference_mode()
-def lean_runners(networks: Any, kind: str, drafter_kind: str) -> Runners:
+def lean_runners(networks: Networks, kind: str, drafter_kind: str) -> Runners:
     """What decodes a small model on a CPU: its family's twins, with a kind of products each."""
     twins, drafter = family_of(networks.target.config).cpu, networks.drafter
     assert twins is not None

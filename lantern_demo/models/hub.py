@@ -38,7 +38,7 @@ class Located:
 
 
 def revision_of(source: Source) -> str:
-    """The revision asked for: of LANTERN_REVISIONS, else of the registry. Raises ValueError for a variable that says nothing."""
+    """The revision asked for: of LANTERN_REVISIONS, else of the registry. Raises ValueError for a malformed variable."""
     pins: dict[str, str] = {}
     for entry in filter(None, (e.strip() for e in os.environ.get(REVISIONS, "").split(","))):
         repo, found, revision = entry.partition("=")
@@ -95,8 +95,8 @@ def _check_count(weights: tuple[Path, ...]) -> None:
 
 
 def places(source: Source, part: Part, folder: Path) -> Iterator[Path]:
-    """Where a part may lie in a local folder: under the part's name, under its repository's, or, a file whose name tells what it is, in
-    the folder itself."""
+    """Where a part may lie in a local folder: under the part's name, under its repository's, or, a file whose name tells what it
+    is, in the folder itself."""
     yield folder / part
     yield folder / source.repo.split("/")[1]
     yield folder / source.repo

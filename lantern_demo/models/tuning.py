@@ -1,5 +1,5 @@
-"""How a model runs on this machine: which networks or twins decode it, and with which kind of products. Choices are kept on disk, so
-that the same seed gives the same picture at the next start too."""
+"""How a model runs on this machine: which networks or twins decode it, and with which kind of products. Choices are kept on disk,
+so that the same seed gives the same picture at the next start too."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Tuning:
     def runners(self, networks: Networks) -> Runners:
         """What decodes the model.
 
-        On a GPU the twins of its family. On a CPU the twins of a small model, with the fastest products of its number format; the drafter
-        of a float32 model may round, since its drafts are verified exactly all the same. Else the networks themselves.
+        On a GPU the twins of its family. On a CPU the twins of a small model, with the fastest products of its number format; the
+        drafter of a float32 model may round, since its drafts are verified exactly all the same. Else the networks themselves.
         Raises ValueError for a number format that does not work here.
         """
         target, drafter = networks.target, networks.drafter
@@ -49,14 +49,15 @@ class Tuning:
         return families.lean_runners(networks, kind, drafter_kind)
 
     def file(self, name: str, versions: object = "") -> Path:
-        """The file of a choice. Its name has a digest of what the choice depends on: device, number format, PyTorch and `versions`."""
+        """The file of a choice. Its name has a digest of what the choice depends on: device, number format, PyTorch and
+        `versions`."""
         everything = f"{device_name(self.device)} {self.dtype} {torch.__version__} {versions}"
         digest = hashlib.sha256(everything.encode()).hexdigest()[:12]
         return store.root() / "fitted" / f"{self.model}-{name}-{digest}.json"
 
     def _kept_kind(self, name: str, allowed: tuple[str, ...], find: Callable[[], str]) -> str:
-        """A kind of products: what is on disk, or else what `find` finds, which is written there. One process finds at a time: two
-        would disturb each other's clocks, and draw other pictures should they not agree."""
+        """A kind of products: what is on disk, or else what `find` finds, which is written there. One process finds at a time:
+        two would disturb each other's clocks, and draw other pictures should they not agree."""
         file, kind = self.file(name), ""
         with store.locked(file):
             with suppress(OSError, ValueError):
@@ -69,6 +70,6 @@ class Tuning:
 
 
 def small_on_cpu(networks: Networks, device: torch.device) -> bool:
-    """Whether a model is small and on a CPU. A large one gains nothing from twins, since reading its weights takes the time, and should
-    not be in memory twice."""
+    """Whether a model is small and on a CPU. A large one gains nothing from twins, since reading its weights takes the time, and
+    should not be in memory twice."""
     return device.type == "cpu" and sum(p.numel() * p.element_size() for p in networks.target.parameters()) <= LARGEST

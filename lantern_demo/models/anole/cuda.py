@@ -1,8 +1,8 @@
 """Anole and its drafter for accelerators: see `models.cuda`.
 
-Against the modules in `target` and `drafter`: query, key and value in one product, gate and up in one, queries and keys normalised
-together and turned by one complex product, residual sums inside the products that they follow. Keys lie in the cache as the modules
-write them, so that a prompt may be read by the original.
+Against the modules in `target` and `drafter`: query, key and value in one product, gate and up in one, queries and keys
+normalised together and turned by one complex product, residual sums inside the products that they follow. Keys lie in the cache
+as the modules write them, so that a prompt may be read by the original.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ def image_name(code: int) -> str:
 
 
 def read_vocabulary(path: Path, codes: int) -> Tokenizer:
-    """A published tokenizer.json of Chameleon. Raises CheckpointError when it is none, or when one of its marks or of the image tokens
-    of `codes` codebook entries is not where the target has it."""
+    """A published tokenizer.json of Chameleon. Raises CheckpointError when it is none, or when one of its marks or of the image
+    tokens of `codes` codebook entries is not where the target has it."""
     try:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises bare Exceptions
@@ -52,7 +52,8 @@ class PromptTokens:
 
     @classmethod
     def of(cls, target: AnoleConfig, located: Located, _: torch.device) -> PromptTokens:
-        """The reader of a target's prompts, out of its published tokenizer.json. Raises CheckpointError as `read_vocabulary` does."""
+        """The reader of a target's prompts, out of its published tokenizer.json. Raises CheckpointError as `read_vocabulary`
+        does."""
         return cls(read_vocabulary(located.weights[0], target.vocab), target.prefix)
 
     def check(self, prompt: str) -> None:

@@ -1,11 +1,11 @@
 """Anole: the Chameleon transformer, whose image tokens are words of its vocabulary, and whose prompt is part of the sequence.
 
-Facts that shape this file (leloy/Anole-7b-v0.1-hf; jadohu/LANTERN, models/kv_variants/modeling_anole_kv.py): a pre-norm decoder with
-one-dimensional half-rotated positions, whose queries and keys are normalised per head first. An unconditional row is the two start
-marks alone, padded on the left, and counts its positions from them, so that the two rows turn by different angles.
-Everything but an image token is masked when a picture is drawn: the head is cut to the image tokens, and tokens are numbered by their
-place in the codebook, which is their id less `FIRST`.
-Tensor names are those of the Hub conversion, less the "model." before them.
+Facts that shape this file (leloy/Anole-7b-v0.1-hf; jadohu/LANTERN, models/kv_variants/modeling_anole_kv.py): a pre-norm decoder
+with one-dimensional half-rotated positions, whose queries and keys are normalised per head first. An unconditional row is the two
+start marks alone, padded on the left, and counts its positions from them, so that the two rows turn by different angles.
+Everything but an image token is masked when a picture is drawn: the head is cut to the image tokens, and tokens are numbered by
+their place in the codebook, which is their id less `FIRST`. Tensor names are those of the Hub conversion, less the "model."
+before them.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ class AnoleCache(KVCache):
         return (slots - self.shift[:, None]).clamp(min=0)
 
     def mask(self, seen: Tensor) -> Tensor | None:
-        """seen [n, m] bool over the last m of the slots up to length + m, all before them being seen -> [R or 1, 1, n, length + m]
-        bool, padding left out; None where everything is seen."""
+        """seen [n, m] bool over the last m of the slots up to length + m, all before them being seen -> [R or 1, 1, n, length +
+        m] bool, padding left out; None where everything is seen."""
         if self.visible is None and seen.shape[1] == 1:
             return None
         full = F.pad(seen, (self.length, 0), value=True)[None, None]
@@ -191,7 +191,8 @@ class Anole(nn.Module):
         return cast(list[AnoleLayer], list(self.layers))
 
     def condition(self, ids: Tensor, mask: Tensor | None, guided: bool) -> Condition:
-        """A prompt's ids [1, T] int64, its marks included -> the rows of it [R, T] and which positions are no padding [R, T] bool.
+        """A prompt's ids [1, T] int64, its marks included -> the rows of it [R, T] and which positions are no padding [R, T]
+        bool.
 
         The unconditional row is the prompt's first and last mark, padded on the left. `mask` is there for the sake of models that
         pad their prompts; this one does not, and it is None.

@@ -1,5 +1,5 @@
-"""Sums of float16 products kept in float16: on consumer GPUs twice the arithmetic of sums in float32, at some loss, which is measured
-before it is allowed."""
+"""Keep the sums of float16 products in float16. Consumer GPUs compute them twice as fast as sums in float32, but less exactly:
+how far a target's laws move is measured before it is allowed."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ PROBES = 12  # forwards each
 
 
 def complex_rope(rope: Tensor, heads: int) -> Tensor:
-    """A rotary table [S, d / 2, 2] (cos, sin) -> [S, 3 heads, d / 2] complex64 for queries, keys and values, which stay as they are."""
+    """A rotary table [S, d / 2, 2] (cos, sin) -> [S, 3 heads, d / 2] complex64 for queries, keys and values; values do not turn."""
     turn = torch.view_as_complex(rope.float().contiguous()).unsqueeze(1).expand(-1, 2 * heads, -1)
     return torch.cat((turn, torch.ones(turn.shape[0], heads, turn.shape[2], dtype=turn.dtype)), 1)
 
@@ -62,7 +62,7 @@ class LeanCache(KVCache):
         self.written = (0, 0)  # the columns of the tree that is in `bias`
 
     def attend(self, layer: int, offset: int, turned: Tensor, heads: int, mask: Tensor | None) -> Tensor:
-        """Write keys and values of turned [R, n, 3 heads, d] at slot length + offset and attend with its queries -> [R * n, D]."""
+        """Write keys and values of turned [R, n, 3 heads, d] at slot length + offset, attend with its queries -> [R * n, D]."""
         r, n, _, d = turned.shape
         start = self.length + offset
         both, k, v = self.layers[layer]
@@ -81,7 +81,7 @@ class LeanCache(KVCache):
         self.length += count
 
     def bias_of(self, mask: Tensor) -> Tensor | None:
-        """The mask of n tree nodes [n, n] bool over everything in the cache: [R, 1, n, length + n] float32, or None for no mask."""
+        """The mask of n tree nodes [n, n] bool over everything in the cache: [R, 1, n, length + n] float32, or None."""
         n = mask.shape[0]
         end = self.length + n
         if n == 1 and self.visible is None:
@@ -249,8 +249,8 @@ def fastest_kind(target: LlamaGen) -> str:
 
 
 def fastest_drafter_kind(drafter: Drafter) -> str:
-    """The kind of products, rounding ones too, that makes this drafter's passes fastest here. What it drafts need not be exact: the
-    rules hold whatever law a draft was drawn from, as long as they are told that law."""
+    """The kind of products, rounding ones too, that makes this drafter's passes fastest here. What it drafts need not be exact:
+    the rules hold whatever law a draft was drawn from, as long as they are told that law."""
     calls: dict[tuple[str, int], Callable[[], object]] = {}
     rows = 1 if drafter.guided else 2
     for kind in filter(supported, KINDS):

@@ -1,7 +1,7 @@
 """LlamaGen and its drafter for accelerators: see `models.cuda`.
 
-Against the modules in `target` and `drafter`: query, key and value in one product, gate and up in one, queries and keys turned by one
-complex product, keys and values written by one copy, residual sums inside the products that they follow.
+Against the modules in `target` and `drafter`: query, key and value in one product, gate and up in one, queries and keys turned by
+one complex product, keys and values written by one copy, residual sums inside the products that they follow.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lantern_demo.models.llamagen.target import LlamaGen
 
 
 def turns(rope: Tensor) -> Tensor:
-    """A rotary table [P, d / 2, 2] (cos, sin) -> [P, 3, 1, d / 2] complex64 for queries, keys and values, which stay as they are."""
+    """A rotary table [P, d / 2, 2] (cos, sin) -> [P, 3, 1, d / 2] complex64 for queries, keys and values; values do not turn."""
     turn = torch.view_as_complex(rope.float().contiguous())
     return torch.stack((turn, turn, torch.ones_like(turn)), 1).unsqueeze(2)
 

@@ -113,7 +113,8 @@ class Drafter(nn.Module):
         return KVCache(1, rows, c.heads, slots, c.dim // c.heads, dtype=weight.dtype, device=weight.device)
 
     def start(self, hidden: Tensor, token: Tensor, cache: KVCache, condition: object = None) -> Tensor:
-        """Prefix hidden [R, T, H] and the first image token [1] -> last output [R, 1, H]; commits T slots. The prompt itself is not read."""
+        """Prefix hidden [R, T, H] and the first image token [1] -> last output [R, 1, H]; commits T slots. The prompt itself is
+        not read."""
         return self.extend(F.pad(token, (hidden.shape[1] - 1, 0)), hidden, cache)
 
     def extend(self, tokens: Tensor, hidden: Tensor, cache: KVCache) -> Tensor:
@@ -132,12 +133,12 @@ class Drafter(nn.Module):
         return self._run(tokens, hidden, self.rope[slot : slot + 1].expand(m, -1, -1), full, cache, w)
 
     def train_passes(self, tokens: Tensor, hidden: Tensor, passes: int) -> list[Tensor]:
-        """Teacher forcing, as drafting will see it: tokens [B, S] and the target's hidden [B, S, H] -> outputs [B, S, H] of each pass.
+        """Teacher forcing, as drafting will see it: tokens [B, S] and the target's hidden [B, S, H] -> outputs [B, S, H] a pass.
 
-        `tokens[:, i]` is the token at position i + 1, 0 in the prefix; every output i imitates the hidden state at position i + 1.
-        Pass 0 reads the target's states, as the stable slots do. Pass t reads the output of pass t - 1 one slot before, as a tree
-        node at depth t does: it attends to the stable slots up to i - t, to its t - 1 ancestors and to itself. Its first t slots
-        have no such ancestors and mean nothing.
+        `tokens[:, i]` is the token at position i + 1, 0 in the prefix; every output i imitates the hidden state at position i +
+        1. Pass 0 reads the target's states, as the stable slots do. Pass t reads the output of pass t - 1 one slot before, as a
+        tree node at depth t does: it attends to the stable slots up to i - t, to its t - 1 ancestors and to itself. Its first t
+        slots have no such ancestors and mean nothing.
         """
         s = tokens.shape[1]
         embedded = self.embed_tokens(tokens).type_as(hidden)

@@ -1,4 +1,4 @@
-"""The published files of LlamaGen and of LANTERN's models of it: how their tensors are named, and what their config.json must say.
+"""The published files of LlamaGen, by its authors and by LANTERN's: names of tensors, and what a config.json must say.
 
 Formats (facts: FoundationVision/LlamaGen@ce98ec4, jadohu/LANTERN@3a56e45):
   llamagen   LlamaGen's own .pt files; its names are this project's names
