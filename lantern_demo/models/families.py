@@ -95,9 +95,9 @@ FAMILIES: dict[str, Family] = {
 }
 
 # Layouts of all published files by format. Drafters have this project's names in every family.
-LAYOUTS: dict[str, Layout] = {"drafter": AS_PUBLISHED}
-for _family in FAMILIES.values():
-    LAYOUTS.update(_family.layouts)
+LAYOUTS: dict[str, Layout] = {"drafter": AS_PUBLISHED} | {
+    name: layout for family in FAMILIES.values() for name, layout in family.layouts.items()
+}
 
 
 def family_of(target: TargetSizes[Any]) -> Family:

@@ -1,4 +1,4 @@
-"""What a model needs: bytes to download and to keep, memory by number format. They are estimates from the shapes of its tensors."""
+"""What a model needs: bytes to download and to keep, memory by number format. All are estimates from the shapes of tensors."""
 
 from __future__ import annotations
 

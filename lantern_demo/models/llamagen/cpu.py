@@ -27,7 +27,7 @@ PROBES = 12  # forwards each
 
 
 def complex_rope(rope: Tensor, heads: int) -> Tensor:
-    """A rotary table [S, d / 2, 2] (cos, sin) -> [S, 3 heads, d / 2] complex64 for queries, keys and values; values do not turn."""
+    """A rotary table [S, d / 2, 2] (cos, sin) -> [S, 3 heads, d / 2] complex64 for queries, keys and values; these do not turn."""
     turn = torch.view_as_complex(rope.float().contiguous()).unsqueeze(1).expand(-1, 2 * heads, -1)
     return torch.cat((turn, torch.ones(turn.shape[0], heads, turn.shape[2], dtype=turn.dtype)), 1)
 
