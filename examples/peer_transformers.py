@@ -14,7 +14,8 @@ from transformers import DynamicCache, GenerationConfig, GenerationMixin, Pretra
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from lantern_demo.decoding.sampling import guide
-from lantern_demo.models.llamagen import LlamaGen, prefix_mask
+from lantern_demo.models.common import prefix_mask
+from lantern_demo.models.llamagen.target import LlamaGen
 from lantern_demo.pipeline import Pipeline
 
 

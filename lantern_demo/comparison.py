@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import Method
 from lantern_demo.faults import in_words, out_of_memory
-from lantern_demo.fitting import Choice
 from lantern_demo.models.needs import no_room_to_race
 from lantern_demo.models.text import Encoded
 from lantern_demo.settings import Settings, smaller_tree
 from lantern_demo.stats import Drawn, Generation, MethodFailed, Schedule
+from lantern_demo.tree_fitting import Choice
 
 if TYPE_CHECKING:
     from lantern_demo.pipeline import Pipeline

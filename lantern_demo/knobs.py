@@ -12,7 +12,7 @@ from lantern_demo.decoding.methods import Method
 from lantern_demo.decoding.trees import STATIC_TREES
 
 # Trees by name: what static methods use, and what dynamic ones use (top_k, depth, nodes with the root).
-# "fit" is chosen for the machine (see `fitting`), "paper" is what LANTERN and LANTERN++ published, "small" suits machines on
+# "fit" is chosen for the machine (see `tree_fitting`), "paper" is what LANTERN and LANTERN++ published, "small" suits machines on
 # which checking a node is not free, and stands in for "fit" where a model has no calibration.
 SMALL_STATIC = ((0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (0, 0, 0))
 DYNAMIC_TREES: dict[str, tuple[int, int, int]] = {"small": (4, 2, 8), "paper": (10, 4, 59)}

@@ -23,21 +23,21 @@ from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.timing import Clock
 from lantern_demo.decoding.trees import TreePolicy
 from lantern_demo.faults import in_words, release_memory, unreadable
-from lantern_demo.fitting import Choice, read_calibration
 from lantern_demo.knobs import MAX_LANTERN_K
-from lantern_demo.machine import Machine
-from lantern_demo.models import accumulation, bundled, checkpoints, store
-from lantern_demo.models.device import DTYPES, INT8, pick_device, pick_dtype, pick_threads
-from lantern_demo.models.lean import small_on_cpu
+from lantern_demo.models import bundled, checkpoints, store
+from lantern_demo.models.device import DTYPES, INT8, device_name, pick_device, pick_dtype, pick_threads
+from lantern_demo.models.llamagen import accumulation
 from lantern_demo.models.needs import requirements_unmet
 from lantern_demo.models.products import KINDS
 from lantern_demo.models.registry import BUNDLED, REGISTRY, ModelInfo, model_info
 from lantern_demo.models.text import Encoded
 from lantern_demo.models.tokenizer import neighbour_table
+from lantern_demo.models.tuning import Tuning, small_on_cpu
 from lantern_demo.recommended import read_recommended
-from lantern_demo.record import device_name, events_of, image_hash, run_record
+from lantern_demo.record import events_of, image_hash, run_record
 from lantern_demo.settings import Settings, asking_for, method_of, methods_of
 from lantern_demo.stats import Drawn, Generation, MethodFailed, Schedule, Stats, disturbed
+from lantern_demo.tree_fitting import Choice, TreeFitting, read_calibration
 
 __all__ = ["Drawn", "Generation", "MethodFailed", "Pipeline", "Stats", "StepEvent", "load"]
 
@@ -60,8 +60,9 @@ class Pipeline:
         self.defaults = Settings(**info.preset)
         self.threads = pick_threads(threads, device, small_on_cpu(networks, device))
         self.threads.use()
-        self._machine = Machine(info.id, device, dtype)
-        runners = self._machine.runners(networks)
+        tuning = Tuning(info.id, device, dtype)
+        self._trees = TreeFitting(tuning)
+        runners = tuning.runners(networks)
         self.target, self.drafter = runners.target, runners.drafter
         self.products = KINDS[runners.kind] if runners.kind else f"{dtype} products, as PyTorch chooses"
         if runners.drafter_kind not in (None, runners.kind):
@@ -298,7 +299,7 @@ class Pipeline:
         """The draft tree that a method runs with, and why. One that is to fit stands once the method was warmed up."""
         if method.source == "none":
             return Choice(TreePolicy.none(), "none")
-        fitted = self._machine.fitted(method) if knobs.fits(method) else None
+        fitted = self._trees.fitted(method) if knobs.fits(method) else None
         if fitted is not None and self._borrowed:
             return replace(fitted, reason=f"{fitted.reason}; what it lands was measured of {BORROWED}, not of this model")
         if fitted is not None:
@@ -308,7 +309,7 @@ class Pipeline:
 
     def _fit(self, method: Method, knobs: Settings) -> None:
         """Choose the tree of a method for this machine, once; what is asked for just now plays no part in it."""
-        if self._calibration is None or not knobs.fits(method) or self._machine.fitted(method) is not None:
+        if self._calibration is None or not knobs.fits(method) or self._trees.fitted(method) is not None:
             return
         encoded = self.encode(self._own_prompt)
 
@@ -321,7 +322,7 @@ class Pipeline:
             whole = [b.seconds - a.seconds for a, b in pairs[1:] if len(b.tree_tokens) == policy.nodes]
             return whole or [b.seconds - a.seconds for a, b in pairs]  # of a picture of a few tokens nothing better can be had
 
-        self._machine.fit(method, self._calibration, times)
+        self._trees.fit(method, self._calibration, times)
 
     @property
     def _own_prompt(self) -> str:
@@ -390,11 +391,11 @@ def load(
     A published model is fetched from the Hub at its first start; `folder` is a local folder to take its files from instead (see
     `models.checkpoints`), `drafter` one with a drafter of one's own to use in place of the published one.
     fp16_accumulation keeps the sums of float16 products in float16, for this process, if this moves the target's laws little enough
-    (see `models.accumulation`); "auto" is then float16 on a GPU.
+    (see `models.llamagen.accumulation`); "auto" is then float16 on a GPU.
     threads is how many threads of a CPU compute; None: see `models.device.pick_threads`. fit_trees=False: trees are not measured on
     this machine, and "fit" means "small".
-    Raises ValueError for an unknown model, device or dtype, a number of threads that is none, for a folder that cannot be read, for a published model that does not
-    fit this machine, when its files cannot be fetched or are not what they should be, and when fp16_accumulation is refused.
+    Raises ValueError for an unknown model, device or dtype, an impossible number of threads, a folder that cannot be read, a published
+    model that does not fit this machine or whose files cannot be fetched or are wrong, and when fp16_accumulation is refused.
     """
     chosen = pick_device(device)
     info = info_of(model)

@@ -6,7 +6,6 @@ import hashlib
 import platform
 from dataclasses import asdict
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,23 +25,6 @@ HOW_TIMED = (
     "waited_seconds are those of decode_seconds in which the computing thread had no processor; disturbed: more than a tenth. "
     "speedup = vanilla's decode_seconds / this method's, both of this run; absent without a vanilla run."
 )
-
-
-def device_name(device: torch.device) -> str:
-    """What ran it, in words: the GPU's name, or the processor with its thread count."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    count = torch.get_num_threads()
-    return f"{_processor()} ({count} thread{'' if count == 1 else 's'})"
-
-
-def _processor() -> str:
-    try:
-        with Path("/proc/cpuinfo").open() as f:
-            names = (line.split(":", 1)[1].strip() for line in f if line.startswith("model name"))
-            return next(names, platform.machine())
-    except OSError:
-        return platform.processor() or platform.machine()
 
 
 def image_hash(image: Image.Image) -> str:

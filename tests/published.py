@@ -16,10 +16,11 @@ from tokenizers.models import Unigram, WordLevel
 from torch import Tensor, nn
 from transformers import JanusVQVAEConfig, T5Config, T5ForConditionalGeneration
 
-from lantern_demo.models.anole import Anole, AnoleConfig
-from lantern_demo.models.anole_drafter import AnoleDrafter, AnoleDrafterConfig
-from lantern_demo.models.drafter import Drafter, DrafterConfig
-from lantern_demo.models.llamagen import Condition, LlamaGen, LlamaGenConfig
+from lantern_demo.models.anole.drafter import AnoleDrafter, AnoleDrafterConfig
+from lantern_demo.models.anole.target import Anole, AnoleConfig
+from lantern_demo.models.common import Condition
+from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
+from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
 from lantern_demo.models.registry import REGISTRY, ModelInfo, Published, TextSizes, TokenizerSizes, Words
 from lantern_demo.models.tokenizer import ChameleonTokenizer, ImageTokenizer
 

@@ -27,10 +27,10 @@ from transformers import JanusVQVAEConfig
 
 from lantern_demo.decoding.acceptance import Rule
 from lantern_demo.decoding.sampling import Sampling, probabilities
-from lantern_demo.models.anole import FIRST, Anole, AnoleConfig
-from lantern_demo.models.anole_drafter import AnoleDrafter, AnoleDrafterConfig
-from lantern_demo.models.drafter import Drafter, DrafterConfig
-from lantern_demo.models.llamagen import LlamaGen, LlamaGenConfig
+from lantern_demo.models.anole.drafter import AnoleDrafter, AnoleDrafterConfig
+from lantern_demo.models.anole.target import FIRST, Anole, AnoleConfig
+from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
+from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
 from lantern_demo.models.tokenizer import ChameleonTokenizer, ImageTokenizer, neighbour_table
 
 GOLDEN = Path(os.environ.get("GOLDEN_DIR") or Path(__file__).parent / "golden")

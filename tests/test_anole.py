@@ -28,11 +28,13 @@ from torch import nn
 
 from lantern_demo.decoding.loop import Decoded
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.models import accumulation, checkpoints, store
-from lantern_demo.models.anole import Anole
-from lantern_demo.models.anole_drafter import AnoleDrafter
+from lantern_demo.models import checkpoints, store
+from lantern_demo.models.anole.drafter import AnoleDrafter
+from lantern_demo.models.anole.prompts import image_name, read_vocabulary
+from lantern_demo.models.anole.target import Anole
 from lantern_demo.models.convert import CheckpointError, weights_of
-from lantern_demo.models.prompts import image_name, read_vocabulary
+from lantern_demo.models.families import LAYOUTS
+from lantern_demo.models.llamagen import accumulation
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.pipeline import Generation, Pipeline, load
 
@@ -310,6 +312,6 @@ def test_the_whole_vocabulary_is_checked_before_rows_are_taken(tmp_path: Path) -
     target, _, tokenizer = anole_networks()
     tensors = anole_tensors(target, tokenizer)
     write_shards(tensors, tmp_path, 1)
-    found = dict(weights_of(Anole(ANOLE), [tmp_path / "model-00001-of-00001.safetensors"], "anole"))
+    found = dict(weights_of(Anole(ANOLE), [tmp_path / "model-00001-of-00001.safetensors"], LAYOUTS["anole"]))
     assert torch.equal(found["lm_head.weight"], tensors["lm_head.weight"][4:68])
     assert found["embed_tokens.weight"].shape[0] == ANOLE.embeddings

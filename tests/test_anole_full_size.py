@@ -20,9 +20,9 @@ import torch
 from published import write_vocabulary
 from safetensors.torch import save_file
 
-from lantern_demo.models.anole import AnoleConfig
-from lantern_demo.models.blank import blank_drafter, blank_target, blank_tokenizer
-from lantern_demo.models.convert import LAYOUTS
+from lantern_demo.models.anole.target import AnoleConfig
+from lantern_demo.models.blank import blank_network, blank_tokenizer
+from lantern_demo.models.families import LAYOUTS
 from lantern_demo.models.needs import held
 from lantern_demo.models.registry import REGISTRY
 
@@ -56,9 +56,9 @@ def files() -> Iterator[Path]:
     hub.mkdir(parents=True)
     try:
         shapes: dict[str, tuple[int, ...]] = {}
-        for network, form in ((blank_target(published.target), "anole"), (blank_tokenizer(published.tokenizer, 1), "anole-vq")):
+        for network, form in ((blank_network(published.target), "anole"), (blank_tokenizer(published.tokenizer, 1), "anole-vq")):
             own = {name: tuple(weight.shape) for name, weight in network.state_dict().items()}
-            shapes |= {LAYOUTS[form].published(name, own)[0]: shape for name, shape in own.items()}  # type: ignore[index]
+            shapes |= {LAYOUTS[form].published(name, own)[0]: shape for name, shape in own.items()}
         shapes["lm_head.weight"] = (published.target.embeddings, published.target.dim)
         names = list(shapes)
         for i in range(SHARDS):
@@ -69,7 +69,7 @@ def files() -> Iterator[Path]:
         write_vocabulary(hub / "tokenizer.json", published.target.vocab)
         (folder / "drafter").mkdir()
         assert published.drafter is not None
-        drafter = blank_drafter(published.drafter).state_dict()
+        drafter = blank_network(published.drafter).state_dict()
         torch.save({n: random(block, tuple(w.shape), n) for n, w in drafter.items()}, folder / "drafter" / "pytorch_model.bin")
         yield folder
     finally:

@@ -11,10 +11,9 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import T5ForConditionalGeneration
 
-from lantern_demo.models.captions import LENGTH, CaptionEncoder, read_tokenizer
-from lantern_demo.models.checkpoints import load_text
 from lantern_demo.models.convert import CheckpointError
 from lantern_demo.models.hub import Located, find
+from lantern_demo.models.llamagen.captions import LENGTH, CaptionEncoder, load_text, read_tokenizer
 from lantern_demo.models.registry import REGISTRY
 
 CPU = torch.device("cpu")

@@ -17,8 +17,8 @@ from lantern_demo.decoding.loop import Decoded
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.trees import TreePolicy, static_tree
-from lantern_demo.models.anole import FIRST, Anole, AnoleConfig
-from lantern_demo.models.anole_drafter import AnoleDrafter, AnoleDrafterConfig
+from lantern_demo.models.anole.drafter import AnoleDrafter, AnoleDrafterConfig
+from lantern_demo.models.anole.target import FIRST, Anole, AnoleConfig
 from lantern_demo.models.blank import blank_tokenizer, fill
 from lantern_demo.models.registry import TokenizerSizes
 

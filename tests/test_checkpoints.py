@@ -28,9 +28,10 @@ from torch import Tensor, nn
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models import checkpoints
-from lantern_demo.models.blank import blank_drafter, blank_target, blank_tokenizer, fill
+from lantern_demo.models.blank import blank_network, blank_tokenizer, fill
 from lantern_demo.models.convert import weights_of
-from lantern_demo.models.drafter import Drafter
+from lantern_demo.models.families import LAYOUTS
+from lantern_demo.models.llamagen.drafter import Drafter
 from lantern_demo.models.registry import REGISTRY, TokenizerSizes
 from lantern_demo.models.tokenizer import neighbour_table
 from lantern_demo.pipeline import Generation, Pipeline, load
@@ -41,7 +42,7 @@ PROMPT = "a red lantern over a lake"
 
 
 def weights(network: nn.Module, path: Path, form: Any) -> dict[str, Tensor]:
-    return dict(weights_of(network, [path], form))
+    return dict(weights_of(network, [path], LAYOUTS[form]))
 
 
 # -- formats
@@ -54,14 +55,14 @@ def test_llamagens_own_files(container: str | None, tmp_path: Path) -> None:
     state = {**target.state_dict(), "freqs_cis": torch.zeros(3)}
     leavings = {"steps": 7, "args": argparse.Namespace(cfg=4.0), "optimizer": {"state": {}}}
     torch.save({container: state, **leavings} if container else state, tmp_path / "c2i.pt")
-    loaded = fill(blank_target(CLASSES), weights(blank_target(CLASSES), tmp_path / "c2i.pt", "llamagen"), CPU, torch.float32)
+    loaded = fill(blank_network(CLASSES), weights(blank_network(CLASSES), tmp_path / "c2i.pt", "llamagen"), CPU, torch.float32)
     assert_same(loaded, target)
 
 
 def test_files_of_old_versions_of_torch(tmp_path: Path) -> None:
     target, _, _ = networks(CLASSES)
     torch.save({"model": target.state_dict()}, tmp_path / "c2i.pt", _use_new_zipfile_serialization=False)
-    loaded = weights(blank_target(CLASSES), tmp_path / "c2i.pt", "llamagen")
+    loaded = weights(blank_network(CLASSES), tmp_path / "c2i.pt", "llamagen")
     assert all(torch.equal(loaded[k], v) for k, v in target.state_dict().items())
 
 
@@ -129,7 +130,7 @@ def test_dtypes(dtype: torch.dtype, text_model: Path) -> None:
 def test_weights_are_those_of_the_file_and_no_copy(class_model: Path) -> None:
     made = checkpoints.prepare(REGISTRY[CLASS_ID], class_model)["target"]
     mapped = made.weights()
-    target = fill(blank_target(CLASSES), mapped, CPU, torch.float32)
+    target = fill(blank_network(CLASSES), mapped, CPU, torch.float32)
     assert target.output.weight.data_ptr() == mapped["output.weight"].data_ptr()
 
 
@@ -140,9 +141,9 @@ def test_files_that_the_released_code_wrote(kind: str, form: Any, released: Any)
     """Golden weights were written by the authors' classes: their names and layout are not ours to make up."""
     for case in (parameter.values[0] for parameter in cases(kind) if parameter.values[0]):
         network = released(case)
-        blank = blank_drafter(network.config) if form == "drafter" else blank_target(network.config)
+        blank = blank_network(network.config)
         files = [f.path for f in files_of(case, f"{'target' if form == 'lantern' else form} weights")]
-        found = dict(weights_of(blank, files, form))
+        found = dict(weights_of(blank, files, LAYOUTS[form]))
         assert all(torch.equal(found[k], v) for k, v in network.state_dict().items())
 
 
@@ -153,7 +154,7 @@ def test_a_tokenizer_that_the_released_code_wrote() -> None:
         sizes = TokenizerSizes(
             c["ch"], tuple(c["ch_mult"]), c["num_res_blocks"], c["z_channels"], c["codebook_embed_dim"], c["codebook_size"]
         )
-        found = dict(weights_of(blank_tokenizer(sizes, 4), [f.path for f in files], "vq"))
+        found = dict(weights_of(blank_tokenizer(sizes, 4), [f.path for f in files], LAYOUTS["vq"]))
         wanted = vq_state({k: v for f in files for k, v in f.tensors.items()})
         assert found.keys() == {f"vq.{k}" for k in wanted}
         assert all(torch.equal(found[f"vq.{k}"], v) for k, v in wanted.items())

@@ -10,25 +10,27 @@ from pathlib import Path
 import pytest
 import torch
 
-from lantern_demo.decoding.fit import acceptance_by_rank, fit_static, grow_static
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.trees import TreePolicy
-from lantern_demo.fitting import (
+from lantern_demo.models import store
+from lantern_demo.pipeline import Pipeline, load
+from lantern_demo.tree_fitting import (
     FILE,
     PROBES,
     Calibration,
     Choice,
     StepCosts,
+    acceptance_by_rank,
     chances,
     choose,
+    fit_static,
+    grow_static,
     plane,
     read_calibration,
     recall,
     remember,
 )
-from lantern_demo.models import store
-from lantern_demo.pipeline import Pipeline, load
 
 ACCEPT = [[0.5, 0.2, 0.1], [0.45, 0.2], [0.4, 0.1], [0.3]]
 
@@ -136,7 +138,7 @@ def pipe(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
 
 
 def test_a_model_with_a_calibration_fits_its_trees(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lantern_demo.fitting.UNSTEADY", float("inf"))
+    monkeypatch.setattr("lantern_demo.tree_fitting.UNSTEADY", float("inf"))
     first = pipe.generate("two red lanterns", "lantern++", seed=3, lanternpp_k=5)
     assert first.stats.tree.startswith("fitted: ") and first.record["methods"]["lantern++"]["tree"] == first.stats.tree
     assert pipe.generate("two red lanterns", "eagle2", seed=3).stats.nodes in (2, 4)
@@ -149,7 +151,7 @@ def test_a_model_with_a_calibration_fits_its_trees(pipe: Pipeline, monkeypatch: 
     def measured(*_: object) -> None:
         raise AssertionError("measured again")
 
-    monkeypatch.setattr("lantern_demo.machine.choose", measured)
+    monkeypatch.setattr("lantern_demo.tree_fitting.choose", measured)
     again = load(pipe.info.folder or "", "cpu").generate("two red lanterns", "lantern++", seed=3, lanternpp_k=5)
     assert again.tokens == first.tokens and again.stats.tree == first.stats.tree
 

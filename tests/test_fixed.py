@@ -23,15 +23,16 @@ from lantern_demo.decoding import loop
 from lantern_demo.decoding.acceptance import Rule
 from lantern_demo.decoding.engines import graphs
 from lantern_demo.decoding.engines.fixed import Fixed
-from lantern_demo.decoding.judge import Ways, judge, ways
 from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, Uniforms
 from lantern_demo.decoding.timing import DECODE_PARTS
 from lantern_demo.decoding.trees import TreePolicy
-from lantern_demo.models import accumulation, fused
-from lantern_demo.models.fused import FusedDrafter, FusedTarget
-from lantern_demo.models.llamagen import LlamaGenConfig
+from lantern_demo.decoding.verify import verify
+from lantern_demo.models import families
+from lantern_demo.models.llamagen import accumulation
+from lantern_demo.models.llamagen.cuda import FusedDrafter, FusedTarget
+from lantern_demo.models.llamagen.target import LlamaGenConfig
 from lantern_demo.models.tokenizer import neighbour_table
 from lantern_demo.pipeline import Pipeline
 
@@ -166,7 +167,7 @@ def as_fixed(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make a pipeline on a CPU decode as one on a GPU does, short of the capture."""
     from lantern_demo import pipeline
 
-    twins = fused.fused_runners(pipe.networks)
+    twins = families.fused_runners(pipe.networks)
     pipe.target, pipe.drafter = twins.target, twins.drafter
     monkeypatch.setattr(pipeline, "decode", lambda *a, **k: decode(*a, engine="fixed", **k))
 
@@ -594,10 +595,9 @@ def test_judging_what_is_left_of_nothing() -> None:
 
     tree = static_tree([(0,), (1,), (2,)])
     p, q = torch.eye(6)[[2, 5, 5, 5]], torch.eye(6)[[2]]
-    way: Ways = ways(tree)
     for drawn, path, bonus in (([2, -1, -1], [0, 1], 5), ([4, 2, -1], [0, 2], 5), ([4, 3, -1], [0, 0], 2)):
         law = torch.full((1, 6), 0.25).index_fill_(1, torch.tensor([0, 1]), 0.0) if drawn[0] == 4 else q
-        draft = Draft(tree, torch.tensor([0, *(max(x, 0) for x in drawn)]), torch.tensor([drawn]), (law,))
+        draft = Draft(tree, torch.tensor([0, *(max(x, 0) for x in drawn)]), torch.tensor([drawn]), law)
         for u in (0.0, 1 - 2**-24):
-            found = judge(Rule(), draft, way, p.clone(), False, None, torch.full((4, 4), u))
+            found = verify(Rule(), draft, p, False, None, torch.full((4, 4), u))
             assert found.path.tolist() == path and found.bonus.tolist() == [bonus]

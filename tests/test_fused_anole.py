@@ -13,9 +13,9 @@ from test_fixed import settings
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling
-from lantern_demo.models import joined
-from lantern_demo.models.anole import BEGIN_IMAGE, END_OF_TURN
-from lantern_demo.models.fused_anole import FusedAnole, FusedAnoleDrafter
+from lantern_demo.models import cuda
+from lantern_demo.models.anole.cuda import FusedAnole, FusedAnoleDrafter
+from lantern_demo.models.anole.target import BEGIN_IMAGE, END_OF_TURN
 
 IDS = torch.tensor([[0, 8712, 8713, 8715, END_OF_TURN, BEGIN_IMAGE]])
 
@@ -104,9 +104,9 @@ def test_weights_are_in_memory_once_and_looked_up_when_they_are_used() -> None:
 
 def test_sums_are_kept_where_a_device_can() -> None:
     x, weight = torch.randn(3, 8), torch.randn(5, 8)
-    assert not joined.keeps_sums("cpu", torch.bfloat16), "a CPU rounds, and says so"
+    assert not cuda.keeps_sums("cpu", torch.bfloat16), "a CPU rounds, and says so"
     for dtype in (torch.float32, torch.bfloat16):
-        found = joined.product(x.to(dtype), weight.to(dtype))
+        found = cuda.product(x.to(dtype), weight.to(dtype))
         assert found.dtype == torch.float32 and found.shape == (3, 5)
         torch.testing.assert_close(found, x @ weight.t(), atol=0.1 if dtype == torch.bfloat16 else 1e-5, rtol=0.05)
 

@@ -17,8 +17,8 @@ from lantern_demo.decoding.engines import graphs
 from lantern_demo.decoding.engines.kept import Engines
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling
-from lantern_demo.models.fused import FusedDrafter, FusedTarget
-from lantern_demo.models.llamagen import LlamaGenConfig
+from lantern_demo.models.llamagen.cuda import FusedDrafter, FusedTarget
+from lantern_demo.models.llamagen.target import LlamaGenConfig
 
 Captured = list[tuple[int, bool]]
 

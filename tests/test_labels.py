@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lantern_demo.models.labels import ClassLabels, label_of, labels, search
+from lantern_demo.models.llamagen.labels import ClassLabels, label_of, labels, search
 
 
 def test_all_classes_are_there() -> None:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from lantern_demo.bench.launches import BUDGETS, META, Launches, Watch, count_launches
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.models.joined import keeps_sums
+from lantern_demo.models.cuda import keeps_sums
 
 TYPES = {"llamagen-t2i-256": torch.bfloat16, "llamagen-t2i-512": torch.float16, "anole-7b": torch.bfloat16}
 # Without them a product and the widening of its result are two kernels.

@@ -15,9 +15,9 @@ from lantern_demo.decoding.acceptance import Rule
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.trees import TreePolicy, static_tree
-from lantern_demo.models.drafter import Drafter, DrafterConfig
-from lantern_demo.models.lean import LeanDrafter, LeanTarget, fastest_drafter_kind, fastest_kind
-from lantern_demo.models.llamagen import LlamaGen, LlamaGenConfig
+from lantern_demo.models.llamagen.cpu import LeanDrafter, LeanTarget, fastest_drafter_kind, fastest_kind
+from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
+from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
 from lantern_demo.models.products import EXACT, KINDS, product, supported
 from lantern_demo.models.tokenizer import neighbour_table
 

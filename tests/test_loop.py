@@ -200,7 +200,7 @@ def test_measured_distortion(method: str) -> None:
         assert result.one_step_tvd < 1e-6
     else:
         assert 0.01 < result.one_step_tvd < 1
-    sampled = METHODS[method].tree == "static"
+    sampled = METHODS[method].source == "static"
     assert result.one_step_tvd_method == ("monte carlo (64 draws)" if sampled else "closed form")
 
 

@@ -17,7 +17,7 @@ from transformers import ChameleonConfig, ChameleonForConditionalGeneration
 
 from lantern_demo.models import checkpoints, hub, needs
 from lantern_demo.models.blank import shapes
-from lantern_demo.models.convert import LAYOUTS
+from lantern_demo.models.families import LAYOUTS
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.pipeline import load
 

@@ -15,7 +15,7 @@ from lantern_demo.decoding.engines import graphs
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import NO_DRAFT_LAW, NO_LAW, Sampling
-from lantern_demo.models.fused import FusedDrafter, FusedTarget
+from lantern_demo.models.llamagen.cuda import FusedDrafter, FusedTarget
 
 Spoil = Callable[[Tensor], Tensor]
 

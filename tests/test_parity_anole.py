@@ -19,9 +19,9 @@ from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, guide
 from lantern_demo.decoding.trees import Draft, TreePolicy
-from lantern_demo.models.anole import FIRST, Anole, AnoleCache
-from lantern_demo.models.anole_drafter import AnoleDrafter
-from lantern_demo.models.llamagen import Condition
+from lantern_demo.models.anole.drafter import AnoleDrafter
+from lantern_demo.models.anole.target import FIRST, Anole, AnoleCache
+from lantern_demo.models.common import Condition
 
 CASES = cases("anole")
 

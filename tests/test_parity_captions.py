@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from released import Golden, cases
 
-from lantern_demo.models.captions import clean, clean_once
+from lantern_demo.models.llamagen.captions import clean, clean_once
 
 
 @pytest.mark.parametrize("file", cases("cleaned prompts"))

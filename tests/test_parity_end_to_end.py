@@ -50,7 +50,7 @@ def method_of(case: Golden, run: str) -> tuple[Method, Rule, TreePolicy]:
     else:
         policy = TreePolicy.dynamic(case.about["top_k"], case.about["depth"], case.about["total_token"])
     # One of the methods on offer, or the same with another pair of tree and rule.
-    alike = [method for method in METHODS.values() if (method.tree, method.rule) == (policy.kind, rule.kind)]
+    alike = [method for method in METHODS.values() if (method.source, method.rule) == (policy.kind, rule.kind)]
     return (alike or [Method(mode, mode, policy.kind, rule.kind, False, "")])[0], rule, policy
 
 

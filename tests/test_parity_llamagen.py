@@ -15,7 +15,8 @@ from torch import Tensor
 from lantern_demo.decoding.loop import Decoded
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, guide
-from lantern_demo.models.llamagen import Condition, LlamaGen
+from lantern_demo.models.common import Condition
+from lantern_demo.models.llamagen.target import LlamaGen
 
 CASES = cases("llamagen")
 

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from lantern_demo.decoding.sampling import guide
 from lantern_demo.decoding.trees import static_tree
-from lantern_demo.models.llamagen import Condition, LlamaGen
+from lantern_demo.models.common import Condition
+from lantern_demo.models.llamagen.target import LlamaGen
 from lantern_demo.models.text import left_pad
 
 CASES = cases("target")

@@ -256,7 +256,7 @@ def test_what_is_asked_for_first_plays_no_part_in_what_is_chosen(folder: Path, m
     try:
         for prompt, knobs in ((PROMPT, {"temperature": 0.5, "seed": 9}), ("a lantern", {"cfg_scale": 1})):
             pipe = load(folder, device="cpu")
-            pipe._machine._file = lambda *_, tag=prompt[:3]: folder / f"choice-{tag}.json"  # type: ignore[method-assign, misc]
+            pipe._trees.tuning.file = lambda *_, tag=prompt[:3]: folder / f"choice-{tag}.json"  # type: ignore[method-assign, misc]
             pipe.generate(prompt, "eagle1", **knobs)
     finally:
         (folder / "calibration.json").unlink()

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from lantern_demo.decoding.sampling import Sampling
-from lantern_demo.models.drafter import Drafter, DrafterConfig
-from lantern_demo.models.llamagen import LlamaGen, LlamaGenConfig
+from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
+from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
 from lantern_demo.models.text import TextEncoder, left_pad, small_t5, word_tokenizer
 from lantern_demo.training import run
 from lantern_demo.training.groupnorm import FastGroupNorm

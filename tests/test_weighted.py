@@ -54,10 +54,10 @@ def test_one_draft_follows_the_formula(rule: Rule, depth: int) -> None:
 
 
 def test_weights_fall_with_depth() -> None:
-    found = weights(Rule("weighted", bound=2.0, mu=0.1), torch.tensor([0, 1, 2]))
+    found = weights(Rule("weighted", bound=2.0, mu=0.1), torch.tensor([[0], [1], [2]]))
     assert found is not None
     torch.testing.assert_close(found[:, 0], 2.0 * torch.exp(-torch.tensor([0.1, 0.8, 1.5])))
-    assert weights(Rule(), torch.tensor([0])) is None
+    assert weights(Rule(), torch.tensor([[0]])) is None
 
 
 def models() -> tuple[ChainTarget, ChainDrafter, Tensor]:

@@ -9,8 +9,8 @@ from PIL import Image, ImageChops
 from transformers import JanusVQVAEConfig
 
 from lantern_demo.models import bundled
-from lantern_demo.models.drafter import Drafter, DrafterConfig
-from lantern_demo.models.llamagen import LlamaGen, LlamaGenConfig
+from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
+from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
 from lantern_demo.models.text import TextEncoder, small_t5, word_tokenizer
 from lantern_demo.models.tokenizer import ImageTokenizer
 from lantern_demo.training.scenes import vocabulary

@@ -18,13 +18,12 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.trees import TreePolicy
 from lantern_demo.knobs import MAX_LANTERN_K
 from lantern_demo.models import bundled
-from lantern_demo.models.anole import Anole, AnoleConfig
-from lantern_demo.models.anole_drafter import AnoleDrafter
-from lantern_demo.models.blank import blank_drafter, blank_target, fill
+from lantern_demo.models.anole.target import AnoleConfig
+from lantern_demo.models.blank import blank_network, fill
+from lantern_demo.models.common import TargetSizes
 from lantern_demo.models.device import DTYPES
-from lantern_demo.models.drafter import Drafter
-from lantern_demo.models.fused import FusedDrafter, FusedTarget
-from lantern_demo.models.llamagen import LlamaGen, LlamaGenConfig
+from lantern_demo.models.families import family_of
+from lantern_demo.models.llamagen.target import LlamaGenConfig
 from lantern_demo.models.registry import REGISTRY, Published
 from lantern_demo.models.tokenizer import neighbour_table
 from lantern_demo.settings import Settings
@@ -98,12 +97,12 @@ def bed_of(model: str, device: torch.device, small: bool = False) -> Bed:
         raise ValueError(f"{model} has no drafter")
     dtype = DTYPES["bfloat16" if device.type == "cuda" else "float32"]
     torch.manual_seed(0)
-    target = _random(blank_target(published.target), device, dtype)
-    drafter = _random(blank_drafter(published.drafter), device, dtype)
+    target = _random(blank_network(published.target), device, dtype)
+    drafter = _random(blank_network(published.drafter), device, dtype)
     with torch.inference_mode():
         condition = target.condition(*_prompt(published.target, device), knobs.cfg_scale != 1)
     return Bed(
-        model, True, *_runners(target, drafter), condition, knobs, _some_neighbours(published.target.vocab, device),
+        model, True, *_twins(target, drafter), condition, knobs, _some_neighbours(published.target.vocab, device),
         published.target.tokens, device,
     )  # fmt: skip
 
@@ -118,16 +117,14 @@ def _bundled(model: str, device: torch.device, knobs: Settings) -> Bed:
         condition = networks.target.condition(encoded.features, encoded.mask, knobs.cfg_scale != 1)
         book = networks.tokenizer.codebook
         table = neighbour_table(book, min(MAX_LANTERN_K + 1, len(book) - 1)).to(device)
-    runners = _runners(networks.target, networks.drafter)
-    return Bed(model, False, *runners, condition, knobs, table, networks.target.config.tokens, device)
+    twins = _twins(networks.target, networks.drafter)
+    return Bed(model, False, *twins, condition, knobs, table, networks.target.config.tokens, device)
 
 
-def _runners(target: LlamaGen | Anole, drafter: Drafter | AnoleDrafter) -> tuple[protocols.Target, protocols.Drafter]:
-    """What decodes on a GPU: fused twins where there are any."""
-    return (
-        FusedTarget(target) if isinstance(target, LlamaGen) else target,
-        FusedDrafter(drafter) if isinstance(drafter, Drafter) else drafter,
-    )
+def _twins(target: Any, drafter: Any) -> tuple[protocols.Target, protocols.Drafter]:
+    """What decodes on a GPU: the twins of the model's family."""
+    family = family_of(target.config)
+    return family.cuda_target(target), family.cuda_drafter(drafter)
 
 
 def _random(network: Network, device: torch.device, dtype: torch.dtype) -> Network:
@@ -142,10 +139,11 @@ def _random(network: Network, device: torch.device, dtype: torch.dtype) -> Netwo
     return fill(network, {name: weight(name, w.shape) for name, w in network.state_dict().items()}, device, dtype)
 
 
-def _prompt(config: LlamaGenConfig | AnoleConfig, device: torch.device) -> tuple[Tensor, Tensor | None]:
+def _prompt(config: TargetSizes[Any], device: torch.device) -> tuple[Tensor, Tensor | None]:
     """The features and mask of a prompt of random numbers, or its ids."""
     if isinstance(config, AnoleConfig):
         return torch.randint(8712, config.embeddings, (1, min(WORDS, config.prefix)), device=device), None
+    assert isinstance(config, LlamaGenConfig)
     mask = torch.ones(1, config.prefix, dtype=torch.bool, device=device)
     return torch.randn(1, config.prefix, config.caption_dim, device=device), mask
 

@@ -15,11 +15,10 @@ from statistics import mean
 from tqdm import tqdm
 
 from lantern_demo.bench.prompts import prompts_for
-from lantern_demo.decoding.fit import acceptance_by_rank
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.fitting import FILE, SHAPES
 from lantern_demo.pipeline import load
+from lantern_demo.tree_fitting import FILE, SHAPES, acceptance_by_rank
 
 WIDE = "naive_extend_57"
 FIRST_SEED = 1_000_000

@@ -24,10 +24,10 @@ from lantern_demo.decoding.drafting import source_of
 from lantern_demo.decoding.engines.fixed import ALIGNED, Fixed
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Uniforms
-from lantern_demo.models.anole import AnoleCache
-from lantern_demo.models.blank import blank_drafter, blank_target
+from lantern_demo.models.anole.target import AnoleCache
+from lantern_demo.models.blank import blank_network
 from lantern_demo.models.bundled import Networks
-from lantern_demo.models.fused import fused_runners
+from lantern_demo.models.families import fused_runners
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.settings import Settings
 
@@ -171,7 +171,7 @@ def step_of(model: str, method: str, tree: str = "paper", dtype: torch.dtype = t
     info, chosen = REGISTRY[model], METHODS[method]
     assert info.published is not None and info.published.drafter is not None
     knobs = Settings(**{**info.preset, **TREES[tree], **settings})
-    target, drafter = _placed(blank_target(info.published.target), dtype), _placed(blank_drafter(info.published.drafter), dtype)
+    target, drafter = _placed(blank_network(info.published.target), dtype), _placed(blank_network(info.published.drafter), dtype)
     runners = fused_runners(Networks(None, target, drafter, None, {}))  # type: ignore[arg-type]
     policy = knobs.tree_policy(chosen)
     rows = 1 if knobs.cfg_scale == 1 else 2

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from lantern_demo.models.labels import CLASSES
+from lantern_demo.models.llamagen.labels import CLASSES
 from lantern_demo.models.registry import ModelInfo
 from lantern_demo.training.scenes import ATTRIBUTES, full_caption
 

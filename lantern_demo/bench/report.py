@@ -15,7 +15,7 @@ import torch
 from lantern_demo.bench.curve import summarise_curve
 from lantern_demo.bench.speed import Row
 from lantern_demo.bench.summary import FEWEST, summarise
-from lantern_demo.record import device_name
+from lantern_demo.models.device import device_name
 
 Report = dict[str, Any]
 

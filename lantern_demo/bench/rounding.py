@@ -17,8 +17,9 @@ from lantern_demo.bench.prompts import prompts_for
 from lantern_demo.decoding.sampling import draw, guide, probabilities
 from lantern_demo.decoding.trees import static_tree
 from lantern_demo.knobs import SMALL_STATIC
-from lantern_demo.models.lean import LeanTarget, small_on_cpu
+from lantern_demo.models.llamagen.cpu import LeanTarget
 from lantern_demo.models.products import KINDS, supported
+from lantern_demo.models.tuning import small_on_cpu
 from lantern_demo.pipeline import Pipeline, load
 
 EVERY = 8  # tokens between two trees

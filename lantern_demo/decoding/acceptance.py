@@ -134,8 +134,8 @@ def proximity(rule: Rule, p: Tensor, ids: Tensor, total: Tensor | float = 1.0) -
 
 
 def weights(rule: Rule, depth: Tensor) -> Tensor | None:
-    """w [P, 1] of drafts whose parents lie at depth [P]; None for rules that weigh nothing."""
-    return rule.bound * torch.exp(-0.7 * depth - rule.mu).unsqueeze(1) if rule.kind == "weighted" else None
+    """w [P, 1] of drafts whose parents lie at depth [P, 1]; None for rules that weigh nothing."""
+    return rule.bound * torch.exp(-0.7 * depth - rule.mu) if rule.kind == "weighted" else None
 
 
 def counted(mass: Tensor, moved: Tensor | None, w: Tensor | None) -> Tensor:
@@ -189,7 +189,7 @@ def decide(
     tried = drawn if offered is None else drawn & offered
     if not count:
         return Verdict(tokens.new_full((nodes,), -1), p, Trials(p[:, :0], None, p[:, :0], p[:, :0], tried, None))
-    w = weights(rule, depth) if depth is not None or rule.kind != "weighted" else weights(rule, p.new_zeros(nodes))
+    w = weights(rule, p.new_zeros(nodes, 1) if depth is None else depth.unsqueeze(1))
     heights = uniforms[:, :count]
     if q is not None:
         qx = q.gather(1, x) * drawn
@@ -210,8 +210,8 @@ def decide(
         nears.append(near)
         totals.append(total)
     before, after = torch.cat(totals[:-1], 1), torch.cat(totals[1:], 1)
-    found = Near(*(None if parts[0] is None else torch.stack(parts, 1) for parts in zip(*nears, strict=True)))
-    mass, moved = found.mass[..., 0], found.moved
+    mass, moves = torch.cat([near.mass[:, :1] for near in nears], 1), [near.moved for near in nears if near.moved is not None]
+    moved = torch.stack(moves, 1) if moves else None
     heights = heights * before
     # strictly below: a token of mass 0 is not accepted even at u = 0
     passed = heights < counted(mass, moved, w)

@@ -102,10 +102,15 @@ def fixed_shift(rule: Rule, p: Tensor, tokens: Tensor, neighbours: Tensor | None
     """Law of the first emitted token minus p, [V] float64, for children [C] fixed by the prefix, -1 none."""
     law = torch.zeros_like(p, dtype=torch.float64)
     left, open_mass = p.unsqueeze(0), torch.ones((), dtype=torch.float64, device=p.device)
-    at_root = torch.zeros(1, device=p.device)
+    at_root = p.new_zeros(1, 1)
     for x in tokens[tokens >= 0].view(-1, 1):
         near = proximity(rule, left, candidates(rule, x.unsqueeze(0), neighbours)[:, 0])
-        chance = counted(near.mass[:, 0], near.moved, weights(rule, at_root)).flatten()[0].clamp(max=1.0).double()
+        chance = (
+            counted(near.mass[0, 0], None if near.moved is None else near.moved[0], weights(rule, at_root))
+            .view(())
+            .clamp(max=1.0)
+            .double()
+        )
         law[x[0]] += open_mass * chance
         open_mass = open_mass * (1 - chance)
         left = _after(rule, left, None, near, neighbours)
@@ -115,7 +120,7 @@ def fixed_shift(rule: Rule, p: Tensor, tokens: Tensor, neighbours: Tensor | None
 def _after(rule: Rule, p: Tensor, q: Tensor | None, near: Near, neighbours: Tensor | None) -> Tensor:
     """The law [M, V] behind the rejection of the root's child that near is about, from p and q [M, V]; p where nothing is left."""
     tried = torch.ones(p.shape[0], 1, dtype=torch.bool, device=p.device)
-    left = residual(rule, p, q, near, tried, neighbours, weights(rule, p.new_zeros(p.shape[0])))
+    left = residual(rule, p, q, near, tried, neighbours, weights(rule, p.new_zeros(p.shape[0], 1)))
     total = left.sum(-1, keepdim=True)
     return torch.where(total > 0, left / total, p)
 
@@ -209,7 +214,7 @@ def _split(
     [M, V] float64."""
     tokens = support.expand(p.shape[0], -1)
     near = proximity(rule, p, candidates(rule, tokens, neighbours))
-    mass = counted(near.mass[..., 0], near.moved, weights(rule, p.new_zeros(1))).double()
+    mass = counted(near.mass[..., 0], near.moved, weights(rule, p.new_zeros(1, 1))).double()
     chance = (mass / q.gather(1, tokens).double().clamp(min=1e-300)).clamp(max=1.0)
     proposed = drawn.gather(1, tokens)
     nothing = torch.zeros_like(p, dtype=torch.float64)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 import torch
@@ -158,8 +158,8 @@ class _Run:
         source = source_of(config.tree, sampling, self.device)
         uniforms = Uniforms(config.seed, self.device, config.num_tokens, config.tree.nodes, config.tree.width, source.draws)
         with self.clock.measure("prefill"):
-            args: tuple[Any, ...] = (self.target, self.drafter, self.condition, config, source, uniforms, self.clock, self.sample)
-            self.engine = FixedRun(*args, engines=self.engines) if self.fixed else Plain(*args)
+            run: Any = partial(FixedRun, engines=self.engines) if self.fixed else Plain
+            self.engine = run(self.target, self.drafter, self.condition, config, source, uniforms, self.clock, self.sample)
             hidden = self.target.prefill(self.condition, self.engine.cache)
             if hidden.shape[0] != config.rows:
                 raise ValueError(f"condition gave {hidden.shape[0]} rows; this run needs {config.rows}")

@@ -1,4 +1,5 @@
-"""Networks without memory: built on the meta device for the names and shapes of their tensors, then filled one tensor at a time."""
+"""Networks that take no memory yet: they are built on the meta device, which gives the names and shapes of their tensors, and
+then filled one tensor at a time."""
 
 from __future__ import annotations
 
@@ -6,56 +7,24 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from math import prod
-from typing import TypeVar, overload
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import JanusVQVAEConfig, T5Config, T5EncoderModel, T5ForConditionalGeneration
 
-from lantern_demo.models.anole import Anole, AnoleConfig, anole_angles
-from lantern_demo.models.anole_drafter import AnoleDrafter, AnoleDrafterConfig
-from lantern_demo.models.drafter import Drafter, DrafterConfig
-from lantern_demo.models.llamagen import LlamaGen, LlamaGenConfig, rope_table
+from lantern_demo.models.common import Network, NetworkSizes
 from lantern_demo.models.registry import TextSizes, TokenizerSizes, Words
 from lantern_demo.models.tokenizer import ChameleonTokenizer, ImageTokenizer
 
-Sizes = LlamaGenConfig | AnoleConfig | DrafterConfig | AnoleDrafterConfig | TokenizerSizes | TextSizes | Words
-Network = TypeVar("Network", bound=nn.Module)
+Sizes = NetworkSizes[Any] | TokenizerSizes | TextSizes | Words
 
 
-@overload
-def blank_target(config: LlamaGenConfig) -> LlamaGen: ...
-@overload
-def blank_target(config: AnoleConfig) -> Anole: ...
-@overload
-def blank_target(config: LlamaGenConfig | AnoleConfig) -> LlamaGen | Anole: ...
-def blank_target(config: LlamaGenConfig | AnoleConfig) -> LlamaGen | Anole:
-    """A target whose weights are on the meta device; its rotary table is real."""
-    head_dim = config.dim // config.heads
+def blank_network(sizes: NetworkSizes[Network]) -> Network:
+    """A target or a drafter whose weights are on the meta device; its rotary table is real."""
     with torch.device("meta"):
-        model = LlamaGen(config) if isinstance(config, LlamaGenConfig) else Anole(config)
-    if isinstance(config, LlamaGenConfig):
-        model.rope = rope_table(config.prefix, config.grid, head_dim, config.rope_base)
-    else:
-        model.rope = anole_angles(config.prefix, config.grid, head_dim, config.rope_base)
-    return model
-
-
-@overload
-def blank_drafter(config: DrafterConfig) -> Drafter: ...
-@overload
-def blank_drafter(config: AnoleDrafterConfig) -> AnoleDrafter: ...
-@overload
-def blank_drafter(config: DrafterConfig | AnoleDrafterConfig) -> Drafter | AnoleDrafter: ...
-def blank_drafter(config: DrafterConfig | AnoleDrafterConfig) -> Drafter | AnoleDrafter:
-    """A drafter whose weights are on the meta device; its rotary table is real."""
-    head_dim = config.dim // config.heads
-    with torch.device("meta"):
-        model = Drafter(config) if isinstance(config, DrafterConfig) else AnoleDrafter(config)
-    if isinstance(config, DrafterConfig):
-        model.rope = rope_table(config.prefix - 1, config.grid, head_dim, config.rope_base)
-    else:
-        model.rope = anole_angles(config.prefix, config.grid, head_dim, config.rope_base)
+        model = sizes.build()
+    model.rope = sizes.rope_table()
     return model
 
 
@@ -83,39 +52,42 @@ def t5_config(sizes: TextSizes) -> T5Config:
     )  # fmt: skip
 
 
-@lru_cache
 def shapes(sizes: Sizes) -> dict[str, tuple[int, ...]]:
     """Names and shapes of the tensors of a network as published, under the names of this project.
 
-    Of a text encoder those of the whole T5, and of Anole's head all rows, because that is what is downloaded.
+    For a text encoder these are the tensors of the whole T5, and for a head that is cut when it is read all its rows, because
+    that is what is downloaded.
     """
+    found = dict(_built_shapes(sizes))
+    if isinstance(sizes, TextSizes):
+        found["lm_head.weight"] = (sizes.vocab, sizes.width)  # the library takes it for the embedding, which it is not
+    if isinstance(sizes, NetworkSizes):
+        found |= sizes.published_shapes()
+    return found
+
+
+def held(sizes: Sizes) -> int:
+    """How many numbers of a part are in memory once it is loaded: the encoder of a T5, and the rows of a head that are kept."""
+    found = _built_shapes(sizes)
+    if isinstance(sizes, TextSizes):
+        found = {name: shape for name, shape in found.items() if name.startswith(("encoder.", "shared."))}
+    return sum(map(prod, found.values()))
+
+
+@lru_cache
+def _built_shapes(sizes: Sizes) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of the tensors of the network that is built."""
     if isinstance(sizes, Words):
         return {}
-    if isinstance(sizes, (LlamaGenConfig, AnoleConfig)):
+    if isinstance(sizes, NetworkSizes):
         # the rotary table is no weight, and building it for the real grid would take most of the time
-        network: nn.Module = blank_target(replace(sizes, grid=1))
-    elif isinstance(sizes, (DrafterConfig, AnoleDrafterConfig)):
-        network = blank_drafter(replace(sizes, grid=1))
+        network: nn.Module = blank_network(replace(sizes, grid=1))
     elif isinstance(sizes, TokenizerSizes):
         network = blank_tokenizer(sizes, grid=1)
     else:
         with torch.device("meta"):
             network = T5ForConditionalGeneration(t5_config(sizes))
-    found = {name: tuple(p.shape) for name, p in network.named_parameters()}
-    if isinstance(sizes, TextSizes):
-        found["lm_head.weight"] = (sizes.vocab, sizes.width)  # the library takes it for the embedding, which it is not
-    if isinstance(sizes, AnoleConfig):
-        found["lm_head.weight"] = (sizes.embeddings, sizes.dim)
-    return found
-
-
-def held(sizes: Sizes) -> int:
-    """How many numbers of a part are in memory once it is loaded: a T5's encoder alone, an Anole's head of image tokens alone."""
-    found = shapes(sizes)
-    if isinstance(sizes, TextSizes):
-        return sum(prod(shape) for name, shape in found.items() if name.startswith(("encoder.", "shared.")))
-    count = sum(map(prod, found.values()))
-    return count - (sizes.embeddings - sizes.vocab) * sizes.dim if isinstance(sizes, AnoleConfig) else count
+    return {name: tuple(p.shape) for name, p in network.named_parameters()}
 
 
 def fill(network: Network, weights: Mapping[str, Tensor], device: torch.device, dtype: torch.dtype) -> Network:

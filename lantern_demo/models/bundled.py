@@ -1,4 +1,5 @@
-"""Read and write a model folder: config.json, sharded safetensors of its four networks (a folder each), the words of its text encoder."""
+"""Read and write a model folder: config.json, sharded safetensors of its four networks (a folder each), the words of its text
+encoder."""
 
 from __future__ import annotations
 
@@ -15,10 +16,8 @@ from torch import nn
 from transformers import JanusVQVAEConfig, T5Config
 from typing_extensions import TypeVar
 
-from lantern_demo.models.anole import Anole
-from lantern_demo.models.anole_drafter import AnoleDrafter
-from lantern_demo.models.drafter import Drafter, DrafterConfig
-from lantern_demo.models.llamagen import LlamaGen, LlamaGenConfig
+from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
+from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
 from lantern_demo.models.text import PromptEncoder, TextEncoder
 from lantern_demo.models.tokenizer import ImageTokenizer
 
@@ -26,9 +25,9 @@ SHARD = "9MB"  # a Space takes no plain git file over 10 MB
 PARTS = ("text", "target", "drafter", "tokenizer")  # folders of weights in a model folder
 
 Prompts = TypeVar("Prompts", bound=PromptEncoder)
-# Of which family a model is, its type need not say: `Networks[Any]` is any model.
-TargetModel = TypeVar("TargetModel", bound=LlamaGen | Anole, default=Any)
-DrafterModel = TypeVar("DrafterModel", bound=Drafter | AnoleDrafter, default=Any)
+# The type need not say which family a model is of: `Networks[PromptEncoder]` is any model.
+TargetModel = TypeVar("TargetModel", bound=nn.Module, default=Any)
+DrafterModel = TypeVar("DrafterModel", bound=nn.Module, default=Any)
 
 
 @dataclass

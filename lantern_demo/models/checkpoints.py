@@ -3,10 +3,10 @@
 `python -m lantern_demo.models.checkpoints --model llamagen-t2i-256 --check` says what that would take, and does nothing.
 Without --check it fetches and converts, so that the first start does not have to.
 
-A local folder may stand in for the Hub. Each part lies in a sub-folder of its name (target, drafter, tokenizer, text) or of
-its repository's name (LlamaGen-T2I, llamagen_drafter, llamagen_t2i, flan-t5-xl, LlamaGen, Anole-7b-v0.1-hf, anole_drafter), under its
-published file names; what is neither .safetensors nor .bin may also lie in the folder itself. Target and tokenizer must be there. A text
-encoder that is not is taken from the Hub.
+A local folder may stand in for the Hub. Each part lies in a sub-folder of its name (target, drafter, tokenizer, text) or of its
+repository's name (LlamaGen-T2I, llamagen_drafter, llamagen_t2i, flan-t5-xl, LlamaGen, Anole-7b-v0.1-hf, anole_drafter), under its
+published file names; what is neither .safetensors nor .bin may also lie in the folder itself. Target and tokenizer must be there.
+A text encoder that is not is taken from the Hub.
 """
 
 from __future__ import annotations
@@ -20,27 +20,16 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
-from transformers import T5Config
 
-from lantern_demo.models import hub, store
-from lantern_demo.models.anole import Anole, AnoleConfig
-from lantern_demo.models.anole_drafter import AnoleDrafter, AnoleDrafterConfig
-from lantern_demo.models.blank import blank_drafter, blank_target, blank_text, blank_tokenizer, fill
+from lantern_demo.models import dryrun, families, hub, store
+from lantern_demo.models.blank import blank_network, blank_tokenizer, fill
 from lantern_demo.models.bundled import Networks
-from lantern_demo.models.captions import CaptionEncoder, read_tokenizer
-from lantern_demo.models.convert import CheckpointError, convert, read_config, weights_of
-from lantern_demo.models.device import DTYPES, half
-from lantern_demo.models.drafter import Drafter, DrafterConfig
-from lantern_demo.models.hub import Located
-from lantern_demo.models.labels import ClassLabels
-from lantern_demo.models.llamagen import LlamaGen, LlamaGenConfig
-from lantern_demo.models.prompts import PromptTokens, read_vocabulary
-from lantern_demo.models.registry import REGISTRY, ModelInfo, Part, Published, Words, model_info
+from lantern_demo.models.common import DrafterSizes, TargetSizes
+from lantern_demo.models.convert import AS_PUBLISHED, CheckpointError, convert, read_config, weights_of
+from lantern_demo.models.hub import Located, wanted_files
+from lantern_demo.models.registry import REGISTRY, ModelInfo, Part, Published, model_info
 from lantern_demo.models.text import PromptEncoder
 from lantern_demo.models.tokenizer import ImageTokenizer
-
-# Of LANTERN's configuration template for LlamaGen, which a config.json may leave out.
-TEMPLATE_EPS, TEMPLATE_ROPE = 1e-6, 10000.0
 
 
 @dataclass(frozen=True)
@@ -64,12 +53,12 @@ class InPlace(Converted):
 
     def weights(self) -> dict[str, torch.Tensor]:
         """As `Converted.weights`. Raises CheckpointError naming what is wrong with the files."""
-        return dict(weights_of(self.network, self.located.weights, self.located.source.format))
+        return dict(families.weights(self.network, self.located))
 
 
 def load(
     info: ModelInfo, device: torch.device, dtype: torch.dtype, folder: Path | None = None, drafter: Path | None = None
-) -> Networks[PromptEncoder, LlamaGen | Anole, Drafter | AnoleDrafter]:
+) -> Networks[PromptEncoder]:
     """A published model's networks, from the Hub or from a local folder.
 
     Target and drafter are in `dtype`, the image tokenizer in float32, a text encoder in bfloat16 as LANTERN has it (float16 on a
@@ -83,17 +72,18 @@ def load(
     target = _target(published, made["target"], device, dtype)
     tokenizer = fill(blank_tokenizer(published.tokenizer, info.grid), made["tokenizer"].weights(), device, torch.float32)
     sources = {str(part): _told(converted.manifest["source"]) for part, converted in made.items()}
-    text: PromptEncoder = ClassLabels()
-    if published.text:
-        located = text_files(published, folder)
-        text, sources["text"] = _text(published, located, device), _told(located.facts)
+    located = text_files(published, folder) if published.text else None
+    text = families.prompt_reader(published, located, device)
+    if located:
+        sources["text"] = _told(located.facts)
     trained = drafter or trained_folder(info)
-    chosen: Drafter | AnoleDrafter | None = None
+    chosen: torch.nn.Module | None = None
     if "drafter" in made:
-        config = replace(_drafter_sizes(published), **made["drafter"].manifest["config"])
-        chosen = fill(blank_drafter(config), made["drafter"].weights(), device, dtype)
+        assert published.drafter is not None
+        config = replace(published.drafter, **made["drafter"].manifest["config"])
+        chosen = fill(blank_network(config), made["drafter"].weights(), device, dtype)
     elif drafter is not None or (trained / "config.json").is_file():
-        chosen = load_drafter(trained, target.config, device, dtype)
+        chosen = load_drafter(trained, published.target, device, dtype)
         sources["drafter"] = {"local": trained.name, "trained": True}
     why = "" if chosen else why_no_drafter(info, folder)
     return Networks(text, target, chosen, tokenizer, {}, sources, why, made["tokenizer"].folder)
@@ -118,7 +108,7 @@ def _converted(part: Part, published: Published, info: ModelInfo, folder: Path |
         if located is None and part == "drafter":
             return None
         if located is None:
-            raise CheckpointError(f"{folder} lacks the {part} of {info.id}: {wanted_files(published, part, folder)}")
+            raise CheckpointError(f"{folder} lacks the {part} of {info.id}: {wanted_files(sources, part, folder)}")
         if located.source.in_place:
             return _in_place(part, published, located)
         place, found = store.local_folder(located), store.manifest(store.local_folder(located), located.facts)
@@ -129,76 +119,19 @@ def _converted(part: Part, published: Published, info: ModelInfo, folder: Path |
         located = None if found else hub.download(sources[0])
     if found is None:
         assert located is not None
-        config, network = expected(part, published, located)
-        files, form = located.weights, located.source.format
-        found = store.write(place, located, config, lambda into: convert(network, files, form, into))
+        config, network = families.expected(part, published, located)
+        files, layout = located.weights, families.LAYOUTS[located.source.format]
+        found = store.write(place, located, config, lambda into: convert(network, files, layout, into))
     return Converted(place, found)
 
 
 def _in_place(part: Part, published: Published, located: Located) -> InPlace:
-    config, network = expected(part, published, located)
+    config, network = families.expected(part, published, located)
     return InPlace(located.weights[0].parent, {"source": located.facts, "config": config}, located, network)
 
 
-def expected(part: Part, published: Published, located: Located) -> tuple[dict[str, Any], torch.nn.Module]:
-    """What a part's files say about its configuration, and the blank network that they must fit.
-
-    Raises CheckpointError when they belong to another model.
-    """
-    config: dict[str, Any] = {}
-    path = located.beside("config.json")
-    if part == "tokenizer":
-        return config, blank_tokenizer(published.tokenizer, 1)
-    if part == "target":
-        target = published.target
-        if isinstance(target, AnoleConfig):
-            said = read_config(path)
-            heads = {"num_attention_heads": target.heads, "num_key_value_heads": target.heads}
-            _agree(path, said, {**heads, "vocab_size": target.embeddings, "swin_norm": False})
-            config = _eps_and_theta(said, target)
-        elif located.source.format == "lantern":
-            said = read_config(path)
-            grid = {"block_size": target.tokens, "cls_token_num": target.prefix}
-            _agree(path, said, {"num_attention_heads": target.heads, "num_key_value_heads": target.heads, **grid})
-            config = {"eps": said.get("rms_norm_eps", TEMPLATE_EPS), "rope_base": float(said.get("rope_base", TEMPLATE_ROPE))}
-        return config, blank_target(replace(target, **config))
-    sizes = _drafter_sizes(published)
-    said = read_config(path) if path.is_file() else {}
-    _agree(path, said, {"num_attention_heads": sizes.heads, "num_key_value_heads": sizes.heads})
-    config = {"eps": said.get("rms_norm_eps", TEMPLATE_EPS)}
-    if isinstance(sizes, AnoleDrafterConfig):
-        config = _eps_and_theta(said, sizes)
-    config["bias"] = bool(said.get("bias", sizes.bias))
-    return config, blank_drafter(replace(sizes, **config))
-
-
-def _eps_and_theta(said: Mapping[str, Any], sizes: AnoleConfig | AnoleDrafterConfig) -> dict[str, Any]:
-    """What a Chameleon's config.json says of its norms and its positions, which newer versions of the library write one level down."""
-    theta = (said.get("rope_parameters") or {}).get("rope_theta", sizes.rope_base)
-    return {"eps": float(said.get("rms_norm_eps", sizes.eps)), "rope_base": float(said.get("rope_theta", theta))}
-
-
-def _agree(path: Path, said: Mapping[str, Any], wanted: Mapping[str, int | bool]) -> None:
-    """Shapes do not tell everything: a file may fit and yet be of another model."""
-    for key, value in wanted.items():
-        if said.get(key, value) != value:
-            raise CheckpointError(f"{path} says {key} {said[key]!r}, but this model has {value}: it belongs to another model")
-
-
-def _drafter_sizes(published: Published) -> DrafterConfig | AnoleDrafterConfig:
-    assert published.drafter is not None
-    return published.drafter
-
-
-def _target(published: Published, part: Converted, device: torch.device, dtype: torch.dtype) -> LlamaGen | Anole:
-    return fill(blank_target(replace(published.target, **part.manifest["config"])), part.weights(), device, dtype)
-
-
-def wanted_files(published: Published, part: Part, folder: Path) -> str:
-    """Which files of a part are looked for in a local folder, and where, in words."""
-    names = " or ".join(dict.fromkeys(source.weights for source in published.sources[part]))
-    where = ", ".join(dict.fromkeys(str(p) for source in published.sources[part] for p in hub.places(source, part, folder)))
-    return f"put {names} in one of {where}"
+def _target(published: Published, part: Converted, device: torch.device, dtype: torch.dtype) -> torch.nn.Module:
+    return fill(blank_network(replace(published.target, **part.manifest["config"])), part.weights(), device, dtype)
 
 
 def _told(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -210,7 +143,7 @@ def _told(facts: Mapping[str, Any]) -> dict[str, Any]:
 # -- parts on their own
 
 
-def load_target(info: ModelInfo, device: torch.device, dtype: torch.dtype, folder: Path | None = None) -> LlamaGen | Anole:
+def load_target(info: ModelInfo, device: torch.device, dtype: torch.dtype, folder: Path | None = None) -> torch.nn.Module:
     """A published model's target alone, frozen: what a drafter is trained on. Raises CheckpointError as `load` does."""
     assert info.published is not None
     part = _converted("target", info.published, info, folder)
@@ -232,29 +165,6 @@ def text_files(published: Published, folder: Path | None = None) -> Located:
     return located or hub.download(published.sources["text"][0])
 
 
-def _text(published: Published, located: Located, device: torch.device) -> PromptEncoder:
-    """What a model's prompts are read with, out of the published files. Raises CheckpointError when they are not its own."""
-    target = published.target
-    if isinstance(target, AnoleConfig):
-        assert isinstance(published.text, Words)
-        return PromptTokens(read_vocabulary(located.weights[0], target.vocab), target.prefix)
-    return load_text(located, target.caption_dim, device, DTYPES[half(device)])
-
-
-def load_text(located: Located, width: int, device: torch.device, dtype: torch.dtype) -> CaptionEncoder:
-    """A T5's encoder and tokenizer, out of the published files. Raises CheckpointError when they are not a T5's of that width."""
-    path = located.beside("config.json")
-    try:
-        config = T5Config.from_dict(read_config(path))
-    except (TypeError, KeyError) as error:
-        raise CheckpointError(f"{path} is not a T5's configuration ({error}); download it again") from error
-    if config.d_model != width:
-        raise CheckpointError(f"{path} says d_model {config.d_model}, but this model reads features of width {width}")
-    network = blank_text(config)
-    weights = dict(weights_of(network, located.weights, located.source.format))
-    return CaptionEncoder(read_tokenizer(located.beside("tokenizer.json")), fill(network, weights, device, dtype))
-
-
 # -- drafters trained here
 
 
@@ -263,7 +173,7 @@ def trained_folder(info: ModelInfo) -> Path:
     return store.root() / "drafters" / info.id
 
 
-def save_drafter(folder: Path, drafter: Drafter | AnoleDrafter) -> None:
+def save_drafter(folder: Path, drafter: Any) -> None:
     """Write a drafter as config.json (the fields of its configuration) and model.safetensors (its own tensor names and dtype)."""
     folder.mkdir(parents=True, exist_ok=True)
     save_file(
@@ -272,14 +182,11 @@ def save_drafter(folder: Path, drafter: Drafter | AnoleDrafter) -> None:
     (folder / "config.json").write_text(json.dumps(asdict(drafter.config), indent=1) + "\n")
 
 
-def load_drafter(
-    folder: Path, target: LlamaGenConfig | AnoleConfig, device: torch.device, dtype: torch.dtype
-) -> Drafter | AnoleDrafter:
+def load_drafter(folder: Path, target: TargetSizes[Any], device: torch.device, dtype: torch.dtype) -> torch.nn.Module:
     """Read a drafter that `save_drafter` wrote. Raises CheckpointError when it is damaged or does not fit the target."""
     path = folder / "config.json"
     try:
-        kind = AnoleDrafterConfig if isinstance(target, AnoleConfig) else DrafterConfig
-        config: DrafterConfig | AnoleDrafterConfig = kind(**read_config(path))
+        config: DrafterSizes[torch.nn.Module] = families.family_of(target).drafter(**read_config(path))
     except TypeError as error:
         raise CheckpointError(f"{path} is not a drafter's configuration ({error}); train it anew") from error
     for name in ("dim", "vocab", "grid", "prefix"):
@@ -287,8 +194,8 @@ def load_drafter(
             raise CheckpointError(
                 f"{path} says {name} {getattr(config, name)}, but the target has {getattr(target, name)}: it is another model's drafter"
             )
-    network = blank_drafter(config)
-    return fill(network, dict(weights_of(network, [folder / "model.safetensors"], "drafter")), device, dtype)
+    network = blank_network(config)
+    return fill(network, dict(weights_of(network, [folder / "model.safetensors"], AS_PUBLISHED)), device, dtype)
 
 
 def has_drafter(info: ModelInfo) -> bool:
@@ -300,15 +207,14 @@ def why_no_drafter(info: ModelInfo, folder: Path | None = None) -> str:
     """Why a model has no drafter, and how to get one."""
     assert info.published is not None
     if folder is not None and info.published.drafter is not None:
-        return f"{folder} holds no drafter of {info.id}: {wanted_files(info.published, 'drafter', folder)}"
+        wanted = wanted_files(info.published.sources["drafter"], "drafter", folder)
+        return f"{folder} holds no drafter of {info.id}: {wanted}"
     command = f"python -m lantern_demo.training.drafter --target {info.id} --out runs/{info.id}-drafter"
     return f"no drafter is published for {info.id}; train one: {command}"
 
 
 def main() -> None:
     """The command line of this module."""
-    from lantern_demo.models.dryrun import report
-
     offered = [info.id for info in REGISTRY.values() if info.published]
     parser = argparse.ArgumentParser(description="Fetch and convert a published model, or say what that would take.")
     parser.add_argument("--model", required=True, choices=offered)
@@ -322,7 +228,7 @@ def main() -> None:
     info = model_info(args.model)
     try:
         if args.check:
-            lines, fits = report(info, args.device, args.dtype, args.folder)
+            lines, fits = dryrun.report(info, args.device, args.dtype, args.folder)
             print("\n".join(lines))
             parser.exit(0 if fits else 1)
         for part, converted in prepare(info, args.folder).items():

@@ -1,14 +1,6 @@
 """Published checkpoints to this project's tensors: read safely, check every tensor, rename and join, write.
 
-Formats (facts: FoundationVision/LlamaGen@ce98ec4, jadohu/LANTERN@3a56e45):
-  llamagen   LlamaGen's own .pt files; its names are this project's names
-  lantern    LANTERN's conversions: names of a Hugging Face LLaMA; queries, keys and values are three matrices instead of one
-  drafter    LANTERN's pytorch_model.bin; its names are this project's names
-  vq         LlamaGen's tokenizer, of which transformers' JanusVQVAE is a renamed copy
-  t5         a whole T5, of which the encoder is taken
-  anole      a Hugging Face Chameleon; its names are this project's names behind "model.", and its head is cut to the image tokens
-  anole-vq   the image tokenizer in the same files
-  chameleon-vq  the same image tokenizer in the file of its authors
+How the tensors of a published file are named is its `Layout`; the formats of a family are in its folder (`weights.py`).
 """
 
 from __future__ import annotations
@@ -26,9 +18,6 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-
-from lantern_demo.models.anole import FIRST
-from lantern_demo.models.registry import Format
 
 CONTAINERS = ("model", "module", "state_dict")  # where a .pt keeps its tensors; FSDP-trained ones have them bare
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -53,89 +42,20 @@ class Rows:
 
 @dataclass(frozen=True)
 class Layout:
-    """A format's tensors: the published name or names (joined row by row) behind one of ours, what to leave aside, and for a tensor of
-    which only some rows are taken, which."""
+    """A format's tensors: the published name or names (joined row by row) behind one of ours, what to leave aside, and for a
+    tensor of which only some rows are taken, which."""
 
     published: Callable[[str, Shapes], tuple[str, ...]]
     ignored: re.Pattern[str]
     cut: Callable[[str, Shapes], Rows | None] = lambda *_: None
 
 
-def _as_published(name: str, _: Shapes) -> tuple[str, ...]:
+def as_published(name: str, _: Shapes) -> tuple[str, ...]:
     return (name,)
 
 
-_LANTERN_NAMES = (
-    ("tok_embeddings.", "model.embed_tokens."), ("cls_embedding.", "model.cls_embedding."), ("output.", "lm_head."),
-    ("norm.", "model.norm."), ("layers.", "model.layers."),
-)  # fmt: skip
-_LANTERN_LAYER_NAMES = (
-    ("attention.wo.", "self_attn.o_proj."), ("feed_forward.w1.", "mlp.gate_proj."), ("feed_forward.w3.", "mlp.up_proj."),
-    ("feed_forward.w2.", "mlp.down_proj."), ("attention_norm.", "input_layernorm."), ("ffn_norm.", "post_attention_layernorm."),
-)  # fmt: skip
-
-
-def _lantern_names(name: str, _: Shapes) -> tuple[str, ...]:
-    for ours, theirs in _LANTERN_NAMES:
-        if name.startswith(ours):
-            name = theirs + name.removeprefix(ours)
-            break
-    for ours, theirs in _LANTERN_LAYER_NAMES:
-        name = name.replace(f".{ours}", f".{theirs}")
-    if ".attention.wqkv." in name:
-        return tuple(name.replace("attention.wqkv", f"self_attn.{part}_proj") for part in "qkv")
-    return (name,)
-
-
-_VQ_NAMES = (
-    (r"^vq\.", ""), (r"\.(down|up)\.(\d+)\.block\.", r".conv_blocks.\2.res."), (r"\.(down|up)\.(\d+)\.", r".conv_blocks.\2."),
-    (r"\.mid\.block_1\.", ".mid.0."), (r"\.mid\.attn_1\.", ".mid.1."), (r"\.mid\.block_2\.", ".mid.2."),
-)  # fmt: skip
-
-
-def _vq_names(name: str, _: Shapes) -> tuple[str, ...]:
-    for ours, theirs in _VQ_NAMES:
-        name = re.sub(ours, theirs, name)
-    return (name,)
-
-
-def _t5_names(name: str, _: Shapes) -> tuple[str, ...]:
-    # The embedding is one tensor with several names.
-    return ("shared.weight",) if name == "encoder.embed_tokens.weight" else (name,)
-
-
-def _anole_names(name: str, _: Shapes) -> tuple[str, ...]:
-    return (name if name == "lm_head.weight" else f"model.{name}",)
-
-
-def _image_rows(name: str, shapes: Shapes) -> Rows | None:
-    """The head's rows of image tokens, out of those of the whole vocabulary."""
-    return Rows(FIRST, shapes["embed_tokens.weight"][0]) if name == "lm_head.weight" else None
-
-
-_UP = re.compile(r"vq\.decoder\.up\.(\d+)\.")
-
-
-def _chameleon_names(name: str, shapes: Shapes) -> tuple[str, ...]:
-    # The library counts the decoder's levels from the codes, Chameleon from the picture.
-    last = max(int(found[1]) for found in map(_UP.match, shapes) if found)
-    return (_UP.sub(lambda found: f"decoder.up.{last - int(found[1])}.", name).removeprefix("vq."),)
-
-
-def _anole_vq_names(name: str, shapes: Shapes) -> tuple[str, ...]:
-    return tuple(f"model.vqmodel.{published}" for published in _chameleon_names(name, shapes))
-
-
-LAYOUTS: dict[Format, Layout] = {
-    "llamagen": Layout(_as_published, re.compile(r"freqs_cis")),
-    "lantern": Layout(_lantern_names, re.compile(r"(?!)")),
-    "drafter": Layout(_as_published, re.compile(r"(?!)")),
-    "vq": Layout(_vq_names, re.compile(r"quantize\.codebook_used")),
-    "t5": Layout(_t5_names, re.compile(r"decoder\..*|lm_head\.weight|encoder\.embed_tokens\.weight")),
-    "anole": Layout(_anole_names, re.compile(r"model\.vqmodel\..*"), _image_rows),
-    "anole-vq": Layout(_anole_vq_names, re.compile(r"(?!model\.vqmodel\.).*")),
-    "chameleon-vq": Layout(_chameleon_names, re.compile(r"loss\..*")),
-}
+NOTHING = re.compile(r"(?!)")  # for layouts without tensors to leave aside
+AS_PUBLISHED = Layout(as_published, NOTHING)  # the published names are this project's
 
 
 def read(path: Path) -> dict[str, Tensor]:
@@ -192,12 +112,20 @@ def read_config(path: Path) -> dict[str, Any]:
     return config
 
 
-def weights_of(network: nn.Module, paths: Iterable[Path], form: Format) -> Iterator[tuple[str, Tensor]]:
+def check_config(path: Path, said: Mapping[str, Any], wanted: Mapping[str, int | bool]) -> None:
+    """Check what a config.json says: tensors of another model may have the same shapes. Raises CheckpointError naming the first
+    value that differs; what the file leaves out passes."""
+    for key, value in wanted.items():
+        if said.get(key, value) != value:
+            raise CheckpointError(f"{path} says {key} {said[key]!r}, but this model has {value}: it belongs to another model")
+
+
+def weights_of(network: nn.Module, paths: Iterable[Path], layout: Layout) -> Iterator[tuple[str, Tensor]]:
     """The weights of a (blank) network out of a published checkpoint of one file or several, as (our name, tensor).
 
-    Every tensor is checked before the first is yielded; joined ones are made when they are asked for, the others lie in the files,
-    which are mapped into memory. Raises CheckpointError naming the file and the tensors that are unknown, missing, mis-shaped or of
-    a wrong dtype.
+    Every tensor is checked before the first is yielded; joined ones are made when they are asked for, the others lie in the
+    files, which are mapped into memory. Raises CheckpointError naming the file and the tensors that are unknown, missing,
+    mis-shaped or of a wrong dtype.
     """
     tensors: dict[str, Tensor] = {}
     files: dict[str, Path] = {}
@@ -205,7 +133,6 @@ def weights_of(network: nn.Module, paths: Iterable[Path], form: Format) -> Itera
         here = read(path)
         tensors.update(here)
         files.update(dict.fromkeys(here, path))
-    layout = LAYOUTS[form]
     shapes = {name: tuple(weight.shape) for name, weight in network.state_dict().items()}
     cuts = {name: layout.cut(name, shapes) for name in shapes}
     wanted = {
@@ -255,7 +182,7 @@ def _alone(tensor: Tensor) -> Tensor:
     return tensor if tensor.untyped_storage().nbytes() == tensor.nbytes and tensor.is_contiguous() else tensor.clone()
 
 
-def convert(network: nn.Module, paths: Iterable[Path], form: Format, folder: Path) -> list[Path]:
+def convert(network: nn.Module, paths: Iterable[Path], layout: Layout, folder: Path) -> list[Path]:
     """Write a published checkpoint's weights to `folder` under our names, in the dtype they have -> the files written.
 
     No more than a shard is in memory at a time. Raises CheckpointError as `weights_of` does, and OSError when the disk is full.
@@ -272,7 +199,7 @@ def convert(network: nn.Module, paths: Iterable[Path], form: Format, folder: Pat
         written.append(path)
         shard.clear()
 
-    for name, tensor in weights_of(network, paths, form):
+    for name, tensor in weights_of(network, paths, layout):
         shard[name] = _alone(tensor)
         if sum(t.nbytes for t in shard.values()) >= SHARD_BYTES:
             write()

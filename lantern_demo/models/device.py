@@ -1,8 +1,9 @@
-"""Devices and number formats by name."""
+"""Devices, number formats and thread counts: which there are, which one to use, and what a device is called."""
 
 from __future__ import annotations
 
 import os
+import platform
 import re
 import shutil
 from dataclasses import dataclass
@@ -34,8 +35,8 @@ def pick_device(device: str) -> torch.device:
 
 
 def unused_gpu() -> str | None:
-    """That an NVIDIA GPU which seems to be here is not used, as a sentence; None when one is used, when nothing tells of one, when it
-    is hidden by CUDA_VISIBLE_DEVICES, and with a PyTorch that was built without CUDA."""
+    """That an NVIDIA GPU which seems to be here is not used, as a sentence; None when one is used, when nothing tells of one,
+    when it is hidden by CUDA_VISIBLE_DEVICES, and with a PyTorch that was built without CUDA."""
     if torch.version.cuda is None or torch.cuda.is_available() or os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
         return None
     if not DRIVER.exists() and shutil.which("nvidia-smi") is None:
@@ -49,6 +50,23 @@ def unused_gpu() -> str | None:
     )
 
 
+def device_name(device: torch.device) -> str:
+    """What ran it, in words: the GPU's name, or the processor with its thread count."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    count = torch.get_num_threads()
+    return f"{_processor()} ({count} thread{'' if count == 1 else 's'})"
+
+
+def _processor() -> str:
+    try:
+        with Path("/proc/cpuinfo").open() as f:
+            names = (line.split(":", 1)[1].strip() for line in f if line.startswith("model name"))
+            return next(names, platform.machine())
+    except OSError:
+        return platform.processor() or platform.machine()
+
+
 def half(device: torch.device) -> str:
     """The 16-bit number format of a device: bfloat16, or float16 on a GPU that lacks it."""
     lacking = device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False)
@@ -56,8 +74,8 @@ def half(device: torch.device) -> str:
 
 
 def pick_dtype(dtype: str, device: torch.device, large: bool) -> str:
-    """A number format's name; "auto" is float32, but 16 bits for a large model on a GPU. Raises ValueError for an unknown one, and
-    for int8 where there is none."""
+    """A number format's name; "auto" is float32, but 16 bits for a large model on a GPU. Raises ValueError for an unknown one,
+    and for int8 where there is none."""
     if dtype == "auto":
         return half(device) if large and device.type == "cuda" else "float32"
     if dtype not in (*DTYPES, INT8):
@@ -75,18 +93,19 @@ class Threads:
     reason: str
 
     def use(self) -> None:
-        """Compute with so many from now on. Each thread that computes keeps a number of its own, so the one that runs calls this."""
+        """Compute with so many from now on. PyTorch keeps a number for each thread: the one that decodes calls this."""
         if torch.get_num_threads() != self.count:
             torch.set_num_threads(self.count)
 
 
 def pick_threads(asked: int | None, device: torch.device, small: bool) -> Threads:
-    """How many threads of the CPU are to compute; `small`: on a CPU, a model that runs on the lean twins.
+    """How many threads of the CPU are to compute; `small`: on a CPU, a model that runs on its family's twins.
 
-    Two threads wait for each other after every operation, some 200 times a token. Alone on the machine they make a small model's step
-    a little faster; with a browser or another program at work on the same cores they make it several times slower, since each wait
-    then lasts until the scheduler gives the other thread its turn. One thread keeps its pace.
-    Raises ValueError for a number that is none.
+    Two threads wait for each other after every operation, some 200 times a token. Alone on the machine they make a small model's
+    step a little faster; with a browser or another program at work on the same cores they make it several times slower, since
+    each wait then lasts until the scheduler gives the other thread its turn. One thread keeps its pace.
+
+    Raises ValueError for anything but a whole number between 1 and `MOST_THREADS`.
     """
     named = "threads" if asked is not None else THREADS
     given = asked if asked is not None else os.environ.get(THREADS) or None

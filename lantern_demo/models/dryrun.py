@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import torch
-from transformers import T5Config
-
-from lantern_demo.models import hub, needs
-from lantern_demo.models.blank import blank_text
-from lantern_demo.models.captions import read_tokenizer
-from lantern_demo.models.checkpoints import expected, wanted_files
-from lantern_demo.models.convert import CheckpointError, read_config, weights_of
+from lantern_demo.models import families, hub, needs
+from lantern_demo.models.convert import CheckpointError
 from lantern_demo.models.device import pick_device, pick_dtype
 from lantern_demo.models.hub import Located
 from lantern_demo.models.needs import MISSING, Piece, gib
-from lantern_demo.models.prompts import read_vocabulary
-from lantern_demo.models.registry import ModelInfo, Part, Published, Words
+from lantern_demo.models.registry import ModelInfo, Part, Published
 
 
 def report(info: ModelInfo, device: str = "auto", dtype: str = "auto", folder: Path | None = None) -> tuple[list[str], bool]:
@@ -58,7 +51,7 @@ def _part(published: Published, piece: Piece, folder: Path | None) -> tuple[list
     """What there is to say of a part, and whether all is well with it."""
     source = published.sources[piece.part][0]
     if folder and piece.state == MISSING:
-        line = f"{piece.part}: {MISSING}; {wanted_files(published, piece.part, folder)}"
+        line = f"{piece.part}: {MISSING}; {hub.wanted_files(published.sources[piece.part], piece.part, folder)}"
         return [line], piece.part == "drafter"
     located = hub.find(published.sources[piece.part], piece.part, folder) if folder else None
     if located:
@@ -84,14 +77,8 @@ def _part(published: Published, piece: Piece, folder: Path | None) -> tuple[list
 
 def check_part(published: Published, part: Part, located: Located) -> int:
     """Check every tensor of a part's files, and what lies beside them -> how many weights there are. Raises CheckpointError."""
-    network: torch.nn.Module
-    if part == "text" and isinstance(published.text, Words):
-        read_vocabulary(located.weights[0], published.target.vocab)
-        return 0
     if part == "text":
-        network = blank_text(T5Config.from_dict(read_config(located.beside("config.json"))))
-        read_tokenizer(located.beside("tokenizer.json"))
-    else:
-        _, network = expected(part, published, located)
-    weights_of(network, located.weights, located.source.format)
+        return families.family_of(published.target).check_text(published.target, located)
+    _, network = families.expected(part, published, located)
+    families.weights(network, located)
     return len(list(network.parameters()))

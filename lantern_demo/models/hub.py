@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,7 +38,7 @@ class Located:
 
 
 def revision_of(source: Source) -> str:
-    """The revision asked for: of LANTERN_REVISIONS, else of the registry. Raises ValueError for a variable that says nothing."""
+    """The revision asked for: of LANTERN_REVISIONS, else of the registry. Raises ValueError for a malformed variable."""
     pins: dict[str, str] = {}
     for entry in filter(None, (e.strip() for e in os.environ.get(REVISIONS, "").split(","))):
         repo, found, revision = entry.partition("=")
@@ -95,13 +95,20 @@ def _check_count(weights: tuple[Path, ...]) -> None:
 
 
 def places(source: Source, part: Part, folder: Path) -> Iterator[Path]:
-    """Where a part may lie in a local folder: under the part's name, under its repository's, or, a file whose name tells what it is, in
-    the folder itself."""
+    """Where a part may lie in a local folder: under the part's name, under its repository's, or, a file whose name tells what it
+    is, in the folder itself."""
     yield folder / part
     yield folder / source.repo.split("/")[1]
     yield folder / source.repo
     if not source.weights.endswith((".safetensors", ".bin")):
         yield folder
+
+
+def wanted_files(sources: Sequence[Source], part: Part, folder: Path) -> str:
+    """Which files of a part are looked for in a local folder, and where, in words."""
+    names = " or ".join(dict.fromkeys(source.weights for source in sources))
+    where = ", ".join(dict.fromkeys(str(p) for source in sources for p in places(source, part, folder)))
+    return f"put {names} in one of {where}"
 
 
 def downloaded(source: Source) -> bool:

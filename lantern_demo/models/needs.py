@@ -1,4 +1,4 @@
-"""What a model needs: bytes to download and to keep, memory by number format. All computed from the shapes of its tensors, so estimates."""
+"""What a model needs: bytes to download and to keep, memory by number format. All are estimates from the shapes of tensors."""
 
 from __future__ import annotations
 
@@ -143,8 +143,8 @@ def short_of_memory(published: Published, device: torch.device, dtype: str) -> s
 
 
 def no_room_to_race(info: ModelInfo, device: torch.device, dtype: str, methods: int, kept: int = 0) -> str | None:
-    """Why a loaded model cannot decode with so many methods at once, or None when it can, as far as can be known. `kept` is for how
-    many runs there is memory set aside already."""
+    """Why a loaded model cannot decode with so many methods at once, or None when it can, as far as can be known. `kept` is for
+    how many runs there is memory set aside already."""
     if info.published is None:
         return None
     parts, free = budget(info.published, dtype), free_memory(device)

@@ -7,33 +7,29 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from lantern_demo.models.anole import AnoleConfig
-from lantern_demo.models.anole_drafter import AnoleDrafterConfig
-from lantern_demo.models.drafter import DrafterConfig
-from lantern_demo.models.llamagen import LlamaGenConfig
+from lantern_demo.models.anole.drafter import AnoleDrafterConfig
+from lantern_demo.models.anole.target import AnoleConfig
+from lantern_demo.models.common import DrafterSizes, TargetSizes
+from lantern_demo.models.llamagen.drafter import DrafterConfig
+from lantern_demo.models.llamagen.target import LlamaGenConfig
 
 BUNDLED = Path(__file__).resolve().parent.parent / "bundled"
 VOCAB = 16384  # image tokens of every published LlamaGen model
 
 Part = Literal["target", "drafter", "tokenizer", "text"]
-Format = Literal["llamagen", "lantern", "drafter", "vq", "t5", "anole", "anole-vq", "chameleon-vq", "words"]
 
 
 @dataclass(frozen=True)
 class Source:
-    """Published files: a Hub repository, what to take from it, and how its tensors are named (see `convert`)."""
+    """Published files: a Hub repository, what to take from it, and how its tensors are named (see `families.LAYOUTS`)."""
 
     repo: str
     weights: str  # a file name; for several files a pattern with one *
-    format: Format
+    format: str
     beside: tuple[str, ...] = ()  # what is taken along, such as config.json
     revision: str = "main"  # a branch, tag or commit; LANTERN_REVISIONS overrides it (see `hub.revision_of`)
     number_bytes: int = 4  # of a number in these files, as far as is known
-
-    @property
-    def in_place(self) -> bool:
-        """Whether a part is read from the published files at every start. The others are converted once."""
-        return self.format in ("t5", "anole", "words")
+    in_place: bool = False  # read from the published files at every start; the others are converted once
 
 
 @dataclass(frozen=True)
@@ -73,9 +69,9 @@ class Published:
     A part's first source is the one that is downloaded; the others are known too, and taken from a local folder.
     """
 
-    target: LlamaGenConfig | AnoleConfig
+    target: TargetSizes[Any]
     sources: Mapping[Part, tuple[Source, ...]]
-    drafter: DrafterConfig | AnoleDrafterConfig | None = None
+    drafter: DrafterSizes[Any] | None = None
     tokenizer: TokenizerSizes = TokenizerSizes()
     text: TextSizes | Words | None = None
 
@@ -139,7 +135,9 @@ def _text_to_image(stage: str, size: int, target: str, original: str, drafter: s
                 ),
                 "drafter": (Source(f"jadohu/{drafter}", "pytorch_model.bin", "drafter", ("config.json",)),),
                 "tokenizer": (Source("peizesun/llamagen_t2i", "vq_ds16_t2i.pt", "vq"),),
-                "text": (Source("google/flan-t5-xl", "model*.safetensors", "t5", ("config.json", "tokenizer.json")),),
+                "text": (
+                    Source("google/flan-t5-xl", "model*.safetensors", "t5", ("config.json", "tokenizer.json"), in_place=True),
+                ),
             },
         ),
     )
@@ -191,15 +189,15 @@ def _anole() -> ModelInfo:
             tokenizer=TokenizerSizes(dim=256, codebook=8192, kind="chameleon"),
             text=Words(),
             sources={
-                "target": (Source(hub, shards, "anole", ("config.json",), number_bytes=2),),
+                "target": (Source(hub, shards, "anole", ("config.json",), number_bytes=2, in_place=True),),
                 "drafter": (Source("jadohu/anole_drafter", "pytorch_model.bin", "drafter", ("config.json",)),),
                 "tokenizer": (
                     Source(hub, shards, "anole-vq", ("config.json",), number_bytes=2),
                     Source("GAIR/Anole-7b-v0.1", "tokenizer/vqgan.ckpt", "chameleon-vq"),
                 ),
                 "text": (
-                    Source(hub, "tokenizer.json", "words"),
-                    Source("GAIR/Anole-7b-v0.1", "tokenizer/text_tokenizer.json", "words"),
+                    Source(hub, "tokenizer.json", "words", in_place=True),
+                    Source("GAIR/Anole-7b-v0.1", "tokenizer/text_tokenizer.json", "words", in_place=True),
                 ),
             },
         ),

@@ -58,8 +58,8 @@ class ImageTokenizer(nn.Module):
 
 
 class ChameleonTokenizer(ImageTokenizer):
-    """Chameleon's VQ network: the same but for attention, which it has in the middle alone, and for its codebook, whose vectors are
-    compared and decoded as they are stored (facebookresearch/chameleon, vqgan.py).
+    """Chameleon's VQ network: the same but for attention, which it has in the middle alone, and for its codebook, whose vectors
+    are compared and decoded as they are stored (facebookresearch/chameleon, vqgan.py).
 
     transformers' own ChameleonVQVAE has an encoder and no decoder; the encoder here is held against it in the tests.
     """

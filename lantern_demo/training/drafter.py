@@ -22,9 +22,10 @@ from torch import Tensor
 
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models import bundled, checkpoints
-from lantern_demo.models.drafter import Drafter, DrafterConfig
-from lantern_demo.models.labels import CLASSES, ClassLabels
-from lantern_demo.models.llamagen import LlamaGen, LlamaGenConfig
+from lantern_demo.models.llamagen.captions import load_text
+from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
+from lantern_demo.models.llamagen.labels import CLASSES, ClassLabels
+from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
 from lantern_demo.models.registry import REGISTRY, ModelInfo
 from lantern_demo.models.text import PromptEncoder
 from lantern_demo.training import run
@@ -107,7 +108,7 @@ def published_pictures(args: argparse.Namespace, opts: run.Options, info: ModelI
             raise SystemExit(f"{info.id} draws from text: name a file of captions, one a line, with --captions")
         choices = [line.strip() for line in args.captions.read_text().splitlines() if line.strip()]
         located = checkpoints.text_files(info.published, args.folder)
-        encoder = checkpoints.load_text(located, sizes.caption_dim, opts.device, torch.bfloat16)
+        encoder = load_text(located, sizes.caption_dim, opts.device, torch.bfloat16)
     sampling = Sampling(top_k=info.preset.get("top_k", 0), cfg_scale=args.cfg_scale or info.preset["cfg_scale"])
 
     def prompts(number: int, rng: random.Random) -> list[str]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lantern_demo.decoding.sampling import Sampling
-from lantern_demo.models.llamagen import LlamaGen
+from lantern_demo.models.llamagen.target import LlamaGen
 from lantern_demo.models.text import PromptEncoder
 from lantern_demo.training.sample import encode_prompts, sample_batch
 

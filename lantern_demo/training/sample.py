@@ -7,7 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lantern_demo.decoding.sampling import Sampling, draw, probabilities
-from lantern_demo.models.llamagen import Condition, LlamaGen, prefix_mask
+from lantern_demo.models.common import Condition, prefix_mask
+from lantern_demo.models.llamagen.target import LlamaGen
 from lantern_demo.models.text import PromptEncoder, TextEncoder
 
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from lantern_demo.models import bundled
-from lantern_demo.models.llamagen import LlamaGen, LlamaGenConfig
+from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
 from lantern_demo.models.text import TextEncoder, small_t5, word_tokenizer
 from lantern_demo.models.tokenizer import ImageTokenizer
 from lantern_demo.training import run

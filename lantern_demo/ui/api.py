@@ -21,9 +21,10 @@ from gradio.utils import get_function_description
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.faults import writable
 from lantern_demo.knobs import KNOBS
+from lantern_demo.models.device import device_name
 from lantern_demo.models.needs import describe as describe_needs
 from lantern_demo.recommended import KINDS
-from lantern_demo.record import device_name, merge_records
+from lantern_demo.record import merge_records
 from lantern_demo.settings import Settings
 from lantern_demo.stats import Drawn, MethodFailed
 from lantern_demo.ui import words

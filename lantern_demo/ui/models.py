@@ -8,7 +8,7 @@ from typing import Any
 import gradio as gr
 
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.models.labels import labels
+from lantern_demo.models.llamagen.labels import labels
 from lantern_demo.models.needs import describe, gib
 from lantern_demo.settings import Settings
 from lantern_demo.ui import words

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lantern_demo.decoding.sampling import Sampling, probabilities
-from lantern_demo.models.llamagen import LlamaGen
+from lantern_demo.models.llamagen.target import LlamaGen
 from lantern_demo.models.text import PromptEncoder
 from lantern_demo.training.sample import encode_prompts
 

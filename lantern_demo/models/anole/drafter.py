@@ -1,7 +1,7 @@
 """LANTERN's drafter of Anole: one layer of its target's kind over pairs of a token and the hidden state before it.
 
-Against LlamaGen's drafter (see `drafter`) it has a norm before its attention, reads the prompt's own tokens, leaves padding out, and
-turns the two rows by different angles, as its target does (jadohu/LANTERN, models/drafters/cnets_anole.py).
+Against LlamaGen's drafter (see `llamagen.drafter`) it has a norm before its attention, reads the prompt's own tokens, leaves
+padding out, and turns the two rows by different angles, as its target does (jadohu/LANTERN, models/drafters/cnets_anole.py).
 Tensor names are those of the published pytorch_model.bin.
 """
 
@@ -14,12 +14,12 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from lantern_demo.models.anole import FIRST, AnoleCache, AnoleLayer, Store, anole_angles
-from lantern_demo.models.llamagen import Condition, prefix_mask
+from lantern_demo.models.anole.target import FIRST, AnoleCache, AnoleLayer, Store, anole_angles
+from lantern_demo.models.common import Condition, DrafterSizes, prefix_mask
 
 
 @dataclass(frozen=True)
-class AnoleDrafterConfig:
+class AnoleDrafterConfig(DrafterSizes["AnoleDrafter"]):
     """Sizes of an Anole drafter; all but ffn and bias are its target's. The defaults are the published ones."""
 
     dim: int = 4096
@@ -32,6 +32,14 @@ class AnoleDrafterConfig:
     bias: bool = True  # of fc
     rope_base: float = 10000.0
     eps: float = 1e-5
+
+    def build(self) -> AnoleDrafter:
+        """As `DrafterSizes.build`."""
+        return AnoleDrafter(self)
+
+    def rope_table(self) -> Tensor:
+        """As `DrafterSizes.rope_table`: a slot stands at its target's position."""
+        return anole_angles(self.prefix, self.grid, self.head_dim, self.rope_base)
 
 
 class AnoleDrafter(nn.Module):
@@ -49,8 +57,7 @@ class AnoleDrafter(nn.Module):
         self.embed_tokens = nn.Embedding(config.embeddings, config.dim)
         self.fc = nn.Linear(2 * config.dim, config.dim, bias=config.bias)
         self.layers = nn.ModuleList([AnoleLayer(config.dim, config.heads, config.ffn, config.eps)])
-        table = anole_angles(config.prefix, config.grid, config.dim // config.heads, config.rope_base)
-        self.register_buffer("rope", table, persistent=False)
+        self.register_buffer("rope", config.rope_table(), persistent=False)
 
     @property
     def layer(self) -> AnoleLayer:

@@ -15,11 +15,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lantern_demo.decoding.cache import KVCache
-from lantern_demo.models.llamagen import RMSNorm, rope_table, rotate
+from lantern_demo.models.common import MLP, DrafterSizes, RMSNorm
+from lantern_demo.models.llamagen.target import rope_table, rotate
 
 
 @dataclass(frozen=True)
-class DrafterConfig:
+class DrafterConfig(DrafterSizes["Drafter"]):
     """Sizes of a drafter; dim, heads, vocab, grid and prefix are its target's."""
 
     dim: int = 256
@@ -34,6 +35,14 @@ class DrafterConfig:
     # Drafts one row, from guided states `uncond + scale (cond - uncond)`, instead of a conditional and an unconditional row as
     # published. The head is linear, so that such a state stands for the guided logits. Half the work, but it must be trained so.
     guided: bool = False
+
+    def build(self) -> Drafter:
+        """As `DrafterSizes.build`."""
+        return Drafter(self)
+
+    def rope_table(self) -> Tensor:
+        """As `DrafterSizes.rope_table`. Slot i carries the token at position i + 1, so the table begins one position later."""
+        return rope_table(self.prefix - 1, self.grid, self.head_dim, self.rope_base)
 
 
 class DrafterAttention(nn.Module):
@@ -57,17 +66,6 @@ class DrafterAttention(nn.Module):
         return rotate(q, rope).transpose(1, 2), rotate(k, rope).transpose(1, 2), v.transpose(1, 2)
 
 
-class DrafterMLP(nn.Module):
-    def __init__(self, config: DrafterConfig) -> None:
-        super().__init__()
-        self.gate_proj = nn.Linear(config.dim, config.ffn, bias=False)
-        self.up_proj = nn.Linear(config.dim, config.ffn, bias=False)
-        self.down_proj = nn.Linear(config.ffn, config.dim, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
-
-
 class DrafterLayer(nn.Module):
     """A decoder layer without a norm before its attention."""
 
@@ -75,7 +73,7 @@ class DrafterLayer(nn.Module):
         super().__init__()
         self.self_attn = DrafterAttention(config)
         self.post_attention_layernorm = RMSNorm(config.dim, config.eps)
-        self.mlp = DrafterMLP(config)
+        self.mlp = MLP(config.dim, config.ffn)
 
     def forward(self, x: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache, offset: int) -> Tensor:
         return self.finish(x, self.self_attn(x, rope, mask, cache, offset))
@@ -103,8 +101,7 @@ class Drafter(nn.Module):
         self.embed_tokens = nn.Embedding(config.vocab, config.dim)
         self.fc = nn.Linear(2 * config.dim, config.dim, bias=config.bias)
         self.layers = nn.ModuleList([DrafterLayer(config)])  # one, published under the name of a list
-        table = rope_table(config.prefix - 1, config.grid, config.dim // config.heads, config.rope_base)
-        self.register_buffer("rope", table, persistent=False)
+        self.register_buffer("rope", config.rope_table(), persistent=False)
 
     @property
     def layer(self) -> DrafterLayer:
@@ -116,7 +113,8 @@ class Drafter(nn.Module):
         return KVCache(1, rows, c.heads, slots, c.dim // c.heads, dtype=weight.dtype, device=weight.device)
 
     def start(self, hidden: Tensor, token: Tensor, cache: KVCache, condition: object = None) -> Tensor:
-        """Prefix hidden [R, T, H] and the first image token [1] -> last output [R, 1, H]; commits T slots. The prompt itself is not read."""
+        """Prefix hidden [R, T, H] and the first image token [1] -> last output [R, 1, H]; commits T slots. The prompt itself is
+        not read."""
         return self.extend(F.pad(token, (hidden.shape[1] - 1, 0)), hidden, cache)
 
     def extend(self, tokens: Tensor, hidden: Tensor, cache: KVCache) -> Tensor:
@@ -135,12 +133,12 @@ class Drafter(nn.Module):
         return self._run(tokens, hidden, self.rope[slot : slot + 1].expand(m, -1, -1), full, cache, w)
 
     def train_passes(self, tokens: Tensor, hidden: Tensor, passes: int) -> list[Tensor]:
-        """Teacher forcing, as drafting will see it: tokens [B, S] and the target's hidden [B, S, H] -> outputs [B, S, H] of each pass.
+        """Teacher forcing, as drafting will see it: tokens [B, S] and the target's hidden [B, S, H] -> outputs [B, S, H] a pass.
 
-        `tokens[:, i]` is the token at position i + 1, 0 in the prefix; every output i imitates the hidden state at position i + 1.
-        Pass 0 reads the target's states, as the stable slots do. Pass t reads the output of pass t - 1 one slot before, as a tree
-        node at depth t does: it attends to the stable slots up to i - t, to its t - 1 ancestors and to itself. Its first t slots
-        have no such ancestors and mean nothing.
+        `tokens[:, i]` is the token at position i + 1, 0 in the prefix; every output i imitates the hidden state at position i +
+        1. Pass 0 reads the target's states, as the stable slots do. Pass t reads the output of pass t - 1 one slot before, as a
+        tree node at depth t does: it attends to the stable slots up to i - t, to its t - 1 ancestors and to itself. Its first t
+        slots have no such ancestors and mean nothing.
         """
         s = tokens.shape[1]
         embedded = self.embed_tokens(tokens).type_as(hidden)

@@ -49,7 +49,7 @@ def _by_name() -> dict[str, tuple[Label, ...]]:
 
 
 def search(text: str, limit: int = 20) -> list[Label]:
-    """The classes that a text may mean, likeliest first: names equal to it, starting with it, holding it, then alike in spelling."""
+    """The classes that a text may mean, likeliest first: names equal to it, starting with it, holding it, then spelt alike."""
     wanted = " ".join(text.lower().split())
     if wanted.isdecimal():
         return [label for label in labels() if str(label.id).startswith(wanted)][:limit]

@@ -14,9 +14,14 @@ from urllib.parse import unquote_plus
 import torch
 from tokenizers import Encoding, Tokenizer
 from torch import nn
-from transformers import T5EncoderModel
+from transformers import T5Config, T5EncoderModel
 
-from lantern_demo.models.convert import CheckpointError
+from lantern_demo.models.blank import blank_text, fill
+from lantern_demo.models.convert import CheckpointError, read_config, weights_of
+from lantern_demo.models.device import DTYPES, half
+from lantern_demo.models.hub import Located
+from lantern_demo.models.llamagen.target import LlamaGenConfig
+from lantern_demo.models.llamagen.weights import LAYOUTS
 from lantern_demo.models.text import END, PAD, UNKNOWN, Encoded, left_pad
 
 LENGTH = 120  # positions of a caption, the end mark included
@@ -114,6 +119,11 @@ class CaptionEncoder(nn.Module):
         self.tokenizer = tokenizer
         self.encoder = encoder
 
+    @classmethod
+    def of(cls, target: LlamaGenConfig, located: Located, device: torch.device) -> CaptionEncoder:
+        """The encoder of a target's captions, in 16 bits, out of published files. Raises CheckpointError as `load_text` does."""
+        return load_text(located, target.caption_dim, device, DTYPES[half(device)])
+
     def check(self, prompt: str) -> None:
         """Raises ValueError when the published cleaning leaves nothing of a prompt."""
         if not clean(prompt):
@@ -141,3 +151,25 @@ class CaptionEncoder(nn.Module):
         lacking = [text[a:b].strip() for token, (a, b) in zip(encoding.ids, encoding.offsets, strict=True) if token == unknown]
         cut = text[max(b for _, b in encoding.offsets) :].split() if encoding.overflowing else []
         return lacking + cut
+
+
+def load_text(located: Located, width: int, device: torch.device, dtype: torch.dtype) -> CaptionEncoder:
+    """A T5's encoder and tokenizer, out of the published files. Raises CheckpointError when they are not a T5's of that width."""
+    path = located.beside("config.json")
+    try:
+        config = T5Config.from_dict(read_config(path))
+    except (TypeError, KeyError) as error:
+        raise CheckpointError(f"{path} is not a T5's configuration ({error}); download it again") from error
+    if config.d_model != width:
+        raise CheckpointError(f"{path} says d_model {config.d_model}, but this model reads features of width {width}")
+    network = blank_text(config)
+    weights = dict(weights_of(network, located.weights, LAYOUTS["t5"]))
+    return CaptionEncoder(read_tokenizer(located.beside("tokenizer.json")), fill(network, weights, device, dtype))
+
+
+def check_text(_: LlamaGenConfig, located: Located) -> int:
+    """Check the published files of a T5, tensor by tensor -> how many weights there are. Raises CheckpointError."""
+    network = blank_text(T5Config.from_dict(read_config(located.beside("config.json"))))
+    read_tokenizer(located.beside("tokenizer.json"))
+    weights_of(network, located.weights, LAYOUTS["t5"])
+    return len(list(network.parameters()))

@@ -8,8 +8,9 @@ from pathlib import Path
 import torch
 from tokenizers import Tokenizer
 
-from lantern_demo.models.anole import BEGIN_IMAGE, BOS, END_OF_TURN, FIRST, PAD
+from lantern_demo.models.anole.target import BEGIN_IMAGE, BOS, END_OF_TURN, FIRST, PAD, AnoleConfig
 from lantern_demo.models.convert import CheckpointError
+from lantern_demo.models.hub import Located
 from lantern_demo.models.text import UNKNOWN, Encoded
 
 MARKS = {"<s>": BOS, "<pad>": PAD, "<racm3:break>": BEGIN_IMAGE, "<reserved08706>": END_OF_TURN}
@@ -23,8 +24,8 @@ def image_name(code: int) -> str:
 
 
 def read_vocabulary(path: Path, codes: int) -> Tokenizer:
-    """A published tokenizer.json of Chameleon. Raises CheckpointError when it is none, or when one of its marks or of the image tokens
-    of `codes` codebook entries is not where the target has it."""
+    """A published tokenizer.json of Chameleon. Raises CheckpointError when it is none, or when one of its marks or of the image
+    tokens of `codes` codebook entries is not where the target has it."""
     try:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises bare Exceptions
@@ -37,11 +38,23 @@ def read_vocabulary(path: Path, codes: int) -> Tokenizer:
     return tokenizer
 
 
+def check_vocabulary(target: AnoleConfig, located: Located) -> int:
+    """Check the published tokenizer.json of a target -> 0, since it holds no weights. Raises CheckpointError."""
+    read_vocabulary(located.weights[0], target.vocab)
+    return 0
+
+
 class PromptTokens:
     """Implements `text.PromptEncoder`: a prompt to ids, at most `length` with its three marks."""
 
     def __init__(self, tokenizer: Tokenizer, length: int) -> None:
         self.tokenizer, self.length = tokenizer, length
+
+    @classmethod
+    def of(cls, target: AnoleConfig, located: Located, _: torch.device) -> PromptTokens:
+        """The reader of a target's prompts, out of its published tokenizer.json. Raises CheckpointError as `read_vocabulary`
+        does."""
+        return cls(read_vocabulary(located.weights[0], target.vocab), target.prefix)
 
     def check(self, prompt: str) -> None:
         """Raises ValueError when a prompt has more tokens than there are positions, or holds a mark of the vocabulary."""

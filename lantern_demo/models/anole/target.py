@@ -1,11 +1,11 @@
 """Anole: the Chameleon transformer, whose image tokens are words of its vocabulary, and whose prompt is part of the sequence.
 
-Facts that shape this file (leloy/Anole-7b-v0.1-hf; jadohu/LANTERN, models/kv_variants/modeling_anole_kv.py): a pre-norm decoder with
-one-dimensional half-rotated positions, whose queries and keys are normalised per head first. An unconditional row is the two start
-marks alone, padded on the left, and counts its positions from them, so that the two rows turn by different angles.
-Everything but an image token is masked when a picture is drawn: the head is cut to the image tokens, and tokens are numbered by their
-place in the codebook, which is their id less `FIRST`.
-Tensor names are those of the Hub conversion, less the "model." before them.
+Facts that shape this file (leloy/Anole-7b-v0.1-hf; jadohu/LANTERN, models/kv_variants/modeling_anole_kv.py): a pre-norm decoder
+with one-dimensional half-rotated positions, whose queries and keys are normalised per head first. An unconditional row is the two
+start marks alone, padded on the left, and counts its positions from them, so that the two rows turn by different angles.
+Everything but an image token is masked when a picture is drawn: the head is cut to the image tokens, and tokens are numbered by
+their place in the codebook, which is their id less `FIRST`. Tensor names are those of the Hub conversion, less the "model."
+before them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lantern_demo.decoding.cache import KVCache
-from lantern_demo.models.llamagen import BEYOND, Condition, RMSNorm, prefix_mask
+from lantern_demo.models.common import BEYOND, MLP, Condition, RMSNorm, TargetSizes, prefix_mask
 
 # Ids of the vocabulary: the start of a text, its padding, the first image token, the start of an image, the end of a turn.
 BOS, PAD, FIRST, BEGIN_IMAGE, END_OF_TURN = 0, 1, 4, 8197, 8710
@@ -29,7 +29,7 @@ Store = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # new keys and values
 
 
 @dataclass(frozen=True)
-class AnoleConfig:
+class AnoleConfig(TargetSizes["Anole"]):
     """Sizes of an Anole transformer; the defaults are the published ones."""
 
     dim: int = 4096
@@ -43,10 +43,17 @@ class AnoleConfig:
     rope_base: float = 10000.0
     eps: float = 1e-5
 
-    @property
-    def tokens(self) -> int:
-        """Image tokens of one picture."""
-        return self.grid * self.grid
+    def build(self) -> Anole:
+        """As `TargetSizes.build`."""
+        return Anole(self)
+
+    def rope_table(self) -> Tensor:
+        """As `TargetSizes.rope_table`."""
+        return anole_angles(self.prefix, self.grid, self.head_dim, self.rope_base)
+
+    def published_shapes(self) -> dict[str, tuple[int, ...]]:
+        """As `TargetSizes.published_shapes`: a published head has a row for every word of the vocabulary."""
+        return {"lm_head.weight": (self.embeddings, self.dim)}
 
 
 class AnoleCache(KVCache):
@@ -76,8 +83,8 @@ class AnoleCache(KVCache):
         return (slots - self.shift[:, None]).clamp(min=0)
 
     def mask(self, seen: Tensor) -> Tensor | None:
-        """seen [n, m] bool over the last m of the slots up to length + m, all before them being seen -> [R or 1, 1, n, length + m]
-        bool, padding left out; None where everything is seen."""
+        """seen [n, m] bool over the last m of the slots up to length + m, all before them being seen -> [R or 1, 1, n, length +
+        m] bool, padding left out; None where everything is seen."""
         if self.visible is None and seen.shape[1] == 1:
             return None
         full = F.pad(seen, (self.length, 0), value=True)[None, None]
@@ -148,17 +155,6 @@ class AnoleAttention(nn.Module):
         return self.o_proj(out.transpose(1, 2).flatten(2))
 
 
-class AnoleMLP(nn.Module):
-    def __init__(self, dim: int, ffn: int) -> None:
-        super().__init__()
-        self.gate_proj = nn.Linear(dim, ffn, bias=False)
-        self.up_proj = nn.Linear(dim, ffn, bias=False)
-        self.down_proj = nn.Linear(ffn, dim, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
-
-
 class AnoleLayer(nn.Module):
     """A decoder layer, of the target and of its drafter alike."""
 
@@ -167,7 +163,7 @@ class AnoleLayer(nn.Module):
         self.input_layernorm = RMSNorm(dim, eps)
         self.self_attn = AnoleAttention(dim, heads)
         self.post_attention_layernorm = RMSNorm(dim, eps)
-        self.mlp = AnoleMLP(dim, ffn)
+        self.mlp = MLP(dim, ffn)
 
     def forward(self, x: Tensor, rope: Tensor, mask: Tensor | None, store: Store) -> Tensor:
         """x [R, n, H], rope [R or 1, n, d / 2, 2], mask [R or 1, 1, n, S] bool or additive, or None -> [R, n, H]."""
@@ -188,15 +184,15 @@ class Anole(nn.Module):
         self.layers = nn.ModuleList(AnoleLayer(config.dim, config.heads, config.ffn, config.eps) for _ in range(config.layers))
         self.norm = RMSNorm(config.dim, config.eps)
         self.lm_head = nn.Linear(config.dim, config.vocab, bias=False)  # the image tokens' rows of the published one
-        table = anole_angles(config.prefix, config.grid, config.dim // config.heads, config.rope_base)
-        self.register_buffer("rope", table, persistent=False)
+        self.register_buffer("rope", config.rope_table(), persistent=False)
 
     @property
     def blocks(self) -> list[AnoleLayer]:
         return cast(list[AnoleLayer], list(self.layers))
 
     def condition(self, ids: Tensor, mask: Tensor | None, guided: bool) -> Condition:
-        """A prompt's ids [1, T] int64, its marks included -> the rows of it [R, T] and which positions are no padding [R, T] bool.
+        """A prompt's ids [1, T] int64, its marks included -> the rows of it [R, T] and which positions are no padding [R, T]
+        bool.
 
         The unconditional row is the prompt's first and last mark, padded on the left. `mask` is there for the sake of models that
         pad their prompts; this one does not, and it is None.

@@ -1,6 +1,6 @@
 """LlamaGen and its drafter as they run on a CPU: the same numbers from fewer, larger operations.
 
-Against the modules in `llamagen` and `drafter`: query, key and value in one product, gate and up in one, the norms' weights
+Against the modules in `target` and `drafter`: query, key and value in one product, gate and up in one, the norms' weights
 folded into the products behind them, the rotation as one complex product, the token half of the drafter's first layer as a
 table, attention over the live part of the cache. All of it is float32 but for the products when `products.KINDS` says otherwise.
 """
@@ -11,26 +11,23 @@ from collections.abc import Callable
 from functools import partial
 from math import prod
 from time import perf_counter
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from lantern_demo.decoding.cache import KVCache
-from lantern_demo.models.bundled import Networks
-from lantern_demo.models.drafter import Drafter
-from lantern_demo.models.llamagen import Condition, LlamaGen, prefix_mask
+from lantern_demo.models.common import Condition, prefix_mask
+from lantern_demo.models.llamagen.drafter import Drafter
+from lantern_demo.models.llamagen.target import LlamaGen
 from lantern_demo.models.products import EXACT, KINDS, Product, product, supported
-from lantern_demo.models.runners import Runners
 
-LARGEST = 2**30  # bytes of weights
 PROBED_NODES = (1, 6)  # of the forwards that decide between kinds of products: what vanilla and a small tree run
 PROBES = 12  # forwards each
 
 
 def complex_rope(rope: Tensor, heads: int) -> Tensor:
-    """A rotary table [S, d / 2, 2] (cos, sin) -> [S, 3 heads, d / 2] complex64 for queries, keys and values, which stay as they are."""
+    """A rotary table [S, d / 2, 2] (cos, sin) -> [S, 3 heads, d / 2] complex64 for queries, keys and values; these do not turn."""
     turn = torch.view_as_complex(rope.float().contiguous()).unsqueeze(1).expand(-1, 2 * heads, -1)
     return torch.cat((turn, torch.ones(turn.shape[0], heads, turn.shape[2], dtype=turn.dtype)), 1)
 
@@ -65,7 +62,7 @@ class LeanCache(KVCache):
         self.written = (0, 0)  # the columns of the tree that is in `bias`
 
     def attend(self, layer: int, offset: int, turned: Tensor, heads: int, mask: Tensor | None) -> Tensor:
-        """Write keys and values of turned [R, n, 3 heads, d] at slot length + offset and attend with its queries -> [R * n, D]."""
+        """Write keys and values of turned [R, n, 3 heads, d] at slot length + offset, attend with its queries -> [R * n, D]."""
         r, n, _, d = turned.shape
         start = self.length + offset
         both, k, v = self.layers[layer]
@@ -84,7 +81,7 @@ class LeanCache(KVCache):
         self.length += count
 
     def bias_of(self, mask: Tensor) -> Tensor | None:
-        """The mask of n tree nodes [n, n] bool over everything in the cache: [R, 1, n, length + n] float32, or None for no mask."""
+        """The mask of n tree nodes [n, n] bool over everything in the cache: [R, 1, n, length + n] float32, or None."""
         n = mask.shape[0]
         end = self.length + n
         if n == 1 and self.visible is None:
@@ -238,20 +235,6 @@ class LeanDrafter:
         return self.layer.finish(x, attended).view(r, n, dim)
 
 
-def small_on_cpu(networks: Networks[Any], device: torch.device) -> bool:
-    """Whether the lean twins are for this model. A large one gains nothing, since reading its weights is what takes the time, and
-    should not be in memory twice."""
-    return device.type == "cpu" and sum(p.numel() * p.element_size() for p in networks.target.parameters()) <= LARGEST
-
-
-@torch.inference_mode()
-def lean_runners(networks: Networks[Any], kind: str, drafter_kind: str) -> Runners:
-    """The lean twins of a model, with a kind of products each."""
-    drafter = networks.drafter
-    twin = None if drafter is None else LeanDrafter(drafter, drafter_kind)
-    return Runners(LeanTarget(networks.target, kind), twin, kind, None if drafter is None else drafter_kind)
-
-
 def fastest_kind(target: LlamaGen) -> str:
     """The kind of float32 products that makes forwards of this target fastest here, found in well under a second."""
     calls: dict[tuple[str, int], Callable[[], object]] = {}
@@ -266,8 +249,8 @@ def fastest_kind(target: LlamaGen) -> str:
 
 
 def fastest_drafter_kind(drafter: Drafter) -> str:
-    """The kind of products, rounding ones too, that makes this drafter's passes fastest here. What it drafts need not be exact: the
-    rules hold whatever law a draft was drawn from, as long as they are told that law."""
+    """The kind of products, rounding ones too, that makes this drafter's passes fastest here. What it drafts need not be exact:
+    the rules hold whatever law a draft was drawn from, as long as they are told that law."""
     calls: dict[tuple[str, int], Callable[[], object]] = {}
     rows = 1 if drafter.guided else 2
     for kind in filter(supported, KINDS):

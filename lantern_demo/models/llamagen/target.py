@@ -16,12 +16,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lantern_demo.decoding.cache import KVCache
-
-BEYOND = 64  # zero rows of the rotary table past the last token: draft trees may reach over the end of the image
+from lantern_demo.models.common import BEYOND, Condition, RMSNorm, TargetSizes, prefix_mask
 
 
 @dataclass(frozen=True)
-class LlamaGenConfig:
+class LlamaGenConfig(TargetSizes["LlamaGen"]):
     """Sizes of a LlamaGen transformer."""
 
     dim: int = 256
@@ -39,22 +38,13 @@ class LlamaGenConfig:
     # "self" LlamaGen; "released" LANTERN's target, where it depends on the dtype.
     padding: Literal["self", "released"] = "self"
 
-    @property
-    def tokens(self) -> int:
-        """Image tokens of one picture."""
-        return self.grid * self.grid
+    def build(self) -> LlamaGen:
+        """As `TargetSizes.build`."""
+        return LlamaGen(self)
 
-
-@dataclass
-class Condition:
-    """What an image is drawn from: text features [R, T, C] and their mask [R, T] bool (left-padded), or class ids [R]; for Anole
-    a prompt's ids [R, T] and their mask.
-
-    R rows: 2 with guidance (conditional, unconditional), 1 without.
-    """
-
-    features: Tensor
-    mask: Tensor | None = None
+    def rope_table(self) -> Tensor:
+        """As `TargetSizes.rope_table`."""
+        return rope_table(self.prefix, self.grid, self.head_dim, self.rope_base)
 
 
 def rope_table(prefix: int, grid: int, head_dim: int, base: float = 10000.0, beyond: int = BEYOND) -> Tensor:
@@ -78,17 +68,6 @@ def rotate(x: Tensor, rope: Tensor) -> Tensor:
     a, b = x.float().unflatten(-1, (-1, 2)).unbind(-1)
     cos, sin = rope[:, None, :, 0], rope[:, None, :, 1]
     return torch.stack((a * cos - b * sin, b * cos + a * sin), -1).flatten(-2).type_as(x)
-
-
-class RMSNorm(nn.Module):
-    def __init__(self, dim: int, eps: float) -> None:
-        super().__init__()
-        self.eps = eps
-        self.weight = nn.Parameter(torch.ones(dim))
-
-    def forward(self, x: Tensor) -> Tensor:
-        # The published norm casts back before it scales; in float32 both orders are the same.
-        return F.rms_norm(x.float(), x.shape[-1:], eps=self.eps).type_as(x) * self.weight
 
 
 class Attention(nn.Module):
@@ -171,8 +150,7 @@ class LlamaGen(nn.Module):
         self.layers = nn.ModuleList(Block(config) for _ in range(config.layers))
         self.norm = RMSNorm(config.dim, config.eps)
         self.output = nn.Linear(config.dim, config.vocab, bias=False)
-        table = rope_table(config.prefix, config.grid, config.dim // config.heads, config.rope_base)
-        self.register_buffer("rope", table, persistent=False)
+        self.register_buffer("rope", config.rope_table(), persistent=False)
 
     @property
     def blocks(self) -> list[Block]:
@@ -258,23 +236,3 @@ class LlamaGen(nn.Module):
         for i, block in enumerate(self.blocks):
             x = block(x, rope, mask, cache, i)
         return self.norm(x)
-
-
-def prefix_mask(visible: Tensor | None, n: int, device: torch.device, padding: str, dtype: torch.dtype) -> Tensor:
-    """Which prefix positions see which: visible [R, n] bool or None -> [R or 1, 1, n, n] bool.
-
-    "self": causal, padded columns hidden, and every position sees itself (LlamaGen). "released": rows of real positions are the
-    same; a padded row sees the padded columns up to itself and, in float32 only, every real column, because the released mask
-    adds two minima that do not saturate alike (FORMATS 2.3). Drafters read these rows, so a port has to keep them.
-    """
-    causal = torch.ones(n, n, dtype=torch.bool, device=device).tril()[None, None]
-    if visible is None:
-        return causal
-    seen = visible.to(device)[:, None, None]
-    if padding == "self":
-        return (causal & seen) | torch.eye(n, dtype=torch.bool, device=device)
-    padded_row = ~visible.to(device)[:, None, :, None]
-    into_padding = causal & ~seen
-    if dtype == torch.float32:
-        into_padding = into_padding | seen
-    return torch.where(padded_row, into_padding, causal & seen)

@@ -1,0 +1,70 @@
+"""The published files of Anole: how their tensors are named, and what their config.json must say.
+
+Formats:
+  anole         a Hugging Face Chameleon; its names are this project's names behind "model.", and its head is cut to image tokens
+  anole-vq      the image tokenizer in the same files
+  chameleon-vq  the same image tokenizer in the file of its authors
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from lantern_demo.models.anole.drafter import AnoleDrafterConfig
+from lantern_demo.models.anole.target import FIRST, AnoleConfig
+from lantern_demo.models.convert import Layout, Rows, Shapes, check_config, read_config
+from lantern_demo.models.hub import Located
+
+
+def _anole_names(name: str, _: Shapes) -> tuple[str, ...]:
+    return (name if name == "lm_head.weight" else f"model.{name}",)
+
+
+def _image_rows(name: str, shapes: Shapes) -> Rows | None:
+    """The head's rows of image tokens, out of those of the whole vocabulary."""
+    return Rows(FIRST, shapes["embed_tokens.weight"][0]) if name == "lm_head.weight" else None
+
+
+_UP = re.compile(r"vq\.decoder\.up\.(\d+)\.")
+
+
+def _chameleon_names(name: str, shapes: Shapes) -> tuple[str, ...]:
+    # The library counts the decoder's levels from the codes, Chameleon from the picture.
+    last = max(int(found[1]) for found in map(_UP.match, shapes) if found)
+    return (_UP.sub(lambda found: f"decoder.up.{last - int(found[1])}.", name).removeprefix("vq."),)
+
+
+def _anole_vq_names(name: str, shapes: Shapes) -> tuple[str, ...]:
+    return tuple(f"model.vqmodel.{published}" for published in _chameleon_names(name, shapes))
+
+
+LAYOUTS = {
+    "anole": Layout(_anole_names, re.compile(r"model\.vqmodel\..*"), _image_rows),
+    "anole-vq": Layout(_anole_vq_names, re.compile(r"(?!model\.vqmodel\.).*")),
+    "chameleon-vq": Layout(_chameleon_names, re.compile(r"loss\..*")),
+}
+
+
+def target_facts(sizes: AnoleConfig, located: Located) -> dict[str, Any]:
+    """The fields of a target's configuration that its config.json sets. Raises CheckpointError for that of another model."""
+    path = located.beside("config.json")
+    said = read_config(path)
+    heads = {"num_attention_heads": sizes.heads, "num_key_value_heads": sizes.heads}
+    check_config(path, said, {**heads, "vocab_size": sizes.embeddings, "swin_norm": False})
+    return _eps_and_theta(said, sizes)
+
+
+def drafter_facts(sizes: AnoleDrafterConfig, located: Located) -> dict[str, Any]:
+    """As `target_facts`, of a drafter, whose config.json may be missing."""
+    path = located.beside("config.json")
+    said = read_config(path) if path.is_file() else {}
+    check_config(path, said, {"num_attention_heads": sizes.heads, "num_key_value_heads": sizes.heads})
+    return {**_eps_and_theta(said, sizes), "bias": bool(said.get("bias", sizes.bias))}
+
+
+def _eps_and_theta(said: Mapping[str, Any], sizes: AnoleConfig | AnoleDrafterConfig) -> dict[str, Any]:
+    """What a Chameleon's config.json says of its norms and its positions, which newer libraries write one level down."""
+    theta = (said.get("rope_parameters") or {}).get("rope_theta", sizes.rope_base)
+    return {"eps": float(said.get("rms_norm_eps", sizes.eps)), "rope_base": float(said.get("rope_theta", theta))}

@@ -1,0 +1,119 @@
+"""What the families of models share: the condition of a picture, layers, masks, and what a configuration must offer."""
+
+from __future__ import annotations
+
+from dataclasses import Field, dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+BEYOND = 64  # rows of a rotary table past the last token: draft trees may reach over the end of the image
+
+
+@dataclass
+class Condition:
+    """What an image is drawn from: text features [R, T, C] and their mask [R, T] bool (left-padded), or class ids [R]; for Anole
+    a prompt's ids [R, T] and their mask.
+
+    R rows: 2 with guidance (conditional, unconditional), 1 without.
+    """
+
+    features: Tensor
+    mask: Tensor | None = None
+
+
+Network = TypeVar("Network", bound=nn.Module)
+
+
+class NetworkSizes(Generic[Network]):
+    """The configuration of a target or a drafter: a frozen dataclass that has these fields, and builds its network."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+    dim: int
+    heads: int
+    ffn: int
+    vocab: int  # image tokens
+    grid: int  # image tokens a side
+    prefix: int  # positions before the image tokens
+    rope_base: float
+    eps: float  # of the norms
+
+    def build(self) -> Network:
+        """The network, on the device that PyTorch builds on."""
+        raise NotImplementedError
+
+    def rope_table(self) -> Tensor:
+        """The network's rotary table [positions, head_dim / 2, 2] float32, (cos, sin) last; its buffer `rope` holds it."""
+        raise NotImplementedError
+
+    def published_shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of those tensors of which a published file holds more rows than the network."""
+        return {}
+
+    @property
+    def head_dim(self) -> int:
+        """Width of an attention head."""
+        return self.dim // self.heads
+
+
+class TargetSizes(NetworkSizes[Network]):
+    """The configuration of a target."""
+
+    layers: int
+
+    @property
+    def tokens(self) -> int:
+        """Image tokens of one picture."""
+        return self.grid * self.grid
+
+
+class DrafterSizes(NetworkSizes[Network]):
+    """The configuration of a drafter; dim, heads, vocab, grid and prefix are its target's."""
+
+    bias: bool  # of the layer that joins a token and a hidden state
+
+
+class RMSNorm(nn.Module):
+    def __init__(self, dim: int, eps: float) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        # The published norm casts back before it scales; in float32 both orders are the same.
+        return F.rms_norm(x.float(), x.shape[-1:], eps=self.eps).type_as(x) * self.weight
+
+
+class MLP(nn.Module):
+    """The feed-forward half of a LLaMA layer, under the names that Hugging Face checkpoints use."""
+
+    def __init__(self, dim: int, ffn: int) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(dim, ffn, bias=False)
+        self.up_proj = nn.Linear(dim, ffn, bias=False)
+        self.down_proj = nn.Linear(ffn, dim, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+def prefix_mask(visible: Tensor | None, n: int, device: torch.device, padding: str, dtype: torch.dtype) -> Tensor:
+    """Which prefix positions see which: visible [R, n] bool or None -> [R or 1, 1, n, n] bool.
+
+    "self": causal, padded columns hidden, and every position sees itself (LlamaGen). "released": rows of real positions are the
+    same; a padded row sees the padded columns up to itself and, in float32 only, every real column, because the released mask
+    adds two minima that do not saturate alike (FORMATS 2.3). Drafters read these rows, so a port has to keep them.
+    """
+    causal = torch.ones(n, n, dtype=torch.bool, device=device).tril()[None, None]
+    if visible is None:
+        return causal
+    seen = visible.to(device)[:, None, None]
+    if padding == "self":
+        return (causal & seen) | torch.eye(n, dtype=torch.bool, device=device)
+    padded_row = ~visible.to(device)[:, None, :, None]
+    into_padding = causal & ~seen
+    if dtype == torch.float32:
+        into_padding = into_padding | seen
+    return torch.where(padded_row, into_padding, causal & seen)

@@ -1,0 +1,175 @@
+"""What the twins for accelerators share: weights of several linear layers as one, products whose result is not rounded back, and
+the parts of a layer, a target and a drafter that are alike in every family.
+
+A twin runs its module's own weights in fewer kernels, with positions, slots and masks that are tensors, so that a step can be
+captured once and replayed. Joined weights take the place of the modules' own, which use their rows: nothing is in memory twice.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class Rows(nn.Module):
+    """A linear layer without a bias whose weight is some rows of a joined one.
+
+    The rows are looked up when they are used. A kept view would be a tensor of its own for ZeroGPU, which packs tensors by where
+    they begin and what shape they have, so that every weight would be packed and moved twice.
+    """
+
+    def __init__(self, whole: Tensor, first: int, count: int) -> None:
+        super().__init__()
+        # in a tuple it is no parameter of this module: it would be listed once for each layer that shares it
+        self._whole = (whole,)
+        self.first, self.out_features, self.in_features = first, count, whole.shape[1]
+
+    @property
+    def weight(self) -> Tensor:
+        """[count, inputs], a view."""
+        return self._whole[0][self.first : self.first + self.out_features]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight)
+
+
+def join(owner: nn.Module, *names: str) -> Tensor:
+    """Join the weights of an owner's linear layers to one [sum of outputs, D], of which the layers then use their rows."""
+    parts = [cast(nn.Linear, owner.get_submodule(name)).weight.detach() for name in names]
+    whole = torch.cat(parts)
+    first = 0
+    for name, part in zip(names, parts, strict=True):
+        setattr(owner, name, Rows(whole, first, len(part)))
+        first += len(part)
+    return whole
+
+
+def product(x: Tensor, weight: Tensor) -> Tensor:
+    """x [M, D] times weight [O, D] -> [M, O] float32. Sums are kept in float32 anyway; where the device allows, half precision is
+    not rounded to on the way out, which matters where differences are enlarged, as guidance does to those of logits."""
+    if x.dtype != torch.float32 and keeps_sums(x.device.type, x.dtype) and not _short_sums(x.dtype):
+        return torch.mm(x, weight.t(), out_dtype=torch.float32)
+    return F.linear(x, weight).float()
+
+
+def _short_sums(dtype: torch.dtype) -> bool:
+    """Whether sums of this dtype are asked to be short ones: see `llamagen.accumulation`."""
+    return dtype == torch.float16 and torch.backends.cuda.matmul.allow_fp16_accumulation
+
+
+@cache
+def keeps_sums(device: str, dtype: torch.dtype) -> bool:
+    """Whether products of this dtype can give their float32 sums on a device: on CUDA since PyTorch 2.8."""
+    try:
+        ones = torch.ones(8, 8, dtype=dtype, device=device)
+        return torch.mm(ones, ones, out_dtype=torch.float32).dtype == torch.float32
+    except (RuntimeError, TypeError, NotImplementedError):
+        return False
+
+
+@dataclass(frozen=True)
+class FusedLayer(ABC):
+    """One decoder layer. Products are by weights [outputs, inputs]."""
+
+    before: Tensor | None  # [D] weight of the norm before attention, None where there is no such norm
+    qkv: Tensor
+    out: Tensor
+    after: Tensor  # [D] weight of the norm before the feed-forward half
+    gate_up: Tensor
+    down: Tensor
+    heads: int
+    eps: float
+
+    @abstractmethod
+    def turned(self, qkv: Tensor, turn: Tensor, dtype: torch.dtype) -> Tensor:
+        """Queries, keys and values [R, n, 3, heads, d] float32 of the product -> the same in `dtype`, queries and keys turned."""
+
+    def __call__(self, x: Tensor, turn: Tensor, slots: Tensor, bias: Tensor, both: Tensor) -> Tensor:
+        """x [R * n, D], which is overwritten with the layer's output and returned.
+
+        turn is complex64, of the family's shape; slots [n] int64, bias [R or 1, 1, n, S], both [R, 2 heads, slots, d] the keys
+        and values of this layer.
+        """
+        heads, seen = self.heads, bias.shape[-1]
+        normed = x if self.before is None else F.rms_norm(x, x.shape[-1:], self.before, self.eps)
+        qkv = product(normed, self.qkv).view(both.shape[0], -1, 3, heads, both.shape[-1])
+        turned = self.turned(qkv, turn, x.dtype)
+        both.index_copy_(2, slots, turned[:, :, 1:].flatten(2, 3).transpose(1, 2))
+        attended = F.scaled_dot_product_attention(
+            turned[:, :, 0].transpose(1, 2), both[:, :heads, :seen], both[:, heads:, :seen], attn_mask=bias
+        )
+        x.addmm_(attended.transpose(1, 2).reshape(x.shape), self.out.t())
+        gate, up = F.linear(F.rms_norm(x, x.shape[-1:], self.after, self.eps), self.gate_up).chunk(2, -1)
+        return x.addmm_(F.silu(gate).mul_(up), self.down.t())
+
+
+class TargetTwin(ABC):
+    """A target on an accelerator; implements `decoding.protocols.FixedTarget`. What runs once per image, the prefix, and what
+    steps of changing shapes ask for is left to the original."""
+
+    def __init__(self, original: Any, layers: Sequence[FusedLayer]) -> None:
+        self.original, self.layers, self.vocab_size = original, layers, original.config.vocab
+
+    @abstractmethod
+    def embed(self, tokens: Tensor) -> Tensor:
+        """Image tokens [n] int64 -> their vectors [n, D]."""
+
+    @abstractmethod
+    def turns_at(self, positions: Tensor, cache: Any) -> Tensor:
+        """The turns of positions [n] int64, as the layers take them."""
+
+    @abstractmethod
+    def head(self, hidden: Tensor) -> Tensor:
+        """hidden [R, n, H] -> logits [R, n, V] float32 of the image tokens."""
+
+    def new_cache(self, rows: int, length: int) -> Any:
+        """As the original's."""
+        return self.original.new_cache(rows, length)
+
+    def prefill(self, condition: Any, cache: Any) -> Tensor:
+        """As the original's."""
+        return self.original.prefill(condition, cache)
+
+    def forward(self, tokens: Tensor, depths: Tensor, mask: Tensor, cache: Any) -> Tensor:
+        """As the original's."""
+        return self.original.forward(tokens, depths, mask, cache)
+
+    def forward_at(self, tokens: Tensor, positions: Tensor, slots: Tensor, bias: Tensor, cache: Any) -> Tensor:
+        """n tree nodes -> hidden [R, n, H]; see `decoding.protocols.FixedTarget.forward_at`."""
+        rows, n = cache.both.shape[1], tokens.shape[0]
+        original = self.original
+        x = self.embed(tokens).repeat(rows, 1)
+        turn = self.turns_at(positions, cache)
+        for layer, both in zip(self.layers, cache.both.unbind(0), strict=True):
+            layer(x, turn, slots, bias, both)
+        return F.rms_norm(x, x.shape[-1:], original.norm.weight, original.config.eps).view(rows, n, -1)
+
+
+class DrafterTwin:
+    """What a drafter on an accelerator leaves to the original: all but steps of fixed shape."""
+
+    def __init__(self, original: Any, layer: FusedLayer) -> None:
+        self.original, self.layer, self.guided = original, layer, original.guided
+
+    def new_cache(self, rows: int, length: int) -> Any:
+        """As the original's."""
+        return self.original.new_cache(rows, length)
+
+    def start(self, hidden: Tensor, token: Tensor, cache: Any, condition: Any = None) -> Tensor:
+        """As the original's."""
+        return self.original.start(hidden, token, cache, condition)
+
+    def extend(self, tokens: Tensor, hidden: Tensor, cache: Any) -> Tensor:
+        """As the original's."""
+        return self.original.extend(tokens, hidden, cache)
+
+    def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor, cache: Any) -> Tensor:
+        """As the original's."""
+        return self.original.expand(tokens, hidden, depth, mask, cache)

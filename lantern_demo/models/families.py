@@ -1,0 +1,166 @@
+"""The families of models, in one table: what differs from family to family is looked up here and asked for nowhere else.
+
+A new family is an entry of FAMILIES and a folder beside this file. The folder holds its target and its drafter, whose
+configurations build them (`common.TargetSizes`, `common.DrafterSizes`), its published formats, its prompt reader, and faster
+twins where it has any. What a target does inside is its own: a head of several layers, another grid, or a prompt in the sequence
+need nothing here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import lantern_demo.models.anole.weights as anole_weights
+import lantern_demo.models.llamagen.weights as llamagen_weights
+from lantern_demo.decoding import protocols
+from lantern_demo.models.anole.cuda import FusedAnole, FusedAnoleDrafter
+from lantern_demo.models.anole.drafter import AnoleDrafterConfig
+from lantern_demo.models.anole.prompts import PromptTokens, check_vocabulary
+from lantern_demo.models.anole.target import AnoleConfig
+from lantern_demo.models.blank import blank_network, blank_tokenizer
+from lantern_demo.models.bundled import Networks
+from lantern_demo.models.common import DrafterSizes, TargetSizes
+from lantern_demo.models.convert import AS_PUBLISHED, Layout, weights_of
+from lantern_demo.models.hub import Located
+from lantern_demo.models.llamagen.captions import CaptionEncoder, check_text
+from lantern_demo.models.llamagen.cpu import LeanDrafter, LeanTarget, fastest_drafter_kind, fastest_kind
+from lantern_demo.models.llamagen.cuda import FusedDrafter, FusedTarget
+from lantern_demo.models.llamagen.drafter import DrafterConfig
+from lantern_demo.models.llamagen.labels import ClassLabels
+from lantern_demo.models.llamagen.target import LlamaGenConfig
+from lantern_demo.models.registry import Part, Published
+from lantern_demo.models.text import PromptEncoder
+
+
+@dataclass(frozen=True)
+class CpuTwins:
+    """Twins for small models on a CPU, built of a network and a kind of products (see `products.KINDS`), and what finds the
+    fastest kind for a network on this processor."""
+
+    target: Callable[[Any, str], protocols.Target]
+    drafter: Callable[[Any, str], protocols.Drafter]
+    fastest_kind: Callable[[Any], str]
+    fastest_drafter_kind: Callable[[Any], str]
+
+
+@dataclass(frozen=True)
+class Family:
+    """What a family of models brings with it. The functions take its own configurations and networks."""
+
+    target: type[TargetSizes[Any]]  # the configuration of its targets, by which a model's family is known
+    drafter: type[DrafterSizes[Any]]  # the configuration of its drafters
+    layouts: Mapping[str, Layout]  # how tensors are named in its published files, by the format of `registry.Source`
+    # The fields of a configuration that published files set. They raise CheckpointError for files of another model.
+    target_facts: Callable[[Any, Located], dict[str, Any]]
+    drafter_facts: Callable[[Any, Located], dict[str, Any]]
+    # What reads prompts, of the target's configuration and the files of the part "text", for a device.
+    prompts: Callable[[Any, Located, torch.device], PromptEncoder]
+    # Checks the files of the part "text" -> how many weights they hold. Raises CheckpointError.
+    check_text: Callable[[Any, Located], int]
+    # Twins for accelerators, whose weights take the place of the network's.
+    cuda_target: Callable[[Any], protocols.FixedTarget]
+    cuda_drafter: Callable[[Any], protocols.FixedDrafter]
+    cpu: CpuTwins | None = None  # None: on a CPU the networks run as they are
+
+
+FAMILIES: dict[str, Family] = {
+    "LlamaGen": Family(
+        target=LlamaGenConfig,
+        drafter=DrafterConfig,
+        layouts=llamagen_weights.LAYOUTS,
+        target_facts=llamagen_weights.target_facts,
+        drafter_facts=llamagen_weights.drafter_facts,
+        prompts=CaptionEncoder.of,
+        check_text=check_text,
+        cuda_target=FusedTarget,
+        cuda_drafter=FusedDrafter,
+        cpu=CpuTwins(LeanTarget, LeanDrafter, fastest_kind, fastest_drafter_kind),
+    ),
+    "Anole": Family(
+        target=AnoleConfig,
+        drafter=AnoleDrafterConfig,
+        layouts=anole_weights.LAYOUTS,
+        target_facts=anole_weights.target_facts,
+        drafter_facts=anole_weights.drafter_facts,
+        prompts=PromptTokens.of,
+        check_text=check_vocabulary,
+        cuda_target=FusedAnole,
+        cuda_drafter=FusedAnoleDrafter,
+    ),
+}
+
+# Layouts of all published files by format. Drafters have this project's names in every family.
+LAYOUTS: dict[str, Layout] = {"drafter": AS_PUBLISHED} | {
+    name: layout for family in FAMILIES.values() for name, layout in family.layouts.items()
+}
+
+
+def family_of(target: TargetSizes[Any]) -> Family:
+    """The family of a target's configuration. Raises TypeError for one that no family has."""
+    for family in FAMILIES.values():
+        if type(target) is family.target:
+            return family
+    raise TypeError(f"{type(target).__name__} is the configuration of no family in models/families.py")
+
+
+def expected(part: Part, published: Published, located: Located) -> tuple[dict[str, Any], nn.Module]:
+    """What a part's files say about its configuration, and the blank network that they must fit; of every part but the text
+    encoder.
+
+    Raises CheckpointError when they belong to another model.
+    """
+    if part == "tokenizer":
+        return {}, blank_tokenizer(published.tokenizer, 1)
+    family = family_of(published.target)
+    sizes: TargetSizes[nn.Module] | DrafterSizes[nn.Module] = published.target
+    facts = family.target_facts
+    if part == "drafter":
+        assert published.drafter is not None
+        sizes, facts = published.drafter, family.drafter_facts
+    config = facts(sizes, located)
+    return config, blank_network(replace(sizes, **config))
+
+
+def weights(network: nn.Module, located: Located) -> Iterator[tuple[str, Tensor]]:
+    """The weights of a (blank) network out of a part's published files; see `convert.weights_of`."""
+    return weights_of(network, located.weights, LAYOUTS[located.source.format])
+
+
+def prompt_reader(published: Published, located: Located | None, device: torch.device) -> PromptEncoder:
+    """What reads a model's prompts, out of the published files of its text encoder; without them a prompt names a class.
+
+    Raises CheckpointError when the files are not the model's own.
+    """
+    return ClassLabels() if located is None else family_of(published.target).prompts(published.target, located, device)
+
+
+@dataclass(frozen=True)
+class Runners:
+    """What decodes a model, its own networks or twins of them: a target, its drafter if it has one, and the kinds of products
+    that they use (see `products.KINDS`), None where PyTorch decides."""
+
+    target: protocols.Target
+    drafter: protocols.Drafter | None
+    kind: str | None = None
+    drafter_kind: str | None = None
+
+
+def fused_runners(networks: Networks) -> Runners:
+    """What decodes a model on an accelerator: its family's twins, whose weights take the place of the networks'."""
+    family = family_of(networks.target.config)
+    drafter = networks.drafter
+    return Runners(family.cuda_target(networks.target), None if drafter is None else family.cuda_drafter(drafter))
+
+
+@torch.inference_mode()
+def lean_runners(networks: Networks, kind: str, drafter_kind: str) -> Runners:
+    """What decodes a small model on a CPU: its family's twins, with a kind of products each."""
+    twins, drafter = family_of(networks.target.config).cpu, networks.drafter
+    assert twins is not None
+    twin = None if drafter is None else twins.drafter(drafter, drafter_kind)
+    return Runners(twins.target(networks.target, kind), twin, kind, None if drafter is None else drafter_kind)

@@ -1,0 +1,87 @@
+"""The published files of LlamaGen, by its authors and by LANTERN's: names of tensors, and what a config.json must say.
+
+Formats (facts: FoundationVision/LlamaGen@ce98ec4, jadohu/LANTERN@3a56e45):
+  llamagen   LlamaGen's own .pt files; its names are this project's names
+  lantern    LANTERN's conversions: names of a Hugging Face LLaMA; queries, keys and values are three matrices instead of one
+  vq         LlamaGen's tokenizer, of which transformers' JanusVQVAE is a renamed copy
+  t5         a whole T5, of which the encoder is taken
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from lantern_demo.models.convert import NOTHING, Layout, Shapes, as_published, check_config, read_config
+from lantern_demo.models.hub import Located
+from lantern_demo.models.llamagen.drafter import DrafterConfig
+from lantern_demo.models.llamagen.target import LlamaGenConfig
+
+# Of LANTERN's configuration template for LlamaGen, which a config.json may leave out.
+TEMPLATE_EPS, TEMPLATE_ROPE = 1e-6, 10000.0
+
+_LANTERN_NAMES = (
+    ("tok_embeddings.", "model.embed_tokens."), ("cls_embedding.", "model.cls_embedding."), ("output.", "lm_head."),
+    ("norm.", "model.norm."), ("layers.", "model.layers."),
+)  # fmt: skip
+_LANTERN_LAYER_NAMES = (
+    ("attention.wo.", "self_attn.o_proj."), ("feed_forward.w1.", "mlp.gate_proj."), ("feed_forward.w3.", "mlp.up_proj."),
+    ("feed_forward.w2.", "mlp.down_proj."), ("attention_norm.", "input_layernorm."), ("ffn_norm.", "post_attention_layernorm."),
+)  # fmt: skip
+
+
+def _lantern_names(name: str, _: Shapes) -> tuple[str, ...]:
+    for ours, theirs in _LANTERN_NAMES:
+        if name.startswith(ours):
+            name = theirs + name.removeprefix(ours)
+            break
+    for ours, theirs in _LANTERN_LAYER_NAMES:
+        name = name.replace(f".{ours}", f".{theirs}")
+    if ".attention.wqkv." in name:
+        return tuple(name.replace("attention.wqkv", f"self_attn.{part}_proj") for part in "qkv")
+    return (name,)
+
+
+_VQ_NAMES = (
+    (r"^vq\.", ""), (r"\.(down|up)\.(\d+)\.block\.", r".conv_blocks.\2.res."), (r"\.(down|up)\.(\d+)\.", r".conv_blocks.\2."),
+    (r"\.mid\.block_1\.", ".mid.0."), (r"\.mid\.attn_1\.", ".mid.1."), (r"\.mid\.block_2\.", ".mid.2."),
+)  # fmt: skip
+
+
+def _vq_names(name: str, _: Shapes) -> tuple[str, ...]:
+    for ours, theirs in _VQ_NAMES:
+        name = re.sub(ours, theirs, name)
+    return (name,)
+
+
+def _t5_names(name: str, _: Shapes) -> tuple[str, ...]:
+    # The embedding is one tensor with several names.
+    return ("shared.weight",) if name == "encoder.embed_tokens.weight" else (name,)
+
+
+LAYOUTS = {
+    "llamagen": Layout(as_published, re.compile(r"freqs_cis")),
+    "lantern": Layout(_lantern_names, NOTHING),
+    "vq": Layout(_vq_names, re.compile(r"quantize\.codebook_used")),
+    "t5": Layout(_t5_names, re.compile(r"decoder\..*|lm_head\.weight|encoder\.embed_tokens\.weight")),
+}
+
+
+def target_facts(sizes: LlamaGenConfig, located: Located) -> dict[str, Any]:
+    """The fields of a target's configuration that its files set. LlamaGen's own files set none. Raises CheckpointError when they
+    belong to another model."""
+    if located.source.format != "lantern":
+        return {}
+    path = located.beside("config.json")
+    said = read_config(path)
+    grid = {"block_size": sizes.tokens, "cls_token_num": sizes.prefix}
+    check_config(path, said, {"num_attention_heads": sizes.heads, "num_key_value_heads": sizes.heads, **grid})
+    return {"eps": said.get("rms_norm_eps", TEMPLATE_EPS), "rope_base": float(said.get("rope_base", TEMPLATE_ROPE))}
+
+
+def drafter_facts(sizes: DrafterConfig, located: Located) -> dict[str, Any]:
+    """As `target_facts`, of a drafter, whose config.json may be missing."""
+    path = located.beside("config.json")
+    said = read_config(path) if path.is_file() else {}
+    check_config(path, said, {"num_attention_heads": sizes.heads, "num_key_value_heads": sizes.heads})
+    return {"eps": said.get("rms_norm_eps", TEMPLATE_EPS), "bias": bool(said.get("bias", sizes.bias))}

@@ -1,0 +1,75 @@
+"""How a model runs on this machine: which networks or twins decode it, and with which kind of products. Choices are kept on disk,
+so that the same seed gives the same picture at the next start too."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+
+from lantern_demo.models import families, store
+from lantern_demo.models.bundled import Networks
+from lantern_demo.models.device import device_name
+from lantern_demo.models.families import Runners
+from lantern_demo.models.products import EXACT, KINDS, supported
+
+LARGEST = 2**30  # bytes of a target's weights that twins for a CPU are made of
+
+
+class Tuning:
+    """What is chosen for one model on one device with one number format."""
+
+    def __init__(self, model: str, device: torch.device, dtype: str) -> None:
+        self.model, self.device, self.dtype = model, device, dtype
+
+    def runners(self, networks: Networks) -> Runners:
+        """What decodes the model.
+
+        On a GPU the twins of its family. On a CPU the twins of a small model, with the fastest products of its number format; the
+        drafter of a float32 model may round, since its drafts are verified exactly all the same. Else the networks themselves.
+        Raises ValueError for a number format that does not work here.
+        """
+        target, drafter = networks.target, networks.drafter
+        if self.device.type == "cuda":
+            return families.fused_runners(networks)
+        twins = families.family_of(target.config).cpu
+        if twins is None or not small_on_cpu(networks, self.device) or self.dtype == "float16":
+            return Runners(target, drafter)
+        if self.dtype != "float32":
+            if not supported(self.dtype):
+                raise ValueError(f"dtype {self.dtype} does not work on this processor with this PyTorch; use float32")
+            return families.lean_runners(networks, self.dtype, self.dtype)
+        kind = drafter_kind = self._kept_kind("products", EXACT, lambda: twins.fastest_kind(target))
+        if drafter is not None:
+            drafter_kind = self._kept_kind("drafter-products", tuple(KINDS), lambda: twins.fastest_drafter_kind(drafter))
+        return families.lean_runners(networks, kind, drafter_kind)
+
+    def file(self, name: str, versions: object = "") -> Path:
+        """The file of a choice. Its name has a digest of what the choice depends on: device, number format, PyTorch and
+        `versions`."""
+        everything = f"{device_name(self.device)} {self.dtype} {torch.__version__} {versions}"
+        digest = hashlib.sha256(everything.encode()).hexdigest()[:12]
+        return store.root() / "fitted" / f"{self.model}-{name}-{digest}.json"
+
+    def _kept_kind(self, name: str, allowed: tuple[str, ...], find: Callable[[], str]) -> str:
+        """A kind of products: what is on disk, or else what `find` finds, which is written there. One process finds at a time:
+        two would disturb each other's clocks, and draw other pictures should they not agree."""
+        file, kind = self.file(name), ""
+        with store.locked(file):
+            with suppress(OSError, ValueError):
+                kind = json.loads(file.read_text())
+            if kind not in allowed or not supported(kind):
+                kind = find()
+                with suppress(OSError):
+                    store.put(file, json.dumps(kind) + "\n")
+        return kind
+
+
+def small_on_cpu(networks: Networks, device: torch.device) -> bool:
+    """Whether a model is small and on a CPU. A large one gains nothing from twins, since reading its weights takes the time, and
+    should not be in memory twice."""
+    return device.type == "cpu" and sum(p.numel() * p.element_size() for p in networks.target.parameters()) <= LARGEST

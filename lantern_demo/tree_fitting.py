@@ -1,0 +1,312 @@
+"""Choose the draft tree that draws fastest on this machine: how many tokens a step with a tree gives, as calibrated, against how
+long the step takes here, as measured.
+
+A model folder's calibration.json (written by `python -m lantern_demo.bench.calibrate`) holds, for the model's preset settings,
+the chance of every draw in a static tree to be accepted and the mean accepted length of some dynamic trees. The time of steps is
+measured once, in a second or two: first steps of a few trees in turn, to which a plane is fitted, then steps of the most
+promising trees. The choice is kept on disk, so that the same seed gives the same picture at the next start too. It is not kept
+when the machine was busy and the times varied.
+
+The best static tree has the most expected tokens a second. A step gives 1 token (the bonus token) and one for each node that
+verification reaches. `accept[d][r]` is the chance that draw r of a node at depth d is accepted, as counted in runs; the chance to
+reach a node is the product along its path, and the best tree of n nodes takes the n likeliest. Every depth and size is compared
+by tokens and seconds, as Sequoia does (arXiv 2402.12374, section 3.1); trees are small enough to try all of them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lantern_demo.decoding.loop import Step
+from lantern_demo.decoding.methods import Method
+from lantern_demo.decoding.trees import Path as TreePath
+from lantern_demo.decoding.trees import TreePolicy
+from lantern_demo.models.store import locked, put
+from lantern_demo.models.tuning import Tuning
+
+FILE = "calibration.json"
+MOST_NODES = 48
+FIT_ROUNDS = 3  # short runs with each tree whose cost is measured
+# Trees whose steps are measured, to tell what a node, a level and a node that is drafted from cost.
+PROBES: tuple[tuple[TreePath, ...], ...] = (
+    ((0,),),
+    ((0,), (1,), (2,)),
+    ((0,), (0, 0), (0, 0, 0)),
+    ((0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (0, 0, 0)),
+    (
+        (0,), (1,), (2,), (3,), (0, 0), (0, 1), (1, 0), (1, 1), (2, 0),
+        (0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0), (0, 0, 0, 0), (0, 0, 0, 1),
+    ),
+)  # fmt: skip
+# top_k, depth and nodes of the dynamic trees to choose from.
+SHAPES = (
+    (1, 0, 2), (2, 0, 3), (1, 1, 3), (2, 1, 4), (3, 1, 6), (1, 2, 4),
+    (2, 2, 6), (3, 2, 8), (4, 2, 8), (2, 3, 8), (3, 3, 12), (4, 3, 16),
+)  # fmt: skip
+SHARES = (1.0, 0.8, 1.25)  # of the fitted cost of a node: the plane may be wrong, so what would be best then is measured too
+
+Seconds = Callable[[list[TreePolicy]], list[float]]  # of a step with each tree, measured in turn
+Cost = Callable[[int, int, int], float]  # (nodes with the root, depth, nodes that are drafted from) -> seconds of a step
+UNSTEADY = 1.5  # a median this many times the lower quartile tells of a busy machine
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How many drafts are accepted, by method id."""
+
+    static: dict[str, list[list[float]]]  # [depth][draw]: the chance to be the accepted draw of a visited node
+    dynamic: dict[str, list[tuple[int, int, int, float]]]  # top_k, depth, nodes, mean accepted length
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A tree, and why."""
+
+    policy: TreePolicy
+    reason: str
+
+
+def read_calibration(folder: Path | None) -> Calibration | None:
+    """The calibration of a model folder, None where there is none. Raises ValueError naming the file when it is damaged."""
+    if folder is None or not (folder / FILE).exists():
+        return None
+    try:
+        told: dict[str, Any] = json.loads((folder / FILE).read_text())
+        dynamic = {m: [(int(k), int(d), int(n), float(t)) for k, d, n, t in rows] for m, rows in told["dynamic"].items()}
+        return Calibration({m: [[float(p) for p in row] for row in rows] for m, rows in told["static"].items()}, dynamic)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{folder / FILE} is not a calibration: {error!r}") from error
+
+
+def static_choice(accept: list[list[float]], seconds: Seconds) -> Choice:
+    """The best fixed tree: a plane through the costs of PROBES proposes, a measurement decides."""
+    cost = plane(dict(zip(PROBES, seconds([TreePolicy.static(paths) for paths in PROBES]), strict=True)))
+
+    def proposal(share: float) -> tuple[TreePath, ...]:
+        return fit_static(accept, lambda nodes, depth, inner: cost(round(nodes * share), depth, inner), MOST_NODES).paths
+
+    proposed = list(
+        dict.fromkeys([*(proposal(share) for share in SHARES), *(paths for paths in PROBES if covered(accept, paths))])
+    )
+    tokens = {paths: 1 + sum(chances(accept, paths)) for paths in proposed}
+    measured = dict(zip(proposed, seconds([TreePolicy.static(paths) for paths in proposed]), strict=True))
+    best = max(proposed, key=lambda paths: tokens[paths] / measured[paths])
+    depth = max(map(len, best))
+    return Choice(
+        TreePolicy.static(best),
+        f"fitted: {1 + len(best)} nodes, {depth} deep; expected {tokens[best]:.2f} tokens a step of {1000 * measured[best]:.1f} ms",
+    )
+
+
+def dynamic_choice(shapes: list[tuple[int, int, int, float]], seconds: Seconds) -> Choice:
+    """The best dynamic tree of those that were calibrated."""
+    policies = {TreePolicy.dynamic(k, d, n): tokens for k, d, n, tokens in shapes}
+    measured = dict(zip(policies, seconds(list(policies)), strict=True))
+    best = max(policies, key=lambda policy: policies[policy] / measured[policy])
+    return Choice(
+        best,
+        f"fitted: {best.nodes} nodes, top-k {best.top_k}, {best.depth + 1} deep; "
+        f"expected {policies[best]:.2f} tokens a step of {1000 * measured[best]:.1f} ms",
+    )
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A tree, the tokens a step that it should give and the seconds that a step should take."""
+
+    paths: tuple[TreePath, ...]
+    tokens: float
+    seconds: float
+
+
+def grow_static(accept: Sequence[Sequence[float]], depth: int, nodes: int) -> Iterable[tuple[TreePath, float]]:
+    """The likeliest paths of at most `depth` choices, at most `nodes` of them, each behind its parent and its elder sibling, with
+    the chance that verification reaches it."""
+    waiting: list[tuple[float, TreePath, float]] = []
+
+    def offer(path: TreePath, parent: float) -> None:
+        level = len(path) - 1
+        if level < min(depth, len(accept)) and path[-1] < len(accept[level]):
+            chance = parent * accept[level][path[-1]]
+            heappush(waiting, (-chance, path, parent))
+
+    offer((0,), 1.0)
+    for _ in range(nodes):
+        if not waiting or waiting[0][0] == 0:
+            return
+        negative, path, parent = heappop(waiting)
+        yield path, -negative
+        offer((*path, 0), -negative)
+        offer((*path[:-1], path[-1] + 1), parent)
+
+
+def fit_static(accept: Sequence[Sequence[float]], cost: Cost, nodes: int) -> Fitted:
+    """The tree of at most `nodes` nodes behind the root with the most expected tokens a second.
+
+    accept [depth][draw]: see the head of this file. Raises ValueError when no draft is ever accepted.
+    """
+    best: Fitted | None = None
+    for depth in range(1, len(accept) + 1):
+        paths: list[TreePath] = []
+        tokens = 1.0
+        for path, chance in grow_static(accept, depth, nodes):
+            paths.append(path)
+            tokens += chance
+            deepest = max(map(len, paths))
+            inner = len({p[:-1] for p in paths})
+            seconds = cost(1 + len(paths), deepest, inner)
+            if best is None or tokens / seconds > best.tokens / best.seconds:
+                best = Fitted(tuple(sorted(paths, key=lambda p: (len(p), p))), tokens, seconds)
+    if best is None:
+        raise ValueError("accept has no chance above 0: no draft was ever accepted")
+    return best
+
+
+def acceptance_by_rank(steps: Iterable[Step]) -> list[list[float]]:
+    """The chance [depth][draw] that a draw is the accepted one, counted over steps with static trees.
+
+    A visited node counts for those of its draws that the tree has; depths that were never visited are left out.
+    """
+    tried: list[list[int]] = []
+    accepted: list[list[int]] = []
+    for step in steps:
+        children: dict[int, list[int]] = {}
+        for node, parent in enumerate(step.parents):
+            if node:
+                children.setdefault(parent, []).append(node)
+        for depth, node in enumerate(step.path):
+            offered = children.get(node, [])
+            if not offered:
+                break
+            for table in (tried, accepted):
+                while len(table) <= depth:
+                    table.append([])
+                table[depth].extend([0] * (len(offered) - len(table[depth])))
+            following = step.path[depth + 1] if depth + 1 < len(step.path) else None
+            for draw, child in enumerate(offered):
+                tried[depth][draw] += 1
+                accepted[depth][draw] += child == following
+    return [[a / t for a, t in zip(*rows, strict=True)] for rows in zip(accepted, tried, strict=True)]
+
+
+class StepCosts:
+    """Seconds of a step with draft trees, measured when first asked for: `times(policy)` gives those of some steps of a short
+    run."""
+
+    def __init__(self, times: Callable[[TreePolicy], list[float]], rounds: int) -> None:
+        self.times, self.rounds = times, rounds
+        self.steady = True
+        self._known: dict[TreePolicy, float] = {}
+
+    def __call__(self, policies: list[TreePolicy]) -> list[float]:
+        """The lower quartile over all steps of each policy: what disturbs a step only ever makes it longer."""
+        found: dict[TreePolicy, list[float]] = {policy: [] for policy in policies if policy not in self._known}
+        for _ in range(self.rounds):
+            for policy, times in found.items():  # in turn, so that what disturbs the machine disturbs all of them
+                times += self.times(policy)
+        for policy, times in found.items():
+            ordered = sorted(times)
+            self._known[policy] = ordered[len(ordered) // 4]
+            if ordered[len(ordered) // 2] > UNSTEADY * self._known[policy]:
+                self.steady = False
+        return [self._known[policy] for policy in policies]
+
+
+def chances(accept: list[list[float]], paths: tuple[TreePath, ...]) -> list[float]:
+    """The chance that verification reaches each path."""
+    found = []
+    for path in paths:
+        chance = 1.0
+        for level, draw in enumerate(path):
+            chance *= accept[level][draw]
+        found.append(chance)
+    return found
+
+
+def covered(accept: list[list[float]], paths: tuple[TreePath, ...]) -> bool:
+    """Whether the calibration has a chance for every node of a tree."""
+    return all(len(path) <= len(accept) and all(draw < len(accept[d]) for d, draw in enumerate(path)) for path in paths)
+
+
+def plane(measured: dict[tuple[TreePath, ...], float]) -> Cost:
+    """Seconds of a step as a sum of a constant and non-negative shares of nodes, depth and nodes drafted from, by least
+    squares."""
+    rows = [(1.0, 1.0 + len(paths), float(max(map(len, paths))), float(len({p[:-1] for p in paths}))) for paths in measured]
+    columns = [0, 1, 2, 3]
+    table, wanted = torch.tensor(rows, dtype=torch.float64), torch.tensor(list(measured.values()), dtype=torch.float64)
+    while True:  # a negative share is noise, since nothing makes a step shorter: drop it
+        share = torch.linalg.lstsq(table[:, columns], wanted[:, None]).solution[:, 0]
+        if bool((share >= 0).all()) or len(columns) == 1:
+            break
+        columns.pop(int(share.argmin()))
+    shares = dict(zip(columns, share.tolist(), strict=True))
+
+    def cost(nodes: int, depth: int, inner: int) -> float:
+        return max(1e-6, sum(shares.get(i, 0.0) * x for i, x in enumerate((1.0, float(nodes), float(depth), float(inner)))))
+
+    return cost
+
+
+def recall(file: Path) -> Choice | None:
+    """A choice that `remember` wrote, None where there is none that can be used."""
+    try:
+        told = json.loads(file.read_text())
+        policy = TreePolicy.static(told["paths"]) if "paths" in told else TreePolicy.dynamic(*told["shape"])
+        return Choice(policy, str(told["reason"]))
+    except (OSError, KeyError, TypeError, ValueError):
+        return None
+
+
+def remember(file: Path, choice: Choice) -> None:
+    """Write a choice to disk. Where the disk cannot be written, the next start measures again."""
+    policy = choice.policy
+    tree: dict[str, Any] = {"shape": [policy.top_k, policy.depth, policy.nodes]}
+    if policy.kind == "static":
+        tree = {"paths": policy.paths}
+    with suppress(OSError):
+        put(file, json.dumps({"reason": choice.reason, **tree}) + "\n")
+
+
+def choose(method: Method, calibration: Calibration, seconds: Seconds) -> Choice | None:
+    """The tree of a method, or None for a method without one, or one that was not calibrated."""
+    if method.source == "static" and method.id in calibration.static:
+        return static_choice(calibration.static[method.id], seconds)
+    if method.source == "dynamic" and method.id in calibration.dynamic:
+        return dynamic_choice(calibration.dynamic[method.id], seconds)
+    return None
+
+
+class TreeFitting:
+    """The draft trees that are chosen for one model on one device, by method."""
+
+    def __init__(self, tuning: Tuning) -> None:
+        self.tuning = tuning
+        self._fitted: dict[str, Choice] = {}  # by method
+        self._costs: StepCosts | None = None
+
+    def fit(self, method: Method, calibration: Calibration, times: Callable[[TreePolicy], list[float]]) -> None:
+        """Choose the tree of a method, once; `times` gives the seconds of some steps with a tree."""
+        file = self.tuning.file(method.id, calibration)
+        with locked(file):
+            choice = recall(file)
+            if choice is None:
+                # A GPU's steps take the same time over and over, and each short run there begins with a capture.
+                rounds = 1 if self.tuning.device.type == "cuda" else FIT_ROUNDS
+                self._costs = self._costs or StepCosts(times, rounds)
+                choice = choose(method, calibration, self._costs)
+                if choice is not None and self._costs.steady:
+                    remember(file, choice)
+        if choice is not None:
+            self._fitted[method.id] = choice
+
+    def fitted(self, method: Method) -> Choice | None:
+        """The tree that was chosen for a method."""
+        return self._fitted.get(method.id)

@@ -1,0 +1,164 @@
+"""The table of families: it is complete, nothing else asks which family a model is of, and a new family needs an entry and no more."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from published import ANOLE, ANOLE_DRAFTER, ANOLE_ID, anole_networks, chameleon_vq_tensors, write_vocabulary
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from lantern_demo.models import dryrun, families
+from lantern_demo.models.anole.drafter import AnoleDrafter, AnoleDrafterConfig
+from lantern_demo.models.anole.prompts import PromptTokens, check_vocabulary
+from lantern_demo.models.anole.target import Anole, AnoleConfig
+from lantern_demo.models.convert import AS_PUBLISHED
+from lantern_demo.models.families import FAMILIES, LAYOUTS, Family, family_of
+from lantern_demo.models.registry import REGISTRY, Published, Source, Words
+from lantern_demo.pipeline import load
+
+PROJECT = Path(__file__).resolve().parents[1] / "lantern_demo"
+MODELS = PROJECT / "models"
+
+
+def imports(path: Path) -> set[str]:
+    """The modules of the project that a file imports, wherever in it, by their dotted names."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            package = ".".join(path.relative_to(PROJECT.parent).parts[: -node.level]) + "." if node.level else ""
+            base = f"{package}{node.module or ''}".rstrip(".")
+            found |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return {name for name in found if (PROJECT.parent / f"{name.replace('.', '/')}.py").is_file()}
+
+
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(PROJECT.parent).with_suffix("").parts)
+
+
+def test_models_import_models_and_decoding_alone_and_never_in_a_circle() -> None:
+    needs = {module_name(path): imports(path) for path in MODELS.rglob("*.py")}
+    assert {"lantern_demo.models.checkpoints", "lantern_demo.models.dryrun"} <= needs.keys()
+    for name, found in needs.items():
+        assert all(other.startswith(("lantern_demo.models.", "lantern_demo.decoding.")) for other in found), (name, found)
+    left = {name: {other for other in found if other in needs} for name, found in needs.items()}
+    while left:
+        ready = [name for name, found in left.items() if not found & left.keys()]
+        assert ready, f"these import each other: {sorted(left)}"
+        for name in ready:
+            del left[name]
+
+
+def test_only_the_table_knows_the_families() -> None:
+    """The registry has their sizes, and a model folder is LlamaGen's own format."""
+    allowed = {"families", "registry", "bundled"}
+    for path in MODELS.glob("*.py"):
+        folders = {name.split(".")[2] for name in imports(path) if name.count(".") == 3}
+        assert path.stem in allowed or not folders & {"llamagen", "anole"}, path.name
+
+
+def test_every_model_has_a_family_and_every_format_a_layout() -> None:
+    seen = set()
+    for info in REGISTRY.values():
+        if info.published is None:
+            continue
+        family = family_of(info.published.target)
+        seen.add(family.target)
+        assert info.published.drafter is None or type(info.published.drafter) is family.drafter
+        for part, sources in info.published.sources.items():
+            assert all(source.format in LAYOUTS or (part, source.format) == ("text", "words") for source in sources), info.id
+    assert seen == {family.target for family in FAMILIES.values()}
+    with pytest.raises(TypeError, match="ThirdConfig is the configuration of no family"):
+        family_of(ThirdConfig())
+
+
+# -- a third family: prompts in the sequence, a head of two layers, files under this project's names
+
+
+class Third(Anole):
+    def __init__(self, config: ThirdConfig) -> None:
+        super().__init__(config)
+        self.aligner = nn.Linear(config.dim, config.dim)
+
+    def head(self, hidden: Tensor) -> Tensor:
+        return self.lm_head(F.gelu(self.aligner(hidden))).float()
+
+
+@dataclass(frozen=True)
+class ThirdConfig(AnoleConfig):
+    def build(self) -> Third:
+        return Third(self)
+
+    def published_shapes(self) -> dict[str, tuple[int, ...]]:
+        return {}
+
+
+@dataclass(frozen=True)
+class ThirdDrafterConfig(AnoleDrafterConfig):
+    pass
+
+
+THIRD = Family(
+    target=ThirdConfig,
+    drafter=ThirdDrafterConfig,
+    layouts={"third": AS_PUBLISHED},
+    target_facts=lambda sizes, located: {},
+    drafter_facts=lambda sizes, located: {},
+    prompts=PromptTokens.of,
+    check_text=check_vocabulary,
+    cuda_target=lambda target: target,
+    cuda_drafter=lambda drafter: drafter,
+)
+
+
+def test_a_third_family_is_an_entry_and_its_own_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LANTERN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setitem(FAMILIES, "Third", THIRD)
+    monkeypatch.setitem(LAYOUTS, "third", AS_PUBLISHED)
+    anole = REGISTRY[ANOLE_ID].published
+    assert anole is not None
+    sizes = ThirdConfig(**{field: getattr(ANOLE, field) for field in AnoleConfig.__dataclass_fields__})
+    small = ThirdDrafterConfig(**{field: getattr(ANOLE_DRAFTER, field) for field in AnoleDrafterConfig.__dataclass_fields__})
+    sources = {
+        "target": (Source("nobody/third", "model.safetensors", "third", in_place=True),),
+        "drafter": (Source("nobody/third", "drafter.pt", "drafter"),),
+        "tokenizer": (Source("nobody/third", "vq.pt", "chameleon-vq"),),
+        "text": (Source("nobody/third", "tokenizer.json", "words", in_place=True),),
+    }
+    pictures = replace(anole.tokenizer, channels=32, multipliers=(1, 1, 1, 1, 1), blocks=1, latent=32, codebook=64, dim=24)
+    published = Published(target=sizes, sources=sources, drafter=small, tokenizer=pictures, text=Words())
+    info = replace(REGISTRY[ANOLE_ID], id="third", grid=ANOLE.grid, image_size=16 * ANOLE.grid, published=published)
+    info = replace(info, preset={"lantern_k": 20, "top_k": 0, "temperature": 0.0, "tree": "small"})
+    monkeypatch.setitem(REGISTRY, "third", info)
+
+    base, drafter, tokenizer = anole_networks()
+    target = Third(sizes)
+    torch.nn.init.normal_(target.aligner.weight, std=0.2)
+    target.load_state_dict(base.state_dict(), strict=False)
+    folder = tmp_path / "files" / "target"
+    folder.mkdir(parents=True)
+    save_file(target.state_dict(), folder / "model.safetensors")
+    torch.save(drafter.state_dict(), folder.parent / "drafter.pt")
+    torch.save(chameleon_vq_tensors(tokenizer), folder.parent / "vq.pt")
+    write_vocabulary(folder.parent / "tokenizer.json")
+
+    lines, _ = dryrun.report(info, "cpu", "float32", folder.parent)
+    said = "\n".join(lines)
+    assert said.count("tensors are as expected") == 3 and "its vocabulary is as expected" in said
+    pipe = load("third", device="cpu", folder=folder.parent)
+    loaded = pipe.networks.target
+    assert isinstance(loaded, Third) and isinstance(pipe.networks.drafter, AnoleDrafter)
+    assert all(torch.equal(weight, target.state_dict()[name]) for name, weight in loaded.state_dict().items())
+    assert families.fused_runners(pipe.networks) == families.Runners(loaded, pipe.networks.drafter)
+    # the head of two layers is the one that is decoded with
+    plain = pipe.generate("a red lantern", "vanilla")
+    assert pipe.generate("a red lantern", "eagle1").tokens == plain.tokens
+    loaded.aligner.weight.data.neg_()
+    assert pipe.generate("a red lantern", "vanilla").tokens != plain.tokens
