@@ -15,10 +15,10 @@ from lantern_demo.bench.quality.recommend import ENOUGH, FAST_LOSS
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.recommended import FILE, KINDS, read_recommended
 from lantern_demo.settings import Settings
-from lantern_demo.ui import words
-from lantern_demo.ui.advice import take
+from lantern_demo.ui import texts
 from lantern_demo.ui.api import describe
-from lantern_demo.ui.engine import Engine
+from lantern_demo.ui.recommended_box import take
+from lantern_demo.ui.service import Service
 
 ADVICE: dict[str, Any] = {
     "device": "a slow machine", "level": 0.99, "measures": 13, "fast_loss": 0.05,
@@ -72,11 +72,11 @@ def test_damaged_advice_is_named_when_the_model_is_loaded(folder: Path, damage: 
     (folder / FILE).write_text(json.dumps(told))
     with pytest.raises(ValueError, match=f"{FILE} holds no recommended settings"):
         load(folder, device="cpu")
-    assert describe(Engine(folder, "cpu"))["models"][0]["recommended"] is None
+    assert describe(Service(folder, "cpu"))["models"][0]["recommended"] is None
 
 
 def test_the_api_tells_them(folder: Path) -> None:
-    by_id = {model["id"]: model["recommended"] for model in describe(Engine(folder, "cpu"))["models"]}
+    by_id = {model["id"]: model["recommended"] for model in describe(Service(folder, "cpu"))["models"]}
     assert by_id["advised"] == {
         "device": "a slow machine",
         "careful": {"settings": {"lanternpp_lambda": 2.5}, "measured": {"lantern++": {"gain": 1.6, "loss": -0.002, "pictures": 1000}}},
@@ -91,18 +91,18 @@ def test_the_api_tells_them(folder: Path) -> None:
 
 
 def test_the_page_fills_them_in_and_leaves_the_rest(folder: Path) -> None:
-    engine = Engine(folder, "cpu")
+    service = Service(folder, "cpu")
     knobs = {name: name for name in ("temperature", "lantern_k", "lantern_delta", "lanternpp_lambda")}
     untouched = gr.update()
-    assert take(engine, knobs, "careful", "advised") == {**dict.fromkeys(knobs, untouched), "lanternpp_lambda": 2.5}
-    assert take(engine, knobs, "fast", "advised")["lantern_k"] == 50
-    assert take(engine, knobs, "fast", "anole-7b") == dict.fromkeys(knobs, untouched)
+    assert take(service, knobs, "careful", "advised") == {**dict.fromkeys(knobs, untouched), "lanternpp_lambda": 2.5}
+    assert take(service, knobs, "fast", "advised")["lantern_k"] == 50
+    assert take(service, knobs, "fast", "anole-7b") == dict.fromkeys(knobs, untouched)
 
 
 def test_the_page_says_why(folder: Path) -> None:
     told = read_recommended(folder)
     assert told is not None
-    text = words.recommended(told)
+    text = texts.recommended(told)
     assert "none of 13 measures" in text and "(99% intervals)" in text and "at most 5 of 100 pictures" in text
     assert (
         "LANTERN, careful: none of those tried; fast: delta 0.15, k 50 (gains 1.50\u00d7; 3.1 fewer of 100 pictures show all that was asked for)"

@@ -13,7 +13,7 @@ from PIL import Image
 
 from lantern_demo.models.hub import disk_full
 from lantern_demo.pipeline import Generation
-from lantern_demo.ui.sheet import contact_sheet, text_chunks
+from lantern_demo.ui.contact_sheet import contact_sheet, text_chunks
 
 ROOM = 32 * 2**20  # bytes that must stay free: Gradio keeps a copy of what is shown
 

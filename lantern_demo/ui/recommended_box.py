@@ -9,8 +9,8 @@ from typing import Any
 import gradio as gr
 
 from lantern_demo.recommended import KINDS, Kind, Recommended, read_recommended
-from lantern_demo.ui import words
-from lantern_demo.ui.engine import Engine
+from lantern_demo.ui import texts
+from lantern_demo.ui.service import Service
 
 
 @dataclass(frozen=True)
@@ -25,41 +25,41 @@ class AdviceWidgets:
         return [self.box, self.note, *self.buttons.values()]
 
 
-def advice_box(engine: Engine) -> AdviceWidgets:
-    found = advice_of(engine, engine.default)
+def advice_box(service: Service) -> AdviceWidgets:
+    found = advice_of(service, service.default)
     with gr.Column(visible=found is not None, elem_id="advice") as box:
         with gr.Row():
             buttons = {
                 kind: gr.Button(
-                    words.ADVICE[kind], size="sm", min_width=140, elem_id=f"advice-{kind}", interactive=_any(found, kind)
+                    texts.ADVICE[kind], size="sm", min_width=140, elem_id=f"advice-{kind}", interactive=_any(found, kind)
                 )
                 for kind in KINDS
             }  # fmt: skip
-        note = gr.Markdown(words.recommended(found) if found else "", elem_classes="note")
+        note = gr.Markdown(texts.recommended(found) if found else "", elem_classes="note")
     return AdviceWidgets(box, note, buttons)
 
 
-def advice_of(engine: Engine, model: str) -> Recommended | None:
+def advice_of(service: Service, model: str) -> Recommended | None:
     """What is recommended for a model; nothing when its file is damaged, which loading the model says."""
     try:
-        return read_recommended(engine.offered()[model].folder)
+        return read_recommended(service.offered()[model].folder)
     except ValueError:
         return None
 
 
-def told(engine: Engine, w: AdviceWidgets, model: str) -> dict[Any, Any]:
+def told(service: Service, w: AdviceWidgets, model: str) -> dict[Any, Any]:
     """The updates for a model of the list."""
-    found = advice_of(engine, model)
+    found = advice_of(service, model)
     return {
         w.box: gr.update(visible=found is not None),
-        w.note: words.recommended(found) if found else "",
+        w.note: texts.recommended(found) if found else "",
         **{button: gr.update(interactive=_any(found, kind)) for kind, button in w.buttons.items()},
     }
 
 
-def take(engine: Engine, knobs: Mapping[str, Any], kind: Kind, model: str) -> dict[Any, Any]:
+def take(service: Service, knobs: Mapping[str, Any], kind: Kind, model: str) -> dict[Any, Any]:
     """Fill in the recommended settings of a kind; the others stay as they are."""
-    found = advice_of(engine, model)
+    found = advice_of(service, model)
     chosen = found.settings(kind) if found else {}
     return {knob: chosen.get(name, gr.update()) for name, knob in knobs.items()}
 

@@ -29,7 +29,7 @@ from lantern_demo.models.registry import REGISTRY, ModelInfo
 from lantern_demo.pipeline import Pipeline, info_of, load, unavailable_methods
 from lantern_demo.settings import methods_of
 from lantern_demo.stats import Drawn, Generation, MethodFailed
-from lantern_demo.ui import words
+from lantern_demo.ui import texts
 from lantern_demo.ui.log import of_prompt
 
 FRAME_SECONDS = 0.125  # between two frames, and about as long as it takes to stop
@@ -74,7 +74,7 @@ class Frame:
     picture: tuple[str, bytes] | None = None
 
 
-class Engine:
+class Service:
     """Loads models once and runs comparisons on them."""
 
     def __init__(self, model: str | Path, device: str, fp16_accumulation: bool = False, threads: int | None = None) -> None:
@@ -114,7 +114,7 @@ class Engine:
             self._first.set_exception(error)
         except BaseException as error:
             _LOG.exception("the model could not be loaded")
-            self._first.set_exception(ValueError(words.load_failed(self.default, error)))
+            self._first.set_exception(ValueError(texts.load_failed(self.default, error)))
         else:
             self._first.set_result(None)
 
@@ -172,7 +172,7 @@ class Engine:
                     raise
                 except Exception as error:  # such as memory that did not suffice after all; the loaded models go on
                     _LOG.exception("model %s could not be loaded", model)
-                    raise ValueError(words.load_failed(model, error)) from error
+                    raise ValueError(texts.load_failed(model, error)) from error
             return self._loaded[model]
 
     def must_load(self, model: Any) -> bool:
@@ -300,7 +300,7 @@ class Engine:
 
 
 def _in_a_thread_of_its_own(call: Callable[[], Pipeline]) -> Pipeline:
-    """The result of a call, in a thread that ends with it and takes its helpers along: see `Engine.__init__`."""
+    """The result of a call, in a thread that ends with it and takes its helpers along: see `Service.__init__`."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(call).result()
 
