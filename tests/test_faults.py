@@ -228,7 +228,11 @@ def test_the_api_keeps_what_is_good(tmp_path: Path, folder: Path, monkeypatch: p
     service = Service(folder, "cpu")
     service.wait()
     failing(
-        monkeypatch, service.loaded()[0].drafter, "expand", RuntimeError("CUDA error: unspecified launch failure"), lambda *_: True
+        monkeypatch,
+        service.loaded()[0].drafter,
+        "expand",
+        RuntimeError("CUDA error: unspecified launch failure"),
+        lambda *_: True,
     )
     *_, (images, record) = _run(service, PROMPT, None, ["vanilla", "eagle1"], dict(KNOBS))
     assert list(images) == record["order"] == ["vanilla"]

@@ -406,7 +406,9 @@ def test_a_frame_of_the_page_holds_only_what_is_new(folder: Path, monkeypatch: p
     monkeypatch.setattr("lantern_demo.ui.compare.write_picture", lambda *arguments: saved.append("") or write(*arguments))
     service, w, event = page_of(folder, draw)
     assert event.outputs == [w.status, w.live, w.shown], "Gradio builds every output anew for every answer"
-    answers = [answer for answer in draw(service, w, PROMPT, None, None, 3, False, *[None] * len(ON_THE_FORM)) if w.live in answer]
+    answers = [
+        answer for answer in draw(service, w, PROMPT, None, None, 3, False, *[None] * len(ON_THE_FORM)) if w.live in answer
+    ]
     opening, frames = answers[0], answers[1:]
     assert w.shown in opening and not any(w.shown in answer for answer in frames), "the page's state is handed over once"
     views = [json.loads(answer[w.live]) for answer in frames]

@@ -73,7 +73,9 @@ def explore(
         if service.must_load(model):
             yield {w.status: loading(service, model)}
         requests = [
-            service.request(prompt, model, ["vanilla", sweep.method] if first else [sweep.method], values | {sweep.setting: value})
+            service.request(
+                prompt, model, ["vanilla", sweep.method] if first else [sweep.method], values | {sweep.setting: value}
+            )
             for first, value in ((value == sweep.values[0], value) for value in sweep.values)
         ]
     except ValueError as error:
