@@ -17,9 +17,9 @@ from lantern_demo.record import merge_records
 from lantern_demo.stats import Drawn, MethodFailed
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import Updates, Widgets, kept, loading, meant, numbers_of, pack, replay_of, scratch, status_html
-from lantern_demo.ui.files import saved, stem, write_picture
+from lantern_demo.ui.files import saved, write_picture
 from lantern_demo.ui.run_state import Lane, Shown
-from lantern_demo.ui.run_view import LABELS, lane_view, live, picture_address, picture_of
+from lantern_demo.ui.run_view import LABELS, lane_view, live, picture_address, picture_of, stem
 from lantern_demo.ui.service import Frame, Request, Service, jpeg
 
 WAITING = status_html(texts.QUEUED, "busy")

@@ -13,7 +13,6 @@ from PIL import Image
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.settings import Settings
 from lantern_demo.ui import texts
-from lantern_demo.ui.files import stem
 from lantern_demo.ui.run_state import Lane, Source
 
 # Okabe and Ito's colours, which colour-blind people can tell apart, in the methods' order.
@@ -23,6 +22,11 @@ LABELS: dict[str, str] = {method.id: method.label for method in METHODS.values()
 
 LARGEST = 512  # pixels a side of a picture that travels with the results
 PARTS = ("draft", "verify", "commit")
+
+
+def stem(method: str) -> str:
+    """A method's id as a file name that every system and web address takes."""
+    return method.replace("+", "p")
 
 
 def lane_view(lane: Lane, vanilla: Lane | None) -> dict[str, Any]:
