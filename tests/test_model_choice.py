@@ -20,7 +20,7 @@ from lantern_demo.ui import texts
 from lantern_demo.ui.api import describe
 from lantern_demo.ui.components import loading
 from lantern_demo.ui.model_choice import FIRST_CLASS, ModelWidgets, choose, note
-from lantern_demo.ui.recommended_box import advice_box
+from lantern_demo.ui.recommended_box import recommended_box
 from lantern_demo.ui.service import MOST_LEASED, Service
 
 
@@ -34,7 +34,7 @@ def service() -> Service:
 def chosen(service: Service, model: str) -> dict[str, Any]:
     with gr.Blocks():
         w = ModelWidgets(
-            gr.Markdown(), gr.Textbox(), gr.Dropdown(), gr.HTML(), gr.CheckboxGroup(), advice_box(service),
+            gr.Markdown(), gr.Textbox(), gr.Dropdown(), gr.HTML(), gr.CheckboxGroup(), recommended_box(service),
             {name: gr.Number() for name in ON_THE_FORM},
         )  # fmt: skip
     found = choose(service, w, model)
@@ -44,10 +44,10 @@ def chosen(service: Service, model: str) -> dict[str, Any]:
         id(w.label): "label",
         id(w.examples): "examples",
         id(w.methods): "methods",
-        id(w.advice.box): "advice",
-        id(w.advice.note): "why advised",
+        id(w.recommended.column): "recommended",
+        id(w.recommended.note): "why recommended",
     }
-    names |= {id(button): kind for kind, button in w.advice.buttons.items()}
+    names |= {id(button): kind for kind, button in w.recommended.buttons.items()}
     names |= {id(knob): name for name, knob in w.knobs.items()}
     assert {id(component) for component in found} == set(names)
     return {names[id(component)]: update for component, update in found.items()}
@@ -70,7 +70,7 @@ def test_a_class_model_is_prompted_by_class_and_says_what_it_lacks(service: Serv
     found = chosen(service, CLASS_ID)
     assert found["prompt"] == {"value": FIRST_CLASS, "visible": False, "__type__": "update"} and found["label"]["visible"]
     assert found["methods"]["choices"] == [("Vanilla", "vanilla")] and found["methods"]["value"] == ["vanilla"]
-    assert not found["advice"]["visible"] and not found["why advised"]
+    assert not found["recommended"]["visible"] and not found["why recommended"]
     assert "LANTERN++" in found["note"]["value"]
     assert f"`python -m lantern_demo.training.drafter --target {CLASS_ID}" in found["note"]["value"]
 
@@ -101,7 +101,7 @@ def test_back_to_the_bundled_model(service: Service) -> None:
     assert found["prompt"]["visible"] and not found["label"]["visible"] and found["examples"]["visible"]
     assert found["prompt"]["value"] == texts.EXAMPLES[0][0]
     assert found["note"]["value"] == REGISTRY["lantern-scenes"].description
-    assert found["advice"]["visible"] and "**Careful** is" in found["why advised"]
+    assert found["recommended"]["visible"] and "**Careful** is" in found["why recommended"]
     assert found["careful"]["interactive"] and found["fast"]["interactive"]
 
 

@@ -26,7 +26,7 @@ from lantern_demo.stats import Drawn, MethodFailed
 from lantern_demo.ui import texts
 from lantern_demo.ui.files import saved, write_picture
 from lantern_demo.ui.gradio_patches import CALL_PATHS, document
-from lantern_demo.ui.recommended_box import advice_of
+from lantern_demo.ui.recommended_box import recommended_for
 from lantern_demo.ui.service import Frame, Service
 
 DEVICE: dict[str, Any] = {"concurrency_id": "device", "concurrency_limit": 1}  # whatever decodes waits for its turn
@@ -101,7 +101,7 @@ def describe(service: Service) -> dict[str, Any]:
                 "id": info.id, "title": info.title, "description": info.description, "image_size": info.image_size,
                 "tokens": info.tokens, "max_prompt": info.max_prompt, "preset": Settings(**info.preset).as_dict(),
                 "kind": info.kind, "needs": describe_needs(info), "unmet": service.unmet(info),
-                "unavailable_methods": service.unavailable(info), "recommended": _recommended(service, info.id),
+                "unavailable_methods": {method: missing.sentence() for method, missing in service.unavailable(info).items()}, "recommended": _recommended(service, info.id),
             }
             for info in service.offered().values()
         ],
@@ -126,7 +126,7 @@ def describe(service: Service) -> dict[str, Any]:
 
 def _recommended(service: Service, model: str) -> dict[str, Any] | None:
     """Settings by kind, with what they were measured to gain and lose by method; None where nothing was measured."""
-    told = advice_of(service, model)
+    told = recommended_for(service, model)
     if told is None:
         return None
     return {

@@ -12,7 +12,7 @@ from lantern_demo.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import Results, component, on_page
 from lantern_demo.ui.model_choice import note
-from lantern_demo.ui.recommended_box import AdviceWidgets, advice_box
+from lantern_demo.ui.recommended_box import RecommendedBox, recommended_box
 from lantern_demo.ui.service import Service
 
 
@@ -34,14 +34,14 @@ def choices(service: Service) -> tuple[gr.Dropdown, gr.Markdown, gr.CheckboxGrou
     return model, gr.Markdown(note(service, service.default), elem_id="model-note", elem_classes="note"), methods, seed, randomise
 
 
-def knob_boxes(service: Service) -> tuple[AdviceWidgets, dict[str, Any]]:
+def knob_boxes(service: Service) -> tuple[RecommendedBox, dict[str, Any]]:
     """What is recommended, and the settings' components by name, in the order of `knobs.ON_THE_FORM`."""
     defaults = Settings(**service.offered()[service.default].preset)
     with gr.Accordion(texts.KNOBS_TITLE, open=False, elem_id="knobs"):
-        advice = advice_box(service)
+        recommended = recommended_box(service)
         with gr.Row(elem_id="knob-grid"):
             knobs = {name: _knob(name, on_page(name, defaults)) for name in ON_THE_FORM}
-    return advice, knobs
+    return recommended, knobs
 
 
 def _knob(name: str, value: Any) -> Any:

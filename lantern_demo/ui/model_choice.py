@@ -13,7 +13,7 @@ from lantern_demo.models.needs import describe, gib
 from lantern_demo.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import on_page
-from lantern_demo.ui.recommended_box import AdviceWidgets, told
+from lantern_demo.ui.recommended_box import RecommendedBox, box_updates
 from lantern_demo.ui.service import Service
 
 FIRST_CLASS = "goldfish (1)"
@@ -28,11 +28,11 @@ class ModelWidgets:
     label: gr.Dropdown
     examples: gr.HTML
     methods: gr.CheckboxGroup
-    advice: AdviceWidgets
+    recommended: RecommendedBox
     knobs: dict[str, Any]
 
     def all(self) -> list[Any]:
-        return [self.note, self.prompt, self.label, self.examples, self.methods, *self.advice.all(), *self.knobs.values()]
+        return [self.note, self.prompt, self.label, self.examples, self.methods, *self.recommended.all(), *self.knobs.values()]
 
 
 def class_box() -> gr.Dropdown:
@@ -61,7 +61,7 @@ def choose(
         w.label: gr.update(value=text if by_class else FIRST_CLASS, visible=by_class),
         w.examples: gr.update(visible=info.folder is not None),
         w.methods: gr.update(choices=[(m.label, m.id) for m in usable], value=chosen),
-        **told(service, w.advice, model),
+        **box_updates(service, w.recommended, model),
         **{knob: on_page(name, values) for name, knob in w.knobs.items()},
     }
 
@@ -76,7 +76,7 @@ def note(service: Service, model: str) -> str:
         lines.append(texts.needs(gib(needs["download_bytes"]), memory))
     missing = service.unavailable(info)
     if missing:
-        lines.append(texts.unavailable([METHODS[m].label for m in missing], next(iter(missing.values()))))
+        lines.append(texts.unavailable([METHODS[m].label for m in missing], next(iter(missing.values())).why))
     unmet = service.unmet(info)
     if unmet:
         lines.append(texts.unmet(unmet))

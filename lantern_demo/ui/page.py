@@ -23,7 +23,7 @@ from lantern_demo.ui.form import choices, knob_boxes, results_column
 from lantern_demo.ui.gradio_patches import LAUNCH_OPTIONS, MISCALLS, calm_queue, forget_calls, waiting
 from lantern_demo.ui.health import PATH, health
 from lantern_demo.ui.model_choice import ModelWidgets, choose, class_box
-from lantern_demo.ui.recommended_box import take
+from lantern_demo.ui.recommended_box import fill_in
 from lantern_demo.ui.record_reader import MEGABYTES
 from lantern_demo.ui.recorded import cards, recorded_runs
 from lantern_demo.ui.restore import Form, from_link, load_record, show_example, show_first
@@ -63,7 +63,7 @@ def build(
             stop_button = gr.Button(texts.STOP, variant="stop", min_width=110, interactive=False, elem_id="stop")
         examples = component("cards", ["dom", "cards"], cards(), elem_id="examples")
         model_box, model_note, methods, seed, randomise = choices(service)
-        advice, knobs = knob_boxes(service)
+        recommended, knobs = knob_boxes(service)
         arriving = gr.HTML("", elem_id="arriving")
         status = gr.HTML(status_html(texts.READY), elem_id="status")
         live = component("live", ["dom", "live"], elem_id="lanes")
@@ -75,12 +75,12 @@ def build(
             gr.Markdown(texts.TIMING)
 
         w = Widgets(status, seed, draw_button, stop_button, searching.start, live, results, gr.State(Shown()), gr.State(Shown()))
-        by_model = ModelWidgets(model_note, prompt, label, examples, methods, advice, knobs)
+        by_model = ModelWidgets(model_note, prompt, label, examples, methods, recommended, knobs)
         form = Form(model_box, by_model, seed, randomise)
         _wire_runs(page, service, w, form, searching)
         _wire_restoring(page, service, w, form, examples, upload, arriving)
-        for kind, button in advice.buttons.items():
-            button.click(partial(take, service, knobs, kind), [model_box], list(knobs.values()), **AT_ONCE)
+        for kind, button in recommended.buttons.items():
+            button.click(partial(fill_in, service, knobs, kind), [model_box], list(knobs.values()), **AT_ONCE)
         label.input(lambda title: title, [label], [prompt], **AT_ONCE)
         add_endpoints(page, service)
     # The queue is the only way in; without `api_open=False` the endpoints could also be run past it.

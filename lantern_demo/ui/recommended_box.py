@@ -14,32 +14,32 @@ from lantern_demo.ui.service import Service
 
 
 @dataclass(frozen=True)
-class AdviceWidgets:
-    """The components that say what is recommended for a model; a model without advice hides them."""
+class RecommendedBox:
+    """The components that say what is recommended for a model; a model without recommendations hides them."""
 
-    box: gr.Column
+    column: gr.Column
     note: gr.Markdown
     buttons: Mapping[Kind, gr.Button]
 
     def all(self) -> list[Any]:
-        return [self.box, self.note, *self.buttons.values()]
+        return [self.column, self.note, *self.buttons.values()]
 
 
-def advice_box(service: Service) -> AdviceWidgets:
-    found = advice_of(service, service.default)
-    with gr.Column(visible=found is not None, elem_id="advice") as box:
+def recommended_box(service: Service) -> RecommendedBox:
+    found = recommended_for(service, service.default)
+    with gr.Column(visible=found is not None, elem_id="recommended") as column:
         with gr.Row():
             buttons = {
                 kind: gr.Button(
-                    texts.ADVICE[kind], size="sm", min_width=140, elem_id=f"advice-{kind}", interactive=_any(found, kind)
+                    texts.RECOMMENDED_BUTTONS[kind], size="sm", min_width=140, elem_id=f"recommended-{kind}", interactive=_any(found, kind)
                 )
                 for kind in KINDS
             }  # fmt: skip
         note = gr.Markdown(texts.recommended(found) if found else "", elem_classes="note")
-    return AdviceWidgets(box, note, buttons)
+    return RecommendedBox(column, note, buttons)
 
 
-def advice_of(service: Service, model: str) -> Recommended | None:
+def recommended_for(service: Service, model: str) -> Recommended | None:
     """What is recommended for a model; nothing when its file is damaged, which loading the model says."""
     try:
         return read_recommended(service.offered()[model].folder)
@@ -47,19 +47,19 @@ def advice_of(service: Service, model: str) -> Recommended | None:
         return None
 
 
-def told(service: Service, w: AdviceWidgets, model: str) -> dict[Any, Any]:
+def box_updates(service: Service, box: RecommendedBox, model: str) -> dict[Any, Any]:
     """The updates for a model of the list."""
-    found = advice_of(service, model)
+    found = recommended_for(service, model)
     return {
-        w.box: gr.update(visible=found is not None),
-        w.note: texts.recommended(found) if found else "",
-        **{button: gr.update(interactive=_any(found, kind)) for kind, button in w.buttons.items()},
+        box.column: gr.update(visible=found is not None),
+        box.note: texts.recommended(found) if found else "",
+        **{button: gr.update(interactive=_any(found, kind)) for kind, button in box.buttons.items()},
     }
 
 
-def take(service: Service, knobs: Mapping[str, Any], kind: Kind, model: str) -> dict[Any, Any]:
+def fill_in(service: Service, knobs: Mapping[str, Any], kind: Kind, model: str) -> dict[Any, Any]:
     """Fill in the recommended settings of a kind; the others stay as they are."""
-    found = advice_of(service, model)
+    found = recommended_for(service, model)
     chosen = found.settings(kind) if found else {}
     return {knob: chosen.get(name, gr.update()) for name, knob in knobs.items()}
 

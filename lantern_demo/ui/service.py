@@ -26,7 +26,7 @@ from lantern_demo.knobs import shown
 from lantern_demo.models.device import pick_device, pick_dtype, unused_gpu
 from lantern_demo.models.needs import requirements_unmet
 from lantern_demo.models.registry import REGISTRY, ModelInfo
-from lantern_demo.pipeline import Pipeline, info_of, load, unavailable_methods
+from lantern_demo.pipeline import DrafterMissing, Pipeline, info_of, load, unavailable_methods
 from lantern_demo.settings import methods_of
 from lantern_demo.stats import Drawn, Generation, MethodFailed
 from lantern_demo.ui import texts
@@ -72,6 +72,18 @@ class Frame:
 
     lanes: dict[str, Progress]
     picture: tuple[str, bytes] | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a method's run ended, for the log."""
+
+    kind: Literal["drawn", "failed", "stopped"]
+    seconds: float = 0.0  # of decoding, when drawn
+    why: str = ""  # it failed
+
+    def words(self) -> str:
+        return {"drawn": f"{self.seconds:.2f} s", "failed": f"failed ({self.why})", "stopped": "stopped"}[self.kind]
 
 
 class Service:
@@ -189,7 +201,7 @@ class Service:
         device = pick_device(self._device)
         return requirements_unmet(info, device, pick_dtype("auto", device, large=info.published is not None))
 
-    def unavailable(self, info: ModelInfo) -> dict[str, str]:
+    def unavailable(self, info: ModelInfo) -> dict[str, DrafterMissing]:
         """The methods that a model cannot be decoded with, by id, each with the reason."""
         pipe = self._loaded.get(info.id)
         if pipe is None:
@@ -216,14 +228,18 @@ class Service:
         Closing it frees the device within a step. A comparison that lasts too long ends with MethodFailed for what is not done.
         """
         with self._turn:  # a caller that waited in the worker would keep the one before from going on
-            frames, outcomes, start = self._leased(request, previews), dict.fromkeys(request.methods, "stopped"), perf_counter()
+            frames, outcomes, start = (
+                self._leased(request, previews),
+                dict.fromkeys(request.methods, Outcome("stopped")),
+                perf_counter(),
+            )
             try:
                 while (item := self._compute(next, frames, None)) is not None:
                     if isinstance(item, Generation):
                         self._note(request.model, item)
-                        outcomes[item.method] = f"{item.stats.decode_seconds:.2f} s"
+                        outcomes[item.method] = Outcome("drawn", seconds=item.stats.decode_seconds)
                     elif isinstance(item, MethodFailed):
-                        outcomes[item.method] = f"failed ({item.message})"
+                        outcomes[item.method] = Outcome("failed", why=item.message)
                     yield item
             finally:
                 self._compute(frames.close)
@@ -305,12 +321,13 @@ def _in_a_thread_of_its_own(call: Callable[[], Pipeline]) -> Pipeline:
         return thread.submit(call).result()
 
 
-def _log(request: Request, outcomes: dict[str, str], seconds: float) -> None:
-    told = ", ".join(f"{method} {outcome}" for method, outcome in outcomes.items())
-    outcome = "stopped" if "stopped" in outcomes.values() else "failed" if "failed (" in told else "done"
+def _log(request: Request, outcomes: dict[str, Outcome], seconds: float) -> None:
+    kinds = {outcome.kind for outcome in outcomes.values()}
     _LOG.info(
         "run: model %s, seed %s, prompt %s, %s: %s; %.2f s on the device",
-        request.model, request.knobs.get("seed", "of the preset"), of_prompt(request.prompt), outcome, told, seconds,
+        request.model, request.knobs.get("seed", "of the preset"), of_prompt(request.prompt),
+        "stopped" if "stopped" in kinds else "failed" if "failed" in kinds else "done",
+        ", ".join(f"{method} {outcome.words()}" for method, outcome in outcomes.items()), seconds,
     )  # fmt: skip
 
 

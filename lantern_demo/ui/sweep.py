@@ -11,7 +11,7 @@ from typing import Any
 import gradio as gr
 
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.knobs import KNOBS, ON_THE_FORM, seed_of
+from lantern_demo.knobs import KNOBS, ON_THE_FORM, seed_of, short_name
 from lantern_demo.stats import Drawn, Generation, MethodFailed
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import Updates, Widgets, component, loading, meant, pack, status_html
@@ -32,9 +32,9 @@ class Sweep:
         return KNOBS[self.setting].explored
 
 
-# By the last part of the setting's name, those that bound a relaxation first.
+# By the setting's short name, those that bound a relaxation first.
 SWEEPS = {
-    name.rpartition("_")[2]: Sweep(name, next(method.id for method in METHODS.values() if knob.reads(method)))
+    short_name(name): Sweep(name, next(method.id for method in METHODS.values() if knob.reads(method)))
     for name, knob in sorted(KNOBS.items(), key=lambda item: not item[1].bounds)
     if knob.explored
 }

@@ -7,8 +7,8 @@ from typing import Any
 
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.faults import sentence
-from lantern_demo.knobs import KNOBS
-from lantern_demo.recommended import Advice, Recommended
+from lantern_demo.knobs import KNOBS, short_name
+from lantern_demo.recommended import Recommendation, Recommended
 
 TITLE = "Images, drawn faster"
 INTRO = """# Images, drawn faster
@@ -55,7 +55,7 @@ KEEP_NOTE = (
 )
 
 KNOBS_TITLE = "More settings"
-ADVICE = {"careful": "Careful settings", "fast": "Fast settings"}
+RECOMMENDED_BUTTONS = {"careful": "Careful settings", "fast": "Fast settings"}
 TIMING_TITLE = "How timings are taken"
 TABLE_TITLE = "All numbers of this run"
 TABLE_NOTE = (
@@ -195,20 +195,20 @@ def recommended(told: Recommended) -> str:
         "",
     ]
     for method, by_kind in told.methods.items():
-        found = [f"{kind}: {_advised(advice)}" for kind, advice in by_kind.items()]
+        found = [f"{kind}: {_recommendation(one)}" for kind, one in by_kind.items()]
         lines.append(f"- {METHODS[method].label}, {'; '.join(found)}")
-    counts = sorted({advice.pictures for by_kind in told.methods.values() for advice in by_kind.values() if advice})
+    counts = sorted({one.pictures for by_kind in told.methods.values() for one in by_kind.values() if one})
     if counts:
         lines += ["", f"Measured on {' or '.join(f'{count:,}' for count in counts)} pictures of each setting, on {told.device}."]
     return "\n".join(lines)
 
 
-def _advised(advice: Advice | None) -> str:
-    if advice is None:
+def _recommendation(one: Recommendation | None) -> str:
+    if one is None:
         return "none of those tried"
-    settings = ", ".join(f"{KNOBS[name].label.rsplit(' ', 1)[-1]} {value:g}" for name, value in advice.settings.items())
-    shown = f"{100 * abs(advice.loss):.1f} {'fewer' if advice.loss > 0 else 'more'} of 100 pictures show all that was asked for"
-    return f"{settings} (gains {advice.gain:.2f}\u00d7; {shown})"
+    settings = ", ".join(f"{short_name(name)} {value:g}" for name, value in one.settings.items())
+    shown = f"{100 * abs(one.loss):.1f} {'fewer' if one.loss > 0 else 'more'} of 100 pictures show all that was asked for"
+    return f"{settings} (gains {one.gain:.2f}\u00d7; {shown})"
 
 
 def times(speedup: float) -> str:
@@ -224,8 +224,9 @@ def needs(download: str, memory: dict[str, str]) -> str:
     return f"Needs a download of about {download} at its first run, and memory of about {amounts} (estimates from the sizes of its tensors)."
 
 
-def unavailable(labels: list[str], reason: str) -> str:
-    why, _, command = reason.split(", and ", 1)[-1].partition("; train one: ")
+def unavailable(labels: list[str], no_drafter: str) -> str:
+    """Methods that a model lacks, and why it has no drafter."""
+    why, _, command = no_drafter.partition("; train one: ")
     text = f"Not available: {', '.join(labels)}. The reason: {why}."
     return f"{text} This trains one: `{command}`" if command else text
 
