@@ -122,7 +122,9 @@ def test_the_queue_rests_between_looks() -> None:
     with gr.Blocks() as page:
         pass
     queue, source = page._queue, inspect.getsource(type(page._queue))
-    before = {name: getattr(queue, name) for name in ("ANALYTICS_MAX_EVENTS", "sleep_when_free", "progress_update_sleep_when_free")}
+    before = {
+        name: getattr(queue, name) for name in ("ANALYTICS_MAX_EVENTS", "sleep_when_free", "progress_update_sleep_when_free")
+    }
     assert all(source.count(f"self.{name}") > 1 for name in before), "Gradio still reads them"
     patches.calm_queue(page)
     assert queue.ANALYTICS_MAX_EVENTS == 1 < before["ANALYTICS_MAX_EVENTS"]

@@ -117,6 +117,6 @@ def test_who_waits_sees_it_and_can_leave(page: Page, server: str, device: Device
     page.get_by_role("button", name="Stop", exact=True).click()
     until(0, server, page)
     expect(page.get_by_role("button", name="Draw", exact=True)).to_be_enabled()
-    expect(page.locator("#status")).not_to_contain_text("Waiting")
+    expect(page.locator("#status")).to_contain_text("Stopped.")
     device.gate.set()
     drawing.result(timeout=60)

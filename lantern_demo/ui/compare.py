@@ -22,8 +22,6 @@ from lantern_demo.ui.run_state import Lane, Shown
 from lantern_demo.ui.run_view import LABELS, lane_view, live, picture_address, picture_of, stem
 from lantern_demo.ui.service import Frame, Request, Service, jpeg
 
-WAITING = status_html(texts.QUEUED, "busy")
-
 
 def draw(
     service: Service, w: Widgets, prompt: Any, model: Any, methods: Any, seed: Any, randomise: Any, *knobs: Any
@@ -62,7 +60,9 @@ def again(service: Service, w: Widgets, result: Shown) -> Iterator[Updates]:
 def begin(w: Widgets, shown: Shown) -> Updates:
     """What is shown at once, while the run may still wait for the device. In the middle of a run, where Enter begins nothing, its own
     words stay."""
-    return {w.status: gr.skip() if shown.running else WAITING, **w.busy(True)}
+    if shown.running:
+        return {w.status: gr.skip(), w.before: gr.skip(), **w.busy(True)}
+    return {w.status: status_html(texts.QUEUED, "busy"), w.before: shown.run, **w.busy(True)}
 
 
 def settle(service: Service, w: Widgets, shown: Shown) -> Updates:

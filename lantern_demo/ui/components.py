@@ -75,6 +75,7 @@ class Widgets:
     live: gr.HTML  # the lanes
     results: Results
     shown: gr.State  # of Shown: the run in the lanes, what Stop and the rest have to work with; only runs write it
+    before: gr.State  # `Shown.run` of what was in the lanes when a run was last asked for; None once that was stopped
     result: gr.State  # of Shown: what the results are of, and what is run again
 
     def all(self) -> list[Any]:

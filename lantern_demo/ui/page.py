@@ -17,7 +17,7 @@ from starlette.routing import Route
 from lantern_demo.models.store import root
 from lantern_demo.ui import admission, log, texts
 from lantern_demo.ui.api import DEVICE, add_endpoints, refuse_call
-from lantern_demo.ui.compare import WAITING, again, begin, draw, settle
+from lantern_demo.ui.compare import again, begin, draw, settle
 from lantern_demo.ui.components import STYLES, Updates, Widgets, component, status_html
 from lantern_demo.ui.form import choices, knob_boxes, results_column
 from lantern_demo.ui.gradio_patches import LAUNCH_OPTIONS, MISCALLS, calm_queue, forget_calls, waiting
@@ -74,7 +74,18 @@ def build(
         with gr.Accordion(texts.TIMING_TITLE, open=False, elem_id="timing"):
             gr.Markdown(texts.TIMING)
 
-        w = Widgets(status, seed, draw_button, stop_button, searching.start, live, results, gr.State(Shown()), gr.State(Shown()))
+        w = Widgets(
+            status,
+            seed,
+            draw_button,
+            stop_button,
+            searching.start,
+            live,
+            results,
+            gr.State(Shown()),
+            gr.State(None),
+            gr.State(Shown()),
+        )
         by_model = ModelWidgets(model_note, prompt, label, examples, methods, recommended, knobs)
         form = Form(model_box, by_model, seed, randomise)
         _wire_runs(page, service, w, form, searching)
@@ -152,11 +163,11 @@ def _wire_runs(page: gr.Blocks, service: Service, w: Widgets, form: Form, search
     }  # fmt: skip
 
     def wire(triggers: list[Any], run: Any, inputs: list[Any], outputs: list[Any], end: Any) -> Any:
-        pressed = gr.on(triggers, partial(begin, w), [w.shown], [w.status, *w.buttons()], **AT_ONCE)
+        pressed = gr.on(triggers, partial(begin, w), [w.shown], [w.status, w.before, *w.buttons()], **AT_ONCE)
         running = pressed.then(run, inputs, outputs, **on_device)
         # The first also after Stop.
-        for after, settles, told in ((running.then, end, []), (running.failure, partial(_failed, page, w, end), [w.status])):
-            settled = after(settles, [w.shown, *told], w.all(), **AT_ONCE)
+        for after, settles, more in ((running.then, end, []), (running.failure, partial(_failed, page, w, end), [w.before])):
+            settled = after(settles, [w.shown, *more], w.all(), **AT_ONCE)
             settled.then(None, [w.results.link], [w.results.link], js=WHOLE_LINK, **QUIET)
         return running
 
@@ -167,15 +178,18 @@ def _wire_runs(page: gr.Blocks, service: Service, w: Widgets, form: Form, search
         [w.explore.click], partial(explore, service, w, searching), [w.shown, searching.knob, prompt, form.model, form.seed, *knobs],
         [*w.of_a_frame(), searching.plot], partial(rest, w),
     )  # fmt: skip
-    w.stop.click(lambda: status_html(texts.STOPPED), None, [w.status], cancels=[drawing, repeating, trying], **AT_ONCE)
+    w.stop.click(
+        lambda: (status_html(texts.STOPPED), None), None, [w.status, w.before], cancels=[drawing, repeating, trying], **AT_ONCE
+    )
     for button in (w.draw, w.results.again):
         button.click(None, js=SHOW_STATUS, **QUIET)
 
 
-def _failed(page: gr.Blocks, w: Widgets, end: Callable[[Shown], Updates], shown: Shown, told: str) -> Updates:
+def _failed(page: gr.Blocks, w: Widgets, end: Callable[[Shown], Updates], shown: Shown, before: str | None) -> Updates:
     """After a run that broke off or was refused: settle, and say that it never began. Gradio itself only shows a passing message."""
+    never_began = shown.run == before and not shown.exploring
     updates = end(shown)
-    if told == WAITING:
+    if never_began:
         waits = waiting(page, DEVICE["concurrency_id"])
         updates[w.status] = status_html(texts.queue_full(waits) if waits >= admission.WAITING else texts.NOT_STARTED, "error")
     return updates
