@@ -15,6 +15,7 @@ import httpx
 import pytest
 from fastapi import HTTPException
 from fastapi.responses import JSONResponse
+from gradio_client import Client
 
 from lantern_demo.ui import gradio_patches as patches
 
@@ -170,3 +171,23 @@ def test_an_endpoint_is_documented_by_its_docstring(served: SimpleNamespace) -> 
 
 def test_a_launch_knows_the_options() -> None:
     assert set(patches.LAUNCH_OPTIONS) <= set(inspect.signature(gr.Blocks.launch).parameters)
+
+
+def test_a_state_keeps_the_object_itself() -> None:
+    """A run hands its state over once and changes it in place; Stop and what follows it read what the run has noted since."""
+
+    def write() -> Iterator[list[int]]:
+        handed = [1]
+        yield handed
+        handed.append(2)
+
+    with gr.Blocks() as page:
+        state, button = gr.State(None), gr.Button()
+        button.click(write, None, [state], api_name="write").then(lambda kept: kept, [state], [gr.JSON()], api_name="read")
+    _, address, _ = page.launch(prevent_thread_lock=True, quiet=True, **patches.LAUNCH_OPTIONS)
+    try:
+        client = Client(address, verbose=False)
+        client.predict(api_name="/write")
+        assert client.predict(api_name="/read") == [1, 2]
+    finally:
+        page.close(verbose=False)

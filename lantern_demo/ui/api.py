@@ -126,17 +126,17 @@ def describe(service: Service) -> dict[str, Any]:
 
 def _recommended(service: Service, model: str) -> dict[str, Any] | None:
     """Settings by kind, with what they were measured to gain and lose by method; None where nothing was measured."""
-    told = recommended_for(service, model)
-    if told is None:
+    found = recommended_for(service, model)
+    if found is None:
         return None
     return {
-        "device": told.device,
+        "device": found.device,
         **{
             kind: {
-                "settings": told.settings(kind),
+                "settings": found.settings(kind),
                 "measured": {
                     method: {"gain": one.gain, "loss": one.loss, "pictures": one.pictures}
-                    for method, by_kind in told.methods.items()
+                    for method, by_kind in found.methods.items()
                     if (one := by_kind[kind])
                 },
             }
@@ -194,7 +194,7 @@ def _run(service: Service, prompt: Any, model: Any, methods: Any, knobs: dict[st
             if not records:
                 raise gr.Error("; ".join(f"{method} failed: {why}" for method, why in failed.items()), print_exception=False)
             notes = {"failed": failed, "not_saved": unsaved}
-            yield images, merge_records(records) | {name: told for name, told in notes.items() if told}
+            yield images, merge_records(records) | {name: note for name, note in notes.items() if note}
     except gr.Error:  # also the Space's own refusals, such as a spent quota
         raise
     except Exception as error:

@@ -16,7 +16,18 @@ from lantern_demo.knobs import MAX_SEED, ON_THE_FORM, seed_of
 from lantern_demo.record import merge_records
 from lantern_demo.stats import Drawn, MethodFailed
 from lantern_demo.ui import texts
-from lantern_demo.ui.components import Updates, Widgets, kept, loading, meant, numbers_of, pack, replay_of, scratch, status_html
+from lantern_demo.ui.components import (
+    Updates,
+    Widgets,
+    kept,
+    loading,
+    numbers_of,
+    pack,
+    replay_of,
+    scratch,
+    setting_value,
+    status_html,
+)
 from lantern_demo.ui.files import saved, write_picture
 from lantern_demo.ui.run_state import Lane, Shown
 from lantern_demo.ui.run_view import LABELS, lane_view, live, picture_address, picture_of, stem
@@ -29,7 +40,7 @@ def draw(
     """Run a comparison and show it as it goes. `knobs` are in the order of `knobs.ON_THE_FORM`."""
     try:
         used = secrets.randbelow(MAX_SEED + 1) if randomise else seed_of(seed)
-        values = {name: meant(name, value) for name, value in zip(ON_THE_FORM, knobs, strict=True)}
+        values = {name: setting_value(name, value) for name, value in zip(ON_THE_FORM, knobs, strict=True)}
         if service.must_load(model):
             yield {w.status: loading(service, model)}
         request = service.request(prompt, model, methods, {"seed": used, **values})
@@ -66,7 +77,7 @@ def begin(w: Widgets, shown: Shown) -> Updates:
 
 
 def settle(service: Service, w: Widgets, shown: Shown) -> Updates:
-    """After a run, whatever ended it: mark what is unfinished, show what has finished, and allow the next run.
+    """After a run, however it ended: mark what is unfinished, show what has finished, and allow the next run.
 
     Gradio ignores Draw until it has ended the run, so only now may the button look ready. The results come now as well: earlier
     they would move while they are read, and a replay could play while methods are still timed.

@@ -82,8 +82,8 @@ class Widgets:
         return [self.seed, *self.buttons(), *self.results.all(), self.result, *self.of_a_frame()]
 
     def of_a_frame(self) -> list[Any]:
-        """What changes while a run goes on. They are few, because Gradio builds every output of an event anew for every answer, also
-        those that do not change."""
+        """What changes while a run goes on. They are few: for every answer Gradio builds all outputs of an event anew, also those
+        that do not change."""
         return [self.status, self.live, self.shown]
 
     def buttons(self) -> list[Any]:
@@ -101,14 +101,14 @@ def status_html(text: str, kind: Literal["info", "busy", "error"] = "info", note
     return f'<div class="status {kind}" role="{role}"><p>{escape(text)}</p>{more}</div>'
 
 
-def on_page(name: str, settings: Settings) -> Any:
-    """A setting's value on the page. A number field cannot be relied on to stay empty, so 0 says what None does."""
+def field_value(name: str, settings: Settings) -> Any:
+    """The value of a setting's field on the page. A number field does not reliably stay empty, so 0 stands for None."""
     value = getattr(settings, name)
     return 0 if KNOBS[name].of_tree and value is None else value
 
 
-def meant(name: str, value: Any) -> Any:
-    """The setting that a value on the page stands for."""
+def setting_value(name: str, value: Any) -> Any:
+    """The setting's value for that of its field."""
     return None if KNOBS[name].of_tree and value == 0 else value
 
 

@@ -10,7 +10,7 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.knobs import KNOBS, MAX_SEED, ON_THE_FORM
 from lantern_demo.settings import Settings
 from lantern_demo.ui import texts
-from lantern_demo.ui.components import Results, component, on_page
+from lantern_demo.ui.components import Results, component, field_value
 from lantern_demo.ui.model_choice import note
 from lantern_demo.ui.recommended_box import RecommendedBox, recommended_box
 from lantern_demo.ui.service import Service
@@ -40,7 +40,7 @@ def knob_boxes(service: Service) -> tuple[RecommendedBox, dict[str, Any]]:
     with gr.Accordion(texts.KNOBS_TITLE, open=False, elem_id="knobs"):
         recommended = recommended_box(service)
         with gr.Row(elem_id="knob-grid"):
-            knobs = {name: _knob(name, on_page(name, defaults)) for name in ON_THE_FORM}
+            knobs = {name: _knob(name, field_value(name, defaults)) for name in ON_THE_FORM}
     return recommended, knobs
 
 

@@ -1,8 +1,11 @@
 """Every use of a part of Gradio that its documentation does not promise. Whoever upgrades Gradio opens this file first.
 
 Each function says what it works around. All were checked with the version CHECKED; `tests/test_gradio_patches.py` fails when one of
-the parts is gone, and when another version is installed. One more dependence cannot be moved here: `style.css` names classes of
-Gradio's own elements, such as `.html-container`.
+the parts is gone, and when another version is installed.
+
+Two dependences cannot be moved here. `style.css` and `web/*.css` name classes of Gradio's own elements: `.html-container`,
+`.gr-accordion` and `.label-wrap`. And a run changes the `run_state.Shown` that it has handed to a `gr.State` in place, which only
+works since Gradio keeps the object itself and no copy; a test holds on to that.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ def health(page: gr.Blocks, service: Service, device: str) -> Callable[[Request]
 
     async def answer(_: Request) -> JSONResponse:
         waits = waiting(page, device)
-        told: dict[str, Any] = {
+        body: dict[str, Any] = {
             "status": service.state,
             "ready": service.state == "ready",
             "model": service.default,
@@ -31,7 +31,7 @@ def health(page: gr.Blocks, service: Service, device: str) -> Callable[[Request]
             "version": lantern_demo.__version__,
         }
         if service.warning:
-            told["warning"] = service.warning
-        return JSONResponse(told, status_code=200 if told["ready"] else 503, headers={"Cache-Control": "no-store"})
+            body["warning"] = service.warning
+        return JSONResponse(body, status_code=200 if body["ready"] else 503, headers={"Cache-Control": "no-store"})
 
     return answer

@@ -12,7 +12,7 @@ from lantern_demo.models.labels import labels
 from lantern_demo.models.needs import describe, gib
 from lantern_demo.settings import Settings
 from lantern_demo.ui import texts
-from lantern_demo.ui.components import on_page
+from lantern_demo.ui.components import field_value
 from lantern_demo.ui.recommended_box import RecommendedBox, box_updates
 from lantern_demo.ui.service import Service
 
@@ -62,7 +62,7 @@ def choose(
         w.examples: gr.update(visible=info.folder is not None),
         w.methods: gr.update(choices=[(m.label, m.id) for m in usable], value=chosen),
         **box_updates(service, w.recommended, model),
-        **{knob: on_page(name, values) for name, knob in w.knobs.items()},
+        **{knob: field_value(name, values) for name, knob in w.knobs.items()},
     }
 
 

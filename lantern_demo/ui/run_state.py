@@ -63,7 +63,7 @@ class Source:
 class Shown:
     """A run on a visitor's page: the lanes, and of the methods that finished the record and the pictures.
 
-    A run hands it to the page's state once and from then on changes it in place: handing it over with every frame would cost the
+    A run hands it to the page's state once and from then on changes it in place. To hand it over with every frame would cost the
     server more with every method that is done.
     """
 
@@ -74,7 +74,7 @@ class Shown:
     seed: int | None = None
     run: str = field(default_factory=lambda: secrets.token_hex(4))  # tells one run's updates from another's
     exploring: bool = False
-    settled: bool = False  # it is over, and the page shows what came of it; a step that was going on may still be noted
+    settled: bool = False  # the run is over and the page shows its results; a step that had begun may still be noted
 
     @property
     def running(self) -> bool:

@@ -1,4 +1,5 @@
-"""The models that are loaded, and the one generator that keeps the device: everything it takes and yields can be pickled."""
+"""The models that are loaded, and the runs on the device. On ZeroGPU a run is another process, so what `_frames` takes and yields can
+be pickled."""
 
 from __future__ import annotations
 
@@ -32,11 +33,11 @@ from lantern_demo.stats import Drawn, Generation, MethodFailed
 from lantern_demo.ui import texts
 from lantern_demo.ui.log import of_prompt
 
-FRAME_SECONDS = 0.125  # between two frames, and about as long as it takes to stop
+FRAME_SECONDS = 0.125  # between two frames; a run stops within about as long
 RUN_SECONDS = "LANTERN_RUN_SECONDS"  # an environment variable: how long one comparison may keep the device
-PREVIEW_SHARE = 2  # between two previews at least so many times what the last one took, so that showing does not hold up drawing
-# Seconds of a shared GPU that are asked for at most. Of the larger cards half as many again are charged: 120, which is all that
-# somebody without an account has in a day.
+PREVIEW_SHARE = 2  # a preview follows the one before after so many times what that took, so that previews do not hold up drawing
+# The most seconds of a shared GPU that are asked for. On the larger cards 1.5 times as many are charged: 120, which is all that a
+# visitor without an account has in a day.
 MOST_LEASED = 80
 REDRAW_LEASE = 15  # of these seconds, for the pictures of a loaded record
 
@@ -96,7 +97,7 @@ class Service:
         self._first_info = info_of(model)
         self.default = self._first_info.id
         pick_device(device)
-        # What whoever runs this, and whoever waits for pictures, should know.
+        # Shown on the page and written to the log.
         self.warning = unused_gpu() if device == "auto" else None
         self._loaded: dict[str, Pipeline] = {}
         self._seconds: dict[str, float] = {}  # by model, the longest that a method's run has taken
@@ -177,7 +178,7 @@ class Service:
         with self._loading:
             if model not in self._loaded:
                 try:
-                    pipe = _in_a_thread_of_its_own(lambda: load(model, self._device, threads=self._threads))
+                    pipe = _in_own_thread(lambda: load(model, self._device, threads=self._threads))
                     self._prepare(pipe)
                     self._loaded[model] = pipe
                 except ValueError:
@@ -315,7 +316,7 @@ class Service:
         return min(MOST_LEASED, 10 + round(per_method * len(request.methods)))
 
 
-def _in_a_thread_of_its_own(call: Callable[[], Pipeline]) -> Pipeline:
+def _in_own_thread(call: Callable[[], Pipeline]) -> Pipeline:
     """The result of a call, in a thread that ends with it and takes its helpers along: see `Service.__init__`."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(call).result()

@@ -14,7 +14,7 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.knobs import KNOBS, ON_THE_FORM, seed_of, short_name
 from lantern_demo.stats import Drawn, Generation, MethodFailed
 from lantern_demo.ui import texts
-from lantern_demo.ui.components import Updates, Widgets, component, loading, meant, pack, status_html
+from lantern_demo.ui.components import Updates, Widgets, component, loading, pack, setting_value, status_html
 from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.run_view import COLOURS, picture_address
 from lantern_demo.ui.service import Frame, Request, Service
@@ -68,7 +68,7 @@ def explore(
         if name not in SWEEPS:
             raise ValueError(f"the knob must be one of {', '.join(SWEEPS)}, got {name!r}")
         sweep = SWEEPS[name]
-        values = {knob: meant(knob, value) for knob, value in zip(ON_THE_FORM, knobs, strict=True)}
+        values = {knob: setting_value(knob, value) for knob, value in zip(ON_THE_FORM, knobs, strict=True)}
         values["seed"] = seed_of(seed)
         if service.must_load(model):
             yield {w.status: loading(service, model)}
@@ -95,7 +95,7 @@ def explore(
 
 
 def rest(w: Widgets, shown: Shown) -> Updates:
-    """After a sweep, whatever ended it."""
+    """After a sweep, however it ended."""
     if not shown.exploring:
         return w.busy(False)
     return {w.status: status_html(texts.STOPPED), w.shown: replace(shown, exploring=False), **w.busy(False)}

@@ -186,20 +186,20 @@ def method_sentence(method: Method) -> str:
     return METHOD_SENTENCES.get(method.id, method.summary)
 
 
-def recommended(told: Recommended) -> str:
+def recommended(found: Recommended) -> str:
     """Why settings are recommended; Markdown, from our own words and numbers alone."""
     lines = [
-        f"**Careful** is the fastest of the settings tried at which none of {told.measures} measures of the pictures differs from "
-        f"vanilla's by more than noise ({told.level:.0%} intervals). **Fast** is the fastest that loses at most {100 * told.fast_loss:g} of 100 pictures in which "
+        f"**Careful** is the fastest of the settings tried at which none of {found.measures} measures of the pictures differs from "
+        f"vanilla's by more than noise ({found.level:.0%} intervals). **Fast** is the fastest that loses at most {100 * found.fast_loss:g} of 100 pictures in which "
         "everything asked for is found.",
         "",
     ]
-    for method, by_kind in told.methods.items():
-        found = [f"{kind}: {_recommendation(one)}" for kind, one in by_kind.items()]
-        lines.append(f"- {METHODS[method].label}, {'; '.join(found)}")
-    counts = sorted({one.pictures for by_kind in told.methods.values() for one in by_kind.values() if one})
+    for method, by_kind in found.methods.items():
+        shown = [f"{kind}: {_recommendation(one)}" for kind, one in by_kind.items()]
+        lines.append(f"- {METHODS[method].label}, {'; '.join(shown)}")
+    counts = sorted({one.pictures for by_kind in found.methods.values() for one in by_kind.values() if one})
     if counts:
-        lines += ["", f"Measured on {' or '.join(f'{count:,}' for count in counts)} pictures of each setting, on {told.device}."]
+        lines += ["", f"Measured on {' or '.join(f'{count:,}' for count in counts)} pictures of each setting, on {found.device}."]
     return "\n".join(lines)
 
 
