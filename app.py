@@ -9,7 +9,7 @@ import os
 
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.ui.page import build, launch, wait_for_model
-from lantern_demo.ui.stop import leave, until_stopped
+from lantern_demo.ui.shutdown import leave, until_stopped
 
 
 def main() -> None:

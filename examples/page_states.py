@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import spaces  # isort: skip  # noqa: F401  # as in app.py
 
-from lantern_demo.ui import door
+from lantern_demo.ui import admission
 from lantern_demo.ui import page as served
 
 WIDTHS, THEMES = (390, 768, 1280), ("light", "dark")
@@ -34,7 +34,7 @@ def main() -> None:
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
 
-    door.WAITING = 1
+    admission.WAITING = 1
     demo = served.build()
     served.wait_for_model(demo)
     _, url, _ = served.launch(demo, server_name="127.0.0.1", prevent_thread_lock=True, quiet=True)

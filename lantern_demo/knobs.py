@@ -97,6 +97,7 @@ class Knob:
     explored: tuple[float, ...] = ()  # values that the page's explorer tries
     explore: str = ""  # what the explorer calls it
     symbol: str = ""  # before a value in a picture
+    short: str = ""  # its name among the knobs of its method; empty: the whole name
     later: bool = False  # run records from before it was there lack it
     bounds: bool = False  # it bounds the relaxation: the points of its values are joined to a curve
 
@@ -128,30 +129,30 @@ KNOBS: dict[str, Knob] = {
     "lantern_k": Knob(
         100, "LANTERN k", "How many neighbours in the codebook may lend their probability to a guess.",
         Limit(0, MAX_LANTERN_K, whole=True), reads=_additive, swept=(10, 100, 1000), explored=(0, 10, 30, 100, 300),
-        explore="LANTERN's k: how many neighbours", symbol="k",
+        explore="LANTERN's k: how many neighbours", symbol="k", short="k",
     ),
     "lantern_delta": Knob(
         0.2, "LANTERN delta", "The most probability that neighbours may lend: higher accepts more and strays further from the model.",
         Limit(0, 1), step=0.01, reads=_additive, swept=(0.0, 0.05, 0.1, 0.2, 0.3, 0.4), explored=(0.0, 0.05, 0.1, 0.2, 0.4),
-        explore="LANTERN's delta: how much neighbours may lend", symbol="\u03b4", bounds=True,
+        explore="LANTERN's delta: how much neighbours may lend", symbol="\u03b4", short="delta", bounds=True,
     ),
     "lanternpp_k": Knob(
         10, "LANTERN++ k", "How many neighbours may lend their probability in LANTERN++.", Limit(0, MAX_LANTERN_K, whole=True),
-        reads=_multiplicative, swept=(3, 10, 100), symbol="k",
+        reads=_multiplicative, swept=(3, 10, 100), symbol="k", short="k",
     ),
     "lanternpp_lambda": Knob(
         3.0, "LANTERN++ lambda", "Neighbours may lend up to lambda - 1 times the guess's own probability; 1 relaxes nothing.",
         Limit(1, 100), step=0.1, top=20.0, reads=_multiplicative, swept=(1.0, 1.5, 2.0, 3.0, 5.0, 10.0),
         explored=(1.0, 2.0, 3.0, 5.0, 10.0), explore="LANTERN++'s lambda: how much, against the guess's own probability",
-        symbol="\u03bb", bounds=True,
+        symbol="\u03bb", short="lambda", bounds=True,
     ),
     "cool_delta": Knob(
         2.0, "COOL-SD delta", "By how much a guess's own probability is weighted up next to the last token; 1 and below weigh nothing up.",
-        Limit(0.1, 10), step=0.1, top=3.0, reads=_weighted, swept=(0.8, 1.1, 1.5, 2.0), symbol="\u03b4", bounds=True, later=True,
+        Limit(0.1, 10), step=0.1, top=3.0, reads=_weighted, swept=(0.8, 1.1, 1.5, 2.0), symbol="\u03b4", short="delta", bounds=True, later=True,
     ),
     "cool_mu": Knob(
         0.0, "COOL-SD mu", "Lowers that weight by e to the minus mu at every depth. Its value is our reading: the paper does not tell it.",
-        Limit(-2, 2), step=0.1, reads=_weighted, later=True,
+        Limit(-2, 2), step=0.1, reads=_weighted, short="mu", later=True,
     ),
     "tree": Knob(
         FIT, "Draft tree",
@@ -183,6 +184,11 @@ KNOBS: dict[str, Knob] = {
     ),
 }  # fmt: skip
 ON_THE_FORM = tuple(name for name in KNOBS if name != "seed")  # which has a place of its own
+
+
+def short_name(name: str) -> str:
+    """What a knob is called where its method is known."""
+    return KNOBS[name].short or name
 
 
 def swept_by(method: Method) -> dict[str, tuple[Any, ...]]:

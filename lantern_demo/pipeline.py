@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Generator, Iterator
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
@@ -46,6 +46,17 @@ Event = TypeVar("Event")
 WARM_UP_TOKENS = 12
 BORROWED = "lantern-scenes"  # whose calibration stands in for that of a published model
 FIT_TOKENS = 20  # of a run that measures what a step with a tree costs
+
+
+@dataclass(frozen=True)
+class DrafterMissing:
+    """A model cannot be decoded with a method, since that drafts and the model has no drafter."""
+
+    method: str
+    why: str  # there is no drafter, and how to get one
+
+    def sentence(self) -> str:
+        return f"method {self.method} needs a drafter, and {self.why}"
 
 
 class Pipeline:
@@ -101,7 +112,7 @@ class Pipeline:
         return text
 
     @property
-    def unavailable(self) -> dict[str, str]:
+    def unavailable(self) -> dict[str, DrafterMissing]:
         """The methods that this model cannot be decoded with, by id, each with why and what to do about it."""
         return {} if self.networks.drafter is not None else _need_a_drafter(self.networks.no_drafter)
 
@@ -119,7 +130,7 @@ class Pipeline:
         """The methods as they are. Raises ValueError when this model cannot be decoded with one of them."""
         for method in methods:
             if method.id in self.unavailable:
-                raise ValueError(self.unavailable[method.id])
+                raise ValueError(self.unavailable[method.id].sentence())
         return methods
 
     # -- runs
@@ -430,13 +441,13 @@ def info_of(model: str | Path) -> ModelInfo:
     return _local_info(Path(model)) if local else model_info(model)
 
 
-def unavailable_methods(info: ModelInfo) -> dict[str, str]:
+def unavailable_methods(info: ModelInfo) -> dict[str, DrafterMissing]:
     """As `Pipeline.unavailable`, of a model on offer that is not loaded."""
     return {} if checkpoints.has_drafter(info) else _need_a_drafter(checkpoints.why_no_drafter(info))
 
 
-def _need_a_drafter(why: str) -> dict[str, str]:
-    return {m.id: f"method {m.id} needs a drafter, and {why}" for m in METHODS.values() if m.needs_drafter}
+def _need_a_drafter(why: str) -> dict[str, DrafterMissing]:
+    return {method.id: DrafterMissing(method.id, why) for method in METHODS.values() if method.needs_drafter}
 
 
 def _local_info(folder: Path) -> ModelInfo:

@@ -19,7 +19,7 @@ KINDS: tuple[Kind, ...] = ("careful", "fast")
 
 
 @dataclass(frozen=True)
-class Advice:
+class Recommendation:
     """Settings of one method: what they gained (tokens a step over what a step costs), and the share of pictures that lost something
     of what was asked for, negative where vanilla's lost more; both measured on `pictures` pictures."""
 
@@ -31,36 +31,38 @@ class Advice:
 
 @dataclass(frozen=True)
 class Recommended:
-    """The advice of a model by method and kind; None where nothing that was tried qualifies. Fast ones lose `fast_loss` at most."""
+    """The recommendations of a model by method and kind; None where nothing that was tried qualifies. Fast ones lose `fast_loss` at most."""
 
     device: str
     level: float
     measures: int
     fast_loss: float
-    methods: dict[str, dict[Kind, Advice | None]]
+    methods: dict[str, dict[Kind, Recommendation | None]]
 
     def settings(self, kind: Kind) -> dict[str, Any]:
-        """The settings of all methods that have advice of a kind."""
-        return {name: value for told in self.methods.values() if (one := told[kind]) for name, value in one.settings.items()}
+        """The settings of all methods that have a recommendation of a kind."""
+        return {
+            name: value for by_kind in self.methods.values() if (one := by_kind[kind]) for name, value in one.settings.items()
+        }
 
 
 def read_recommended(folder: Path | None) -> Recommended | None:
-    """The advice in a model folder, None where there is none. Raises ValueError naming the file when it is damaged."""
+    """The recommendations in a model folder, None where there are none. Raises ValueError naming the file when it is damaged."""
     if folder is None or not (folder / FILE).exists():
         return None
     try:
-        told: dict[str, Any] = json.loads((folder / FILE).read_text())
+        found: dict[str, Any] = json.loads((folder / FILE).read_text())
         methods = {
-            method_of(name).id: {kind: None if row[kind] is None else _advice(row[kind]) for kind in KINDS}
-            for name, row in told["methods"].items()
+            method_of(name).id: {kind: None if row[kind] is None else _recommendation(row[kind]) for kind in KINDS}
+            for name, row in found["methods"].items()
         }
         return Recommended(
-            str(told["device"]), float(told["level"]), int(told["measures"]), float(told["fast_loss"]), methods
+            str(found["device"]), float(found["level"]), int(found["measures"]), float(found["fast_loss"]), methods
         )  # fmt: skip
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{folder / FILE} holds no recommended settings: {error!r}") from error
 
 
-def _advice(row: dict[str, Any]) -> Advice:
+def _recommendation(row: dict[str, Any]) -> Recommendation:
     Settings().with_changes(**row["settings"])
-    return Advice(dict(row["settings"]), float(row["gain"]), float(row["loss"]), int(row["pictures"]))
+    return Recommendation(dict(row["settings"]), float(row["gain"]), float(row["loss"]), int(row["pictures"]))

@@ -27,10 +27,10 @@ from lantern_demo.models.hub import Located
 from lantern_demo.models.registry import REGISTRY, Source
 from lantern_demo.pipeline import Drawn, Generation, MethodFailed, Pipeline, StepEvent
 from lantern_demo.settings import Settings
-from lantern_demo.ui import engine as engine_module
 from lantern_demo.ui import files
+from lantern_demo.ui import service as service_module
 from lantern_demo.ui.api import _run
-from lantern_demo.ui.engine import Engine
+from lantern_demo.ui.service import Service
 
 PROMPT = "two red box lanterns over a lake"
 KNOBS = {"lantern_k": 10, "tree": "small", "seed": 3}
@@ -225,12 +225,16 @@ def test_a_fault_before_the_first_token_is_every_methods(pipe: Pipeline, monkeyp
 
 
 def test_the_api_keeps_what_is_good(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = Engine(folder, "cpu")
-    engine.wait()
+    service = Service(folder, "cpu")
+    service.wait()
     failing(
-        monkeypatch, engine.loaded()[0].drafter, "expand", RuntimeError("CUDA error: unspecified launch failure"), lambda *_: True
+        monkeypatch,
+        service.loaded()[0].drafter,
+        "expand",
+        RuntimeError("CUDA error: unspecified launch failure"),
+        lambda *_: True,
     )
-    *_, (images, record) = _run(engine, PROMPT, None, ["vanilla", "eagle1"], dict(KNOBS))
+    *_, (images, record) = _run(service, PROMPT, None, ["vanilla", "eagle1"], dict(KNOBS))
     assert list(images) == record["order"] == ["vanilla"]
     assert "The GPU reported a fault" in record["failed"]["eagle1"]
 
@@ -283,9 +287,9 @@ def full(*_: object, **__: object) -> Any:
 
 
 def test_a_full_disk_costs_the_pictures_and_nothing_else(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = Engine(folder, "cpu")
+    service = Service(folder, "cpu")
     monkeypatch.setattr("PIL.Image.Image.save", full)
-    *_, (images, record) = _run(engine, PROMPT, None, ["vanilla", "eagle1"], dict(KNOBS))
+    *_, (images, record) = _run(service, PROMPT, None, ["vanilla", "eagle1"], dict(KNOBS))
     assert images == {} and record["order"] == ["vanilla", "eagle1"]
     assert len(record["methods"]["eagle1"]["token_ids"]) == 16
     assert record["not_saved"]["vanilla"] == "the picture of vanilla could not be saved: the disk is full; free some space"
@@ -309,17 +313,17 @@ def test_the_page_goes_on_when_the_disk_is_full(folder: Path, monkeypatch: pytes
     from lantern_demo.ui.page import build
 
     page = build(folder, "cpu")
-    engine: Engine = page.lantern_engine
+    service: Service = page.lantern_service
     draw = next(fn for fn in page.fns.values() if getattr(fn.fn, "func", None) is compare.draw)
     w = draw.fn.args[1]
     monkeypatch.setattr(files, "_check_room", full)
     knobs = [0 if value is None else value for name, value in Settings(tree="small").as_dict().items() if name != "seed"]
-    updates = list(compare.draw(engine, w, PROMPT, None, ["vanilla"], 3, False, *knobs))
+    updates = list(compare.draw(service, w, PROMPT, None, ["vanilla"], 3, False, *knobs))
     merged: dict[Any, Any] = {}
     for update in updates:
         merged |= update
     assert "Done, with seed 3" in merged[w.status] and "the machine that runs this is full" in merged[w.status]
-    settled = compare.settle(engine, w, merged[w.shown])
+    settled = compare.settle(service, w, merged[w.shown])
     assert settled[w.results.record] is None and merged[w.shown].files == {}
     assert merged[w.shown].record["order"] == ["vanilla"], "the replay needs no files"
 
@@ -328,9 +332,9 @@ def test_the_page_goes_on_when_the_disk_is_full(folder: Path, monkeypatch: pytes
 
 
 def test_a_model_that_fails_to_load_leaves_the_others(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = Engine(folder, "cpu")
-    engine.wait()
-    monkeypatch.setattr(Engine, "unmet", lambda *_: None)
+    service = Service(folder, "cpu")
+    service.wait()
+    monkeypatch.setattr(Service, "unmet", lambda *_: None)
     other = next(iter(REGISTRY))
     for error, says in (
         (torch.OutOfMemoryError("CUDA out of memory"), "could not be loaded: The device ran out of memory"),
@@ -338,20 +342,20 @@ def test_a_model_that_fails_to_load_leaves_the_others(folder: Path, monkeypatch:
         (ValueError("its files are damaged"), "its files are damaged"),
     ):
         with monkeypatch.context() as patch:
-            failing(patch, engine_module, "load", error, lambda *_, **__: True)
+            failing(patch, service_module, "load", error, lambda *_, **__: True)
             with pytest.raises(ValueError, match=says):
-                engine.request(PROMPT, other, None, {})
-        assert engine.must_load(other)
-        *_, (_, record) = _run(engine, PROMPT, None, ["vanilla"], dict(KNOBS))
+                service.request(PROMPT, other, None, {})
+        assert service.must_load(other)
+        *_, (_, record) = _run(service, PROMPT, None, ["vanilla"], dict(KNOBS))
         assert record["order"] == ["vanilla"]
 
 
 def test_a_first_model_that_fails_to_load_is_a_sentence(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    failing(monkeypatch, engine_module, "load", RuntimeError("odd"), lambda *_, **__: True)
-    engine = Engine(folder, "cpu")
+    failing(monkeypatch, service_module, "load", RuntimeError("odd"), lambda *_, **__: True)
+    service = Service(folder, "cpu")
     with pytest.raises(ValueError, match="model tiny could not be loaded: RuntimeError: odd"):
-        engine.wait()
-    assert engine.state == "failed"
+        service.wait()
+    assert service.state == "failed"
 
 
 # -- two at once

@@ -23,20 +23,20 @@ from lantern_demo.pipeline import Generation, Pipeline
 from lantern_demo.record import merge_records
 from lantern_demo.settings import Settings
 from lantern_demo.ui import link
-from lantern_demo.ui.engine import Engine, Request
+from lantern_demo.ui.contact_sheet import contact_sheet
 from lantern_demo.ui.files import write_record
-from lantern_demo.ui.reading import read_record
-from lantern_demo.ui.sheet import contact_sheet
-from lantern_demo.ui.view import live, view
+from lantern_demo.ui.record_reader import read_record
+from lantern_demo.ui.run_view import live, results_view
+from lantern_demo.ui.service import Request, Service
 
 NAMED = re.compile("|".join(["prompt", "model", "methods?", "tree", "unknown setting", *KNOBS]))
 
 
 @pytest.fixture(scope="module")
-def engine(tiny_model: Path) -> Engine:
-    engine = Engine(tiny_model, "cpu")
-    engine.wait()
-    return engine
+def service(tiny_model: Path) -> Service:
+    service = Service(tiny_model, "cpu")
+    service.wait()
+    return service
 
 
 def attempt(call: Callable[[], Any]) -> tuple[Any, str]:
@@ -59,10 +59,10 @@ def requests(draw: Any) -> dict[str, Any]:
 
 @fuzz(400)
 @given(requests())
-def test_requests(engine: Engine, values: dict[str, Any]) -> None:
+def test_requests(service: Service, values: dict[str, Any]) -> None:
     given_ = dict(values)
     named = {name: given_.pop(name, None) for name in ("prompt", "model", "methods")}
-    request, sentence = attempt(lambda: engine.request(named["prompt"], named["model"], named["methods"], given_))
+    request, sentence = attempt(lambda: service.request(named["prompt"], named["model"], named["methods"], given_))
     if sentence:
         assert NAMED.match(sentence), "a sentence starts with what it is about"
         return
@@ -70,7 +70,7 @@ def test_requests(engine: Engine, values: dict[str, Any]) -> None:
     assert request.prompt == " ".join(named["prompt"].split()) and 0 < len(request.prompt) <= 200
     request.prompt.encode()
     assert set(request.methods) <= set(METHODS) and len(request.methods) <= len(METHODS)
-    settings = engine.pipeline("tiny").settings(**request.knobs)
+    settings = service.pipeline("tiny").settings(**request.knobs)
     for name, knob in KNOBS.items():
         value = getattr(settings, name)
         assert knob.limit is None or value is None or knob.limit.low <= value <= knob.limit.high
@@ -156,7 +156,7 @@ def test_spoilt_records(record: dict[str, Any], tmp_path_factory: pytest.TempPat
     if sentence:
         return
     link.query(read, Settings())
-    json.dumps(view(read, {}, live(read)))
+    json.dumps(results_view(read, {}, live(read)))
     contact_sheet(read, {})
     folder = tmp_path_factory.mktemp("record")
     assert read_record(Path(write_record(folder, read)).read_bytes()) == read

@@ -23,8 +23,8 @@ from gradio_client import Client
 from soak import FULL, YOURS, answer, join, served, soak, sound, wait_until_ready
 
 from lantern_demo.pipeline import Drawn, Generation, MethodFailed, Pipeline, StepEvent
-from lantern_demo.ui import door, log
-from lantern_demo.ui.engine import Engine, Frame, run_seconds
+from lantern_demo.ui import admission, log
+from lantern_demo.ui.service import Frame, Service, run_seconds
 
 CASE = {"prompt": "a red lantern", "methods": ["vanilla"], "seed": 7}
 SECONDS = 60  # of patience: a test machine may be busy
@@ -91,11 +91,11 @@ def test_fifty_requests_of_one_client_do_not_shut_the_others_out(url: str) -> No
     with occupied(url):
         greedy = [join(url, CASE, "10.0.0.1") for _ in range(50)]
         let_in = [response for response in greedy if response.status_code == 200]
-        assert len(let_in) == door.OF_ONE_CLIENT
-        for response in greedy[door.OF_ONE_CLIENT :]:
+        assert len(let_in) == admission.OF_ONE_CLIENT
+        for response in greedy[admission.OF_ONE_CLIENT :]:
             assert response.status_code == 429 and response.headers["Retry-After"]
             found = YOURS.fullmatch(response.json()["detail"].split(". ")[0])
-            assert found and int(found[1]) == int(found[2]) == door.OF_ONE_CLIENT
+            assert found and int(found[1]) == int(found[2]) == admission.OF_ONE_CLIENT
         others = [join(url, CASE, f"10.0.0.{n}") for n in range(2, 5)]
         assert [response.status_code for response in others] == [200, 200, 200]
     for response in [*let_in, *others]:
@@ -107,16 +107,16 @@ def test_fifty_requests_of_one_client_do_not_shut_the_others_out(url: str) -> No
 def test_a_full_queue_says_so_with_a_number(url: str) -> None:
     with occupied(url):
         events = []
-        for n in range(door.WAITING):
+        for n in range(admission.WAITING):
             response = join(url, CASE, f"10.1.0.{n}")
             assert response.status_code == 200
             events.append(response.json()["event_id"])
         last = join(url, CASE, "10.1.1.1")
         assert last.status_code == 503 and last.headers["Retry-After"]
         found = FULL.match(last.json()["detail"])
-        assert found and int(found[1]) == door.WAITING
+        assert found and int(found[1]) == admission.WAITING
         # The page itself, and what needs no device, are still there.
-        assert httpx.get(f"{url}/healthz").json()["waiting"] == door.WAITING
+        assert httpx.get(f"{url}/healthz").json()["waiting"] == admission.WAITING
         models = httpx.post(f"{url}/gradio_api/call/v2/models", json={})
         assert models.status_code == 200
         for event in events:  # those who give up while they wait leave no trace
@@ -143,7 +143,7 @@ def test_who_a_client_is(
     monkeypatch.setenv("SPACE_ID", "a/b") if space else monkeypatch.delenv("SPACE_ID", raising=False)
     headers = {} if forwarded is None else {"x-forwarded-for": forwarded}
     request: Any = SimpleNamespace(headers=headers, client=SimpleNamespace(host=peer))
-    assert door.client_of(request, session) == client
+    assert admission.client_of(request, session) == client
 
 
 # -- leaving
@@ -185,29 +185,29 @@ def test_whoever_leaves_frees_the_device(url: str, monkeypatch: pytest.MonkeyPat
 
 
 def test_closing_takes_no_step_more(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = Engine(tiny_model, "cpu")
+    service = Service(tiny_model, "cpu")
     moments = steps_after(monkeypatch)
-    frames = engine.frames(engine.request("a lantern", None, ["vanilla"], {}), False)
+    frames = service.frames(service.request("a lantern", None, ["vanilla"], {}), False)
     while not next(frames).lanes:
         pass
     count = len(moments)
     frames.close()
-    assert len(moments) == count and not engine.busy
+    assert len(moments) == count and not service.busy
 
 
 def test_a_warm_up_can_be_left_too(tiny_model: Path) -> None:
-    engine = Engine(tiny_model, "cpu")
-    with closing(engine.pipeline("tiny").beats("a lantern", ["eagle1", "eagle2"], tree="paper")) as beats:
+    service = Service(tiny_model, "cpu")
+    with closing(service.pipeline("tiny").beats("a lantern", ["eagle1", "eagle2"], tree="paper")) as beats:
         assert [next(beats) for _ in range(3)] == [("eagle1", None)] * 3
-    assert engine.pipeline("tiny").generate("a lantern", seed=1).tokens
+    assert service.pipeline("tiny").generate("a lantern", seed=1).tokens
 
 
 # -- deadlines
 
 
 def test_a_run_that_takes_too_long_ends_with_what_is_good(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = Engine(tiny_model, "cpu")
-    request = engine.request("a lantern", None, ["vanilla", "eagle1", "eagle2"], {"tree": "small"})
+    service = Service(tiny_model, "cpu")
+    request = service.request("a lantern", None, ["vanilla", "eagle1", "eagle2"], {"tree": "small"})
     run, seen, drawn = Pipeline.run, [], []
 
     def slow(self: Pipeline, method: Any, *arguments: Any) -> Iterator[Any]:
@@ -222,15 +222,15 @@ def test_a_run_that_takes_too_long_ends_with_what_is_good(tiny_model: Path, monk
     clock = [0.0]
     monkeypatch.setattr(Pipeline, "run", slow)
     monkeypatch.setattr("lantern_demo.comparison.perf_counter", lambda: clock[0])
-    engine._run_seconds = 500
-    outcomes = {item.method: item for item in engine.frames(request, False) if not isinstance(item, Frame)}
+    service._run_seconds = 500
+    outcomes = {item.method: item for item in service.frames(request, False) if not isinstance(item, Frame)}
     assert len(drawn) == 1 and isinstance(outcomes[drawn[0]], Generation), "what it gave up is measured all the same"
     for method in {"vanilla", "eagle1", "eagle2"} - set(drawn):
         failed = outcomes[method]
         assert isinstance(failed, MethodFailed) and "seconds here, and they were over. Ask for fewer methods" in failed.message
     assert [isinstance(event, Generation) for event in seen[-2:]] == [False, True], "not a step more"
     monkeypatch.undo()
-    assert any(isinstance(item, Generation) for item in engine.frames(request, False)), "the next run is as ever"
+    assert any(isinstance(item, Generation) for item in service.frames(request, False)), "the next run is as ever"
 
 
 def test_the_deadline_is_set_by_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,13 +258,13 @@ def test_health(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
         "status": "ready", "ready": True, "model": "tiny", "running": False, "waiting": 0, "version": "0.1.0",
     }  # fmt: skip
     for state in ("loading", "failed"):
-        monkeypatch.setattr(Engine, "state", state)
+        monkeypatch.setattr(Service, "state", state)
         response = httpx.get(f"{url}/healthz")
         assert response.status_code == 503 and response.json()["status"] == state
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if record.name == "lantern_demo.ui.engine"]
+    return [record.getMessage() for record in caplog.records if record.name == "lantern_demo.ui.service"]
 
 
 @pytest.fixture
@@ -278,16 +278,16 @@ def heard(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture
 
 
 def test_a_line_per_run(tiny_model: Path, heard: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = Engine(tiny_model, "cpu")
-    request = engine.request("a secret lantern", None, ["vanilla", "eagle1"], {"seed": 3, "tree": "small"})
-    list(engine.frames(request, False))
+    service = Service(tiny_model, "cpu")
+    request = service.request("a secret lantern", None, ["vanilla", "eagle1"], {"seed": 3, "tree": "small"})
+    list(service.frames(request, False))
     (line,) = lines(heard)
     assert re.fullmatch(
         r"run: model tiny, seed 3, prompt 16 characters, done: vanilla \d+\.\d\d s, eagle1 \d+\.\d\d s; \d+\.\d\d s on the device",
         line,
     )
     heard.clear()
-    frames = engine.frames(request, False)
+    frames = service.frames(request, False)
     next(frames)
     frames.close()
     assert "stopped: vanilla stopped, eagle1 stopped" in lines(heard)[0]
@@ -297,8 +297,8 @@ def test_a_line_per_run(tiny_model: Path, heard: pytest.LogCaptureFixture, monke
     def broken(*_: object) -> None:
         raise RuntimeError("the drafter is broken")
 
-    monkeypatch.setattr(engine.pipeline("tiny").drafter, "start", broken)
-    list(engine.frames(request, False))
+    monkeypatch.setattr(service.pipeline("tiny").drafter, "start", broken)
+    list(service.frames(request, False))
     (line,) = lines(heard)
     assert "prompt 'a secret lantern'" in line and "failed: vanilla" in line
     assert "eagle1 failed (RuntimeError: the drafter is broken)" in line
@@ -382,7 +382,8 @@ def test_a_short_soak(tiny_model: Path) -> None:
 
 
 def test_nothing_is_kept_of_a_call() -> None:
-    from lantern_demo.ui.sessions import KEPT, forget_calls
+    from lantern_demo.ui.admission import SESSIONS
+    from lantern_demo.ui.gradio_patches import forget_calls
 
     kept: list[tuple[Any, set[str]]] = []
 
@@ -407,7 +408,7 @@ def test_nothing_is_kept_of_a_call() -> None:
         assert kept == [(event, {event})], "there was a session, and it is gone"
     finally:
         page.close(verbose=False)
-    assert KEPT <= 100
+    assert SESSIONS <= 100
 
 
 def test_the_queue_is_the_only_way_in(url: str) -> None:

@@ -16,72 +16,72 @@ from lantern_demo.knobs import ON_THE_FORM
 from lantern_demo.models.needs import short_of_memory
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.pipeline import Generation
-from lantern_demo.ui import words
-from lantern_demo.ui.advice import advice_box
+from lantern_demo.ui import texts
 from lantern_demo.ui.api import describe
-from lantern_demo.ui.engine import MOST_LEASED, Engine
-from lantern_demo.ui.models import FIRST_CLASS, ModelWidgets, choose, note
-from lantern_demo.ui.widgets import loading
+from lantern_demo.ui.components import loading
+from lantern_demo.ui.model_choice import FIRST_CLASS, ModelWidgets, choose, note
+from lantern_demo.ui.recommended_box import recommended_box
+from lantern_demo.ui.service import MOST_LEASED, Service
 
 
 @pytest.fixture(scope="module")
-def engine() -> Engine:
-    engine = Engine("lantern-scenes", "cpu")
-    engine.wait()
-    return engine
+def service() -> Service:
+    service = Service("lantern-scenes", "cpu")
+    service.wait()
+    return service
 
 
-def chosen(engine: Engine, model: str) -> dict[str, Any]:
+def chosen(service: Service, model: str) -> dict[str, Any]:
     with gr.Blocks():
         w = ModelWidgets(
-            gr.Markdown(), gr.Textbox(), gr.Dropdown(), gr.HTML(), gr.CheckboxGroup(), advice_box(engine),
+            gr.Markdown(), gr.Textbox(), gr.Dropdown(), gr.HTML(), gr.CheckboxGroup(), recommended_box(service),
             {name: gr.Number() for name in ON_THE_FORM},
         )  # fmt: skip
-    found = choose(engine, w, model)
+    found = choose(service, w, model)
     names = {
         id(w.note): "note",
         id(w.prompt): "prompt",
         id(w.label): "label",
         id(w.examples): "examples",
         id(w.methods): "methods",
-        id(w.advice.box): "advice",
-        id(w.advice.note): "why advised",
+        id(w.recommended.column): "recommended",
+        id(w.recommended.note): "why recommended",
     }
-    names |= {id(button): kind for kind, button in w.advice.buttons.items()}
+    names |= {id(button): kind for kind, button in w.recommended.buttons.items()}
     names |= {id(knob): name for name, knob in w.knobs.items()}
     assert {id(component) for component in found} == set(names)
     return {names[id(component)]: update for component, update in found.items()}
 
 
-def test_only_a_published_model_is_said_to_be_downloaded(engine: Engine) -> None:
-    assert "downloaded" in loading(engine, TEXT_ID)
-    assert "Loading lantern-scenes" in loading(engine, engine.default) and "downloaded" not in loading(engine, engine.default)
+def test_only_a_published_model_is_said_to_be_downloaded(service: Service) -> None:
+    assert "downloaded" in loading(service, TEXT_ID)
+    assert "Loading lantern-scenes" in loading(service, service.default) and "downloaded" not in loading(service, service.default)
 
 
-def test_a_text_model_says_what_it_needs(engine: Engine) -> None:
-    found = chosen(engine, TEXT_ID)
+def test_a_text_model_says_what_it_needs(service: Service) -> None:
+    found = chosen(service, TEXT_ID)
     assert found["prompt"]["visible"] and not found["label"]["visible"] and not found["examples"]["visible"]
     assert found["methods"]["value"] == [m.id for m in METHODS.values() if m.default]
     assert found["cfg_scale"] == 7.5 and found["top_k"] == 1000 and found["tree"] == "fit"
     assert "GiB in float32" in found["note"]["value"] and "estimates" in found["note"]["value"]
 
 
-def test_a_class_model_is_prompted_by_class_and_says_what_it_lacks(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = chosen(engine, CLASS_ID)
+def test_a_class_model_is_prompted_by_class_and_says_what_it_lacks(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = chosen(service, CLASS_ID)
     assert found["prompt"] == {"value": FIRST_CLASS, "visible": False, "__type__": "update"} and found["label"]["visible"]
     assert found["methods"]["choices"] == [("Vanilla", "vanilla")] and found["methods"]["value"] == ["vanilla"]
-    assert not found["advice"]["visible"] and not found["why advised"]
+    assert not found["recommended"]["visible"] and not found["why recommended"]
     assert "LANTERN++" in found["note"]["value"]
     assert f"`python -m lantern_demo.training.drafter --target {CLASS_ID}" in found["note"]["value"]
 
 
-def test_anole_is_offered_with_what_it_needs(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = chosen(engine, ANOLE_ID)
+def test_anole_is_offered_with_what_it_needs(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = chosen(service, ANOLE_ID)
     assert found["prompt"]["visible"] and not found["label"]["visible"] and not found["examples"]["visible"]
     assert found["methods"]["value"] == [m.id for m in METHODS.values() if m.default]
     assert found["cfg_scale"] == 3.0 and found["top_k"] == 2000 and found["tree"] == "fit"
     assert "download of about 15.1 GiB" in found["note"]["value"] and "16.4 GiB in bfloat16" in found["note"]["value"]
-    listed = next(model for model in describe(engine)["models"] if model["id"] == ANOLE_ID)
+    listed = next(model for model in describe(service)["models"] if model["id"] == ANOLE_ID)
     assert (listed["tokens"], listed["image_size"], listed["kind"]) == (1024, 512, "text")
     assert listed["needs"]["sources"]["drafter"] == {
         "repo": "jadohu/anole_drafter",
@@ -96,55 +96,55 @@ def test_anole_is_offered_with_what_it_needs(engine: Engine, monkeypatch: pytest
         assert unmet is None if fits else unmet == "it needs about 16.4 GiB of GPU memory in bfloat16, and 14.9 GiB are free"
 
 
-def test_back_to_the_bundled_model(engine: Engine) -> None:
-    found = chosen(engine, "lantern-scenes")
+def test_back_to_the_bundled_model(service: Service) -> None:
+    found = chosen(service, "lantern-scenes")
     assert found["prompt"]["visible"] and not found["label"]["visible"] and found["examples"]["visible"]
-    assert found["prompt"]["value"] == words.EXAMPLES[0][0]
+    assert found["prompt"]["value"] == texts.EXAMPLES[0][0]
     assert found["note"]["value"] == REGISTRY["lantern-scenes"].description
-    assert found["advice"]["visible"] and "**Careful** is" in found["why advised"]
+    assert found["recommended"]["visible"] and "**Careful** is" in found["why recommended"]
     assert found["careful"]["interactive"] and found["fast"]["interactive"]
 
 
-def test_a_model_that_cannot_run_here_says_why(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_cannot_run_here_says_why(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPACE_ID", raising=False)
     monkeypatch.setattr("lantern_demo.models.needs.free_memory", lambda device: 2**20)
-    assert "**It cannot run here:**" in note(engine, TEXT_ID)
+    assert "**It cannot run here:**" in note(service, TEXT_ID)
     with pytest.raises(ValueError, match="cannot run here"):
-        engine.pipeline(TEXT_ID)
+        service.pipeline(TEXT_ID)
 
 
-def test_a_stranger_starts_no_download_on_a_space(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stranger_starts_no_download_on_a_space(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPACE_ID", "someone/something")
-    monkeypatch.setattr("lantern_demo.ui.engine.load", lambda *_: pytest.fail("loaded"))
-    assert "only the model that it was started with" in note(engine, TEXT_ID)
+    monkeypatch.setattr("lantern_demo.ui.service.load", lambda *_: pytest.fail("loaded"))
+    assert "only the model that it was started with" in note(service, TEXT_ID)
     with pytest.raises(ValueError, match="cannot run here: this Space"):
-        engine.pipeline(TEXT_ID)
-    assert engine.pipeline("lantern-scenes")
+        service.pipeline(TEXT_ID)
+    assert service.pipeline("lantern-scenes")
 
 
-def test_a_class_model_runs_by_name_and_number(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_class_model_runs_by_name_and_number(service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LANTERN_CACHE", str(tmp_path / "cache"))
     monkeypatch.setitem(REGISTRY, CLASS_ID, tiny_info(CLASS_ID))
     from lantern_demo.pipeline import load
 
-    monkeypatch.setitem(engine._loaded, CLASS_ID, load(CLASS_ID, folder=write_class_model(tmp_path / "files")))
+    monkeypatch.setitem(service._loaded, CLASS_ID, load(CLASS_ID, folder=write_class_model(tmp_path / "files")))
     first, second = (
-        next(e for e in engine.frames(engine.request(prompt, CLASS_ID, None, {"seed": 1}), False) if hasattr(e, "tokens"))
+        next(e for e in service.frames(service.request(prompt, CLASS_ID, None, {"seed": 1}), False) if hasattr(e, "tokens"))
         for prompt in (FIRST_CLASS, "1")
     )
     assert first.tokens == second.tokens
     with pytest.raises(ValueError, match="must be an ImageNet class"):
-        engine.request("a goldfish in a bowl", CLASS_ID, None, {})
+        service.request("a goldfish in a bowl", CLASS_ID, None, {})
     with pytest.raises(ValueError, match="needs a drafter"):
-        engine.request("1", CLASS_ID, ["eagle2"], {})
+        service.request("1", CLASS_ID, ["eagle2"], {})
 
 
-def test_a_lease_is_asked_for_by_what_runs_took(engine: Engine) -> None:
-    request = engine.request("two red lanterns", None, ["vanilla", "lantern"], {})
-    guess = engine._lease(request, True)
+def test_a_lease_is_asked_for_by_what_runs_took(service: Service) -> None:
+    request = service.request("two red lanterns", None, ["vanilla", "lantern"], {})
+    guess = service._lease(request, True)
     took = SimpleNamespace(text_seconds=0.1, capture_seconds=0.4, decode_seconds=0.4, image_seconds=0.1)
-    engine._note(request.model, cast(Generation, SimpleNamespace(stats=took)))
-    assert engine._lease(request, True) == 10 + 2 * (1 + 2) < guess
+    service._note(request.model, cast(Generation, SimpleNamespace(stats=took)))
+    assert service._lease(request, True) == 10 + 2 * (1 + 2) < guess
     took.decode_seconds = 900.0
-    engine._note(request.model, cast(Generation, SimpleNamespace(stats=took)))
-    assert engine._lease(request, True) == MOST_LEASED
+    service._note(request.model, cast(Generation, SimpleNamespace(stats=took)))
+    assert service._lease(request, True) == MOST_LEASED

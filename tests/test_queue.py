@@ -49,7 +49,7 @@ def server(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     from lantern_demo.ui.page import build, launch, wait_for_model
 
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
-    monkeypatch.setattr("lantern_demo.ui.door.WAITING", 1)
+    monkeypatch.setattr("lantern_demo.ui.admission.WAITING", 1)
     demo = build(tiny_model, "cpu")
     wait_for_model(demo)
     _, url, _ = launch(demo, server_name="127.0.0.1", prevent_thread_lock=True, quiet=True)
@@ -117,6 +117,6 @@ def test_who_waits_sees_it_and_can_leave(page: Page, server: str, device: Device
     page.get_by_role("button", name="Stop", exact=True).click()
     until(0, server, page)
     expect(page.get_by_role("button", name="Draw", exact=True)).to_be_enabled()
-    expect(page.locator("#status")).not_to_contain_text("Waiting")
+    expect(page.locator("#status")).to_contain_text("Stopped.")
     device.gate.set()
     drawing.result(timeout=60)

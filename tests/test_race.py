@@ -30,11 +30,10 @@ from lantern_demo.stats import Drawn, Generation, MethodFailed, disturbed
 from lantern_demo.ui import files
 from lantern_demo.ui.api import _run
 from lantern_demo.ui.compare import again, begin, draw, settle
-from lantern_demo.ui.engine import Engine, Frame, Progress
-from lantern_demo.ui.lanes import Lane
+from lantern_demo.ui.components import Widgets
 from lantern_demo.ui.page import build
-from lantern_demo.ui.view import Shown
-from lantern_demo.ui.widgets import Widgets
+from lantern_demo.ui.run_state import Lane, Shown
+from lantern_demo.ui.service import Frame, Progress, Service
 
 PROMPT = "two red box lanterns over a lake"
 DEFAULT = [method.id for method in METHODS.values() if method.default]
@@ -324,30 +323,30 @@ def test_the_clock_tells_what_it_waited_for(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_progress_answer_holds_only_what_is_new(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lantern_demo.ui.engine.FRAME_SECONDS", 0.0)
-    engine = Engine(folder, "cpu")
-    *parts, (images, record) = _run(engine, PROMPT, None, None, KNOBS)
+    monkeypatch.setattr("lantern_demo.ui.service.FRAME_SECONDS", 0.0)
+    service = Service(folder, "cpu")
+    *parts, (images, record) = _run(service, PROMPT, None, None, KNOBS)
     assert set(images) == set(record["methods"]) == set(DEFAULT)
     assert len(parts) > 50 and all(pictures == {} for pictures, _ in parts)
     assert max(len(json.dumps(part)) for part in parts) < 120 * len(DEFAULT), "however many are through"
 
 
-def page_of(folder: Path, event: Any) -> tuple[Engine, Widgets, Any]:
-    """A page's engine, its widgets, and one of its events by the function that it calls."""
+def page_of(folder: Path, event: Any) -> tuple[Service, Widgets, Any]:
+    """A page's service, its widgets, and one of its events by the function that it calls."""
     page = build(folder, "cpu")
     (found,) = [fn for fn in page.fns.values() if getattr(fn.fn, "func", None) is event]
-    return page.lantern_engine, found.fn.args[1], found  # type: ignore[union-attr]
+    return page.lantern_service, found.fn.args[1], found  # type: ignore[union-attr]
 
 
 def test_what_begins_again_by_itself_is_previewed_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Methods that wait for memory after a race that broke off have older previews, and no new ones."""
-    monkeypatch.setattr("lantern_demo.ui.engine.FRAME_SECONDS", 0.0)
-    monkeypatch.setattr("lantern_demo.ui.engine.PREVIEW_SHARE", 0.0)
+    monkeypatch.setattr("lantern_demo.ui.service.FRAME_SECONDS", 0.0)
+    monkeypatch.setattr("lantern_demo.ui.service.PREVIEW_SHARE", 0.0)
     monkeypatch.setattr(comparison, "SLICE_SECONDS", 1e-9)
-    engine = Engine(folder, "cpu")
-    failing_when_crowded(monkeypatch, engine.pipeline(engine.default), 2)
+    service = Service(folder, "cpu")
+    failing_when_crowded(monkeypatch, service.pipeline(service.default), 2)
     pictured: list[str] = []
-    for item in engine.frames(engine.request(PROMPT, None, ["vanilla", "eagle1", "eagle2"], KNOBS), True):
+    for item in service.frames(service.request(PROMPT, None, ["vanilla", "eagle1", "eagle2"], KNOBS), True):
         if isinstance(item, Frame) and item.picture is not None:
             pictured.append(item.picture[0])
         elif isinstance(item, Generation):
@@ -368,46 +367,48 @@ def test_the_page_says_which_methods_did_not_race(
     folder: Path, monkeypatch: pytest.MonkeyPatch, slices: float, told: str
 ) -> None:
     monkeypatch.setattr(comparison, "SLICE_SECONDS", slices)
-    engine, w, _ = page_of(folder, draw)
-    failing_when_crowded(monkeypatch, engine.pipeline(engine.default), 2)
-    answers = list(draw(engine, w, PROMPT, None, None, 3, False, *[None] * len(ON_THE_FORM)))
+    service, w, _ = page_of(folder, draw)
+    failing_when_crowded(monkeypatch, service.pipeline(service.default), 2)
+    answers = list(draw(service, w, PROMPT, None, None, 3, False, *[None] * len(ON_THE_FORM)))
     *states, end = [answer[w.status] for answer in answers if isinstance(answer.get(w.status), str)]
     assert sum("methods are through" in state for state in states) == len(DEFAULT), "from 0 of 5 on"
     assert not any("race" in state for state in states) and told in end
 
 
 def test_what_was_refused_leaves_the_run_before_as_it_is(folder: Path) -> None:
-    engine, w, _ = page_of(folder, draw)
-    answers = list(draw(engine, w, PROMPT, None, ["vanilla"], 3, False, *[None] * len(ON_THE_FORM)))
+    service, w, _ = page_of(folder, draw)
+    answers = list(draw(service, w, PROMPT, None, ["vanilla"], 3, False, *[None] * len(ON_THE_FORM)))
     (shown,) = [answer[w.shown] for answer in answers if w.shown in answer]
-    assert settle(engine, w, shown)[w.seed] == 3
-    (refused,) = draw(engine, w, "", None, ["vanilla"], 9, False, *[None] * len(ON_THE_FORM))
+    assert settle(service, w, shown)[w.seed] == 3
+    (refused,) = draw(service, w, "", None, ["vanilla"], 9, False, *[None] * len(ON_THE_FORM))
     assert "prompt is empty" in refused[w.status] and w.shown not in refused
-    assert settle(engine, w, shown) == w.busy(False), "the seed is what was typed, and the replay stays where it is"
+    assert settle(service, w, shown) == w.busy(False), "the seed is what was typed, and the replay stays where it is"
 
 
 def test_a_stopped_run_stays_stopped_and_leaves_the_results(folder: Path) -> None:
     """The thread that computes may be in a step when Stop is pressed, and note it afterwards."""
-    engine, w, repeating = page_of(folder, again)
+    service, w, repeating = page_of(folder, again)
     shown = Shown({"vanilla": Lane("vanilla", "drawing", 64, 9)}, seed=3)
-    assert begin(w, shown)[w.status] == gr.skip(), "Enter in the middle of a run begins nothing"
-    settled = settle(engine, w, shown)
+    assert begin(w, shown)[w.status] == begin(w, shown)[w.before] == gr.skip(), "Enter in the middle of a run begins nothing"
+    settled = settle(service, w, shown)
     assert json.loads(settled[w.live])["lanes"][0]["phase"] == "stopped" and w.result not in settled
     shown.lanes["vanilla"] = shown.lanes["vanilla"].at(Progress(10, 9, 0.1))
     assert not shown.running
-    assert "busy" in begin(w, shown)[w.status]
+    assert "busy" in begin(w, shown)[w.status] and begin(w, shown)[w.before] == shown.run
     assert repeating.inputs == [w.result], "which the results are of"
 
 
 def test_a_frame_of_the_page_holds_only_what_is_new(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures, files and characters of an answer do not grow with what has finished."""
-    monkeypatch.setattr("lantern_demo.ui.engine.FRAME_SECONDS", 0.0)
+    monkeypatch.setattr("lantern_demo.ui.service.FRAME_SECONDS", 0.0)
     saved: list[str] = []
     write = files.write_picture
     monkeypatch.setattr("lantern_demo.ui.compare.write_picture", lambda *arguments: saved.append("") or write(*arguments))
-    engine, w, event = page_of(folder, draw)
+    service, w, event = page_of(folder, draw)
     assert event.outputs == [w.status, w.live, w.shown], "Gradio builds every output anew for every answer"
-    answers = [answer for answer in draw(engine, w, PROMPT, None, None, 3, False, *[None] * len(ON_THE_FORM)) if w.live in answer]
+    answers = [
+        answer for answer in draw(service, w, PROMPT, None, None, 3, False, *[None] * len(ON_THE_FORM)) if w.live in answer
+    ]
     opening, frames = answers[0], answers[1:]
     assert w.shown in opening and not any(w.shown in answer for answer in frames), "the page's state is handed over once"
     views = [json.loads(answer[w.live]) for answer in frames]
@@ -417,7 +418,7 @@ def test_a_frame_of_the_page_holds_only_what_is_new(folder: Path, monkeypatch: p
     shown = opening[w.shown]
     assert len(saved) == len(DEFAULT) and set(shown.record["methods"]) == set(shown.files) == set(DEFAULT)
     assert {lane.phase for lane in shown.lanes.values()} == {"done"}
-    final = json.loads(settle(engine, w, shown)[w.live])
+    final = json.loads(settle(service, w, shown)[w.live])
     assert final["run"] == views[0]["run"] and set(final["pictures"]) == set(DEFAULT), (
         "whatever a browser skipped is there at the end"
     )

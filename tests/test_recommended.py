@@ -15,12 +15,12 @@ from lantern_demo.bench.quality.recommend import ENOUGH, FAST_LOSS
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.recommended import FILE, KINDS, read_recommended
 from lantern_demo.settings import Settings
-from lantern_demo.ui import words
-from lantern_demo.ui.advice import take
+from lantern_demo.ui import texts
 from lantern_demo.ui.api import describe
-from lantern_demo.ui.engine import Engine
+from lantern_demo.ui.recommended_box import fill_in
+from lantern_demo.ui.service import Service
 
-ADVICE: dict[str, Any] = {
+RECOMMENDED: dict[str, Any] = {
     "device": "a slow machine", "level": 0.99, "measures": 13, "fast_loss": 0.05,
     "methods": {
         "lantern": {
@@ -37,10 +37,10 @@ ADVICE: dict[str, Any] = {
 
 @pytest.fixture
 def folder(tiny_model: Path, tmp_path: Path) -> Path:
-    """A model with advice."""
+    """A model with recommendations."""
     folder = tmp_path / "advised"
     shutil.copytree(tiny_model, folder)
-    (folder / FILE).write_text(json.dumps(ADVICE))
+    (folder / FILE).write_text(json.dumps(RECOMMENDED))
     return folder
 
 
@@ -51,7 +51,7 @@ def test_settings_by_kind(folder: Path) -> None:
     assert told.settings("fast") == {"lantern_delta": 0.15, "lantern_k": 50, "lanternpp_lambda": 4.0}
 
 
-def test_a_model_without_advice(tiny_model: Path) -> None:
+def test_a_model_without_recommendations(tiny_model: Path) -> None:
     assert load(tiny_model, device="cpu").recommended is None and read_recommended(None) is None
 
 
@@ -66,17 +66,17 @@ def test_a_model_without_advice(tiny_model: Path) -> None:
         lambda told: told.update(methods=[]),
     ],
 )
-def test_damaged_advice_is_named_when_the_model_is_loaded(folder: Path, damage: Any) -> None:
-    told = json.loads(json.dumps(ADVICE))
+def test_damaged_recommendations_are_named_when_the_model_is_loaded(folder: Path, damage: Any) -> None:
+    told = json.loads(json.dumps(RECOMMENDED))
     damage(told)
     (folder / FILE).write_text(json.dumps(told))
     with pytest.raises(ValueError, match=f"{FILE} holds no recommended settings"):
         load(folder, device="cpu")
-    assert describe(Engine(folder, "cpu"))["models"][0]["recommended"] is None
+    assert describe(Service(folder, "cpu"))["models"][0]["recommended"] is None
 
 
 def test_the_api_tells_them(folder: Path) -> None:
-    by_id = {model["id"]: model["recommended"] for model in describe(Engine(folder, "cpu"))["models"]}
+    by_id = {model["id"]: model["recommended"] for model in describe(Service(folder, "cpu"))["models"]}
     assert by_id["advised"] == {
         "device": "a slow machine",
         "careful": {"settings": {"lanternpp_lambda": 2.5}, "measured": {"lantern++": {"gain": 1.6, "loss": -0.002, "pictures": 1000}}},
@@ -91,18 +91,18 @@ def test_the_api_tells_them(folder: Path) -> None:
 
 
 def test_the_page_fills_them_in_and_leaves_the_rest(folder: Path) -> None:
-    engine = Engine(folder, "cpu")
+    service = Service(folder, "cpu")
     knobs = {name: name for name in ("temperature", "lantern_k", "lantern_delta", "lanternpp_lambda")}
     untouched = gr.update()
-    assert take(engine, knobs, "careful", "advised") == {**dict.fromkeys(knobs, untouched), "lanternpp_lambda": 2.5}
-    assert take(engine, knobs, "fast", "advised")["lantern_k"] == 50
-    assert take(engine, knobs, "fast", "anole-7b") == dict.fromkeys(knobs, untouched)
+    assert fill_in(service, knobs, "careful", "advised") == {**dict.fromkeys(knobs, untouched), "lanternpp_lambda": 2.5}
+    assert fill_in(service, knobs, "fast", "advised")["lantern_k"] == 50
+    assert fill_in(service, knobs, "fast", "anole-7b") == dict.fromkeys(knobs, untouched)
 
 
 def test_the_page_says_why(folder: Path) -> None:
     told = read_recommended(folder)
     assert told is not None
-    text = words.recommended(told)
+    text = texts.recommended(told)
     assert "none of 13 measures" in text and "(99% intervals)" in text and "at most 5 of 100 pictures" in text
     assert (
         "LANTERN, careful: none of those tried; fast: delta 0.15, k 50 (gains 1.50\u00d7; 3.1 fewer of 100 pictures show all that was asked for)"
@@ -117,7 +117,7 @@ def test_the_bundled_models_preset_is_recommended() -> None:
     info = REGISTRY["lantern-scenes"]
     told = read_recommended(info.folder)
     assert told is not None and told.fast_loss == FAST_LOSS
-    advice = [one for by_kind in told.methods.values() for kind in KINDS if (one := by_kind[kind])]
-    assert advice and all(one.pictures >= ENOUGH for one in advice)
+    found = [one for by_kind in told.methods.values() for kind in KINDS if (one := by_kind[kind])]
+    assert found and all(one.pictures >= ENOUGH for one in found)
     preset = Settings(**info.preset).as_dict()
     assert {name: preset[name] for name in told.settings("fast")} == told.settings("fast")

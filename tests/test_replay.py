@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from PIL import Image
 from test_browser import LANES, browser, draw, expect, fits, only, open_page, page, pytestmark, show_example
 
-from lantern_demo.ui import words
+from lantern_demo.ui import texts
 
 __all__ = ["browser", "page", "pytestmark"]  # the fixtures and marks of the browser's tests
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ def test_an_example_plays_scrubs_and_explains(page: Page) -> None:
     show_example(page)
     page.wait_for_function("window.played")
     expect(page.locator("#replay .source")).to_contain_text("Recorded run: drawn on")
-    expect(page.get_by_label("Prompt")).to_have_value(words.EXAMPLES[0][0])
-    expect(page.get_by_label("Seed")).to_have_value(str(words.EXAMPLES[0][1]))
+    expect(page.get_by_label("Prompt")).to_have_value(texts.EXAMPLES[0][0])
+    expect(page.get_by_label("Seed")).to_have_value(str(texts.EXAMPLES[0][1]))
     whole = page.locator("#replay .racer[data-done]")
     scrub(page, 1000)
     expect(whole).to_have_count(len(LANES))
@@ -165,7 +165,7 @@ def test_a_record_comes_back_and_runs_again(page: Page, tmp_path: Path) -> None:
 
 
 def test_the_explorer_fills_in_points(page: Page) -> None:
-    page.get_by_role("button", name=words.EXPLORE_TITLE).click()
+    page.get_by_role("button", name=texts.EXPLORE_TITLE).click()
     page.get_by_role("button", name="Explore", exact=True).click()
     expect(page.locator("#sweep .shot").nth(1)).to_be_visible()
     expect(page.get_by_role("button", name="Draw", exact=True)).to_be_disabled()

@@ -14,7 +14,7 @@ import pytest
 from lantern_demo import load
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.pipeline import Generation, Pipeline
-from lantern_demo.ui.engine import Engine
+from lantern_demo.ui.service import Service
 
 PROMPT = "two red box lanterns over a lake"
 SETTINGS: list[dict[str, Any]] = [
@@ -69,21 +69,21 @@ def test_with_other_methods_on_or_off(pipe: Pipeline, right: list[dict[str, list
 def test_after_requests_that_were_refused_left_or_broken(
     tiny_model: Path, right: list[dict[str, list[int]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = Engine(tiny_model, "cpu")
+    service = Service(tiny_model, "cpu")
     with pytest.raises(ValueError, match="seed"):
-        engine.request(PROMPT, None, None, {"seed": -1})
-    left = engine.frames(engine.request("a lantern", None, None, SETTINGS[1]), True)
+        service.request(PROMPT, None, None, {"seed": -1})
+    left = service.frames(service.request("a lantern", None, None, SETTINGS[1]), True)
     while not next(left).lanes:
         pass
     left.close()
-    pipe = engine.pipeline("tiny")
+    pipe = service.pipeline("tiny")
     with monkeypatch.context() as patch:
         patch.setattr(pipe.target, "head", lambda hidden: hidden @ hidden[0, :1].T * float("nan"))
         assert not any(
-            isinstance(item, Generation) for item in engine.frames(engine.request(PROMPT, None, None, SETTINGS[0]), True)
+            isinstance(item, Generation) for item in service.frames(service.request(PROMPT, None, None, SETTINGS[0]), True)
         )
-    request = engine.request(PROMPT, None, ["eagle2", "lantern++"], SETTINGS[0])
-    found = {item.method: item.tokens for item in engine.frames(request, True) if isinstance(item, Generation)}
+    request = service.request(PROMPT, None, ["eagle2", "lantern++"], SETTINGS[0])
+    found = {item.method: item.tokens for item in service.frames(request, True) if isinstance(item, Generation)}
     assert found == {method: right[0][method] for method in ("eagle2", "lantern++")}
 
 

@@ -17,11 +17,11 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.pipeline import Generation
 from lantern_demo.record import merge_records
 from lantern_demo.settings import Settings
-from lantern_demo.ui import link, recorded, words
+from lantern_demo.ui import link, recorded, texts
+from lantern_demo.ui.contact_sheet import contact_sheet
 from lantern_demo.ui.files import write_picture
-from lantern_demo.ui.reading import MEGABYTES, checked, read_record
-from lantern_demo.ui.sheet import contact_sheet
-from lantern_demo.ui.view import live, picture_address, picture_of, view
+from lantern_demo.ui.record_reader import MEGABYTES, checked, read_record
+from lantern_demo.ui.run_view import live, picture_address, picture_of, results_view
 
 
 @pytest.fixture(scope="module")
@@ -158,18 +158,18 @@ def test_a_bad_link_is_refused(parameters: dict[str, str], sentence: str) -> Non
 
 
 def test_the_view_has_all_that_the_scripts_need(runs: list[Generation], record: dict[str, Any]) -> None:
-    shown = view(record, {run.method: picture_address(run.image) for run in runs}, live(record))
+    shown = results_view(record, {run.method: picture_address(run.image) for run in runs}, live(record))
     assert shown["grid"] == 16
     assert [lane["id"] for lane in shown["lanes"]] == record["order"]
     assert shown["lanes"][1]["rule"] == {"kind": "additive", "k": 10, "bound": 0.2}
     assert picture_of(shown["lanes"][0]["picture"]).size == (128, 128)
     alone = merge_records([runs[2].record])
-    assert view(alone, {}, live(alone))["lanes"][0]["speedup"] is None
+    assert results_view(alone, {}, live(alone))["lanes"][0]["speedup"] is None
 
 
 def test_the_recorded_examples_are_whole() -> None:
     found = recorded.recorded_runs()
-    assert [(run.record["prompt"], run.record["settings"]["seed"]) for run in found] == list(words.EXAMPLES)
+    assert [(run.record["prompt"], run.record["settings"]["seed"]) for run in found] == list(texts.EXAMPLES)
     for run in found:
         assert run.record["order"] == list(run.pictures) == [m.id for m in METHODS.values() if m.default]
         assert run.record["model"]["id"] == "lantern-scenes"

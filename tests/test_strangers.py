@@ -21,8 +21,8 @@ from gradio_client import Client
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.knobs import MAX_LANTERN_K
 from lantern_demo.models.store import root
-from lantern_demo.ui.engine import Engine
-from lantern_demo.ui.reading import read_record
+from lantern_demo.ui.record_reader import read_record
+from lantern_demo.ui.service import Service
 
 KNOBS = {"tree": "small", "lantern_k": 10}
 
@@ -107,7 +107,7 @@ def test_uploads_are_never_unpickled(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_models_come_from_the_registry_or_the_folder_named_at_start(
     server: str, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lantern_demo.ui.engine.load", lambda *_, **__: pytest.fail("something was loaded"))
+    monkeypatch.setattr("lantern_demo.ui.service.load", lambda *_, **__: pytest.fail("something was loaded"))
     client = Client(server, verbose=False)
     for model in (
         str(tiny_model),
@@ -125,17 +125,16 @@ def test_models_come_from_the_registry_or_the_folder_named_at_start(
 
 def test_markup_stays_text(tiny_model: Path) -> None:
     """What a visitor types reaches no template: the page's HTML is made of escaped texts, and its scripts only make text of it."""
-    from lantern_demo.ui.web import FOLDER
-    from lantern_demo.ui.widgets import status_html
+    from lantern_demo.ui.components import SCRIPTS, status_html
 
     evil = "<img src=x onerror=alert(1)>${alert(1)}{{7*7}}"
     html = status_html(evil, "error", [evil])
     assert "<img" not in html and "&lt;img" in html
-    for script in FOLDER.glob("*.js"):
+    for script in SCRIPTS.glob("*.js"):
         assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b", script.read_text()), script.name
-    engine = Engine(tiny_model, "cpu")
+    service = Service(tiny_model, "cpu")
     with pytest.raises(ValueError, match="tree must be one of"):
-        engine.request("a lantern", None, None, {"tree": evil})
+        service.request("a lantern", None, None, {"tree": evil})
 
 
 def test_limits(server: str) -> None:

@@ -143,14 +143,14 @@ def main(model: Path, scratch: Path) -> dict[str, Any]:
     page = build(model)
     _, url, _ = launch(page, server_name="127.0.0.1", prevent_thread_lock=True, quiet=True)
     told = {
-        "state": page.lantern_engine.state,
-        "device": str(page.lantern_engine.loaded()[0].device),
+        "state": page.lantern_service.state,
+        "device": str(page.lantern_service.loaded()[0].device),
         "answers": [asks(url, "one"), asks(url, "two", methods=["vanilla"])],
         "asked": list(lender.asked),
         "factor": spaces.zero.config.get_config()["duration_factor"],
         "other": [asks(url, "one", model="lantern-scenes"), asks(url, "one", model="llamagen-t2i-256")],
         "asked_for_others": len(lender.asked) - 2,
-        "loaded": len(page.lantern_engine.loaded()),
+        "loaded": len(page.lantern_service.loaded()),
         "told_of_leaving": hangs_up(url, PATIENT, lender),
     }
     page.close(verbose=False)

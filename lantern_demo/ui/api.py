@@ -14,9 +14,6 @@ from typing import Any, get_type_hints
 import gradio as gr
 from fastapi import Request as HttpRequest
 from fastapi.responses import JSONResponse
-from gradio.block_function import BlockFunction
-from gradio.route_utils import FnIndexInferError
-from gradio.utils import get_function_description
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.faults import writable
@@ -27,15 +24,16 @@ from lantern_demo.recommended import KINDS
 from lantern_demo.record import merge_records
 from lantern_demo.settings import Settings
 from lantern_demo.stats import Drawn, MethodFailed
-from lantern_demo.ui import words
-from lantern_demo.ui.advice import advice_of
-from lantern_demo.ui.engine import Engine, Frame
+from lantern_demo.ui import texts
 from lantern_demo.ui.files import saved, write_picture
+from lantern_demo.ui.gradio_patches import CALL_PATHS, document
+from lantern_demo.ui.recommended_box import recommended_for
+from lantern_demo.ui.service import Frame, Service
 
 DEVICE: dict[str, Any] = {"concurrency_id": "device", "concurrency_limit": 1}  # whatever decodes waits for its turn
 
 
-def add_endpoints(page: gr.Blocks, engine: Engine) -> None:
+def add_endpoints(page: gr.Blocks, service: Service) -> None:
     """Add the API to the page being built."""
 
     def compare(
@@ -55,7 +53,7 @@ def add_endpoints(page: gr.Blocks, engine: Engine) -> None:
             The pictures (PNG files) by method id.
             The run record: prompt, settings, device, and for each method its stats, token ids and, where vanilla ran, its speedup.
         """
-        yield from _run(engine, prompt, model, methods, knobs)
+        yield from _run(service, prompt, model, methods, knobs)
 
     def generate(
         prompt: str, model: str | None = None, method: str = "vanilla", **knobs: Any
@@ -74,7 +72,7 @@ def add_endpoints(page: gr.Blocks, engine: Engine) -> None:
             The picture, a PNG file.
             The run record: prompt, settings, device, and the method's stats and token ids.
         """
-        for images, record in _run(engine, prompt, model, [method], knobs):
+        for images, record in _run(service, prompt, model, [method], knobs):
             yield images.get(method), record
 
     def models() -> dict:
@@ -83,7 +81,7 @@ def add_endpoints(page: gr.Blocks, engine: Engine) -> None:
         Returns:
             Models with their sizes, presets and recommended settings, what they need, why they cannot run here and which methods they lack, the loaded ones with device and number format, methods, limits and choices of settings.
         """
-        return describe(engine)
+        return describe(service)
 
     for endpoint, name, queue in (
         (_public(compare, tuple[dict, dict]), "compare", DEVICE),
@@ -91,27 +89,27 @@ def add_endpoints(page: gr.Blocks, engine: Engine) -> None:
         (models, "models", {"concurrency_limit": None}),
     ):
         dependency = gr.api(endpoint, api_name=name, **queue)
-        _label(page.fns[dependency["id"]], endpoint)
+        document(page, dependency, endpoint)
 
 
-def describe(engine: Engine) -> dict[str, Any]:
+def describe(service: Service) -> dict[str, Any]:
     """What /models answers."""
     return {
-        "default_model": engine.default,
-        "warning": engine.warning,
+        "default_model": service.default,
+        "warning": service.warning,
         "models": [
             {
                 "id": info.id, "title": info.title, "description": info.description, "image_size": info.image_size,
                 "tokens": info.tokens, "max_prompt": info.max_prompt, "preset": Settings(**info.preset).as_dict(),
-                "kind": info.kind, "needs": describe_needs(info), "unmet": engine.unmet(info),
-                "unavailable_methods": engine.unavailable(info), "recommended": _recommended(engine, info.id),
+                "kind": info.kind, "needs": describe_needs(info), "unmet": service.unmet(info),
+                "unavailable_methods": {method: missing.sentence() for method, missing in service.unavailable(info).items()}, "recommended": _recommended(service, info.id),
             }
-            for info in engine.offered().values()
+            for info in service.offered().values()
         ],
         "loaded": [
             {"id": pipe.info.id, "device": device_name(pipe.device), "dtype": pipe.dtype, "products": pipe.products,
              "threads": pipe.threads.count, "threads_reason": pipe.threads.reason}
-            for pipe in engine.loaded()
+            for pipe in service.loaded()
         ],
         "methods": [
             {"id": m.id, "label": m.label, "lossless": m.lossless, "tree": m.source, "acceptance": m.rule, "summary": m.summary,
@@ -127,19 +125,19 @@ def describe(engine: Engine) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _recommended(engine: Engine, model: str) -> dict[str, Any] | None:
+def _recommended(service: Service, model: str) -> dict[str, Any] | None:
     """Settings by kind, with what they were measured to gain and lose by method; None where nothing was measured."""
-    told = advice_of(engine, model)
-    if told is None:
+    found = recommended_for(service, model)
+    if found is None:
         return None
     return {
-        "device": told.device,
+        "device": found.device,
         **{
             kind: {
-                "settings": told.settings(kind),
+                "settings": found.settings(kind),
                 "measured": {
                     method: {"gain": one.gain, "loss": one.loss, "pictures": one.pictures}
-                    for method, by_kind in told.methods.items()
+                    for method, by_kind in found.methods.items()
                     if (one := by_kind[kind])
                 },
             }
@@ -148,13 +146,9 @@ def _recommended(engine: Engine, model: str) -> dict[str, Any] | None:
     }  # fmt: skip
 
 
-# What Gradio raises for a plain HTTP call with a parameter too many or too few, or to no endpoint.
-MISCALLS = (TypeError, KeyError, FnIndexInferError)
-
-
 def refuse_call(request: HttpRequest, error: Exception) -> JSONResponse:
     """Answer one of MISCALLS by a sentence instead of a bare 500."""
-    if not any(place in request.url.path for place in ("/call/", "/run/", "/api/", "/queue/join")):
+    if not any(place in request.url.path for place in CALL_PATHS):
         raise error
     if isinstance(error, TypeError):
         return JSONResponse({"error": writable(str(error))}, status_code=400)
@@ -162,10 +156,10 @@ def refuse_call(request: HttpRequest, error: Exception) -> JSONResponse:
     return JSONResponse({"error": f"there is no endpoint {name!r}; there are /compare, /generate and /models"}, status_code=404)
 
 
-def _run(engine: Engine, prompt: Any, model: Any, methods: Any, knobs: dict[str, Any]) -> Iterator[tuple[dict, dict]]:
+def _run(service: Service, prompt: Any, model: Any, methods: Any, knobs: dict[str, Any]) -> Iterator[tuple[dict, dict]]:
     """The answers of a comparison; faults become sentences for the caller."""
     try:
-        request = engine.request(prompt, model, methods, knobs)
+        request = service.request(prompt, model, methods, knobs)
     except ValueError as error:
         raise gr.Error(str(error), print_exception=False) from None
     images: dict[str, Any] = {}
@@ -173,7 +167,7 @@ def _run(engine: Engine, prompt: Any, model: Any, methods: Any, knobs: dict[str,
     failed: dict[str, str] = {}
     unsaved: dict[str, str] = {}
     try:
-        with TemporaryDirectory(prefix="lantern-demo-") as folder, closing(engine.frames(request, False)) as events:
+        with TemporaryDirectory(prefix="lantern-demo-") as folder, closing(service.frames(request, False)) as events:
             for event in events:
                 if isinstance(event, Frame):
                     # Every time: only between two answers does Gradio see that its client is gone. Pictures come with the last answer:
@@ -194,28 +188,19 @@ def _run(engine: Engine, prompt: Any, model: Any, methods: Any, knobs: dict[str,
                 else:
                     path = saved(write_picture, Path(folder), event)
                     if path is None:
-                        unsaved[event.method] = words.not_saved(event.method)
+                        unsaved[event.method] = texts.not_saved(event.method)
                     else:
                         images[event.method] = gr.FileData(path=path, mime_type="image/png").model_dump()
                     records.append(event.record)
             if not records:
                 raise gr.Error("; ".join(f"{method} failed: {why}" for method, why in failed.items()), print_exception=False)
             notes = {"failed": failed, "not_saved": unsaved}
-            yield images, merge_records(records) | {name: told for name, told in notes.items() if told}
+            yield images, merge_records(records) | {name: note for name, note in notes.items() if note}
     except gr.Error:  # also the Space's own refusals, such as a spent quota
         raise
     except Exception as error:
         logging.getLogger(__name__).exception("an API call failed")
-        raise gr.Error(words.internal_error(error), print_exception=False) from error
-
-
-def _label(event: BlockFunction, endpoint: Callable[..., Any]) -> None:
-    """Put the names and sentences of an endpoint's docstring on its page of the documentation, which lacks them."""
-    _, sentences, returns = get_function_description(endpoint)
-    for component, (name, sentence) in zip(event.inputs, sentences.items(), strict=True):
-        component.label, component.api_info()["additional_description"] = name, sentence
-    for component, sentence in zip(event.outputs, returns, strict=True):
-        component.label, component.api_info()["description"] = sentence.split(":")[0], sentence
+        raise gr.Error(texts.internal_error(error), print_exception=False) from error
 
 
 def _public(endpoint: Callable[..., Iterator[Any]], answer: Any) -> Callable[..., Iterator[Any]]:

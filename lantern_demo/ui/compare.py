@@ -15,60 +15,69 @@ import gradio as gr
 from lantern_demo.knobs import MAX_SEED, ON_THE_FORM, seed_of
 from lantern_demo.record import merge_records
 from lantern_demo.stats import Drawn, MethodFailed
-from lantern_demo.ui import words
-from lantern_demo.ui.charts import LABELS
-from lantern_demo.ui.engine import Engine, Frame, Request, jpeg
-from lantern_demo.ui.files import saved, stem, write_picture
-from lantern_demo.ui.lanes import Lane, lane_view
-from lantern_demo.ui.view import Shown, live, picture_address, picture_of
-from lantern_demo.ui.web import pack
-from lantern_demo.ui.widgets import Updates, Widgets, kept, loading, meant, numbers_of, replay_of, scratch, status_html
-
-WAITING = status_html(words.QUEUED, "busy")
+from lantern_demo.ui import texts
+from lantern_demo.ui.components import (
+    Updates,
+    Widgets,
+    kept,
+    loading,
+    numbers_of,
+    pack,
+    replay_of,
+    scratch,
+    setting_value,
+    status_html,
+)
+from lantern_demo.ui.files import saved, write_picture
+from lantern_demo.ui.run_state import Lane, Shown
+from lantern_demo.ui.run_view import LABELS, lane_view, live, picture_address, picture_of, stem
+from lantern_demo.ui.service import Frame, Request, Service, jpeg
 
 
 def draw(
-    engine: Engine, w: Widgets, prompt: Any, model: Any, methods: Any, seed: Any, randomise: Any, *knobs: Any
+    service: Service, w: Widgets, prompt: Any, model: Any, methods: Any, seed: Any, randomise: Any, *knobs: Any
 ) -> Iterator[Updates]:
     """Run a comparison and show it as it goes. `knobs` are in the order of `knobs.ON_THE_FORM`."""
     try:
         used = secrets.randbelow(MAX_SEED + 1) if randomise else seed_of(seed)
-        values = {name: meant(name, value) for name, value in zip(ON_THE_FORM, knobs, strict=True)}
-        if engine.must_load(model):
-            yield {w.status: loading(engine, model)}
-        request = engine.request(prompt, model, methods, {"seed": used, **values})
+        values = {name: setting_value(name, value) for name, value in zip(ON_THE_FORM, knobs, strict=True)}
+        if service.must_load(model):
+            yield {w.status: loading(service, model)}
+        request = service.request(prompt, model, methods, {"seed": used, **values})
     except ValueError as error:
         yield {w.status: status_html(str(error), "error")}
         return
-    yield from _shown(engine, w, request, None)
+    yield from _shown(service, w, request, None)
 
 
-def again(engine: Engine, w: Widgets, result: Shown) -> Iterator[Updates]:
+def again(service: Service, w: Widgets, result: Shown) -> Iterator[Updates]:
     """Run what the results are of once more, each method with the very tree that it had, and say whether the tokens are the same."""
     record = result.record
     if record is None:
-        yield {w.status: status_html(words.NOTHING_TO_REPEAT, "error")}
+        yield {w.status: status_html(texts.NOTHING_TO_REPEAT, "error")}
         return
     model, entries = record["model"]["id"], record["methods"]
     try:
-        if engine.must_load(model):
-            yield {w.status: loading(engine, model)}
+        if service.must_load(model):
+            yield {w.status: loading(service, model)}
         trees = {method: entries[method]["tree_settings"] for method in record["order"]}
-        request = engine.request(record["prompt"], model, record["order"], record["settings"], trees)
+        request = service.request(record["prompt"], model, record["order"], record["settings"], trees)
     except ValueError as error:
         yield {w.status: status_html(str(error), "error")}
         return
-    yield from _shown(engine, w, request, record)
+    yield from _shown(service, w, request, record)
 
 
 def begin(w: Widgets, shown: Shown) -> Updates:
     """What is shown at once, while the run may still wait for the device. In the middle of a run, where Enter begins nothing, its own
     words stay."""
-    return {w.status: gr.skip() if shown.running else WAITING, **w.busy(True)}
+    if shown.running:
+        return {w.status: gr.skip(), w.before: gr.skip(), **w.busy(True)}
+    return {w.status: status_html(texts.QUEUED, "busy"), w.before: shown.run, **w.busy(True)}
 
 
-def settle(engine: Engine, w: Widgets, shown: Shown) -> Updates:
-    """After a run, whatever ended it: mark what is unfinished, show what has finished, and allow the next run.
+def settle(service: Service, w: Widgets, shown: Shown) -> Updates:
+    """After a run, however it ended: mark what is unfinished, show what has finished, and allow the next run.
 
     Gradio ignores Draw until it has ended the run, so only now may the button look ready. The results come now as well: earlier
     they would move while they are read, and a replay could play while methods are still timed.
@@ -78,40 +87,40 @@ def settle(engine: Engine, w: Widgets, shown: Shown) -> Updates:
         return updates
     if shown.running:
         shown.lanes.update({method: lane.stopped() for method, lane in shown.lanes.items()})
-        updates[w.status] = status_html(words.STOPPED)
+        updates[w.status] = status_html(texts.STOPPED)
     shown.settled = True
     updates |= {w.live: _live(shown, shown.files), w.seed: shown.seed}
     if shown.record is not None:
         updates[w.result] = shown
-        updates |= numbers_of(w.results, engine, shown.record, {name: picture_of(it) for name, it in shown.pictures.items()})
+        updates |= numbers_of(w.results, service, shown.record, {name: picture_of(it) for name, it in shown.pictures.items()})
         updates |= replay_of(w.results, shown, live(shown.record))
     return updates
 
 
-def _shown(engine: Engine, w: Widgets, request: Request, expected: dict[str, Any] | None) -> Iterator[Updates]:
+def _shown(service: Service, w: Widgets, request: Request, expected: dict[str, Any] | None) -> Iterator[Updates]:
     """Run a request. `expected` is a record whose tokens should come again."""
-    total = engine.offered()[request.model].tokens
+    total = service.offered()[request.model].tokens
     shown = Shown({method: Lane(method, "waiting", total) for method in request.methods}, seed=int(request.knobs["seed"]))
-    yield {w.status: status_html(words.STARTING, "busy"), w.live: _live(shown, {}), w.shown: shown}
+    yield {w.status: status_html(texts.STARTING, "busy"), w.live: _live(shown, {}), w.shown: shown}
     try:
         with scratch() as folder:
-            yield from _events(engine, w, request, shown, Path(folder), expected)
+            yield from _events(service, w, request, shown, Path(folder), expected)
     except gr.Error:  # the Space's own refusals, such as a spent quota
         raise
     except Exception as error:
         logging.getLogger(__name__).exception("a comparison failed")
-        yield {w.status: status_html(words.internal_error(error), "error"), w.live: "", w.shown: Shown()}
+        yield {w.status: status_html(texts.internal_error(error), "error"), w.live: "", w.shown: Shown()}
 
 
 def _events(
-    engine: Engine, w: Widgets, request: Request, shown: Shown, folder: Path, expected: dict[str, Any] | None
+    service: Service, w: Widgets, request: Request, shown: Shown, folder: Path, expected: dict[str, Any] | None
 ) -> Iterator[Updates]:
     """What changes on the page, event by event. An answer holds a line of numbers for each lane and at most one picture, however much
     has been drawn. `shown` is kept up to date."""
     lanes = shown.lanes
     records: list[dict[str, Any]] = []
     no_room = False
-    with closing(engine.frames(request, True)) as events:
+    with closing(service.frames(request, True)) as events:
         for event in events:
             updates: Updates = {}
             preview: tuple[str, bytes] | None = None
@@ -151,7 +160,7 @@ def _events(
 def _through(lanes: dict[str, Lane]) -> str:
     """How many methods have nothing left to draw."""
     done = sum(not lane.running or lane.has_picture for lane in lanes.values())
-    return status_html(words.through(done, len(lanes)), "busy")
+    return status_html(texts.through(done, len(lanes)), "busy")
 
 
 def _live(shown: Shown, files: dict[str, str], pictures: dict[str, str] | None = None) -> str:
@@ -168,16 +177,16 @@ def _address(data: bytes) -> str:
 
 def _closing_words(lanes: dict[str, Lane], record: dict[str, Any] | None, expected: dict[str, Any] | None, no_room: bool) -> str:
     if record is None:
-        return status_html(words.NO_METHOD_FINISHED, "error")
+        return status_html(texts.NO_METHOD_FINISHED, "error")
     finished = record["methods"]
-    text = words.finished(record["settings"]["seed"], record["device"], len(lanes) - len(finished))
-    notes = [words.unknown_words(record["unknown_words"])] if record["unknown_words"] else []
-    notes += [words.NO_ROOM] if no_room else []
+    text = texts.finished(record["settings"]["seed"], record["device"], len(lanes) - len(finished))
+    notes = [texts.unknown_words(record["unknown_words"])] if record["unknown_words"] else []
+    notes += [texts.NO_ROOM] if no_room else []
     waited = [entry for entry in finished.values() if entry["disturbed"]]
-    notes += [words.busy_machine({LABELS[entry["method"]]: entry for entry in waited})] if waited else []
+    notes += [texts.busy_machine({LABELS[entry["method"]]: entry for entry in waited})] if waited else []
     in_turn = [entry for entry in finished.values() if entry["schedule"] == "in turn"]
     labels = [LABELS[entry["method"]] for entry in in_turn] if len(in_turn) < len(finished) else []
-    notes += [words.in_turn(labels, in_turn[0]["schedule_reason"])] if in_turn else []
+    notes += [texts.in_turn(labels, in_turn[0]["schedule_reason"])] if in_turn else []
     if expected is not None:
-        notes += [words.same_tokens(LABELS[m], e["token_ids"], expected["methods"][m]["token_ids"]) for m, e in finished.items()]
+        notes += [texts.same_tokens(LABELS[m], e["token_ids"], expected["methods"][m]["token_ids"]) for m, e in finished.items()]
     return status_html(text, notes=notes)

@@ -13,14 +13,10 @@ from PIL import Image
 
 from lantern_demo.models.hub import disk_full
 from lantern_demo.pipeline import Generation
-from lantern_demo.ui.sheet import contact_sheet, text_chunks
+from lantern_demo.ui.contact_sheet import contact_sheet, text_chunks
+from lantern_demo.ui.run_view import stem
 
 ROOM = 32 * 2**20  # bytes that must stay free: Gradio keeps a copy of what is shown
-
-
-def stem(method: str) -> str:
-    """A method's id as a file name that every system and web address takes."""
-    return method.replace("+", "p")
 
 
 def write(path: Path, data: bytes) -> str:

@@ -9,40 +9,39 @@ import gradio as gr
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.knobs import KNOBS, MAX_SEED, ON_THE_FORM
 from lantern_demo.settings import Settings
-from lantern_demo.ui import words
-from lantern_demo.ui.advice import AdviceWidgets, advice_box
-from lantern_demo.ui.engine import Engine
-from lantern_demo.ui.models import note
-from lantern_demo.ui.web import component
-from lantern_demo.ui.widgets import Results, on_page
+from lantern_demo.ui import texts
+from lantern_demo.ui.components import Results, component, field_value
+from lantern_demo.ui.model_choice import note
+from lantern_demo.ui.recommended_box import RecommendedBox, recommended_box
+from lantern_demo.ui.service import Service
 
 
-def choices(engine: Engine) -> tuple[gr.Dropdown, gr.Markdown, gr.CheckboxGroup, gr.Number, gr.Checkbox]:
+def choices(service: Service) -> tuple[gr.Dropdown, gr.Markdown, gr.CheckboxGroup, gr.Number, gr.Checkbox]:
     with gr.Row(elem_id="choices"):
         model = gr.Dropdown(
-            [(info.title, info.id) for info in engine.offered().values()], value=engine.default, label=words.MODEL_LABEL,
-            info=words.MODEL_INFO, min_width=250, scale=2, elem_id="model",
+            [(info.title, info.id) for info in service.offered().values()], value=service.default, label=texts.MODEL_LABEL,
+            info=texts.MODEL_INFO, min_width=250, scale=2, elem_id="model",
         )  # fmt: skip
         methods = gr.CheckboxGroup(
-            [(method.label, method.id) for method in METHODS.values()], value=[method.id for method in METHODS.values() if method.default], label=words.METHODS_LABEL,
-            info=words.METHODS_INFO, min_width=280, scale=5, elem_id="methods",
+            [(method.label, method.id) for method in METHODS.values()], value=[method.id for method in METHODS.values() if method.default], label=texts.METHODS_LABEL,
+            info=texts.METHODS_INFO, min_width=280, scale=5, elem_id="methods",
         )  # fmt: skip
         with gr.Column(min_width=220, scale=2):
             seed = gr.Number(
-                0, label=words.SEED_LABEL, info=words.SEED_INFO, precision=0, minimum=0, maximum=MAX_SEED, elem_id="seed"
+                0, label=texts.SEED_LABEL, info=texts.SEED_INFO, precision=0, minimum=0, maximum=MAX_SEED, elem_id="seed"
             )
-            randomise = gr.Checkbox(True, label=words.RANDOM_LABEL, elem_id="randomise")
-    return model, gr.Markdown(note(engine, engine.default), elem_id="model-note", elem_classes="note"), methods, seed, randomise
+            randomise = gr.Checkbox(True, label=texts.RANDOM_LABEL, elem_id="randomise")
+    return model, gr.Markdown(note(service, service.default), elem_id="model-note", elem_classes="note"), methods, seed, randomise
 
 
-def knob_boxes(engine: Engine) -> tuple[AdviceWidgets, dict[str, Any]]:
+def knob_boxes(service: Service) -> tuple[RecommendedBox, dict[str, Any]]:
     """What is recommended, and the settings' components by name, in the order of `knobs.ON_THE_FORM`."""
-    defaults = Settings(**engine.offered()[engine.default].preset)
-    with gr.Accordion(words.KNOBS_TITLE, open=False, elem_id="knobs"):
-        advice = advice_box(engine)
+    defaults = Settings(**service.offered()[service.default].preset)
+    with gr.Accordion(texts.KNOBS_TITLE, open=False, elem_id="knobs"):
+        recommended = recommended_box(service)
         with gr.Row(elem_id="knob-grid"):
-            knobs = {name: _knob(name, on_page(name, defaults)) for name in ON_THE_FORM}
-    return advice, knobs
+            knobs = {name: _knob(name, field_value(name, defaults)) for name in ON_THE_FORM}
+    return recommended, knobs
 
 
 def _knob(name: str, value: Any) -> Any:
@@ -60,13 +59,13 @@ def results_column() -> Results:
     with gr.Column(visible=False, elem_id="results") as column:
         replay = component("results", ["dom", "grid", "cells", "replay", "charts", "results"], elem_id="replay")
         table = gr.Dataframe(
-            headers=list(words.TABLE_HEAD), interactive=False, label=words.TABLE_TITLE, buttons=["copy"], elem_id="table", pinned_columns=1,
+            headers=list(texts.TABLE_HEAD), interactive=False, label=texts.TABLE_TITLE, buttons=["copy"], elem_id="table", pinned_columns=1,
         )  # fmt: skip
-        gr.Markdown(words.TABLE_NOTE, elem_classes="note")
-        gr.Markdown(words.KEEP_TITLE)
+        gr.Markdown(texts.TABLE_NOTE, elem_classes="note")
+        gr.Markdown(texts.KEEP_TITLE)
         with gr.Row(elem_id="keep"):
-            record = gr.DownloadButton(words.DOWNLOAD, size="md", min_width=180, elem_id="record")
-            sheet = gr.DownloadButton(words.SHEET, size="md", min_width=180, elem_id="sheet")
-            again = gr.Button(words.AGAIN, size="md", min_width=180, elem_id="again")
-        link = gr.Textbox(label=words.LINK_LABEL, interactive=False, max_lines=1, buttons=["copy"], elem_id="link")
+            record = gr.DownloadButton(texts.DOWNLOAD, size="md", min_width=180, elem_id="record")
+            sheet = gr.DownloadButton(texts.SHEET, size="md", min_width=180, elem_id="sheet")
+            again = gr.Button(texts.AGAIN, size="md", min_width=180, elem_id="again")
+        link = gr.Textbox(label=texts.LINK_LABEL, interactive=False, max_lines=1, buttons=["copy"], elem_id="link")
     return Results(column, replay, table, record, sheet, again, link)

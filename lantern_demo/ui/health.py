@@ -10,28 +10,28 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 import lantern_demo
-from lantern_demo.ui.door import pending, waiting
-from lantern_demo.ui.engine import Engine
+from lantern_demo.ui.gradio_patches import pending, waiting
+from lantern_demo.ui.service import Service
 
 PATH = "/healthz"
 
 
-def health(page: gr.Blocks, engine: Engine, device: str) -> Callable[[Request], Awaitable[JSONResponse]]:
+def health(page: gr.Blocks, service: Service, device: str) -> Callable[[Request], Awaitable[JSONResponse]]:
     """The endpoint of a page: 200 when the model is loaded, 503 while it loads and when it could not be."""
 
     async def answer(_: Request) -> JSONResponse:
-        waits = waiting(page._queue, device)
-        told: dict[str, Any] = {
-            "status": engine.state,
-            "ready": engine.state == "ready",
-            "model": engine.default,
+        waits = waiting(page, device)
+        body: dict[str, Any] = {
+            "status": service.state,
+            "ready": service.state == "ready",
+            "model": service.default,
             # A request that has left the queue runs, before it holds the device and until its answer is sent.
-            "running": engine.busy or sum(1 for _ in pending(page._queue, device)) > waits,
+            "running": service.busy or sum(1 for _ in pending(page, device)) > waits,
             "waiting": waits,
             "version": lantern_demo.__version__,
         }
-        if engine.warning:
-            told["warning"] = engine.warning
-        return JSONResponse(told, status_code=200 if told["ready"] else 503, headers={"Cache-Control": "no-store"})
+        if service.warning:
+            body["warning"] = service.warning
+        return JSONResponse(body, status_code=200 if body["ready"] else 503, headers={"Cache-Control": "no-store"})
 
     return answer

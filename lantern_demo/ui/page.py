@@ -15,22 +15,21 @@ from starlette.middleware import Middleware
 from starlette.routing import Route
 
 from lantern_demo.models.store import root
-from lantern_demo.ui import door, log, words
-from lantern_demo.ui.advice import take
-from lantern_demo.ui.api import DEVICE, MISCALLS, add_endpoints, refuse_call
-from lantern_demo.ui.compare import WAITING, again, begin, draw, settle
-from lantern_demo.ui.engine import Engine, on_zero_gpu
+from lantern_demo.ui import admission, log, texts
+from lantern_demo.ui.api import DEVICE, add_endpoints, refuse_call
+from lantern_demo.ui.compare import again, begin, draw, settle
+from lantern_demo.ui.components import STYLES, Updates, Widgets, component, status_html
 from lantern_demo.ui.form import choices, knob_boxes, results_column
+from lantern_demo.ui.gradio_patches import LAUNCH_OPTIONS, MISCALLS, calm_queue, forget_calls, waiting
 from lantern_demo.ui.health import PATH, health
-from lantern_demo.ui.models import ModelWidgets, choose, class_box
-from lantern_demo.ui.reading import MEGABYTES
+from lantern_demo.ui.model_choice import ModelWidgets, choose, class_box
+from lantern_demo.ui.recommended_box import fill_in
+from lantern_demo.ui.record_reader import MEGABYTES
 from lantern_demo.ui.recorded import cards, recorded_runs
 from lantern_demo.ui.restore import Form, from_link, load_record, show_example, show_first
-from lantern_demo.ui.sessions import KEPT, forget_calls
+from lantern_demo.ui.run_state import Shown
+from lantern_demo.ui.service import Service, on_zero_gpu
 from lantern_demo.ui.sweep import Explorer, explore, explorer, rest
-from lantern_demo.ui.view import Shown
-from lantern_demo.ui.web import STYLES, component
-from lantern_demo.ui.widgets import Updates, Widgets, status_html
 
 CACHE_SECONDS = 3600  # how long pictures are kept
 
@@ -49,59 +48,71 @@ def build(
 
     Raises ValueError for an unknown model or device, or a number of threads that is none.
     """
-    engine = Engine(model, device, fp16_accumulation, threads)
+    service = Service(model, device, fp16_accumulation, threads)
     if on_zero_gpu():
-        engine.wait()  # there a model must be on the device before the page is launched
-    with gr.Blocks(title=words.TITLE, analytics_enabled=False, delete_cache=(CACHE_SECONDS, CACHE_SECONDS)) as page:
-        gr.Markdown(words.INTRO, elem_id="intro")
+        service.wait()  # there a model must be on the device before the page is launched
+    with gr.Blocks(title=texts.TITLE, analytics_enabled=False, delete_cache=(CACHE_SECONDS, CACHE_SECONDS)) as page:
+        gr.Markdown(texts.INTRO, elem_id="intro")
         with gr.Row(elem_id="ask"):
             prompt = gr.Textbox(
-                words.EXAMPLES[0][0], label=words.PROMPT_LABEL, placeholder=words.PROMPT_PLACEHOLDER, lines=1, max_lines=3, scale=5,
+                texts.EXAMPLES[0][0], label=texts.PROMPT_LABEL, placeholder=texts.PROMPT_PLACEHOLDER, lines=1, max_lines=3, scale=5,
                 elem_id="prompt",
             )  # fmt: skip
             label = class_box()
-            draw_button = gr.Button(words.DRAW, variant="primary", min_width=110, elem_id="draw")
-            stop_button = gr.Button(words.STOP, variant="stop", min_width=110, interactive=False, elem_id="stop")
+            draw_button = gr.Button(texts.DRAW, variant="primary", min_width=110, elem_id="draw")
+            stop_button = gr.Button(texts.STOP, variant="stop", min_width=110, interactive=False, elem_id="stop")
         examples = component("cards", ["dom", "cards"], cards(), elem_id="examples")
-        model_box, model_note, methods, seed, randomise = choices(engine)
-        advice, knobs = knob_boxes(engine)
+        model_box, model_note, methods, seed, randomise = choices(service)
+        recommended, knobs = knob_boxes(service)
         arriving = gr.HTML("", elem_id="arriving")
-        status = gr.HTML(status_html(words.READY), elem_id="status")
+        status = gr.HTML(status_html(texts.READY), elem_id="status")
         live = component("live", ["dom", "live"], elem_id="lanes")
         results = results_column()
-        upload = gr.UploadButton(words.LOAD, file_types=[".json"], type="binary", size="md", elem_id="load")
-        gr.Markdown(words.KEEP_NOTE, elem_classes="note")
+        upload = gr.UploadButton(texts.LOAD, file_types=[".json"], type="binary", size="md", elem_id="load")
+        gr.Markdown(texts.KEEP_NOTE, elem_classes="note")
         searching = explorer()
-        with gr.Accordion(words.TIMING_TITLE, open=False, elem_id="timing"):
-            gr.Markdown(words.TIMING)
+        with gr.Accordion(texts.TIMING_TITLE, open=False, elem_id="timing"):
+            gr.Markdown(texts.TIMING)
 
-        w = Widgets(status, seed, draw_button, stop_button, searching.start, live, results, gr.State(Shown()), gr.State(Shown()))
-        by_model = ModelWidgets(model_note, prompt, label, examples, methods, advice, knobs)
+        w = Widgets(
+            status,
+            seed,
+            draw_button,
+            stop_button,
+            searching.start,
+            live,
+            results,
+            gr.State(Shown()),
+            gr.State(None),
+            gr.State(Shown()),
+        )
+        by_model = ModelWidgets(model_note, prompt, label, examples, methods, recommended, knobs)
         form = Form(model_box, by_model, seed, randomise)
-        _wire_runs(page, engine, w, form, searching)
-        _wire_restoring(page, engine, w, form, examples, upload, arriving)
-        for kind, button in advice.buttons.items():
-            button.click(partial(take, engine, knobs, kind), [model_box], list(knobs.values()), **AT_ONCE)
+        _wire_runs(page, service, w, form, searching)
+        _wire_restoring(page, service, w, form, examples, upload, arriving)
+        for kind, button in recommended.buttons.items():
+            button.click(partial(fill_in, service, knobs, kind), [model_box], list(knobs.values()), **AT_ONCE)
         label.input(lambda title: title, [label], [prompt], **AT_ONCE)
-        add_endpoints(page, engine)
+        add_endpoints(page, service)
     # The queue is the only way in; without `api_open=False` the endpoints could also be run past it.
-    page.queue(max_size=door.WAITING + door.ELSEWHERE, default_concurrency_limit=4, api_open=False)
-    door.keep(page, DEVICE["concurrency_id"])
+    page.queue(max_size=admission.WAITING + admission.ELSEWHERE, default_concurrency_limit=4, api_open=False)
+    calm_queue(page)
+    admission.guard(page, DEVICE["concurrency_id"])
     forget_calls(page)
-    page.lantern_engine = engine
+    page.lantern_service = service
     return page
 
 
 def wait_for_model(page: gr.Blocks) -> None:
     """Until the model of a page is there. Raises ValueError, as `lantern_demo.load` does, when it cannot be loaded."""
-    page.lantern_engine.wait()
+    page.lantern_service.wait()
 
 
 def launch(page: gr.Blocks, **options: Any) -> Any:
     """Serve a page that `build` made; `options` are those of `gr.Blocks.launch`, and what they leave out GRADIO_* variables may set."""
     log.set_up()
-    if page.lantern_engine.warning:
-        logging.getLogger(__name__).warning(page.lantern_engine.warning)
+    if page.lantern_service.warning:
+        logging.getLogger(__name__).warning(page.lantern_service.warning)
     # Gradio uses matplotlib where there is one, which would write to the home folder.
     os.environ.setdefault("MPLCONFIGDIR", str(root() / "matplotlib"))
     return page.launch(
@@ -113,16 +124,16 @@ def launch(page: gr.Blocks, **options: Any) -> Any:
         run_history=False,
         enable_monitoring=False,
         max_file_size=f"{MEGABYTES}mb",  # a run record; nothing else is uploaded
-        state_session_capacity=KEPT,
-        _frontend=False,  # leaves out a last look at the page that gives up after three seconds, on a busy machine too soon
+        state_session_capacity=admission.SESSIONS,
+        **LAUNCH_OPTIONS,
         app_kwargs={
             "exception_handlers": {
                 **dict.fromkeys(MISCALLS, refuse_call),
-                door.Refused: door.refuse,
-                RequestValidationError: door.refuse_body,
+                admission.Refused: admission.refuse,
+                RequestValidationError: admission.refuse_body,
             },
-            "middleware": [Middleware(door.SmallRequests)],
-            "routes": [Route(PATH, health(page, page.lantern_engine, DEVICE["concurrency_id"]))],
+            "middleware": [Middleware(admission.SmallRequests)],
+            "routes": [Route(PATH, health(page, page.lantern_service, DEVICE["concurrency_id"]))],
         },
         **options,
     )
@@ -144,7 +155,7 @@ def theme() -> gr.themes.Base:
     )
 
 
-def _wire_runs(page: gr.Blocks, engine: Engine, w: Widgets, form: Form, searching: Explorer) -> None:
+def _wire_runs(page: gr.Blocks, service: Service, w: Widgets, form: Form, searching: Explorer) -> None:
     """Draw, Run again, Explore and Stop."""
     prompt, knobs = form.by_model.prompt, list(form.by_model.knobs.values())
     on_device: dict[str, Any] = {
@@ -152,67 +163,70 @@ def _wire_runs(page: gr.Blocks, engine: Engine, w: Widgets, form: Form, searchin
     }  # fmt: skip
 
     def wire(triggers: list[Any], run: Any, inputs: list[Any], outputs: list[Any], end: Any) -> Any:
-        pressed = gr.on(triggers, partial(begin, w), [w.shown], [w.status, *w.buttons()], **AT_ONCE)
+        pressed = gr.on(triggers, partial(begin, w), [w.shown], [w.status, w.before, *w.buttons()], **AT_ONCE)
         running = pressed.then(run, inputs, outputs, **on_device)
         # The first also after Stop.
-        for after, settles, told in ((running.then, end, []), (running.failure, partial(_failed, page, w, end), [w.status])):
-            settled = after(settles, [w.shown, *told], w.all(), **AT_ONCE)
+        for after, settles, more in ((running.then, end, []), (running.failure, partial(_failed, page, w, end), [w.before])):
+            settled = after(settles, [w.shown, *more], w.all(), **AT_ONCE)
             settled.then(None, [w.results.link], [w.results.link], js=WHOLE_LINK, **QUIET)
         return running
 
     asked = [prompt, form.model, form.by_model.methods, form.seed, form.randomise, *knobs]
-    drawing = wire([w.draw.click, prompt.submit], partial(draw, engine, w), asked, w.of_a_frame(), partial(settle, engine, w))
-    repeating = wire([w.results.again.click], partial(again, engine, w), [w.result], w.of_a_frame(), partial(settle, engine, w))
+    drawing = wire([w.draw.click, prompt.submit], partial(draw, service, w), asked, w.of_a_frame(), partial(settle, service, w))
+    repeating = wire([w.results.again.click], partial(again, service, w), [w.result], w.of_a_frame(), partial(settle, service, w))
     trying = wire(
-        [w.explore.click], partial(explore, engine, w, searching), [w.shown, searching.knob, prompt, form.model, form.seed, *knobs],
+        [w.explore.click], partial(explore, service, w, searching), [w.shown, searching.knob, prompt, form.model, form.seed, *knobs],
         [*w.of_a_frame(), searching.plot], partial(rest, w),
     )  # fmt: skip
-    w.stop.click(lambda: status_html(words.STOPPED), None, [w.status], cancels=[drawing, repeating, trying], **AT_ONCE)
+    w.stop.click(
+        lambda: (status_html(texts.STOPPED), None), None, [w.status, w.before], cancels=[drawing, repeating, trying], **AT_ONCE
+    )
     for button in (w.draw, w.results.again):
         button.click(None, js=SHOW_STATUS, **QUIET)
 
 
-def _failed(page: gr.Blocks, w: Widgets, end: Callable[[Shown], Updates], shown: Shown, told: str) -> Updates:
+def _failed(page: gr.Blocks, w: Widgets, end: Callable[[Shown], Updates], shown: Shown, before: str | None) -> Updates:
     """After a run that broke off or was refused: settle, and say that it never began. Gradio itself only shows a passing message."""
+    never_began = shown.run == before and not shown.exploring
     updates = end(shown)
-    if told == WAITING:
-        waiting = door.waiting(page._queue, DEVICE["concurrency_id"])  # Gradio tells in no other way
-        updates[w.status] = status_html(words.queue_full(waiting) if waiting >= door.WAITING else words.NOT_STARTED, "error")
+    if never_began:
+        waits = waiting(page, DEVICE["concurrency_id"])
+        updates[w.status] = status_html(texts.queue_full(waits) if waits >= admission.WAITING else texts.NOT_STARTED, "error")
     return updates
 
 
 def _wire_restoring(
-    page: gr.Blocks, engine: Engine, w: Widgets, form: Form, examples: gr.HTML, upload: gr.UploadButton, arriving: gr.HTML
+    page: gr.Blocks, service: Service, w: Widgets, form: Form, examples: gr.HTML, upload: gr.UploadButton, arriving: gr.HTML
 ) -> None:
     """Examples, records, links, and what the page shows at first."""
     outputs = list(dict.fromkeys([*w.all(), *form.all()]))
 
     def picked(shown: Shown, event: gr.EventData) -> Updates:
-        return show_example(engine, w, form, shown, getattr(event, "index", None))
+        return show_example(service, w, form, shown, getattr(event, "index", None))
 
     def first(request: gr.Request) -> Updates:
-        filled = from_link(engine, w, form, dict(request.query_params))
+        filled = from_link(service, w, form, dict(request.query_params))
         if filled is not None:
             return filled
-        if any(run.record["model"]["id"] == engine.default for run in recorded_runs()[:1]):
-            return show_first(engine, w)
-        if engine.offered()[engine.default].kind == "class":
-            return choose(engine, form.by_model, engine.default)
+        if any(run.record["model"]["id"] == service.default for run in recorded_runs()[:1]):
+            return show_first(service, w)
+        if service.offered()[service.default].kind == "class":
+            return choose(service, form.by_model, service.default)
         return {w.live: gr.update()}  # nothing changes
 
     def arrive() -> Iterator[str]:
-        if not engine.ready:
-            yield status_html(words.LOADING_FIRST, "busy")
+        if not service.ready:
+            yield status_html(texts.LOADING_FIRST, "busy")
         try:
-            engine.wait()
-            yield status_html(engine.warning) if engine.warning else ""
+            service.wait()
+            yield status_html(service.warning) if service.warning else ""
         except ValueError as error:
             yield status_html(str(error), "error")
 
     shown = examples.pick(picked, [w.shown], outputs, **AT_ONCE)
     shown.then(None, [w.results.link], [w.results.link], js=WHOLE_LINK, **QUIET)
-    loaded = upload.upload(partial(load_record, engine, w, form), [w.shown, upload], outputs, **QUIET, **DEVICE)
+    loaded = upload.upload(partial(load_record, service, w, form), [w.shown, upload], outputs, **QUIET, **DEVICE)
     loaded.then(None, [w.results.link], [w.results.link], js=WHOLE_LINK, **QUIET)
-    form.model.input(partial(choose, engine, form.by_model), [form.model], form.by_model.all(), **AT_ONCE)
+    form.model.input(partial(choose, service, form.by_model), [form.model], form.by_model.all(), **AT_ONCE)
     page.load(first, None, outputs, **AT_ONCE).then(None, [w.results.link], [w.results.link], js=WHOLE_LINK, **QUIET)
     page.load(arrive, None, [arriving], concurrency_limit=None, **QUIET)

@@ -10,7 +10,7 @@ from PIL import Image
 from lantern_demo import load
 from lantern_demo.pipeline import Generation
 from lantern_demo.record import merge_records
-from lantern_demo.ui import recorded, words
+from lantern_demo.ui import recorded, texts
 
 
 def main() -> None:
@@ -18,13 +18,13 @@ def main() -> None:
         description="Draw every example of the page with all methods and keep the runs. What it times is shown to visitors: let nothing else run."
     )
     parser.add_argument("--out", type=Path, default=recorded.FOLDER, help="folder for the runs (default: the package's own)")
-    parser.add_argument("--count", type=int, default=len(words.EXAMPLES), help="only the first N examples")
+    parser.add_argument("--count", type=int, default=len(texts.EXAMPLES), help="only the first N examples")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: %(default)s)")
     args = parser.parse_args()
 
     pipe = load("lantern-scenes", args.device)
     args.out.mkdir(parents=True, exist_ok=True)
-    for number, (prompt, seed) in enumerate(words.EXAMPLES[: args.count], 1):
+    for number, (prompt, seed) in enumerate(texts.EXAMPLES[: args.count], 1):
         pictures: dict[str, Image.Image] = {}
         records = []
         for method, event in pipe.compare(prompt, seed=seed):

@@ -11,9 +11,10 @@ from typing import Any
 
 from PIL import Image
 
-from lantern_demo.ui import words
-from lantern_demo.ui.reading import checked
-from lantern_demo.ui.view import Source, picture_address
+from lantern_demo.ui import texts
+from lantern_demo.ui.record_reader import checked
+from lantern_demo.ui.run_state import Source
+from lantern_demo.ui.run_view import picture_address
 
 FOLDER = Path(__file__).with_name("recorded")
 
@@ -27,7 +28,7 @@ class Recorded:
 
     @property
     def source(self) -> Source:
-        return Source("recorded", words.RECORDED.format(device=self.record["device"], date=self.record["created"][:10]))
+        return Source("recorded", texts.RECORDED.format(device=self.record["device"], date=self.record["created"][:10]))
 
 
 @cache
@@ -50,4 +51,4 @@ def _read(path: Path) -> Recorded:
 def cards() -> dict[str, Any] | None:
     """The value of the examples' component: of each the picture that vanilla drew, and the prompt."""
     found = [{"prompt": run.record["prompt"], "picture": run.pictures.get("vanilla")} for run in recorded_runs()]
-    return {"cards": found, "words": words.WEB} if found else None
+    return {"cards": found, "words": texts.WEB} if found else None

@@ -11,14 +11,13 @@ from typing import Any
 import gradio as gr
 
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.knobs import KNOBS, ON_THE_FORM, seed_of
+from lantern_demo.knobs import KNOBS, ON_THE_FORM, seed_of, short_name
 from lantern_demo.stats import Drawn, Generation, MethodFailed
-from lantern_demo.ui import words
-from lantern_demo.ui.charts import COLOURS
-from lantern_demo.ui.engine import Engine, Frame, Request
-from lantern_demo.ui.view import Shown, picture_address
-from lantern_demo.ui.web import component, pack
-from lantern_demo.ui.widgets import Updates, Widgets, loading, meant, status_html
+from lantern_demo.ui import texts
+from lantern_demo.ui.components import Updates, Widgets, component, loading, pack, setting_value, status_html
+from lantern_demo.ui.run_state import Shown
+from lantern_demo.ui.run_view import COLOURS, picture_address
+from lantern_demo.ui.service import Frame, Request, Service
 
 
 @dataclass(frozen=True)
@@ -33,9 +32,9 @@ class Sweep:
         return KNOBS[self.setting].explored
 
 
-# By the last part of the setting's name, those that bound a relaxation first.
+# By the setting's short name, those that bound a relaxation first.
 SWEEPS = {
-    name.rpartition("_")[2]: Sweep(name, next(method.id for method in METHODS.values() if knob.reads(method)))
+    short_name(name): Sweep(name, next(method.id for method in METHODS.values() if knob.reads(method)))
     for name, knob in sorted(KNOBS.items(), key=lambda item: not item[1].bounds)
     if knob.explored
 }
@@ -51,64 +50,66 @@ class Explorer:
 
 
 def explorer() -> Explorer:
-    with gr.Accordion(words.EXPLORE_TITLE, open=False, elem_id="explorer"):
-        gr.Markdown(words.EXPLORE_NOTE, elem_classes="note")
+    with gr.Accordion(texts.EXPLORE_TITLE, open=False, elem_id="explorer"):
+        gr.Markdown(texts.EXPLORE_NOTE, elem_classes="note")
         with gr.Row(elem_id="explore-row"):
             choices = [(KNOBS[sweep.setting].explore, name) for name, sweep in SWEEPS.items()]
-            knob = gr.Radio(choices, value="delta", label=words.EXPLORE_LABEL, elem_id="explore-knob", scale=4)
-            start = gr.Button(words.EXPLORE, min_width=140, elem_id="explore", scale=1)
+            knob = gr.Radio(choices, value="delta", label=texts.EXPLORE_LABEL, elem_id="explore-knob", scale=4)
+            start = gr.Button(texts.EXPLORE, min_width=140, elem_id="explore", scale=1)
         plot = component("sweep", ["dom", "sweep"], elem_id="sweep")
     return Explorer(knob, start, plot)
 
 
 def explore(
-    engine: Engine, w: Widgets, e: Explorer, shown: Shown, name: Any, prompt: Any, model: Any, seed: Any, *knobs: Any
+    service: Service, w: Widgets, e: Explorer, shown: Shown, name: Any, prompt: Any, model: Any, seed: Any, *knobs: Any
 ) -> Iterator[Updates]:
     """Draw with vanilla once, then with the chosen setting at each of its values. `knobs` are in the order of `knobs.ON_THE_FORM`."""
     try:
         if name not in SWEEPS:
             raise ValueError(f"the knob must be one of {', '.join(SWEEPS)}, got {name!r}")
         sweep = SWEEPS[name]
-        values = {knob: meant(knob, value) for knob, value in zip(ON_THE_FORM, knobs, strict=True)}
+        values = {knob: setting_value(knob, value) for knob, value in zip(ON_THE_FORM, knobs, strict=True)}
         values["seed"] = seed_of(seed)
-        if engine.must_load(model):
-            yield {w.status: loading(engine, model)}
+        if service.must_load(model):
+            yield {w.status: loading(service, model)}
         requests = [
-            engine.request(prompt, model, ["vanilla", sweep.method] if first else [sweep.method], values | {sweep.setting: value})
+            service.request(
+                prompt, model, ["vanilla", sweep.method] if first else [sweep.method], values | {sweep.setting: value}
+            )
             for first, value in ((value == sweep.values[0], value) for value in sweep.values)
         ]
     except ValueError as error:
         yield {w.status: status_html(str(error), "error")}
         return
     yield {
-        w.status: status_html(words.exploring(0, len(requests)), "busy"), e.plot: "", w.shown: replace(shown, exploring=True),
+        w.status: status_html(texts.exploring(0, len(requests)), "busy"), e.plot: "", w.shown: replace(shown, exploring=True),
     }  # fmt: skip
     try:
-        yield from _points(engine, w, e, sweep, requests)
-        yield {w.status: status_html(words.explored(values["seed"])), w.shown: replace(shown, exploring=False)}
+        yield from _points(service, w, e, sweep, requests)
+        yield {w.status: status_html(texts.explored(values["seed"])), w.shown: replace(shown, exploring=False)}
     except gr.Error:
         raise
     except Exception as error:
         logging.getLogger(__name__).exception("a sweep failed")
-        yield {w.status: status_html(words.internal_error(error), "error"), w.shown: replace(shown, exploring=False)}
+        yield {w.status: status_html(texts.internal_error(error), "error"), w.shown: replace(shown, exploring=False)}
 
 
 def rest(w: Widgets, shown: Shown) -> Updates:
-    """After a sweep, whatever ended it."""
+    """After a sweep, however it ended."""
     if not shown.exploring:
         return w.busy(False)
-    return {w.status: status_html(words.STOPPED), w.shown: replace(shown, exploring=False), **w.busy(False)}
+    return {w.status: status_html(texts.STOPPED), w.shown: replace(shown, exploring=False), **w.busy(False)}
 
 
-def _points(engine: Engine, w: Widgets, e: Explorer, sweep: Sweep, requests: list[Request]) -> Iterator[Updates]:
+def _points(service: Service, w: Widgets, e: Explorer, sweep: Sweep, requests: list[Request]) -> Iterator[Updates]:
     method = METHODS[sweep.method]
     value: dict[str, Any] = {
-        "points": [], "picture": None, "words": words.WEB, "colour": COLOURS[method.id],
-        "title": words.explore_title(method.label, sweep.setting),
+        "points": [], "picture": None, "words": texts.WEB, "colour": COLOURS[method.id],
+        "title": texts.explore_title(method.label, sweep.setting),
     }  # fmt: skip
     baseline = 0.0
     for number, (request, setting) in enumerate(zip(requests, sweep.values, strict=True), 1):
-        with closing(engine.frames(request, False)) as events:
+        with closing(service.frames(request, False)) as events:
             for event in events:
                 if isinstance(event, MethodFailed):
                     raise RuntimeError(event.message)
@@ -120,7 +121,7 @@ def _points(engine: Engine, w: Widgets, e: Explorer, sweep: Sweep, requests: lis
                     baseline, value["picture"] = event.stats.decode_seconds, picture
                     continue
                 value["points"].append(_point(sweep, setting, event, baseline, picture))
-                yield {e.plot: pack(value), w.status: status_html(words.exploring(number, len(requests)), "busy")}
+                yield {e.plot: pack(value), w.status: status_html(texts.exploring(number, len(requests)), "busy")}
 
 
 def _point(sweep: Sweep, setting: float, event: Generation, baseline: float, picture: str) -> dict[str, Any]:

@@ -184,7 +184,7 @@ def tables(report: Report) -> str:
     return markdown(report) if "premise" in report else captioned.markdown(report["rows"])
 
 
-def advice(report: Report) -> dict[str, Any]:
+def recommendations(report: Report) -> dict[str, Any]:
     """What a model's folder keeps of a report; see `lantern_demo.recommended`."""
     return {
         "device": report["machine"]["device"], "level": report["level"], "measures": len(report["measures"]),
@@ -200,7 +200,7 @@ def write(report: Report, out: Path) -> list[Path]:
     if "premise" not in report:
         return list(files.values())
     files[FILE] = out / FILE
-    files[FILE].write_text(json.dumps(advice(report), indent=1) + "\n")
+    files[FILE].write_text(json.dumps(recommendations(report), indent=1) + "\n")
     if can_draw():
         from lantern_demo.bench.quality.plots import draw_front, draw_premise
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from lantern_demo.bench.speed import Row
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.knobs import KNOBS, swept_by
+from lantern_demo.knobs import KNOBS, short_name, swept_by
 from lantern_demo.pipeline import Pipeline
 from lantern_demo.settings import Settings, asking_for, method_of
 
@@ -46,9 +46,7 @@ def points_of(pipe: Pipeline, tree: str, prompt: str) -> list[Point]:
     points.append(Point(FLOOR, "vanilla", {}, "again"))
     for method in trees:
         for knob, value in _moves(method, base):
-            said = (
-                f"{method} {knob.rpartition('_')[2]} {value:g}" if KNOBS[knob].limit is not None else f"{method} {knob} {value}"
-            )
+            said = f"{method} {short_name(knob)} {value:g}" if KNOBS[knob].limit is not None else f"{method} {knob} {value}"
             points.append(Point(said, method, {**trees[method], knob: value}, "sweep", knob))
     if tree != "paper":
         drafting = [name for name in trees if name != "vanilla"]

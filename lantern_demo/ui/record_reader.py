@@ -1,4 +1,4 @@
-"""Read a run record that a visitor hands in: nothing is believed, and only what is known is kept."""
+"""Read a run record that a visitor hands in: every value is checked, and only known fields are kept."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import datetime
 from itertools import pairwise
 from math import isqrt
-from typing import Any
+from typing import Any, get_args
 
 import lantern_demo
 from lantern_demo.decoding.methods import METHODS
@@ -15,7 +15,7 @@ from lantern_demo.faults import unreadable
 from lantern_demo.knobs import KNOBS
 from lantern_demo.models.device import MOST_THREADS
 from lantern_demo.settings import Settings
-from lantern_demo.stats import disturbed
+from lantern_demo.stats import Schedule, disturbed
 
 MEGABYTES = 4
 MOST_TOKENS, MOST_NODES = 4096, 256
@@ -102,7 +102,7 @@ def _entry(name: str, found: Any) -> dict[str, Any]:
 def _circumstances(entry: dict[str, Any], seconds: float) -> dict[str, Any]:
     """Under what circumstances a run was timed. Records from before methods raced do not say: then they ran one after the other."""
     schedule = entry.get("schedule", "in turn")
-    if schedule not in ("alone", "race", "in turn"):
+    if schedule not in get_args(Schedule):
         raise ValueError("schedule must be alone, race or in turn")
     waited = None if entry.get("waited_seconds") is None else _number(entry, "waited_seconds", 0, 1e6)
     return {

@@ -7,8 +7,8 @@ from typing import Any
 
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.faults import sentence
-from lantern_demo.knobs import KNOBS
-from lantern_demo.recommended import Advice, Recommended
+from lantern_demo.knobs import KNOBS, short_name
+from lantern_demo.recommended import Recommendation, Recommended
 
 TITLE = "Images, drawn faster"
 INTRO = """# Images, drawn faster
@@ -55,7 +55,7 @@ KEEP_NOTE = (
 )
 
 KNOBS_TITLE = "More settings"
-ADVICE = {"careful": "Careful settings", "fast": "Fast settings"}
+RECOMMENDED_BUTTONS = {"careful": "Careful settings", "fast": "Fast settings"}
 TIMING_TITLE = "How timings are taken"
 TABLE_TITLE = "All numbers of this run"
 TABLE_NOTE = (
@@ -186,29 +186,29 @@ def method_sentence(method: Method) -> str:
     return METHOD_SENTENCES.get(method.id, method.summary)
 
 
-def recommended(told: Recommended) -> str:
+def recommended(found: Recommended) -> str:
     """Why settings are recommended; Markdown, from our own words and numbers alone."""
     lines = [
-        f"**Careful** is the fastest of the settings tried at which none of {told.measures} measures of the pictures differs from "
-        f"vanilla's by more than noise ({told.level:.0%} intervals). **Fast** is the fastest that loses at most {100 * told.fast_loss:g} of 100 pictures in which "
+        f"**Careful** is the fastest of the settings tried at which none of {found.measures} measures of the pictures differs from "
+        f"vanilla's by more than noise ({found.level:.0%} intervals). **Fast** is the fastest that loses at most {100 * found.fast_loss:g} of 100 pictures in which "
         "everything asked for is found.",
         "",
     ]
-    for method, by_kind in told.methods.items():
-        found = [f"{kind}: {_advised(advice)}" for kind, advice in by_kind.items()]
-        lines.append(f"- {METHODS[method].label}, {'; '.join(found)}")
-    counts = sorted({advice.pictures for by_kind in told.methods.values() for advice in by_kind.values() if advice})
+    for method, by_kind in found.methods.items():
+        shown = [f"{kind}: {_recommendation(one)}" for kind, one in by_kind.items()]
+        lines.append(f"- {METHODS[method].label}, {'; '.join(shown)}")
+    counts = sorted({one.pictures for by_kind in found.methods.values() for one in by_kind.values() if one})
     if counts:
-        lines += ["", f"Measured on {' or '.join(f'{count:,}' for count in counts)} pictures of each setting, on {told.device}."]
+        lines += ["", f"Measured on {' or '.join(f'{count:,}' for count in counts)} pictures of each setting, on {found.device}."]
     return "\n".join(lines)
 
 
-def _advised(advice: Advice | None) -> str:
-    if advice is None:
+def _recommendation(one: Recommendation | None) -> str:
+    if one is None:
         return "none of those tried"
-    settings = ", ".join(f"{KNOBS[name].label.rsplit(' ', 1)[-1]} {value:g}" for name, value in advice.settings.items())
-    shown = f"{100 * abs(advice.loss):.1f} {'fewer' if advice.loss > 0 else 'more'} of 100 pictures show all that was asked for"
-    return f"{settings} (gains {advice.gain:.2f}\u00d7; {shown})"
+    settings = ", ".join(f"{short_name(name)} {value:g}" for name, value in one.settings.items())
+    shown = f"{100 * abs(one.loss):.1f} {'fewer' if one.loss > 0 else 'more'} of 100 pictures show all that was asked for"
+    return f"{settings} (gains {one.gain:.2f}\u00d7; {shown})"
 
 
 def times(speedup: float) -> str:
@@ -224,8 +224,9 @@ def needs(download: str, memory: dict[str, str]) -> str:
     return f"Needs a download of about {download} at its first run, and memory of about {amounts} (estimates from the sizes of its tensors)."
 
 
-def unavailable(labels: list[str], reason: str) -> str:
-    why, _, command = reason.split(", and ", 1)[-1].partition("; train one: ")
+def unavailable(labels: list[str], no_drafter: str) -> str:
+    """Methods that a model lacks, and why it has no drafter."""
+    why, _, command = no_drafter.partition("; train one: ")
     text = f"Not available: {', '.join(labels)}. The reason: {why}."
     return f"{text} This trains one: `{command}`" if command else text
 

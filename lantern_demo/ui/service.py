@@ -1,4 +1,5 @@
-"""The models that are loaded, and the one generator that keeps the device: everything it takes and yields can be pickled."""
+"""The models that are loaded, and the runs on the device. On ZeroGPU a run is another process, so what `_frames` takes and yields can
+be pickled."""
 
 from __future__ import annotations
 
@@ -26,17 +27,17 @@ from lantern_demo.knobs import shown
 from lantern_demo.models.device import pick_device, pick_dtype, unused_gpu
 from lantern_demo.models.needs import requirements_unmet
 from lantern_demo.models.registry import REGISTRY, ModelInfo
-from lantern_demo.pipeline import Pipeline, info_of, load, unavailable_methods
+from lantern_demo.pipeline import DrafterMissing, Pipeline, info_of, load, unavailable_methods
 from lantern_demo.settings import methods_of
 from lantern_demo.stats import Drawn, Generation, MethodFailed
-from lantern_demo.ui import words
+from lantern_demo.ui import texts
 from lantern_demo.ui.log import of_prompt
 
-FRAME_SECONDS = 0.125  # between two frames, and about as long as it takes to stop
+FRAME_SECONDS = 0.125  # between two frames; a run stops within about as long
 RUN_SECONDS = "LANTERN_RUN_SECONDS"  # an environment variable: how long one comparison may keep the device
-PREVIEW_SHARE = 2  # between two previews at least so many times what the last one took, so that showing does not hold up drawing
-# Seconds of a shared GPU that are asked for at most. Of the larger cards half as many again are charged: 120, which is all that
-# somebody without an account has in a day.
+PREVIEW_SHARE = 2  # a preview follows the one before after so many times what that took, so that previews do not hold up drawing
+# The most seconds of a shared GPU that are asked for. On the larger cards 1.5 times as many are charged: 120, which is all that a
+# visitor without an account has in a day.
 MOST_LEASED = 80
 REDRAW_LEASE = 15  # of these seconds, for the pictures of a loaded record
 
@@ -74,7 +75,19 @@ class Frame:
     picture: tuple[str, bytes] | None = None
 
 
-class Engine:
+@dataclass(frozen=True)
+class Outcome:
+    """How a method's run ended, for the log."""
+
+    kind: Literal["drawn", "failed", "stopped"]
+    seconds: float = 0.0  # of decoding, when drawn
+    why: str = ""  # it failed
+
+    def words(self) -> str:
+        return {"drawn": f"{self.seconds:.2f} s", "failed": f"failed ({self.why})", "stopped": "stopped"}[self.kind]
+
+
+class Service:
     """Loads models once and runs comparisons on them."""
 
     def __init__(self, model: str | Path, device: str, fp16_accumulation: bool = False, threads: int | None = None) -> None:
@@ -84,7 +97,7 @@ class Engine:
         self._first_info = info_of(model)
         self.default = self._first_info.id
         pick_device(device)
-        # What whoever runs this, and whoever waits for pictures, should know.
+        # Shown on the page and written to the log.
         self.warning = unused_gpu() if device == "auto" else None
         self._loaded: dict[str, Pipeline] = {}
         self._seconds: dict[str, float] = {}  # by model, the longest that a method's run has taken
@@ -114,7 +127,7 @@ class Engine:
             self._first.set_exception(error)
         except BaseException as error:
             _LOG.exception("the model could not be loaded")
-            self._first.set_exception(ValueError(words.load_failed(self.default, error)))
+            self._first.set_exception(ValueError(texts.load_failed(self.default, error)))
         else:
             self._first.set_result(None)
 
@@ -165,14 +178,14 @@ class Engine:
         with self._loading:
             if model not in self._loaded:
                 try:
-                    pipe = _in_a_thread_of_its_own(lambda: load(model, self._device, threads=self._threads))
+                    pipe = _in_own_thread(lambda: load(model, self._device, threads=self._threads))
                     self._prepare(pipe)
                     self._loaded[model] = pipe
                 except ValueError:
                     raise
                 except Exception as error:  # such as memory that did not suffice after all; the loaded models go on
                     _LOG.exception("model %s could not be loaded", model)
-                    raise ValueError(words.load_failed(model, error)) from error
+                    raise ValueError(texts.load_failed(model, error)) from error
             return self._loaded[model]
 
     def must_load(self, model: Any) -> bool:
@@ -189,7 +202,7 @@ class Engine:
         device = pick_device(self._device)
         return requirements_unmet(info, device, pick_dtype("auto", device, large=info.published is not None))
 
-    def unavailable(self, info: ModelInfo) -> dict[str, str]:
+    def unavailable(self, info: ModelInfo) -> dict[str, DrafterMissing]:
         """The methods that a model cannot be decoded with, by id, each with the reason."""
         pipe = self._loaded.get(info.id)
         if pipe is None:
@@ -216,14 +229,18 @@ class Engine:
         Closing it frees the device within a step. A comparison that lasts too long ends with MethodFailed for what is not done.
         """
         with self._turn:  # a caller that waited in the worker would keep the one before from going on
-            frames, outcomes, start = self._leased(request, previews), dict.fromkeys(request.methods, "stopped"), perf_counter()
+            frames, outcomes, start = (
+                self._leased(request, previews),
+                dict.fromkeys(request.methods, Outcome("stopped")),
+                perf_counter(),
+            )
             try:
                 while (item := self._compute(next, frames, None)) is not None:
                     if isinstance(item, Generation):
                         self._note(request.model, item)
-                        outcomes[item.method] = f"{item.stats.decode_seconds:.2f} s"
+                        outcomes[item.method] = Outcome("drawn", seconds=item.stats.decode_seconds)
                     elif isinstance(item, MethodFailed):
-                        outcomes[item.method] = f"failed ({item.message})"
+                        outcomes[item.method] = Outcome("failed", why=item.message)
                     yield item
             finally:
                 self._compute(frames.close)
@@ -299,18 +316,19 @@ class Engine:
         return min(MOST_LEASED, 10 + round(per_method * len(request.methods)))
 
 
-def _in_a_thread_of_its_own(call: Callable[[], Pipeline]) -> Pipeline:
-    """The result of a call, in a thread that ends with it and takes its helpers along: see `Engine.__init__`."""
+def _in_own_thread(call: Callable[[], Pipeline]) -> Pipeline:
+    """The result of a call, in a thread that ends with it and takes its helpers along: see `Service.__init__`."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(call).result()
 
 
-def _log(request: Request, outcomes: dict[str, str], seconds: float) -> None:
-    told = ", ".join(f"{method} {outcome}" for method, outcome in outcomes.items())
-    outcome = "stopped" if "stopped" in outcomes.values() else "failed" if "failed (" in told else "done"
+def _log(request: Request, outcomes: dict[str, Outcome], seconds: float) -> None:
+    kinds = {outcome.kind for outcome in outcomes.values()}
     _LOG.info(
         "run: model %s, seed %s, prompt %s, %s: %s; %.2f s on the device",
-        request.model, request.knobs.get("seed", "of the preset"), of_prompt(request.prompt), outcome, told, seconds,
+        request.model, request.knobs.get("seed", "of the preset"), of_prompt(request.prompt),
+        "stopped" if "stopped" in kinds else "failed" if "failed" in kinds else "done",
+        ", ".join(f"{method} {outcome.words()}" for method, outcome in outcomes.items()), seconds,
     )  # fmt: skip
 
 

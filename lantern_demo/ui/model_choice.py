@@ -11,10 +11,10 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.llamagen.labels import labels
 from lantern_demo.models.needs import describe, gib
 from lantern_demo.settings import Settings
-from lantern_demo.ui import words
-from lantern_demo.ui.advice import AdviceWidgets, told
-from lantern_demo.ui.engine import Engine
-from lantern_demo.ui.widgets import on_page
+from lantern_demo.ui import texts
+from lantern_demo.ui.components import field_value
+from lantern_demo.ui.recommended_box import RecommendedBox, box_updates
+from lantern_demo.ui.service import Service
 
 FIRST_CLASS = "goldfish (1)"
 
@@ -28,56 +28,56 @@ class ModelWidgets:
     label: gr.Dropdown
     examples: gr.HTML
     methods: gr.CheckboxGroup
-    advice: AdviceWidgets
+    recommended: RecommendedBox
     knobs: dict[str, Any]
 
     def all(self) -> list[Any]:
-        return [self.note, self.prompt, self.label, self.examples, self.methods, *self.advice.all(), *self.knobs.values()]
+        return [self.note, self.prompt, self.label, self.examples, self.methods, *self.recommended.all(), *self.knobs.values()]
 
 
 def class_box() -> gr.Dropdown:
     """The 1,000 classes, found by typing a part of the name or the number."""
     return gr.Dropdown(
-        [label.title for label in labels()], value=FIRST_CLASS, label=words.CLASS_LABEL, info=words.CLASS_INFO, visible=False,
+        [label.title for label in labels()], value=FIRST_CLASS, label=texts.CLASS_LABEL, info=texts.CLASS_INFO, visible=False,
         filterable=True, scale=5, elem_id="class",
     )  # fmt: skip
 
 
 def choose(
-    engine: Engine, w: ModelWidgets, model: str, prompt: str | None = None, methods: list[str] | None = None,
+    service: Service, w: ModelWidgets, model: str, prompt: str | None = None, methods: list[str] | None = None,
     settings: Settings | None = None,
 ) -> dict[Any, Any]:  # fmt: skip
     """The updates for a model of the list, with its preset and its default methods unless others are given. It is loaded when it is
     first drawn with."""
-    info = engine.offered()[model]
+    info = service.offered()[model]
     by_class = info.kind == "class"
-    text = prompt if prompt is not None else FIRST_CLASS if by_class else words.EXAMPLES[0][0]
-    usable = [method for method in METHODS.values() if method.id not in engine.unavailable(info)]
+    text = prompt if prompt is not None else FIRST_CLASS if by_class else texts.EXAMPLES[0][0]
+    usable = [method for method in METHODS.values() if method.id not in service.unavailable(info)]
     chosen = [m.id for m in usable if (m.default if methods is None else m.id in methods)]
     values = settings or Settings(**info.preset)
     return {
-        w.note: gr.update(value=note(engine, model)),
+        w.note: gr.update(value=note(service, model)),
         w.prompt: gr.update(value=text, visible=not by_class),
         w.label: gr.update(value=text if by_class else FIRST_CLASS, visible=by_class),
         w.examples: gr.update(visible=info.folder is not None),
         w.methods: gr.update(choices=[(m.label, m.id) for m in usable], value=chosen),
-        **told(engine, w.advice, model),
-        **{knob: on_page(name, values) for name, knob in w.knobs.items()},
+        **box_updates(service, w.recommended, model),
+        **{knob: field_value(name, values) for name, knob in w.knobs.items()},
     }
 
 
-def note(engine: Engine, model: str) -> str:
+def note(service: Service, model: str) -> str:
     """What a model draws and needs, what it lacks, and why it cannot run here, if it cannot; Markdown, from our own words alone."""
-    info = engine.offered()[model]
+    info = service.offered()[model]
     lines = [info.description]
     needs = describe(info)
     if needs is not None:
         memory = {dtype: gib(size) for dtype, size in needs["memory_bytes"].items()}
-        lines.append(words.needs(gib(needs["download_bytes"]), memory))
-    missing = engine.unavailable(info)
+        lines.append(texts.needs(gib(needs["download_bytes"]), memory))
+    missing = service.unavailable(info)
     if missing:
-        lines.append(words.unavailable([METHODS[m].label for m in missing], next(iter(missing.values()))))
-    unmet = engine.unmet(info)
+        lines.append(texts.unavailable([METHODS[m].label for m in missing], next(iter(missing.values())).why))
+    unmet = service.unmet(info)
     if unmet:
-        lines.append(words.unmet(unmet))
+        lines.append(texts.unmet(unmet))
     return "  \n".join(lines)

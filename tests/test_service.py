@@ -1,4 +1,4 @@
-"""The engine behind page and API: one thread computes, whoever asks."""
+"""The service behind page and API: one thread computes, whoever asks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lantern_demo.pipeline import Generation, Pipeline
-from lantern_demo.ui.engine import Engine
+from lantern_demo.ui.service import Service
 
 
 @pytest.fixture
@@ -30,9 +30,9 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_one_thread_computes_whichever_asks(tiny_model: Path, threads: list[str]) -> None:
-    engine = Engine(tiny_model, "cpu")
-    request = engine.request("a lantern", None, ["vanilla", "eagle1"], {"seed": 3})
-    frames = engine.frames(request, True)
+    service = Service(tiny_model, "cpu")
+    request = service.request("a lantern", None, ["vanilla", "eagle1"], {"seed": 3})
+    frames = service.frames(request, True)
     found = []
     for _ in range(100):  # as Gradio does: every item is asked for from another thread
         with ThreadPoolExecutor(1) as asking:
@@ -45,12 +45,12 @@ def test_one_thread_computes_whichever_asks(tiny_model: Path, threads: list[str]
 
 
 def test_a_caller_that_leaves_lets_the_next_one_in(tiny_model: Path) -> None:
-    engine = Engine(tiny_model, "cpu")
-    request = engine.request("a lantern", None, ["vanilla"], {})
-    first = engine.frames(request, True)
+    service = Service(tiny_model, "cpu")
+    request = service.request("a lantern", None, ["vanilla"], {})
+    first = service.frames(request, True)
     next(first)
     with ThreadPoolExecutor(1) as other:
-        waiting = other.submit(lambda: [x for x in engine.frames(request, False) if isinstance(x, Generation)])
+        waiting = other.submit(lambda: [x for x in service.frames(request, False) if isinstance(x, Generation)])
         assert not waiting.done()
         first.close()
         assert len(waiting.result(timeout=60)) == 1

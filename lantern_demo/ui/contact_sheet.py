@@ -8,8 +8,8 @@ from typing import Any
 from PIL import Image, ImageDraw, ImageFont
 from PIL.PngImagePlugin import PngInfo
 
-from lantern_demo.ui import words
-from lantern_demo.ui.charts import COLOURS, LABELS
+from lantern_demo.ui import texts
+from lantern_demo.ui.run_view import COLOURS, LABELS
 
 TILE, GAP, MARGIN = 256, 20, 36
 INK, SOFT, PAPER = "#f1f5f9", "#a3b1c6", "#141a2b"
@@ -27,14 +27,14 @@ def contact_sheet(record: dict[str, Any], pictures: dict[str, Image.Image]) -> b
     draw = ImageDraw.Draw(sheet)
     for i, line in enumerate(prompt):
         draw.text((MARGIN, MARGIN + 40 * i), line, INK, title)
-    draw.text((MARGIN, top - 38), words.sheet_facts(record), SOFT, small)
+    draw.text((MARGIN, top - 38), texts.sheet_facts(record), SOFT, small)
     for i, name in enumerate(names):
         x = MARGIN + i * (TILE + GAP)
         entry = record["methods"][name]
         sheet.paste(pictures[name].resize((TILE, TILE), Image.Resampling.LANCZOS), (x, top))
         draw.rectangle((x, top + TILE, x + TILE - 1, top + TILE + 5), COLOURS[name])
         draw.text((x, top + TILE + 16), LABELS[name], INK, body)
-        for row, line in enumerate(words.sheet_lines(entry)):
+        for row, line in enumerate(texts.sheet_lines(entry)):
             draw.text((x, top + TILE + 46 + 24 * row), line, SOFT, small)
     buffer = io.BytesIO()
     sheet.save(buffer, "PNG", pnginfo=text_chunks(record))
@@ -44,7 +44,7 @@ def contact_sheet(record: dict[str, Any], pictures: dict[str, Image.Image]) -> b
 def text_chunks(record: dict[str, Any], method: str | None = None) -> PngInfo:
     """What a PNG says of itself: prompt, seed, method, model, settings and the program's version."""
     info = PngInfo()
-    for key, value in words.picture_facts(record, method).items():
+    for key, value in texts.picture_facts(record, method).items():
         info.add_text(key, value)
     return info
 

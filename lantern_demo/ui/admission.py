@@ -1,13 +1,11 @@
-"""Who may join the queue, with what: so many requests wait in all, so many of one client, and none is larger than anything asked
-for here could be."""
+"""Who may join the queue, and with what: how many requests wait in all, how many of one client, how large one may be, and how many
+visitors are kept in memory."""
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 import json
 import logging
-from collections.abc import Iterator
 from typing import Any
 
 import gradio as gr
@@ -15,19 +13,20 @@ from fastapi import HTTPException
 from fastapi import Request as HttpRequest
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from gradio.queueing import Event
-from gradio_client.utils import is_file_obj_with_meta
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lantern_demo.faults import writable
-from lantern_demo.ui import words
-from lantern_demo.ui.engine import on_space
+from lantern_demo.ui import texts
+from lantern_demo.ui.gradio_patches import Joining, guard_queue, holds_file, pending, waiting
+from lantern_demo.ui.service import on_space
 
 WAITING = 20  # requests that may wait for the device
-OF_ONE_CLIENT = 5  # of which so many, waiting or running, may be one client's
+OF_ONE_CLIENT = 5  # requests of one client that may wait or run
 ELSEWHERE = 200  # page events that may wait for something else than the device: each is over in a moment
 LARGEST_BODY = 8 * 2**20  # bytes of a request; what is larger is not read
 DEEPEST = 20  # levels of lists and objects in a value
+# Visitors whose page is kept, a few MB each. The one that was away longest goes first, and can then run nothing *again*.
+SESSIONS = 100
 
 _LOG = logging.getLogger(__name__)
 
@@ -59,33 +58,25 @@ def refuse_body(_: HttpRequest, error: Exception) -> JSONResponse:
     return JSONResponse({"error": sentence, "detail": found}, status_code=422)
 
 
-def keep(page: gr.Blocks, device: str) -> None:
-    """Put a doorkeeper before the queue of a page; `device` is the concurrency id of what runs on the device."""
-    queue, one_by_one = page._queue, asyncio.Lock()
-    join = queue.push
-    # Gradio sums up the latest runs after every one of them, for the monitoring page that is switched off here.
-    queue.ANALYTICS_MAX_EVENTS = 1
-    # And it looks at the queue a thousand times a second while somebody waits, which takes the interpreter from what is being timed.
-    queue.sleep_when_free, queue.progress_update_sleep_when_free = 0.02, 0.5
+def guard(page: gr.Blocks, device: str) -> None:
+    """Check each request before it joins the queue of a page; `device` is the concurrency id of what runs on the device."""
 
-    async def push(body: Any, request: HttpRequest, username: str | None) -> Any:
-        fn = page.fns.get(body.fn_index)
-        if fn is None or fn.fn is None:
-            raise Refused(404, words.NO_SUCH_EVENT)
-        if len(body.data) != len(fn.inputs):
-            names = [block.label for block in fn.inputs] if fn.api_visibility == "public" else []
-            raise Refused(400, words.wrong_count(fn.api_name, names, len(body.data), len(fn.inputs)))
-        for block, value in zip(fn.inputs, body.data, strict=True):
+    def check(asked: Joining) -> None:
+        if asked.event is None:
+            raise Refused(404, texts.NO_SUCH_EVENT)
+        labels = asked.event.labels
+        if len(asked.values) != len(labels):
+            names = [str(label) for label in labels] if asked.event.public else []
+            raise Refused(400, texts.wrong_count(asked.event.name, names, len(asked.values), len(labels)))
+        for label, value in zip(labels, asked.values, strict=True):
             if (depth := _depth(value)) > DEEPEST:
-                raise Refused(400, words.too_deep(block.label or "a value", DEEPEST))
-            if fn.api_visibility == "public" and depth and _holds_file(value):
-                raise Refused(400, words.no_file(block.label))
-        async with one_by_one:
-            if fn.concurrency_id == device:
-                _admit(queue, device, client_of(request, body.session_hash))
-            return await join(body=body, request=request, username=username)
+                raise Refused(400, texts.too_deep(label or "a value", DEEPEST))
+            if asked.event.public and depth and holds_file(value):
+                raise Refused(400, texts.no_file(str(label)))
+        if asked.event.concurrency_id == device:
+            _check_room(page, device, client_of(asked.request, asked.session))
 
-    queue.push = push
+    guard_queue(page, check)
 
 
 def _depth(value: Any) -> int:
@@ -97,34 +88,14 @@ def _depth(value: Any) -> int:
     return depth
 
 
-def _holds_file(value: Any) -> bool:
-    """Whether Gradio would take a part of a value for a file of the server's."""
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return is_file_obj_with_meta(value) or any(map(_holds_file, inner))
-
-
-def _admit(queue: Any, device: str, client: str) -> None:
-    """Raises Refused when too many wait, or too many of this client."""
-    mine = sum(client_of(event.request, _session(event)) == client for event in pending(queue, device))
-    if mine >= OF_ONE_CLIENT:
-        raise Refused(429, words.too_many_of_yours(mine, OF_ONE_CLIENT))
-    waits = waiting(queue, device)
+def _check_room(page: gr.Blocks, device: str, client: str) -> None:
+    """Raises Refused when too many requests wait, or too many of this client."""
+    of_client = sum(client_of(queued.request, queued.session) == client for queued in pending(page, device))
+    if of_client >= OF_ONE_CLIENT:
+        raise Refused(429, texts.too_many_of_yours(of_client, OF_ONE_CLIENT))
+    waits = waiting(page, device)
     if waits >= WAITING:
-        raise Refused(503, words.queue_full(waits))
-
-
-def waiting(queue: Any, device: str) -> int:
-    """How many requests wait for the device."""
-    line = queue.event_queue_per_concurrency_id.get(device)
-    return 0 if line is None else len(line.queue)
-
-
-def pending(queue: Any, device: str) -> Iterator[Event]:
-    """The requests that wait for the device or run on it."""
-    line = queue.event_queue_per_concurrency_id.get(device)
-    yield from () if line is None else line.queue
-    for job in queue.active_jobs:
-        yield from (event for event in job or () if event.concurrency_id == device and event.alive)
+        raise Refused(503, texts.queue_full(waits))
 
 
 def client_of(request: HttpRequest, session: str | None) -> str:
@@ -139,11 +110,6 @@ def client_of(request: HttpRequest, session: str | None) -> str:
     except ValueError:
         local = False
     return f"{address} {session}" if local and session else address
-
-
-def _session(event: Event) -> str | None:
-    """The session that a request named; Gradio gives one of its own to those that named none."""
-    return None if event.session_hash == event._id else event.session_hash
 
 
 class SmallRequests:
@@ -167,13 +133,13 @@ class SmallRequests:
             message = await receive()
             read += len(message.get("body", b""))
             if read > self.largest:  # sent in pieces, without a length
-                raise HTTPException(413, words.too_large(self.largest))
+                raise HTTPException(413, texts.too_large(self.largest))
             return message
 
         await self.app(scope, counted, send)
 
     async def _answer(self, send: Send) -> None:
-        sentence = words.too_large(self.largest)
+        sentence = texts.too_large(self.largest)
         body = json.dumps({"error": sentence, "detail": sentence}).encode()
         headers = [
             (b"content-type", b"application/json"),

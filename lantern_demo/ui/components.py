@@ -1,8 +1,9 @@
-"""The components that runs change, and the pieces of updates that several of the page's actions share."""
+"""The page's own components, the components that a run changes, and the updates that several actions share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import json
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -14,15 +15,36 @@ from PIL import Image
 
 from lantern_demo.knobs import KNOBS
 from lantern_demo.settings import Settings
-from lantern_demo.ui import words
-from lantern_demo.ui.charts import table
-from lantern_demo.ui.engine import Engine
+from lantern_demo.ui import texts
 from lantern_demo.ui.files import saved, write_record, write_sheet
+from lantern_demo.ui.gradio_patches import keep_file
 from lantern_demo.ui.link import query
-from lantern_demo.ui.view import Shown, Source, view
-from lantern_demo.ui.web import pack
+from lantern_demo.ui.run_state import Shown, Source
+from lantern_demo.ui.run_view import results_view, table
+from lantern_demo.ui.service import Service
 
 Updates = dict[Any, Any]  # component -> its new value, or gr.update(...)
+SCRIPTS = Path(__file__).with_name("web")
+STYLES = [Path(__file__).with_name("style.css"), *sorted(SCRIPTS.glob("*.css"))]
+
+
+def component(place: str, scripts: Sequence[str], value: Any = None, **options: Any) -> gr.HTML:
+    """An element of class `place` that the last of the scripts fills from the component's value, using those before it.
+
+    The template holds no value: templates would take a visitor's text for markup, while the scripts only ever make text of it.
+    """
+    return gr.HTML(
+        pack(value),
+        html_template=f'<div class="{place}"></div>',
+        js_on_load="\n".join((SCRIPTS / f"{name}.js").read_text() for name in scripts),
+        apply_default_css=False,
+        **options,
+    )
+
+
+def pack(value: Any) -> str:
+    """A component's value as the scripts read it; nothing for None. A string, since Gradio searches objects for differences."""
+    return "" if value is None else json.dumps(value, separators=(",", ":"))
 
 
 @dataclass(frozen=True)
@@ -53,14 +75,15 @@ class Widgets:
     live: gr.HTML  # the lanes
     results: Results
     shown: gr.State  # of Shown: the run in the lanes, what Stop and the rest have to work with; only runs write it
+    before: gr.State  # `Shown.run` of what was in the lanes when a run was last asked for; None once that was stopped
     result: gr.State  # of Shown: what the results are of, and what is run again
 
     def all(self) -> list[Any]:
         return [self.seed, *self.buttons(), *self.results.all(), self.result, *self.of_a_frame()]
 
     def of_a_frame(self) -> list[Any]:
-        """What changes while a run goes on. They are few, because Gradio builds every output of an event anew for every answer, also
-        those that do not change."""
+        """What changes while a run goes on. They are few: for every answer Gradio builds all outputs of an event anew, also those
+        that do not change."""
         return [self.status, self.live, self.shown]
 
     def buttons(self) -> list[Any]:
@@ -78,21 +101,21 @@ def status_html(text: str, kind: Literal["info", "busy", "error"] = "info", note
     return f'<div class="status {kind}" role="{role}"><p>{escape(text)}</p>{more}</div>'
 
 
-def on_page(name: str, settings: Settings) -> Any:
-    """A setting's value on the page. A number field cannot be relied on to stay empty, so 0 says what None does."""
+def field_value(name: str, settings: Settings) -> Any:
+    """The value of a setting's field on the page. A number field does not reliably stay empty, so 0 stands for None."""
     value = getattr(settings, name)
     return 0 if KNOBS[name].of_tree and value is None else value
 
 
-def meant(name: str, value: Any) -> Any:
-    """The setting that a value on the page stands for."""
+def setting_value(name: str, value: Any) -> Any:
+    """The setting's value for that of its field."""
     return None if KNOBS[name].of_tree and value == 0 else value
 
 
-def numbers_of(w: Results, engine: Engine, record: dict[str, Any], pictures: dict[str, Image.Image]) -> Updates:
+def numbers_of(w: Results, service: Service, record: dict[str, Any], pictures: dict[str, Image.Image]) -> Updates:
     """The table, the files and the link of a run."""
     preset = (
-        Settings(**engine.offered()[record["model"]["id"]].preset) if record["model"]["id"] in engine.offered() else Settings()
+        Settings(**service.offered()[record["model"]["id"]].preset) if record["model"]["id"] in service.offered() else Settings()
     )
     with scratch() as folder:
         # Gradio's copies are made here, since the folder is gone before Gradio would make them itself.
@@ -109,19 +132,19 @@ def numbers_of(w: Results, engine: Engine, record: dict[str, Any], pictures: dic
 
 def kept(button: gr.DownloadButton, write: Callable[..., str], *arguments: Any) -> str:
     """What `write` returns, copied to where the button's files are kept."""
-    return button.move_resource_to_block_cache(write(*arguments)) or ""
+    return keep_file(button, write(*arguments))
 
 
 def replay_of(w: Results, shown: Shown, source: Source, play: bool = False) -> Updates:
     """The replay and the charts of a run."""
     assert shown.record is not None
-    return {w.replay: pack(view(shown.record, shown.pictures, source, play))}
+    return {w.replay: pack(results_view(shown.record, shown.pictures, source, play))}
 
 
 def scratch() -> TemporaryDirectory[str]:
     return TemporaryDirectory(prefix="lantern-demo-")
 
 
-def loading(engine: Engine, model: Any) -> str:
-    info = engine.offered()[model]
-    return status_html(words.loading(info.title, info.published is not None), "busy")
+def loading(service: Service, model: Any) -> str:
+    info = service.offered()[model]
+    return status_html(texts.loading(info.title, info.published is not None), "busy")

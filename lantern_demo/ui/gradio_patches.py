@@ -1,0 +1,152 @@
+"""Every use of a part of Gradio that its documentation does not promise. Whoever upgrades Gradio opens this file first.
+
+Each function says what it works around. All were checked with the version CHECKED; `tests/test_gradio_patches.py` fails when one of
+the parts is gone, and when another version is installed.
+
+Two dependences cannot be moved here. `style.css` and `web/*.css` name classes of Gradio's own elements: `.html-container`,
+`.gr-accordion` and `.label-wrap`. And a run changes the `run_state.Shown` that it has handed to a `gr.State` in place, which only
+works since Gradio keeps the object itself and no copy; a test holds on to that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+from fastapi import Request as HttpRequest
+from gradio.route_utils import FnIndexInferError
+from gradio.utils import get_function_description
+from gradio_client.utils import is_file_obj_with_meta
+
+CHECKED = "6.31.0"
+
+# What Gradio raises for a plain HTTP call with a parameter too many or too few, or to no endpoint, and where such calls arrive. Without
+# a handler of our own each is a bare 500.
+MISCALLS = (TypeError, KeyError, FnIndexInferError)
+CALL_PATHS = ("/call/", "/run/", "/api/", "/queue/join")
+
+# Leaves out a last look at the page after the launch. It gives up after three seconds, which is too soon on a busy machine.
+LAUNCH_OPTIONS: dict[str, Any] = {"_frontend": False}
+
+
+@dataclass(frozen=True)
+class Joining:
+    """A request that asks to join the queue. `event` is None when there is no such event."""
+
+    event: Event | None
+    values: list[Any]  # one for each input of the event
+    request: HttpRequest
+    session: str | None  # that the request named
+
+
+@dataclass(frozen=True)
+class Event:
+    """What a request asks for."""
+
+    name: str | None
+    public: bool  # whether it is a part of the API
+    labels: list[str | None]  # of its inputs
+    concurrency_id: str | None  # names what it waits for
+
+
+@dataclass(frozen=True)
+class Queued:
+    """A request that waits in the queue or runs."""
+
+    request: HttpRequest
+    session: str | None  # that the request named
+
+
+def guard_queue(page: gr.Blocks, check: Callable[[Joining], None]) -> None:
+    """Call `check` for each request before it joins the queue of a page; what it raises is the answer. Requests are checked one after
+    the other, so none joins between the check of another and its joining.
+
+    It replaces `Queue.push`: Gradio limits the length of the whole queue only, and checks neither the number of values nor what they
+    are before a worker takes them.
+    """
+    queue, one_by_one = page._queue, asyncio.Lock()
+    join = queue.push
+
+    async def push(body: Any, request: HttpRequest, username: str | None) -> Any:
+        fn = page.fns.get(body.fn_index)
+        event = None
+        if fn is not None and fn.fn is not None:
+            labels = [getattr(block, "label", None) for block in fn.inputs]
+            event = Event(fn.api_name, fn.api_visibility == "public", labels, fn.concurrency_id)
+        async with one_by_one:
+            check(Joining(event, body.data, request, body.session_hash))
+            return await join(body=body, request=request, username=username)
+
+    queue.push = push
+
+
+def calm_queue(page: gr.Blocks) -> None:
+    """Let the queue of a page do less beside the runs that are being timed.
+
+    It sets three attributes of `Queue`. Gradio sums up the latest runs after every one of them, for the monitoring page that is
+    switched off here. And it looks at the queue a thousand times a second while somebody waits, which takes the interpreter from what
+    is being timed.
+    """
+    queue = page._queue
+    queue.ANALYTICS_MAX_EVENTS = 1
+    queue.sleep_when_free, queue.progress_update_sleep_when_free = 0.02, 0.5
+
+
+def waiting(page: gr.Blocks, concurrency_id: str) -> int:
+    """How many requests wait for what a concurrency id names. Gradio's own count, `/queue/status`, is of all ids together."""
+    line = page._queue.event_queue_per_concurrency_id.get(concurrency_id)
+    return 0 if line is None else len(line.queue)
+
+
+def pending(page: gr.Blocks, concurrency_id: str) -> Iterator[Queued]:
+    """The requests that wait for what a concurrency id names, or run on it. Gradio has no public list of them."""
+    line = page._queue.event_queue_per_concurrency_id.get(concurrency_id)
+    events = [] if line is None else list(line.queue)
+    for job in page._queue.active_jobs:
+        events += [event for event in job or () if event.concurrency_id == concurrency_id and event.alive]
+    for event in events:
+        # Gradio gives a session of its own to a request that named none, and it is the event's id.
+        yield Queued(event.request, None if event.session_hash == event._id else event.session_hash)
+
+
+def forget_calls(page: gr.Blocks) -> None:
+    """Drop a plain call's session when the call ends. Nobody can come back to it, and Gradio would keep it as it keeps a page's.
+
+    It replaces `Queue.reset_iterators`, which Gradio calls at the end of each event.
+    """
+    queue = page._queue
+    close = queue.reset_iterators
+
+    async def reset_iterators(event_id: str) -> None:
+        await close(event_id)
+        # A call that names no session has its own id for one.
+        page.state_holder.session_data.pop(event_id, None)
+        page.state_holder.time_last_used.pop(event_id, None)
+
+    queue.reset_iterators = reset_iterators
+
+
+def holds_file(value: Any) -> bool:
+    """Whether Gradio would take a part of a value for a file of the server's. Gradio's own test decides, so that none slips by."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return is_file_obj_with_meta(value) or any(map(holds_file, inner))
+
+
+def keep_file(block: gr.components.Component, path: str) -> str:
+    """Copy a file to where Gradio serves the files of a component, and return the copy's path. Gradio copies by itself only once an
+    answer is sent, when the run's folder is gone already."""
+    return block.move_resource_to_block_cache(path) or ""
+
+
+def document(page: gr.Blocks, dependency: Any, endpoint: Callable[..., Any]) -> None:
+    """Put the names and sentences of an endpoint's docstring on its page of the documentation. `gr.api` takes the types from the
+    signature, but neither the names nor the sentences. A sentence about an answer is its label as far as the first colon."""
+    event = page.fns[dependency["id"]]
+    _, sentences, returns = get_function_description(endpoint)
+    for component, (name, sentence) in zip(event.inputs, sentences.items(), strict=True):
+        component.label, component.api_info()["additional_description"] = name, sentence
+    for component, sentence in zip(event.outputs, returns, strict=True):
+        component.label, component.api_info()["description"] = sentence.split(":")[0], sentence

@@ -1,0 +1,193 @@
+"""Each undocumented part of Gradio that the page uses is still there and does what it is used for; see `ui.gradio_patches`."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import gradio as gr
+import httpx
+import pytest
+from fastapi import HTTPException
+from fastapi.responses import JSONResponse
+from gradio_client import Client
+
+from lantern_demo.ui import gradio_patches as patches
+
+HELD = "held"  # a concurrency id
+
+
+def until(condition: Callable[[], Any]) -> None:
+    """Wait for what another thread does; never for long unless it fails."""
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[SimpleNamespace]:
+    """A page with every patch: its address, what asked to join, and the calls that went wrong. `gate` holds the endpoint /hold."""
+    found = SimpleNamespace(joining=[], miscalls=[], sessions=[], gate=threading.Event())
+
+    def hold(first: str) -> str:
+        """Wait.
+
+        Args:
+            first: What comes back.
+
+        Returns:
+            The answer: what was sent.
+        """
+        found.gate.wait(60)
+        found.sessions.append(set(page.state_holder.session_data))
+        return first
+
+    def check(asked: patches.Joining) -> None:
+        found.joining.append(asked)
+        if asked.values == ["refused"]:
+            raise HTTPException(418, "not this")
+        if asked.event is None:
+            raise HTTPException(404, "no such event")
+
+    def miscalled(request: Any, error: Exception) -> JSONResponse:
+        found.miscalls.append((request.url.path, type(error)))
+        return JSONResponse({}, status_code=400)
+
+    with gr.Blocks() as page:
+        patches.document(page, gr.api(hold, api_name="hold", concurrency_id=HELD, concurrency_limit=1), hold)
+    page.queue(api_open=False)
+    patches.calm_queue(page)
+    patches.guard_queue(page, check)
+    patches.forget_calls(page)
+    handlers = dict.fromkeys(patches.MISCALLS, miscalled)
+    _, found.url, _ = page.launch(
+        prevent_thread_lock=True, quiet=True, app_kwargs={"exception_handlers": handlers}, **patches.LAUNCH_OPTIONS
+    )
+    found.page = page
+    yield found
+    found.gate.set()
+    page.close(verbose=False)
+
+
+def call(served: SimpleNamespace, value: str, **more: Any) -> httpx.Response:
+    return httpx.post(f"{served.url}gradio_api/call/hold", json={"data": [value], **more})
+
+
+def test_another_version_of_gradio_is_looked_through_first() -> None:
+    assert gr.__version__ == patches.CHECKED, "open ui/gradio_patches.py and check each function with the new version"
+
+
+def test_a_request_is_checked_before_it_joins(served: SimpleNamespace) -> None:
+    served.gate.set()
+    assert call(served, "refused").status_code == 418
+    asked = served.joining[-1]
+    assert asked.event == patches.Event("hold", True, ["first"], HELD) and asked.values == ["refused"]
+    assert asked.session is None and asked.request.client.host == "127.0.0.1"
+    assert call(served, "fine", session_hash="tab").status_code == 200
+    assert served.joining[-1].session == "tab"
+    body = {"data": [], "fn_index": 99, "session_hash": "tab"}
+    assert httpx.post(f"{served.url}gradio_api/queue/join", json=body).status_code == 404
+    assert served.joining[-1].event is None
+    until(lambda: not list(patches.pending(served.page, HELD)))
+
+
+def test_what_waits_and_what_runs(served: SimpleNamespace) -> None:
+    served.gate.clear()
+    assert call(served, "runs").status_code == 200
+    until(lambda: len(list(patches.pending(served.page, HELD))) == 1 and not patches.waiting(served.page, HELD))
+    assert call(served, "waits").status_code == 200 and call(served, "waits too", session_hash="tab").status_code == 200
+    assert patches.waiting(served.page, HELD) == 2 and patches.waiting(served.page, "another") == 0
+    found = list(patches.pending(served.page, HELD))
+    assert sorted(str(queued.session) for queued in found) == ["None", "None", "tab"]
+    assert {queued.request.client.host for queued in found if queued.request.client} == {"127.0.0.1"}
+    assert not list(patches.pending(served.page, "another"))
+    served.gate.set()
+    until(lambda: not list(patches.pending(served.page, HELD)))
+
+
+def test_nothing_is_kept_of_a_call(served: SimpleNamespace) -> None:
+    served.gate.set()
+    event = call(served, "forgotten").json()["event_id"]
+    until(lambda: any(event in sessions for sessions in served.sessions))  # there was a session
+    holder = served.page.state_holder
+    until(lambda: event not in holder.session_data and event not in holder.time_last_used)
+
+
+def test_the_queue_rests_between_looks() -> None:
+    with gr.Blocks() as page:
+        pass
+    queue, source = page._queue, inspect.getsource(type(page._queue))
+    before = {
+        name: getattr(queue, name) for name in ("ANALYTICS_MAX_EVENTS", "sleep_when_free", "progress_update_sleep_when_free")
+    }
+    assert all(source.count(f"self.{name}") > 1 for name in before), "Gradio still reads them"
+    patches.calm_queue(page)
+    assert queue.ANALYTICS_MAX_EVENTS == 1 < before["ANALYTICS_MAX_EVENTS"]
+    assert queue.sleep_when_free > before["sleep_when_free"]
+    assert queue.progress_update_sleep_when_free > before["progress_update_sleep_when_free"]
+
+
+def test_plain_calls_that_fit_no_endpoint_raise_what_is_handled(served: SimpleNamespace) -> None:
+    for path, body in (
+        ("call/nothing", {"data": []}),
+        ("call/v2/hold", {"first": "a", "second": "b"}),
+        ("call/v2/hold", {}),
+        ("run/nothing", {"data": []}),
+    ):
+        served.miscalls.clear()
+        assert httpx.post(f"{served.url}gradio_api/{path}", json=body).status_code == 400, path
+        ((where, error),) = served.miscalls
+        assert error in patches.MISCALLS and any(part in where for part in patches.CALL_PATHS)
+
+
+def test_a_file_of_the_server_is_found_however_deep() -> None:
+    file = {"path": "/etc/passwd", "meta": {"_type": "gradio.FileData"}}
+    assert patches.holds_file(file) and patches.holds_file([1, {"a": [file]}])
+    assert not patches.holds_file([{"path": "/etc/passwd"}, "text", None, 3])
+
+
+def test_a_kept_file_outlives_the_runs_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path / "kept"))
+    file = tmp_path / "run.json"
+    file.write_text("{}")
+    button = gr.DownloadButton()
+    copy = Path(patches.keep_file(button, str(file)))
+    file.unlink()
+    assert copy.read_text() == "{}" and str(copy) in button.temp_files, "Gradio serves it and deletes it in time"
+
+
+def test_an_endpoint_is_documented_by_its_docstring(served: SimpleNamespace) -> None:
+    told = httpx.get(f"{served.url}gradio_api/info").json()["named_endpoints"]["/hold"]
+    (parameter,), (answer,) = told["parameters"], told["returns"]
+    assert parameter["label"] == "first" and "What comes back." in str(parameter)
+    assert answer["label"] == "The answer" and "what was sent" in str(answer)
+
+
+def test_a_launch_knows_the_options() -> None:
+    assert set(patches.LAUNCH_OPTIONS) <= set(inspect.signature(gr.Blocks.launch).parameters)
+
+
+def test_a_state_keeps_the_object_itself() -> None:
+    """A run hands its state over once and changes it in place; Stop and what follows it read what the run has noted since."""
+
+    def write() -> Iterator[list[int]]:
+        handed = [1]
+        yield handed
+        handed.append(2)
+
+    with gr.Blocks() as page:
+        state, button = gr.State(None), gr.Button()
+        button.click(write, None, [state], api_name="write").then(lambda kept: kept, [state], [gr.JSON()], api_name="read")
+    _, address, _ = page.launch(prevent_thread_lock=True, quiet=True, **patches.LAUNCH_OPTIONS)
+    try:
+        client = Client(address, verbose=False)
+        client.predict(api_name="/write")
+        assert client.predict(api_name="/read") == [1, 2]
+    finally:
+        page.close(verbose=False)
