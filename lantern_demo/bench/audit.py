@@ -28,11 +28,11 @@ from typing import Any, NamedTuple
 
 import numpy
 import torch
-from numpy.typing import NDArray
 
 import lantern_demo
+from lantern_demo.bench.goodness import FEWEST, chi_square, distance, noise, worst_stretch
 from lantern_demo.bench.journal import Journal, digest_of, journal_of
-from lantern_demo.bench.toy import LAWS, LENGTH, SEQUENCES, VOCAB, Array, Tables, ToyDrafter, ToyTarget, index_of, neighbours
+from lantern_demo.bench.toy import LAWS, LENGTH, SEQUENCES, VOCAB, Tables, ToyDrafter, ToyTarget, index_of, neighbours
 from lantern_demo.decoding.acceptance import Rule
 from lantern_demo.decoding.loop import Decoded, decode
 from lantern_demo.decoding.methods import METHODS, Method
@@ -42,8 +42,6 @@ from lantern_demo.decoding.trees import TreePolicy, read_paths
 RUNS = 100_000
 # A row is at the noise when its p-value over all stretches is not below this: of 24 lossless rows one falls below by chance 2 times in 1000.
 LEAST_P = 1e-4
-FEWEST = 5.0  # expected sequences in a cell of the chi-square test
-SIMULATED = 1000  # draws of N sequences of the exact law, for the 99th percentile of their distance
 HOW = (
     f"Toy models of {VOCAB} tokens draw sequences of {LENGTH}. TVD is the total variation distance (0 to 1) between the sequences drawn and "
     "the exact law; expected and 99 % are the mean and the 99th percentile of the one that as many draws of the exact law show. "
@@ -79,7 +77,6 @@ VARIANTS: dict[str, dict[str, Variant]] = {
     "cool-sd": {"delta 1": Variant({"bound": 1.0}, lossless=True)},
 }
 
-Counts = NDArray[numpy.int64]
 Report = dict[str, Any]
 
 
@@ -137,72 +134,9 @@ class Row:
     @property
     def verdict(self) -> str:
         """In words."""
-        return "at the noise" if self.at_the_noise else f"off by {self.off_by:.3f}"
-
-
-class Test(NamedTuple):
-    """Pearson's test of counts against a law."""
-
-    cells: int
-    chi2: float
-    df: int
-    p: float
-    impossible: int
-
-
-def chi_square(counts: Counts, law: Array) -> Test:
-    """Pearson's test of counts against a law, both [n].
-
-    Neighbours are taken together until `FEWEST` are expected. What has probability 0 belongs to no cell; when it was drawn p is 0.
-    Raises ValueError when nothing was counted.
-    """
-    runs = int(counts.sum())
-    if runs < 1:
-        raise ValueError(f"counts hold {runs} sequences; there must be at least 1")
-    observed, expected = [0], [0.0]
-    for seen, share in zip(counts.tolist(), law.tolist(), strict=True):
-        if expected[-1] >= FEWEST:
-            observed.append(0)
-            expected.append(0.0)
-        observed[-1] += seen if share > 0 else 0
-        expected[-1] += share * runs
-    if expected[-1] < FEWEST and len(expected) > 1:  # what is left over goes to the cell before
-        few, share = observed.pop(), expected.pop()
-        observed[-1] += few
-        expected[-1] += share
-    chi2, df = sum((o - e) ** 2 / e for o, e in zip(observed, expected, strict=True)), len(expected) - 1
-    impossible = int(counts[law == 0].sum())
-    half = torch.tensor([df / 2, chi2 / 2], dtype=torch.float64)
-    p = 0.0 if impossible else float(torch.special.gammaincc(half[0], half[1])) if df else 1.0
-    return Test(df + 1, chi2, df, p, impossible)
-
-
-def worst_stretch(counts: Counts, law: Array) -> tuple[str, float]:
-    """Of all stretches of tokens that follow each other, such as "2-4", the one whose joint law fits worst, and the p-value of that times
-    the number of stretches (Bonferroni), at most 1.
-
-    counts and law are [SEQUENCES]. Few tokens make few cells, in which a small fault shows that is lost among all sequences.
-    """
-    shape, found = (VOCAB,) * LENGTH, []
-    for first in range(LENGTH):
-        for last in range(first, LENGTH):
-            others = tuple(i for i in range(LENGTH) if not first <= i <= last)
-            test = chi_square(counts.reshape(shape).sum(others).ravel(), law.reshape(shape).sum(others).ravel())
-            found.append((test.p, f"{first + 1}-{last + 1}"))
-    p, stretch = min(found)
-    return stretch, min(1.0, p * len(found))
-
-
-def distance(counts: Counts, law: Array) -> float:
-    """The total variation distance, 0 to 1, between the law that was counted and another, both [n]."""
-    return 0.5 * float(numpy.abs(counts / counts.sum() - law).sum())
-
-
-def noise(law: Array, runs: int) -> tuple[float, float]:
-    """Mean and 99th percentile of the total variation distance between a law [sequences] and `runs` draws of it, by simulation."""
-    generator = numpy.random.default_rng(0)
-    drawn = [distance(generator.multinomial(runs, law), law) for _ in range(SIMULATED)]
-    return float(numpy.mean(drawn)), float(numpy.quantile(drawn, 0.99))
+        if self.at_the_noise:
+            return "at the noise"
+        return f"off by {self.off_by:.3f}" if self.off_by >= 0.0005 else "off by less than the noise"
 
 
 @cache
@@ -231,15 +165,20 @@ def tree_of(method: Method) -> TreePolicy:
     return make(**TREES.get(method.tree, {}))
 
 
-def player(cell: Cell, rule: Rule | None = None) -> Callable[[int], Decoded]:
-    """What runs a cell once, given a seed; `rule` in place of its own. Everything that runs share is made once."""
+def is_lossless(cell: Cell) -> bool:
+    """Whether the table of methods, or that of variants, says that a cell's method is lossless."""
+    return VARIANTS[cell.method][cell.variant].lossless if cell.variant else METHODS[cell.method].lossless
+
+
+def player(cell: Cell) -> Callable[[int], Decoded]:
+    """What runs a cell once, given a seed. Everything that runs share is made once."""
     method, law, tables = METHODS[cell.method], LAWS[cell.law], _tables(cell.law)
     target, drafter, clock, near = ToyTarget(tables), ToyDrafter(tables), Clock("cpu"), neighbours()
-    own, tree = rule or rule_of(method, cell.variant), tree_of(method)
+    rule, tree = rule_of(method, cell.variant), tree_of(method)
 
     def play(seed: int) -> Decoded:
         *_, result = decode(
-            target, drafter, None, num_tokens=LENGTH, method=method, sampling=law.sampling, rule=own, tree=tree, neighbours=near,
+            target, drafter, None, num_tokens=LENGTH, method=method, sampling=law.sampling, rule=rule, tree=tree, neighbours=near,
             seed=seed, measure_distortion=False, clock=clock, engine="plain",
         )  # fmt: skip
         assert isinstance(result, Decoded)
@@ -248,9 +187,9 @@ def player(cell: Cell, rule: Rule | None = None) -> Callable[[int], Decoded]:
     return play
 
 
-def run_cell(cell: Cell, runs: int, play: Callable[[int], Decoded] | None = None) -> Row:
-    """Run a cell, by `play` if it is given, and judge it. Every cell has seeds of its own, or all methods would begin with one token."""
-    play, law = play or player(cell), _tables(cell.law).sequences()
+def run_cell(cell: Cell, runs: int) -> Row:
+    """Run a cell and judge it. Every cell has seeds of its own: with the same ones all methods would draw the same first token."""
+    play, law = player(cell), _tables(cell.law).sequences()
     first = cells_of(list(METHODS), list(LAWS)).index(cell) * runs
     counts, passes = numpy.zeros(SEQUENCES, dtype=numpy.int64), 0
     began = perf_counter()
@@ -260,10 +199,10 @@ def run_cell(cell: Cell, runs: int, play: Callable[[int], Decoded] | None = None
         passes += decoded.steps
     seconds = perf_counter() - began
     expected, p99 = _noise(cell.law, runs)
-    stretch, stretch_p = worst_stretch(counts, law)
+    stretch, stretch_p = worst_stretch(counts.reshape((VOCAB,) * LENGTH), law.reshape((VOCAB,) * LENGTH))
     return Row(
-        *cell, lossless=VARIANTS[cell.method][cell.variant].lossless if cell.variant else METHODS[cell.method].lossless, runs=runs,
-        tvd=distance(counts, law), expected=expected, p99=p99, **chi_square(counts, law)._asdict(), stretch=stretch, stretch_p=stretch_p,
+        *cell, lossless=is_lossless(cell), runs=runs, tvd=distance(counts, law), expected=expected, p99=p99,
+        **chi_square(counts, law)._asdict(), stretch=stretch, stretch_p=stretch_p,
         accepted=round(runs * (LENGTH - 1) / passes, 4), seconds=round(seconds, 2),
     )  # fmt: skip
 
@@ -320,31 +259,17 @@ def markdown(report: Report) -> str:
     wrong, exact = faults(rows), sum(row.lossless for row in rows)
     runs = ", ".join(f"{n:,}" for n in sorted({row.runs for row in rows}))
     ran_on, versions = report["machine"], report["versions"]
-    said = f"Not as it should be: {'; '.join(f'{row.name} at {row.law}' for row in wrong)}." if wrong else (
-        f"All {exact} rows of lossless methods are at the noise." if exact else "No lossless method was run."
-    )  # fmt: skip
+    said = f"All {exact} rows of lossless methods are at the noise." if exact else "No lossless method was run."
+    if wrong:
+        said = f"Not as it should be: {'; '.join(f'{row.name} at {row.law}' for row in wrong)}."
     laws = [law for law in LAWS if any(row.law == law for row in rows)]
     names = list(dict.fromkeys((row.name, row.lossless) for row in rows))
     verdicts = {(row.name, row.law): row.verdict for row in rows}
     glance = [["method", "lossless", *laws]]
     glance += [[name, "yes" if right else "no", *(verdicts.get((name, law), "-") for law in laws)] for name, right in names]
-    full = [
-        [
-            "method",
-            "law",
-            "lossless",
-            "TVD",
-            "expected",
-            "99 %",
-            "chi2",
-            "df",
-            "p",
-            "worst",
-            "tokens a pass",
-            "runs a second",
-            "verdict",
-        ]
-    ]
+    full = [[
+        "method", "law", "lossless", "TVD", "expected", "99 %", "chi2", "df", "p", "worst", "tokens a pass", "runs a second", "verdict",
+    ]]  # fmt: skip
     full += [
         [
             row.name, row.law, "yes" if row.lossless else "no", f"{row.tvd:.4f}", f"{row.expected:.4f}", f"{row.p99:.4f}",
@@ -381,9 +306,8 @@ def parser() -> argparse.ArgumentParser:
 
 def audit(args: argparse.Namespace) -> Report:
     """Run what a command line asks for and is not in the journal yet -> the report. Raises ValueError for what cannot be run."""
-    from lantern_demo.bench.report import (
-        machine_of,
-    )  # what it needs takes seconds to import, and a reader of rows has no use for it
+    # imported here: what it needs takes seconds to import, and a reader of rows has no use for it
+    from lantern_demo.bench.report import machine_of
 
     for name in ("runs", "processes"):
         if getattr(args, name) < 1:
@@ -401,25 +325,24 @@ def audit(args: argparse.Namespace) -> Report:
     }  # fmt: skip
     journal = Journal(journal_of(args.out, 0) if args.out else None, identity, args.fresh)
     cells = cells_of(args.methods, args.laws)
-    done = {Cell(row["method"], row["variant"], row["law"]) for row in journal.of("row")}
+    rows = [Row(**{key: value for key, value in line.items() if key != "kind"}) for line in journal.of("row")]
+    done = {row.cell for row in rows}
     left = [cell for cell in cells if cell not in done]
     for cell in left:  # what cannot be run is told at once
-        rule_of(METHODS[cell.method], cell.variant), tree_of(METHODS[cell.method])
+        rule_of(METHODS[cell.method], cell.variant)
+        tree_of(METHODS[cell.method])
     for number, row in enumerate(run_cells(left, args.runs, args.processes), start=len(cells) - len(left) + 1):
         journal.add("row", asdict(row))
-        print(
-            f"{number} of {len(cells)}: {row.name} at {row.law}: {row.verdict} (p = {row.stretch_p:.2g})",
-            file=sys.stderr,
-            flush=True,
-        )
-    rows = [{key: value for key, value in line.items() if key != "kind"} for line in journal.of("row")]
-    place = {cell: i for i, cell in enumerate(cells_of(list(METHODS), list(LAWS)))}
+        rows.append(row)
+        told = f"{number} of {len(cells)}: {row.name} at {row.law}: {row.verdict} (p = {row.stretch_p:.2g})"
+        print(told, file=sys.stderr, flush=True)
+    order = cells_of(list(METHODS), list(LAWS))
     return {
         "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         **identity,
         "processes": args.processes,
         "how": HOW,
-        "rows": sorted(rows, key=lambda row: place[Cell(row["method"], row["variant"], row["law"])]),
+        "rows": [asdict(row) for row in sorted(rows, key=lambda row: order.index(row.cell))],
     }
 
 
