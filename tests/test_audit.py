@@ -121,20 +121,23 @@ def test_the_worst_stretch_finds_what_is_lost_among_sequences() -> None:
     assert chi_square(counts.ravel(), law.ravel()).p > 1e-6
     stretch, p = worst_stretch(counts, law)
     assert stretch == "2-3" and p < 1e-12
-    p = [worst_stretch(generator.multinomial(5000, law.ravel()).reshape(law.shape), law)[1] for _ in range(20)]
-    assert min(p) > 0.002
+    fair = [worst_stretch(generator.multinomial(5000, law.ravel()).reshape(law.shape), law)[1] for _ in range(100)]
+    assert min(fair) > 1e-4 and numpy.mean(numpy.array(fair) < 0.05) < 0.15
 
 
-@pytest.mark.parametrize("cell", [Cell("vanilla", "", "cold"), Cell("eagle1", "", "guided"), Cell("cool-sd", "delta 1", "top-k")])
-def test_lossless_methods_are_at_the_noise(cell: Cell) -> None:
-    row = run_cell(cell, 1000)
+@pytest.mark.parametrize(
+    ("cell", "runs"),
+    [(Cell("vanilla", "", "cold"), 1500), (Cell("eagle1", "", "guided"), 1000), (Cell("cool-sd", "delta 1", "top-k"), 200)],
+)
+def test_lossless_methods_are_at_the_noise(cell: Cell, runs: int) -> None:
+    row = run_cell(cell, runs)
     assert row.lossless and row.at_the_noise and row.verdict == "at the noise" and row.tvd < 1.15 * row.expected
     assert row.accepted == 1.0 if cell.method == "vanilla" else row.accepted > 1.5
 
 
 def test_a_residual_that_returns_the_law_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(acceptance, "residual", lambda rule, p, *_: p)
-    row = run_cell(Cell("cool-sd", "delta 1", "top-k"), 500)
+    row = run_cell(Cell("cool-sd", "delta 1", "top-k"), 300)
     assert row.p < 1e-6 and row.stretch_p < 1e-6 and row.tvd > row.p99 and row.verdict.startswith("off by 0.")
     assert audit.faults([row]) == [row]
 
@@ -158,11 +161,11 @@ class WrongCommit(ToyTarget):
 @pytest.mark.parametrize("broken", [WrongMask, WrongCommit])
 def test_what_a_target_is_told_wrongly_shows(broken: type[ToyTarget], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit, "ToyTarget", broken)
-    assert run_cell(Cell("eagle1", "", "cold"), 500).stretch_p < 1e-6
+    assert run_cell(Cell("eagle1", "", "top-p"), 200).stretch_p < 1e-6
 
 
 def test_relaxed_methods_show_their_distance() -> None:
-    row = run_cell(Cell("lantern", "released", "cold"), 500)
+    row = run_cell(Cell("lantern", "released", "cold"), 300)
     assert not row.lossless and not row.at_the_noise and row.off_by > 0.05 and row.name == "lantern (released)"
     assert audit.faults([row]) == []
 

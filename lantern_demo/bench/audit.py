@@ -49,6 +49,7 @@ HOW = (
     "stretch of tokens whose joint law fits worst, and its p-value times the number of stretches. "
     f"At the noise: that is {LEAST_P:g} or more. Off by: the TVD less the expected one; the true distance lies between that and their sum, "
     "up to the spread of the noise. "
+    f"How far a relaxed method is off among {VOCAB} tokens does not tell how far it is off on images. "
     "What ran is this project's implementation of each method, not its authors' program."
 )
 
