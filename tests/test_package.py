@@ -204,7 +204,13 @@ def test_commands_and_options_exist() -> None:
                 commands.setdefault(found[1] or found[2], set()).update(options)
             elif code.startswith("--"):
                 alone |= options
-    assert {"app.py", "lantern_demo.bench", "lantern_demo.bench quality", "lantern_demo.bench gpu", "lantern_demo.bench audit"} <= set(commands)
+    assert {
+        "app.py",
+        "lantern_demo.bench",
+        "lantern_demo.bench quality",
+        "lantern_demo.bench gpu",
+        "lantern_demo.bench audit",
+    } <= set(commands)
     offered = options_of(commands)
     for program, options in commands.items():
         assert offered[program] and options <= offered[program], f"{program}: {options - offered[program]}"
