@@ -197,14 +197,20 @@ def test_commands_and_options_exist() -> None:
     for path in DOCS:
         for code in code_of(path.read_text()):
             options = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", code))
-            found = re.search(r"(?:^|\s)(?:-m (lantern_demo\S*(?: quality| gpu)?)|python (\S+\.py))(.*)", code)
+            found = re.search(r"(?:^|\s)(?:-m (lantern_demo\S*(?: quality| gpu| audit)?)|python (\S+\.py))(.*)", code)
             if found:
                 # what stands before belongs to torchrun
                 options = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", found[3]))
                 commands.setdefault(found[1] or found[2], set()).update(options)
             elif code.startswith("--"):
                 alone |= options
-    assert {"app.py", "lantern_demo.bench", "lantern_demo.bench quality", "lantern_demo.bench gpu"} <= set(commands)
+    assert {
+        "app.py",
+        "lantern_demo.bench",
+        "lantern_demo.bench quality",
+        "lantern_demo.bench gpu",
+        "lantern_demo.bench audit",
+    } <= set(commands)
     offered = options_of(commands)
     for program, options in commands.items():
         assert offered[program] and options <= offered[program], f"{program}: {options - offered[program]}"

@@ -4,8 +4,8 @@ Every prompt and seed is a round: the methods one after the other on one device,
 over the rounds; speedups are ratios within a round. With --out FILE.json the report is also written as FILE.json, FILE.md and
 FILE.png, and the same command goes on where it was interrupted. Under torchrun the rounds are shared by the processes.
 
-`python -m lantern_demo.bench quality --help` tells of the other benchmark, of speed against quality, and `python -m lantern_demo.bench gpu
---help` of the command that looks at a GPU.
+`python -m lantern_demo.bench quality --help` tells of the other benchmark, of speed against quality, `python -m lantern_demo.bench gpu
+--help` of the command that looks at a GPU, and `python -m lantern_demo.bench audit --help` of the audit of losslessness.
 """
 
 from __future__ import annotations
@@ -178,6 +178,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         from lantern_demo.bench.gpu import main as gpu
 
         sys.exit(gpu(argv[1:]))
+    if argv and argv[0] == "audit":
+        from lantern_demo.bench.audit import main as audit
+
+        sys.exit(audit(argv[1:]))
     p = parser()
     args, process = p.parse_args(argv), join()
     try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -207,7 +208,11 @@ def child_table(parents: Tensor, reachable: Tensor, width: int) -> Tensor:
 
 def static_tree(paths: Iterable[Sequence[int]], device: torch.device | str = "cpu") -> Tree:
     """The tree of a list of paths (none: the root alone). Raises ValueError for paths that make no tree."""
-    paths = tuple(paths)
+    return _static_tree(tuple(map(tuple, paths)), torch.device(device))
+
+
+@lru_cache(maxsize=64)
+def _static_tree(paths: tuple[Path, ...], device: torch.device) -> Tree:
     names: list[Path] = [(), *(_checked_paths(paths) if paths else ())]
     index = {name: node for node, name in enumerate(names)}
     parents = [index[name[:-1]] for name in names]

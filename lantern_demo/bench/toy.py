@@ -1,0 +1,196 @@
+"""Models whose law of whole sequences is known exactly: a target and a drafter that are tables of logits, one row for every prefix.
+
+A sequence has `LENGTH` tokens out of `VOCAB`, so that all of them can be listed. A prefix is a node of the tree of all prefixes,
+numbered level by level: the empty one is 0, and the one that goes on from s with token t is s * VOCAB + t + 1. Nothing is looked up
+but by the tokens that stand in the cache and that the mask shows. A wrong mask, depth or commit finds another row, and the
+sequences follow another law.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import embedding
+
+from lantern_demo.decoding.cache import KVCache
+from lantern_demo.decoding.sampling import Sampling
+
+VOCAB = 5
+LENGTH = 5
+PREFIXES = (VOCAB**LENGTH - 1) // (
+    VOCAB - 1
+)  # all that a token of the picture may follow; one row more stands for what is behind its end
+SEQUENCES = VOCAB**LENGTH
+POWERS = float(VOCAB) ** numpy.arange(64)
+
+Array = NDArray[numpy.float64]
+
+
+@dataclass(frozen=True)
+class Law:
+    """How the tables are made and sampled. `spread` is the standard deviation of the target's logits; `sharp`: behind a third of the
+    prefixes one token has all but 1e-6 of the mass, by the drafter behind another third, drawn without regard to the first."""
+
+    id: str
+    label: str
+    sampling: Sampling
+    spread: float = 1.2
+    sharp: bool = False
+
+
+_LAWS = (
+    Law("flat", "temperature 1, flat", Sampling(), spread=0.5),
+    Law("cold", "temperature 0.5", Sampling(temperature=0.5)),
+    Law("top-k", "top-k 3", Sampling(top_k=3)),
+    Law("top-p", "top-p 0.8", Sampling(top_p=0.8)),
+    Law("sharp", "one token has 1 - 1e-6", Sampling(), sharp=True),
+    Law("guided", "CFG 3", Sampling(cfg_scale=3.0), spread=0.6),
+)
+LAWS: dict[str, Law] = {law.id: law for law in _LAWS}
+
+
+class Tables:
+    """The logits of a law. `target` and `drafter` are [2, PREFIXES + 1, VOCAB] float32, the conditional row first; the drafter's are the
+    target's with noise of the same size. Drawn from a fixed seed."""
+
+    def __init__(self, law: Law) -> None:
+        generator = torch.Generator().manual_seed(2410_03355)
+        shape = (2, PREFIXES + 1, VOCAB)
+        self.law = law
+        self.target = law.spread * torch.randn(shape, generator=generator)
+        self.drafter = 0.7 * self.target + law.spread * torch.randn(shape, generator=generator)
+        if law.sharp:
+            for table in (self.target, self.drafter):
+                behind = torch.rand(shape[:2], generator=generator) < 1 / 3
+                behind[:, 0] = False  # the first token spreads, or most prefixes would hardly be seen
+                token = torch.randint(VOCAB, (*shape[:2], 1), generator=generator)
+                peak = torch.zeros(shape).scatter_(-1, token, math.log((VOCAB - 1) * (1 - 1e-6) / 1e-6))
+                table[behind] = peak[behind]
+
+    def conditionals(self) -> Array:
+        """The law [PREFIXES, VOCAB] of the token behind every prefix, in float64 and from the definitions, not by `sampling`."""
+        sampling = self.law.sampling
+        cond, uncond = self.target[:, :PREFIXES].double().numpy()
+        logits = uncond + sampling.cfg_scale * (cond - uncond)
+        p = numpy.exp((logits - logits.max(1, keepdims=True)) / sampling.temperature)
+        for row in p:
+            order = (-row).argsort()
+            row[order[sampling.top_k or VOCAB :]] = 0.0
+            row /= row.sum()
+            before = 0.0
+            for token in order:
+                before, row[token] = before + row[token], row[token] if before <= sampling.top_p else 0.0
+            row /= row.sum()
+        return p
+
+    def sequences(self) -> Array:
+        """The exact law [SEQUENCES] of whole sequences in lexicographic order, float64: the product of the conditional laws."""
+        p, law, first = self.conditionals(), numpy.ones(1), 0
+        while len(law) < SEQUENCES:
+            law, first = (law[:, None] * p[first : first + len(law)]).ravel(), first + len(law)
+        return law
+
+
+def index_of(tokens: list[int]) -> int:
+    """The place of a sequence in lexicographic order."""
+    index = 0
+    for token in tokens:
+        index = index * VOCAB + token
+    return index
+
+
+class _Cache(KVCache):
+    """Keeps the tokens, plus 1, so that 0 is what stands before the picture; its storage is made once for all runs."""
+
+    def __init__(self, rows: int, slots: int) -> None:
+        super().__init__(1, rows, 1, slots, 1)
+        self.digits = self.k[0, :, 0, :, 0].numpy()  # [R, slots], a view
+
+
+class _Network:
+    """What target and drafter share. A state is the number of a row of logits, of 2 (rows R) x 2 (target, drafter) tables."""
+
+    def __init__(self, tables: Tables) -> None:
+        self.rows = torch.stack([tables.target, tables.drafter], 1).flatten(0, 2)
+        self.caches: dict[tuple[int, int], _Cache] = {}
+
+    def new_cache(self, rows: int, length: int) -> KVCache:
+        """A cache for one run at a time: the one of the run before, emptied."""
+        cache = self.caches.get((rows, length))
+        if cache is None:
+            cache = self.caches[rows, length] = _Cache(rows, length + 1)
+        cache.reset()
+        return cache
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """The rows of logits [R, n, V] that the states [R, n, 1] name."""
+        return embedding(hidden[..., 0].long(), self.rows)
+
+
+class ToyTarget(_Network):
+    """The target of a law's tables; see `protocols.Target`. The condition is not read: one slot stands for the prompt."""
+
+    vocab_size = VOCAB
+
+    def prefill(self, condition: Any, cache: _Cache) -> Tensor:
+        cache.digits[:, 0] = 0
+        cache.advance(1)
+        return _states(numpy.zeros((len(cache.digits), 1)))
+
+    def forward(self, tokens: Tensor, depths: Tensor, mask: Tensor, cache: _Cache) -> Tensor:
+        start, count, depth = cache.length, len(tokens), depths.numpy()
+        cache.reserve(count)
+        cache.digits[:, start : start + count] = tokens.numpy() + 1
+        past = cache.digits[:, :start] @ POWERS[start - 1 :: -1][:start]  # [R], the prefix that is committed
+        if count == 1:
+            return _states(past[:, None] * VOCAB + cache.digits[:, start : start + 1])
+        weights = numpy.where(mask.numpy(), POWERS[depth[:, None] - depth], 0.0)  # [n, n]; what is not seen counts nothing
+        own = cache.digits[:, start : start + count] @ weights.T
+        return _states(past[:, None] * POWERS[depth + 1] + own)
+
+
+class ToyDrafter(_Network):
+    """The drafter of a law's tables; see `protocols.Drafter`. It knows the prefix by the state that it is handed and the token behind."""
+
+    guided = False
+
+    def __init__(self, tables: Tables) -> None:
+        super().__init__(tables)
+        prefix = numpy.minimum(numpy.arange(PREFIXES + 1)[:, None] * VOCAB + numpy.arange(VOCAB) + 1, PREFIXES)
+        prefix[PREFIXES] = PREFIXES
+        kinds = [
+            prefix + (2 * row + 1) * (PREFIXES + 1) for row in (0, 0, 1, 1)
+        ]  # behind any state comes a state of the drafter's
+        self.behind = numpy.concatenate(kinds).astype(numpy.float32)
+
+    def start(self, hidden: Tensor, token: Tensor, cache: KVCache, condition: Any) -> Tensor:
+        cache.advance(hidden.shape[1])
+        return self._outputs(hidden[:, -1:], token)
+
+    def extend(self, tokens: Tensor, hidden: Tensor, cache: KVCache) -> Tensor:
+        cache.advance(hidden.shape[1])
+        return self._outputs(hidden[:, -1:], tokens[-1:])
+
+    def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor, cache: KVCache) -> Tensor:
+        return self._outputs(hidden, tokens)
+
+    def _outputs(self, hidden: Tensor, tokens: Tensor) -> Tensor:
+        return torch.from_numpy(self.behind[hidden[..., 0].long().numpy(), tokens.numpy()]).unsqueeze(-1)
+
+
+def _states(prefix: Array) -> Tensor:
+    """States [R, n, 1] of the target behind prefixes [R, n]; those behind the picture's end have one in common."""
+    table = 2 * (PREFIXES + 1) * numpy.arange(len(prefix))[:, None]
+    return torch.from_numpy((numpy.minimum(prefix, PREFIXES) + table).astype(numpy.float32)).unsqueeze(-1)
+
+
+def neighbours() -> Tensor:
+    """[VOCAB, VOCAB - 1] int64: each token's others, those with the nearest numbers first."""
+    token = torch.arange(VOCAB)
+    return (token - token.unsqueeze(1)).abs().argsort(stable=True, dim=1)[:, 1:]

@@ -1,0 +1,252 @@
+"""The audit of losslessness: its exact laws, its statistics, that it tells sound methods from faulty ones, and that it goes on where
+it was interrupted. Seeds are fixed."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import numpy
+import pytest
+import torch
+from torch import Tensor
+
+from lantern_demo.bench import audit
+from lantern_demo.bench.audit import Cell, Row, cells_of, main, read_rows, run_cell
+from lantern_demo.bench.goodness import chi_square, distance, noise, worst_stretch
+from lantern_demo.bench.toy import LAWS, LENGTH, VOCAB, Tables, ToyTarget, index_of
+from lantern_demo.decoding import acceptance
+from lantern_demo.decoding.methods import METHODS, Method
+from lantern_demo.decoding.sampling import guide, probabilities
+
+
+@pytest.fixture(autouse=True)
+def threads() -> Iterator[None]:
+    """The command computes with one thread, and sets that for its whole process."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_the_exact_law_is_that_of_brute_force(law: str) -> None:
+    tables, sampling = Tables(LAWS[law]), LAWS[law].sampling
+    exact = tables.sequences()
+    assert exact.shape == (VOCAB**LENGTH,) and abs(exact.sum() - 1) < 1e-12
+    rows = tables.target.double() if sampling.cfg_scale != 1 else tables.target[:1].double()
+    laws = probabilities(guide(rows, sampling.cfg_scale).float(), sampling)
+    prefixes = [prefix for length in range(LENGTH) for prefix in product(range(VOCAB), repeat=length)]
+    behind = dict(zip(prefixes, laws.double().tolist(), strict=False))
+    chance = [
+        math.prod(behind[tokens[:i]][token] for i, token in enumerate(tokens)) for tokens in product(range(VOCAB), repeat=LENGTH)
+    ]
+    numpy.testing.assert_allclose(exact, chance, rtol=2e-5, atol=1e-30)
+    assert [index_of(list(tokens)) for tokens in product(range(VOCAB), repeat=LENGTH)] == list(range(VOCAB**LENGTH))
+
+
+def test_the_laws_are_what_they_are_called() -> None:
+    assert ((Tables(LAWS["top-k"]).conditionals() > 0).sum(1) == 3).all()
+    kept = (Tables(LAWS["top-p"]).conditionals() > 0).sum(1)
+    assert kept.min() >= 1 and kept.max() < VOCAB
+    sharp = Tables(LAWS["sharp"])
+    peaks = [table[0].double().softmax(-1).amax(-1) for table in (sharp.target, sharp.drafter)]
+    target, drafter = (peak > 0.99999 for peak in peaks)
+    assert peaks[0].max() == pytest.approx(1 - 1e-6, abs=1e-9)
+    assert all(bool(both.any()) for both in (target & drafter, target & ~drafter, ~target & drafter, ~target & ~drafter))
+    for law in LAWS.values():  # the drafter is wrong, and similar
+        tables = Tables(law)
+        p, q = (probabilities(guide(rows, law.sampling.cfg_scale), law.sampling) for rows in (tables.target, tables.drafter))
+        assert 0.1 < float((p - q).abs().sum(-1).mean()) / 2 < 0.7, law.id
+
+
+def test_the_test_is_pearsons_and_the_distance_is_half_the_sum() -> None:
+    counts, law = numpy.array([30, 50, 20]), numpy.array([0.25, 0.5, 0.25])
+    found = chi_square(counts, law)
+    assert (found.cells, found.df, found.impossible) == (3, 2, 0)
+    assert found.chi2 == pytest.approx(25 / 25 + 25 / 25)
+    assert found.p == pytest.approx(math.exp(-found.chi2 / 2))  # two degrees of freedom
+    assert distance(counts, law) == pytest.approx(0.05)
+    # 2, 2 and 2 are expected of the first three, which are one cell, and 1 of the last, which goes to the cell before
+    found = chi_square(numpy.array([3, 2, 1, 93, 1]), numpy.array([0.02, 0.02, 0.02, 0.93, 0.01]))
+    assert (found.cells, found.df, found.chi2) == (2, 1, pytest.approx(0.0))
+    assert chi_square(numpy.array([10]), numpy.array([1.0])).p == 1.0
+    with pytest.raises(ValueError, match="counts hold 0"):
+        chi_square(numpy.array([0, 0]), numpy.array([0.5, 0.5]))
+
+
+def test_fair_samples_pass_and_biased_ones_do_not() -> None:
+    generator = numpy.random.default_rng(3)
+    law = generator.dirichlet(numpy.ones(200))
+    p = [chi_square(generator.multinomial(5000, law), law).p for _ in range(200)]
+    assert 0.35 < numpy.mean(p) < 0.65 and numpy.mean(numpy.array(p) < 0.1) < 0.2  # as uniform as 200 can be
+    assert min(p) > 1e-4 and p[0] > 0.001
+    biased = law * numpy.where(numpy.arange(200) < 100, 1.2, 0.8)
+    assert chi_square(generator.multinomial(5000, biased / biased.sum()), law).p < 1e-6
+
+
+def test_what_cannot_be_drawn_fails_by_itself() -> None:
+    law = numpy.array([0.5, 0.0, 0.5])
+    found = chi_square(numpy.array([500, 1, 499]), law)
+    assert (found.impossible, found.p) == (1, 0.0)
+    assert chi_square(numpy.array([500, 0, 500]), law).p == 1.0
+
+
+def test_the_noise_is_that_of_a_multinomial() -> None:
+    law, runs = numpy.random.default_rng(1).dirichlet(numpy.ones(40)), 300
+    mean, p99 = noise(law, runs)
+    # De Moivre: the mean absolute deviation of a binomial
+    expected = 0.0
+    for p in law:
+        k = math.floor(runs * p) + 1
+        log = math.lgamma(runs + 1) - math.lgamma(k + 1) - math.lgamma(runs - k + 1)
+        expected += 2 * k * math.exp(log + k * math.log(p) + (runs - k + 1) * math.log1p(-p))
+    assert mean == pytest.approx(0.5 * expected / runs, rel=0.01)
+    generator = numpy.random.default_rng(2)
+    above = numpy.mean([distance(generator.multinomial(runs, law), law) > p99 for _ in range(4000)])
+    assert 0.004 < above < 0.02
+
+
+def test_the_worst_stretch_finds_what_is_lost_among_sequences() -> None:
+    """Two tokens in five hang together a little, as they should not."""
+    law = numpy.full((4,) * 5, 4.0**-5)
+    wrong = law.copy()
+    for i, j in product(range(4), repeat=2):
+        wrong[:, i, j] *= 1.15 if (i + j) % 2 else 0.85
+    generator = numpy.random.default_rng(1)
+    counts = generator.multinomial(5000, wrong.ravel()).reshape(law.shape)
+    assert chi_square(counts.ravel(), law.ravel()).p > 1e-6
+    stretch, p = worst_stretch(counts, law)
+    assert stretch == "2-3" and p < 1e-12
+    fair = [worst_stretch(generator.multinomial(5000, law.ravel()).reshape(law.shape), law)[1] for _ in range(100)]
+    assert min(fair) > 1e-4 and numpy.mean(numpy.array(fair) < 0.05) < 0.15
+
+
+@pytest.mark.parametrize(
+    ("cell", "runs"),
+    [(Cell("vanilla", "", "cold"), 1500), (Cell("eagle1", "", "guided"), 1000), (Cell("cool-sd", "delta 1", "top-p"), 300)],
+)
+def test_lossless_methods_are_at_the_noise(cell: Cell, runs: int) -> None:
+    row = run_cell(cell, runs)
+    assert row.lossless and row.at_the_noise and row.verdict == "at the noise" and row.tvd < 1.3 * row.expected
+    assert row.accepted == 1.0 if cell.method == "vanilla" else row.accepted > 1.5
+
+
+def test_a_residual_that_returns_the_law_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acceptance, "residual", lambda rule, p, *_: p)
+    row = run_cell(Cell("cool-sd", "delta 1", "top-p"), 300)
+    assert row.p < 1e-6 and row.stretch_p < 1e-6 and row.tvd > row.p99 and row.verdict.startswith("off by 0.")
+    assert audit.faults([row]) == [row]
+
+
+class WrongMask(ToyTarget):
+    """Every node sees itself alone."""
+
+    def forward(self, tokens: Tensor, depths: Tensor, mask: Tensor, cache) -> Tensor:
+        return super().forward(tokens, depths, torch.eye(len(tokens), dtype=torch.bool), cache)
+
+
+class WrongCommit(ToyTarget):
+    """Accepted nodes are taken for those that were written first."""
+
+    def new_cache(self, rows: int, length: int):
+        cache = super().new_cache(rows, length)
+        cache.commit = lambda nodes: cache.advance(len(nodes))
+        return cache
+
+
+@pytest.mark.parametrize("broken", [WrongMask, WrongCommit])
+def test_what_a_target_is_told_wrongly_shows(broken: type[ToyTarget], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit, "ToyTarget", broken)
+    assert run_cell(Cell("eagle1", "", "top-p"), 200).stretch_p < 1e-6
+
+
+def test_relaxed_methods_show_their_distance() -> None:
+    row = run_cell(Cell("lantern", "released", "cold"), 300)
+    assert not row.lossless and not row.at_the_noise and row.off_by > 0.05 and row.name == "lantern (released)"
+    assert audit.faults([row]) == []
+
+
+def test_every_method_of_the_table_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(METHODS, "later", Method("later", "Later", "static", "exact", True, "A row that was added."))
+    cells = cells_of(list(METHODS), ["cold"])
+    assert {cell.method for cell in cells} == set(METHODS)
+    assert [cell.variant for cell in cells if cell.method == "lantern"] == ["", "released"]
+    assert run_cell(Cell("later", "", "cold"), 20).lossless
+    monkeypatch.setitem(METHODS, "later", replace(METHODS["later"], tree="crystal"))
+    assert main(["--runs", "10", "--methods", "later", "--laws", "cold"]) == 2
+
+
+def command(out: Path, *more: str) -> list[str]:
+    return ["--runs", "30", "--laws", "cold", "top-p", "--processes", "1", "--out", str(out), *more]
+
+
+def test_an_interrupted_audit_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, asked = tmp_path / "audit.json", []
+
+    def counted(cell: Cell, runs: int) -> Row:
+        asked.append(cell)
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+        return run_cell(cell, runs)
+
+    monkeypatch.setattr(audit, "run_cell", counted)
+    with pytest.raises(KeyboardInterrupt):
+        main(command(out, "--methods", "vanilla"))
+    assert not out.exists()
+    assert main(command(out, "--methods", "vanilla")) == 0
+    assert [cell.law for cell in asked] == ["cold", "top-p", "top-p"]
+    first = read_rows(out)
+    assert [row.cell for row in first] == [Cell("vanilla", "", "cold"), Cell("vanilla", "", "top-p")]
+    monkeypatch.setattr(audit, "run_cell", run_cell)
+    assert main(command(out, "--methods", "eagle1", "--processes", "2")) == 0  # more methods join those that are there
+    rows = read_rows(out)
+    assert rows[:2] == first and [row.method for row in rows[2:]] == ["eagle1", "eagle1"]
+    capsys.readouterr()
+    assert main([*command(out), "--runs", "31"]) == 2
+    assert "runs was 30, now 31" in capsys.readouterr().err
+
+
+def test_the_report_says_what_ran_and_what_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "audit.json"
+    assert main(command(out, "--methods", "vanilla", "lantern")) == 0
+    text = out.with_suffix(".md").read_text()
+    assert text.rstrip() == capsys.readouterr().out.rstrip()
+    assert "All 2 rows of lossless methods are at the noise." in text and "30 runs a row" in text
+    assert "| vanilla | yes | at the noise | at the noise |" in text and "not its authors' program" in text
+    assert json.loads(out.read_text())["machine"]["processors"]
+    assert text.count("\n| lantern (released) | ") == 3
+    monkeypatch.setattr(audit, "run_cell", lambda cell, runs: replace(read_rows(out)[0], law=cell.law, stretch_p=1e-5))
+    assert main(command(tmp_path / "wrong.json", "--methods", "vanilla")) == 1
+    assert "Not as it should be: vanilla at cold; vanilla at top-p." in capsys.readouterr().out
+    (tmp_path / "other.json").write_text('{"rounds": []}')
+    with pytest.raises(ValueError, match=r"other\.json is not a report of the audit"):
+        read_rows(tmp_path / "other.json")
+
+
+def test_bad_values_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    for bad in (["--runs", "0"], ["--processes", "0"], ["--out", "audit.txt"]):
+        assert main(bad) == 2
+        assert bad[0] in capsys.readouterr().err
+
+
+def test_every_run_has_a_seed_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds: dict[Cell, list[int]] = {}
+
+    def player(cell: Cell):
+        play, seeds[cell] = sound(cell), []
+        return lambda seed: seeds[cell].append(seed) or play(seed)
+
+    sound = audit.player
+    monkeypatch.setattr(audit, "player", player)
+    for cell in cells_of(["vanilla", "eagle1"], ["cold", "top-k"]):
+        run_cell(cell, 10)
+    assert len(seeds) == 4 and len({seed for used in seeds.values() for seed in used}) == 40
+    assert all(0 <= seed < 2**32 for used in seeds.values() for seed in used)
