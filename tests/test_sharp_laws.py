@@ -16,13 +16,14 @@ from runs import decode
 from tables import ChainDrafter, ChainTarget, chi_square_p, neighbour_table
 from torch import Tensor
 
-from lantern_demo.decoding import distortion, drafting, sampling
+from lantern_demo import distortion
+from lantern_demo.decoding import drafting, sampling
 from lantern_demo.decoding.acceptance import Rule
-from lantern_demo.decoding.distortion import realised
 from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, Uniforms, draw, draw_without_replacement, probabilities
 from lantern_demo.decoding.trees import TreePolicy
+from lantern_demo.distortion import realised
 
 P_BOUND = 1e-5
 HIGHEST = 1 - 2.0**-48  # of the uniforms on a CPU
