@@ -118,7 +118,7 @@ def test_draws_from_a_law_of_many_scales() -> None:
 
 def test_draws_at_the_ends_of_a_row() -> None:
     q = torch.tensor([[0.0, 0.5, 0.0, 0.5, 0.0]])
-    assert sampling.draw_without_replacement(q, torch.tensor([[0.0, 0.0]])).tolist() == [[1, 3]]
+    assert sampling.draw_without_replacement(q, torch.full((1, 2), sampling.TINY)).tolist() == [[1, 3]]
     assert sampling.draw_without_replacement(q, torch.tensor([[1 - 2**-24, 1 - 2**-24]])).tolist() == [[3, 1]]
     assert sampling.draw_without_replacement(torch.full((2, 5), torch.nan), torch.rand(2, 3)).tolist() == [[-1] * 3] * 2
 

@@ -220,7 +220,7 @@ def test_draws_behind_a_sure_one() -> None:
 def test_draws_are_different_tokens_of_mass_at_any_height() -> None:
     for vocabulary in (2, 5, 300):
         q = sharp_laws(max(vocabulary, 4), 7)[:, :vocabulary]
-        for value in (0.0, 2.0**-48, 0.5, 1 - 2.0**-24, HIGHEST, 1 - 2.0**-53, 1.0):
+        for value in (sampling.TINY, 2.0**-48, 0.5, 1 - 2.0**-24, HIGHEST, 1 - 2.0**-53, 1.0):
             u = torch.full((24, min(vocabulary, 9)), value, dtype=torch.float64)
             for law, row in zip(q, draw_without_replacement(q, u).tolist(), strict=True):
                 found = [token for token in row if token >= 0]

@@ -210,8 +210,10 @@ def decide(
         nears.append(near)
         totals.append(total)
     before, after = torch.cat(totals[:-1], 1), torch.cat(totals[1:], 1)
-    mass, moves = torch.cat([near.mass[:, :1] for near in nears], 1), [near.moved for near in nears if near.moved is not None]
-    moved = torch.stack(moves, 1) if moves else None
+    mass = torch.cat([near.mass[:, :1] for near in nears], 1)
+    parts = [(near.inside, near.summed) for near in nears if near.inside is not None and near.summed is not None]
+    inside, summed = (torch.stack(part, 1) for part in zip(*parts, strict=True)) if parts else (None, None)
+    moved = Near(x, mass, inside, summed).moved
     heights = heights * before
     # strictly below: a token of mass 0 is not accepted even at u = 0
     passed = heights < counted(mass, moved, w)
