@@ -171,7 +171,9 @@ def as_fixed(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
 
     twins = families.fused_runners(pipe.networks)
     pipe.target, pipe.drafter = twins.target, twins.drafter
-    monkeypatch.setattr(pipeline, "decode", lambda a, b, c, config, *rest: loop.decode(a, b, c, replace(config, engine="fixed"), *rest))
+    monkeypatch.setattr(
+        pipeline, "decode", lambda a, b, c, config, *rest: loop.decode(a, b, c, replace(config, engine="fixed"), *rest)
+    )
 
 
 def test_the_bundled_model(monkeypatch: pytest.MonkeyPatch) -> None:

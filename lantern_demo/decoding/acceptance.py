@@ -194,7 +194,7 @@ def decide(
     if q is not None:
         qx = q.gather(1, x) * drawn
         # what is left of q before each draw, summed from the end: differences from 1 would lose small rests
-        rest = q.scatter(1, x, 0.0).sum(-1, keepdim=True) + qx.flip(1).cumsum(1).flip(1)
+        rest = q.scatter_add(1, x, -qx).sum(-1, keepdim=True) + qx.flip(1).cumsum(1).flip(1)
         share = tried / rest.clamp_(min=NOTHING)
         heights, q = heights * (qx * share), q.clone()
     total = p.new_ones(nodes, 1)
@@ -204,7 +204,7 @@ def decide(
         taken = None
         if q is not None:
             taken = q * (share[:, i : i + 1] * total)
-            q.scatter_(1, ids[:, :1], 0.0)  # where nothing was drawn nothing is left in q
+            q.scatter_(1, ids[:, :1], 0.0)  # behind a draw that found nothing there is none that is tried
         p = residual(rule, p, taken, near, here, neighbours, w)
         total = p.sum(-1, keepdim=True)
         nears.append(near)
