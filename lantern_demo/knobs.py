@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lantern_demo.decoding.methods import Method
-from lantern_demo.decoding.trees import STATIC_TREES
+from lantern_demo.decoding.trees import COUPLINGS, GUESSES, STATIC_TREES
 
 # Trees by name: what static methods use, and what dynamic ones use (top_k, depth, nodes with the root).
 # "fit" is chosen for the machine (see `tree_fitting`), "paper" is what LANTERN and LANTERN++ published, "small" suits machines on
@@ -56,8 +56,16 @@ def _everybody(_: Method) -> bool:
     return True
 
 
-def _drafts(method: Method) -> bool:
-    return method.source != "none"
+def _has_a_tree(method: Method) -> bool:
+    return method.needs_drafter
+
+
+def _has_a_window(method: Method) -> bool:
+    return method.source in ("window", "coupled")
+
+
+def _is_coupled(method: Method) -> bool:
+    return method.source == "coupled"
 
 
 def _grows(method: Method) -> bool:
@@ -154,12 +162,25 @@ KNOBS: dict[str, Knob] = {
         0.0, "COOL-SD mu", "Lowers that weight by e to the minus mu at every depth. Its value is our reading: the paper does not tell it.",
         Limit(-2, 2), step=0.1, reads=_weighted, short="mu", later=True,
     ),
+    "window": Knob(
+        8, "Window", "How many places in a row a model without a drafter looks at in one pass, the next one counted; 1 guesses nothing.",
+        Limit(1, 64, whole=True), reads=_has_a_window, swept=(4, 8, 16), symbol="w", later=True,
+    ),
+    "coupling": Knob(
+        "gumbel", "SCD coupling", "How guesses that are made anew stay what they were: by the same random numbers for each place (gumbel), "
+        "or kept wherever the two laws allow it (maximal).",
+        choices=COUPLINGS[1:], reads=_is_coupled, swept=COUPLINGS[1:], later=True,
+    ),
+    "guess": Knob(
+        "left", "First guess", "What stands in for a place that no pass has seen yet: the token to the left, the one above, or any.",
+        choices=GUESSES, reads=_has_a_window, swept=GUESSES, later=True,
+    ),
     "tree": Knob(
         FIT, "Draft tree",
         "fit is chosen for this machine, from what checking costs here and how often guesses land; small suits processors, paper is what "
         "was published for GPUs; the others are fixed trees, with which EAGLE-2 and LANTERN use the small dynamic one. One of your own: "
         "paths such as 0 1 00, where 00 is the first child of the first child.",
-        choices=TREES, reads=_drafts,
+        choices=TREES, reads=_has_a_tree,
     ),
     "draft_top_k": Knob(
         None, "Dynamic tree: top-k (0: of the draft tree)", "Children per node of EAGLE-2's and LANTERN's tree.",

@@ -306,7 +306,7 @@ class Pipeline:
             condition = self.networks.target.condition(encoded.features, encoded.mask, guided)
         config = Config(
             method, tokens, knobs.sampling(), knobs.rule(method), tree, self.neighbours(knobs.neighbours), knobs.seed, self.device,
-            room=self.info.tokens if kept else None,
+            room=self.info.tokens if kept else None, row=self.info.grid,
         )  # fmt: skip
         return decode(self.target, self.drafter, condition, config, clock, self._engines if kept else None, watcher)
 

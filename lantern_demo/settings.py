@@ -30,6 +30,9 @@ class Settings:
     lanternpp_lambda: float = KNOBS["lanternpp_lambda"].default
     cool_delta: float = KNOBS["cool_delta"].default
     cool_mu: float = KNOBS["cool_mu"].default
+    window: int = KNOBS["window"].default  # 1 guesses nothing
+    coupling: str = KNOBS["coupling"].default
+    guess: str = KNOBS["guess"].default
     tree: str = KNOBS["tree"].default  # one of TREES, or the paths of a static tree such as "0 1 00"
     draft_top_k: int | None = KNOBS["draft_top_k"].default
     draft_depth: int | None = KNOBS["draft_depth"].default
@@ -66,6 +69,8 @@ class Settings:
 
     def tree_asked(self, method: Method) -> str:
         """The draft tree of `tree_policy` in words."""
+        if method.source in ("window", "coupled"):
+            return f"a window of {self.window}: as asked"
         if method.source == "dynamic" and (self.draft_top_k, self.draft_depth, self.draft_nodes) != (None, None, None):
             top_k, depth, nodes = self.dynamic_shape
             return f"{nodes} nodes, top-k {top_k}, {depth + 1} deep: as asked"
@@ -79,12 +84,14 @@ class Settings:
     def fits(self, method: Method) -> bool:
         """Whether the machine is to choose the tree of a method: not where part of its shape is given."""
         given = (self.draft_top_k, self.draft_depth, self.draft_nodes) if method.source == "dynamic" else ()
-        return self.tree == FIT and method.source != "none" and all(value is None for value in given)
+        return self.tree == FIT and method.needs_drafter and all(value is None for value in given)
 
     def tree_policy(self, method: Method) -> TreePolicy:
         """The draft tree that a method uses under these settings, when the machine does not choose it."""
         if method.source == "none":
             return TreePolicy.none()
+        if method.source in ("window", "coupled"):
+            return TreePolicy.window(self.window, self.coupling if method.source == "coupled" else "fresh", self.guess)
         if method.source == "dynamic":
             top_k, depth, nodes = self.dynamic_shape
             return TreePolicy.dynamic(top_k=top_k, depth=depth, nodes=nodes)
@@ -140,13 +147,15 @@ def _highest(name: str) -> int:
 
 def smaller_tree(method: Method) -> TreePolicy:
     """The draft tree of a method where memory is short."""
-    return Settings(tree="small").tree_policy(method)
+    return Settings(tree="small", window=2).tree_policy(method)
 
 
 def asking_for(policy: TreePolicy) -> dict[str, Any]:
     """The settings that give a draft tree, so that a record can be run again with the tree it had."""
     if policy.kind == "static":
         return {"tree": write_paths(policy.paths)}
+    if policy.kind in ("window", "coupled"):
+        return {"window": policy.nodes}
     if policy.kind == "dynamic":
         return {"draft_top_k": policy.top_k, "draft_depth": policy.depth, "draft_nodes": policy.nodes}
     return {}

@@ -22,10 +22,9 @@ from lantern_demo import load
 from lantern_demo.decoding import loop
 from lantern_demo.decoding.acceptance import Rule
 from lantern_demo.decoding.config import Config
-from lantern_demo.decoding.drafting import source_of
 from lantern_demo.decoding.engines import graphs, kept
 from lantern_demo.decoding.engines.fixed import Fixed
-from lantern_demo.decoding.loop import Decoded, Step
+from lantern_demo.decoding.loop import Decoded, Step, source_of
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, Uniforms
 from lantern_demo.decoding.timing import DECODE_PARTS
@@ -367,7 +366,7 @@ def test_nothing_is_read_back_on_an_accelerator(method: str, temperature: float,
         METHODS[method], 16, Sampling(temperature, top_k=20, top_p=0.9, cfg_scale=2.0), rule, policy, knobs["neighbours"].to(meta),
         device=meta,
     )  # fmt: skip
-    source = source_of(policy, config.sampling, meta)
+    source = source_of(config, 60)
     uniforms = Uniforms(0, torch.device("cpu"), 16, policy.nodes, policy.width, source.draws)
     uniforms.rows = uniforms.rows.to(meta)
     with torch.inference_mode():
@@ -376,7 +375,7 @@ def test_nothing_is_read_back_on_an_accelerator(method: str, temperature: float,
             cache.advance(7)
         hidden = torch.empty(2, 1, 128, device=meta)
         fixed = Fixed(FusedTarget(target), FusedDrafter(drafter), *caches, hidden, config, source, 16, uniforms)
-        fixed.begin(hidden, torch.zeros(1, dtype=torch.int64, device=meta), uniforms)
+        fixed.begin(hidden, torch.zeros(1, dtype=torch.int64, device=meta), uniforms, 0)
         for bare in (False, True):
             law = fixed.step(fixed.bucket(3), bare)
             assert law.root_law.shape == (60,) and law.emitted.shape == (1,)

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lantern_demo.decoding.config import Config
-from lantern_demo.decoding.drafting import source_of
 from lantern_demo.decoding.engines.fixed import ALIGNED, Fixed
+from lantern_demo.decoding.loop import source_of
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Uniforms
 from lantern_demo.models.anole.target import AnoleCache
@@ -186,7 +186,7 @@ def step_of(model: str, method: str, tree: str = "paper", dtype: torch.dtype = t
         cache.advance(PROMPT)
     near = torch.empty(info.published.target.vocab, 1001, dtype=torch.int32, device=META)
     config = Config(chosen, info.tokens, knobs.sampling(), knobs.rule(chosen), policy, near, device=META)
-    source = source_of(policy, config.sampling, META)
+    source = source_of(config, info.published.target.vocab)
     uniforms = Uniforms(0, torch.device("cpu"), 1, policy.nodes, policy.width, source.draws)
     uniforms.rows = torch.empty(info.tokens, uniforms.rows.shape[1], device=META)
     hidden = torch.empty(rows, 1, info.published.target.dim, device=META, dtype=dtype)
@@ -194,7 +194,7 @@ def step_of(model: str, method: str, tree: str = "paper", dtype: torch.dtype = t
         runners.target, runners.drafter if len(caches) == 2 else None, caches[0], caches[1] if len(caches) == 2 else None,  # type: ignore[arg-type]
         hidden, config, source, info.tokens, uniforms,
     )  # fmt: skip
-    fixed.begin(hidden, torch.zeros(1, dtype=torch.int64, device=META), uniforms)
+    fixed.begin(hidden, torch.zeros(1, dtype=torch.int64, device=META), uniforms, 0)
     return fixed
 
 

@@ -23,7 +23,8 @@ class Config:
     int64 on the device lists each token's nearest others; rules that relax need it. `seed` is 0 to 2**32 - 1. `prefix_rows` is the
     number of rows R, by default 1 without guidance (`sampling.cfg_scale` 1) and 2 with it, where 1 is refused. `engine` is "plain",
     "fixed" or "auto": fixed on a CUDA device, with models that implement it. A kept engine has room for `room` tokens (None:
-    `num_tokens`), so that a short run and a whole one share it.
+    `num_tokens`), so that a short run and a whole one share it. `row` is how many tokens a row of the picture has (None: all), for
+    guesses of what lies below.
     """
 
     method: Method
@@ -37,6 +38,7 @@ class Config:
     prefix_rows: int | None = None
     engine: str = "auto"
     room: int | None = None
+    row: int | None = None
 
     def __post_init__(self) -> None:
         method, tree, rule = self.method, self.tree, self.rule
@@ -87,4 +89,4 @@ class Config:
     def bare(self, missing: int) -> bool:
         """Whether a step with so many tokens missing needs no drafts. The last token is the root's own successor: nothing to draft
         for. The released code drafts, and may relax, there too."""
-        return self.tree.kind == "none" or (missing == 1 and not self.rule.released)
+        return self.tree.nodes == 1 or (missing == 1 and not self.rule.released)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from .sampling import Sampling, draw_without_replacement, guide, probabilities
 from .trees import Draft, Tree, TreePolicy, ancestor_mask, child_table, static_tree
+from .verify import Verified
 
 Head = Callable[[Tensor], Tensor]  # hidden states [R, n, H] -> logits [R, n, V] float32, the target's
 
@@ -31,42 +32,35 @@ class Passes(Protocol):
         ...
 
 
-class Source(Protocol):
-    """Fills draft trees."""
+class Source:
+    """Fills draft trees. This one drafts nothing: the root alone."""
 
-    depth: int  # of the deepest node
-    draws: int  # uniforms that it takes in a step
-
-    def draft(self, root: Tensor, passes: Passes, head: Head, uniforms: Tensor) -> Draft:
-        """The tree of the last committed token root [1] int64; uniforms [draws] in [0, 1)."""
-        ...
-
-
-def source_of(policy: TreePolicy, sampling: Sampling, device: torch.device | str) -> Source:
-    """The draft source of a tree policy."""
-    if policy.kind == "static":
-        return StaticSource(static_tree(policy.paths, device), sampling)
-    return DynamicSource(policy, sampling) if policy.kind == "dynamic" else NoSource(device)
-
-
-class NoSource:
-    """No drafts: the root alone."""
-
-    depth = draws = 0
+    depth = 0  # of the deepest node
+    draws = 0  # uniforms that it takes in a step
+    tree: Tree | None  # where it is the same in every step
+    state: tuple[Tensor, ...] = ()  # what it keeps from step to step, in place
 
     def __init__(self, device: torch.device | str) -> None:
         self.tree = static_tree((), device)
 
+    def begin(self, root: Tensor, seed: int) -> None:
+        """A run starts with its first token root [1] int64."""
+
     def draft(self, root: Tensor, passes: Passes, head: Head, uniforms: Tensor) -> Draft:
+        """The tree of the last committed token root [1] int64; uniforms [draws] in [TINY, 1)."""
+        assert self.tree is not None
         return Draft(self.tree, root, root.new_empty(0, 0))
 
+    def observe(self, p: Tensor, found: Verified, uniforms: Tensor) -> None:
+        """What a step with drafts came to: the target's laws p [n, V]; uniforms [draws] of the step."""
 
-class StaticSource:
+
+class StaticSource(Source):
     """A tree of fixed paths."""
 
     def __init__(self, tree: Tree, sampling: Sampling) -> None:
-        self.tree, self.sampling = tree, sampling
-        self.depth, self.draws = tree.depth, tree.draws
+        self.tree: Tree = tree
+        self.sampling, self.depth, self.draws = sampling, tree.depth, tree.draws
 
     def draft(self, root: Tensor, passes: Passes, head: Head, uniforms: Tensor) -> Draft:
         tree, sampling, output = self.tree, self.sampling, passes.stable()
@@ -95,13 +89,11 @@ class StaticSource:
         return Draft(tree, tokens, drawn, torch.cat(laws) if laws else None)
 
 
-class DynamicSource:
+class DynamicSource(Source):
     """EAGLE-2's tree. Its children are fixed by the prefix."""
 
-    draws = 0
-
     def __init__(self, policy: TreePolicy, sampling: Sampling) -> None:
-        self.policy, self.sampling, self.depth = policy, sampling, policy.depth + 1
+        self.policy, self.sampling, self.depth, self.tree = policy, sampling, policy.depth + 1, None
 
     def draft(self, root: Tensor, passes: Passes, head: Head, uniforms: Tensor) -> Draft:
         beam = passes.stable()

@@ -16,13 +16,15 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from .config import Config
-from .drafting import source_of
+from .drafting import DynamicSource, Source, StaticSource
 from .engines.kept import Engines, FixedRun
 from .engines.plain import Plain
 from .protocols import Drafter, FixedDrafter, FixedTarget, Target, Watcher
 from .sampling import NO_LAW, Uniforms, draw, guide, probabilities
 from .timing import Clock
+from .trees import static_tree
 from .verify import Judged, Outcome
+from .window import WindowSource
 
 AcceptKind = Literal["exact", "relaxed", "target"]
 
@@ -83,6 +85,19 @@ def decode(
     drafter = drafter if config.method.needs_drafter else None
     config.check_models(target.vocab_size, drafter)
     return _Run(target, drafter, condition, config, clock or Clock(config.device), engines, watcher).events()
+
+
+def source_of(config: Config, vocabulary: int) -> Source:
+    """What fills a run's draft trees."""
+    policy, sampling, device = config.tree, config.sampling, config.place
+    if policy.kind == "static":
+        return StaticSource(static_tree(policy.paths, device), sampling)
+    if policy.kind == "dynamic":
+        return DynamicSource(policy, sampling)
+    if policy.kind in ("window", "coupled") and policy.nodes > 1:
+        places = config.room or config.num_tokens
+        return WindowSource(policy, sampling, device, vocabulary, places, config.row or places)
+    return Source(device)
 
 
 def _on_fixed(target: Target, drafter: Drafter | None, config: Config) -> bool:
@@ -147,7 +162,7 @@ class _Run:
     def _prefill(self) -> None:
         """Prefix, then image token 0."""
         config, sampling = self.config, self.config.sampling
-        source = source_of(config.tree, sampling, self.device)
+        source = source_of(config, self.target.vocab_size)
         uniforms = Uniforms(config.seed, self.device, config.num_tokens, config.tree.nodes, config.tree.width, source.draws)
         with self.clock.measure("prefill"):
             run: Any = partial(FixedRun, engines=self.engines) if self.fixed else Plain

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class Method:
     """One row of the table of methods.
 
-    `source` says where drafts come from: "none", or the drafter with a "static" or a "dynamic" tree. `rule` is a kind of
+    `source` says where drafts come from: "none", the drafter with a "static" or a "dynamic" tree, or a
+    "window" or "coupled" window that the target guesses itself. `rule` is a kind of
     `acceptance.Rule`, "none" without drafts. `lossless`: every token follows the target's own law. `summary` is a sentence for
     people. `default`: a comparison that names no methods has it.
     """
@@ -48,6 +49,14 @@ _ROWS = (
     Method(
         "lantern++", "LANTERN++", "static", "multiplicative", False,
         "A fixed tree; the neighbours' mass counts up to lambda - 1 times the draft's own probability.",
+    ),
+    Method(
+        "sjd", "SJD", "window", "exact", True,
+        "No drafter: the model's own guesses from the pass before, exact acceptance.", default=False,
+    ),
+    Method(
+        "scd", "SCD", "coupled", "exact", True,
+        "As SJD, but a guess that is made anew mostly stays what it was.", default=False,
     ),
     Method(
         "cool-sd", "COOL-SD", "static", "weighted", False,

@@ -50,9 +50,13 @@ STATIC_TREES: dict[str, tuple[Path, ...]] = {
 }
 
 
+COUPLINGS = ("fresh", "gumbel", "maximal")
+GUESSES = ("left", "above", "uniform")
+
+
 @dataclass(frozen=True)
 class TreePolicy:
-    """How a draft tree comes about; build it with `none`, `static` or `dynamic`, which check the values.
+    """How a draft tree comes about; build it with `none`, `static`, `dynamic` or `window`, which check the values.
 
     Static: `paths`. Dynamic (EAGLE-2): a beam of `top_k` over `depth` drafter passes behind the first level,
     of which the best `nodes` (root included) are kept; the deepest node lies at depth + 1.
@@ -63,6 +67,8 @@ class TreePolicy:
     top_k: int = 0
     depth: int = 0
     nodes: int = 1
+    coupling: str = "fresh"  # of a window: see `window`
+    guess: str = "left"  # of a window
 
     @classmethod
     def none(cls) -> TreePolicy:
@@ -91,6 +97,19 @@ class TreePolicy:
         if not 2 <= nodes <= 1 + pool:
             raise ValueError(f"tree nodes is {nodes}; with top_k {top_k} and depth {depth} it must be between 2 and {1 + pool}")
         return cls("dynamic", top_k=top_k, depth=depth, nodes=nodes)
+
+    @classmethod
+    def window(cls, nodes: int = 8, coupling: str = "fresh", guess: str = "left") -> TreePolicy:
+        """A chain of `nodes` nodes, the root counted, that the target guesses itself: see `decoding.window`. Raises ValueError for
+        values out of range."""
+        if nodes < 1:
+            raise ValueError(f"window is {nodes}; it must be at least 1")
+        if coupling not in COUPLINGS:
+            raise ValueError(f"coupling is {coupling!r}; allowed are {', '.join(COUPLINGS)}")
+        if guess not in GUESSES:
+            raise ValueError(f"guess is {guess!r}; allowed are {', '.join(GUESSES)}")
+        kind = "window" if coupling == "fresh" else "coupled"
+        return cls(kind, tuple((0,) * depth for depth in range(1, nodes)), nodes=nodes, coupling=coupling, guess=guess)
 
     @property
     def width(self) -> int:

@@ -17,11 +17,11 @@ from torch import Tensor
 
 from ..cache import KVCache
 from ..config import Config
-from ..drafting import NoSource, Source
+from ..drafting import Source
 from ..protocols import FixedDrafter, FixedTarget
 from ..sampling import Uniforms, guide, probabilities
 from ..timing import Clock
-from ..trees import Draft, Tree, TreePolicy
+from ..trees import Draft, TreePolicy
 from ..verify import Outcome, read, report, verify
 
 ALIGNED = 8  # attention kernels want the last dimension of a mask to be a multiple of it
@@ -47,15 +47,19 @@ class State:
     unseen_tokens: Tensor  # [D + 1] int64, tokens that the drafter has not seen
     unseen_hidden: Tensor  # [R, D + 1, H], the target's states before them
     results: Tensor  # [steps, width] int64, a `verify.report` per step
+    source: tuple[Tensor, ...]  # what the draft source keeps
 
     def copies(self) -> list[Tensor]:
         """Copies of all tensors, for `restore`."""
-        return [value.clone() for value in vars(self).values()]
+        return [value.clone() for value in self._tensors()]
 
     def restore(self, copies: list[Tensor]) -> None:
         """Go back to where `copies` were made. Cache slots behind the length need no restoring."""
-        for value, kept in zip(vars(self).values(), copies, strict=True):
+        for value, kept in zip(self._tensors(), copies, strict=True):
             value.copy_(kept)
+
+    def _tensors(self) -> list[Tensor]:
+        return [*(value for value in vars(self).values() if isinstance(value, Tensor)), *self.source]
 
 
 class Fixed:
@@ -72,7 +76,7 @@ class Fixed:
         self.target, self.drafter, self.cache, self.drafter_cache = target, drafter, cache, drafter_cache
         self.config, self.source, self.num_tokens = config, source, num_tokens
         policy, device = config.tree, hidden.device
-        self.alone = NoSource(device)
+        self.alone = Source(device)
         self.depth, self.size = source.depth, policy.nodes
         self.slots = min(c.slots for c in (cache, drafter_cache) if c is not None) // ALIGNED * ALIGNED
         self.columns = torch.arange(self.slots, device=device)
@@ -82,7 +86,7 @@ class Fixed:
         self.never = torch.full((), -torch.inf, dtype=cache.k.dtype, device=device)
         # 0 where a committed slot is visible, -inf where it is a padded one of the prefix
         self.padding = self.nothing.repeat(cache.k.shape[1], 1, 1, self.slots)
-        tree: Tree | None = getattr(source, "tree", None)  # known before the first step
+        tree = source.tree
         self.tree_bias = None if tree is None else self.additive(tree.mask)
         inner = None if tree is None else tree.inner[1:]
         self.node_bias = None if tree is None or inner is None else self.additive(tree.mask[inner][:, inner])
@@ -92,13 +96,13 @@ class Fixed:
         self.place, self.one = count[::2], torch.ones_like(length)  # length and step: one addition moves both on
         unseen = torch.zeros(self.depth + 1, dtype=torch.int64, device=device)
         results = torch.zeros(num_tokens, 3 + 2 * self.depth + 3 * self.size, dtype=torch.int64, device=device)
-        self.state = State(length, root, step, last, unseen, hidden.new_zeros(rows, self.depth + 1, width), results)
+        self.state = State(length, root, step, last, unseen, hidden.new_zeros(rows, self.depth + 1, width), results, source.state)
         self.rows = uniforms.rows.new_zeros(num_tokens, uniforms.rows.shape[1])
         self.uniforms = uniforms
 
-    def begin(self, hidden: Tensor, root: Tensor, uniforms: Uniforms) -> None:
+    def begin(self, hidden: Tensor, root: Tensor, uniforms: Uniforms, seed: int) -> None:
         """Start a run: both caches hold its prefix. All tensors stay where they are, so that graphs captured in a run before go on
-        being right. hidden [Rd, T, H] ends with the last state before root [1], the first token; uniforms of the run's seed."""
+        being right. hidden [Rd, T, H] ends with the last state before root [1], the first token; uniforms as the run's seed gives them."""
         cache, state = self.cache, self.state
         self.prefix = cache.length
         self.padding.zero_()
@@ -111,6 +115,7 @@ class Fixed:
         state.last.zero_()
         state.unseen_tokens[:1] = root
         state.unseen_hidden[:, :1] = hidden[:, -1:]
+        self.source.begin(root, seed)
 
     # -- shapes
 
@@ -174,6 +179,7 @@ class Fixed:
         emitted = state.root
         if tree.size > 1:  # alone, the root is where it belongs, and the drafter is not asked again
             emitted = self._move(draft, hidden, found.path, found.length)
+            self.source.observe(p, found, self.row[self.uniforms.judged :])
         self.place.add_(torch.cat([found.length, self.one]))
         return StepLaw(draft, p[0], emitted[:1])
 

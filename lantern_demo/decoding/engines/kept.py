@@ -146,7 +146,7 @@ class FixedRun:
             on_gpu = config.place.type == "cuda"
             engine.steps = Graphs(engine.fixed, self.clock, config.place, free) if on_gpu else Eager(engine.fixed, self.clock)
         engine.steps.begin(self.clock)
-        engine.fixed.begin(hidden, root, self.uniforms)
+        engine.fixed.begin(hidden, root, self.uniforms, config.seed)
         if self.engines is not None:  # the next run is to find everything in place
             engine.steps.prepare(engine.fixed.shapes())
         self.queue = LaunchQueue(engine.fixed, engine.steps, config.num_tokens, self.watcher)

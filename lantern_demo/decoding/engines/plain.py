@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..cache import KVCache
 from ..config import Config
-from ..drafting import NoSource, Source
+from ..drafting import Source
 from ..protocols import Drafter, Target, Watcher
 from ..sampling import Uniforms, guide, probabilities
 from ..timing import Clock
@@ -28,7 +28,7 @@ class Plain:
     ) -> None:  # fmt: skip
         self.target, self.drafter, self.condition, self.config = target, drafter, condition, config
         self.source, self.uniforms, self.clock, self.watcher = source, uniforms, clock, watcher
-        self.alone = NoSource(config.place)
+        self.alone = Source(config.place)
         self.cache = target.new_cache(config.rows, config.num_tokens + config.tree.nodes)
         self.small: KVCache | None = None  # the drafter's
         self.steps = 0
@@ -36,6 +36,7 @@ class Plain:
     def begin(self, hidden: Tensor, root: Tensor) -> None:
         """The target's states [R, T, H] of the prefix and the first token [1] behind it."""
         self.root = root
+        self.source.begin(root, self.config.seed)
         self.unseen = (
             self._for_drafter(hidden),
             root,
@@ -64,6 +65,8 @@ class Plain:
             else:
                 self.cache.commit(nodes)
             self.root = found.bonus
+            if not bare:
+                self.source.observe(p, found, row[self.uniforms.judged :])
             following = torch.cat([draft.tokens.index_select(0, nodes[1:]), found.bonus])
             self.unseen = self._for_drafter(hidden.index_select(1, nodes)), following
         if self.watcher is not None and self.watcher.wants(self.steps):

@@ -1,0 +1,111 @@
+"""Drafts without a drafter: the target guesses the next tokens itself, in the pass before (speculative Jacobi decoding).
+
+A window of W nodes is a chain behind the last committed token: W - 1 slots hold guesses. One pass gives the target's law p_i at every
+slot i, given the guesses before it. The acceptance rule tries the guesses from left to right, each against the law q_i that it was
+drawn from. Behind the first rejection the slots are guessed anew from this very pass, and their laws become q:
+
+    fresh      x_i ~ p_i                                                  SJD (arXiv 2410.01699)
+    gumbel     x_i = argmax p_i / e, one vector e of exponential numbers for each place of the picture     SCD (arXiv 2510.24211)
+    maximal    keep x_i with probability min(1, p_i / q_i), else x_i ~ norm([p_i - q_i]+)                  SCD
+
+What a slot holds depends on earlier passes only through tokens that are given when it is tried, and r is drawn anew: with the exact
+rule every token follows p. Slots that the pass before has not seen get a guess, whose law is a point mass or flat.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .drafting import Head, Passes, Source
+from .sampling import Sampling, draw
+from .trees import Draft, Tree, TreePolicy, static_tree
+from .verify import Verified
+
+
+class WindowSource(Source):
+    """The window of one run. All its tensors stay where they are, so that a captured step may hold on to them."""
+
+    def __init__(
+        self, policy: TreePolicy, sampling: Sampling, device: torch.device, vocabulary: int, places: int, row: int
+    ) -> None:
+        """places is how many tokens a picture has at most, row how many one of its rows has."""
+        slots = policy.nodes - 1
+        self.policy, self.sampling, self.row, self.slots = policy, sampling, row, slots
+        self.tree: Tree = static_tree(policy.paths, device)
+        self.depth, self.draws = slots, 2 * slots
+        self.number = torch.arange(slots, device=device)
+        self.tokens = torch.zeros(slots, dtype=torch.int64, device=device)
+        self.laws = torch.zeros(slots, vocabulary, device=device)
+        self.place = torch.zeros(1, dtype=torch.int64, device=device)  # of the root in the picture
+        self.picture = torch.zeros(places + 2 * policy.nodes, dtype=torch.int64, device=device)  # what has been committed
+        coupled = policy.coupling == "gumbel" and not sampling.greedy
+        self.noise = torch.ones(places + 2 * policy.nodes if coupled else 0, vocabulary, device=device)
+        self.state = (self.tokens, self.laws, self.place, self.picture)
+
+    def begin(self, root: Tensor, seed: int) -> None:
+        self.place.zero_()
+        self.picture.zero_()
+        self.picture[:1] = root
+        # far from the seeds of other runs, which are mostly small and close together
+        generator = torch.Generator(self.noise.device).manual_seed((2654435761 * seed + 12345) % 2**32)
+        self.noise.exponential_(generator=generator).clamp_(min=1e-30)
+        self.tokens.copy_(root.expand(self.slots))
+        self._mark_guesses(self.number >= 0)
+
+    def draft(self, root: Tensor, passes: Passes, head: Head, uniforms: Tensor) -> Draft:
+        tokens = torch.cat([root, self.tokens])
+        return Draft(self.tree, tokens, self.tokens.unsqueeze(1).clone(), None if self.sampling.greedy else self.laws.clone())
+
+    def observe(self, p: Tensor, found: Verified, uniforms: Tensor) -> None:
+        """Move the window on by what was committed, and guess its slots anew."""
+        slots, ahead = self.slots, self.number + found.length
+        seen = ahead <= slots  # slots that this pass gave a law
+        law = p.index_select(0, ahead.clamp(max=slots))
+        held = ahead.clamp(max=slots - 1)
+        old, q = self.tokens.index_select(0, held), self.laws.index_select(0, held)
+        # what was committed: the accepted guesses, and behind them the bonus token
+        path = torch.where(self.number < found.length - 1, self.tokens, found.bonus)
+        self.picture.index_copy_(0, self.place + 1 + self.number, path)
+        self.place.add_(found.length)
+        self.picture.index_copy_(0, self.place, found.bonus)
+        token = self._drawn(law, q, old, ahead < slots, uniforms.view(2, slots))
+        self.tokens.copy_(torch.where(seen, token, self._guesses(token, found.length, uniforms)))
+        self.laws.copy_(law)
+        self._mark_guesses(~seen)
+
+    def _drawn(self, law: Tensor, q: Tensor, old: Tensor, held: Tensor, u: Tensor) -> Tensor:
+        """Tokens [W - 1] of slots with laws p and q [W - 1, V]; old tokens [W - 1] are there where held; u [2, W - 1]."""
+        most = law.shape[1] - 1
+        if self.sampling.greedy:
+            return law.argmax(-1)
+        if self.policy.coupling == "gumbel":
+            return (law / self.noise.index_select(0, self.place + 1 + self.number)).argmax(-1)
+        if self.policy.coupling == "maximal":
+            at = old.unsqueeze(1)
+            kept = held & (u[0] * q.gather(1, at)[:, 0] < law.gather(1, at)[:, 0])
+            left = (law - q * held.unsqueeze(1)).clamp_(min=0.0)
+            left = torch.where(left.sum(-1, keepdim=True) > 0, left, law)  # a rounding event: such a token is always kept
+            return torch.where(kept, old, draw(left, u[1]).clamp_(max=most))
+        return draw(law, u[1]).clamp_(max=most)
+
+    def _guesses(self, token: Tensor, length: Tensor, uniforms: Tensor) -> Tensor:
+        """Guesses [W - 1] for slots that no pass has seen; token [W - 1] are those of the others."""
+        if self.policy.guess == "uniform":
+            return (uniforms[: self.slots] * self.laws.shape[1]).long()
+        if self.policy.guess == "above":
+            above = self.place + 1 + self.number - self.row
+            return torch.where(
+                above >= 0, self.picture.index_select(0, above.clamp(min=0)), self.picture.index_select(0, self.place)
+            )
+        last = self.slots - length  # the last slot that was seen, -1 where none was
+        return torch.where(last >= 0, token.index_select(0, last.clamp(min=0)), self.picture.index_select(0, self.place)).expand(
+            self.slots
+        )
+
+    def _mark_guesses(self, guessed: Tensor) -> None:
+        """Put the law of a guess [W - 1, V] into the slots where guessed [W - 1] is true."""
+        flat = self.policy.guess == "uniform"
+        law = torch.zeros_like(self.laws).scatter_(1, self.tokens.unsqueeze(1), 1.0)
+        law = torch.full_like(law, 1.0 / law.shape[1]) if flat else law
+        self.laws.copy_(torch.where(guessed.unsqueeze(1), law, self.laws))
