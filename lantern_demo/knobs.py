@@ -169,7 +169,7 @@ KNOBS: dict[str, Knob] = {
     "coupling": Knob(
         "gumbel", "SCD coupling", "How guesses that are made anew stay what they were: by the same random numbers for each place (gumbel), "
         "or kept wherever the two laws allow it (maximal).",
-        choices=COUPLINGS[1:], reads=_is_coupled, swept=COUPLINGS[1:], later=True,
+        choices=COUPLINGS[1:3], reads=_is_coupled, swept=COUPLINGS[1:3], later=True,
     ),
     "guess": Knob(
         "left", "First guess", "What stands in for a place that no pass has seen yet: the token to the left, the one above, or any.",

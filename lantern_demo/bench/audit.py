@@ -18,13 +18,14 @@ import multiprocessing
 import os
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
 from time import perf_counter
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy
@@ -64,19 +65,31 @@ RULES: dict[str, dict[str, Any]] = {
 TREES: dict[str, dict[str, Any]] = {
     "static": {"tree": read_paths("0 1 00 01 10 000")},
     "dynamic": {"top_k": 2, "depth": 2, "nodes": 6},
+    "window": {"nodes": 4},
+    "coupled": {"nodes": 4, "coupling": "gumbel"},
 }
 
 
 class Variant(NamedTuple):
-    """What else a method is run with: other settings of its rule, and whether it is lossless by these."""
+    """What else a method is run with: other settings of its rule and of its tree, and whether it is lossless by these."""
 
     rule: dict[str, Any]
     lossless: bool
+    tree: Mapping[str, Any] = MappingProxyType({})
 
 
 VARIANTS: dict[str, dict[str, Variant]] = {
     "lantern": {"released": Variant({"residual": "released"}, lossless=False)},
     "lantern++": {"released": Variant({"residual": "released"}, lossless=False)},
+    "sjd": {
+        "above": Variant({}, lossless=True, tree={"guess": "above"}),
+        "uniform": Variant({}, lossless=True, tree={"guess": "uniform"}),
+        "resampled": Variant({"residual": "target"}, lossless=False),
+    },
+    "scd": {
+        "maximal": Variant({}, lossless=True, tree={"coupling": "maximal"}),
+        "released": Variant({}, lossless=False, tree={"coupling": "released"}),
+    },
     "cool-sd": {"delta 1": Variant({"bound": 1.0}, lossless=True)},
 }
 
@@ -159,13 +172,13 @@ def rule_of(method: Method, variant: str = "") -> Rule:
     return Rule(method.rule, **RULES.get(method.rule, {}) | (VARIANTS[method.id][variant].rule if variant else {}))
 
 
-def tree_of(method: Method) -> TreePolicy:
-    """The draft tree that a method is run with: what `TreePolicy` has under the name of the method's kind. Raises ValueError for one
-    that it has not."""
-    make: Callable[..., TreePolicy] | None = getattr(TreePolicy, method.source, None)
+def tree_of(method: Method, variant: str = "") -> TreePolicy:
+    """The draft tree that a method, or a variant of it, is run with: what `TreePolicy` has under the name of the method's kind. Raises
+    ValueError for one that it has not."""
+    make: Callable[..., TreePolicy] | None = getattr(TreePolicy, "window" if method.source == "coupled" else method.source, None)
     if make is None:
         raise ValueError(f"method {method.id} drafts by {method.source!r}, which the audit cannot set up")
-    return make(**TREES.get(method.source, {}))
+    return make(**TREES.get(method.source, {}) | (dict(VARIANTS[method.id][variant].tree if variant else {})))
 
 
 def is_lossless(cell: Cell) -> bool:
@@ -177,10 +190,10 @@ def player(cell: Cell) -> Callable[[int], Decoded]:
     """What runs a cell once, given a seed. Everything that runs share is made once."""
     method, law, tables = METHODS[cell.method], LAWS[cell.law], _tables(cell.law)
     target, drafter, clock, near = ToyTarget(tables), ToyDrafter(tables), Clock("cpu"), neighbours()
-    rule, tree = rule_of(method, cell.variant), tree_of(method)
+    rule, tree = rule_of(method, cell.variant), tree_of(method, cell.variant)
 
     def play(seed: int) -> Decoded:
-        config = Config(method, LENGTH, law.sampling, rule, tree, near, seed, engine="plain")
+        config = Config(method, LENGTH, law.sampling, rule, tree, near, seed, engine="plain", row=2)
         *_, result = decode(target, drafter, None, config, clock)
         assert isinstance(result, Decoded)
         return result

@@ -29,6 +29,7 @@ from torch import Tensor
 from .sampling import NOTHING
 
 KINDS = ("exact", "additive", "multiplicative", "weighted")
+RESIDUALS = ("set", "released", "target")
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,8 @@ class Rule:
     residual="set" takes away from the residual what was offered to the draft. residual="released" does what
     the authors' code does: all k + 1 nearest tokens leave p (fixed children) or q (sampled children) once any
     of them was counted, and an empty residual becomes uniform; greedy, the longest accepted path wins; and the last token is
-    drafted too. It says nothing where the rule does not relax (see `released`). Raises ValueError for values out of range.
+    drafted too. It says nothing where the rule does not relax (see `released`). residual="target" leaves p as it is, as Lumina-mGPT
+    2.0's own decoder does by our reading: not exact either. Raises ValueError for values out of range.
     """
 
     kind: str = "exact"
@@ -50,8 +52,8 @@ class Rule:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise ValueError(f"rule kind is {self.kind!r}; allowed are {', '.join(KINDS)}")
-        if self.residual not in ("set", "released"):
-            raise ValueError(f"residual is {self.residual!r}; allowed are set, released")
+        if self.residual not in RESIDUALS:
+            raise ValueError(f"residual is {self.residual!r}; allowed are {', '.join(RESIDUALS)}")
         if not isinstance(self.k, int) or self.k < 0:
             raise ValueError(f"rule k is {self.k}; it must be a whole number, 0 or more")
         if self.kind == "additive" and not 0 <= self.bound <= 1:
@@ -152,6 +154,8 @@ def residual(
 
     q [P, V] is the law of the draw scaled to p's sum, and 0 where nothing was tried; None for children fixed by the prefix.
     """
+    if rule.residual == "target":
+        return p
     ids, mass, inside, _ = near
     if rule.released and inside is not None and neighbours is not None:
         gone = torch.cat([ids[:, 1:], neighbours[:, rule.k : rule.k + 1][ids[:, 0]].long()], 1)

@@ -50,7 +50,7 @@ STATIC_TREES: dict[str, tuple[Path, ...]] = {
 }
 
 
-COUPLINGS = ("fresh", "gumbel", "maximal")
+COUPLINGS = ("fresh", "gumbel", "maximal", "released")
 GUESSES = ("left", "above", "uniform")
 
 

@@ -7,6 +7,7 @@ drawn from. Behind the first rejection the slots are guessed anew from this very
     fresh      x_i ~ p_i                                                  SJD (arXiv 2410.01699)
     gumbel     x_i = argmax p_i / e, one vector e of exponential numbers for each place of the picture     SCD (arXiv 2510.24211)
     maximal    keep x_i with probability min(1, p_i / q_i), else x_i ~ norm([p_i - q_i]+)                  SCD
+    released   as maximal, but a token that is kept keeps its old q_i: what SCD's code does by our reading. Not exact.
 
 What a slot holds depends on earlier passes only through tokens that are given when it is tried, and r is drawn anew: with the exact
 rule every token follows p. Slots that the pass before has not seen get a guess, whose law is a point mass or flat.
@@ -51,7 +52,7 @@ class WindowSource(Source):
         generator = torch.Generator(self.noise.device).manual_seed((2654435761 * seed + 12345) % 2**32)
         self.noise.exponential_(generator=generator).clamp_(min=1e-30)
         self.tokens.copy_(root.expand(self.slots))
-        self._mark_guesses(self.number >= 0)
+        self.laws.zero_().scatter_(1, self.tokens.unsqueeze(1), 1.0)
 
     def draft(self, root: Tensor, passes: Passes, head: Head, uniforms: Tensor) -> Draft:
         tokens = torch.cat([root, self.tokens])
@@ -69,25 +70,26 @@ class WindowSource(Source):
         self.picture.index_copy_(0, self.place + 1 + self.number, path)
         self.place.add_(found.length)
         self.picture.index_copy_(0, self.place, found.bonus)
-        token = self._drawn(law, q, old, ahead < slots, uniforms.view(2, slots))
+        token, kept = self._drawn(law, q, old, ahead < slots, uniforms.view(2, slots))
         self.tokens.copy_(torch.where(seen, token, self._guesses(token, found.length, uniforms)))
-        self.laws.copy_(law)
+        self.laws.copy_(torch.where(kept.unsqueeze(1), q, law) if self.policy.coupling == "released" else law)
         self._mark_guesses(~seen)
 
-    def _drawn(self, law: Tensor, q: Tensor, old: Tensor, held: Tensor, u: Tensor) -> Tensor:
-        """Tokens [W - 1] of slots with laws p and q [W - 1, V]; old tokens [W - 1] are there where held; u [2, W - 1]."""
-        most = law.shape[1] - 1
+    def _drawn(self, law: Tensor, q: Tensor, old: Tensor, held: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+        """Tokens [W - 1] of slots with laws p and q [W - 1, V], and which of them were kept on purpose; old tokens [W - 1] are there
+        where held; u [2, W - 1]."""
+        most, nowhere = law.shape[1] - 1, held & False
         if self.sampling.greedy:
-            return law.argmax(-1)
+            return law.argmax(-1), nowhere
         if self.policy.coupling == "gumbel":
-            return (law / self.noise.index_select(0, self.place + 1 + self.number)).argmax(-1)
-        if self.policy.coupling == "maximal":
+            return (law / self.noise.index_select(0, self.place + 1 + self.number)).argmax(-1), nowhere
+        if self.policy.coupling in ("maximal", "released"):
             at = old.unsqueeze(1)
             kept = held & (u[0] * q.gather(1, at)[:, 0] < law.gather(1, at)[:, 0])
             left = (law - q * held.unsqueeze(1)).clamp_(min=0.0)
             left = torch.where(left.sum(-1, keepdim=True) > 0, left, law)  # a rounding event: such a token is always kept
-            return torch.where(kept, old, draw(left, u[1]).clamp_(max=most))
-        return draw(law, u[1]).clamp_(max=most)
+            return torch.where(kept, old, draw(left, u[1]).clamp_(max=most)), kept
+        return draw(law, u[1]).clamp_(max=most), nowhere
 
     def _guesses(self, token: Tensor, length: Tensor, uniforms: Tensor) -> Tensor:
         """Guesses [W - 1] for slots that no pass has seen; token [W - 1] are those of the others."""
