@@ -315,6 +315,7 @@ def bundled() -> Pipeline:
     return load("lantern-scenes", device="cpu")
 
 
+@pytest.mark.slow
 def test_transformers_generate_draws_vanillas_greedy_picture(bundled: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     import peer_transformers
 

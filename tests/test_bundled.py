@@ -25,6 +25,7 @@ def test_greedy_speculation_is_greedy_vanilla(pipe: Pipeline, method: str) -> No
     assert greedy.stats.mean_accepted_length > 1.5
 
 
+@pytest.mark.slow
 def test_relaxation_accepts_more_and_says_what_it_costs(pipe: Pipeline) -> None:
     """Over three pictures each; a single picture's accepted length is too noisy to order methods by."""
     steps: dict[str, int] = {}
@@ -39,6 +40,7 @@ def test_relaxation_accepts_more_and_says_what_it_costs(pipe: Pipeline) -> None:
     assert steps["lantern++"] < steps["eagle1"] < 3 * 255
 
 
+@pytest.mark.slow
 @torch.inference_mode()
 def test_tokenizer_keeps_held_out_scenes(pipe: Pipeline) -> None:
     images = render(sample_scenes(16, HELD_OUT))

@@ -87,6 +87,7 @@ def runs_alone(url: str) -> bool:
 # -- limits and fairness
 
 
+@pytest.mark.slow
 def test_fifty_requests_of_one_client_do_not_shut_the_others_out(url: str) -> None:
     with occupied(url):
         greedy = [join(url, CASE, "10.0.0.1") for _ in range(50)]
@@ -104,6 +105,7 @@ def test_fifty_requests_of_one_client_do_not_shut_the_others_out(url: str) -> No
     wait_for(lambda: idle(url), "the queue to empty")
 
 
+@pytest.mark.slow
 def test_a_full_queue_says_so_with_a_number(url: str) -> None:
     with occupied(url):
         events = []
@@ -327,6 +329,7 @@ def process(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
         yield url, running, place
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_program_in_the_middle_of_a_run(process: tuple[str, Any, Path]) -> None:
     url, running, place = process
     big = {"prompt": "a red lantern", "methods": None, "tree": "paper"}
@@ -346,6 +349,7 @@ def test_ctrl_c_ends_the_program_in_the_middle_of_a_run(process: tuple[str, Any,
     assert "Stopped." in told and "Traceback" not in told
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_the_model_loads(tmp_path: Path) -> None:
     """A load cannot be interrupted, and does not hold up the end."""
     program = (

@@ -50,6 +50,7 @@ def right(pipe: Pipeline) -> list[dict[str, list[int]]]:
     return [{m: e.tokens for m, e in pipe.compare(PROMPT, **knobs) if isinstance(e, Generation)} for knobs in SETTINGS]
 
 
+@pytest.mark.slow
 def test_across_processes(tiny_model: Path, right: list[dict[str, list[int]]]) -> None:
     """The other process runs other things before, each method by itself, and backwards."""
     done = subprocess.run(
@@ -59,6 +60,7 @@ def test_across_processes(tiny_model: Path, right: list[dict[str, list[int]]]) -
     assert json.loads(done.stdout.splitlines()[-1]) == right
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("knobs", range(len(SETTINGS)), ids=["plain", "released"])
 def test_with_other_methods_on_or_off(pipe: Pipeline, right: list[dict[str, list[int]]], knobs: int) -> None:
     for chosen in (["lantern++"], ["eagle2", "eagle1"], ["lantern", "vanilla", "eagle1"]):

@@ -107,7 +107,9 @@ def _circumstances(entry: dict[str, Any], seconds: float) -> dict[str, Any]:
     waited = None if entry.get("waited_seconds") is None else _number(entry, "waited_seconds", 0, 1e6)
     return {
         "threads": None if entry.get("threads") is None else _whole(entry, "threads", 1, MOST_THREADS),
-        **{key: _text(entry, key, 2000) if key in entry else "" for key in ("threads_reason", "schedule_reason", "engine_reason")},
+        **{
+            key: _text(entry, key, 2000) if key in entry else "" for key in ("threads_reason", "schedule_reason", "engine_reason")
+        },
         "schedule": schedule,
         "waited_seconds": waited,
         "disturbed": disturbed(waited, seconds),
