@@ -20,8 +20,10 @@ from lantern_demo.decoding.engines.kept import Engines
 from lantern_demo.decoding.loop import Decoded, decode
 from lantern_demo.decoding.loop import Step as StepEvent
 from lantern_demo.decoding.methods import METHODS, Method
+from lantern_demo.decoding.protocols import Watcher
 from lantern_demo.decoding.timing import Clock
 from lantern_demo.decoding.trees import TreePolicy
+from lantern_demo.distortion import Distortion, RootSample, measure
 from lantern_demo.faults import in_words, release_memory, unreadable
 from lantern_demo.knobs import MAX_LANTERN_K
 from lantern_demo.models import bundled, checkpoints, store
@@ -250,7 +252,7 @@ class Pipeline:
         while True:
             try:
                 clock, tokens = Clock(self.device), min(WARM_UP_TOKENS, self.info.tokens)
-                for _ in self._decode(method, knobs, encoded, tokens, clock, measured=False, tree=choice.policy):
+                for _ in self._decode(method, knobs, encoded, tokens, clock, tree=choice.policy):
                     yield method.id, None
                 self.decode_image([0] * self.info.tokens)
                 self._warm[key] = choice
@@ -270,7 +272,8 @@ class Pipeline:
         outcome: Decoded | None = None
         steps: list[StepEvent] = []
         image: Image.Image | None = None
-        for event in self._decode(method, knobs, encoded, self.info.tokens, clock, measured=True, tree=tree.policy):
+        roots = RootSample()
+        for event in self._decode(method, knobs, encoded, self.info.tokens, clock, tree=tree.policy, watcher=roots):
             if isinstance(event, Decoded):
                 outcome = event
                 continue
@@ -282,7 +285,8 @@ class Pipeline:
                     image = self.decode_image(tokens)
                 yield Drawn(method.id, image, tokens)
         assert outcome is not None and image is not None
-        stats = self._stats(method, tree, outcome, clock, schedule, schedule_reason)
+        distortion = self._distortion(roots, method, knobs)
+        stats = self._stats(method, tree, outcome, distortion, clock, schedule, schedule_reason)
         run = (stats, outcome.tokens, image_hash(image), events_of(steps))
         record = run_record(self.info, self.networks.trained, self.networks.sources, text, encoded.unknown, knobs, [run])
         yield Generation(method.id, image, outcome.tokens, stats, record)
@@ -294,17 +298,17 @@ class Pipeline:
             return self.networks.text.encode(text)
 
     def _decode(
-        self, method: Method, knobs: Settings, encoded: Encoded, tokens: int, clock: Clock, measured: bool, tree: TreePolicy,
-        kept: bool = True,
+        self, method: Method, knobs: Settings, encoded: Encoded, tokens: int, clock: Clock, tree: TreePolicy, kept: bool = True,
+        watcher: Watcher | None = None,
     ) -> Iterator[StepEvent | Decoded]:  # fmt: skip
         guided = knobs.cfg_scale != 1
         with torch.inference_mode():
             condition = self.networks.target.condition(encoded.features, encoded.mask, guided)
         config = Config(
             method, tokens, knobs.sampling(), knobs.rule(method), tree, self.neighbours(knobs.neighbours), knobs.seed, self.device,
-            measure_distortion=measured, room=self.info.tokens if kept else None,
+            room=self.info.tokens if kept else None,
         )  # fmt: skip
-        return decode(self.target, self.drafter, condition, config, clock, self._engines if kept else None)
+        return decode(self.target, self.drafter, condition, config, clock, self._engines if kept else None, watcher)
 
     def tree_of(self, method: Method, knobs: Settings) -> Choice:
         """The draft tree that a method runs with, and why. One that is to fit stands once the method was warmed up."""
@@ -328,7 +332,7 @@ class Pipeline:
             """Seconds of the steps of a short run, but the first, which starts the drafter, and a last one without drafts."""
             clock, plain = Clock(self.device), METHODS["eagle1" if policy.kind == "static" else "eagle2"]
             tokens = min(FIT_TOKENS, self.info.tokens)
-            events = self._decode(plain, self.defaults, encoded, tokens, clock, measured=False, tree=policy, kept=False)
+            events = self._decode(plain, self.defaults, encoded, tokens, clock, tree=policy, kept=False)
             pairs = list(pairwise(event for event in events if isinstance(event, StepEvent)))
             whole = [b.seconds - a.seconds for a, b in pairs[1:] if len(b.tree_tokens) == policy.nodes]
             return whole or [b.seconds - a.seconds for a, b in pairs]  # of a picture of a few tokens nothing better can be had
@@ -340,15 +344,32 @@ class Pipeline:
         """What is drawn to choose trees and to warm up."""
         return "0" if self.info.kind == "class" else "two red round lanterns over a lake at dusk"
 
+    @torch.inference_mode()
+    def _distortion(self, roots: RootSample, method: Method, knobs: Settings) -> Distortion | None:
+        """What a run gave up at the roots that were looked at; None without one, or on a device that a fault elsewhere took along:
+        what was decoded stands."""
+        sampling = knobs.sampling()
+        try:  # not with the run's own random numbers: the roots came about through those
+            return measure(knobs.rule(method), roots.roots, self.neighbours(knobs.neighbours), sampling.greedy, knobs.seed ^ 1)
+        except RuntimeError:
+            return None
+
     def _stats(
-        self, method: Method, choice: Choice, outcome: Decoded, clock: Clock, schedule: Schedule, schedule_reason: str
+        self,
+        method: Method,
+        choice: Choice,
+        outcome: Decoded,
+        distortion: Distortion | None,
+        clock: Clock,
+        schedule: Schedule,
+        schedule_reason: str,
     ) -> Stats:
         seconds, waited = clock.seconds, outcome.waited_seconds
         return Stats(
             method.id, len(outcome.tokens), outcome.steps, outcome.mean_accepted_length, outcome.accepted_lengths,
             seconds["text"], seconds["prefill"], seconds["draft"], seconds["verify"], seconds["commit"],
             outcome.decode_seconds, seconds["image"], outcome.tokens_per_second,
-            outcome.one_step_tvd, outcome.one_step_tvd_method, outcome.nodes, choice.reason, asking_for(choice.policy),
+            distortion and distortion.tvd, distortion and distortion.method, outcome.nodes, choice.reason, asking_for(choice.policy),
             device_name(self.device), self.dtype, self.products, seconds["capture"], outcome.engine, outcome.engine_reason,
             self.threads.count, self.threads.reason, schedule, schedule_reason,
             waited, disturbed(waited, outcome.decode_seconds),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -18,13 +20,37 @@ from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.timing import Clock
 from lantern_demo.decoding.trees import Draft, Tree, TreePolicy
 from lantern_demo.decoding.verify import Outcome, read, report, verify
+from lantern_demo.distortion import RootSample, measure
+
+
+@dataclass(frozen=True)
+class Measured(Decoded):
+    """A result with what the run gave up."""
+
+    one_step_tvd: float | None = None
+    one_step_tvd_method: str | None = None
 
 
 def decode(
-    target: Any, drafter: Any, condition: Any, clock: Clock | None = None, engines: Engines | None = None, **config: Any
-) -> Iterator[Step | Decoded]:
-    """As `loop.decode`."""
-    return loop.decode(target, drafter, condition, Config(**config), clock, engines)
+    target: Any, drafter: Any, condition: Any, clock: Clock | None = None, engines: Engines | None = None,
+    measure_distortion: bool = True, **settings: Any,
+) -> Iterator[Step | Decoded]:  # fmt: skip
+    """As `loop.decode`; the result tells the measured distortion too. Bad settings are refused at the call."""
+    config, roots = Config(**settings), RootSample()
+    run = loop.decode(target, drafter, condition, config, clock, engines, roots if measure_distortion else None)
+
+    def events() -> Iterator[Step | Decoded]:
+        with closing(run):  # type: ignore[type-var]
+            for event in run:
+                if isinstance(event, Decoded) and (
+                    found := measure(config.rule, roots.roots, config.neighbours, config.sampling.greedy, config.seed ^ 1)
+                ):
+                    event = Measured(**vars(event), one_step_tvd=found.tvd, one_step_tvd_method=found.method)
+                elif isinstance(event, Decoded):
+                    event = Measured(**vars(event))
+                yield event
+
+    return events()
 
 
 class Behind:

@@ -23,7 +23,7 @@ from lantern_demo.decoding import loop
 from lantern_demo.decoding.acceptance import Rule
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.drafting import source_of
-from lantern_demo.decoding.engines import graphs
+from lantern_demo.decoding.engines import graphs, kept
 from lantern_demo.decoding.engines.fixed import Fixed
 from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.methods import METHODS
@@ -52,7 +52,7 @@ def settings(method: str, static: Any = STATIC, residual: Any = "set", vocab: in
     chosen = METHODS[method]
     trees = {"none": TreePolicy.none(), "static": TreePolicy.static(static), "dynamic": DYNAMIC}
     rule = replace(RULES.get(chosen.rule, Rule()), residual=residual)
-    return {"method": chosen, "tree": trees[chosen.tree], "rule": rule, "neighbours": neighbour_table(VECTORS[:vocab], 7)}
+    return {"method": chosen, "tree": trees[chosen.source], "rule": rule, "neighbours": neighbour_table(VECTORS[:vocab], 7)}
 
 
 def summary(events: list[Step | Decoded]) -> tuple[Any, ...]:
@@ -158,7 +158,7 @@ def test_released_padding_and_long_prefix(method: str) -> None:
 
 @pytest.mark.parametrize("method", list(METHODS))
 def test_launching_ahead_changes_nothing(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graphs.Eager, "ahead", 4)
+    monkeypatch.setattr(kept.Eager, "ahead", 4)
     run = both()
     for num_tokens in (3, 16):
         assert_same(*run(method, num_tokens))
@@ -171,7 +171,9 @@ def as_fixed(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
 
     twins = families.fused_runners(pipe.networks)
     pipe.target, pipe.drafter = twins.target, twins.drafter
-    monkeypatch.setattr(pipeline, "decode", lambda *a, **k: decode(*a, engine="fixed", **k))
+    monkeypatch.setattr(
+        pipeline, "decode", lambda a, b, c, config, *rest: loop.decode(a, b, c, replace(config, engine="fixed"), *rest)
+    )
 
 
 def test_the_bundled_model(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -476,7 +478,7 @@ def faked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
         monkeypatch.setattr(torch.cuda, name, fake)
     monkeypatch.setattr(graphs, "pinned", torch.empty_like)
     monkeypatch.setattr(graphs, "_STREAMS", {})
-    monkeypatch.setattr(loop, "Eager", lambda fixed, clock: graphs.Graphs(fixed, clock, torch.device("cpu")))
+    monkeypatch.setattr(kept, "Eager", lambda fixed, clock: graphs.Graphs(fixed, clock, torch.device("cpu")))
     real = graphs.Graphs._capture
 
     def capture(self: graphs.Graphs, slots: int, bare: bool) -> Any:
@@ -508,7 +510,7 @@ def test_a_failed_capture_is_kept_for_the_record(faked: list[tuple[int, bool]], 
     monkeypatch.setattr(torch.cuda, "graph", refuse)
     plain, fixed = both()("lantern++", measure_distortion=False)
     assert summary(fixed) == summary(plain)
-    assert fixed[-1].engine == "fixed, without graphs: operation not permitted" and len(faked) == 1
+    assert (fixed[-1].engine, fixed[-1].engine_reason) == ("fixed", "without graphs: operation not permitted") and len(faked) == 1
 
 
 def test_closing_waits_for_what_is_in_flight(faked: list[tuple[int, bool]]) -> None:

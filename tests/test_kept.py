@@ -13,7 +13,7 @@ from runs import decode
 from test_fixed import FULL, PADDED, TEXT, condition_of, faked, networks, settings, summary  # noqa: F401
 
 from lantern_demo.decoding import loop
-from lantern_demo.decoding.engines import graphs
+from lantern_demo.decoding.engines import graphs, kept
 from lantern_demo.decoding.engines.kept import Engines
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling
@@ -231,7 +231,7 @@ def test_a_refused_capture_goes_on_without_graphs_on_the_threads_own_stream(
     streams = stuck(lambda: RuntimeError("operation not permitted\nwhen stream is capturing"), masked)
     found = list(model.run("eagle1", engines=engines, measure_distortion=False))
     why = "operation failed due to a previous error during capture" if masked else "operation not permitted"
-    assert found[-1].engine == f"fixed, without graphs: {why}"
+    assert (found[-1].engine, found[-1].engine_reason) == ("fixed", f"without graphs: {why}")
     assert summary(found) == wanted and streams[-1] == "the thread's own"
     assert len(engines) == 0 and not graphs._STREAMS, "neither the engine nor the stream is used again"
 
@@ -248,7 +248,7 @@ def test_a_capture_without_memory_is_tried_again_once_idle_engines_are_gone(
     stuck: Callable[..., list[Any]], model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engines = Engines()
-    monkeypatch.setattr(loop, "Eager", lambda fixed, clock: graphs.Graphs(fixed, clock, torch.device("cpu"), engines.clear))
+    monkeypatch.setattr(kept, "Eager", lambda fixed, clock: graphs.Graphs(fixed, clock, torch.device("cpu"), engines.clear))
     stuck(None)
     assert list(model.run("vanilla", engines=engines))[-1].engine == "graphs" and len(engines) == 1
     fails = [torch.OutOfMemoryError("CUDA out of memory")]

@@ -15,13 +15,14 @@ from runs import decode, dynamic_draft
 from tables import TableDrafter, TableTarget, chi_square_p, neighbour_table, random_laws
 from torch import Tensor
 
-from lantern_demo.decoding import acceptance, distortion
+from lantern_demo import distortion
+from lantern_demo.decoding import acceptance
 from lantern_demo.decoding.acceptance import Rule, decide
-from lantern_demo.decoding.distortion import MAX_ROOTS, Root, RootSample, fixed_shift, measure, sampled_shift
 from lantern_demo.decoding.loop import Decoded
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, draw, draw_without_replacement
 from lantern_demo.decoding.trees import Draft, TreePolicy, static_tree
+from lantern_demo.distortion import MAX_ROOTS, Root, RootSample, fixed_shift, measure, sampled_shift
 
 P_BOUND = 1e-4
 LOSSLESS = ["vanilla", "eagle1", "eagle2"]

@@ -140,7 +140,7 @@ def test_same_pictures(method: str, guided: bool, temperature: float) -> None:
     found = [
         list(
             decode(
-                a, b, condition_of(target, PADDED), num_tokens=16, method=chosen, rule=rules[chosen.rule], tree=trees[chosen.tree],
+                a, b, condition_of(target, PADDED), num_tokens=16, method=chosen, rule=rules[chosen.rule], tree=trees[chosen.source],
                 sampling=Sampling(temperature=temperature, cfg_scale=2.0), neighbours=table, seed=5, measure_distortion=False,
             )
         )[-1].tokens

@@ -54,7 +54,7 @@ def run(method: str, tokens: int = 30, seed: int = 0, **changes: object) -> tupl
 
 
 def test_methods_are_the_published_rows() -> None:
-    rows = [(m.id, m.tree, m.rule, m.lossless) for m in METHODS.values()]
+    rows = [(m.id, m.source, m.rule, m.lossless) for m in METHODS.values()]
     assert rows == [
         ("vanilla", "none", "none", True),
         ("eagle1", "static", "exact", True),

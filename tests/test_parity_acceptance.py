@@ -12,9 +12,9 @@ from torch import Tensor
 
 from lantern_demo.decoding import sampling as sampled_by
 from lantern_demo.decoding.acceptance import Rule, decide
-from lantern_demo.decoding.distortion import fixed_shift, without
 from lantern_demo.decoding.sampling import Sampling, draw_without_replacement
 from lantern_demo.decoding.trees import Draft, static_tree
+from lantern_demo.distortion import fixed_shift, without
 
 
 @pytest.fixture(autouse=True)

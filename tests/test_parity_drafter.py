@@ -21,9 +21,9 @@ from torch import Tensor
 
 from lantern_demo.decoding import drafting
 from lantern_demo.decoding.cache import KVCache
-from lantern_demo.decoding.distortion import without
 from lantern_demo.decoding.sampling import Sampling, guide
 from lantern_demo.decoding.trees import Draft, TreePolicy, static_tree
+from lantern_demo.distortion import without
 from lantern_demo.models.llamagen.drafter import Drafter
 
 

@@ -17,10 +17,10 @@ from torch import Tensor
 from lantern_demo import load
 from lantern_demo.decoding import acceptance
 from lantern_demo.decoding.acceptance import Rule, decide, weights
-from lantern_demo.decoding.distortion import sampled_shift
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, draw_without_replacement, probabilities
 from lantern_demo.decoding.trees import TreePolicy
+from lantern_demo.distortion import sampled_shift
 
 TREE = TreePolicy.static([(0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0)])
 P_BOUND = 1e-4

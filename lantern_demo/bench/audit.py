@@ -180,7 +180,7 @@ def player(cell: Cell) -> Callable[[int], Decoded]:
     rule, tree = rule_of(method, cell.variant), tree_of(method)
 
     def play(seed: int) -> Decoded:
-        config = Config(method, LENGTH, law.sampling, rule, tree, near, seed, measure_distortion=False, engine="plain")
+        config = Config(method, LENGTH, law.sampling, rule, tree, near, seed, engine="plain")
         *_, result = decode(target, drafter, None, config, clock)
         assert isinstance(result, Decoded)
         return result

@@ -56,7 +56,7 @@ class Bed:
         chosen = METHODS[method]
         config = Config(
             chosen, tokens or self.tokens, self.knobs.sampling(), self.knobs.rule(chosen), tree or self.knobs.tree_policy(chosen),
-            self.neighbours, seed, self.device, measure_distortion=False, engine="plain" if plain else "fixed",
+            self.neighbours, seed, self.device, engine="plain" if plain else "fixed",
         )  # fmt: skip
         return decode(self.target, self.drafter, self.condition, config)
 

@@ -194,7 +194,7 @@ def decide(
     if q is not None:
         qx = q.gather(1, x) * drawn
         # what is left of q before each draw, summed from the end: differences from 1 would lose small rests
-        rest = q.scatter(1, x, 0.0).sum(-1, keepdim=True) + qx.flip(1).cumsum(1).flip(1)
+        rest = q.scatter_add(1, x, -qx).sum(-1, keepdim=True) + qx.flip(1).cumsum(1).flip(1)
         share = tried / rest.clamp_(min=NOTHING)
         heights, q = heights * (qx * share), q.clone()
     total = p.new_ones(nodes, 1)
@@ -204,14 +204,16 @@ def decide(
         taken = None
         if q is not None:
             taken = q * (share[:, i : i + 1] * total)
-            q.scatter_(1, ids[:, :1], 0.0)  # where nothing was drawn nothing is left in q
+            q.scatter_(1, ids[:, :1], 0.0)  # behind a draw that found nothing there is none that is tried
         p = residual(rule, p, taken, near, here, neighbours, w)
         total = p.sum(-1, keepdim=True)
         nears.append(near)
         totals.append(total)
     before, after = torch.cat(totals[:-1], 1), torch.cat(totals[1:], 1)
-    mass, moves = torch.cat([near.mass[:, :1] for near in nears], 1), [near.moved for near in nears if near.moved is not None]
-    moved = torch.stack(moves, 1) if moves else None
+    mass = torch.cat([near.mass[:, :1] for near in nears], 1)
+    parts = [(near.inside, near.summed) for near in nears if near.inside is not None and near.summed is not None]
+    inside, summed = (torch.stack(part, 1) for part in zip(*parts, strict=True)) if parts else (None, None)
+    moved = Near(x, mass, inside, summed).moved
     heights = heights * before
     # strictly below: a token of mass 0 is not accepted even at u = 0
     passed = heights < counted(mass, moved, w)

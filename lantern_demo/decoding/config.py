@@ -35,7 +35,6 @@ class Config:
     seed: int = 0
     device: torch.device | str = "cpu"
     prefix_rows: int | None = None
-    measure_distortion: bool = True
     engine: str = "auto"
     room: int | None = None
 

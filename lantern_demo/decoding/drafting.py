@@ -72,26 +72,27 @@ class StaticSource:
         tree, sampling, output = self.tree, self.sampling, passes.stable()
         tokens = root.new_zeros(tree.size)
         tokens[:1] = root
-        laws, proposals, used = [], [], 0
+        drawn = tree.inner.new_full((tree.inner.shape[0], tree.width), -1)
+        laws, used, row = [], 0, 0
         for depth, level in enumerate(tree.levels):
             if depth > 0:
                 parents = output.index_select(1, level.parent_rows)
                 output = passes.expand(tokens[level.nodes], parents, depth, level.mask)
             logits = guide(head(output), sampling.cfg_scale)
             if sampling.greedy:
-                drawn = logits.topk(level.draws).indices
+                found = logits.topk(level.draws).indices
             else:
                 laws.append(probabilities(logits, sampling, spent=True))
                 count = level.nodes.shape[0] * level.draws
-                drawn = draw_without_replacement(laws[-1], uniforms[used : used + count].view(-1, level.draws))
+                found = draw_without_replacement(laws[-1], uniforms[used : used + count].view(-1, level.draws))
                 used += count
             # a draw that found no token leaves a node that is never accepted; its token only has to be a valid one
-            tokens[level.child_nodes] = drawn[level.child_rows, level.child_draws].clamp(min=0)
-            proposals.append(torch.nn.functional.pad(drawn, (0, tree.width - level.draws), value=-1))
-        proposed = torch.cat(proposals)
+            tokens[level.child_nodes] = found[level.child_rows, level.child_draws].clamp(min=0)
+            drawn[row : row + len(level.nodes), : level.draws] = found
+            row += len(level.nodes)
         if sampling.greedy:
-            proposed = proposed.masked_fill(tree.children[tree.inner] < 0, -1)
-        return Draft(tree, tokens, proposed, torch.cat(laws) if laws else None)
+            drawn = drawn.masked_fill(tree.children[tree.inner] < 0, -1)
+        return Draft(tree, tokens, drawn, torch.cat(laws) if laws else None)
 
 
 class DynamicSource:

@@ -16,11 +16,10 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from .config import Config
-from .distortion import Distortion, RootSample, measure
 from .drafting import source_of
 from .engines.kept import Engines, FixedRun
 from .engines.plain import Plain
-from .protocols import Drafter, FixedDrafter, FixedTarget, Target
+from .protocols import Drafter, FixedDrafter, FixedTarget, Target, Watcher
 from .sampling import NO_LAW, Uniforms, draw, guide, probabilities
 from .timing import Clock
 from .verify import Judged, Outcome
@@ -55,8 +54,7 @@ class Decoded:
 
     `mean_accepted_length` is tokens committed per step, the bonus tokens counted, the prefill's token and
     overshoot past the last token not (0 without steps). `accepted_lengths` has one uncut entry per step.
-    `nodes` is the size of the draft tree, root included. `one_step_tvd` is None when it was not measured or
-    there was no step.
+    `nodes` is the size of the draft tree, root included.
     """
 
     tokens: list[int]
@@ -67,8 +65,6 @@ class Decoded:
     decode_seconds: float
     waited_seconds: float | None  # of decode_seconds, those without a processor; None on a GPU
     tokens_per_second: float
-    one_step_tvd: float | None
-    one_step_tvd_method: str | None
     nodes: int
     engine: str  # "plain", "fixed" or "graphs"
     engine_reason: str  # why it is not what it could be, if so
@@ -76,18 +72,17 @@ class Decoded:
 
 def decode(
     target: Target, drafter: Drafter | None, condition: Any, config: Config,
-    clock: Clock | None = None, engines: Engines | None = None,
+    clock: Clock | None = None, engines: Engines | None = None, watcher: Watcher | None = None,
 ) -> Iterator[Step | Decoded]:  # fmt: skip
-    """Decode; yields a `Step` per step and at last the `Decoded` result. What a run gave up is measured between its last step and its
-    result, so that a caller may put that off.
+    """Decode; yields a `Step` per step and at last the `Decoded` result.
 
-    `clock` may be shared with other parts of a run. `engines` keeps what the fixed engine has set up for later runs. The models are
-    not called before the first `next`; closing the iterator early is allowed at any time. Raises ValueError at the call for models
+    `clock` may be shared with other parts of a run. `engines` keeps what the fixed engine has set up for later runs. `watcher` looks at
+    the steps. The models are not called before the first `next`; closing the iterator early is allowed at any time. Raises ValueError at the call for models
     that do not go with the configuration.
     """
     drafter = drafter if config.method.needs_drafter else None
     config.check_models(target.vocab_size, drafter)
-    return _Run(target, drafter, condition, config, clock or Clock(config.device), engines).events()
+    return _Run(target, drafter, condition, config, clock or Clock(config.device), engines, watcher).events()
 
 
 def _on_fixed(target: Target, drafter: Drafter | None, config: Config) -> bool:
@@ -123,11 +118,12 @@ class _Run:
     """The state of one run."""
 
     def __init__(
-        self, target: Target, drafter: Drafter | None, condition: Any, config: Config, clock: Clock, engines: Engines | None
-    ) -> None:
+        self, target: Target, drafter: Drafter | None, condition: Any, config: Config, clock: Clock, engines: Engines | None,
+        watcher: Watcher | None,
+    ) -> None:  # fmt: skip
         self.target, self.drafter, self.condition, self.config, self.clock = target, drafter, condition, config, clock
         self.device, self.engines, self.fixed = config.place, engines, _on_fixed(target, drafter, config)
-        self.sample = RootSample() if config.measure_distortion else None
+        self.watcher = watcher
         self.engine: Plain | FixedRun | None = None
         self.tokens: list[int] = []
         self.accepted_lengths: list[int] = []
@@ -145,11 +141,7 @@ class _Run:
             raise
         finally:
             self._close(whole)
-        try:
-            distortion = self._distortion()
-        except RuntimeError:  # such as a device that a fault elsewhere took along: what was decoded stands
-            distortion = None
-        yield self._decoded(distortion)
+        yield self._decoded()
 
     @_device_work
     def _prefill(self) -> None:
@@ -159,7 +151,7 @@ class _Run:
         uniforms = Uniforms(config.seed, self.device, config.num_tokens, config.tree.nodes, config.tree.width, source.draws)
         with self.clock.measure("prefill"):
             run: Any = partial(FixedRun, engines=self.engines) if self.fixed else Plain
-            self.engine = run(self.target, self.drafter, self.condition, config, source, uniforms, self.clock, self.sample)
+            self.engine = run(self.target, self.drafter, self.condition, config, source, uniforms, self.clock, self.watcher)
             hidden = self.target.prefill(self.condition, self.engine.cache)
             if hidden.shape[0] != config.rows:
                 raise ValueError(f"condition gave {hidden.shape[0]} rows; this run needs {config.rows}")
@@ -195,15 +187,7 @@ class _Run:
         if self.engine is not None:
             self.engine.close(whole)
 
-    @_device_work
-    def _distortion(self) -> Distortion | None:
-        if self.sample is None:
-            return None
-        config = self.config
-        # not the run's own stream: the roots came about through that one
-        return measure(config.rule, self.sample.roots, config.neighbours, config.sampling.greedy, config.seed ^ 1)
-
-    def _decoded(self, distortion: Distortion | None) -> Decoded:
+    def _decoded(self) -> Decoded:
         assert self.engine is not None
         steps, seconds = len(self.accepted_lengths), self.clock.decode_seconds
         return Decoded(
@@ -211,7 +195,5 @@ class _Run:
             mean_accepted_length=(len(self.tokens) - 1) / steps if steps else 0.0,
             seconds=dict(self.clock.seconds), decode_seconds=seconds, waited_seconds=self.clock.waited_seconds,
             tokens_per_second=len(self.tokens) / seconds if seconds > 0 else 0.0,
-            one_step_tvd=None if distortion is None else distortion.tvd,
-            one_step_tvd_method=None if distortion is None else distortion.method,
             nodes=self.config.tree.nodes, engine=self.engine.name, engine_reason=self.engine.reason,
         )  # fmt: skip

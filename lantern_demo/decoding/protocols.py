@@ -12,6 +12,20 @@ from typing import Any, Protocol, runtime_checkable
 from torch import Tensor
 
 from .cache import KVCache
+from .trees import Draft
+
+
+class Watcher(Protocol):
+    """Looks at steps for whatever is to be measured behind a run."""
+
+    def wants(self, step: int) -> bool:
+        """Whether it looks at this step; from 0, without gaps."""
+        ...
+
+    def add(self, draft: Draft, root_law: Tensor, emitted: int | Tensor) -> None:
+        """Take what it needs: the draft, the target's law [V] at its root, and the first token, which may still be on the device [1].
+        They are valid until the next step."""
+        ...
 
 
 class Target(Protocol):

@@ -15,7 +15,7 @@ COLDEST = 1e-30  # and below this one as if they were it: a float32 holds no quo
 NO_LAW = "the target's logits are not finite numbers; its weights or its number format may be at fault"
 NO_DRAFT_LAW = "the drafter's logits are not finite numbers; it may not fit its target"
 
-TINY = 2.0**-100  # stands in for a uniform of 0: no height is 0 but that of nothing
+TINY = 2.0**-100  # the smallest uniform: no height is 0 but that of nothing
 # Mass that counts as nothing left: by one over it a float32 can still be multiplied. Where a law is that sharp fewer siblings are tried.
 NOTHING = 2.0**-125
 
@@ -121,7 +121,7 @@ def draw(law: Tensor, u: Tensor) -> Tensor:
 
 
 def draw_without_replacement(q: Tensor, u: Tensor) -> Tensor:
-    """Tokens [P, C] int64 drawn one after the other without replacement from q [P, V] at uniforms u [P, C] in [0, 1), in draw order.
+    """Tokens [P, C] int64 drawn one after the other without replacement from q [P, V] at uniforms u [P, C] in [TINY, 1), in draw order.
 
     A row with fewer than C tokens of positive probability is filled up with -1, which no rule accepts. So is a row that is no law.
     What is drawn leaves its row, and the rest is summed anew. A running sum over everything would lose the rest where a token has
@@ -130,23 +130,24 @@ def draw_without_replacement(q: Tensor, u: Tensor) -> Tensor:
     rows, count = q.shape[0], u.shape[1]
     # what is not a number counts as 0; a single row is drawn from twice: see `running_sums`
     left = torch.fmax(q.expand(max(rows, 2), -1), q.new_zeros(1, dtype=torch.float64))
-    u = u.clamp(min=TINY).expand(left.shape[0], -1)
-    tokens = []
+    u = u.expand(left.shape[0], -1)
+    tokens, masses = [], []
     for i in range(count):
         sums = left.cumsum(-1)
-        mass = sums[:, -1:]
+        masses.append(sums[:, -1:])
         # The first token at which the sums reach a height above 0 has mass.
-        found = torch.searchsorted(sums, u[:, i : i + 1] * mass)
-        tokens.append(torch.where(mass < NOTHING, -1, found))
+        tokens.append(torch.searchsorted(sums, u[:, i : i + 1] * masses[-1]))
         if i + 1 < count:
-            left.scatter_(1, found, 0.0)
-    return torch.cat(tokens, 1)[:rows] if tokens else u.new_empty(rows, 0, dtype=torch.int64)
+            left.scatter_(1, tokens[-1], 0.0)
+    if not tokens:
+        return u.new_empty(rows, 0, dtype=torch.int64)
+    return torch.cat(tokens, 1).masked_fill_(torch.cat(masses, 1) < NOTHING, -1)[:rows]
 
 
 class Uniforms:
     """All the randomness of a run, drawn at once from its seed: a step only reads its row, on whatever device.
 
-    `rows` [steps, judged + draws] in [0, 1). A row's first entries are for the acceptance, per node one for each draw number and one
+    `rows` [steps, judged + draws] in [TINY, 1). A row's first entries are for the acceptance, per node one for each draw number and one
     for the bonus token; the others are for the draws of the draft source. On a CPU they are float64 multiples of 2^-48. With a
     float32's 24 bits alone every chance would be a multiple of 6e-8, which over 16,384 tokens puts some 1e-4 of the mass elsewhere. On
     an accelerator they are float32.
@@ -158,6 +159,7 @@ class Uniforms:
         self.rows = torch.rand(steps, self.judged + draws, generator=generator, device=device)
         if self.rows.device.type == "cpu":
             self.rows = self.rows.double().add_(torch.rand(self.rows.shape, generator=generator), alpha=2.0**-24)
+        self.rows.clamp_(min=TINY)
 
     def of_nodes(self, row: Tensor, nodes: int) -> Tensor:
         """[nodes, width + 1] of a row [W]; [1, 1] for the root alone."""

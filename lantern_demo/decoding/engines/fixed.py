@@ -19,7 +19,7 @@ from ..cache import KVCache
 from ..config import Config
 from ..drafting import NoSource, Source
 from ..protocols import FixedDrafter, FixedTarget
-from ..sampling import TINY, Uniforms, guide, probabilities
+from ..sampling import Uniforms, guide, probabilities
 from ..timing import Clock
 from ..trees import Draft, Tree, TreePolicy
 from ..verify import Outcome, read, report, verify
@@ -104,7 +104,7 @@ class Fixed:
         self.padding.zero_()
         if cache.visible is not None:
             self.padding[..., : self.prefix].masked_fill_(~cache.visible, -torch.inf)
-        self.rows[: uniforms.rows.shape[0]].copy_(uniforms.rows).clamp_(min=TINY)
+        self.rows[: uniforms.rows.shape[0]].copy_(uniforms.rows)
         state.length.fill_(self.prefix)
         state.root.copy_(root)
         state.step.fill_(1)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from ..distortion import RootSample
+from ..protocols import Watcher
 from ..timing import Clock
 from ..verify import Outcome
 from .fixed import Eager, Fixed, StepLaw
@@ -242,8 +242,8 @@ class LaunchQueue:
     reading a result is the only wait, once per step, and a run that is given up has at most `steps.ahead` steps too many.
     """
 
-    def __init__(self, fixed: Fixed, steps: Steps, num_tokens: int, sample: RootSample | None) -> None:
-        self.fixed, self.steps, self.num_tokens, self.sample = fixed, steps, num_tokens, sample
+    def __init__(self, fixed: Fixed, steps: Steps, num_tokens: int, watcher: Watcher | None) -> None:
+        self.fixed, self.steps, self.num_tokens, self.watcher = fixed, steps, num_tokens, watcher
         self.flying: deque[_Flying] = deque()
         self.launched = 0
 
@@ -266,7 +266,7 @@ class LaunchQueue:
         most = self._most(committed)
         bare = self.fixed.config.bare(self.num_tokens - most)
         law = self.steps.launch(self.launched + 1, self.fixed.bucket(most), bare)
-        if self.sample is not None and self.sample.wants(self.launched):
-            self.sample.add(law.draft, law.root_law, law.emitted.clone())
+        if self.watcher is not None and self.watcher.wants(self.launched):
+            self.watcher.add(law.draft, law.root_law, law.emitted.clone())
         self.launched += 1
         self.flying.append(_Flying(self.launched, bare, 1 if bare else self.fixed.depth + 1))

@@ -17,9 +17,8 @@ from torch import Tensor
 
 from ..cache import KVCache
 from ..config import Config
-from ..distortion import RootSample
 from ..drafting import Source
-from ..protocols import FixedDrafter, FixedTarget
+from ..protocols import FixedDrafter, FixedTarget, Watcher
 from ..sampling import Uniforms, guide
 from ..timing import Clock
 from ..verify import Outcome
@@ -98,10 +97,10 @@ class FixedRun:
 
     def __init__(
         self, target: FixedTarget, drafter: FixedDrafter | None, condition: Any, config: Config, source: Source, uniforms: Uniforms,
-        clock: Clock, sample: RootSample | None, engines: Engines | None,
+        clock: Clock, watcher: Watcher | None, engines: Engines | None,
     ) -> None:  # fmt: skip
         self.target, self.drafter, self.condition, self.config = target, drafter, condition, config
-        self.source, self.uniforms, self.clock, self.sample, self.engines = source, uniforms, clock, sample, engines
+        self.source, self.uniforms, self.clock, self.watcher, self.engines = source, uniforms, clock, watcher, engines
         self.room = config.room or config.num_tokens
         self.lent: Engine | None = self._make() if engines is None else engines.take(self._key, self._make)
         self.cache = self.lent.cache
@@ -150,7 +149,7 @@ class FixedRun:
         engine.fixed.begin(hidden, root, self.uniforms)
         if self.engines is not None:  # the next run is to find everything in place
             engine.steps.prepare(engine.fixed.shapes())
-        self.queue = LaunchQueue(engine.fixed, engine.steps, config.num_tokens, self.sample)
+        self.queue = LaunchQueue(engine.fixed, engine.steps, config.num_tokens, self.watcher)
 
     def next(self, committed: int) -> Outcome:
         """One step, with so many tokens before it."""

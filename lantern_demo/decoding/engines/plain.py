@@ -9,9 +9,8 @@ from torch import Tensor
 
 from ..cache import KVCache
 from ..config import Config
-from ..distortion import RootSample
 from ..drafting import NoSource, Source
-from ..protocols import Drafter, Target
+from ..protocols import Drafter, Target, Watcher
 from ..sampling import Uniforms, guide, probabilities
 from ..timing import Clock
 from ..verify import Outcome, judged_on, read, report, verify
@@ -25,10 +24,10 @@ class Plain:
 
     def __init__(
         self, target: Target, drafter: Drafter | None, condition: Any, config: Config, source: Source, uniforms: Uniforms,
-        clock: Clock, sample: RootSample | None,
+        clock: Clock, watcher: Watcher | None,
     ) -> None:  # fmt: skip
         self.target, self.drafter, self.condition, self.config = target, drafter, condition, config
-        self.source, self.uniforms, self.clock, self.sample = source, uniforms, clock, sample
+        self.source, self.uniforms, self.clock, self.watcher = source, uniforms, clock, watcher
         self.alone = NoSource(config.place)
         self.cache = target.new_cache(config.rows, config.num_tokens + config.tree.nodes)
         self.small: KVCache | None = None  # the drafter's
@@ -67,8 +66,8 @@ class Plain:
             self.root = found.bonus
             following = torch.cat([draft.tokens.index_select(0, nodes[1:]), found.bonus])
             self.unseen = self._for_drafter(hidden.index_select(1, nodes)), following
-        if self.sample is not None and self.sample.wants(self.steps):
-            self.sample.add(draft, p[0], outcome.tokens[0])
+        if self.watcher is not None and self.watcher.wants(self.steps):
+            self.watcher.add(draft, p[0], outcome.tokens[0])
         self.steps += 1
         return outcome if found.trials is None else outcome._replace(judged=judged_on(outcome, draft, found.trials))
 

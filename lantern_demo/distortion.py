@@ -15,9 +15,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .acceptance import Near, Rule, candidates, counted, proximity, residual, weights
-from .sampling import draw, running_sums
-from .trees import Draft
+from lantern_demo.decoding.acceptance import Near, Rule, candidates, counted, proximity, residual, weights
+from lantern_demo.decoding.sampling import draw, running_sums
+from lantern_demo.decoding.trees import Draft
 
 MAX_ROOTS = 16
 DRAWS = 64
@@ -48,7 +48,7 @@ class Root:
 
 
 class RootSample:
-    """At most `MAX_ROOTS` roots, evenly spread over a run of unknown length, the same for the same run.
+    """At most `MAX_ROOTS` roots, evenly spread over a run of unknown length, the same for the same run. A `protocols.Watcher`.
 
     Keeps every `stride`-th step; when the room is used up, every other root goes and the stride doubles.
     """
