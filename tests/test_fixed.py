@@ -176,6 +176,7 @@ def as_fixed(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_bundled_model(monkeypatch: pytest.MonkeyPatch) -> None:
     pipe = load("lantern-scenes", device="cpu")
     knobs = {"method": "lantern++", "tree": "small", "seed": 2}

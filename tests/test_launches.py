@@ -42,7 +42,11 @@ def test_steps_of_published_models_run_on_their_own(model: str, method: str, bar
 
 @counted
 @pytest.mark.parametrize(
-    "key", [pytest.param(key, marks=[pytest.mark.slow] * (key[0] == ALIKE), id=" ".join(key)) for key in BUDGETS]
+    "key",
+    [
+        pytest.param(key, marks=[pytest.mark.slow] * (key[0] == ALIKE or key[2] == "16 nodes"), id=" ".join(key))
+        for key in BUDGETS
+    ],
 )
 def test_budgets(key: tuple[str, str, str]) -> None:
     found = count_launches(*key)

@@ -331,9 +331,13 @@ def test_decoding_imports_nothing_else_of_the_project() -> None:
                 assert not re.search(r"lantern_demo\.(?!decoding)|from \.\.", line), f"{path.name}: {line}"
 
 
-def test_only_the_page_knows_gradio() -> None:
+@pytest.mark.slow
+def test_models_run_without_gradio() -> None:
     loaded = imported_by("import lantern_demo.pipeline, lantern_demo.models.registry")
     assert not loaded & {"gradio", "gradio_client"}
+
+
+def test_only_the_page_knows_gradio() -> None:
     for path in sorted((ROOT / "lantern_demo").rglob("*.py")):
         if "ui" not in path.relative_to(ROOT).parts:
             assert not re.search(r"^\s*(import|from) gradio", path.read_text(), re.MULTILINE), path.name

@@ -147,10 +147,10 @@ def test_unknown_words_are_named(pipe: Pipeline) -> None:
 
 
 def test_preview_paints_what_is_missing(pipe: Pipeline) -> None:
-    picture = pipe.preview([1] * 40, empty=(9, 8, 7))  # two rows and a half of 16
-    assert picture.getpixel((127, 127)) == (9, 8, 7)
-    assert picture.getpixel((127, 2 * 8 + 4)) == (9, 8, 7)
-    assert picture.getpixel((127, 4)) != (9, 8, 7)
+    picture, last = pipe.preview([1] * (5 * GRID // 2), empty=(9, 8, 7)), 8 * GRID - 1  # two rows and a half
+    assert picture.getpixel((last, last)) == (9, 8, 7)
+    assert picture.getpixel((last, 2 * 8 + 4)) == (9, 8, 7)
+    assert picture.getpixel((last, 4)) != (9, 8, 7)
 
 
 @pytest.mark.parametrize(("values", "says"), [

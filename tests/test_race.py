@@ -294,6 +294,7 @@ def test_the_thread_that_runs_uses_the_number_that_is_told(folder: Path) -> None
         torch.set_num_threads(before)
 
 
+@pytest.mark.slow
 def test_a_run_keeps_its_number_of_threads_whatever_comes_in_between(folder: Path) -> None:
     before = torch.get_num_threads()
     try:
