@@ -81,6 +81,7 @@ def test_requests(service: Service, values: dict[str, Any]) -> None:
     settings.sampling()
 
 
+@pytest.mark.slow
 @fuzz(400)
 @given(st.sampled_from(list(KNOBS)), BAD)
 def test_a_bad_setting_is_refused_by_its_name(name: str, value: Any) -> None:

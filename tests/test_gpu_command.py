@@ -89,6 +89,7 @@ MADE_UP = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_part_that_goes_wrong_leaves_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parts = {name: Part(name.title(), "", 2 if name == "hanging" else 60, run) for name, run in MADE_UP.items()}
     monkeypatch.setattr(gpu, "PARTS", parts)

@@ -21,9 +21,10 @@ ALIKE = "llamagen-t2i-512"  # the target of llamagen-t2i-256 with more tokens a 
 counted = pytest.mark.skipif(not keeps_sums("meta", torch.bfloat16), reason="this PyTorch has no products with an output type")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bare", [False, True])
 @pytest.mark.parametrize("method", list(METHODS))
-@pytest.mark.parametrize("model", [pytest.param(name, marks=[pytest.mark.slow] * (name == ALIKE)) for name in TYPES])
+@pytest.mark.parametrize("model", list(TYPES))
 def test_steps_of_published_models_run_on_their_own(model: str, method: str, bare: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """With two of the target's layers, which are all alike; `test_budgets` goes through all of them."""
     info = REGISTRY[model]

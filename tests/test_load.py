@@ -166,6 +166,7 @@ def steps_after(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return moments
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["hang up", "cancel"])
 def test_whoever_leaves_frees_the_device(url: str, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     """256 steps of 20 ms at least; a handful of them, between two answers, is all that follows."""
@@ -207,6 +208,7 @@ def test_a_warm_up_can_be_left_too(tiny_model: Path) -> None:
 # -- deadlines
 
 
+@pytest.mark.slow
 def test_a_run_that_takes_too_long_ends_with_what_is_good(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     service = Service(tiny_model, "cpu")
     request = service.request("a lantern", None, ["vanilla", "eagle1", "eagle2"], {"tree": "small"})

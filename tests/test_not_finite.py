@@ -110,6 +110,7 @@ def runs(
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("residual", ["set", "released"])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("method", list(METHODS))

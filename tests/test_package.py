@@ -159,7 +159,7 @@ def test_the_readme_is_short_and_leads_to_all_documents() -> None:
 
 
 # Only for those who have a browser or minutes: everything in them is slow.
-SLOW_FILES = {"test_anole_full_size", "test_browser", "test_queue", "test_replay", "test_zero_gpu"}
+SLOW_FILES = {"test_anole_full_size", "test_browser", "test_queue", "test_replay", "test_reproducible", "test_zero_gpu"}
 
 
 def test_the_fast_set_of_tests_is_known_and_leaves_no_file_out(fast_tests: Counter[Path]) -> None:
@@ -316,6 +316,7 @@ def imported_by(statement: str, cwd: Path | None = None) -> set[str]:
     return set(lines[0].split())
 
 
+@pytest.mark.slow
 def test_decoding_stands_on_torch_alone() -> None:
     rooms = sorted(path.stem for path in (ROOT / "lantern_demo" / "decoding").glob("*.py") if path.stem != "__init__")
     assert "loop" in rooms

@@ -153,6 +153,7 @@ def failing_when_crowded(monkeypatch: pytest.MonkeyPatch, pipe: Pipeline, most: 
     monkeypatch.setattr(pipe.target, "new_cache", counted)
 
 
+@pytest.mark.slow
 def test_what_memory_does_not_hold_at_once_runs_one_after_the_other(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = {method: pipe.generate(PROMPT, method, **KNOBS).tokens for method in DEFAULT}
     monkeypatch.setattr(comparison, "SLICE_SECONDS", 1e-9)

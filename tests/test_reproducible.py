@@ -68,6 +68,7 @@ def test_with_other_methods_on_or_off(pipe: Pipeline, right: list[dict[str, list
         assert found == {m: right[knobs][m] for m in METHODS if m in chosen}
 
 
+@pytest.mark.slow
 def test_after_requests_that_were_refused_left_or_broken(
     tiny_model: Path, right: list[dict[str, list[int]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,6 +90,7 @@ def test_after_requests_that_were_refused_left_or_broken(
     assert found == {method: right[0][method] for method in ("eagle2", "lantern++")}
 
 
+@pytest.mark.slow
 def test_nothing_else_that_draws_at_random_matters(pipe: Pipeline, right: list[dict[str, list[int]]]) -> None:
     """Nor does a run touch what others draw from."""
     import random
