@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,6 +17,35 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 # Nor may one read or leave anything in the cache of who runs it.
 CACHE = TemporaryDirectory(prefix="lantern-tests-")
 os.environ["LANTERN_CACHE"] = CACHE.name
+
+
+LONG = 5.0  # seconds of a test in the fast set
+FAST = pytest.StashKey[Counter[Path]]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Count the tests of every file that are in the fast set, before any is left out."""
+    config.stash[FAST] = Counter({item.path: 0 for item in items})
+    config.stash[FAST].update(item.path for item in items if item.get_closest_marker("slow") is None)
+
+
+@pytest.fixture
+def fast_tests(request: pytest.FixtureRequest) -> Counter[Path]:
+    """How many tests of every file are in the fast set, of the files that this run was given."""
+    if any("::" in argument for argument in request.config.args):
+        pytest.skip("some tests were chosen one by one")
+    return request.config.stash[FAST]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """List what takes long in the fast set, so that it stays fast."""
+    passed = [report for report in terminalreporter.stats.get("passed", []) if report.when == "call"]
+    long = [report for report in passed if report.duration > LONG and "slow" not in report.keywords]
+    if long:
+        terminalreporter.section(f"more than {LONG:g} s, and not marked slow")
+        for report in sorted(long, key=lambda report: -report.duration):
+            terminalreporter.line(f"{report.duration:7.1f} s  {report.nodeid}")
 
 
 @pytest.fixture(scope="session")

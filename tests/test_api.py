@@ -266,6 +266,7 @@ def test_javascript_example(server: str) -> None:
     assert bad.returncode != 0 and "method must be one of vanilla" in bad.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "program"), [("endpoints.py", sys.executable), ("endpoints.sh", "bash"), ("endpoints.mjs", "node")]
 )
@@ -290,6 +291,7 @@ def test_every_endpoint_in_every_language(server: str, name: str, program: str) 
         assert "lantern-scenes" in lines[0] and ".png" in lines[1] and lines[2].endswith("1.00x")
 
 
+@pytest.mark.slow
 def test_a_bad_model_ends_the_program_with_a_sentence(tmp_path: Path) -> None:
     """Also one that is only found out while the page is already there."""
     app = Path(__file__).parent.parent / "app.py"

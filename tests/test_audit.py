@@ -125,6 +125,7 @@ def test_the_worst_stretch_finds_what_is_lost_among_sequences() -> None:
     assert min(fair) > 1e-4 and numpy.mean(numpy.array(fair) < 0.05) < 0.15
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cell", "runs"),
     [(Cell("vanilla", "", "cold"), 1500), (Cell("eagle1", "", "guided"), 1000), (Cell("cool-sd", "delta 1", "top-p"), 300)],

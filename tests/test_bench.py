@@ -218,6 +218,7 @@ def test_the_command_writes_its_report_and_refuses_another(
     assert "holds another command's results" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_an_interrupted_command_goes_on(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out, given = tmp_path / "bench.json", arguments(folder, tmp_path / "bench.json", "--prompts", "2", "--curve", "1")
     play, calls = speed.play, 0
@@ -315,6 +316,7 @@ def bundled() -> Pipeline:
     return load("lantern-scenes", device="cpu")
 
 
+@pytest.mark.slow
 def test_transformers_generate_draws_vanillas_greedy_picture(bundled: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     import peer_transformers
 

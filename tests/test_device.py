@@ -57,7 +57,7 @@ def test_nothing_is_told_where_nothing_is_wrong(old_driver: Path, monkeypatch: p
     assert unused_gpu() is None
 
 
-@pytest.mark.parametrize("chosen", ["auto", "cpu"])
+@pytest.mark.parametrize("chosen", ["auto", pytest.param("cpu", marks=pytest.mark.slow)])
 def test_log_page_api_and_health_tell(
     chosen: str,
     tiny_model: Path,

@@ -34,6 +34,7 @@ def train(files: Path, out: Path, monkeypatch: pytest.MonkeyPatch, **options: An
     return [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_a_class_model_gets_its_drafter(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pipe = load(CLASS_ID, folder=files)
     assert pipe.available_methods == ["vanilla"]
@@ -85,6 +86,7 @@ drafter.main()
 """
 
 
+@pytest.mark.slow
 def test_two_processes_draw_apart_and_learn_together(files: Path, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     tests = Path(__file__).parent

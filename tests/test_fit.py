@@ -137,6 +137,7 @@ def pipe(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     return load(folder, "cpu")
 
 
+@pytest.mark.slow
 def test_a_model_with_a_calibration_fits_its_trees(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lantern_demo.tree_fitting.UNSTEADY", float("inf"))
     first = pipe.generate("two red lanterns", "lantern++", seed=3, lanternpp_k=5)

@@ -98,7 +98,9 @@ def both(config: LlamaGenConfig = TEXT, guided: bool = False, mask: Tensor = PAD
 # -- the same runs
 
 
-@pytest.mark.parametrize("guided", [False, True], ids=["two-row drafter", "guided drafter"])
+@pytest.mark.parametrize(
+    "guided", [pytest.param(False, id="two-row drafter"), pytest.param(True, id="guided drafter", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("method", list(METHODS))
 def test_same_runs(method: str, guided: bool) -> None:
     padded, full = both(guided=guided), both(guided=guided, mask=FULL)
@@ -175,6 +177,7 @@ def as_fixed(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_bundled_model(monkeypatch: pytest.MonkeyPatch) -> None:
     pipe = load("lantern-scenes", device="cpu")
     knobs = {"method": "lantern++", "tree": "small", "seed": 2}

@@ -72,6 +72,7 @@ def test_pictures_are_those_of_the_pipeline(pipe: Pipeline, points: list[Point])
         assert (record["tokens"], record["steps"]) == (whole.tokens, whole.stats.steps)
 
 
+@pytest.mark.slow
 def test_an_interrupted_drawing_goes_on_and_the_share_of_a_process_is_its_own(
     pipe: Pipeline, points: list[Point], tmp_path: Path
 ) -> None:
@@ -129,6 +130,7 @@ def test_careful_is_the_fastest_within_the_noise_and_fast_within_a_stated_loss()
     assert recommend(rows[3:4]) == {"lantern++": {"careful": None, "fast": None}}
 
 
+@pytest.mark.slow
 def test_the_whole_command_on_a_small_model(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

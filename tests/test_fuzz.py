@@ -57,6 +57,7 @@ def requests(draw: Any) -> dict[str, Any]:
     return {name: draw(BAD if name in wrong else GOOD[name]) for name in ["prompt", *chosen]}
 
 
+@pytest.mark.slow
 @fuzz(400)
 @given(requests())
 def test_requests(service: Service, values: dict[str, Any]) -> None:
@@ -80,6 +81,7 @@ def test_requests(service: Service, values: dict[str, Any]) -> None:
     settings.sampling()
 
 
+@pytest.mark.slow
 @fuzz(400)
 @given(st.sampled_from(list(KNOBS)), BAD)
 def test_a_bad_setting_is_refused_by_its_name(name: str, value: Any) -> None:
@@ -139,6 +141,7 @@ def paths_of(value: Any, way: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [way] * bool(way) + [path for key, child in inner for path in paths_of(child, (*way, key))]
 
 
+@pytest.mark.slow
 @fuzz(150)
 @given(data=st.data())
 def test_spoilt_records(record: dict[str, Any], tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:

@@ -56,6 +56,7 @@ def refused(response: httpx.Response) -> str:
     return str(found.get("error") or found.get("detail"))
 
 
+@pytest.mark.slow
 @fuzz(120, 0.2)
 @given(data=st.data())
 def test_a_wrong_value_is_refused_by_name(http: httpx.Client, info: dict[str, Any], data: st.DataObject) -> None:
@@ -132,6 +133,7 @@ def test_no_body_breaks_the_server(http: httpx.Client, place: str, body: bytes) 
     post(http, f"gradio_api/{place}", body)
 
 
+@pytest.mark.slow
 @fuzz(100, 0.15)
 @given(data=st.data())
 def test_events_of_the_page_called_by_hand(http: httpx.Client, data: st.DataObject) -> None:

@@ -35,6 +35,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_the_small_form_on_a_bare_machine(tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", BARE, str(tmp_path)]
@@ -88,6 +89,7 @@ MADE_UP = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_part_that_goes_wrong_leaves_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parts = {name: Part(name.title(), "", 2 if name == "hanging" else 60, run) for name, run in MADE_UP.items()}
     monkeypatch.setattr(gpu, "PARTS", parts)
@@ -125,6 +127,7 @@ def alive(pid: int) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_all_parts_together_have_their_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "PARTS", {name: Part(name, "", 60, MADE_UP[name]) for name in ("machine", "hanging", "last")})
     assert gpu.main(["--device", "cpu", "--out", str(tmp_path), "--minutes", "0.05"]) == 1
@@ -133,6 +136,7 @@ def test_all_parts_together_have_their_minutes(tmp_path: Path, monkeypatch: pyte
     assert report["parts"]["last"]["why"] == "the minutes for all parts were over"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
 def test_without_a_device_nothing_is_tried(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Also: parts run in processes that are not forked, as they must be where CUDA may have been used."""

@@ -139,6 +139,7 @@ def test_wrong_rules_fail_the_law_test(method: str, fault: str) -> None:
     assert chi_square_p(counts, law) < 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", LOSSLESS)
 def test_lossless_loops_emit_the_target_law(method: str) -> None:
     """The whole loop: many short sequences, and the transitions of long ones."""

@@ -87,6 +87,7 @@ def runs_alone(url: str) -> bool:
 # -- limits and fairness
 
 
+@pytest.mark.slow
 def test_fifty_requests_of_one_client_do_not_shut_the_others_out(url: str) -> None:
     with occupied(url):
         greedy = [join(url, CASE, "10.0.0.1") for _ in range(50)]
@@ -104,6 +105,7 @@ def test_fifty_requests_of_one_client_do_not_shut_the_others_out(url: str) -> No
     wait_for(lambda: idle(url), "the queue to empty")
 
 
+@pytest.mark.slow
 def test_a_full_queue_says_so_with_a_number(url: str) -> None:
     with occupied(url):
         events = []
@@ -164,6 +166,7 @@ def steps_after(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return moments
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["hang up", "cancel"])
 def test_whoever_leaves_frees_the_device(url: str, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     """256 steps of 20 ms at least; a handful of them, between two answers, is all that follows."""
@@ -205,6 +208,7 @@ def test_a_warm_up_can_be_left_too(tiny_model: Path) -> None:
 # -- deadlines
 
 
+@pytest.mark.slow
 def test_a_run_that_takes_too_long_ends_with_what_is_good(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     service = Service(tiny_model, "cpu")
     request = service.request("a lantern", None, ["vanilla", "eagle1", "eagle2"], {"tree": "small"})
@@ -327,6 +331,7 @@ def process(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
         yield url, running, place
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_program_in_the_middle_of_a_run(process: tuple[str, Any, Path]) -> None:
     url, running, place = process
     big = {"prompt": "a red lantern", "methods": None, "tree": "paper"}
@@ -346,6 +351,7 @@ def test_ctrl_c_ends_the_program_in_the_middle_of_a_run(process: tuple[str, Any,
     assert "Stopped." in told and "Traceback" not in told
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_the_model_loads(tmp_path: Path) -> None:
     """A load cannot be interrupted, and does not hold up the end."""
     program = (

@@ -158,6 +158,7 @@ def test_greedy_relaxed(method: str, residual: str) -> None:
     assert loose.tokens != strict.tokens and loose.one_step_tvd is not None and loose.one_step_tvd > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("exact", "relaxed", "rule"),
     [

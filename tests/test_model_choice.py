@@ -15,7 +15,7 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.knobs import ON_THE_FORM
 from lantern_demo.models.needs import short_of_memory
 from lantern_demo.models.registry import REGISTRY
-from lantern_demo.pipeline import Generation
+from lantern_demo.pipeline import Generation, Pipeline
 from lantern_demo.ui import texts
 from lantern_demo.ui.api import describe
 from lantern_demo.ui.components import loading
@@ -26,8 +26,11 @@ from lantern_demo.ui.service import MOST_LEASED, Service
 
 @pytest.fixture(scope="module")
 def service() -> Service:
-    service = Service("lantern-scenes", "cpu")
-    service.wait()
+    """Nothing is drawn here with the bundled model, so that it need not be prepared."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Pipeline, "prepare", lambda _: iter(()))
+        service = Service("lantern-scenes", "cpu")
+        service.wait()
     return service
 
 

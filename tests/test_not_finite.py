@@ -110,6 +110,7 @@ def runs(
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("residual", ["set", "released"])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("method", list(METHODS))
@@ -154,6 +155,7 @@ def test_steps_that_are_in_flight_do_not_hide_it(method: str, monkeypatch: pytes
     assert plain == fixed and fixed[1] == NO_LAW
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", list(METHODS))
 def test_what_is_finite_goes_on(method: str) -> None:
     """A spoilt target that spoils nothing: the wrappers themselves change no run."""

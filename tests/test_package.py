@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -157,6 +158,19 @@ def test_the_readme_is_short_and_leads_to_all_documents() -> None:
     assert rows == [(method.id, method.source, "yes" if method.lossless else "no") for method in METHODS.values()]
 
 
+# Only for those who have a browser or minutes: everything in them is slow.
+SLOW_FILES = {"test_anole_full_size", "test_browser", "test_queue", "test_replay", "test_reproducible", "test_zero_gpu"}
+
+
+def test_the_fast_set_of_tests_is_known_and_leaves_no_file_out(fast_tests: Counter[Path]) -> None:
+    """Both commands are in the documents. Every file of tests has fast ones too, but those that need a browser or ask for minutes."""
+    command = 'python -m pytest -m "not slow"'
+    assert all(f"`{command}`" in (ROOT / path).read_text() for path in ("README.md", "docs/operations.md"))
+    assert 'left out by -m \\"not slow\\"' in (ROOT / "pyproject.toml").read_text()
+    without = {path.stem for path, count in fast_tests.items() if not count}
+    assert without <= SLOW_FILES, without - SLOW_FILES
+
+
 def code_of(text: str) -> list[str]:
     """The lines of code blocks, those that are continued joined, and the code within lines."""
     blocks = re.findall(r"^```\w*\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
@@ -189,6 +203,7 @@ def options_of(programs: Iterable[str]) -> dict[str, set[str]]:
     return {program: set(re.findall(r"--[a-z][a-z0-9-]*", text)) for program, text in texts.items()}
 
 
+@pytest.mark.slow
 def test_commands_and_options_exist() -> None:
     """Every command of this project that README and docs show has the options that it is shown with; so has some command each
     option that is named by itself."""
@@ -301,6 +316,7 @@ def imported_by(statement: str, cwd: Path | None = None) -> set[str]:
     return set(lines[0].split())
 
 
+@pytest.mark.slow
 def test_decoding_stands_on_torch_alone() -> None:
     rooms = sorted(path.stem for path in (ROOT / "lantern_demo" / "decoding").glob("*.py") if path.stem != "__init__")
     assert "loop" in rooms
@@ -316,14 +332,19 @@ def test_decoding_imports_nothing_else_of_the_project() -> None:
                 assert not re.search(r"lantern_demo\.(?!decoding)|from \.\.", line), f"{path.name}: {line}"
 
 
-def test_only_the_page_knows_gradio() -> None:
+@pytest.mark.slow
+def test_models_run_without_gradio() -> None:
     loaded = imported_by("import lantern_demo.pipeline, lantern_demo.models.registry")
     assert not loaded & {"gradio", "gradio_client"}
+
+
+def test_only_the_page_knows_gradio() -> None:
     for path in sorted((ROOT / "lantern_demo").rglob("*.py")):
         if "ui" not in path.relative_to(ROOT).parts:
             assert not re.search(r"^\s*(import|from) gradio", path.read_text(), re.MULTILINE), path.name
 
 
+@pytest.mark.slow
 def test_app_imports_without_side_effects(tmp_path: Path) -> None:
     if not (ROOT / "app.py").exists():
         pytest.skip("there is no app.py yet")

@@ -83,6 +83,7 @@ def best_candidate(step: Step, ordered: bool) -> int:
     return next(number for number, path in enumerate(paths) if path[: len(step.path)] == step.path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("case", "run"), cases("greedy pictures", runs))
 def test_tokens_of_the_length_asked_for(case: Golden, run: str) -> None:
     """The picture as a user asks for it: as many tokens as recorded and not one more, the exact rule with its defaults."""

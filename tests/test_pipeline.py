@@ -16,12 +16,14 @@ from lantern_demo.record import merge_records
 from lantern_demo.settings import Settings
 
 PROMPT = "two red box lanterns over a lake"
+GRID = 8
+TOKENS = GRID * GRID
 LOSSLESS = [m.id for m in METHODS.values() if m.lossless]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_tiny_model(tmp_path_factory.mktemp("model") / "tiny", grid=16)
+    return write_tiny_model(tmp_path_factory.mktemp("model") / "tiny", grid=GRID)
 
 
 @pytest.fixture(scope="module")
@@ -37,18 +39,18 @@ def test_numbers_of_a_run_hold_together(pipe: Pipeline, method: str) -> None:
     assert isinstance(done, Generation)
     assert all(isinstance(s, StepEvent) for s in steps)
     assert [t for s in steps for t in s.tokens] == done.tokens
-    assert len(done.tokens) == 256
+    assert len(done.tokens) == TOKENS
     stats = done.stats
     assert stats.decode_seconds == pytest.approx(
         stats.prefill_seconds + stats.draft_seconds + stats.verify_seconds + stats.commit_seconds
     )
     assert stats.steps == len(stats.accepted_lengths) == len(steps) - 1
-    assert stats.mean_accepted_length == pytest.approx(255 / stats.steps)
-    assert stats.tokens_per_second == pytest.approx(256 / stats.decode_seconds)
+    assert stats.mean_accepted_length == pytest.approx((TOKENS - 1) / stats.steps)
+    assert stats.tokens_per_second == pytest.approx(TOKENS / stats.decode_seconds)
     if METHODS[method].lossless:
         assert stats.one_step_tvd is not None
         assert stats.one_step_tvd < 1e-6
-    assert done.image.size == (128, 128)
+    assert done.image.size == (8 * GRID, 8 * GRID)
     record = json.loads(json.dumps(done.record))
     entry = record["methods"][method]
     assert entry["token_ids"] == done.tokens
@@ -93,9 +95,10 @@ def test_relaxation_switched_off_is_the_exact_method(pipe: Pipeline, lossy: str,
 
 
 def test_without_guidance_one_row_is_decoded(pipe: Pipeline) -> None:
-    assert len(pipe.generate(PROMPT, method="eagle2", cfg_scale=1.0, seed=1).tokens) == 256
+    assert len(pipe.generate(PROMPT, method="eagle2", cfg_scale=1.0, seed=1).tokens) == TOKENS
 
 
+@pytest.mark.slow
 def test_half_precision_runs_every_method(folder: Path) -> None:
     pipe = load(folder, device="cpu", dtype="bfloat16")
     done = [e for _, e in pipe.compare(PROMPT, lantern_k=20) if isinstance(e, Generation)]
@@ -135,7 +138,7 @@ def test_closing_a_stream_frees_the_device_for_the_next_run(pipe: Pipeline) -> N
     next(stream)
     next(stream)
     stream.close()  # type: ignore[attr-defined]
-    assert len(pipe.generate(PROMPT).tokens) == 256
+    assert len(pipe.generate(PROMPT).tokens) == TOKENS
     assert not torch.is_inference_mode_enabled()
 
 
@@ -144,10 +147,10 @@ def test_unknown_words_are_named(pipe: Pipeline) -> None:
 
 
 def test_preview_paints_what_is_missing(pipe: Pipeline) -> None:
-    picture = pipe.preview([1] * 40, empty=(9, 8, 7))  # two rows and a half of 16
-    assert picture.getpixel((127, 127)) == (9, 8, 7)
-    assert picture.getpixel((127, 2 * 8 + 4)) == (9, 8, 7)
-    assert picture.getpixel((127, 4)) != (9, 8, 7)
+    picture, last = pipe.preview([1] * (5 * GRID // 2), empty=(9, 8, 7)), 8 * GRID - 1  # two rows and a half
+    assert picture.getpixel((last, last)) == (9, 8, 7)
+    assert picture.getpixel((last, 2 * 8 + 4)) == (9, 8, 7)
+    assert picture.getpixel((last, 4)) != (9, 8, 7)
 
 
 @pytest.mark.parametrize(("values", "says"), [

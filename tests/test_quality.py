@@ -384,6 +384,7 @@ def test_the_premise_fits_a_model_of_any_size(tiny: Pipeline, classifier: Attrib
     assert all(row["psnr"] < ALIKE for row in rows)
 
 
+@pytest.mark.slow
 def test_the_premise_replaces_what_it_says(bundled: Pipeline, classifier: AttributeClassifier) -> None:
     rows = premise(bundled, classifier, 4, shares=(0.0, 0.5, 1.0), ranks=(1, 300, 5000))
     by = {(row["kind"], row["j"], row["share"]): row for row in rows}

@@ -153,6 +153,7 @@ def failing_when_crowded(monkeypatch: pytest.MonkeyPatch, pipe: Pipeline, most: 
     monkeypatch.setattr(pipe.target, "new_cache", counted)
 
 
+@pytest.mark.slow
 def test_what_memory_does_not_hold_at_once_runs_one_after_the_other(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = {method: pipe.generate(PROMPT, method, **KNOBS).tokens for method in DEFAULT}
     monkeypatch.setattr(comparison, "SLICE_SECONDS", 1e-9)
@@ -282,6 +283,7 @@ def test_threads_of_a_small_model(folder: Path, monkeypatch: pytest.MonkeyPatch)
         load(folder, device="cpu", threads=0)
 
 
+@pytest.mark.slow
 def test_the_thread_that_runs_uses_the_number_that_is_told(folder: Path) -> None:
     before = torch.get_num_threads()
     try:
@@ -293,6 +295,7 @@ def test_the_thread_that_runs_uses_the_number_that_is_told(folder: Path) -> None
         torch.set_num_threads(before)
 
 
+@pytest.mark.slow
 def test_a_run_keeps_its_number_of_threads_whatever_comes_in_between(folder: Path) -> None:
     before = torch.get_num_threads()
     try:
@@ -322,6 +325,7 @@ def test_the_clock_tells_what_it_waited_for(monkeypatch: pytest.MonkeyPatch) -> 
 # -- what a frame costs
 
 
+@pytest.mark.slow
 def test_a_progress_answer_holds_only_what_is_new(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lantern_demo.ui.service.FRAME_SECONDS", 0.0)
     service = Service(folder, "cpu")
@@ -338,6 +342,7 @@ def page_of(folder: Path, event: Any) -> tuple[Service, Widgets, Any]:
     return page.lantern_service, found.fn.args[1], found  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 def test_what_begins_again_by_itself_is_previewed_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Methods that wait for memory after a race that broke off have older previews, and no new ones."""
     monkeypatch.setattr("lantern_demo.ui.service.FRAME_SECONDS", 0.0)
@@ -353,6 +358,7 @@ def test_what_begins_again_by_itself_is_previewed_too(folder: Path, monkeypatch:
             assert item.stats.schedule == "in turn" and pictured.count(item.method) > 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("slices", "told"),
     [
@@ -398,6 +404,7 @@ def test_a_stopped_run_stays_stopped_and_leaves_the_results(folder: Path) -> Non
     assert repeating.inputs == [w.result], "which the results are of"
 
 
+@pytest.mark.slow
 def test_a_frame_of_the_page_holds_only_what_is_new(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures, files and characters of an answer do not grow with what has finished."""
     monkeypatch.setattr("lantern_demo.ui.service.FRAME_SECONDS", 0.0)

@@ -50,6 +50,7 @@ def right(pipe: Pipeline) -> list[dict[str, list[int]]]:
     return [{m: e.tokens for m, e in pipe.compare(PROMPT, **knobs) if isinstance(e, Generation)} for knobs in SETTINGS]
 
 
+@pytest.mark.slow
 def test_across_processes(tiny_model: Path, right: list[dict[str, list[int]]]) -> None:
     """The other process runs other things before, each method by itself, and backwards."""
     done = subprocess.run(
@@ -59,6 +60,7 @@ def test_across_processes(tiny_model: Path, right: list[dict[str, list[int]]]) -
     assert json.loads(done.stdout.splitlines()[-1]) == right
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("knobs", range(len(SETTINGS)), ids=["plain", "released"])
 def test_with_other_methods_on_or_off(pipe: Pipeline, right: list[dict[str, list[int]]], knobs: int) -> None:
     for chosen in (["lantern++"], ["eagle2", "eagle1"], ["lantern", "vanilla", "eagle1"]):
@@ -66,6 +68,7 @@ def test_with_other_methods_on_or_off(pipe: Pipeline, right: list[dict[str, list
         assert found == {m: right[knobs][m] for m in METHODS if m in chosen}
 
 
+@pytest.mark.slow
 def test_after_requests_that_were_refused_left_or_broken(
     tiny_model: Path, right: list[dict[str, list[int]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,6 +90,7 @@ def test_after_requests_that_were_refused_left_or_broken(
     assert found == {method: right[0][method] for method in ("eagle2", "lantern++")}
 
 
+@pytest.mark.slow
 def test_nothing_else_that_draws_at_random_matters(pipe: Pipeline, right: list[dict[str, list[int]]]) -> None:
     """Nor does a run touch what others draw from."""
     import random

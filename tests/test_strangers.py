@@ -77,6 +77,7 @@ def written() -> Iterator[list[str]]:
     listening.clear()
 
 
+@pytest.mark.slow
 def test_nothing_is_written_outside_the_cache(server: str, written: list[str]) -> None:
     client = Client(server, verbose=False, download_files=False)
     client.predict("../../etc/x\u2028 <b>", methods=["vanilla", "lantern"], seed=1, **KNOBS, api_name="/compare")

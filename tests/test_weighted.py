@@ -66,9 +66,11 @@ def models() -> tuple[ChainTarget, ChainDrafter, Tensor]:
     return target, ChainDrafter(target), logits
 
 
-def run(rule: Rule, engine: str, seed: int, tokens: int = 400, temperature: float = 1.0, method: str = "cool-sd") -> Any:
+def run(
+    rule: Rule, engine: str, seed: int, tokens: int = 400, temperature: float = 1.0, method: str = "cool-sd", **changes: Any
+) -> Any:
     target, drafter, _ = models()
-    knobs: dict[str, Any] = {"tree": TREE, "rule": rule} if method == "cool-sd" else {}
+    knobs: dict[str, Any] = ({"tree": TREE, "rule": rule} if method == "cool-sd" else {}) | changes
     *_, last = decode(
         target, drafter, torch.tensor([0]), num_tokens=tokens, method=METHODS[method], sampling=Sampling(temperature), seed=seed,
         engine=engine, **knobs,
@@ -76,30 +78,33 @@ def run(rule: Rule, engine: str, seed: int, tokens: int = 400, temperature: floa
     return last
 
 
-def transitions(rule: Rule, engine: str) -> float:
+def transitions(rule: Rule) -> float:
     """The smallest p-value of the tokens behind each token, under the target's law."""
     counts = torch.zeros(6, 6)
-    for seed in range(12):
-        for last, token in itertools.pairwise([0, *run(rule, engine, seed).tokens]):
+    for seed in range(6):
+        for last, token in itertools.pairwise([0, *run(rule, "plain", seed, measure_distortion=False).tokens]):
             counts[last, token] += 1
     law = probabilities(models()[2], Sampling())
     return min(chi_square_p(counts[i], law[i]) for i in range(6) if counts[i].sum() > 100)
 
 
-@pytest.mark.parametrize("engine", ["plain", "fixed"])
-def test_a_weight_of_one_and_below_leaves_the_law_as_it_is(engine: str) -> None:
+@pytest.mark.slow
+def test_a_weight_of_one_and_below_leaves_the_law_as_it_is() -> None:
     """What is accepted too seldom comes back with the residual, at every depth and for every sibling."""
     rule = Rule("weighted", bound=0.8)
-    assert transitions(rule, engine) > P_BOUND
-    assert run(rule, engine, 1).one_step_tvd < 1e-6
-    assert transitions(Rule("weighted", bound=6.0), engine) < 1e-6, "a weight above one does not"
+    assert transitions(rule) > P_BOUND
+    assert transitions(Rule("weighted", bound=6.0)) < 1e-6, "a weight above one does not"
+    plain, fixed = (run(rule, engine, 1) for engine in ("plain", "fixed"))
+    assert fixed.tokens == plain.tokens
+    assert max(plain.one_step_tvd, fixed.one_step_tvd) < 1e-6
 
 
+@pytest.mark.slow
 def test_the_exact_rules_residual_would_be_wrong_below_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Negative control of the test above: [p - q]+ is right for weights of one and above alone."""
     right = acceptance.residual
     monkeypatch.setattr(acceptance, "residual", lambda rule, *arguments: right(Rule(), *arguments[:5]))
-    assert transitions(Rule("weighted", bound=0.8), "plain") < 1e-6
+    assert transitions(Rule("weighted", bound=0.8)) < 1e-6
 
 
 @pytest.mark.parametrize("bound", [0.8, 2.0])

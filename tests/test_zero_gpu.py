@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow  # a program of its own
+
 MOST = 60  # seconds that the first click may cost a visitor, on a card of which half as many again are charged
 DEAREST = 1.5
 
