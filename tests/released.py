@@ -221,7 +221,7 @@ def released_rule(about: dict[str, Any]) -> Rule:
     return Rule(kind, about["lantern_k"], about["lantern_delta"], "released")
 
 
-def lantern_probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
+def lantern_probabilities(logits: Tensor, sampling: Sampling, spent: bool = False) -> Tensor:
     """`probabilities` with the filters in LANTERN's order, top-p before top-k. Here and in LlamaGen top-k goes first, which
     makes a difference where both are on."""
     if sampling.greedy or sampling.top_k == 0 or sampling.top_p == 1:

@@ -19,7 +19,6 @@ import torch
 from tiny import write_tiny_model
 
 from lantern_demo import faults, load, pipeline
-from lantern_demo.decoding import loop
 from lantern_demo.decoding.cache import KVCache
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models import store
@@ -199,7 +198,7 @@ def test_a_gpu_fault_leaves_what_was_drawn_before_it(pipe: Pipeline, monkeypatch
     """A CUDA context does not come back: from the fault on, every call fails, those that measure what a drawn picture gave up too."""
     text = "CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be asynchronously reported"
     dead = threading.Event()
-    for part, name in ((pipe.target, "forward"), (loop, "measure")):
+    for part, name in ((pipe.target, "forward"), (pipeline, "measure")):
         failing(monkeypatch, part, name, RuntimeError(text), lambda *_: dead.is_set())
     found: dict[str, Any] = {}
     for method, event in pipe.compare(PROMPT, list(METHODS), **KNOBS):

@@ -49,7 +49,10 @@ RULES = {
 
 def settings(method: str, static: Any = STATIC, residual: Any = "set", vocab: int = 60) -> dict[str, Any]:
     chosen = METHODS[method]
-    trees = {"none": TreePolicy.none(), "static": TreePolicy.static(static), "dynamic": DYNAMIC}
+    trees = {
+        "none": TreePolicy.none(), "static": TreePolicy.static(static), "dynamic": DYNAMIC, "window": TreePolicy.window(4),
+        "coupled": TreePolicy.window(4, "gumbel"),
+    }  # fmt: skip
     rule = replace(RULES.get(chosen.rule, Rule()), residual=residual)
     return {"method": chosen, "tree": trees[chosen.source], "rule": rule, "neighbours": neighbour_table(VECTORS[:vocab], 7)}
 
@@ -418,9 +421,9 @@ def test_buckets() -> None:
     sizes: Counter[int] = Counter()
     real = Fixed.bucket
 
-    def watched(self: Fixed, committed: int, num_tokens: int) -> int:
-        found = real(self, committed, num_tokens)
-        needed = self.prefix + committed + max(self.policy.nodes, self.policy.expanded)
+    def watched(self: Fixed, committed: int) -> int:
+        found = real(self, committed)
+        needed = self.prefix + committed + max(self.config.tree.nodes, self.config.tree.expanded)
         assert needed <= found <= self.slots and found % 8 == 0
         sizes[found] += 1
         return found

@@ -34,7 +34,7 @@ def drafts(case: Golden, sampled: bool) -> Iterator[tuple[int, Draft]]:
     children = tree.children[tree.inner]
     for trial, tokens in enumerate(golden["node_tokens"]):
         drawn = tokens[children.clamp(min=0)].masked_fill(children < 0, -1)
-        laws = [golden[f"static_dist_level{level}"][trial] for level in range(tree.depth)]
+        laws = [golden[f"static_dist_level{level}"][trial] for level in range(tree.depth if sampled else 0)]
         yield trial, Draft(tree, tokens, drawn, torch.cat(laws) if sampled else None)
 
 

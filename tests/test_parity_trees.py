@@ -46,7 +46,7 @@ def test_drafting(case: Golden, name: str) -> None:
     places, rows = [0], []
     for level in tree.levels:
         rows += level.child_rows.tolist()
-        places += (1 + (level.start + level.child_rows) * group + level.child_draws).tolist()
+        places += (1 + (tree.inner_rows[level.nodes[0]] + level.child_rows) * group + level.child_draws).tolist()
     assert rows == wanted["target_side"]["parent_group_of_node"]
     assert places == wanted["target_side"]["tree_indices"]
     for above, level, tables in zip(tree.levels, tree.levels[1:], passes, strict=False):

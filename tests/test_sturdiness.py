@@ -177,8 +177,8 @@ def run(method: str, tokens: int, tree: TreePolicy | None = None, rule: Rule | N
     target = TableTarget(vocab=VOCAB, seed=4, sharpness=2.0)
     drafter = options.pop("drafter", TableDrafter(target))
     *_, done = decode(
-        target, drafter, torch.tensor([1, 2]), num_tokens=tokens, method=METHODS[method], rule=rule, tree=tree,
-        neighbours=neighbour_table(VOCAB), **options,
+        target, drafter, torch.tensor([1, 2]), num_tokens=tokens, method=METHODS[method], rule=rule or Rule(),
+        tree=tree or TreePolicy.none(), neighbours=neighbour_table(VOCAB), **options,
     )  # fmt: skip
     assert isinstance(done, Decoded)
     return done.tokens

@@ -1,0 +1,132 @@
+"""Windows that the target guesses itself: exact in every coupling, vanilla at one place, the same on both engines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from runs import decode
+from tables import ChainDrafter, ChainTarget, chi_square_p, random_laws
+from test_fixed import FULL, TEXT, assert_same, condition_of, networks
+
+from lantern_demo.decoding import window
+from lantern_demo.decoding.acceptance import Rule
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.sampling import Sampling, probabilities
+from lantern_demo.decoding.trees import TreePolicy
+from lantern_demo.models.llamagen.cuda import FusedTarget
+
+VOCAB, P_BOUND = 6, 1e-5
+EXACT = [("sjd", "fresh"), ("scd", "gumbel"), ("scd", "maximal")]
+CHAIN = ChainTarget(random_laws(VOCAB, VOCAB, 7).log(), random_laws(VOCAB, VOCAB, 8).log())
+
+
+def run(method: str, coupling: str, tokens: int = 400, seed: int = 0, nodes: int = 5, guess: str = "left", **changes: Any) -> Any:
+    knobs: dict[str, Any] = {"sampling": Sampling(), "tree": TreePolicy.window(nodes, coupling, guess), "row": 4, **changes}
+    *_, last = decode(CHAIN, None, torch.tensor([0]), num_tokens=tokens, method=METHODS[method], seed=seed, **knobs)
+    return last
+
+
+def p_value(runs: list[list[int]], sampling: Sampling) -> float:
+    """The smallest p-value of the tokens behind each token under the target's law."""
+    law, counts = probabilities(CHAIN.rows[:VOCAB], sampling), torch.zeros(VOCAB, VOCAB)
+    for tokens in runs:
+        for last, token in zip([0, *tokens], tokens, strict=False):
+            counts[last, token] += 1
+    return min(chi_square_p(counts[i], law[i]) for i in range(VOCAB) if counts[i].sum() >= 100)
+
+
+@pytest.mark.parametrize("engine", ["plain", "fixed"])
+@pytest.mark.parametrize(("method", "coupling"), EXACT)
+def test_every_token_follows_the_target(method: str, coupling: str, engine: str) -> None:
+    for sampling in (Sampling(), Sampling(0.6, top_k=4), Sampling(0.05)):
+        for guess in ("left", "above", "uniform"):
+            runs = [run(method, coupling, seed=seed, guess=guess, sampling=sampling, engine=engine).tokens for seed in range(3)]
+            assert p_value(runs, sampling) > P_BOUND, (sampling, guess)
+
+
+@pytest.mark.parametrize(("method", "coupling"), EXACT)
+def test_the_end_of_an_image_follows_the_target(method: str, coupling: str) -> None:
+    """Runs of three tokens, which the window overshoots."""
+    law = probabilities(CHAIN.rows[:VOCAB], Sampling())
+    runs = [run(method, coupling, 3, seed, measure_distortion=False).tokens for seed in range(1500)]
+    cells = (torch.tensor(runs) * torch.tensor([VOCAB * VOCAB, VOCAB, 1])).sum(1)
+    triples = law[0].view(-1, 1, 1) * law.unsqueeze(2) * law
+    assert chi_square_p(cells.bincount(minlength=VOCAB**3), triples) > P_BOUND
+
+
+def test_what_is_not_exact_fails_the_same_test() -> None:
+    """Negative controls: a kept guess that keeps its old law, and the target's law in place of the residual."""
+    assert p_value([run("scd", "released", 2000, seed).tokens for seed in range(6)], Sampling()) < 1e-9
+    assert p_value([run("sjd", "fresh", 2000, seed, rule=Rule(residual="target")).tokens for seed in range(2)], Sampling()) < 1e-9
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize(("method", "coupling"), EXACT)
+def test_a_window_of_one_is_vanilla(method: str, coupling: str, temperature: float) -> None:
+    sampling = Sampling(temperature)
+    vanilla = run("vanilla", "fresh", 60, sampling=sampling, tree=TreePolicy.none())
+    assert run(method, coupling, 60, sampling=sampling, nodes=1).tokens == vanilla.tokens
+
+
+@pytest.mark.parametrize(("method", "coupling"), EXACT)
+def test_greedy_is_vanillas(method: str, coupling: str) -> None:
+    sampling = Sampling(0)
+    assert (
+        run(method, coupling, 60, sampling=sampling).tokens
+        == run("vanilla", "", 60, sampling=sampling, tree=TreePolicy.none()).tokens
+    )
+
+
+@pytest.mark.parametrize("guess", ["left", "above", "uniform"])
+@pytest.mark.parametrize("coupling", ["fresh", "gumbel", "maximal"])
+def test_both_engines_draw_the_same(coupling: str, guess: str) -> None:
+    target, _ = networks(TEXT)
+    with torch.inference_mode():
+        condition = condition_of(target, FULL)
+    for nodes, temperature in ((2, 1.0), (6, 1.0), (6, 0.0), (20, 1.0)):
+        knobs: dict[str, Any] = {
+            "num_tokens": 16, "seed": 3, "sampling": Sampling(temperature, cfg_scale=2.0), "row": 4,
+            "method": METHODS["sjd" if coupling == "fresh" else "scd"], "tree": TreePolicy.window(nodes, coupling, guess),
+        }  # fmt: skip
+        plain = list(decode(target, None, condition, **knobs))
+        assert_same(plain, list(decode(FusedTarget(target), None, condition, engine="fixed", **knobs)))
+        assert plain[-1].one_step_tvd < 1e-6  # type: ignore[union-attr]
+
+
+def test_coupled_guesses_are_changed_less_and_need_fewer_passes() -> None:
+    """On laws that hardly hang on what stands before, where guesses only have to stay."""
+    flat = ChainTarget((random_laws(1, VOCAB, 3) + 0.01 * random_laws(VOCAB, VOCAB, 4)).log(), random_laws(VOCAB, VOCAB, 8).log())
+    passes = {}
+    for method, coupling in EXACT:
+        *_, last = decode(
+            flat, ChainDrafter(flat), torch.tensor([0]), num_tokens=600, method=METHODS[method], sampling=Sampling(),
+            tree=TreePolicy.window(8, coupling), measure_distortion=False,
+        )  # fmt: skip
+        passes[coupling] = last.steps  # type: ignore[union-attr]
+    assert passes["gumbel"] < 0.8 * passes["fresh"] and passes["maximal"] < 0.8 * passes["fresh"]
+
+
+@pytest.mark.parametrize(
+    ("values", "complaint"),
+    [
+        ((0,), "window is 0"),
+        ((4, "odd"), "coupling is 'odd'"),
+        ((4, "fresh", "odd"), "guess is 'odd'; allowed are left, above, uniform"),
+    ],
+)
+def test_values_out_of_range(values: tuple, complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        TreePolicy.window(*values)
+
+
+def test_the_noise_of_a_place_is_the_runs_own() -> None:
+    """Neighbouring seeds have noises that have nothing in common."""
+    source = window.WindowSource(TreePolicy.window(3, "gumbel"), Sampling(), torch.device("cpu"), VOCAB, 16, 4)
+    found = []
+    for seed in range(20):
+        source.begin(torch.tensor([1]), seed)
+        found.append(source.noise[:4].flatten().clone())
+    correlation = torch.corrcoef(torch.stack(found)).fill_diagonal_(0.0)
+    assert float(correlation.abs().max()) < 0.9
