@@ -125,8 +125,10 @@ class Pipeline:
 
     @property
     def default_methods(self) -> list[str]:
-        """Of those the ones that a comparison has which names none."""
-        return [name for name in self.available_methods if METHODS[name].default]
+        """Of those the ones that a comparison has which names none: without a drafter all that do without one."""
+        found = [METHODS[name] for name in self.available_methods]
+        with_drafter = any(method.needs_drafter for method in found)
+        return [method.id for method in found if method.default or not with_drafter]
 
     def check_methods(self, methods: list[Method]) -> list[Method]:
         """The methods as they are. Raises ValueError when this model cannot be decoded with one of them."""

@@ -112,9 +112,12 @@ BAD = [
     ({"model": "nothing"}, "model must be one of tiny, lantern-scenes, llamagen-t2i-256"),
     (
         {"methods": ["vanilla", "medusa"]},
-        "method must be one of vanilla, eagle1, eagle2, lantern, lantern++, cool-sd, got 'medusa'",
+        "method must be one of vanilla, eagle1, eagle2, lantern, lantern++, sjd, scd, cool-sd, got 'medusa'",
     ),
-    ({"methods": []}, r"methods must be a list of one or more of vanilla, eagle1, eagle2, lantern, lantern++, cool-sd, got []"),
+    (
+        {"methods": []},
+        r"methods must be a list of one or more of vanilla, eagle1, eagle2, lantern, lantern++, sjd, scd, cool-sd, got []",
+    ),
     ({"methods": "vanilla"}, "methods must be a list of one or more of"),
     ({"seed": "seven"}, "seed must be a whole number between 0 and 2147483647, got 'seven'"),
     ({"seed": -1}, "seed must be a whole number between 0 and 2147483647, got -1"),
@@ -182,7 +185,7 @@ def test_models_say_what_they_need(client: Client) -> None:
     assert large["unavailable_methods"] == {}
     classes = offer["llamagen-c2i-b-256"]
     assert (classes["kind"], set(classes["needs"]["sources"])) == ("class", {"target", "tokenizer"})
-    assert set(classes["unavailable_methods"]) == set(METHODS) - {"vanilla"}
+    assert set(classes["unavailable_methods"]) == {method.id for method in METHODS.values() if method.needs_drafter}
     assert "lantern_demo.training.drafter --target llamagen-c2i-b-256" in classes["unavailable_methods"]["eagle2"]
 
 

@@ -35,6 +35,8 @@ SETTINGS: dict[str, dict] = {
     "eagle2": {"tree": DYNAMIC},
     "lantern": {"tree": DYNAMIC, "rule": Rule("additive", 4, 0.3)},
     "lantern++": {"tree": STATIC, "rule": Rule("multiplicative", 4, 3.0)},
+    "sjd": {"tree": TreePolicy.window(5)},
+    "scd": {"tree": TreePolicy.window(5, "gumbel")},
     "cool-sd": {"tree": STATIC, "rule": Rule("weighted", bound=2.0)},
 }
 ALL = list(METHODS)
@@ -61,6 +63,8 @@ def test_methods_are_the_published_rows() -> None:
         ("eagle2", "dynamic", "exact", True),
         ("lantern", "dynamic", "additive", False),
         ("lantern++", "static", "multiplicative", False),
+        ("sjd", "window", "exact", True),
+        ("scd", "coupled", "exact", True),
         ("cool-sd", "static", "weighted", False),
     ]
 

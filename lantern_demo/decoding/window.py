@@ -48,11 +48,12 @@ class WindowSource(Source):
         self.place.zero_()
         self.picture.zero_()
         self.picture[:1] = root
-        # far from the seeds of other runs, which are mostly small and close together
-        generator = torch.Generator(self.noise.device).manual_seed((2654435761 * seed + 12345) % 2**32)
-        self.noise.exponential_(generator=generator).clamp_(min=1e-30)
         self.tokens.copy_(root.expand(self.slots))
         self.laws.zero_().scatter_(1, self.tokens.unsqueeze(1), 1.0)
+        if len(self.noise) and not self.noise.is_meta:  # which has shapes and no numbers
+            # far from the seeds of other runs, which are mostly small and close together
+            generator = torch.Generator(self.noise.device).manual_seed((2654435761 * seed + 12345) % 2**32)
+            self.noise.exponential_(generator=generator).clamp_(min=1e-30)
 
     def draft(self, root: Tensor, passes: Passes, head: Head, uniforms: Tensor) -> Draft:
         tokens = torch.cat([root, self.tokens])
