@@ -19,7 +19,7 @@ from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.engines.kept import Engines
 from lantern_demo.decoding.loop import Decoded, decode
 from lantern_demo.decoding.loop import Step as StepEvent
-from lantern_demo.decoding.methods import METHODS, Method
+from lantern_demo.decoding.methods import METHODS, Method, default_methods
 from lantern_demo.decoding.protocols import Watcher
 from lantern_demo.decoding.timing import Clock
 from lantern_demo.decoding.trees import TreePolicy
@@ -125,10 +125,8 @@ class Pipeline:
 
     @property
     def default_methods(self) -> list[str]:
-        """Of those the ones that a comparison has which names none: without a drafter all that do without one."""
-        found = [METHODS[name] for name in self.available_methods]
-        with_drafter = any(method.needs_drafter for method in found)
-        return [method.id for method in found if method.default or not with_drafter]
+        """Of those the ones that a comparison has which names none."""
+        return default_methods(METHODS[name] for name in self.available_methods)
 
     def check_methods(self, methods: list[Method]) -> list[Method]:
         """The methods as they are. Raises ValueError when this model cannot be decoded with one of them."""

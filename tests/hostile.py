@@ -71,8 +71,7 @@ GOOD: dict[str, st.SearchStrategy[Any]] = {
     "methods": st.one_of(st.none(), st.lists(st.sampled_from(list(METHODS)), min_size=1, max_size=7)),
     "method": st.sampled_from(list(METHODS)),
     "tree": TREE_TEXTS,
-    "residual": st.sampled_from(["set", "released"]),
-    "neighbours": st.sampled_from(["decoder", "raw"]),
+    **{name: st.sampled_from(knob.choices) for name, knob in KNOBS.items() if knob.choices and name != "tree"},
     **{
         name: st.integers(int(limit.low), int(limit.high)) if limit.whole else st.floats(limit.low, limit.high)
         for name, limit in ((name, knob.limit) for name, knob in KNOBS.items())

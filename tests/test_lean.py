@@ -128,6 +128,7 @@ def test_drafter(bias: bool) -> None:
 def test_same_pictures(method: str, guided: bool, temperature: float) -> None:
     target, drafter = networks(TEXT, guided)
     trees = {"none": TreePolicy.none(), "static": TreePolicy.static(STATIC), "dynamic": TreePolicy.dynamic(3, 2, 9)}
+    trees |= {"window": TreePolicy.window(4), "coupled": TreePolicy.window(4, "gumbel")}
     rules = {
         "none": Rule(),
         "exact": Rule(),

@@ -94,7 +94,7 @@ def test_events_add_up(method: str, scale: float) -> None:
     if method == "vanilla":
         assert result.steps == 29 and set(result.accepted_lengths) == {1} and result.nodes == 1
     else:
-        assert result.mean_accepted_length > 1.2
+        assert result.mean_accepted_length > (1.2 if METHODS[method].needs_drafter else 1.0)
 
 
 @pytest.mark.parametrize("method", ALL)

@@ -29,7 +29,7 @@ from lantern_demo.bench.curve import fixed_paths
 from lantern_demo.bench.memory import peak_of_process
 from lantern_demo.bench.report import machine_of
 from lantern_demo.decoding.loop import Decoded
-from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.trees import TreePolicy
 from lantern_demo.knobs import TREES
 from lantern_demo.models.device import pick_device
@@ -310,6 +310,15 @@ def memory(plan: Plan) -> Iterator[Row]:
             yield row
 
 
+def _tree(method: Method, nodes: int) -> TreePolicy:
+    """A draft tree of so many nodes for a method."""
+    if method.source == "dynamic":
+        return TreePolicy.dynamic(TOP_K, DEPTH, nodes)
+    if method.source == "static":
+        return TreePolicy.static(fixed_paths(nodes))
+    return TreePolicy.window(nodes, "gumbel" if method.source == "coupled" else "fresh")
+
+
 def speed(model: str) -> Callable[[Plan], Iterator[Row]]:
     """The part that times a model's steps."""
 
@@ -322,11 +331,7 @@ def speed(model: str) -> Callable[[Plan], Iterator[Row]]:
         for nodes in plan.trees:
             for method in METHODS.values():
                 if method.source != "none":
-                    tree = (
-                        TreePolicy.dynamic(TOP_K, DEPTH, nodes)
-                        if method.source == "dynamic"
-                        else TreePolicy.static(fixed_paths(nodes))
-                    )
+                    tree = _tree(method, nodes)
                     yield _speed_row(bed, method.id, bed.decoded(method.id, tree, tokens), alone)
         for nodes in plan.passes:
             done = bed.decoded("eagle1", TreePolicy.static(fixed_paths(nodes)), tokens)

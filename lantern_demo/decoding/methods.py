@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -65,3 +66,10 @@ _ROWS = (
 )  # fmt: skip
 
 METHODS: dict[str, Method] = {method.id: method for method in _ROWS}
+
+
+def default_methods(available: Iterable[Method]) -> list[str]:
+    """The ids that a comparison has which names none: those by default, and without a drafter all that do without one."""
+    found = list(available)
+    with_drafter = any(method.needs_drafter for method in found)
+    return [method.id for method in found if method.default or not with_drafter]

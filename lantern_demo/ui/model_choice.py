@@ -7,7 +7,7 @@ from typing import Any
 
 import gradio as gr
 
-from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.methods import METHODS, default_methods
 from lantern_demo.models.llamagen.labels import labels
 from lantern_demo.models.needs import describe, gib
 from lantern_demo.settings import Settings
@@ -53,7 +53,7 @@ def choose(
     by_class = info.kind == "class"
     text = prompt if prompt is not None else FIRST_CLASS if by_class else texts.EXAMPLES[0][0]
     usable = [method for method in METHODS.values() if method.id not in service.unavailable(info)]
-    chosen = [m.id for m in usable if (m.default if methods is None else m.id in methods)]
+    chosen = default_methods(usable) if methods is None else [m.id for m in usable if m.id in methods]
     values = settings or Settings(**info.preset)
     return {
         w.note: gr.update(value=note(service, model)),

@@ -49,7 +49,7 @@ def points_of(pipe: Pipeline, tree: str, prompt: str) -> list[Point]:
             said = f"{method} {short_name(knob)} {value:g}" if KNOBS[knob].limit is not None else f"{method} {knob} {value}"
             points.append(Point(said, method, {**trees[method], knob: value}, "sweep", knob))
     if tree != "paper":
-        drafting = [name for name in trees if name != "vanilla"]
+        drafting = [name for name in trees if METHODS[name].needs_drafter]
         points += [Point(f"{name} tree paper", name, {"tree": "paper"}, "tree", "tree") for name in drafting]
     return points
 
