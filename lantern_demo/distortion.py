@@ -15,8 +15,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lantern_demo.decoding.acceptance import Near, Rule, candidates, counted, proximity, residual, weights
-from lantern_demo.decoding.sampling import draw, running_sums
+from lantern_demo.decoding.acceptance import Near, Rule, candidates, counted, proximity, reject, weights
+from lantern_demo.decoding.sampling import NOTHING, draw, running_sums
 from lantern_demo.decoding.trees import Draft
 
 MAX_ROOTS = 16
@@ -71,8 +71,10 @@ class RootSample:
             nothing = draft.tokens[:0]
             self.roots.append(Root(root_law.clone(), nothing, nothing.bool(), None, emitted))
             return
-        law = None if draft.q is None else draft.q[0].clone()
-        self.roots.append(Root(root_law.clone(), draft.drawn[0].clone(), tree.children[0] >= 0, law, emitted))
+        law, drawn = None if draft.q is None else draft.q[0].clone(), draft.drawn[0].clone()
+        if draft.rest is not None:
+            drawn.masked_fill_(draft.rest[0] < NOTHING, -1)
+        self.roots.append(Root(root_law.clone(), drawn, tree.children[0] >= 0, law, emitted))
 
 
 def measure(rule: Rule, roots: list[Root], neighbours: Tensor | None, greedy: bool, seed: int) -> Distortion | None:
@@ -102,11 +104,10 @@ def fixed_shift(rule: Rule, p: Tensor, tokens: Tensor, neighbours: Tensor | None
     """Law of the first emitted token minus p, [V] float64, for children [C] fixed by the prefix, -1 none."""
     law = torch.zeros_like(p, dtype=torch.float64)
     left, open_mass = p.unsqueeze(0), torch.ones((), dtype=torch.float64, device=p.device)
-    at_root = p.new_zeros(1, 1)
     for x in tokens[tokens >= 0].view(-1, 1):
         near = proximity(rule, left, candidates(rule, x.unsqueeze(0), neighbours)[:, 0])
         chance = (
-            counted(near.mass[0, 0], None if near.moved is None else near.moved[0], weights(rule, at_root))
+            counted(near.mass[0, 0], None if near.moved is None else near.moved[0], weights(rule, 0.0))
             .view(())
             .clamp(max=1.0)
             .double()
@@ -119,8 +120,8 @@ def fixed_shift(rule: Rule, p: Tensor, tokens: Tensor, neighbours: Tensor | None
 
 def _after(rule: Rule, p: Tensor, q: Tensor | None, near: Near, neighbours: Tensor | None) -> Tensor:
     """The law [M, V] behind the rejection of the root's child that near is about, from p and q [M, V]; p where nothing is left."""
-    tried = torch.ones(p.shape[0], 1, dtype=torch.bool, device=p.device)
-    left = residual(rule, p, q, near, tried, neighbours, weights(rule, p.new_zeros(p.shape[0], 1)))
+    left = p.clone()
+    reject(rule, left, near, q, None if q is None else torch.ones_like(left[:, :1]), neighbours, weights(rule, 0.0))
     total = left.sum(-1, keepdim=True)
     return torch.where(total > 0, left / total, p)
 
@@ -214,7 +215,7 @@ def _split(
     [M, V] float64."""
     tokens = support.expand(p.shape[0], -1)
     near = proximity(rule, p, candidates(rule, tokens, neighbours))
-    mass = counted(near.mass[..., 0], near.moved, weights(rule, p.new_zeros(1, 1))).double()
+    mass = counted(near.mass[..., 0], near.moved, weights(rule, 0.0)).double()
     chance = (mass / q.gather(1, tokens).double().clamp(min=1e-300)).clamp(max=1.0)
     proposed = drawn.gather(1, tokens)
     nothing = torch.zeros_like(p, dtype=torch.float64)

@@ -11,8 +11,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from lantern_demo.decoding import acceptance, sampling
+from lantern_demo.decoding.acceptance import Rule, Verdict
 from lantern_demo.decoding.cache import KVCache
-from lantern_demo.decoding.sampling import Sampling, guide, probabilities
+from lantern_demo.decoding.sampling import NOTHING, Sampling, guide, probabilities
 from lantern_demo.decoding.trees import Tree
 
 
@@ -130,10 +132,38 @@ def random_laws(rows: int, vocab: int, seed: int, sharpness: float = 1.5) -> Ten
 def along_the_tree(tree: Tree, drawn: Tensor) -> Tensor:
     """Tokens [nodes] of a static tree whose inner nodes drew `drawn` [inner, width]."""
     tokens = torch.zeros(tree.size, dtype=torch.int64)
-    for level in tree.levels:
-        rows = tree.inner_rows[level.nodes]
-        tokens[level.child_nodes] = drawn[rows][level.child_rows, level.child_draws]
+    for row, node in enumerate(tree.inner.tolist()):
+        for child, token in zip(tree.children[node].tolist(), drawn[row].tolist(), strict=False):
+            if child >= 0:
+                tokens[child] = token
     return tokens
+
+
+def draw_without_replacement(q: Tensor, u: Tensor) -> Tensor:
+    """Tokens [P, C] int64 as `sampling.draw_in_turn` draws them from q [P, V] at u [P, C]; -1 where there was nothing left."""
+    out = torch.empty(u.shape[1], max(len(q), 2), dtype=torch.int64)
+    masses = sampling.draw_in_turn(q, u, out)
+    if not masses:
+        return out[:, : len(q)].t()
+    return out.masked_fill(torch.stack(masses) < NOTHING, -1)[:, : len(q)].t()
+
+
+def decide(rule: Rule, p: Tensor, tokens: Tensor, *given: Tensor | None, **named: Tensor) -> Verdict:
+    """`acceptance.decide`, which leaves p alone, and says -1 for none and nothing of others than the accepted child."""
+    return _plainly(acceptance.decide(rule, p.clone(memory_format=torch.contiguous_format), tokens, *given, **named))  # type: ignore[arg-type]
+
+
+def decide_greedy(rule: Rule, p: Tensor, tokens: Tensor, neighbours: Tensor | None) -> Verdict:
+    """`acceptance.decide_greedy`, which says -1 for none."""
+    return _plainly(acceptance.decide_greedy(rule, p, tokens, neighbours))
+
+
+def _plainly(verdict: Verdict) -> Verdict:
+    trials = verdict.trials
+    numbers = torch.arange(trials.accepted.shape[1], device=verdict.rank.device)
+    relaxed = None if trials.relaxed is None else trials.relaxed.bool() & (numbers == verdict.rank.unsqueeze(1))
+    rank = verdict.rank.masked_fill(verdict.rank == trials.accepted.shape[1], -1)
+    return verdict._replace(rank=rank, trials=trials._replace(relaxed=relaxed))
 
 
 def chi_square_p(counts: Tensor, law: Tensor) -> float:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 from runs import walked
-from tables import along_the_tree, neighbour_table, random_laws
+from tables import along_the_tree, decide, decide_greedy, draw_without_replacement, neighbour_table, random_laws
 from torch import Tensor
 
-from lantern_demo.decoding.acceptance import Rule, Verdict, candidates, decide, decide_greedy, proximity
-from lantern_demo.decoding.sampling import Sampling, draw_without_replacement, probabilities
+from lantern_demo.decoding.acceptance import Rule, Verdict, candidates, proximity
+from lantern_demo.decoding.sampling import Sampling, probabilities
 from lantern_demo.decoding.trees import Draft, static_tree
 from lantern_demo.decoding.verify import report, verify
 
@@ -121,7 +121,7 @@ def test_verdict_reports_masses() -> None:
     torch.testing.assert_close(trials.moved, torch.tensor([[0.5]]))
     rule = Rule("additive", 3, 0.45)
     near = proximity(rule, p, candidates(rule, torch.tensor([[0, 3]]), neighbours))
-    assert near.inside is not None and near.inside.tolist() == [[[True, False, False], [True, False, False]]]
+    assert near.stays.tolist() == [[[0, 0, 1, 1], [0, 0, 1, 1]]]
 
 
 def test_draws_that_are_no_nodes_only_leave_q() -> None:
@@ -223,7 +223,7 @@ def test_the_walk_equals_its_slow_twin(mode: str) -> None:
         q = random_laws(tree.inner.shape[0], vocab, seed)
         drawn = draw_without_replacement(q, torch.rand(len(q), tree.width, generator=generator))
         tokens = along_the_tree(tree, drawn)
-        if mode != "sampled":
+        if mode != "sampled" or tree.offered is None:
             drawn = drawn.masked_fill(tree.children[tree.inner] < 0, -1)
         draft = Draft(tree, tokens, drawn, q if mode == "sampled" else None)
         logits = 1.5 * torch.randn(tree.size, vocab, generator=generator)
@@ -255,7 +255,13 @@ def test_nothing_is_read_back_on_an_accelerator() -> None:
                 assert decide(rule, p, tokens, law, table, u).residual.shape == (4, 9)
             assert decide_greedy(rule, p, tokens, table).rank.shape == (4,)
     tree = static_tree([(0,), (1,), (0, 0), (0, 2)], meta)
-    draft = Draft(tree, torch.empty(5, dtype=torch.int64, device=meta), tokens[:2], q[:2])
+    draft = Draft(
+        tree,
+        torch.empty(5, dtype=torch.int64, device=meta),
+        tokens[:2],
+        q[:2],
+        torch.empty(2, 3, dtype=torch.float64, device=meta),
+    )
     for rule in (Rule("additive", 4, 0.1), Rule("additive", 4, 0.1, "released"), Rule("weighted", bound=2.0)):
         for greedy in (False, True):
             found = verify(rule, draft, torch.empty(5, 9, device=meta), greedy, table, torch.empty(5, 4, device=meta))

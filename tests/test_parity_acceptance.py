@@ -8,11 +8,12 @@ import pytest
 import torch
 from released import Golden, cases, close, lantern_probabilities, listed_paths, released_rule
 from runs import walked
+from tables import decide, draw_without_replacement
 from torch import Tensor
 
 from lantern_demo.decoding import sampling as sampled_by
-from lantern_demo.decoding.acceptance import Rule, decide
-from lantern_demo.decoding.sampling import Sampling, draw_without_replacement
+from lantern_demo.decoding.acceptance import Rule
+from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.trees import Draft, static_tree
 from lantern_demo.distortion import fixed_shift, without
 

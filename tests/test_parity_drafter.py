@@ -147,13 +147,14 @@ def test_static_tree_sampled(case: Golden, name: str, monkeypatch: pytest.Monkey
     draws = golden["ss_token"]
     rest = list(draws)
 
-    def recorded(q: Tensor, uniforms: Tensor) -> Tensor:
-        return torch.stack([rest.pop(0)[: uniforms.shape[1]] for _ in range(q.shape[0])])
+    def recorded(q: Tensor, uniforms: Tensor, out: Tensor) -> list[Tensor]:
+        out[:, : len(q)] = torch.stack([rest.pop(0)[: len(out)] for _ in range(len(q))]).t()
+        return [torch.ones(out.shape[1], dtype=torch.float64) for _ in out]
 
     cache = drafter.new_cache(2, policy.expanded)
     token, sampling = golden["input_ids"][0, -1:], sampling_of(case.about["sample_processor"], golden)
     output, _ = stable_pass(drafter, token, golden["hidden_states"], cache)
-    monkeypatch.setattr(drafting, "draw_without_replacement", recorded)
+    monkeypatch.setattr(drafting, "draw_in_turn", recorded)
     draft = static_draft(tree, token, output, drafter, target, cache, sampling, torch.rand(tree.draws))
     assert not rest
     same_candidates(draft, golden["tree_candidates"], golden["cart_candidates"])

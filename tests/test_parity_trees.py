@@ -44,14 +44,18 @@ def test_drafting(case: Golden, name: str) -> None:
     assert [level.mask.int().tolist() for level in tree.levels[1:]] == [level["attn_mask"] for level in passes]
     assert policy.expanded == sum(len(level.nodes) for level in tree.levels[1:])
     places, rows = [0], []
+    drawn_as = {}  # node -> row of its parent in its level, and draw number
     for level in tree.levels:
-        rows += level.child_rows.tolist()
-        places += (1 + (tree.inner_rows[level.nodes[0]] + level.child_rows) * group + level.child_draws).tolist()
+        for row, node in enumerate(level.nodes.tolist()):
+            drawn_as |= {child: (row, draw) for draw, child in enumerate(tree.children[node].tolist()) if child >= 0}
+        for row, draw in [at for node, at in sorted(drawn_as.items()) if int(tree.parents[node]) in level.nodes]:
+            rows.append(row)
+            places.append(1 + (int(tree.inner_rows[level.nodes[0]]) + row) * group + draw)
     assert rows == wanted["target_side"]["parent_group_of_node"]
     assert places == wanted["target_side"]["tree_indices"]
-    for above, level, tables in zip(tree.levels, tree.levels[1:], passes, strict=False):
-        expanded = [above.child_nodes.tolist().index(node) for node in level.nodes.tolist()]
-        assert (above.child_rows * group + above.child_draws)[expanded].tolist() == tables["tree_indices"]
+    for level, tables in zip(tree.levels[1:], passes, strict=False):
+        at = [drawn_as[node] for node in level.nodes.tolist()]
+        assert [row * group + draw for row, draw in at] == tables["tree_indices"]
         # One after the other: each parent as often as it has children that are expanded.
         assert level.parent_rows.tolist() == sorted(level.parent_rows.tolist())
         assert level.parent_rows.unique(return_counts=True)[1].tolist() == tables["repeat_nums"]

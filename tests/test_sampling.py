@@ -4,10 +4,10 @@ import threading
 
 import pytest
 import torch
-from tables import chi_square_p, random_laws
+from tables import chi_square_p, draw_without_replacement, random_laws
 
 from lantern_demo.decoding import sampling
-from lantern_demo.decoding.sampling import Sampling, draw, draw_without_replacement, guide, probabilities
+from lantern_demo.decoding.sampling import Sampling, draw, guide, probabilities
 
 
 def test_top_p_keeps_the_best() -> None:
@@ -98,12 +98,12 @@ def test_draws_from_a_sharp_law_follow_what_is_left(rest: float, place: int) -> 
     others = random_laws(1, 5, seed=6)[0]
     law = torch.cat([others[:place] * rest, torch.ones(1), others[place:] * rest])
     generator = torch.Generator().manual_seed(7)
-    tokens = sampling.draw_without_replacement(law.expand(100_000, -1), torch.rand(100_000, 4, generator=generator))
+    tokens = draw_without_replacement(law.expand(100_000, -1), torch.rand(100_000, 4, generator=generator))
     sharp = tokens[tokens[:, 0] == place]
     assert len(sharp) >= 99_000 and bool((sharp.sort(1).values.diff(dim=1) > 0).all()), "no token twice"
     second = sharp[:, 1] - (sharp[:, 1] > place).long()
     assert chi_square_p(second.bincount(minlength=5), others) > 1e-4
-    plain = sampling.draw_without_replacement(others.expand(len(sharp), -1), torch.rand(len(sharp), 3, generator=generator))
+    plain = draw_without_replacement(others.expand(len(sharp), -1), torch.rand(len(sharp), 3, generator=generator))
     third = sharp[:, 2] - (sharp[:, 2] > place).long()
     share = plain[:, 1].bincount(minlength=5) / len(plain)
     assert chi_square_p(third.bincount(minlength=5), share) > 1e-6
@@ -112,17 +112,15 @@ def test_draws_from_a_sharp_law_follow_what_is_left(rest: float, place: int) -> 
 def test_draws_from_a_law_of_many_scales() -> None:
     """Each token has all of what those before leave."""
     law = torch.tensor([1e-20, 1.0, 1e-36, 1e-10, 0.0, 1e-30])
-    tokens = sampling.draw_without_replacement(
-        law.expand(500, -1), torch.rand(500, 6, generator=torch.Generator().manual_seed(1))
-    )
+    tokens = draw_without_replacement(law.expand(500, -1), torch.rand(500, 6, generator=torch.Generator().manual_seed(1)))
     assert bool((tokens == torch.tensor([1, 3, 0, 5, 2, -1])).all())
 
 
 def test_draws_at_the_ends_of_a_row() -> None:
     q = torch.tensor([[0.0, 0.5, 0.0, 0.5, 0.0]])
-    assert sampling.draw_without_replacement(q, torch.full((1, 2), sampling.TINY)).tolist() == [[1, 3]]
-    assert sampling.draw_without_replacement(q, torch.tensor([[1 - 2**-24, 1 - 2**-24]])).tolist() == [[3, 1]]
-    assert sampling.draw_without_replacement(torch.full((2, 5), torch.nan), torch.rand(2, 3)).tolist() == [[-1] * 3] * 2
+    assert draw_without_replacement(q, torch.full((1, 2), sampling.TINY)).tolist() == [[1, 3]]
+    assert draw_without_replacement(q, torch.tensor([[1 - 2**-24, 1 - 2**-24]])).tolist() == [[3, 1]]
+    assert draw_without_replacement(torch.full((2, 5), torch.nan), torch.rand(2, 3)).tolist() == [[-1] * 3] * 2
 
 
 def test_a_draw_says_where_there_is_no_law() -> None:
@@ -148,5 +146,5 @@ def test_running_sums_never_scan_one_row_alone(monkeypatch: pytest.MonkeyPatch) 
     torch.testing.assert_close(sampling.running_sums(law[0]), real(law[0].double(), -1))
     torch.testing.assert_close(sampling.running_sums(law.expand(3, -1)), real(law.double(), -1).expand(3, -1))
     sampling.draw(law, torch.rand(1))
-    sampling.draw_without_replacement(law, torch.rand(1, 3))
+    draw_without_replacement(law, torch.rand(1, 3))
     assert len(scanned) == 7 and min(scanned) > 1

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from runs import decode
-from tables import ChainDrafter, ChainTarget, chi_square_p, neighbour_table
+from tables import ChainDrafter, ChainTarget, chi_square_p, draw_without_replacement, neighbour_table
 from torch import Tensor
 
 from lantern_demo import distortion
@@ -21,7 +21,7 @@ from lantern_demo.decoding import drafting, sampling
 from lantern_demo.decoding.acceptance import Rule
 from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.decoding.sampling import Sampling, Uniforms, draw, draw_without_replacement, probabilities
+from lantern_demo.decoding.sampling import Sampling, Uniforms, draw, probabilities
 from lantern_demo.decoding.trees import TreePolicy
 from lantern_demo.distortion import realised
 
@@ -93,16 +93,18 @@ def p_value(case: Case, runs: list[list[Any]]) -> float:
 
 def careless(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first draw of a row follows its law, and those behind it are simply the next tokens."""
-    real, told = drafting.draw_without_replacement, distortion.realised
+    real, told = drafting.draw_in_turn, distortion.realised
 
-    def drawn(q: Tensor, u: Tensor) -> Tensor:
-        return (real(q, u[:, :1]) + torch.arange(u.shape[1])) % q.shape[1]
+    def drawn(q: Tensor, u: Tensor, out: Tensor) -> list[Tensor]:
+        masses = real(q, u, out)
+        out.copy_((out[:1] + torch.arange(len(out)).unsqueeze(1)) % q.shape[1])
+        return masses
 
     def law(q: Tensor, history: Tensor) -> Tensor:
         behind = history.shape[1]
         return torch.nn.functional.one_hot((history[:, 0] + behind) % len(q), len(q)).double() if behind else told(q, history)
 
-    monkeypatch.setattr(drafting, "draw_without_replacement", drawn)
+    monkeypatch.setattr(drafting, "draw_in_turn", drawn)
     monkeypatch.setattr(distortion, "realised", law)
 
 

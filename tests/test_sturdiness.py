@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 import torch
 from runs import decode, walked
-from tables import TableDrafter, TableTarget, along_the_tree, neighbour_table, random_laws
+from tables import TableDrafter, TableTarget, along_the_tree, decide, draw_without_replacement, neighbour_table, random_laws
 from test_acceptance import slow_proximity
 from torch import Tensor
 
-from lantern_demo.decoding.acceptance import Rule, decide
+from lantern_demo.decoding.acceptance import Rule
 from lantern_demo.decoding.loop import Decoded
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.decoding.sampling import Sampling, draw, draw_without_replacement, probabilities
+from lantern_demo.decoding.sampling import Sampling, draw, probabilities
 from lantern_demo.decoding.trees import Draft, TreePolicy, static_tree
 from lantern_demo.models.tokenizer import neighbour_table as measured_neighbours
 

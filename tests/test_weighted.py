@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 import torch
 from runs import decode
-from tables import ChainDrafter, ChainTarget, chi_square_p, random_laws
+from tables import ChainDrafter, ChainTarget, chi_square_p, decide, draw_without_replacement, random_laws
 from tiny import write_tiny_model
 from torch import Tensor
 
 from lantern_demo import load
 from lantern_demo.decoding import acceptance
-from lantern_demo.decoding.acceptance import Rule, decide, weights
+from lantern_demo.decoding.acceptance import Rule, weights
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.decoding.sampling import Sampling, draw_without_replacement, probabilities
+from lantern_demo.decoding.sampling import Sampling, probabilities
 from lantern_demo.decoding.trees import TreePolicy
 from lantern_demo.distortion import sampled_shift
 
@@ -43,7 +43,7 @@ def test_one_draft_follows_the_formula(rule: Rule, depth: int) -> None:
     generator = torch.Generator().manual_seed(5)
     tokens = draw_without_replacement(q.expand(runs, -1), torch.rand(runs, 1, generator=generator))
     u = torch.rand(runs, 2, generator=generator)
-    verdict = decide(rule, p.expand(runs, -1), tokens, q.expand(runs, -1), None, u, depth=torch.full((runs,), depth))
+    verdict = decide(rule, p.expand(runs, -1), tokens, q.expand(runs, -1), None, u, depth=torch.full((runs, 1), depth))
     bonus = torch.multinomial(verdict.residual, 1, generator=generator)[:, 0]
     found = torch.where(verdict.rank < 0, bonus, tokens[:, 0]).bincount(minlength=8)
     law = emitted(rule.bound * math.exp(-0.7 * depth - rule.mu), p, q)
@@ -102,8 +102,8 @@ def test_a_weight_of_one_and_below_leaves_the_law_as_it_is() -> None:
 @pytest.mark.slow
 def test_the_exact_rules_residual_would_be_wrong_below_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Negative control of the test above: [p - q]+ is right for weights of one and above alone."""
-    right = acceptance.residual
-    monkeypatch.setattr(acceptance, "residual", lambda rule, *arguments: right(Rule(), *arguments[:5]))
+    right = acceptance.reject
+    monkeypatch.setattr(acceptance, "reject", lambda rule, *arguments: right(Rule(), *arguments[:5]))
     assert transitions(Rule("weighted", bound=0.8)) < 1e-6
 
 

@@ -45,33 +45,33 @@ TREES: dict[str, dict[str, Any]] = {
 
 # Model, method, tree -> the most kernels of a whole step in bfloat16 at temperature 1. A few more than are counted today.
 BUDGETS: dict[tuple[str, str, str], int] = {
-    ("llamagen-t2i-256", "vanilla", "none"): 467,
-    ("llamagen-t2i-256", "eagle1", "paper"): 812,
-    ("llamagen-t2i-256", "eagle1", "16 nodes"): 657,
-    ("llamagen-t2i-256", "eagle2", "paper"): 816,
-    ("llamagen-t2i-256", "eagle2", "16 nodes"): 659,
-    ("llamagen-t2i-256", "lantern", "paper"): 884,
-    ("llamagen-t2i-256", "lantern", "16 nodes"): 697,
-    ("llamagen-t2i-256", "lantern++", "paper"): 870,
-    ("llamagen-t2i-256", "lantern++", "16 nodes"): 707,
-    ("llamagen-t2i-512", "vanilla", "none"): 465,
-    ("llamagen-t2i-512", "eagle1", "paper"): 812,
-    ("llamagen-t2i-512", "eagle1", "16 nodes"): 657,
-    ("llamagen-t2i-512", "eagle2", "paper"): 816,
-    ("llamagen-t2i-512", "eagle2", "16 nodes"): 659,
-    ("llamagen-t2i-512", "lantern", "paper"): 884,
-    ("llamagen-t2i-512", "lantern", "16 nodes"): 697,
-    ("llamagen-t2i-512", "lantern++", "paper"): 870,
-    ("llamagen-t2i-512", "lantern++", "16 nodes"): 707,
-    ("anole-7b", "vanilla", "none"): 548,
-    ("anole-7b", "eagle1", "paper"): 934,
-    ("anole-7b", "eagle1", "16 nodes"): 758,
-    ("anole-7b", "eagle2", "paper"): 944,
-    ("anole-7b", "eagle2", "16 nodes"): 760,
-    ("anole-7b", "lantern", "paper"): 1012,
-    ("anole-7b", "lantern", "16 nodes"): 798,
-    ("anole-7b", "lantern++", "paper"): 992,
-    ("anole-7b", "lantern++", "16 nodes"): 808,
+    ("llamagen-t2i-256", "vanilla", "none"): 461,
+    ("llamagen-t2i-256", "eagle1", "paper"): 720,
+    ("llamagen-t2i-256", "eagle1", "16 nodes"): 594,
+    ("llamagen-t2i-256", "eagle2", "paper"): 737,
+    ("llamagen-t2i-256", "eagle2", "16 nodes"): 601,
+    ("llamagen-t2i-256", "lantern", "paper"): 778,
+    ("llamagen-t2i-256", "lantern", "16 nodes"): 624,
+    ("llamagen-t2i-256", "lantern++", "paper"): 749,
+    ("llamagen-t2i-256", "lantern++", "16 nodes"): 619,
+    ("llamagen-t2i-512", "vanilla", "none"): 461,
+    ("llamagen-t2i-512", "eagle1", "paper"): 720,
+    ("llamagen-t2i-512", "eagle1", "16 nodes"): 594,
+    ("llamagen-t2i-512", "eagle2", "paper"): 737,
+    ("llamagen-t2i-512", "eagle2", "16 nodes"): 601,
+    ("llamagen-t2i-512", "lantern", "paper"): 778,
+    ("llamagen-t2i-512", "lantern", "16 nodes"): 624,
+    ("llamagen-t2i-512", "lantern++", "paper"): 749,
+    ("llamagen-t2i-512", "lantern++", "16 nodes"): 619,
+    ("anole-7b", "vanilla", "none"): 544,
+    ("anole-7b", "eagle1", "paper"): 842,
+    ("anole-7b", "eagle1", "16 nodes"): 695,
+    ("anole-7b", "eagle2", "paper"): 865,
+    ("anole-7b", "eagle2", "16 nodes"): 702,
+    ("anole-7b", "lantern", "paper"): 906,
+    ("anole-7b", "lantern", "16 nodes"): 725,
+    ("anole-7b", "lantern++", "paper"): 874,
+    ("anole-7b", "lantern++", "16 nodes"): 723,
 }
 
 # Operations that launch nothing, and those that launch more than one kernel.
@@ -206,6 +206,7 @@ def count_launches(
     model, method or tree, and ValueError for settings that are not allowed."""
     fixed, found = step_of(model, method, tree, dtype, **settings), Launches()
     slots = fixed.bucket(fixed.num_tokens // 2)
+    fixed.step(slots, bare)  # as before a capture: what is worked out once is there from then on
     with Watch(found.kernels["draft"], found.faults):
         draft = fixed.draft(slots, bare)
     with Watch(found.kernels["verify"], found.faults):

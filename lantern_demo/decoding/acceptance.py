@@ -14,13 +14,14 @@ of every token is p. Sources: LANTERN (arXiv 2410.03355), LANTERN++ (arXiv 2502.
 released code.
 
 All functions work on P nodes at once and never read a value back to the host. Laws [P, V] need not be normalised: their sums are
-kept beside them.
+kept beside them. On a GPU a step is as long as its list of kernels, so that what is left of p is worked on in place.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -70,6 +71,11 @@ class Rule:
         return self.k > 0 and self.bound > neutral
 
     @property
+    def slack(self) -> float:
+        """The bound as a share: of the total mass (additive), of the token's own (multiplicative)."""
+        return self.bound - 1 if self.kind == "multiplicative" else self.bound
+
+    @property
     def released(self) -> bool:
         """Whether it does what the authors' code does. A rule that does not relax is the exact rule whatever `residual` says."""
         return self.residual == "released" and self.relaxes
@@ -86,13 +92,17 @@ class Near(NamedTuple):
 
     ids: Tensor  # [P, 1 + k] int64, x first
     mass: Tensor  # [P, 1 + k] p of them
-    inside: Tensor | None = None  # [P, k] bool, which neighbours are in near(x); None where the rule does not relax
-    summed: Tensor | None = None  # [P, k], running sums of the neighbours' mass
+    stays: Tensor  # [P, 1 + k] 0 for what is in near(x) and for x itself, so that it leaves p with x, else 1
+    summed: Tensor | None = None  # [P, k], running sums of the neighbours' mass; None where the rule does not relax
+
+    def at(self, i: int) -> Near:
+        """Entry i of the first dimension."""
+        return Near(self.ids[i], self.mass[i], self.stays[i], None if self.summed is None else self.summed[i])
 
     @property
     def moved(self) -> Tensor | None:
-        """S [P]; None where the rule does not relax."""
-        return None if self.inside is None or self.summed is None else (self.summed * self.inside).amax(-1)
+        """S [P], the last of the sums inside near(x); None where the rule does not relax."""
+        return None if self.summed is None else self.summed.addcmul(self.summed, self.stays[..., 1:], value=-1.0).amax(-1)
 
 
 class Trials(NamedTuple):
@@ -103,13 +113,15 @@ class Trials(NamedTuple):
     height: Tensor  # the uniform times the drafter's probability; greedy: the highest probability
     total: Tensor  # what these three are parts of
     accepted: Tensor  # bool
-    relaxed: Tensor | None  # bool, the exact rule would not have accepted it; None where it never accepts more
+    relaxed: (
+        Tensor | None
+    )  # of the first accepted child: 1 or true where the exact rule would not accept it; None where it always does
 
 
 class Verdict(NamedTuple):
-    """What a rule decided at P nodes."""
+    """What a rule decided at P nodes of C children."""
 
-    rank: Tensor  # [P] int64, draw number of the accepted child, -1 for none
+    rank: Tensor  # [P] int64, draw number of the accepted child, C for none
     residual: Tensor  # [P, V] law of the bonus token where none was accepted, not normalised
     trials: Trials
 
@@ -122,22 +134,29 @@ def candidates(rule: Rule, x: Tensor, neighbours: Tensor | None) -> Tensor:
         return x.unsqueeze(-1)
     if neighbours is None:
         raise ValueError(f"neighbours is None; the {rule.kind} rule with k = {rule.k} needs a neighbour table")
-    return torch.cat([x.unsqueeze(-1), neighbours[:, : rule.k][x]], -1).long()
+    return torch.cat([x.unsqueeze(-1), neighbours[:, : rule.k][x].long()], -1)
 
 
-def proximity(rule: Rule, p: Tensor, ids: Tensor, total: Tensor | float = 1.0) -> Near:
-    """near(x) under p [P, V] of sums total [P, 1] (or 1); ids as `candidates` gives them, for one token a node or for several."""
-    mass = p.gather(1, ids) if ids.dim() == 2 else p.gather(1, ids.flatten(1)).view(ids.shape)
+def proximity(
+    rule: Rule, p: Tensor, ids: Tensor, total: Tensor | float = 1.0, slack: Tensor | float | None = None, into: Near | None = None
+) -> Near:
+    """near(x) under p [P, V] of sums total [P, 1] (or 1); ids as `candidates` gives them, for one token a node or for several. slack
+    [P, 1] is the rule's, or 0 for tokens that are not tried, near which nothing is then that has mass. The result goes `into` tensors
+    that are there already; of `stays` that says of x itself whether it is tried."""
+    flat = ids if ids.dim() == 2 else ids.flatten(1)
+    mass = p.gather(1, flat).view(ids.shape) if into is None else torch.gather(p, 1, flat, out=into.mass)
+    stays = torch.zeros_like(mass) if into is None else into.stays
     if not rule.relaxes:
-        return Near(ids, mass)
-    summed = mass[..., 1:].cumsum(-1)
-    bound = (rule.bound - 1) * mass[..., :1] if rule.kind == "multiplicative" else rule.bound * total
-    return Near(ids, mass, summed <= bound, summed)
+        return Near(ids, mass, stays)
+    summed = torch.cumsum(mass[..., 1:], -1, out=None if into is None else into.summed)
+    bound = (mass[..., :1] if rule.kind == "multiplicative" else total) * (rule.slack if slack is None else slack)
+    torch.gt(summed, bound, out=stays[..., 1:])
+    return Near(ids, mass, stays, summed)
 
 
-def weights(rule: Rule, depth: Tensor) -> Tensor | None:
-    """w [P, 1] of drafts whose parents lie at depth [P, 1]; None for rules that weigh nothing."""
-    return rule.bound * torch.exp(-0.7 * depth - rule.mu) if rule.kind == "weighted" else None
+def weights(rule: Rule, depth: Tensor | float) -> Tensor | None:
+    """w [P, 1] of drafts whose parents lie at depth [P, 1], or all at one depth; None for rules that weigh nothing."""
+    return rule.bound * torch.exp(-0.7 * torch.as_tensor(depth) - rule.mu) if rule.kind == "weighted" else None
 
 
 def counted(mass: Tensor, moved: Tensor | None, w: Tensor | None) -> Tensor:
@@ -147,83 +166,97 @@ def counted(mass: Tensor, moved: Tensor | None, w: Tensor | None) -> Tensor:
     return mass if moved is None else mass + moved
 
 
-def residual(
-    rule: Rule, p: Tensor, q: Tensor | None, near: Near, tried: Tensor, neighbours: Tensor | None, w: Tensor | None = None
-) -> Tensor:
-    """What is left [P, V] of p [P, V] once the token that near is about was tried [P, 1] bool and rejected, not normalised.
+def reject(
+    rule: Rule,
+    left: Tensor,
+    near: Near,
+    q: Tensor | None,
+    share: Tensor | None,
+    neighbours: Tensor | None,
+    w: Tensor | None = None,
+) -> None:
+    """Make left [P, V], the law p so far, what is left of it once the token that near is about was tried and rejected, in place.
 
-    q [P, V] is the law of the draw scaled to p's sum, and 0 where nothing was tried; None for children fixed by the prefix.
+    share [P, 1] times q [P, V] is the law of the draw scaled to p's sum, and 0 where nothing was tried; both None for children fixed
+    by the prefix. Nothing is normalised.
     """
+    x, untried = near.ids[:, :1], near.stays[:, :1]
     if rule.residual == "target":
-        return p
-    ids, mass, inside, _ = near
-    if rule.released and inside is not None and neighbours is not None:
-        gone = torch.cat([ids[:, 1:], neighbours[:, rule.k : rule.k + 1][ids[:, 0]].long()], 1)
-        stays = ~(inside.any(-1, keepdim=True) & tried)
-        left = p.scatter(1, ids[:, :1], mass[:, :1] * ~tried) if q is None else q
-        left = left.scatter(1, gone, left.gather(1, gone) * stays)
-        left = left if q is None else (p - left).clamp_(min=0.0)
-        return torch.where(left.sum(-1, keepdim=True) <= 0, 1.0 / p.shape[1], left)
-    if w is not None:
-        if q is None:
-            q = torch.zeros_like(p).scatter_(1, ids, tried * p.sum(-1, keepdim=True))
-        return (p - torch.minimum(q, w * p)).clamp_(min=0.0)
-    if q is None:
-        leaves = tried if inside is None else torch.cat([tried, inside & tried], 1)
-        return p.scatter(1, ids, mass.masked_fill(leaves, 0.0))
-    # Nothing of x itself is left, since it had less of p than of q.
-    left = p if inside is None else p.scatter(1, ids[:, 1:], mass[:, 1:].masked_fill(inside & tried, 0.0))
-    return (left - q).clamp_(min=0.0)
+        return
+    if rule.released and neighbours is not None:
+        gone = torch.cat([near.ids[:, 1:], neighbours[:, rule.k : rule.k + 1][x[:, 0]].long()], 1)
+        stays = near.stays[:, 1:].amin(-1, keepdim=True).maximum(untried)
+        if q is None or share is None:
+            left.scatter_(1, x, near.mass[:, :1] * untried)
+            left.scatter_(1, gone, left.gather(1, gone) * stays)
+        else:
+            left.addcmul_(q.scatter(1, gone, q.gather(1, gone) * stays), share, value=-1.0).clamp_(min=0.0)
+        left.masked_fill_(left.sum(-1, keepdim=True) <= 0, 1.0 / left.shape[1])
+    elif w is not None:
+        if q is None or share is None:
+            q, share = torch.zeros_like(left).scatter_(1, x, 1.0), (1.0 - untried) * left.sum(-1, keepdim=True)
+        left.sub_(torch.minimum(q * share, w * left)).clamp_(min=0.0)
+    elif q is None or share is None:
+        left.scatter_reduce_(1, near.ids, near.stays, "prod")
+    else:
+        if rule.relaxes:
+            left.scatter_reduce_(1, near.ids[:, 1:], near.stays[:, 1:], "prod")
+        # nothing of x itself is left, since it had less of p than of q
+        left.addcmul_(q, share, value=-1.0).clamp_(min=0.0)
 
 
 def decide(
-    rule: Rule, p: Tensor, tokens: Tensor, q: Tensor | None, neighbours: Tensor | None, uniforms: Tensor,
-    offered: Tensor | None = None, depth: Tensor | None = None,
+    rule: Rule, left: Tensor, tokens: Tensor, q: Tensor | None, neighbours: Tensor | None, uniforms: Tensor,
+    offered: Tensor | None = None, depth: Tensor | float = 0.0, rest: Tensor | None = None,
 ) -> Verdict:  # fmt: skip
     """Try the children of P nodes in draw order; see the module's docstring for the rule.
 
-    p [P, V] target laws; tokens [P, C] int64 what was drawn at each node, -1 for nothing; q [P, V] the law
-    they were drawn from without replacement, None for children fixed by the prefix; uniforms [P, >= C] in [0,
-    1); offered [P, C] bool, which draws are nodes of the tree (default: all), the others only leave q; depth [P] of the nodes
-    (default: 0). A draft that would leave nothing behind is accepted: in exact arithmetic it always is. A law that is none, because
-    it is not made of finite numbers, accepts nothing.
+    left [P, V] are the target's laws p, and become the residuals; tokens [P, C] int64 what was drawn at each node, -1 for nothing;
+    q [P, V] the law they were drawn from without replacement, None for children fixed by the prefix; uniforms [P, >= C] in [0, 1);
+    offered [P, C] bool, which draws are nodes of the tree (default: all), the others only leave q; depth [P, 1] of the nodes; rest
+    [P, C] what q had left before each draw, and below NOTHING where there was none (default: worked out). A draft that would leave nothing behind is accepted: in exact
+    arithmetic it always is. A law that is none, because it is not made of finite numbers, accepts nothing.
     """
     nodes, count = tokens.shape
-    drawn, x = tokens >= 0, tokens.clamp(min=0)
-    tried = drawn if offered is None else drawn & offered
     if not count:
-        return Verdict(tokens.new_full((nodes,), -1), p, Trials(p[:, :0], None, p[:, :0], p[:, :0], tried, None))
-    w = weights(rule, p.new_zeros(nodes, 1) if depth is None else depth.unsqueeze(1))
+        return Verdict(tokens.new_zeros(nodes), left, Trials(left[:, :0], None, left[:, :0], left[:, :0], tokens >= 0, None))
+    tried, x = (tokens >= 0, tokens.clamp(min=0)) if rest is None else (rest >= NOTHING, tokens)
+    w, share, thinned = weights(rule, depth), None, False
     heights = uniforms[:, :count]
     if q is not None:
-        qx = q.gather(1, x) * drawn
-        # what is left of q before each draw, summed from the end: differences from 1 would lose small rests
-        rest = q.scatter_add(1, x, -qx).sum(-1, keepdim=True) + qx.flip(1).cumsum(1).flip(1)
-        share = tried / rest.clamp_(min=NOTHING)
-        heights, q = heights * (qx * share), q.clone()
-    total = p.new_ones(nodes, 1)
-    nears, totals = [], [total]
-    for i, (ids, here) in enumerate(zip(candidates(rule, x, neighbours).unbind(1), tried.split(1, 1), strict=True)):
-        near = proximity(rule, p, ids, total)
-        taken = None
-        if q is not None:
-            taken = q * (share[:, i : i + 1] * total)
-            q.scatter_(1, ids[:, :1], 0.0)  # behind a draw that found nothing there is none that is tried
-        p = residual(rule, p, taken, near, here, neighbours, w)
-        total = p.sum(-1, keepdim=True)
-        nears.append(near)
-        totals.append(total)
-    before, after = torch.cat(totals[:-1], 1), torch.cat(totals[1:], 1)
-    mass = torch.cat([near.mass[:, :1] for near in nears], 1)
-    parts = [(near.inside, near.summed) for near in nears if near.inside is not None and near.summed is not None]
-    inside, summed = (torch.stack(part, 1) for part in zip(*parts, strict=True)) if parts else (None, None)
-    moved = Near(x, mass, inside, summed).moved
-    heights = heights * before
+        qx = q.gather(1, x)
+        if rest is None:  # summed from the end: differences from 1 would lose small rests
+            qx = qx * tried
+            rest = q.scatter_add(1, x, -qx).sum(-1, keepdim=True) + qx.flip(1).cumsum(1).flip(1)
+        tried = tried if offered is None else tried & offered
+        share = torch.div(tried, rest.clamp(min=NOTHING), out=torch.empty_like(qx))
+        heights = heights * qx
+        # Where all that is tried comes first and leaves nothing of itself, what it still has of q takes nothing away.
+        thinned = offered is not None or w is not None or rule.released
+        q = q.clone() if thinned else q
+    # All that is found out child by child, [C, P, ...].
+    ids, totals = candidates(rule, x.t(), neighbours), left.new_ones(count + 1, nodes, 1)
+    mass, stays = left.new_empty(2, *ids.shape)
+    found = Near(ids, mass, stays, torch.empty_like(mass[..., 1:]) if rule.relaxes else None)
+    if q is None or rule.released:
+        torch.logical_not(tried.t(), out=found.stays[..., 0])
+    slack = tried * rule.slack if rule.relaxes else tried
+    for i in range(count):
+        here, drawn = found.at(i), slice(i, i + 1)
+        near = proximity(rule, left, here.ids, totals[i], slack[:, drawn], here)
+        scaled = None if share is None else share[:, drawn].mul_(totals[i]) if i else share[:, drawn]
+        reject(rule, left, near, q, scaled, neighbours, w)
+        if q is not None and thinned:
+            q.scatter_(1, near.ids[:, :1], 0.0)  # behind a draw that found nothing there is none that is tried
+        torch.sum(left, -1, keepdim=True, out=totals[i + 1])
+    before, after = (part[..., 0].t() for part in (totals[:-1], totals[1:]))
+    mass, moved = found.mass[..., 0].t(), found.moved
+    moved = None if moved is None else moved.t()
+    heights = heights * (before if share is None else share)
     # strictly below: a token of mass 0 is not accepted even at u = 0
-    passed = heights < counted(mass, moved, w)
-    accepted = tried & (passed | (after <= 0))
-    relaxed = tried & passed & (heights >= mass) if rule.relaxes or w is not None else None
-    return Verdict(_first(accepted), p, Trials(mass, moved, heights, before, accepted, relaxed))
+    accepted = tried & ((heights < counted(mass, moved, w)) | (after <= 0))
+    relaxed = torch.ge(heights, mass, out=torch.empty_like(x)) if rule.relaxes or w is not None else None
+    return Verdict(_first(accepted), left, Trials(mass, moved, heights, before, accepted, relaxed))
 
 
 def decide_greedy(rule: Rule, p: Tensor, tokens: Tensor, neighbours: Tensor | None) -> Verdict:
@@ -247,8 +280,11 @@ def decide_greedy(rule: Rule, p: Tensor, tokens: Tensor, neighbours: Tensor | No
 
 
 def _first(accepted: Tensor) -> Tensor:
-    """[P] int64, the first column in which accepted [P, C] is true, -1 for none."""
-    count = accepted.shape[1]
-    numbers = torch.arange(count, device=accepted.device)
-    found = torch.where(accepted, numbers, count).amin(1)
-    return torch.where(found < count, found, -1)
+    """[P] int64, the first column in which accepted [P, C] is true, C for none."""
+    numbers = _numbers(accepted.shape[1] + 1, accepted.device)
+    return torch.where(accepted, numbers[:-1], numbers[-1:]).amin(1)
+
+
+@lru_cache(maxsize=64)
+def _numbers(count: int, device: torch.device) -> Tensor:
+    return torch.arange(count, device=device)

@@ -8,12 +8,13 @@ the sum of log-probabilities along the path, and the best are the tree. Shapes a
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from functools import lru_cache
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from .sampling import Sampling, draw_without_replacement, guide, probabilities
+from .sampling import Sampling, draw_in_turn, guide, probabilities, zero
 from .trees import Draft, Tree, TreePolicy, ancestor_mask, child_table, static_tree
 from .verify import Verified
 
@@ -64,29 +65,30 @@ class StaticSource(Source):
 
     def draft(self, root: Tensor, passes: Passes, head: Head, uniforms: Tensor) -> Draft:
         tree, sampling, output = self.tree, self.sampling, passes.stable()
-        tokens = root.new_zeros(tree.size)
-        tokens[:1] = root
-        drawn = tree.inner.new_full((tree.inner.shape[0], tree.width), -1)
-        laws, used, row = [], 0, 0
+        assert tree.places is not None
+        last = tree.levels[-1].span.stop
+        tokens = root.new_empty(last + 1)
+        tokens[::last] = root  # and where no draw is, since any valid token will do
+        nothing = zero(root.device)
+        laws, masses, used = [], [nothing], 0
         for depth, level in enumerate(tree.levels):
             if depth > 0:
                 parents = output.index_select(1, level.parent_rows)
-                output = passes.expand(tokens[level.nodes], parents, depth, level.mask)
+                output = passes.expand(tokens.index_select(0, level.own), parents, depth, level.mask)
             logits = guide(head(output), sampling.cfg_scale)
+            drawn, count = tokens[level.span].view(level.draws, -1), len(level.nodes) * level.draws
             if sampling.greedy:
-                found = logits.topk(level.draws).indices
+                drawn[:, : len(level.nodes)] = logits.topk(level.draws).indices.t()
             else:
                 laws.append(probabilities(logits, sampling, spent=True))
-                count = level.nodes.shape[0] * level.draws
-                found = draw_without_replacement(laws[-1], uniforms[used : used + count].view(-1, level.draws))
+                masses += draw_in_turn(laws[-1], uniforms[used : used + count].view(-1, level.draws), drawn)
                 used += count
-            # a draw that found no token leaves a node that is never accepted; its token only has to be a valid one
-            tokens[level.child_nodes] = found[level.child_rows, level.child_draws].clamp(min=0)
-            drawn[row : row + len(level.nodes), : level.draws] = found
-            row += len(level.nodes)
+        found = tokens.index_select(0, tree.places)
+        nodes, proposed = found[: tree.size], found[tree.size :].view(-1, tree.width)
         if sampling.greedy:
-            drawn = drawn.masked_fill(tree.children[tree.inner] < 0, -1)
-        return Draft(tree, tokens, drawn, torch.cat(laws) if laws else None)
+            return Draft(tree, nodes, proposed.masked_fill_(tree.children[tree.inner] < 0, -1))
+        rest = torch.cat([*masses, nothing]).index_select(0, tree.places[tree.size :]).view(-1, tree.width)
+        return Draft(tree, nodes, proposed, torch.cat(laws), rest)
 
 
 class DynamicSource(Source):
@@ -99,7 +101,7 @@ class DynamicSource(Source):
         beam = passes.stable()
 
         def log_probs() -> Tensor:
-            return probabilities(guide(head(beam), self.sampling.cfg_scale), self.sampling).log()
+            return probabilities(guide(head(beam), self.sampling.cfg_scale), self.sampling, spent=True).log_()
 
         def expand(tokens: Tensor, parent_rows: Tensor, depth: int, mask: Tensor) -> Tensor:
             nonlocal beam
@@ -108,7 +110,7 @@ class DynamicSource(Source):
 
         tree, tokens = grow(log_probs()[0], expand, self.policy)
         tokens[:1] = root
-        return Draft(tree, tokens, tokens[tree.children.clamp(min=0)].masked_fill(tree.children < 0, -1))
+        return Draft(tree, tokens, tokens[tree.children.clamp(min=0)].masked_fill_(tree.children < 0, -1))
 
 
 def grow(root: Tensor, expand: Callable[[Tensor, Tensor, int, Tensor], Tensor], policy: TreePolicy) -> tuple[Tree, Tensor]:
@@ -126,55 +128,52 @@ def grow(root: Tensor, expand: Callable[[Tensor, Tensor, int, Tensor], Tensor], 
     beam = policy.top_k
     if root.shape[0] < beam:
         raise ValueError(f"tree top_k is {beam}; it must be at most the vocabulary size {root.shape[0]}")
-    device = root.device
+    levels = _levels(policy, root.device)
     scores, tokens = root.clamp(max=0.0).topk(beam)
-    pool_scores, pool_tokens = [scores], [tokens]
-    pool_parents = [torch.full((beam,), -1, dtype=torch.int64, device=device)]
-    identity = torch.eye(beam, dtype=torch.bool, device=device)
-    in_pool = torch.arange(beam, device=device)  # where the beam's nodes are in the pool
-    parent_rows, mask = torch.zeros_like(in_pool), identity
+    # the root is the pool's first entry, and better than all
+    pool_scores, pool_tokens, pool_parents = [levels.best, scores], [levels.root, tokens], [levels.root.expand(1 + beam)]
+    in_pool, parent_rows, mask = levels.first, levels.root.expand(beam), levels.identity
     for depth in range(1, policy.depth + 1):
         # A log-probability that rounding made positive would rank a child above its parent.
         steps, proposals = expand(tokens, parent_rows, depth, mask).clamp(max=0.0).topk(beam)
-        totals = (scores.unsqueeze(1) + steps).flatten()
+        totals, proposals = (scores.unsqueeze(1) + steps).flatten(), proposals.flatten()
         pool_scores.append(totals)
-        pool_tokens.append(proposals.flatten())
-        pool_parents.append(in_pool.repeat_interleave(beam))
+        pool_tokens.append(proposals)
+        pool_parents.append(in_pool.repeat_interleave(beam, output_size=beam * beam))
         scores, chosen = totals.topk(beam)
-        tokens, parent_rows = proposals.flatten()[chosen], chosen // beam
-        in_pool = chosen + (beam + (depth - 1) * beam * beam)
-        mask = torch.cat([mask[parent_rows], identity], dim=1)
-    return _rerank(torch.cat(pool_scores), torch.cat(pool_tokens), torch.cat(pool_parents), policy)
-
-
-def _rerank(scores: Tensor, tokens: Tensor, parents: Tensor, policy: TreePolicy) -> tuple[Tree, Tensor]:
-    """The tree of the best pool entries: scores, tokens, parents (pool index or -1 for the root), each
-    [pool].
-
-    A child never scores above its parent and comes after it in the pool, so with a stable sort the best
-    entries always hold their ancestors, ties and -inf included.
-    """
-    size, device = policy.nodes, scores.device
-    best = scores.sort(descending=True, stable=True).indices[: size - 1]
-    kept = best.sort().values
-    node = torch.arange(size, device=device)
-    node_of = torch.zeros(scores.shape[0] + 1, dtype=torch.int64, device=device)  # by pool index + 1, root first
-    node_of[kept + 1] = node[1:]
-    root = node.new_zeros(1)
-    tree_parents = torch.cat([root, node_of[parents[kept] + 1]])
-    depths = torch.cat([root, _pool_depths(kept, policy)])
-    reachable = torch.cat([torch.ones(1, dtype=torch.bool, device=device), scores[kept].isfinite()])
-    depth, width = policy.depth + 1, min(policy.top_k, size - 1)
+        tokens, parent_rows = proposals.index_select(0, chosen), chosen // beam
+        in_pool = chosen + (1 + beam + (depth - 1) * beam * beam)
+        mask = torch.cat([mask.index_select(0, parent_rows), levels.identity], dim=1)
+    # A child never scores above its parent and comes after it in the pool, so with a stable sort the best entries always hold their
+    # ancestors, ties and -inf included.
+    pool, size = torch.cat(pool_scores), policy.nodes
+    kept = pool.sort(descending=True, stable=True).indices[:size].sort().values
+    node_of = torch.zeros_like(levels.depths).index_copy_(0, kept, levels.nodes)
+    parents = node_of.index_select(0, torch.cat(pool_parents).index_select(0, kept))
+    reachable = pool.index_select(0, kept) > -torch.inf
     tree = Tree(
-        parents=tree_parents, depths=depths, children=child_table(tree_parents, reachable, width),
-        mask=ancestor_mask(tree_parents, depth), inner=node, inner_rows=node, nodes=node,
-        size=size, depth=depth, width=width,
+        parents=parents, depths=levels.depths.index_select(0, kept), children=child_table(parents, reachable, policy.width),
+        mask=ancestor_mask(parents, policy.depth + 1), inner=levels.nodes, inner_rows=levels.nodes, nodes=levels.nodes,
+        size=size, depth=policy.depth + 1, width=policy.width,
     )  # fmt: skip
-    return tree, torch.cat([root, tokens[kept]])
+    return tree, torch.cat(pool_tokens).index_select(0, kept)
 
 
-def _pool_depths(entries: Tensor, policy: TreePolicy) -> Tensor:
-    """Depths of pool entries: the first top_k lie at depth 1, then every top_k^2 one deeper."""
-    beam = policy.top_k
-    behind = (entries - beam).clamp(min=-1)
-    return torch.where(behind < 0, 1, 2 + behind.div(beam * beam, rounding_mode="floor"))
+class _Levels(NamedTuple):
+    """What does not change from tree to tree of a policy."""
+
+    depths: Tensor  # [pool] int64 of the pool's entries: the root, top_k at depth 1, then top_k^2 at every further one
+    nodes: Tensor  # [n] int64
+    first: Tensor  # [top_k] int64, where the pool's entries of depth 1 are
+    root: Tensor  # [1] int64, 0
+    best: Tensor  # [1] float32, above all scores
+    identity: Tensor  # [top_k, top_k] bool
+
+
+@lru_cache(maxsize=16)
+def _levels(policy: TreePolicy, device: torch.device) -> _Levels:
+    beam, nodes = policy.top_k, torch.arange(policy.nodes, device=device)
+    counts = [1, beam, *([beam * beam] * policy.depth)]
+    depths = torch.tensor([depth for depth, count in enumerate(counts) for _ in range(count)], device=device)
+    first, best = torch.arange(1, beam + 1, device=device), torch.ones(1, device=device)
+    return _Levels(depths, nodes, first, nodes[:1], best, torch.eye(beam, dtype=torch.bool, device=device))

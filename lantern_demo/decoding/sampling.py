@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -120,28 +121,32 @@ def draw(law: Tensor, u: Tensor) -> Tensor:
     return torch.searchsorted(sums, u.unsqueeze(-1) * sums[:, -1:], right=True).squeeze(-1)
 
 
-def draw_without_replacement(q: Tensor, u: Tensor) -> Tensor:
-    """Tokens [P, C] int64 drawn one after the other without replacement from q [P, V] at uniforms u [P, C] in [TINY, 1), in draw order.
+def draw_in_turn(q: Tensor, u: Tensor, out: Tensor) -> list[Tensor]:
+    """Draw C tokens one after the other without replacement from each of the laws q [P, V] at uniforms u [P, C] in [TINY, 1).
 
-    A row with fewer than C tokens of positive probability is filled up with -1, which no rule accepts. So is a row that is no law.
+    They go to `out` [C, max(P, 2)] int64: a single row is drawn from twice, see `running_sums`. Returns what each row had left before
+    each draw, C times [max(P, 2)] float64; where that is below NOTHING no token was drawn, though there is a valid one in `out`. So it
+    is with a row that is no law.
     What is drawn leaves its row, and the rest is summed anew. A running sum over everything would lose the rest where a token has
     nearly all of the mass: 1e-20 is nothing beside 1, but all that is left once that token is drawn.
     """
-    rows, count = q.shape[0], u.shape[1]
-    # what is not a number counts as 0; a single row is drawn from twice: see `running_sums`
-    left = torch.fmax(q.expand(max(rows, 2), -1), q.new_zeros(1, dtype=torch.float64))
-    u = u.expand(left.shape[0], -1)
-    tokens, masses = [], []
-    for i in range(count):
+    left = torch.fmax(q.expand(out.shape[1], -1), zero(q.device))  # what is not a number counts as 0
+    u, masses = u.expand(out.shape[1], -1), []
+    for i in range(out.shape[0]):
         sums = left.cumsum(-1)
-        masses.append(sums[:, -1:])
+        mass = sums[:, -1:]
         # The first token at which the sums reach a height above 0 has mass.
-        tokens.append(torch.searchsorted(sums, u[:, i : i + 1] * masses[-1]))
-        if i + 1 < count:
-            left.scatter_(1, tokens[-1], 0.0)
-    if not tokens:
-        return u.new_empty(rows, 0, dtype=torch.int64)
-    return torch.cat(tokens, 1).masked_fill_(torch.cat(masses, 1) < NOTHING, -1)[:rows]
+        torch.searchsorted(sums, u[:, i : i + 1] * mass, out=out[i].unsqueeze(1))
+        masses.append(mass[:, 0])
+        if i + 1 < out.shape[0]:
+            left.scatter_(1, out[i].unsqueeze(1), 0.0)
+    return masses
+
+
+@lru_cache(maxsize=8)
+def zero(device: torch.device) -> Tensor:
+    """[1] float64 on a device."""
+    return torch.zeros(1, dtype=torch.float64, device=device)
 
 
 class Uniforms:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor
@@ -144,15 +144,14 @@ def _checked_paths(paths: Iterable[Sequence[int]]) -> tuple[Path, ...]:
 
 @dataclass(frozen=True)
 class Level:
-    """One drafter pass of a static tree: the nodes of one depth that have children."""
+    """One drafter pass of a static tree: the P nodes of one depth that have children."""
 
-    nodes: Tensor  # [m] the nodes
-    parent_rows: Tensor  # [m] rows of their parents in the level above
-    mask: Tensor  # [m, w + m] bool, which tree slots each sees; the root has no tree slot
-    child_nodes: Tensor  # [c] their children
-    child_rows: Tensor  # [c] rows of the children's parents in this level
-    child_draws: Tensor  # [c] draw number of each child
-    draws: int  # tokens to draw per node
+    nodes: Tensor  # [P] the nodes
+    parent_rows: Tensor  # [P] rows of their parents in the level above
+    mask: Tensor  # [P, w + P] bool, which tree slots each sees; the root has no tree slot
+    draws: int  # C, tokens to draw per node
+    own: Tensor  # [P] places of their own tokens in the row of draws
+    span: slice  # of the row of draws: their C x max(P, 2) draws, those of one draw number together
 
 
 @dataclass(frozen=True)
@@ -160,6 +159,9 @@ class Tree:
     """A draft tree of `size` nodes on a device.
 
     `inner` lists the nodes to which the rule is applied, `inner_rows` maps a node to its place there or -1.
+
+    All tokens that the drafter draws for a static tree stand in one row: the root's, those of the levels, and behind them one that
+    stands for none. `places` says where there the nodes' tokens are, then the draws of the inner nodes.
     """
 
     parents: Tensor  # [n] int64, the root's is 0
@@ -172,12 +174,33 @@ class Tree:
     size: int
     depth: int  # of the deepest node a path may reach
     width: int
-    levels: tuple[Level, ...] = ()  # static trees only
+    levels: tuple[Level, ...] = ()  # these and what follows: of static trees only
+    places: Tensor | None = None  # [n + I x width] int64
+    offered: Tensor | None = (
+        None  # [I, width] bool, which draws are nodes; None where those of a node come first, and the others are none
+    )
 
     @property
     def draws(self) -> int:
         """How many tokens the drafter draws for the tree; none for dynamic ones, which take the most likely."""
         return sum(level.nodes.shape[0] * level.draws for level in self.levels)
+
+    @cached_property
+    def onward(self) -> Tensor:
+        """[n, width + 1] int64, where a walk goes from a node: to the child of a draw number; in the last column, and where there is
+        no child, to the node itself."""
+        itself = self.nodes.unsqueeze(1)
+        return torch.cat([torch.where(self.children < 0, itself, self.children), itself], 1)
+
+    @cached_property
+    def rows(self) -> Tensor:
+        """[n] int64, `inner_rows` with 0 for the nodes that are not there."""
+        return self.inner_rows.clamp(min=0)
+
+    @property
+    def whole(self) -> bool:
+        """Whether the inner nodes are simply all nodes, in order, as in dynamic trees, where every node may have children."""
+        return self.inner.shape[0] == self.size
 
 
 @dataclass(frozen=True)
@@ -185,13 +208,15 @@ class Draft:
     """A draft tree with tokens.
 
     `drawn` holds per node of `tree.inner` the tokens proposed there, by draw number, -1 for none. `q` holds the laws that they were
-    drawn from without replacement; None when the prefix fixes the children.
+    drawn from without replacement; None when the prefix fixes the children. `rest` is what those had left before each draw: where it is
+    below `sampling.NOTHING` there was none, and `drawn` holds any token. None: the whole law, drawn from once.
     """
 
     tree: Tree
     tokens: Tensor  # [n] int64, the root's token first
     drawn: Tensor  # [I, width] int64
     q: Tensor | None = None  # [I, V] float32
+    rest: Tensor | None = None  # [I, width] float64
 
 
 def ancestor_mask(parents: Tensor, depth: int) -> Tensor:
@@ -216,12 +241,11 @@ def child_table(parents: Tensor, reachable: Tensor, width: int) -> Tensor:
     """
     size = parents.shape[0]
     node = torch.arange(size, device=parents.device)
-    sibling = (parents.unsqueeze(1) == parents) & reachable & (node > 0)
-    rank = (sibling & (node < node.unsqueeze(1))).sum(1)
+    offered = reachable & (node > 0)
+    rank = ((parents.unsqueeze(1) == parents) & offered).tril(-1).sum(1)
     # what is not a child goes to a column that is cut off
-    column = torch.where(reachable & (node > 0), rank, width).clamp_(max=width)
     table = parents.new_full((size, width + 1), -1)
-    table[parents, column] = node
+    table[parents, torch.where(offered, rank, rank.new_full((1,), width)).clamp_(max=width)] = node
     return table[:, :width]
 
 
@@ -235,42 +259,51 @@ def _static_tree(paths: tuple[Path, ...], device: torch.device) -> Tree:
     names: list[Path] = [(), *(_checked_paths(paths) if paths else ())]
     index = {name: node for node, name in enumerate(names)}
     parents = [index[name[:-1]] for name in names]
-    with_children = sorted(set(parents[1:]))
-    width = max((name[-1] + 1 for name in names[1:]), default=0)
+    inner = sorted(set(parents[1:]))
+    rows = [inner.index(node) if node in inner else -1 for node in range(len(names))]
+    width, depth = max((name[-1] + 1 for name in names[1:]), default=0), len(names[-1])
 
-    def long(values: Sequence[int]) -> Tensor:
+    def long(values: Sequence[int] | Sequence[Sequence[int]]) -> Tensor:
         return torch.tensor(values, dtype=torch.int64, device=device)
 
-    children = torch.full((len(names), width), -1, dtype=torch.int64)
-    for node, name in enumerate(names[1:], start=1):
-        children[parents[node], name[-1]] = node
-    inner_rows = [-1] * len(names)
-    for row, node in enumerate(with_children):
-        inner_rows[node] = row
-    depth = len(names[-1])
+    children = [[index.get((*name, draw), -1) for draw in range(width)] for name in names]
+    gapless = all(sorted(row, key=lambda child: child < 0) == row for row in children)
     mask = ancestor_mask(long(parents), depth)
-
-    levels = []
-    above: list[int] = []
+    levels, first = [], 1  # the next free place in the row of draws
+    place_of = {0: 0}  # by node
+    draw_places = [[0] * width for _ in inner]
     for level_depth in range(depth):
-        nodes = [node for node in with_children if len(names[node]) == level_depth]
-        start = inner_rows[nodes[0]]
-        slots = with_children[1 : start + len(nodes)]
-        offspring = [node for node, name in enumerate(names) if len(name) == level_depth + 1]
+        nodes = [node for node in inner if len(names[node]) == level_depth]
+        above = [node for node in inner if len(names[node]) == level_depth - 1]
+        slots = inner[1 : rows[nodes[-1]] + 1]
+        draws = max(names[child][-1] for node in nodes for child in children[node] if child >= 0) + 1
+        stride = max(len(nodes), 2)  # a single row is drawn from twice: see `sampling.running_sums`
+        for row, node in enumerate(nodes):
+            places = [first + draw * stride + row for draw in range(draws)]
+            place_of |= {child: place for child, place in zip(children[node], places, strict=False) if child >= 0}
+            draw_places[rows[node]][:draws] = places
         levels.append(
             Level(
                 nodes=long(nodes),
-                parent_rows=long([above.index(parents[node]) for node in nodes] if above else [0]),
+                parent_rows=long([above.index(parents[node]) if above else 0 for node in nodes]),
                 mask=mask[long(nodes)][:, long(slots)],
-                child_nodes=long(offspring),
-                child_rows=long([nodes.index(parents[node]) for node in offspring]),
-                child_draws=long([names[node][-1] for node in offspring]),
-                draws=max(names[node][-1] for node in offspring) + 1,
+                draws=draws,
+                own=long([place_of[node] for node in nodes]),
+                span=slice(first, first + draws * stride),
             )
         )
-        above = nodes
+        first += draws * stride
+    # the place of no draw: for draw numbers that a level has not got, and for draws that are no nodes and behind all that are
+    for row, node in enumerate(inner):
+        draw_places[row] = [
+            place if place and (child >= 0 or not gapless) else first
+            for place, child in zip(draw_places[row], children[node], strict=True)
+        ]
+    table = long(children).view(len(names), width)
     return Tree(
-        parents=long(parents), depths=long([len(name) for name in names]), children=children.to(device),
-        mask=mask, inner=long(with_children), inner_rows=long(inner_rows), nodes=long(range(len(names))),
-        size=len(names), depth=depth, width=width, levels=tuple(levels),
+        parents=long(parents), depths=long([len(name) for name in names]), children=table,
+        mask=mask, inner=long(inner), inner_rows=long(rows),
+        nodes=long(range(len(names))), size=len(names), depth=depth, width=width, levels=tuple(levels),
+        places=long([place_of[node] for node in range(len(names))] + [place for row in draw_places for place in row]),
+        offered=None if gapless else table[long(inner)] >= 0,
     )  # fmt: skip

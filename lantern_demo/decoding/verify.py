@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from .acceptance import Rule, Trials, decide, decide_greedy
-from .sampling import NO_DRAFT_LAW, NO_LAW, draw
+from .sampling import NO_DRAFT_LAW, NO_LAW, NOTHING, draw
 from .trees import Draft
 
 
@@ -20,8 +20,8 @@ class Verified(NamedTuple):
     """The accepted path of a tree of depth D, as tensors of fixed shape."""
 
     path: Tensor  # [D + 1] int64 accepted nodes, root first; behind the end the last one again
-    length: Tensor  # [1] int64, how many nodes the path has
-    relaxed: Tensor  # [D] bool, only the relaxation accepted path[1:]
+    depth: Tensor  # [1] int64, of the last one
+    relaxed: Tensor  # [D] 1 or true where only the relaxation accepted path[1:]; behind the end anything
     bonus: Tensor  # [1] int64, the target's own token; below 0 or V where there is no law to draw it from
     trials: Trials | None = None  # of the inner nodes; None for the root alone
 
@@ -51,39 +51,35 @@ def verify(rule: Rule, draft: Draft, p: Tensor, greedy: bool, neighbours: Tensor
     tree = draft.tree
     if tree.size == 1:
         bonus = _likeliest(p) if greedy else draw(p, uniforms[:, -1])
-        return Verified(tree.parents, torch.ones_like(bonus), tree.parents[:0].bool(), bonus)
-    whole = tree.inner.shape[0] == tree.size  # as in dynamic trees, where every node may have children
-    inner, children, laws = tree.inner, tree.children, p
-    if not whole:
-        children, laws, uniforms_in = children.index_select(0, inner), p.index_select(0, inner), uniforms.index_select(0, inner)
+        return Verified(tree.parents, tree.depths, tree.parents[:0], bonus)
+    inner, whole = tree.inner, tree.whole
+    laws = p.index_select(0, inner)  # a copy, to be worked on
     if greedy:
         verdict = decide_greedy(rule, laws, draft.drawn, neighbours)
-        rank = verdict.rank if not rule.released else _longest(draft, verdict.trials.accepted, children)
+        rank = _longest(draft, verdict.trials.accepted) if rule.released else verdict.rank
     else:
-        heights = uniforms if whole else uniforms_in
-        depth = tree.depths if whole else tree.depths.index_select(0, inner)
-        verdict = decide(rule, laws, draft.drawn, draft.q, neighbours, heights, children >= 0, depth)
+        heights = uniforms if whole else uniforms.index_select(0, inner)
+        depths = tree.depths.index_select(0, inner).unsqueeze(1) if rule.kind == "weighted" else 0.0
+        verdict = decide(rule, laws, draft.drawn, draft.q, neighbours, heights, tree.offered, depths, draft.rest)
         rank = verdict.rank
-    at = rank.clamp(min=0).unsqueeze(1)
-    onward = torch.where(rank < 0, inner, children.gather(1, at)[:, 0])
-    # a node without children leads to itself
-    following = onward if whole else tree.nodes.index_copy(0, inner, onward)
+    at = rank.unsqueeze(1)
+    following = tree.onward.gather(1, at if whole else at.index_select(0, tree.rows))[:, 0]
     path = [tree.parents[:1], following[:1]]
     for _ in range(tree.depth - 1):
         path.append(following.index_select(0, path[-1]))
     nodes, last = torch.cat(path), path[-1]
-    relaxed = torch.zeros_like(nodes[1:], dtype=torch.bool)
-    if verdict.trials.relaxed is not None:
-        # A node has at most one accepted child, so that a flag of the parent's is the flag of that child.
-        flags = verdict.trials.relaxed.gather(1, at)[:, 0] & (rank >= 0)
-        rows = tree.inner_rows.index_select(0, nodes[:-1])
-        relaxed = flags.index_select(0, rows.clamp(min=0)) & (nodes[1:] != nodes[:-1])
-    row = tree.inner_rows.index_select(0, last)
-    law = p.index_select(0, last) if greedy else verdict.residual.index_select(0, row.clamp(min=0))
-    if not greedy and not whole:
-        law = torch.where(row.unsqueeze(1) < 0, p.index_select(0, last), law)
-    bonus = _likeliest(law) if greedy else draw(law, uniforms[:, -1].index_select(0, last))
-    return Verified(nodes, tree.depths.index_select(0, last) + 1, relaxed, bonus, verdict.trials)
+    relaxed = verdict.trials.relaxed
+    if relaxed is None:
+        flags = tree.parents[:1].expand(tree.depth)  # 0
+    else:  # a node has at most one accepted child, so that a flag of the parent's is the flag of that child
+        of_parents = relaxed.gather(1, at.clamp(max=tree.width - 1))[:, 0]
+        flags = of_parents.index_select(0, nodes[:-1] if whole else tree.rows.index_select(0, nodes[:-1]))
+    if greedy:
+        bonus = _likeliest(p.index_select(0, last))
+    else:
+        left = verdict.residual if whole else p.index_copy(0, inner, verdict.residual)
+        bonus = draw(left.index_select(0, last), uniforms[:, -1].index_select(0, last))
+    return Verified(nodes, tree.depths.index_select(0, last), flags, bonus, verdict.trials)
 
 
 def _likeliest(law: Tensor) -> Tensor:
@@ -92,11 +88,11 @@ def _likeliest(law: Tensor) -> Tensor:
     return best.masked_fill(top.isnan(), -2)
 
 
-def _longest(draft: Draft, accepted: Tensor, children: Tensor) -> Tensor:
-    """Draw numbers [I], -1 for none, that lead to the longest path of accepted [I, C] children, as the released code takes it; of
+def _longest(draft: Draft, accepted: Tensor) -> Tensor:
+    """Draw numbers [I], C for none, that lead to the longest path of accepted [I, C] children, as the released code takes it; of
     equals the one that it lists first: sorted for static trees, where it goes like the node numbers, and by leaf for dynamic ones."""
-    tree = draft.tree
-    node = tree.nodes
+    tree, node = draft.tree, draft.tree.nodes
+    children = tree.children.index_select(0, tree.inner)
     by_itself = torch.zeros(tree.size + 1, dtype=torch.bool, device=accepted.device)
     by_itself[torch.where(children < 0, tree.size, children)] = accepted  # what is no child goes to the end, which is cut off
     by_itself[0] = True
@@ -107,26 +103,27 @@ def _longest(draft: Draft, accepted: Tensor, children: Tensor) -> Tensor:
         listed = torch.where(leaf_below, node.unsqueeze(1), tree.size).amin(0).clamp(max=tree.size - 1)
     end = torch.where(alive, tree.depths * tree.size - listed, -tree.size).argmax().view(1)
     on_the_way = tree.mask.index_select(0, end)[0][children.clamp(min=0)] & (children >= 0)
-    return torch.where(on_the_way.any(1), on_the_way.int().argmax(1), -1)
+    return torch.where(on_the_way.any(1), on_the_way.int().argmax(1), tree.width)
 
 
 def report(draft: Draft, found: Verified) -> Tensor:
     """All that the host wants to know of a step, [m] int64, to be read at once by `read`."""
-    parts = [found.length, found.path, found.relaxed.long(), found.bonus, draft.tokens, draft.tree.parents]
-    if draft.q is not None:
-        parts.append(draft.drawn[:, 0])  # every law has a first token, unless it is no law
+    parts = [found.depth, found.path, found.relaxed, found.bonus, draft.tokens, draft.tree.parents]
+    if draft.rest is not None:
+        firsts = draft.rest[:, 0]  # every law has a first token, unless it is no law
+        parts.append(torch.ge(firsts, NOTHING, out=draft.drawn.new_empty(firsts.shape)))
     return torch.cat(parts)
 
 
 def read(row: list[int], size: int, depth: int, sampled: bool, vocabulary: int) -> Outcome:
-    """A `report` of a tree of `size` nodes and a depth, sampled: with laws of its drafts.
+    """A `report` of a tree of `size` nodes and a depth, sampled: drawn from laws that may be none.
 
     Raises FloatingPointError where a law was none: the bonus token is then no token, or a first draw is missing.
     """
-    count, path, row = row[0], row[1 : depth + 2], row[depth + 2 :]
+    count, path, row = row[0] + 1, row[1 : depth + 2], row[depth + 2 :]
     relaxed, bonus, row = row[:depth], row[depth], row[depth + 1 :]
     tokens, parents, firsts = row[:size], row[size : 2 * size], row[2 * size :]
-    if sampled and min(firsts) < 0:
+    if sampled and not all(firsts):
         raise FloatingPointError(NO_DRAFT_LAW)
     if not 0 <= bonus < vocabulary:
         raise FloatingPointError(NO_LAW)

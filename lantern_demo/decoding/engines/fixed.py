@@ -81,7 +81,7 @@ class Fixed:
         self.slots = min(c.slots for c in (cache, drafter_cache) if c is not None) // ALIGNED * ALIGNED
         self.columns = torch.arange(self.slots, device=device)
         self.ahead = max(policy.nodes, policy.expanded, self.depth + 1)  # slots behind the committed ones that a step writes
-        self.unseen = self.columns[: self.depth + 1] - 1  # from the last committed slot
+        self.offsets = torch.arange(-1, self.ahead, device=device)
         self.nothing = torch.zeros((), dtype=cache.k.dtype, device=device)
         self.never = torch.full((), -torch.inf, dtype=cache.k.dtype, device=device)
         # 0 where a committed slot is visible, -inf where it is a padded one of the prefix
@@ -93,7 +93,7 @@ class Fixed:
         rows, _, width = hidden.shape
         count = torch.zeros(4, dtype=torch.int64, device=device)
         length, root, step, last = count.split(1)
-        self.place, self.one = count[::2], torch.ones_like(length)  # length and step: one addition moves both on
+        self.place = count[::2]  # length and step, which every step moves on by 1
         unseen = torch.zeros(self.depth + 1, dtype=torch.int64, device=device)
         results = torch.zeros(num_tokens, 3 + 2 * self.depth + 3 * self.size, dtype=torch.int64, device=device)
         self.state = State(length, root, step, last, unseen, hidden.new_zeros(rows, self.depth + 1, width), results, source.state)
@@ -152,7 +152,8 @@ class Fixed:
     def draft(self, slots: int, bare: bool) -> Draft:
         """The tree of the current root. Leaves in `scratch` the slots behind the committed ones, for the whole step."""
         state = self.state
-        self.scratch = state.length + self.columns[: self.ahead]
+        self.from_last = state.length + self.offsets
+        self.scratch = self.from_last[1:]
         self.row = self.rows.index_select(0, state.step)[0]
         source = self.alone if bare else self.source
         return source.draft(state.root, _FixedPasses(self, slots), self.target.head, self.row[self.uniforms.judged :])
@@ -161,7 +162,8 @@ class Fixed:
         """The target's states [R, n, H] and laws [n, V] of a draft."""
         tree, state, size, sampling = draft.tree, self.state, draft.tree.size, self.config.sampling
         at = self.scratch[:size]
-        bias = self.committed(self.padding[..., :slots]).repeat(1, 1, size, 1)
+        seen = self.columns[:slots] < state.length
+        bias = torch.where(seen, self.padding[..., :slots].expand(-1, -1, size, -1), self.never)
         own = self.additive(tree.mask) if self.tree_bias is None or size == 1 else self.tree_bias
         bias.index_copy_(3, at, own.expand(*bias.shape[:2], -1, -1))
         hidden = self.target.forward_at(draft.tokens, state.length + tree.depths, at, bias, self.cache)
@@ -178,40 +180,37 @@ class Fixed:
         torch.clamp(found.bonus, 0, self.target.vocab_size - 1, out=state.root)
         emitted = state.root
         if tree.size > 1:  # alone, the root is where it belongs, and the drafter is not asked again
-            emitted = self._move(draft, hidden, found.path, found.length)
+            emitted = self._move(draft, hidden, found.path, found.depth)
             self.source.observe(p, found, self.row[self.uniforms.judged :])
-        self.place.add_(torch.cat([found.length, self.one]))
+        self.place.add_(1)
+        state.length.add_(found.depth)
         return StepLaw(draft, p[0], emitted[:1])
 
     def outcome(self, row: list[int], bare: bool) -> Outcome:
         """A row of results. Raises FloatingPointError as `verify.read` does."""
         size, depth = (1, 0) if bare else (self.size, self.depth)
-        sampled = not bare and self.source.draws > 0 and not self.config.sampling.greedy
+        sampled = not bare and self.config.tree.kind == "static" and not self.config.sampling.greedy
         inner = self.node_bias.shape[0] + 1 if sampled and self.node_bias is not None else 0
         return read(row[: 3 + 2 * depth + 2 * size + inner], size, depth, sampled, self.target.vocab_size)
 
     # -- parts of it
 
-    def committed(self, padding: Tensor) -> Tensor:
-        """The mask [R or 1, 1, 1, S] of a row that sees the committed slots, those of the prefix as padding [R or 1, 1, 1, S] says."""
-        return torch.where(self.columns[: padding.shape[-1]] < self.state.length, padding, self.never)
-
     def additive(self, mask: Tensor) -> Tensor:
         """A mask, True for what is seen, as what attention adds."""
         return torch.where(mask, self.nothing, self.never)
 
-    def _move(self, draft: Draft, hidden: Tensor, path: Tensor, count: Tensor) -> Tensor:
+    def _move(self, draft: Draft, hidden: Tensor, path: Tensor, depth: Tensor) -> Tensor:
         """Move the path's K/V up and hand its states and next tokens to the drafter; returns the next tokens [D + 1], behind the
         accepted ones the new root, and what is behind that does not count."""
         state = self.state
         self.cache.move(state.length + path, self.scratch[: self.depth + 1])
         torch.index_select(draft.tokens, 0, path[1:], out=state.unseen_tokens[: self.depth])
-        torch.sub(count, 1, out=state.last)
+        state.last.copy_(depth)
         state.unseen_tokens.scatter_(0, state.last, state.root)
-        states = hidden.index_select(1, path)
         if self.drafter is not None and self.drafter.guided:
-            states = guide(states, self.config.sampling.cfg_scale)[None]
-        state.unseen_hidden.copy_(states)
+            state.unseen_hidden.copy_(guide(hidden.index_select(1, path), self.config.sampling.cfg_scale)[None])
+        else:
+            torch.index_select(hidden, 1, path, out=state.unseen_hidden)
         return state.unseen_tokens
 
 
@@ -226,14 +225,13 @@ class _FixedPasses:
         fixed, drafter = self.fixed, self.fixed.drafter
         assert drafter is not None
         state, cache = fixed.state, fixed.drafter_cache
-        at = state.length - state.last + fixed.unseen
-        bias = fixed.additive(fixed.columns[: self.slots] <= at.unsqueeze(1))
+        at = fixed.from_last[: fixed.depth + 1] - state.last
+        self.seen = fixed.additive(fixed.columns[: self.slots] <= at.unsqueeze(1))[None, None]
         turn = drafter.turns_at(at, cache)
-        output = drafter.run_at(state.unseen_tokens, state.unseen_hidden, turn, at, bias[None, None], cache)
-        self.visible = fixed.committed(fixed.nothing.expand(1, 1, 1, self.slots))
+        output = drafter.run_at(state.unseen_tokens, state.unseen_hidden, turn, at, self.seen, cache)
         if fixed.node_bias is not None:  # for all passes over a tree that is known at once
             size = len(fixed.node_bias)
-            self.bias = self.visible.repeat(1, 1, size, 1)
+            self.bias = self._of_nodes(size)
             self.bias.index_copy_(3, fixed.scratch[:size], fixed.node_bias[None, None])
             self.turns = drafter.turns_at(fixed.scratch[: fixed.depth], cache)  # a node's depth is its place on the grid
         return output.index_select(1, state.last)
@@ -247,10 +245,14 @@ class _FixedPasses:
         if fixed.node_bias is not None:
             turn, bias = self.turns[:, depth - 1 : depth], self.bias[:, :, own]
         else:
-            bias = self.visible.repeat(1, 1, size, 1)
+            bias = self._of_nodes(size)
             bias.index_copy_(3, fixed.scratch[:width], fixed.additive(mask)[None, None])
             turn = drafter.turns_at(fixed.state.length + (depth - 1), cache)
         return drafter.run_at(tokens, hidden, turn, fixed.scratch[own], bias, cache)
+
+    def _of_nodes(self, size: int) -> Tensor:
+        """The mask [1, 1, size, S] of nodes that see what the last unseen slot sees, which is all that is committed."""
+        return self.seen.index_select(2, self.fixed.state.last.expand(size))
 
 
 class Eager:
