@@ -8,6 +8,7 @@ from typing import Any
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.faults import sentence
 from lantern_demo.knobs import KNOBS, short_name
+from lantern_demo.models.bundled import NoDrafter
 from lantern_demo.recommended import Recommendation, Recommended
 
 TITLE = "Images, drawn faster"
@@ -224,11 +225,10 @@ def needs(download: str, memory: dict[str, str]) -> str:
     return f"Needs a download of about {download} at its first run, and memory of about {amounts} (estimates from the sizes of its tensors)."
 
 
-def unavailable(labels: list[str], no_drafter: str) -> str:
-    """Methods that a model lacks, and why it has no drafter."""
-    why, _, command = no_drafter.partition("; train one: ")
-    text = f"Not available: {', '.join(labels)}. The reason: {why}."
-    return f"{text} This trains one: `{command}`" if command else text
+def unavailable(labels: list[str], missing: NoDrafter) -> str:
+    """Methods that a model lacks, and why it has no drafter; Markdown."""
+    text = f"Not available: {', '.join(labels)}. The reason: {missing.why}."
+    return f"{text} This trains one: `{missing.command}`" if missing.command else text
 
 
 def unmet(reason: str) -> str:
