@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
+from lantern_demo.audited import LEAST_P, Audit, Group, Row
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.faults import sentence
 from lantern_demo.knobs import KNOBS, short_name
@@ -80,6 +82,36 @@ TIMING = """
 - Vanilla runs on the same engine as the others. Below 1 a method is slower: on a small machine, drafting can cost more than it saves.
 - **One-step TVD** is measured after the run, off the clock: how far the law of the tokens emitted is from the target's.
 """
+
+AUDIT_TITLE = "Is it lossless?"
+AUDIT_NOTE = """
+A lossless method must draw what the model alone would draw. To check that, every method drew many short sequences with a **small toy
+model whose law is known exactly**: all its sequences can be listed, with the chance of each. What was drawn is held against that law,
+under several ways of sampling. What ran is **this project's own implementation of each method, not its authors' programs**.
+"""
+AUDIT_HEAD = ("Law", "Distance", "Noise", "p", "In words")
+AUDIT_HOW = f"""
+- **Distance** is the total variation distance, 0 to 1, between the sequences that were drawn and the exact law. **Noise** is the one that
+  as many draws of the exact law itself show on average: it is far from 0, since thousands of sequences share the runs.
+- **p** is of a chi-square test of the stretch of tokens that fits worst, times the number of stretches. From {LEAST_P:g} on the method is *at
+  the noise*: these runs do not tell its law from the exact one, which proves nothing about more runs. Else *off by* is the distance less the noise.
+- `python -m lantern_demo.bench audit` does it again; `docs/audit.md` says how it works.
+"""
+AUDIT_GROUPS: dict[Group, tuple[str, str]] = {
+    "lossless": ("Lossless methods", "Each should be at the noise under every law."),
+    "relaxed": (
+        "Methods that change the law on purpose",
+        "How far they are off here, among few tokens, does not tell how far they are off on images.",
+    ),
+    "released": (
+        "As released, by our reading",
+        "Our re-implementation of what released codes do where that differs from the methods above, as we read them. The codes themselves did not run.",
+    ),
+}
+AUDIT_VARIANTS = {
+    "released": "as released", "resampled": "the target's law for the residual", "above": "guesses from the row above",
+    "uniform": "uniform guesses", "maximal": "maximal coupling",
+}  # fmt: skip
 
 NOT_YET = "\u2013"  # stands where a number will be
 READY = "Type a prompt, or pick an example, and press Draw."
@@ -210,6 +242,30 @@ def _recommendation(one: Recommendation | None) -> str:
     settings = ", ".join(f"{short_name(name)} {value:g}" for name, value in one.settings.items())
     shown = f"{100 * abs(one.loss):.1f} {'fewer' if one.loss > 0 else 'more'} of 100 pictures show all that was asked for"
     return f"{settings} (gains {one.gain:.2f}\u00d7; {shown})"
+
+
+def audit_ran(found: Audit) -> str:
+    return f"{found.runs} runs of the decoding loop for each method and law, on {found.device} with PyTorch {found.torch}, {found.created[:10]}."
+
+
+def audited_name(row: Row) -> str:
+    label = METHODS[row.method].label if row.method in METHODS else row.method
+    return f"{label}, {AUDIT_VARIANTS.get(row.variant, row.variant)}" if row.variant else label
+
+
+def audited_numbers(row: Row) -> tuple[str, str, str]:
+    """Distance, noise and p-value."""
+    p = f"{row.stretch_p:.2g}" if row.at_the_noise else f"< {LEAST_P:g}"
+    return f"{row.tvd:.3f}", f"{row.expected:.3f}", p
+
+
+def audited_summary(rows: Sequence[Row]) -> str:
+    """The verdicts on a method under all its laws in a few words."""
+    off = [row.off_by for row in rows if not row.at_the_noise]
+    if not off:
+        return "at the noise under every law"
+    most = f"off by up to {max(off):.3f}" if max(off) >= 0.0005 else "off by less than the noise"
+    return most if len(off) == len(rows) else f"at the noise under {len(rows) - len(off)} of {len(rows)} laws, else {most}"
 
 
 def times(speedup: float) -> str:
