@@ -170,7 +170,7 @@ WEB: dict[str, Any] = {
     ),
     "drawnWith": "The picture drawn with {method}", "download": "Download the picture drawn with {method} (PNG)",
     "controls": "Replay", "play": "\u25b6 Play", "pause": "\u275a\u275a Pause", "restart": "\u21ba Restart", "scrub": "Time of the replay",
-    "speed": "Speed of the replay", "showSteps": "Steps", "showMarks": "Tokens",
+    "speed": "Speed of the replay", "showSteps": "Steps", "showGuesses": "Guesses", "showMarks": "Tokens",
     "places": ["1st", "2nd", "3rd", "4th", "5th", "6th", "7th"],
     "pictureOf": "The picture that {method} drew for: {prompt}",
     "lossless": "lossless", "lossy": "lossy", "losslessTitle": LOSSLESS_TITLE, "lossyTitle": LOSSY_TITLE,
@@ -182,10 +182,17 @@ WEB: dict[str, Any] = {
         "Point at a cell, tap it, or use the arrow keys. Steps tints each run of tokens that one pass of the model committed; "
         "Tokens marks where each came from."
     ),
+    "guessesNote": (
+        "Guesses tints the tokens of methods with a window: the stronger, the more often the guess changed before it was committed."
+    ),
     "pick": "Method to look at", "gridRole": "token grid", "gridLabel": "Tokens of {method}: arrow keys move from one to the next",
     "tokenAt": "Token {token}: row {row}, column {column}",
     "prefill": "The first token: the model draws it itself after reading the prompt, in {ms} ms.",
     "step": "Step {step} of {steps} took {ms} ms. Tokens committed: {tokens}.",
+    "neverGuessed": "This token was never guessed: it lay behind the window of every pass before.",
+    "guessedOnce": "Guessed once; the", "guessedOften": "Guessed {count} times ({chain}); the last",
+    "stoodOnce": "guess stood for 1 pass", "stood": "guess stood for {passes} passes",
+    "guessAccepted": "and was accepted.", "guessRefused": "and was refused: the model drew {token} itself.",
     "noDrafts": "Nothing was guessed in this step; the model drew the token itself.",
     "notKept": "What was tried in this step was not kept: only runs on a processor, with the default residual, keep it.",
     "draft": "Guess", "none": "none",
