@@ -55,10 +55,10 @@ class DrafterMissing:
     """A model cannot be decoded with a method, since that drafts and the model has no drafter."""
 
     method: str
-    why: str  # there is no drafter, and how to get one
+    missing: bundled.NoDrafter
 
     def sentence(self) -> str:
-        return f"method {self.method} needs a drafter, and {self.why}"
+        return f"method {self.method} needs a drafter, and {self.missing}"
 
 
 class Pipeline:
@@ -116,7 +116,8 @@ class Pipeline:
     @property
     def unavailable(self) -> dict[str, DrafterMissing]:
         """The methods that this model cannot be decoded with, by id, each with why and what to do about it."""
-        return {} if self.networks.drafter is not None else _need_a_drafter(self.networks.no_drafter)
+        missing = self.networks.no_drafter
+        return {} if missing is None else _need_a_drafter(missing)
 
     @property
     def available_methods(self) -> list[str]:
@@ -467,8 +468,8 @@ def unavailable_methods(info: ModelInfo) -> dict[str, DrafterMissing]:
     return {} if checkpoints.has_drafter(info) else _need_a_drafter(checkpoints.why_no_drafter(info))
 
 
-def _need_a_drafter(why: str) -> dict[str, DrafterMissing]:
-    return {method.id: DrafterMissing(method.id, why) for method in METHODS.values() if method.needs_drafter}
+def _need_a_drafter(missing: bundled.NoDrafter) -> dict[str, DrafterMissing]:
+    return {method.id: DrafterMissing(method.id, missing) for method in METHODS.values() if method.needs_drafter}
 
 
 def _local_info(folder: Path) -> ModelInfo:

@@ -15,8 +15,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from lantern_demo.audited import read_audit
 from lantern_demo.bench import audit
-from lantern_demo.bench.audit import Cell, Row, cells_of, main, read_rows, run_cell
+from lantern_demo.bench.audit import Cell, Row, cells_of, main, run_cell
 from lantern_demo.bench.goodness import chi_square, distance, noise, worst_stretch
 from lantern_demo.bench.toy import LAWS, LENGTH, VOCAB, Tables, ToyTarget, index_of
 from lantern_demo.decoding import acceptance
@@ -202,11 +203,11 @@ def test_an_interrupted_audit_goes_on(
     assert not out.exists()
     assert main(command(out, "--methods", "vanilla")) == 0
     assert [cell.law for cell in asked] == ["cold", "top-p", "top-p"]
-    first = read_rows(out)
+    first = read_audit(out).rows
     assert [row.cell for row in first] == [Cell("vanilla", "", "cold"), Cell("vanilla", "", "top-p")]
     monkeypatch.setattr(audit, "run_cell", run_cell)
     assert main(command(out, "--methods", "eagle1", "--processes", "2")) == 0  # more methods join those that are there
-    rows = read_rows(out)
+    rows = read_audit(out).rows
     assert rows[:2] == first and [row.method for row in rows[2:]] == ["eagle1", "eagle1"]
     capsys.readouterr()
     assert main([*command(out), "--runs", "31"]) == 2
@@ -224,12 +225,12 @@ def test_the_report_says_what_ran_and_what_is_wrong(
     assert "| vanilla | yes | at the noise | at the noise |" in text and "not its authors' program" in text
     assert json.loads(out.read_text())["machine"]["processors"]
     assert text.count("\n| lantern (released) | ") == 3
-    monkeypatch.setattr(audit, "run_cell", lambda cell, runs: replace(read_rows(out)[0], law=cell.law, stretch_p=1e-5))
+    monkeypatch.setattr(audit, "run_cell", lambda cell, runs: replace(read_audit(out).rows[0], law=cell.law, stretch_p=1e-5))
     assert main(command(tmp_path / "wrong.json", "--methods", "vanilla")) == 1
     assert "Not as it should be: vanilla at cold; vanilla at top-p." in capsys.readouterr().out
     (tmp_path / "other.json").write_text('{"rounds": []}')
     with pytest.raises(ValueError, match=r"other\.json is not a report of the audit"):
-        read_rows(tmp_path / "other.json")
+        read_audit(tmp_path / "other.json")
 
 
 def test_bad_values_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ from PIL import Image
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.pipeline import Pipeline
-from lantern_demo.ui import restore
+from lantern_demo.ui import restore, texts
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 if TYPE_CHECKING:
@@ -212,6 +212,27 @@ def test_prompts_are_shown_as_text(page: Page) -> None:
     expect(page.get_by_role("alert")).to_contain_text("<img src=x onerror=document.title='broken'>")
     assert page.locator("#status img").count() == 0
     assert "broken" not in page.title()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_audit_is_folded_and_fits(page: Page, server: str, theme: str) -> None:
+    open_page(page, f"{server}?__theme={theme}")
+    groups = page.locator("#audit .audit section")
+    expect(groups.first).to_be_hidden()
+    page.get_by_role("button", name=texts.AUDIT_TITLE).click()
+    for title, _ in texts.AUDIT_GROUPS.values():
+        expect(groups.get_by_role("heading", name=title)).to_be_visible()
+    expect(page.locator("#audit table").first).to_be_hidden()
+    methods = page.locator("#audit details")
+    for i in range(methods.count()):
+        methods.nth(i).locator("summary").click()
+        expect(methods.nth(i).locator("tbody tr").first).to_be_visible()
+    for width in (390, 768, 1280):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.wait_for_timeout(200)
+        assert fits(page), f"the page is wider than {width} px"
+        boxes = [methods.nth(i).evaluate("e => [e.scrollWidth, e.clientWidth]") for i in range(methods.count())]
+        assert all(inside <= room for inside, room in boxes), f"a table is cut off at {width} px"
 
 
 def test_a_phone_is_taken_to_the_lanes(page: Page) -> None:

@@ -13,9 +13,10 @@ from published import ANOLE_ID, CLASS_ID, TEXT_ID, tiny_info, write_class_model
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.knobs import ON_THE_FORM
+from lantern_demo.models.bundled import NoDrafter
 from lantern_demo.models.needs import short_of_memory
 from lantern_demo.models.registry import REGISTRY
-from lantern_demo.pipeline import Generation, Pipeline
+from lantern_demo.pipeline import DrafterMissing, Generation, Pipeline
 from lantern_demo.ui import texts
 from lantern_demo.ui.api import describe
 from lantern_demo.ui.components import loading
@@ -77,6 +78,17 @@ def test_a_class_model_is_prompted_by_class_and_says_what_it_lacks(service: Serv
     assert not found["recommended"]["visible"] and not found["why recommended"]
     assert "LANTERN++" in found["note"]["value"]
     assert f"`python -m lantern_demo.training.drafter --target {CLASS_ID}" in found["note"]["value"]
+
+
+def test_why_there_is_no_drafter_and_how_to_get_one_are_told_apart() -> None:
+    """A reason is told whole, whatever words it has; only a command is told as one."""
+    folder = NoDrafter("files; train one: again holds no drafter")
+    assert texts.unavailable(["EAGLE-1", "LANTERN"], folder) == (
+        "Not available: EAGLE-1, LANTERN. The reason: files; train one: again holds no drafter."
+    )
+    told = texts.unavailable(["EAGLE-1"], NoDrafter("none is published", "python -m it"))
+    assert told == "Not available: EAGLE-1. The reason: none is published. This trains one: `python -m it`"
+    assert DrafterMissing("eagle1", folder).sentence().endswith("needs a drafter, and files; train one: again holds no drafter")
 
 
 def test_anole_is_offered_with_what_it_needs(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:

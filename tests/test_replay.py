@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 from test_browser import LANES, browser, draw, expect, fits, only, open_page, page, pytestmark, show_example
 
 from lantern_demo.ui import texts
+from lantern_demo.ui.components import SCRIPTS
 
 __all__ = ["browser", "page", "pytestmark"]  # the fixtures and marks of the browser's tests
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Browser, Page
 
 HOSTILE = "<img src=x onerror=document.title='broken'> ${document.title='broken'} {{value}}"
 
@@ -81,6 +83,113 @@ def test_an_example_plays_scrubs_and_explains(page: Page) -> None:
         page.set_viewport_size({"width": width, "height": 900})
         page.wait_for_timeout(200)
         assert fits(page), f"the page is wider than {width} px"
+
+
+# A window of three guesses. Places 0 to 7; 99 lies behind the picture.
+WINDOW = {
+    "window": True,
+    "tokens": [1, 11, 12, 13, 21, 31, 41, 51],
+    "committed": [1, 2, 5, 6, 8],
+    "kinds": "tteettet",
+    "trees": [
+        {"tokens": []},
+        {"tokens": [1, 10, 20, 30]},  # places 1 to 3; 10 is refused, 11 drawn
+        {"tokens": [11, 12, 13, 20]},  # places 2 to 4; 12 and 13 are accepted, 20 is refused, 21 drawn
+        {"tokens": [21, 30, 41, 50]},  # places 5 to 7; 30 is refused, 31 drawn
+        {"tokens": [31, 41, 52, 99]},  # places 6 to 8; 41 is accepted, 52 refused, 51 drawn
+    ],
+}
+GUESSED = {
+    0: [],
+    1: [(10, 1)],
+    2: [(20, 1), (12, 1)],
+    3: [(30, 1), (13, 1)],
+    4: [(20, 1)],
+    5: [(30, 1)],
+    6: [(41, 2)],
+    7: [(50, 1), (52, 1)],
+}
+
+
+def test_how_often_a_token_was_guessed(browser: Browser) -> None:
+    """What the scripts work out from the windows of a run, by hand for a short one."""
+    page = browser.new_page()
+    for script in ("dom", "grid", "cells"):
+        page.add_script_tag(path=SCRIPTS / f"{script}.js")
+    page.evaluate("given => { [window.lane, window.words] = given; }", [WINDOW, texts.WEB])
+    for token, guesses in GUESSED.items():
+        found = page.evaluate(f"guessesOf(lane, {token})")
+        assert [(guess["token"], guess["passes"]) for guess in found] == guesses, token
+    told = {token: page.evaluate(f"guessHistory(lane, {token}, words)") for token in GUESSED}
+    assert told[6] == "Guessed once; the guess stood for 2 passes and was accepted."
+    assert told[3] == "Guessed 2 times (30 \u2192 13); the last guess stood for 1 pass and was accepted."
+    assert told[7] == "Guessed 2 times (50 \u2192 52); the last guess stood for 1 pass and was refused: the model drew 51 itself."
+    assert told[0] == texts.WEB["neverGuessed"]
+    tints = page.evaluate(
+        "tintGuesses([lane, window.other = { ...lane, tokens: lane.tokens.slice(0, 2) }]) ?? [lane.tints, other.tints]"
+    )
+    assert tints == [[0, 0, 0.75, 0.75, 0, 0, 0, 0.75], [0, 0]]
+    page.close()
+
+
+def guesses_of(events: dict[str, Any], token: int) -> list[int]:
+    """What the windows of a record held for a token, pass by pass."""
+    found = []
+    for before, after, tree in zip(events["committed"], events["committed"][1:], events["trees"][1:], strict=True):
+        if before <= token and token - before + 1 < len(tree["tokens"]):
+            found.append(tree["tokens"][token - before + 1])
+        if token < after:
+            break
+    return found
+
+
+def test_the_replay_of_a_window_tells_how_often_a_token_was_guessed(page: Page) -> None:
+    only(page, "vanilla", "scd")
+    draw(page)
+    expect(page.locator("#replay .source")).to_contain_text("Drawn just now")
+    with page.expect_download() as download:
+        page.locator("#record").click()
+    entry = json.loads(Path(download.value.path()).read_text())["methods"]["scd"]
+    page.get_by_label("Method to look at").select_option(label="SCD")
+    grid, details = page.locator("#replay canvas.big"), page.locator("#replay-cell .guessed")
+    grid.focus()
+    grid.press("Home")
+    expect(details).to_have_count(0)  # the prefill's token
+    for token in range(1, 33):
+        grid.press("ArrowRight")
+        passes = guesses_of(entry["events"], token)
+        chain = [guess for guess, _ in groupby(passes)]
+        if not chain:
+            expect(details).to_have_text(texts.WEB["neverGuessed"])
+        elif len(chain) == 1:
+            expect(details).to_contain_text("Guessed once;")
+        else:
+            arrow = " \u2192 "
+            expect(details).to_contain_text(f"Guessed {len(chain)} times ({arrow.join(map(str, chain))});")
+        refused = f"was refused: the model drew {entry['token_ids'][token]} itself."
+        if chain:
+            expect(details).to_contain_text(refused if entry["events"]["kinds"][token] == "t" else "and was accepted.")
+
+    def pixels() -> str:
+        return grid.evaluate("canvas => canvas.toDataURL()")
+
+    plain = pixels()
+    page.get_by_label("Guesses", exact=True).check()
+    assert pixels() != plain
+    page.get_by_label("Guesses", exact=True).uncheck()
+    assert pixels() == plain
+    page.get_by_label("Method to look at").select_option(label="Vanilla")
+    expect(details).to_have_count(0)
+    plain = pixels()
+    page.get_by_label("Guesses", exact=True).check()
+    assert pixels() == plain, "vanilla guesses nothing"
+
+
+def test_without_a_window_nothing_is_said_of_guesses(page: Page) -> None:
+    show_example(page)
+    expect(page.locator("#replay-cell .trial").first).to_be_visible()
+    expect(page.locator("#replay .guessed")).to_have_count(0)
+    expect(page.get_by_label("Guesses", exact=True)).to_have_count(0)
 
 
 def test_a_reader_who_asked_for_stillness_gets_it(page: Page) -> None:

@@ -20,7 +20,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
@@ -32,6 +32,7 @@ import numpy
 import torch
 
 import lantern_demo
+from lantern_demo.audited import LEAST_P, Audit, Cell, Row, audit_of, faults
 from lantern_demo.bench.goodness import FEWEST, chi_square, distance, noise, worst_stretch
 from lantern_demo.bench.journal import Journal, digest_of, journal_of
 from lantern_demo.bench.toy import LAWS, LENGTH, SEQUENCES, VOCAB, Tables, ToyDrafter, ToyTarget, index_of, neighbours
@@ -43,8 +44,6 @@ from lantern_demo.decoding.timing import Clock
 from lantern_demo.decoding.trees import TreePolicy, read_paths
 
 RUNS = 100_000
-# A row is at the noise when its p-value over all stretches is not below this: of 24 lossless rows one falls below by chance 2 times in 1000.
-LEAST_P = 1e-4
 HOW = (
     f"Toy models of {VOCAB} tokens draw sequences of {LENGTH}. TVD is the total variation distance (0 to 1) between the sequences drawn and "
     "the exact law; expected and 99 % are the mean and the 99th percentile of the one that as many draws of the exact law show. "
@@ -71,88 +70,31 @@ TREES: dict[str, dict[str, Any]] = {
 
 
 class Variant(NamedTuple):
-    """What else a method is run with: other settings of its rule and of its tree, and whether it is lossless by these."""
+    """What else a method is run with: other settings of its rule and of its tree, whether it is lossless by these, and whether it does
+    what a released code does, by our reading."""
 
     rule: dict[str, Any]
     lossless: bool
     tree: Mapping[str, Any] = MappingProxyType({})
+    released: bool = False
 
 
 VARIANTS: dict[str, dict[str, Variant]] = {
-    "lantern": {"released": Variant({"residual": "released"}, lossless=False)},
-    "lantern++": {"released": Variant({"residual": "released"}, lossless=False)},
+    "lantern": {"released": Variant({"residual": "released"}, lossless=False, released=True)},
+    "lantern++": {"released": Variant({"residual": "released"}, lossless=False, released=True)},
     "sjd": {
         "above": Variant({}, lossless=True, tree={"guess": "above"}),
         "uniform": Variant({}, lossless=True, tree={"guess": "uniform"}),
-        "resampled": Variant({"residual": "target"}, lossless=False),
+        "resampled": Variant({"residual": "target"}, lossless=False, released=True),
     },
     "scd": {
         "maximal": Variant({}, lossless=True, tree={"coupling": "maximal"}),
-        "released": Variant({}, lossless=False, tree={"coupling": "released"}),
+        "released": Variant({}, lossless=False, tree={"coupling": "released"}, released=True),
     },
     "cool-sd": {"delta 1": Variant({"bound": 1.0}, lossless=True)},
 }
 
 Report = dict[str, Any]
-
-
-class Cell(NamedTuple):
-    """What is run: a method, a variant of it ("" for the method as it stands) and a law, by their ids."""
-
-    method: str
-    variant: str
-    law: str
-
-
-@dataclass(frozen=True)
-class Row:
-    """What came of a cell; see `HOW`. `cells` to `p` are of whole sequences, `stretch_p` is of the stretch that fits worst. `impossible`
-    sequences were drawn that the exact law never draws. `accepted` tokens came of a pass behind the prefill. `seconds` are those of
-    one process."""
-
-    method: str
-    variant: str
-    law: str
-    lossless: bool
-    runs: int
-    tvd: float
-    expected: float
-    p99: float
-    cells: int
-    chi2: float
-    df: int
-    p: float
-    impossible: int
-    stretch: str
-    stretch_p: float
-    accepted: float
-    seconds: float
-
-    @property
-    def cell(self) -> Cell:
-        return Cell(self.method, self.variant, self.law)
-
-    @property
-    def name(self) -> str:
-        """The method and its variant, for people."""
-        return f"{self.method} ({self.variant})" if self.variant else self.method
-
-    @property
-    def at_the_noise(self) -> bool:
-        """Whether the sequences may well be draws of the exact law."""
-        return self.stretch_p >= LEAST_P
-
-    @property
-    def off_by(self) -> float:
-        """The distance less what the noise alone would show, 0 or more. The true one is no smaller, but for the spread of the noise."""
-        return max(0.0, self.tvd - self.expected)
-
-    @property
-    def verdict(self) -> str:
-        """In words."""
-        if self.at_the_noise:
-            return "at the noise"
-        return f"off by {self.off_by:.3f}" if self.off_by >= 0.0005 else "off by less than the noise"
 
 
 @cache
@@ -186,6 +128,11 @@ def is_lossless(cell: Cell) -> bool:
     return VARIANTS[cell.method][cell.variant].lossless if cell.variant else METHODS[cell.method].lossless
 
 
+def is_released(cell: Cell) -> bool:
+    """Whether a cell's variant does what a released code does, by our reading."""
+    return bool(cell.variant) and VARIANTS[cell.method][cell.variant].released
+
+
 def player(cell: Cell) -> Callable[[int], Decoded]:
     """What runs a cell once, given a seed. Everything that runs share is made once."""
     method, law, tables = METHODS[cell.method], LAWS[cell.law], _tables(cell.law)
@@ -215,7 +162,7 @@ def run_cell(cell: Cell, runs: int) -> Row:
     expected, p99 = _noise(cell.law, runs)
     stretch, stretch_p = worst_stretch(counts.reshape((VOCAB,) * LENGTH), law.reshape((VOCAB,) * LENGTH))
     return Row(
-        *cell, lossless=is_lossless(cell), runs=runs, tvd=distance(counts, law), expected=expected, p99=p99,
+        *cell, lossless=is_lossless(cell), released=is_released(cell), runs=runs, tvd=distance(counts, law), expected=expected, p99=p99,
         **chi_square(counts, law)._asdict(), stretch=stretch, stretch_p=stretch_p,
         accepted=round(runs * (LENGTH - 1) / passes, 4), seconds=round(seconds, 2),
     )  # fmt: skip
@@ -249,38 +196,9 @@ def run_cells(cells: Sequence[Cell], runs: int, processes: int) -> Iterator[Row]
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def faults(rows: Sequence[Row]) -> list[Row]:
-    """The rows of lossless methods that are not at the noise."""
-    return [row for row in rows if row.lossless and not row.at_the_noise]
-
-
-def rows_of(report: Report) -> list[Row]:
-    """The rows of a report, by method, variant and law in the order of the tables."""
-    return [Row(**row) for row in report["rows"]]
-
-
-def read_rows(file: Path) -> list[Row]:
-    """The rows of a report that `--out` wrote. Raises ValueError naming the file when it is none."""
-    try:
-        return rows_of(json.loads(file.read_text()))
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{file} is not a report of the audit") from error
-
-
 def markdown(report: Report) -> str:
     """The report as people read it: the verdicts at a glance, then all numbers."""
-    rows = rows_of(report)
-    wrong, exact = faults(rows), sum(row.lossless for row in rows)
-    runs = ", ".join(f"{n:,}" for n in sorted({row.runs for row in rows}))
-    ran_on, versions = report["machine"], report["versions"]
-    said = f"All {exact} rows of lossless methods are at the noise." if exact else "No lossless method was run."
-    if wrong:
-        said = f"Not as it should be: {'; '.join(f'{row.name} at {row.law}' for row in wrong)}."
-    laws = [law for law in LAWS if any(row.law == law for row in rows)]
-    names = list(dict.fromkeys((row.name, row.lossless) for row in rows))
-    verdicts = {(row.name, row.law): row.verdict for row in rows}
-    glance = [["method", "lossless", *laws]]
-    glance += [[name, "yes" if right else "no", *(verdicts.get((name, law), "-") for law in laws)] for name, right in names]
+    found = audit_of(report)
     full = [[
         "method", "law", "lossless", "TVD", "expected", "99 %", "chi2", "df", "p", "worst", "tokens a pass", "runs a second", "verdict",
     ]]  # fmt: skip
@@ -290,14 +208,23 @@ def markdown(report: Report) -> str:
             f"{row.chi2:.0f}" + (f", {row.impossible} impossible" if row.impossible else ""), str(row.df), f"{row.p:.2g}",
             f"{row.stretch}: {row.stretch_p:.2g}", f"{row.accepted:.2f}", f"{row.runs / max(row.seconds, 0.01):.0f}", row.verdict,
         ]
-        for row in rows
+        for row in found.rows
     ]  # fmt: skip
+    listed = "; ".join(f"`{law}`: {label}" for law, label in found.laws.items())
+    return "\n\n".join([glance(found), f"Laws: {listed}.", _table(full), HOW]) + "\n"
+
+
+def glance(found: Audit) -> str:
+    """What docs/audit.md shows of a report: the verdict, what ran on what, and a table of the verdicts."""
     where = (
-        f"{runs} runs a row, {ran_on['device']}, {report['processes']} at once, PyTorch {versions['torch']}, {report['created'][:10]}, "
-        f"lantern-demo {versions['lantern_demo']} ({versions['code']})"
+        f"{found.runs} runs a row, {found.device}, {found.processes} {'process' if found.processes == 1 else 'processes'}, PyTorch {found.torch}, {found.created[:10]}, "
+        f"lantern-demo {found.lantern_demo} ({found.code})."
     )
-    listed = "; ".join(f"`{law}`: {LAWS[law].label}" for law in laws)
-    return "\n\n".join([said, where + ".", _table(glance), f"Laws: {listed}.", _table(full), HOW]) + "\n"
+    names = list(dict.fromkeys((row.name, row.lossless) for row in found.rows))
+    verdicts = {(row.name, row.law): row.verdict for row in found.rows}
+    table = [["method", "lossless", *found.laws]]
+    table += [[name, "yes" if right else "no", *(verdicts.get((name, law), "-") for law in found.laws)] for name, right in names]
+    return "\n\n".join([found.verdict, where, _table(table)])
 
 
 def _table(lines: list[list[str]]) -> str:
@@ -356,6 +283,7 @@ def audit(args: argparse.Namespace) -> Report:
         **identity,
         "processes": args.processes,
         "how": HOW,
+        "laws": {law: LAWS[law].label for law in LAWS if any(row.law == law for row in rows)},
         "rows": [asdict(row) for row in sorted(rows, key=lambda row: order.index(row.cell))],
     }
 
@@ -377,4 +305,4 @@ def main(argv: Sequence[str]) -> int:
             part = file.with_suffix(".part")
             part.write_text(content)
             part.replace(file)
-    return 1 if faults(rows_of(report)) else 0
+    return 1 if faults(audit_of(report).rows) else 0

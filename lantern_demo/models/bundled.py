@@ -30,6 +30,17 @@ TargetModel = TypeVar("TargetModel", bound=nn.Module, default=Any)
 DrafterModel = TypeVar("DrafterModel", bound=nn.Module, default=Any)
 
 
+@dataclass(frozen=True)
+class NoDrafter:
+    """Why a model has no drafter, and the command that trains one where that is the way to get one."""
+
+    why: str
+    command: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.why}; train one: {self.command}" if self.command else self.why
+
+
 @dataclass
 class Networks(Generic[Prompts, TargetModel, DrafterModel]):
     """The networks of a model, what its config says of its training, and where published parts came from."""
@@ -40,7 +51,7 @@ class Networks(Generic[Prompts, TargetModel, DrafterModel]):
     tokenizer: ImageTokenizer
     trained: dict[str, Any]
     sources: dict[str, dict[str, Any]] = field(default_factory=dict)  # part -> repository, file, revision, commit
-    no_drafter: str = ""  # why there is no drafter, and how to get one
+    no_drafter: NoDrafter | None = None  # None where there is a drafter
     tables: Path | None = None  # where tables that are made from the tokenizer are kept
 
 

@@ -23,7 +23,7 @@ from safetensors.torch import save_file
 
 from lantern_demo.models import dryrun, families, hub, store
 from lantern_demo.models.blank import blank_network, blank_tokenizer, fill
-from lantern_demo.models.bundled import Networks
+from lantern_demo.models.bundled import Networks, NoDrafter
 from lantern_demo.models.common import DrafterSizes, TargetSizes
 from lantern_demo.models.convert import AS_PUBLISHED, CheckpointError, convert, read_config, weights_of
 from lantern_demo.models.hub import Located, wanted_files
@@ -85,8 +85,8 @@ def load(
     elif drafter is not None or (trained / "config.json").is_file():
         chosen = load_drafter(trained, published.target, device, dtype)
         sources["drafter"] = {"local": trained.name, "trained": True}
-    why = "" if chosen else why_no_drafter(info, folder)
-    return Networks(text, target, chosen, tokenizer, {}, sources, why, made["tokenizer"].folder)
+    missing = None if chosen else why_no_drafter(info, folder)
+    return Networks(text, target, chosen, tokenizer, {}, sources, missing, made["tokenizer"].folder)
 
 
 def prepare(info: ModelInfo, folder: Path | None = None, published_drafter: bool = True) -> dict[Part, Converted]:
@@ -203,14 +203,14 @@ def has_drafter(info: ModelInfo) -> bool:
     return info.published is None or info.published.drafter is not None or (trained_folder(info) / "config.json").is_file()
 
 
-def why_no_drafter(info: ModelInfo, folder: Path | None = None) -> str:
+def why_no_drafter(info: ModelInfo, folder: Path | None = None) -> NoDrafter:
     """Why a model has no drafter, and how to get one."""
     assert info.published is not None
     if folder is not None and info.published.drafter is not None:
         wanted = wanted_files(info.published.sources["drafter"], "drafter", folder)
-        return f"{folder} holds no drafter of {info.id}: {wanted}"
+        return NoDrafter(f"{folder} holds no drafter of {info.id}: {wanted}")
     command = f"python -m lantern_demo.training.drafter --target {info.id} --out runs/{info.id}-drafter"
-    return f"no drafter is published for {info.id}; train one: {command}"
+    return NoDrafter(f"no drafter is published for {info.id}", command)
 
 
 def main() -> None:

@@ -17,6 +17,7 @@ from starlette.routing import Route
 from lantern_demo.models.store import root
 from lantern_demo.ui import admission, log, texts
 from lantern_demo.ui.api import DEVICE, add_endpoints, refuse_call
+from lantern_demo.ui.audit_panel import audit_panel
 from lantern_demo.ui.compare import again, begin, draw, settle
 from lantern_demo.ui.components import STYLES, Updates, Widgets, component, status_html
 from lantern_demo.ui.form import choices, knob_boxes, results_column
@@ -71,6 +72,7 @@ def build(
         upload = gr.UploadButton(texts.LOAD, file_types=[".json"], type="binary", size="md", elem_id="load")
         gr.Markdown(texts.KEEP_NOTE, elem_classes="note")
         searching = explorer()
+        audit_panel()
         with gr.Accordion(texts.TIMING_TITLE, open=False, elem_id="timing"):
             gr.Markdown(texts.TIMING)
 

@@ -138,6 +138,7 @@ def _result(name: str, entry: dict[str, Any], settings: Settings, picture: str |
         "sentence": texts.method_sentence(method),
         "colour": COLOURS[name],
         "lossless": method.lossless,
+        "window": method.source in ("window", "coupled"),
         "speedup": entry.get("speedup"),
         "tvd": entry["one_step_tvd"],
         "steps": entry["steps"],

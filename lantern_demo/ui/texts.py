@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
+from lantern_demo.audited import LEAST_P, Audit, Group, Row
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.faults import sentence
 from lantern_demo.knobs import KNOBS, short_name
+from lantern_demo.models.bundled import NoDrafter
 from lantern_demo.recommended import Recommendation, Recommended
 
 TITLE = "Images, drawn faster"
@@ -80,6 +83,36 @@ TIMING = """
 - **One-step TVD** is measured after the run, off the clock: how far the law of the tokens emitted is from the target's.
 """
 
+AUDIT_TITLE = "Is it lossless?"
+AUDIT_NOTE = """
+A lossless method must draw what the model alone would draw. To check that, every method drew many short sequences with a **small toy
+model whose law is known exactly**: all its sequences can be listed, with the chance of each. What was drawn is held against that law,
+under several ways of sampling. What ran is **this project's own implementation of each method, not its authors' programs**.
+"""
+AUDIT_HEAD = ("Law", "Distance", "Noise", "p", "In words")
+AUDIT_HOW = f"""
+- **Distance** is the total variation distance, 0 to 1, between the sequences that were drawn and the exact law. **Noise** is the one that
+  as many draws of the exact law itself show on average: it is far from 0, since thousands of sequences share the runs.
+- **p** is of a chi-square test of the stretch of tokens that fits worst, times the number of stretches. From {LEAST_P:g} on the method is *at
+  the noise*: these runs do not tell its law from the exact one, which proves nothing about more runs. Else *off by* is the distance less the noise.
+- `python -m lantern_demo.bench audit` does it again; `docs/audit.md` says how it works.
+"""
+AUDIT_GROUPS: dict[Group, tuple[str, str]] = {
+    "lossless": ("Lossless methods", "Each should be at the noise under every law."),
+    "relaxed": (
+        "Methods that change the law on purpose",
+        "How far they are off here, among few tokens, does not tell how far they are off on images.",
+    ),
+    "released": (
+        "As released, by our reading",
+        "Our re-implementation of what released codes do where that differs from the methods above, as we read them. The codes themselves did not run.",
+    ),
+}
+AUDIT_VARIANTS = {
+    "released": "as released", "resampled": "the target's law for the residual", "above": "guesses from the row above",
+    "uniform": "uniform guesses", "maximal": "maximal coupling",
+}  # fmt: skip
+
 NOT_YET = "\u2013"  # stands where a number will be
 READY = "Type a prompt, or pick an example, and press Draw."
 READY_EXAMPLE = "This is the example's recorded run. Press Draw to run it here, live."
@@ -137,7 +170,7 @@ WEB: dict[str, Any] = {
     ),
     "drawnWith": "The picture drawn with {method}", "download": "Download the picture drawn with {method} (PNG)",
     "controls": "Replay", "play": "\u25b6 Play", "pause": "\u275a\u275a Pause", "restart": "\u21ba Restart", "scrub": "Time of the replay",
-    "speed": "Speed of the replay", "showSteps": "Steps", "showMarks": "Tokens",
+    "speed": "Speed of the replay", "showSteps": "Steps", "showGuesses": "Guesses", "showMarks": "Tokens",
     "places": ["1st", "2nd", "3rd", "4th", "5th", "6th", "7th"],
     "pictureOf": "The picture that {method} drew for: {prompt}",
     "lossless": "lossless", "lossy": "lossy", "losslessTitle": LOSSLESS_TITLE, "lossyTitle": LOSSY_TITLE,
@@ -149,10 +182,17 @@ WEB: dict[str, Any] = {
         "Point at a cell, tap it, or use the arrow keys. Steps tints each run of tokens that one pass of the model committed; "
         "Tokens marks where each came from."
     ),
+    "guessesNote": (
+        "Guesses tints the tokens of methods with a window: the stronger, the more often the guess changed before it was committed."
+    ),
     "pick": "Method to look at", "gridRole": "token grid", "gridLabel": "Tokens of {method}: arrow keys move from one to the next",
     "tokenAt": "Token {token}: row {row}, column {column}",
     "prefill": "The first token: the model draws it itself after reading the prompt, in {ms} ms.",
     "step": "Step {step} of {steps} took {ms} ms. Tokens committed: {tokens}.",
+    "neverGuessed": "This token was never guessed: it lay behind the window of every pass before.",
+    "guessedOnce": "Guessed once; the", "guessedOften": "Guessed {count} times ({chain}); the last",
+    "stoodOnce": "guess stood for 1 pass", "stood": "guess stood for {passes} passes",
+    "guessAccepted": "and was accepted.", "guessRefused": "and was refused: the model drew {token} itself.",
     "noDrafts": "Nothing was guessed in this step; the model drew the token itself.",
     "notKept": "What was tried in this step was not kept: only runs on a processor, with the default residual, keep it.",
     "draft": "Guess", "none": "none",
@@ -211,6 +251,30 @@ def _recommendation(one: Recommendation | None) -> str:
     return f"{settings} (gains {one.gain:.2f}\u00d7; {shown})"
 
 
+def audit_ran(found: Audit) -> str:
+    return f"{found.runs} runs of the decoding loop for each method and law, on {found.device} with PyTorch {found.torch}, {found.created[:10]}."
+
+
+def audited_name(row: Row) -> str:
+    label = METHODS[row.method].label if row.method in METHODS else row.method
+    return f"{label}, {AUDIT_VARIANTS.get(row.variant, row.variant)}" if row.variant else label
+
+
+def audited_numbers(row: Row) -> tuple[str, str, str]:
+    """Distance, noise and p-value."""
+    p = f"{row.stretch_p:.2g}" if row.at_the_noise else f"< {LEAST_P:g}"
+    return f"{row.tvd:.3f}", f"{row.expected:.3f}", p
+
+
+def audited_summary(rows: Sequence[Row]) -> str:
+    """The verdicts on a method under all its laws in a few words."""
+    off = [row.off_by for row in rows if not row.at_the_noise]
+    if not off:
+        return "at the noise under every law"
+    most = f"off by up to {max(off):.3f}" if max(off) >= 0.0005 else "off by less than the noise"
+    return most if len(off) == len(rows) else f"at the noise under {len(rows) - len(off)} of {len(rows)} laws, else {most}"
+
+
 def times(speedup: float) -> str:
     return f"{speedup:.1f}\u00d7"
 
@@ -224,11 +288,10 @@ def needs(download: str, memory: dict[str, str]) -> str:
     return f"Needs a download of about {download} at its first run, and memory of about {amounts} (estimates from the sizes of its tensors)."
 
 
-def unavailable(labels: list[str], no_drafter: str) -> str:
-    """Methods that a model lacks, and why it has no drafter."""
-    why, _, command = no_drafter.partition("; train one: ")
-    text = f"Not available: {', '.join(labels)}. The reason: {why}."
-    return f"{text} This trains one: `{command}`" if command else text
+def unavailable(labels: list[str], missing: NoDrafter) -> str:
+    """Methods that a model lacks, and why it has no drafter; Markdown."""
+    text = f"Not available: {', '.join(labels)}. The reason: {missing.why}."
+    return f"{text} This trains one: `{missing.command}`" if missing.command else text
 
 
 def unmet(reason: str) -> str:

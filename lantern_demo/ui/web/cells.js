@@ -55,6 +55,41 @@ function treeDrawing(lane, step, own, words) {
   return fill(drawing, { role: "img", "aria-label": told }, []);
 }
 
+/**
+ * What a window held for a token, from the first pass that guessed it to the one that committed it: [{ token, passes }], where passes in a
+ * row with the same guess are one. Node 0 of a window is the last token before it, and node i the guess i places further on.
+ */
+function guessesOf(lane, token) {
+  const guesses = [];
+  for (let step = stepOf(lane, token); step > 0; step--) {
+    const node = token - lane.committed[step - 1] + 1;
+    if (node >= lane.trees[step].tokens.length) break;
+    const guess = lane.trees[step].tokens[node];
+    if (guesses[0]?.token === guess) guesses[0].passes += 1;
+    else guesses.unshift({ token: guess, passes: 1 });
+  }
+  return guesses;
+}
+
+/** Give the lanes with windows a tint for each token: the opacity 0 where the guess never changed, 0.75 where it changed most of all. */
+function tintGuesses(lanes) {
+  const changes = lanes.map((lane) => lane.tokens.map((_, token) => Math.max(0, guessesOf(lane, token).length - 1)));
+  const most = Math.max(1, ...changes.flat());
+  lanes.forEach((lane, i) => { lane.tints = changes[i].map((count) => (0.75 * count) / most); });
+}
+
+/** How a token was guessed before it was committed, in words. */
+function guessHistory(lane, token, words) {
+  const guesses = guessesOf(lane, token);
+  if (!guesses.length) return words.neverGuessed;
+  const last = guesses.at(-1);
+  const times = guesses.length === 1 ? words.guessedOnce
+    : say(words.guessedOften, { count: guesses.length, chain: guesses.map((guess) => guess.token).join(" \u2192 ") });
+  const stood = last.passes === 1 ? words.stoodOnce : say(words.stood, { passes: last.passes });
+  const end = lane.kinds[token] === "t" ? say(words.guessRefused, { token: lane.tokens[token] }) : words.guessAccepted;
+  return `${times} ${stood} ${end}`;
+}
+
 function bound(lane, p) {
   if (lane.rule.kind === "additive") return lane.rule.bound;
   return lane.rule.kind === "multiplicative" ? (lane.rule.bound - 1) * p : 0;
@@ -95,6 +130,7 @@ function tokenDetails(lane, token, grid, words) {
     : say(words.step, { step, steps: lane.committed.length - 1, tokens: lane.committed[step] - before, ms: took.toFixed(1) });
   const found = el("div", { class: "details" }, head, el("p", {}, `${lane.label}. ${about}`));
   if (step === 0) return found;
+  if (lane.window) found.append(el("p", { class: "guessed" }, guessHistory(lane, token, words)));
   if (tree.tokens.length <= 1) found.append(el("p", { class: "note" }, words.noDrafts));
   else {
     found.append(treeDrawing(lane, step, own, words), el("p", { class: "note" }, words.treeNote));

@@ -38,7 +38,7 @@ function drawMark(g, kind, x, y, cell) {
   g.stroke();
 }
 
-/** Paint a lane's first `count` tokens. options: steps, marks, cell (the chosen token, or -1), cover (a colour). */
+/** Paint a lane's first `count` tokens. options: steps, guesses, marks, cell (the chosen token, or -1), cover (a colour). */
 function paint(canvas, lane, count, grid, options) {
   const size = Math.round(canvas.clientWidth * (window.devicePixelRatio || 1));
   if (!size) return;
@@ -56,6 +56,12 @@ function paint(canvas, lane, count, grid, options) {
     for (let step = 0, token = 0; step < lane.committed.length && token < count; step++) {
       g.fillStyle = step % 2 ? "rgba(8,12,40,.30)" : "rgba(255,255,255,.26)";
       for (; token < lane.committed[step]; token++) box(token, (x, y) => g.fillRect(x, y, cell, cell));
+    }
+  }
+  if (options.guesses && lane.tints) {
+    for (let token = 0; token < count; token++) {
+      g.fillStyle = `rgba(0,170,120,${lane.tints[token]})`;
+      box(token, (x, y) => g.fillRect(x, y, cell, cell));
     }
   }
   if (options.marks) {

@@ -8,7 +8,9 @@ const calm = matchMedia("(prefers-reduced-motion: reduce)");
 function replay(view, words) {
   const { lanes, grid } = view;
   const total = Math.max(...lanes.map((lane) => lane.milliseconds.at(-1)));
-  const state = { time: total, playing: false, speed: 1, lane: 0, cell: 0, steps: false, marks: true, last: 0 };
+  const state = { time: total, playing: false, speed: 1, lane: 0, cell: 0, steps: false, guesses: false, marks: true, last: 0 };
+  const windows = lanes.filter((lane) => lane.window);
+  tintGuesses(windows);
   const firstLoose = lanes.findIndex((lane) => lane.kinds.includes("r"));
   if (firstLoose >= 0) [state.lane, state.cell] = [firstLoose, lanes[firstLoose].kinds.indexOf("r")];
   const order = [...lanes].sort((a, b) => a.milliseconds.at(-1) - b.milliseconds.at(-1));
@@ -45,17 +47,19 @@ function replay(view, words) {
     ...SPEEDS.map((speed) => el("option", { value: speed, selected: speed === 1 }, speedName(speed))));
   const controls = el("div", { class: "controls", role: "group", "aria-label": words.controls }, playButton,
     el("button", { type: "button", class: "again", onclick: () => { go(0); play(); } }, words.restart), scrub, time, rate,
-    toggle(words.showSteps, state.steps, (on) => { state.steps = on; repaint(); }), toggle(words.showMarks, state.marks, (on) => { state.marks = on; repaint(); }));
+    toggle(words.showSteps, state.steps, (on) => { state.steps = on; repaint(); }),
+    windows.length ? toggle(words.showGuesses, state.guesses, (on) => { state.guesses = on; repaint(); }) : null,
+    toggle(words.showMarks, state.marks, (on) => { state.marks = on; repaint(); }));
 
   const race = el("div", { class: "race", style: `--racers: ${lanes.length}` }, ...panels.map((panel) => panel.article), meaning(words));
-  const closeUp = el("section", { class: "close-up", "aria-label": words.closeTitle }, el("h3", {}, words.closeTitle), el("p", { class: "note" }, words.closeNote),
+  const closeUp = el("section", { class: "close-up", "aria-label": words.closeTitle }, el("h3", {}, words.closeTitle), el("p", { class: "note" }, words.closeNote, windows.length ? ` ${words.guessesNote}` : null),
     el("div", { class: "bench" }, el("div", { class: "table-top" }, picker, big, legendPlace), about));
   const root = el("div", {}, el("h3", {}, words.title), el("p", { class: `source ${view.source.kind}` }, view.source.text),
     lanes.length > 1 ? el("p", { class: "note" }, words.note) : null, controls, race, closeUp);
 
   function options(i, chosen) {
     const cover = getComputedStyle(root).getPropertyValue("--replay-cover").trim() || "#334155";
-    return { steps: state.steps, marks: state.marks, cell: chosen ? state.cell : -1, cover };
+    return { steps: state.steps, guesses: state.guesses, marks: state.marks, cell: chosen ? state.cell : -1, cover };
   }
 
   function repaint() {
