@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lantern_demo.decoding.acceptance import Near, Rule, candidates, counted, proximity, reject, weights
+from lantern_demo.decoding.acceptance import Near, Rule, candidates, counted, drafted, proximity, reject, weights
 from lantern_demo.decoding.sampling import NOTHING, draw, running_sums
 from lantern_demo.decoding.trees import Draft
 
@@ -105,7 +105,7 @@ def fixed_shift(rule: Rule, p: Tensor, tokens: Tensor, neighbours: Tensor | None
     law = torch.zeros_like(p, dtype=torch.float64)
     left, open_mass = p.unsqueeze(0), torch.ones((), dtype=torch.float64, device=p.device)
     for x in tokens[tokens >= 0].view(-1, 1):
-        near = proximity(rule, left, candidates(rule, x.unsqueeze(0), neighbours)[:, 0])
+        near = proximity(rule, left, candidates(rule, x.unsqueeze(0), neighbours, left)[:, 0])
         chance = (
             counted(near.mass[0, 0], None if near.moved is None else near.moved[0], weights(rule, 0.0))
             .view(())
@@ -154,7 +154,7 @@ def sampled_shift(
     history = torch.empty(1, 0, dtype=torch.int64, device=p.device)
     support = ((q > 0) | (realised(q, history)[0] > 0)).nonzero()[:, 0]
     exact = count == 1 and support.shape[0] * vocabulary <= _SUMMED
-    per_chain = max(vocabulary, support.shape[0] * rule.columns)
+    per_chain = max(vocabulary, support.shape[0] * max(rule.columns, 14 * (rule.kind == "grouped")))
     chains = support.shape[0] if exact else max(1, min(draws, _BUDGET // per_chain))
     # one row as long as the history is common to all chains, then one per chain
     left, law_q = p.unsqueeze(0), q.unsqueeze(0)
@@ -177,7 +177,9 @@ def sampled_shift(
             x, share = support, rejected[0, support] / lost[0].clamp(min=1e-300)
         else:
             x, share = _drawn(rejected.expand(chains, -1), u), torch.full_like(weight, 1 / chains)
-        after = _after(rule, left, law_q, proximity(rule, left, candidates(rule, x.unsqueeze(1), neighbours)[:, 0]), neighbours)
+        after = _after(
+            rule, left, law_q, proximity(rule, left, candidates(rule, x.unsqueeze(1), neighbours, left)[:, 0]), neighbours
+        )
         # the exact chains' shares sum to 0 where nothing is rejected, hence the accepted part by itself
         shift += ((accepted - tried * left) * weight.unsqueeze(1)).mean(0)
         follows = _drawn_once(after) if i == count - 1 else after  # the bonus token's
@@ -214,9 +216,9 @@ def _split(
     """The law of a draw, drawn [M, V], split into what is emitted by acceptance under p and q [M, V] and what is rejected, both
     [M, V] float64."""
     tokens = support.expand(p.shape[0], -1)
-    near = proximity(rule, p, candidates(rule, tokens, neighbours))
+    near = proximity(rule, p, candidates(rule, tokens, neighbours, p))
     mass = counted(near.mass[..., 0], near.moved, weights(rule, 0.0)).double()
-    chance = (mass / q.gather(1, tokens).double().clamp(min=1e-300)).clamp(max=1.0)
+    chance = (mass / drafted(rule, q, near).double().clamp(min=1e-300)).clamp(max=1.0)
     proposed = drawn.gather(1, tokens)
     nothing = torch.zeros_like(p, dtype=torch.float64)
     return nothing.scatter(1, tokens, proposed * chance), nothing.scatter(1, tokens, proposed * (1 - chance))

@@ -84,6 +84,10 @@ def _weighted(method: Method) -> bool:
     return method.rule == "weighted"
 
 
+def _grouped(method: Method) -> bool:
+    return method.rule == "grouped"
+
+
 def _relaxes(method: Method) -> bool:
     return method.rule in ("additive", "multiplicative")
 
@@ -161,6 +165,10 @@ KNOBS: dict[str, Knob] = {
     "cool_mu": Knob(
         0.0, "COOL-SD mu", "Lowers that weight by e to the minus mu at every depth. Its value is our reading: the paper does not tell it.",
         Limit(-2, 2), step=0.1, reads=_weighted, short="mu", later=True,
+    ),
+    "gsd_delta": Knob(
+        0.15, "GSD delta", "Tokens are as likely as a guess where their probabilities differ by less; higher accepts more, and 0 relaxes nothing.",
+        Limit(0, 1), step=0.01, reads=_grouped, swept=(0.0, 0.01, 0.05, 0.15), symbol="\u03b4", short="delta", bounds=True, later=True,
     ),
     "window": Knob(
         8, "Window", "How many places in a row a model without a drafter looks at in one pass, the next one counted; 1 guesses nothing.",

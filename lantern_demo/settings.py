@@ -30,6 +30,7 @@ class Settings:
     lanternpp_lambda: float = KNOBS["lanternpp_lambda"].default
     cool_delta: float = KNOBS["cool_delta"].default
     cool_mu: float = KNOBS["cool_mu"].default
+    gsd_delta: float = KNOBS["gsd_delta"].default
     window: int = KNOBS["window"].default  # 1 guesses nothing
     coupling: str = KNOBS["coupling"].default
     guess: str = KNOBS["guess"].default
@@ -91,7 +92,7 @@ class Settings:
         if method.source == "none":
             return TreePolicy.none()
         if method.source in ("window", "coupled"):
-            return TreePolicy.window(self.window, self.coupling if method.source == "coupled" else "fresh", self.guess)
+            return TreePolicy.window(self.window, self.coupling if method.source == "coupled" else "inverse", self.guess)
         if method.source == "dynamic":
             top_k, depth, nodes = self.dynamic_shape
             return TreePolicy.dynamic(top_k=top_k, depth=depth, nodes=nodes)
@@ -109,6 +110,8 @@ class Settings:
             return Rule("multiplicative", self.lanternpp_k, self.lanternpp_lambda, self.residual)
         if method.rule == "weighted":
             return Rule("weighted", bound=self.cool_delta, mu=self.cool_mu)
+        if method.rule == "grouped":
+            return Rule("grouped", bound=self.gsd_delta)
         return Rule()
 
     def with_changes(self, **changes: Any) -> Settings:

@@ -120,7 +120,7 @@ def test_verdict_reports_masses() -> None:
     torch.testing.assert_close(trials.mass, torch.tensor([[0.1]]))
     torch.testing.assert_close(trials.moved, torch.tensor([[0.5]]))
     rule = Rule("additive", 3, 0.45)
-    near = proximity(rule, p, candidates(rule, torch.tensor([[0, 3]]), neighbours))
+    near = proximity(rule, p, candidates(rule, torch.tensor([[0, 3]]), neighbours, p))
     assert near.stays.tolist() == [[[0, 0, 1, 1], [0, 0, 1, 1]]]
 
 

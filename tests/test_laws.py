@@ -305,7 +305,7 @@ def test_extra_acceptance_is_distortion(rule: Rule) -> None:
         gaining = (p[apart] > q[apart]).int()
         table = apart.gather(1, torch.argsort(gaining, dim=1, stable=True))  # tokens with p <= q come first
         for neighbours, equal in ((table, int((p <= q).sum()) > rule.k), (apart, False)):
-            ids = acceptance.candidates(rule, torch.arange(vocab).unsqueeze(0), neighbours)
+            ids = acceptance.candidates(rule, torch.arange(vocab).unsqueeze(0), neighbours, p.unsqueeze(0))
             moved = acceptance.proximity(rule, p.unsqueeze(0), ids).moved
             assert moved is not None
             gained = float((torch.minimum(q, p + moved[0]) - torch.minimum(q, p)).sum())

@@ -37,6 +37,7 @@ SETTINGS: dict[str, dict] = {
     "lantern++": {"tree": STATIC, "rule": Rule("multiplicative", 4, 3.0)},
     "sjd": {"tree": TreePolicy.window(5)},
     "scd": {"tree": TreePolicy.window(5, "gumbel")},
+    "gsd": {"tree": TreePolicy.window(5), "rule": Rule("grouped", bound=0.15)},
     "cool-sd": {"tree": STATIC, "rule": Rule("weighted", bound=2.0)},
 }
 ALL = list(METHODS)
@@ -65,6 +66,7 @@ def test_methods_are_the_published_rows() -> None:
         ("lantern++", "static", "multiplicative", False),
         ("sjd", "window", "exact", True),
         ("scd", "coupled", "exact", True),
+        ("gsd", "window", "grouped", False),
         ("cool-sd", "static", "weighted", False),
     ]
 

@@ -60,6 +60,7 @@ RULES: dict[str, dict[str, Any]] = {
     "additive": {"k": 2, "bound": 0.2},
     "multiplicative": {"k": 2, "bound": 2.0},
     "weighted": {"bound": 2.0},
+    "grouped": {"bound": 0.15},
 }
 TREES: dict[str, dict[str, Any]] = {
     "static": {"tree": read_paths("0 1 00 01 10 000")},

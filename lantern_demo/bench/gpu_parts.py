@@ -316,7 +316,7 @@ def _tree(method: Method, nodes: int) -> TreePolicy:
         return TreePolicy.dynamic(TOP_K, DEPTH, nodes)
     if method.source == "static":
         return TreePolicy.static(fixed_paths(nodes))
-    return TreePolicy.window(nodes, "gumbel" if method.source == "coupled" else "fresh")
+    return TreePolicy.window(nodes, "gumbel" if method.source == "coupled" else "inverse")
 
 
 def speed(model: str) -> Callable[[Plan], Iterator[Row]]:

@@ -9,6 +9,10 @@ rule; both engines and the measured distortion run it.
 COOL-SD (arXiv 2601.09212) reads no neighbours. At depth i it accepts x with probability min(1, w p(x) / q(x)), and else
 p <- norm([p - min(q, w p)]+), where w = delta exp(-0.7 i - mu). The paper does not say whether i begins at 0, as here, or what mu is.
 
+GSD (arXiv 2508.07747) reads none either: near(x) are up to 13 tokens next to x when all are sorted by p, those of them whose mass
+differs from x's by less than delta. x is accepted with probability min(1, p(near(x)) / q(near(x))), x counted, and else
+p <- norm([p - q]+). The release asks besides that the tokens' embeddings lie close, which is left out here.
+
 With S = 0 this is lossless speculative sampling from several drafts (Leviathan et al. 2023, EAGLE): the law
 of every token is p. Sources: LANTERN (arXiv 2410.03355), LANTERN++ (arXiv 2502.06352) and the authors'
 released code.
@@ -29,13 +33,13 @@ from torch import Tensor
 
 from .sampling import NOTHING
 
-KINDS = ("exact", "additive", "multiplicative", "weighted")
+KINDS = ("exact", "additive", "multiplicative", "weighted", "grouped")
 RESIDUALS = ("set", "released", "target")
 
 
 @dataclass(frozen=True)
 class Rule:
-    """An acceptance rule. `bound` is delta (additive, 0 to 1; weighted, above 0) or lambda (multiplicative, 1 or more).
+    """An acceptance rule. `bound` is delta (additive and grouped, 0 to 1; weighted, above 0) or lambda (multiplicative, 1 or more).
 
     residual="set" takes away from the residual what was offered to the draft. residual="released" does what
     the authors' code does: all k + 1 nearest tokens leave p (fixed children) or q (sampled children) once any
@@ -57,7 +61,7 @@ class Rule:
             raise ValueError(f"residual is {self.residual!r}; allowed are {', '.join(RESIDUALS)}")
         if not isinstance(self.k, int) or self.k < 0:
             raise ValueError(f"rule k is {self.k}; it must be a whole number, 0 or more")
-        if self.kind == "additive" and not 0 <= self.bound <= 1:
+        if self.kind in ("additive", "grouped") and not 0 <= self.bound <= 1:
             raise ValueError(f"delta is {self.bound}; it must be between 0 and 1")
         if self.kind == "multiplicative" and not (self.bound >= 1 and math.isfinite(self.bound)):
             raise ValueError(f"lambda is {self.bound}; it must be a finite number, 1 or more")
@@ -67,8 +71,8 @@ class Rule:
     @property
     def relaxes(self) -> bool:
         """Whether any neighbour's mass can count."""
-        neutral = {"additive": 0.0, "multiplicative": 1.0}.get(self.kind, math.inf)
-        return self.k > 0 and self.bound > neutral
+        neutral = {"additive": 0.0, "multiplicative": 1.0, "grouped": 0.0}.get(self.kind, math.inf)
+        return (self.k > 0 or self.kind == "grouped") and self.bound > neutral
 
     @property
     def slack(self) -> float:
@@ -78,12 +82,12 @@ class Rule:
     @property
     def released(self) -> bool:
         """Whether it does what the authors' code does. A rule that does not relax is the exact rule whatever `residual` says."""
-        return self.residual == "released" and self.relaxes
+        return self.residual == "released" and self.relaxes and self.kind != "grouped"
 
     @property
     def columns(self) -> int:
         """How many columns of the neighbour table the rule reads, where the table has them."""
-        return (self.k + self.released) if self.relaxes else 0
+        return (self.k + self.released) if self.relaxes and self.kind != "grouped" else 0
 
 
 class Near(NamedTuple):
@@ -98,6 +102,11 @@ class Near(NamedTuple):
     def at(self, i: int) -> Near:
         """Entry i of the first dimension."""
         return Near(self.ids[i], self.mass[i], self.stays[i], None if self.summed is None else self.summed[i])
+
+    def turned(self) -> Near:
+        """With the first two dimensions in each other's place."""
+        ids, mass, stays = (part.transpose(0, 1) for part in (self.ids, self.mass, self.stays))
+        return Near(ids, mass, stays, None if self.summed is None else self.summed.transpose(0, 1))
 
     @property
     def moved(self) -> Tensor | None:
@@ -126,12 +135,17 @@ class Verdict(NamedTuple):
     trials: Trials
 
 
-def candidates(rule: Rule, x: Tensor, neighbours: Tensor | None) -> Tensor:
+def candidates(rule: Rule, x: Tensor, neighbours: Tensor | None, p: Tensor) -> Tensor:
     """Tokens x [P, m] and the neighbours that the rule may count, [P, m, 1 + k] int64, each token first; k is 0 for rules that do not
-    relax. neighbours [V, >= k] int32 or int64, rows without the token itself. Raises ValueError when the rule needs a table and none is
-    given."""
+    relax. neighbours [V, >= k] int32 or int64, rows without the token itself; p [P, V]. Raises ValueError when the rule needs a table
+    and none is given."""
     if not rule.relaxes:
         return x.unsqueeze(-1)
+    if rule.kind == "grouped":
+        order = p.sort(dim=-1, descending=True, stable=True).indices
+        places = torch.empty_like(order).scatter_(1, order, _numbers(p.shape[1], p.device).expand_as(order))
+        around = (places.gather(1, x).unsqueeze(-1) + _numbers(14, p.device) - 7).clamp_(0, p.shape[1] - 1)
+        return torch.cat([x.unsqueeze(-1), order.gather(1, around.flatten(1)).view(around.shape)], -1)
     if neighbours is None:
         raise ValueError(f"neighbours is None; the {rule.kind} rule with k = {rule.k} needs a neighbour table")
     return torch.cat([x.unsqueeze(-1), neighbours[:, : rule.k][x].long()], -1)
@@ -148,6 +162,13 @@ def proximity(
     stays = torch.zeros_like(mass) if into is None else into.stays
     if not rule.relaxes:
         return Near(ids, mass, stays)
+    if rule.kind == "grouped":
+        # at an end of the order its last token stands for those that are not there: each counts once, and x itself not at all
+        other = ids[..., 1:].diff(dim=-1, prepend=torch.full_like(ids[..., :1], -1)).ne(0) & (ids[..., 1:] != ids[..., :1])
+        alike = other & ((mass[..., 1:] - mass[..., :1]).abs() < rule.bound * total)
+        summed = torch.cumsum(mass[..., 1:] * alike, -1, out=None if into is None else into.summed)
+        torch.logical_not(alike, out=stays[..., 1:])
+        return Near(ids, mass, stays, summed)
     summed = torch.cumsum(mass[..., 1:], -1, out=None if into is None else into.summed)
     bound = (mass[..., :1] if rule.kind == "multiplicative" else total) * (rule.slack if slack is None else slack)
     torch.gt(summed, bound, out=stays[..., 1:])
@@ -164,6 +185,14 @@ def counted(mass: Tensor, moved: Tensor | None, w: Tensor | None) -> Tensor:
     if w is not None:
         return w * mass
     return mass if moved is None else mass + moved
+
+
+def drafted(rule: Rule, q: Tensor, near: Near) -> Tensor:
+    """The mass [P] of what stands for a token in the law q [P, V] that it was drawn from: its own, or that of the group near it."""
+    if rule.kind != "grouped" or not rule.relaxes:
+        return q.gather(1, near.ids[..., 0])
+    mass = q.gather(1, near.ids.flatten(1)).view(near.ids.shape)
+    return mass[..., 0] + (mass[..., 1:] * (1 - near.stays[..., 1:])).sum(-1)
 
 
 def reject(
@@ -199,7 +228,7 @@ def reject(
     elif q is None or share is None:
         left.scatter_reduce_(1, near.ids, near.stays, "prod")
     else:
-        if rule.relaxes:
+        if rule.columns:
             left.scatter_reduce_(1, near.ids[:, 1:], near.stays[:, 1:], "prod")
         # nothing of x itself is left, since it had less of p than of q
         left.addcmul_(q, share, value=-1.0).clamp_(min=0.0)
@@ -235,7 +264,7 @@ def decide(
         thinned = offered is not None or w is not None or rule.released
         q = q.clone() if thinned else q
     # All that is found out child by child, [C, P, ...].
-    ids, totals = candidates(rule, x.t(), neighbours), left.new_ones(count + 1, nodes, 1)
+    ids, totals = candidates(rule, x, neighbours, left).transpose(0, 1), left.new_ones(count + 1, nodes, 1)
     mass, stays = left.new_empty(2, *ids.shape)
     found = Near(ids, mass, stays, torch.empty_like(mass[..., 1:]) if rule.relaxes else None)
     if q is None or rule.released:
@@ -252,11 +281,13 @@ def decide(
     before, after = (part[..., 0].t() for part in (totals[:-1], totals[1:]))
     mass, moved = found.mass[..., 0].t(), found.moved
     moved = None if moved is None else moved.t()
-    heights = heights * (before if share is None else share)
+    heights = bar = heights * (before if share is None else share)
+    if rule.kind == "grouped" and q is not None and share is not None:
+        bar = uniforms[:, :count] * share * drafted(rule, q, found.turned())
     # strictly below: a token of mass 0 is not accepted even at u = 0
-    accepted = tried & ((heights < counted(mass, moved, w)) | (after <= 0))
+    accepted = tried & ((bar < counted(mass, moved, w)) | (after <= 0))
     relaxed = torch.ge(heights, mass, out=torch.empty_like(x)) if rule.relaxes or w is not None else None
-    return Verdict(_first(accepted), left, Trials(mass, moved, heights, before, accepted, relaxed))
+    return Verdict(_first(accepted), left, Trials(mass, moved, bar, before, accepted, relaxed))
 
 
 def decide_greedy(rule: Rule, p: Tensor, tokens: Tensor, neighbours: Tensor | None) -> Verdict:
@@ -265,10 +296,11 @@ def decide_greedy(rule: Rule, p: Tensor, tokens: Tensor, neighbours: Tensor | No
     p [P, V] plain softmax of the guided logits, tokens [P, C], -1 for none. Exact: x is the argmax. Relaxed: x is the argmax once
     its mass is p(x) + S and the others keep theirs; of equals the first token wins, as in `argmax`.
     """
+    rule = rule if rule.columns else Rule()
     top, best = p.max(-1, keepdim=True)
     best = best.masked_fill(top.isnan(), -2)  # no token
     x = tokens.clamp(min=0)
-    near = proximity(rule, p, candidates(rule, x, neighbours))
+    near = proximity(rule, p, candidates(rule, x, neighbours, p))
     accepted = tokens == best
     mass, moved, relaxed = near.mass[..., 0], near.moved, None
     if moved is not None:

@@ -60,7 +60,7 @@ class Config:
         wanted = "exact" if method.rule == "none" else method.rule
         if rule.kind != wanted:
             raise ValueError(f"rule is of kind {rule.kind!r}; method {method.id} needs {wanted!r}")
-        if rule.relaxes and self.neighbours is None:
+        if rule.columns and self.neighbours is None:
             raise ValueError(f"neighbours is None; method {method.id} needs a neighbour table")
 
     def check_models(self, vocabulary: int, drafter: object) -> None:
@@ -69,7 +69,7 @@ class Config:
             raise ValueError(f"drafter is None; method {self.method.id} needs one")
         if self.tree.width > vocabulary:
             raise ValueError(f"tree has {self.tree.width} children per node; allowed are at most the {vocabulary} tokens")
-        if self.rule.relaxes and self.neighbours is not None:
+        if self.rule.columns and self.neighbours is not None:
             least, shape = min(self.rule.columns, vocabulary - 1), list(self.neighbours.shape)
             if len(shape) != 2 or shape[0] != vocabulary or shape[1] < least:
                 raise ValueError(

@@ -60,6 +60,10 @@ _ROWS = (
         "As SJD, but a guess that is made anew mostly stays what it was.", default=False,
     ),
     Method(
+        "gsd", "GSD", "window", "grouped", False,
+        "As SJD; a guess counts together with the tokens that are about as likely.", default=False,
+    ),
+    Method(
         "cool-sd", "COOL-SD", "static", "weighted", False,
         "A fixed tree; a guess's own probability is weighted up, the less the deeper it lies.", default=False,
     ),

@@ -50,7 +50,7 @@ STATIC_TREES: dict[str, tuple[Path, ...]] = {
 }
 
 
-COUPLINGS = ("fresh", "gumbel", "maximal", "released")
+COUPLINGS = ("inverse", "gumbel", "maximal", "released")
 GUESSES = ("left", "above", "uniform")
 
 
@@ -67,7 +67,7 @@ class TreePolicy:
     top_k: int = 0
     depth: int = 0
     nodes: int = 1
-    coupling: str = "fresh"  # of a window: see `window`
+    coupling: str = "inverse"  # of a window: see `window`
     guess: str = "left"  # of a window
 
     @classmethod
@@ -99,7 +99,7 @@ class TreePolicy:
         return cls("dynamic", top_k=top_k, depth=depth, nodes=nodes)
 
     @classmethod
-    def window(cls, nodes: int = 8, coupling: str = "fresh", guess: str = "left") -> TreePolicy:
+    def window(cls, nodes: int = 8, coupling: str = "inverse", guess: str = "left") -> TreePolicy:
         """A chain of `nodes` nodes, the root counted, that the target guesses itself: see `decoding.window`. Raises ValueError for
         values out of range."""
         if nodes < 1:
@@ -108,7 +108,7 @@ class TreePolicy:
             raise ValueError(f"coupling is {coupling!r}; allowed are {', '.join(COUPLINGS)}")
         if guess not in GUESSES:
             raise ValueError(f"guess is {guess!r}; allowed are {', '.join(GUESSES)}")
-        kind = "window" if coupling == "fresh" else "coupled"
+        kind = "window" if coupling == "inverse" else "coupled"
         return cls(kind, tuple((0,) * depth for depth in range(1, nodes)), nodes=nodes, coupling=coupling, guess=guess)
 
     @property

@@ -4,13 +4,14 @@ A window of W nodes is a chain behind the last committed token: W - 1 slots hold
 slot i, given the guesses before it. The acceptance rule tries the guesses from left to right, each against the law q_i that it was
 drawn from. Behind the first rejection the slots are guessed anew from this very pass, and their laws become q:
 
-    fresh      x_i ~ p_i                                                  SJD (arXiv 2410.01699)
-    gumbel     x_i = argmax p_i / e, one vector e of exponential numbers for each place of the picture     SCD (arXiv 2510.24211)
+    inverse    x_i = the token at which the sums of p_i reach u, one number u for each place of the picture      SJD (arXiv 2410.01699)
+    gumbel     x_i = argmax p_i / e, one vector e of exponential numbers for each place of the picture           SCD (arXiv 2510.24211)
     maximal    keep x_i with probability min(1, p_i / q_i), else x_i ~ norm([p_i - q_i]+)                  SCD
     released   as maximal, but a token that is kept keeps its old q_i: what SCD's code does by our reading. Not exact.
 
-What a slot holds depends on earlier passes only through tokens that are given when it is tried, and r is drawn anew: with the exact
-rule every token follows p. Slots that the pass before has not seen get a guess, whose law is a point mass or flat.
+SJD says x_i ~ p_i, and not by which random numbers; with the same one for a place in every pass a guess changes less often. What a slot
+holds depends on earlier passes only through tokens that are given when it is tried and on numbers of its place alone, and r is drawn
+anew: with the exact rule every token follows p. Slots that the pass before has not seen get a guess, whose law is a point mass or flat.
 """
 
 from __future__ import annotations
@@ -40,8 +41,9 @@ class WindowSource(Source):
         self.laws = torch.zeros(slots, vocabulary, device=device)
         self.place = torch.zeros(1, dtype=torch.int64, device=device)  # of the root in the picture
         self.picture = torch.zeros(places + 2 * policy.nodes, dtype=torch.int64, device=device)  # what has been committed
-        coupled = policy.coupling == "gumbel" and not sampling.greedy
-        self.noise = torch.ones(places + 2 * policy.nodes if coupled else 0, vocabulary, device=device)
+        numbers = 0 if sampling.greedy else {"inverse": 1, "gumbel": vocabulary}.get(policy.coupling, 0)
+        kind = torch.float64 if numbers == 1 else torch.float32  # as fine as the sums that a token is drawn off
+        self.noise = torch.ones(places + 2 * policy.nodes, numbers, dtype=kind, device=device)  # of every place
         self.state = (self.tokens, self.laws, self.place, self.picture)
 
     def begin(self, root: Tensor, seed: int) -> None:
@@ -50,10 +52,13 @@ class WindowSource(Source):
         self.picture[:1] = root
         self.tokens.copy_(root.expand(self.slots))
         self.laws.zero_().scatter_(1, self.tokens.unsqueeze(1), 1.0)
-        if len(self.noise) and not self.noise.is_meta:  # which has shapes and no numbers
+        if self.noise.numel() and not self.noise.is_meta:  # which has shapes and no numbers
             # far from the seeds of other runs, which are mostly small and close together
             generator = torch.Generator(self.noise.device).manual_seed((2654435761 * seed + 12345) % 2**32)
-            self.noise.exponential_(generator=generator).clamp_(min=1e-30)
+            if self.policy.coupling == "gumbel":
+                self.noise.exponential_(generator=generator).clamp_(min=1e-30)
+            else:
+                self.noise.uniform_(generator=generator)
 
     def draft(self, root: Tensor, passes: Passes, head: Head, uniforms: Tensor) -> Draft:
         tokens = torch.cat([root, self.tokens])
@@ -83,15 +88,16 @@ class WindowSource(Source):
         most, nowhere = law.shape[1] - 1, held & False
         if self.sampling.greedy:
             return law.argmax(-1), nowhere
-        if self.policy.coupling == "gumbel":
-            return (law / self.noise.index_select(0, self.place + 1 + self.number)).argmax(-1), nowhere
-        if self.policy.coupling in ("maximal", "released"):
-            at = old.unsqueeze(1)
-            kept = held & (u[0] * q.gather(1, at)[:, 0] < law.gather(1, at)[:, 0])
-            left = (law - q * held.unsqueeze(1)).clamp_(min=0.0)
-            left = torch.where(left.sum(-1, keepdim=True) > 0, left, law)  # a rounding event: such a token is always kept
-            return torch.where(kept, old, draw(left, u[1]).clamp_(max=most)), kept
-        return draw(law, u[1]).clamp_(max=most), nowhere
+        if self.noise.numel():
+            noise = self.noise.index_select(0, self.place + 1 + self.number)
+            return (law / noise).argmax(-1) if self.policy.coupling == "gumbel" else draw(law, noise[:, 0]).clamp_(
+                max=most
+            ), nowhere
+        at = old.unsqueeze(1)
+        kept = held & (u[0] * q.gather(1, at)[:, 0] < law.gather(1, at)[:, 0])
+        left = (law - q * held.unsqueeze(1)).clamp_(min=0.0)
+        left = torch.where(left.sum(-1, keepdim=True) > 0, left, law)  # a rounding event: such a token is always kept
+        return torch.where(kept, old, draw(left, u[1]).clamp_(max=most)), kept
 
     def _guesses(self, token: Tensor, length: Tensor, uniforms: Tensor) -> Tensor:
         """Guesses [W - 1] for slots that no pass has seen; token [W - 1] are those of the others."""
