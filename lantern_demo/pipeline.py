@@ -247,7 +247,8 @@ class Pipeline:
         asked = self.tree_of(method, knobs) if tree is None else tree
         key = (method.id, asked.policy, knobs.cfg_scale != 1)
         if key in self._warm:
-            return self._warm[key]
+            known = self._warm[key]
+            return asked if known.policy == asked.policy else known  # the reason is that of whoever asks
         choice = asked
         while True:
             try:

@@ -219,6 +219,9 @@ def test_a_model_with_a_calibration_fits_its_windows(pipe: Pipeline, monkeypatch
 
     named = pipe.generate("two red lanterns", "sjd", seed=3, window=3).stats
     assert (named.nodes, named.tree) == (3, "a window of 3: as asked")
+    same = pipe.generate("two red lanterns", "sjd", seed=3, window=32).stats
+    assert same.tree == "a window of 32: as asked", "as asked, though it is what was fitted, too"
+    assert pipe.generate("two red lanterns", "sjd", seed=3).stats.tree == told
     found = {how: pipe.generate("two red lanterns", "scd", coupling=how).stats.nodes for how in ("gumbel", "maximal")}
     assert found == {"gumbel": 16, "maximal": 24}
     above = pipe.tree_of(METHODS["sjd"], pipe.settings(guess="above")).policy
