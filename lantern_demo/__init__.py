@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+from lantern_demo.version import __version__ as __version__
+
 __all__ = ["Generation", "Pipeline", "load"]
 
 if TYPE_CHECKING:

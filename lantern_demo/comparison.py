@@ -10,19 +10,19 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import closing
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import Protocol
+
+import torch
 
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import Method
 from lantern_demo.faults import in_words, out_of_memory
 from lantern_demo.models.needs import no_room_to_race
+from lantern_demo.models.registry import ModelInfo
 from lantern_demo.models.text import Encoded
 from lantern_demo.settings import Settings, smaller_tree
 from lantern_demo.stats import Drawn, Generation, MethodFailed, Schedule
 from lantern_demo.tree_fitting import Choice
-
-if TYPE_CHECKING:
-    from lantern_demo.pipeline import Pipeline
 
 SLICE_SECONDS = 0.08  # of decoding; a slice is one step at least
 CROWDED = "the device ran out of memory with all methods at once"
@@ -64,12 +64,41 @@ def race(runs: dict[str, Run]) -> Generator[tuple[str, Step | Drawn | Exception]
         rotation += 1
 
 
+class Runner(Protocol):
+    """What a comparison needs of a pipeline."""
+
+    info: ModelInfo
+    device: torch.device
+    dtype: str
+
+    @property
+    def idle_engines(self) -> int:
+        """For how many runs there is memory set aside."""
+        ...
+
+    def make_room(self) -> None:
+        """Give back all memory that no run needs just now."""
+        ...
+
+    def encode(self, text: str) -> Encoded:
+        """A prompt as the target's condition."""
+        ...
+
+    def warm_up(
+        self, method: Method, knobs: Settings, encoded: Encoded, tree: Choice | None = None
+    ) -> Generator[tuple[str, None], None, Choice]:
+        """A few uncounted tokens with a method -> the tree to run it with."""
+        ...
+
+    def run(self, method: Method, knobs: Settings, text: str, tree: Choice, schedule: Schedule, schedule_reason: str) -> Run:
+        """One run of a method."""
+        ...
+
+
 class Comparison:
     """Methods on one prompt, each with its settings. What is not drawn after `seconds` fails; None: never."""
 
-    def __init__(
-        self, pipe: Pipeline, methods: list[Method], knobs: dict[str, Settings], text: str, seconds: float | None
-    ) -> None:
+    def __init__(self, pipe: Runner, methods: list[Method], knobs: dict[str, Settings], text: str, seconds: float | None) -> None:
         self.pipe, self.methods, self.knobs, self.text, self.seconds = pipe, methods, knobs, text, seconds
 
     def events(self) -> RunEvents:

@@ -19,6 +19,8 @@ DYNAMIC_TREES: dict[str, tuple[int, int, int]] = {"small": (4, 2, 8), "paper": (
 FIT = "fit"
 TREES = (FIT, *DYNAMIC_TREES, *STATIC_TREES)
 
+WINDOW = 8  # places of a window where nothing is fitted
+
 MAX_SEED = 2**31 - 1
 MAX_LANTERN_K = 1000  # columns of the neighbour table
 
@@ -171,8 +173,10 @@ KNOBS: dict[str, Knob] = {
         Limit(0, 1), step=0.01, reads=_grouped, swept=(0.0, 0.01, 0.05, 0.15), symbol="\u03b4", short="delta", bounds=True, later=True,
     ),
     "window": Knob(
-        8, "Window", "How many places in a row a model without a drafter looks at in one pass, the next one counted; 1 guesses nothing.",
-        Limit(1, 64, whole=True), reads=_has_a_window, swept=(4, 8, 16), symbol="w", later=True,
+        0, "Window (0: fitted)",
+        "How many places in a row a model without a drafter looks at in one pass, the next one counted; 1 guesses nothing, 0 is chosen for "
+        f"this machine, or {WINDOW} where that cannot be told.",
+        Limit(0, 64, whole=True), reads=_has_a_window, swept=(4, 8, 16), symbol="w", later=True,
     ),
     "coupling": Knob(
         "gumbel", "SCD coupling", "How guesses that are made anew stay what they were: by the same random numbers for each place (gumbel), "

@@ -248,7 +248,8 @@ class Pipeline:
         asked = self.tree_of(method, knobs) if tree is None else tree
         key = (method.id, asked.policy, knobs.cfg_scale != 1)
         if key in self._warm:
-            return self._warm[key]
+            known = self._warm[key]
+            return asked if known.policy == asked.policy else known  # the reason is that of whoever asks
         choice = asked
         while True:
             try:
@@ -315,30 +316,34 @@ class Pipeline:
         """The draft tree that a method runs with, and why. One that is to fit stands once the method was warmed up."""
         if method.source == "none":
             return Choice(TreePolicy.none(), "none")
-        fitted = self._trees.fitted(method) if knobs.fits(method) else None
+        fits, asked = knobs.fits(method), knobs.tree_policy(method)
+        fitted = self._trees.fitted(method, asked) if fits else None
         if fitted is not None and self._borrowed:
             return replace(fitted, reason=f"{fitted.reason}; what it lands was measured of {BORROWED}, not of this model")
         if fitted is not None:
             return fitted
-        why = f"small: {self._no_fit}" if knobs.fits(method) else knobs.tree_asked(method)
-        return Choice(knobs.tree_policy(method), why)
+        named = "small" if method.needs_drafter else f"a window of {asked.nodes}"
+        return Choice(asked, f"{named}: {self._no_fit}" if fits else knobs.tree_asked(method))
 
     def _fit(self, method: Method, knobs: Settings) -> None:
-        """Choose the tree of a method for this machine, once; what is asked for just now plays no part in it."""
-        if self._calibration is None or not knobs.fits(method) or self._trees.fitted(method) is not None:
+        """Choose the tree or window of a method for this machine, once; of what is asked for just now only a window's coupling plays a
+        part in it."""
+        asked = knobs.tree_policy(method)
+        if self._calibration is None or not knobs.fits(method) or self._trees.fitted(method, asked) is not None:
             return
         encoded = self.encode(self._own_prompt)
 
         def times(policy: TreePolicy) -> list[float]:
             """Seconds of the steps of a short run, but the first, which starts the drafter, and a last one without drafts."""
-            clock, plain = Clock(self.device), METHODS["eagle1" if policy.kind == "static" else "eagle2"]
+            clock = Clock(self.device)
+            plain = next(m for m in METHODS.values() if m.source == policy.kind and m.rule == "exact")
             tokens = min(FIT_TOKENS, self.info.tokens)
             events = self._decode(plain, self.defaults, encoded, tokens, clock, tree=policy, kept=False)
             pairs = list(pairwise(event for event in events if isinstance(event, StepEvent)))
             whole = [b.seconds - a.seconds for a, b in pairs[1:] if len(b.tree_tokens) == policy.nodes]
             return whole or [b.seconds - a.seconds for a, b in pairs]  # of a picture of a few tokens nothing better can be had
 
-        self._trees.fit(method, self._calibration, times)
+        self._trees.fit(method, asked, self._calibration, times)
 
     @property
     def _own_prompt(self) -> str:
@@ -426,7 +431,7 @@ def load(
     fp16_accumulation keeps the sums of float16 products in float16, for this process, if this moves the target's laws little enough
     (see `models.llamagen.accumulation`); "auto" is then float16 on a GPU.
     threads is how many threads of a CPU compute; None: see `models.device.pick_threads`. fit_trees=False: trees are not measured on
-    this machine, and "fit" means "small".
+    this machine, "fit" means "small", and a window that was to fit has 8 places.
     Raises ValueError for an unknown model, device or dtype, an impossible number of threads, a folder that cannot be read, a published
     model that does not fit this machine or whose files cannot be fetched or are wrong, and when fp16_accumulation is refused.
     """

@@ -12,11 +12,11 @@ import torch
 import transformers
 from PIL import Image
 
-import lantern_demo
 from lantern_demo.decoding.loop import Step
 from lantern_demo.models.registry import ModelInfo
 from lantern_demo.settings import Settings
 from lantern_demo.stats import Stats
+from lantern_demo.version import __version__
 
 HOW_TIMED = (
     "Seconds of synchronised device work, previews and the page excluded. Every method was warmed up first. Methods whose schedule is "
@@ -67,7 +67,7 @@ def run_record(
         for entry in stats.values():
             entry["speedup"] = vanilla["decode_seconds"] / entry["decode_seconds"]
     return {
-        "lantern_demo": lantern_demo.__version__,
+        "lantern_demo": __version__,
         "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "versions": {"python": platform.python_version(), "torch": torch.__version__, "transformers": transformers.__version__},
         "model": {"id": info.id, "trained": trained, "sources": sources},

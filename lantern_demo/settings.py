@@ -9,7 +9,7 @@ from lantern_demo.decoding.acceptance import Rule
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.trees import STATIC_TREES, TreePolicy, read_paths, write_paths
-from lantern_demo.knobs import DYNAMIC_TREES, FIT, KNOBS, SMALL_STATIC, TREES, shown
+from lantern_demo.knobs import DYNAMIC_TREES, FIT, KNOBS, SMALL_STATIC, TREES, WINDOW, shown
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Settings:
     cool_delta: float = KNOBS["cool_delta"].default
     cool_mu: float = KNOBS["cool_mu"].default
     gsd_delta: float = KNOBS["gsd_delta"].default
-    window: int = KNOBS["window"].default  # 1 guesses nothing
+    window: int = KNOBS["window"].default  # 0 is chosen for the machine, 1 guesses nothing
     coupling: str = KNOBS["coupling"].default
     guess: str = KNOBS["guess"].default
     tree: str = KNOBS["tree"].default  # one of TREES, or the paths of a static tree such as "0 1 00"
@@ -83,7 +83,9 @@ class Settings:
         return Sampling(self.temperature, self.top_k, self.top_p, self.cfg_scale)
 
     def fits(self, method: Method) -> bool:
-        """Whether the machine is to choose the tree of a method: not where part of its shape is given."""
+        """Whether the machine is to choose the tree or the window of a method: not where part of its shape is given."""
+        if method.source in ("window", "coupled"):
+            return self.window == 0
         given = (self.draft_top_k, self.draft_depth, self.draft_nodes) if method.source == "dynamic" else ()
         return self.tree == FIT and method.needs_drafter and all(value is None for value in given)
 
@@ -92,7 +94,9 @@ class Settings:
         if method.source == "none":
             return TreePolicy.none()
         if method.source in ("window", "coupled"):
-            return TreePolicy.window(self.window, self.coupling if method.source == "coupled" else "inverse", self.guess)
+            return TreePolicy.window(
+                self.window or WINDOW, self.coupling if method.source == "coupled" else "inverse", self.guess
+            )
         if method.source == "dynamic":
             top_k, depth, nodes = self.dynamic_shape
             return TreePolicy.dynamic(top_k=top_k, depth=depth, nodes=nodes)

@@ -1,16 +1,17 @@
-"""Choose the draft tree that draws fastest on this machine: how many tokens a step with a tree gives, as calibrated, against how
-long the step takes here, as measured.
+"""Choose the draft tree, or the window, that draws fastest on this machine: how many tokens a step with a tree gives, as calibrated,
+against how long the step takes here, as measured.
 
 A model folder's calibration.json (written by `python -m lantern_demo.bench.calibrate`) holds, for the model's preset settings,
-the chance of every draw in a static tree to be accepted and the mean accepted length of some dynamic trees. The time of steps is
-measured once, in a second or two: first steps of a few trees in turn, to which a plane is fitted, then steps of the most
-promising trees. The choice is kept on disk, so that the same seed gives the same picture at the next start too. It is not kept
+the chance of every draw in a static tree to be accepted and the mean accepted length of some dynamic trees and windows. The time of
+steps is measured once, in a few seconds: of static trees first a few in turn, to which a plane is fitted, then the most promising ones;
+of dynamic trees and windows all that were calibrated. The choice is kept on disk, so that the same seed gives the same picture at the next start too. It is not kept
 when the machine was busy and the times varied.
 
 The best static tree has the most expected tokens a second. A step gives 1 token (the bonus token) and one for each node that
 verification reaches. `accept[d][r]` is the chance that draw r of a node at depth d is accepted, as counted in runs; the chance to
 reach a node is the product along its path, and the best tree of n nodes takes the n likeliest. Every depth and size is compared
-by tokens and seconds, as Sequoia does (arXiv 2402.12374, section 3.1); trees are small enough to try all of them.
+by tokens and seconds, as Sequoia does (arXiv 2402.12374, section 3.1); trees are small enough to try all of them. A window has no such
+chances: how often a guess is accepted depends on how many passes it was in the window for, and so on the size of that.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,8 @@ SHAPES = (
     (1, 0, 2), (2, 0, 3), (1, 1, 3), (2, 1, 4), (3, 1, 6), (1, 2, 4),
     (2, 2, 6), (3, 2, 8), (4, 2, 8), (2, 3, 8), (3, 3, 12), (4, 3, 16),
 )  # fmt: skip
+# Nodes of the windows to choose from, the root counted.
+WINDOWS = (2, 4, 8, 16, 32, 64)
 SHARES = (1.0, 0.8, 1.25)  # of the fitted cost of a node: the plane may be wrong, so what would be best then is measured too
 
 Seconds = Callable[[list[TreePolicy]], list[float]]  # of a step with each tree, measured in turn
@@ -64,6 +67,7 @@ class Calibration:
 
     static: dict[str, list[list[float]]]  # [depth][draw]: the chance to be the accepted draw of a visited node
     dynamic: dict[str, list[tuple[int, int, int, float]]]  # top_k, depth, nodes, mean accepted length
+    windows: dict[str, list[tuple[int, float]]] = field(default_factory=dict)  # by `fit_name`: nodes, mean accepted length
 
 
 @dataclass(frozen=True)
@@ -75,14 +79,17 @@ class Choice:
 
 
 def read_calibration(folder: Path | None) -> Calibration | None:
-    """The calibration of a model folder, None where there is none. Raises ValueError naming the file when it is damaged."""
+    """The calibration of a model folder, None where there is none; it may lack windows. Raises ValueError naming the file when it is
+    damaged."""
     if folder is None or not (folder / FILE).exists():
         return None
     try:
         told: dict[str, Any] = json.loads((folder / FILE).read_text())
         dynamic = {m: [(int(k), int(d), int(n), float(t)) for k, d, n, t in rows] for m, rows in told["dynamic"].items()}
-        return Calibration({m: [[float(p) for p in row] for row in rows] for m, rows in told["static"].items()}, dynamic)
-    except (KeyError, TypeError, ValueError) as error:
+        windows = {m: [(int(n), float(t)) for n, t in rows] for m, rows in told.get("windows", {}).items()}
+        static = {m: [[float(p) for p in row] for row in rows] for m, rows in told["static"].items()}
+        return Calibration(static, dynamic, windows)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{folder / FILE} is not a calibration: {error!r}") from error
 
 
@@ -106,15 +113,15 @@ def static_choice(accept: list[list[float]], seconds: Seconds) -> Choice:
     )
 
 
-def dynamic_choice(shapes: list[tuple[int, int, int, float]], seconds: Seconds) -> Choice:
-    """The best dynamic tree of those that were calibrated."""
-    policies = {TreePolicy.dynamic(k, d, n): tokens for k, d, n, tokens in shapes}
-    measured = dict(zip(policies, seconds(list(policies)), strict=True))
-    best = max(policies, key=lambda policy: policies[policy] / measured[policy])
+def best_choice(tokens: dict[TreePolicy, float], seconds: Seconds) -> Choice:
+    """The best of the dynamic trees or windows that were calibrated, each with its tokens a step."""
+    measured = dict(zip(tokens, seconds(list(tokens)), strict=True))
+    best = max(tokens, key=lambda policy: tokens[policy] / measured[policy])
+    grown = f"{best.nodes} nodes, top-k {best.top_k}, {best.depth + 1} deep"
     return Choice(
         best,
-        f"fitted: {best.nodes} nodes, top-k {best.top_k}, {best.depth + 1} deep; "
-        f"expected {policies[best]:.2f} tokens a step of {1000 * measured[best]:.1f} ms",
+        f"fitted: {grown if best.kind == 'dynamic' else f'a window of {best.nodes}'}; "
+        f"expected {tokens[best]:.2f} tokens a step of {1000 * measured[best]:.1f} ms",
     )
 
 
@@ -259,7 +266,10 @@ def recall(file: Path) -> Choice | None:
     """A choice that `remember` wrote, None where there is none that can be used."""
     try:
         told = json.loads(file.read_text())
-        policy = TreePolicy.static(told["paths"]) if "paths" in told else TreePolicy.dynamic(*told["shape"])
+        if "paths" in told:
+            policy = TreePolicy.static(told["paths"])
+        else:
+            policy = TreePolicy.dynamic(*told["shape"]) if "shape" in told else TreePolicy.window(*told["window"])
         return Choice(policy, str(told["reason"]))
     except (OSError, KeyError, TypeError, ValueError):
         return None
@@ -268,45 +278,59 @@ def recall(file: Path) -> Choice | None:
 def remember(file: Path, choice: Choice) -> None:
     """Write a choice to disk. Where the disk cannot be written, the next start measures again."""
     policy = choice.policy
-    tree: dict[str, Any] = {"shape": [policy.top_k, policy.depth, policy.nodes]}
+    tree: dict[str, Any] = {"window": [policy.nodes, policy.coupling]}
     if policy.kind == "static":
         tree = {"paths": policy.paths}
+    elif policy.kind == "dynamic":
+        tree = {"shape": [policy.top_k, policy.depth, policy.nodes]}
     with suppress(OSError):
         put(file, json.dumps({"reason": choice.reason, **tree}) + "\n")
 
 
-def choose(method: Method, calibration: Calibration, seconds: Seconds) -> Choice | None:
-    """The tree of a method, or None for a method without one, or one that was not calibrated."""
+def fit_name(method: Method, coupling: str) -> str:
+    """What a choice is for: a method, and where its window may be coupled in several ways, the way."""
+    return f"{method.id}-{coupling}" if method.source == "coupled" else method.id
+
+
+def choose(method: Method, calibration: Calibration, seconds: Seconds, coupling: str = "inverse") -> Choice | None:
+    """The tree or window of a method, or None for a method without one, or one that was not calibrated."""
     if method.source == "static" and method.id in calibration.static:
         return static_choice(calibration.static[method.id], seconds)
     if method.source == "dynamic" and method.id in calibration.dynamic:
-        return dynamic_choice(calibration.dynamic[method.id], seconds)
+        return best_choice({TreePolicy.dynamic(k, d, n): tokens for k, d, n, tokens in calibration.dynamic[method.id]}, seconds)
+    if (name := fit_name(method, coupling)) in calibration.windows:
+        return best_choice({TreePolicy.window(n, coupling): tokens for n, tokens in calibration.windows[name]}, seconds)
     return None
 
 
 class TreeFitting:
-    """The draft trees that are chosen for one model on one device, by method."""
+    """The draft trees and windows that are chosen for one model on one device, by `fit_name`."""
 
     def __init__(self, tuning: Tuning) -> None:
         self.tuning = tuning
-        self._fitted: dict[str, Choice] = {}  # by method
+        self._fitted: dict[str, Choice] = {}
         self._costs: StepCosts | None = None
 
-    def fit(self, method: Method, calibration: Calibration, times: Callable[[TreePolicy], list[float]]) -> None:
-        """Choose the tree of a method, once; `times` gives the seconds of some steps with a tree."""
-        file = self.tuning.file(method.id, calibration)
+    def fit(
+        self, method: Method, asked: TreePolicy, calibration: Calibration, times: Callable[[TreePolicy], list[float]]
+    ) -> None:
+        """Choose the tree of a method, once; `times` gives the seconds of some steps with a tree. `asked` is the one that it has
+        where nothing is fitted: of a window it tells the coupling."""
+        name = fit_name(method, asked.coupling)
+        file = self.tuning.file(name, calibration)
         with locked(file):
             choice = recall(file)
             if choice is None:
                 # A GPU's steps take the same time over and over, and each short run there begins with a capture.
                 rounds = 1 if self.tuning.device.type == "cuda" else FIT_ROUNDS
                 self._costs = self._costs or StepCosts(times, rounds)
-                choice = choose(method, calibration, self._costs)
+                choice = choose(method, calibration, self._costs, asked.coupling)
                 if choice is not None and self._costs.steady:
                     remember(file, choice)
         if choice is not None:
-            self._fitted[method.id] = choice
+            self._fitted[name] = choice
 
-    def fitted(self, method: Method) -> Choice | None:
-        """The tree that was chosen for a method."""
-        return self._fitted.get(method.id)
+    def fitted(self, method: Method, asked: TreePolicy) -> Choice | None:
+        """The tree that was chosen for a method, with the first guesses of the one that it has where nothing is fitted."""
+        choice = self._fitted.get(fit_name(method, asked.coupling))
+        return choice and replace(choice, policy=replace(choice.policy, guess=asked.guess))

@@ -5,19 +5,24 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from lantern_demo.decoding.loop import Step
-from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.trees import TreePolicy
 from lantern_demo.models import store
+from lantern_demo.models.registry import BUNDLED
 from lantern_demo.pipeline import Pipeline, load
 from lantern_demo.tree_fitting import (
     FILE,
+    FIT_ROUNDS,
     PROBES,
+    WINDOWS,
     Calibration,
     Choice,
     StepCosts,
@@ -33,6 +38,7 @@ from lantern_demo.tree_fitting import (
 )
 
 ACCEPT = [[0.5, 0.2, 0.1], [0.45, 0.2], [0.4, 0.1], [0.3]]
+LANDED = {"sjd": [(2, 1.3), (8, 2.0), (32, 2.5)], "scd-gumbel": [(2, 1.4), (16, 3.0)], "scd-maximal": [(2, 1.4), (24, 2.9)]}
 
 
 def test_grown_trees_take_the_likeliest_paths() -> None:
@@ -104,19 +110,49 @@ def test_the_choice_follows_the_machine() -> None:
     assert choose(METHODS["lantern"], calibration, lambda policies: [1.0] * len(policies)) is None
 
 
+def test_a_window_follows_the_machine() -> None:
+    calibration = Calibration({}, {}, LANDED)
+
+    def chosen(method: str, cost: Callable[[int], float], coupling: str = "inverse") -> int:
+        choice = choose(METHODS[method], calibration, lambda policies: [cost(policy.nodes) for policy in policies], coupling)
+        assert choice is not None and choice.policy.coupling == coupling
+        assert choice.reason.startswith(f"fitted: a window of {choice.policy.nodes}; expected ")
+        return choice.policy.nodes
+
+    costs = [lambda nodes: 1e-3, lambda nodes: 1e-3 * (20 + nodes), lambda nodes: 1e-3 * nodes]
+    assert [chosen("sjd", cost) for cost in costs] == [32, 8, 2]
+    assert [chosen("scd", cost, "gumbel") for cost in costs] == [16, 16, 2]
+    assert [chosen("scd", cost, "maximal") for cost in costs] == [24, 24, 2]
+
+
 def test_calibrations_are_read_strictly(tmp_path: Path) -> None:
     assert read_calibration(None) is None and read_calibration(tmp_path) is None
     file = tmp_path / "calibration.json"
     file.write_text(json.dumps({"static": {"eagle1": [[0.5]]}, "dynamic": {"eagle2": [[1, 0, 2, 1.4]]}}))
     assert read_calibration(tmp_path) == Calibration({"eagle1": [[0.5]]}, {"eagle2": [(1, 0, 2, 1.4)]})
-    for damaged in ("{", "[]", json.dumps({"static": {}}), json.dumps({"static": {"eagle1": [["x"]]}, "dynamic": {}})):
+    file.write_text(json.dumps({"static": {}, "dynamic": {}, "windows": {"sjd": [[2, 1.3]]}}))
+    assert read_calibration(tmp_path) == Calibration({}, {}, {"sjd": [(2, 1.3)]})
+    empty: dict[str, Any] = {"static": {}, "dynamic": {}}
+    damages = [
+        [],
+        {"static": {}},
+        empty | {"static": {"eagle1": [["x"]]}},
+        empty | {"windows": [2]},
+        empty | {"windows": {"sjd": [2]}},
+    ]
+    for damaged in ("{", *map(json.dumps, damages)):
         file.write_text(damaged)
         with pytest.raises(ValueError, match=r"calibration.json is not a calibration"):
             read_calibration(tmp_path)
 
 
 def test_choices_are_kept(tmp_path: Path) -> None:
-    for policy in (TreePolicy.static(PROBES[3]), TreePolicy.dynamic(3, 2, 8)):
+    for policy in (
+        TreePolicy.static(PROBES[3]),
+        TreePolicy.dynamic(3, 2, 8),
+        TreePolicy.window(12),
+        TreePolicy.window(4, "maximal"),
+    ):
         remember(tmp_path / "new" / "a.json", Choice(policy, "because"))
         assert recall(tmp_path / "new" / "a.json") == Choice(policy, "because")
     assert recall(tmp_path / "none.json") is None
@@ -133,6 +169,7 @@ def pipe(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     folder = tmp_path / "tiny"
     shutil.copytree(tiny_model, folder)
     told = {"static": dict.fromkeys(("eagle1", "lantern++"), ACCEPT), "dynamic": {"eagle2": [[1, 0, 2, 1.3], [2, 1, 4, 1.6]]}}
+    told["windows"] = LANDED
     (folder / FILE).write_text(json.dumps(told))
     return load(folder, "cpu")
 
@@ -155,6 +192,64 @@ def test_a_model_with_a_calibration_fits_its_trees(pipe: Pipeline, monkeypatch: 
     monkeypatch.setattr("lantern_demo.tree_fitting.choose", measured)
     again = load(pipe.info.folder or "", "cpu").generate("two red lanterns", "lantern++", seed=3, lanternpp_k=5)
     assert again.tokens == first.tokens and again.stats.tree == first.stats.tree
+
+
+def test_the_bundled_model_has_windows_of_all_sizes() -> None:
+    calibration = read_calibration(BUNDLED / "lantern-scenes")
+    assert calibration is not None and set(calibration.windows) == set(LANDED)
+    for rows in calibration.windows.values():
+        sizes, tokens = zip(*rows, strict=True)
+        assert sizes == WINDOWS and list(tokens) == sorted(tokens) and tokens[0] > 1
+
+
+def test_a_model_with_a_calibration_fits_its_windows(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[TreePolicy] = []
+
+    def flat(self: StepCosts, policies: list[TreePolicy]) -> list[float]:
+        asked.extend(policies)
+        return [1e-3] * len(policies)
+
+    monkeypatch.setattr(StepCosts, "__call__", flat)
+    first = pipe.generate("two red lanterns", "sjd", seed=3)
+    told = "fitted: a window of 32; expected 2.50 tokens a step of 1.0 ms"
+    entry = first.record["methods"]["sjd"]
+    assert (entry["nodes"], entry["tree"], entry["tree_settings"]) == (32, told, {"window": 32})
+    assert first.record["settings"]["window"] == 0 and len(asked) == 3
+    assert pipe.generate("two red lanterns", "sjd", seed=3, **entry["tree_settings"]).tokens == first.tokens
+
+    named = pipe.generate("two red lanterns", "sjd", seed=3, window=3).stats
+    assert (named.nodes, named.tree) == (3, "a window of 3: as asked")
+    same = pipe.generate("two red lanterns", "sjd", seed=3, window=32).stats
+    assert same.tree == "a window of 32: as asked", "as asked, though it is what was fitted, too"
+    assert pipe.generate("two red lanterns", "sjd", seed=3).stats.tree == told
+    found = {how: pipe.generate("two red lanterns", "scd", coupling=how).stats.nodes for how in ("gumbel", "maximal")}
+    assert found == {"gumbel": 16, "maximal": 24}
+    above = pipe.tree_of(METHODS["sjd"], pipe.settings(guess="above")).policy
+    assert (above.nodes, above.guess) == (32, "above")
+
+    monkeypatch.setattr("lantern_demo.tree_fitting.choose", None)  # nothing is chosen again
+    again = load(pipe.info.folder or "", "cpu").generate("two red lanterns", "sjd", seed=3)
+    assert again.tokens == first.tokens and again.stats.tree == told
+
+
+def test_a_window_has_8_places_where_nothing_is_fitted(tiny_model: Path) -> None:
+    for fit, why in ((True, "this model has no calibration"), (False, "nothing is measured on a device that is only lent")):
+        stats = load(tiny_model, "cpu", fit_trees=fit).generate("two red lanterns", "scd").stats
+        assert (stats.nodes, stats.tree, stats.tree_settings) == (8, f"a window of 8: {why}", {"window": 8})
+
+
+def test_what_a_window_costs_is_measured_with_windows(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[tuple[str, TreePolicy]] = []
+    decode = Pipeline._decode
+
+    def seen(self: Pipeline, method: Method, *rest: Any, tree: TreePolicy, kept: bool = True, **more: Any) -> Any:
+        if not kept:
+            measured.append((method.id, tree))
+        return decode(self, method, *rest, tree=tree, kept=kept, **more)
+
+    monkeypatch.setattr(Pipeline, "_decode", seen)
+    pipe._fit(METHODS["scd"], pipe.settings(coupling="maximal", window=0))
+    assert measured == [("scd", TreePolicy.window(nodes, "maximal")) for nodes in (2, 24)] * FIT_ROUNDS
 
 
 def test_nothing_here_reads_global_randomness() -> None:

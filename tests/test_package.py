@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable
+from graphlib import TopologicalSorter
+from importlib.util import resolve_name
 from pathlib import Path
 
 import pytest
@@ -330,6 +333,27 @@ def test_decoding_imports_nothing_else_of_the_project() -> None:
         for line in path.read_text().splitlines():
             if re.match(r"\s*(from|import) ", line):
                 assert not re.search(r"lantern_demo\.(?!decoding)|from \.\.", line), f"{path.name}: {line}"
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    """Imports for type checkers and within functions count too. A package's own file is what its name alone names."""
+    files = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in (ROOT / "lantern_demo").rglob("*.py")}
+    modules = {name.removesuffix(".__init__"): path for name, path in files.items()}
+    imports: dict[str, set[str]] = {}
+    for name, path in modules.items():
+        package = name if path.stem == "__init__" else name.rpartition(".")[0]
+        imports[name] = set()
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                imports[name] |= {alias.name for alias in node.names} & modules.keys()
+            elif isinstance(node, ast.ImportFrom):
+                source = resolve_name("." * node.level + (node.module or ""), package)
+                imports[name] |= {
+                    f"{source}.{a.name}" if f"{source}.{a.name}" in modules else source for a in node.names
+                } & modules.keys()
+    assert "lantern_demo.models.common" in imports["lantern_demo.models.anole.target"]
+    assert "lantern_demo.decoding.trees" in imports["lantern_demo.decoding.loop"]
+    TopologicalSorter(imports).prepare()  # raises CycleError, which tells the circle
 
 
 @pytest.mark.slow

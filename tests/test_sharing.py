@@ -41,6 +41,12 @@ def test_a_record_is_read_as_it_was_written(record: dict[str, Any]) -> None:
     assert read_record(json.dumps(record).encode()) == json.loads(json.dumps(record))
 
 
+def test_a_record_of_a_window_is_read_as_it_was_written(tiny_model: Path) -> None:
+    written = load(tiny_model, "cpu").generate("a lantern", "sjd", window=3).record
+    assert written["methods"]["sjd"]["tree_settings"] == {"window": 3}
+    assert read_record(json.dumps(merge_records([written])).encode()) == json.loads(json.dumps(written))
+
+
 def test_what_is_not_known_is_not_kept(record: dict[str, Any]) -> None:
     more = copy.deepcopy(record) | {"note": "<b>"}
     more["methods"]["vanilla"]["speedup"] = 99.0
@@ -75,6 +81,7 @@ SPOILT: list[tuple[tuple[Any, ...], Any, str]] = [
     (("methods", "vanilla", "one_step_tvd"), 2, "one_step_tvd must be a number between 0 and 1"),
     (("methods", "vanilla", "method"), "lantern", "says that it is of 'lantern'"),
     (("methods", "vanilla", "tree_settings"), {"seed": 1}, "tree_settings must be of tree"),
+    (("methods", "vanilla", "tree_settings"), {"window": 99}, "window must be a whole number between 0 and 64"),
     (("methods", "vanilla", "events"), None, "events must be an object"),
     (("methods", "vanilla", "events", "kinds"), "x" * 256, "kinds must have one of the letters"),
     (("methods", "vanilla", "events", "committed", 3), 200, "committed must rise"),

@@ -1,7 +1,7 @@
-"""Count what a model's drafter lands, for trees that fit: `python -m lantern_demo.bench.calibrate --prompts 6`.
+"""Count what a model's drafter lands, and its windows, for trees that fit: `python -m lantern_demo.bench.calibrate --prompts 6`.
 
 Writes calibration.json into the model's folder: at the preset settings, the chance of every draw of a wide fixed tree to be the
-accepted one, and the mean accepted length of dynamic trees of several shapes. Prompts and seeds are none of the benchmarks', which
+accepted one, and the mean accepted length of dynamic trees of several shapes and of windows of several sizes. Prompts and seeds are none of the benchmarks', which
 count theirs from 0: a tree must not be fitted on the rounds that it is judged by.
 """
 
@@ -11,17 +11,20 @@ import argparse
 import json
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
 from tqdm import tqdm
 
 from lantern_demo.bench.prompts import prompts_for
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.knobs import KNOBS
 from lantern_demo.pipeline import load
-from lantern_demo.tree_fitting import FILE, SHAPES, acceptance_by_rank
+from lantern_demo.tree_fitting import FILE, SHAPES, WINDOWS, acceptance_by_rank, fit_name
 
 WIDE = "naive_extend_57"
 FIRST_SEED = 1_000_000
+COUPLING = KNOBS["coupling"]
 
 
 def main() -> None:
@@ -37,28 +40,37 @@ def main() -> None:
     prompts = prompts_for(pipe.info, args.prompts, FIRST_SEED)
     out = args.out or (pipe.info.folder or Path()) / FILE
     kept = json.loads(out.read_text()) if args.methods and out.exists() else {}
-    static, dynamic = kept.get("static", {}), kept.get("dynamic", {})
-    for method in (METHODS[name] for name in args.methods or METHODS):
+    static, dynamic, windows = (kept.get(kind, {}) for kind in ("static", "dynamic", "windows"))
+
+    def landed(method: str, **settings: Any) -> float:
+        """Tokens a step of a method, mean of the prompts."""
+        runs = [pipe.generate(prompt, method, seed=seed, **settings).stats for seed, prompt in enumerate(prompts, FIRST_SEED)]
+        return round(mean(run.mean_accepted_length for run in runs), 3)
+
+    for method in (METHODS[name] for name in args.methods or pipe.available_methods):
         if method.source == "static":
             steps: list[Step] = []
             for seed, prompt in enumerate(tqdm(prompts, desc=method.id), FIRST_SEED):
                 steps += [e for e in pipe.stream(prompt, method.id, seed=seed, tree=WIDE) if isinstance(e, Step)]
             static[method.id] = [[round(p, 4) for p in row] for row in acceptance_by_rank(steps)]
         if method.source == "dynamic":
-            rows = []
-            for top_k, depth, nodes in tqdm(SHAPES, desc=method.id):
-                shape = {"draft_top_k": top_k, "draft_depth": depth, "draft_nodes": nodes}
-                runs = [
-                    pipe.generate(prompt, method.id, seed=seed, **shape).stats for seed, prompt in enumerate(prompts, FIRST_SEED)
+            dynamic[method.id] = [
+                [k, depth, nodes, landed(method.id, draft_top_k=k, draft_depth=depth, draft_nodes=nodes)]
+                for k, depth, nodes in tqdm(SHAPES, desc=method.id)
+            ]
+        if KNOBS["window"].reads(method):
+            for coupling in COUPLING.choices if COUPLING.reads(method) else (COUPLING.default,):
+                name = fit_name(method, coupling)
+                windows[name] = [
+                    [nodes, landed(method.id, window=nodes, coupling=coupling)] for nodes in tqdm(WINDOWS, desc=name)
                 ]
-                rows.append([top_k, depth, nodes, round(mean(r.mean_accepted_length for r in runs), 3)])
-            dynamic[method.id] = rows
     told = {
         "settings": pipe.defaults.as_dict(),
         "prompts": len(prompts),
         "first_seed": FIRST_SEED,
         "static": static,
         "dynamic": dynamic,
+        "windows": windows,
     }
     out.write_text(json.dumps(told, indent=1) + "\n")
     print(f"wrote {out}")

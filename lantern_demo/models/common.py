@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import Field, dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -27,7 +28,7 @@ class Condition:
 Network = TypeVar("Network", bound=nn.Module)
 
 
-class NetworkSizes(Generic[Network]):
+class NetworkSizes(ABC, Generic[Network]):
     """The configuration of a target or a drafter: a frozen dataclass that has these fields, and builds its network."""
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
@@ -40,13 +41,13 @@ class NetworkSizes(Generic[Network]):
     rope_base: float
     eps: float  # of the norms
 
+    @abstractmethod
     def build(self) -> Network:
         """The network, on the device that PyTorch builds on."""
-        raise NotImplementedError
 
+    @abstractmethod
     def rope_table(self) -> Tensor:
         """The network's rotary table [positions, head_dim / 2, 2] float32, (cos, sin) last; its buffer `rope` holds it."""
-        raise NotImplementedError
 
     def published_shapes(self) -> dict[str, tuple[int, ...]]:
         """The shapes of those tensors of which a published file holds more rows than the network."""

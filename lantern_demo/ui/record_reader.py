@@ -160,8 +160,8 @@ def _settings(found: Any) -> dict[str, Any]:
 
 def _tree_settings(entry: dict[str, Any]) -> dict[str, Any]:
     asked = _mapping(entry.get("tree_settings"), "tree_settings")
-    if not set(asked) <= {"tree", "draft_top_k", "draft_depth", "draft_nodes"}:
-        raise ValueError("tree_settings must be of tree, draft_top_k, draft_depth and draft_nodes")
+    if not set(asked) <= {"tree", "draft_top_k", "draft_depth", "draft_nodes", "window"}:
+        raise ValueError("tree_settings must be of tree, draft_top_k, draft_depth, draft_nodes and window")
     Settings().with_changes(**asked)
     return asked
 

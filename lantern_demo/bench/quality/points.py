@@ -44,10 +44,10 @@ def points_of(pipe: Pipeline, tree: str, prompt: str) -> list[Point]:
     trees = {name: _tree(pipe, name, base, prompt) for name in pipe.available_methods}
     points = [Point(name, name, settings, "main") for name, settings in trees.items()]
     points.append(Point(FLOOR, "vanilla", {}, "again"))
-    for method in trees:
-        for knob, value in _moves(method, base):
+    for method, own in trees.items():
+        for knob, value in _moves(method, base.with_changes(**own)):
             said = f"{method} {short_name(knob)} {value:g}" if KNOBS[knob].limit is not None else f"{method} {knob} {value}"
-            points.append(Point(said, method, {**trees[method], knob: value}, "sweep", knob))
+            points.append(Point(said, method, {**own, knob: value}, "sweep", knob))
     if tree != "paper":
         drafting = [name for name in trees if METHODS[name].needs_drafter]
         points += [Point(f"{name} tree paper", name, {"tree": "paper"}, "tree", "tree") for name in drafting]

@@ -14,32 +14,19 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from lantern_demo.models.anole.target import FIRST, AnoleCache, AnoleLayer, Store, anole_angles
+from lantern_demo.models.anole.target import FIRST, AnoleCache, AnoleLayer, AnoleSizes, Store
 from lantern_demo.models.common import Condition, DrafterSizes, prefix_mask
 
 
 @dataclass(frozen=True)
-class AnoleDrafterConfig(DrafterSizes["AnoleDrafter"]):
-    """Sizes of an Anole drafter; all but ffn and bias are its target's. The defaults are the published ones."""
+class AnoleDrafterConfig(AnoleSizes["AnoleDrafter"], DrafterSizes["AnoleDrafter"]):
+    """Sizes of an Anole drafter; all but ffn and bias are its target's."""
 
-    dim: int = 4096
-    heads: int = 32
-    ffn: int = 11008
-    embeddings: int = 65536
-    vocab: int = 8192
-    grid: int = 32
-    prefix: int = 256
     bias: bool = True  # of fc
-    rope_base: float = 10000.0
-    eps: float = 1e-5
 
     def build(self) -> AnoleDrafter:
         """As `DrafterSizes.build`."""
         return AnoleDrafter(self)
-
-    def rope_table(self) -> Tensor:
-        """As `DrafterSizes.rope_table`: a slot stands at its target's position."""
-        return anole_angles(self.prefix, self.grid, self.head_dim, self.rope_base)
 
 
 class AnoleDrafter(nn.Module):

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lantern_demo.decoding.cache import KVCache
-from lantern_demo.models.common import BEYOND, MLP, Condition, RMSNorm, TargetSizes, prefix_mask
+from lantern_demo.models.common import BEYOND, MLP, Condition, Network, NetworkSizes, RMSNorm, TargetSizes, prefix_mask
 
 # Ids of the vocabulary: the start of a text, its padding, the first image token, the start of an image, the end of a turn.
 BOS, PAD, FIRST, BEGIN_IMAGE, END_OF_TURN = 0, 1, 4, 8197, 8710
@@ -29,11 +29,10 @@ Store = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # new keys and values
 
 
 @dataclass(frozen=True)
-class AnoleConfig(TargetSizes["Anole"]):
-    """Sizes of an Anole transformer; the defaults are the published ones."""
+class AnoleSizes(NetworkSizes[Network]):
+    """Sizes that a target and its drafter have in common; the defaults are the published ones."""
 
     dim: int = 4096
-    layers: int = 32
     heads: int = 32
     ffn: int = 11008
     embeddings: int = 65536  # the whole vocabulary
@@ -43,13 +42,20 @@ class AnoleConfig(TargetSizes["Anole"]):
     rope_base: float = 10000.0
     eps: float = 1e-5
 
+    def rope_table(self) -> Tensor:
+        """As `NetworkSizes.rope_table`: a drafter's slot stands at its target's position."""
+        return anole_angles(self.prefix, self.grid, self.head_dim, self.rope_base)
+
+
+@dataclass(frozen=True)
+class AnoleConfig(AnoleSizes["Anole"], TargetSizes["Anole"]):
+    """Sizes of an Anole transformer."""
+
+    layers: int = 32
+
     def build(self) -> Anole:
         """As `TargetSizes.build`."""
         return Anole(self)
-
-    def rope_table(self) -> Tensor:
-        """As `TargetSizes.rope_table`."""
-        return anole_angles(self.prefix, self.grid, self.head_dim, self.rope_base)
 
     def published_shapes(self) -> dict[str, tuple[int, ...]]:
         """As `TargetSizes.published_shapes`: a published head has a row for every word of the vocabulary."""
