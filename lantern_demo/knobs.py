@@ -105,6 +105,7 @@ class Knob:
     choices: tuple[str, ...] = ()  # of a text
     step: float | None = None  # of the page's slider; None for a field
     top: float | None = None  # of the slider, where more is allowed than is worth sliding over
+    sets: str = ""  # the field of `acceptance.Rule` that it sets, if one
     of_tree: bool = False  # None is allowed and means: as the draft tree has it
     reads: Callable[[Method], bool] = _everybody  # which methods it is for
     swept: tuple[Any, ...] = ()  # values that speed is held against quality at
@@ -142,35 +143,35 @@ KNOBS: dict[str, Knob] = {
     ),
     "lantern_k": Knob(
         100, "LANTERN k", "How many neighbours in the codebook may lend their probability to a guess.",
-        Limit(0, MAX_LANTERN_K, whole=True), reads=_additive, swept=(10, 100, 1000), explored=(0, 10, 30, 100, 300),
+        Limit(0, MAX_LANTERN_K, whole=True), reads=_additive, swept=(10, 100, 1000), explored=(0, 10, 30, 100, 300), sets="k",
         explore="LANTERN's k: how many neighbours", symbol="k", short="k",
     ),
     "lantern_delta": Knob(
         0.2, "LANTERN delta", "The most probability that neighbours may lend: higher accepts more and strays further from the model.",
-        Limit(0, 1), step=0.01, reads=_additive, swept=(0.0, 0.05, 0.1, 0.2, 0.3, 0.4), explored=(0.0, 0.05, 0.1, 0.2, 0.4),
+        Limit(0, 1), step=0.01, sets="bound", reads=_additive, swept=(0.0, 0.05, 0.1, 0.2, 0.3, 0.4), explored=(0.0, 0.05, 0.1, 0.2, 0.4),
         explore="LANTERN's delta: how much neighbours may lend", symbol="\u03b4", short="delta", bounds=True,
     ),
     "lanternpp_k": Knob(
         10, "LANTERN++ k", "How many neighbours may lend their probability in LANTERN++.", Limit(0, MAX_LANTERN_K, whole=True),
-        reads=_multiplicative, swept=(3, 10, 100), symbol="k", short="k",
+        reads=_multiplicative, swept=(3, 10, 100), symbol="k", short="k", sets="k",
     ),
     "lanternpp_lambda": Knob(
         3.0, "LANTERN++ lambda", "Neighbours may lend up to lambda - 1 times the guess's own probability; 1 relaxes nothing.",
-        Limit(1, 100), step=0.1, top=20.0, reads=_multiplicative, swept=(1.0, 1.5, 2.0, 3.0, 5.0, 10.0),
+        Limit(1, 100), step=0.1, top=20.0, sets="bound", reads=_multiplicative, swept=(1.0, 1.5, 2.0, 3.0, 5.0, 10.0),
         explored=(1.0, 2.0, 3.0, 5.0, 10.0), explore="LANTERN++'s lambda: how much, against the guess's own probability",
         symbol="\u03bb", short="lambda", bounds=True,
     ),
     "cool_delta": Knob(
         2.0, "COOL-SD delta", "By how much a guess's own probability is weighted up next to the last token; 1 and below weigh nothing up.",
-        Limit(0.1, 10), step=0.1, top=3.0, reads=_weighted, swept=(0.8, 1.1, 1.5, 2.0), symbol="\u03b4", short="delta", bounds=True, later=True,
+        Limit(0.1, 10), step=0.1, top=3.0, sets="bound", reads=_weighted, swept=(0.8, 1.1, 1.5, 2.0), symbol="\u03b4", short="delta", bounds=True, later=True,
     ),
     "cool_mu": Knob(
         0.0, "COOL-SD mu", "Lowers that weight by e to the minus mu at every depth. Its value is our reading: the paper does not tell it.",
-        Limit(-2, 2), step=0.1, reads=_weighted, short="mu", later=True,
+        Limit(-2, 2), step=0.1, sets="mu", reads=_weighted, short="mu", later=True,
     ),
     "gsd_delta": Knob(
         0.15, "GSD delta", "Tokens are as likely as a guess where their probabilities differ by less; higher accepts more, and 0 relaxes nothing.",
-        Limit(0, 1), step=0.01, reads=_grouped, swept=(0.0, 0.01, 0.05, 0.15), symbol="\u03b4", short="delta", bounds=True, later=True,
+        Limit(0, 1), step=0.01, sets="bound", reads=_grouped, swept=(0.0, 0.01, 0.05, 0.15), symbol="\u03b4", short="delta", bounds=True, later=True,
     ),
     "window": Knob(
         0, "Window (0: fitted)",
@@ -208,7 +209,7 @@ KNOBS: dict[str, Knob] = {
     ),
     "residual": Knob(
         "set", "Residual", "After a rejection: set takes out the guess and what was lent to it; released does what the authors' code does.",
-        choices=("set", "released"), reads=_relaxes, swept=("set", "released"),
+        choices=("set", "released"), sets="residual", reads=_relaxes, swept=("set", "released"),
     ),
     "neighbours": Knob(
         "decoder", "Neighbours",

@@ -108,15 +108,8 @@ class Settings:
 
     def rule(self, method: Method) -> Rule:
         """The acceptance rule that a method uses under these settings."""
-        if method.rule == "additive":
-            return Rule("additive", self.lantern_k, self.lantern_delta, self.residual)
-        if method.rule == "multiplicative":
-            return Rule("multiplicative", self.lanternpp_k, self.lanternpp_lambda, self.residual)
-        if method.rule == "weighted":
-            return Rule("weighted", bound=self.cool_delta, mu=self.cool_mu)
-        if method.rule == "grouped":
-            return Rule("grouped", bound=self.gsd_delta)
-        return Rule()
+        kind = "exact" if method.rule == "none" else method.rule
+        return Rule(kind, **{knob.sets: getattr(self, name) for name, knob in KNOBS.items() if knob.sets and knob.reads(method)})
 
     def with_changes(self, **changes: Any) -> Settings:
         """These settings with some values replaced. Raises ValueError for an unknown name or a value not allowed."""

@@ -73,7 +73,7 @@ def test_a_text_model_says_what_it_needs(service: Service) -> None:
 def test_a_class_model_is_prompted_by_class_and_says_what_it_lacks(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     found = chosen(service, CLASS_ID)
     assert found["prompt"] == {"value": FIRST_CLASS, "visible": False, "__type__": "update"} and found["label"]["visible"]
-    assert found["methods"]["choices"] == [("Vanilla", "vanilla"), ("SJD", "sjd"), ("SCD", "scd")]
+    assert found["methods"]["choices"] == [("Vanilla", "vanilla"), ("SJD", "sjd"), ("SCD", "scd"), ("GSD", "gsd")]
     assert found["methods"]["value"] == ["vanilla", "sjd", "scd"]
     assert not found["recommended"]["visible"] and not found["why recommended"]
     assert "LANTERN++" in found["note"]["value"]

@@ -20,7 +20,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
@@ -42,6 +42,7 @@ from lantern_demo.decoding.loop import Decoded, decode
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.timing import Clock
 from lantern_demo.decoding.trees import TreePolicy, read_paths
+from lantern_demo.settings import Settings
 
 RUNS = 100_000
 HOW = (
@@ -55,12 +56,10 @@ HOW = (
     "What ran is this project's implementation of each method, not its authors' program."
 )
 
-# How the rules and the draft trees of methods are set here, by their kind; one that is not named runs with its defaults.
+# How the rules and the draft trees of methods are set here, by their kind; one that is not named is as the settings have it.
 RULES: dict[str, dict[str, Any]] = {
     "additive": {"k": 2, "bound": 0.2},
     "multiplicative": {"k": 2, "bound": 2.0},
-    "weighted": {"bound": 2.0},
-    "grouped": {"bound": 0.15},
 }
 TREES: dict[str, dict[str, Any]] = {
     "static": {"tree": read_paths("0 1 00 01 10 000")},
@@ -110,9 +109,8 @@ def _noise(law: str, runs: int) -> tuple[float, float]:
 
 def rule_of(method: Method, variant: str = "") -> Rule:
     """The rule that a method, or a variant of it, is run with. Raises KeyError for a variant that there is not."""
-    if method.rule == "none":
-        return Rule()
-    return Rule(method.rule, **RULES.get(method.rule, {}) | (VARIANTS[method.id][variant].rule if variant else {}))
+    changes = RULES.get(method.rule, {}) | (VARIANTS[method.id][variant].rule if variant else {})
+    return replace(Settings().rule(method), **changes)
 
 
 def tree_of(method: Method, variant: str = "") -> TreePolicy:

@@ -73,7 +73,7 @@ METHODS: dict[str, Method] = {method.id: method for method in _ROWS}
 
 
 def default_methods(available: Iterable[Method]) -> list[str]:
-    """The ids that a comparison has which names none: those by default, and without a drafter all that do without one."""
+    """The ids that a comparison has which names none: those by default, and without a drafter all lossless ones."""
     found = list(available)
     with_drafter = any(method.needs_drafter for method in found)
-    return [method.id for method in found if method.default or not with_drafter]
+    return [method.id for method in found if method.default or (method.lossless and not with_drafter)]
