@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lantern_demo.decoding.acceptance import Near, Rule, candidates, counted, drafted, proximity, reject, weights
+from lantern_demo.decoding.acceptance import Near, Rule, candidates, counted, drafted, proximity, reject
 from lantern_demo.decoding.sampling import NOTHING, draw, running_sums
 from lantern_demo.decoding.trees import Draft
 
@@ -106,12 +106,7 @@ def fixed_shift(rule: Rule, p: Tensor, tokens: Tensor, neighbours: Tensor | None
     left, open_mass = p.unsqueeze(0), torch.ones((), dtype=torch.float64, device=p.device)
     for x in tokens[tokens >= 0].view(-1, 1):
         near = proximity(rule, left, candidates(rule, x.unsqueeze(0), neighbours, left)[:, 0])
-        chance = (
-            counted(near.mass[0, 0], None if near.moved is None else near.moved[0], weights(rule, 0.0))
-            .view(())
-            .clamp(max=1.0)
-            .double()
-        )
+        chance = counted(rule, near.mass[0, 0], None if near.moved is None else near.moved[0]).view(()).clamp(max=1.0).double()
         law[x[0]] += open_mass * chance
         open_mass = open_mass * (1 - chance)
         left = _after(rule, left, None, near, neighbours)
@@ -121,7 +116,7 @@ def fixed_shift(rule: Rule, p: Tensor, tokens: Tensor, neighbours: Tensor | None
 def _after(rule: Rule, p: Tensor, q: Tensor | None, near: Near, neighbours: Tensor | None) -> Tensor:
     """The law [M, V] behind the rejection of the root's child that near is about, from p and q [M, V]; p where nothing is left."""
     left = p.clone()
-    reject(rule, left, near, q, None if q is None else torch.ones_like(left[:, :1]), neighbours, weights(rule, 0.0))
+    reject(rule, left, near, q, None if q is None else torch.ones_like(left[:, :1]), neighbours)
     total = left.sum(-1, keepdim=True)
     return torch.where(total > 0, left / total, p)
 
@@ -217,7 +212,7 @@ def _split(
     [M, V] float64."""
     tokens = support.expand(p.shape[0], -1)
     near = proximity(rule, p, candidates(rule, tokens, neighbours, p))
-    mass = counted(near.mass[..., 0], near.moved, weights(rule, 0.0)).double()
+    mass = counted(rule, near.mass[..., 0], near.moved).double()
     chance = (mass / drafted(rule, q, near).double().clamp(min=1e-300)).clamp(max=1.0)
     proposed = drawn.gather(1, tokens)
     nothing = torch.zeros_like(p, dtype=torch.float64)

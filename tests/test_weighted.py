@@ -16,7 +16,7 @@ from torch import Tensor
 
 from lantern_demo import load
 from lantern_demo.decoding import acceptance
-from lantern_demo.decoding.acceptance import Rule, weights
+from lantern_demo.decoding.acceptance import Rule, weight
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, probabilities
 from lantern_demo.decoding.trees import TreePolicy
@@ -54,10 +54,9 @@ def test_one_draft_follows_the_formula(rule: Rule, depth: int) -> None:
 
 
 def test_weights_fall_with_depth() -> None:
-    found = weights(Rule("weighted", bound=2.0, mu=0.1), torch.tensor([[0], [1], [2]]))
+    found = weight(Rule("weighted", bound=2.0, mu=0.1), torch.tensor([[0], [1], [2]]))
     assert found is not None
     torch.testing.assert_close(found[:, 0], 2.0 * torch.exp(-torch.tensor([0.1, 0.8, 1.5])))
-    assert weights(Rule(), torch.tensor([[0]])) is None
 
 
 def models() -> tuple[ChainTarget, ChainDrafter, Tensor]:

@@ -75,6 +75,11 @@ class Rule:
         return (self.k > 0 or self.kind == "grouped") and self.bound > neutral
 
     @property
+    def lossy(self) -> bool:
+        """Whether it may accept what the exact rule would not."""
+        return self.relaxes or self.kind == "weighted"
+
+    @property
     def slack(self) -> float:
         """The bound as a share: of the total mass (additive), of the token's own (multiplicative)."""
         return self.bound - 1 if self.kind == "multiplicative" else self.bound
@@ -175,15 +180,15 @@ def proximity(
     return Near(ids, mass, stays, summed)
 
 
-def weights(rule: Rule, depth: Tensor | float) -> Tensor | None:
-    """w [P, 1] of drafts whose parents lie at depth [P, 1], or all at one depth; None for rules that weigh nothing."""
-    return rule.bound * torch.exp(-0.7 * torch.as_tensor(depth) - rule.mu) if rule.kind == "weighted" else None
+def weight(rule: Rule, depth: Tensor | float) -> Tensor:
+    """w [P, 1] of COOL-SD's drafts whose parents lie at depth [P, 1], or all at one."""
+    return rule.bound * torch.exp(-0.7 * torch.as_tensor(depth) - rule.mu)
 
 
-def counted(mass: Tensor, moved: Tensor | None, w: Tensor | None) -> Tensor:
-    """The mass that stands for tokens of p mass [P, m] against their heights, with S moved [P, m] and weights w [P, 1]."""
-    if w is not None:
-        return w * mass
+def counted(rule: Rule, mass: Tensor, moved: Tensor | None, depth: Tensor | float = 0.0) -> Tensor:
+    """The mass that stands for tokens of p mass [P, m] against their heights, with S moved [P, m]; their parents lie at depth [P, 1]."""
+    if rule.kind == "weighted":
+        return weight(rule, depth) * mass
     return mass if moved is None else mass + moved
 
 
@@ -202,7 +207,7 @@ def reject(
     q: Tensor | None,
     share: Tensor | None,
     neighbours: Tensor | None,
-    w: Tensor | None = None,
+    depth: Tensor | float = 0.0,
 ) -> None:
     """Make left [P, V], the law p so far, what is left of it once the token that near is about was tried and rejected, in place.
 
@@ -221,10 +226,10 @@ def reject(
         else:
             left.addcmul_(q.scatter(1, gone, q.gather(1, gone) * stays), share, value=-1.0).clamp_(min=0.0)
         left.masked_fill_(left.sum(-1, keepdim=True) <= 0, 1.0 / left.shape[1])
-    elif w is not None:
+    elif rule.kind == "weighted":
         if q is None or share is None:
             q, share = torch.zeros_like(left).scatter_(1, x, 1.0), (1.0 - untried) * left.sum(-1, keepdim=True)
-        left.sub_(torch.minimum(q * share, w * left)).clamp_(min=0.0)
+        left.sub_(torch.minimum(q * share, weight(rule, depth) * left)).clamp_(min=0.0)
     elif q is None or share is None:
         left.scatter_reduce_(1, near.ids, near.stays, "prod")
     else:
@@ -250,7 +255,7 @@ def decide(
     if not count:
         return Verdict(tokens.new_zeros(nodes), left, Trials(left[:, :0], None, left[:, :0], left[:, :0], tokens >= 0, None))
     tried, x = (tokens >= 0, tokens.clamp(min=0)) if rest is None else (rest >= NOTHING, tokens)
-    w, share, thinned = weights(rule, depth), None, False
+    share, thinned = None, False
     heights = uniforms[:, :count]
     if q is not None:
         qx = q.gather(1, x)
@@ -261,7 +266,7 @@ def decide(
         share = torch.div(tried, rest.clamp(min=NOTHING), out=torch.empty_like(qx))
         heights = heights * qx
         # Where all that is tried comes first and leaves nothing of itself, what it still has of q takes nothing away.
-        thinned = offered is not None or w is not None or rule.released
+        thinned = offered is not None or rule.kind == "weighted" or rule.released
         q = q.clone() if thinned else q
     # All that is found out child by child, [C, P, ...].
     ids, totals = candidates(rule, x, neighbours, left).transpose(0, 1), left.new_ones(count + 1, nodes, 1)
@@ -274,7 +279,7 @@ def decide(
         here, drawn = found.at(i), slice(i, i + 1)
         near = proximity(rule, left, here.ids, totals[i], slack[:, drawn], here)
         scaled = None if share is None else share[:, drawn].mul_(totals[i]) if i else share[:, drawn]
-        reject(rule, left, near, q, scaled, neighbours, w)
+        reject(rule, left, near, q, scaled, neighbours, depth)
         if q is not None and thinned:
             q.scatter_(1, near.ids[:, :1], 0.0)  # behind a draw that found nothing there is none that is tried
         torch.sum(left, -1, keepdim=True, out=totals[i + 1])
@@ -285,8 +290,8 @@ def decide(
     if rule.kind == "grouped" and q is not None and share is not None:
         bar = uniforms[:, :count] * share * drafted(rule, q, found.turned())
     # strictly below: a token of mass 0 is not accepted even at u = 0
-    accepted = tried & ((bar < counted(mass, moved, w)) | (after <= 0))
-    relaxed = torch.ge(heights, mass, out=torch.empty_like(x)) if rule.relaxes or w is not None else None
+    accepted = tried & ((bar < counted(rule, mass, moved, depth)) | (after <= 0))
+    relaxed = torch.ge(heights, mass, out=torch.empty_like(x)) if rule.lossy else None
     return Verdict(_first(accepted), left, Trials(mass, moved, bar, before, accepted, relaxed))
 
 

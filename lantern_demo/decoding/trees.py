@@ -197,6 +197,11 @@ class Tree:
         """[n] int64, `inner_rows` with 0 for the nodes that are not there."""
         return self.inner_rows.clamp(min=0)
 
+    @cached_property
+    def inner_depths(self) -> Tensor:
+        """[I, 1] int64."""
+        return (self.depths if self.whole else self.depths.index_select(0, self.inner)).unsqueeze(1)
+
     @property
     def whole(self) -> bool:
         """Whether the inner nodes are simply all nodes, in order, as in dynamic trees, where every node may have children."""

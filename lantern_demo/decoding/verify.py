@@ -59,8 +59,7 @@ def verify(rule: Rule, draft: Draft, p: Tensor, greedy: bool, neighbours: Tensor
         rank = _longest(draft, verdict.trials.accepted) if rule.released else verdict.rank
     else:
         heights = uniforms if whole else uniforms.index_select(0, inner)
-        depths = tree.depths.index_select(0, inner).unsqueeze(1) if rule.kind == "weighted" else 0.0
-        verdict = decide(rule, laws, draft.drawn, draft.q, neighbours, heights, tree.offered, depths, draft.rest)
+        verdict = decide(rule, laws, draft.drawn, draft.q, neighbours, heights, tree.offered, tree.inner_depths, draft.rest)
         rank = verdict.rank
     at = rank.unsqueeze(1)
     following = tree.onward.gather(1, at if whole else at.index_select(0, tree.rows))[:, 0]
