@@ -32,17 +32,14 @@ class _Segment:
 
 
 class Clock:
-    """Seconds per part of a run.
-
-    Use as `with clock.measure("draft"): ...`; never yield inside. The device is synchronised at both ends of a segment, so that work is
-    charged to the part that queued it. `waited` has the seconds of each part in which the calling thread had no processor; on a GPU it
-    waits for the device by design, and they say nothing.
-    """
+    """Seconds per part of a run. Use as `with clock.measure("draft"): ...`; never yield inside. The device is synchronised at both ends
+    of a segment, so that work is charged to the part that queued it."""
 
     def __init__(self, device: torch.device | str) -> None:
         self._device = torch.device(device)
         self._cuda = self._device.type == "cuda"
         self.seconds: dict[str, float] = dict.fromkeys(PARTS, 0.0)
+        # those in which the calling thread had no processor; on a GPU it waits for the device by design, and they say nothing
         self.waited: dict[str, float] = dict.fromkeys(PARTS, 0.0)
         self._segments = {part: _Segment(self, part) for part in PARTS}
 
