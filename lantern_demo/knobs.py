@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from lantern_demo.decoding.methods import Method
-from lantern_demo.decoding.trees import COUPLINGS, GUESSES, STATIC_TREES
+from lantern_demo.decoding.trees import COUPLINGS, GUESSES
+from lantern_demo.static_trees import STATIC_TREES
 
 # Trees by name: what static methods use, and what dynamic ones use (top_k, depth, nodes with the root).
 # "fit" is chosen for the machine (see `tree_fitting`), "paper" is what LANTERN and LANTERN++ published, "small" suits machines on

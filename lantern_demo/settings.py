@@ -8,8 +8,9 @@ from typing import Any, Literal
 from lantern_demo.decoding.acceptance import Rule
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.sampling import Sampling
-from lantern_demo.decoding.trees import STATIC_TREES, TreePolicy, read_paths, write_paths
+from lantern_demo.decoding.trees import TreePolicy
 from lantern_demo.knobs import DYNAMIC_TREES, FIT, KNOBS, SMALL_STATIC, TREES, WINDOW, shown
+from lantern_demo.static_trees import STATIC_TREES, read_paths, write_paths
 
 
 @dataclass(frozen=True)
@@ -102,9 +103,8 @@ class Settings:
             return TreePolicy.dynamic(top_k=top_k, depth=depth, nodes=nodes)
         if self.tree in (FIT, "small"):
             return TreePolicy.static(SMALL_STATIC)
-        if self.tree == "paper":
-            return TreePolicy.static("naive_extend_57")
-        return TreePolicy.static(self.tree) if self.tree in STATIC_TREES else _own_tree(self.tree)
+        named = STATIC_TREES.get("naive_extend_57" if self.tree == "paper" else self.tree)
+        return _own_tree(self.tree) if named is None else TreePolicy.static(named)
 
     def rule(self, method: Method) -> Rule:
         """The acceptance rule that a method uses under these settings."""

@@ -162,7 +162,7 @@ def test_released_padding_and_long_prefix(method: str) -> None:
 
 @pytest.mark.parametrize("method", list(METHODS))
 def test_launching_ahead_changes_nothing(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept.Eager, "ahead", 4)
+    monkeypatch.setattr(graphs.Steps, "ahead", 4)
     run = both()
     for num_tokens in (3, 16):
         assert_same(*run(method, num_tokens))
@@ -483,7 +483,7 @@ def faked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
         monkeypatch.setattr(torch.cuda, name, fake)
     monkeypatch.setattr(graphs, "pinned", torch.empty_like)
     monkeypatch.setattr(graphs, "_STREAMS", {})
-    monkeypatch.setattr(kept, "Eager", lambda fixed, clock: graphs.Graphs(fixed, clock, torch.device("cpu")))
+    monkeypatch.setattr(kept, "Steps", graphs.Graphs)
     real = graphs.Graphs._capture
 
     def capture(self: graphs.Graphs, slots: int, bare: bool) -> Any:

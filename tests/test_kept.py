@@ -248,7 +248,7 @@ def test_a_capture_without_memory_is_tried_again_once_idle_engines_are_gone(
     stuck: Callable[..., list[Any]], model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engines = Engines()
-    monkeypatch.setattr(kept, "Eager", lambda fixed, clock: graphs.Graphs(fixed, clock, torch.device("cpu"), engines.clear))
+    monkeypatch.setattr(kept, "Steps", lambda fixed: graphs.Graphs(fixed, engines.clear))
     stuck(None)
     assert list(model.run("vanilla", engines=engines))[-1].engine == "graphs" and len(engines) == 1
     fails = [torch.OutOfMemoryError("CUDA out of memory")]
@@ -302,19 +302,16 @@ def test_work_is_done_on_the_runs_device_with_one_kind_of_attention(monkeypatch:
         yield
         seen.append("back")
 
-    class Run:
-        def __init__(self, device: str) -> None:
-            self.device = torch.device(device)
-
-    def work(run: Any, value: int) -> tuple[bool, ...]:
+    def modes() -> tuple[bool, ...]:
         back = torch.backends.cuda
         kinds = back.mem_efficient_sdp_enabled(), back.math_sdp_enabled(), back.flash_sdp_enabled(), back.cudnn_sdp_enabled()
-        return (torch.is_inference_mode_enabled(), *kinds, value == 3)
+        return (torch.is_inference_mode_enabled(), *kinds)
 
     monkeypatch.setattr(torch.cuda, "device", current)
-    before = work(None, 3)[1:]
-    done: Any = loop._device_work(work)
-    assert done(Run("cuda:1"), 3) == (True, True, True, False, False, True)
-    assert seen == [torch.device("cuda:1"), "back"]
-    assert done(Run("cpu"), 3) == (True, *before) and len(seen) == 2
-    assert not torch.is_inference_mode_enabled() and work(None, 3)[1:] == before
+    before = modes()
+    with loop._device_work(torch.device("cuda:1")):
+        assert modes() == (True, True, True, False, False)
+    assert seen == [torch.device("cuda:1"), "back"] and modes() == before
+    with loop._device_work(torch.device("cpu")):
+        assert modes() == (True, *before[1:]) and len(seen) == 2
+    assert not torch.is_inference_mode_enabled() and modes() == before

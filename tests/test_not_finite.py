@@ -11,7 +11,7 @@ from runs import decode
 from test_fixed import PADDED, TEXT, condition_of, networks, settings
 from torch import Tensor
 
-from lantern_demo.decoding.engines import fixed as fixed_engine
+from lantern_demo.decoding.engines import graphs
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import NO_DRAFT_LAW, NO_LAW, Sampling
@@ -150,7 +150,7 @@ def test_drafts_that_are_judged_by_the_target_alone_may_come_from_anything(metho
 
 @pytest.mark.parametrize("method", list(METHODS))
 def test_steps_that_are_in_flight_do_not_hide_it(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fixed_engine.Eager, "ahead", 4)
+    monkeypatch.setattr(graphs.Steps, "ahead", 4)
     plain, fixed = runs(method, (all_nan, 2), None)
     assert plain == fixed and fixed[1] == NO_LAW
 

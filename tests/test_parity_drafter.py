@@ -25,6 +25,7 @@ from lantern_demo.decoding.sampling import Sampling, guide
 from lantern_demo.decoding.trees import Draft, TreePolicy, static_tree
 from lantern_demo.distortion import without
 from lantern_demo.models.llamagen.drafter import Drafter
+from lantern_demo.static_trees import STATIC_TREES
 
 
 @pytest.fixture(autouse=True)
@@ -118,7 +119,7 @@ def same_tree(draft: Draft, golden: dict[str, Tensor], call: str) -> None:
 def test_static_tree_greedy(case: Golden, name: str) -> None:
     golden = {key.removeprefix(f"{name}_greedy_"): value for key, value in case.tensors.items()}
     target, drafter = lantern_target(case), lantern_drafter(case)
-    policy = TreePolicy.static(name)
+    policy = TreePolicy.static(STATIC_TREES[name])
     tree = static_tree(policy.paths)
     cache = drafter.new_cache(2, policy.expanded)
     token, spy, sampling = golden["input_ids"][0, -1:], Spy(drafter), sampling_of(None, golden)
@@ -142,7 +143,7 @@ def test_static_tree_sampled(case: Golden, name: str, monkeypatch: pytest.Monkey
     """With the recorded draws in the place of ours: the laws they came from, and each draw's probability given the earlier."""
     golden = {key.removeprefix(f"{name}_sample_"): value for key, value in case.tensors.items()}
     target, drafter = lantern_target(case), lantern_drafter(case)
-    policy = TreePolicy.static(name)
+    policy = TreePolicy.static(STATIC_TREES[name])
     tree = static_tree(policy.paths)
     draws = golden["ss_token"]
     rest = list(draws)

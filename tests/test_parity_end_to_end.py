@@ -15,6 +15,7 @@ from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.trees import TreePolicy
 from lantern_demo.models.text import left_pad
+from lantern_demo.static_trees import STATIC_TREES
 
 EXACT = Rule()
 
@@ -46,7 +47,7 @@ def method_of(case: Golden, run: str) -> tuple[Method, Rule, TreePolicy]:
     about = case.about["modes"][mode]
     rule = released_rule(about)
     if about["static_tree"]:
-        policy = TreePolicy.static(tree or case.about.get("default_tree", "naive_extend_57"))
+        policy = TreePolicy.static(STATIC_TREES[tree or case.about.get("default_tree", "naive_extend_57")])
     else:
         policy = TreePolicy.dynamic(case.about["top_k"], case.about["depth"], case.about["total_token"])
     # One of the methods on offer, or the same with another pair of tree and rule.

@@ -41,8 +41,9 @@ from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.loop import Decoded, decode
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.timing import Clock
-from lantern_demo.decoding.trees import TreePolicy, read_paths
+from lantern_demo.decoding.trees import TreePolicy
 from lantern_demo.settings import Settings
+from lantern_demo.static_trees import read_paths
 
 RUNS = 100_000
 HOW = (

@@ -19,8 +19,9 @@ from lantern_demo.decoding.loop import Step, decode
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import guide
 from lantern_demo.decoding.timing import Clock
-from lantern_demo.decoding.trees import STATIC_TREES, Path, TreePolicy, static_tree
+from lantern_demo.decoding.trees import Path, TreePolicy, static_tree
 from lantern_demo.pipeline import Pipeline
+from lantern_demo.static_trees import STATIC_TREES
 
 NODES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 59)  # the root included
 VERIFICATIONS = 3  # calls per size and sweep

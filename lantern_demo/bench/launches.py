@@ -210,7 +210,7 @@ def count_launches(
     with Watch(found.kernels["draft"], found.faults):
         draft = fixed.draft(slots, bare)
     with Watch(found.kernels["verify"], found.faults):
-        hidden, p = fixed.verify(draft, slots)
+        hidden, p = fixed.verify(draft)
     with Watch(found.kernels["commit"], found.faults):
         fixed.commit(draft, hidden, p)
     return found

@@ -13,12 +13,11 @@ GSD (arXiv 2508.07747) reads none either: near(x) are up to 13 tokens next to x 
 differs from x's by less than delta. x is accepted with probability min(1, p(near(x)) / q(near(x))), x counted, and else
 p <- norm([p - q]+). The release asks besides that the tokens' embeddings lie close, which is left out here.
 
-With S = 0 this is lossless speculative sampling from several drafts (Leviathan et al. 2023, EAGLE): the law
-of every token is p. Sources: LANTERN (arXiv 2410.03355), LANTERN++ (arXiv 2502.06352) and the authors'
-released code.
+With S = 0 this is lossless speculative sampling from several drafts (Leviathan et al. 2023, EAGLE): the law of every token is p.
+Sources: LANTERN (arXiv 2410.03355), LANTERN++ (arXiv 2502.06352) and the authors' released code.
 
-All functions work on P nodes at once and never read a value back to the host. Laws [P, V] need not be normalised: their sums are
-kept beside them. On a GPU a step is as long as its list of kernels, so that what is left of p is worked on in place.
+All functions work on P nodes at once and never read a value back to the host. Laws [P, V] need not be normalised: their sums are kept
+beside them. On a GPU a step is as long as its list of kernels, so that what is left of p is worked on in place.
 """
 
 from __future__ import annotations
@@ -39,18 +38,17 @@ RESIDUALS = ("set", "released", "target")
 
 @dataclass(frozen=True)
 class Rule:
-    """An acceptance rule. `bound` is delta (additive and grouped, 0 to 1; weighted, above 0) or lambda (multiplicative, 1 or more).
+    """An acceptance rule. Raises ValueError for values out of range.
 
-    residual="set" takes away from the residual what was offered to the draft. residual="released" does what
-    the authors' code does: all k + 1 nearest tokens leave p (fixed children) or q (sampled children) once any
-    of them was counted, and an empty residual becomes uniform; greedy, the longest accepted path wins; and the last token is
-    drafted too. It says nothing where the rule does not relax (see `released`). residual="target" leaves p as it is, as Lumina-mGPT
-    2.0's own decoder does by our reading: not exact either. Raises ValueError for values out of range.
+    residual="set" takes away from the residual what was offered to the draft. residual="released" does what the authors' code does: all
+    k + 1 nearest tokens leave p (fixed children) or q (sampled children) once any of them was counted, and an empty residual becomes
+    uniform; greedy, the longest accepted path wins; and the last token is drafted too. A rule that does not relax is the exact one all
+    the same. residual="target" leaves p as it is, as Lumina-mGPT 2.0's own decoder does by our reading: not exact either.
     """
 
     kind: str = "exact"
-    k: int = 0
-    bound: float = 0.0
+    k: int = 0  # neighbours that may count
+    bound: float = 0.0  # delta (additive, 0 to 1; weighted, above 0) or lambda (multiplicative, 1 or more)
     residual: str = "set"
     mu: float = 0.0  # of the weighted rule
 
@@ -86,7 +84,7 @@ class Rule:
 
     @property
     def released(self) -> bool:
-        """Whether it does what the authors' code does. A rule that does not relax is the exact rule whatever `residual` says."""
+        """Whether it does what the authors' code does."""
         return self.residual == "released" and self.relaxes and self.kind != "grouped"
 
     @property
@@ -96,8 +94,8 @@ class Rule:
 
 
 class Near(NamedTuple):
-    """What the rule looks at for tokens: each token x and, where the rule relaxes, its first k neighbours. For one token a node, or,
-    with a dimension more behind P, for several."""
+    """Tokens x, each with its first k neighbours where the rule relaxes. For one token a node, or, with a dimension more behind P, for
+    several."""
 
     ids: Tensor  # [P, 1 + k] int64, x first
     mass: Tensor  # [P, 1 + k] p of them
@@ -127,9 +125,7 @@ class Trials(NamedTuple):
     height: Tensor  # the uniform times the drafter's probability; greedy: the highest probability
     total: Tensor  # what these three are parts of
     accepted: Tensor  # bool
-    relaxed: (
-        Tensor | None
-    )  # of the first accepted child: 1 or true where the exact rule would not accept it; None where it always does
+    relaxed: Tensor | None  # of the first accepted child: 1 or true where the exact rule would refuse it; None: it never does
 
 
 class Verdict(NamedTuple):
@@ -141,9 +137,9 @@ class Verdict(NamedTuple):
 
 
 def candidates(rule: Rule, x: Tensor, neighbours: Tensor | None, p: Tensor) -> Tensor:
-    """Tokens x [P, m] and the neighbours that the rule may count, [P, m, 1 + k] int64, each token first; k is 0 for rules that do not
-    relax. neighbours [V, >= k] int32 or int64, rows without the token itself; p [P, V]. Raises ValueError when the rule needs a table
-    and none is given."""
+    """Tokens x [P, m], each with the neighbours that the rule may count behind it: [P, m, 1 + k] int64, k = 0 for rules that do not
+    relax. neighbours [V, >= k] int32 or int64, rows without the token itself; p [P, V]. Raises ValueError where a table is needed and
+    missing."""
     if not rule.relaxes:
         return x.unsqueeze(-1)
     if rule.kind == "grouped":
@@ -160,8 +156,8 @@ def proximity(
     rule: Rule, p: Tensor, ids: Tensor, total: Tensor | float = 1.0, slack: Tensor | float | None = None, into: Near | None = None
 ) -> Near:
     """near(x) under p [P, V] of sums total [P, 1] (or 1); ids as `candidates` gives them, for one token a node or for several. slack
-    [P, 1] is the rule's, or 0 for tokens that are not tried, near which nothing is then that has mass. The result goes `into` tensors
-    that are there already; of `stays` that says of x itself whether it is tried."""
+    [P, 1]: the rule's, or 0 for tokens that are not tried, near which nothing that has mass is then. The result goes `into` tensors that
+    are there already, whose `stays` of x itself is 1 where x is not tried."""
     flat = ids if ids.dim() == 2 else ids.flatten(1)
     mass = p.gather(1, flat).view(ids.shape) if into is None else torch.gather(p, 1, flat, out=into.mass)
     stays = torch.zeros_like(mass) if into is None else into.stays
@@ -201,19 +197,12 @@ def drafted(rule: Rule, q: Tensor, near: Near) -> Tensor:
 
 
 def reject(
-    rule: Rule,
-    left: Tensor,
-    near: Near,
-    q: Tensor | None,
-    share: Tensor | None,
-    neighbours: Tensor | None,
+    rule: Rule, left: Tensor, near: Near, q: Tensor | None, share: Tensor | None, neighbours: Tensor | None,
     depth: Tensor | float = 0.0,
-) -> None:
-    """Make left [P, V], the law p so far, what is left of it once the token that near is about was tried and rejected, in place.
-
-    share [P, 1] times q [P, V] is the law of the draw scaled to p's sum, and 0 where nothing was tried; both None for children fixed
-    by the prefix. Nothing is normalised.
-    """
+) -> None:  # fmt: skip
+    """Make left [P, V], the law p so far, what is left of it once the token that near is about was tried and rejected, in place. share
+    [P, 1] times q [P, V] is the law of the draw scaled to p's sum, and 0 where nothing was tried; both None for children fixed by the
+    prefix."""
     x, untried = near.ids[:, :1], near.stays[:, :1]
     if rule.residual == "target":
         return
@@ -248,8 +237,9 @@ def decide(
     left [P, V] are the target's laws p, and become the residuals; tokens [P, C] int64 what was drawn at each node, -1 for nothing;
     q [P, V] the law they were drawn from without replacement, None for children fixed by the prefix; uniforms [P, >= C] in [0, 1);
     offered [P, C] bool, which draws are nodes of the tree (default: all), the others only leave q; depth [P, 1] of the nodes; rest
-    [P, C] what q had left before each draw, and below NOTHING where there was none (default: worked out). A draft that would leave nothing behind is accepted: in exact
-    arithmetic it always is. A law that is none, because it is not made of finite numbers, accepts nothing.
+    [P, C] what q had left before each draw, and below NOTHING where there was none (default: worked out). A draft that would leave
+    nothing behind is accepted: in exact arithmetic it always is. A law that is none, because it is not made of finite numbers, accepts
+    nothing.
     """
     nodes, count = tokens.shape
     if not count:
@@ -296,11 +286,9 @@ def decide(
 
 
 def decide_greedy(rule: Rule, p: Tensor, tokens: Tensor, neighbours: Tensor | None) -> Verdict:
-    """Greedy acceptance of the children of P nodes, each judged by itself.
-
-    p [P, V] plain softmax of the guided logits, tokens [P, C], -1 for none. Exact: x is the argmax. Relaxed: x is the argmax once
-    its mass is p(x) + S and the others keep theirs; of equals the first token wins, as in `argmax`.
-    """
+    """Greedy acceptance of the children of P nodes, each judged by itself: p [P, V] plain softmax of the guided logits, tokens [P, C],
+    -1 for none. Exact: x is the argmax. Relaxed: x is the argmax once its mass is p(x) + S and the others keep theirs; of equals the
+    first token wins, as in `argmax`."""
     rule = rule if rule.columns else Rule()
     top, best = p.max(-1, keepdim=True)
     best = best.masked_fill(top.isnan(), -2)  # no token

@@ -9,12 +9,11 @@ from torch import Tensor
 class KVCache:
     """Keys and values [layers, rows, heads, slots, head_dim] and the number `length` of committed slots.
 
-    Both are views of one storage `both` [layers, rows, 2 heads, slots, head_dim], so that one copy moves them. It never
-    moves or grows, so captured graphs may hold on to it. Slots from `length` on are scratch. `visible` [R, 1, 1, T] bool
-    says which of the first T slots are not padding; None: all.
+    Both are views of one storage `both` [layers, rows, 2 heads, slots, head_dim], so that one copy moves them. It never moves or grows,
+    so captured graphs may hold on to it. Slots from `length` on are scratch. A method whose slots do not fit raises ValueError.
     """
 
-    visible: Tensor | None = None
+    visible: Tensor | None = None  # [R, 1, 1, T] bool, which of the first T slots are not padding; None: all
 
     def __init__(
         self, layers: int, rows: int, heads: int, slots: int, head_dim: int,
@@ -33,31 +32,28 @@ class KVCache:
         return self.k.shape[3]
 
     def reserve(self, count: int) -> None:
-        """Check that `count` slots fit behind the committed ones; ValueError otherwise."""
+        """Check that `count` slots fit behind the committed ones."""
         if self.length + count > self.slots:
             raise ValueError(f"cache is full: {self.length} committed + {count} new slots asked for, {self.slots} available")
 
     def write(self, layer: int, offset: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Write k, v [rows, heads, m, head_dim] of one layer at slot length + offset.
-
-        Returns views [rows, heads, length + offset + m, head_dim] of all that is written up to there.
-        Raises ValueError when the slots do not fit.
-        """
+        """Write k, v [rows, heads, m, head_dim] of one layer at slot length + offset; returns views
+        [rows, heads, length + offset + m, head_dim] of all that is written up to there."""
         count = k.shape[2]
         self.reserve(offset + count)
         start = self.length + offset
-        self.k[layer, :, :, start : start + count] = k
-        self.v[layer, :, :, start : start + count] = v
-        return self.k[layer, :, :, : start + count], self.v[layer, :, :, : start + count]
+        end = start + count
+        self.k[layer, :, :, start:end] = k
+        self.v[layer, :, :, start:end] = v
+        return self.k[layer, :, :, :end], self.v[layer, :, :, :end]
 
     def advance(self, count: int) -> None:
-        """Commit the next `count` slots where they are. Raises ValueError when they do not fit."""
+        """Commit the next `count` slots where they are."""
         self.reserve(count)
         self.length += count
 
     def commit(self, nodes: Tensor) -> None:
-        """Move the slots length + nodes (int64 [m], increasing) to the front of the scratch area and commit
-        them."""
+        """Move the slots length + nodes (int64 [m], increasing) to the front of the scratch area and commit them."""
         count = nodes.shape[0]
         self.reserve(count)
         # index_select copies first, so that source and destination may overlap

@@ -17,28 +17,20 @@ ENGINES = ("auto", "plain", "fixed")
 
 @dataclass(frozen=True, eq=False)
 class Config:
-    """A run's configuration. Raises ValueError for values that do not go together.
-
-    `rule` and `tree` must be those that the method names (the exact rule and no tree unless given). `neighbours` [V, >= k] int32 or
-    int64 on the device lists each token's nearest others; rules that relax need it. `seed` is 0 to 2**32 - 1. `prefix_rows` is the
-    number of rows R, by default 1 without guidance (`sampling.cfg_scale` 1) and 2 with it, where 1 is refused. `engine` is "plain",
-    "fixed" or "auto": fixed on a CUDA device, with models that implement it. A kept engine has room for `room` tokens (None:
-    `num_tokens`), so that a short run and a whole one share it. `row` is how many tokens a row of the picture has (None: all), for
-    guesses of what lies below.
-    """
+    """A run's configuration. Raises ValueError for values that do not go together."""
 
     method: Method
     num_tokens: int
     sampling: Sampling = field(default_factory=Sampling)
-    rule: Rule = field(default_factory=Rule)
-    tree: TreePolicy = field(default_factory=TreePolicy.none)
-    neighbours: Tensor | None = None
-    seed: int = 0
+    rule: Rule = field(default_factory=Rule)  # of the kind that the method names; the exact one where it names none
+    tree: TreePolicy = field(default_factory=TreePolicy.none)  # of the kind that the method names
+    neighbours: Tensor | None = None  # [V, >= k] int32 or int64, each token's nearest others; rules that relax need them
+    seed: int = 0  # to 2**32 - 1
     device: torch.device | str = "cpu"
-    prefix_rows: int | None = None
-    engine: str = "auto"
-    room: int | None = None
-    row: int | None = None
+    prefix_rows: int | None = None  # R; None: 1 without guidance (`sampling.cfg_scale` 1) and 2 with it, where 1 is refused
+    engine: str = "auto"  # fixed on a CUDA device, with models that implement it
+    room: int | None = None  # tokens that a kept engine has room for, so that shorter runs share it; None: num_tokens
+    row: int | None = None  # tokens in a row of the picture, for guesses of what lies below; None: all
 
     def __post_init__(self) -> None:
         method, tree, rule = self.method, self.tree, self.rule
@@ -52,8 +44,8 @@ class Config:
             raise ValueError(f"engine is {self.engine!r}; allowed are {', '.join(ENGINES)}")
         if self.prefix_rows not in (None, 1, 2):
             raise ValueError(f"prefix_rows is {self.prefix_rows}; allowed are 1 (no guidance) and 2 (guidance)")
-        if self.prefix_rows == 1 and self.sampling.cfg_scale != 1:
-            scale = self.sampling.cfg_scale
+        scale = self.sampling.cfg_scale
+        if self.prefix_rows == 1 and scale != 1:
             raise ValueError(f"prefix_rows is 1; with cfg_scale {scale} there must be 2 (guidance needs both rows)")
         if tree.kind != method.source:
             raise ValueError(f"tree is of kind {tree.kind!r}; method {method.id} needs {method.source!r}")
@@ -70,11 +62,9 @@ class Config:
         if self.tree.width > vocabulary:
             raise ValueError(f"tree has {self.tree.width} children per node; allowed are at most the {vocabulary} tokens")
         if self.rule.columns and self.neighbours is not None:
-            least, shape = min(self.rule.columns, vocabulary - 1), list(self.neighbours.shape)
+            k, least, shape = self.rule.k, min(self.rule.columns, vocabulary - 1), list(self.neighbours.shape)
             if len(shape) != 2 or shape[0] != vocabulary or shape[1] < least:
-                raise ValueError(
-                    f"neighbours has shape {shape}; with k = {self.rule.k} it must be [{vocabulary}, {least} or more]"
-                )
+                raise ValueError(f"neighbours has shape {shape}; with k = {k} it must be [{vocabulary}, {least} or more]")
 
     @property
     def rows(self) -> int:
@@ -87,6 +77,6 @@ class Config:
         return torch.device(self.device)
 
     def bare(self, missing: int) -> bool:
-        """Whether a step with so many tokens missing needs no drafts. The last token is the root's own successor: nothing to draft
-        for. The released code drafts, and may relax, there too."""
+        """Whether a step with so many tokens missing needs no drafts. The last token is the root's own successor: nothing to draft for.
+        The released code drafts, and may relax, there too."""
         return self.tree.nodes == 1 or (missing == 1 and not self.rule.released)

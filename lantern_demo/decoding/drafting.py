@@ -26,11 +26,9 @@ class Passes(Protocol):
 
     def stable(self) -> Tensor:
         """Read what has been committed since the step before; the last output [R, 1, H], which stands for the root."""
-        ...
 
     def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor) -> Tensor:
-        """As `protocols.Expander.expand`, with the drafter's own cache."""
-        ...
+        """As `protocols.Drafter.expand`, with the drafter's own cache."""
 
 
 class Source:
@@ -116,14 +114,13 @@ class DynamicSource(Source):
 def grow(root: Tensor, expand: Callable[[Tensor, Tensor, int, Tensor], Tensor], policy: TreePolicy) -> tuple[Tree, Tensor]:
     """The tree and its tokens [n] int64 (0 in the root's place) of a dynamic policy.
 
-    root [V] float32: log-probabilities of the root's children. expand(tokens [m], parent_rows [m], depth,
-    mask [m, w + m]) -> log-probabilities [m, V] of the children of the beam at that depth, where parent_rows
-    are the rows of the nodes' parents in the beam before (depth 1: the root, row 0) and mask is the one
-    `Passes.expand` asks for. Raises ValueError when the vocabulary is smaller than the beam.
+    root [V] float32: log-probabilities of the root's children. expand(tokens [m], parent_rows [m], depth, mask [m, w + m]) ->
+    log-probabilities [m, V] of the children of the beam at that depth, where parent_rows are the rows of the nodes' parents in the beam
+    before (depth 1: the root, row 0) and mask is the one `Passes.expand` asks for. Raises ValueError when the vocabulary is smaller than
+    the beam.
 
-    Log-probabilities may be -inf (filtered tokens). Where a tree cannot be filled with proposals of positive
-    probability, the nodes left over hang on it as padding that no child table names, so they are never
-    accepted.
+    Log-probabilities may be -inf (filtered tokens). Where a tree cannot be filled with proposals of positive probability, the nodes left
+    over hang on it as padding that no child table names, so they are never accepted.
     """
     beam = policy.top_k
     if root.shape[0] < beam:

@@ -1,20 +1,23 @@
 """The decoding loop: prefill, then draft, verify, accept and commit until all tokens are there. One for every method; vanilla is the
 tree of the root alone.
 
-There are two engines. "plain" waits for the host in every step: it suits CPUs and is the reference. "fixed" runs steps of fixed
-shapes without waiting, on a CUDA device as captured graphs. With the same seed both give the same tokens, up to rounding.
+There are two engines. "plain" waits for the host in every step: it suits CPUs and is the reference. "fixed" runs steps of fixed shapes
+without waiting, on a CUDA device as captured graphs. With the same seed both give the same tokens, up to rounding.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
-from functools import partial, wraps
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
+from functools import partial
+from typing import Any, Literal
 
 import torch
+from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from .cache import KVCache
 from .config import Config
 from .drafting import DynamicSource, Source, StaticSource
 from .engines.kept import Engines, FixedRun
@@ -23,27 +26,23 @@ from .protocols import Drafter, FixedDrafter, FixedTarget, Target, Watcher
 from .sampling import NO_LAW, Uniforms, draw, guide, probabilities
 from .timing import Clock
 from .trees import static_tree
-from .verify import Judged, Outcome
+from .verify import Judged
 from .window import WindowSource
 
-AcceptKind = Literal["exact", "relaxed", "target"]
+AcceptKind = Literal["exact", "relaxed", "target"]  # relaxed: only the relaxation accepts it; target: the bonus token
 
 
 @dataclass(frozen=True)
 class Step:
-    """What one step committed. Step 0 is the prefill, whose token the target draws alone; it has no tree.
-
-    A step's last token is the target's own ("target": the bonus token), those before were drafted ("exact",
-    or "relaxed" when only the relaxation accepted them). At the image's end `tokens` and `kinds` are cut,
-    while `accepted_length` and `path` are not.
-    """
+    """What one step committed. Step 0 is the prefill, whose token the target draws alone; it has no tree. At the image's end `tokens` and
+    `kinds` are cut, while `accepted_length` and `path` are not."""
 
     index: int
     tokens: list[int]  # newly committed tokens
     accepted_length: int  # accepted drafts and the bonus token
     committed: int  # tokens so far
     seconds: float  # decode seconds so far
-    kinds: list[AcceptKind] = field(default_factory=list)  # one per token
+    kinds: list[AcceptKind] = field(default_factory=list)  # one per token, the last one "target"
     tree_tokens: list[int] = field(default_factory=list)  # the draft tree, root first
     parents: list[int] = field(default_factory=list)  # parent of each tree node, the root's is 0
     path: list[int] = field(default_factory=list)  # accepted nodes, root first
@@ -52,22 +51,17 @@ class Step:
 
 @dataclass(frozen=True)
 class Decoded:
-    """The outcome of a run. A step is one target forward after the prefill.
-
-    `mean_accepted_length` is tokens committed per step, the bonus tokens counted, the prefill's token and
-    overshoot past the last token not (0 without steps). `accepted_lengths` has one uncut entry per step.
-    `nodes` is the size of the draft tree, root included.
-    """
+    """The outcome of a run. A step is one target forward after the prefill."""
 
     tokens: list[int]
     steps: int
-    accepted_lengths: list[int]
-    mean_accepted_length: float
+    accepted_lengths: list[int]  # one uncut entry per step
+    mean_accepted_length: float  # tokens per step, without the prefill's and those past the last one; 0 without steps
     seconds: dict[str, float]  # per part of the clock
     decode_seconds: float
     waited_seconds: float | None  # of decode_seconds, those without a processor; None on a GPU
     tokens_per_second: float
-    nodes: int
+    nodes: int  # of the draft tree, root included
     engine: str  # "plain", "fixed" or "graphs"
     engine_reason: str  # why it is not what it could be, if so
 
@@ -76,15 +70,14 @@ def decode(
     target: Target, drafter: Drafter | None, condition: Any, config: Config,
     clock: Clock | None = None, engines: Engines | None = None, watcher: Watcher | None = None,
 ) -> Iterator[Step | Decoded]:  # fmt: skip
-    """Decode; yields a `Step` per step and at last the `Decoded` result.
-
-    `clock` may be shared with other parts of a run. `engines` keeps what the fixed engine has set up for later runs. `watcher` looks at
-    the steps. The models are not called before the first `next`; closing the iterator early is allowed at any time. Raises ValueError at the call for models
-    that do not go with the configuration.
-    """
+    """Decode; yields a `Step` per step and at last the `Decoded` result. `clock` may be shared with other parts of a run. `engines` keeps
+    what the fixed engine has set up for later runs. The models are not called before the first `next`; closing the iterator early is
+    allowed at any time. Raises ValueError at the call for models that do not go with the configuration."""
     drafter = drafter if config.method.needs_drafter else None
+    clock = clock or Clock(config.device)
     config.check_models(target.vocab_size, drafter)
-    return _Run(target, drafter, condition, config, clock or Clock(config.device), engines, watcher).events()
+    run: Any = partial(FixedRun, engines=engines) if _on_fixed(target, drafter, config) else Plain
+    return _events(target, condition, config, clock, partial(run, target, drafter, condition, config, clock, watcher))
 
 
 def source_of(config: Config, vocabulary: int) -> Source:
@@ -108,107 +101,72 @@ def _on_fixed(target: Target, drafter: Drafter | None, config: Config) -> bool:
     return able and (config.engine == "fixed" or (config.engine == "auto" and config.place.type == "cuda"))
 
 
-Given = ParamSpec("Given")
-Found = TypeVar("Found")
 # cuDNN would build a plan for every shape. These take any mask, and a step's numbers do not hang on which of several is chosen.
 ATTENTION = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
-def _device_work(part: Callable[Concatenate[_Run, Given], Found]) -> Callable[Concatenate[_Run, Given], Found]:
-    """A method of a run as work on its device: without gradients, on a GPU with that one current and one kind of attention. A mode
-    that is entered around a yield would leak into the consumer."""
-
-    @wraps(part)
-    @torch.inference_mode()
-    def work(run: _Run, *args: Given.args, **kwargs: Given.kwargs) -> Found:
-        if run.device.type != "cuda":
-            return part(run, *args, **kwargs)
-        with torch.cuda.device(run.device), sdpa_kernel(ATTENTION):
-            return part(run, *args, **kwargs)
-
-    return work
+def _device_work(device: torch.device) -> AbstractContextManager[Any]:
+    """Work on a device: without gradients, on a GPU with that one current and one kind of attention. Never yield inside: the modes would
+    leak into the consumer."""
+    if device.type != "cuda":
+        return torch.inference_mode()
+    stack = ExitStack()
+    for mode in (torch.inference_mode(), torch.cuda.device(device), sdpa_kernel(ATTENTION)):
+        stack.enter_context(mode)
+    return stack
 
 
-class _Run:
-    """The state of one run."""
+def _events(target: Target, condition: Any, config: Config, clock: Clock, make: Any) -> Iterator[Step | Decoded]:
+    """The steps and the result of a run on the engine that `make` makes of a draft source and the run's uniforms."""
+    engine: Plain | FixedRun | None = None
+    whole, tokens, lengths = False, [], []
+    try:
+        with _device_work(config.place):
+            with clock.measure("prefill"):
+                source, tree = source_of(config, target.vocab_size), config.tree
+                uniforms = Uniforms(config.seed, config.place, config.num_tokens, tree.nodes, tree.width, source.draws)
+                engine = make(source, uniforms)
+                hidden, root = _prefill(target, condition, config, engine.cache, uniforms)
+                tokens.append(int(root))
+            if config.num_tokens > 1:
+                engine.begin(hidden, root)
+        yield Step(0, list(tokens), 1, 1, clock.decode_seconds, ["target"])
+        while len(tokens) < config.num_tokens:
+            with _device_work(config.place):
+                outcome = engine.next(len(tokens))
+                missing = config.num_tokens - len(tokens)
+                lengths.append(len(outcome.tokens))
+                tokens.extend(outcome.tokens[:missing])
+                if len(tokens) == config.num_tokens:
+                    engine.close(True)  # so that the last step has all of the run's seconds, however late the result is asked for
+            kinds: list[AcceptKind] = [*("relaxed" if loose else "exact" for loose in outcome.relaxed), "target"]
+            yield Step(
+                len(lengths), outcome.tokens[:missing], lengths[-1], len(tokens), clock.decode_seconds, kinds[:missing],
+                outcome.tree_tokens, outcome.tree_parents, outcome.path, list(outcome.judged),
+            )  # fmt: skip
+        whole = True
+    except GeneratorExit:
+        whole = True  # given up by the consumer, not by a fault
+        raise
+    finally:
+        if engine is not None:
+            with _device_work(config.place):
+                engine.close(whole)
+    steps, seconds = len(lengths), clock.decode_seconds
+    yield Decoded(
+        tokens=tokens, steps=steps, accepted_lengths=lengths, mean_accepted_length=(len(tokens) - 1) / steps if steps else 0.0,
+        seconds=dict(clock.seconds), decode_seconds=seconds, waited_seconds=clock.waited_seconds,
+        tokens_per_second=len(tokens) / seconds if seconds > 0 else 0.0,
+        nodes=config.tree.nodes, engine=engine.name, engine_reason=engine.reason,
+    )  # fmt: skip
 
-    def __init__(
-        self, target: Target, drafter: Drafter | None, condition: Any, config: Config, clock: Clock, engines: Engines | None,
-        watcher: Watcher | None,
-    ) -> None:  # fmt: skip
-        self.target, self.drafter, self.condition, self.config, self.clock = target, drafter, condition, config, clock
-        self.device, self.engines, self.fixed = config.place, engines, _on_fixed(target, drafter, config)
-        self.watcher = watcher
-        self.engine: Plain | FixedRun | None = None
-        self.tokens: list[int] = []
-        self.accepted_lengths: list[int] = []
 
-    def events(self) -> Iterator[Step | Decoded]:
-        whole = False
-        try:
-            self._prefill()
-            yield Step(0, list(self.tokens), 1, 1, self.clock.decode_seconds, ["target"])
-            while len(self.tokens) < self.config.num_tokens:
-                yield self._step(self._next())
-            whole = True
-        except GeneratorExit:
-            whole = True  # given up by the consumer, not by a fault
-            raise
-        finally:
-            self._close(whole)
-        yield self._decoded()
-
-    @_device_work
-    def _prefill(self) -> None:
-        """Prefix, then image token 0."""
-        config, sampling = self.config, self.config.sampling
-        source = source_of(config, self.target.vocab_size)
-        uniforms = Uniforms(config.seed, self.device, config.num_tokens, config.tree.nodes, config.tree.width, source.draws)
-        with self.clock.measure("prefill"):
-            run: Any = partial(FixedRun, engines=self.engines) if self.fixed else Plain
-            self.engine = run(self.target, self.drafter, self.condition, config, source, uniforms, self.clock, self.watcher)
-            hidden = self.target.prefill(self.condition, self.engine.cache)
-            if hidden.shape[0] != config.rows:
-                raise ValueError(f"condition gave {hidden.shape[0]} rows; this run needs {config.rows}")
-            p = probabilities(guide(self.target.head(hidden[:, -1:]), sampling.cfg_scale), sampling)
-            if not bool(p.sum() > 0):  # the one host read of the prefill that is not a token
-                raise FloatingPointError(NO_LAW)
-            root = p.argmax(-1) if sampling.greedy else draw(p, uniforms.rows[0, :1])
-            self.tokens.append(int(root))
-        if config.num_tokens > 1:
-            self.engine.begin(hidden, root)
-
-    @_device_work
-    def _next(self) -> Outcome:
-        assert self.engine is not None
-        return self.engine.next(len(self.tokens))
-
-    def _step(self, outcome: Outcome) -> Step:
-        """Take a step's tokens over."""
-        before = len(self.tokens)
-        self.accepted_lengths.append(len(outcome.tokens))
-        self.tokens.extend(outcome.tokens[: self.config.num_tokens - before])
-        kinds: list[AcceptKind] = [*("relaxed" if loose else "exact" for loose in outcome.relaxed), "target"]
-        committed = len(self.tokens)
-        if committed == self.config.num_tokens:
-            self._close(True)  # so that the last step has all of the run's seconds, however late the result is asked for
-        return Step(
-            len(self.accepted_lengths), self.tokens[before:], len(outcome.tokens), committed, self.clock.decode_seconds,
-            kinds[: committed - before], outcome.tree_tokens, outcome.tree_parents, outcome.path, list(outcome.judged),
-        )  # fmt: skip
-
-    @_device_work
-    def _close(self, whole: bool) -> None:
-        if self.engine is not None:
-            self.engine.close(whole)
-
-    def _decoded(self) -> Decoded:
-        assert self.engine is not None
-        steps, seconds = len(self.accepted_lengths), self.clock.decode_seconds
-        return Decoded(
-            tokens=self.tokens, steps=steps, accepted_lengths=self.accepted_lengths,
-            mean_accepted_length=(len(self.tokens) - 1) / steps if steps else 0.0,
-            seconds=dict(self.clock.seconds), decode_seconds=seconds, waited_seconds=self.clock.waited_seconds,
-            tokens_per_second=len(self.tokens) / seconds if seconds > 0 else 0.0,
-            nodes=self.config.tree.nodes, engine=self.engine.name, engine_reason=self.engine.reason,
-        )  # fmt: skip
+def _prefill(target: Target, condition: Any, config: Config, cache: KVCache, uniforms: Uniforms) -> tuple[Tensor, Tensor]:
+    """The target's states [R, T, H] of the prefix, and the first token [1]."""
+    hidden = target.prefill(condition, cache)
+    if hidden.shape[0] != config.rows:
+        raise ValueError(f"condition gave {hidden.shape[0]} rows; this run needs {config.rows}")
+    p = probabilities(guide(target.head(hidden[:, -1:]), config.sampling.cfg_scale), config.sampling)
+    if not bool(p.sum() > 0):  # the one host read of the prefill that is not a token
+        raise FloatingPointError(NO_LAW)
+    return hidden, p.argmax(-1) if config.sampling.greedy else draw(p, uniforms.rows[0, :1])

@@ -1,5 +1,4 @@
-"""From logits to probabilities to tokens: guidance, temperature, top-k, top-p, and draws from given
-uniforms."""
+"""From logits to probabilities to tokens: guidance, temperature, top-k, top-p, and draws from given uniforms."""
 
 from __future__ import annotations
 
@@ -47,11 +46,8 @@ class Sampling:
 
 
 def guide(logits: Tensor, scale: float) -> Tensor:
-    """Classifier-free guidance: logits [R, n, V] -> uncond + scale (cond - uncond), [n, V] float32.
-
-    Row 0 is conditional, row 1 unconditional; R = 1 has nothing to guide with and gives row 0.
-    Raises ValueError for another R.
-    """
+    """Classifier-free guidance: logits [R, n, V] -> uncond + scale (cond - uncond), [n, V] float32. Row 0 is conditional, row 1
+    unconditional; R = 1 has nothing to guide with and gives row 0. Raises ValueError for another R."""
     rows = logits.shape[0]
     if rows not in (1, 2):
         raise ValueError(f"logits have {rows} rows; allowed are 1 (no guidance) and 2 (conditional, unconditional)")
@@ -65,13 +61,10 @@ def guide(logits: Tensor, scale: float) -> Tensor:
 
 
 def probabilities(logits: Tensor, sampling: Sampling, spent: bool = False) -> Tensor:
-    """Probabilities [..., V] float32 of guided logits [..., V]: temperature, then top-k, then top-p. spent: nobody reads the logits
-    again, so that they may be overwritten.
-
-    The order is LlamaGen's. Ties at the top-k boundary all stay; top-p drops the tokens before which more
-    than top_p of the mass lies, so the best always stays. Greedy: the plain softmax at temperature 1, without
-    filters, on which the greedy rules and the draft trees work.
-    """
+    """Probabilities [..., V] float32 of guided logits [..., V]: temperature, then top-k, then top-p, as in LlamaGen. Ties at the top-k
+    boundary all stay; top-p drops the tokens before which more than top_p of the mass lies, so the best always stays. Greedy: the plain
+    softmax at temperature 1, without filters, on which the greedy rules and the draft trees work. spent: nobody reads the logits again,
+    so that they may be overwritten."""
     if sampling.greedy:
         return logits.softmax(-1)
     if sampling.temperature != 1:
@@ -99,12 +92,11 @@ def _kth_largest(values: Tensor, k: int) -> Tensor:
 
 
 def running_sums(values: Tensor) -> Tensor:
-    """Running sums of values [..., V] along the last dimension in float64: a token is drawn off them, and its chance is the width of
-    its step over the last sum.
+    """Running sums of values [..., V] along the last dimension: a token is drawn off them, and its chance is the width of its step over
+    the last sum. They are float64 since float32 loses the tails: over 16,384 tokens some 1e-4 of the mass ends up at other tokens.
 
-    A step is so as wide as its token's share to 1e-16 of the whole. Sums as coarse as float32 lose the tails: over 16,384 tokens some
-    1e-4 of the mass ends up at other tokens. A GPU sums a single long row by a scan in which each block adds what others have ready,
-    so that the order varies from run to run. Of several rows each is summed by one block: a single one is summed twice.
+    A GPU sums a single long row by a scan in which each block adds what others have ready, so that the order varies from run to run. Of
+    several rows each is summed by one block: a single one is summed twice.
     """
     if values.numel() > values.shape[-1]:
         return values.double().cumsum(-1)
@@ -112,11 +104,8 @@ def running_sums(values: Tensor) -> Tensor:
 
 
 def draw(law: Tensor, u: Tensor) -> Tensor:
-    """Tokens [m] int64 of laws [m, V] (>= 0, any positive sum) at uniforms u [m] in [0, 1): the inverse CDF. V, or below 0, where a
-    law is none, because it has no mass or is not made of finite numbers.
-
-    A token of probability 0 is never returned as long as the row has any mass.
-    """
+    """Tokens [m] int64 of laws [m, V] (>= 0, any positive sum) at uniforms u [m] in [0, 1): the inverse CDF, which never gives a token
+    of probability 0. V, or below 0, where a law is none, because it has no mass or is not made of finite numbers."""
     sums = running_sums(law)
     return torch.searchsorted(sums, u.unsqueeze(-1) * sums[:, -1:], right=True).squeeze(-1)
 
@@ -125,10 +114,9 @@ def draw_in_turn(q: Tensor, u: Tensor, out: Tensor) -> list[Tensor]:
     """Draw C tokens one after the other without replacement from each of the laws q [P, V] at uniforms u [P, C] in [TINY, 1).
 
     They go to `out` [C, max(P, 2)] int64: a single row is drawn from twice, see `running_sums`. Returns what each row had left before
-    each draw, C times [max(P, 2)] float64; where that is below NOTHING no token was drawn, though there is a valid one in `out`. So it
-    is with a row that is no law.
-    What is drawn leaves its row, and the rest is summed anew. A running sum over everything would lose the rest where a token has
-    nearly all of the mass: 1e-20 is nothing beside 1, but all that is left once that token is drawn.
+    each draw, C times [max(P, 2)] float64; where that is below NOTHING, as in a row that is no law, no token was drawn, though there is
+    a valid one in `out`. What is drawn leaves its row, and the rest is summed anew: 1e-20 is nothing in a sum beside 1, but all that is
+    left once a token with nearly all of the mass is drawn.
     """
     left = torch.fmax(q.expand(out.shape[1], -1), zero(q.device))  # what is not a number counts as 0
     u, masses = u.expand(out.shape[1], -1), []
@@ -153,9 +141,8 @@ class Uniforms:
     """All the randomness of a run, drawn at once from its seed: a step only reads its row, on whatever device.
 
     `rows` [steps, judged + draws] in [TINY, 1). A row's first entries are for the acceptance, per node one for each draw number and one
-    for the bonus token; the others are for the draws of the draft source. On a CPU they are float64 multiples of 2^-48. With a
-    float32's 24 bits alone every chance would be a multiple of 6e-8, which over 16,384 tokens puts some 1e-4 of the mass elsewhere. On
-    an accelerator they are float32.
+    for the bonus token; the others are for the draws of the draft source. They are float32 on an accelerator, on a CPU float64 multiples
+    of 2^-48: with 24 bits every chance is a multiple of 6e-8, which over 16,384 tokens puts some 1e-4 of the mass elsewhere.
     """
 
     def __init__(self, seed: int, device: torch.device, steps: int, nodes: int, width: int, draws: int) -> None:

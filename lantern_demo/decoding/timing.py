@@ -11,14 +11,12 @@ PARTS = ("text", "capture", *DECODE_PARTS, "image")
 
 
 class _Segment:
-    """Adds the time between enter and exit to one part. Made once per part: entering costs well under 2
-    us."""
+    """Adds the time between enter and exit to one part. Made once per part: entering costs well under 2 us."""
 
     __slots__ = ("_clock", "_cpu", "_part", "_since")
 
     def __init__(self, clock: Clock, part: str) -> None:
-        self._clock = clock
-        self._part = part
+        self._clock, self._part = clock, part
         self._since = self._cpu = 0.0
 
     def __enter__(self) -> None:
@@ -34,30 +32,25 @@ class _Segment:
 
 
 class Clock:
-    """Seconds per part of a run.
-
-    Use as `with clock.measure("draft"): ...`; never yield inside. The device is synchronised at both ends of
-    a segment, so that work is charged to the part that queued it; on the CPU nothing needs synchronising.
-    `waited` has the seconds of each part in which the calling thread had no processor; on a GPU it waits for
-    the device by design, and they say nothing.
-    """
+    """Seconds per part of a run. Use as `with clock.measure("draft"): ...`; never yield inside. The device is synchronised at both ends
+    of a segment, so that work is charged to the part that queued it."""
 
     def __init__(self, device: torch.device | str) -> None:
         self._device = torch.device(device)
         self._cuda = self._device.type == "cuda"
         self.seconds: dict[str, float] = dict.fromkeys(PARTS, 0.0)
+        # those in which the calling thread had no processor; on a GPU it waits for the device by design, and they say nothing
         self.waited: dict[str, float] = dict.fromkeys(PARTS, 0.0)
         self._segments = {part: _Segment(self, part) for part in PARTS}
 
     def measure(self, part: str) -> _Segment:
         """The context manager of one part; ValueError for an unknown one."""
-        try:
-            return self._segments[part]
-        except KeyError:
-            raise ValueError(f"part is {part!r}; allowed are {', '.join(PARTS)}") from None
+        if part not in self._segments:
+            raise ValueError(f"part is {part!r}; allowed are {', '.join(PARTS)}")
+        return self._segments[part]
 
     def synchronize(self) -> None:
-        """Wait until the device has done what was asked."""
+        """Wait until the device has done what was asked; on a CPU it always has."""
         if self._cuda:
             torch.cuda.synchronize(self._device)
 

@@ -1,7 +1,5 @@
 """The walk from the root along accepted nodes: all nodes are judged at once, without a host read, and reported in one row of numbers.
-
-Both engines use it, so that with the same seed they give the same tokens up to rounding.
-"""
+Both engines use it, so that with the same seed they give the same tokens up to rounding."""
 
 from __future__ import annotations
 
@@ -115,10 +113,8 @@ def report(draft: Draft, found: Verified) -> Tensor:
 
 
 def read(row: list[int], size: int, depth: int, sampled: bool, vocabulary: int) -> Outcome:
-    """A `report` of a tree of `size` nodes and a depth, sampled: drawn from laws that may be none.
-
-    Raises FloatingPointError where a law was none: the bonus token is then no token, or a first draw is missing.
-    """
+    """A `report` of a tree of `size` nodes and a depth, sampled: drawn from laws that may be none. Raises FloatingPointError where a law
+    was none: the bonus token is then no token, or a first draw is missing."""
     count, path, row = row[0] + 1, row[1 : depth + 2], row[depth + 2 :]
     relaxed, bonus, row = row[:depth], row[depth], row[depth + 1 :]
     tokens, parents, firsts = row[:size], row[size : 2 * size], row[2 * size :]

@@ -1,9 +1,9 @@
 """A step of fixed shapes: draft, verify, accept and commit without a host read, so that it can be captured once and replayed.
 
-Where a run stands is in tensors on its device, which a step reads and writes. What varies from step to step is never a shape:
-attention covers a bucket of slots [0, S) under an additive mask made from the committed length, the drafter's stable pass always
-runs D + 1 slots for a tree of depth D, of which the unseen ones count, and D + 1 rows are committed, of which those behind the
-accepted path are garbage behind the length.
+Where a run stands is in tensors on its device, which a step reads and writes. What varies from step to step is never a shape: attention
+covers a bucket of slots [0, S) under an additive mask made from the committed length, the drafter's stable pass always runs D + 1 slots
+for a tree of depth D, of which the unseen ones count, and D + 1 rows are committed, of which those behind the accepted path are garbage
+behind the length.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from ..config import Config
 from ..drafting import Source
 from ..protocols import FixedDrafter, FixedTarget
 from ..sampling import Uniforms, guide, probabilities
-from ..timing import Clock
 from ..trees import Draft, TreePolicy
 from ..verify import Outcome, read, report, verify
 
@@ -49,6 +48,9 @@ class State:
     results: Tensor  # [steps, width] int64, a `verify.report` per step
     source: tuple[Tensor, ...]  # what the draft source keeps
 
+    def _tensors(self) -> list[Tensor]:
+        return [*(value for value in vars(self).values() if isinstance(value, Tensor)), *self.source]
+
     def copies(self) -> list[Tensor]:
         """Copies of all tensors, for `restore`."""
         return [value.clone() for value in self._tensors()]
@@ -58,24 +60,19 @@ class State:
         for value, kept in zip(self._tensors(), copies, strict=True):
             value.copy_(kept)
 
-    def _tensors(self) -> list[Tensor]:
-        return [*(value for value in vars(self).values() if isinstance(value, Tensor)), *self.source]
-
 
 class Fixed:
-    """The steps of one run, behind its prefill, for at most `num_tokens` tokens.
-
-    cache and drafter_cache (None: no drafter) have room for `room(...)` slots behind the prefix; hidden [Rd, T, H] are the target's
-    prefix states as the drafter reads them, of which only sizes matter here. `begin` starts a run.
-    """
+    """The steps of one run, behind its prefill, for at most `num_tokens` tokens. cache and drafter_cache (None: no drafter) have room for
+    `room(...)` slots behind the prefix; hidden [Rd, T, H] are the target's prefix states as the drafter reads them, of which only sizes
+    matter here. `begin` starts a run."""
 
     def __init__(
         self, target: FixedTarget, drafter: FixedDrafter | None, cache: KVCache, drafter_cache: KVCache | None,
         hidden: Tensor, config: Config, source: Source, num_tokens: int, uniforms: Uniforms,
     ) -> None:  # fmt: skip
         self.target, self.drafter, self.cache, self.drafter_cache = target, drafter, cache, drafter_cache
-        self.config, self.source, self.num_tokens = config, source, num_tokens
-        policy, device = config.tree, hidden.device
+        self.config, self.source, self.num_tokens, self.uniforms = config, source, num_tokens, uniforms
+        policy, device, tree = config.tree, hidden.device, source.tree
         self.alone = Source(device)
         self.depth, self.size = source.depth, policy.nodes
         self.slots = min(c.slots for c in (cache, drafter_cache) if c is not None) // ALIGNED * ALIGNED
@@ -86,23 +83,20 @@ class Fixed:
         self.never = torch.full((), -torch.inf, dtype=cache.k.dtype, device=device)
         # 0 where a committed slot is visible, -inf where it is a padded one of the prefix
         self.padding = self.nothing.repeat(cache.k.shape[1], 1, 1, self.slots)
-        tree = source.tree
         self.tree_bias = None if tree is None else self.additive(tree.mask)
         inner = None if tree is None else tree.inner[1:]
         self.node_bias = None if tree is None or inner is None else self.additive(tree.mask[inner][:, inner])
-        rows, _, width = hidden.shape
-        count = torch.zeros(4, dtype=torch.int64, device=device)
-        length, root, step, last = count.split(1)
-        self.place = count[::2]  # length and step, which every step moves on by 1
-        unseen = torch.zeros(self.depth + 1, dtype=torch.int64, device=device)
-        results = torch.zeros(num_tokens, 3 + 2 * self.depth + 3 * self.size, dtype=torch.int64, device=device)
-        self.state = State(length, root, step, last, unseen, hidden.new_zeros(rows, self.depth + 1, width), results, source.state)
+        numbers = torch.zeros(4, dtype=torch.int64, device=device)
+        length, root, step, last = numbers.split(1)
+        self.place = numbers[::2]  # length and step, which every step moves on by 1
+        tokens, states = numbers.new_zeros(self.depth + 1), hidden.new_zeros(hidden.shape[0], self.depth + 1, hidden.shape[2])
+        results = numbers.new_zeros(num_tokens, 3 + 2 * self.depth + 3 * self.size)
+        self.state = State(length, root, step, last, tokens, states, results, source.state)
         self.rows = uniforms.rows.new_zeros(num_tokens, uniforms.rows.shape[1])
-        self.uniforms = uniforms
 
     def begin(self, hidden: Tensor, root: Tensor, uniforms: Uniforms, seed: int) -> None:
-        """Start a run: both caches hold its prefix. All tensors stay where they are, so that graphs captured in a run before go on
-        being right. hidden [Rd, T, H] ends with the last state before root [1], the first token; uniforms as the run's seed gives them."""
+        """Start a run: both caches hold its prefix. All tensors stay where they are, so that graphs captured in a run before go on being
+        right. hidden [Rd, T, H] ends with the last state before root [1], the first token; uniforms as the run's seed gives them."""
         cache, state = self.cache, self.state
         self.prefix = cache.length
         self.padding.zero_()
@@ -143,25 +137,26 @@ class Fixed:
         mark(0)
         draft = self.draft(slots, bare)
         mark(1)
-        hidden, p = self.verify(draft, slots)
+        hidden, p = self.verify(draft)
         mark(2)
         law = self.commit(draft, hidden, p)
         mark(3)
         return law
 
     def draft(self, slots: int, bare: bool) -> Draft:
-        """The tree of the current root. Leaves in `scratch` the slots behind the committed ones, for the whole step."""
+        """The tree of the current root. What is set here is for the whole step."""
         state = self.state
+        self.bucketed = slots
         self.from_last = state.length + self.offsets
-        self.scratch = self.from_last[1:]
+        self.scratch = self.from_last[1:]  # the slots behind the committed ones
         self.row = self.rows.index_select(0, state.step)[0]
         source = self.alone if bare else self.source
-        return source.draft(state.root, _FixedPasses(self, slots), self.target.head, self.row[self.uniforms.judged :])
+        return source.draft(state.root, self, self.target.head, self.row[self.uniforms.judged :])
 
-    def verify(self, draft: Draft, slots: int) -> tuple[Tensor, Tensor]:
+    def verify(self, draft: Draft) -> tuple[Tensor, Tensor]:
         """The target's states [R, n, H] and laws [n, V] of a draft."""
         tree, state, size, sampling = draft.tree, self.state, draft.tree.size, self.config.sampling
-        at = self.scratch[:size]
+        at, slots = self.scratch[:size], self.bucketed
         seen = self.columns[:slots] < state.length
         bias = torch.where(seen, self.padding[..., :slots].expand(-1, -1, size, -1), self.never)
         own = self.additive(tree.mask) if self.tree_bias is None or size == 1 else self.tree_bias
@@ -213,73 +208,35 @@ class Fixed:
             torch.index_select(hidden, 1, path, out=state.unseen_hidden)
         return state.unseen_tokens
 
-
-class _FixedPasses:
-    """The drafter's passes of one step."""
-
-    def __init__(self, fixed: Fixed, slots: int) -> None:
-        self.fixed, self.slots = fixed, slots
+    # -- the drafter's passes: see `drafting.Passes`
 
     def stable(self) -> Tensor:
-        """As `drafting.Passes.stable`: D + 1 slots, of which the unseen ones count."""
-        fixed, drafter = self.fixed, self.fixed.drafter
+        """Of D + 1 slots the unseen ones count."""
+        drafter, state, cache = self.drafter, self.state, self.drafter_cache
         assert drafter is not None
-        state, cache = fixed.state, fixed.drafter_cache
-        at = fixed.from_last[: fixed.depth + 1] - state.last
-        self.seen = fixed.additive(fixed.columns[: self.slots] <= at.unsqueeze(1))[None, None]
+        at = self.from_last[: self.depth + 1] - state.last
+        self.seen = self.additive(self.columns[: self.bucketed] <= at.unsqueeze(1))[None, None]
         turn = drafter.turns_at(at, cache)
         output = drafter.run_at(state.unseen_tokens, state.unseen_hidden, turn, at, self.seen, cache)
-        if fixed.node_bias is not None:  # for all passes over a tree that is known at once
-            size = len(fixed.node_bias)
-            self.bias = self._of_nodes(size)
-            self.bias.index_copy_(3, fixed.scratch[:size], fixed.node_bias[None, None])
-            self.turns = drafter.turns_at(fixed.scratch[: fixed.depth], cache)  # a node's depth is its place on the grid
+        if self.node_bias is not None:  # for all passes over a tree that is known at once
+            self.bias = self._of_nodes(self.node_bias)
+            self.turns = drafter.turns_at(self.scratch[: self.depth], cache)  # a node's depth is its place on the grid
         return output.index_select(1, state.last)
 
     def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor) -> Tensor:
-        """As `drafting.Passes.expand`."""
-        fixed, drafter, cache = self.fixed, self.fixed.drafter, self.fixed.drafter_cache
+        drafter, cache = self.drafter, self.drafter_cache
         assert drafter is not None
         size, width = mask.shape
         own = slice(width - size, width)
-        if fixed.node_bias is not None:
+        if self.node_bias is not None:
             turn, bias = self.turns[:, depth - 1 : depth], self.bias[:, :, own]
         else:
-            bias = self._of_nodes(size)
-            bias.index_copy_(3, fixed.scratch[:width], fixed.additive(mask)[None, None])
-            turn = drafter.turns_at(fixed.state.length + (depth - 1), cache)
-        return drafter.run_at(tokens, hidden, turn, fixed.scratch[own], bias, cache)
+            bias = self._of_nodes(self.additive(mask))
+            turn = drafter.turns_at(self.state.length + (depth - 1), cache)
+        return drafter.run_at(tokens, hidden, turn, self.scratch[own], bias, cache)
 
-    def _of_nodes(self, size: int) -> Tensor:
-        """The mask [1, 1, size, S] of nodes that see what the last unseen slot sees, which is all that is committed."""
-        return self.seen.index_select(2, self.fixed.state.last.expand(size))
-
-
-class Eager:
-    """Steps as they are written, each part timed where it runs."""
-
-    ahead, reusable, reason = 1, True, ""  # see `graphs.Steps`
-
-    def __init__(self, fixed: Fixed, clock: Clock) -> None:
-        self.fixed, self.clock, self.name = fixed, clock, "fixed"
-
-    def begin(self, clock: Clock) -> None:
-        self.clock = clock
-
-    def prepare(self, shapes: list[tuple[int, bool]]) -> None:
-        """Nothing has to be made."""
-
-    def launch(self, index: int, slots: int, bare: bool) -> StepLaw:
-        with self.clock.measure("draft"):
-            draft = self.fixed.draft(slots, bare)
-        with self.clock.measure("verify"):
-            hidden, p = self.fixed.verify(draft, slots)
-        with self.clock.measure("commit"):
-            return self.fixed.commit(draft, hidden, p)
-
-    def row(self, index: int) -> list[int]:
-        found: list[int] = self.fixed.state.results[index].tolist()
-        return found
-
-    def close(self) -> None:
-        """Nothing is in flight."""
+    def _of_nodes(self, own: Tensor) -> Tensor:
+        """The mask [1, 1, m, S] of m nodes that see what the last unseen slot sees, which is all that is committed, and of the w slots
+        behind it what own [m, w] says."""
+        size, width = own.shape
+        return self.seen.index_select(2, self.state.last.expand(size)).index_copy_(3, self.scratch[:width], own[None, None])

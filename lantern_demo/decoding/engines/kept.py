@@ -8,9 +8,10 @@ fills it in place, and hands it back. What is lent is nobody else's: a second li
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,8 +23,8 @@ from ..protocols import FixedDrafter, FixedTarget, Watcher
 from ..sampling import Uniforms, guide
 from ..timing import Clock
 from ..verify import Outcome
-from .fixed import Eager, Fixed
-from .graphs import Graphs, LaunchQueue, Steps
+from .fixed import Fixed
+from .graphs import Graphs, Steps
 
 MOST = 9  # idle engines: all methods, and one more
 RESERVE = 0.1  # share of a GPU's memory that idle engines leave free
@@ -31,12 +32,11 @@ RESERVE = 0.1  # share of a GPU's memory that idle engines leave free
 
 @dataclass
 class Engine:
-    """What one run at a time works with. `fixed` and `steps` are there from the first run's prefill on."""
+    """What one run at a time works with."""
 
     cache: KVCache
     drafter_cache: KVCache | None
-    fixed: Fixed | None = None
-    steps: Steps | None = None
+    steps: Steps | None = None  # from the first run's prefill on
 
     def empty(self) -> None:
         """Forget the run before. Its keys and values go too: what was not finite would reach a later run through a mask's 0 weight."""
@@ -73,8 +73,8 @@ class Engines:
         return make()
 
     def give(self, key: Hashable, engine: Engine) -> None:
-        """Hand an engine back whose run is over. It is dropped where another run could not use it."""
-        if engine.fixed is None or engine.steps is None or not engine.steps.reusable:
+        """Hand an engine back whose run is over. It is dropped where it has not begun or has been refused a capture."""
+        if engine.steps is None or engine.steps.reason:
             return
         with self._lock:
             self._idle.append((key, engine))
@@ -91,13 +91,26 @@ class Engines:
         return any_idle
 
 
+class _Flying(NamedTuple):
+    """A step whose result has not been read."""
+
+    number: int
+    bare: bool
+    most: int  # tokens it commits at most
+
+
 class FixedRun:
     """One run on the fixed engine, as `plain.Plain` is one on the plain engine. `engines` lends what it works with; None: it makes its
-    own."""
+    own.
+
+    It keeps up to `steps.ahead` steps in flight, so that reading a result is the only wait, once per step. A step may be launched before
+    the results of others are known when tokens will be missing even if those commit as many as they can, and when it is sure of which
+    kind it is: the step that has one token left to find may need no drafts.
+    """
 
     def __init__(
-        self, target: FixedTarget, drafter: FixedDrafter | None, condition: Any, config: Config, source: Source, uniforms: Uniforms,
-        clock: Clock, watcher: Watcher | None, engines: Engines | None,
+        self, target: FixedTarget, drafter: FixedDrafter | None, condition: Any, config: Config, clock: Clock, watcher: Watcher | None,
+        source: Source, uniforms: Uniforms, engines: Engines | None,
     ) -> None:  # fmt: skip
         self.target, self.drafter, self.condition, self.config = target, drafter, condition, config
         self.source, self.uniforms, self.clock, self.watcher, self.engines = source, uniforms, clock, watcher, engines
@@ -105,6 +118,9 @@ class FixedRun:
         self.lent: Engine | None = self._make() if engines is None else engines.take(self._key, self._make)
         self.cache = self.lent.cache
         self.name, self.reason = "fixed", ""
+        self.flying: deque[_Flying] = deque()
+        self.launched = 0
+        self.unsure = 0 if config.bare(1) == config.bare(2) else 1  # how many tokens may be missing for a step of an unknown kind
 
     def _make(self) -> Engine:
         slots, rows = Fixed.room(self.room, self.config.tree), self.config.rows
@@ -129,31 +145,32 @@ class FixedRun:
                 with self.clock.measure("draft"):
                     # a step's stable pass takes the last of these slots again, with the output that it needs
                     drafter.start(hidden, root, engine.drafter_cache, self.condition)
-        if engine.fixed is None or engine.steps is None:
-            args = (
-                self.target,
-                drafter,
-                engine.cache,
-                engine.drafter_cache,
-                hidden,
-                config,
-                self.source,
-                self.room,
-                self.uniforms,
-            )
-            engine.fixed = Fixed(*args)
+        if engine.steps is None:
+            caches = engine.cache, engine.drafter_cache
+            fixed = Fixed(self.target, drafter, *caches, hidden, config, self.source, self.room, self.uniforms)
             free = (lambda: False) if self.engines is None else self.engines.clear
-            on_gpu = config.place.type == "cuda"
-            engine.steps = Graphs(engine.fixed, self.clock, config.place, free) if on_gpu else Eager(engine.fixed, self.clock)
-        engine.steps.begin(self.clock)
-        engine.fixed.begin(hidden, root, self.uniforms, config.seed)
+            engine.steps = Graphs(fixed, free) if config.place.type == "cuda" else Steps(fixed)
+        self.steps, self.fixed = engine.steps, engine.steps.fixed
+        self.steps.clock = self.clock
+        self.fixed.begin(hidden, root, self.uniforms, config.seed)
         if self.engines is not None:  # the next run is to find everything in place
-            engine.steps.prepare(engine.fixed.shapes())
-        self.queue = LaunchQueue(engine.fixed, engine.steps, config.num_tokens, self.watcher)
+            self.steps.prepare(self.fixed.shapes())
 
     def next(self, committed: int) -> Outcome:
-        """One step, with so many tokens before it."""
-        return self.queue.next(committed)
+        """The next step's outcome, with so many tokens before it."""
+        while len(self.flying) < self.steps.ahead:
+            most = committed + sum(step.most for step in self.flying)  # tokens once all that is in flight has come in
+            missing = self.config.num_tokens - most
+            if self.flying and missing <= self.unsure:
+                break
+            bare = self.config.bare(missing)
+            law = self.steps.launch(self.launched + 1, self.fixed.bucket(most), bare)
+            if self.watcher is not None and self.watcher.wants(self.launched):
+                self.watcher.add(law.draft, law.root_law, law.emitted.clone())
+            self.launched += 1
+            self.flying.append(_Flying(self.launched, bare, 1 if bare else self.fixed.depth + 1))
+        done = self.flying.popleft()
+        return self.fixed.outcome(self.steps.row(done.number), done.bare)
 
     def close(self, whole: bool) -> None:
         """Hand the engine back; graphs may be in flight when the consumer gave up. After a fault nobody shall have it again."""

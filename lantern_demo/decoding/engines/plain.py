@@ -17,14 +17,14 @@ from ..verify import Outcome, judged_on, read, report, verify
 
 
 class Plain:
-    """The steps of one run behind its prefill. A step starts with at most num_tokens - 1 positions committed behind the prefix and
-    writes a whole tree."""
+    """The steps of one run behind its prefill. A step starts with at most num_tokens - 1 positions committed behind the prefix and writes
+    a whole tree."""
 
     name, reason = "plain", ""
 
     def __init__(
-        self, target: Target, drafter: Drafter | None, condition: Any, config: Config, source: Source, uniforms: Uniforms,
-        clock: Clock, watcher: Watcher | None,
+        self, target: Target, drafter: Drafter | None, condition: Any, config: Config, clock: Clock, watcher: Watcher | None,
+        source: Source, uniforms: Uniforms,
     ) -> None:  # fmt: skip
         self.target, self.drafter, self.condition, self.config = target, drafter, condition, config
         self.source, self.uniforms, self.clock, self.watcher = source, uniforms, clock, watcher
@@ -37,10 +37,8 @@ class Plain:
         """The target's states [R, T, H] of the prefix and the first token [1] behind it."""
         self.root = root
         self.source.begin(root, self.config.seed)
-        self.unseen = (
-            self._for_drafter(hidden),
-            root,
-        )  # target states that the drafter has not seen, and the tokens that follow them
+        # target states that the drafter has not seen, and the tokens that follow them
+        self.unseen = self._for_drafter(hidden), root
 
     def next(self, committed: int) -> Outcome:
         """Draft, verify, accept and commit one step, with so many tokens before it."""
@@ -77,8 +75,9 @@ class Plain:
     def close(self, whole: bool) -> None:
         """Nothing is kept."""
 
+    # the drafter's passes: see `drafting.Passes`
+
     def stable(self) -> Tensor:
-        """As `drafting.Passes.stable`."""
         assert self.drafter is not None
         hidden, tokens = self.unseen
         if self.small is not None:
@@ -88,7 +87,6 @@ class Plain:
         return self.drafter.start(hidden, tokens, self.small, self.condition)
 
     def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor) -> Tensor:
-        """As `drafting.Passes.expand`."""
         assert self.drafter is not None
         return self.drafter.expand(tokens, hidden, depth, mask, self.small)
 
