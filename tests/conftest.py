@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -43,6 +44,17 @@ def pytest_configure(config: pytest.Config) -> None:
         import torch  # not in the process that only hands out the tests
 
         torch.set_num_threads(max(1, torch.get_num_threads() // config.workerinput["workercount"]))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the half a million objects of the imported libraries out of the garbage collector's rounds, which are quicker for it."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)
