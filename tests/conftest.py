@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -20,7 +21,40 @@ os.environ["LANTERN_CACHE"] = CACHE.name
 
 
 LONG = 5.0  # seconds of a test in the fast set
+PROCESSES = 4  # at most; each loads PyTorch and the models anew
 FAST = pytest.StashKey[Counter[Path]]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Give a run that names no files to a process per processor, where pytest-xdist is installed and `-n` does not say otherwise.
+
+    The tests of a file stay together, for the sake of their fixtures. With `-s` everything stays in this process, which alone shows it.
+    """
+    whole = config.args_source == pytest.Config.ArgsSource.TESTPATHS and config.option.capture != "no"
+    if whole and config.pluginmanager.hasplugin("xdist") and not hasattr(config, "workerinput"):
+        options = config.option
+        if options.numprocesses is None and options.dist == "no":
+            options.numprocesses, options.dist, options.maxprocesses = "logical", "loadfile", options.maxprocesses or PROCESSES
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let the processes of pytest-xdist share the processors: threads of several that wait for each other are slow."""
+    if hasattr(config, "workerinput"):
+        import torch  # not in the process that only hands out the tests
+
+        torch.set_num_threads(max(1, torch.get_num_threads() // config.workerinput["workercount"]))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the half a million objects of the imported libraries out of the garbage collector's rounds, which are quicker for it."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

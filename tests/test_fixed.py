@@ -44,6 +44,7 @@ RULES = {
     "additive": Rule("additive", 5, 0.2),
     "multiplicative": Rule("multiplicative", 5, 2.0),
     "weighted": Rule("weighted", bound=1.5),
+    "grouped": Rule("grouped", bound=0.15),
 }
 
 

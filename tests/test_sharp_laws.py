@@ -70,7 +70,11 @@ CASES = {
     "drafter's law of one token": Case({2: 0.3, 1: 0.2}, {2: 25.0}, Sampling(top_p=0.9)),
 }
 SHARP = ["drafter peaked on a wrong token, 1 - 8e-8", "drafter peaked on a right token", "cold"]
-ALL_CASES = [pytest.param(name, marks=() if name in (SHARP[0], "cold") else pytest.mark.slow) for name in CASES]
+LOSSLESS = {"static": ("eagle1", STATIC), "gaps": ("eagle1", GAPS), "dynamic": ("eagle2", DYNAMIC)}
+FAST = [(SHARP[0], "static"), (SHARP[0], "dynamic"), ("cold", "gaps")]
+ALL_CASES = [
+    pytest.param(name, tree, marks=() if (name, tree) in FAST else pytest.mark.slow) for name in CASES for tree in LOSSLESS
+]
 
 
 def run(case: Case, method: str = "eagle1", tokens: int = 400, seed: int = 0, **changes: Any) -> list[Any]:
@@ -125,10 +129,10 @@ def follows(case: Case, seeds: int, method: str = "eagle1", **changes: Any) -> N
     assert all(events[-1].one_step_tvd < 1e-6 for events in (*runs, fixed)), method
 
 
-@pytest.mark.parametrize("name", ALL_CASES)
-def test_lossless_runs_follow_the_target(name: str) -> None:
-    for method, tree in (("eagle1", STATIC), ("eagle1", GAPS), ("eagle2", DYNAMIC)):
-        follows(CASES[name], 4, method, tree=tree)
+@pytest.mark.parametrize(("name", "tree"), ALL_CASES)
+def test_lossless_runs_follow_the_target(name: str, tree: str) -> None:
+    method, policy = LOSSLESS[tree]
+    follows(CASES[name], 4, method, tree=policy)
 
 
 @pytest.mark.slow
