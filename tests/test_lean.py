@@ -135,6 +135,7 @@ def test_same_pictures(method: str, guided: bool, temperature: float) -> None:
         "additive": Rule("additive", 5, 0.2),
         "multiplicative": Rule("multiplicative", 5, 2.0),
         "weighted": Rule("weighted", bound=2.0),
+        "grouped": Rule("grouped", bound=0.15),
     }
     chosen = METHODS[method]
     table = neighbour_table(torch.randn(60, 8, generator=torch.Generator().manual_seed(3)), 5)
