@@ -75,24 +75,8 @@ def _grows(method: Method) -> bool:
     return method.source == "dynamic"
 
 
-def _additive(method: Method) -> bool:
-    return method.rule == "additive"
-
-
-def _multiplicative(method: Method) -> bool:
-    return method.rule == "multiplicative"
-
-
-def _weighted(method: Method) -> bool:
-    return method.rule == "weighted"
-
-
-def _grouped(method: Method) -> bool:
-    return method.rule == "grouped"
-
-
-def _relaxes(method: Method) -> bool:
-    return method.rule in ("additive", "multiplicative")
+def _by_rule(*kinds: str) -> Callable[[Method], bool]:
+    return lambda method: method.rule in kinds
 
 
 @dataclass(frozen=True)
@@ -144,35 +128,35 @@ KNOBS: dict[str, Knob] = {
     ),
     "lantern_k": Knob(
         100, "LANTERN k", "How many neighbours in the codebook may lend their probability to a guess.",
-        Limit(0, MAX_LANTERN_K, whole=True), reads=_additive, swept=(10, 100, 1000), explored=(0, 10, 30, 100, 300), sets="k",
+        Limit(0, MAX_LANTERN_K, whole=True), reads=_by_rule("additive"), swept=(10, 100, 1000), explored=(0, 10, 30, 100, 300), sets="k",
         explore="LANTERN's k: how many neighbours", symbol="k", short="k",
     ),
     "lantern_delta": Knob(
         0.2, "LANTERN delta", "The most probability that neighbours may lend: higher accepts more and strays further from the model.",
-        Limit(0, 1), step=0.01, sets="bound", reads=_additive, swept=(0.0, 0.05, 0.1, 0.2, 0.3, 0.4), explored=(0.0, 0.05, 0.1, 0.2, 0.4),
+        Limit(0, 1), step=0.01, sets="bound", reads=_by_rule("additive"), swept=(0.0, 0.05, 0.1, 0.2, 0.3, 0.4), explored=(0.0, 0.05, 0.1, 0.2, 0.4),
         explore="LANTERN's delta: how much neighbours may lend", symbol="\u03b4", short="delta", bounds=True,
     ),
     "lanternpp_k": Knob(
         10, "LANTERN++ k", "How many neighbours may lend their probability in LANTERN++.", Limit(0, MAX_LANTERN_K, whole=True),
-        reads=_multiplicative, swept=(3, 10, 100), symbol="k", short="k", sets="k",
+        reads=_by_rule("multiplicative"), swept=(3, 10, 100), symbol="k", short="k", sets="k",
     ),
     "lanternpp_lambda": Knob(
         3.0, "LANTERN++ lambda", "Neighbours may lend up to lambda - 1 times the guess's own probability; 1 relaxes nothing.",
-        Limit(1, 100), step=0.1, top=20.0, sets="bound", reads=_multiplicative, swept=(1.0, 1.5, 2.0, 3.0, 5.0, 10.0),
+        Limit(1, 100), step=0.1, top=20.0, sets="bound", reads=_by_rule("multiplicative"), swept=(1.0, 1.5, 2.0, 3.0, 5.0, 10.0),
         explored=(1.0, 2.0, 3.0, 5.0, 10.0), explore="LANTERN++'s lambda: how much, against the guess's own probability",
         symbol="\u03bb", short="lambda", bounds=True,
     ),
     "cool_delta": Knob(
         2.0, "COOL-SD delta", "By how much a guess's own probability is weighted up next to the last token; 1 and below weigh nothing up.",
-        Limit(0.1, 10), step=0.1, top=3.0, sets="bound", reads=_weighted, swept=(0.8, 1.1, 1.5, 2.0), symbol="\u03b4", short="delta", bounds=True, later=True,
+        Limit(0.1, 10), step=0.1, top=3.0, sets="bound", reads=_by_rule("weighted"), swept=(0.8, 1.1, 1.5, 2.0), symbol="\u03b4", short="delta", bounds=True, later=True,
     ),
     "cool_mu": Knob(
         0.0, "COOL-SD mu", "Lowers that weight by e to the minus mu at every depth. Its value is our reading: the paper does not tell it.",
-        Limit(-2, 2), step=0.1, sets="mu", reads=_weighted, short="mu", later=True,
+        Limit(-2, 2), step=0.1, sets="mu", reads=_by_rule("weighted"), short="mu", later=True,
     ),
     "gsd_delta": Knob(
         0.15, "GSD delta", "Tokens are as likely as a guess where their probabilities differ by less; higher accepts more, and 0 relaxes nothing.",
-        Limit(0, 1), step=0.01, sets="bound", reads=_grouped, swept=(0.0, 0.01, 0.05, 0.15), symbol="\u03b4", short="delta", bounds=True, later=True,
+        Limit(0, 1), step=0.01, sets="bound", reads=_by_rule("grouped"), swept=(0.0, 0.01, 0.05, 0.15), symbol="\u03b4", short="delta", bounds=True, later=True,
     ),
     "window": Knob(
         0, "Window (0: fitted)",
@@ -210,12 +194,12 @@ KNOBS: dict[str, Knob] = {
     ),
     "residual": Knob(
         "set", "Residual", "After a rejection: set takes out the guess and what was lent to it; released does what the authors' code does.",
-        choices=("set", "released"), sets="residual", reads=_relaxes, swept=("set", "released"),
+        choices=("set", "released"), sets="residual", reads=_by_rule("additive", "multiplicative"), swept=("set", "released"),
     ),
     "neighbours": Knob(
         "decoder", "Neighbours",
         "Which codebook vectors say what is near: those that the picture decoder sees, or the raw stored ones.",
-        choices=("decoder", "raw"), reads=_relaxes,
+        choices=("decoder", "raw"), reads=_by_rule("additive", "multiplicative"),
     ),
 }  # fmt: skip
 ON_THE_FORM = tuple(name for name in KNOBS if name != "seed")  # which has a place of its own
