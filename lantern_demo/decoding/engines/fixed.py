@@ -36,8 +36,8 @@ class StepLaw(NamedTuple):
 
 @dataclass
 class State:
-    """Where a run stands, on its device. The drafter's committed length is `length - last - 1` before its stable pass and `length`
-    behind it, so that one number serves both caches."""
+    """Where a run stands, on its device. The drafter's committed length is `length - last - 1` before its stable pass and `length` behind
+    it, so that one number serves both caches."""
 
     length: Tensor  # [1] int64, committed slots of the target's cache: the prefix and all tokens but the root's
     root: Tensor  # [1] int64, the last committed token, which the target has not seen
@@ -84,8 +84,7 @@ class Fixed:
         # 0 where a committed slot is visible, -inf where it is a padded one of the prefix
         self.padding = self.nothing.repeat(cache.k.shape[1], 1, 1, self.slots)
         self.tree_bias = None if tree is None else self.additive(tree.mask)
-        inner = None if tree is None else tree.inner[1:]
-        self.node_bias = None if tree is None or inner is None else self.additive(tree.mask[inner][:, inner])
+        self.node_bias = None if tree is None else self.additive(tree.mask[tree.inner[1:]][:, tree.inner[1:]])
         numbers = torch.zeros(4, dtype=torch.int64, device=device)
         length, root, step, last = numbers.split(1)
         self.place = numbers[::2]  # length and step, which every step moves on by 1
@@ -125,8 +124,8 @@ class Fixed:
         return [*found, (buckets[-1], True)] if self.depth > 0 and self.config.bare(1) and buckets else found
 
     def bucket(self, committed: int) -> int:
-        """The slots S that attention covers in a step with at most `committed` tokens behind the prefix: one of about four sizes,
-        so that few graphs are captured and short lengths do not pay for long ones."""
+        """The slots S that attention covers in a step with at most `committed` tokens behind the prefix: one of about four sizes, so
+        that few graphs are captured and short lengths do not pay for long ones."""
         size = max(64, -(-self.num_tokens // 256) * 64)
         return min(-(-(self.prefix + committed + self.ahead) // size) * size, self.slots)
 
