@@ -72,7 +72,10 @@ def probabilities(logits: Tensor, sampling: Sampling, spent: bool = False) -> Te
             logits = logits - logits.amax(-1, keepdim=True)
         logits = logits / max(sampling.temperature, COLDEST)
     if 0 < sampling.top_k < logits.shape[-1]:
-        smallest = _kth_largest(logits, sampling.top_k)
+        if logits.device.type == "cpu":  # in the way that is cheapest on the device
+            smallest = logits.topk(sampling.top_k, sorted=False).values.amin(-1, keepdim=True)
+        else:
+            smallest = logits.kthvalue(logits.shape[-1] - sampling.top_k + 1, keepdim=True).values
         cut = logits < smallest
         logits = logits.masked_fill_(cut, -math.inf) if spent else logits.masked_fill(cut, -math.inf)
     probs = logits.softmax(-1)
@@ -82,13 +85,6 @@ def probabilities(logits: Tensor, sampling: Sampling, spent: bool = False) -> Te
         kept = torch.zeros_like(probs).scatter(-1, order, ordered.masked_fill(before > sampling.top_p, 0.0))
         probs = kept / kept.sum(-1, keepdim=True)
     return probs
-
-
-def _kth_largest(values: Tensor, k: int) -> Tensor:
-    """The k-th largest of each row of values [..., V], [..., 1], in the way that is cheapest on its device."""
-    if values.device.type == "cpu":
-        return values.topk(k, dim=-1, sorted=False).values.amin(-1, keepdim=True)
-    return values.kthvalue(values.shape[-1] - k + 1, dim=-1, keepdim=True).values
 
 
 def running_sums(values: Tensor) -> Tensor:

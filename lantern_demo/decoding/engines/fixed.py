@@ -75,6 +75,8 @@ class Fixed:
         policy, device, tree = config.tree, hidden.device, source.tree
         self.alone = Source(device)
         self.depth, self.size = source.depth, policy.nodes
+        # how many of the drafter's laws a step draws from
+        self.laws = len(tree.inner) if tree is not None and policy.kind == "static" and not config.sampling.greedy else 0
         self.slots = min(c.slots for c in (cache, drafter_cache) if c is not None) // ALIGNED * ALIGNED
         self.columns = torch.arange(self.slots, device=device)
         self.ahead = max(policy.nodes, policy.expanded, self.depth + 1)  # slots behind the committed ones that a step writes
@@ -183,9 +185,7 @@ class Fixed:
     def outcome(self, row: list[int], bare: bool) -> Outcome:
         """A row of results. Raises FloatingPointError as `verify.read` does."""
         size, depth = (1, 0) if bare else (self.size, self.depth)
-        sampled = not bare and self.config.tree.kind == "static" and not self.config.sampling.greedy
-        inner = self.node_bias.shape[0] + 1 if sampled and self.node_bias is not None else 0
-        return read(row[: 3 + 2 * depth + 2 * size + inner], size, depth, sampled, self.target.vocab_size)
+        return read(row, size, depth, 0 if bare else self.laws, self.target.vocab_size)
 
     # -- parts of it
 
