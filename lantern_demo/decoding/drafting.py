@@ -121,11 +121,11 @@ def grow(root: Tensor, expand: Callable[[Tensor, Tensor, int, Tensor], Tensor], 
     beam = policy.top_k
     if root.shape[0] < beam:
         raise ValueError(f"tree top_k is {beam}; it must be at most the vocabulary size {root.shape[0]}")
-    depths, nodes, start, in_pool, best, mask = _levels(policy, root.device)
+    depths, nodes, first_node, in_pool, best, itself = _levels(policy, root.device)
     scores, tokens = root.clamp(max=0.0).topk(beam)
     # the root is the pool's first entry, and better than all
-    pool_scores, pool_tokens, pool_parents = [best, scores], [start, tokens], [start.expand(1 + beam)]
-    parent_rows, itself = start.expand(beam), mask
+    pool_scores, pool_tokens, pool_parents = [best, scores], [first_node, tokens], [first_node.expand(1 + beam)]
+    parent_rows, mask = first_node.expand(beam), itself
     for depth in range(1, policy.depth + 1):
         # A log-probability that rounding made positive would rank a child above its parent.
         steps, proposals = expand(tokens, parent_rows, depth, mask).clamp(max=0.0).topk(beam)
@@ -160,4 +160,5 @@ def _levels(policy: TreePolicy, device: torch.device) -> tuple[Tensor, ...]:
     depths = torch.tensor([depth for depth, count in enumerate(counts) for _ in range(count)], device=device)  # [pool]
     first = torch.arange(1, beam + 1, device=device)  # where the entries of depth 1 are
     best = torch.ones(1, device=device)  # above all scores
-    return depths, nodes, nodes[:1], first, best, torch.eye(beam, dtype=torch.bool, device=device)
+    itself = torch.eye(beam, dtype=torch.bool, device=device)  # what the beam at depth 1 sees
+    return depths, nodes, nodes[:1], first, best, itself

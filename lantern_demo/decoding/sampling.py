@@ -129,16 +129,16 @@ def zero(device: torch.device) -> Tensor:
 
 
 class Uniforms:
-    """All the randomness of a run, drawn at once from its seed: a step only reads its row of `rows` [steps, judged + draws] in [TINY, 1).
-    A row's first entries are for the acceptance, per node one for each draw number and one for the bonus token; the others are for the
-    draws of the draft source."""
+    """All the randomness of a run, drawn at once from its seed: a step only reads its row of `rows` [steps, judged + draws] in [TINY, 1),
+    float64 on a CPU and float32 elsewhere. A row's first entries are for the acceptance, per node one for each draw number and one for
+    the bonus token; the others are for the draws of the draft source."""
 
     def __init__(self, seed: int, device: torch.device, steps: int, nodes: int, width: int, draws: int) -> None:
         generator = torch.Generator(device).manual_seed(seed)
         self.columns, self.judged = width + 1, nodes * (width + 1)
         self.rows = torch.rand(steps, self.judged + draws, generator=generator, device=device)
-        # With a float32's 24 bits every chance is a multiple of 6e-8, which over 16,384 tokens puts some 1e-4 of the mass elsewhere. So
-        # on a CPU these are float64 multiples of 2^-48.
+        # With a float32's 24 bits every chance is a multiple of 6e-8, which over 16,384 tokens puts some 1e-4 of the mass elsewhere.
+        # Here they are multiples of 2^-48.
         if self.rows.device.type == "cpu":
             self.rows = self.rows.double().add_(torch.rand(self.rows.shape, generator=generator), alpha=2.0**-24)
         self.rows.clamp_(min=TINY)
