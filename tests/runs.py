@@ -85,4 +85,5 @@ def walked(rule: Rule, draft: Draft, logits: Tensor, sampling: Sampling, neighbo
     p = sampled_by.probabilities(logits, sampling)
     found = verify(rule, draft, p, sampling.greedy, neighbours, uniforms)
     tree = draft.tree
-    return read(report(draft, found).tolist(), tree.size, tree.depth, draft.rest is not None, logits.shape[1])
+    laws = 0 if draft.rest is None else len(draft.rest)
+    return read(report(draft, found).tolist(), tree.size, tree.depth, laws, logits.shape[1])

@@ -482,7 +482,6 @@ def faked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
         ("stream", lambda _: nullcontext()), ("graph", lambda *_, **__: nullcontext()), ("set_stream", lambda _: None),
     ):  # fmt: skip
         monkeypatch.setattr(torch.cuda, name, fake)
-    monkeypatch.setattr(graphs, "pinned", torch.empty_like)
     monkeypatch.setattr(graphs, "_STREAMS", {})
     monkeypatch.setattr(kept, "Steps", graphs.Graphs)
     real = graphs.Graphs._capture

@@ -7,11 +7,9 @@ from torch import Tensor
 
 
 class KVCache:
-    """Keys and values [layers, rows, heads, slots, head_dim] and the number `length` of committed slots.
-
+    """Keys and values [layers, rows, heads, slots, head_dim] and the number `length` of committed slots; those from there on are scratch.
     Both are views of one storage `both` [layers, rows, 2 heads, slots, head_dim], so that one copy moves them. It never moves or grows,
-    so captured graphs may hold on to it. Slots from `length` on are scratch. A method whose slots do not fit raises ValueError.
-    """
+    so captured graphs may hold on to it. A method whose slots do not fit raises ValueError."""
 
     visible: Tensor | None = None  # [R, 1, 1, T] bool, which of the first T slots are not padding; None: all
 

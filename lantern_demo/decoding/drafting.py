@@ -1,15 +1,12 @@
-"""Draft sources: what fills a draft tree in every step. A source is asked by both engines in the same way.
-
-A static tree is filled with tokens drawn from the drafter without replacement, or with the likeliest ones when greedy. A dynamic one
-(EAGLE-2, Li et al. 2024) is a beam of `top_k` nodes that the drafter expands `depth` times; all proposals gather in a pool, scored by
-the sum of log-probabilities along the path, and the best are the tree. Shapes are fixed, and nothing is read back to the host.
+"""Draft sources: what fills a draft tree in every step, for both engines in the same way. Shapes are fixed, and nothing is read back to
+the host.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -55,7 +52,7 @@ class Source:
 
 
 class StaticSource(Source):
-    """A tree of fixed paths."""
+    """A tree of fixed paths, filled with tokens drawn from the drafter without replacement, or with the likeliest ones when greedy."""
 
     def __init__(self, tree: Tree, sampling: Sampling) -> None:
         self.tree: Tree = tree
@@ -90,7 +87,8 @@ class StaticSource(Source):
 
 
 class DynamicSource(Source):
-    """EAGLE-2's tree. Its children are fixed by the prefix."""
+    """EAGLE-2's tree (Li et al. 2024), whose children are fixed by the prefix: a beam of `top_k` nodes that the drafter expands `depth`
+    times. All proposals gather in a pool, scored by the sum of log-probabilities along the path, and the best are the tree."""
 
     def __init__(self, policy: TreePolicy, sampling: Sampling) -> None:
         self.policy, self.sampling, self.depth, self.tree = policy, sampling, policy.depth + 1, None
@@ -114,22 +112,20 @@ class DynamicSource(Source):
 def grow(root: Tensor, expand: Callable[[Tensor, Tensor, int, Tensor], Tensor], policy: TreePolicy) -> tuple[Tree, Tensor]:
     """The tree and its tokens [n] int64 (0 in the root's place) of a dynamic policy.
 
-    root [V] float32: log-probabilities of the root's children. expand(tokens [m], parent_rows [m], depth, mask [m, w + m]) ->
-    log-probabilities [m, V] of the children of the beam at that depth, where parent_rows are the rows of the nodes' parents in the beam
-    before (depth 1: the root, row 0) and mask is the one `Passes.expand` asks for. Raises ValueError when the vocabulary is smaller than
-    the beam.
-
-    Log-probabilities may be -inf (filtered tokens). Where a tree cannot be filled with proposals of positive probability, the nodes left
-    over hang on it as padding that no child table names, so they are never accepted.
+    root [V] float32: log-probabilities of the root's children, -inf for filtered tokens. expand(tokens [m], parent_rows [m], depth,
+    mask [m, w + m]) -> those [m, V] of the beam's children at that depth, where parent_rows are the rows of the nodes' parents in the
+    beam before (depth 1: the root, row 0) and mask is the one `Passes.expand` asks for. Where too few proposals have mass, the nodes
+    left over hang on the tree as padding that no child table names, so they are never accepted. Raises ValueError when the vocabulary is
+    smaller than the beam.
     """
     beam = policy.top_k
     if root.shape[0] < beam:
         raise ValueError(f"tree top_k is {beam}; it must be at most the vocabulary size {root.shape[0]}")
-    levels = _levels(policy, root.device)
+    depths, nodes, first_node, in_pool, best, itself = _levels(policy, root.device)
     scores, tokens = root.clamp(max=0.0).topk(beam)
     # the root is the pool's first entry, and better than all
-    pool_scores, pool_tokens, pool_parents = [levels.best, scores], [levels.root, tokens], [levels.root.expand(1 + beam)]
-    in_pool, parent_rows, mask = levels.first, levels.root.expand(beam), levels.identity
+    pool_scores, pool_tokens, pool_parents = [best, scores], [first_node, tokens], [first_node.expand(1 + beam)]
+    parent_rows, mask = first_node.expand(beam), itself
     for depth in range(1, policy.depth + 1):
         # A log-probability that rounding made positive would rank a child above its parent.
         steps, proposals = expand(tokens, parent_rows, depth, mask).clamp(max=0.0).topk(beam)
@@ -140,37 +136,29 @@ def grow(root: Tensor, expand: Callable[[Tensor, Tensor, int, Tensor], Tensor], 
         scores, chosen = totals.topk(beam)
         tokens, parent_rows = proposals.index_select(0, chosen), chosen // beam
         in_pool = chosen + (1 + beam + (depth - 1) * beam * beam)
-        mask = torch.cat([mask.index_select(0, parent_rows), levels.identity], dim=1)
+        mask = torch.cat([mask.index_select(0, parent_rows), itself], dim=1)
     # A child never scores above its parent and comes after it in the pool, so with a stable sort the best entries always hold their
     # ancestors, ties and -inf included.
     pool, size = torch.cat(pool_scores), policy.nodes
     kept = pool.sort(descending=True, stable=True).indices[:size].sort().values
-    node_of = torch.zeros_like(levels.depths).index_copy_(0, kept, levels.nodes)
+    node_of = torch.zeros_like(depths).index_copy_(0, kept, nodes)
     parents = node_of.index_select(0, torch.cat(pool_parents).index_select(0, kept))
     reachable = pool.index_select(0, kept) > -torch.inf
     tree = Tree(
-        parents=parents, depths=levels.depths.index_select(0, kept), children=child_table(parents, reachable, policy.width),
-        mask=ancestor_mask(parents, policy.depth + 1), inner=levels.nodes, inner_rows=levels.nodes, nodes=levels.nodes,
+        parents=parents, depths=depths.index_select(0, kept), children=child_table(parents, reachable, policy.width),
+        mask=ancestor_mask(parents, policy.depth + 1), inner=nodes, inner_rows=nodes, nodes=nodes,
         size=size, depth=policy.depth + 1, width=policy.width,
     )  # fmt: skip
     return tree, torch.cat(pool_tokens).index_select(0, kept)
 
 
-class _Levels(NamedTuple):
-    """What does not change from tree to tree of a policy."""
-
-    depths: Tensor  # [pool] int64 of the pool's entries: the root, top_k at depth 1, then top_k^2 at every further one
-    nodes: Tensor  # [n] int64
-    first: Tensor  # [top_k] int64, where the pool's entries of depth 1 are
-    root: Tensor  # [1] int64, 0
-    best: Tensor  # [1] float32, above all scores
-    identity: Tensor  # [top_k, top_k] bool
-
-
 @lru_cache(maxsize=16)
-def _levels(policy: TreePolicy, device: torch.device) -> _Levels:
+def _levels(policy: TreePolicy, device: torch.device) -> tuple[Tensor, ...]:
+    """What does not change from tree to tree of a policy."""
     beam, nodes = policy.top_k, torch.arange(policy.nodes, device=device)
-    counts = [1, beam, *([beam * beam] * policy.depth)]
-    depths = torch.tensor([depth for depth, count in enumerate(counts) for _ in range(count)], device=device)
-    first, best = torch.arange(1, beam + 1, device=device), torch.ones(1, device=device)
-    return _Levels(depths, nodes, first, nodes[:1], best, torch.eye(beam, dtype=torch.bool, device=device))
+    counts = [1, beam, *([beam * beam] * policy.depth)]  # of the pool's entries by depth
+    depths = torch.tensor([depth for depth, count in enumerate(counts) for _ in range(count)], device=device)  # [pool]
+    first = torch.arange(1, beam + 1, device=device)  # where the entries of depth 1 are
+    best = torch.ones(1, device=device)  # above all scores
+    itself = torch.eye(beam, dtype=torch.bool, device=device)  # what the beam at depth 1 sees
+    return depths, nodes, nodes[:1], first, best, itself

@@ -76,7 +76,11 @@ def decode(
     drafter = drafter if config.method.needs_drafter else None
     clock = clock or Clock(config.device)
     config.check_models(target.vocab_size, drafter)
-    run: Any = partial(FixedRun, engines=engines) if _on_fixed(target, drafter, config) else Plain
+    able = isinstance(target, FixedTarget) and (drafter is None or isinstance(drafter, FixedDrafter))
+    if config.engine == "fixed" and not able:
+        raise ValueError("engine is 'fixed'; target and drafter must implement FixedTarget and FixedDrafter")
+    on_fixed = able and (config.engine == "fixed" or (config.engine == "auto" and config.place.type == "cuda"))
+    run: Any = partial(FixedRun, engines=engines) if on_fixed else Plain
     return _events(target, condition, config, clock, partial(run, target, drafter, condition, config, clock, watcher))
 
 
@@ -91,14 +95,6 @@ def source_of(config: Config, vocabulary: int) -> Source:
         places = config.room or config.num_tokens
         return WindowSource(policy, sampling, device, vocabulary, places, config.row or places)
     return Source(device)
-
-
-def _on_fixed(target: Target, drafter: Drafter | None, config: Config) -> bool:
-    """Whether the fixed engine runs. Raises ValueError where it is asked for and the models lack what it needs."""
-    able = isinstance(target, FixedTarget) and (drafter is None or isinstance(drafter, FixedDrafter))
-    if config.engine == "fixed" and not able:
-        raise ValueError("engine is 'fixed'; target and drafter must implement FixedTarget and FixedDrafter")
-    return able and (config.engine == "fixed" or (config.engine == "auto" and config.place.type == "cuda"))
 
 
 # cuDNN would build a plan for every shape. These take any mask, and a step's numbers do not hang on which of several is chosen.

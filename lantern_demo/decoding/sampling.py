@@ -72,7 +72,10 @@ def probabilities(logits: Tensor, sampling: Sampling, spent: bool = False) -> Te
             logits = logits - logits.amax(-1, keepdim=True)
         logits = logits / max(sampling.temperature, COLDEST)
     if 0 < sampling.top_k < logits.shape[-1]:
-        smallest = _kth_largest(logits, sampling.top_k)
+        if logits.device.type == "cpu":  # in the way that is cheapest on the device
+            smallest = logits.topk(sampling.top_k, sorted=False).values.amin(-1, keepdim=True)
+        else:
+            smallest = logits.kthvalue(logits.shape[-1] - sampling.top_k + 1, keepdim=True).values
         cut = logits < smallest
         logits = logits.masked_fill_(cut, -math.inf) if spent else logits.masked_fill(cut, -math.inf)
     probs = logits.softmax(-1)
@@ -84,22 +87,13 @@ def probabilities(logits: Tensor, sampling: Sampling, spent: bool = False) -> Te
     return probs
 
 
-def _kth_largest(values: Tensor, k: int) -> Tensor:
-    """The k-th largest of each row of values [..., V], [..., 1], in the way that is cheapest on its device."""
-    if values.device.type == "cpu":
-        return values.topk(k, dim=-1, sorted=False).values.amin(-1, keepdim=True)
-    return values.kthvalue(values.shape[-1] - k + 1, dim=-1, keepdim=True).values
-
-
 def running_sums(values: Tensor) -> Tensor:
     """Running sums of values [..., V] along the last dimension: a token is drawn off them, and its chance is the width of its step over
-    the last sum. They are float64 since float32 loses the tails: over 16,384 tokens some 1e-4 of the mass ends up at other tokens.
-
-    A GPU sums a single long row by a scan in which each block adds what others have ready, so that the order varies from run to run. Of
-    several rows each is summed by one block: a single one is summed twice.
-    """
+    the last sum. They are float64 since float32 loses the tails: over 16,384 tokens some 1e-4 of the mass ends up at other tokens."""
     if values.numel() > values.shape[-1]:
         return values.double().cumsum(-1)
+    # A GPU sums a single long row by a scan in which each block adds what others have ready, so that the order varies from run to run.
+    # Of several rows each is summed by one block: a single one is summed twice.
     return values.expand(2, *values.shape).double().cumsum(-1)[0]
 
 
@@ -111,17 +105,14 @@ def draw(law: Tensor, u: Tensor) -> Tensor:
 
 
 def draw_in_turn(q: Tensor, u: Tensor, out: Tensor) -> list[Tensor]:
-    """Draw C tokens one after the other without replacement from each of the laws q [P, V] at uniforms u [P, C] in [TINY, 1).
-
-    They go to `out` [C, max(P, 2)] int64: a single row is drawn from twice, see `running_sums`. Returns what each row had left before
-    each draw, C times [max(P, 2)] float64; where that is below NOTHING, as in a row that is no law, no token was drawn, though there is
-    a valid one in `out`. What is drawn leaves its row, and the rest is summed anew: 1e-20 is nothing in a sum beside 1, but all that is
-    left once a token with nearly all of the mass is drawn.
-    """
+    """Draw C tokens one after the other without replacement from each of the laws q [P, V] at uniforms u [P, C] in [TINY, 1). They go to
+    `out` [C, max(P, 2)] int64: a single row is drawn from twice, see `running_sums`. Returns what each row had left before each draw, C
+    times [max(P, 2)] float64; where that is below NOTHING, as in a row that is no law, no token was drawn, though there is a valid one
+    in `out`."""
     left = torch.fmax(q.expand(out.shape[1], -1), zero(q.device))  # what is not a number counts as 0
     u, masses = u.expand(out.shape[1], -1), []
     for i in range(out.shape[0]):
-        sums = left.cumsum(-1)
+        sums = left.cumsum(-1)  # anew: 1e-20 is nothing in a sum beside 1, but may be all that is left once a token is drawn
         mass = sums[:, -1:]
         # The first token at which the sums reach a height above 0 has mass.
         torch.searchsorted(sums, u[:, i : i + 1] * mass, out=out[i].unsqueeze(1))
@@ -138,17 +129,16 @@ def zero(device: torch.device) -> Tensor:
 
 
 class Uniforms:
-    """All the randomness of a run, drawn at once from its seed: a step only reads its row, on whatever device.
-
-    `rows` [steps, judged + draws] in [TINY, 1). A row's first entries are for the acceptance, per node one for each draw number and one
-    for the bonus token; the others are for the draws of the draft source. They are float32 on an accelerator, on a CPU float64 multiples
-    of 2^-48: with 24 bits every chance is a multiple of 6e-8, which over 16,384 tokens puts some 1e-4 of the mass elsewhere.
-    """
+    """All the randomness of a run, drawn at once from its seed: a step only reads its row of `rows` [steps, judged + draws] in [TINY, 1),
+    float64 on a CPU and float32 elsewhere. A row's first entries are for the acceptance, per node one for each draw number and one for
+    the bonus token; the others are for the draws of the draft source."""
 
     def __init__(self, seed: int, device: torch.device, steps: int, nodes: int, width: int, draws: int) -> None:
         generator = torch.Generator(device).manual_seed(seed)
         self.columns, self.judged = width + 1, nodes * (width + 1)
         self.rows = torch.rand(steps, self.judged + draws, generator=generator, device=device)
+        # With a float32's 24 bits every chance is a multiple of 6e-8, which over 16,384 tokens puts some 1e-4 of the mass elsewhere.
+        # Here they are multiples of 2^-48.
         if self.rows.device.type == "cpu":
             self.rows = self.rows.double().add_(torch.rand(self.rows.shape, generator=generator), alpha=2.0**-24)
         self.rows.clamp_(min=TINY)

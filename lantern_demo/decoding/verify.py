@@ -112,19 +112,19 @@ def report(draft: Draft, found: Verified) -> Tensor:
     return torch.cat(parts)
 
 
-def read(row: list[int], size: int, depth: int, sampled: bool, vocabulary: int) -> Outcome:
-    """A `report` of a tree of `size` nodes and a depth, sampled: drawn from laws that may be none. Raises FloatingPointError where a law
-    was none: the bonus token is then no token, or a first draw is missing."""
-    count, path, row = row[0] + 1, row[1 : depth + 2], row[depth + 2 :]
+def read(row: list[int], size: int, depth: int, laws: int, vocabulary: int) -> Outcome:
+    """A `report` of a tree of `size` nodes and a depth, drawn from so many laws; what is behind it does not count. Raises
+    FloatingPointError where a law was none: the bonus token is then no token, or a first draw is missing."""
+    accepted, path, row = row[0], row[1 : depth + 2], row[depth + 2 :]
     relaxed, bonus, row = row[:depth], row[depth], row[depth + 1 :]
-    tokens, parents, firsts = row[:size], row[size : 2 * size], row[2 * size :]
-    if sampled and not all(firsts):
+    tokens, parents, firsts = row[:size], row[size : 2 * size], row[2 * size : 2 * size + laws]
+    if not all(firsts):
         raise FloatingPointError(NO_DRAFT_LAW)
     if not 0 <= bonus < vocabulary:
         raise FloatingPointError(NO_LAW)
-    path = path[:count]
+    path = path[: accepted + 1]
     following = [*(tokens[node] for node in path[1:]), bonus]
-    return Outcome(path, following, [bool(flag) for flag in relaxed[: count - 1]], tokens, parents)
+    return Outcome(path, following, [bool(flag) for flag in relaxed[:accepted]], tokens, parents)
 
 
 def judged_on(outcome: Outcome, draft: Draft, trials: Trials) -> list[Judged]:

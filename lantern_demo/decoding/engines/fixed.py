@@ -36,8 +36,8 @@ class StepLaw(NamedTuple):
 
 @dataclass
 class State:
-    """Where a run stands, on its device. The drafter's committed length is `length - last - 1` before its stable pass and `length`
-    behind it, so that one number serves both caches."""
+    """Where a run stands, on its device. The drafter's committed length is `length - last - 1` before its stable pass and `length` behind
+    it, so that one number serves both caches."""
 
     length: Tensor  # [1] int64, committed slots of the target's cache: the prefix and all tokens but the root's
     root: Tensor  # [1] int64, the last committed token, which the target has not seen
@@ -75,6 +75,8 @@ class Fixed:
         policy, device, tree = config.tree, hidden.device, source.tree
         self.alone = Source(device)
         self.depth, self.size = source.depth, policy.nodes
+        # how many of the drafter's laws a step draws from
+        self.laws = len(tree.inner) if tree is not None and policy.kind == "static" and not config.sampling.greedy else 0
         self.slots = min(c.slots for c in (cache, drafter_cache) if c is not None) // ALIGNED * ALIGNED
         self.columns = torch.arange(self.slots, device=device)
         self.ahead = max(policy.nodes, policy.expanded, self.depth + 1)  # slots behind the committed ones that a step writes
@@ -84,8 +86,7 @@ class Fixed:
         # 0 where a committed slot is visible, -inf where it is a padded one of the prefix
         self.padding = self.nothing.repeat(cache.k.shape[1], 1, 1, self.slots)
         self.tree_bias = None if tree is None else self.additive(tree.mask)
-        inner = None if tree is None else tree.inner[1:]
-        self.node_bias = None if tree is None or inner is None else self.additive(tree.mask[inner][:, inner])
+        self.node_bias = None if tree is None else self.additive(tree.mask[tree.inner[1:]][:, tree.inner[1:]])
         numbers = torch.zeros(4, dtype=torch.int64, device=device)
         length, root, step, last = numbers.split(1)
         self.place = numbers[::2]  # length and step, which every step moves on by 1
@@ -125,8 +126,8 @@ class Fixed:
         return [*found, (buckets[-1], True)] if self.depth > 0 and self.config.bare(1) and buckets else found
 
     def bucket(self, committed: int) -> int:
-        """The slots S that attention covers in a step with at most `committed` tokens behind the prefix: one of about four sizes,
-        so that few graphs are captured and short lengths do not pay for long ones."""
+        """The slots S that attention covers in a step with at most `committed` tokens behind the prefix: one of about four sizes, so
+        that few graphs are captured and short lengths do not pay for long ones."""
         size = max(64, -(-self.num_tokens // 256) * 64)
         return min(-(-(self.prefix + committed + self.ahead) // size) * size, self.slots)
 
@@ -184,9 +185,7 @@ class Fixed:
     def outcome(self, row: list[int], bare: bool) -> Outcome:
         """A row of results. Raises FloatingPointError as `verify.read` does."""
         size, depth = (1, 0) if bare else (self.size, self.depth)
-        sampled = not bare and self.config.tree.kind == "static" and not self.config.sampling.greedy
-        inner = self.node_bias.shape[0] + 1 if sampled and self.node_bias is not None else 0
-        return read(row[: 3 + 2 * depth + 2 * size + inner], size, depth, sampled, self.target.vocab_size)
+        return read(row, size, depth, 0 if bare else self.laws, self.target.vocab_size)
 
     # -- parts of it
 

@@ -15,13 +15,15 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from ..timing import Clock
 from .fixed import Fixed, StepLaw
 
 WARM_UP = 2  # steps before an engine's first capture, in which libraries set themselves up; one before the others
 AHEAD = 4  # replays in flight at most: enough that the device never waits for the host
+
+# The streams that this process captures on, one per device: cuBLAS keeps a workspace for each stream it has seen.
+_STREAMS: dict[torch.device, torch.cuda.Stream] = {}
 
 
 class Steps:
@@ -66,16 +68,15 @@ class _Captured:
 
 
 class Graphs(Steps):
-    """Steps as replayed CUDA graphs, one per bucket and kind, captured when first asked for and sharing one memory pool.
-
-    When a capture is refused the steps run as they are written, and `reason` says why. Memory that runs out and a device that is at
-    fault are no refusals: they are raised. `free` gives back memory that others can spare and says whether there was any.
-    """
+    """Steps as replayed CUDA graphs, one per bucket and kind, captured when first asked for and sharing one memory pool. When a capture
+    is refused the steps run as they are written, and `reason` says why. Memory that runs out and a device that is at fault are no
+    refusals: they are raised. `free` gives back memory that others can spare and says whether there was any."""
 
     def __init__(self, fixed: Fixed, free: Callable[[], bool] = lambda: False) -> None:
         super().__init__(fixed)
         self.ahead, self.name, self.device, self.free = AHEAD, "graphs", fixed.config.place, free
-        self.host = pinned(fixed.state.results)
+        results = fixed.state.results
+        self.host = torch.empty(results.shape, dtype=results.dtype, pin_memory=results.is_cuda)  # copied to without waiting
         self.pool: Any = None
         self.graphs: dict[tuple[int, bool], _Captured] = {}
         self.flying: dict[int, tuple[_Captured, torch.cuda.Event, torch.cuda.Event]] = {}
@@ -145,8 +146,9 @@ class Graphs(Steps):
     def _capture(self, slots: int, bare: bool) -> _Captured:
         """Warm up and capture; where the run stands and the stream this thread works on are as before, also when it fails."""
         fixed, here = self.fixed, torch.cuda.current_stream(self.device)
-        stream = capture_stream(self.device)
-        kept = fixed.state.copies()
+        if self.device not in _STREAMS:
+            _STREAMS[self.device] = torch.cuda.Stream(self.device)
+        stream, kept = _STREAMS[self.device], fixed.state.copies()
         stream.wait_stream(here)
         graph, marks = torch.cuda.CUDAGraph(), external_events()
         try:
@@ -166,16 +168,6 @@ class Graphs(Steps):
         return _Captured(graph, law, marks)
 
 
-_STREAMS: dict[torch.device, torch.cuda.Stream] = {}
-
-
-def capture_stream(device: torch.device) -> torch.cuda.Stream:
-    """The stream that this process captures on, one per device: cuBLAS keeps a workspace for each stream it has seen."""
-    if device not in _STREAMS:
-        _STREAMS[device] = torch.cuda.Stream(device)
-    return _STREAMS[device]
-
-
 def _out_of_memory(error: BaseException | None) -> torch.OutOfMemoryError | None:
     """The lack of memory that an error is, or that it hides: ending a capture that failed may raise an error of its own."""
     while error is not None:
@@ -183,11 +175,6 @@ def _out_of_memory(error: BaseException | None) -> torch.OutOfMemoryError | None
             return error
         error = error.__cause__ or error.__context__
     return None
-
-
-def pinned(results: Tensor) -> Tensor:
-    """An empty tensor on the host, of the same shape, that a device can copy to without waiting."""
-    return torch.empty(results.shape, dtype=results.dtype, pin_memory=True)
 
 
 def external_events() -> list[torch.cuda.Event]:

@@ -1,9 +1,7 @@
-"""The fixed engine, and engines that outlive their run: caches, steps of fixed shapes and captured graphs, kept for the next run of
-the same shape.
-
-Capturing takes as long as a decode, and a graph holds on to the tensors it was captured with. So a run borrows a whole engine,
-fills it in place, and hands it back. What is lent is nobody else's: a second live run of the same shape gets an engine of its own.
-"""
+"""The fixed engine, and engines that outlive their run: caches, steps of fixed shapes and captured graphs, kept for the next run of the
+same shape. Capturing takes as long as a decode, and a graph holds on to the tensors it was captured with. So a run borrows a whole
+engine, fills it in place, and hands it back. What is lent is nobody else's: a second live run of the same shape gets an engine of its
+own."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -91,22 +89,11 @@ class Engines:
         return any_idle
 
 
-class _Flying(NamedTuple):
-    """A step whose result has not been read."""
-
-    number: int
-    bare: bool
-    most: int  # tokens it commits at most
-
-
 class FixedRun:
     """One run on the fixed engine, as `plain.Plain` is one on the plain engine. `engines` lends what it works with; None: it makes its
-    own.
-
-    It keeps up to `steps.ahead` steps in flight, so that reading a result is the only wait, once per step. A step may be launched before
-    the results of others are known when tokens will be missing even if those commit as many as they can, and when it is sure of which
-    kind it is: the step that has one token left to find may need no drafts.
-    """
+    own. It keeps up to `steps.ahead` steps in flight, so that reading a result is the only wait, once per step. A step may be launched
+    before the results of others are known when tokens will be missing even if those commit as many as they can, and when it is sure of
+    which kind it is: the step that has one token left to find may need no drafts."""
 
     def __init__(
         self, target: FixedTarget, drafter: FixedDrafter | None, condition: Any, config: Config, clock: Clock, watcher: Watcher | None,
@@ -118,7 +105,7 @@ class FixedRun:
         self.lent: Engine | None = self._make() if engines is None else engines.take(self._key, self._make)
         self.cache = self.lent.cache
         self.name, self.reason = "fixed", ""
-        self.flying: deque[_Flying] = deque()
+        self.flying: deque[tuple[bool, int]] = deque()  # steps whose results have not been read: bare or not, tokens at most
         self.launched = 0
         self.unsure = 0 if config.bare(1) == config.bare(2) else 1  # how many tokens may be missing for a step of an unknown kind
 
@@ -159,7 +146,7 @@ class FixedRun:
     def next(self, committed: int) -> Outcome:
         """The next step's outcome, with so many tokens before it."""
         while len(self.flying) < self.steps.ahead:
-            most = committed + sum(step.most for step in self.flying)  # tokens once all that is in flight has come in
+            most = committed + sum(tokens for _, tokens in self.flying)  # once all that is in flight has come in
             missing = self.config.num_tokens - most
             if self.flying and missing <= self.unsure:
                 break
@@ -168,9 +155,9 @@ class FixedRun:
             if self.watcher is not None and self.watcher.wants(self.launched):
                 self.watcher.add(law.draft, law.root_law, law.emitted.clone())
             self.launched += 1
-            self.flying.append(_Flying(self.launched, bare, 1 if bare else self.fixed.depth + 1))
-        done = self.flying.popleft()
-        return self.fixed.outcome(self.steps.row(done.number), done.bare)
+            self.flying.append((bare, 1 if bare else self.fixed.depth + 1))
+        row = self.steps.row(self.launched - len(self.flying) + 1)
+        return self.fixed.outcome(row, self.flying.popleft()[0])
 
     def close(self, whole: bool) -> None:
         """Hand the engine back; graphs may be in flight when the consumer gave up. After a fault nobody shall have it again."""

@@ -55,7 +55,8 @@ class Plain:
         with clock.measure("commit"):
             uniforms = self.uniforms.of_nodes(row, tree.size)
             found = verify(config.rule, draft, p, config.sampling.greedy, config.neighbours, uniforms)
-            outcome = read(report(draft, found).tolist(), tree.size, tree.depth, draft.rest is not None, self.target.vocab_size)
+            laws = 0 if draft.rest is None else len(draft.rest)
+            outcome = read(report(draft, found).tolist(), tree.size, tree.depth, laws, self.target.vocab_size)
             count = len(outcome.path)
             nodes = found.path[:count]
             if outcome.path[-1] == count - 1:
