@@ -165,7 +165,7 @@ KNOBS: dict[str, Knob] = {
         Limit(0, 64, whole=True), reads=_has_a_window, swept=(4, 8, 16), symbol="w", later=True,
     ),
     "coupling": Knob(
-        "gumbel", "SCD coupling", "How guesses that are made anew stay what they were: by the same random numbers for each place (gumbel), "
+        "gumbel", "SCD coupling", "How guesses that are made anew stay what they were: by one vector of noise for each place (gumbel), "
         "or kept wherever the two laws allow it (maximal).",
         choices=COUPLINGS[1:3], reads=_is_coupled, swept=COUPLINGS[1:3], later=True,
     ),
