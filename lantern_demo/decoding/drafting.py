@@ -138,8 +138,8 @@ def grow(root: Tensor, expand: Callable[[Tensor, Tensor, int, Tensor], Tensor], 
         in_pool = chosen + (1 + beam + (depth - 1) * beam * beam)
         mask = torch.cat([mask.index_select(0, parent_rows), itself], dim=1)
     # A child never scores above its parent and comes after it in the pool, so with a stable sort the best entries always hold their
-    # ancestors, ties and -inf included.
-    pool, size = torch.cat(pool_scores), policy.nodes
+    # ancestors, ties and -inf included. A score that is no number would come before the root's.
+    pool, size = torch.cat(pool_scores).nan_to_num(nan=-torch.inf, neginf=-torch.inf), policy.nodes
     kept = pool.sort(descending=True, stable=True).indices[:size].sort().values
     node_of = torch.zeros_like(depths).index_copy_(0, kept, nodes)
     parents = node_of.index_select(0, torch.cat(pool_parents).index_select(0, kept))
