@@ -33,6 +33,7 @@ from lantern_demo.ui.compare import again, begin, draw, settle
 from lantern_demo.ui.components import Widgets
 from lantern_demo.ui.page import build
 from lantern_demo.ui.run_state import Lane, Shown
+from lantern_demo.ui.run_view import COLOURS
 from lantern_demo.ui.service import Frame, Progress, Service
 
 PROMPT = "two red box lanterns over a lake"
@@ -429,3 +430,7 @@ def test_a_frame_of_the_page_holds_only_what_is_new(folder: Path, monkeypatch: p
     assert final["run"] == views[0]["run"] and set(final["pictures"]) == set(DEFAULT), (
         "whatever a browser skipped is there at the end"
     )
+
+
+def test_every_method_has_a_colour_of_its_own() -> None:
+    assert len(set(COLOURS.values())) == len(COLOURS) == len(METHODS)

@@ -15,8 +15,8 @@ from lantern_demo.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.run_state import Lane, Source
 
-# Okabe and Ito's colours, which colour-blind people can tell apart, in the methods' order.
-PALETTE = ("#7f7f7f", "#56b4e9", "#0072b2", "#e69f00", "#d55e00", "#009e73", "#cc79a7")
+# In the methods' order Okabe and Ito's colours, which colour-blind people can tell apart, and behind them two for methods that are added.
+PALETTE = ("#7f7f7f", "#56b4e9", "#0072b2", "#e69f00", "#d55e00", "#009e73", "#cc79a7", "#7a4fa3", "#9a8700")
 COLOURS: dict[str, str] = dict(zip(METHODS, cycle(PALETTE), strict=False))
 LABELS: dict[str, str] = {method.id: method.label for method in METHODS.values()}
 
