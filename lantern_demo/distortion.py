@@ -15,8 +15,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lantern_demo.decoding.acceptance import Near, Rule, candidates, counted, drafted, proximity, reject
-from lantern_demo.decoding.sampling import NOTHING, draw, running_sums
+from lantern_demo.decoding.acceptance import NOTHING, Near, Rule, candidates, counted, drafted, proximity, reject
+from lantern_demo.decoding.sampling import draw, running_sums
 from lantern_demo.decoding.trees import Draft
 
 MAX_ROOTS = 16

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from lantern_demo.decoding import acceptance, sampling
-from lantern_demo.decoding.acceptance import Rule, Verdict
+from lantern_demo.decoding.acceptance import NOTHING, Rule, Verdict
 from lantern_demo.decoding.cache import KVCache
-from lantern_demo.decoding.sampling import NOTHING, Sampling, guide, probabilities
+from lantern_demo.decoding.sampling import Sampling, guide, probabilities
 from lantern_demo.decoding.trees import Tree
 
 

@@ -350,8 +350,9 @@ def test_decoding_imports_nothing_else_of_the_project() -> None:
                 assert not re.search(r"lantern_demo\.(?!decoding)|from \.\.", line), f"{path.name}: {line}"
 
 
-def test_no_module_imports_itself_by_way_of_others() -> None:
-    """Imports for type checkers and within functions count too. A package's own file is what its name alone names."""
+def all_imports() -> dict[str, set[str]]:
+    """What each module imports of the project, for type checkers and within functions too. A package's own file is what its name alone
+    names."""
     files = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in (ROOT / "lantern_demo").rglob("*.py")}
     modules = {name.removesuffix(".__init__"): path for name, path in files.items()}
     imports: dict[str, set[str]] = {}
@@ -366,9 +367,23 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
                 imports[name] |= {
                     f"{source}.{a.name}" if f"{source}.{a.name}" in modules else source for a in node.names
                 } & modules.keys()
+    return imports
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    imports = all_imports()
     assert "lantern_demo.models.common" in imports["lantern_demo.models.anole.target"]
     assert "lantern_demo.decoding.trees" in imports["lantern_demo.decoding.loop"]
     TopologicalSorter(imports).prepare()  # raises CycleError, which tells the circle
+
+
+def test_decoding_has_six_floors() -> None:
+    imports = all_imports()
+
+    def floor(name: str) -> int:
+        return 1 + max((floor(other) for other in imports[name] if other.startswith("lantern_demo.decoding.")), default=0)
+
+    assert floor("lantern_demo.decoding.sampling") == 1 and floor("lantern_demo.decoding.loop") <= 6
 
 
 @pytest.mark.slow

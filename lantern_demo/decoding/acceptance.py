@@ -30,8 +30,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .sampling import NOTHING
-
+# Mass that counts as nothing left: by one over it a float32 can still be multiplied. Where a law is that sharp fewer siblings are tried.
+NOTHING = 2.0**-125
 KINDS = ("exact", "additive", "multiplicative", "weighted", "grouped")
 RESIDUALS = ("set", "released", "target")
 

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from .sampling import Sampling, draw_in_turn, guide, probabilities, zero
 from .trees import Draft, Tree, TreePolicy, ancestor_mask, child_table, static_tree
-from .verify import Verified
 
 Head = Callable[[Tensor], Tensor]  # hidden states [R, n, H] -> logits [R, n, V] float32, the target's
 
@@ -47,8 +46,9 @@ class Source:
         assert self.tree is not None
         return Draft(self.tree, root, root.new_empty(0, 0))
 
-    def observe(self, p: Tensor, found: Verified, uniforms: Tensor) -> None:
-        """What a step with drafts came to: the target's laws p [n, V]; uniforms [draws] of the step."""
+    def observe(self, p: Tensor, depth: Tensor, bonus: Tensor, uniforms: Tensor) -> None:
+        """What a step with drafts came to: the target's laws p [n, V], the depth [1] of the last accepted node, the bonus token [1]
+        behind it; uniforms [draws] of the step."""
 
 
 class StaticSource(Source):

@@ -16,8 +16,6 @@ NO_LAW = "the target's logits are not finite numbers; its weights or its number 
 NO_DRAFT_LAW = "the drafter's logits are not finite numbers; it may not fit its target"
 
 TINY = 2.0**-100  # the smallest uniform: no height is 0 but that of nothing
-# Mass that counts as nothing left: by one over it a float32 can still be multiplied. Where a law is that sharp fewer siblings are tried.
-NOTHING = 2.0**-125
 
 
 @dataclass(frozen=True)
@@ -107,7 +105,7 @@ def draw(law: Tensor, u: Tensor) -> Tensor:
 def draw_in_turn(q: Tensor, u: Tensor, out: Tensor) -> list[Tensor]:
     """Draw C tokens one after the other without replacement from each of the laws q [P, V] at uniforms u [P, C] in [TINY, 1). They go to
     `out` [C, max(P, 2)] int64: a single row is drawn from twice, see `running_sums`. Returns what each row had left before each draw, C
-    times [max(P, 2)] float64; where that is below NOTHING, as in a row that is no law, no token was drawn, though there is a valid one
+    times [max(P, 2)] float64; where that is below `acceptance.NOTHING`, as in a row that is no law, no token was drawn, though there is a valid one
     in `out`."""
     left = torch.fmax(q.expand(out.shape[1], -1), zero(q.device))  # what is not a number counts as 0
     u, masses = u.expand(out.shape[1], -1), []

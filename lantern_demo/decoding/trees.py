@@ -165,7 +165,7 @@ class Draft:
     drawn: Tensor  # [I, width] int64, tokens proposed at the inner nodes by draw number, -1 for none
     # [I, V] float32, the laws they were drawn from without replacement; None when the prefix fixes the children
     q: Tensor | None = None
-    # [I, width] float64, what the laws had left before each draw: below `sampling.NOTHING` there was none, and `drawn` has any token.
+    # [I, width] float64, what the laws had left before each draw: below `acceptance.NOTHING` there was none, and `drawn` has any token.
     # None: the whole law, drawn from once.
     rest: Tensor | None = None
 

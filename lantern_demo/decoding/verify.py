@@ -9,8 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .acceptance import Rule, Trials, decide, decide_greedy
-from .sampling import NO_DRAFT_LAW, NO_LAW, NOTHING, draw
+from .acceptance import NOTHING, Rule, Trials, decide, decide_greedy
+from .sampling import NO_DRAFT_LAW, NO_LAW, draw
 from .trees import Draft
 
 

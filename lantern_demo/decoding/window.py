@@ -22,7 +22,6 @@ from torch import Tensor
 from .drafting import Head, Passes, Source
 from .sampling import Sampling, draw
 from .trees import Draft, Tree, TreePolicy, static_tree
-from .verify import Verified
 
 
 class WindowSource(Source):
@@ -64,19 +63,19 @@ class WindowSource(Source):
         tokens = torch.cat([root, self.tokens])
         return Draft(self.tree, tokens, self.tokens.unsqueeze(1).clone(), None if self.sampling.greedy else self.laws.clone())
 
-    def observe(self, p: Tensor, found: Verified, uniforms: Tensor) -> None:
+    def observe(self, p: Tensor, depth: Tensor, bonus: Tensor, uniforms: Tensor) -> None:
         """Move the window on by what was committed, and guess its slots anew."""
-        slots, length = self.slots, found.depth + 1
+        slots, length = self.slots, depth + 1
         ahead = self.number + length
         seen = ahead <= slots  # slots that this pass gave a law
         law = p.index_select(0, ahead.clamp(max=slots))
         held = ahead.clamp(max=slots - 1)
         old, q = self.tokens.index_select(0, held), self.laws.index_select(0, held)
         # what was committed: the accepted guesses, and behind them the bonus token
-        path = torch.where(self.number < length - 1, self.tokens, found.bonus)
+        path = torch.where(self.number < length - 1, self.tokens, bonus)
         self.picture.index_copy_(0, self.place + 1 + self.number, path)
         self.place.add_(length)
-        self.picture.index_copy_(0, self.place, found.bonus)
+        self.picture.index_copy_(0, self.place, bonus)
         token, kept = self._drawn(law, q, old, ahead < slots, uniforms.view(2, slots))
         self.tokens.copy_(torch.where(seen, token, self._guesses(token, length, uniforms)))
         self.laws.copy_(torch.where(kept.unsqueeze(1), q, law) if self.policy.coupling == "released" else law)

@@ -177,7 +177,7 @@ class Fixed:
         emitted = state.root
         if tree.size > 1:  # alone, the root is where it belongs, and the drafter is not asked again
             emitted = self._move(draft, hidden, found.path, found.depth)
-            self.source.observe(p, found, self.row[self.uniforms.judged :])
+            self.source.observe(p, found.depth, found.bonus, self.row[self.uniforms.judged :])
         self.place.add_(1)
         state.length.add_(found.depth)
         return StepLaw(draft, p[0], emitted[:1])

@@ -65,7 +65,7 @@ class Plain:
                 self.cache.commit(nodes)
             self.root = found.bonus
             if not bare:
-                self.source.observe(p, found, row[self.uniforms.judged :])
+                self.source.observe(p, found.depth, found.bonus, row[self.uniforms.judged :])
             following = torch.cat([draft.tokens.index_select(0, nodes[1:]), found.bonus])
             self.unseen = self._for_drafter(hidden.index_select(1, nodes)), following
         if self.watcher is not None and self.watcher.wants(self.steps):
