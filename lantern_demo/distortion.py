@@ -1,7 +1,7 @@
 """Measured distortion: how far the law of the next token under a rule is from the target's law p.
 
-Measured at visited roots of a run, for the first token a step emits. Runs after the run, with a generator of
-its own.
+Measured at nodes that a run came by, for the token that came out there: the one-step distance at the first of some steps, the
+picture's price (see `lantern_demo.price`) at all of them. Runs after the run, with a generator of its own.
 
 A token is drawn off running sums, which round. The laws here are those that the sums realise (`sampling.running_sums`), while the
 rule judges by the laws it was told: a draw that does not follow its law shows as distortion.
@@ -9,6 +9,7 @@ rule judges by the laws it was told: a draw that does not follow its law shows a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,10 +17,12 @@ import torch
 from torch import Tensor
 
 from lantern_demo.decoding.acceptance import NOTHING, Near, Rule, candidates, counted, drafted, proximity, reject
+from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.sampling import draw, running_sums
 from lantern_demo.decoding.trees import Draft
 
-MAX_ROOTS = 16
+MAX_ROOTS = 16  # visits that the one-step distance is the mean of
+KEPT_BYTES = 2**26  # of a run's laws
 DRAWS = 64
 # entries of the largest table that one estimate builds; bounds its memory to some 100 MB
 _BUDGET = 1 << 22
@@ -35,88 +38,129 @@ class Distortion(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Root:
-    """One visited root: target law p [V], tokens drawn there [C] (-1 none), which of them are nodes [C] bool,
-    the law q [V] they were drawn from (None: fixed by the prefix), and the first token emitted there, which may still be on
-    the device [1]."""
+class Visit:
+    """One node that a run came by, where a token was drawn: target law p [V], tokens drafted there [C] (-1 none), which of them are
+    nodes [C] bool, the law q [V] they were drawn from (None: fixed by the prefix), the token that came out, and the node's depth."""
 
     p: Tensor
     tokens: Tensor
     offered: Tensor
     q: Tensor | None
-    emitted: int | Tensor
+    emitted: int
+    depth: int = 0
 
 
-class RootSample:
-    """At most `MAX_ROOTS` roots, evenly spread over a run of unknown length, the same for the same run. A `protocols.Watcher`.
+class _Kept(NamedTuple):
+    """What a step leaves, a row for each node of its path; behind the path's end anything."""
 
-    Keeps every `stride`-th step; when the room is used up, every other root goes and the stride doubles.
-    """
+    p: Tensor  # [m, V]
+    tokens: Tensor  # [m, C]
+    offered: Tensor  # [m, C]
+    q: Tensor | None  # [m, V]
+
+
+class Laws:
+    """The laws of a run's steps, of all of them where they fit into KEPT_BYTES, else evenly spread; the same for the same run. A
+    `protocols.Watcher`. It keeps every `stride`-th step; when the room is used up, every other one goes and the stride doubles."""
 
     def __init__(self) -> None:
-        self.roots: list[Root] = []
-        self._stride = 1
+        self._kept: list[_Kept] = []
+        self._stride, self._most = 1, 0
 
     def wants(self, step: int) -> bool:
-        """Whether the root of step number `step` (from 0, without gaps) is to be added."""
+        """As `protocols.Watcher.wants`."""
         return step % self._stride == 0
 
-    def add(self, draft: Draft, root_law: Tensor, emitted: int | Tensor) -> None:
-        """Keep a copy of a step's root."""
-        if len(self.roots) == MAX_ROOTS:
-            self.roots = self.roots[::2]
-            self._stride *= 2
-        tree = draft.tree
+    def add(self, draft: Draft, p: Tensor, path: Tensor) -> None:
+        """As `protocols.Watcher.add`."""
+        tree, laws = draft.tree, p.index_select(0, path)
         if tree.size == 1:
-            nothing = draft.tokens[:0]
-            self.roots.append(Root(root_law.clone(), nothing, nothing.bool(), None, emitted))
-            return
-        law, drawn = None if draft.q is None else draft.q[0].clone(), draft.drawn[0].clone()
-        if draft.rest is not None:
-            drawn.masked_fill_(draft.rest[0] < NOTHING, -1)
-        self.roots.append(Root(root_law.clone(), drawn, tree.children[0] >= 0, law, emitted))
+            nothing = draft.tokens[:0].expand(len(path), 0)
+            found = _Kept(laws, nothing, nothing.bool(), None)
+        else:
+            rows = tree.inner_rows.index_select(0, path)
+            at = rows.clamp(min=0)
+            drawn = draft.drawn.index_select(0, at).masked_fill(rows.unsqueeze(1) < 0, -1)
+            if draft.rest is not None:
+                drawn.masked_fill_(draft.rest.index_select(0, at) < NOTHING, -1)
+            q = None if draft.q is None else draft.q.index_select(0, at)
+            found = _Kept(laws, drawn, tree.children.index_select(0, path) >= 0, q)
+        if not self._kept:
+            self._most = max(MAX_ROOTS, KEPT_BYTES // sum(x.numel() * x.element_size() for x in found if x is not None))
+        if len(self._kept) == self._most:
+            self._kept = self._kept[::2]
+            self._stride *= 2
+        self._kept.append(found)
+
+    def visits(self, steps: Sequence[Step]) -> list[list[tuple[int, Visit]]]:
+        """What was kept of a run, given its steps, the prefill first: of each step the tokens' places and visits."""
+        return [
+            [
+                (place, Visit(kept.p[j], kept.tokens[j], kept.offered[j], None if kept.q is None else kept.q[j], token, depth))
+                for j, (place, token) in enumerate(zip(step.places, step.tokens, strict=True))
+                for depth in [j if step.tree_tokens else 0]
+            ]
+            for kept, step in zip(self._kept, steps[1 :: self._stride], strict=False)
+        ]
 
 
-def measure(rule: Rule, roots: list[Root], neighbours: Tensor | None, greedy: bool, seed: int) -> Distortion | None:
-    """The mean distance over the roots; None without roots.
+def measure(rule: Rule, visits: Sequence[Visit], neighbours: Tensor | None, greedy: bool, seed: int) -> Distortion | None:
+    """The mean distance over visits; None without any.
 
-    Greedy: the law is a point mass, so the mean is the share of roots whose token is not the argmax.
+    Greedy: the law is a point mass, so the mean is the share of visits whose token is not the argmax.
     Children fixed by the prefix: closed form. Sampled children: see `sampled_shift`.
     """
-    if not roots:
+    if not visits:
         return None
     if greedy:
-        missed = [int(root.emitted) != int(root.p.argmax()) for root in roots]
+        missed = [visit.emitted != int(visit.p.argmax()) for visit in visits]
         return Distortion(sum(missed) / len(missed), "closed form")
-    generator = torch.Generator(roots[0].p.device).manual_seed(seed)
+    generator = torch.Generator(visits[0].p.device).manual_seed(seed)
     total, sampled = 0.0, 0
-    for root in roots:
-        if root.q is None:
-            shift = fixed_shift(rule, root.p, root.tokens, neighbours)
-        else:
-            shift, draws = sampled_shift(rule, root.p, root.q, root.offered, neighbours, generator)
-            sampled = max(sampled, draws)
+    for visit in visits:
+        shift, draws = shift_at(rule, visit, neighbours, generator)
+        sampled = max(sampled, draws)
         total += 0.5 * float(shift.abs().sum())
-    return Distortion(total / len(roots), f"monte carlo ({sampled} draws)" if sampled else "closed form")
+    return Distortion(total / len(visits), f"monte carlo ({sampled} draws)" if sampled else "closed form")
 
 
-def fixed_shift(rule: Rule, p: Tensor, tokens: Tensor, neighbours: Tensor | None) -> Tensor:
-    """Law of the first emitted token minus p, [V] float64, for children [C] fixed by the prefix, -1 none."""
+def roots(steps: Sequence[Sequence[tuple[int, Visit]]]) -> list[Visit]:
+    """Of kept steps the first visits, at most MAX_ROOTS, evenly spread: what the one-step distance is measured at."""
+    stride = 1
+    while -(-len(steps) // stride) > MAX_ROOTS:
+        stride *= 2
+    return [step[0][1] for step in steps[::stride]]
+
+
+def shift_at(
+    rule: Rule, visit: Visit, neighbours: Tensor | None, generator: torch.Generator, draws: int = DRAWS
+) -> tuple[Tensor, int]:
+    """Law of the token that comes out at a visited node minus p, [V] float64, whatever was drafted there; and the Monte Carlo draws
+    used, 0 when none were needed."""
+    if not visit.tokens.shape[0] or not bool(visit.offered.any()):
+        return torch.zeros_like(visit.p, dtype=torch.float64), 0
+    if visit.q is None:
+        return fixed_shift(rule, visit.p, visit.tokens, neighbours, visit.depth), 0
+    return sampled_shift(rule, visit.p, visit.q, visit.offered, neighbours, generator, draws, visit.depth)
+
+
+def fixed_shift(rule: Rule, p: Tensor, tokens: Tensor, neighbours: Tensor | None, depth: int = 0) -> Tensor:
+    """Law of the token emitted at a node of some depth minus p, [V] float64, for children [C] fixed by the prefix, -1 none."""
     law = torch.zeros_like(p, dtype=torch.float64)
     left, open_mass = p.unsqueeze(0), torch.ones((), dtype=torch.float64, device=p.device)
     for x in tokens[tokens >= 0].view(-1, 1):
         near = proximity(rule, left, candidates(rule, x.unsqueeze(0), neighbours, left)[:, 0])
-        chance = counted(rule, near.mass[0, 0], None if near.moved is None else near.moved[0]).view(()).clamp(max=1.0).double()
+        chance = counted(rule, near.mass[0, 0], None if near.moved is None else near.moved[0], depth).view(()).clamp(max=1.0).double()
         law[x[0]] += open_mass * chance
         open_mass = open_mass * (1 - chance)
-        left = _after(rule, left, None, near, neighbours)
+        left = _after(rule, left, None, near, neighbours, depth)
     return law + open_mass * _drawn_once(left)[0] - p
 
 
-def _after(rule: Rule, p: Tensor, q: Tensor | None, near: Near, neighbours: Tensor | None) -> Tensor:
-    """The law [M, V] behind the rejection of the root's child that near is about, from p and q [M, V]; p where nothing is left."""
+def _after(rule: Rule, p: Tensor, q: Tensor | None, near: Near, neighbours: Tensor | None, depth: int) -> Tensor:
+    """The law [M, V] behind the rejection of a child, at a node of some depth, that near is about, from p and q [M, V]; p where nothing is left."""
     left = p.clone()
-    reject(rule, left, near, q, None if q is None else torch.ones_like(left[:, :1]), neighbours)
+    reject(rule, left, near, q, None if q is None else torch.ones_like(left[:, :1]), neighbours, depth)
     total = left.sum(-1, keepdim=True)
     return torch.where(total > 0, left / total, p)
 
@@ -131,9 +175,9 @@ def without(q: Tensor, x: Tensor) -> Tensor:
 
 def sampled_shift(
     rule: Rule, p: Tensor, q: Tensor, offered: Tensor, neighbours: Tensor | None, generator: torch.Generator,
-    draws: int = DRAWS,
+    draws: int = DRAWS, depth: int = 0,
 ) -> tuple[Tensor, int]:  # fmt: skip
-    """Law of the first emitted token minus p, [V] float64, for children drawn from q; and the Monte Carlo
+    """Law of the token emitted at a node of some depth minus p, [V] float64, for children drawn from q; and the Monte Carlo
     draws used, 0 when none were needed.
 
     With r_i the law left after rejecting siblings 1..i (r_0 = p), q_i that of draw i, and h the siblings drawn, the shift is
@@ -163,7 +207,7 @@ def sampled_shift(
             law_q, history = without(law_q, x), torch.cat([history, x.unsqueeze(1)], 1)
             continue
         drawn = realised(q, history)
-        accepted, rejected = _split(rule, left, law_q, drawn, support, neighbours)
+        accepted, rejected = _split(rule, left, law_q, drawn, support, neighbours, depth)
         lost = rejected.sum(-1, keepdim=True)
         # 1, or 0 where q has run out of tokens and the rule tries nothing
         tried = (drawn.sum(-1, keepdim=True) > 0).double()
@@ -172,9 +216,8 @@ def sampled_shift(
             x, share = support, rejected[0, support] / lost[0].clamp(min=1e-300)
         else:
             x, share = _drawn(rejected.expand(chains, -1), u), torch.full_like(weight, 1 / chains)
-        after = _after(
-            rule, left, law_q, proximity(rule, left, candidates(rule, x.unsqueeze(1), neighbours, left)[:, 0]), neighbours
-        )
+        near = proximity(rule, left, candidates(rule, x.unsqueeze(1), neighbours, left)[:, 0])
+        after = _after(rule, left, law_q, near, neighbours, depth)
         # the exact chains' shares sum to 0 where nothing is rejected, hence the accepted part by itself
         shift += ((accepted - tried * left) * weight.unsqueeze(1)).mean(0)
         follows = _drawn_once(after) if i == count - 1 else after  # the bonus token's
@@ -206,13 +249,13 @@ def _drawn_once(law: Tensor) -> Tensor:
 
 
 def _split(
-    rule: Rule, p: Tensor, q: Tensor, drawn: Tensor, support: Tensor, neighbours: Tensor | None
+    rule: Rule, p: Tensor, q: Tensor, drawn: Tensor, support: Tensor, neighbours: Tensor | None, depth: int
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The law of a draw, drawn [M, V], split into what is emitted by acceptance under p and q [M, V] and what is rejected, both
     [M, V] float64."""
     tokens = support.expand(p.shape[0], -1)
     near = proximity(rule, p, candidates(rule, tokens, neighbours, p))
-    mass = counted(rule, near.mass[..., 0], near.moved).double()
+    mass = counted(rule, near.mass[..., 0], near.moved, depth).double()
     chance = (mass / drafted(rule, q, near).double().clamp(min=1e-300)).clamp(max=1.0)
     proposed = drawn.gather(1, tokens)
     nothing = torch.zeros_like(p, dtype=torch.float64)

@@ -20,7 +20,7 @@ DYNAMIC_TREES: dict[str, tuple[int, int, int]] = {"small": (4, 2, 8), "paper": (
 FIT = "fit"
 TREES = (FIT, *DYNAMIC_TREES, *STATIC_TREES)
 
-WINDOW = 8  # places of a window where nothing is fitted
+WINDOW = 8  # places of a window, or of a lead between rows, where nothing is fitted
 
 MAX_SEED = 2**31 - 1
 MAX_LANTERN_K = 1000  # columns of the neighbour table
@@ -69,6 +69,10 @@ def _has_a_window(method: Method) -> bool:
 
 def _is_coupled(method: Method) -> bool:
     return method.source == "coupled"
+
+
+def _has_rows(method: Method) -> bool:
+    return method.source == "wavefront"
 
 
 def _grows(method: Method) -> bool:
@@ -163,6 +167,18 @@ KNOBS: dict[str, Knob] = {
         "How many places in a row a model without a drafter looks at in one pass, the next one counted; 1 guesses nothing, 0 is chosen for "
         f"this machine, or {WINDOW} where that cannot be told.",
         Limit(0, 64, whole=True), reads=_has_a_window, swept=(4, 8, 16), symbol="w", later=True,
+    ),
+    "zipar_window": Knob(
+        0, "ZipAR window (0: fitted)",
+        "How many tokens a row is ahead when the next one begins; fewer is faster and strays further from the model, and a whole row is "
+        f"vanilla. 0 is chosen for this machine among those within the price below, or {WINDOW} where that cannot be told.",
+        Limit(0, 256, whole=True), reads=_has_rows, swept=(2, 3, 4, 6, 8), explored=(2, 3, 4, 6, 8), explore="ZipAR's window: how far a row is ahead",
+        symbol="w", short="window", bounds=True, later=True,
+    ),
+    "zipar_price": Knob(
+        0.1, "ZipAR price", "The most that a fitted window may cost: the mean total variation distance between the laws that tokens are "
+        "drawn from and those of the model itself, as measured of this model.",
+        Limit(0, 1), step=0.01, reads=_has_rows, short="price", later=True,
     ),
     "coupling": Knob(
         "gumbel", "SCD coupling", "How guesses that are made anew stay what they were: by one vector of noise for each place (gumbel), "

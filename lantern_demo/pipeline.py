@@ -6,7 +6,7 @@ import threading
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,13 +20,13 @@ from lantern_demo.decoding.engines.kept import Engines
 from lantern_demo.decoding.loop import Decoded, decode
 from lantern_demo.decoding.loop import Step as StepEvent
 from lantern_demo.decoding.methods import METHODS, Method, default_methods
-from lantern_demo.decoding.protocols import Watcher
 from lantern_demo.decoding.timing import Clock
 from lantern_demo.decoding.trees import TreePolicy
-from lantern_demo.distortion import Distortion, RootSample, measure
+from lantern_demo.distortion import Distortion, Laws, measure, roots
 from lantern_demo.faults import in_words, release_memory, unreadable
 from lantern_demo.knobs import MAX_LANTERN_K
 from lantern_demo.models import bundled, checkpoints, store
+from lantern_demo.models.common import Condition
 from lantern_demo.models.device import DTYPES, INT8, device_name, pick_device, pick_dtype, pick_threads
 from lantern_demo.models.llamagen import accumulation
 from lantern_demo.models.needs import requirements_unmet
@@ -35,11 +35,12 @@ from lantern_demo.models.registry import BUNDLED, REGISTRY, ModelInfo, model_inf
 from lantern_demo.models.text import Encoded
 from lantern_demo.models.tokenizer import neighbour_table
 from lantern_demo.models.tuning import Tuning, small_on_cpu
+from lantern_demo.price import Price, picture_price
 from lantern_demo.recommended import read_recommended
 from lantern_demo.record import events_of, image_hash, run_record
 from lantern_demo.settings import Settings, asking_for, method_of, methods_of
 from lantern_demo.stats import Drawn, Generation, MethodFailed, Schedule, Stats, disturbed
-from lantern_demo.tree_fitting import Choice, TreeFitting, read_calibration
+from lantern_demo.tree_fitting import Calibration, Choice, TreeFitting, read_calibration
 
 __all__ = ["Drawn", "Generation", "MethodFailed", "Pipeline", "Stats", "StepEvent", "load"]
 
@@ -48,6 +49,7 @@ Event = TypeVar("Event")
 WARM_UP_TOKENS = 12
 BORROWED = "lantern-scenes"  # whose calibration stands in for that of a published model
 FIT_TOKENS = 20  # of a run that measures what a step with a tree costs
+FIT_PASSES = 8  # of one that measures what a pass of a wavefront costs
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ class Pipeline:
         self._borrowed = fit_trees and self._calibration is None and info.published is not None and device.type == "cuda"
         if self._borrowed:
             # On a GPU what a tree costs differs more from card to card than what it lands differs from model to model.
-            self._calibration = read_calibration(BUNDLED / BORROWED)
+            self._calibration = replace(read_calibration(BUNDLED / BORROWED) or Calibration({}, {}), wavefronts={})
         self._no_fit = "this model has no calibration" if fit_trees else "nothing is measured on a device that is only lent"
         self.recommended = read_recommended(info.folder)
         self._warm: dict[tuple[str, TreePolicy, bool], Choice] = {}  # by method, tree and guidance, what they run with
@@ -274,22 +276,24 @@ class Pipeline:
         outcome: Decoded | None = None
         steps: list[StepEvent] = []
         image: Image.Image | None = None
-        roots = RootSample()
-        for event in self._decode(method, knobs, encoded, self.info.tokens, clock, tree=tree.policy, watcher=roots):
+        laws, config, condition = Laws(), *self._asked_for(method, knobs, encoded, self.info.tokens, tree.policy)
+        for event in decode(self.target, self.drafter, condition, config, clock, self._engines, laws):
             if isinstance(event, Decoded):
                 outcome = event
                 continue
             steps.append(event)
             yield event
             if event.committed == self.info.tokens:
-                tokens = [token for step in steps for token in step.tokens]
+                placed = sorted(pair for step in steps for pair in zip(step.places, step.tokens, strict=True))
+                tokens = [token for _, token in placed]
                 with clock.measure("image"):
                     image = self.decode_image(tokens)
                 yield Drawn(method.id, image, tokens)
         assert outcome is not None and image is not None
-        distortion = self._distortion(roots, method, knobs)
-        stats = self._stats(method, tree, outcome, distortion, clock, schedule, schedule_reason)
-        run = (stats, outcome.tokens, image_hash(image), events_of(steps))
+        given_up = self._given_up(config, condition, laws, steps, outcome.tokens)
+        stats = self._stats(method, tree, outcome, *given_up, clock, schedule, schedule_reason)
+        prices = None if given_up[1] is None else given_up[1].tokens
+        run = (stats, outcome.tokens, image_hash(image), events_of(steps, prices))
         record = run_record(self.info, self.networks.trained, self.networks.sources, text, encoded.unknown, knobs, [run])
         yield Generation(method.id, image, outcome.tokens, stats, record)
 
@@ -299,36 +303,48 @@ class Pipeline:
         with (clock or Clock(self.device)).measure("text"):
             return self.networks.text.encode(text)
 
-    def _decode(
-        self, method: Method, knobs: Settings, encoded: Encoded, tokens: int, clock: Clock, tree: TreePolicy, kept: bool = True,
-        watcher: Watcher | None = None,
-    ) -> Iterator[StepEvent | Decoded]:  # fmt: skip
-        guided = knobs.cfg_scale != 1
+    def _asked_for(
+        self, method: Method, knobs: Settings, encoded: Encoded, tokens: int, tree: TreePolicy, kept: bool = True
+    ) -> tuple[Config, Condition]:
+        """What a run is asked to do, and from which condition."""
         with torch.inference_mode():
-            condition = self.networks.target.condition(encoded.features, encoded.mask, guided)
+            condition = self.networks.target.condition(encoded.features, encoded.mask, knobs.cfg_scale != 1)
         config = Config(
             method, tokens, knobs.sampling(), knobs.rule(method), tree, self.neighbours(knobs.neighbours), knobs.seed, self.device,
             room=self.info.tokens if kept else None, row=self.info.grid,
         )  # fmt: skip
-        return decode(self.target, self.drafter, condition, config, clock, self._engines if kept else None, watcher)
+        return config, condition
+
+    def _decode(
+        self, method: Method, knobs: Settings, encoded: Encoded, tokens: int, clock: Clock, tree: TreePolicy, kept: bool = True
+    ) -> Iterator[StepEvent | Decoded]:
+        config, condition = self._asked_for(method, knobs, encoded, tokens, tree, kept)
+        return decode(self.target, self.drafter, condition, config, clock, self._engines if kept else None)
 
     def tree_of(self, method: Method, knobs: Settings) -> Choice:
         """The draft tree that a method runs with, and why. One that is to fit stands once the method was warmed up."""
         if method.source == "none":
             return Choice(TreePolicy.none(), "none")
-        fits, asked = knobs.fits(method), knobs.tree_policy(method)
+        fits, asked = knobs.fits(method), self._asked(method, knobs)
         fitted = self._trees.fitted(method, asked) if fits else None
         if fitted is not None and self._borrowed:
             return replace(fitted, reason=f"{fitted.reason}; what it lands was measured of {BORROWED}, not of this model")
         if fitted is not None:
             return fitted
-        named = "small" if method.needs_drafter else f"a window of {asked.nodes}"
+        named = "small" if method.needs_drafter else f"a window of {asked.lead or asked.nodes}"
         return Choice(asked, f"{named}: {self._no_fit}" if fits else knobs.tree_asked(method))
 
-    def _fit(self, method: Method, knobs: Settings) -> None:
-        """Choose the tree or window of a method for this machine, once; of what is asked for just now only a window's coupling plays a
-        part in it."""
+    def _asked(self, method: Method, knobs: Settings) -> TreePolicy:
+        """The draft tree of a method where none is measured; where one is to be, what its choice depends on."""
         asked = knobs.tree_policy(method)
+        if self._calibration is None or not knobs.fits(method):
+            return asked
+        return self._calibration.within(method, asked, knobs.zipar_price)
+
+    def _fit(self, method: Method, knobs: Settings) -> None:
+        """Choose the tree or window of a method for this machine, once; of what is asked for just now only a window's coupling and a
+        wavefront's price play a part in it."""
+        asked = self._asked(method, knobs)
         if self._calibration is None or not knobs.fits(method) or self._trees.fitted(method, asked) is not None:
             return
         encoded = self.encode(self._own_prompt)
@@ -336,9 +352,12 @@ class Pipeline:
         def times(policy: TreePolicy) -> list[float]:
             """Seconds of the steps of a short run, but the first, which starts the drafter, and a last one without drafts."""
             clock = Clock(self.device)
-            plain = next(m for m in METHODS.values() if m.source == policy.kind and m.rule == "exact")
-            tokens = min(FIT_TOKENS, self.info.tokens)
+            plain = next(m for m in METHODS.values() if m.source == policy.kind and m.rule in ("exact", "none"))
+            wave = policy.kind == "wavefront"
+            tokens = self.info.tokens if wave else min(FIT_TOKENS, self.info.tokens)
             events = self._decode(plain, self.defaults, encoded, tokens, clock, tree=policy, kept=False)
+            if wave:  # as many rows are open as ever once the first one is done
+                return [b.seconds - a.seconds for a, b in pairwise(islice(events, self.info.grid, self.info.grid + FIT_PASSES))]
             pairs = list(pairwise(event for event in events if isinstance(event, StepEvent)))
             whole = [b.seconds - a.seconds for a, b in pairs[1:] if len(b.tree_tokens) == policy.nodes]
             return whole or [b.seconds - a.seconds for a, b in pairs]  # of a picture of a few tokens nothing better can be had
@@ -351,14 +370,18 @@ class Pipeline:
         return "0" if self.info.kind == "class" else "two red round lanterns over a lake at dusk"
 
     @torch.inference_mode()
-    def _distortion(self, roots: RootSample, method: Method, knobs: Settings) -> Distortion | None:
-        """What a run gave up at the roots that were looked at; None without one, or on a device that a fault elsewhere took along:
-        what was decoded stands."""
-        sampling = knobs.sampling()
-        try:  # not with the run's own random numbers: the roots came about through those
-            return measure(knobs.rule(method), roots.roots, self.neighbours(knobs.neighbours), sampling.greedy, knobs.seed ^ 1)
+    def _given_up(
+        self, config: Config, condition: Condition, laws: Laws, steps: list[StepEvent], tokens: list[int]
+    ) -> tuple[Distortion | None, Price | None]:
+        """What a run gave up, at the first tokens of some steps and on the whole picture; None without a step, or on a device that a
+        fault elsewhere took along: what was decoded stands."""
+        try:  # not with the run's own random numbers: the drafts came about through those
+            # a wavefront has no rule that could move the law it draws from: what that gives up shows on the whole picture alone
+            visits = [] if config.tree.kind == "wavefront" else roots(laws.visits(steps))
+            one_step = measure(config.rule, visits, config.neighbours, config.sampling.greedy, config.seed ^ 1)
+            return one_step, picture_price(self.target, condition, config, laws, steps, tokens)
         except RuntimeError:
-            return None
+            return None, None
 
     def _stats(
         self,
@@ -366,6 +389,7 @@ class Pipeline:
         choice: Choice,
         outcome: Decoded,
         distortion: Distortion | None,
+        price: Price | None,
         clock: Clock,
         schedule: Schedule,
         schedule_reason: str,
@@ -375,7 +399,7 @@ class Pipeline:
             method.id, len(outcome.tokens), outcome.steps, outcome.mean_accepted_length, outcome.accepted_lengths,
             seconds["text"], seconds["prefill"], seconds["draft"], seconds["verify"], seconds["commit"],
             outcome.decode_seconds, seconds["image"], outcome.tokens_per_second,
-            distortion and distortion.tvd, distortion and distortion.method, outcome.nodes, choice.reason, asking_for(choice.policy),
+            distortion and distortion.tvd, distortion and distortion.method, price and price.mean, price and price.method, outcome.nodes, choice.reason, asking_for(choice.policy),
             device_name(self.device), self.dtype, self.products, seconds["capture"], outcome.engine, outcome.engine_reason,
             self.threads.count, self.threads.reason, schedule, schedule_reason,
             waited, disturbed(waited, outcome.decode_seconds),

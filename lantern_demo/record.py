@@ -36,14 +36,20 @@ def image_hash(image: Image.Image) -> str:
     return hashlib.sha256(f"{image.size}".encode() + image.tobytes()).hexdigest()
 
 
-def events_of(steps: list[Step]) -> dict[str, Any]:
+def events_of(steps: list[Step], prices: list[float | None] | None) -> dict[str, Any]:
     """What happened in a run, step by step: step 0 is the prefill, whose token the target draws alone.
 
     `committed` and `milliseconds` are totals after each step, `kinds` has a letter per token: e for a draft that the exact rule
     accepts, r for one that only the relaxation accepts, t for the target's own. `trees` are the draft trees, and `judged` the drafts
-    that were tried: node, the target's probability, its neighbours' that counted, and what had to be exceeded.
+    that were tried: node, the target's probability, its neighbours' that counted, and what had to be exceeded. `places` says where in the
+    picture each token is, in the order they came, and is there only where that is not raster order. `prices` are those of the picture's
+    tokens in raster order, None where nothing was measured.
     """
-    return {
+    places = [place for step in steps for place in step.places]
+    told: dict[str, Any] = {} if places == sorted(places) else {"places": places}
+    if prices is not None:
+        told["prices"] = [price and round(price, 5) for price in prices]
+    return told | {
         "committed": [step.committed for step in steps],
         "milliseconds": [round(1000 * step.seconds, 3) for step in steps],
         "kinds": "".join(kind[0] for step in steps for kind in step.kinds),

@@ -33,6 +33,8 @@ class Settings:
     cool_mu: float = KNOBS["cool_mu"].default
     gsd_delta: float = KNOBS["gsd_delta"].default
     window: int = KNOBS["window"].default  # 0 is chosen for the machine, 1 guesses nothing
+    zipar_window: int = KNOBS["zipar_window"].default  # 0 is chosen for the machine
+    zipar_price: float = KNOBS["zipar_price"].default
     coupling: str = KNOBS["coupling"].default
     guess: str = KNOBS["guess"].default
     tree: str = KNOBS["tree"].default  # one of TREES, or the paths of a static tree such as "0 1 00"
@@ -73,6 +75,8 @@ class Settings:
         """The draft tree of `tree_policy` in words."""
         if method.source in ("window", "coupled"):
             return f"a window of {self.window}: as asked"
+        if method.source == "wavefront":
+            return f"a window of {self.zipar_window}: as asked"
         if method.source == "dynamic" and (self.draft_top_k, self.draft_depth, self.draft_nodes) != (None, None, None):
             top_k, depth, nodes = self.dynamic_shape
             return f"{nodes} nodes, top-k {top_k}, {depth + 1} deep: as asked"
@@ -87,6 +91,8 @@ class Settings:
         """Whether the machine is to choose the tree or the window of a method: not where part of its shape is given."""
         if method.source in ("window", "coupled"):
             return self.window == 0
+        if method.source == "wavefront":
+            return self.zipar_window == 0
         given = (self.draft_top_k, self.draft_depth, self.draft_nodes) if method.source == "dynamic" else ()
         return self.tree == FIT and method.needs_drafter and all(value is None for value in given)
 
@@ -98,6 +104,8 @@ class Settings:
             return TreePolicy.window(
                 self.window or WINDOW, self.coupling if method.source == "coupled" else "inverse", self.guess
             )
+        if method.source == "wavefront":
+            return TreePolicy.wavefront(self.zipar_window or WINDOW)
         if method.source == "dynamic":
             top_k, depth, nodes = self.dynamic_shape
             return TreePolicy.dynamic(top_k=top_k, depth=depth, nodes=nodes)
@@ -156,6 +164,8 @@ def asking_for(policy: TreePolicy) -> dict[str, Any]:
         return {"tree": write_paths(policy.paths)}
     if policy.kind in ("window", "coupled"):
         return {"window": policy.nodes}
+    if policy.kind == "wavefront":
+        return {"zipar_window": policy.lead}
     if policy.kind == "dynamic":
         return {"draft_top_k": policy.top_k, "draft_depth": policy.depth, "draft_nodes": policy.nodes}
     return {}

@@ -34,6 +34,8 @@ class Stats:
     tokens_per_second: float
     one_step_tvd: float | None  # None where there was no step to measure
     one_step_tvd_method: str | None
+    price: float | None  # of the picture: see `lantern_demo.price`; None where there was no step
+    price_method: str | None
     nodes: int  # of the draft tree, root included
     tree: str  # which draft tree, and why
     tree_settings: dict[str, Any]  # what to ask for to get this very tree

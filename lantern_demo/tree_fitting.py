@@ -68,6 +68,13 @@ class Calibration:
     static: dict[str, list[list[float]]]  # [depth][draw]: the chance to be the accepted draw of a visited node
     dynamic: dict[str, list[tuple[int, int, int, float]]]  # top_k, depth, nodes, mean accepted length
     windows: dict[str, list[tuple[int, float]]] = field(default_factory=dict)  # by `fit_name`: nodes, mean accepted length
+    # window, tokens a pass, and the price: the mean total variation distance to the target's own laws
+    wavefronts: dict[str, list[tuple[int, float, float]]] = field(default_factory=dict)
+
+    def within(self, method: Method, asked: TreePolicy, price: float) -> TreePolicy:
+        """Of a wavefront the narrowest window that was calibrated at a price of at most `price`; else what is asked for."""
+        windows = [window for window, _, costs in self.wavefronts.get(method.id, []) if costs <= price]
+        return TreePolicy.wavefront(min(windows)) if windows else asked
 
 
 @dataclass(frozen=True)
@@ -79,7 +86,7 @@ class Choice:
 
 
 def read_calibration(folder: Path | None) -> Calibration | None:
-    """The calibration of a model folder, None where there is none; it may lack windows. Raises ValueError naming the file when it is
+    """The calibration of a model folder, None where there is none; it may lack windows and wavefronts. Raises ValueError naming the file when it is
     damaged."""
     if folder is None or not (folder / FILE).exists():
         return None
@@ -88,7 +95,8 @@ def read_calibration(folder: Path | None) -> Calibration | None:
         dynamic = {m: [(int(k), int(d), int(n), float(t)) for k, d, n, t in rows] for m, rows in told["dynamic"].items()}
         windows = {m: [(int(n), float(t)) for n, t in rows] for m, rows in told.get("windows", {}).items()}
         static = {m: [[float(p) for p in row] for row in rows] for m, rows in told["static"].items()}
-        return Calibration(static, dynamic, windows)
+        wavefronts = {m: [(int(w), float(t), float(p)) for w, t, p in rows] for m, rows in told.get("wavefronts", {}).items()}
+        return Calibration(static, dynamic, windows, wavefronts)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{folder / FILE} is not a calibration: {error!r}") from error
 
@@ -120,7 +128,7 @@ def best_choice(tokens: dict[TreePolicy, float], seconds: Seconds) -> Choice:
     grown = f"{best.nodes} nodes, top-k {best.top_k}, {best.depth + 1} deep"
     return Choice(
         best,
-        f"fitted: {grown if best.kind == 'dynamic' else f'a window of {best.nodes}'}; "
+        f"fitted: {grown if best.kind == 'dynamic' else f'a window of {best.lead or best.nodes}'}; "
         f"expected {tokens[best]:.2f} tokens a step of {1000 * measured[best]:.1f} ms",
     )
 
@@ -269,7 +277,8 @@ def recall(file: Path) -> Choice | None:
         if "paths" in told:
             policy = TreePolicy.static(told["paths"])
         else:
-            policy = TreePolicy.dynamic(*told["shape"]) if "shape" in told else TreePolicy.window(*told["window"])
+            makers = {"shape": TreePolicy.dynamic, "window": TreePolicy.window, "wavefront": TreePolicy.wavefront}
+            (policy,) = (make(*told[kind]) for kind, make in makers.items() if kind in told)
         return Choice(policy, str(told["reason"]))
     except (OSError, KeyError, TypeError, ValueError):
         return None
@@ -281,25 +290,31 @@ def remember(file: Path, choice: Choice) -> None:
     tree: dict[str, Any] = {"window": [policy.nodes, policy.coupling]}
     if policy.kind == "static":
         tree = {"paths": policy.paths}
+    elif policy.kind == "wavefront":
+        tree = {"wavefront": [policy.lead]}
     elif policy.kind == "dynamic":
         tree = {"shape": [policy.top_k, policy.depth, policy.nodes]}
     with suppress(OSError):
         put(file, json.dumps({"reason": choice.reason, **tree}) + "\n")
 
 
-def fit_name(method: Method, coupling: str) -> str:
-    """What a choice is for: a method, and where its window may be coupled in several ways, the way."""
-    return f"{method.id}-{coupling}" if method.source == "coupled" else method.id
+def fit_name(method: Method, asked: TreePolicy) -> str:
+    """What a choice is for: a method, and where its window may be coupled in several ways, the way; of a wavefront the narrowest that is
+    allowed."""
+    told = {"coupled": asked.coupling, "wavefront": str(asked.lead)}.get(method.source)
+    return f"{method.id}-{told}" if told else method.id
 
 
-def choose(method: Method, calibration: Calibration, seconds: Seconds, coupling: str = "inverse") -> Choice | None:
+def choose(method: Method, calibration: Calibration, seconds: Seconds, asked: TreePolicy) -> Choice | None:
     """The tree or window of a method, or None for a method without one, or one that was not calibrated."""
     if method.source == "static" and method.id in calibration.static:
         return static_choice(calibration.static[method.id], seconds)
     if method.source == "dynamic" and method.id in calibration.dynamic:
         return best_choice({TreePolicy.dynamic(k, d, n): tokens for k, d, n, tokens in calibration.dynamic[method.id]}, seconds)
-    if (name := fit_name(method, coupling)) in calibration.windows:
-        return best_choice({TreePolicy.window(n, coupling): tokens for n, tokens in calibration.windows[name]}, seconds)
+    if (name := fit_name(method, asked)) in calibration.windows:
+        return best_choice({TreePolicy.window(n, asked.coupling): tokens for n, tokens in calibration.windows[name]}, seconds)
+    if rows := [(w, tokens) for w, tokens, _ in calibration.wavefronts.get(method.id, []) if w >= asked.lead]:
+        return best_choice({TreePolicy.wavefront(w): tokens for w, tokens in rows}, seconds)
     return None
 
 
@@ -315,8 +330,8 @@ class TreeFitting:
         self, method: Method, asked: TreePolicy, calibration: Calibration, times: Callable[[TreePolicy], list[float]]
     ) -> None:
         """Choose the tree of a method, once; `times` gives the seconds of some steps with a tree. `asked` is the one that it has
-        where nothing is fitted: of a window it tells the coupling."""
-        name = fit_name(method, asked.coupling)
+        where nothing is fitted: of a window it tells the coupling, of a wavefront the narrowest that is allowed."""
+        name = fit_name(method, asked)
         file = self.tuning.file(name, calibration)
         with locked(file):
             choice = recall(file)
@@ -324,7 +339,7 @@ class TreeFitting:
                 # A GPU's steps take the same time over and over, and each short run there begins with a capture.
                 rounds = 1 if self.tuning.device.type == "cuda" else FIT_ROUNDS
                 self._costs = self._costs or StepCosts(times, rounds)
-                choice = choose(method, calibration, self._costs, asked.coupling)
+                choice = choose(method, calibration, self._costs, asked)
                 if choice is not None and self._costs.steady:
                     remember(file, choice)
         if choice is not None:
@@ -332,5 +347,5 @@ class TreeFitting:
 
     def fitted(self, method: Method, asked: TreePolicy) -> Choice | None:
         """The tree that was chosen for a method, with the first guesses of the one that it has where nothing is fitted."""
-        choice = self._fitted.get(fit_name(method, asked.coupling))
+        choice = self._fitted.get(fit_name(method, asked))
         return choice and replace(choice, policy=replace(choice.policy, guess=asked.guess))

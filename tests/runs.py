@@ -20,7 +20,7 @@ from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.timing import Clock
 from lantern_demo.decoding.trees import Draft, Tree, TreePolicy
 from lantern_demo.decoding.verify import Outcome, read, report, verify
-from lantern_demo.distortion import RootSample, measure
+from lantern_demo.distortion import Distortion, Laws, measure, roots
 
 
 @dataclass(frozen=True)
@@ -36,15 +36,19 @@ def decode(
     measure_distortion: bool = True, **settings: Any,
 ) -> Iterator[Step | Decoded]:  # fmt: skip
     """As `loop.decode`; the result tells the measured distortion too. Bad settings are refused at the call."""
-    config, roots = Config(**settings), RootSample()
-    run = loop.decode(target, drafter, condition, config, clock, engines, roots if measure_distortion else None)
+    config, laws, steps = Config(**settings), Laws(), list[Step]()
+    run = loop.decode(target, drafter, condition, config, clock, engines, laws if measure_distortion else None)
+
+    def distortion() -> Distortion | None:
+        visits = roots(laws.visits(steps))
+        return measure(config.rule, visits, config.neighbours, config.sampling.greedy, config.seed ^ 1)
 
     def events() -> Iterator[Step | Decoded]:
         with closing(run):  # type: ignore[type-var]
             for event in run:
-                if isinstance(event, Decoded) and (
-                    found := measure(config.rule, roots.roots, config.neighbours, config.sampling.greedy, config.seed ^ 1)
-                ):
+                if isinstance(event, Step):
+                    steps.append(event)
+                if isinstance(event, Decoded) and (found := distortion()):
                     event = Measured(**vars(event), one_step_tvd=found.tvd, one_step_tvd_method=found.method)
                 elif isinstance(event, Decoded):
                     event = Measured(**vars(event))

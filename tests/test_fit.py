@@ -95,26 +95,29 @@ def test_a_plane_finds_what_things_cost() -> None:
     assert falling(40, 4, 10) > 0
 
 
+NONE = TreePolicy.none()
+
+
 def test_the_choice_follows_the_machine() -> None:
     calibration = Calibration({"eagle1": ACCEPT, "lantern++": ACCEPT}, {"eagle2": [(1, 0, 2, 1.4), (4, 2, 8, 2.0)]})
     dear = {
-        m: choose(METHODS[m], calibration, lambda policies: [1e-3 * policy.nodes for policy in policies])
+        m: choose(METHODS[m], calibration, lambda policies: [1e-3 * policy.nodes for policy in policies], NONE)
         for m in ("eagle1", "eagle2")
     }
-    cheap = {m: choose(METHODS[m], calibration, lambda policies: [1e-3] * len(policies)) for m in ("eagle1", "eagle2")}
+    cheap = {m: choose(METHODS[m], calibration, lambda policies: [1e-3] * len(policies), NONE) for m in ("eagle1", "eagle2")}
     assert dear["eagle1"] and cheap["eagle1"] and dear["eagle2"] and cheap["eagle2"]
     assert dear["eagle1"].policy.nodes < cheap["eagle1"].policy.nodes
     assert (dear["eagle2"].policy.nodes, cheap["eagle2"].policy.nodes) == (2, 8)
     assert "expected 2.00 tokens a step of 1.0 ms" in cheap["eagle2"].reason
-    assert choose(METHODS["vanilla"], calibration, lambda policies: [1.0] * len(policies)) is None
-    assert choose(METHODS["lantern"], calibration, lambda policies: [1.0] * len(policies)) is None
+    assert choose(METHODS["vanilla"], calibration, lambda policies: [1.0] * len(policies), NONE) is None
+    assert choose(METHODS["lantern"], calibration, lambda policies: [1.0] * len(policies), NONE) is None
 
 
 def test_a_window_follows_the_machine() -> None:
     calibration = Calibration({}, {}, LANDED)
 
     def chosen(method: str, cost: Callable[[int], float], coupling: str = "inverse") -> int:
-        choice = choose(METHODS[method], calibration, lambda policies: [cost(policy.nodes) for policy in policies], coupling)
+        choice = choose(METHODS[method], calibration, lambda policies: [cost(policy.nodes) for policy in policies], TreePolicy.window(8, coupling))
         assert choice is not None and choice.policy.coupling == coupling
         assert choice.reason.startswith(f"fitted: a window of {choice.policy.nodes}; expected ")
         return choice.policy.nodes

@@ -24,6 +24,7 @@ from lantern_demo.decoding.acceptance import Rule
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.engines import graphs, kept
 from lantern_demo.decoding.engines.fixed import Fixed
+from lantern_demo.decoding.engines.waves import FixedWave
 from lantern_demo.decoding.loop import Decoded, Step, source_of
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, Uniforms
@@ -52,17 +53,18 @@ def settings(method: str, static: Any = STATIC, residual: Any = "set", vocab: in
     chosen = METHODS[method]
     trees = {
         "none": TreePolicy.none(), "static": TreePolicy.static(static), "dynamic": DYNAMIC, "window": TreePolicy.window(4),
-        "coupled": TreePolicy.window(4, "gumbel"),
+        "coupled": TreePolicy.window(4, "gumbel"), "wavefront": TreePolicy.wavefront(2),
     }  # fmt: skip
     rule = replace(RULES.get(chosen.rule, Rule()), residual=residual)
-    return {"method": chosen, "tree": trees[chosen.source], "rule": rule, "neighbours": neighbour_table(VECTORS[:vocab], 7)}
+    table = neighbour_table(VECTORS[:vocab], 7)
+    return {"method": chosen, "tree": trees[chosen.source], "rule": rule, "neighbours": table, "row": 4}
 
 
 def summary(events: list[Step | Decoded]) -> tuple[Any, ...]:
     """All that both engines must agree on: everything but times and the engine's name."""
     *steps, last = events
     assert isinstance(last, Decoded)
-    fields = ("index", "tokens", "accepted_length", "committed", "kinds", "tree_tokens", "parents", "path")
+    fields = ("index", "tokens", "places", "accepted_length", "committed", "kinds", "tree_tokens", "parents", "path")
     rows = [[getattr(step, name) for name in fields] for step in steps]
     return rows, last.tokens, last.steps, last.accepted_lengths, last.mean_accepted_length, last.nodes
 
@@ -371,21 +373,22 @@ def test_nothing_is_read_back_on_an_accelerator(method: str, temperature: float,
     policy, rule = knobs["tree"], knobs["rule"]
     config = Config(
         METHODS[method], 16, Sampling(temperature, top_k=20, top_p=0.9, cfg_scale=2.0), rule, policy, knobs["neighbours"].to(meta),
-        device=meta,
+        device=meta, row=4,
     )  # fmt: skip
     source = source_of(config, 60)
-    uniforms = Uniforms(0, torch.device("cpu"), 16, policy.nodes, policy.width, source.draws)
+    uniforms = Uniforms(0, torch.device("cpu"), 16, config.nodes, policy.width, source.draws)
     uniforms.rows = uniforms.rows.to(meta)
     with torch.inference_mode():
         caches = [part.new_cache(2, Fixed.room(16, policy)) for part in (target, drafter)]
         for cache in caches:
             cache.advance(7)
         hidden = torch.empty(2, 1, 128, device=meta)
-        fixed = Fixed(FusedTarget(target), FusedDrafter(drafter), *caches, hidden, config, source, 16, uniforms)
+        kind = FixedWave if policy.kind == "wavefront" else Fixed
+        fixed = kind(FusedTarget(target), FusedDrafter(drafter), *caches, hidden, config, source, 16, uniforms)
         fixed.begin(hidden, torch.zeros(1, dtype=torch.int64, device=meta), uniforms, 0)
         for bare in (False, True):
             law = fixed.step(fixed.bucket(3), bare)
-            assert law.root_law.shape == (60,) and law.emitted.shape == (1,)
+            assert law.p.shape[1] == 60 and law.path.shape == (1 if bare and kind is Fixed else fixed.depth + 1,)
 
 
 def test_kernels_of_a_layer(parts: dict[str, list[list[Any]]]) -> None:

@@ -18,11 +18,11 @@ from torch import Tensor
 from lantern_demo import distortion
 from lantern_demo.decoding import acceptance
 from lantern_demo.decoding.acceptance import Rule
-from lantern_demo.decoding.loop import Decoded
+from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, draw
 from lantern_demo.decoding.trees import Draft, TreePolicy, static_tree
-from lantern_demo.distortion import MAX_ROOTS, Root, RootSample, fixed_shift, measure, sampled_shift
+from lantern_demo.distortion import KEPT_BYTES, MAX_ROOTS, Laws, Visit, fixed_shift, measure, roots, sampled_shift
 
 P_BOUND = 1e-4
 LOSSLESS = ["vanilla", "eagle1", "eagle2"]
@@ -271,18 +271,18 @@ def test_measured_distortion_equals_brute_force(rule: Rule) -> None:
 def test_lossless_distortion_is_zero_and_a_broken_rule_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     offered = torch.tensor([True, True, False, True])
 
-    def roots() -> list[Root]:
+    def visits() -> list[Visit]:
         found = []
         for seed in range(8):
             p, q = random_laws(1, 50, seed)[0], random_laws(1, 50, 100 + seed)[0]
             q = q.masked_fill(q < 0.02, 0.0)
-            found.append(Root(p, torch.tensor([3, 7, 9, 11]), offered, q / q.sum() if seed % 2 else None, 0))
+            found.append(Visit(p, torch.tensor([3, 7, 9, 11]), offered, q / q.sum() if seed % 2 else None, 0))
         return found
 
-    sound = measure(Rule(), roots(), None, greedy=False, seed=0)
+    sound = measure(Rule(), visits(), None, greedy=False, seed=0)
     assert sound is not None and sound.tvd < 1e-6 and sound.method == "monte carlo (64 draws)"
     monkeypatch.setattr(distortion, "reject", lambda *_: None)
-    broken = measure(Rule(), roots(), None, greedy=False, seed=0)
+    broken = measure(Rule(), visits(), None, greedy=False, seed=0)
     assert broken is not None and broken.tvd > 0.02
 
 
@@ -315,23 +315,32 @@ def test_extra_acceptance_is_distortion(rule: Rule) -> None:
             assert not equal or tvd < gained + 1e-6
 
 
+def watched(steps: int, vocabulary: int) -> list[list[tuple[int, Visit]]]:
+    """What is kept of a run of so many steps without drafts, whose tokens are their steps' numbers."""
+    tree, laws = static_tree(()), Laws()
+    for step in range(steps):
+        if laws.wants(step):
+            laws.add(Draft(tree, torch.tensor([0]), torch.empty(0, 0, dtype=torch.int64)), torch.ones(1, vocabulary), tree.nodes)
+    return laws.visits([Step(i, [i], 1, i + 1, 0.0, places=[i]) for i in range(steps + 1)])
+
+
 def test_roots_are_few_and_evenly_spread() -> None:
-    tree = static_tree(())
     for steps in (1, 5, 16, 17, 100, 1023):
-        sample = RootSample()
-        for step in range(steps):
-            if sample.wants(step):
-                sample.add(
-                    Draft(tree, torch.tensor([0]), torch.empty(0, 0, dtype=torch.int64)), torch.tensor([1.0]), emitted=step
-                )
-        kept = [root.emitted for root in sample.roots]
-        assert kept[0] == 0 and len(kept) == min(steps, len(kept)) <= MAX_ROOTS
+        kept = [visit.emitted for visit in roots(watched(steps, 1))]
+        assert kept[0] == 1 and len(kept) == min(steps, len(kept)) <= MAX_ROOTS
         assert len(kept) >= min(steps, MAX_ROOTS // 2)
         assert len({b - a for a, b in pairwise(kept)}) <= 1
 
 
+def test_laws_of_all_steps_are_kept_where_they_fit() -> None:
+    assert [place for step in watched(1000, 10) for place, _ in step] == list(range(1, 1001))
+    most = KEPT_BYTES // 4 // 1_000_000
+    kept = [visit.emitted for step in watched(3 * most, 1_000_000) for _, visit in step]
+    assert kept == list(range(1, 3 * most + 1, 4)) and len(kept) <= most
+
+
 def test_greedy_distortion_counts_missed_argmaxes() -> None:
     p, none = torch.tensor([0.2, 0.5, 0.3]), torch.empty(0, dtype=torch.int64)
-    roots = [Root(p, none, none.bool(), None, emitted) for emitted in (1, 1, 2, 1)]
-    assert measure(Rule(), roots, None, greedy=True, seed=0) == (0.25, "closed form")
+    visits = [Visit(p, none, none.bool(), None, emitted) for emitted in (1, 1, 2, 1)]
+    assert measure(Rule(), visits, None, greedy=True, seed=0) == (0.25, "closed form")
     assert measure(Rule(), [], None, greedy=True, seed=0) is None

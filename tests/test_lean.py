@@ -128,7 +128,7 @@ def test_drafter(bias: bool) -> None:
 def test_same_pictures(method: str, guided: bool, temperature: float) -> None:
     target, drafter = networks(TEXT, guided)
     trees = {"none": TreePolicy.none(), "static": TreePolicy.static(STATIC), "dynamic": TreePolicy.dynamic(3, 2, 9)}
-    trees |= {"window": TreePolicy.window(4), "coupled": TreePolicy.window(4, "gumbel")}
+    trees |= {"window": TreePolicy.window(4), "coupled": TreePolicy.window(4, "gumbel"), "wavefront": TreePolicy.wavefront(2)}
     rules = {
         "none": Rule(),
         "exact": Rule(),
@@ -143,7 +143,7 @@ def test_same_pictures(method: str, guided: bool, temperature: float) -> None:
         list(
             decode(
                 a, b, condition_of(target, PADDED), num_tokens=16, method=chosen, rule=rules[chosen.rule], tree=trees[chosen.source],
-                sampling=Sampling(temperature=temperature, cfg_scale=2.0), neighbours=table, seed=5, measure_distortion=False,
+                sampling=Sampling(temperature=temperature, cfg_scale=2.0), neighbours=table, seed=5, row=4, measure_distortion=False,
             )
         )[-1].tokens
         for a, b in ((target, drafter), (LeanTarget(target), LeanDrafter(drafter)))

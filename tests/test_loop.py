@@ -67,6 +67,7 @@ def test_methods_are_the_published_rows() -> None:
         ("sjd", "window", "exact", True),
         ("scd", "coupled", "exact", True),
         ("gsd", "window", "grouped", False),
+        ("zipar", "wavefront", "none", False),
         ("cool-sd", "static", "weighted", False),
     ]
 

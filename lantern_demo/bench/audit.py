@@ -67,6 +67,7 @@ TREES: dict[str, dict[str, Any]] = {
     "dynamic": {"top_k": 2, "depth": 2, "nodes": 6},
     "window": {"nodes": 4},
     "coupled": {"nodes": 4, "coupling": "gumbel"},
+    "wavefront": {"window": 1},
 }
 
 
@@ -92,6 +93,7 @@ VARIANTS: dict[str, dict[str, Variant]] = {
         "maximal": Variant({}, lossless=True, tree={"coupling": "maximal"}),
         "released": Variant({}, lossless=False, tree={"coupling": "released"}, released=True),
     },
+    "zipar": {"whole row": Variant({}, lossless=True, tree={"window": 2})},
     "cool-sd": {"delta 1": Variant({"bound": 1.0}, lossless=True)},
 }
 

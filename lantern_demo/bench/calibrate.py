@@ -60,7 +60,7 @@ def main() -> None:
             ]
         if KNOBS["window"].reads(method):
             for coupling in COUPLING.choices if COUPLING.reads(method) else (COUPLING.default,):
-                name = fit_name(method, coupling)
+                name = fit_name(method, TreePolicy.window(coupling=coupling if COUPLING.reads(method) else 'inverse'))
                 windows[name] = [
                     [nodes, landed(method.id, window=nodes, coupling=coupling)] for nodes in tqdm(WINDOWS, desc=name)
                 ]

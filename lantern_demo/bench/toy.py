@@ -154,6 +154,13 @@ class ToyTarget(_Network):
         own = cache.digits[:, start : start + count] @ weights.T
         return _states(past[:, None] * POWERS[depth + 1] + own)
 
+    def forward_at(self, tokens: Tensor, positions: Tensor, slots: Tensor, bias: Tensor, cache: _Cache) -> Tensor:
+        """As `protocols.FixedTarget.forward_at`. What a node does not see counts as what stands before the picture."""
+        columns, at = numpy.arange(bias.shape[-1]), positions.numpy()[:, None]
+        cache.digits[:, slots.numpy()] = tokens.numpy() + 1
+        weights = numpy.where(bias[0, 0].numpy() == 0, POWERS[numpy.maximum(at - columns, 0)], 0.0)
+        return _states(cache.digits[:, : len(columns)] @ weights.T)
+
 
 class ToyDrafter(_Network):
     """The drafter of a law's tables; see `protocols.Drafter`. It knows the prefix by the state that it is handed and the token behind."""

@@ -45,6 +45,11 @@ class KVCache:
         self.v[layer, :, :, start:end] = v
         return self.k[layer, :, :, :end], self.v[layer, :, :, :end]
 
+    def write_at(self, layer: int, slots: Tensor, seen: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Write k, v [rows, heads, m, head_dim] of one layer at slots [m]; returns views of the first `seen` slots."""
+        self.both[layer].index_copy_(2, slots, torch.cat((k, v), 1))
+        return self.k[layer, :, :, :seen], self.v[layer, :, :, :seen]
+
     def advance(self, count: int) -> None:
         """Commit the next `count` slots where they are."""
         self.reserve(count)

@@ -11,6 +11,7 @@ from .acceptance import Rule
 from .methods import Method
 from .sampling import Sampling
 from .trees import TreePolicy
+from .wavefront import nodes_at_most
 
 ENGINES = ("auto", "plain", "fixed")
 
@@ -30,7 +31,7 @@ class Config:
     prefix_rows: int | None = None  # R; None: 1 without guidance (`sampling.cfg_scale` 1) and 2 with it, where 1 is refused
     engine: str = "auto"  # fixed on a CUDA device, with models that implement it
     room: int | None = None  # tokens that a kept engine has room for, so that shorter runs share it; None: num_tokens
-    row: int | None = None  # tokens in a row of the picture, for guesses of what lies below; None: all
+    row: int | None = None  # tokens in a row of the picture; None: all
 
     def __post_init__(self) -> None:
         method, tree, rule = self.method, self.tree, self.rule
@@ -76,7 +77,19 @@ class Config:
         """The device."""
         return torch.device(self.device)
 
+    @property
+    def columns(self) -> int:
+        """Tokens in a row of the picture."""
+        return self.row or self.room or self.num_tokens
+
+    @property
+    def nodes(self) -> int:
+        """How many tokens a pass reads at most."""
+        return nodes_at_most(self.columns, self.tree.lead) if self.tree.kind == "wavefront" else self.tree.nodes
+
     def bare(self, missing: int) -> bool:
         """Whether a step with so many tokens missing needs no drafts. The last token is the root's own successor: nothing to draft for.
         The released code drafts, and may relax, there too."""
+        if self.tree.kind == "wavefront":  # which has no drafts, and one kind of step
+            return False
         return self.tree.nodes == 1 or (missing == 1 and not self.rule.released)

@@ -1,5 +1,5 @@
 """The decoding loop: prefill, then draft, verify, accept and commit until all tokens are there. One for every method; vanilla is the
-tree of the root alone.
+tree of the root alone, and a wavefront has no tree: `engines.waves` has its steps.
 
 There are two engines. "plain" waits for the host in every step: it suits CPUs and is the reference. "fixed" runs steps of fixed shapes
 without waiting, on a CUDA device as captured graphs. With the same seed both give the same tokens, up to rounding.
@@ -22,6 +22,7 @@ from .config import Config
 from .drafting import DynamicSource, Source, StaticSource
 from .engines.kept import Engines, FixedRun
 from .engines.plain import Plain
+from .engines.waves import PlainWave
 from .protocols import Drafter, FixedDrafter, FixedTarget, Target, Watcher
 from .sampling import NO_LAW, Uniforms, draw, guide, probabilities
 from .timing import Clock
@@ -47,13 +48,14 @@ class Step:
     parents: list[int] = field(default_factory=list)  # parent of each tree node, the root's is 0
     path: list[int] = field(default_factory=list)  # accepted nodes, root first
     judged: list[Judged] = field(default_factory=list)  # the drafts that were tried; only the plain engine keeps them
+    places: list[int] = field(default_factory=list)  # of the tokens in the picture, in raster order from 0
 
 
 @dataclass(frozen=True)
 class Decoded:
     """The outcome of a run. A step is one target forward after the prefill."""
 
-    tokens: list[int]
+    tokens: list[int]  # in raster order
     steps: int
     accepted_lengths: list[int]  # one uncut entry per step
     mean_accepted_length: float  # tokens per step, without the prefill's and those past the last one; 0 without steps
@@ -79,8 +81,11 @@ def decode(
     able = isinstance(target, FixedTarget) and (drafter is None or isinstance(drafter, FixedDrafter))
     if config.engine == "fixed" and not able:
         raise ValueError("engine is 'fixed'; target and drafter must implement FixedTarget and FixedDrafter")
+    wave = config.tree.kind == "wavefront"
+    if wave and not isinstance(target, FixedTarget):
+        raise ValueError(f"target must implement FixedTarget; method {config.method.id} reads places out of order")
     on_fixed = able and (config.engine == "fixed" or (config.engine == "auto" and config.place.type == "cuda"))
-    run: Any = partial(FixedRun, engines=engines) if on_fixed else Plain
+    run: Any = partial(FixedRun, engines=engines) if on_fixed else PlainWave if wave else Plain
     return _events(target, condition, config, clock, partial(run, target, drafter, condition, config, clock, watcher))
 
 
@@ -116,29 +121,32 @@ def _events(target: Target, condition: Any, config: Config, clock: Clock, make: 
     """The steps and the result of a run on the engine that `make` makes of a draft source and the run's uniforms."""
     engine: Plain | FixedRun | None = None
     whole, tokens, lengths = False, [], []
+    places: list[int] = [0]  # of the tokens
     try:
         with _device_work(config.place):
             with clock.measure("prefill"):
                 source, tree = source_of(config, target.vocab_size), config.tree
-                uniforms = Uniforms(config.seed, config.place, config.num_tokens, tree.nodes, tree.width, source.draws)
+                uniforms = Uniforms(config.seed, config.place, config.num_tokens, config.nodes, tree.width, source.draws)
                 engine = make(source, uniforms)
                 hidden, root = _prefill(target, condition, config, engine.cache, uniforms)
                 tokens.append(int(root))
             if config.num_tokens > 1:
                 engine.begin(hidden, root)
-        yield Step(0, list(tokens), 1, 1, clock.decode_seconds, ["target"])
+        yield Step(0, list(tokens), 1, 1, clock.decode_seconds, ["target"], places=[0])
         while len(tokens) < config.num_tokens:
             with _device_work(config.place):
                 outcome = engine.next(len(tokens))
-                missing = config.num_tokens - len(tokens)
+                before, missing = len(tokens), config.num_tokens - len(tokens)
                 lengths.append(len(outcome.tokens))
                 tokens.extend(outcome.tokens[:missing])
+                places.extend(outcome.places or range(before, len(tokens)))
                 if len(tokens) == config.num_tokens:
                     engine.close(True)  # so that the last step has all of the run's seconds, however late the result is asked for
-            kinds: list[AcceptKind] = [*("relaxed" if loose else "exact" for loose in outcome.relaxed), "target"]
+            kinds: list[AcceptKind] = ["relaxed" if loose else "exact" for loose in outcome.relaxed]
+            kinds += ["target"] * (lengths[-1] - len(kinds))
             yield Step(
                 len(lengths), outcome.tokens[:missing], lengths[-1], len(tokens), clock.decode_seconds, kinds[:missing],
-                outcome.tree_tokens, outcome.tree_parents, outcome.path, list(outcome.judged),
+                outcome.tree_tokens, outcome.tree_parents, outcome.path, list(outcome.judged), places[before:],
             )  # fmt: skip
         whole = True
     except GeneratorExit:
@@ -150,10 +158,10 @@ def _events(target: Target, condition: Any, config: Config, clock: Clock, make: 
                 engine.close(whole)
     steps, seconds = len(lengths), clock.decode_seconds
     yield Decoded(
-        tokens=tokens, steps=steps, accepted_lengths=lengths, mean_accepted_length=(len(tokens) - 1) / steps if steps else 0.0,
+        tokens=[token for _, token in sorted(zip(places, tokens, strict=True))], steps=steps, accepted_lengths=lengths, mean_accepted_length=(len(tokens) - 1) / steps if steps else 0.0,
         seconds=dict(clock.seconds), decode_seconds=seconds, waited_seconds=clock.waited_seconds,
         tokens_per_second=len(tokens) / seconds if seconds > 0 else 0.0,
-        nodes=config.tree.nodes, engine=engine.name, engine_reason=engine.reason,
+        nodes=config.nodes, engine=engine.name, engine_reason=engine.reason,
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ class Method:
     """One row of the table of methods.
 
     `source` says where drafts come from: "none", the drafter with a "static" or a "dynamic" tree, or a
-    "window" or "coupled" window that the target guesses itself. `rule` is a kind of
+    "window" or "coupled" window that the target guesses itself; "wavefront" draws rows side by side instead. `rule` is a kind of
     `acceptance.Rule`, "none" without drafts. `lossless`: every token follows the target's own law. `summary` is a sentence for
     people. `default`: a comparison that names no methods has it.
     """
@@ -62,6 +62,10 @@ _ROWS = (
     Method(
         "gsd", "GSD", "window", "grouped", False,
         "As SJD; a guess counts together with the tokens that are about as likely.", default=False,
+    ),
+    Method(
+        "zipar", "ZipAR", "wavefront", "none", False,
+        "No drafts: a row begins while the one above is still being drawn, and each pass draws a token of every open row.", default=False,
     ),
     Method(
         "cool-sd", "COOL-SD", "static", "weighted", False,

@@ -18,9 +18,9 @@ class Watcher(Protocol):
     def wants(self, step: int) -> bool:
         """Whether it looks at this step; from 0, without gaps."""
 
-    def add(self, draft: Draft, root_law: Tensor, emitted: int | Tensor) -> None:
-        """Take what it needs: the draft, the target's law [V] at its root, and the first token, which may still be on the device [1].
-        They are valid until the next step."""
+    def add(self, draft: Draft, p: Tensor, path: Tensor) -> None:
+        """Take what it needs: the draft, the target's laws p [n, V] at its nodes, and the nodes [m] int64 behind which the step's tokens
+        come, in order; the last may be there several times. They are valid until the next step."""
 
 
 class Target(Protocol):
@@ -72,7 +72,8 @@ class Drafter(Protocol):
 
 @runtime_checkable
 class FixedTarget(Target, Protocol):
-    """A target for steps of fixed shapes: it reads where it stands from tensors on the device, never from `cache.length`."""
+    """A target for steps of fixed shapes and for nodes out of order: it reads where it stands from tensors on the device, never from
+    `cache.length`."""
 
     def forward_at(self, tokens: Tensor, positions: Tensor, slots: Tensor, bias: Tensor, cache: Any) -> Tensor:
         """Hidden states [R, n, H] of tokens [n] int64 at positions [n] int64. K/V go to `slots` [n] int64. Node i attends to the cache's

@@ -19,7 +19,8 @@ GUESSES = ("left", "above", "uniform")
 
 @dataclass(frozen=True)
 class TreePolicy:
-    """How a draft tree comes about; build it with `none`, `static`, `dynamic` or `window`, which check the values."""
+    """How a draft tree comes about; build it with `none`, `static`, `dynamic`, `window` or `wavefront`, which
+    check the values."""
 
     kind: str
     paths: tuple[Path, ...] = ()  # of all but dynamic trees
@@ -28,6 +29,7 @@ class TreePolicy:
     nodes: int = 1  # the root included
     coupling: str = "inverse"  # of a window, like `guess`: see `decoding.window`
     guess: str = "left"
+    lead: int = 0  # of a wavefront: its window, see `decoding.wavefront`
 
     @classmethod
     def none(cls) -> TreePolicy:
@@ -65,6 +67,13 @@ class TreePolicy:
             raise ValueError(f"guess is {guess!r}; allowed are {', '.join(GUESSES)}")
         kind = "window" if coupling == "inverse" else "coupled"
         return cls(kind, tuple((0,) * depth for depth in range(1, nodes)), nodes=nodes, coupling=coupling, guess=guess)
+
+    @classmethod
+    def wavefront(cls, window: int = 4) -> TreePolicy:
+        """No tree: rows drawn side by side, see `decoding.wavefront`. Raises ValueError for a window below 1."""
+        if window < 1:
+            raise ValueError(f"window is {window}; it must be at least 1")
+        return cls("wavefront", lead=window)
 
     @property
     def width(self) -> int:

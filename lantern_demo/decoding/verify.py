@@ -42,13 +42,14 @@ class Outcome(NamedTuple):
     tree_tokens: list[int]  # [n]
     tree_parents: list[int]  # [n]
     judged: Sequence[Judged] = ()  # in the order they were tried; only the plain engine keeps them
+    places: Sequence[int] = ()  # in the picture, of the tokens; empty: the next ones
 
 
 def verify(rule: Rule, draft: Draft, p: Tensor, greedy: bool, neighbours: Tensor | None, uniforms: Tensor) -> Verified:
     """Judge a draft by the target's laws p [n, V]; uniforms [n, width + 1] in [0, 1), the last column for the bonus token."""
     tree = draft.tree
     if tree.size == 1:
-        bonus = _likeliest(p) if greedy else draw(p, uniforms[:, -1])
+        bonus = likeliest(p) if greedy else draw(p, uniforms[:, -1])
         return Verified(tree.parents, tree.depths, tree.parents[:0], bonus)
     inner, whole = tree.inner, tree.whole
     laws = p.index_select(0, inner)  # a copy, to be worked on
@@ -72,14 +73,14 @@ def verify(rule: Rule, draft: Draft, p: Tensor, greedy: bool, neighbours: Tensor
         of_parents = relaxed.gather(1, at.clamp(max=tree.width - 1))[:, 0]
         flags = of_parents.index_select(0, nodes[:-1] if whole else tree.rows.index_select(0, nodes[:-1]))
     if greedy:
-        bonus = _likeliest(p.index_select(0, last))
+        bonus = likeliest(p.index_select(0, last))
     else:
         left = verdict.residual if whole else p.index_copy(0, inner, verdict.residual)
         bonus = draw(left.index_select(0, last), uniforms[:, -1].index_select(0, last))
     return Verified(nodes, tree.depths.index_select(0, last), flags, bonus, verdict.trials)
 
 
-def _likeliest(law: Tensor) -> Tensor:
+def likeliest(law: Tensor) -> Tensor:
     """The likeliest tokens [m] of laws [m, V]; no token, -2, of a law that is none."""
     top, best = law.max(-1)
     return best.masked_fill(top.isnan(), -2)

@@ -30,8 +30,8 @@ class StepLaw(NamedTuple):
     """What a step leaves for the measured distortion, on the device and valid until the next step of its kind."""
 
     draft: Draft
-    root_law: Tensor  # [V] float32
-    emitted: Tensor  # [1] int64, the first token
+    p: Tensor  # [n, V] float32, the target's laws
+    path: Tensor  # [D + 1] int64, the accepted nodes, behind their end the last one again
 
 
 @dataclass
@@ -74,7 +74,7 @@ class Fixed:
         self.config, self.source, self.num_tokens, self.uniforms = config, source, num_tokens, uniforms
         policy, device, tree = config.tree, hidden.device, source.tree
         self.alone = Source(device)
-        self.depth, self.size = source.depth, policy.nodes
+        self.depth, self.size = source.depth, config.nodes
         # how many of the drafter's laws a step draws from
         self.laws = len(tree.inner) if tree is not None and policy.kind == "static" and not config.sampling.greedy else 0
         self.slots = min(c.slots for c in (cache, drafter_cache) if c is not None) // ALIGNED * ALIGNED
@@ -174,13 +174,12 @@ class Fixed:
         state.results[:, : row.shape[0]].index_copy_(0, state.step, row.unsqueeze(0))
         # where the bonus token is none any valid one: steps may be in flight that start from it
         torch.clamp(found.bonus, 0, self.target.vocab_size - 1, out=state.root)
-        emitted = state.root
         if tree.size > 1:  # alone, the root is where it belongs, and the drafter is not asked again
-            emitted = self._move(draft, hidden, found.path, found.depth)
+            self._move(draft, hidden, found.path, found.depth)
             self.source.observe(p, found.depth, found.bonus, self.row[self.uniforms.judged :])
         self.place.add_(1)
         state.length.add_(found.depth)
-        return StepLaw(draft, p[0], emitted[:1])
+        return StepLaw(draft, p, found.path)
 
     def outcome(self, row: list[int], bare: bool) -> Outcome:
         """A row of results. Raises FloatingPointError as `verify.read` does."""
@@ -193,9 +192,9 @@ class Fixed:
         """A mask, True for what is seen, as what attention adds."""
         return torch.where(mask, self.nothing, self.never)
 
-    def _move(self, draft: Draft, hidden: Tensor, path: Tensor, depth: Tensor) -> Tensor:
-        """Move the path's K/V up and hand its states and next tokens to the drafter; returns the next tokens [D + 1], behind the
-        accepted ones the new root, and what is behind that does not count."""
+    def _move(self, draft: Draft, hidden: Tensor, path: Tensor, depth: Tensor) -> None:
+        """Move the path's K/V up and hand its states and next tokens to the drafter: the accepted ones, the new root behind them, and
+        what is behind that does not count."""
         state = self.state
         self.cache.move(state.length + path, self.scratch[: self.depth + 1])
         torch.index_select(draft.tokens, 0, path[1:], out=state.unseen_tokens[: self.depth])
@@ -205,7 +204,6 @@ class Fixed:
             state.unseen_hidden.copy_(guide(hidden.index_select(1, path), self.config.sampling.cfg_scale)[None])
         else:
             torch.index_select(hidden, 1, path, out=state.unseen_hidden)
-        return state.unseen_tokens
 
     # -- the drafter's passes: see `drafting.Passes`
 

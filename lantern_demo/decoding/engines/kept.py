@@ -23,6 +23,7 @@ from ..timing import Clock
 from ..verify import Outcome
 from .fixed import Fixed
 from .graphs import Graphs, Steps
+from .waves import FixedWave
 
 MOST = 9  # idle engines: all methods, and one more
 RESERVE = 0.1  # share of a GPU's memory that idle engines leave free
@@ -118,7 +119,7 @@ class FixedRun:
     def _key(self) -> tuple[object, ...]:
         """All that an engine's steps depend on, but for what a run fills in. How long the prefix is they read from the device."""
         config = self.config
-        shape = (config.place, config.rows, self.room, config.tree, config.sampling, config.rule)
+        shape = (config.place, config.rows, self.room, config.columns, config.tree, config.sampling, config.rule)
         return (*shape, id(self.target), id(self.drafter), id(config.neighbours))  # of things that a kept engine holds on to
 
     def begin(self, hidden: Tensor, root: Tensor) -> None:
@@ -134,7 +135,8 @@ class FixedRun:
                     drafter.start(hidden, root, engine.drafter_cache, self.condition)
         if engine.steps is None:
             caches = engine.cache, engine.drafter_cache
-            fixed = Fixed(self.target, drafter, *caches, hidden, config, self.source, self.room, self.uniforms)
+            kind = FixedWave if config.tree.kind == "wavefront" else Fixed
+            fixed = kind(self.target, drafter, *caches, hidden, config, self.source, self.room, self.uniforms)
             free = (lambda: False) if self.engines is None else self.engines.clear
             engine.steps = Graphs(fixed, free) if config.place.type == "cuda" else Steps(fixed)
         self.steps, self.fixed = engine.steps, engine.steps.fixed
@@ -153,7 +155,7 @@ class FixedRun:
             bare = self.config.bare(missing)
             law = self.steps.launch(self.launched + 1, self.fixed.bucket(most), bare)
             if self.watcher is not None and self.watcher.wants(self.launched):
-                self.watcher.add(law.draft, law.root_law, law.emitted.clone())
+                self.watcher.add(*law)
             self.launched += 1
             self.flying.append((bare, 1 if bare else self.fixed.depth + 1))
         row = self.steps.row(self.launched - len(self.flying) + 1)

@@ -69,7 +69,7 @@ class Plain:
             following = torch.cat([draft.tokens.index_select(0, nodes[1:]), found.bonus])
             self.unseen = self._for_drafter(hidden.index_select(1, nodes)), following
         if self.watcher is not None and self.watcher.wants(self.steps):
-            self.watcher.add(draft, p[0], outcome.tokens[0])
+            self.watcher.add(draft, p, nodes)
         self.steps += 1
         return outcome if found.trials is None else outcome._replace(judged=judged_on(outcome, draft, found.trials))
 

@@ -61,13 +61,18 @@ class LeanCache(KVCache):
         self.bias: Tensor | None = None
         self.written = (0, 0)  # the columns of the tree that is in `bias`
 
-    def attend(self, layer: int, offset: int, turned: Tensor, heads: int, mask: Tensor | None) -> Tensor:
-        """Write keys and values of turned [R, n, 3 heads, d] at slot length + offset, attend with its queries -> [R * n, D]."""
+    def attend(self, layer: int, at: int | Tensor, turned: Tensor, heads: int, mask: Tensor | None) -> Tensor:
+        """Write keys and values of turned [R, n, 3 heads, d] from slot length + at on, or at the slots `at` [n] of the whole cache;
+        attend with its queries -> [R * n, D]."""
         r, n, _, d = turned.shape
-        start = self.length + offset
         both, k, v = self.layers[layer]
-        both.narrow(1, start, n).copy_(turned[:, :, heads:])
-        end = start + n
+        if isinstance(at, Tensor):
+            assert mask is not None
+            both.index_copy_(1, at, turned[:, :, heads:])
+            end = mask.shape[-1]
+        else:
+            both.narrow(1, self.length + at, n).copy_(turned[:, :, heads:])
+            end = self.length + at + n
         out = F.scaled_dot_product_attention(
             turned[:, :, :heads].transpose(1, 2), k.narrow(2, 0, end), v.narrow(2, 0, end), attn_mask=mask
         )
@@ -107,12 +112,12 @@ class Layer:
         self.heads, self.ffn, self.norm = heads, ffn, norm
 
     def attention(
-        self, x: Tensor, r: int, rope: Tensor, mask: Tensor | None, cache: LeanCache, layer: int, offset: int
+        self, x: Tensor, r: int, rope: Tensor, mask: Tensor | None, cache: LeanCache, layer: int, at: int | Tensor
     ) -> Tensor:
-        """Attention over the cache, to which keys and values of x [R * n, D] are written -> [R * n, D]."""
+        """Attention over the cache, to which keys and values of x [R * n, D] are written: see `LeanCache.attend` -> [R * n, D]."""
         qkv = self.qkv(x).view(r, -1, 3 * self.heads, rope.shape[-1], 2)
         turned = torch.view_as_real(torch.view_as_complex(qkv) * rope).flatten(-2)
-        return cache.attend(layer, offset, turned, self.heads, mask)
+        return cache.attend(layer, at, turned, self.heads, mask)
 
     def finish(self, x: Tensor, attended: Tensor) -> Tensor:
         """The output product and the feed-forward half; x and attended [M, D] -> [M, D]."""
@@ -122,7 +127,7 @@ class Layer:
 
 
 class LeanTarget:
-    """A LlamaGen target on a CPU; implements `decoding.protocols.Target` and keeps the original for its conditions."""
+    """A LlamaGen target on a CPU; implements `decoding.protocols.FixedTarget` and keeps the original for its conditions."""
 
     def __init__(self, target: LlamaGen, kind: str = "plain") -> None:
         c = target.config
@@ -157,6 +162,7 @@ class LeanTarget:
         n = x.shape[1]
         cache.visible = None if condition.mask is None or bool(condition.mask.all()) else condition.mask[:, None, None]
         mask = prefix_mask(condition.mask, n, x.device, self.config.padding, self.original.output.weight.dtype)
+        cache.reserve(n)
         hidden = self._run(x, self.rope[:n], mask, cache)
         cache.advance(n)
         return hidden
@@ -164,18 +170,23 @@ class LeanTarget:
     def forward(self, tokens: Tensor, depths: Tensor, mask: Tensor, cache: LeanCache) -> Tensor:
         """n tree nodes -> hidden [R, n, H]; see `decoding.protocols.Target.forward`."""
         x = self.embeddings[tokens].expand(cache.k.shape[1], -1, -1)
+        cache.reserve(len(tokens))
         return self._run(x, self.rope[depths + cache.length], cache.bias_of(mask), cache)
+
+    def forward_at(self, tokens: Tensor, positions: Tensor, slots: Tensor, bias: Tensor, cache: LeanCache) -> Tensor:
+        """n nodes -> hidden [R, n, H]; see `decoding.protocols.FixedTarget.forward_at`."""
+        x = self.embeddings[tokens].expand(cache.k.shape[1], -1, -1)
+        return self._run(x, self.rope[positions], bias, cache, slots)
 
     def head(self, hidden: Tensor) -> Tensor:
         """hidden [R, n, H] -> logits [R, n, V] float32."""
         return self.output(hidden.flatten(0, 1)).view(*hidden.shape[:2], -1)
 
-    def _run(self, x: Tensor, rope: Tensor, mask: Tensor | None, cache: LeanCache) -> Tensor:
+    def _run(self, x: Tensor, rope: Tensor, mask: Tensor | None, cache: LeanCache, at: int | Tensor = 0) -> Tensor:
         r, n, dim = x.shape
-        cache.reserve(n)
         x = x.reshape(r * n, dim)
         for i, layer in enumerate(self.layers):
-            x = layer.finish(x, layer.attention(self.norm(x), r, rope, mask, cache, i, 0))
+            x = layer.finish(x, layer.attention(self.norm(x), r, rope, mask, cache, i, at))
         return (self.norm(x) * self.norm_weight).view(r, n, dim)
 
 

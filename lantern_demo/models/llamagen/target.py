@@ -77,12 +77,16 @@ class Attention(nn.Module):
         self.wqkv = nn.Linear(config.dim, 3 * config.dim, bias=False)
         self.wo = nn.Linear(config.dim, config.dim, bias=False)
 
-    def forward(self, x: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache | None, layer: int) -> Tensor:
+    def forward(
+        self, x: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache | None, layer: int, slots: Tensor | None
+    ) -> Tensor:
         qkv = self.wqkv(x).unflatten(-1, (3, self.heads, -1))
         qk, v = rotate(qkv[:, :, :2].flatten(2, 3), rope).unflatten(2, (2, self.heads)), qkv[:, :, 2]
         q, k, v = qk[:, :, 0].transpose(1, 2), qk[:, :, 1].transpose(1, 2), v.transpose(1, 2)
-        if cache is not None:
+        if cache is not None and slots is None:
             k, v = cache.write(layer, 0, k, v)
+        elif cache is not None:
+            k, v = cache.write_at(layer, slots, mask.shape[-1], k, v)
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         return self.wo(out.transpose(1, 2).flatten(2))
 
@@ -106,8 +110,10 @@ class Block(nn.Module):
         self.ffn_norm = RMSNorm(config.dim, config.eps)
         self.feed_forward = FeedForward(config)
 
-    def forward(self, x: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache | None, layer: int) -> Tensor:
-        x = x + self.attention(self.attention_norm(x), rope, mask, cache, layer)
+    def forward(
+        self, x: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache | None, layer: int, slots: Tensor | None
+    ) -> Tensor:
+        x = x + self.attention(self.attention_norm(x), rope, mask, cache, layer, slots)
         return x + self.feed_forward(self.ffn_norm(x))
 
 
@@ -210,6 +216,11 @@ class LlamaGen(nn.Module):
                 full[..., : cache.visible.shape[-1]] = cache.visible
         return self.run(x, self.rope[cache.length + depths], full, cache)
 
+    def forward_at(self, tokens: Tensor, positions: Tensor, slots: Tensor, bias: Tensor, cache: KVCache) -> Tensor:
+        """n nodes -> hidden [R, n, H]; see `decoding.protocols.FixedTarget.forward_at`."""
+        x = self.tok_embeddings(tokens).expand(cache.k.shape[1], -1, -1)
+        return self.run(x, self.rope[positions], bias, cache, slots)
+
     def head(self, hidden: Tensor) -> Tensor:
         """hidden [R, n, H] -> logits [R, n, V] float32."""
         return self.output(hidden).float()
@@ -231,8 +242,11 @@ class LlamaGen(nn.Module):
         full[:, :, :t, :t] = prefix_mask(mask, t, x.device, self.config.padding, self.output.weight.dtype)
         return self.run(x, self.rope[:n], full, None)
 
-    def run(self, x: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache | None) -> Tensor:
-        """The blocks and the final norm over x [B, n, H]; writes to the cache behind its committed slots when there is one."""
+    def run(
+        self, x: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache | None, slots: Tensor | None = None
+    ) -> Tensor:
+        """The blocks and the final norm over x [B, n, H]; writes to slots [n] of the cache when there is one, None: those behind the
+        committed ones."""
         for i, block in enumerate(self.blocks):
-            x = block(x, rope, mask, cache, i)
+            x = block(x, rope, mask, cache, i, slots)
         return self.norm(x)

@@ -1,0 +1,73 @@
+"""Rows of a picture drawn side by side (ZipAR, arXiv 2412.04062): a row begins once the row above is `window` tokens ahead, and one pass
+draws the next token of every open row.
+
+A node of a pass reads a token at its own place in the picture and draws the one behind it. It sees the tokens that have been read at
+places before its own, those of this pass included, and not what open rows above it have yet to draw: so its law is not the law of the
+model in raster order, and the method is lossy. The first node of a row would read the last token of the row above, which is not there
+yet. The newest token of that row stands in for it, seen like any other, until the true token is read at its place. What has not been
+read is hidden; the released code leaves such slots of the cache zeroed and visible.
+
+Which places a pass reads and draws depends on nothing that is drawn, so that all of it is laid out before the run. With a window as
+long as a row there is one node a pass, in raster order: vanilla.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+Node = tuple[int, int, int]  # the place whose token it reads, the place that it stands at, the place that it draws
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The passes of a picture of T tokens, from pass 1; pass 0 is the prefill. T itself stands for no place: idle nodes stand there."""
+
+    passes: tuple[tuple[Node, ...], ...]
+    read: Tensor  # [passes, n] int64, like `at` and `drawn`: the nodes of each pass, the idle ones last
+    at: Tensor
+    drawn: Tensor
+    since: Tensor  # [T + 1] int64, the first pass that reads a token at a place: from then on it is seen by what lies behind it
+
+
+def seen(since: Tensor, number: Tensor | int, slots: Tensor, columns: Tensor) -> Tensor:
+    """[n, S] bool: what the nodes at slots [n] of a pass see of the cache's first S slots `columns`; since [S] is `Plan.since` of these
+    slots, 0 for those of the prefix."""
+    own = slots.unsqueeze(1)
+    return ((since <= number) & (columns <= own)) | (columns == own)
+
+
+def nodes_at_most(row: int, window: int) -> int:
+    """How many nodes a pass has at most in a picture with rows of `row` tokens."""
+    return 1 if window >= row else row // window + 1
+
+
+def nodes_of(number: int, tokens: int, row: int, window: int) -> tuple[Node, ...]:
+    """The nodes of a pass, the uppermost row first, and behind them the one that draws nothing, if there is one."""
+    lag, found, finishing = min(window, row), [], []
+    for r in range(-(-tokens // row)):
+        column, first = number - r * lag, r * row
+        end = min(first + row, tokens)
+        if 0 <= column < end - first and (r or column):
+            place = first + column
+            stands_in = column == 0 and lag < row
+            found.append((first - row + lag - 1 if stands_in else place - 1, place - 1, place))
+        elif column == row and lag < row and end < tokens:  # its last token takes the place of what stood in for it
+            finishing.append((end - 1, end - 1, tokens))
+    return tuple(found + finishing)
+
+
+@lru_cache(maxsize=8)
+def plan_of(tokens: int, row: int, window: int, device: torch.device) -> Plan:
+    """The plan of a picture of `tokens` tokens in rows of `row`; window is at least 1."""
+    lag, size = min(window, row), nodes_at_most(row, window)
+    last = max(r * lag + min(row, tokens - r * row) - 1 for r in range(-(-tokens // row)))
+    passes = tuple(nodes_of(number, tokens, row, window) if number else () for number in range(last + 1))
+    idle = (0, tokens, tokens)
+    table = torch.tensor([[*nodes, *[idle] * (size - len(nodes))] for nodes in passes], dtype=torch.int64, device=device)
+    read, at, drawn = table.unbind(-1)
+    since = [place // row * lag + (place % row + 1 if (place + 1) % row else lag) for place in range(tokens)]
+    return Plan(passes, read, at, drawn, torch.tensor([*since, last + 1], dtype=torch.int64, device=device))

@@ -1,0 +1,145 @@
+"""Rows drawn side by side: the plan against its rule played through by hand, the laws against one pass under a mask that says it all, and
+vanilla where the window is a row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from runs import decode
+from test_fixed import FULL, PADDED, TEXT, assert_same, condition_of, networks
+
+from lantern_demo.bench.audit import Cell, run_cell
+from lantern_demo.decoding import loop
+from lantern_demo.decoding.config import Config
+from lantern_demo.decoding.loop import Decoded, Step
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.sampling import Sampling, guide, probabilities
+from lantern_demo.decoding.trees import TreePolicy
+from lantern_demo.decoding.wavefront import nodes_at_most, nodes_of, plan_of
+from lantern_demo.distortion import Laws
+from lantern_demo.models.llamagen.cuda import FusedTarget
+
+SAMPLING = Sampling(0.9, top_k=30, cfg_scale=2.0)
+SHAPES = [(16, 4, window) for window in (1, 2, 3, 4, 9)] + [(14, 4, 1), (14, 4, 3), (5, 2, 1), (3, 4, 2), (256, 16, 5)]
+
+
+def run(target: Any, condition: Any, window: int, engine: str = "plain", **changes: Any) -> list[Step | Decoded]:
+    knobs: dict[str, Any] = {"num_tokens": 16, "seed": 3, "sampling": SAMPLING, "row": 4, **changes}
+    return list(
+        decode(target, None, condition, method=METHODS["zipar"], tree=TreePolicy.wavefront(window), engine=engine, **knobs)
+    )
+
+
+@pytest.mark.parametrize(("tokens", "row", "window"), SHAPES)
+def test_the_plan_is_the_rule_played_through(tokens: int, row: int, window: int) -> None:
+    """A row is open from when the row above has `window` tokens, or all of its own, until it is full."""
+    sizes = [min(row, tokens - first) for first in range(0, tokens, row)]
+    counts, number = [1] + [0] * (len(sizes) - 1), 0
+    while counts != sizes:
+        number += 1
+        ready = [r == 0 or counts[r - 1] >= min(window, sizes[r - 1]) for r in range(len(sizes))]
+        drawn = [r * row + counts[r] for r in range(len(sizes)) if ready[r] and counts[r] < sizes[r]]
+        nodes = nodes_of(number, tokens, row, window)
+        assert [place for *_, place in nodes if place < tokens] == drawn
+        assert len(nodes) <= nodes_at_most(row, window)
+        for read, at, place in nodes:
+            assert read // row < len(sizes) and read % row < counts[read // row], "what is read has been drawn"
+            if place < tokens:
+                assert at == place - 1
+        for place in drawn:
+            counts[place // row] += 1
+    assert number == len(plan_of(tokens, row, window, torch.device("cpu")).passes) - 1
+    if tokens % row == 0:
+        assert number == row - 1 + (len(sizes) - 1) * min(window, row)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("engine", ["plain", "fixed"])
+def test_a_window_of_a_whole_row_is_vanilla(engine: str, temperature: float) -> None:
+    target, _ = networks(TEXT)
+    with torch.inference_mode():
+        condition = condition_of(target, PADDED)
+    knobs: dict[str, Any] = {"num_tokens": 16, "seed": 3, "sampling": Sampling(temperature, cfg_scale=2.0), "row": 4}
+    *steps, vanilla = decode(target, None, condition, method=METHODS["vanilla"], tree=TreePolicy.none(), **knobs)
+    for window in (4, 7):
+        *found, last = run(FusedTarget(target), condition, window, engine, **knobs)
+        assert isinstance(last, Decoded) and isinstance(vanilla, Decoded)
+        assert (last.tokens, last.steps, last.nodes) == (vanilla.tokens, vanilla.steps, 1)
+        assert [step.places for step in found] == [step.places for step in steps]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("window", [1, 2, 3])
+def test_both_engines_draw_the_same(window: int, temperature: float) -> None:
+    target, _ = networks(TEXT)
+    for mask in (FULL, PADDED):
+        with torch.inference_mode():
+            condition = condition_of(target, mask)
+        for tokens, room in ((16, None), (14, None), (6, 16), (1, None)):
+            knobs: dict[str, Any] = {"num_tokens": tokens, "room": room, "sampling": Sampling(temperature, cfg_scale=2.0)}
+            plain = run(target, condition, window, **knobs)
+            assert_same(plain, run(FusedTarget(target), condition, window, "fixed", **knobs))
+            last = plain[-1]
+            assert isinstance(last, Decoded)
+            placed = {p: t for s in plain[:-1] for p, t in zip(s.places, s.tokens, strict=True)}  # type: ignore[union-attr]
+            assert last.tokens == [placed[place] for place in range(tokens)]
+
+
+def test_the_first_tokens_of_a_picture_do_not_hang_on_how_many_there_are() -> None:
+    target, _ = networks(TEXT)
+    with torch.inference_mode():
+        condition = condition_of(target, FULL)
+    whole = run(target, condition, 2)[-1].tokens  # type: ignore[union-attr]
+    assert run(target, condition, 2, num_tokens=10)[-1].tokens == whole[:10]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("window", [1, 2, 3, 4])
+def test_laws_are_those_of_one_pass_under_the_whole_mask(window: int) -> None:
+    """All that a run read, in one pass: a node sees what was read up to its own pass at places up to its own, at each place the newest."""
+    target, _ = networks(TEXT)
+    laws, config = Laws(), Config(
+        METHODS["zipar"], 16, Sampling(1.0, cfg_scale=2.0), tree=TreePolicy.wavefront(window), seed=5, row=4
+    )  # fmt: skip
+    with torch.inference_mode():
+        condition = condition_of(target, FULL)
+        *steps, last = loop.decode(target, None, condition, config, watcher=laws)
+        assert isinstance(last, Decoded)
+        inputs = [(number, *node) for number in range(1, len(steps)) for node in nodes_of(number, 16, 4, window)]
+        prefix = target.embed_condition(condition)
+        t, n = prefix.shape[1], len(inputs)
+        sees = torch.zeros(t + n, t + n, dtype=torch.bool)
+        sees[:, :t] = torch.ones(t + n, t, dtype=torch.bool).tril()
+        for i, (number, _, at, _) in enumerate(inputs):
+            newest = {place: j for j, (earlier, _, place, _) in enumerate(inputs) if earlier <= number and place <= at}
+            sees[t + i, [t + j for j in newest.values()]] = True
+        x = target.tok_embeddings(torch.tensor([last.tokens[read] for _, read, _, _ in inputs])).expand(2, -1, -1)
+        rope = target.rope[[*range(t), *(t + at for _, _, at, _ in inputs)]]
+        hidden = target.run(torch.cat((prefix, x), 1), rope, sees, None)[:, t:]
+        expected = probabilities(guide(target.head(hidden), 2.0), config.sampling)
+        of = {place: law for (*_, place), law in zip(inputs, expected, strict=True) if place < 16}
+    visits = dict(pair for step in laws.visits(steps) for pair in step)  # type: ignore[arg-type]
+    assert sorted(visits) == sorted(of) == list(range(1, 16))
+    for place, visit in visits.items():
+        torch.testing.assert_close(visit.p, of[place], atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_only_a_whole_row_is_lossless() -> None:
+    """Chi-square on whole sequences, the end of the picture included, and its negative control."""
+    for law in ("flat", "top-k", "sharp", "guided"):
+        assert run_cell(Cell("zipar", "whole row", law), 2000).stretch_p > 1e-5
+        assert run_cell(Cell("zipar", "", law), 2000).stretch_p < 1e-9
+
+
+def test_what_is_refused() -> None:
+    target, _ = networks(TEXT)
+    with pytest.raises(ValueError, match="window is 0; it must be at least 1"):
+        TreePolicy.wavefront(0)
+
+    class Plain:
+        vocab_size = 60
+
+    with pytest.raises(ValueError, match="target must implement FixedTarget; method zipar reads places out of order"):
+        run(Plain(), None, 2)
