@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -20,6 +20,8 @@ from lantern_demo.decoding.acceptance import NOTHING, Near, Rule, candidates, co
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.sampling import draw, running_sums
 from lantern_demo.decoding.trees import Draft
+
+Item = TypeVar("Item")
 
 MAX_ROOTS = 16  # visits that the one-step distance is the mean of
 KEPT_BYTES = 2**26  # of a run's laws
@@ -126,10 +128,15 @@ def measure(rule: Rule, visits: Sequence[Visit], neighbours: Tensor | None, gree
 
 def roots(steps: Sequence[Sequence[tuple[int, Visit]]]) -> list[Visit]:
     """Of kept steps the first visits, at most MAX_ROOTS, evenly spread: what the one-step distance is measured at."""
+    return [step[0][1] for step in spread_evenly(steps)]
+
+
+def spread_evenly(steps: Sequence[Item]) -> Sequence[Item]:
+    """At most MAX_ROOTS of what steps have, one for each."""
     stride = 1
     while -(-len(steps) // stride) > MAX_ROOTS:
         stride *= 2
-    return [step[0][1] for step in steps[::stride]]
+    return steps[::stride]
 
 
 def shift_at(
@@ -150,7 +157,9 @@ def fixed_shift(rule: Rule, p: Tensor, tokens: Tensor, neighbours: Tensor | None
     left, open_mass = p.unsqueeze(0), torch.ones((), dtype=torch.float64, device=p.device)
     for x in tokens[tokens >= 0].view(-1, 1):
         near = proximity(rule, left, candidates(rule, x.unsqueeze(0), neighbours, left)[:, 0])
-        chance = counted(rule, near.mass[0, 0], None if near.moved is None else near.moved[0], depth).view(()).clamp(max=1.0).double()
+        chance = (
+            counted(rule, near.mass[0, 0], None if near.moved is None else near.moved[0], depth).view(()).clamp(max=1.0).double()
+        )
         law[x[0]] += open_mass * chance
         open_mass = open_mass * (1 - chance)
         left = _after(rule, left, None, near, neighbours, depth)

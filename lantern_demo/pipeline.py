@@ -357,9 +357,9 @@ class Pipeline:
             tokens = self.info.tokens if wave else min(FIT_TOKENS, self.info.tokens)
             events = self._decode(plain, self.defaults, encoded, tokens, clock, tree=policy, kept=False)
             if wave:  # as many rows are open as ever once the first one is done
-                return [b.seconds - a.seconds for a, b in pairwise(islice(events, self.info.grid, self.info.grid + FIT_PASSES))]
+                events = islice(events, self.info.grid, self.info.grid + FIT_PASSES)
             pairs = list(pairwise(event for event in events if isinstance(event, StepEvent)))
-            whole = [b.seconds - a.seconds for a, b in pairs[1:] if len(b.tree_tokens) == policy.nodes]
+            whole = [b.seconds - a.seconds for a, b in pairs[1:] if wave or len(b.tree_tokens) == policy.nodes]
             return whole or [b.seconds - a.seconds for a, b in pairs]  # of a picture of a few tokens nothing better can be had
 
         self._trees.fit(method, asked, self._calibration, times)
@@ -414,16 +414,18 @@ class Pipeline:
         return Image.fromarray((pixels * 255).round().byte().permute(1, 2, 0).cpu().numpy())
 
     @torch.inference_mode()
-    def preview(self, tokens: list[int], empty: tuple[int, int, int] = (128, 128, 128)) -> Image.Image:
-        """A picture of which only the first tokens are there; the rest is filled with the colour `empty`."""
-        missing = self.info.tokens - len(tokens)
-        image = self.decode_image(tokens + [tokens[-1] if tokens else 0] * missing)
-        if missing:
-            cell = self.info.image_size // self.info.grid
-            row, column = divmod(len(tokens), self.info.grid)
-            size = self.info.image_size
-            image.paste(empty, (column * cell, row * cell, size, (row + 1) * cell))
-            image.paste(empty, (0, (row + 1) * cell, size, size))
+    def preview(self, tokens: dict[int, int], empty: tuple[int, int, int] = (128, 128, 128)) -> Image.Image:
+        """A picture of which only some tokens are there, by place; the rest of each row is filled with the colour `empty`."""
+        grid, last, filled, lengths = self.info.grid, 0, list[int](), [0] * self.info.grid
+        for place in range(self.info.tokens):
+            last = tokens.get(place, last)
+            filled.append(last)
+            lengths[place // grid] += place in tokens
+        image = self.decode_image(filled)
+        cell = image.width // grid
+        for row, length in enumerate(lengths):
+            if length < grid:
+                image.paste(empty, (length * cell, row * cell, image.width, (row + 1) * cell))
         return image
 
     @torch.inference_mode()

@@ -54,6 +54,7 @@ SHAPES = (
 )  # fmt: skip
 # Nodes of the windows to choose from, the root counted.
 WINDOWS = (2, 4, 8, 16, 32, 64)
+LEADS = (2, 3, 4, 5, 6, 8, 12, 16, 24)  # windows of wavefronts to choose from, where rows are longer
 SHARES = (1.0, 0.8, 1.25)  # of the fitted cost of a node: the plane may be wrong, so what would be best then is measured too
 
 Seconds = Callable[[list[TreePolicy]], list[float]]  # of a step with each tree, measured in turn
@@ -277,7 +278,9 @@ def recall(file: Path) -> Choice | None:
         if "paths" in told:
             policy = TreePolicy.static(told["paths"])
         else:
-            makers = {"shape": TreePolicy.dynamic, "window": TreePolicy.window, "wavefront": TreePolicy.wavefront}
+            makers: dict[str, Callable[..., TreePolicy]] = {
+                "shape": TreePolicy.dynamic, "window": TreePolicy.window, "wavefront": TreePolicy.wavefront,
+            }  # fmt: skip
             (policy,) = (make(*told[kind]) for kind, make in makers.items() if kind in told)
         return Choice(policy, str(told["reason"]))
     except (OSError, KeyError, TypeError, ValueError):

@@ -117,7 +117,12 @@ def test_a_window_follows_the_machine() -> None:
     calibration = Calibration({}, {}, LANDED)
 
     def chosen(method: str, cost: Callable[[int], float], coupling: str = "inverse") -> int:
-        choice = choose(METHODS[method], calibration, lambda policies: [cost(policy.nodes) for policy in policies], TreePolicy.window(8, coupling))
+        choice = choose(
+            METHODS[method],
+            calibration,
+            lambda policies: [cost(policy.nodes) for policy in policies],
+            TreePolicy.window(8, coupling),
+        )
         assert choice is not None and choice.policy.coupling == coupling
         assert choice.reason.startswith(f"fitted: a window of {choice.policy.nodes}; expected ")
         return choice.policy.nodes

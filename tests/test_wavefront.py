@@ -134,7 +134,6 @@ def test_only_a_whole_row_is_lossless() -> None:
 
 
 def test_what_is_refused() -> None:
-    target, _ = networks(TEXT)
     with pytest.raises(ValueError, match="window is 0; it must be at least 1"):
         TreePolicy.wavefront(0)
 

@@ -93,8 +93,8 @@ VARIANTS: dict[str, dict[str, Variant]] = {
         "maximal": Variant({}, lossless=True, tree={"coupling": "maximal"}),
         "released": Variant({}, lossless=False, tree={"coupling": "released"}, released=True),
     },
-    "zipar": {"whole row": Variant({}, lossless=True, tree={"window": 2})},
     "cool-sd": {"delta 1": Variant({"bound": 1.0}, lossless=True)},
+    "zipar": {"whole row": Variant({}, lossless=True, tree={"window": 2})},
 }
 
 Report = dict[str, Any]

@@ -1,8 +1,9 @@
 """Count what a model's drafter lands, and its windows, for trees that fit: `python -m lantern_demo.bench.calibrate --prompts 6`.
 
 Writes calibration.json into the model's folder: at the preset settings, the chance of every draw of a wide fixed tree to be the
-accepted one, and the mean accepted length of dynamic trees of several shapes and of windows of several sizes. Prompts and seeds are none of the benchmarks', which
-count theirs from 0: a tree must not be fitted on the rounds that it is judged by.
+accepted one, the mean accepted length of dynamic trees of several shapes and of windows of several sizes, and tokens a pass and price of
+wavefronts. Prompts and seeds are none of the benchmarks', which count theirs from 0: a tree must not be fitted on the rounds that it is
+judged by.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from tqdm import tqdm
 from lantern_demo.bench.prompts import prompts_for
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.trees import TreePolicy
 from lantern_demo.knobs import KNOBS
 from lantern_demo.pipeline import load
-from lantern_demo.tree_fitting import FILE, SHAPES, WINDOWS, acceptance_by_rank, fit_name
+from lantern_demo.stats import Stats
+from lantern_demo.tree_fitting import FILE, LEADS, SHAPES, WINDOWS, acceptance_by_rank, fit_name
 
 WIDE = "naive_extend_57"
 FIRST_SEED = 1_000_000
@@ -40,12 +43,15 @@ def main() -> None:
     prompts = prompts_for(pipe.info, args.prompts, FIRST_SEED)
     out = args.out or (pipe.info.folder or Path()) / FILE
     kept = json.loads(out.read_text()) if args.methods and out.exists() else {}
-    static, dynamic, windows = (kept.get(kind, {}) for kind in ("static", "dynamic", "windows"))
+    static, dynamic, windows, wavefronts = (kept.get(kind, {}) for kind in ("static", "dynamic", "windows", "wavefronts"))
+
+    def runs(method: str, **settings: Any) -> list[Stats]:
+        """A run of a method for each prompt."""
+        return [pipe.generate(prompt, method, seed=seed, **settings).stats for seed, prompt in enumerate(prompts, FIRST_SEED)]
 
     def landed(method: str, **settings: Any) -> float:
         """Tokens a step of a method, mean of the prompts."""
-        runs = [pipe.generate(prompt, method, seed=seed, **settings).stats for seed, prompt in enumerate(prompts, FIRST_SEED)]
-        return round(mean(run.mean_accepted_length for run in runs), 3)
+        return round(mean(run.mean_accepted_length for run in runs(method, **settings)), 3)
 
     for method in (METHODS[name] for name in args.methods or pipe.available_methods):
         if method.source == "static":
@@ -60,10 +66,17 @@ def main() -> None:
             ]
         if KNOBS["window"].reads(method):
             for coupling in COUPLING.choices if COUPLING.reads(method) else (COUPLING.default,):
-                name = fit_name(method, TreePolicy.window(coupling=coupling if COUPLING.reads(method) else 'inverse'))
+                name = fit_name(method, TreePolicy.window(coupling=coupling))
                 windows[name] = [
                     [nodes, landed(method.id, window=nodes, coupling=coupling)] for nodes in tqdm(WINDOWS, desc=name)
                 ]
+        if method.source == "wavefront":
+            leads = [lead for lead in LEADS if lead < pipe.info.grid]
+            found = {lead: runs(method.id, zipar_window=lead) for lead in tqdm(leads, desc=method.id)}
+            wavefronts[method.id] = [
+                [lead, round(mean(run.mean_accepted_length for run in of), 3), round(mean(run.price or 0.0 for run in of), 4)]
+                for lead, of in found.items()
+            ] + [[pipe.info.grid, 1.0, 0.0]]  # a whole row is vanilla
     told = {
         "settings": pipe.defaults.as_dict(),
         "prompts": len(prompts),
@@ -71,6 +84,7 @@ def main() -> None:
         "static": static,
         "dynamic": dynamic,
         "windows": windows,
+        "wavefronts": wavefronts,
     }
     out.write_text(json.dumps(told, indent=1) + "\n")
     print(f"wrote {out}")

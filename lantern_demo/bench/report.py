@@ -134,8 +134,8 @@ def _mib(value: int | None) -> str:
 
 def _speed_table(report: Report) -> str:
     head = [
-        "method", "nodes", "MAL", "ms / step", "draft", "verify", "commit", "c", "tokens / s", "speedup", "95 %", "one-step TVD",
-        "peak MiB",
+        "method", "nodes", "MAL", "ms / step", "draft", "verify", "commit", "c", "tokens / s", "speedup", "95 %", "price",
+        "one-step TVD", "peak MiB",
     ]  # fmt: skip
     lines = []
     for name, row in report["summary"]["rows"].items():
@@ -143,12 +143,13 @@ def _speed_table(report: Report) -> str:
             report["labels"][name], ", ".join(map(str, row["nodes"])), f"{row['mean_accepted_length']:.2f}",
             f"{row['ms_per_step']['median']:.2f}", *(f"{row[f'ms_{p}']:.2f}" for p in ("draft", "verify", "commit")),
             _number(row.get("c"), 2), _spread(row["tokens_per_second"], 0), _spread(row.get("speedup"), 2, "x"),
-            _interval(row.get("speedup")), _number(row["one_step_tvd"], 4), _mib(row["peak_bytes"]),
+            _interval(row.get("speedup")), _number(row["price"], 4), _number(row["one_step_tvd"], 4),
+            _mib(row["peak_bytes"]),
         ])  # fmt: skip
     for name, row in report["summary"]["peers"].items():
         lines.append([
             name, *["-"] * 7, _spread(row["tokens_per_second"], 0), _spread(row.get("speedup"), 2, "x"),
-            _interval(row.get("speedup")), "-", _mib(row["peak_bytes"]),
+            _interval(row.get("speedup")), "-", "-", _mib(row["peak_bytes"]),
         ])  # fmt: skip
     if report["process_peak_bytes"] is not None and all(line[-1] == "-" for line in lines):
         head, lines = head[:-1], [line[:-1] for line in lines]  # a CPU's peak is the whole process's and stands below

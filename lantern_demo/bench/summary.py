@@ -9,6 +9,7 @@ from typing import Any
 import numpy
 
 from lantern_demo.bench.speed import Run
+from lantern_demo.distortion import spread_evenly
 
 Round = dict[str, Any]
 
@@ -75,10 +76,21 @@ def vanilla_of(rows: dict[str, str]) -> str | None:
     return next((name for name, method in rows.items() if method == "vanilla"), None)
 
 
+def price_of_first_tokens(run: dict[str, Any]) -> float | None:
+    """The mean price of the very tokens that the one-step distance of a run is measured at, which it should agree with; None where
+    there is no such distance."""
+    if run["one_step_tvd"] is None or "prices" not in run.get("events", {}):
+        return None
+    starts = run["events"]["committed"][:-1]  # of all steps, since the law of every step was kept, or else some price is missing
+    prices = [run["events"]["prices"][place] for place in spread_evenly(starts)]
+    return None if None in prices else mean(prices)
+
+
 def own(rounds: list[Round], name: str, vanilla: str | None) -> dict[str, Any]:
     """The summary of one of our rows."""
     runs = [r["runs"][name] for r in rounds if name in r["runs"]]
-    tvd = [run["one_step_tvd"] for run in runs if run["one_step_tvd"] is not None]
+    tvd, price = ([run[key] for run in runs if run[key] is not None] for key in ("one_step_tvd", "price"))
+    first = [found for run in runs if (found := price_of_first_tokens(run)) is not None]
     told: dict[str, Any] = {
         "method": runs[0]["method"],
         "rounds": len(runs),
@@ -89,7 +101,9 @@ def own(rounds: list[Round], name: str, vanilla: str | None) -> dict[str, Any]:
         **{f"ms_{p}": median(1000 * run[f"{p}_seconds"] / max(1, run["steps"]) for run in runs) for p in PARTS},
         "prefill_ms": median(1000 * run["prefill_seconds"] for run in runs),
         "tokens_per_second": spread([run["tokens_per_second"] for run in runs]),
+        "price": mean(price) if price else None,
         "one_step_tvd": mean(tvd) if tvd else None,
+        "price_of_first_tokens": mean(first) if first else None,
         "wall_over_clock": median(run["wall_seconds"] / run["decode_seconds"] for run in runs),
         "peak_bytes": _most(run["peak_bytes"] for run in runs),
         "growth": growth(runs),

@@ -64,12 +64,12 @@ _ROWS = (
         "As SJD; a guess counts together with the tokens that are about as likely.", default=False,
     ),
     Method(
-        "zipar", "ZipAR", "wavefront", "none", False,
-        "No drafts: a row begins while the one above is still being drawn, and each pass draws a token of every open row.", default=False,
-    ),
-    Method(
         "cool-sd", "COOL-SD", "static", "weighted", False,
         "A fixed tree; a guess's own probability is weighted up, the less the deeper it lies.", default=False,
+    ),
+    Method(
+        "zipar", "ZipAR", "wavefront", "none", False,
+        "No drafts: a row begins while the one above is still being drawn, and each pass draws a token of every open row.", default=False,
     ),
 )  # fmt: skip
 

@@ -76,7 +76,7 @@ def _entry(name: str, found: Any) -> dict[str, Any]:
     seconds = {f"{part}_seconds": _number(entry, f"{part}_seconds", 0, 1e6) for part in SECONDS}
     if not seconds["decode_seconds"] > 0:
         raise ValueError(f"decode_seconds of {name} must be more than 0")
-    tvd = entry.get("one_step_tvd")
+    tvd, price = entry.get("one_step_tvd"), entry.get("price")  # records from before there was a price have none
     if _text(entry, "method", 20) != name:
         raise ValueError(f"the entry of {name} says that it is of {entry['method']!r}")
     return {
@@ -89,6 +89,8 @@ def _entry(name: str, found: Any) -> dict[str, Any]:
         "tokens_per_second": tokens / seconds["decode_seconds"],
         "one_step_tvd": None if tvd is None else _number(entry, "one_step_tvd", 0, 1),
         "one_step_tvd_method": None if tvd is None else _text(entry, "one_step_tvd_method", 200),
+        "price": None if price is None else _number(entry, "price", 0, 1),
+        "price_method": None if price is None else _text(entry, "price_method", 200),
         "nodes": _whole(entry, "nodes", 1, MOST_NODES),
         "tree_settings": _tree_settings(entry),
         **{key: _text(entry, key, 2000) for key in TEXTS},
@@ -133,7 +135,14 @@ def _events(events: dict[str, Any], tokens: int, steps: int) -> dict[str, Any]:
             fits = isinstance(row, list) and len(row) == 4 and _within(1, len(tree["tokens"]) - 1)(row[0])
             if not fits or not all(_is_number(x) and 0 <= x <= 1e3 for x in row[1:]):
                 raise ValueError("judged must list a node of the tree and three numbers for each draft that was tried")
-    return {"committed": committed, "milliseconds": moments, "kinds": kinds, "trees": trees, "judged": judged}
+    told = {"committed": committed, "milliseconds": moments, "kinds": kinds, "trees": trees, "judged": judged}
+    if "places" in events:
+        told["places"] = _list(events, "places", tokens, _within(0, tokens - 1))
+        if len(set(told["places"])) != tokens or told["places"][0] != 0:
+            raise ValueError("places must name each place of the picture once, the first one first")
+    if "prices" in events:
+        told["prices"] = _list(events, "prices", tokens, lambda x: x is None or (_is_number(x) and 0 <= x <= 1))
+    return told
 
 
 def _tree(tree: dict[str, Any]) -> dict[str, Any]:
@@ -160,8 +169,8 @@ def _settings(found: Any) -> dict[str, Any]:
 
 def _tree_settings(entry: dict[str, Any]) -> dict[str, Any]:
     asked = _mapping(entry.get("tree_settings"), "tree_settings")
-    if not set(asked) <= {"tree", "draft_top_k", "draft_depth", "draft_nodes", "window"}:
-        raise ValueError("tree_settings must be of tree, draft_top_k, draft_depth, draft_nodes and window")
+    if not set(asked) <= {"tree", "draft_top_k", "draft_depth", "draft_nodes", "window", "zipar_window"}:
+        raise ValueError("tree_settings must be of tree, draft_top_k, draft_depth, draft_nodes, window and zipar_window")
     Settings().with_changes(**asked)
     return asked
 

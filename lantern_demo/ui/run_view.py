@@ -15,8 +15,8 @@ from lantern_demo.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.run_state import Lane, Source
 
-# In the methods' order Okabe and Ito's colours, which colour-blind people can tell apart, and behind them two for methods that are added.
-PALETTE = ("#7f7f7f", "#56b4e9", "#0072b2", "#e69f00", "#d55e00", "#009e73", "#cc79a7", "#7a4fa3", "#9a8700")
+# In the methods' order Okabe and Ito's colours, which colour-blind people can tell apart, and behind them some for methods that are added.
+PALETTE = ("#7f7f7f", "#56b4e9", "#0072b2", "#e69f00", "#d55e00", "#009e73", "#cc79a7", "#7a4fa3", "#9a8700", "#a0304a")
 COLOURS: dict[str, str] = dict(zip(METHODS, cycle(PALETTE), strict=False))
 LABELS: dict[str, str] = {method.id: method.label for method in METHODS.values()}
 
@@ -96,10 +96,10 @@ def _price(lane: Lane, method: Method) -> tuple[str, str | None]:
         return texts.MEASURED_LATER, None
     if lane.entry is None:
         return "", None
-    tvd = lane.entry["one_step_tvd"]
-    if tvd is None:
+    price = lane.entry["price"]
+    if price is None:
         return texts.NOT_MEASURED, None
-    return texts.price(tvd, method.lossless), f"{texts.TVD_TITLE} ({lane.entry['one_step_tvd_method']})"
+    return texts.price(price, method.lossless), f"{texts.PRICE_TITLE} ({lane.entry['price_method']})"
 
 
 def picture_address(image: Image.Image) -> str:
@@ -139,8 +139,10 @@ def _result(name: str, entry: dict[str, Any], settings: Settings, picture: str |
         "colour": COLOURS[name],
         "lossless": method.lossless,
         "window": method.source in ("window", "coupled"),
+        "wave": method.source == "wavefront",
         "speedup": entry.get("speedup"),
-        "tvd": entry["one_step_tvd"],
+        "price": entry["price"],
+        "said": texts.NOT_MEASURED if entry["price"] is None else texts.price(entry["price"], method.lossless),
         "steps": entry["steps"],
         "greedy": settings.temperature == 0,
         "rule": {"kind": rule.kind, "k": rule.k, "bound": rule.bound},
@@ -157,7 +159,7 @@ def table(entries: dict[str, dict[str, Any]]) -> list[list[str]]:
 
 
 def _row(name: str, entry: dict[str, Any]) -> list[str]:
-    tvd = entry["one_step_tvd"]
+    price, tvd = entry["price"], entry["one_step_tvd"]
     return [
         LABELS[name],
         f"{entry['decode_seconds']:.3f}",
@@ -165,6 +167,7 @@ def _row(name: str, entry: dict[str, Any]) -> list[str]:
         str(entry["steps"]),
         f"{entry['mean_accepted_length']:.2f}",
         texts.times(entry["speedup"]) if "speedup" in entry else "n/a",
+        "n/a" if price is None else f"{price:.4f}",
         "n/a" if tvd is None else f"{tvd:.4f}",
         *(f"{entry[f'{part}_seconds']:.3f}" for part in ("prefill", "draft", "verify", "commit")),
         str(entry["nodes"]),

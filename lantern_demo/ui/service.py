@@ -267,7 +267,7 @@ class Service:
 
     def _frames(self, request: Request, previews: bool) -> Iterator[Frame | Drawn | Generation | MethodFailed]:
         pipe = self._loaded[request.model]
-        tokens: dict[str, list[int]] = {}
+        tokens: dict[str, dict[int, int]] = {}  # by method, those that are there by place
         changed: dict[str, Progress] = {}
         pictured: dict[str, float] = {}  # by method that draws, when it was last previewed
         due = preview_due = 0.0
@@ -279,8 +279,8 @@ class Service:
                     if event.index == 0:
                         if method in tokens:  # it begins once more, and by itself
                             pictured.clear()
-                        tokens[method], pictured[method] = [], 0.0
-                    tokens[method].extend(event.tokens)
+                        tokens[method], pictured[method] = {}, 0.0
+                    tokens[method].update(zip(event.places, event.tokens, strict=True))
                     changed[method] = Progress(event.committed, event.index, event.seconds)
                 elif event is not None:
                     pictured.pop(method, None)
@@ -357,7 +357,7 @@ def on_space() -> bool:
     return bool(os.environ.get("SPACE_ID"))
 
 
-def _preview(pipe: Pipeline, tokens: list[int]) -> bytes | None:
+def _preview(pipe: Pipeline, tokens: dict[int, int]) -> bytes | None:
     """A preview, or None where it cannot be made: the run goes on without."""
     try:
         return jpeg(pipe.preview(tokens))

@@ -126,6 +126,6 @@ def _points(service: Service, w: Widgets, e: Explorer, sweep: Sweep, requests: l
 
 def _point(sweep: Sweep, setting: float, event: Generation, baseline: float, picture: str) -> dict[str, Any]:
     return {
-        "label": f"{KNOBS[sweep.setting].symbol} = {setting:g}", "picture": picture, "tvd": event.stats.one_step_tvd,
+        "label": f"{KNOBS[sweep.setting].symbol} = {setting:g}", "picture": picture, "price": event.stats.price,
         "speedup": baseline / event.stats.decode_seconds,
     }  # fmt: skip

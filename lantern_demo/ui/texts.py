@@ -62,11 +62,12 @@ RECOMMENDED_BUTTONS = {"careful": "Careful settings", "fast": "Fast settings"}
 TIMING_TITLE = "How timings are taken"
 TABLE_TITLE = "All numbers of this run"
 TABLE_NOTE = (
-    "MAL is the mean accepted length: tokens committed per step, a step being one pass of the target. TVD is the measured one-step "
-    "total variation distance from the target's own law: 0 changes nothing, 1 everything. Seconds = prefill + draft + verify + commit."
+    "MAL is the mean accepted length: tokens committed per step, a step being one pass of the target. Price is the mean total variation "
+    "distance between the laws that the picture's tokens were drawn from and the target's own, given all of the picture before them: 0 "
+    "changes nothing, 1 everything. TVD is the same of the first tokens of up to 16 steps alone. Seconds = prefill + draft + verify + commit."
 )
 TABLE_HEAD = (
-    "Method", "Seconds", "Tokens/s", "Steps", "MAL", "Speedup", "TVD", "Prefill s", "Draft s", "Verify s", "Commit s", "Tree nodes",
+    "Method", "Seconds", "Tokens/s", "Steps", "MAL", "Speedup", "Price", "TVD", "Prefill s", "Draft s", "Verify s", "Commit s", "Tree nodes",
 )  # fmt: skip
 
 TIMING = """
@@ -80,7 +81,9 @@ TIMING = """
   the run had a processor; where a method waited for more than a tenth of its seconds, the page says that the machine was busy.
 - **Speedup** is vanilla's decode seconds over the method's, both of this run on this device. Without vanilla there is none.
 - Vanilla runs on the same engine as the others. Below 1 a method is slower: on a small machine, drafting can cost more than it saves.
-- **One-step TVD** is measured after the run, off the clock: how far the law of the tokens emitted is from the target's.
+- **The price** is measured after the race, off the clock, for every method in the same way: the model reads the finished picture once, which
+  gives its own law of every token, and each is held against the law that the method drew that token from, by the total variation
+  distance. Its mean says how many of 100 tokens at least come out differently than the model would have drawn them.
 """
 
 AUDIT_TITLE = "Is it lossless?"
@@ -112,6 +115,8 @@ AUDIT_VARIANTS = {
     "released": "as released", "resampled": "the target's law for the residual", "above": "guesses from the row above",
     "uniform": "uniform guesses", "maximal": "maximal coupling",
 }  # fmt: skip
+
+ROUNDING = 0.0005  # a price below it is rounding, whatever the number format
 
 NOT_YET = "\u2013"  # stands where a number will be
 READY = "Type a prompt, or pick an example, and press Draw."
@@ -147,7 +152,9 @@ METHOD_SENTENCES = {
     "lantern++": "A fixed tree, and near misses bounded by lambda times the guess's own probability.",
 }
 LOSSLESS, LOSSY = "lossless", "lossy"
-TVD_TITLE = "Measured one-step total variation distance from the model's own law: 0 changes nothing, 1 everything"
+PRICE_TITLE = (
+    "Measured total variation distance from the model's own law, mean of the picture's tokens: 0 changes nothing, 1 everything"
+)
 MAL_TITLE = "Mean accepted length: tokens committed per pass of the model"
 NOT_MEASURED = "What it gave up was not measured: there was no step."
 LOSSLESS_TITLE = "Every token follows the model's own law."
@@ -170,17 +177,17 @@ WEB: dict[str, Any] = {
     ),
     "drawnWith": "The picture drawn with {method}", "download": "Download the picture drawn with {method} (PNG)",
     "controls": "Replay", "play": "\u25b6 Play", "pause": "\u275a\u275a Pause", "restart": "\u21ba Restart", "scrub": "Time of the replay",
-    "speed": "Speed of the replay", "showSteps": "Steps", "showGuesses": "Guesses", "showMarks": "Tokens",
-    "places": ["1st", "2nd", "3rd", "4th", "5th", "6th", "7th"],
+    "speed": "Speed of the replay", "showSteps": "Steps", "showGuesses": "Guesses", "showPrice": "Price", "showMarks": "Tokens",
+    "places": ["1st", "2nd", "3rd", *(f"{place}th" for place in range(4, len(METHODS) + 1))],
     "pictureOf": "The picture that {method} drew for: {prompt}",
     "lossless": "lossless", "lossy": "lossy", "losslessTitle": LOSSLESS_TITLE, "lossyTitle": LOSSY_TITLE,
     "speedup": "{speedup} vanilla's speed", "noBaseline": "\u2013 no speedup: vanilla was not run", "noBaselineShort": "\u2013 (no vanilla run)",
-    "gaveNothing": "gave up nothing: TVD {tvd}", "gaveUp": "gave up: TVD {tvd}", "notMeasured": "TVD not measured",
+    "notMeasured": "price not measured", "priced": "price {price}",
     "kinds": {"e": "guess accepted exactly", "r": "guess accepted only by relaxation", "t": "drawn by the model itself"},
     "closer": "Look closer at {method}", "closeTitle": "Look closer: why was this token accepted?",
     "closeNote": (
         "Point at a cell, tap it, or use the arrow keys. Steps tints each run of tokens that one pass of the model committed; "
-        "Tokens marks where each came from."
+        "Tokens marks where each came from, and Price tints what was drawn from other odds than the model's: the redder, the further off."
     ),
     "guessesNote": (
         "Guesses tints the tokens of methods with a window: the stronger, the more often the guess changed before it was committed."
@@ -189,6 +196,11 @@ WEB: dict[str, Any] = {
     "tokenAt": "Token {token}: row {row}, column {column}",
     "prefill": "The first token: the model draws it itself after reading the prompt, in {ms} ms.",
     "step": "Step {step} of {steps} took {ms} ms. Tokens committed: {tokens}.",
+    "sideBySide": (
+        "Drawn side by side with the other rows that were open in this pass: {missing} of the tokens before it were not there yet."
+    ),
+    "tokenPrice": "Its price: {price}. Of 100 such tokens at least {count} come out differently than the model itself would have drawn them.",
+    "tokenFree": "Its price is 0: it was drawn with the model's own odds.",
     "neverGuessed": "This token was never guessed: it lay behind the window of every pass before.",
     "guessedOnce": "Guessed once; the", "guessedOften": "Guessed {count} times ({chain}); the last",
     "stoodOnce": "guess stood for 1 pass", "stood": "guess stood for {passes} passes",
@@ -208,14 +220,17 @@ WEB: dict[str, Any] = {
     "bound": {"additive": "{value} (delta)", "multiplicative": "{value} (lambda \u2212 1 times the probability)"},
     "balanceNote": "The dark bar is the model's probability, the striped one what neighbours lend; a guess is accepted when they pass the line.",
     "numbersTitle": "The price and the numbers",
-    "numbersNote": "Lossless methods give up nothing. What the others gave up is measured: TVD 0 is the model's own law, 1 is nothing of it left.",
+    "numbersNote": (
+        "Lossless methods give up nothing. What the others gave up is measured, and called the price: the share of tokens that at least come "
+        "out differently than the model itself would have drawn them."
+    ),
     "speedupTitle": "Speedup against vanilla", "speedupNote": "The line is vanilla's speed.",
     "priceTitle": "Speedup against what was given up", "priceNote": "Up is faster, left is truer.",
-    "tvdAxis": "one-step TVD (given up)", "speedupAxis": "speedup", "secondsAxis": "seconds of decoding", "tokensAxis": "tokens",
-    "pricePoint": "{method}: speedup {speedup}, TVD {tvd}", "linePoint": "{method} needs {seconds}",
+    "priceAxis": "price (given up)", "speedupAxis": "speedup", "secondsAxis": "seconds of decoding", "tokensAxis": "tokens",
+    "pricePoint": "{method}: speedup {speedup}, price {price}", "linePoint": "{method} needs {seconds}",
     "linesTitle": "Tokens over time", "partsTitle": "Where a step's milliseconds go",
     "parts": {"draft": "draft", "verify": "verify", "commit": "accept and commit"},
-    "sweepPoint": "{value}: speedup {speedup}, TVD {tvd}", "sweepNote": "Each point is one run of one picture; times vary from run to run.",
+    "sweepPoint": "{value}: speedup {speedup}, price {price}", "sweepNote": "Each point is one run of one picture; times vary from run to run.",
     "pictureAt": "The picture drawn with {value}", "vanilla": "Vanilla", "waiting": "No value has been drawn yet.",
     "cardsTitle": "Examples: pick one to replay its recorded run; Draw then runs it here, live.",
     "showCard": "Show the recorded run of: {prompt}",
@@ -279,8 +294,13 @@ def times(speedup: float) -> str:
     return f"{speedup:.1f}\u00d7"
 
 
-def price(tvd: float, lossless: bool) -> str:
-    return f"{'Gave up nothing' if lossless else 'Gave up'}: {tvd:.3f} TVD"
+def price(value: float, lossless: bool) -> str:
+    """What a method gave up, for everybody. A price of p: however luck is shared, tokens agree with the model's at most 1 - p of the time."""
+    if lossless and value < ROUNDING:
+        return f"Gave up nothing: same odds as the model, another roll of the dice, so another picture (price {value:.3f})."
+    if lossless:
+        return f"Changes no odds by itself; the number format's rounding did, of {100 * value:.1f} in 100 tokens."
+    return f"Of 100 tokens at least {100 * value:.0f} come out differently than the model itself would have drawn them (price {value:.3f})."
 
 
 def needs(download: str, memory: dict[str, str]) -> str:
@@ -425,8 +445,8 @@ def sheet_facts(record: dict[str, Any]) -> str:
 
 def sheet_lines(entry: dict[str, Any]) -> list[str]:
     speedup = f"{entry['speedup']:.1f}x" if "speedup" in entry else "no baseline"  # the font has no multiplication sign
-    tvd = "not measured" if entry["one_step_tvd"] is None else f"TVD {entry['one_step_tvd']:.3f}"
-    return [f"{entry['decode_seconds']:.2f} s, {speedup}", f"{entry['mean_accepted_length']:.2f} tokens a step", tvd]
+    price = "price not measured" if entry["price"] is None else f"price {entry['price']:.3f}"
+    return [f"{entry['decode_seconds']:.2f} s, {speedup}", f"{entry['mean_accepted_length']:.2f} tokens a step", price]
 
 
 def picture_facts(record: dict[str, Any], method: str | None) -> dict[str, str]:

@@ -101,7 +101,8 @@ def gains(pipe: Pipeline, point: Point, records: list[dict[str, Any]], speeds: d
         "preset": {**pipe.defaults.as_dict(), **point.settings}, "pictures": len(records),
         "speed": {
             "tokens_per_step": per_step, "c": told["c"], "gain": per_step / told["c"], "speedup": told["speedup"],
-            "one_step_tvd": told["one_step_tvd"], "nodes": told["nodes"],
+            "price": told["price"], "one_step_tvd": told["one_step_tvd"],
+            "price_of_first_tokens": told["price_of_first_tokens"], "nodes": told["nodes"],
         },
     }  # fmt: skip
 

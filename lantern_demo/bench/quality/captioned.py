@@ -51,11 +51,11 @@ def markdown(rows: list[dict[str, Any]]) -> str:
     lines = [
         [
             row["label"], str(row["pictures"]), f"{row['speed']['tokens_per_step']:.2f}", f"{row['speed']['c']:.2f}",
-            f"{row['speed']['speedup']['median']:.2f}x", f"{row['speed']['one_step_tvd'] or 0:.4f}",
+            f"{row['speed']['speedup']['median']:.2f}x", f"{row['speed']['price'] or 0:.4f}",
             *(f"{row['scores'][key]:.4f}" for key in shown),
         ]
         for row in rows
     ]  # fmt: skip
-    head = ["point", "pictures", "tokens / step", "c", "speedup", "one-step TVD", *(key.upper() for key in shown)]
+    head = ["point", "pictures", "tokens / step", "c", "speedup", "price", *(key.upper() for key in shown)]
     note = "Vanilla again is vanilla with other seeds: a difference no larger than its own is noise. FID compares only at equal numbers."
     return table(head, lines) + f"\n\n{note}\n"

@@ -27,9 +27,9 @@ class Value(NamedTuple):
 
 
 def draw_front(report: dict[str, Any], file: Path) -> None:
-    """Draw a report's front to a PNG file: one panel for the distortion of a step, one for each quality measure."""
+    """Draw a report's front to a PNG file: one panel for the price, one for each quality measure."""
     rows = [row for row in report["rows"] if row.get("speed") and row["group"] in ("main", "sweep")]
-    panels = ["one_step_tvd", *report["measures"]]
+    panels = ["price", *report["measures"]]
     lines = math.ceil((len(panels) + 1) / COLUMNS)
     figure = Figure(figsize=(15, 3.9 * lines), dpi=110, layout="constrained")
     axes = figure.subplots(lines, COLUMNS).flatten().tolist()
@@ -44,12 +44,12 @@ def draw_front(report: dict[str, Any], file: Path) -> None:
     figure.savefig(file, format="png")
 
 
-TVD = {"title": "one-step TVD: how far a step's law moves", "better": "lower"}
+PRICE = {"title": "price: how far the laws of the picture's tokens move", "better": "lower"}
 BETTER = {"lower": " (lower is better)", "higher": " (higher is better)"}
 
 
 def _panel(ax: Axes, report: dict[str, Any], rows: list[Row], key: str) -> None:
-    told = TVD if key == "one_step_tvd" else report["measures"][key]
+    told = PRICE if key == "price" else report["measures"][key]
     values = [(row, value) for row in rows if (value := _value(row, key)) is not None]
     for method in METHODS:
         mine = [(row, value) for row, value in values if row["method"] == method]
@@ -101,8 +101,8 @@ def _points(ax: Axes, method: str, points: list[tuple[Row, Value]], curve: bool)
 
 def _value(row: Row, key: str) -> Value | None:
     """A measure with its interval; the difference to vanilla's where pictures are compared."""
-    if key == "one_step_tvd":
-        value = row["speed"]["one_step_tvd"] or 0.0
+    if key == "price":
+        value = row["speed"]["price"] or 0.0
         return Value(value, value, value)
     told = row["measures"].get(key)
     return None if told is None else Value(told["difference"], *told["interval"])

@@ -67,7 +67,7 @@ class PlainWave(Plain):
             self.picture.index_copy_(0, drawn, tokens)
             outcome = checked(tokens.tolist(), nodes, config.num_tokens, self.target.vocab_size)
         if self.watcher is not None and self.watcher.wants(self.steps):
-            self.watcher.add(Draft(self.alone.tree, tokens, tokens), p, self.columns[:drawing])
+            self.watcher.add(self.alone.draft(tokens, self, self.target.head, tokens), p, self.columns[:drawing])
         self.steps = number
         return outcome
 
@@ -111,7 +111,7 @@ class FixedWave(Fixed):
         self.drawn = plan.drawn.index_select(0, state.step)[0]
         self.row = self.rows.index_select(0, state.step)[0]
         tokens = self.picture.index_select(0, plan.read.index_select(0, state.step)[0])
-        return Draft(self.alone.tree, tokens, tokens)
+        return self.alone.draft(tokens, self, self.target.head, self.row)
 
     def verify(self, draft: Draft) -> tuple[Tensor, Tensor]:
         """As `Fixed.verify`."""

@@ -85,7 +85,7 @@ class Attention(nn.Module):
         q, k, v = qk[:, :, 0].transpose(1, 2), qk[:, :, 1].transpose(1, 2), v.transpose(1, 2)
         if cache is not None and slots is None:
             k, v = cache.write(layer, 0, k, v)
-        elif cache is not None:
+        elif cache is not None and slots is not None and mask is not None:
             k, v = cache.write_at(layer, slots, mask.shape[-1], k, v)
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         return self.wo(out.transpose(1, 2).flatten(2))
@@ -242,9 +242,7 @@ class LlamaGen(nn.Module):
         full[:, :, :t, :t] = prefix_mask(mask, t, x.device, self.config.padding, self.output.weight.dtype)
         return self.run(x, self.rope[:n], full, None)
 
-    def run(
-        self, x: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache | None, slots: Tensor | None = None
-    ) -> Tensor:
+    def run(self, x: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache | None, slots: Tensor | None = None) -> Tensor:
         """The blocks and the final norm over x [B, n, H]; writes to slots [n] of the cache when there is one, None: those behind the
         committed ones."""
         for i, block in enumerate(self.blocks):

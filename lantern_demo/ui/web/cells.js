@@ -120,7 +120,7 @@ function tokenDetails(lane, token, grid, words) {
   const step = stepOf(lane, token);
   const before = step ? lane.committed[step - 1] : 0;
   const tree = lane.trees[step];
-  const place = token - before;
+  const place = lane.rank[token] - before;
   const own = place < tree.path.length - 1 ? tree.path[place + 1] : -1;
   const took = lane.milliseconds[step] - (step ? lane.milliseconds[step - 1] : 0);
   const kind = lane.kinds[token];
@@ -129,9 +129,15 @@ function tokenDetails(lane, token, grid, words) {
   const about = step === 0 ? say(words.prefill, { ms: took.toFixed(1) })
     : say(words.step, { step, steps: lane.committed.length - 1, tokens: lane.committed[step] - before, ms: took.toFixed(1) });
   const found = el("div", { class: "details" }, head, el("p", {}, `${lane.label}. ${about}`));
+  const price = lane.prices?.[token];
+  const priced = typeof price !== "number" ? null : el("p", { class: "token-price" }, price < 0.0005 ? words.tokenFree : say(words.tokenPrice, { price: price.toFixed(3), count: Math.round(100 * price) }));
+  if (priced) found.append(priced);
   if (step === 0) return found;
   if (lane.window) found.append(el("p", { class: "guessed" }, guessHistory(lane, token, words)));
-  if (tree.tokens.length <= 1) found.append(el("p", { class: "note" }, words.noDrafts));
+  if (lane.wave) {
+    const missing = lane.rank.slice(0, token).filter((rank) => rank >= before).length;
+    found.append(el("p", { class: "note" }, say(words.sideBySide, { missing })));
+  } else if (tree.tokens.length <= 1) found.append(el("p", { class: "note" }, words.noDrafts));
   else {
     found.append(treeDrawing(lane, step, own, words), el("p", { class: "note" }, words.treeNote));
     if (lane.judged[step].length) {

@@ -8,20 +8,20 @@ function speedupBars(lanes, words) {
     const known = lane.speedup !== null;
     const bar = el("span", { class: "bar" }, known ? el("i", { style: `width: ${(100 * lane.speedup) / most}%; background: ${lane.colour}` }) : null,
       el("em", { style: `left: ${100 / most}%` }));
-    return el("li", {}, el("span", { class: "name" }, lane.label), bar, el("b", {}, known ? times(lane.speedup) : words.noBaselineShort, el("small", {}, lane.tvd === null ? words.notMeasured : `TVD ${lane.tvd.toFixed(3)}`)));
+    return el("li", {}, el("span", { class: "name" }, lane.label), bar, el("b", {}, known ? times(lane.speedup) : words.noBaselineShort, el("small", {}, lane.price === null ? words.notMeasured : say(words.priced, { price: lane.price.toFixed(3) }))));
   });
   return figure(words.speedupTitle, null, el("ul", { class: "bars" }, ...rows), words.speedupNote);
 }
 
 /** Speedup against what was given up: up is faster, left is truer. */
 function priceChart(lanes, words) {
-  const known = lanes.filter((lane) => lane.speedup !== null && lane.tvd !== null);
+  const known = lanes.filter((lane) => lane.speedup !== null && lane.price !== null);
   if (!known.length) return figure(words.priceTitle, null, el("p", { class: "note" }, words.noBaseline));
-  const { group, x, y, left, right } = axes(Math.max(0.05, ...known.map((lane) => lane.tvd)), Math.max(1.1, ...known.map((lane) => lane.speedup)), words.tvdAxis, words.speedupAxis, 14);
+  const { group, x, y, left, right } = axes(Math.max(0.05, ...known.map((lane) => lane.price)), Math.max(1.1, ...known.map((lane) => lane.speedup)), words.priceAxis, words.speedupAxis, 14);
   const drawing = svg("svg", { viewBox: "0 0 420 250" }, group, svg("line", { class: "even", x1: left, x2: right, y1: y(1), y2: y(1) }));
-  for (const lane of known) drawing.append(marker(lanes.indexOf(lane), x(lane.tvd), y(lane.speedup), lane.colour));
-  drawing.append(...labels(known.map((lane) => ({ x: x(lane.tvd), y: y(lane.speedup), text: lane.label })), left, right));
-  const told = known.map((lane) => say(words.pricePoint, { method: lane.label, speedup: times(lane.speedup), tvd: lane.tvd.toFixed(3) })).join("; ");
+  for (const lane of known) drawing.append(marker(lanes.indexOf(lane), x(lane.price), y(lane.speedup), lane.colour));
+  drawing.append(...labels(known.map((lane) => ({ x: x(lane.price), y: y(lane.speedup), text: lane.label })), left, right));
+  const told = known.map((lane) => say(words.pricePoint, { method: lane.label, speedup: times(lane.speedup), price: lane.price.toFixed(3) })).join("; ");
   return figure(words.priceTitle, told, drawing, words.priceNote);
 }
 

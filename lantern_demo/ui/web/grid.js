@@ -3,8 +3,16 @@
 const KINDS = ["e", "r", "t"];
 const INK = { e: "#ffffff", r: "#f0a500", t: "#ffffff" };
 
+/** Tell of a lane in which order its tokens came, `rank`, by place; its kinds, which are in that order, go by place too. */
+function ranked(lane) {
+  const kinds = [...lane.kinds];
+  lane.rank = kinds.map((_, token) => token);
+  lane.places?.forEach((place, rank) => { lane.rank[place] = rank; });
+  lane.kinds = lane.rank.map((rank) => kinds[rank]);
+}
+
 /** The step that committed a token. */
-const stepOf = (lane, token) => countUpTo(lane.committed, token);
+const stepOf = (lane, token) => countUpTo(lane.committed, lane.rank[token]);
 
 /** How many tokens were there after some milliseconds. */
 function tokensAt(lane, time) {
@@ -38,7 +46,7 @@ function drawMark(g, kind, x, y, cell) {
   g.stroke();
 }
 
-/** Paint a lane's first `count` tokens. options: steps, guesses, marks, cell (the chosen token, or -1), cover (a colour). */
+/** Paint a lane's first `count` tokens in the order they came. options: steps, guesses, price, marks, cell (the chosen token, or -1), cover (a colour). */
 function paint(canvas, lane, count, grid, options) {
   const size = Math.round(canvas.clientWidth * (window.devicePixelRatio || 1));
   if (!size) return;
@@ -46,41 +54,35 @@ function paint(canvas, lane, count, grid, options) {
   const g = canvas.getContext("2d");
   const cell = size / grid;
   const box = (token, draw) => draw((token % grid) * cell, Math.floor(token / grid) * cell);
+  const there = lane.rank.flatMap((rank, token) => (rank < count ? [token] : []));
+  const tint = (token, colour) => { g.fillStyle = colour; box(token, (x, y) => g.fillRect(x, y, cell, cell)); };
   g.clearRect(0, 0, size, size);
   if (lane.image) g.drawImage(lane.image, 0, 0, size, size);
   else {
     g.fillStyle = "#8a94a3";
     g.fillRect(0, 0, size, size);
   }
-  if (options.steps) {
-    for (let step = 0, token = 0; step < lane.committed.length && token < count; step++) {
-      g.fillStyle = step % 2 ? "rgba(8,12,40,.30)" : "rgba(255,255,255,.26)";
-      for (; token < lane.committed[step]; token++) box(token, (x, y) => g.fillRect(x, y, cell, cell));
-    }
-  }
-  if (options.guesses && lane.tints) {
-    for (let token = 0; token < count; token++) {
-      g.fillStyle = `rgba(0,170,120,${lane.tints[token]})`;
-      box(token, (x, y) => g.fillRect(x, y, cell, cell));
-    }
-  }
+  if (options.steps) for (const token of there) tint(token, stepOf(lane, token) % 2 ? "rgba(8,12,40,.30)" : "rgba(255,255,255,.26)");
+  if (options.guesses && lane.tints) for (const token of there) tint(token, `rgba(0,170,120,${lane.tints[token]})`);
+  if (options.price && lane.prices) for (const token of there) tint(token, `rgba(220,30,30,${0.85 * Math.sqrt(lane.prices[token] ?? 0)})`);
   if (options.marks) {
     // On a small picture the model's own tokens go without their dots, or there would be nothing but dots.
     const kinds = canvas.clientWidth / grid < 14 ? "er" : "ert";
-    for (let token = 0; token < count; token++) if (kinds.includes(lane.kinds[token])) box(token, (x, y) => drawMark(g, lane.kinds[token], x + cell / 2, y + cell / 2, cell));
+    for (const token of there) if (kinds.includes(lane.kinds[token])) box(token, (x, y) => drawMark(g, lane.kinds[token], x + cell / 2, y + cell / 2, cell));
   }
-  // One path for what is covered, or seams of the picture would show between the cells.
-  const [row, column] = [Math.floor(count / grid), count % grid];
-  g.fillStyle = options.cover;
   if (count < grid * grid) {
-    g.fillRect(column * cell, row * cell, size, cell + 0.5);
-    g.fillRect(0, (row + 1) * cell, size, size);
+    // One path for what is covered, or seams of the picture would show between the cells. What is missing of a row is its end.
+    g.fillStyle = options.cover;
+    g.beginPath();
+    for (let row = 0; row < grid; row++) {
+      const known = lane.rank.slice(row * grid, (row + 1) * grid).filter((rank) => rank < count).length;
+      if (known < grid) g.rect(known * cell, row * cell, size, cell + 0.5);
+    }
+    g.fill();
     const since = lane.committed[Math.max(0, countUpTo(lane.committed, count - 1) - 1)] || 0;
     g.strokeStyle = lane.colour;
     g.lineWidth = Math.max(2, cell * 0.14);
-    for (let token = Math.min(since, count - 1); token >= 0 && token < count; token++) {
-      box(token, (x, y) => g.strokeRect(x + 1, y + 1, cell - 2, cell - 2));
-    }
+    for (const token of there) if (lane.rank[token] >= Math.min(since, count - 1)) box(token, (x, y) => g.strokeRect(x + 1, y + 1, cell - 2, cell - 2));
   }
   if (options.cell >= 0) {
     box(options.cell, (x, y) => {

@@ -8,8 +8,10 @@ const calm = matchMedia("(prefers-reduced-motion: reduce)");
 function replay(view, words) {
   const { lanes, grid } = view;
   const total = Math.max(...lanes.map((lane) => lane.milliseconds.at(-1)));
-  const state = { time: total, playing: false, speed: 1, lane: 0, cell: 0, steps: false, guesses: false, marks: true, last: 0 };
+  const state = { time: total, playing: false, speed: 1, lane: 0, cell: 0, steps: false, guesses: false, price: false, marks: true, last: 0 };
+  lanes.forEach(ranked);
   const windows = lanes.filter((lane) => lane.window);
+  const priced = lanes.some((lane) => lane.prices && !lane.lossless);
   tintGuesses(windows);
   const firstLoose = lanes.findIndex((lane) => lane.kinds.includes("r"));
   if (firstLoose >= 0) [state.lane, state.cell] = [firstLoose, lanes[firstLoose].kinds.indexOf("r")];
@@ -22,10 +24,9 @@ function replay(view, words) {
     const badge = el("span", { class: `badge ${lane.lossless ? "lossless" : "lossy"}`, title: lane.lossless ? words.losslessTitle : words.lossyTitle },
       lane.lossless ? words.lossless : words.lossy);
     const speedup = lane.speedup === null ? words.noBaseline : say(words.speedup, { speedup: times(lane.speedup) });
-    const price = lane.tvd === null ? words.notMeasured : say(lane.lossless ? words.gaveNothing : words.gaveUp, { tvd: lane.tvd.toFixed(3) });
     const choose = el("button", { type: "button", class: "closer", onclick: () => select(i, state.cell, true) }, say(words.closer, { method: lane.label }));
     const article = el("article", { class: "racer", style: `--lane: ${lane.colour}`, "data-method": lane.id },
-      el("header", {}, el("h4", {}, lane.label), badge), el("p", { class: "sentence" }, lane.sentence), el("div", { class: "stage" }, canvas, flag), el("p", { class: "times" }, clock), el("p", { class: "facts" }, speedup, el("br"), price),
+      el("header", {}, el("h4", {}, lane.label), badge), el("p", { class: "sentence" }, lane.sentence), el("div", { class: "stage" }, canvas, flag), el("p", { class: "times" }, clock), el("p", { class: "facts" }, speedup, el("br"), lane.said),
       legend(lane, words, true), choose);
     return { lane, canvas, clock, flag, article, choose, shown: -1 };
   });
@@ -49,6 +50,7 @@ function replay(view, words) {
     el("button", { type: "button", class: "again", onclick: () => { go(0); play(); } }, words.restart), scrub, time, rate,
     toggle(words.showSteps, state.steps, (on) => { state.steps = on; repaint(); }),
     windows.length ? toggle(words.showGuesses, state.guesses, (on) => { state.guesses = on; repaint(); }) : null,
+    priced ? toggle(words.showPrice, state.price, (on) => { state.price = on; repaint(); }) : null,
     toggle(words.showMarks, state.marks, (on) => { state.marks = on; repaint(); }));
 
   const race = el("div", { class: "race", style: `--racers: ${lanes.length}` }, ...panels.map((panel) => panel.article), meaning(words));
@@ -59,7 +61,7 @@ function replay(view, words) {
 
   function options(i, chosen) {
     const cover = getComputedStyle(root).getPropertyValue("--replay-cover").trim() || "#334155";
-    return { steps: state.steps, guesses: state.guesses, marks: state.marks, cell: chosen ? state.cell : -1, cover };
+    return { steps: state.steps, guesses: state.guesses, price: state.price, marks: state.marks, cell: chosen ? state.cell : -1, cover };
   }
 
   function repaint() {
