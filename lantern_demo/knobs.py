@@ -176,7 +176,7 @@ KNOBS: dict[str, Knob] = {
         symbol="w", short="window", bounds=True, later=True,
     ),
     "zipar_price": Knob(
-        0.1, "ZipAR price", "The most that a fitted window may cost: the mean total variation distance between the laws that tokens are "
+        0.12, "ZipAR price", "The most that a fitted window may cost: the mean total variation distance between the laws that tokens are "
         "drawn from and those of the model itself, as measured of this model.",
         Limit(0, 1), step=0.01, reads=_has_rows, short="price", later=True,
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
@@ -45,6 +45,7 @@ from lantern_demo.tree_fitting import Calibration, Choice, TreeFitting, read_cal
 __all__ = ["Drawn", "Generation", "MethodFailed", "Pipeline", "Stats", "StepEvent", "load"]
 
 Event = TypeVar("Event")
+Found = TypeVar("Found")
 
 WARM_UP_TOKENS = 12
 BORROWED = "lantern-scenes"  # whose calibration stands in for that of a published model
@@ -373,15 +374,18 @@ class Pipeline:
     def _given_up(
         self, config: Config, condition: Condition, laws: Laws, steps: list[StepEvent], tokens: list[int]
     ) -> tuple[Distortion | None, Price | None]:
-        """What a run gave up, at the first tokens of some steps and on the whole picture; None without a step, or on a device that a
-        fault elsewhere took along: what was decoded stands."""
-        try:  # not with the run's own random numbers: the drafts came about through those
+        """What a run gave up, at the first tokens of some steps and on the whole picture; None without a step."""
+
+        def one_step() -> Distortion | None:
             # a wavefront has no rule that could move the law it draws from: what that gives up shows on the whole picture alone
             visits = [] if config.tree.kind == "wavefront" else roots(laws.visits(steps))
-            one_step = measure(config.rule, visits, config.neighbours, config.sampling.greedy, config.seed ^ 1)
-            return one_step, picture_price(self.target, condition, config, laws, steps, tokens)
-        except RuntimeError:
-            return None, None
+            # not with the run's own random numbers: the drafts came about through those
+            return measure(config.rule, visits, config.neighbours, config.sampling.greedy, config.seed ^ 1)
+
+        def price() -> Price | None:
+            return picture_price(self.target, condition, config, laws, steps, tokens)
+
+        return _if_possible(one_step), _if_possible(price)
 
     def _stats(
         self,
@@ -497,6 +501,15 @@ def info_of(model: str | Path) -> ModelInfo:
 def unavailable_methods(info: ModelInfo) -> dict[str, DrafterMissing]:
     """As `Pipeline.unavailable`, of a model on offer that is not loaded."""
     return {} if checkpoints.has_drafter(info) else _need_a_drafter(checkpoints.why_no_drafter(info))
+
+
+def _if_possible(measured: Callable[[], Found]) -> Found | None:
+    """What is measured behind a run, None where memory does not suffice or on a device that a fault elsewhere took along: what was
+    decoded stands."""
+    try:
+        return measured()
+    except (RuntimeError, MemoryError):
+        return None
 
 
 def _need_a_drafter(missing: bundled.NoDrafter) -> dict[str, DrafterMissing]:

@@ -40,7 +40,7 @@ def decode(
     run = loop.decode(target, drafter, condition, config, clock, engines, laws if measure_distortion else None)
 
     def distortion() -> Distortion | None:
-        visits = roots(laws.visits(steps))
+        visits = [] if config.tree.kind == "wavefront" else roots(laws.visits(steps))
         return measure(config.rule, visits, config.neighbours, config.sampling.greedy, config.seed ^ 1)
 
     def events() -> Iterator[Step | Decoded]:

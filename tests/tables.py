@@ -47,6 +47,14 @@ class TableTarget:
         previous = (before * cache.k[0, 0, 0, :end, 0]).sum(1).long()
         return self._states(previous, tokens, cache.k.shape[1])
 
+    def forward_at(self, tokens: Tensor, positions: Tensor, slots: Tensor, bias: Tensor, cache: KVCache) -> Tensor:
+        """A node whose token before is hidden sees token 0 in its place."""
+        entry = torch.stack([tokens.float(), positions.float()], dim=1).expand(cache.k.shape[1], 1, -1, 2)
+        k, _ = cache.write_at(0, slots, bias.shape[-1], entry, entry)
+        before = (bias[0, 0] == 0) & (k[0, 0, :, 1] == positions.unsqueeze(1) - 1)
+        assert bool((before.sum(1) <= 1).all()), "the position before a node must not be visible twice"
+        return self._states((before * k[0, 0, :, 0]).sum(1).long(), tokens, cache.k.shape[1])
+
     def head(self, hidden: Tensor) -> Tensor:
         return hidden @ self.table[: hidden.shape[0]]
 

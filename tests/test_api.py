@@ -112,11 +112,11 @@ BAD = [
     ({"model": "nothing"}, "model must be one of tiny, lantern-scenes, llamagen-t2i-256"),
     (
         {"methods": ["vanilla", "medusa"]},
-        "method must be one of vanilla, eagle1, eagle2, lantern, lantern++, sjd, scd, gsd, cool-sd, got 'medusa'",
+        "method must be one of vanilla, eagle1, eagle2, lantern, lantern++, sjd, scd, gsd, cool-sd, zipar, got 'medusa'",
     ),
     (
         {"methods": []},
-        r"methods must be a list of one or more of vanilla, eagle1, eagle2, lantern, lantern++, sjd, scd, gsd, cool-sd, got []",
+        r"methods must be a list of one or more of vanilla, eagle1, eagle2, lantern, lantern++, sjd, scd, gsd, cool-sd, zipar, got []",
     ),
     ({"methods": "vanilla"}, "methods must be a list of one or more of"),
     ({"seed": "seven"}, "seed must be a whole number between 0 and 2147483647, got 'seven'"),

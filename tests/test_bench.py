@@ -69,7 +69,7 @@ def made_run(method: str, seconds: float, steps: int) -> dict[str, Any]:
         "method": method, "peer": False, "tokens": TOKENS, "steps": steps, "decode_seconds": seconds, "prefill_seconds": 0.1 * seconds,
         "draft_seconds": 0.2 * each * steps, "verify_seconds": 0.7 * each * steps, "commit_seconds": 0.1 * each * steps,
         "wall_seconds": 1.1 * seconds, "nodes": 4, "tree": "made up", "mean_accepted_length": (TOKENS - 1) / steps,
-        "tokens_per_second": TOKENS / seconds, "one_step_tvd": 0.5, "peak_bytes": None,
+        "tokens_per_second": TOKENS / seconds, "one_step_tvd": 0.5, "price": 0.25, "peak_bytes": None,
         "committed": [1 + round(i * (TOKENS - 1) / steps) for i in range(steps + 1)],
         "step_seconds": [0.1 * seconds + i * each for i in range(steps + 1)],
     }  # fmt: skip

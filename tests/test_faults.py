@@ -83,7 +83,7 @@ def test_out_of_memory_is_tried_again_with_a_smaller_tree(
 ) -> None:
     """Large trees do not fit; in the warm-up already, so that nothing is drawn twice."""
     wanted = {method: pipe.generate(PROMPT, method, **KNOBS).tokens for method in ("eagle1", "eagle2")}
-    faults_seen = failing(monkeypatch, pipe.target, "forward", error, lambda tokens, *_: len(tokens) > 8)
+    faults_seen = failing(monkeypatch, pipe.target, "forward", error, lambda tokens, *_: len(tokens) > 16)
     found = outcomes(pipe, ["vanilla", "eagle1", "eagle2"], tree="paper")
     assert len(faults_seen) == 2
     for method, tokens in wanted.items():
@@ -198,7 +198,7 @@ def test_a_gpu_fault_leaves_what_was_drawn_before_it(pipe: Pipeline, monkeypatch
     """A CUDA context does not come back: from the fault on, every call fails, those that measure what a drawn picture gave up too."""
     text = "CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be asynchronously reported"
     dead = threading.Event()
-    for part, name in ((pipe.target, "forward"), (pipeline, "measure")):
+    for part, name in ((pipe.target, "forward"), (pipe.target, "forward_at"), (pipeline, "measure")):
         failing(monkeypatch, part, name, RuntimeError(text), lambda *_: dead.is_set())
     found: dict[str, Any] = {}
     for method, event in pipe.compare(PROMPT, list(METHODS), **KNOBS):

@@ -79,7 +79,9 @@ def test_events_add_up(method: str, scale: float) -> None:
     steps, result = run(method, sampling=Sampling(cfg_scale=scale))
     assert len(result.tokens) == 30 and all(0 <= token < VOCAB for token in result.tokens)
     assert [step.index for step in steps] == list(range(len(steps)))
-    assert [token for step in steps for token in step.tokens] == result.tokens
+    placed = {place: token for step in steps for place, token in zip(step.places, step.tokens, strict=True)}
+    assert result.tokens == [placed[place] for place in range(30)]
+    assert method == "zipar" or list(placed) == list(range(30))
     assert steps[-1].committed == 30
     assert result.steps == len(steps) - 1
     assert result.accepted_lengths == [step.accepted_length for step in steps[1:]]
@@ -88,6 +90,10 @@ def test_events_add_up(method: str, scale: float) -> None:
     assert seconds == sorted(seconds) and result.decode_seconds == pytest.approx(seconds[-1])
     assert result.tokens_per_second == pytest.approx(30 / result.decode_seconds)
     for step in steps[1:]:
+        assert len(step.kinds) == len(step.places) == len(step.tokens)
+        if method == "zipar":
+            assert not step.tree_tokens and not step.path and set(step.kinds) == {"target"}
+            continue
         assert len(step.path) == step.accepted_length and step.path[0] == 0
         assert all(step.parents[child] == parent for parent, child in pairwise(step.path))
         accepted = [step.tree_tokens[node] for node in step.path[1:]]
@@ -110,7 +116,7 @@ def test_ends_of_the_image(method: str, count: int) -> None:
         assert result.steps == 0 or sum(result.accepted_lengths[:-1]) < count - 1 <= sum(result.accepted_lengths)
     if count == 1:
         assert result.steps == 0 and result.mean_accepted_length == 0 and result.one_step_tvd is None
-    if count == 2:
+    if count == 2 and method != "zipar":
         assert len(steps[1].tree_tokens) == 1, "nothing to draft for the last token"
 
 
@@ -190,7 +196,7 @@ def test_neutral_bounds_give_the_exact_tokens(exact: str, relaxed: str, rule: Ru
         assert neutral.tokens == strict.tokens and neutral.accepted_lengths == strict.accepted_lengths
 
 
-@pytest.mark.parametrize("method", DRAFTING)
+@pytest.mark.parametrize("method", [name for name in DRAFTING if name != "zipar"])
 def test_top_k_one_is_greedy(method: str) -> None:
     """One token of mass per law: every method must give that token, relaxed or not, and accept full paths."""
     rule = SETTINGS[method].get("rule", Rule())
@@ -201,7 +207,7 @@ def test_top_k_one_is_greedy(method: str) -> None:
     assert one.mean_accepted_length > 1
 
 
-@pytest.mark.parametrize("method", ALL)
+@pytest.mark.parametrize("method", [name for name in ALL if name != "zipar"])
 def test_measured_distortion(method: str) -> None:
     result = run(method, 60)[1]
     assert result.one_step_tvd is not None
@@ -216,7 +222,7 @@ def test_measured_distortion(method: str) -> None:
 @pytest.mark.parametrize("method", ALL)
 def test_relaxation_pays_and_shows(method: str) -> None:
     kinds = [kind for step in run(method, 200)[0] for kind in step.kinds]
-    assert ("relaxed" in kinds) == (not METHODS[method].lossless)
+    assert ("relaxed" in kinds) == (not METHODS[method].lossless and METHODS[method].rule != "none")
 
 
 @pytest.mark.parametrize("method", ALL)

@@ -147,10 +147,14 @@ def test_unknown_words_are_named(pipe: Pipeline) -> None:
 
 
 def test_preview_paints_what_is_missing(pipe: Pipeline) -> None:
-    picture, last = pipe.preview([1] * (5 * GRID // 2), empty=(9, 8, 7)), 8 * GRID - 1  # two rows and a half
+    picture, last = pipe.preview(dict.fromkeys(range(5 * GRID // 2), 1), empty=(9, 8, 7)), 8 * GRID - 1  # two rows and a half
     assert picture.getpixel((last, last)) == (9, 8, 7)
     assert picture.getpixel((last, 2 * 8 + 4)) == (9, 8, 7)
     assert picture.getpixel((last, 4)) != (9, 8, 7)
+    ahead = pipe.preview({0: 1, 1: 1, GRID: 1}, empty=(9, 8, 7))  # of rows side by side
+    assert [ahead.getpixel((8 * column + 4, 8 * row + 4)) == (9, 8, 7) for row in (0, 1, 2) for column in (0, 1, 2)] == [
+        False, False, True, False, True, True, True, True, True,
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("values", "says"), [

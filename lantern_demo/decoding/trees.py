@@ -19,8 +19,7 @@ GUESSES = ("left", "above", "uniform")
 
 @dataclass(frozen=True)
 class TreePolicy:
-    """How a draft tree comes about; build it with `none`, `static`, `dynamic`, `window` or `wavefront`, which
-    check the values."""
+    """How a draft tree comes about; build it with one of the methods below, which check the values."""
 
     kind: str
     paths: tuple[Path, ...] = ()  # of all but dynamic trees

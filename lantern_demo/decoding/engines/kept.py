@@ -17,6 +17,7 @@ from torch import Tensor
 from ..cache import KVCache
 from ..config import Config
 from ..drafting import Source
+from ..methods import METHODS
 from ..protocols import FixedDrafter, FixedTarget, Watcher
 from ..sampling import Uniforms, guide
 from ..timing import Clock
@@ -25,7 +26,7 @@ from .fixed import Fixed
 from .graphs import Graphs, Steps
 from .waves import FixedWave
 
-MOST = 9  # idle engines: all methods, and one more
+MOST = len(METHODS) + 1  # idle engines: all methods, and one more
 RESERVE = 0.1  # share of a GPU's memory that idle engines leave free
 
 

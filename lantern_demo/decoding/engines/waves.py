@@ -90,7 +90,7 @@ class FixedWave(Fixed):
     def begin(self, hidden: Tensor, root: Tensor, uniforms: Uniforms, seed: int) -> None:
         """As `Fixed.begin`."""
         super().begin(hidden, root, uniforms, seed)
-        self.read = 0
+        self.read, self.end = 0, uniforms.rows.shape[0]  # the run may have fewer tokens than there is room for
         self.picture.zero_()
         self.picture[:1] = root
         self.since.zero_()
@@ -132,4 +132,4 @@ class FixedWave(Fixed):
     def outcome(self, row: list[int], bare: bool) -> Outcome:
         """As `Fixed.outcome`; steps are read once, in order."""
         self.read += 1
-        return checked(row, self.plan.passes[self.read], self.config.num_tokens, self.target.vocab_size)
+        return checked(row, self.plan.passes[self.read], self.end, self.target.vocab_size)
