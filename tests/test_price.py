@@ -1,0 +1,131 @@
+"""The picture's price: nothing for what is lossless, the distance of the laws for the rest, and what people are told of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from runs import decode
+from tables import TableTarget
+from test_loop import DRAFTER, PREFIX, SETTINGS, TARGET
+
+from lantern_demo.decoding import loop
+from lantern_demo.decoding.config import Config
+from lantern_demo.decoding.loop import Decoded, Step
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.sampling import Sampling
+from lantern_demo.decoding.trees import TreePolicy
+from lantern_demo.distortion import Laws, fixed_shift, measure, roots
+from lantern_demo.pipeline import Pipeline, load
+from lantern_demo.price import Price, own_laws, picture_price
+from lantern_demo.ui import texts
+
+TOKENS = 30
+
+
+def priced(method: str, seed: int = 0, **changes: Any) -> tuple[Price, list[Step], Decoded, Laws, Config]:
+    knobs = {"sampling": Sampling(cfg_scale=2.0), **SETTINGS[method], **changes}
+    knobs["neighbours"] = (torch.arange(1, 12) + torch.arange(12).unsqueeze(1)) % 12
+    config, laws = Config(METHODS[method], TOKENS, seed=seed, **knobs), Laws()
+    *steps, last = loop.decode(TARGET, DRAFTER, PREFIX, config, watcher=laws)
+    assert isinstance(last, Decoded)
+    with torch.inference_mode():
+        found = picture_price(TARGET, PREFIX, config, laws, steps, last.tokens)  # type: ignore[arg-type]
+    assert found is not None
+    return found, steps, last, laws, config  # type: ignore[return-value]
+
+
+def test_own_laws_are_the_models() -> None:
+    """Of the table's target the law behind the last two tokens."""
+    tokens = list(decode(TARGET, None, PREFIX, num_tokens=TOKENS, method=METHODS["vanilla"], sampling=Sampling(cfg_scale=2.0)))
+    picture = tokens[-1].tokens  # type: ignore[union-attr]
+    config = Config(METHODS["vanilla"], TOKENS, Sampling(cfg_scale=2.0))
+    found = torch.stack(list(own_laws(TARGET, PREFIX, picture, config)))
+    before = torch.tensor([int(PREFIX[-1]), *picture])
+    torch.testing.assert_close(found, TARGET.law(before[:-2], before[1:-1], config.sampling), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("greedy", [False, True])
+@pytest.mark.parametrize("method", [method.id for method in METHODS.values() if method.lossless] + ["zipar"])
+def test_lossless_methods_cost_nothing(method: str, greedy: bool) -> None:
+    changes: dict[str, Any] = {"tree": TreePolicy.wavefront(6)} if method == "zipar" else {}  # rows of six
+    for seed in range(3):
+        found = priced(method, seed, sampling=Sampling(0.0 if greedy else 1.0, cfg_scale=2.0), **changes)[0]
+        assert found.mean < 1e-5 and max(price or 0.0 for price in found.tokens) < 1e-5
+        assert None not in found.tokens and len(found.tokens) == TOKENS
+
+
+@pytest.mark.parametrize("method", [method.id for method in METHODS.values() if not method.lossless])
+def test_the_others_cost_something(method: str) -> None:
+    found = priced(method)[0]
+    assert 0.01 < found.mean < 1 and found.tokens[0] == 0.0
+    assert found.mean == pytest.approx(sum(price or 0.0 for price in found.tokens) / TOKENS)
+
+
+def test_it_agrees_with_the_closed_form_and_the_one_step_distance() -> None:
+    """LANTERN's children are fixed by the prefix: the price of each token is its rule's closed form, and the mean of the first tokens of
+    steps is the one-step distance."""
+    found, steps, _, laws, config = priced("lantern")
+    visits = laws.visits(steps)
+    for step in visits:
+        for place, visit in step:
+            shift = fixed_shift(config.rule, visit.p, visit.tokens, config.neighbours, visit.depth)
+            assert found.tokens[place] == pytest.approx(0.5 * float(shift.abs().sum()), abs=1e-5)
+    assert any(visit.depth > 0 for step in visits for _, visit in step)
+    one_step = measure(config.rule, roots(visits), config.neighbours, False, 0)
+    firsts = [found.tokens[step[0][0]] or 0.0 for step in visits]
+    assert one_step is not None and len(visits) <= 16
+    assert one_step.tvd == pytest.approx(sum(firsts) / len(firsts), abs=1e-5)
+
+
+def test_of_drafts_that_were_drawn_it_is_an_estimate_of_the_same() -> None:
+    """LANTERN++ and COOL-SD, whose weights hang on the depth: many draws give what few give."""
+    for method in ("lantern++", "cool-sd"):
+        found, steps, _, laws, config = priced(method)
+        pairs = [pair for step in laws.visits(steps) for pair in step]
+        exact = measure(config.rule, [visit for _, visit in pairs], config.neighbours, False, 5)
+        assert exact is not None and "8 draws a token" in found.method
+        assert sum(found.tokens[place] or 0.0 for place, _ in pairs) / len(pairs) == pytest.approx(exact.tvd, abs=0.02)
+
+
+def test_a_wrong_law_shows() -> None:
+    """Negative control: the run's law is not the one that the picture is read with."""
+    config, laws = Config(METHODS["vanilla"], TOKENS, Sampling()), Laws()
+    *steps, last = loop.decode(TARGET, None, PREFIX, config, watcher=laws)
+    other = TableTarget(12, seed=2)
+    with torch.inference_mode():
+        found = picture_price(other, PREFIX, config, laws, steps, last.tokens)  # type: ignore[arg-type, union-attr]
+    assert found is not None and found.mean > 0.1
+
+
+def test_a_picture_of_one_token_has_no_price() -> None:
+    config, laws = Config(METHODS["vanilla"], 1, Sampling()), Laws()
+    *steps, last = loop.decode(TARGET, None, PREFIX, config, watcher=laws)
+    assert picture_price(TARGET, PREFIX, config, laws, steps, last.tokens) is None  # type: ignore[arg-type, union-attr]
+
+
+def test_statistics_and_records_have_it(tiny_model: Any) -> None:
+    pipe: Pipeline = load(tiny_model, "cpu", fit_trees=False)
+    for method in ("vanilla", "scd", "zipar"):
+        done = pipe.generate("two red lanterns", method, zipar_window=2)
+        entry = done.record["methods"][method]
+        assert entry["price"] == done.stats.price is not None
+        assert len(entry["events"]["prices"]) == len(done.tokens)
+        assert ("places" in entry["events"]) == (method == "zipar")
+        if method != "zipar":
+            assert done.stats.price < 1e-5
+            continue
+        assert done.stats.price > 0.01 and done.stats.one_step_tvd is None and done.stats.price_method == "closed form"
+        assert sorted(entry["events"]["places"]) == list(range(len(done.tokens)))
+
+
+def test_what_people_are_told() -> None:
+    assert (
+        texts.price(0.0, True)
+        == "Gave up nothing: same odds as the model, another roll of the dice, so another picture (price 0.000)."
+    )
+    assert texts.price(0.093, False) == (
+        "Of 100 tokens at least 9 come out differently than the model itself would have drawn them (price 0.093)."
+    )
+    assert texts.price(0.02, True) == "Changes no odds by itself; the number format's rounding did, of 2.0 in 100 tokens."
