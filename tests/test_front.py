@@ -42,7 +42,7 @@ def pipe(folder: Path) -> Pipeline:
 
 @pytest.fixture(scope="module")
 def points(pipe: Pipeline) -> list[Point]:
-    return points_of(pipe, "small", PROMPTS[0])
+    return points_of(pipe, list(METHODS), "small", PROMPTS[0])
 
 
 def test_points_move_one_knob_at_a_time_and_keep_the_tree(pipe: Pipeline, points: list[Point]) -> None:

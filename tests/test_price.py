@@ -125,7 +125,10 @@ def test_what_people_are_told() -> None:
         texts.price(0.0, True)
         == "Gave up nothing: same odds as the model, another roll of the dice, so another picture (price 0.000)."
     )
-    assert texts.price(0.093, False) == (
+    assert texts.price(0.093, METHODS["zipar"]) == (
         "Of 100 tokens at least 9 come out differently than the model itself would have drawn them (price 0.093)."
     )
-    assert texts.price(0.02, True) == "Changes no odds by itself; the number format's rounding did, of 2.0 in 100 tokens."
+    assert (
+        texts.price(0.02, METHODS["scd"]) == "Changes no odds by itself; the number format's rounding did, of 2.0 in 100 tokens."
+    )
+    assert texts.price(0.0, METHODS["vanilla"]) == "The model itself: it gives up nothing."

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from math import isqrt
 from typing import Any, TypeVar
 
 import torch
@@ -56,7 +57,7 @@ class Bed:
         chosen = METHODS[method]
         config = Config(
             chosen, tokens or self.tokens, self.knobs.sampling(), self.knobs.rule(chosen), tree or self.knobs.tree_policy(chosen),
-            self.neighbours, seed, self.device, engine="plain" if plain else "fixed",
+            self.neighbours, seed, self.device, engine="plain" if plain else "fixed", row=isqrt(self.tokens),
         )  # fmt: skip
         return decode(self.target, self.drafter, self.condition, config)
 

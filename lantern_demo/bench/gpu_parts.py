@@ -14,6 +14,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
+from math import isqrt
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -310,12 +311,14 @@ def memory(plan: Plan) -> Iterator[Row]:
             yield row
 
 
-def _tree(method: Method, nodes: int) -> TreePolicy:
-    """A draft tree of so many nodes for a method."""
+def _tree(method: Method, nodes: int, row: int) -> TreePolicy:
+    """A draft tree of so many nodes for a method, of a picture with rows of `row` tokens."""
     if method.source == "dynamic":
         return TreePolicy.dynamic(TOP_K, DEPTH, nodes)
     if method.source == "static":
         return TreePolicy.static(fixed_paths(nodes))
+    if method.source == "wavefront":  # as many nodes as that at most
+        return TreePolicy.wavefront(-(-row // max(1, nodes - 1)))
     return TreePolicy.window(nodes, "gumbel" if method.source == "coupled" else "inverse")
 
 
@@ -331,7 +334,7 @@ def speed(model: str) -> Callable[[Plan], Iterator[Row]]:
         for nodes in plan.trees:
             for method in METHODS.values():
                 if method.source != "none":
-                    tree = _tree(method, nodes)
+                    tree = _tree(method, nodes, isqrt(bed.tokens))
                     yield _speed_row(bed, method.id, bed.decoded(method.id, tree, tokens), alone)
         for nodes in plan.passes:
             done = bed.decoded("eagle1", TreePolicy.static(fixed_paths(nodes)), tokens)

@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.engines.fixed import ALIGNED, Fixed
+from lantern_demo.decoding.engines.waves import FixedWave
 from lantern_demo.decoding.loop import source_of
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Uniforms
@@ -46,6 +47,7 @@ TREES: dict[str, dict[str, Any]] = {
 # Model, method, tree -> the most kernels of a whole step in bfloat16 at temperature 1. A few more than are counted today.
 BUDGETS: dict[tuple[str, str, str], int] = {
     ("llamagen-t2i-256", "vanilla", "none"): 461,
+    ("llamagen-t2i-256", "zipar", "none"): 465,
     ("llamagen-t2i-256", "eagle1", "paper"): 720,
     ("llamagen-t2i-256", "eagle1", "16 nodes"): 594,
     ("llamagen-t2i-256", "eagle2", "paper"): 737,
@@ -55,6 +57,7 @@ BUDGETS: dict[tuple[str, str, str], int] = {
     ("llamagen-t2i-256", "lantern++", "paper"): 749,
     ("llamagen-t2i-256", "lantern++", "16 nodes"): 619,
     ("llamagen-t2i-512", "vanilla", "none"): 461,
+    ("llamagen-t2i-512", "zipar", "none"): 465,
     ("llamagen-t2i-512", "eagle1", "paper"): 720,
     ("llamagen-t2i-512", "eagle1", "16 nodes"): 594,
     ("llamagen-t2i-512", "eagle2", "paper"): 737,
@@ -64,6 +67,7 @@ BUDGETS: dict[tuple[str, str, str], int] = {
     ("llamagen-t2i-512", "lantern++", "paper"): 749,
     ("llamagen-t2i-512", "lantern++", "16 nodes"): 619,
     ("anole-7b", "vanilla", "none"): 544,
+    ("anole-7b", "zipar", "none"): 548,
     ("anole-7b", "eagle1", "paper"): 842,
     ("anole-7b", "eagle1", "16 nodes"): 695,
     ("anole-7b", "eagle2", "paper"): 865,
@@ -176,7 +180,7 @@ def step_of(model: str, method: str, tree: str = "paper", dtype: torch.dtype = t
     policy = knobs.tree_policy(chosen)
     rows = 1 if knobs.cfg_scale == 1 else 2
     caches: list[Any] = [runners.target.new_cache(rows, Fixed.room(info.tokens, policy))]
-    if policy.kind != "none":
+    if chosen.needs_drafter:
         assert runners.drafter is not None
         caches.append(runners.drafter.new_cache(rows, Fixed.room(info.tokens, policy)))
     for cache in caches:
@@ -185,12 +189,12 @@ def step_of(model: str, method: str, tree: str = "paper", dtype: torch.dtype = t
         cache.visible = torch.ones(rows, 1, 1, PROMPT, dtype=torch.bool, device=META)
         cache.advance(PROMPT)
     near = torch.empty(info.published.target.vocab, 1001, dtype=torch.int32, device=META)
-    config = Config(chosen, info.tokens, knobs.sampling(), knobs.rule(chosen), policy, near, device=META)
+    config = Config(chosen, info.tokens, knobs.sampling(), knobs.rule(chosen), policy, near, device=META, row=info.grid)
     source = source_of(config, info.published.target.vocab)
-    uniforms = Uniforms(0, torch.device("cpu"), 1, policy.nodes, policy.width, source.draws)
+    uniforms = Uniforms(0, torch.device("cpu"), 1, config.nodes, policy.width, source.draws)
     uniforms.rows = torch.empty(info.tokens, uniforms.rows.shape[1], device=META)
     hidden = torch.empty(rows, 1, info.published.target.dim, device=META, dtype=dtype)
-    fixed = Fixed(
+    fixed = (FixedWave if policy.kind == "wavefront" else Fixed)(
         runners.target, runners.drafter if len(caches) == 2 else None, caches[0], caches[1] if len(caches) == 2 else None,  # type: ignore[arg-type]
         hidden, config, source, info.tokens, uniforms,
     )  # fmt: skip

@@ -99,7 +99,7 @@ def _price(lane: Lane, method: Method) -> tuple[str, str | None]:
     price = lane.entry["price"]
     if price is None:
         return texts.NOT_MEASURED, None
-    return texts.price(price, method.lossless), f"{texts.PRICE_TITLE} ({lane.entry['price_method']})"
+    return texts.price(price, method), f"{texts.PRICE_TITLE} ({lane.entry['price_method']})"
 
 
 def picture_address(image: Image.Image) -> str:
@@ -142,7 +142,7 @@ def _result(name: str, entry: dict[str, Any], settings: Settings, picture: str |
         "wave": method.source == "wavefront",
         "speedup": entry.get("speedup"),
         "price": entry["price"],
-        "said": texts.NOT_MEASURED if entry["price"] is None else texts.price(entry["price"], method.lossless),
+        "said": texts.NOT_MEASURED if entry["price"] is None else texts.price(entry["price"], method),
         "steps": entry["steps"],
         "greedy": settings.temperature == 0,
         "rule": {"kind": rule.kind, "k": rule.k, "bound": rule.bound},

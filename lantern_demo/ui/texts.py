@@ -294,8 +294,11 @@ def times(speedup: float) -> str:
     return f"{speedup:.1f}\u00d7"
 
 
-def price(value: float, lossless: bool) -> str:
+def price(value: float, method: Method) -> str:
     """What a method gave up, for everybody. A price of p: however luck is shared, tokens agree with the model's at most 1 - p of the time."""
+    lossless = method.lossless
+    if method.source == "none" and value < ROUNDING:
+        return "The model itself: it gives up nothing."
     if lossless and value < ROUNDING:
         return f"Gave up nothing: same odds as the model, another roll of the dice, so another picture (price {value:.3f})."
     if lossless:

@@ -33,6 +33,7 @@ from lantern_demo.bench.quality.scenes import load_classifier_of, truth
 from lantern_demo.bench.quality.statistics import RESAMPLES
 from lantern_demo.bench.report import can_draw, machine_of, session_of
 from lantern_demo.bench.speed import Contestant, jobs_of, measure, play
+from lantern_demo.decoding.methods import METHODS
 from lantern_demo.pipeline import Pipeline, load
 from lantern_demo.recommended import FILE
 
@@ -46,6 +47,13 @@ def parser() -> argparse.ArgumentParser:
     )
     p.add_argument("--model", default="lantern-scenes", help="registry id or a model folder (default: lantern-scenes)")
     p.add_argument("--out", type=Path, required=True, help="a folder for everything that is drawn, measured and plotted")
+    p.add_argument(
+        "--methods",
+        nargs="+",
+        choices=list(METHODS),
+        default=list(METHODS),
+        help="only these of the model's, and vanilla (default: all)",
+    )
     p.add_argument("--pictures", type=int, default=1000, help="of every method at the preset settings (default: 1000)")
     p.add_argument("--sweep-pictures", type=int, default=200, help="of every point with a knob moved (default: 200)")
     p.add_argument(
@@ -162,7 +170,7 @@ def _agreed(pipe: Pipeline, args: argparse.Namespace, prompt: str, process: Proc
     """The points, with the first process's trees: those of a folder that is gone on with are the ones it was begun with."""
     told: list[Any] = [None]
     if process.rank == 0:
-        told = [points_of(pipe, args.tree, prompt)]
+        told = [points_of(pipe, args.methods, args.tree, prompt)]
     if process.world > 1:
         dist.broadcast_object_list(told)
     return told[0]

@@ -38,10 +38,11 @@ class Point:
         return Row(self.name, self.method, self.settings)
 
 
-def points_of(pipe: Pipeline, tree: str, prompt: str) -> list[Point]:
-    """All points, each with the tree that `tree` comes to on this machine. `prompt` is drawn from to fit it."""
+def points_of(pipe: Pipeline, methods: list[str], tree: str, prompt: str) -> list[Point]:
+    """All points of vanilla and these methods, each with the tree that `tree` comes to on this machine. `prompt` is drawn from to fit
+    it."""
     base = pipe.settings(tree=tree)
-    trees = {name: _tree(pipe, name, base, prompt) for name in pipe.available_methods}
+    trees = {name: _tree(pipe, name, base, prompt) for name in pipe.available_methods if name in ("vanilla", *methods)}
     points = [Point(name, name, settings, "main") for name, settings in trees.items()]
     points.append(Point(FLOOR, "vanilla", {}, "again"))
     for method, own in trees.items():
