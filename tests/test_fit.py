@@ -18,9 +18,11 @@ from lantern_demo.decoding.trees import TreePolicy
 from lantern_demo.models import store
 from lantern_demo.models.registry import BUNDLED
 from lantern_demo.pipeline import Pipeline, load
+from lantern_demo.settings import Settings
 from lantern_demo.tree_fitting import (
     FILE,
     FIT_ROUNDS,
+    LEADS,
     PROBES,
     WINDOWS,
     Calibration,
@@ -238,6 +240,44 @@ def test_a_model_with_a_calibration_fits_its_windows(pipe: Pipeline, monkeypatch
     monkeypatch.setattr("lantern_demo.tree_fitting.choose", None)  # nothing is chosen again
     again = load(pipe.info.folder or "", "cpu").generate("two red lanterns", "sjd", seed=3)
     assert again.tokens == first.tokens and again.stats.tree == told
+
+
+WAVES = Calibration({}, {}, {}, {"zipar": [(2, 5.0, 0.2), (3, 4.0, 0.15), (4, 3.0, 0.1), (8, 1.0, 0.0)]})
+
+
+@pytest.mark.parametrize(("price", "cost", "window"), [
+    (1.0, lambda lead: 1.0, 2), (0.2, lambda lead: 1.0, 2), (0.19, lambda lead: 1.0, 3), (0.1, lambda lead: 1.0, 4), (0.0, lambda lead: 1.0, 8),
+    (1.0, lambda lead: 1.0 / lead**2, 8), (0.15, lambda lead: {3: 2.0, 4: 1.0, 8: 1.0}[lead], 4),
+])  # fmt: skip
+def test_a_wavefront_follows_the_machine_within_its_price(price: float, cost: Callable[[int], float], window: int) -> None:
+    asked = WAVES.within(METHODS["zipar"], TreePolicy.wavefront(8), price)
+    measured: list[int] = []
+
+    def seconds(policies: list[TreePolicy]) -> list[float]:
+        measured.extend(policy.lead for policy in policies)
+        return [cost(policy.lead) for policy in policies]
+
+    choice = choose(METHODS["zipar"], WAVES, seconds, asked)
+    assert choice is not None and choice.policy == TreePolicy.wavefront(window)
+    assert choice.reason.startswith(f"fitted: a window of {window}; expected ")
+    prices = {lead: costs for lead, _, costs in WAVES.wavefronts["zipar"]}
+    assert max(prices[lead] for lead in measured) <= price, "what is dearer is not even measured"
+
+
+def test_the_bundled_model_fits_its_wavefront(tmp_path: Path) -> None:
+    calibration = read_calibration(BUNDLED / "lantern-scenes")
+    assert calibration is not None
+    windows, tokens, prices = zip(*calibration.wavefronts["zipar"], strict=True)
+    assert windows == (*(lead for lead in LEADS if lead < 16), 16) and list(tokens) == sorted(tokens, reverse=True)
+    assert (
+        prices[-1] == 0
+        and prices[0] == max(prices)
+        and tokens == tuple(pytest.approx(255 / (15 + 15 * window), abs=1e-3) for window in windows)
+    )
+    asked = calibration.within(METHODS["zipar"], TreePolicy.wavefront(8), Settings().zipar_price)
+    file = tmp_path / "choice.json"
+    remember(file, Choice(asked, "so"))
+    assert recall(file) == Choice(asked, "so")
 
 
 def test_a_window_has_8_places_where_nothing_is_fitted(tiny_model: Path) -> None:

@@ -41,6 +41,19 @@ def test_a_record_is_read_as_it_was_written(record: dict[str, Any]) -> None:
     assert read_record(json.dumps(record).encode()) == json.loads(json.dumps(record))
 
 
+def test_a_record_out_of_raster_order_is_read_as_it_was_written(tiny_model: Path) -> None:
+    written = load(tiny_model, "cpu").generate("a lantern", "zipar", zipar_window=2).record
+    assert written["methods"]["zipar"]["tree_settings"] == {"zipar_window": 2}
+    read = read_record(json.dumps(written).encode())
+    assert read["methods"]["zipar"]["events"] == written["methods"]["zipar"]["events"]
+    assert read["methods"]["zipar"]["price"] == written["methods"]["zipar"]["price"] > 0
+    places = written["methods"]["zipar"]["events"]["places"]
+    for spoilt in (places[::-1], [0, *places[:-1]], places[:-1], [*places[:-1], 64]):
+        written["methods"]["zipar"]["events"]["places"] = spoilt
+        with pytest.raises(ValueError, match="places must"):
+            read_record(json.dumps(written).encode())
+
+
 def test_a_record_of_a_window_is_read_as_it_was_written(tiny_model: Path) -> None:
     written = load(tiny_model, "cpu").generate("a lantern", "sjd", window=3).record
     assert written["methods"]["sjd"]["tree_settings"] == {"window": 3}
@@ -83,6 +96,9 @@ SPOILT: list[tuple[tuple[Any, ...], Any, str]] = [
     (("methods", "vanilla", "tree_settings"), {"seed": 1}, "tree_settings must be of tree"),
     (("methods", "vanilla", "tree_settings"), {"window": 99}, "window must be a whole number between 0 and 64"),
     (("methods", "vanilla", "events"), None, "events must be an object"),
+    (("methods", "vanilla", "price"), 2, "price must be a number between 0 and 1"),
+    (("methods", "vanilla", "events", "prices"), [2.0] * 256, "prices must be a list of 256 entries"),
+    (("methods", "vanilla", "events", "prices"), [0.1] * 255, "prices must be a list of 256 entries"),
     (("methods", "vanilla", "events", "kinds"), "x" * 256, "kinds must have one of the letters"),
     (("methods", "vanilla", "events", "committed", 3), 200, "committed must rise"),
     (("methods", "vanilla", "events", "milliseconds", 3), 1e8, "milliseconds must not fall"),
