@@ -16,6 +16,7 @@ import torch
 
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import Method
+from lantern_demo.distortion import KEPT_BYTES
 from lantern_demo.faults import in_words, out_of_memory
 from lantern_demo.models.needs import no_room_to_race
 from lantern_demo.models.registry import ModelInfo
@@ -119,7 +120,8 @@ class Comparison:
                 yield method.id, MethodFailed(method.id, in_words(error, method.id))
         left, schedule, why = [method for method in self.methods if method.id in ready], ALONE, ""
         if len(left) > 1:
-            crowded = no_room_to_race(self.pipe.info, self.pipe.device, self.pipe.dtype, len(left), self.pipe.idle_engines)
+            pipe = self.pipe
+            crowded = no_room_to_race(pipe.info, pipe.device, pipe.dtype, len(left), pipe.idle_engines, KEPT_BYTES)
             if crowded is None:
                 left = yield from self._race(left, ready)
                 crowded = CROWDED
