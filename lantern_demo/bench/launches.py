@@ -24,9 +24,9 @@ from lantern_demo.decoding.engines.fixed import ALIGNED, Fixed
 from lantern_demo.decoding.loop import source_of
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Uniforms
-from lantern_demo.models.anole.target import AnoleCache
 from lantern_demo.models.blank import blank_network
 from lantern_demo.models.bundled import Networks
+from lantern_demo.models.decoder import PaddedCache
 from lantern_demo.models.families import fused_runners
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.settings import Settings
@@ -180,7 +180,7 @@ def step_of(model: str, method: str, tree: str = "paper", dtype: torch.dtype = t
         assert runners.drafter is not None
         caches.append(runners.drafter.new_cache(rows, Fixed.room(info.tokens, policy)))
     for cache in caches:
-        if isinstance(cache, AnoleCache):
+        if isinstance(cache, PaddedCache):
             cache.place(None)
         cache.visible = torch.ones(rows, 1, 1, PROMPT, dtype=torch.bool, device=META)
         cache.advance(PROMPT)
