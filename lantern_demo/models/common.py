@@ -15,8 +15,8 @@ BEYOND = 64  # rows of a rotary table past the last token: draft trees may reach
 
 @dataclass
 class Condition:
-    """What an image is drawn from: text features [R, T, C] and their mask [R, T] bool (left-padded), or class ids [R]; for Anole
-    a prompt's ids [R, T] and their mask.
+    """What an image is drawn from: text features [R, T, C] and their mask [R, T] bool (left-padded), or class ids [R]; for
+    models that read the prompt themselves its ids [R, T] and their mask.
 
     R rows: 2 with guidance (conditional, unconditional), 1 without.
     """
@@ -50,7 +50,7 @@ class NetworkSizes(ABC, Generic[Network]):
         """The network's rotary table [positions, head_dim / 2, 2] float32, (cos, sin) last; its buffer `rope` holds it."""
 
     def published_shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shapes of those tensors of which a published file holds more rows than the network."""
+        """The shapes of those tensors of which a published file holds more rows than the network, and of what it holds besides."""
         return {}
 
     @property

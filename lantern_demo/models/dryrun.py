@@ -59,6 +59,8 @@ def _part(published: Published, piece: Piece, folder: Path | None) -> tuple[list
         try:
             count = check_part(published, piece.part, located)
         except CheckpointError as error:
+            if located.source.unchecked:
+                return [where, f"  {error}", "  the model does without it"], True
             return [where, f"  {error}"], False
         return [where, f"  all {count} tensors are as expected" if count else "  its vocabulary is as expected"], True
     revision = hub.revision_of(source)
@@ -68,6 +70,8 @@ def _part(published: Published, piece: Piece, folder: Path | None) -> tuple[list
     try:
         answer = hub.ask(source)
     except CheckpointError as error:
+        if source.unchecked:
+            return [*lines, f"  {error}", "  the model does without it"], True
         return [*lines, f"  {error}"], False
     size = f"about {gib(piece.download)} to download"
     if answer is None:
