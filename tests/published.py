@@ -355,9 +355,9 @@ def authors_config() -> dict[str, Any]:
     return {"model_type": "multi_modality", "language_config": language, "gen_head_config": {"cls": "vision_head"}}
 
 
-def write_janus(folder: Path, form: str = "authors", parts: int = 1) -> Path:
+def write_janus(folder: Path, form: str = "authors", parts: int = 1, size: str = "1B") -> Path:
     """A Janus-Pro in a local folder, in DeepSeek's own files or, `form` "library", as transformers saves it."""
-    model, place = janus_library(), folder / "Janus-Pro-1B"
+    model, place = janus_library(), folder / f"Janus-Pro-{size}"
     place.mkdir(parents=True)
     if form == "library":
         model.save_pretrained(place)
@@ -372,7 +372,38 @@ def write_janus(folder: Path, form: str = "authors", parts: int = 1) -> Path:
     return folder
 
 
-def write_chat_vocabulary(path: Path) -> None:
+def eagle_tensors(drafter: JanusDrafter) -> dict[str, Tensor]:
+    """A drafter under the names of the code that reads the published one: a whole Janus-Pro with one layer, and `fusion`."""
+    own = drafter.state_dict()
+    found = {name: weight for name, weight in own.items() if name.startswith("fusion.")}
+    found |= {f"language_model.model.{name}": weight for name, weight in own.items() if name.startswith(("layers.", "norm."))}
+    for ours, theirs in (("codes", "gen_embed"), ("fc1", "gen_aligner.layers.0"), ("fc2", "gen_aligner.layers.2")):
+        found |= {
+            f"{theirs}.{name.rsplit('.', 1)[1]}": weight
+            for name, weight in own.items()
+            if name.startswith(f"image_embedding.{ours}.")
+        }
+    rest = ("language_model.lm_head.weight", "language_model.model.embed_tokens.weight", "gen_head.vision_head.weight")
+    rest += ("vision_model.vision_tower.norm.weight", "aligner.layers.0.weight", "gen_vision_model.quant_conv.bias")
+    return found | {name: torch.zeros(2) for name in rest}
+
+
+def write_janus_drafter(folder: Path) -> Path:
+    """The drafter that others have published for the 7B, in a local folder; their config.json leaves out what a LLaMA has by default."""
+    place = folder / "JanusPro-Eagle-Drafter"
+    place.mkdir(parents=True)
+    save_file({name: weight.contiguous() for name, weight in eagle_tensors(janus_drafter()).items()}, place / "model.safetensors")
+    language = {
+        "num_hidden_layers": 1,
+        "vocab_size": JANUS.embeddings,
+        "rms_norm_eps": JANUS_DRAFTER.eps,
+        "rope_theta": JANUS.rope_base,
+    }
+    (place / "config.json").write_text(json.dumps({"model_type": "multi_modality", "language_config": language}))
+    return place
+
+
+def write_chat_vocabulary(path: Path, pad_id: int = JANUS.pad) -> None:
     """A tokenizer of a few words and Janus-Pro's marks, which puts the start mark before a text by itself."""
     begin, end, pad = (
         "<\uff5cbegin\u2581of\u2581sentence\uff5c>",
@@ -381,10 +412,10 @@ def write_chat_vocabulary(path: Path) -> None:
     )
     marks = (begin, end, pad, "<begin_of_image>", "<end_of_image>", "<image_placeholder>", "\u00f8")
     vocabulary = {"?": 7} | {word: 10 + i for i, word in enumerate(JANUS_WORDS)}
-    tokenizer = Tokenizer(WordLevel({mark: i for i, mark in enumerate(marks)} | vocabulary, unk_token="?"))
+    tokenizer = Tokenizer(WordLevel({mark: i for i, mark in enumerate(marks)} | {pad: pad_id} | vocabulary, unk_token="?"))
     tokenizer.add_special_tokens(list(marks[:6]))
     tokenizer.add_tokens([marks[6]])
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"\n\n|<\||\|>|:|\w+|\s"), "removed", invert=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"\n\n|<\||\|>|:|\w+"), "removed", invert=True)
     tokenizer.post_processor = processors.TemplateProcessing(single=f"{begin} $A", special_tokens=[(begin, 0)])
     tokenizer.save(str(path))
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from published import GRID, JANUS, JANUS_ID, VOCAB, janus_library, write_janus
+from published import GRID, JANUS, JANUS_7B_ID, JANUS_ID, VOCAB, janus_library, write_janus
 from released import close
 from runs import decode
 from torch import Tensor
@@ -38,15 +38,14 @@ def library() -> JanusForConditionalGeneration:
 @pytest.fixture(scope="module", params=["authors", "authors in parts", "library"])
 def files(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     form, _, parts = request.param.partition(" in ")
-    return write_janus(tmp_path_factory.mktemp("janus") / "files", form, 2 if parts else 1)
+    folder = tmp_path_factory.mktemp("janus") / "files"
+    return write_janus(folder, form, 2, "7B") if parts else write_janus(folder, form)
 
 
 @pytest.fixture
 def ours(files: Path) -> Networks[Any]:
-    info = "janus-pro-7b" if (files / "Janus-Pro-1B" / "pytorch_model-00001-of-00002.bin").exists() else JANUS_ID
-    if info != JANUS_ID and not (files / "Janus-Pro-7B").exists():
-        (files / "Janus-Pro-7B").symlink_to(files / "Janus-Pro-1B")
-    return checkpoints.load(REGISTRY[info], torch.device("cpu"), torch.float32, files)
+    model = JANUS_7B_ID if (files / "Janus-Pro-7B").exists() else JANUS_ID
+    return checkpoints.load(REGISTRY[model], torch.device("cpu"), torch.float32, files)
 
 
 @torch.no_grad()

@@ -112,6 +112,30 @@ def test_anole_is_offered_with_what_it_needs(service: Service, monkeypatch: pyte
         assert unmet is None if fits else unmet == "it needs about 16.4 GiB of GPU memory in bfloat16, and 14.9 GiB are free"
 
 
+def test_janus_pro_is_offered_with_prompts_that_suit_it_and_its_licence(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    for model, download, memory in (("janus-pro-1b", "3.9 GiB", "4.6 GiB"), ("janus-pro-7b", "16.5 GiB", "15.2 GiB")):
+        found, info = chosen(service, model), REGISTRY[model]
+        assert found["prompt"] == {"value": info.prompts[0], "visible": True, "__type__": "update"} and not found["label"]["visible"]
+        assert found["cfg_scale"] == 5.0 and found["top_k"] == 0
+        said = found["note"]["value"]
+        assert str(info.licence) in said and "DeepSeek License Agreement" in said and "not been tried with the published weights" in said
+        assert all(prompt in said for prompt in info.prompts)
+        assert f"download of about {download}" in said and f"{memory} in bfloat16" in said
+        listed = next(m for m in describe(service)["models"] if m["id"] == model)
+        assert (listed["tokens"], listed["image_size"], listed["licence"]) == (576, 384, info.licence)
+        assert listed["prompts"] == list(info.prompts)
+        drafting = {m.id for m in METHODS.values() if m.needs_drafter}
+        assert set(listed["unavailable_methods"]) == (drafting if model == "janus-pro-1b" else set())
+    # The 7B suits a card of 24 GB in 16 bits, and not one of 16 GB; the 1B a laptop of 16 GB, in float32 too.
+    for model, dtype, free, fits in (
+        ("janus-pro-7b", "bfloat16", 24e9, True), ("janus-pro-7b", "bfloat16", 16e9, False),
+        ("janus-pro-1b", "float32", 12e9, True), ("janus-pro-1b", "bfloat16", 4e9, False),
+    ):  # fmt: skip
+        monkeypatch.setattr("lantern_demo.models.needs.free_memory", lambda _, free=free: int(free))
+        assert (short_of_memory(REGISTRY[model].published, torch.device("cuda"), dtype) is None) == fits  # type: ignore[arg-type]
+    assert chosen(service, ANOLE_ID)["prompt"]["value"] == texts.EXAMPLES[0][0]
+
+
 def test_back_to_the_bundled_model(service: Service) -> None:
     found = chosen(service, "lantern-scenes")
     assert found["prompt"]["visible"] and not found["label"]["visible"] and found["examples"]["visible"]

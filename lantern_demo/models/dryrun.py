@@ -6,7 +6,7 @@ from pathlib import Path
 
 from lantern_demo.models import families, hub, needs
 from lantern_demo.models.convert import CheckpointError
-from lantern_demo.models.device import pick_device, pick_dtype
+from lantern_demo.models.device import pick_device
 from lantern_demo.models.hub import Located
 from lantern_demo.models.needs import MISSING, Piece, gib
 from lantern_demo.models.registry import ModelInfo, Part, Published
@@ -20,7 +20,7 @@ def report(info: ModelInfo, device: str = "auto", dtype: str = "auto", folder: P
     published = info.published
     assert published is not None
     chosen = pick_device(device)
-    number = pick_dtype(dtype, chosen, large=True)
+    number = info.dtype(dtype, chosen)
     lines, fits = [f"{info.id}: {info.title}", ""], True
     todo = needs.pieces(info, folder)
     for piece in todo:

@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
+
 from lantern_demo.models.anole.drafter import AnoleDrafterConfig
 from lantern_demo.models.anole.target import AnoleConfig
 from lantern_demo.models.common import DrafterSizes, TargetSizes
+from lantern_demo.models.device import pick_dtype
 from lantern_demo.models.janus.drafter import JanusDrafterConfig
 from lantern_demo.models.janus.target import JanusConfig
 from lantern_demo.models.llamagen.drafter import DrafterConfig
@@ -79,6 +82,7 @@ class Published:
     drafter: DrafterSizes[Any] | None = None
     tokenizer: TokenizerSizes = TokenizerSizes()
     text: TextSizes | Words | None = None
+    on_cpu: str = "float32"  # number format on a CPU, where none is asked for; in the published one weights stay in their files
 
 
 @dataclass(frozen=True)
@@ -105,6 +109,11 @@ class ModelInfo:
     @property
     def tokens(self) -> int:
         return self.grid * self.grid
+
+    def dtype(self, asked: str, device: torch.device) -> str:
+        """The number format of target and drafter on a device, of one that is asked for or "auto". Raises ValueError as `pick_dtype`
+        does."""
+        return pick_dtype(asked, device, self.published is not None, self.published.on_cpu if self.published else "float32")
 
 
 BASE: dict[str, Any] = {"dim": 768, "layers": 12, "heads": 12, "ffn": 2048}
@@ -249,7 +258,7 @@ def _janus(size: str, target: JanusConfig, files: str, drafter: JanusDrafterConf
         grid=24,
         max_prompt=1000,
         preset={"cfg_scale": 5.0, **PAPER},
-        published=Published(target=target, sources=sources, drafter=drafter, text=Words()),
+        published=Published(target=target, sources=sources, drafter=drafter, text=Words(), on_cpu="bfloat16"),
         prompts=(
             "a glass of red wine on a wooden table, warm evening light",
             "a red fox in autumn leaves, close-up photo",
