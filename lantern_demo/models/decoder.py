@@ -189,6 +189,18 @@ class SequenceTarget(nn.Module):
         stores = [cache.store_at(i, slots, bias.shape[-1]) for i in range(len(self.layers))]
         return self._run(x, cache.positions(positions), bias, stores)
 
+    def train_hidden(self, tokens: Tensor, ids: Tensor, mask: Tensor | None) -> Tensor:
+        """Teacher forcing: tokens [B, N], prompts' ids [B, T] and their mask [B, T] -> hidden [B, T + N, H].
+
+        The state that predicts token j is at T - 1 + j.
+        """
+        x = torch.cat((self.embed_tokens(ids), self.embed(tokens)), 1)
+        n, t = x.shape[1], ids.shape[1]
+        places = torch.arange(n, device=x.device)
+        seen = prefix_mask(None if mask is None else F.pad(mask, (0, n - t), value=True), n, x.device, "self", x.dtype)
+        shift = places.new_zeros(1, 1) if mask is None else (~mask).sum(1, keepdim=True)
+        return self._run(x, (places - shift).clamp(min=0), seen, [lambda k, v: (k, v)] * len(self.layers))
+
     def _run(self, x: Tensor, positions: Tensor, mask: Tensor | None, stores: Sequence[Store]) -> Tensor:
         rope = self.rope[positions]
         for block, store in zip(self.blocks, stores, strict=True):

@@ -16,9 +16,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lantern_demo.models.common import Condition, DrafterSizes, RMSNorm
+from lantern_demo.models.common import Condition, DrafterSizes, RMSNorm, unrolled
 from lantern_demo.models.decoder import Layer, PaddedCache, SequenceDrafter
-from lantern_demo.models.janus.target import READS_PICTURES, TEXT_VOCABULARY, ImageEmbedding, JanusSizes
+from lantern_demo.models.janus.target import READS_PICTURES, TEXT_VOCABULARY, ImageEmbedding, Janus, JanusSizes
 
 
 @dataclass(frozen=True)
@@ -73,3 +73,24 @@ class JanusDrafter(SequenceDrafter):
         cache.place(real)
         cache.advance(n - 1)
         return self.extend(token, hidden[:, -1:], cache)
+
+    # -- training: see `training.teaching.Learner`
+
+    lead = 0  # it reads the picture's slots alone
+
+    def learn_from(self, target: Janus) -> None:
+        """As `Learner.learn_from`: image tokens enter as in its target, for good, and the norm starts as the target's."""
+        self.image_embedding.load_state_dict(target.image_embedding.state_dict())
+        self.image_embedding.requires_grad_(False)
+        self.norm.weight.data.copy_(target.norm.weight)
+
+    def train_passes(self, tokens: Tensor, hidden: Tensor, passes: int) -> list[Tensor]:
+        """Teacher forcing: a picture's tokens [B, S] and the target's hidden [B, S, H], state i being the one before token i -> outputs
+        [B, S, H] a pass; see `common.unrolled`."""
+        embedded, rope = self.embed(tokens).type_as(hidden), self.rope[None, : tokens.shape[1]]
+
+        def read(before: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+            x = self.fuse(embedded, before)
+            return x, *self.layer.self_attn.project(self.layer.input_layernorm(x), rope)
+
+        return unrolled(hidden, passes, read, lambda x, attended: self.finish(self.layer.finish(x, attended)))
