@@ -82,9 +82,17 @@ def test_a_janus_pro_gets_its_drafter(tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "captions.txt").write_text("a red lantern\nblue night over the lake at dusk\nthe red lake\n")
     assert "eagle1" not in load(JANUS_ID, device="cpu", folder=files).available_methods
     given = {"target": JANUS_ID, "captions": tmp_path / "captions.txt"}
+    passes, slots = JanusDrafter.train_passes, set()
+
+    def watched(self: JanusDrafter, tokens: torch.Tensor, hidden: torch.Tensor, count: int) -> list[torch.Tensor]:
+        slots.add((tokens.shape[1], hidden.shape[1]))
+        return passes(self, tokens, hidden, count)
+
+    monkeypatch.setattr(JanusDrafter, "train_passes", watched)
     log = train(files, tmp_path / "out", monkeypatch, steps=120, validate_every=20, **given)
     overlaps = [line["held_out_overlap0"] for line in log if "held_out_overlap0" in line]
     assert overlaps[-1] > overlaps[0] + 0.04
+    assert slots == {(GRID * GRID, GRID * GRID)}, "the picture's alone"
 
     pipe = load(JANUS_ID, device="cpu", folder=files)
     assert "lantern++" in pipe.available_methods

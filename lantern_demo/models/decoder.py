@@ -196,10 +196,9 @@ class SequenceTarget(nn.Module):
         """
         x = torch.cat((self.embed_tokens(ids), self.embed(tokens)), 1)
         n, t = x.shape[1], ids.shape[1]
-        places = torch.arange(n, device=x.device)
         seen = prefix_mask(None if mask is None else F.pad(mask, (0, n - t), value=True), n, x.device, "self", x.dtype)
-        shift = places.new_zeros(1, 1) if mask is None else (~mask).sum(1, keepdim=True)
-        return self._run(x, (places - shift).clamp(min=0), seen, [lambda k, v: (k, v)] * len(self.layers))
+        # counted from the padding's begin: attention knows positions by their differences alone
+        return self._run(x, torch.arange(n, device=x.device)[None], seen, [lambda k, v: (k, v)] * len(self.layers))
 
     def _run(self, x: Tensor, positions: Tensor, mask: Tensor | None, stores: Sequence[Store]) -> Tensor:
         rope = self.rope[positions]
