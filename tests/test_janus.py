@@ -31,6 +31,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaModel
 
+from lantern_demo.bench.journal import Journal
+from lantern_demo.bench.quality import drawing
+from lantern_demo.bench.quality.points import points_of
 from lantern_demo.decoding.loop import Decoded
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import guide
@@ -235,6 +238,21 @@ def test_without_a_drafter_every_method_that_needs_none_draws(pipe: Pipeline) ->
     }  # fmt: skip
     assert done["vanilla"].tokens != pipe.generate("blue night", seed=1).tokens
     assert isinstance(pipe.target, Janus) and "as PyTorch chooses" in pipe.products
+
+
+def test_the_quality_harness_draws_from_captions(pipe: Pipeline, tmp_path: Path) -> None:
+    """Vanilla in a batch of captions of different lengths, the other methods one picture at a time; every picture is there."""
+    prompts = ["a red lantern", "blue night over the lake at dusk", "the lake", "a night"]
+    points = [point for point in points_of(pipe, "small", prompts[0]) if point.group in ("main", "again")]
+    assert {point.method for point in points} == set(pipe.available_methods)
+    counts = {point.name: len(prompts) for point in points}
+    jobs = drawing.jobs_of(points, counts, batched=pipe.dtype == "float32")
+    assert max(job.number for job in jobs) == len(prompts)
+    journal = Journal(tmp_path / "drawn.jsonl", {"test": 1}, False)
+    drawing.draw(pipe, prompts, jobs, journal, quiet=True)
+    drawn = drawing.finished(journal.of("picture"), points, counts)
+    assert {name: len(records) for name, records in drawn.items()} == counts
+    assert all(len(record["tokens"]) == GRID * GRID for records in drawn.values() for record in records)
 
 
 def test_preset_is_the_published_one() -> None:
