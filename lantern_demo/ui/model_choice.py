@@ -69,7 +69,11 @@ def choose(
 def note(service: Service, model: str) -> str:
     """What a model draws and needs, what it lacks, and why it cannot run here, if it cannot; Markdown, from our own words alone."""
     info = service.offered()[model]
-    lines = [info.description, *([info.licence] if info.licence else []), *([texts.suiting(info.prompts)] if info.prompts else [])]
+    lines = [
+        info.description,
+        *([info.licence] if info.licence else []),
+        *([texts.suiting(info.prompts)] if info.prompts else []),
+    ]
     needs = describe(info)
     if needs is not None:
         memory = {dtype: gib(size) for dtype, size in needs["memory_bytes"].items()}
