@@ -1,5 +1,5 @@
-"""Janus-Pro 1B in full size with random weights, in DeepSeek's own file: it loads with its weights mapped, and every method without a
-drafter draws. It writes about 4 GB to the folder that FULL_SIZE_DIR names, takes them away again, and wants about 6 GB of memory: without
+"""Janus-Pro 1B in full size with random weights, in DeepSeek's own file and in transformers': it loads with its weights mapped, and every
+method without a drafter draws. It writes about 4 GB to the folder that FULL_SIZE_DIR names, takes them away again, and wants about 6 GB of memory: without
 that variable it is skipped. The figures that it measures are printed (`pytest -s`).
 """
 
@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 import torch
 from published import write_chat_vocabulary
+from safetensors.torch import save_file
 from test_anole_full_size import BLOCK, random
 
 from lantern_demo.models.blank import blank_network, blank_tokenizer
@@ -31,8 +32,8 @@ TOKENS = 16
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not FOLDER, reason="FULL_SIZE_DIR names no folder")]
 
 
-@pytest.fixture
-def files() -> Iterator[Path]:
+@pytest.fixture(params=["authors", "library"])
+def files(request: pytest.FixtureRequest) -> Iterator[Path]:
     """The published files, random."""
     assert FOLDER
     folder = Path(FOLDER) / "janus"
@@ -44,15 +45,22 @@ def files() -> Iterator[Path]:
     place.mkdir(parents=True)
     try:
         c = published.target
-        shapes: dict[str, tuple[int, ...]] = {"language_model.lm_head.weight": (c.embeddings, c.dim)}
+        library = request.param == "library"
+        head, pictures = "lm_head.weight", "vision_model.{}"
+        shapes: dict[str, tuple[int, ...]] = {head if library else f"language_model.{head}": (c.embeddings, c.dim)}
         # about what reads pictures: 24 layers of width 1024
-        shapes |= {f"vision_model.vision_tower.blocks.{i}.all": (12, 1024, 1024) for i in range(24)}
-        for network, form in ((blank_network(c), "janus"), (blank_tokenizer(published.tokenizer, 1), "janus-vq")):
+        shapes |= {(f"model.{pictures}" if library else pictures).format(i): (12, 1024, 1024) for i in range(24)}
+        forms = ("janus-library", "janus-library-vq") if library else ("janus", "janus-vq")
+        for network, form in zip((blank_network(c), blank_tokenizer(published.tokenizer, 1)), forms, strict=True):
             own = {name: tuple(weight.shape) for name, weight in network.state_dict().items()}
             shapes |= {LAYOUTS[form].published(name, own)[0]: shape for name, shape in own.items()}
-        torch.save({name: random(block, shape, name).clone() for name, shape in shapes.items()}, place / "pytorch_model.bin")
+        tensors = {name: random(block, shape, name).clone() for name, shape in shapes.items()}
+        save_file(tensors, place / "model.safetensors") if library else torch.save(tensors, place / "pytorch_model.bin")
+        del tensors
         config = {"num_attention_heads": 16, "num_key_value_heads": 16, "hidden_size": 2048, "num_hidden_layers": 24}
-        (place / "config.json").write_text(json.dumps({"language_config": {**config, "vocab_size": 102400}}))
+        (place / "config.json").write_text(
+            json.dumps({"text_config" if library else "language_config": {**config, "vocab_size": 102400}})
+        )
         write_chat_vocabulary(place / "tokenizer.json", PAD)
         yield folder
     finally:

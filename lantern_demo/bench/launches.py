@@ -72,6 +72,15 @@ BUDGETS: dict[tuple[str, str, str], int] = {
     ("anole-7b", "lantern", "16 nodes"): 725,
     ("anole-7b", "lantern++", "paper"): 874,
     ("anole-7b", "lantern++", "16 nodes"): 723,
+    ("janus-pro-7b", "vanilla", "none"): 453,
+    ("janus-pro-7b", "eagle1", "paper"): 777,
+    ("janus-pro-7b", "eagle1", "16 nodes"): 615,
+    ("janus-pro-7b", "eagle2", "paper"): 801,
+    ("janus-pro-7b", "eagle2", "16 nodes"): 623,
+    ("janus-pro-7b", "lantern", "paper"): 842,
+    ("janus-pro-7b", "lantern", "16 nodes"): 646,
+    ("janus-pro-7b", "lantern++", "paper"): 809,
+    ("janus-pro-7b", "lantern++", "16 nodes"): 643,
 }
 
 # Operations that launch nothing, and those that launch more than one kernel.
