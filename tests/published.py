@@ -1,5 +1,5 @@
-"""Small models in the files that LlamaGen, LANTERN, Anole's converter, DeepSeek and transformers publish, random weights: written here by
-the published names, name by name."""
+"""Small models in the files that LlamaGen, LANTERN, Anole's converter, DeepSeek and transformers publish, random weights: written
+here by the published names, name by name."""
 
 from __future__ import annotations
 
@@ -389,7 +389,8 @@ def eagle_tensors(drafter: JanusDrafter) -> dict[str, Tensor]:
 
 
 def write_janus_drafter(folder: Path) -> Path:
-    """The drafter that others have published for the 7B, in a local folder; their config.json leaves out what a LLaMA has by default."""
+    """The drafter that others have published for the 7B, in a local folder; their config.json leaves out what a LLaMA has by
+    default."""
     place = folder / "JanusPro-Eagle-Drafter"
     place.mkdir(parents=True)
     save_file({name: weight.contiguous() for name, weight in eagle_tensors(janus_drafter()).items()}, place / "model.safetensors")
@@ -472,7 +473,8 @@ def logits(target: LlamaGen) -> Tensor:
 
 
 def assert_same(found: LlamaGen, wanted: LlamaGen) -> None:
-    """The same weights, bit for bit, and the same logits but for the last bits, which may depend on where weights lie in memory."""
+    """The same weights, bit for bit, and the same logits but for the last bits, which may depend on where weights lie in
+    memory."""
     weights = wanted.state_dict()
     assert {name for name, weight in found.state_dict().items() if torch.equal(weight, weights[name])} == set(weights)
     torch.testing.assert_close(logits(found), logits(wanted), atol=1e-5, rtol=1e-5)

@@ -1,5 +1,5 @@
-"""A drafter for a published class-conditional model, and one for a Janus-Pro, trained from its files alone, on several processes, stopped
-and resumed."""
+"""A drafter for a published class-conditional model, and one for a Janus-Pro, trained from its files alone, on several processes,
+stopped and resumed."""
 
 from __future__ import annotations
 

@@ -281,7 +281,9 @@ def test_the_drafter_of_others_is_loaded_if_its_tensors_are_what_its_code_says(l
     (lambda t: t.update({"fusion2.weight": torch.zeros(2)}), "unknown tensor 'fusion2.weight'"),
     (lambda t: t.update({"fusion.weight": torch.zeros(64, 64)}), r"'fusion.weight' has shape \[64, 64\], expected \[64, 128\]"),
 ])  # fmt: skip
-def test_another_drafter_is_refused_with_a_sentence_and_the_model_does_without(change: Any, says: str, tmp_path: Path) -> None:
+def test_another_drafter_is_refused_with_a_sentence_and_the_model_does_without(
+    change: Any, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = write_janus(tmp_path / "m", parts=2, size="7B")
     place = write_janus_drafter(folder)
     tensors = eagle_tensors(janus_drafter())
@@ -292,6 +294,9 @@ def test_another_drafter_is_refused_with_a_sentence_and_the_model_does_without(c
         pipe.generate(PROMPT, "eagle1")
     assert len(pipe.generate(PROMPT).tokens) == GRID * GRID
     assert "training.drafter --target janus-pro-7b" in str(pipe.networks.no_drafter)
+    monkeypatch.setattr("sys.argv", ["checkpoints", "--model", JANUS_7B_ID, "--folder", str(folder)])
+    checkpoints.main()
+    assert "is not used" in capsys.readouterr().out
 
 
 def test_one_trained_here_comes_before_the_drafter_of_others(large_model: Path) -> None:
@@ -356,8 +361,8 @@ def test_steps_of_fixed_shapes_draw_the_same(large_model: Path, method: str, sca
 
 @torch.no_grad()
 def test_the_drafter_computes_what_the_published_code_does() -> None:
-    """State and vector through one linear layer and a SiLU into the library's Llama of one layer with its norm, over a picture from
-    position 0; a pass over its first slots, one over the rest, then one node behind them."""
+    """State and vector through one linear layer and a SiLU into the library's Llama of one layer with its norm, over a picture
+    from position 0; a pass over its first slots, one over the rest, then one node behind them."""
     drafter, c = janus_drafter(), JANUS_DRAFTER
     config = LlamaConfig(
         hidden_size=c.dim, intermediate_size=c.ffn, num_hidden_layers=1, num_attention_heads=c.heads, num_key_value_heads=c.heads,
@@ -395,8 +400,8 @@ class Perfect(JanusDrafter):
 
 @torch.no_grad()
 def test_states_go_through_the_head_row_by_row_before_they_are_mixed(large_model: Path) -> None:
-    """With a drafter that knows the target's states of a greedy picture all its drafts are accepted, which only the guided logits of both
-    rows can do: the logits of mixed states are others."""
+    """With a drafter that knows the target's states of a greedy picture all its drafts are accepted, which only the guided logits
+    of both rows can do: the logits of mixed states are others."""
     pipe = load(JANUS_7B_ID, device="cpu", folder=large_model)
     target = pipe.networks.target
     encoded = pipe.networks.text.encode(PROMPT)

@@ -4,9 +4,9 @@
 Without --check it fetches and converts, so that the first start does not have to.
 
 A local folder may stand in for the Hub. Each part lies in a sub-folder of its name (target, drafter, tokenizer, text) or of its
-repository's name (LlamaGen-T2I, llamagen_drafter, llamagen_t2i, flan-t5-xl, LlamaGen, Anole-7b-v0.1-hf, anole_drafter, Janus-Pro-1B), under its
-published file names; what is neither .safetensors nor .bin may also lie in the folder itself. Target and tokenizer must be there.
-A text encoder that is not is taken from the Hub.
+repository's name (LlamaGen-T2I, llamagen_drafter, llamagen_t2i, flan-t5-xl, LlamaGen, Anole-7b-v0.1-hf, anole_drafter,
+Janus-Pro-1B), under its published file names; what is neither .safetensors nor .bin may also lie in the folder itself. Target and
+tokenizer must be there. A text encoder that is not is taken from the Hub.
 """
 
 from __future__ import annotations
@@ -263,8 +263,11 @@ def main() -> None:
             lines, fits = dryrun.report(info, args.device, args.dtype, args.folder)
             print("\n".join(lines))
             parser.exit(0 if fits else 1)
-        for part, converted in prepare(info, args.folder).items():
+        made, refusal = prepare_and_tell(info, args.folder)
+        for part, converted in made.items():
             print(f"{part}: {converted.folder}")
+        if refusal:
+            print(refusal)
         if info.published and info.published.text:
             print(f"text: {text_files(info.published, args.folder).weights[0].parent}")
     except ValueError as error:

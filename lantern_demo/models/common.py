@@ -51,7 +51,8 @@ class NetworkSizes(ABC, Generic[Network]):
         """The network's rotary table [positions, head_dim / 2, 2] float32, (cos, sin) last; its buffer `rope` holds it."""
 
     def published_shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shapes of those tensors of which a published file holds more rows than the network, and of what it holds besides."""
+        """The shapes of those tensors of which a published file holds more rows than the network, and of what it holds
+        besides."""
         return {}
 
     @property
@@ -105,13 +106,13 @@ def unrolled(
     hidden: Tensor, passes: int, read: Callable[[Tensor], tuple[Tensor, Tensor, Tensor, Tensor]],
     finish: Callable[[Tensor, Tensor], Tensor],
 ) -> list[Tensor]:  # fmt: skip
-    """A drafter under teacher forcing, as drafting will see it: the target's hidden [B, S, H] -> outputs [B, S, H] a pass; every output i
-    imitates the hidden state at position i + 1.
+    """A drafter under teacher forcing, as drafting will see it: the target's hidden [B, S, H] -> outputs [B, S, H] a pass; every
+    output i imitates the hidden state at position i + 1.
 
-    `read` makes of the states before each slot's token [B, S, H] the layer's input x and its queries, keys and values [B, heads, S, d],
-    `finish` of x and what was attended to the output. Pass 0 reads the target's states, as the stable slots do. Pass t reads the output
-    of pass t - 1 one slot before, as a tree node at depth t does: it attends to the stable slots up to i - t, to its t - 1 ancestors and
-    to itself. Its first t slots have no such ancestors and mean nothing.
+    `read` makes of the states before each slot's token [B, S, H] the layer's input x and its queries, keys and values [B, heads,
+    S, d], `finish` of x and what was attended to the output. Pass 0 reads the target's states, as the stable slots do. Pass t
+    reads the output of pass t - 1 one slot before, as a tree node at depth t does: it attends to the stable slots up to i - t, to
+    its t - 1 ancestors and to itself. Its first t slots have no such ancestors and mean nothing.
     """
     slot = torch.arange(hidden.shape[1], device=hidden.device)
     back = slot[:, None] - slot[None]  # how many slots key j lies behind query i

@@ -204,7 +204,8 @@ class SequenceLayer(FusedLayer):
 
 
 def half_turned(both: Tensor, qkv: Tensor, turn: Tensor, dtype: torch.dtype) -> Tensor:
-    """Queries and keys `both` [R, n, 2, heads, d] turned, beside the values of qkv [R, n, 3, heads, d] -> that shape in `dtype`."""
+    """Queries and keys `both` [R, n, 2, heads, d] turned, beside the values of qkv [R, n, 3, heads, d] -> that shape in
+    `dtype`."""
     # pairs are (i, i + d / 2)
     turned = torch.view_as_real(torch.complex(*both.chunk(2, -1)) * turn)
     new = qkv.new_empty(qkv.shape, dtype=dtype)

@@ -134,8 +134,8 @@ class Layer(nn.Module):
 
 
 class SequenceTarget(nn.Module):
-    """Implements `decoding.protocols.FixedTarget` but for `head`. A prompt is ids of the text's vocabulary; image tokens are places
-    in the codebook, 0 to vocab - 1."""
+    """Implements `decoding.protocols.FixedTarget` but for `head`. A prompt is ids of the text's vocabulary; image tokens are
+    places in the codebook, 0 to vocab - 1."""
 
     rope: Tensor
 
@@ -178,7 +178,8 @@ class SequenceTarget(nn.Module):
         return hidden
 
     def forward(self, tokens: Tensor, depths: Tensor, mask: Tensor, cache: PaddedCache) -> Tensor:
-        """n tree nodes -> hidden [R, n, H]; see `decoding.protocols.Target.forward`. tokens may also be [R, n]: rows of their own."""
+        """n tree nodes -> hidden [R, n, H]; see `decoding.protocols.Target.forward`. tokens may also be [R, n]: rows of their
+        own."""
         x = self.embed(tokens).expand(cache.k.shape[1], -1, -1)
         stores = [partial(cache.write, i, 0) for i in range(len(self.layers))]
         return self._run(x, cache.positions(cache.length + depths), cache.mask(mask), stores)
@@ -208,7 +209,8 @@ class SequenceTarget(nn.Module):
 
 
 class SequenceDrafter(nn.Module):
-    """Implements `decoding.protocols.FixedDrafter` but for `start`: one decoder layer over pairs of a token and the state before it.
+    """Implements `decoding.protocols.FixedDrafter` but for `start`: one decoder layer over pairs of a token and the state before
+    it.
 
     Slot i pairs the target's hidden state at position i with the token at position i + 1, and stands at position i of its row.
     """

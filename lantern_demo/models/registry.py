@@ -35,9 +35,7 @@ class Source:
     revision: str = "main"  # a branch, tag or commit; LANTERN_REVISIONS overrides it (see `hub.revision_of`)
     number_bytes: int = 4  # of a number in these files, as far as is known
     in_place: bool = False  # read from the published files at every start; the others are converted once
-    unchecked: bool = (
-        False  # a drafter that nobody here has seen: a model does without it when it cannot be had or is not what is expected
-    )
+    unchecked: bool = False  # nobody here has seen it: a model does without such a drafter where it cannot be had or used
 
 
 @dataclass(frozen=True)
@@ -111,8 +109,8 @@ class ModelInfo:
         return self.grid * self.grid
 
     def dtype(self, asked: str, device: torch.device) -> str:
-        """The number format of target and drafter on a device, of one that is asked for or "auto". Raises ValueError as `pick_dtype`
-        does."""
+        """The number format of target and drafter on a device, of one that is asked for or "auto". Raises ValueError as
+        `pick_dtype` does."""
         return pick_dtype(asked, device, self.published is not None, self.published.on_cpu if self.published else "float32")
 
 
@@ -250,8 +248,8 @@ def _janus(size: str, target: JanusConfig, files: str, drafter: JanusDrafterConf
         id=f"janus-pro-{size.lower()}",
         title=f"Janus-Pro {size}, text to image, 384 px",
         description=(
-            f"DeepSeek's Janus-Pro {size}, a language model that draws 384 x 384 pixels from any text, which it reads itself. {helped}. "
-            "It has not been tried with the published weights."
+            f"DeepSeek's Janus-Pro {size}, a language model that draws 384 x 384 pixels from any text, which it reads itself. "
+            f"{helped}. It has not been tried with the published weights."
         ),
         folder=None,
         image_size=384,
@@ -265,7 +263,10 @@ def _janus(size: str, target: JanusConfig, files: str, drafter: JanusDrafterConf
             "an astronaut in a jungle, cold colours, detailed painting",
             "a small harbour town at sunrise, watercolour",
         ),
-        licence="Its weights are under the DeepSeek License Agreement 1.0, which restricts what they may be used for; its code is under MIT.",
+        licence=(
+            "Its weights are under the DeepSeek License Agreement 1.0, which restricts what they may be used for; its code is "
+            "under MIT."
+        ),
     )
 
 

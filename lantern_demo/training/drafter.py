@@ -1,11 +1,11 @@
 """Train the drafter of a target: `python -m lantern_demo.training.drafter --target runs/target --out runs/drafter`.
 
-The loss is that of EAGLE and LANTERN, SmoothL1 to the target's next hidden state and cross-entropy to its law through its
-frozen head, with noise on the states, in two points taken further: the law is the guided one that is decoded with, and the
-drafter also learns from its own outputs, as deep nodes of a draft tree will make it (`Drafter.train_passes`). A last term is
-the total variation to the target, because the chance that a sampled draft is accepted is one minus just that.
-With --guided the drafter works on guided states, one row instead of two: see `llamagen.drafter.DrafterConfig.guided`. Of published
-models it trains those whose drafters implement `teaching.Learner`.
+The loss is that of EAGLE and LANTERN, SmoothL1 to the target's next hidden state and cross-entropy to its law through its frozen
+head, with noise on the states, in two points taken further: the law is the guided one that is decoded with, and the drafter also
+learns from its own outputs, as deep nodes of a draft tree will make it (`Drafter.train_passes`). A last term is the total
+variation to the target, because the chance that a sampled draft is accepted is one minus just that. With --guided the drafter
+works on guided states, one row instead of two: see `llamagen.drafter.DrafterConfig.guided`. Of published models it trains those
+whose drafters implement `teaching.Learner`.
 """
 
 from __future__ import annotations
@@ -172,8 +172,8 @@ def main() -> None:
 
     @torch.no_grad()
     def states(tokens: Tensor, captions: list[str], scale: Tensor) -> Tensor:
-        """The target's hidden states [R, S + 1, H] float32 of all slots and behind the last, conditional rows first; guided ones if the
-        drafter works on those."""
+        """The target's hidden states [R, S + 1, H] float32 of all slots and behind the last, conditional rows first; guided ones
+        if the drafter works on those."""
         with cast:
             condition = target.condition(*encode_prompts(pictures.encoder, captions, opts.device), True)
             both = forward(tokens.repeat(2, 1), condition.features, condition.mask)[:, -(first + 1 + tokens.shape[1]) :]

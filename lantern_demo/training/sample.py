@@ -12,8 +12,8 @@ from lantern_demo.training.teaching import Teacher
 
 
 def encode_prompts(encoder: PromptEncoder, prompts: list[str], device: torch.device) -> tuple[Tensor, Tensor | None]:
-    """Prompts as conditions of a target: features [B, T, C] and their mask [B, T] bool, class ids [B] and None, or ids [B, T] with
-    padding in front and their mask."""
+    """Prompts as conditions of a target: features [B, T, C] and their mask [B, T] bool, class ids [B] and None, or ids [B, T]
+    with padding in front and their mask."""
     if isinstance(encoder, TextEncoder):
         ids, mask = encoder.ids(prompts)
         return encoder(ids.to(device), mask.to(device))

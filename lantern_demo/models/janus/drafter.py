@@ -1,11 +1,12 @@
-"""The drafter of a Janus-Pro: one layer of its target's kind that predicts the target's next hidden state, over the picture alone.
+"""The drafter of a Janus-Pro: one layer of its target's kind that predicts the target's next hidden state, over the picture
+alone.
 
-It is built as the one that others have published for the 7B (selinyldrm/Deepseek-JanusPro-EAGLE, models/drafters/cnets_januspro.py):
-the state before a token and the token's vector, in this order, through one linear layer and a SiLU into a LLaMA layer, and a norm
-behind it. It never sees the prompt: its slots begin with the picture's first token, which stands at position 0, as it is trained
-there. Image tokens enter as in its target, by its own copy of the target's codebook and aligner. The target's head turns outputs
-into logits; since that is not linear, outputs of the conditional and the unconditional row go through it one by one, and only then
-are mixed: `guided`, one row of mixed states, is not possible.
+It is built as the one that others have published for the 7B (selinyldrm/Deepseek-JanusPro-EAGLE,
+models/drafters/cnets_januspro.py): the state before a token and the token's vector, in this order, through one linear layer and a
+SiLU into a LLaMA layer, and a norm behind it. It never sees the prompt: its slots begin with the picture's first token, which
+stands at position 0, as it is trained there. Image tokens enter as in its target, by its own copy of the target's codebook and
+aligner. The target's head turns outputs into logits; since that is not linear, outputs of the conditional and the unconditional
+row go through it one by one, and only then are mixed: `guided`, one row of mixed states, is not possible.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ class JanusDrafterConfig(JanusSizes["JanusDrafter"], DrafterSizes["JanusDrafter"
 
 
 class JanusDrafter(SequenceDrafter):
-    """Implements `decoding.protocols.FixedDrafter`. Slots of the prompt are there, as the protocol counts them, and are never seen."""
+    """Implements `decoding.protocols.FixedDrafter`. Slots of the prompt are there, as the protocol counts them, and are never
+    seen."""
 
     config: JanusDrafterConfig
 
@@ -66,7 +68,8 @@ class JanusDrafter(SequenceDrafter):
         return self.norm(x)
 
     def start(self, hidden: Tensor, token: Tensor, cache: PaddedCache, condition: Condition) -> Tensor:
-        """Prefix hidden [R, T, H] and the first image token [1] -> last output [R, 1, H]; commits T slots, of which the last counts."""
+        """Prefix hidden [R, T, H] and the first image token [1] -> last output [R, 1, H]; commits T slots, of which the last
+        counts."""
         rows, n = hidden.shape[:2]
         real = torch.zeros(rows, n, dtype=torch.bool, device=hidden.device)
         real[:, -1] = True
@@ -85,8 +88,8 @@ class JanusDrafter(SequenceDrafter):
         self.norm.weight.data.copy_(target.norm.weight)
 
     def train_passes(self, tokens: Tensor, hidden: Tensor, passes: int) -> list[Tensor]:
-        """Teacher forcing: a picture's tokens [B, S] and the target's hidden [B, S, H], state i being the one before token i -> outputs
-        [B, S, H] a pass; see `common.unrolled`."""
+        """Teacher forcing: a picture's tokens [B, S] and the target's hidden [B, S, H], state i being the one before token i ->
+        outputs [B, S, H] a pass; see `common.unrolled`."""
         embedded, rope = self.embed(tokens).type_as(hidden), self.rope[None, : tokens.shape[1]]
 
         def read(before: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -13,13 +13,13 @@ from lantern_demo.models.janus.target import JanusConfig
 from lantern_demo.models.text import Encoded
 
 BOS, PAD, BEGIN_IMAGE = "<\uff5cbegin\u2581of\u2581sentence\uff5c>", "<\uff5c\u2581pad\u2581\uff5c>", "<begin_of_image>"
-# deepseek-ai/Janus, janus/utils/conversation.py, the template "deepseek" without a system prompt; transformers' conversion has it too
+# The template "deepseek" of deepseek-ai/Janus, janus/utils/conversation.py, without a system prompt; transformers' has it too.
 TEMPLATE = "<|User|>: {}\n\n<|Assistant|>:"
 
 
 def read_vocabulary(path: Path, target: JanusConfig) -> Tokenizer:
-    """A published tokenizer.json of Janus-Pro. Raises CheckpointError when it is none, when it lacks a mark that a prompt needs, or has
-    the padding elsewhere than the target."""
+    """A published tokenizer.json of Janus-Pro. Raises CheckpointError when it is none, when it lacks a mark that a prompt needs,
+    or has the padding elsewhere than the target."""
     try:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises bare Exceptions
@@ -71,8 +71,8 @@ class ChatPrompt:
             )
 
     def encode(self, prompt: str) -> Encoded:
-        """Ids [1, T] int64 on the CPU, the template included, and no mask: nothing is padded. Bytes stand for what the vocabulary lacks,
-        so that no word is unknown."""
+        """Ids [1, T] int64 on the CPU, the template included, and no mask: nothing is padded. Bytes stand for what the vocabulary
+        lacks, so that no word is unknown."""
         return Encoded(torch.tensor([self._ids(prompt)]), None, [])
 
     def _ids(self, prompt: str) -> list[int]:

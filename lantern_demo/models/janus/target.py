@@ -1,12 +1,12 @@
 """Janus-Pro: a LLaMA decoder that reads a prompt in a chat template and draws a picture with a head and embeddings of its own.
 
 Facts that shape this file (deepseek-ai/Janus, generation_inference.py and janus/models/modeling_vlm.py; transformers,
-JanusForConditionalGeneration with generation_mode="image"): an image token enters as its row of a codebook through an aligner of two
-linear layers, and is drawn from a head of two linear layers with a GELU between them. That head is not linear: the logits of mixed
-states are not the mixed logits, so that guidance mixes logits alone. An unconditional row is the prompt with all but its first and
-last token replaced by padding, which is read like any other token: both rows are as long, stand at the same positions and see all of
-their prompt. Positions and layers are a LLaMA's.
-Tensor names are those of the library's conversion, less the "model." and "language_model." before them.
+JanusForConditionalGeneration with generation_mode="image"): an image token enters as its row of a codebook through an aligner of
+two linear layers, and is drawn from a head of two linear layers with a GELU between them. That head is not linear: the logits of
+mixed states are not the mixed logits, so that guidance mixes logits alone. An unconditional row is the prompt with all but its
+first and last token replaced by padding, which is read like any other token: both rows are as long, stand at the same positions
+and see all of their prompt. Positions and layers are a LLaMA's, and so are their tensors' names; `weights.py` has those of the
+rest.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ class Janus(SequenceTarget):
     def condition(self, ids: Tensor, mask: Tensor | None, guided: bool) -> Condition:
         """The ids [B, T] int64 of B prompts, their template included -> their rows [R, T], conditional ones first.
 
-        `mask` [B, T] bool says which positions are no padding, on the left, that makes prompts of a batch equally long; it is None for
-        a prompt alone. The padding of an unconditional row is no such padding.
+        `mask` [B, T] bool says which positions are no padding, on the left, that makes prompts of a batch equally long; it is
+        None for a prompt alone. The padding of an unconditional row is no such padding.
         """
         if not guided:
             return Condition(ids, mask)

@@ -1,12 +1,13 @@
-"""The published files of Janus-Pro, by its authors and as transformers converts them: names of tensors, and what a config.json says.
+"""The published files of Janus-Pro, by its authors and as transformers converts them: names of tensors, and what a config.json
+says.
 
 Formats (facts: deepseek-ai/Janus, janus/models/*.py; transformers, models/janus/convert_janus_weights_to_hf.py):
   janus             DeepSeek's own "multi_modality" files: one pytorch_model.bin or several
   janus-vq          the image tokenizer in them, which has the names of LlamaGen's
   janus-library     transformers' conversion: safetensors
   janus-library-vq  the image tokenizer in them
-  janus-eagle       the drafter that others have published for the 7B: a Janus with one layer, all of it, and `fusion` (by the code that
-                    reads it: selinyldrm/Deepseek-JanusPro-EAGLE, models/ea_model_januspro.py; the file itself was not seen)
+  janus-eagle       the drafter that others have published for the 7B: a Janus with one layer, all of it, and `fusion`, by the
+                    code that reads it (selinyldrm/Deepseek-JanusPro-EAGLE, models/ea_model_januspro.py); nobody here saw the file
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ def drafter_facts(sizes: JanusDrafterConfig, located: Located) -> dict[str, Any]
 
 
 def _eps_and_theta(said: Mapping[str, Any], sizes: JanusConfig | JanusDrafterConfig) -> dict[str, Any]:
-    """What is said of norms and positions, which newer versions of the library write one level down. DeepSeek's file says neither:
-    they are a LLaMA's of the library."""
+    """What is said of norms and positions, which newer versions of the library write one level down. DeepSeek's file says
+    neither: they are a LLaMA's of the library."""
     theta = (said.get("rope_parameters") or {}).get("rope_theta", sizes.rope_base)
     return {"eps": float(said.get("rms_norm_eps", sizes.eps)), "rope_base": float(said.get("rope_theta", theta))}
