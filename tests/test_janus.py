@@ -293,7 +293,7 @@ def test_another_drafter_is_refused_with_a_sentence_and_the_model_does_without(
     with pytest.raises(ValueError, match=rf"method eagle1 needs a drafter, and the drafter that others .* is not used: .*{says}"):
         pipe.generate(PROMPT, "eagle1")
     assert len(pipe.generate(PROMPT).tokens) == GRID * GRID
-    assert "training.drafter --target janus-pro-7b" in str(pipe.networks.no_drafter)
+    assert "training.drafter --target janus-pro-7b --captions captions.txt --out" in str(pipe.networks.no_drafter)
     monkeypatch.setattr("sys.argv", ["checkpoints", "--model", JANUS_7B_ID, "--folder", str(folder)])
     checkpoints.main()
     assert "is not used" in capsys.readouterr().out

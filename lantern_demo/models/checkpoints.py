@@ -242,7 +242,8 @@ def why_no_drafter(info: ModelInfo, folder: Path | None = None) -> NoDrafter:
 
 def _training(info: ModelInfo) -> str:
     """The command that trains a drafter for a model."""
-    return f"python -m lantern_demo.training.drafter --target {info.id} --out runs/{info.id}-drafter"
+    captions = " --captions captions.txt" if info.kind == "text" else ""
+    return f"python -m lantern_demo.training.drafter --target {info.id}{captions} --out runs/{info.id}-drafter"
 
 
 def main() -> None:

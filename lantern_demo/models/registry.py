@@ -241,9 +241,7 @@ def _janus(size: str, target: JanusConfig, files: str, drafter: JanusDrafterConf
             "seliny2/JanusPro-Eagle-Drafter", "model.safetensors", "janus-eagle", config, number_bytes=2, unchecked=True
         )
         sources["drafter"] = (others,)
-        helped = (
-            "A drafter that others have published, under a licence that they do not state, is used if it is what its code says"
-        )
+        helped = "A drafter by others, whose licence was not seen here, is used if it is what its code says"
     return ModelInfo(
         id=f"janus-pro-{size.lower()}",
         title=f"Janus-Pro {size}, text to image, 384 px",
