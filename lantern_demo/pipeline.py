@@ -27,7 +27,7 @@ from lantern_demo.faults import in_words, release_memory, unreadable
 from lantern_demo.knobs import MAX_LANTERN_K
 from lantern_demo.models import bundled, checkpoints, store
 from lantern_demo.models.common import Condition
-from lantern_demo.models.device import DTYPES, INT8, device_name, pick_device, pick_dtype, pick_threads
+from lantern_demo.models.device import DTYPES, INT8, device_name, pick_device, pick_threads
 from lantern_demo.models.llamagen import accumulation
 from lantern_demo.models.needs import requirements_unmet
 from lantern_demo.models.products import KINDS
@@ -455,7 +455,7 @@ def load(
 
     device: "auto", "cpu", "cuda", "cuda:N". dtype, of target and drafter: "float32", "bfloat16", "float16", "int8" (8-bit products of
     a small model on a CPU), or "auto", which is float32 but for a published model on a GPU, where it is bfloat16 (float16 where the
-    GPU lacks that).
+    GPU lacks that), and for Janus-Pro, where it is bfloat16 on a CPU too.
     A published model is fetched from the Hub at its first start; `folder` is a local folder to take its files from instead (see
     `models.checkpoints`), `drafter` one with a drafter of one's own to use in place of the published one.
     fp16_accumulation keeps the sums of float16 products in float16, for this process, if this moves the target's laws little enough
@@ -469,7 +469,7 @@ def load(
     info = info_of(model)
     if fp16_accumulation and dtype == "auto" and chosen.type == "cuda":
         dtype = "float16"
-    name = pick_dtype(dtype, chosen, large=info.published is not None)
+    name = info.dtype(dtype, chosen)
     if info.folder is not None:
         for option, value in (("folder", folder), ("drafter", drafter)):
             if value is not None:

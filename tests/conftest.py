@@ -109,16 +109,15 @@ def server(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @pytest.fixture
 def published_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache of its own for a test, and small models in the place of three published ones (see `published`)."""
-    from published import ANOLE_ID, CLASS_ID, TEXT_ID, tiny_info
+    """A cache of its own for a test, and small models in the place of published ones (see `published`)."""
+    from published import ANOLE_ID, CLASS_ID, JANUS_7B_ID, JANUS_ID, TEXT_ID, tiny_info
 
     from lantern_demo.models.registry import REGISTRY
 
     monkeypatch.setenv("LANTERN_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("LANTERN_REVISIONS", raising=False)
-    monkeypatch.setitem(REGISTRY, TEXT_ID, tiny_info(TEXT_ID))
-    monkeypatch.setitem(REGISTRY, CLASS_ID, tiny_info(CLASS_ID))
-    monkeypatch.setitem(REGISTRY, ANOLE_ID, tiny_info(ANOLE_ID))
+    for model in (TEXT_ID, CLASS_ID, ANOLE_ID, JANUS_ID, JANUS_7B_ID):
+        monkeypatch.setitem(REGISTRY, model, tiny_info(model))
     return tmp_path / "cache"
 
 
@@ -136,6 +135,14 @@ def anole_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from published import write_anole
 
     return write_anole(tmp_path_factory.mktemp("published") / "files")
+
+
+@pytest.fixture(scope="session")
+def janus_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with DeepSeek's own files of a small Janus-Pro."""
+    from published import write_janus
+
+    return write_janus(tmp_path_factory.mktemp("published") / "files")
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,5 @@
-"""Small models in the files that LlamaGen, LANTERN and Anole's converter publish, random weights: written here by the published names,
-name by name."""
+"""Small models in the files that LlamaGen, LANTERN, Anole's converter, DeepSeek and transformers publish, random weights: written
+here by the published names, name by name."""
 
 from __future__ import annotations
 
@@ -11,20 +11,34 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
-from tokenizers import Tokenizer, normalizers, pre_tokenizers, processors
+from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers, processors
 from tokenizers.models import Unigram, WordLevel
 from torch import Tensor, nn
-from transformers import JanusVQVAEConfig, T5Config, T5ForConditionalGeneration
+from transformers import (
+    JanusConfig as LibraryConfig,
+)
+from transformers import (
+    JanusForConditionalGeneration,
+    JanusVisionConfig,
+    JanusVQVAEConfig,
+    LlamaConfig,
+    T5Config,
+    T5ForConditionalGeneration,
+)
 
 from lantern_demo.models.anole.drafter import AnoleDrafter, AnoleDrafterConfig
 from lantern_demo.models.anole.target import Anole, AnoleConfig
 from lantern_demo.models.common import Condition
+from lantern_demo.models.janus.drafter import JanusDrafter, JanusDrafterConfig
+from lantern_demo.models.janus.target import Janus, JanusConfig
 from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
 from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
 from lantern_demo.models.registry import REGISTRY, ModelInfo, Published, TextSizes, TokenizerSizes, Words
 from lantern_demo.models.tokenizer import ChameleonTokenizer, ImageTokenizer
 
-TEXT_ID, CLASS_ID, ANOLE_ID = "llamagen-t2i-256", "llamagen-c2i-b-256", "anole-7b"  # whose files the small models imitate
+# whose files the small models imitate
+TEXT_ID, CLASS_ID, ANOLE_ID = "llamagen-t2i-256", "llamagen-c2i-b-256", "anole-7b"
+JANUS_ID, JANUS_7B_ID = "janus-pro-1b", "janus-pro-7b"
 GRID, VOCAB, DIM, WIDTH = 4, 64, 64, 32
 EPS = 3e-5  # of the target, and what its config.json says; no default anywhere
 SIZES: dict[str, Any] = {"dim": DIM, "heads": 2, "ffn": 96, "vocab": VOCAB, "grid": GRID, "eps": EPS}
@@ -39,10 +53,32 @@ ANOLE = AnoleConfig(**ANOLE_SIZES, layers=2)
 ANOLE_DRAFTER = AnoleDrafterConfig(**{**ANOLE_SIZES, "eps": 2e-6})
 ANOLE_PICTURES = replace(PICTURES, dim=24, kind="chameleon")
 ANOLE_WORDS = ("a", "red", "lantern", "over", "lake", "the", "at", "dusk", "blue", "night")  # ids from 8712
+JANUS_WORDS = (
+    "a",
+    "red",
+    "lantern",
+    "over",
+    "the",
+    "lake",
+    "at",
+    "dusk",
+    "blue",
+    "night",
+    "User",
+    "Assistant",
+    ":",
+    "<|",
+    "|>",
+    "\n\n",
+)
+JANUS_SIZES: dict[str, Any] = {**SIZES, "prefix": 40, "rope_base": 5000.0}
+JANUS = JanusConfig(**JANUS_SIZES, layers=2, embeddings=48, pad=2)
+JANUS_DRAFTER = JanusDrafterConfig(**{**JANUS_SIZES, "eps": 2e-6})
+JANUS_PICTURES = replace(PICTURES, channels=128)  # at which the library's groups are ours
 
 
 def tiny_info(model: str) -> ModelInfo:
-    """TEXT_ID or CLASS_ID in small: the registry's entry, its sources among it, for what the functions below write."""
+    """One of the models above in small: the registry's entry, its sources among it, for what the functions below write."""
     info = REGISTRY[model]
     assert info.published is not None
     if model == TEXT_ID:
@@ -56,6 +92,11 @@ def tiny_info(model: str) -> ModelInfo:
             "text": Words(),
             "tokenizer": ANOLE_PICTURES,
         }
+    elif model in (JANUS_ID, JANUS_7B_ID):
+        files = {"eps": 1e-6, "rope_base": 10000.0}
+        sizes = {"target": replace(JANUS, **files), "text": Words(), "tokenizer": JANUS_PICTURES}
+        if model == JANUS_7B_ID:
+            sizes["drafter"] = replace(JANUS_DRAFTER, **files)
     else:
         sizes = {"target": CLASSES}
     published = Published(sources=info.published.sources, **{"tokenizer": PICTURES, **sizes})
@@ -220,6 +261,166 @@ def write_vocabulary(path: Path, codes: int = VOCAB) -> None:
     tokenizer.save(str(path))
 
 
+def janus_library() -> JanusForConditionalGeneration:
+    """transformers' own Janus with random weights, always the same, strong enough that prompts and tokens matter."""
+    torch.manual_seed(0)
+    text = LlamaConfig(
+        hidden_size=DIM, intermediate_size=JANUS.ffn, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2,
+        vocab_size=JANUS.embeddings, rms_norm_eps=EPS, rope_parameters={"rope_type": "default", "rope_theta": JANUS.rope_base},
+        max_position_embeddings=256, pad_token_id=JANUS.pad, bos_token_id=0, eos_token_id=1,
+    )  # fmt: skip
+    vision = JanusVisionConfig(
+        hidden_size=32, num_hidden_layers=1, num_attention_heads=2, image_size=16 * GRID, patch_size=16, projection_dim=DIM,
+        num_image_tokens=GRID * GRID, mlp_ratio=2.0,
+    )  # fmt: skip
+    pictures = JanusVQVAEConfig(
+        base_channels=JANUS_PICTURES.channels, channel_multiplier=list(JANUS_PICTURES.multipliers), embed_dim=JANUS_PICTURES.dim,
+        num_res_blocks=JANUS_PICTURES.blocks, latent_channels=JANUS_PICTURES.latent, num_embeddings=VOCAB, projection_dim=DIM,
+        image_token_embed_dim=DIM,
+    )  # fmt: skip
+    model = JanusForConditionalGeneration(
+        LibraryConfig(text_config=text, vision_config=vision, vq_config=pictures, image_token_id=5)
+    )
+    for name, weight in model.named_parameters():
+        if "vqmodel" in name or "vision_model" in name:
+            continue
+        if weight.dim() > 1:
+            torch.nn.init.normal_(weight, std=1.0 if "embed" in name else 1.5 * weight.shape[1] ** -0.5)
+        else:
+            torch.nn.init.normal_(weight, mean=1.0 if "norm" in name else 0.0, std=0.1)
+    return model.requires_grad_(False).eval()
+
+
+def janus_drafter() -> JanusDrafter:
+    """A random drafter with its target's codebook and aligner, as a trained one has them."""
+    torch.manual_seed(1)
+    drafter = JanusDrafter(JANUS_DRAFTER)
+    _strengthen(drafter)
+    state = {name: weight for name, weight in janus_target().state_dict().items() if name.startswith("image_embedding.")}
+    drafter.load_state_dict(state, strict=False)
+    return drafter
+
+
+def janus_target() -> Janus:
+    """Our network with the weights of `janus_library`, by its names."""
+    own = janus_library().model.state_dict()
+    found = {name.removeprefix("language_model."): weight for name, weight in own.items() if name.startswith("language_model.")}
+    for ours, theirs in (
+        ("image_embedding.codes", "generation_embeddings"), ("image_embedding.fc1", "generation_aligner.fc1"),
+        ("image_embedding.fc2", "generation_aligner.hidden_layers.0"), ("image_head.proj_out", "generation_head.proj_out"),
+        ("image_head.vision_head", "generation_head.vision_head"),
+    ):  # fmt: skip
+        found |= {f"{ours}.{name.rsplit('.', 1)[1]}": weight for name, weight in own.items() if name.startswith(f"{theirs}.")}
+    target = Janus(JANUS)
+    target.load_state_dict(found, strict=True)
+    return target.requires_grad_(False).eval()
+
+
+def authors_tensors(model: JanusForConditionalGeneration) -> dict[str, Tensor]:
+    """The library's Janus under DeepSeek's own names, with what only those files have."""
+    found: dict[str, Tensor] = {"gen_vision_model.quantize.codebook_used": torch.zeros(65536)}
+    found["language_model.lm_head.weight"] = torch.randn(JANUS.embeddings, DIM)
+    for part in (
+        "vision_model.vision_tower.blocks.0.attn.qkv.weight",
+        "vision_model.vision_tower.attn_pool.latent",
+        "aligner.layers.0.bias",
+    ):
+        found[part] = torch.zeros(3)
+    for name, weight in model.model.state_dict().items():
+        for ours, theirs in (
+            (r"^language_model\.", "language_model.model."), (r"^generation_embeddings\.", "gen_embed."),
+            (r"^generation_aligner\.fc1\.", "gen_aligner.layers.0."), (r"^generation_aligner\.hidden_layers\.0\.", "gen_aligner.layers.2."),
+            (r"^generation_head\.proj_out\.", "gen_head.output_mlp_projector."), (r"^generation_head\.vision_head\.", "gen_head.vision_head."),
+            (r"^vqmodel\.", "gen_vision_model."),
+        ):  # fmt: skip
+            if re.match(ours, name):
+                new = re.sub(ours, theirs, name)
+                if new.startswith("gen_vision_model."):
+                    new = re.sub(r"(encoder\.down|decoder\.up)\.(\d+)\.block", r"\1.\2.res", new)
+                    new = new.replace("encoder.down.", "encoder.conv_blocks.").replace("decoder.up.", "decoder.conv_blocks.")
+                    for a, b in (("mid.block_1", "mid.0"), ("mid.attn_1", "mid.1"), ("mid.block_2", "mid.2")):
+                        new = new.replace(a, b)
+                found[new] = weight.contiguous()
+                break
+    return found
+
+
+def authors_config() -> dict[str, Any]:
+    """What config.json says beside DeepSeek's own files, among other things; the published one leaves out eps and theta."""
+    language = {
+        "hidden_size": DIM, "intermediate_size": JANUS.ffn, "max_position_embeddings": 256, "model_type": "llama", "num_attention_heads": 2,
+        "num_key_value_heads": 2, "num_hidden_layers": 2, "torch_dtype": "bfloat16", "vocab_size": JANUS.embeddings,
+        "rms_norm_eps": EPS, "rope_theta": JANUS.rope_base,
+    }  # fmt: skip
+    return {"model_type": "multi_modality", "language_config": language, "gen_head_config": {"cls": "vision_head"}}
+
+
+def write_janus(folder: Path, form: str = "authors", parts: int = 1, size: str = "1B") -> Path:
+    """A Janus-Pro in a local folder, in DeepSeek's own files or, `form` "library", as transformers saves it."""
+    model, place = janus_library(), folder / f"Janus-Pro-{size}"
+    place.mkdir(parents=True)
+    if form == "library":
+        model.save_pretrained(place)
+    else:
+        tensors = authors_tensors(model)
+        names = sorted(tensors)
+        for i in range(parts):
+            file = "pytorch_model.bin" if parts == 1 else f"pytorch_model-{i + 1:05d}-of-{parts:05d}.bin"
+            torch.save({name: tensors[name] for name in names[i::parts]}, place / file)
+        (place / "config.json").write_text(json.dumps(authors_config()))
+    write_chat_vocabulary(place / "tokenizer.json")
+    return folder
+
+
+def eagle_tensors(drafter: JanusDrafter) -> dict[str, Tensor]:
+    """A drafter under the names of the code that reads the published one: a whole Janus-Pro with one layer, and `fusion`."""
+    own = drafter.state_dict()
+    found = {name: weight for name, weight in own.items() if name.startswith("fusion.")}
+    found |= {f"language_model.model.{name}": weight for name, weight in own.items() if name.startswith(("layers.", "norm."))}
+    for ours, theirs in (("codes", "gen_embed"), ("fc1", "gen_aligner.layers.0"), ("fc2", "gen_aligner.layers.2")):
+        found |= {
+            f"{theirs}.{name.rsplit('.', 1)[1]}": weight
+            for name, weight in own.items()
+            if name.startswith(f"image_embedding.{ours}.")
+        }
+    rest = ("language_model.lm_head.weight", "language_model.model.embed_tokens.weight", "gen_head.vision_head.weight")
+    rest += ("vision_model.vision_tower.norm.weight", "aligner.layers.0.weight", "gen_vision_model.quant_conv.bias")
+    return found | {name: torch.zeros(2) for name in rest}
+
+
+def write_janus_drafter(folder: Path) -> Path:
+    """The drafter that others have published for the 7B, in a local folder; their config.json leaves out what a LLaMA has by
+    default."""
+    place = folder / "JanusPro-Eagle-Drafter"
+    place.mkdir(parents=True)
+    save_file({name: weight.contiguous() for name, weight in eagle_tensors(janus_drafter()).items()}, place / "model.safetensors")
+    language = {
+        "num_hidden_layers": 1,
+        "vocab_size": JANUS.embeddings,
+        "rms_norm_eps": JANUS_DRAFTER.eps,
+        "rope_theta": JANUS.rope_base,
+    }
+    (place / "config.json").write_text(json.dumps({"model_type": "multi_modality", "language_config": language}))
+    return place
+
+
+def write_chat_vocabulary(path: Path, pad_id: int = JANUS.pad) -> None:
+    """A tokenizer of a few words and Janus-Pro's marks, which puts the start mark before a text by itself."""
+    begin, end, pad = (
+        "<\uff5cbegin\u2581of\u2581sentence\uff5c>",
+        "<\uff5cend\u2581of\u2581sentence\uff5c>",
+        "<\uff5c\u2581pad\u2581\uff5c>",
+    )
+    marks = (begin, end, pad, "<begin_of_image>", "<end_of_image>", "<image_placeholder>", "\u00f8")
+    vocabulary = {"?": 7} | {word: 10 + i for i, word in enumerate(JANUS_WORDS)}
+    tokenizer = Tokenizer(WordLevel({mark: i for i, mark in enumerate(marks)} | {pad: pad_id} | vocabulary, unk_token="?"))
+    tokenizer.add_special_tokens(list(marks[:6]))
+    tokenizer.add_tokens([marks[6]])
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"\n\n|<\||\|>|:|\w+"), "removed", invert=True)
+    tokenizer.post_processor = processors.TemplateProcessing(single=f"{begin} $A", special_tokens=[(begin, 0)])
+    tokenizer.save(str(path))
+
+
 def write_class_model(folder: Path) -> Path:
     """A class-conditional model in a local folder, in LlamaGen's own files."""
     target, _, tokenizer = networks(CLASSES)
@@ -272,7 +473,8 @@ def logits(target: LlamaGen) -> Tensor:
 
 
 def assert_same(found: LlamaGen, wanted: LlamaGen) -> None:
-    """The same weights, bit for bit, and the same logits but for the last bits, which may depend on where weights lie in memory."""
+    """The same weights, bit for bit, and the same logits but for the last bits, which may depend on where weights lie in
+    memory."""
     weights = wanted.state_dict()
     assert {name for name, weight in found.state_dict().items() if torch.equal(weight, weights[name])} == set(weights)
     torch.testing.assert_close(logits(found), logits(wanted), atol=1e-5, rtol=1e-5)

@@ -1,4 +1,5 @@
-"""A drafter for a published class-conditional model, trained from its files alone, on several processes, stopped and resumed."""
+"""A drafter for a published class-conditional model, and one for a Janus-Pro, trained from its files alone, on several processes,
+stopped and resumed."""
 
 from __future__ import annotations
 
@@ -10,12 +11,31 @@ from typing import Any
 
 import pytest
 import torch
-from published import CLASS_ID, GRID, tiny_info, write_class_model
+from published import (
+    CLASS_ID,
+    GRID,
+    JANUS,
+    JANUS_7B_ID,
+    JANUS_ID,
+    janus_drafter,
+    janus_target,
+    tiny_info,
+    write_class_model,
+    write_janus,
+)
+from released import close
+from runs import decode
 
+from lantern_demo.decoding.loop import Decoded
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models import checkpoints
+from lantern_demo.models.janus.drafter import JanusDrafter
+from lantern_demo.models.janus.prompts import ChatPrompt, read_vocabulary
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.pipeline import load
 from lantern_demo.training import drafter, run
+from lantern_demo.training.sample import encode_prompts, sample_batch
 
 
 @pytest.fixture
@@ -51,6 +71,102 @@ def test_a_class_model_gets_its_drafter(files: Path, tmp_path: Path, monkeypatch
     assert len(drawn.tokens) == GRID * GRID
     greedy = [pipe.generate("goldfish", method, temperature=0).tokens for method in ("vanilla", "eagle1", "eagle2")]
     assert greedy[0] == greedy[1] == greedy[2]
+
+
+@pytest.mark.slow
+def test_a_janus_pro_gets_its_drafter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From captions of different lengths, which stand in one batch; its pictures are drawn alike, alone or in a batch."""
+    monkeypatch.setenv("LANTERN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setitem(REGISTRY, JANUS_ID, tiny_info(JANUS_ID))
+    files = write_janus(tmp_path / "files")
+    (tmp_path / "captions.txt").write_text("a red lantern\nblue night over the lake at dusk\nthe red lake\n")
+    assert "eagle1" not in load(JANUS_ID, device="cpu", folder=files).available_methods
+    given = {"target": JANUS_ID, "captions": tmp_path / "captions.txt"}
+    passes, slots = JanusDrafter.train_passes, set()
+
+    def watched(self: JanusDrafter, tokens: torch.Tensor, hidden: torch.Tensor, count: int) -> list[torch.Tensor]:
+        slots.add((tokens.shape[1], hidden.shape[1]))
+        return passes(self, tokens, hidden, count)
+
+    monkeypatch.setattr(JanusDrafter, "train_passes", watched)
+    log = train(files, tmp_path / "out", monkeypatch, steps=120, validate_every=20, **given)
+    overlaps = [line["held_out_overlap0"] for line in log if "held_out_overlap0" in line]
+    assert overlaps[-1] > overlaps[0] + 0.04
+    assert slots == {(GRID * GRID, GRID * GRID)}, "the picture's alone"
+
+    pipe = load(JANUS_ID, device="cpu", folder=files)
+    assert "lantern++" in pipe.available_methods
+    drafter, target = pipe.networks.drafter, pipe.networks.target
+    assert isinstance(drafter, JanusDrafter)
+    # image tokens still enter as in its target
+    for name, weight in drafter.image_embedding.state_dict().items():
+        torch.testing.assert_close(weight, target.image_embedding.state_dict()[name])
+    trained = pipe.generate("a red lantern", "eagle1", seed=3, tree="chain").stats.mean_accepted_length
+    torch.nn.init.normal_(drafter.fusion.weight, std=0.1)
+    assert trained > 1.1 * pipe.generate("a red lantern", "eagle1", seed=3, tree="chain").stats.mean_accepted_length
+    greedy = [pipe.generate("blue night", method, temperature=0).tokens for method in ("vanilla", "eagle1", "eagle2")]
+    assert greedy[0] == greedy[1] == greedy[2]
+
+
+def test_a_batch_of_prompts_is_read_like_each_alone(tmp_path: Path) -> None:
+    """Of Janus-Pro, whose prompts are of different lengths: states of teacher forcing, and greedy pictures."""
+    target, reader = (
+        janus_target(),
+        ChatPrompt(read_vocabulary(write_janus(tmp_path) / "Janus-Pro-1B" / "tokenizer.json", JANUS), 40),
+    )
+    prompts = ["a red lantern", "blue night over the lake at dusk", "the lake"]
+    sampling = Sampling(temperature=1e-3, cfg_scale=5.0)  # all but greedy
+    together = encode_prompts(reader, prompts, torch.device("cpu"))
+    drawn = sample_batch(target, *together, sampling, 1)
+    condition = target.condition(*together, True)
+    assert condition.mask is not None and not bool(condition.mask.all())
+    with torch.no_grad():
+        states = target.train_hidden(drawn.repeat(2, 1), condition.features, condition.mask)
+    for i, prompt in enumerate(prompts):
+        features, mask = encode_prompts(reader, [prompt], torch.device("cpu"))
+        alone = target.condition(features, mask, True)
+        *_, last = decode(
+            target, None, alone, num_tokens=GRID * GRID, method=METHODS["vanilla"], sampling=sampling, measure_distortion=False
+        )
+        assert isinstance(last, Decoded) and last.tokens == drawn[i].tolist()
+        cache, t = target.new_cache(2, GRID * GRID), features.shape[1]
+        with torch.no_grad():
+            prefix = target.prefill(alone, cache)
+            place = torch.arange(GRID * GRID)
+            tree = torch.ones(len(place), len(place), dtype=torch.bool).tril()
+            wanted = torch.cat((prefix[:, -1:], target.forward(drawn[i], place, tree, cache)), 1)
+        torch.testing.assert_close(states[[i, i + 3], -(GRID * GRID + 1) :], wanted, atol=1e-4, rtol=0)
+        assert t < together[0].shape[1] or i == 1
+
+
+@torch.no_grad()
+def test_training_passes_are_what_drafting_does() -> None:
+    """Of Janus-Pro's drafter: the stable pass over a picture, and a chain of nodes behind every slot."""
+    drafter, generator = janus_drafter(), torch.Generator().manual_seed(4)
+    hidden = torch.randn(2, 6, JANUS.dim, generator=generator)
+    tokens = torch.randint(JANUS.vocab, (6,), generator=generator)
+    outputs = drafter.train_passes(tokens.expand(2, -1), hidden, 3)
+    nothing: Any = None
+    for committed in range(1, 5):  # slots that are stable when a chain of two nodes is drafted behind them
+        cache = drafter.new_cache(2, 12)
+        prompt = torch.randn(2, 3, JANUS.dim, generator=generator)
+        out = drafter.start(torch.cat((prompt, hidden[:, :1]), 1), tokens[:1], cache, nothing)
+        if committed > 1:
+            out = drafter.extend(tokens[1:committed], hidden[:, 1:committed], cache)
+        close(out[:, 0], outputs[0][:, committed - 1])
+        mask = torch.ones(1, 1, dtype=torch.bool)
+        for depth in range(1, min(3, 7 - committed)):
+            out = drafter.expand(tokens[committed + depth - 1 : committed + depth], out, depth, mask.expand(1, depth), cache)
+            close(out[:, 0], outputs[depth][:, committed + depth - 1])
+
+
+def test_no_drafter_of_guided_states_behind_a_head_that_is_not_linear(
+    files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["drafter", "--target", JANUS_7B_ID, "--out", str(tmp_path / "out"), "--captions", str(tmp_path), "--guided"]
+    monkeypatch.setattr(sys, "argv", words)
+    with pytest.raises(SystemExit, match="--guided is not possible: guided states need a head that is linear"):
+        drafter.main()
 
 
 def test_a_stopped_training_goes_on_with_the_same_pictures(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -173,6 +173,15 @@ def test_launches_are_held_against_budgets(monkeypatch: pytest.MonkeyPatch) -> N
     assert "not a model" in other["note"]
 
 
+@pytest.mark.parametrize("model", ["llamagen-t2i-256", "anole-7b", "janus-pro-7b"])
+def test_there_is_a_small_bed_of_every_family(model: str) -> None:
+    """Whose twins draw on the engine of GPUs what the plain engine draws."""
+    bed = bed_of(model, torch.device("cpu"), small=True)
+    for method in ("eagle1", "scd"):
+        fixed, plain = bed.decoded(method, tokens=12, seed=1), bed.decoded(method, tokens=12, seed=1, plain=True)
+        assert (fixed.engine, plain.engine) == ("fixed", "plain") and fixed.tokens == plain.tokens
+
+
 def test_where_two_runs_part() -> None:
     bed = bed_of("anole-7b", torch.device("cpu"), small=True)
     one, same, other = (bed.decoded("eagle1", tokens=12, seed=seed) for seed in (1, 1, 2))

@@ -15,7 +15,9 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.cuda import keeps_sums
 from lantern_demo.models.registry import REGISTRY
 
-TYPES = {"llamagen-t2i-256": torch.bfloat16, "llamagen-t2i-512": torch.float16, "anole-7b": torch.bfloat16}
+TYPES = {
+    "llamagen-t2i-256": torch.bfloat16, "llamagen-t2i-512": torch.float16, "anole-7b": torch.bfloat16, "janus-pro-7b": torch.bfloat16,
+}  # fmt: skip
 ALIKE = "llamagen-t2i-512"  # the target of llamagen-t2i-256 with more tokens a picture, and so not among the fast tests
 # Without them a product and the widening of its result are two kernels.
 counted = pytest.mark.skipif(not keeps_sums("meta", torch.bfloat16), reason="this PyTorch has no products with an output type")

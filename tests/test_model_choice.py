@@ -9,7 +9,7 @@ from typing import Any, cast
 import gradio as gr
 import pytest
 import torch
-from published import ANOLE_ID, CLASS_ID, TEXT_ID, tiny_info, write_class_model
+from published import ANOLE_ID, CLASS_ID, JANUS_ID, TEXT_ID, tiny_info, write_class_model
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.knobs import ON_THE_FORM
@@ -112,6 +112,38 @@ def test_anole_is_offered_with_what_it_needs(service: Service, monkeypatch: pyte
         assert unmet is None if fits else unmet == "it needs about 16.4 GiB of GPU memory in bfloat16, and 14.9 GiB are free"
 
 
+def test_janus_pro_is_offered_with_prompts_that_suit_it_and_its_licence(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for model, download, memory in (("janus-pro-1b", "3.9 GiB", "4.6 GiB"), ("janus-pro-7b", "16.5 GiB", "15.2 GiB")):
+        found, info = chosen(service, model), REGISTRY[model]
+        assert (
+            found["prompt"] == {"value": info.prompts[0], "visible": True, "__type__": "update"} and not found["label"]["visible"]
+        )
+        assert found["cfg_scale"] == 5.0 and found["top_k"] == 0
+        said = found["note"]["value"]
+        assert (
+            str(info.licence) in said
+            and "DeepSeek License Agreement" in said
+            and "not been tried with the published weights" in said
+        )
+        assert all(prompt in said for prompt in info.prompts)
+        assert f"download of about {download}" in said and f"{memory} in bfloat16" in said
+        listed = next(m for m in describe(service)["models"] if m["id"] == model)
+        assert (listed["tokens"], listed["image_size"], listed["licence"]) == (576, 384, info.licence)
+        assert listed["prompts"] == list(info.prompts)
+        drafting = {m.id for m in METHODS.values() if m.needs_drafter}
+        assert set(listed["unavailable_methods"]) == (drafting if model == "janus-pro-1b" else set())
+    # The 7B suits a card of 24 GB in 16 bits, and not one of 16 GB; the 1B a laptop of 16 GB, in float32 too.
+    for model, dtype, free, fits in (
+        ("janus-pro-7b", "bfloat16", 24e9, True), ("janus-pro-7b", "bfloat16", 16e9, False),
+        ("janus-pro-1b", "float32", 12e9, True), ("janus-pro-1b", "bfloat16", 4e9, False),
+    ):  # fmt: skip
+        monkeypatch.setattr("lantern_demo.models.needs.free_memory", lambda _, free=free: int(free))
+        assert (short_of_memory(REGISTRY[model].published, torch.device("cuda"), dtype) is None) == fits  # type: ignore[arg-type]
+    assert chosen(service, ANOLE_ID)["prompt"]["value"] == texts.EXAMPLES[0][0]
+
+
 def test_back_to_the_bundled_model(service: Service) -> None:
     found = chosen(service, "lantern-scenes")
     assert found["prompt"]["visible"] and not found["label"]["visible"] and found["examples"]["visible"]
@@ -153,6 +185,24 @@ def test_a_class_model_runs_by_name_and_number(service: Service, tmp_path: Path,
         service.request("a goldfish in a bowl", CLASS_ID, None, {})
     with pytest.raises(ValueError, match="needs a drafter"):
         service.request("1", CLASS_ID, ["eagle2"], {})
+
+
+def test_a_janus_pro_runs_on_the_page(
+    service: Service, janus_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a drafter: vanilla and what guesses itself, side by side, with pictures on the way."""
+    monkeypatch.setenv("LANTERN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setitem(REGISTRY, JANUS_ID, tiny_info(JANUS_ID))
+    from lantern_demo.pipeline import load
+
+    monkeypatch.setitem(service._loaded, JANUS_ID, load(JANUS_ID, device="cpu", folder=janus_model))
+    request = service.request("a red lantern over the lake", JANUS_ID, ["vanilla", "scd"], {"seed": 1, "window": 4})
+    found = list(service.frames(request, True))
+    done = {event.method: event for event in found if isinstance(event, Generation)}
+    assert set(done) == {"vanilla", "scd"} and all(len(event.tokens) == 16 for event in done.values())
+    assert done["vanilla"].image.size == (64, 64)
+    with pytest.raises(ValueError, match="method lantern needs a drafter, and no drafter is published for janus-pro-1b"):
+        service.request("a red lantern", JANUS_ID, ["lantern"], {})
 
 
 def test_a_lease_is_asked_for_by_what_runs_took(service: Service) -> None:

@@ -10,10 +10,18 @@ from typing import Any
 
 import pytest
 import torch
-from published import ANOLE_ID, TEXT_ID, write_anole, write_text_model
+from published import ANOLE_ID, JANUS_7B_ID, JANUS_ID, TEXT_ID, write_anole, write_janus, write_janus_drafter, write_text_model
 from released import vq_state
 from safetensors.torch import load_file, save_file
-from transformers import ChameleonConfig, ChameleonForConditionalGeneration
+from transformers import (
+    ChameleonConfig,
+    ChameleonForConditionalGeneration,
+    JanusConfig,
+    JanusForConditionalGeneration,
+    JanusVisionConfig,
+    JanusVQVAEConfig,
+    LlamaConfig,
+)
 
 from lantern_demo.models import checkpoints, hub, needs
 from lantern_demo.models.blank import shapes
@@ -79,6 +87,39 @@ def test_anoles_full_sizes_are_those_of_the_library_and_the_released_classes() -
         n.removeprefix("model.vqmodel."): tuple(w.shape) for n, w in library.state_dict().items() if "vqmodel.encoder" in n
     }
     assert encoder.items() <= _spelt_out(listed["tensors"]).items()
+
+
+@pytest.mark.parametrize(("model", "published_bytes"), [("janus-pro-1b", 4.2e9), ("janus-pro-7b", 14.8e9)])
+def test_full_sizes_of_janus_pro_are_those_of_the_library(model: str, published_bytes: float) -> None:
+    """transformers' own at the sizes that DeepSeek's config.json gives, and near the bytes of the published files."""
+    published = FULL[model].published
+    assert published is not None
+    c = published.target
+    text = {"hidden_size": c.dim, "intermediate_size": c.ffn, "num_hidden_layers": c.layers, "num_attention_heads": c.heads}
+    vision = JanusVisionConfig(projection_dim=c.dim)
+    with torch.device("meta"):
+        library = JanusForConditionalGeneration(
+            JanusConfig(
+                text_config=LlamaConfig(**text, vocab_size=102400), vision_config=vision,
+                vq_config=JanusVQVAEConfig(projection_dim=c.dim, image_token_embed_dim=c.dim),
+            )
+        )  # fmt: skip
+    wanted = {n: tuple(w.shape) for n, w in library.state_dict().items()}
+    own = {n: shape for n, shape in shapes(c).items() if n not in ("lm_head.weight", "vision_model")}
+    decoder = {n: shape for n, shape in wanted.items() if not re.match(r"lm_head|model\.(vision_model|aligner|vqmodel)\.", n)}
+    assert {LAYOUTS["janus-library"].published(name, {})[0]: shape for name, shape in own.items()} == decoder
+    pictures = shapes(published.tokenizer)
+    found = {LAYOUTS["janus-library-vq"].published(name, pictures)[0]: shape for name, shape in pictures.items()}
+    assert found == {n: shape for n, shape in wanted.items() if n.startswith("model.vqmodel.")}
+    assert (c.eps, c.rope_base) == (1e-6, 10000.0)  # a Llama's of the library, since DeepSeek's config.json says neither
+    described = needs.describe(FULL[model])
+    assert described is not None
+    drafter = 2 * needs.numbers(published.drafter) if published.drafter else 0
+    assert described["download_bytes"] - drafter == pytest.approx(published_bytes, rel=0.02)
+    # The target is read where it lies; of a drafter's file, which holds a whole Janus-Pro, what is its own is written again.
+    written = 2 * sum(needs.held(sizes) for sizes in (published.tokenizer, published.drafter) if sizes is not None)
+    assert described["disk_bytes"] - described["download_bytes"] == written
+    assert published.drafter is None or 2 * needs.held(published.drafter) < 0.2 * drafter
 
 
 def test_anole_fits_a_card_of_24_gb_in_16_bits() -> None:
@@ -178,6 +219,26 @@ def test_check_of_anole(
     code, out = _check(monkeypatch, capsys, "--model", ANOLE_ID, "--check", "--folder", str(folder))
     assert code == 1 and "is not Anole's tokenizer: IMGIMGFDZ must be 57 in it" in out
     assert "drafter: not in the folder; put pytorch_model.bin" in out
+
+
+def test_check_of_janus_pro(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Both forms; a drafter of others that is not what its code says is told, and the model still fits."""
+    for form in ("authors", "library"):
+        folder = write_janus(tmp_path / form, form)
+        code, out = _check(monkeypatch, capsys, "--model", JANUS_ID, "--check", "--folder", str(folder))
+        assert code == 0 and out.count("tensors are as expected") == 2 and "its vocabulary is as expected" in out
+        assert ("pytorch_model.bin" if form == "authors" else "model.safetensors") in out
+    folder = write_janus(tmp_path / "large", parts=2, size="7B")
+    place = write_janus_drafter(folder)
+    code, out = _check(monkeypatch, capsys, "--model", JANUS_7B_ID, "--check", "--folder", str(folder))
+    assert code == 0 and out.count("tensors are as expected") == 3
+    save_file({"fusion.weight": torch.zeros(2)}, place / "model.safetensors")
+    code, out = _check(monkeypatch, capsys, "--model", JANUS_7B_ID, "--check", "--folder", str(folder))
+    assert (
+        code == 0
+        and "language_model.model.layers.0.input_layernorm.weight' is missing" in out
+        and "the model does without it" in out
+    )
 
 
 def test_check_of_the_hub(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

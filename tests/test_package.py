@@ -177,7 +177,15 @@ def test_the_diffs_of_the_recipes_are_the_codes() -> None:
 
 
 # Only for those who have a browser or minutes: everything in them is slow.
-SLOW_FILES = {"test_anole_full_size", "test_browser", "test_queue", "test_replay", "test_reproducible", "test_zero_gpu"}
+SLOW_FILES = {
+    "test_anole_full_size",
+    "test_janus_full_size",
+    "test_browser",
+    "test_queue",
+    "test_replay",
+    "test_reproducible",
+    "test_zero_gpu",
+}
 
 
 def test_the_fast_set_of_tests_is_known_and_leaves_no_file_out(fast_tests: Counter[Path]) -> None:

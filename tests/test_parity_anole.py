@@ -20,13 +20,14 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, guide
 from lantern_demo.decoding.trees import Draft, TreePolicy
 from lantern_demo.models.anole.drafter import AnoleDrafter
-from lantern_demo.models.anole.target import FIRST, Anole, AnoleCache
+from lantern_demo.models.anole.target import FIRST, Anole
 from lantern_demo.models.common import Condition
+from lantern_demo.models.decoder import PaddedCache
 
 CASES = cases("anole")
 
 
-def prefilled(case: Golden) -> tuple[Anole, Condition, AnoleCache, Tensor]:
+def prefilled(case: Golden) -> tuple[Anole, Condition, PaddedCache, Tensor]:
     """The target behind a case's prompt, its condition, its cache and the states of the prompt."""
     target, golden = anole(case), case.tensors
     condition = target.condition(golden["input_ids"][:1], None, True)
@@ -87,7 +88,7 @@ class Spy:
     def __init__(self, drafter: AnoleDrafter) -> None:
         self.drafter, self.outputs, self.positions = drafter, list[Tensor](), list[list[list[int]]]()
 
-    def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor, cache: AnoleCache) -> Tensor:
+    def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor, cache: PaddedCache) -> Tensor:
         self.positions.append(cache.positions(tokens.new_full(tokens.shape, cache.length + depth - 1)).tolist())
         self.outputs.append(self.drafter.expand(tokens, hidden, depth, mask, cache))
         return self.outputs[-1]

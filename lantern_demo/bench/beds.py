@@ -24,6 +24,7 @@ from lantern_demo.models.blank import blank_network, fill
 from lantern_demo.models.common import TargetSizes
 from lantern_demo.models.device import DTYPES
 from lantern_demo.models.families import family_of
+from lantern_demo.models.janus.target import JanusConfig
 from lantern_demo.models.llamagen.target import LlamaGenConfig
 from lantern_demo.models.registry import REGISTRY, Published
 from lantern_demo.models.tokenizer import neighbour_table
@@ -32,7 +33,7 @@ from lantern_demo.settings import Settings
 Network = TypeVar("Network", bound=nn.Module)
 
 PROMPT = "three red round lanterns over a lake at dusk"
-WORDS = 64  # tokens of Anole's prompt, its marks included
+WORDS = 64  # tokens of a prompt that is read in the sequence, its marks included
 SMALL: dict[str, Any] = {"dim": 64, "heads": 2, "ffn": 64, "vocab": 1024, "grid": 6}  # for a look at the program, not at a GPU
 
 
@@ -144,6 +145,8 @@ def _prompt(config: TargetSizes[Any], device: torch.device) -> tuple[Tensor, Ten
     """The features and mask of a prompt of random numbers, or its ids."""
     if isinstance(config, AnoleConfig):
         return torch.randint(8712, config.embeddings, (1, min(WORDS, config.prefix)), device=device), None
+    if isinstance(config, JanusConfig):
+        return torch.randint(config.embeddings, (1, min(WORDS, config.prefix)), device=device), None
     assert isinstance(config, LlamaGenConfig)
     mask = torch.ones(1, config.prefix, dtype=torch.bool, device=device)
     return torch.randn(1, config.prefix, config.caption_dim, device=device), mask
@@ -166,5 +169,8 @@ def _shrunk(published: Published | None) -> Published | None:
             target=replace(published.target, **SMALL, **more, layers=2),
             drafter=replace(published.drafter, **SMALL, **more),
         )
+    if isinstance(published.target, JanusConfig):
+        janus = replace(published.target, **SMALL, prefix=24, layers=2, embeddings=64, pad=2)
+        return replace(published, target=janus, drafter=replace(published.drafter, **SMALL, prefix=24))
     target = replace(published.target, **SMALL, prefix=24, layers=2, caption_dim=32)
     return replace(published, target=target, drafter=replace(published.drafter, **SMALL, prefix=24))

@@ -25,9 +25,9 @@ from lantern_demo.decoding.engines.waves import FixedWave
 from lantern_demo.decoding.loop import source_of
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Uniforms
-from lantern_demo.models.anole.target import AnoleCache
 from lantern_demo.models.blank import blank_network
 from lantern_demo.models.bundled import Networks
+from lantern_demo.models.decoder import PaddedCache
 from lantern_demo.models.families import fused_runners
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.settings import Settings
@@ -76,6 +76,15 @@ BUDGETS: dict[tuple[str, str, str], int] = {
     ("anole-7b", "lantern", "16 nodes"): 725,
     ("anole-7b", "lantern++", "paper"): 874,
     ("anole-7b", "lantern++", "16 nodes"): 723,
+    ("janus-pro-7b", "vanilla", "none"): 453,
+    ("janus-pro-7b", "eagle1", "paper"): 777,
+    ("janus-pro-7b", "eagle1", "16 nodes"): 615,
+    ("janus-pro-7b", "eagle2", "paper"): 801,
+    ("janus-pro-7b", "eagle2", "16 nodes"): 623,
+    ("janus-pro-7b", "lantern", "paper"): 842,
+    ("janus-pro-7b", "lantern", "16 nodes"): 646,
+    ("janus-pro-7b", "lantern++", "paper"): 809,
+    ("janus-pro-7b", "lantern++", "16 nodes"): 643,
 }
 
 # Operations that launch nothing, and those that launch more than one kernel.
@@ -184,7 +193,7 @@ def step_of(model: str, method: str, tree: str = "paper", dtype: torch.dtype = t
         assert runners.drafter is not None
         caches.append(runners.drafter.new_cache(rows, Fixed.room(info.tokens, policy)))
     for cache in caches:
-        if isinstance(cache, AnoleCache):
+        if isinstance(cache, PaddedCache):
             cache.place(None)
         cache.visible = torch.ones(rows, 1, 1, PROMPT, dtype=torch.bool, device=META)
         cache.advance(PROMPT)

@@ -4,9 +4,9 @@
 Without --check it fetches and converts, so that the first start does not have to.
 
 A local folder may stand in for the Hub. Each part lies in a sub-folder of its name (target, drafter, tokenizer, text) or of its
-repository's name (LlamaGen-T2I, llamagen_drafter, llamagen_t2i, flan-t5-xl, LlamaGen, Anole-7b-v0.1-hf, anole_drafter), under its
-published file names; what is neither .safetensors nor .bin may also lie in the folder itself. Target and tokenizer must be there.
-A text encoder that is not is taken from the Hub.
+repository's name (LlamaGen-T2I, llamagen_drafter, llamagen_t2i, flan-t5-xl, LlamaGen, Anole-7b-v0.1-hf, anole_drafter,
+Janus-Pro-1B), under its published file names; what is neither .safetensors nor .bin may also lie in the folder itself. Target and
+tokenizer must be there. A text encoder that is not is taken from the Hub.
 """
 
 from __future__ import annotations
@@ -68,7 +68,9 @@ def load(
     """
     published = info.published
     assert published is not None
-    made = prepare(info, folder, published_drafter=drafter is None)
+    trained = drafter or trained_folder(info)
+    own = drafter is not None or (_unchecked_drafter(info) and (trained / "config.json").is_file())
+    made, refusal = prepare_and_tell(info, folder, published_drafter=not own)
     target = _target(published, made["target"], device, dtype)
     tokenizer = fill(blank_tokenizer(published.tokenizer, info.grid), made["tokenizer"].weights(), device, torch.float32)
     sources = {str(part): _told(converted.manifest["source"]) for part, converted in made.items()}
@@ -76,7 +78,6 @@ def load(
     text = families.prompt_reader(published, located, device)
     if located:
         sources["text"] = _told(located.facts)
-    trained = drafter or trained_folder(info)
     chosen: torch.nn.Module | None = None
     if "drafter" in made:
         assert published.drafter is not None
@@ -85,20 +86,47 @@ def load(
     elif drafter is not None or (trained / "config.json").is_file():
         chosen = load_drafter(trained, published.target, device, dtype)
         sources["drafter"] = {"local": trained.name, "trained": True}
-    missing = None if chosen else why_no_drafter(info, folder)
+    missing = None if chosen else refusal or why_no_drafter(info, folder)
     return Networks(text, target, chosen, tokenizer, {}, sources, missing, made["tokenizer"].folder)
 
 
 def prepare(info: ModelInfo, folder: Path | None = None, published_drafter: bool = True) -> dict[Part, Converted]:
     """Fetch and convert what is not converted yet -> the parts but the text encoder, which is read as it is published.
 
-    The drafter is left out when it is not asked for, none is published, or the local folder has none.
+    The drafter is left out when it is not asked for, none is published, the local folder has none, or it is an unchecked one that
+    cannot be had or used.
     """
+    return prepare_and_tell(info, folder, published_drafter)[0]
+
+
+def prepare_and_tell(
+    info: ModelInfo, folder: Path | None = None, published_drafter: bool = True
+) -> tuple[dict[Part, Converted], NoDrafter | None]:
+    """As `prepare`, and why an unchecked drafter is not used, where that is so."""
     published = info.published
     assert published is not None
     parts: tuple[Part, ...] = ("target", "tokenizer", "drafter") if published_drafter else ("target", "tokenizer")
-    made = {part: _converted(part, published, info, folder) for part in parts if part in published.sources}
-    return {part: converted for part, converted in made.items() if converted}
+    made, refusal = dict[Part, Converted](), None
+    for part in parts:
+        if part not in published.sources:
+            continue
+        try:
+            converted = _converted(part, published, info, folder)
+        except CheckpointError as error:
+            if part != "drafter" or not _unchecked_drafter(info):
+                raise
+            repo = published.sources[part][0].repo
+            refusal = NoDrafter(f"the drafter that others have published for it ({repo}) is not used: {error}", _training(info))
+            continue
+        if converted:
+            made[part] = converted
+    return made, refusal
+
+
+def _unchecked_drafter(info: ModelInfo) -> bool:
+    """Whether the drafter that is published for a model is one that nobody here has seen."""
+    assert info.published is not None
+    return any(source.unchecked for source in info.published.sources.get("drafter", ()))
 
 
 def _converted(part: Part, published: Published, info: ModelInfo, folder: Path | None) -> Converted | None:
@@ -209,8 +237,13 @@ def why_no_drafter(info: ModelInfo, folder: Path | None = None) -> NoDrafter:
     if folder is not None and info.published.drafter is not None:
         wanted = wanted_files(info.published.sources["drafter"], "drafter", folder)
         return NoDrafter(f"{folder} holds no drafter of {info.id}: {wanted}")
-    command = f"python -m lantern_demo.training.drafter --target {info.id} --out runs/{info.id}-drafter"
-    return NoDrafter(f"no drafter is published for {info.id}", command)
+    return NoDrafter(f"no drafter is published for {info.id}", _training(info))
+
+
+def _training(info: ModelInfo) -> str:
+    """The command that trains a drafter for a model."""
+    captions = " --captions captions.txt" if info.kind == "text" else ""
+    return f"python -m lantern_demo.training.drafter --target {info.id}{captions} --out runs/{info.id}-drafter"
 
 
 def main() -> None:
@@ -231,8 +264,11 @@ def main() -> None:
             lines, fits = dryrun.report(info, args.device, args.dtype, args.folder)
             print("\n".join(lines))
             parser.exit(0 if fits else 1)
-        for part, converted in prepare(info, args.folder).items():
+        made, refusal = prepare_and_tell(info, args.folder)
+        for part, converted in made.items():
             print(f"{part}: {converted.folder}")
+        if refusal:
+            print(refusal)
         if info.published and info.published.text:
             print(f"text: {text_files(info.published, args.folder).weights[0].parent}")
     except ValueError as error:

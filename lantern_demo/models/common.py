@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import Field, dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -15,8 +16,8 @@ BEYOND = 64  # rows of a rotary table past the last token: draft trees may reach
 
 @dataclass
 class Condition:
-    """What an image is drawn from: text features [R, T, C] and their mask [R, T] bool (left-padded), or class ids [R]; for Anole
-    a prompt's ids [R, T] and their mask.
+    """What an image is drawn from: text features [R, T, C] and their mask [R, T] bool (left-padded), or class ids [R]; for
+    models that read the prompt themselves its ids [R, T] and their mask.
 
     R rows: 2 with guidance (conditional, unconditional), 1 without.
     """
@@ -50,7 +51,8 @@ class NetworkSizes(ABC, Generic[Network]):
         """The network's rotary table [positions, head_dim / 2, 2] float32, (cos, sin) last; its buffer `rope` holds it."""
 
     def published_shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shapes of those tensors of which a published file holds more rows than the network."""
+        """The shapes of those tensors of which a published file holds more rows than the network, and of what it holds
+        besides."""
         return {}
 
     @property
@@ -98,6 +100,32 @@ class MLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+def unrolled(
+    hidden: Tensor, passes: int, read: Callable[[Tensor], tuple[Tensor, Tensor, Tensor, Tensor]],
+    finish: Callable[[Tensor, Tensor], Tensor],
+) -> list[Tensor]:  # fmt: skip
+    """A drafter under teacher forcing, as drafting will see it: the target's hidden [B, S, H] -> outputs [B, S, H] a pass; every
+    output i imitates the hidden state at position i + 1.
+
+    `read` makes of the states before each slot's token [B, S, H] the layer's input x and its queries, keys and values [B, heads,
+    S, d], `finish` of x and what was attended to the output. Pass 0 reads the target's states, as the stable slots do. Pass t
+    reads the output of pass t - 1 one slot before, as a tree node at depth t does: it attends to the stable slots up to i - t, to
+    its t - 1 ancestors and to itself. Its first t slots have no such ancestors and mean nothing.
+    """
+    slot = torch.arange(hidden.shape[1], device=hidden.device)
+    back = slot[:, None] - slot[None]  # how many slots key j lies behind query i
+    keys: list[Tensor] = []
+    values: list[Tensor] = []
+    outputs: list[Tensor] = []
+    for t in range(passes):
+        x, q, k, v = read(hidden if t == 0 else F.pad(outputs[-1], (0, 0, 1, 0))[:, :-1])
+        keys.append(k)
+        values.append(v)
+        seen = torch.cat([back >= t, *(back == t - u for u in range(1, t + 1))], 1)
+        outputs.append(finish(x, F.scaled_dot_product_attention(q, torch.cat(keys, 2), torch.cat(values, 2), attn_mask=seen)))
+    return outputs
 
 
 def prefix_mask(visible: Tensor | None, n: int, device: torch.device, padding: str, dtype: torch.dtype) -> Tensor:

@@ -17,6 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lantern_demo.models.decoder import Layer, PaddedCache, SequenceDrafter, SequenceTarget, cache_bias
+
 
 class Rows(nn.Module):
     """A linear layer without a bias whose weight is some rows of a joined one.
@@ -173,3 +175,81 @@ class DrafterTwin:
     def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor, cache: Any) -> Tensor:
         """As the original's."""
         return self.original.expand(tokens, hidden, depth, mask, cache)
+
+
+# -- LLaMA decoders with the prompt in their sequence: see `models.decoder`
+
+
+@dataclass(frozen=True)
+class SequenceLayer(FusedLayer):
+    """One layer of such a decoder; turns are [R, n or 1, 1, 1, d / 2]."""
+
+    @classmethod
+    def parts(cls, layer: Layer) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, int]:
+        """The fields up to `heads`, of a layer whose weights become those of the twin."""
+        a, m = layer.self_attn, layer.mlp
+        return (
+            layer.input_layernorm.weight, join(a, "q_proj", "k_proj", "v_proj"), a.o_proj.weight,
+            layer.post_attention_layernorm.weight, join(m, "gate_proj", "up_proj"), m.down_proj.weight, a.heads,
+        )  # fmt: skip
+
+    @classmethod
+    def of(cls, layer: Layer, eps: float) -> SequenceLayer:
+        """The twin of a layer, whose weights become those of the twin."""
+        return cls(*cls.parts(layer), eps)
+
+    def turned(self, qkv: Tensor, turn: Tensor, dtype: torch.dtype) -> Tensor:
+        """As `FusedLayer.turned`."""
+        return half_turned(qkv[:, :, :2], qkv, turn, dtype)
+
+
+def half_turned(both: Tensor, qkv: Tensor, turn: Tensor, dtype: torch.dtype) -> Tensor:
+    """Queries and keys `both` [R, n, 2, heads, d] turned, beside the values of qkv [R, n, 3, heads, d] -> that shape in
+    `dtype`."""
+    # pairs are (i, i + d / 2)
+    turned = torch.view_as_real(torch.complex(*both.chunk(2, -1)) * turn)
+    new = qkv.new_empty(qkv.shape, dtype=dtype)
+    new[:, :, :2].unflatten(-1, (2, -1)).copy_(turned.transpose(-1, -2))
+    new[:, :, 2].copy_(qkv[:, :, 2])
+    return new
+
+
+def turns(rope: Tensor) -> Tensor:
+    """A rotary table [P, d / 2, 2] (cos, sin) -> [P, 1, 1, d / 2] complex64."""
+    return torch.view_as_complex(rope.float().contiguous())[:, None, None]
+
+
+class SequenceTwin(TargetTwin):
+    """Such a target on an accelerator; its head is the family's."""
+
+    def __init__(self, target: SequenceTarget, layers: Sequence[SequenceLayer]) -> None:
+        super().__init__(target, layers)
+        self.turns = turns(target.rope)
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """As `TargetTwin.embed`."""
+        return self.original.embed(tokens)
+
+    def turns_at(self, positions: Tensor, cache: PaddedCache) -> Tensor:
+        """[R, n, 1, 1, d / 2] complex64."""
+        return self.turns[cache.positions(positions)]
+
+
+class SequenceDrafterTwin(DrafterTwin):
+    """A drafter of such a target on an accelerator; implements `decoding.protocols.FixedDrafter`."""
+
+    original: SequenceDrafter
+
+    def __init__(self, drafter: SequenceDrafter, layer: SequenceLayer) -> None:
+        super().__init__(drafter, layer)
+        self.turns = turns(drafter.rope)
+
+    def turns_at(self, positions: Tensor, cache: PaddedCache) -> Tensor:
+        """[R, m, 1, 1, d / 2] complex64; see `decoding.protocols.FixedDrafter.turns_at`."""
+        return self.turns[cache.positions(positions)]
+
+    def run_at(self, tokens: Tensor, hidden: Tensor, turn: Tensor, slots: Tensor, bias: Tensor, cache: PaddedCache) -> Tensor:
+        """m slots -> outputs [R, m, H]; see `decoding.protocols.FixedDrafter.run_at`. Padding is left out here."""
+        original, mask = self.original, cache_bias(bias, cache)
+        x = original.fuse(original.embed(tokens).expand(hidden.shape[0], -1, -1), hidden).flatten(0, 1)
+        return original.finish(self.layer(x, turn, slots, mask, cache.both[0]).view(hidden.shape))

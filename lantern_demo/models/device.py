@@ -73,11 +73,13 @@ def half(device: torch.device) -> str:
     return "float16" if lacking else "bfloat16"
 
 
-def pick_dtype(dtype: str, device: torch.device, large: bool) -> str:
-    """A number format's name; "auto" is float32, but 16 bits for a large model on a GPU. Raises ValueError for an unknown one,
-    and for int8 where there is none."""
+def pick_dtype(dtype: str, device: torch.device, large: bool, on_cpu: str = "float32") -> str:
+    """A number format's name; "auto" is 16 bits for a large model on a GPU, `on_cpu` for one on a CPU, and float32 for the rest.
+    Raises ValueError for an unknown one, and for int8 where there is none."""
+    if dtype == "auto" and not large:
+        return "float32"
     if dtype == "auto":
-        return half(device) if large and device.type == "cuda" else "float32"
+        return half(device) if device.type == "cuda" else on_cpu
     if dtype not in (*DTYPES, INT8):
         raise ValueError(f"dtype must be one of auto, {', '.join(DTYPES)}, {INT8}, got {dtype!r}")
     if dtype == INT8 and (large or device.type != "cpu"):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from lantern_demo.models import families, hub, needs
 from lantern_demo.models.convert import CheckpointError
-from lantern_demo.models.device import pick_device, pick_dtype
+from lantern_demo.models.device import pick_device
 from lantern_demo.models.hub import Located
 from lantern_demo.models.needs import MISSING, Piece, gib
 from lantern_demo.models.registry import ModelInfo, Part, Published
@@ -20,7 +20,7 @@ def report(info: ModelInfo, device: str = "auto", dtype: str = "auto", folder: P
     published = info.published
     assert published is not None
     chosen = pick_device(device)
-    number = pick_dtype(dtype, chosen, large=True)
+    number = info.dtype(dtype, chosen)
     lines, fits = [f"{info.id}: {info.title}", ""], True
     todo = needs.pieces(info, folder)
     for piece in todo:
@@ -59,6 +59,8 @@ def _part(published: Published, piece: Piece, folder: Path | None) -> tuple[list
         try:
             count = check_part(published, piece.part, located)
         except CheckpointError as error:
+            if located.source.unchecked:
+                return [where, f"  {error}", "  the model does without it"], True
             return [where, f"  {error}"], False
         return [where, f"  all {count} tensors are as expected" if count else "  its vocabulary is as expected"], True
     revision = hub.revision_of(source)
@@ -68,6 +70,8 @@ def _part(published: Published, piece: Piece, folder: Path | None) -> tuple[list
     try:
         answer = hub.ask(source)
     except CheckpointError as error:
+        if source.unchecked:
+            return [*lines, f"  {error}", "  the model does without it"], True
         return [*lines, f"  {error}"], False
     size = f"about {gib(piece.download)} to download"
     if answer is None:

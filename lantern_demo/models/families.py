@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 import lantern_demo.models.anole.weights as anole_weights
+import lantern_demo.models.janus.weights as janus_weights
 import lantern_demo.models.llamagen.weights as llamagen_weights
 from lantern_demo.decoding import protocols
 from lantern_demo.models.anole.cuda import FusedAnole, FusedAnoleDrafter
@@ -27,6 +28,11 @@ from lantern_demo.models.bundled import Networks
 from lantern_demo.models.common import DrafterSizes, TargetSizes
 from lantern_demo.models.convert import AS_PUBLISHED, Layout, weights_of
 from lantern_demo.models.hub import Located
+from lantern_demo.models.janus.cuda import FusedJanus, FusedJanusDrafter
+from lantern_demo.models.janus.drafter import JanusDrafterConfig
+from lantern_demo.models.janus.prompts import ChatPrompt
+from lantern_demo.models.janus.prompts import check_vocabulary as check_chat_vocabulary
+from lantern_demo.models.janus.target import JanusConfig
 from lantern_demo.models.llamagen.captions import CaptionEncoder, check_text
 from lantern_demo.models.llamagen.cpu import LeanDrafter, LeanTarget, fastest_drafter_kind, fastest_kind
 from lantern_demo.models.llamagen.cuda import FusedDrafter, FusedTarget
@@ -91,6 +97,17 @@ FAMILIES: dict[str, Family] = {
         check_text=check_vocabulary,
         cuda_target=FusedAnole,
         cuda_drafter=FusedAnoleDrafter,
+    ),
+    "Janus": Family(
+        target=JanusConfig,
+        drafter=JanusDrafterConfig,
+        layouts=janus_weights.LAYOUTS,
+        target_facts=janus_weights.target_facts,
+        drafter_facts=janus_weights.drafter_facts,
+        prompts=ChatPrompt.of,
+        check_text=check_chat_vocabulary,
+        cuda_target=FusedJanus,
+        cuda_drafter=FusedJanusDrafter,
     ),
 }
 

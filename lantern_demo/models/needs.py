@@ -14,7 +14,7 @@ from huggingface_hub.constants import HF_HUB_CACHE
 
 from lantern_demo.models import hub, store
 from lantern_demo.models.blank import Sizes, held, shapes
-from lantern_demo.models.registry import ModelInfo, Part, Published
+from lantern_demo.models.registry import ModelInfo, Part, Published, Source
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 TEXT_BYTES = 2  # of a number of the text encoder in memory: bfloat16, or float16 where a device lacks that
@@ -87,7 +87,7 @@ def describe(info: ModelInfo) -> dict[str, Any] | None:
     files = {part: numbers(sizes) * fetched[part].number_bytes for part, sizes in sizes_of(published).items()}
     return {
         "download_bytes": sum(files.values()),
-        "disk_bytes": sum(files.values()) + sum(size for part, size in files.items() if not fetched[part].in_place),
+        "disk_bytes": sum(files.values()) + sum(_written(sizes, fetched[part]) for part, sizes in sizes_of(published).items()),
         "memory_bytes": {dtype: memory(published, dtype) for dtype in BYTES},
         "memory_parts": {dtype: budget(published, dtype) for dtype in BYTES},
         "estimated": True,
@@ -107,7 +107,7 @@ def pieces(info: ModelInfo, folder: Path | None = None) -> list[Piece]:
         local = hub.find(sources, part, folder) if folder else None
         source = local.source if local else sources[0]
         size = numbers(sizes) * source.number_bytes
-        convert = 0 if source.in_place else size
+        convert = _written(sizes, source)
         if local:
             done = source.in_place or store.manifest(store.local_folder(local), local.facts)
             found.append(Piece(part, "in the folder", 0, 0 if done else convert))
@@ -120,6 +120,11 @@ def pieces(info: ModelInfo, folder: Path | None = None) -> list[Piece]:
         else:
             found.append(Piece(part, "to download", size, convert))
     return found
+
+
+def _written(sizes: Sizes, source: Source) -> int:
+    """Estimated bytes that converting a part writes: what is read in place is not converted, and what is left aside not written."""
+    return 0 if source.in_place else held(sizes) * source.number_bytes
 
 
 def requirements_unmet(info: ModelInfo, device: torch.device, dtype: str, folder: Path | None = None) -> str | None:

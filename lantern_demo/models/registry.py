@@ -7,9 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
+
 from lantern_demo.models.anole.drafter import AnoleDrafterConfig
 from lantern_demo.models.anole.target import AnoleConfig
 from lantern_demo.models.common import DrafterSizes, TargetSizes
+from lantern_demo.models.device import pick_dtype
+from lantern_demo.models.janus.drafter import JanusDrafterConfig
+from lantern_demo.models.janus.target import JanusConfig
 from lantern_demo.models.llamagen.drafter import DrafterConfig
 from lantern_demo.models.llamagen.target import LlamaGenConfig
 
@@ -30,6 +35,7 @@ class Source:
     revision: str = "main"  # a branch, tag or commit; LANTERN_REVISIONS overrides it (see `hub.revision_of`)
     number_bytes: int = 4  # of a number in these files, as far as is known
     in_place: bool = False  # read from the published files at every start; the others are converted once
+    unchecked: bool = False  # nobody here has seen it: a model does without such a drafter where it cannot be had or used
 
 
 @dataclass(frozen=True)
@@ -74,6 +80,7 @@ class Published:
     drafter: DrafterSizes[Any] | None = None
     tokenizer: TokenizerSizes = TokenizerSizes()
     text: TextSizes | Words | None = None
+    on_cpu: str = "float32"  # number format on a CPU, where none is asked for; in the published one weights stay in their files
 
 
 @dataclass(frozen=True)
@@ -94,10 +101,17 @@ class ModelInfo:
     preset: Mapping[str, Any] = field(default_factory=dict)
     kind: Literal["text", "class"] = "text"
     published: Published | None = None
+    prompts: tuple[str, ...] = ()  # that suit it; without any those of the page do
+    licence: str | None = None  # of its weights, where users have to know it, as a sentence
 
     @property
     def tokens(self) -> int:
         return self.grid * self.grid
+
+    def dtype(self, asked: str, device: torch.device) -> str:
+        """The number format of target and drafter on a device, of one that is asked for or "auto". Raises ValueError as
+        `pick_dtype` does."""
+        return pick_dtype(asked, device, self.published is not None, self.published.on_cpu if self.published else "float32")
 
 
 BASE: dict[str, Any] = {"dim": 768, "layers": 12, "heads": 12, "ffn": 2048}
@@ -204,6 +218,56 @@ def _anole() -> ModelInfo:
     )
 
 
+def _janus(size: str, target: JanusConfig, files: str, drafter: JanusDrafterConfig | None) -> ModelInfo:
+    """A Janus-Pro of DeepSeek's. Its own files are fetched; transformers' conversion of them may lie in a local folder."""
+    authors, library, config = f"deepseek-ai/Janus-Pro-{size}", f"deepseek-community/Janus-Pro-{size}", ("config.json",)
+    sources: dict[Part, tuple[Source, ...]] = {
+        "target": (
+            Source(authors, files, "janus", config, number_bytes=2, in_place=True),
+            Source(library, "model*.safetensors", "janus-library", config, number_bytes=2, in_place=True),
+        ),
+        "tokenizer": (
+            Source(authors, files, "janus-vq", config, number_bytes=2),
+            Source(library, "model*.safetensors", "janus-library-vq", config, number_bytes=2),
+        ),
+        "text": (
+            Source(authors, "tokenizer.json", "words", in_place=True),
+            Source(library, "tokenizer.json", "words", in_place=True),
+        ),
+    }
+    helped = "No drafter is published for it"
+    if drafter is not None:
+        others = Source(
+            "seliny2/JanusPro-Eagle-Drafter", "model.safetensors", "janus-eagle", config, number_bytes=2, unchecked=True
+        )
+        sources["drafter"] = (others,)
+        helped = "A drafter by others, whose licence was not seen here, is used if it is what its code says"
+    return ModelInfo(
+        id=f"janus-pro-{size.lower()}",
+        title=f"Janus-Pro {size}, text to image, 384 px",
+        description=(
+            f"DeepSeek's Janus-Pro {size}, a language model that draws 384 x 384 pixels from any text, which it reads itself. "
+            f"{helped}. It has not been tried with the published weights."
+        ),
+        folder=None,
+        image_size=384,
+        grid=24,
+        max_prompt=1000,
+        preset={"cfg_scale": 5.0, **PAPER},
+        published=Published(target=target, sources=sources, drafter=drafter, text=Words(), on_cpu="bfloat16"),
+        prompts=(
+            "a glass of red wine on a wooden table, warm evening light",
+            "a red fox in autumn leaves, close-up photo",
+            "an astronaut in a jungle, cold colours, detailed painting",
+            "a small harbour town at sunrise, watercolour",
+        ),
+        licence=(
+            "Its weights are under the DeepSeek License Agreement 1.0, which restricts what they may be used for; its code is "
+            "under MIT."
+        ),
+    )
+
+
 _ROWS = (
     ModelInfo(
         id="lantern-scenes",
@@ -233,6 +297,8 @@ _ROWS = (
     _class_to_image("L", 384, LARGE),
     _class_to_image("XL", 384, XL),
     _anole(),
+    _janus("1B", JanusConfig(dim=2048, heads=16, ffn=5632, layers=24), "pytorch_model.bin", None),
+    _janus("7B", JanusConfig(), "pytorch_model-*.bin", JanusDrafterConfig()),
 )
 
 REGISTRY: dict[str, ModelInfo] = {info.id: info for info in _ROWS}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -99,3 +101,16 @@ def neighbour_table(vectors: Tensor, k: int) -> Tensor:
         distance[torch.arange(len(part), device=vectors.device), part] = torch.inf
         rows.append(distance.topk(k, largest=False).indices.to(torch.int32))
     return torch.cat(rows)
+
+
+_PUBLISHED_NAMES = (
+    (r"^vq\.", ""), (r"\.(down|up)\.(\d+)\.block\.", r".conv_blocks.\2.res."), (r"\.(down|up)\.(\d+)\.", r".conv_blocks.\2."),
+    (r"\.mid\.block_1\.", ".mid.0."), (r"\.mid\.attn_1\.", ".mid.1."), (r"\.mid\.block_2\.", ".mid.2."),
+)  # fmt: skip
+
+
+def published_vq_name(name: str) -> str:
+    """What LlamaGen's files, and those of Janus, which has the same tokenizer, call a tensor of `ImageTokenizer`."""
+    for ours, theirs in _PUBLISHED_NAMES:
+        name = re.sub(ours, theirs, name)
+    return name

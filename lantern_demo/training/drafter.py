@@ -1,10 +1,11 @@
 """Train the drafter of a target: `python -m lantern_demo.training.drafter --target runs/target --out runs/drafter`.
 
-The loss is that of EAGLE and LANTERN, SmoothL1 to the target's next hidden state and cross-entropy to its law through its
-frozen head, with noise on the states, in two points taken further: the law is the guided one that is decoded with, and the
-drafter also learns from its own outputs, as deep nodes of a draft tree will make it (`Drafter.train_passes`). A last term is
-the total variation to the target, because the chance that a sampled draft is accepted is one minus just that.
-With --guided the drafter works on guided states, one row instead of two: see `DrafterConfig.guided`.
+The loss is that of EAGLE and LANTERN, SmoothL1 to the target's next hidden state and cross-entropy to its law through its frozen
+head, with noise on the states, in two points taken further: the law is the guided one that is decoded with, and the drafter also
+learns from its own outputs, as deep nodes of a draft tree will make it (`Drafter.train_passes`). A last term is the total
+variation to the target, because the chance that a sampled draft is accepted is one minus just that. With --guided the drafter
+works on guided states, one row instead of two: see `llamagen.drafter.DrafterConfig.guided`. Of published models it trains those
+whose drafters implement `teaching.Learner`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import random
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -22,16 +24,18 @@ from torch import Tensor
 
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models import bundled, checkpoints
-from lantern_demo.models.llamagen.captions import load_text
-from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
-from lantern_demo.models.llamagen.labels import CLASSES, ClassLabels
-from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
+from lantern_demo.models.blank import blank_network
+from lantern_demo.models.device import DTYPES
+from lantern_demo.models.families import prompt_reader
+from lantern_demo.models.llamagen.labels import CLASSES
+from lantern_demo.models.llamagen.target import LlamaGenConfig
 from lantern_demo.models.registry import REGISTRY, ModelInfo
 from lantern_demo.models.text import PromptEncoder
 from lantern_demo.training import run
 from lantern_demo.training.own import OwnPictures
 from lantern_demo.training.sample import encode_prompts
 from lantern_demo.training.target import Captions, TextToTokens, load_image_tokenizer, training_scenes
+from lantern_demo.training.teaching import Learner, Teacher, drafter_sizes
 
 PASSES = 3  # the stable pass, and tree nodes of depth 1 and 2
 PASS_WEIGHTS = (1.0, 0.8, 0.6)
@@ -59,7 +63,7 @@ def load_target(folder: Path, device: torch.device) -> TextToTokens:
 class Pictures:
     """What a drafter is trained on: a frozen target with its prompts' encoder, and pictures with their prompts."""
 
-    target: LlamaGen
+    target: Teacher
     encoder: PromptEncoder
     batch: Callable[[int], tuple[Tensor, list[str]]]  # of a step: token ids [B, N] and prompts
     held_out: list[tuple[Tensor, list[str]]]  # the same, never trained on
@@ -97,18 +101,25 @@ def published_pictures(args: argparse.Namespace, opts: run.Options, info: ModelI
     """What a published target draws itself, of random classes or of the captions in a file, one a line."""
     assert info.published is not None
     sizes = info.published.target
-    if not isinstance(sizes, LlamaGenConfig):
-        raise SystemExit(f"--target must be of the LlamaGen family, whose drafters this trains; {info.id} has a published one")
-    target = checkpoints.load_target(info, opts.device, torch.float32, args.folder)
-    assert isinstance(target, LlamaGen)
-    encoder: PromptEncoder = ClassLabels()
-    choices = [str(number) for number in range(CLASSES)]
+    try:  # before anything is fetched
+        drafter = blank_network(drafter_sizes(sizes, sizes.ffn, args.guided))
+    except ValueError as error:
+        raise SystemExit(f"--guided is not possible: {error}") from None
+    if not isinstance(drafter, Learner):
+        raise SystemExit(
+            f"--target must be of a family whose drafters this trains, LlamaGen or Janus; {info.id} has a published one"
+        )
+    # 16 bits for a target that is published so, where that is what a device computes with
+    large = info.published.sources["target"][0].number_bytes == 2 and opts.device.type == "cuda"
+    dtype = DTYPES[info.dtype("auto", opts.device)] if large else torch.float32
+    target: Any = checkpoints.load_target(info, opts.device, dtype, args.folder)
+    located, choices = None, [str(number) for number in range(CLASSES)]
     if info.kind == "text":
         if args.captions is None:
             raise SystemExit(f"{info.id} draws from text: name a file of captions, one a line, with --captions")
         choices = [line.strip() for line in args.captions.read_text().splitlines() if line.strip()]
         located = checkpoints.text_files(info.published, args.folder)
-        encoder = load_text(located, sizes.caption_dim, opts.device, torch.bfloat16)
+    encoder = prompt_reader(info.published, located, opts.device)
     sampling = Sampling(top_k=info.preset.get("top_k", 0), cfg_scale=args.cfg_scale or info.preset["cfg_scale"])
 
     def prompts(number: int, rng: random.Random) -> list[str]:
@@ -146,28 +157,26 @@ def main() -> None:
     pictures = published_pictures(args, opts, published) if published else scene_pictures(args, opts)
     target, preset = pictures.target, published.preset if published else {}
     top, c = args.cfg_scale or preset.get("cfg_scale", 3.0), target.config
-    sizes = DrafterConfig(
-        dim=c.dim, heads=c.heads, ffn=args.ffn or (c.ffn if published else 1024), vocab=c.vocab, grid=c.grid, prefix=c.prefix,
-        rope_base=c.rope_base, guided=args.guided,
-    )  # fmt: skip
-    drafter = Drafter(sizes).to(opts.device)
+    sizes = drafter_sizes(c, args.ffn or (c.ffn if published else 1024), args.guided)
+    drafter = sizes.build().to(opts.device)
     before = bundled.load(args.start_from, opts.device).drafter if args.start_from else None
     if before is not None and before.config != sizes:
         raise SystemExit(f"--start-from has a drafter of {before.config}, not of {sizes}")
     (opts.out / "drafter.json").write_text(json.dumps(asdict(sizes)) + "\n")
     if before is None:
-        drafter.embed_tokens.weight.data.copy_(target.tok_embeddings.weight)
+        drafter.learn_from(target)
     else:
         drafter.load_state_dict(before.state_dict())
     cast = torch.autocast(opts.device.type, torch.bfloat16)
-    first = c.prefix - 1  # the slot of image token 0, whose output stands for image token 1
+    first = drafter.lead  # the slot of image token 0, whose output stands for image token 1
 
     @torch.no_grad()
     def states(tokens: Tensor, captions: list[str], scale: Tensor) -> Tensor:
-        """The target's hidden states [R, T + N, H] float32, conditional rows first; guided ones if the drafter works on those."""
+        """The target's hidden states [R, S + 1, H] float32 of all slots and behind the last, conditional rows first; guided ones
+        if the drafter works on those."""
         with cast:
             condition = target.condition(*encode_prompts(pictures.encoder, captions, opts.device), True)
-            both = forward(tokens.repeat(2, 1), condition.features, condition.mask)
+            both = forward(tokens.repeat(2, 1), condition.features, condition.mask)[:, -(first + 1 + tokens.shape[1]) :]
         return guide(both.float(), scale) if args.guided else both.float()
 
     def guide(rows: Tensor, scale: Tensor) -> Tensor:
@@ -177,7 +186,7 @@ def main() -> None:
 
     def logits(hidden: Tensor, scale: Tensor) -> Tensor:
         """Hidden [R, S, H] -> guided logits [B, S, V] float32."""
-        made = target.output(hidden).float()
+        made = target.head(hidden)
         return made if args.guided else guide(made, scale)
 
     def score(output: Tensor, wanted: Tensor, p: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from lantern_demo.decoding.sampling import Sampling
-from lantern_demo.models.llamagen.target import LlamaGen
 from lantern_demo.models.text import PromptEncoder
 from lantern_demo.training.sample import encode_prompts, sample_batch
+from lantern_demo.training.teaching import Teacher
 
 
 class OwnPictures:
@@ -22,7 +22,7 @@ class OwnPictures:
     """
 
     def __init__(
-        self, folder: Path, rank: int, target: LlamaGen, encoder: PromptEncoder,
+        self, folder: Path, rank: int, target: Teacher, encoder: PromptEncoder,
         prompts: Callable[[int, random.Random], list[str]], pictures: int, size: int, sampling: Sampling,
     ) -> None:  # fmt: skip
         self.folder, self.rank, self.target, self.encoder = folder, rank, target, encoder

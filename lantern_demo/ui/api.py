@@ -101,7 +101,8 @@ def describe(service: Service) -> dict[str, Any]:
             {
                 "id": info.id, "title": info.title, "description": info.description, "image_size": info.image_size,
                 "tokens": info.tokens, "max_prompt": info.max_prompt, "preset": Settings(**info.preset).as_dict(),
-                "kind": info.kind, "needs": describe_needs(info), "unmet": service.unmet(info),
+                "kind": info.kind, "prompts": list(info.prompts), "licence": info.licence,
+                "needs": describe_needs(info), "unmet": service.unmet(info),
                 "unavailable_methods": {method: missing.sentence() for method, missing in service.unavailable(info).items()}, "recommended": _recommended(service, info.id),
             }
             for info in service.offered().values()

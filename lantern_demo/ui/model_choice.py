@@ -51,7 +51,7 @@ def choose(
     first drawn with."""
     info = service.offered()[model]
     by_class = info.kind == "class"
-    text = prompt if prompt is not None else FIRST_CLASS if by_class else texts.EXAMPLES[0][0]
+    text = prompt if prompt is not None else FIRST_CLASS if by_class else (*info.prompts, texts.EXAMPLES[0][0])[0]
     usable = [method for method in METHODS.values() if method.id not in service.unavailable(info)]
     chosen = default_methods(usable) if methods is None else [m.id for m in usable if m.id in methods]
     values = settings or Settings(**info.preset)
@@ -69,7 +69,11 @@ def choose(
 def note(service: Service, model: str) -> str:
     """What a model draws and needs, what it lacks, and why it cannot run here, if it cannot; Markdown, from our own words alone."""
     info = service.offered()[model]
-    lines = [info.description]
+    lines = [
+        info.description,
+        *([info.licence] if info.licence else []),
+        *([texts.suiting(info.prompts)] if info.prompts else []),
+    ]
     needs = describe(info)
     if needs is not None:
         memory = {dtype: gib(size) for dtype, size in needs["memory_bytes"].items()}

@@ -24,7 +24,7 @@ from PIL import Image
 from lantern_demo.decoding.loop import Step
 from lantern_demo.faults import sentence
 from lantern_demo.knobs import shown
-from lantern_demo.models.device import pick_device, pick_dtype, unused_gpu
+from lantern_demo.models.device import pick_device, unused_gpu
 from lantern_demo.models.needs import requirements_unmet
 from lantern_demo.models.registry import REGISTRY, ModelInfo
 from lantern_demo.pipeline import DrafterMissing, Pipeline, info_of, load, unavailable_methods
@@ -200,7 +200,7 @@ class Service:
         if on_zero_gpu() or (on_space() and info.published is not None):
             return "this Space runs only the model that it was started with; run the code on a machine of your own for this one"
         device = pick_device(self._device)
-        return requirements_unmet(info, device, pick_dtype("auto", device, large=info.published is not None))
+        return requirements_unmet(info, device, info.dtype("auto", device))
 
     def unavailable(self, info: ModelInfo) -> dict[str, DrafterMissing]:
         """The methods that a model cannot be decoded with, by id, each with the reason."""

@@ -317,6 +317,11 @@ def unavailable(labels: list[str], missing: NoDrafter) -> str:
     return f"{text} This trains one: `{missing.command}`" if missing.command else text
 
 
+def suiting(prompts: Sequence[str]) -> str:
+    """Prompts that suit a model; Markdown."""
+    return f"Prompts that suit it: {'; '.join(f'*{prompt}*' for prompt in prompts)}."
+
+
 def unmet(reason: str) -> str:
     return f"**It cannot run here:** {reason}"
 

@@ -18,9 +18,9 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is 
 TOKENS = 36
 
 
-@pytest.fixture(scope="module", params=["llamagen-t2i-256", "anole-7b"])
+@pytest.fixture(scope="module", params=["llamagen-t2i-256", "anole-7b", "janus-pro-7b"])
 def bed(request: pytest.FixtureRequest) -> Bed:
-    """A small model of either family."""
+    """A small model of every family."""
     return bed_of(request.param, torch.device("cuda"), small=True)
 
 

@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lantern_demo.decoding.cache import KVCache
-from lantern_demo.models.common import MLP, DrafterSizes, RMSNorm
-from lantern_demo.models.llamagen.target import rope_table, rotate
+from lantern_demo.models.common import MLP, DrafterSizes, RMSNorm, unrolled
+from lantern_demo.models.llamagen.target import LlamaGen, rope_table, rotate
 
 
 @dataclass(frozen=True)
@@ -132,32 +132,29 @@ class Drafter(nn.Module):
         slot = cache.length + depth - 1
         return self._run(tokens, hidden, self.rope[slot : slot + 1].expand(m, -1, -1), full, cache, w)
 
-    def train_passes(self, tokens: Tensor, hidden: Tensor, passes: int) -> list[Tensor]:
-        """Teacher forcing, as drafting will see it: tokens [B, S] and the target's hidden [B, S, H] -> outputs [B, S, H] a pass.
+    # -- training: see `training.teaching.Learner`
 
-        `tokens[:, i]` is the token at position i + 1, 0 in the prefix; every output i imitates the hidden state at position i +
-        1. Pass 0 reads the target's states, as the stable slots do. Pass t reads the output of pass t - 1 one slot before, as a
-        tree node at depth t does: it attends to the stable slots up to i - t, to its t - 1 ancestors and to itself. Its first t
-        slots have no such ancestors and mean nothing.
+    @property
+    def lead(self) -> int:
+        """As `Learner.lead`: the whole prefix is read."""
+        return self.config.prefix - 1
+
+    def learn_from(self, target: LlamaGen) -> None:
+        """As `Learner.learn_from`: it starts with its target's embeddings."""
+        self.embed_tokens.weight.data.copy_(target.tok_embeddings.weight)
+
+    def train_passes(self, tokens: Tensor, hidden: Tensor, passes: int) -> list[Tensor]:
+        """Teacher forcing: tokens [B, S] and the target's hidden [B, S, H] -> outputs [B, S, H] a pass; see `common.unrolled`.
+
+        `tokens[:, i]` is the token at position i + 1, 0 in the prefix.
         """
-        s = tokens.shape[1]
-        embedded = self.embed_tokens(tokens).type_as(hidden)
-        layer, rope = self.layer, self.rope[:s]
-        slot = torch.arange(s, device=tokens.device)
-        back = slot[:, None] - slot[None]  # how many slots key j lies behind query i
-        keys: list[Tensor] = []
-        values: list[Tensor] = []
-        outputs: list[Tensor] = []
-        for t in range(passes):
-            before = hidden if t == 0 else F.pad(outputs[-1], (0, 0, 1, 0))[:, :-1]
+        embedded, rope = self.embed_tokens(tokens).type_as(hidden), self.rope[: tokens.shape[1]]
+
+        def read(before: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
             x = self.fc(torch.cat((embedded, before), -1))
-            q, k, v = layer.self_attn.project(x, rope)
-            keys.append(k)
-            values.append(v)
-            seen = [back >= t, *(back == t - u for u in range(1, t + 1))]
-            out = F.scaled_dot_product_attention(q, torch.cat(keys, 2), torch.cat(values, 2), attn_mask=torch.cat(seen, 1))
-            outputs.append(layer.finish(x, out))
-        return outputs
+            return x, *self.layer.self_attn.project(x, rope)
+
+        return unrolled(hidden, passes, read, self.layer.finish)
 
     def _run(self, tokens: Tensor, hidden: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache, offset: int) -> Tensor:
         embedded = self.embed_tokens(tokens).expand(hidden.shape[0], -1, -1)

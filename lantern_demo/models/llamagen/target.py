@@ -205,8 +205,9 @@ class LlamaGen(nn.Module):
         return hidden
 
     def forward(self, tokens: Tensor, depths: Tensor, mask: Tensor, cache: KVCache) -> Tensor:
-        """n tree nodes -> hidden [R, n, H]; see `decoding.protocols.Target.forward`."""
-        n, rows = tokens.shape[0], cache.k.shape[1]
+        """n tree nodes -> hidden [R, n, H]; see `decoding.protocols.Target.forward`. tokens may also be [R, n]: rows of their
+        own."""
+        n, rows = depths.shape[0], cache.k.shape[1]
         x = self.tok_embeddings(tokens).expand(rows, -1, -1)
         full: Tensor | None = None
         if n > 1 or cache.visible is not None:

@@ -16,6 +16,7 @@ from lantern_demo.models.convert import NOTHING, Layout, Shapes, as_published, c
 from lantern_demo.models.hub import Located
 from lantern_demo.models.llamagen.drafter import DrafterConfig
 from lantern_demo.models.llamagen.target import LlamaGenConfig
+from lantern_demo.models.tokenizer import published_vq_name
 
 # Of LANTERN's configuration template for LlamaGen, which a config.json may leave out.
 TEMPLATE_EPS, TEMPLATE_ROPE = 1e-6, 10000.0
@@ -42,16 +43,8 @@ def _lantern_names(name: str, _: Shapes) -> tuple[str, ...]:
     return (name,)
 
 
-_VQ_NAMES = (
-    (r"^vq\.", ""), (r"\.(down|up)\.(\d+)\.block\.", r".conv_blocks.\2.res."), (r"\.(down|up)\.(\d+)\.", r".conv_blocks.\2."),
-    (r"\.mid\.block_1\.", ".mid.0."), (r"\.mid\.attn_1\.", ".mid.1."), (r"\.mid\.block_2\.", ".mid.2."),
-)  # fmt: skip
-
-
 def _vq_names(name: str, _: Shapes) -> tuple[str, ...]:
-    for ours, theirs in _VQ_NAMES:
-        name = re.sub(ours, theirs, name)
-    return (name,)
+    return (published_vq_name(name),)
 
 
 def _t5_names(name: str, _: Shapes) -> tuple[str, ...]:

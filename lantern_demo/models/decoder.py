@@ -1,0 +1,280 @@
+"""What the targets have in common that are LLaMA decoders with the prompt in their sequence, Anole and Janus: layers with
+one-dimensional half-rotated positions, a cache whose rows may be padded, the passes of a target, and those of a drafter of one
+such layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lantern_demo.decoding.cache import KVCache
+from lantern_demo.models.common import BEYOND, MLP, Condition, RMSNorm, prefix_mask
+
+Store = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # new keys and values [R, heads, n, d] -> all that are attended to
+
+
+class PaddedCache(KVCache):
+    """A cache whose rows may be padded on the left: row r's token in slot s stands at position s - shift[r]."""
+
+    shift: Tensor  # [R] int64
+    padding: Tensor | None = None  # [R, 1, 1, slots] in the cache's dtype, once placed: -inf for padded slots, 0 for the rest
+
+    def place(self, real: Tensor | None) -> None:
+        """Take note of which slots of the prefix are no padding: real [R, T] bool, padded on the left, or None for all of them.
+        What steps of fixed shapes read, `shift` and `padding`, stays where it is for as long as the cache lives."""
+        rows = self.k.shape[1]
+        if self.padding is None:
+            self.shift = torch.zeros(rows, dtype=torch.int64, device=self.k.device)
+            self.padding = self.k.new_zeros(rows, 1, 1, self.slots)
+        self.visible = None
+        self.shift.zero_()
+        self.padding.zero_()
+        if real is not None and not bool(real.all()):
+            real = real.to(self.k.device)
+            self.visible = real[:, None, None]
+            self.shift.copy_((~real).sum(1))
+            self.padding[..., : real.shape[1]].masked_fill_(~self.visible, -torch.inf)
+
+    def positions(self, slots: Tensor) -> Tensor:
+        """Slot numbers [n] -> positions [R, n] int64; padding is at 0."""
+        return (slots - self.shift[:, None]).clamp(min=0)
+
+    def mask(self, seen: Tensor) -> Tensor | None:
+        """seen [n, m] bool over the last m of the slots up to length + m, all before them being seen -> [R or 1, 1, n, length +
+        m] bool, padding left out; None where everything is seen."""
+        if self.visible is None and seen.shape[1] == 1:
+            return None
+        full = F.pad(seen, (self.length, 0), value=True)[None, None]
+        if self.visible is None:
+            return full
+        return full & F.pad(self.visible, (0, full.shape[-1] - self.visible.shape[-1]), value=True)
+
+    def store_at(self, layer: int, slots: Tensor, seen: int) -> Store:
+        """What writes keys and values to `slots` [n] int64 of a layer and gives the layer's first `seen` slots."""
+        both = self.both[layer]
+        heads = self.k.shape[2]
+
+        def store(k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+            both.index_copy_(2, slots, torch.cat((k, v), 1))
+            return both[:, :heads, :seen], both[:, heads:, :seen]
+
+        return store
+
+
+def angles(positions: int, head_dim: int, base: float) -> Tensor:
+    """Rotary angles [positions, head_dim / 2, 2] float32, (cos, sin) last."""
+    frequency = base ** (-torch.arange(0, head_dim, 2).float() / head_dim)
+    angle = torch.outer(torch.arange(positions).float(), frequency)
+    return torch.stack((angle.cos(), angle.sin()), -1)
+
+
+def sequence_angles(prefix: int, grid: int, head_dim: int, base: float) -> Tensor:
+    """`angles` of all positions that a picture's tokens and drafts past its end can have."""
+    return angles(prefix + grid * grid + BEYOND, head_dim, base)
+
+
+def turn(x: Tensor, rope: Tensor) -> Tensor:
+    """Turn the pairs (i, i + d / 2) of x [R, n, heads, d] by rope [R or 1, n, d / 2, 2], in float32, cast back."""
+    a, b = x.float().chunk(2, -1)
+    cos, sin = rope[:, :, None].unbind(-1)
+    return torch.cat((a * cos - b * sin, b * cos + a * sin), -1).type_as(x)
+
+
+class Attention(nn.Module):
+    def __init__(self, dim: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.q_proj = nn.Linear(dim, dim, bias=False)
+        self.k_proj = nn.Linear(dim, dim, bias=False)
+        self.v_proj = nn.Linear(dim, dim, bias=False)
+        self.o_proj = nn.Linear(dim, dim, bias=False)
+
+    def normed(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """Queries and keys [R, n, heads, d] as they are turned; a family may normalise them."""
+        return q, k
+
+    def project(self, x: Tensor, rope: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """x [R, n, H] -> turned queries and keys, and values, [R, heads, n, d] each."""
+        q, k, v = (p(x).unflatten(-1, (self.heads, -1)) for p in (self.q_proj, self.k_proj, self.v_proj))
+        q, k = self.normed(q, k)
+        return turn(q, rope).transpose(1, 2), turn(k, rope).transpose(1, 2), v.transpose(1, 2)
+
+    def forward(self, x: Tensor, rope: Tensor, mask: Tensor | None, store: Store) -> Tensor:
+        """Attention [R, heads, n, d] of x [R, n, H], before the output projection."""
+        q, k, v = self.project(x, rope)
+        k, v = store(k, v)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+
+class Layer(nn.Module):
+    """A decoder layer, of a target and of its drafter alike."""
+
+    attention: type[Attention] = Attention
+
+    def __init__(self, dim: int, heads: int, ffn: int, eps: float) -> None:
+        super().__init__()
+        self.input_layernorm = RMSNorm(dim, eps)
+        self.self_attn = self.attention(dim, heads)
+        self.post_attention_layernorm = RMSNorm(dim, eps)
+        self.mlp = MLP(dim, ffn)
+
+    def forward(self, x: Tensor, rope: Tensor, mask: Tensor | None, store: Store) -> Tensor:
+        """x [R, n, H], rope [R or 1, n, d / 2, 2], mask [R or 1, 1, n, S] bool or additive, or None -> [R, n, H]."""
+        return self.finish(x, self.self_attn(self.input_layernorm(x), rope, mask, store))
+
+    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
+        """What follows attention: x [R, n, H], attended [R, heads, n, d] -> [R, n, H]."""
+        x = x + self.self_attn.o_proj(attended.transpose(1, 2).flatten(2))
+        return x + self.mlp(self.post_attention_layernorm(x))
+
+
+class SequenceTarget(nn.Module):
+    """Implements `decoding.protocols.FixedTarget` but for `head`. A prompt is ids of the text's vocabulary; image tokens are
+    places in the codebook, 0 to vocab - 1."""
+
+    rope: Tensor
+
+    def __init__(self, config: Any, layer: type[Layer]) -> None:
+        super().__init__()
+        self.config = config
+        self.vocab_size: int = config.vocab
+        self.embed_tokens = nn.Embedding(config.embeddings, config.dim)
+        self.layers = nn.ModuleList(layer(config.dim, config.heads, config.ffn, config.eps) for _ in range(config.layers))
+        self.norm = RMSNorm(config.dim, config.eps)
+        self.register_buffer("rope", config.rope_table(), persistent=False)
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """Image tokens [...] int64 -> their vectors [..., H]."""
+        raise NotImplementedError
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """hidden [R, n, H] -> logits [R, n, V] float32 of the image tokens."""
+        raise NotImplementedError
+
+    @property
+    def blocks(self) -> list[Layer]:
+        return cast(list[Layer], list(self.layers))
+
+    def new_cache(self, rows: int, length: int) -> PaddedCache:
+        """As `decoding.protocols.Target.new_cache`."""
+        weight, c = self.norm.weight, self.config
+        slots = c.prefix + length
+        return PaddedCache(c.layers, rows, c.heads, slots, c.dim // c.heads, dtype=weight.dtype, device=weight.device)
+
+    def prefill(self, condition: Condition, cache: PaddedCache) -> Tensor:
+        """The T positions of the prompt -> hidden [R, T, H]. Rows of padding mean nothing, and nothing reads them."""
+        ids = condition.features.to(self.rope.device)
+        n = ids.shape[1]
+        cache.place(condition.mask)
+        mask = prefix_mask(condition.mask, n, ids.device, "self", self.norm.weight.dtype)
+        positions = cache.positions(torch.arange(n, device=ids.device))
+        hidden = self._run(self.embed_tokens(ids), positions, mask, [partial(cache.write, i, 0) for i in range(len(self.layers))])
+        cache.advance(n)
+        return hidden
+
+    def forward(self, tokens: Tensor, depths: Tensor, mask: Tensor, cache: PaddedCache) -> Tensor:
+        """n tree nodes -> hidden [R, n, H]; see `decoding.protocols.Target.forward`. tokens may also be [R, n]: rows of their
+        own."""
+        x = self.embed(tokens).expand(cache.k.shape[1], -1, -1)
+        stores = [partial(cache.write, i, 0) for i in range(len(self.layers))]
+        return self._run(x, cache.positions(cache.length + depths), cache.mask(mask), stores)
+
+    def forward_at(self, tokens: Tensor, positions: Tensor, slots: Tensor, bias: Tensor, cache: PaddedCache) -> Tensor:
+        """n tree nodes -> hidden [R, n, H]; see `decoding.protocols.FixedTarget.forward_at`."""
+        x = self.embed(tokens).expand(cache.k.shape[1], -1, -1)
+        stores = [cache.store_at(i, slots, bias.shape[-1]) for i in range(len(self.layers))]
+        return self._run(x, cache.positions(positions), bias, stores)
+
+    def train_hidden(self, tokens: Tensor, ids: Tensor, mask: Tensor | None) -> Tensor:
+        """Teacher forcing: tokens [B, N], prompts' ids [B, T] and their mask [B, T] -> hidden [B, T + N, H].
+
+        The state that predicts token j is at T - 1 + j.
+        """
+        x = torch.cat((self.embed_tokens(ids), self.embed(tokens)), 1)
+        n, t = x.shape[1], ids.shape[1]
+        seen = prefix_mask(None if mask is None else F.pad(mask, (0, n - t), value=True), n, x.device, "self", x.dtype)
+        # counted from the padding's begin: attention knows positions by their differences alone
+        return self._run(x, torch.arange(n, device=x.device)[None], seen, [lambda k, v: (k, v)] * len(self.layers))
+
+    def _run(self, x: Tensor, positions: Tensor, mask: Tensor | None, stores: Sequence[Store]) -> Tensor:
+        rope = self.rope[positions]
+        for block, store in zip(self.blocks, stores, strict=True):
+            x = block(x, rope, mask, store)
+        return self.norm(x)
+
+
+class SequenceDrafter(nn.Module):
+    """Implements `decoding.protocols.FixedDrafter` but for `start`: one decoder layer over pairs of a token and the state before
+    it.
+
+    Slot i pairs the target's hidden state at position i with the token at position i + 1, and stands at position i of its row.
+    """
+
+    rope: Tensor
+    guided = False
+
+    def __init__(self, config: Any, layer: type[Layer]) -> None:
+        super().__init__()
+        self.config = config
+        self.layers = nn.ModuleList([layer(config.dim, config.heads, config.ffn, config.eps)])
+        self.register_buffer("rope", config.rope_table(), persistent=False)
+
+    @property
+    def layer(self) -> Layer:
+        return cast(Layer, self.layers[0])
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """As the target's: image tokens [...] int64 -> their vectors [..., H]."""
+        raise NotImplementedError
+
+    def fuse(self, embedded: Tensor, hidden: Tensor) -> Tensor:
+        """Vectors of tokens and hidden states [R, m, H] each -> the layer's input [R, m, H]."""
+        raise NotImplementedError
+
+    def finish(self, x: Tensor) -> Tensor:
+        """The layer's output [R, m, H] -> the state that it predicts."""
+        return x
+
+    def new_cache(self, rows: int, length: int) -> PaddedCache:
+        """As `decoding.protocols.Drafter.new_cache`."""
+        c, weight = self.config, self.layer.input_layernorm.weight
+        return PaddedCache(1, rows, c.heads, c.prefix + length, c.dim // c.heads, dtype=weight.dtype, device=weight.device)
+
+    def extend(self, tokens: Tensor, hidden: Tensor, cache: PaddedCache) -> Tensor:
+        """m new slots, tokens [m] and hidden [R, m, H] -> last output [R, 1, H]; commits them."""
+        m = tokens.shape[0]
+        slots = cache.length + torch.arange(m, device=tokens.device)
+        mask = cache.mask(torch.ones(m, m, dtype=torch.bool, device=tokens.device).tril())
+        out = self.run(self.embed(tokens), hidden, self.turns_at(slots, cache), mask, partial(cache.write, 0, 0))
+        cache.advance(m)
+        return out[:, -1:]
+
+    def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor, cache: PaddedCache) -> Tensor:
+        """A tree pass over nodes of one depth; see `decoding.protocols.Drafter.expand`."""
+        width = mask.shape[1] - tokens.shape[0]
+        slots = tokens.new_full(tokens.shape, cache.length + depth - 1)
+        turns = self.turns_at(slots, cache)
+        return self.run(self.embed(tokens), hidden, turns, cache.mask(mask), partial(cache.write, 0, width))
+
+    def turns_at(self, positions: Tensor, cache: PaddedCache) -> Tensor:
+        """[R, m, d / 2, 2]; see `decoding.protocols.FixedDrafter.turns_at`."""
+        return self.rope[cache.positions(positions)]
+
+    def run_at(self, tokens: Tensor, hidden: Tensor, turn: Tensor, slots: Tensor, bias: Tensor, cache: PaddedCache) -> Tensor:
+        """m slots -> outputs [R, m, H]; see `decoding.protocols.FixedDrafter.run_at`. Padding is left out here."""
+        return self.run(self.embed(tokens), hidden, turn, cache_bias(bias, cache), cache.store_at(0, slots, bias.shape[-1]))
+
+    def run(self, embedded: Tensor, hidden: Tensor, turn: Tensor, mask: Tensor | None, store: Store) -> Tensor:
+        """embedded [m, H] or [R, m, H], hidden [R, m, H], turn [R, m or 1, d / 2, 2] -> outputs [R, m, H]."""
+        x = self.fuse(embedded.expand(hidden.shape[0], -1, -1), hidden)
+        return self.finish(self.layer(x, turn, mask, store))
+
+
+def cache_bias(bias: Tensor, cache: PaddedCache) -> Tensor:
+    """An additive bias [R or 1, 1, m, S] with a cache's padding left out."""
+    return bias if cache.padding is None else bias + cache.padding[..., : bias.shape[-1]]

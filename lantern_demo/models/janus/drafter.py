@@ -1,0 +1,99 @@
+"""The drafter of a Janus-Pro: one layer of its target's kind that predicts the target's next hidden state, over the picture
+alone.
+
+It is built as the one that others have published for the 7B (selinyldrm/Deepseek-JanusPro-EAGLE,
+models/drafters/cnets_januspro.py): the state before a token and the token's vector, in this order, through one linear layer and a
+SiLU into a LLaMA layer, and a norm behind it. It never sees the prompt: its slots begin with the picture's first token, which
+stands at position 0, as it is trained there. Image tokens enter as in its target, by its own copy of the target's codebook and
+aligner. The target's head turns outputs into logits; since that is not linear, outputs of the conditional and the unconditional
+row go through it one by one, and only then are mixed: `guided`, one row of mixed states, is not possible.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lantern_demo.models.common import Condition, DrafterSizes, RMSNorm, unrolled
+from lantern_demo.models.decoder import Layer, PaddedCache, SequenceDrafter
+from lantern_demo.models.janus.target import READS_PICTURES, TEXT_VOCABULARY, ImageEmbedding, Janus, JanusSizes
+
+
+@dataclass(frozen=True)
+class JanusDrafterConfig(JanusSizes["JanusDrafter"], DrafterSizes["JanusDrafter"]):
+    """Sizes of a Janus drafter; all but ffn and bias are its target's."""
+
+    bias: bool = True  # of fusion
+
+    def published_shapes(self) -> dict[str, tuple[int, ...]]:
+        """As `DrafterSizes.published_shapes`: the file holds a whole Janus-Pro with one layer."""
+        text = (TEXT_VOCABULARY, self.dim)
+        return {
+            "embed_tokens.weight": text,
+            "lm_head.weight": text,
+            "vision_head.weight": (self.vocab, self.dim),
+            **READS_PICTURES,
+        }
+
+    def build(self) -> JanusDrafter:
+        """As `DrafterSizes.build`."""
+        return JanusDrafter(self)
+
+
+class JanusDrafter(SequenceDrafter):
+    """Implements `decoding.protocols.FixedDrafter`. Slots of the prompt are there, as the protocol counts them, and are never
+    seen."""
+
+    config: JanusDrafterConfig
+
+    def __init__(self, config: JanusDrafterConfig) -> None:
+        super().__init__(config, Layer)
+        self.image_embedding = ImageEmbedding(config.vocab, config.code, config.dim)
+        self.fusion = nn.Linear(2 * config.dim, config.dim, bias=config.bias)
+        self.norm = RMSNorm(config.dim, config.eps)
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """As `SequenceDrafter.embed`."""
+        return self.image_embedding(tokens)
+
+    def fuse(self, embedded: Tensor, hidden: Tensor) -> Tensor:
+        """As `SequenceDrafter.fuse`."""
+        return F.silu(self.fusion(torch.cat((hidden, embedded), -1)))
+
+    def finish(self, x: Tensor) -> Tensor:
+        """As `SequenceDrafter.finish`."""
+        return self.norm(x)
+
+    def start(self, hidden: Tensor, token: Tensor, cache: PaddedCache, condition: Condition) -> Tensor:
+        """Prefix hidden [R, T, H] and the first image token [1] -> last output [R, 1, H]; commits T slots, of which the last
+        counts."""
+        rows, n = hidden.shape[:2]
+        real = torch.zeros(rows, n, dtype=torch.bool, device=hidden.device)
+        real[:, -1] = True
+        cache.place(real)
+        cache.advance(n - 1)
+        return self.extend(token, hidden[:, -1:], cache)
+
+    # -- training: see `training.teaching.Learner`
+
+    lead = 0  # it reads the picture's slots alone
+
+    def learn_from(self, target: Janus) -> None:
+        """As `Learner.learn_from`: image tokens enter as in its target, for good, and the norm starts as the target's."""
+        self.image_embedding.load_state_dict(target.image_embedding.state_dict())
+        self.image_embedding.requires_grad_(False)
+        self.norm.weight.data.copy_(target.norm.weight)
+
+    def train_passes(self, tokens: Tensor, hidden: Tensor, passes: int) -> list[Tensor]:
+        """Teacher forcing: a picture's tokens [B, S] and the target's hidden [B, S, H], state i being the one before token i ->
+        outputs [B, S, H] a pass; see `common.unrolled`."""
+        embedded, rope = self.embed(tokens).type_as(hidden), self.rope[None, : tokens.shape[1]]
+
+        def read(before: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+            x = self.fuse(embedded, before)
+            return x, *self.layer.self_attn.project(self.layer.input_layernorm(x), rope)
+
+        return unrolled(hidden, passes, read, lambda x, attended: self.finish(self.layer.finish(x, attended)))

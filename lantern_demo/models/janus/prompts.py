@@ -1,0 +1,81 @@
+"""Prompts as Janus-Pro reads them: a turn of a user's in its chat template, and behind it the start of a picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+
+from lantern_demo.models.convert import CheckpointError
+from lantern_demo.models.hub import Located
+from lantern_demo.models.janus.target import JanusConfig
+from lantern_demo.models.text import Encoded
+
+BOS, PAD, BEGIN_IMAGE = "<\uff5cbegin\u2581of\u2581sentence\uff5c>", "<\uff5c\u2581pad\u2581\uff5c>", "<begin_of_image>"
+# The template "deepseek" of deepseek-ai/Janus, janus/utils/conversation.py, without a system prompt; transformers' has it too.
+TEMPLATE = "<|User|>: {}\n\n<|Assistant|>:"
+
+
+def read_vocabulary(path: Path, target: JanusConfig) -> Tokenizer:
+    """A published tokenizer.json of Janus-Pro. Raises CheckpointError when it is none, when it lacks a mark that a prompt needs,
+    or has the padding elsewhere than the target."""
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises bare Exceptions
+        raise CheckpointError(f"{path} is no tokenizer ({error}); delete it and download it again") from error
+    known = tokenizer.get_vocab()
+    for mark in (BOS, PAD, BEGIN_IMAGE):
+        if known.get(mark, target.embeddings) >= target.embeddings:
+            raise CheckpointError(
+                f"{path} is not Janus-Pro's tokenizer: {mark} must be below {target.embeddings} in it, and is {known.get(mark)}"
+            )
+    if known[PAD] != target.pad:
+        raise CheckpointError(f"{path} is not Janus-Pro's tokenizer: {PAD} must be {target.pad} in it, and is {known[PAD]}")
+    return tokenizer
+
+
+def check_vocabulary(target: JanusConfig, located: Located) -> int:
+    """Check the published tokenizer.json of a target -> 0, since it holds no weights. Raises CheckpointError."""
+    read_vocabulary(located.weights[0], target)
+    return 0
+
+
+class ChatPrompt:
+    """Implements `text.PromptEncoder`: a prompt to ids, at most `length` with its template."""
+
+    def __init__(self, tokenizer: Tokenizer, length: int) -> None:
+        self.tokenizer, self.length = tokenizer, length
+        added = (token.content for token in tokenizer.get_added_tokens_decoder().values())
+        # What a text must not hold, because the vocabulary knows it as something else than text. It has letters among these, too.
+        self.marks = sorted(mark for mark in added if mark.startswith("<") and mark.endswith(">") and len(mark) > 2)
+        known = tokenizer.get_vocab()
+        self.begin, self.begin_image = known[BOS], known[BEGIN_IMAGE]
+
+    @classmethod
+    def of(cls, target: JanusConfig, located: Located, _: torch.device) -> ChatPrompt:
+        """The reader of a target's prompts, out of its published tokenizer.json. Raises CheckpointError as `read_vocabulary`
+        does."""
+        return cls(read_vocabulary(located.weights[0], target), target.prefix)
+
+    def check(self, prompt: str) -> None:
+        """Raises ValueError when a prompt has more tokens than there are positions, or holds a mark of the vocabulary."""
+        for mark in self.marks:
+            if mark in prompt:
+                raise ValueError(f"prompt must be plain text, and {mark} in it is a mark of the model's own; leave it out")
+        count, template = len(self._ids(prompt)), len(self._ids(""))
+        if count > self.length:
+            raise ValueError(
+                f"prompt has {count - template} tokens of the model's vocabulary, at most {self.length - template} are allowed: "
+                f"{prompt[:60]!r}..."
+            )
+
+    def encode(self, prompt: str) -> Encoded:
+        """Ids [1, T] int64 on the CPU, the template included, and no mask: nothing is padded. Bytes stand for what the vocabulary
+        lacks, so that no word is unknown."""
+        return Encoded(torch.tensor([self._ids(prompt)]), None, [])
+
+    def _ids(self, prompt: str) -> list[int]:
+        # The published code has its library put the start mark in front; whether the file does so by itself does not matter then.
+        text = TEMPLATE.format(prompt.strip())
+        return [self.begin, *self.tokenizer.encode(text, add_special_tokens=False).ids, self.begin_image]

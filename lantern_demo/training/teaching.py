@@ -1,0 +1,54 @@
+"""What training a drafter asks of a target and of the drafter; a family whose drafter implements `Learner` can be trained."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any, Protocol, runtime_checkable
+
+from torch import Tensor
+
+from lantern_demo.decoding import protocols
+from lantern_demo.models.common import Condition, DrafterSizes, TargetSizes
+from lantern_demo.models.families import family_of
+
+
+class Teacher(protocols.Target, Protocol):
+    """A target whose states a drafter learns."""
+
+    config: Any
+    rope: Tensor
+
+    def condition(self, features: Tensor, mask: Tensor | None, guided: bool) -> Condition:
+        """The rows of B prompts, conditional ones first."""
+
+    def train_hidden(self, tokens: Tensor, features: Tensor, mask: Tensor | None) -> Tensor:
+        """Teacher forcing: tokens [B, N] and the rows of a condition -> hidden [B, T + N, H]."""
+
+
+@runtime_checkable
+class Learner(Protocol):
+    """A drafter that can be trained."""
+
+    @property
+    def lead(self) -> int:
+        """How many slots in front of the first image token's it reads."""
+
+    def learn_from(self, target: Any) -> None:
+        """Take over what it starts with of its target."""
+
+    def train_passes(self, tokens: Tensor, hidden: Tensor, passes: int) -> list[Tensor]:
+        """Teacher forcing over S slots, `lead` of them in front of the picture's: tokens [B, S], the one behind each slot's
+        state, 0 in front of the picture, and hidden [B, S, H] -> outputs [B, S, H] a pass; see `models.common.unrolled`."""
+
+
+def drafter_sizes(target: TargetSizes[Any], ffn: int, guided: bool) -> DrafterSizes[Any]:
+    """The configuration of a drafter for a target. Raises ValueError when its family has none for guided states."""
+    kind: Any = family_of(target).drafter
+    known = {field.name for field in fields(kind)}
+    if guided and "guided" not in known:
+        raise ValueError("guided states need a head that is linear, and this target's is not; leave out --guided")
+    own = {"dim", "heads", "vocab", "code", "grid", "prefix", "rope_base"} & known
+    made: DrafterSizes[Any] = kind(
+        **{name: getattr(target, name) for name in own}, ffn=ffn, **({"guided": True} if guided else {})
+    )
+    return made

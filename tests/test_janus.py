@@ -1,0 +1,445 @@
+"""Janus-Pro as a published model: what its files must hold, prompts in its chat template, drafters, and the program on it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from published import (
+    GRID,
+    JANUS,
+    JANUS_7B_ID,
+    JANUS_DRAFTER,
+    JANUS_ID,
+    authors_config,
+    authors_tensors,
+    eagle_tensors,
+    janus_drafter,
+    janus_library,
+    janus_target,
+    write_chat_vocabulary,
+    write_janus,
+    write_janus_drafter,
+)
+from runs import decode
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from transformers import LlamaConfig, LlamaModel
+
+from lantern_demo.bench.journal import Journal
+from lantern_demo.bench.quality import drawing
+from lantern_demo.bench.quality.points import points_of
+from lantern_demo.decoding.loop import Decoded
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.sampling import guide
+from lantern_demo.models import checkpoints, store
+from lantern_demo.models.convert import CheckpointError
+from lantern_demo.models.janus.drafter import JanusDrafter
+from lantern_demo.models.janus.prompts import read_vocabulary
+from lantern_demo.models.janus.target import Janus
+from lantern_demo.models.registry import REGISTRY
+from lantern_demo.pipeline import Generation, Pipeline, load
+
+FULL = REGISTRY[JANUS_ID], REGISTRY[JANUS_7B_ID]  # before small models stand in for them
+pytestmark = pytest.mark.usefixtures("published_cache")
+CPU = torch.device("cpu")
+PROMPT = "a red lantern over the lake"
+ALONE = ["vanilla", "sjd", "scd", "gsd"]  # methods without a drafter that this file knows of
+
+
+@pytest.fixture
+def pipe(janus_model: Path) -> Pipeline:
+    return load(JANUS_ID, device="cpu", folder=janus_model)
+
+
+@pytest.fixture(scope="session")
+def large_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The 7B's files in small, and the published drafter's."""
+    folder = write_janus(tmp_path_factory.mktemp("published") / "files", parts=2, size="7B")
+    write_janus_drafter(folder)
+    return folder
+
+
+def same_weights(found: nn.Module, wanted: nn.Module) -> None:
+    weights = wanted.state_dict()
+    assert {name for name, weight in found.state_dict().items() if torch.equal(weight, weights[name])} == set(weights)
+
+
+# -- files
+
+
+def test_the_target_is_read_where_it_lies(janus_model: Path, published_cache: Path) -> None:
+    """No weight of it is copied or written again, though the file is a PyTorch one; the image tokenizer alone is converted."""
+    target = checkpoints.load(REGISTRY[JANUS_ID], CPU, torch.float32, janus_model).target
+    same_weights(target, janus_target())
+    lines = [line.split() for line in Path("/proc/self/maps").read_text().splitlines() if str(janus_model.resolve()) in line]
+    spans = [tuple(int(end, 16) for end in line[0].split("-")) for line in lines]
+    assert spans
+    for name, weight in target.named_parameters():
+        assert any(first <= weight.data_ptr() < last for first, last in spans), name
+    assert len(list(published_cache.rglob(store.MANIFEST))) == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_dtypes(dtype: torch.dtype, large_model: Path) -> None:
+    found = checkpoints.load(REGISTRY[JANUS_7B_ID], CPU, dtype, large_model)
+    for part in (found.target, found.drafter):
+        assert part is not None and {p.dtype for p in part.parameters()} == {dtype}
+        assert part.rope.dtype == torch.float32
+    assert {p.dtype for p in found.tokenizer.parameters()} == {torch.float32}
+
+
+def test_on_a_cpu_it_runs_in_the_format_it_is_published_in() -> None:
+    assert [info.dtype("auto", CPU) for info in FULL] == ["bfloat16"] * 2
+    assert FULL[0].dtype("float32", CPU) == "float32"
+    assert REGISTRY["anole-7b"].dtype("auto", CPU) == REGISTRY["lantern-scenes"].dtype("auto", CPU) == "float32"
+
+
+def rewritten(folder: Path, form: str, change: Callable[[dict[str, Tensor]], Any]) -> Path:
+    """A folder with a changed file of a form."""
+    place = write_janus(folder, form) / "Janus-Pro-1B"
+    if form == "library":
+        tensors = load_file(place / "model.safetensors")
+        change(tensors)
+        save_file(tensors, place / "model.safetensors")
+    else:
+        tensors = authors_tensors(janus_library())
+        change(tensors)
+        torch.save(tensors, place / "pytorch_model.bin")
+    return folder
+
+
+@pytest.mark.parametrize(("form", "change", "says"), [
+    ("authors", lambda t: t.pop("gen_head.vision_head.bias"), r"tensor 'gen_head.vision_head.bias' is missing"),
+    ("authors", lambda t: t.update({"gen_head.more.weight": torch.zeros(2)}), r"unknown tensor 'gen_head.more.weight'"),
+    ("authors", lambda t: t.update({"gen_embed.weight": torch.zeros(64, 9)}), r"'gen_embed.weight' has shape \[64, 9\], expected \[64, 8\]"),
+    ("authors", lambda t: t.pop("gen_vision_model.decoder.conv_blocks.4.res.0.conv1.weight"), r"conv_blocks.4.res.0.conv1.weight' is missing"),
+    ("library", lambda t: t.pop("model.generation_aligner.fc1.weight"), r"tensor 'model.generation_aligner.fc1.weight' is missing"),
+    ("library", lambda t: t.update({"model.language_model.norm.bias": torch.zeros(64)}), r"unknown tensor 'model.language_model.norm.bias'"),
+])  # fmt: skip
+def test_wrong_tensors_are_named(form: str, change: Any, says: str, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=says):
+        load(JANUS_ID, device="cpu", folder=rewritten(tmp_path / "m", form, change))
+
+
+@pytest.mark.parametrize(("config", "says"), [
+    ({"language_config": {"num_attention_heads": 4}}, "says num_attention_heads 4, but this model has 2: it belongs to another"),
+    ({"language_config": {"num_hidden_layers": 30}}, "says num_hidden_layers 30, but this model has 2"),
+    ({"text_config": {"vocab_size": 102400}}, "says vocab_size 102400, but this model has 48"),
+    ({"hidden_size": 64}, "says nothing of a language model: it belongs to another model"),
+])  # fmt: skip
+def test_files_of_another_model_are_told_by_their_config(config: dict[str, Any], says: str, tmp_path: Path) -> None:
+    folder = write_janus(tmp_path / "m")
+    (folder / "Janus-Pro-1B" / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match=says):
+        load(JANUS_ID, device="cpu", folder=folder)
+
+
+def test_what_deepseeks_config_leaves_out_is_a_llamas(tmp_path: Path) -> None:
+    """The published file says neither eps nor theta."""
+    folder, config = write_janus(tmp_path / "m"), authors_config()
+    del config["language_config"]["rms_norm_eps"], config["language_config"]["rope_theta"]
+    (folder / "Janus-Pro-1B" / "config.json").write_text(json.dumps(config))
+    found = checkpoints.load(REGISTRY[JANUS_ID], CPU, torch.float32, folder).target.config
+    assert (found.eps, found.rope_base) == (1e-6, 10000.0)
+
+
+def test_a_missing_part_is_told(tmp_path: Path) -> None:
+    folder = write_janus(tmp_path / "m", parts=2, size="7B")
+    (folder / "Janus-Pro-7B" / "pytorch_model-00002-of-00002.bin").unlink()
+    with pytest.raises(CheckpointError, match=r"holds only pytorch_model-00001-of-00002.bin, which are not all of them"):
+        load(JANUS_7B_ID, device="cpu", folder=folder)
+
+
+# -- prompts
+
+
+def test_prompts_stand_in_the_chat_template(pipe: Pipeline) -> None:
+    """A user's turn, an empty one of the model's, the start of a picture; the file's own start mark is not there twice."""
+    encoded = pipe.networks.text.encode("  a red lantern ")
+    words = {"<|": 23, "User": 20, "|>": 24, ":": 22, "a": 10, "red": 11, "lantern": 12, "\n\n": 25, "Assistant": 21}
+    said = ["<|", "User", "|>", ":", "a", "red", "lantern", "\n\n", "<|", "Assistant", "|>", ":"]
+    assert encoded.features.tolist() == [[0, *(words[word] for word in said), 3]]
+    assert encoded.mask is None and encoded.unknown == []
+    both = pipe.networks.target.condition(encoded.features, None, True)
+    assert both.mask is None  # the padding is read
+    assert both.features.tolist()[1] == [0, *([JANUS.pad] * 12), 3]
+
+
+def test_prompts_of_a_batch_are_padded_apart(pipe: Pipeline) -> None:
+    """In front of what is real: what makes prompts equally long is not the padding that an unconditional row is made of."""
+    ids, mask = torch.tensor([[9, 9, 0, 11, 12, 3]]), torch.tensor([[False, False, True, True, True, True]])
+    both = pipe.networks.target.condition(ids, mask, True)
+    assert both.features.tolist()[1] == [9, 9, 0, JANUS.pad, JANUS.pad, 3]
+    assert both.mask is not None and both.mask.tolist() == [mask[0].tolist()] * 2
+    with torch.inference_mode():
+        cache, alone = pipe.target.new_cache(2, 4), pipe.target.new_cache(2, 4)
+        padded = pipe.target.prefill(both, cache)
+        wanted = pipe.target.prefill(pipe.networks.target.condition(ids[:, 2:], None, True), alone)
+    torch.testing.assert_close(padded[:, 2:], wanted, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("mark", ["<begin_of_image>", "<image_placeholder>", "<\uff5c\u2581pad\u2581\uff5c>"])
+def test_a_prompt_is_plain_text(pipe: Pipeline, mark: str) -> None:
+    with pytest.raises(ValueError, match=r"prompt must be plain text, and <.*> in it is a mark of the model's own"):
+        pipe.generate(f"a red {mark} lantern")
+    assert (
+        pipe.check_prompt("a red \u00f8 lantern < 3 > {0}") == "a red \u00f8 lantern < 3 > {0}"
+    )  # letters may be words of their own
+
+
+def test_a_prompt_has_no_more_tokens_than_positions(pipe: Pipeline) -> None:
+    most = " ".join(["red"] * (JANUS.prefix - 11))
+    assert len(pipe.generate(most).tokens) == GRID * GRID
+    with pytest.raises(ValueError, match=r"prompt has 30 tokens of the model's vocabulary, at most 29 are allowed: 'red red"):
+        pipe.generate(f"{most} red")
+
+
+@pytest.mark.parametrize(("old", "new", "says"), [
+    ('"<begin_of_image>"', '"<begin>"', "<begin_of_image> must be below 48 in it, and is None"),
+    ('"<\uff5c\u2581pad\u2581\uff5c>": 2', '"<\uff5c\u2581pad\u2581\uff5c>": 9', "must be 2 in it, and is 9"),
+])  # fmt: skip
+def test_a_vocabulary_without_its_marks_is_refused(old: str, new: str, says: str, tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    write_chat_vocabulary(path)
+    assert read_vocabulary(path, JANUS).token_to_id("lantern") == 12
+    content = json.loads(path.read_text())
+    content["added_tokens"] = []
+    path.write_text(json.dumps(content, ensure_ascii=False).replace(old, new))
+    with pytest.raises(CheckpointError, match=f"is not Janus-Pro's tokenizer: .*{says}"):
+        read_vocabulary(path, JANUS)
+    path.write_text("{")
+    with pytest.raises(CheckpointError, match=r"tokenizer.json is no tokenizer .*; delete it and download it again"):
+        read_vocabulary(path, JANUS)
+
+
+# -- the program on it
+
+
+def test_without_a_drafter_every_method_that_needs_none_draws(pipe: Pipeline) -> None:
+    assert set(ALONE) <= set(pipe.available_methods)
+    assert not any(METHODS[method].needs_drafter for method in pipe.available_methods)
+    with pytest.raises(
+        ValueError, match=r"method eagle1 needs a drafter, and no drafter is published for janus-pro-1b; train one"
+    ):
+        pipe.generate(PROMPT, "eagle1")
+    done = {m: e for m, e in pipe.compare(PROMPT, ALONE, seed=1, window=4) if isinstance(e, Generation)}
+    assert list(done) == ALONE and done["vanilla"].image.size == (64, 64)
+    assert all(len(d.tokens) == 16 and min(d.tokens) >= 0 and max(d.tokens) < JANUS.vocab for d in done.values())
+    assert all(done[m].stats.one_step_tvd == pytest.approx(0, abs=1e-5) for m in ("vanilla", "sjd", "scd"))
+    sources = done["vanilla"].record["model"]["sources"]
+    assert {part: source["file"] for part, source in sources.items()} == {
+        "target": "pytorch_model.bin", "tokenizer": "pytorch_model.bin", "text": "tokenizer.json",
+    }  # fmt: skip
+    assert done["vanilla"].tokens != pipe.generate("blue night", seed=1).tokens
+    assert isinstance(pipe.target, Janus) and "as PyTorch chooses" in pipe.products
+
+
+def test_the_quality_harness_draws_from_captions(pipe: Pipeline, tmp_path: Path) -> None:
+    """Vanilla in a batch of captions of different lengths, the other methods one picture at a time; every picture is there."""
+    prompts = ["a red lantern", "blue night over the lake at dusk", "the lake", "a night"]
+    points = [point for point in points_of(pipe, "small", prompts[0]) if point.group in ("main", "again")]
+    assert {point.method for point in points} == set(pipe.available_methods)
+    counts = {point.name: len(prompts) for point in points}
+    jobs = drawing.jobs_of(points, counts, batched=pipe.dtype == "float32")
+    assert max(job.number for job in jobs) == len(prompts)
+    journal = Journal(tmp_path / "drawn.jsonl", {"test": 1}, False)
+    drawing.draw(pipe, prompts, jobs, journal, quiet=True)
+    drawn = drawing.finished(journal.of("picture"), points, counts)
+    assert {name: len(records) for name, records in drawn.items()} == counts
+    assert all(len(record["tokens"]) == GRID * GRID for records in drawn.values() for record in records)
+
+
+def test_preset_is_the_published_one() -> None:
+    for info in FULL:
+        assert info.preset["cfg_scale"] == 5.0 and "top_k" not in info.preset and info.grid == 24 and info.image_size == 384
+        assert "restricts" in str(info.licence) and len(info.prompts) > 2
+
+
+# -- drafters
+
+
+def test_the_drafter_of_others_is_loaded_if_its_tensors_are_what_its_code_says(large_model: Path) -> None:
+    pipe = load(JANUS_7B_ID, device="cpu", folder=large_model)
+    found = pipe.networks.drafter
+    assert isinstance(found, JanusDrafter) and found.config == JANUS_DRAFTER
+    same_weights(found, janus_drafter())
+    assert pipe.unavailable == {} and pipe.available_methods == list(METHODS)
+    done = {m: e for m, e in pipe.compare(PROMPT, seed=1) if isinstance(e, Generation)}
+    assert list(done) == pipe.default_methods
+    assert done["eagle1"].record["model"]["sources"]["drafter"]["file"] == "model.safetensors"
+    assert all(done[m].stats.one_step_tvd == pytest.approx(0, abs=1e-5) for m in ("vanilla", "eagle1", "eagle2"))
+
+
+@pytest.mark.parametrize(("change", "says"), [
+    (lambda t: t.pop("fusion.weight"), "tensor 'fusion.weight' is missing"),
+    (lambda t: t.update({"fusion2.weight": torch.zeros(2)}), "unknown tensor 'fusion2.weight'"),
+    (lambda t: t.update({"fusion.weight": torch.zeros(64, 64)}), r"'fusion.weight' has shape \[64, 64\], expected \[64, 128\]"),
+])  # fmt: skip
+def test_another_drafter_is_refused_with_a_sentence_and_the_model_does_without(
+    change: Any, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_janus(tmp_path / "m", parts=2, size="7B")
+    place = write_janus_drafter(folder)
+    tensors = eagle_tensors(janus_drafter())
+    change(tensors)
+    save_file(tensors, place / "model.safetensors")
+    pipe = load(JANUS_7B_ID, device="cpu", folder=folder)
+    with pytest.raises(ValueError, match=rf"method eagle1 needs a drafter, and the drafter that others .* is not used: .*{says}"):
+        pipe.generate(PROMPT, "eagle1")
+    assert len(pipe.generate(PROMPT).tokens) == GRID * GRID
+    assert "training.drafter --target janus-pro-7b --captions captions.txt --out" in str(pipe.networks.no_drafter)
+    monkeypatch.setattr("sys.argv", ["checkpoints", "--model", JANUS_7B_ID, "--folder", str(folder)])
+    checkpoints.main()
+    assert "is not used" in capsys.readouterr().out
+
+
+def test_one_trained_here_comes_before_the_drafter_of_others(large_model: Path) -> None:
+    mine = deepcopy(janus_drafter())
+    mine.fusion.weight.data.neg_()
+    checkpoints.save_drafter(checkpoints.trained_folder(REGISTRY[JANUS_7B_ID]), mine)
+    found = load(JANUS_7B_ID, device="cpu", folder=large_model)
+    same_weights(found.networks.drafter, mine)
+    assert found.generate(PROMPT, "eagle1").record["model"]["sources"]["drafter"]["trained"]
+
+
+def test_a_drafter_that_cannot_be_downloaded_is_done_without(
+    large_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def snapshot(repo: str, revision: str, allow_patterns: list[str], local_files_only: bool) -> str:
+        asked.append(repo)
+        return str(large_model / repo.split("/")[1])
+
+    def file(repo: str, name: str, revision: str) -> str:
+        asked.append(repo)
+        if "Drafter" in repo:
+            raise OSError("gone")
+        return str(large_model / repo.split("/")[1] / name)
+
+    monkeypatch.setattr("lantern_demo.models.hub.hf_hub_download", file)
+    monkeypatch.setattr("lantern_demo.models.hub.snapshot_download", snapshot)
+    pipe = load(JANUS_7B_ID, device="cpu")
+    assert set(asked) == {"deepseek-ai/Janus-Pro-7B", "seliny2/JanusPro-Eagle-Drafter"}
+    assert "could not be downloaded" in pipe.unavailable["lantern++"].sentence()
+    assert len(pipe.generate(PROMPT, "scd", window=4).tokens) == GRID * GRID
+
+
+def test_greedy_tokens_are_vanillas_by_every_exact_method(large_model: Path) -> None:
+    pipe = load(JANUS_7B_ID, device="cpu", folder=large_model)
+    wanted = pipe.generate(PROMPT, temperature=0).tokens
+    assert len(set(wanted)) > 3
+    exact = pipe.compare(PROMPT, ["eagle1", "eagle2", "lantern", "lantern++"], temperature=0, lantern_k=0, lanternpp_k=0)
+    assert [e.tokens for _, e in exact if isinstance(e, Generation)] == [wanted] * 4
+
+
+@pytest.mark.parametrize("scale", [1.0, 5.0])
+@pytest.mark.parametrize("method", list(METHODS))
+def test_steps_of_fixed_shapes_draw_the_same(large_model: Path, method: str, scale: float) -> None:
+    """What runs as graphs on a GPU, step by step here, against the engine that waits for the host."""
+    pipe = load(JANUS_7B_ID, device="cpu", folder=large_model)
+    knobs, chosen = pipe.settings(seed=3, cfg_scale=scale, window=4), METHODS[method]
+    encoded = pipe.networks.text.encode(PROMPT)
+    with torch.inference_mode():
+        condition = pipe.networks.target.condition(encoded.features, encoded.mask, scale != 1)
+    found = []
+    for engine in ("plain", "fixed"):
+        *_, last = decode(
+            pipe.target, pipe.drafter, condition, num_tokens=16, method=chosen, sampling=knobs.sampling(), rule=knobs.rule(chosen),
+            tree=knobs.tree_policy(chosen), neighbours=pipe.neighbours(), seed=3, engine=engine, row=GRID,
+        )  # fmt: skip
+        assert isinstance(last, Decoded) and last.engine == engine
+        found.append((last.tokens, last.accepted_lengths))
+    assert found[0] == found[1]
+
+
+@torch.no_grad()
+def test_the_drafter_computes_what_the_published_code_does() -> None:
+    """State and vector through one linear layer and a SiLU into the library's Llama of one layer with its norm, over a picture
+    from position 0; a pass over its first slots, one over the rest, then one node behind them."""
+    drafter, c = janus_drafter(), JANUS_DRAFTER
+    config = LlamaConfig(
+        hidden_size=c.dim, intermediate_size=c.ffn, num_hidden_layers=1, num_attention_heads=c.heads, num_key_value_heads=c.heads,
+        vocab_size=4, rms_norm_eps=c.eps, rope_parameters={"rope_type": "default", "rope_theta": c.rope_base}, max_position_embeddings=64,
+    )  # fmt: skip
+    language = LlamaModel(config).eval()
+    own = drafter.state_dict()
+    state = {name: weight for name, weight in own.items() if name.startswith(("layers.", "norm."))}
+    assert language.load_state_dict(state, strict=False).missing_keys == ["embed_tokens.weight"]
+    generator = torch.Generator().manual_seed(5)
+    hidden = torch.randn(2, 6, c.dim, generator=generator)
+    tokens = torch.tensor([3, 9, 11, 40, 2, 63])
+    vectors = janus_library().prepare_embeddings_for_image_generation(tokens).expand(2, -1, -1)
+    fused = torch.nn.functional.silu(torch.cat((hidden, vectors), -1) @ own["fusion.weight"].t() + own["fusion.bias"])
+    wanted = language(inputs_embeds=fused, position_ids=torch.arange(6)[None].expand(2, -1)).last_hidden_state
+    cache, prompt, nothing = drafter.new_cache(2, 12), torch.randn(2, 6, c.dim, generator=generator), None
+    first = drafter.start(torch.cat((prompt, hidden[:, :1]), 1), tokens[:1], cache, nothing)  # type: ignore[arg-type]
+    rest = drafter.extend(tokens[1:5], hidden[:, 1:5], cache)
+    node = drafter.expand(tokens[5:], hidden[:, 5:], 1, torch.ones(1, 1, dtype=torch.bool), cache)
+    torch.testing.assert_close(torch.cat((first, rest, node), 1), wanted[:, [0, 4, 5]], atol=1e-4, rtol=0)
+
+
+class Perfect(JanusDrafter):
+    """Not a network: it says what its target's states would be, whatever it is asked. Its drafts are always right."""
+
+    def __init__(self, states: dict[int, Tensor]) -> None:
+        super().__init__(JANUS_DRAFTER)
+        self.states, self.at = states, 0
+
+    def run(self, embedded: Tensor, hidden: Tensor, turn: Tensor, mask: Tensor | None, store: Any) -> Tensor:
+        x = super().run(embedded, hidden, turn, mask, store)
+        assert mask is not None
+        return self.states[mask.shape[-1]].expand_as(x)
+
+
+@torch.no_grad()
+def test_states_go_through_the_head_row_by_row_before_they_are_mixed(large_model: Path) -> None:
+    """With a drafter that knows the target's states of a greedy picture all its drafts are accepted, which only the guided logits
+    of both rows can do: the logits of mixed states are others."""
+    pipe = load(JANUS_7B_ID, device="cpu", folder=large_model)
+    target = pipe.networks.target
+    encoded = pipe.networks.text.encode(PROMPT)
+    condition = target.condition(encoded.features, None, True)
+    tokens = pipe.generate(PROMPT, temperature=0).tokens
+    cache, t = target.new_cache(2, GRID * GRID), encoded.features.shape[1]
+    target.prefill(condition, cache)
+    place = torch.arange(len(tokens))
+    states = target.forward(torch.tensor(tokens), place, torch.ones(len(tokens), len(tokens), dtype=torch.bool).tril(), cache)
+    wrong = target.head(guide(states, 5.0)[None]).argmax(-1)[0]
+    right = guide(target.head(states), 5.0).argmax(-1)
+    assert right[:-1].tolist() == tokens[1:] and (wrong != right).any()
+    # the slot of image token j sees t + j slots, itself and those of the prompt counted
+    knower = Perfect({t + j: states[:, j : j + 1] for j in range(len(tokens))})
+    knobs, chosen = pipe.settings(temperature=0, tree="0 00 000"), METHODS["eagle1"]
+    *_, last = decode(
+        target, knower, condition, num_tokens=16, method=chosen, sampling=knobs.sampling(), rule=knobs.rule(chosen),
+        tree=knobs.tree_policy(chosen), engine="plain",
+    )  # fmt: skip
+    assert isinstance(last, Decoded) and last.tokens == tokens
+    assert last.accepted_lengths[:3] == [4, 4, 4]
+
+
+@torch.no_grad()
+def test_the_drafter_never_sees_the_prompt(large_model: Path) -> None:
+    """Its outputs do not depend on the prompt's states, nor on how long the prompt is; the picture's first slot stands at 0."""
+    drafter = janus_drafter()
+    generator = torch.Generator().manual_seed(3)
+    last = torch.randn(2, 1, JANUS.dim, generator=generator)
+    found = []
+    for length in (5, 9):
+        cache = drafter.new_cache(2, 8)
+        prompt = torch.randn(2, length - 1, JANUS.dim, generator=generator)
+        condition: Any = None
+        outputs = [drafter.start(torch.cat((prompt, last), 1), torch.tensor([7]), cache, condition)]
+        assert cache.length == length and int(cache.positions(torch.tensor([length - 1]))[0, 0]) == 0
+        outputs.append(drafter.extend(torch.tensor([8, 9]), outputs[0].expand(-1, 2, -1), cache))
+        mask = torch.eye(2, dtype=torch.bool)
+        outputs.append(drafter.expand(torch.tensor([3, 4]), outputs[1].expand(-1, 2, -1), 1, mask, cache))
+        found.append(torch.cat(outputs, 1))
+    torch.testing.assert_close(found[0], found[1], atol=1e-5, rtol=0)

@@ -1,0 +1,140 @@
+"""Janus-Pro 1B in full size with random weights, in DeepSeek's own file and in transformers': it loads with its weights mapped,
+and every method without a drafter draws. It writes about 4 GB to the folder that FULL_SIZE_DIR names, takes them away again, and
+wants about 6 GB of memory: without that variable it is skipped. The figures that it measures are printed (`pytest -s`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from math import prod
+from pathlib import Path
+
+import pytest
+import torch
+from published import write_chat_vocabulary
+from safetensors.torch import save_file
+from test_anole_full_size import BLOCK, random
+
+from lantern_demo.models.blank import blank_network, blank_tokenizer
+from lantern_demo.models.families import LAYOUTS
+from lantern_demo.models.janus.target import PAD, JanusConfig
+from lantern_demo.models.needs import held
+from lantern_demo.models.registry import REGISTRY
+
+FOLDER = os.environ.get("FULL_SIZE_DIR")
+TOKENS = 16
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not FOLDER, reason="FULL_SIZE_DIR names no folder")]
+
+
+@pytest.fixture(params=["authors", "library"])
+def files(request: pytest.FixtureRequest) -> Iterator[Path]:
+    """The published files, random."""
+    assert FOLDER
+    folder = Path(FOLDER) / "janus"
+    published = REGISTRY["janus-pro-1b"].published
+    assert published is not None and isinstance(published.target, JanusConfig)
+    torch.manual_seed(0)
+    block = torch.randn(BLOCK, dtype=torch.bfloat16)
+    place = folder / "Janus-Pro-1B"
+    place.mkdir(parents=True)
+    try:
+        c = published.target
+        library = request.param == "library"
+        head, pictures = "lm_head.weight", "vision_model.{}"
+        shapes: dict[str, tuple[int, ...]] = {head if library else f"language_model.{head}": (c.embeddings, c.dim)}
+        # about what reads pictures: 24 layers of width 1024
+        shapes |= {(f"model.{pictures}" if library else pictures).format(i): (12, 1024, 1024) for i in range(24)}
+        forms = ("janus-library", "janus-library-vq") if library else ("janus", "janus-vq")
+        for network, form in zip((blank_network(c), blank_tokenizer(published.tokenizer, 1)), forms, strict=True):
+            own = {name: tuple(weight.shape) for name, weight in network.state_dict().items()}
+            shapes |= {LAYOUTS[form].published(name, own)[0]: shape for name, shape in own.items()}
+        tensors = {name: random(block, shape, name).clone() for name, shape in shapes.items()}
+        save_file(tensors, place / "model.safetensors") if library else torch.save(tensors, place / "pytorch_model.bin")
+        del tensors
+        config = {"num_attention_heads": 16, "num_key_value_heads": 16, "hidden_size": 2048, "num_hidden_layers": 24}
+        (place / "config.json").write_text(
+            json.dumps({"text_config" if library else "language_config": {**config, "vocab_size": 102400}})
+        )
+        write_chat_vocabulary(place / "tokenizer.json", PAD)
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+# In a process of its own, so that its memory is its own.
+RUN = """
+import json, sys, threading, time
+from pathlib import Path
+import torch
+from runs import decode
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.pipeline import load
+
+def memory():
+    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return {key: int(lines[key].split()[0]) / 2**20 for key in ("VmHWM", "VmRSS", "RssAnon")}
+
+most = 0.0
+def watch():
+    global most
+    while True:
+        most = max(most, memory()["RssAnon"])
+        time.sleep(0.02)
+
+began = memory()
+threading.Thread(target=watch, daemon=True).start()
+start = time.time()
+pipe = load("janus-pro-1b", device="cpu", folder=sys.argv[1])
+told = {"began": began, "load_seconds": time.time() - start, "loaded": memory(), "dtype": pipe.dtype, "threads": torch.get_num_threads()}
+start = time.time()
+load("janus-pro-1b", device="cpu", folder=sys.argv[1])
+told["second_load_seconds"] = time.time() - start
+encoded = pipe.networks.text.encode("a red lantern over the lake")
+told["methods"] = {}
+for name in pipe.available_methods:
+    method, knobs = METHODS[name], pipe.settings(seed=1)
+    start = time.time()
+    with torch.inference_mode():
+        condition = pipe.networks.target.condition(encoded.features, encoded.mask, True)
+        *_, last = decode(pipe.target, None, condition, num_tokens=int(sys.argv[2]), method=method, sampling=knobs.sampling(),
+            rule=knobs.rule(method), tree=knobs.tree_policy(method), neighbours=pipe.neighbours(), seed=1)
+    told["methods"][name] = {
+        "tokens": last.tokens, "steps": last.steps, "tvd": last.one_step_tvd, "seconds": time.time() - start, "decode": last.decode_seconds}
+    print(name, told["methods"][name], memory(), file=sys.stderr, flush=True)
+told["drawn"] = {"most of its own": most, **memory()}
+start = time.time()
+image = pipe.decode_image(list(range(576)))
+told["picture"] = [*image.size, len(image.getcolors(2**18)), time.time() - start]
+told["end"] = {"most of its own": most, **memory()}
+print(json.dumps(told))
+"""
+
+
+def test_it_loads_and_every_method_without_a_drafter_draws(files: Path) -> None:
+    env = {**os.environ, "LANTERN_CACHE": str(files / "cache"), "HF_HUB_OFFLINE": "1"}
+    env["PYTHONPATH"] = os.pathsep.join((str(Path(__file__).parent), str(Path(__file__).parents[1])))
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, str(files), str(TOKENS)], env=env, stdout=subprocess.PIPE, text=True, check=True
+    )
+    told = json.loads(done.stdout)
+    print(json.dumps({"bytes": sum(f.stat().st_size for f in files.rglob("*") if f.is_file()), **told}, indent=1))
+    published = REGISTRY["janus-pro-1b"].published
+    assert published is not None
+    weights = held(published.target) * 2 / 2**30
+    assert weights > 2.5 and prod((102400, 2048)) < held(published.target)
+    assert told["dtype"] == "bfloat16"
+    # The weights stay in their file: what the process has of its own is far less than they are, also while it draws.
+    assert told["loaded"]["RssAnon"] - told["began"]["RssAnon"] < 1.0
+    assert told["drawn"]["most of its own"] < weights
+    assert told["end"]["VmHWM"] < 8
+    for method, found in told["methods"].items():
+        assert len(found["tokens"]) == TOKENS and all(0 <= token < 16384 for token in found["tokens"]), method
+        assert found["tvd"] == pytest.approx(0, abs=1e-4) or method == "gsd"
+    assert set(told["methods"]) >= {"vanilla", "sjd", "scd", "gsd"}
+    assert told["picture"][:2] == [384, 384] and told["picture"][2] > 1000

@@ -1,0 +1,148 @@
+"""Janus-Pro against transformers' own with small random weights, from both published forms: states and logits of the prompt, of
+cached steps and over a tree, guided and not, greedy pictures of its generation, and pixels."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from published import GRID, JANUS, JANUS_7B_ID, JANUS_ID, VOCAB, janus_library, write_janus
+from released import close
+from runs import decode
+from torch import Tensor
+from transformers import DynamicCache, JanusForConditionalGeneration
+
+from lantern_demo.decoding.loop import Decoded
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.sampling import Sampling, guide
+from lantern_demo.decoding.trees import static_tree
+from lantern_demo.models import checkpoints
+from lantern_demo.models.bundled import Networks
+from lantern_demo.models.janus.target import Janus
+from lantern_demo.models.registry import REGISTRY
+from lantern_demo.settings import Settings
+
+pytestmark = pytest.mark.usefixtures("published_cache")
+PROMPT = torch.tensor([[0, 23, 20, 24, 22, 10, 11, 12, 25, 23, 21, 24, 22, 3]])  # the last starts a picture
+SCALE = 5.0
+
+
+@lru_cache(maxsize=1)
+def library() -> JanusForConditionalGeneration:
+    return janus_library()
+
+
+@pytest.fixture(scope="module", params=["authors", "authors in parts", "library"])
+def files(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    form, _, parts = request.param.partition(" in ")
+    folder = tmp_path_factory.mktemp("janus") / "files"
+    return write_janus(folder, form, 2, "7B") if parts else write_janus(folder, form)
+
+
+@pytest.fixture
+def ours(files: Path) -> Networks[Any]:
+    model = JANUS_7B_ID if (files / "Janus-Pro-7B").exists() else JANUS_ID
+    return checkpoints.load(REGISTRY[model], torch.device("cpu"), torch.float32, files)
+
+
+@torch.no_grad()
+def theirs_of(embeds: Tensor, positions: Tensor, seen: Tensor, cache: Any) -> Tensor:
+    """The library's states [R, n, H] of inputs at positions [n], seen [n, all] bool."""
+    mask = torch.where(seen, 0.0, torch.finfo(torch.float32).min)[None, None].expand(len(embeds), -1, -1, -1)
+    language = library().model.language_model
+    language.config._attn_implementation = "eager"
+    where = positions.expand(len(embeds), -1)
+    return language(inputs_embeds=embeds, attention_mask=mask, position_ids=where, past_key_values=cache).last_hidden_state
+
+
+@pytest.mark.parametrize("guided", [False, True])
+@torch.no_grad()
+def test_prompt_steps_and_tree(ours: Networks[Any], guided: bool) -> None:
+    """A prompt, a cached step, a tree, its accepted path moved up, a step behind it; states to 1e-4, logits and guided logits
+    too."""
+    target, model = ours.target, library()
+    assert isinstance(target, Janus) and target.config == JANUS  # eps and theta are the files'
+    condition = target.condition(PROMPT, None, guided)
+    rows, t = 1 + guided, PROMPT.shape[1]
+    cache, kept = target.new_cache(rows, 32), DynamicCache()
+
+    def compare(hidden: Tensor, wanted: Tensor) -> None:
+        close(hidden, wanted)
+        logits, theirs = target.head(hidden), model.model.generation_head(wanted)
+        close(logits, theirs)
+        if guided:
+            mixed = theirs[1] + SCALE * (theirs[0] - theirs[1])
+            close(guide(logits, SCALE), mixed)
+
+    hidden = target.prefill(condition, cache)
+    prompt = model.get_input_embeddings()(condition.features)
+    compare(hidden, theirs_of(prompt, torch.arange(t), torch.ones(t, t, dtype=torch.bool).tril(), kept))
+
+    def embedded(tokens: Tensor) -> Tensor:
+        return model.prepare_embeddings_for_image_generation(tokens.expand(rows, -1))
+
+    def step(token: int) -> None:
+        tokens, here = torch.tensor([token]), torch.tensor([cache.length])
+        hidden = target.forward(tokens, torch.zeros(1, dtype=torch.int64), torch.ones(1, 1, dtype=torch.bool), cache)
+        compare(hidden, theirs_of(embedded(tokens), here, torch.ones(1, cache.length + 1, dtype=torch.bool), kept))
+        cache.advance(1)
+
+    step(41)
+    tree = static_tree(((0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0)))
+    tokens = torch.arange(7, 7 + 9 * tree.size, 9) % VOCAB
+    hidden = target.forward(tokens, tree.depths, tree.mask, cache)
+    seen = torch.cat((torch.ones(tree.size, cache.length, dtype=torch.bool), tree.mask), 1)
+    compare(hidden, theirs_of(embedded(tokens), cache.length + tree.depths, seen, kept))
+    path, length = torch.tensor([0, 1, 4]), cache.length
+    assert tree.mask[4].nonzero().flatten().tolist() == path.tolist()
+    cache.commit(path)
+    for layer in kept.layers:
+        rest = torch.cat((torch.arange(length), length + path))
+        layer.keys, layer.values = layer.keys[:, :, rest], layer.values[:, :, rest]
+    step(60)
+
+
+@torch.no_grad()
+def test_a_greedy_picture_is_the_librarys(ours: Networks[Any]) -> None:
+    """The library's own generation of a whole picture under guidance, which pads the unconditional prompt itself."""
+    model = library()
+    model.generation_config.generation_kwargs = {"boi_token_id": int(PROMPT[0, -1])}
+    model.generation_config.pad_token_id = JANUS.pad
+    wanted = model.generate(
+        PROMPT, attention_mask=torch.ones_like(PROMPT), generation_mode="image", do_sample=False, guidance_scale=SCALE
+    )[0].tolist()
+    condition = ours.target.condition(PROMPT, None, True)
+    assert len(set(wanted)) > 3 and len(wanted) == GRID * GRID
+    for method in ("vanilla", "sjd", "scd"):
+        chosen, knobs = METHODS[method], Settings(temperature=0, cfg_scale=SCALE, window=4)
+        *_, last = decode(
+            ours.target, None, condition, num_tokens=GRID * GRID, method=chosen, sampling=knobs.sampling(), rule=knobs.rule(chosen),
+            tree=knobs.tree_policy(chosen),
+        )  # fmt: skip
+        assert isinstance(last, Decoded) and last.tokens == wanted, method
+    *_, plain = decode(
+        ours.target, None, ours.target.condition(PROMPT, None, False), num_tokens=GRID * GRID, method=METHODS["vanilla"],
+        sampling=Sampling(temperature=0, cfg_scale=1.0),
+    )  # fmt: skip
+    assert plain.tokens != wanted
+
+
+@torch.no_grad()
+def test_pixels_are_the_librarys(ours: Networks[Any]) -> None:
+    tokens = torch.arange(0, 4 * GRID * GRID, 4)[None] % VOCAB
+    wanted = library().decode_image_tokens(tokens).permute(0, 3, 1, 2)
+    assert float(wanted.std()) > 0.01
+    close(ours.tokenizer.decode(tokens), (wanted.clamp(-1, 1) + 1) / 2)
+
+
+@torch.no_grad()
+def test_states_must_not_be_mixed_before_the_head(ours: Networks[Any]) -> None:
+    """The head is not linear: the logits of guided states are far from the guided logits, so that no drafter may work on such
+    states."""
+    hidden = torch.randn(2, 3, JANUS.dim, generator=torch.Generator().manual_seed(4))
+    right = guide(ours.target.head(hidden), SCALE)
+    wrong = ours.target.head(guide(hidden, SCALE)[None])[0]
+    assert float((right - wrong).abs().mean()) > 0.5
