@@ -49,7 +49,7 @@ FULL = REGISTRY[JANUS_ID], REGISTRY[JANUS_7B_ID]  # before small models stand in
 pytestmark = pytest.mark.usefixtures("published_cache")
 CPU = torch.device("cpu")
 PROMPT = "a red lantern over the lake"
-ALONE = ["vanilla", "sjd", "scd", "gsd"]  # methods without a drafter that this file knows of
+ALONE = [method.id for method in METHODS.values() if not method.needs_drafter]
 
 
 @pytest.fixture
@@ -228,10 +228,11 @@ def test_without_a_drafter_every_method_that_needs_none_draws(pipe: Pipeline) ->
         ValueError, match=r"method eagle1 needs a drafter, and no drafter is published for janus-pro-1b; train one"
     ):
         pipe.generate(PROMPT, "eagle1")
-    done = {m: e for m, e in pipe.compare(PROMPT, ALONE, seed=1, window=4) if isinstance(e, Generation)}
+    done = {m: e for m, e in pipe.compare(PROMPT, ALONE, seed=1, window=4, zipar_window=2) if isinstance(e, Generation)}
     assert list(done) == ALONE and done["vanilla"].image.size == (64, 64)
     assert all(len(d.tokens) == 16 and min(d.tokens) >= 0 and max(d.tokens) < JANUS.vocab for d in done.values())
     assert all(done[m].stats.one_step_tvd == pytest.approx(0, abs=1e-5) for m in ("vanilla", "sjd", "scd"))
+    assert done["zipar"].stats.steps == 9 and done["zipar"].stats.price > 0.01
     sources = done["vanilla"].record["model"]["sources"]
     assert {part: source["file"] for part, source in sources.items()} == {
         "target": "pytorch_model.bin", "tokenizer": "pytorch_model.bin", "text": "tokenizer.json",
@@ -243,7 +244,7 @@ def test_without_a_drafter_every_method_that_needs_none_draws(pipe: Pipeline) ->
 def test_the_quality_harness_draws_from_captions(pipe: Pipeline, tmp_path: Path) -> None:
     """Vanilla in a batch of captions of different lengths, the other methods one picture at a time; every picture is there."""
     prompts = ["a red lantern", "blue night over the lake at dusk", "the lake", "a night"]
-    points = [point for point in points_of(pipe, "small", prompts[0]) if point.group in ("main", "again")]
+    points = [point for point in points_of(pipe, list(METHODS), "small", prompts[0]) if point.group in ("main", "again")]
     assert {point.method for point in points} == set(pipe.available_methods)
     counts = {point.name: len(prompts) for point in points}
     jobs = drawing.jobs_of(points, counts, batched=pipe.dtype == "float32")

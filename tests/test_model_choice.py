@@ -73,7 +73,13 @@ def test_a_text_model_says_what_it_needs(service: Service) -> None:
 def test_a_class_model_is_prompted_by_class_and_says_what_it_lacks(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     found = chosen(service, CLASS_ID)
     assert found["prompt"] == {"value": FIRST_CLASS, "visible": False, "__type__": "update"} and found["label"]["visible"]
-    assert found["methods"]["choices"] == [("Vanilla", "vanilla"), ("SJD", "sjd"), ("SCD", "scd"), ("GSD", "gsd")]
+    assert found["methods"]["choices"] == [
+        ("Vanilla", "vanilla"),
+        ("SJD", "sjd"),
+        ("SCD", "scd"),
+        ("GSD", "gsd"),
+        ("ZipAR", "zipar"),
+    ]
     assert found["methods"]["value"] == ["vanilla", "sjd", "scd"]
     assert not found["recommended"]["visible"] and not found["why recommended"]
     assert "LANTERN++" in found["note"]["value"]
@@ -196,10 +202,12 @@ def test_a_janus_pro_runs_on_the_page(
     from lantern_demo.pipeline import load
 
     monkeypatch.setitem(service._loaded, JANUS_ID, load(JANUS_ID, device="cpu", folder=janus_model))
-    request = service.request("a red lantern over the lake", JANUS_ID, ["vanilla", "scd"], {"seed": 1, "window": 4})
+    request = service.request(
+        "a red lantern over the lake", JANUS_ID, ["vanilla", "scd", "zipar"], {"seed": 1, "window": 4, "zipar_window": 2}
+    )
     found = list(service.frames(request, True))
     done = {event.method: event for event in found if isinstance(event, Generation)}
-    assert set(done) == {"vanilla", "scd"} and all(len(event.tokens) == 16 for event in done.values())
+    assert set(done) == {"vanilla", "scd", "zipar"} and all(len(event.tokens) == 16 for event in done.values())
     assert done["vanilla"].image.size == (64, 64)
     with pytest.raises(ValueError, match="method lantern needs a drafter, and no drafter is published for janus-pro-1b"):
         service.request("a red lantern", JANUS_ID, ["lantern"], {})

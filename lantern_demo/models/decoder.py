@@ -54,17 +54,6 @@ class PaddedCache(KVCache):
             return full
         return full & F.pad(self.visible, (0, full.shape[-1] - self.visible.shape[-1]), value=True)
 
-    def store_at(self, layer: int, slots: Tensor, seen: int) -> Store:
-        """What writes keys and values to `slots` [n] int64 of a layer and gives the layer's first `seen` slots."""
-        both = self.both[layer]
-        heads = self.k.shape[2]
-
-        def store(k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-            both.index_copy_(2, slots, torch.cat((k, v), 1))
-            return both[:, :heads, :seen], both[:, heads:, :seen]
-
-        return store
-
 
 def angles(positions: int, head_dim: int, base: float) -> Tensor:
     """Rotary angles [positions, head_dim / 2, 2] float32, (cos, sin) last."""
@@ -187,7 +176,7 @@ class SequenceTarget(nn.Module):
     def forward_at(self, tokens: Tensor, positions: Tensor, slots: Tensor, bias: Tensor, cache: PaddedCache) -> Tensor:
         """n tree nodes -> hidden [R, n, H]; see `decoding.protocols.FixedTarget.forward_at`."""
         x = self.embed(tokens).expand(cache.k.shape[1], -1, -1)
-        stores = [cache.store_at(i, slots, bias.shape[-1]) for i in range(len(self.layers))]
+        stores = [partial(cache.write_at, i, slots, bias.shape[-1]) for i in range(len(self.layers))]
         return self._run(x, cache.positions(positions), bias, stores)
 
     def train_hidden(self, tokens: Tensor, ids: Tensor, mask: Tensor | None) -> Tensor:
@@ -267,7 +256,9 @@ class SequenceDrafter(nn.Module):
 
     def run_at(self, tokens: Tensor, hidden: Tensor, turn: Tensor, slots: Tensor, bias: Tensor, cache: PaddedCache) -> Tensor:
         """m slots -> outputs [R, m, H]; see `decoding.protocols.FixedDrafter.run_at`. Padding is left out here."""
-        return self.run(self.embed(tokens), hidden, turn, cache_bias(bias, cache), cache.store_at(0, slots, bias.shape[-1]))
+        return self.run(
+            self.embed(tokens), hidden, turn, cache_bias(bias, cache), partial(cache.write_at, 0, slots, bias.shape[-1])
+        )
 
     def run(self, embedded: Tensor, hidden: Tensor, turn: Tensor, mask: Tensor | None, store: Store) -> Tensor:
         """embedded [m, H] or [R, m, H], hidden [R, m, H], turn [R, m or 1, d / 2, 2] -> outputs [R, m, H]."""
