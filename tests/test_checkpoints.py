@@ -194,7 +194,11 @@ def test_neighbours_are_kept_on_disk(pipe: Pipeline, text_model: Path, monkeypat
 
 def test_class_models_draw_vanilla_and_say_how_to_get_more(class_model: Path) -> None:
     pipe = load(CLASS_ID, device="cpu", folder=class_model)
-    assert pipe.available_methods == ["vanilla", "sjd", "scd", "gsd"] and pipe.default_methods == ["vanilla", "sjd", "scd"]
+    assert pipe.available_methods == ["vanilla", "sjd", "scd", "gsd", "zipar"] and pipe.default_methods == [
+        "vanilla",
+        "sjd",
+        "scd",
+    ]
     assert len(pipe.generate("goldfish").tokens) == 16
     assert pipe.generate("1").tokens == pipe.generate("goldfish").tokens != pipe.generate("tench").tokens
     assert {m for m, _ in pipe.compare("goldfish")} == {"vanilla", "sjd", "scd"}

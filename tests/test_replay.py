@@ -116,7 +116,7 @@ def test_how_often_a_token_was_guessed(browser: Browser) -> None:
     page = browser.new_page()
     for script in ("dom", "grid", "cells"):
         page.add_script_tag(path=SCRIPTS / f"{script}.js")
-    page.evaluate("given => { [window.lane, window.words] = given; }", [WINDOW, texts.WEB])
+    page.evaluate("given => { [window.lane, window.words] = given; ranked(lane); }", [WINDOW, texts.WEB])
     for token, guesses in GUESSED.items():
         found = page.evaluate(f"guessesOf(lane, {token})")
         assert [(guess["token"], guess["passes"]) for guess in found] == guesses, token
@@ -297,3 +297,24 @@ def test_stop_is_in_reach_on_a_phone(page: Page) -> None:
     expect(stop).to_be_in_viewport()
     stop.click()
     expect(page.locator("#status")).to_contain_text("Stopped.")
+
+
+def test_tokens_that_came_out_of_raster_order(browser: Browser) -> None:
+    """A picture of two rows of three, the second of which begins one token behind the first."""
+    page = browser.new_page()
+    for script in ("dom", "grid", "cells"):
+        page.add_script_tag(path=SCRIPTS / f"{script}.js")
+    lane = {
+        "committed": [1, 2, 4, 5, 6],
+        "kinds": "terttt",
+        "places": [0, 1, 2, 3, 4, 5],
+        "trees": [],
+        "tokens": [7, 8, 9, 4, 5, 6],
+    }
+    out_of_order = {**lane, "places": [0, 1, 3, 2, 4, 5]}
+    found = page.evaluate(
+        "lanes => lanes.map((lane) => { ranked(lane); return [lane.rank, lane.kinds.join('')]; })", [lane, out_of_order]
+    )
+    assert found == [[[0, 1, 2, 3, 4, 5], "terttt"], [[0, 1, 3, 2, 4, 5], "tetrtt"]]
+    steps = page.evaluate("lane => { ranked(lane); return lane.tokens.map((_, token) => stepOf(lane, token)); }", out_of_order)
+    assert steps == [0, 1, 2, 2, 3, 4]
