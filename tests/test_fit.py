@@ -264,6 +264,15 @@ def test_a_wavefront_follows_the_machine_within_its_price(price: float, cost: Ca
     assert max(prices[lead] for lead in measured) <= price, "what is dearer is not even measured"
 
 
+def test_a_wider_window_that_was_measured_to_cost_more_is_not_taken() -> None:
+    waves = Calibration({}, {}, {}, {"zipar": [(5, 3.0, 0.074), (6, 2.5, 0.077), (8, 1.0, 0.0)]})
+    asked = waves.within(METHODS["zipar"], TreePolicy.wavefront(8), 0.075)
+    choice = choose(
+        METHODS["zipar"], waves, lambda policies: [{5: 2.0, 6: 0.1, 8: 1.0}[policy.lead] for policy in policies], asked
+    )
+    assert choice is not None and choice.policy.lead == 5
+
+
 def test_the_bundled_model_fits_its_wavefront(tmp_path: Path) -> None:
     calibration = read_calibration(BUNDLED / "lantern-scenes")
     assert calibration is not None
