@@ -60,14 +60,20 @@ class _Kept(NamedTuple):
     offered: Tensor  # [m, C]
     q: Tensor | None  # [m, V]
 
+    @property
+    def bytes(self) -> int:
+        """What it takes."""
+        return sum(part.numel() * part.element_size() for part in self if part is not None)
+
 
 class Laws:
-    """The laws of a run's steps, of all of them where they fit into KEPT_BYTES, else evenly spread; the same for the same run. A
-    `protocols.Watcher`. It keeps every `stride`-th step; when the room is used up, every other one goes and the stride doubles."""
+    """The laws of a run's steps, of all of them where they fit into KEPT_BYTES, else evenly spread, MAX_ROOTS of them whatever they take;
+    the same for the same run. A `protocols.Watcher`. It keeps every `stride`-th step; when the room is used up, every other one goes and
+    the stride doubles."""
 
     def __init__(self) -> None:
         self._kept: list[_Kept] = []
-        self._stride, self._most = 1, 0
+        self._stride, self._bytes = 1, 0
 
     def wants(self, step: int) -> bool:
         """As `protocols.Watcher.wants`."""
@@ -87,12 +93,12 @@ class Laws:
                 drawn.masked_fill_(draft.rest.index_select(0, at) < NOTHING, -1)
             q = None if draft.q is None else draft.q.index_select(0, at)
             found = _Kept(laws, drawn, tree.children.index_select(0, path) >= 0, q)
-        if not self._kept:
-            self._most = max(MAX_ROOTS, KEPT_BYTES // sum(x.numel() * x.element_size() for x in found if x is not None))
-        if len(self._kept) == self._most:
+        self._kept.append(found)
+        self._bytes += found.bytes  # steps differ in how many nodes they come by
+        while self._bytes > KEPT_BYTES and len(self._kept) > MAX_ROOTS:
             self._kept = self._kept[::2]
             self._stride *= 2
-        self._kept.append(found)
+            self._bytes = sum(kept.bytes for kept in self._kept)
 
     def visits(self, steps: Sequence[Step]) -> list[list[tuple[int, Visit]]]:
         """What was kept of a run, given its steps, the prefill first: of each step the tokens' places and visits."""

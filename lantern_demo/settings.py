@@ -49,7 +49,7 @@ class Settings:
     def __post_init__(self) -> None:
         for name, knob in KNOBS.items():
             value = getattr(self, name)
-            if knob.limit is not None and value is not None:
+            if knob.limit is not None and not (value is None and knob.of_tree):
                 object.__setattr__(self, name, knob.limit.check(name, value))
             elif name == "tree":
                 if not isinstance(value, str) or value not in TREES:

@@ -316,7 +316,11 @@ def choose(method: Method, calibration: Calibration, seconds: Seconds, asked: Tr
         return best_choice({TreePolicy.dynamic(k, d, n): tokens for k, d, n, tokens in calibration.dynamic[method.id]}, seconds)
     if (name := fit_name(method, asked)) in calibration.windows:
         return best_choice({TreePolicy.window(n, asked.coupling): tokens for n, tokens in calibration.windows[name]}, seconds)
-    if rows := [(w, tokens) for w, tokens, _ in calibration.wavefronts.get(method.id, []) if w >= asked.lead]:
+    waves = [row for row in calibration.wavefronts.get(method.id, []) if row[0] >= asked.lead]
+    most = max((price for window, _, price in waves if window == asked.lead), default=1.0)
+    if rows := [
+        (w, tokens) for w, tokens, price in waves if price <= most
+    ]:  # by noise a wider one may have been measured to cost more
         return best_choice({TreePolicy.wavefront(w): tokens for w, tokens in rows}, seconds)
     return None
 

@@ -15,6 +15,7 @@ import torch
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.trees import TreePolicy
+from lantern_demo.knobs import KNOBS
 from lantern_demo.models import store
 from lantern_demo.models.registry import BUNDLED
 from lantern_demo.pipeline import Pipeline, load
@@ -262,6 +263,22 @@ def test_a_wavefront_follows_the_machine_within_its_price(price: float, cost: Ca
     assert choice.reason.startswith(f"fitted: a window of {window}; expected ")
     prices = {lead: costs for lead, _, costs in WAVES.wavefronts["zipar"]}
     assert max(prices[lead] for lead in measured) <= price, "what is dearer is not even measured"
+
+
+def test_a_wider_window_that_was_measured_to_cost_more_is_not_taken() -> None:
+    waves = Calibration({}, {}, {}, {"zipar": [(5, 3.0, 0.074), (6, 2.5, 0.077), (8, 1.0, 0.0)]})
+    asked = waves.within(METHODS["zipar"], TreePolicy.wavefront(8), 0.075)
+    choice = choose(
+        METHODS["zipar"], waves, lambda policies: [{5: 2.0, 6: 0.1, 8: 1.0}[policy.lead] for policy in policies], asked
+    )
+    assert choice is not None and choice.policy.lead == 5
+
+
+@pytest.mark.parametrize("name", [name for name, knob in KNOBS.items() if knob.limit is not None and not knob.of_tree])
+def test_a_number_that_is_needed_is_refused_where_it_is_missing(name: str) -> None:
+    """A price of None would be a fault when a window is fitted within it."""
+    with pytest.raises(ValueError, match=f"^{name} must be a .*number between .* got None"):
+        Settings(**{name: None})
 
 
 def test_the_bundled_model_fits_its_wavefront(tmp_path: Path) -> None:

@@ -339,6 +339,34 @@ def test_laws_of_all_steps_are_kept_where_they_fit() -> None:
     assert kept == list(range(1, 3 * most + 1, 4)) and len(kept) <= most
 
 
+@pytest.mark.parametrize("most", [16, 17, 18, 23])
+def test_kept_laws_are_those_of_their_steps(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many there is room for, a number that is odd included."""
+    monkeypatch.setattr(distortion, "KEPT_BYTES", most * 4 * 10)
+    tree, laws, empty = static_tree(()), Laws(), torch.empty(0, 0, dtype=torch.int64)
+    for step in range(100):
+        if laws.wants(step):
+            laws.add(Draft(tree, torch.tensor([0]), empty), torch.full((1, 10), float(step + 1)), tree.nodes)
+    kept = [pair for step in laws.visits([Step(i, [i], 1, i + 1, 0.0, places=[i]) for i in range(101)]) for pair in step]
+    assert [place for place, _ in kept] == [int(visit.p[0]) for _, visit in kept]
+    assert most // 2 < len(kept) <= most
+
+
+def test_kept_laws_fit_where_later_steps_have_more_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wavefront begins with one node, a tree's first path may be short."""
+    monkeypatch.setattr(distortion, "KEPT_BYTES", 64 * 4 * 10)
+    tree, laws, empty = static_tree(()), Laws(), torch.empty(0, 0, dtype=torch.int64)
+    steps, first = [Step(0, [0], 1, 1, 0.0, places=[0])], 1
+    for step in range(64):
+        nodes = min(step + 1, 4)
+        if laws.wants(step):
+            laws.add(Draft(tree, torch.tensor([0]), empty), torch.ones(nodes, 10), torch.arange(nodes))
+        places = list(range(first, first + nodes))
+        steps.append(Step(step + 1, places, nodes, first + nodes, 0.0, places=places))
+        first += nodes
+    assert 32 < sum(map(len, laws.visits(steps))) <= 64
+
+
 def test_greedy_distortion_counts_missed_argmaxes() -> None:
     p, none = torch.tensor([0.2, 0.5, 0.3]), torch.empty(0, dtype=torch.int64)
     visits = [Visit(p, none, none.bool(), None, emitted) for emitted in (1, 1, 2, 1)]

@@ -10,6 +10,7 @@ from runs import decode
 from tables import TableTarget
 from test_loop import DRAFTER, PREFIX, SETTINGS, TARGET
 
+from lantern_demo import price
 from lantern_demo.decoding import loop
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.loop import Decoded, Step
@@ -89,6 +90,24 @@ def test_of_drafts_that_were_drawn_it_is_an_estimate_of_the_same() -> None:
         assert sum(found.tokens[place] or 0.0 for place, _ in pairs) / len(pairs) == pytest.approx(exact.tvd, abs=0.02)
 
 
+def test_of_a_picture_that_would_take_long_some_tokens_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that are have the price that they have anyway, up to the draws; closed forms take no time, and are all there."""
+    whole = priced("lantern++")[0]
+    monkeypatch.setattr(price, "FEWEST", 5)
+    monkeypatch.setattr(price, "WORK", 1)
+    found = priced("lantern++")[0]
+    at = [place for place, one in enumerate(found.tokens) if one is not None]
+    assert len(at) == 6 and at[0] == 0
+    assert [found.tokens[place] for place in at] == pytest.approx([whole.tokens[place] for place in at], abs=0.1)
+    assert found.mean == pytest.approx(sum(found.tokens[place] or 0.0 for place in at) / 6)
+    assert found.method == "monte carlo (8 draws a token), of 6 of the 30 tokens"
+    assert found == priced("lantern++")[0], "the same for the same run"
+    assert priced("eagle1")[0].method == "monte carlo (1 draw a token), of 6 of the 30 tokens"
+    for method in ("lantern", "zipar", "vanilla"):
+        assert None not in priced(method)[0].tokens
+    assert None not in priced("eagle1", sampling=Sampling(0.0))[0].tokens
+
+
 def test_a_wrong_law_shows() -> None:
     """Negative control: the run's law is not the one that the picture is read with."""
     config, laws = Config(METHODS["vanilla"], TOKENS, Sampling()), Laws()
@@ -122,11 +141,19 @@ def test_statistics_and_records_have_it(tiny_model: Any) -> None:
 
 def test_what_people_are_told() -> None:
     assert (
-        texts.price(0.0, True)
+        texts.price(0.0, METHODS["scd"])
         == "Gave up nothing: same odds as the model, another roll of the dice, so another picture (price 0.000)."
     )
     assert texts.price(0.093, METHODS["zipar"]) == (
         "Of 100 tokens at least 9 come out differently than the model itself would have drawn them (price 0.093)."
+    )
+    assert texts.price(0.0999, METHODS["zipar"]).startswith("Of 100 tokens at least 9 come out"), "at least: 10 are too many"
+    assert texts.price(0.29, METHODS["zipar"]).startswith("Of 100 tokens at least 29 come out")
+    assert texts.price(0.004, METHODS["lantern"]).startswith("Of 10,000 tokens at least 40 come out")
+    assert texts.price(0.0, METHODS["zipar"]) == "Gave up nothing with these settings (price 0.000)."
+    assert (
+        texts.price(0.0, METHODS["scd"], greedy=True)
+        == "Gave up nothing: greedy, every token is the model's likeliest (price 0.000)."
     )
     assert (
         texts.price(0.02, METHODS["scd"]) == "Changes no odds by itself; the number format's rounding did, of 2.0 in 100 tokens."

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from tiny import write_tiny_model
 
 from lantern_demo import load
-from lantern_demo.bench.quality import distances, pixels, scenes, statistics, tokens
+from lantern_demo.bench.quality import captioned, distances, pixels, scenes, statistics, tokens
 from lantern_demo.bench.quality.premise import ALIKE, premise
 from lantern_demo.decoding.sampling import Sampling, guide, probabilities
 from lantern_demo.pipeline import Pipeline
@@ -399,3 +399,14 @@ def test_the_premise_replaces_what_it_says(bundled: Pipeline, classifier: Attrib
     assert sum(near["right"].values()) > sum(random["right"].values()) + 1
     low, high = near["interval"]
     assert low <= near["all"] <= high
+
+
+def test_a_price_that_was_not_measured_is_none_and_not_nothing() -> None:
+    plots = pytest.importorskip("lantern_demo.bench.quality.plots")
+    speed = {"price": None, "tokens_per_step": 1.0, "c": 1.0, "speedup": {"median": 1.0}}
+    row: dict[str, Any] = {"label": "vanilla", "pictures": 2, "speed": speed, "scores": {}}
+    assert plots._value(row, "price") is None
+    assert "| - |" in captioned.markdown([row])
+    speed["price"] = 0.0
+    assert plots._value(row, "price") == (0.0, 0.0, 0.0)
+    assert "| 0.0000 |" in captioned.markdown([row])

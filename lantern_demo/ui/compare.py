@@ -167,7 +167,8 @@ def _live(shown: Shown, files: dict[str, str], pictures: dict[str, str] | None =
     """The value of the lanes' component; `files` are addresses of pictures that can be kept, `pictures` those of previews."""
     sources: dict[str, dict[str, str]] = {method: {"address": address} for method, address in (pictures or {}).items()}
     sources |= {method: {"address": address, "file": f"{stem(method)}.png"} for method, address in files.items()}
-    lanes = [lane_view(lane, shown.lanes.get("vanilla")) for lane in shown.lanes.values()]
+    greedy = shown.record is not None and shown.record["settings"]["temperature"] == 0
+    lanes = [lane_view(lane, shown.lanes.get("vanilla"), greedy) for lane in shown.lanes.values()]
     return pack({"run": shown.run, "lanes": lanes, "pictures": sources})
 
 

@@ -29,11 +29,12 @@ def stem(method: str) -> str:
     return method.replace("+", "p")
 
 
-def lane_view(lane: Lane, vanilla: Lane | None) -> dict[str, Any]:
-    """What the page's script shows of a lane: texts, never markup. `vanilla` is the lane that speedups are against."""
+def lane_view(lane: Lane, vanilla: Lane | None, greedy: bool = False) -> dict[str, Any]:
+    """What the page's script shows of a lane: texts, never markup. `vanilla` is the lane that speedups are against; greedy: the run takes
+    the likeliest tokens."""
     method = METHODS[lane.method]
     badge, badge_title = (texts.LOSSLESS, texts.LOSSLESS_TITLE) if method.lossless else (texts.LOSSY, texts.LOSSY_TITLE)
-    price, price_hint = _price(lane, method)
+    price, price_hint = _price(lane, method, greedy)
     return {
         "id": lane.method, "name": stem(lane.method), "label": method.label, "colour": COLOURS[lane.method],
         "sentence": texts.method_sentence(method), "badge": badge, "badgeTitle": badge_title,
@@ -88,7 +89,7 @@ def _speedup(lane: Lane, vanilla: Lane | None) -> str:
     return texts.times(vanilla.seconds / lane.seconds)
 
 
-def _price(lane: Lane, method: Method) -> tuple[str, str | None]:
+def _price(lane: Lane, method: Method, greedy: bool) -> tuple[str, str | None]:
     """What the method gave up for its speed, and how that was measured."""
     if lane.phase == "failed":
         return lane.message, None
@@ -99,7 +100,7 @@ def _price(lane: Lane, method: Method) -> tuple[str, str | None]:
     price = lane.entry["price"]
     if price is None:
         return texts.NOT_MEASURED, None
-    return texts.price(price, method), f"{texts.PRICE_TITLE} ({lane.entry['price_method']})"
+    return texts.price(price, method, greedy), f"{texts.PRICE_TITLE} ({lane.entry['price_method']})"
 
 
 def picture_address(image: Image.Image) -> str:
@@ -142,7 +143,7 @@ def _result(name: str, entry: dict[str, Any], settings: Settings, picture: str |
         "wave": method.source == "wavefront",
         "speedup": entry.get("speedup"),
         "price": entry["price"],
-        "said": texts.NOT_MEASURED if entry["price"] is None else texts.price(entry["price"], method),
+        "said": texts.NOT_MEASURED if entry["price"] is None else texts.price(entry["price"], method, settings.temperature == 0),
         "steps": entry["steps"],
         "greedy": settings.temperature == 0,
         "rule": {"kind": rule.kind, "k": rule.k, "bound": rule.bound},

@@ -294,16 +294,25 @@ def times(speedup: float) -> str:
     return f"{speedup:.1f}\u00d7"
 
 
-def price(value: float, method: Method) -> str:
-    """What a method gave up, for everybody. A price of p: however luck is shared, tokens agree with the model's at most 1 - p of the time."""
-    lossless = method.lossless
-    if method.source == "none" and value < ROUNDING:
-        return "The model itself: it gives up nothing."
-    if lossless and value < ROUNDING:
+def price(value: float, method: Method, greedy: bool = False) -> str:
+    """What a method gave up, for everybody. A price of p: however luck is shared, tokens agree with the model's at most 1 - p of the time.
+    Greedy there is no luck."""
+    if value < ROUNDING:
+        if method.source == "none":
+            return "The model itself: it gives up nothing."
+        if not method.lossless:
+            return f"Gave up nothing with these settings (price {value:.3f})."
+        if greedy:
+            return f"Gave up nothing: greedy, every token is the model's likeliest (price {value:.3f})."
         return f"Gave up nothing: same odds as the model, another roll of the dice, so another picture (price {value:.3f})."
-    if lossless:
+    if method.lossless:
         return f"Changes no odds by itself; the number format's rounding did, of {100 * value:.1f} in 100 tokens."
-    return f"Of 100 tokens at least {100 * value:.0f} come out differently than the model itself would have drawn them (price {value:.3f})."
+    of = 100 if value >= 0.01 else 10_000
+    # rounded down, or it would not be "at least"
+    least = int(of * value + 1e-9)
+    return (
+        f"Of {of:,} tokens at least {least} come out differently than the model itself would have drawn them (price {value:.3f})."
+    )
 
 
 def needs(download: str, memory: dict[str, str]) -> str:

@@ -16,7 +16,7 @@ from tqdm import tqdm
 from lantern_demo.bench.quality import published
 from lantern_demo.bench.quality.assembly import Drawn, gains
 from lantern_demo.bench.quality.points import FLOOR, Point
-from lantern_demo.bench.quality.report import table
+from lantern_demo.bench.quality.report import known, table
 from lantern_demo.bench.summary import summarise
 from lantern_demo.pipeline import Pipeline
 
@@ -51,7 +51,7 @@ def markdown(rows: list[dict[str, Any]]) -> str:
     lines = [
         [
             row["label"], str(row["pictures"]), f"{row['speed']['tokens_per_step']:.2f}", f"{row['speed']['c']:.2f}",
-            f"{row['speed']['speedup']['median']:.2f}x", f"{row['speed']['price'] or 0:.4f}",
+            f"{row['speed']['speedup']['median']:.2f}x", known(row["speed"]["price"]),
             *(f"{row['scores'][key]:.4f}" for key in shown),
         ]
         for row in rows

@@ -102,8 +102,8 @@ def _points(ax: Axes, method: str, points: list[tuple[Row, Value]], curve: bool)
 def _value(row: Row, key: str) -> Value | None:
     """A measure with its interval; the difference to vanilla's where pictures are compared."""
     if key == "price":
-        value = row["speed"]["price"] or 0.0
-        return Value(value, value, value)
+        value = row["speed"]["price"]
+        return None if value is None else Value(value, value, value)
     told = row["measures"].get(key)
     return None if told is None else Value(told["difference"], *told["interval"])
 

@@ -56,14 +56,15 @@ def _speed(rows: list[Row]) -> str:
         lines.append([
             row["label"], ", ".join(map(str, s["nodes"])), f"{s['tokens_per_step']:.2f}", f"{s['c']:.2f}", f"{s['gain']:.2f}x",
             f"{s['speedup']['median']:.2f}x" + (f" ({interval[0]:.2f} to {interval[1]:.2f})" if interval and interval[0] != interval[1] else ""),
-            _known(s["price"]), _known(s["one_step_tvd"]), _known(s["price_of_first_tokens"]),
+            known(s["price"]), known(s["one_step_tvd"]), known(s["price_of_first_tokens"]),
         ])  # fmt: skip
     return table(
         ["point", "nodes", "tokens / step", "c", "gain", "speedup (95 %)", "price", "one-step TVD", "price there"], lines
     )
 
 
-def _known(value: float | None) -> str:
+def known(value: float | None) -> str:
+    """What was measured, or that it was not."""
     return "-" if value is None else f"{value:.4f}"
 
 

@@ -130,7 +130,7 @@ function tokenDetails(lane, token, grid, words) {
     : say(words.step, { step, steps: lane.committed.length - 1, tokens: lane.committed[step] - before, ms: took.toFixed(1) });
   const found = el("div", { class: "details" }, head, el("p", {}, `${lane.label}. ${about}`));
   const price = lane.prices?.[token];
-  const priced = typeof price !== "number" ? null : el("p", { class: "token-price" }, price < 0.0005 ? words.tokenFree : say(words.tokenPrice, { price: price.toFixed(3), count: Math.round(100 * price) }));
+  const priced = typeof price !== "number" ? null : el("p", { class: "token-price" }, price < 0.0005 ? words.tokenFree : say(words.tokenPrice, { price: price.toFixed(3), count: Math.floor(100 * price + 1e-9) }));
   if (priced) found.append(priced);
   if (step === 0) return found;
   if (lane.window) found.append(el("p", { class: "guessed" }, guessHistory(lane, token, words)));
