@@ -386,18 +386,21 @@ class Pipeline:
     @torch.inference_mode()
     def decode_image(self, tokens: list[int]) -> Image.Image:
         """All tokens of a picture -> RGB image."""
-        pixels = self.networks.tokenizer.decode(torch.tensor([tokens], device=self.device))[0]
-        return Image.fromarray((pixels * 255).round().byte().permute(1, 2, 0).cpu().numpy())
+        return _image(self.networks.draw(torch.tensor([tokens], device=self.device))[0])
 
     @torch.inference_mode()
     def preview(self, tokens: list[int], empty: tuple[int, int, int] = (128, 128, 128)) -> Image.Image:
-        """A picture of which only the first tokens are there; the rest is filled with the colour `empty`."""
+        """A picture of which only the first tokens are there; the rest is filled with the colour `empty`.
+
+        It is the image tokenizer's, in its size: a picture decoder takes longer, and a preview is looked at for a moment.
+        """
         missing = self.info.tokens - len(tokens)
-        image = self.decode_image(tokens + [tokens[-1] if tokens else 0] * missing)
+        filled = tokens + [tokens[-1] if tokens else 0] * missing
+        image = _image(self.networks.tokenizer.decode(torch.tensor([filled], device=self.device))[0])
         if missing:
-            cell = self.info.image_size // self.info.grid
+            size = image.width
+            cell = size // self.info.grid
             row, column = divmod(len(tokens), self.info.grid)
-            size = self.info.image_size
             image.paste(empty, (column * cell, row * cell, size, (row + 1) * cell))
             image.paste(empty, (0, (row + 1) * cell, size, size))
         return image
@@ -414,6 +417,11 @@ class Pipeline:
             table = store.table(self.networks.tables, name, shape, lambda: neighbour_table(book, columns))
             self._neighbours[vectors] = table.to(self.device)
         return self._neighbours[vectors]
+
+
+def _image(pixels: Tensor) -> Image.Image:
+    """Pixels [3, H, W] in [0, 1] as an RGB image."""
+    return Image.fromarray((pixels * 255).round().byte().permute(1, 2, 0).cpu().numpy())
 
 
 def load(
@@ -445,11 +453,10 @@ def load(
             if value is not None:
                 raise ValueError(f"{option} is for published models; {info.id} has its own, got {str(value)!r}")
         networks: bundled.Networks[Any] = bundled.load(info.folder, chosen, DTYPES["float32" if name == INT8 else name])
-        vq = networks.tokenizer.vq.config
         if fp16_accumulation:
             accumulation.allow(networks.target)
-        pixels = vq.num_patches * 2 ** (len(vq.channel_multiplier) - 1)
-        return Pipeline(replace(info, image_size=pixels, grid=vq.num_patches), networks, chosen, name, threads, fit_trees)
+        sized = replace(info, image_size=networks.image_size, grid=networks.tokenizer.grid)
+        return Pipeline(sized, networks, chosen, name, threads, fit_trees)
     files = None if folder is None else Path(folder)
     if files is not None and not files.is_dir():
         raise ValueError(f"folder must be a folder with the published files, got {str(folder)!r}")

@@ -20,8 +20,9 @@ from lantern_demo.settings import Settings
 from lantern_demo.ui import link, recorded, texts
 from lantern_demo.ui.contact_sheet import contact_sheet
 from lantern_demo.ui.files import write_picture
-from lantern_demo.ui.record_reader import MEGABYTES, checked, read_record
+from lantern_demo.ui.record_reader import MEGABYTES, VERSIONS, checked, read_record
 from lantern_demo.ui.run_view import live, picture_address, picture_of, results_view
+from lantern_demo.version import __version__
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +48,11 @@ def test_a_record_of_a_window_is_read_as_it_was_written(tiny_model: Path) -> Non
     assert read_record(json.dumps(merge_records([written])).encode()) == json.loads(json.dumps(written))
 
 
+def test_records_of_this_and_of_the_first_version_are_read(record: dict[str, Any]) -> None:
+    assert {"0.1", ".".join(__version__.split(".")[:2])} <= set(VERSIONS)
+    assert all(checked({**record, "lantern_demo": f"{version}.3"})["lantern_demo"] == f"{version}.3" for version in VERSIONS)
+
+
 def test_what_is_not_known_is_not_kept(record: dict[str, Any]) -> None:
     more = copy.deepcopy(record) | {"note": "<b>"}
     more["methods"]["vanilla"]["speedup"] = 99.0
@@ -57,7 +63,7 @@ def test_what_is_not_known_is_not_kept(record: dict[str, Any]) -> None:
 
 
 SPOILT: list[tuple[tuple[Any, ...], Any, str]] = [
-    (("lantern_demo",), "9.0.0", "version '9.0.0'"),
+    (("lantern_demo",), "9.0.0", "version '9.0.0'; this program reads those of 0.1"),
     (("lantern_demo",), None, "lantern_demo must be text"),
     (("prompt",), "x" * 1001, "prompt must be text of at most 1000 characters"),
     (("prompt",), ["x"], "prompt must be text"),
@@ -169,7 +175,7 @@ def test_the_view_has_all_that_the_scripts_need(runs: list[Generation], record: 
     assert shown["grid"] == 16
     assert [lane["id"] for lane in shown["lanes"]] == record["order"]
     assert shown["lanes"][1]["rule"] == {"kind": "additive", "k": 10, "bound": 0.2}
-    assert picture_of(shown["lanes"][0]["picture"]).size == (128, 128)
+    assert picture_of(shown["lanes"][0]["picture"]).size == (256, 256)
     alone = merge_records([runs[2].record])
     assert results_view(alone, {}, live(alone))["lanes"][0]["speedup"] is None
 

@@ -33,8 +33,7 @@ class PictureDecoder(nn.Module):
     @property
     def size(self) -> int:
         """Pixels a side of a picture."""
-        config = self.config
-        return int(config.num_patches * 2 ** (len(config.channel_multiplier) - 1) * self.scale)
+        return int(self.config.num_patches * 2 ** (len(self.config.channel_multiplier) - 1) * self.scale)
 
     def raw(self, z: Tensor) -> Tensor:
         """Codebook vectors [B, e, G, G] -> pixels [B, 3, size, size], nominally in [-1, 1], not clamped."""

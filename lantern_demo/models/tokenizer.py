@@ -53,6 +53,11 @@ class ImageTokenizer(nn.Module):
         """Token ids [B, G * G] -> images [B, 3, H, W] float32 in [0, 1]."""
         return self.decode_latent(self.vectors(tokens))
 
+    @property
+    def size(self) -> int:
+        """Pixels a side of the images that it reads and decodes to."""
+        return int(self.grid * 2 ** (len(self.vq.config.channel_multiplier) - 1))
+
     def vectors(self, tokens: Tensor) -> Tensor:
         """Token ids [B, G * G] -> their codebook vectors [B, e, G, G], as the decoder takes them."""
         z = F.embedding(tokens, self.codebook).to(self.vq.post_quant_conv.weight.dtype)

@@ -13,12 +13,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lantern_demo.training import run
-from lantern_demo.training.scenes import ATTRIBUTES, render, sample_scenes
+from lantern_demo.training.scenes import ATTRIBUTES, SIZE, render, sample_scenes
 from lantern_demo.training.tokenizer import HELD_OUT
 
 
 class AttributeClassifier(nn.Module):
-    """Pictures [B, 3, 128, 128] in [0, 1] -> logits [B, classes] per attribute; `features` gives what lies before the last layer."""
+    """Pictures [B, 3, H, W] in [0, 1] -> logits [B, classes] per attribute; `features` gives what lies before the last layer.
+
+    It learnt from pictures of 128 pixels, and larger ones are reduced to that: each pixel is the mean of those in its place.
+    """
 
     def __init__(self, width: int = 32) -> None:
         super().__init__()
@@ -34,7 +37,9 @@ class AttributeClassifier(nn.Module):
         self.heads = nn.ModuleDict({name: nn.Linear(256, len(classes)) for name, classes in ATTRIBUTES.items()})
 
     def features(self, images: Tensor) -> Tensor:
-        """[B, 3, 128, 128] -> [B, 256]."""
+        """[B, 3, H, W] in [0, 1] -> [B, 256]."""
+        if images.shape[-1] > SIZE:
+            images = F.interpolate(images, size=SIZE, mode="area")
         return self.mix(F.adaptive_avg_pool2d(self.body(images * 2 - 1), 4).flatten(1))
 
     def forward(self, images: Tensor) -> dict[str, Tensor]:

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import JanusVQVAEConfig
 
+from lantern_demo.models import bundled
 from lantern_demo.models.picture import PictureDecoder
 from lantern_demo.models.tokenizer import ImageTokenizer
 from lantern_demo.training import run
@@ -24,6 +25,7 @@ from lantern_demo.training.target import load_image_tokenizer
 from lantern_demo.training.tokenizer import HELD_OUT, psnr
 
 CHUNK = 8  # scenes that are drawn at a time
+VALIDATED = 8  # chunks of held-out scenes that a validation looks at
 SCALE = 2  # of a picture's side over the tokenizer's
 BLOCKS = 2  # config.num_res_blocks: a residual block more on every level than the tokenizer's decoder has
 
@@ -52,6 +54,21 @@ def start_from(decoder: PictureDecoder, tokenizer: ImageTokenizer) -> None:
             weight.zero_()
 
 
+def load_picture_decoder(folder: Path, tokenizer: ImageTokenizer, device: torch.device) -> PictureDecoder:
+    """The picture decoder of a model folder, or the averaged one of a training run for `tokenizer`.
+
+    Raises ValueError for a model folder without one.
+    """
+    if (folder / "config.json").exists():
+        found = bundled.load(folder, device).picture
+        if found is None:
+            raise ValueError(f"{folder} has no picture decoder")
+        return found
+    decoder = PictureDecoder(config(tokenizer)).to(device)
+    decoder.load_state_dict(torch.load(folder / "last.pt", map_location=device, weights_only=True)["average"])
+    return decoder.requires_grad_(False).eval()
+
+
 class Pairs:
     """Tokens and pictures of `count` scenes, kept in files of `folder`; a chunk of them is made when it is first asked for."""
 
@@ -61,7 +78,7 @@ class Pairs:
         self.count = -(-count // CHUNK) * CHUNK
         folder.mkdir(parents=True, exist_ok=True)
 
-        def kept(name: str, dtype: type, *shape: int) -> numpy.memmap:  # type: ignore[type-arg]
+        def kept(name: str, dtype: type, *shape: int) -> numpy.memmap:
             path = folder / f"{name}-{self.count}-{seed}.raw"
             return numpy.memmap(path, dtype, "r+" if path.exists() else "w+", shape=shape)
 
@@ -144,7 +161,7 @@ def main() -> None:
     tokenizer = load_image_tokenizer(args.tokenizer, opts.device).requires_grad_(False).eval()
     model = PictureDecoder(config(tokenizer)).to(opts.device)
     start_from(model, tokenizer)
-    model.to(memory_format=torch.channels_last)
+    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     model.decoder.conv_out.__class__ = _Float32Conv
     if opts.device.type == "cpu":
         use_fast_group_norm(model)
@@ -159,8 +176,8 @@ def main() -> None:
 
     def validate() -> dict[str, float]:
         quality, kept = [], []
-        for part in range(8):
-            scenes = sample_scenes(8, HELD_OUT + 100 + part).to(opts.device)
+        for part in range(VALIDATED):
+            scenes = sample_scenes(CHUNK, HELD_OUT + 100 + part).to(opts.device)
             picture = render(scenes, model.size)
             output = model(tokenizer.vectors(tokenizer.encode(render(scenes))))
             quality.append(psnr(output, picture))
