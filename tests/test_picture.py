@@ -14,12 +14,16 @@ from torch import Tensor, nn
 from transformers import JanusVQVAEConfig
 
 from lantern_demo import load
+from lantern_demo.bench import pictures
+from lantern_demo.bench.quality.scenes import ALL, true_tokens, truth
 from lantern_demo.models import bundled
 from lantern_demo.models.picture import PictureDecoder
 from lantern_demo.models.tokenizer import ImageTokenizer
 from lantern_demo.training import export, picture, run
+from lantern_demo.training.classifier import AttributeClassifier
 from lantern_demo.training.picture import CHUNK, Pairs, config, picture_loss, start_from, steepness_kept
-from lantern_demo.training.scenes import render, sample_scenes
+from lantern_demo.training.scenes import ATTRIBUTES, render, sample_scenes
+from lantern_demo.training.tokenizer import psnr
 
 CPU = torch.device("cpu")
 
@@ -88,7 +92,7 @@ def test_pairs_are_a_scenes_tokens_and_the_same_scene_larger(tiny_model: Path, t
     tokenizer = bundled.load(tiny_model, CPU).tokenizer
     pairs = Pairs(tmp_path, tokenizer, CHUNK + 1, 64, seed=5)
     assert pairs.count == 2 * CHUNK
-    tokens, pictures = pairs(2, 3)  # scenes 6, 7 and, of the second chunk, 0
+    tokens, drawn = pairs(2, 3)  # scenes 6, 7 and, of the second chunk, 0
     first, second = sample_scenes(CHUNK, 5), sample_scenes(CHUNK, 6)
     wanted = torch.cat([tokenizer.encode(render(first))[6:], tokenizer.encode(render(second))[:1]])
     assert torch.equal(tokens, wanted)
@@ -98,7 +102,7 @@ def test_pairs_are_a_scenes_tokens_and_the_same_scene_larger(tiny_model: Path, t
 
     again = Pairs(tmp_path, tokenizer, CHUNK + 1, 64, seed=5)  # reads what the first has written
     again.tokenizer = None  # type: ignore[assignment]
-    assert all(torch.equal(one, other) for one, other in zip(again(2, 3), (tokens, pictures), strict=True))
+    assert all(torch.equal(one, other) for one, other in zip(again(2, 3), (tokens, drawn), strict=True))
     turns = [torch.cat([again(turn * CHUNK + i, 2)[0] for i in range(CHUNK)]) for turn in range(3)]
     assert not torch.equal(turns[0], turns[1]) and not torch.equal(turns[1], turns[2])
     assert all(sorted(turn.tolist()) == sorted(turns[0].tolist()) for turn in turns)  # each scene once a turn
@@ -155,3 +159,29 @@ def test_a_run_by_the_clock_ends_and_its_learning_rate_falls_with_it(tmp_path: P
     run.train(weight, opts, lambda step: (weight(torch.ones(1)).sum(), {}), lambda: {"held_out": 1.0})
     lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [1] and (tmp_path / "last.pt").exists()
+
+
+@torch.inference_mode()
+def test_decoders_are_compared_on_the_same_scenes(tiny_model: Path) -> None:
+    pipe = load(tiny_model, "cpu", fit_trees=False)
+    networks = pipe.networks
+    torch.manual_seed(0)
+    found = pictures.held_out(pipe, AttributeClassifier().eval(), 3)
+    scenes = truth(3, 1)
+    tokens, true = true_tokens(networks, scenes), render(scenes.scenes, 256)
+    assert found["picture"]["psnr"] == pytest.approx(float(psnr(networks.draw(tokens), true).mean()), abs=1e-3)
+    old = F.interpolate(networks.tokenizer.decode(tokens), size=256, mode="bicubic").clamp(0, 1)
+    assert found["tokenizer"]["psnr"] == pytest.approx(float(psnr(old, true).mean()), abs=1e-3)
+    assert found["tokenizer"]["steepness"] == pytest.approx(float(steepness_kept(old, true).mean()), abs=1e-3)
+    assert set(found["true"]["right"]) == {*ATTRIBUTES, ALL} and "psnr" not in found["true"]
+    taken = pictures.times(networks, 3)
+    assert taken["rounds"] == 3 and 0 < taken["picture"]["best"] <= taken["picture"]["median"]
+    assert taken["ratio"]["best"] == taken["picture"]["best"] / taken["tokenizer"]["best"]
+    told = pictures.markdown({"held_out": found, "times": taken, "device": "a test"})
+    assert f"| picture decoder | {found['picture']['psnr']:.2f} dB | {found['picture']['steepness']:.3f} |" in told
+    assert "3 held-out scenes at 256 x 256 pixels" in told and "one thread of a test, 3 rounds" in told
+
+
+def test_the_sheet_has_rows_of_the_old_over_rows_of_the_new() -> None:
+    old, new = torch.arange(4.0).view(4, 1, 1, 1), 10 + torch.arange(4.0).view(4, 1, 1, 1)
+    assert pictures.side_by_side(old, new, 2).flatten().tolist() == [0, 1, 10, 11, 2, 3, 12, 13]
