@@ -96,9 +96,7 @@ def test_pairs_are_a_scenes_tokens_and_the_same_scene_larger(tiny_model: Path, t
     first, second = sample_scenes(CHUNK, 5), sample_scenes(CHUNK, 6)
     wanted = torch.cat([tokenizer.encode(render(first))[6:], tokenizer.encode(render(second))[:1]])
     assert torch.equal(tokens, wanted)
-    torch.testing.assert_close(
-        pictures, torch.cat([render(first, 64)[6:], render(second, 64)[:1]]), atol=0.5 / 255 + 1e-6, rtol=0
-    )
+    torch.testing.assert_close(drawn, torch.cat([render(first, 64)[6:], render(second, 64)[:1]]), atol=0.5 / 255 + 1e-6, rtol=0)
 
     again = Pairs(tmp_path, tokenizer, CHUNK + 1, 64, seed=5)  # reads what the first has written
     again.tokenizer = None  # type: ignore[assignment]
