@@ -106,7 +106,7 @@ def test_pairs_are_a_scenes_tokens_and_the_same_scene_larger(tiny_model: Path, t
     assert all(sorted(turn.tolist()) == sorted(turns[0].tolist()) for turn in turns)  # each scene once a turn
 
 
-def test_the_loss_asks_for_edges() -> None:
+def test_the_loss_asks_for_edges(monkeypatch: pytest.MonkeyPatch) -> None:
     true = render(sample_scenes(4, 9)) * 2 - 1
     assert picture_loss(true, true) == 0
     soft = F.avg_pool2d(F.pad(true, (2, 2, 2, 2), mode="replicate"), 5, 1)
@@ -117,6 +117,10 @@ def test_the_loss_asks_for_edges() -> None:
     assert picture.steepness(moved).sub(picture.steepness(true)).abs().mean() < 0.7 * (
         picture.steepness(soft).sub(picture.steepness(true)).abs().mean()
     )
+    whole = picture_loss(soft, true)
+    monkeypatch.setattr(picture, "steepness", lambda pictures: pictures * 0)
+    assert picture_loss(soft, true) < whole  # the term is in the loss
+    monkeypatch.undo()
     output = soft.clone().requires_grad_()
     [downhill] = torch.autograd.grad(picture_loss(output, true), [output])
     assert picture_loss(soft - 2e-3 * downhill.sign(), true) < picture_loss(soft, true)

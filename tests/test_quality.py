@@ -20,7 +20,7 @@ from lantern_demo.decoding.sampling import Sampling, guide, probabilities
 from lantern_demo.pipeline import Pipeline
 from lantern_demo.training.classifier import AttributeClassifier
 from lantern_demo.training.sample import sample_batch
-from lantern_demo.training.scenes import ATTRIBUTES, full_caption
+from lantern_demo.training.scenes import ATTRIBUTES, full_caption, render
 
 PROMPTS = ["two red round lanterns over a lake at dusk", "one blue sky lantern", "three lanterns over a plain at night"]
 
@@ -374,6 +374,7 @@ def test_scenes_are_read_in_batches(bundled: Pipeline, classifier: AttributeClas
     size = bundled.info.image_size
     assert again.shape == (2, 3, size, size) and again.min() >= 0 and again.max() <= 1
     large = scenes.draw_truth(some, bundled.device, 256)
+    assert torch.equal(large[:2], render(some.rows(torch.arange(2)), 256))
     assert large.shape == (8, 3, 256, 256) and scenes.draw_truth(some, bundled.device, 64).shape == (8, 3, 64, 64)
     with torch.inference_mode():
         reduced = classifier.features(F.interpolate(large, size=128, mode="area")).numpy()

@@ -145,7 +145,7 @@ def test_a_larger_picture_shows_the_same_scene() -> None:
         render(scenes, 7)
 
 
-def test_stars_gather_their_light_and_lattices_get_steep() -> None:
+def test_stars_gather_their_light_and_edges_and_lattices_get_steep() -> None:
     scenes = sample_scenes(1, 3)
     scenes = changed(scenes, time=1, moon=0, place=2, count=0, shape=1)
     scenes.radius[:] = torch.tensor([0.3, 0, 0, 0])
@@ -155,7 +155,7 @@ def test_stars_gather_their_light_and_lattices_get_steep() -> None:
     dark = changed(scenes)
     dark.stars = scenes.stars.clone()
     dark.stars[:, :, 2] = 0
-    light, spot, steep = [], [], []
+    light, spot, steep, rim = [], [], [], []
     for size in (128, 256):
         whole, without = (-torch.log(1 - render(one, size).double() ** (1 / 0.85)) / 1.55 for one in (scenes, dark))
         star = (whole - without)[0, 2]
@@ -164,9 +164,10 @@ def test_stars_gather_their_light_and_lattices_get_steep() -> None:
         row = render(scenes, size)[0, 0, int(size * 0.42)]  # across a box lantern, between its bars
         bars = row[int(size * 0.44) : int(size * 0.56)]  # the upright bar in its middle
         steep.append(float(bars.diff().abs().max()) * size)
+        rim.append(float(row[int(size * 0.37) : int(size * 0.42)].diff().abs().max()) * size)  # the lantern's left side
     assert light[1] == pytest.approx(light[0], rel=0.05)
     assert spot[1] < 0.65 * spot[0]
-    assert steep[1] > 1.3 * steep[0]
+    assert steep[1] > 1.3 * steep[0] and rim[1] > 1.5 * rim[0]
 
 
 def changed(scenes: Scenes, **values: int) -> Scenes:

@@ -15,11 +15,12 @@ from PIL import Image
 from lantern_demo import load
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.pipeline import Generation
-from lantern_demo.record import merge_records
+from lantern_demo.record import image_hash, merge_records
 from lantern_demo.settings import Settings
 from lantern_demo.ui import link, recorded, texts
 from lantern_demo.ui.contact_sheet import contact_sheet
 from lantern_demo.ui.files import write_picture
+from lantern_demo.ui.record_examples import redrawn
 from lantern_demo.ui.record_reader import MEGABYTES, VERSIONS, checked, read_record
 from lantern_demo.ui.run_view import live, picture_address, picture_of, results_view
 from lantern_demo.version import __version__
@@ -178,6 +179,25 @@ def test_the_view_has_all_that_the_scripts_need(runs: list[Generation], record: 
     assert picture_of(shown["lanes"][0]["picture"]).size == (256, 256)
     alone = merge_records([runs[2].record])
     assert results_view(alone, {}, live(alone))["lanes"][0]["speedup"] is None
+
+
+def test_a_recorded_run_keeps_its_tokens_and_times_when_its_pictures_are_drawn_anew(
+    tiny_model: Path, record: dict[str, Any]
+) -> None:
+    pipe = load(tiny_model, "cpu")
+    old = copy.deepcopy(record)
+    old["model"]["trained"] = {"steps": 99}
+    for entry in old["methods"].values():
+        entry.update(image_sha256="0" * 64, image_seconds=-1.0)
+    found, pictures = redrawn(pipe, redrawn(pipe, old)[0])
+    assert found["model"]["trained"] == pipe.networks.trained
+    assert found["how_timed"].startswith(record["how_timed"]) and found["how_timed"].count("drawn anew from the tokens on 2") == 1
+    for name, entry in found["methods"].items():
+        assert entry["image_sha256"] == image_hash(pictures[name]) == record["methods"][name]["image_sha256"]
+        assert entry["image_seconds"] > 0
+        assert {k: v for k, v in entry.items() if not k.startswith("image_")} == {
+            k: v for k, v in record["methods"][name].items() if not k.startswith("image_")
+        }
 
 
 def test_the_recorded_examples_are_whole() -> None:

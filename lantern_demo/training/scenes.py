@@ -361,8 +361,9 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=24)
     parser.add_argument("--columns", type=int, default=8)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--size", type=int, default=SIZE, help=f"pixels a side of a scene (default: {SIZE})")
     args = parser.parse_args()
-    contact_sheet(render(sample_scenes(args.count, args.seed)), args.columns).save(args.out)
+    contact_sheet(render(sample_scenes(args.count, args.seed), args.size), args.columns).save(args.out, quality=92)
 
 
 if __name__ == "__main__":
