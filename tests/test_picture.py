@@ -126,6 +126,20 @@ def test_the_loss_asks_for_edges(monkeypatch: pytest.MonkeyPatch) -> None:
     assert picture_loss(soft - 2e-3 * downhill.sign(), true) < picture_loss(soft, true)
 
 
+def test_specks_are_small_bright_things() -> None:
+    one = torch.full((1, 3, 64, 64), -0.5)
+    one[:, :, 10:13, 20:22] = 0.5  # a star
+    one[:, :, 30:50, 30:50] = 0.8  # a moon
+    one[:, :, 40:42, 5:7] = -1.0  # a dark spot
+    found = picture.specks(one)[0, 0]
+    assert found[10:13, 20:22].eq(1).all() and found.sum() == 6
+    missed = one.clone()
+    missed[:, :, 10:13, 20:22] = -0.5
+    extra = one.clone()
+    extra[:, :, 53:56, 10:12] = 0.5
+    assert picture_loss(missed, one) > 1.3 * picture_loss(extra, one)  # a star too few is worse than one too many
+
+
 def test_a_run_is_exported_with_its_model(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(picture, "VALIDATED", 1)
     trained = tmp_path / "run"

@@ -27,6 +27,7 @@ from lantern_demo.training.tokenizer import HELD_OUT, psnr
 CHUNK = 8  # scenes that are drawn at a time
 VALIDATED = 8  # chunks of held-out scenes that a validation looks at
 SCALE = 2  # of a picture's side over the tokenizer's
+SPECK = 9  # pixels; what is brighter than its surroundings and narrower is a speck
 BLOCKS = 2  # config.num_res_blocks: a residual block more on every level than the tokenizer's decoder has
 
 
@@ -124,18 +125,30 @@ def steepness(pictures: Tensor) -> Tensor:
     return F.avg_pool2d(across.abs() + down.abs(), 8, 4)
 
 
-def picture_loss(output: Tensor, picture: Tensor) -> Tensor:
-    """Errors of pixels and, at three sizes, of the slopes between them, and of how steep a neighbourhood is.
+def specks(pictures: Tensor) -> Tensor:
+    """By how much pixels of [B, 3, H, W] are brighter than all that is wider than SPECK pixels around them -> [B, 1, H, W].
 
-    Where the tokens leave open where exactly an edge lies, errors of pixels and slopes are smallest for a blur. The last term asks
-    for as much edge nearby as the true picture has, and not for its exact place.
+    That is a picture less its morphological opening: stars, and the crests of ripples that catch a light.
+    """
+    light = pictures.mean(1, keepdim=True)
+    darkest = -F.max_pool2d(-light, SPECK, 1, SPECK // 2)
+    return light - F.max_pool2d(darkest, SPECK, 1, SPECK // 2)
+
+
+def picture_loss(output: Tensor, picture: Tensor) -> Tensor:
+    """Errors of pixels and, at three sizes, of the slopes between them; of how steep a neighbourhood is; and of specks once more.
+
+    Where the tokens leave open where exactly an edge lies, errors of pixels and slopes are smallest for a blur, and for no star at
+    all. How steep a neighbourhood is asks for as much edge nearby as the true picture has, and not for its exact place. The errors of
+    specks weigh more, so that a star is drawn that is rather there than not.
     """
     error = output - picture
     loss = error.abs().mean() + 6 * error.square().mean()
     for factor, weight in ((1, 2.0), (2, 2.0), (4, 1.0)):
         across, down = slopes(error if factor == 1 else F.avg_pool2d(error, factor))
         loss = loss + weight * (across.abs().mean() + down.abs().mean())
-    return loss + 2 * (steepness(output) - steepness(picture)).abs().mean()
+    loss = loss + 20 * (specks(picture).square() * error.abs()).mean()
+    return loss + 4 * (steepness(output) - steepness(picture)).abs().mean()
 
 
 def steepness_kept(output: Tensor, picture: Tensor) -> Tensor:
