@@ -163,6 +163,15 @@ def test_a_run_is_exported_with_its_model(tiny_model: Path, tmp_path: Path, monk
         torch.testing.assert_close(value, weights[name], atol=1e-3, rtol=1e-3)  # kept in float16
     assert found.trained["picture"]["held_out_psnr"] == line["held_out_psnr"]
 
+    begun = []
+    monkeypatch.setattr(run, "train", lambda model, *_: begun.append(model.state_dict()))
+    monkeypatch.setattr(
+        "sys.argv", ["picture", *arguments[:3], str(tmp_path / "more"), "--scenes", "1", "--start-from", str(out)]
+    )
+    picture.main()
+    for name, value in found.picture.state_dict().items():
+        assert torch.equal(begun[0][name], value), name
+
 
 def test_a_run_by_the_clock_ends_and_its_learning_rate_falls_with_it(tmp_path: Path) -> None:
     opts = run.Options(tmp_path, 1000, 1, 1.0, 10, 0, 500, 500, 0.9, CPU, False, False, minutes=60.0)

@@ -166,14 +166,18 @@ class _Float32Conv(nn.Conv2d):
 
 
 def main() -> None:
-    parser = run.parser(__doc__ or "", steps=20_000, batch=4, lr=6e-4, warmup=100)
+    parser = run.parser(__doc__ or "", steps=20_000, batch=4, lr=1.5e-4, warmup=50)
     parser.add_argument("--tokenizer", type=Path, required=True, help="a tokenizer run or a model folder")
-    parser.add_argument("--scenes", type=int, default=8000, help="scenes to draw for training; 0.2 MB each in the run's folder")
+    parser.add_argument("--scenes", type=int, default=5000, help="scenes to draw for training; 0.2 MB each in the run's folder")
+    parser.add_argument("--start-from", type=Path, help="a model folder or a run, from whose picture decoder to go on")
     args = parser.parse_args()
     opts = run.options(args)
     tokenizer = load_image_tokenizer(args.tokenizer, opts.device).requires_grad_(False).eval()
     model = PictureDecoder(config(tokenizer)).to(opts.device)
-    start_from(model, tokenizer)
+    if args.start_from is None:
+        start_from(model, tokenizer)
+    else:
+        model.load_state_dict(load_picture_decoder(args.start_from, tokenizer, opts.device).state_dict())
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     model.decoder.conv_out.__class__ = _Float32Conv
     if opts.device.type == "cpu":
