@@ -148,7 +148,7 @@ def picture_loss(output: Tensor, picture: Tensor) -> Tensor:
         across, down = slopes(error if factor == 1 else F.avg_pool2d(error, factor))
         loss = loss + weight * (across.abs().mean() + down.abs().mean())
     loss = loss + 20 * (specks(picture).square() * error.abs()).mean()
-    return loss + 10 * (steepness(output) - steepness(picture)).abs().mean()
+    return loss + 20 * (steepness(output) - steepness(picture)).abs().mean()
 
 
 def steepness_kept(output: Tensor, picture: Tensor) -> Tensor:
