@@ -82,6 +82,10 @@ class Scenes:
         """The class index of every attribute, [B] int64 each, keyed as in ATTRIBUTES."""
         return {name: getattr(self, name) for name in ATTRIBUTES}
 
+    def rows(self, index: Tensor | slice) -> Scenes:
+        """Some of the scenes."""
+        return Scenes(**{f.name: getattr(self, f.name)[index] for f in fields(self)})
+
     def to(self, device: torch.device | str) -> Scenes:
         return Scenes(**{f.name: getattr(self, f.name).to(device) for f in fields(self)})
 

@@ -54,7 +54,7 @@ class SceneSet:
 
     def rows(self, index: Tensor) -> Scenes:
         """The scenes of some pictures."""
-        return Scenes(**{f.name: getattr(self.scenes, f.name)[index] for f in fields(self.scenes)})
+        return self.scenes.rows(index)
 
 
 def truth(captions: int, seeds: int) -> SceneSet:
