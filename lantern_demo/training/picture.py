@@ -125,6 +125,12 @@ def steepness(pictures: Tensor) -> Tensor:
     return F.avg_pool2d(across.abs() + down.abs(), 8, 4)
 
 
+def steepness_kept(output: Tensor, picture: Tensor) -> Tensor:
+    """The mean slope of pictures over that of the true ones, per picture of [B, 3, H, W] -> [B]."""
+    mean = [torch.stack([part.abs().mean((1, 2, 3)) for part in slopes(one)]).sum(0) for one in (output, picture)]
+    return mean[0] / mean[1]
+
+
 def specks(pictures: Tensor) -> Tensor:
     """By how much pixels of [B, 3, H, W] are brighter than all that is wider than SPECK pixels around them -> [B, 1, H, W].
 
@@ -136,7 +142,8 @@ def specks(pictures: Tensor) -> Tensor:
 
 
 def picture_loss(output: Tensor, picture: Tensor) -> Tensor:
-    """Errors of pixels and, at three sizes, of the slopes between them; of how steep a neighbourhood is; and of specks once more.
+    """Errors of pixels and, at three sizes, of the slopes between them; of how steep every neighbourhood and the whole picture are;
+    and of specks once more.
 
     Where the tokens leave open where exactly an edge lies, errors of pixels and slopes are smallest for a blur, and for no star at
     all. How steep a neighbourhood is asks for as much edge nearby as the true picture has, and not for its exact place. The errors of
@@ -148,13 +155,8 @@ def picture_loss(output: Tensor, picture: Tensor) -> Tensor:
         across, down = slopes(error if factor == 1 else F.avg_pool2d(error, factor))
         loss = loss + weight * (across.abs().mean() + down.abs().mean())
     loss = loss + 20 * (specks(picture).square() * error.abs()).mean()
-    return loss + 20 * (steepness(output) - steepness(picture)).abs().mean()
-
-
-def steepness_kept(output: Tensor, picture: Tensor) -> Tensor:
-    """The mean slope of pictures over that of the true ones, per picture of [B, 3, H, W] -> [B]."""
-    mean = [torch.stack([part.abs().mean((1, 2, 3)) for part in slopes(one)]).sum(0) for one in (output, picture)]
-    return mean[0] / mean[1]
+    loss = loss + 20 * (steepness(output) - steepness(picture)).abs().mean()
+    return loss + 0.25 * (steepness_kept(output, picture) - 1).abs().mean()
 
 
 class _Float32Conv(nn.Conv2d):
