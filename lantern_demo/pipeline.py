@@ -414,18 +414,20 @@ class Pipeline:
     @torch.inference_mode()
     def decode_image(self, tokens: list[int]) -> Image.Image:
         """All tokens of a picture -> RGB image."""
-        pixels = self.networks.tokenizer.decode(torch.tensor([tokens], device=self.device))[0]
-        return Image.fromarray((pixels * 255).round().byte().permute(1, 2, 0).cpu().numpy())
+        return _image(self.networks.draw(torch.tensor([tokens], device=self.device))[0])
 
     @torch.inference_mode()
     def preview(self, tokens: dict[int, int], empty: tuple[int, int, int] = (128, 128, 128)) -> Image.Image:
-        """A picture of which only some tokens are there, by place; the rest of each row is filled with the colour `empty`."""
+        """A picture of which only some tokens are there, by place; the rest of each row is filled with the colour `empty`.
+
+        It is the image tokenizer's, in its size: a picture decoder takes longer, and a preview is looked at for a moment.
+        """
         grid, last, filled, lengths = self.info.grid, 0, list[int](), [0] * self.info.grid
         for place in range(self.info.tokens):
             last = tokens.get(place, last)
             filled.append(last)
             lengths[place // grid] += place in tokens
-        image = self.decode_image(filled)
+        image = _image(self.networks.tokenizer.decode(torch.tensor([filled], device=self.device))[0])
         cell = image.width // grid
         for row, length in enumerate(lengths):
             if length < grid:
@@ -444,6 +446,11 @@ class Pipeline:
             table = store.table(self.networks.tables, name, shape, lambda: neighbour_table(book, columns))
             self._neighbours[vectors] = table.to(self.device)
         return self._neighbours[vectors]
+
+
+def _image(pixels: Tensor) -> Image.Image:
+    """Pixels [3, H, W] in [0, 1] as an RGB image."""
+    return Image.fromarray((pixels * 255).round().byte().permute(1, 2, 0).cpu().numpy())
 
 
 def load(
@@ -475,11 +482,10 @@ def load(
             if value is not None:
                 raise ValueError(f"{option} is for published models; {info.id} has its own, got {str(value)!r}")
         networks: bundled.Networks[Any] = bundled.load(info.folder, chosen, DTYPES["float32" if name == INT8 else name])
-        vq = networks.tokenizer.vq.config
         if fp16_accumulation:
             accumulation.allow(networks.target)
-        pixels = vq.num_patches * 2 ** (len(vq.channel_multiplier) - 1)
-        return Pipeline(replace(info, image_size=pixels, grid=vq.num_patches), networks, chosen, name, threads, fit_trees)
+        sized = replace(info, image_size=networks.image_size, grid=networks.tokenizer.grid)
+        return Pipeline(sized, networks, chosen, name, threads, fit_trees)
     files = None if folder is None else Path(folder)
     if files is not None and not files.is_dir():
         raise ValueError(f"folder must be a folder with the published files, got {str(folder)!r}")

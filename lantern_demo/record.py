@@ -36,6 +36,11 @@ def image_hash(image: Image.Image) -> str:
     return hashlib.sha256(f"{image.size}".encode() + image.tobytes()).hexdigest()
 
 
+def same_decoder(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether pictures of two models, told by what their records hold as `trained`, are drawn by one and the same network."""
+    return all(one.get(part) == other.get(part) for part in ("tokenizer", "picture"))
+
+
 def events_of(steps: list[Step], prices: list[float | None] | None) -> dict[str, Any]:
     """What happened in a run, step by step: step 0 is the prefill, whose token the target draws alone.
 

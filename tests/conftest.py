@@ -84,10 +84,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model folder of the bundled model's shape, 16x16 tokens; its pictures are noise."""
+    """A model folder of the bundled model's shape, 16x16 tokens and a picture decoder; its pictures are noise of 256 pixels."""
     from tiny import write_tiny_model
 
-    return write_tiny_model(tmp_path_factory.mktemp("models") / "tiny", grid=16)
+    return write_tiny_model(tmp_path_factory.mktemp("models") / "tiny", grid=16, scale=2)
 
 
 @pytest.fixture(scope="session")

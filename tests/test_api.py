@@ -79,7 +79,7 @@ def test_pictures_are_those_of_the_record(comparison: tuple[dict[str, str], dict
     images, record = comparison
     for name, path in images.items():
         with Image.open(path) as picture:
-            assert picture.size == (128, 128)
+            assert picture.size == (256, 256)
             assert image_hash(picture) == record["methods"][name]["image_sha256"]
             assert (picture.info["prompt"], picture.info["seed"], picture.info["method"]) == (PROMPT, "7", name)
 

@@ -114,7 +114,7 @@ def test_all_methods_side_by_side(page: Page) -> None:
     for lane in LANES:
         picture = page.locator(f"#lane-{lane} img")
         expect(picture).to_have_attribute("src", re.compile(rf"/{lane}\.png$"))
-        assert picture.evaluate("image => image.naturalWidth") == 128
+        assert picture.evaluate("image => image.naturalWidth") == 256
         assert picture.get_attribute("alt")
         passes = r"^255 passes256" if lane == "vanilla" else r"^\d+ passes instead of 255256"
         expect(page.locator(f"#lane-{lane} .lane-passes")).to_have_text(re.compile(passes + " tokens drawn$"))

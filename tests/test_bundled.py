@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from lantern_demo import load
+from lantern_demo.models.registry import BUNDLED
 from lantern_demo.pipeline import Generation, Pipeline
+from lantern_demo.training.picture import steepness_kept
 from lantern_demo.training.scenes import render, sample_scenes
 from lantern_demo.training.tokenizer import HELD_OUT, psnr
 
@@ -48,6 +51,24 @@ def test_tokenizer_keeps_held_out_scenes(pipe: Pipeline) -> None:
     images = render(sample_scenes(16, HELD_OUT))
     tokenizer = pipe.networks.tokenizer
     assert psnr(tokenizer.decode(tokenizer.encode(images)), images).mean() > 29
+
+
+@pytest.mark.slow
+@torch.inference_mode()
+def test_pictures_hold_more_than_the_tokenizers_own_enlarged(pipe: Pipeline) -> None:
+    scenes = sample_scenes(24, HELD_OUT)
+    networks, images = pipe.networks, render(scenes, 256)
+    tokens = networks.tokenizer.encode(render(scenes))
+    drawn = networks.draw(tokens)
+    enlarged = F.interpolate(networks.tokenizer.decode(tokens), size=256, mode="bicubic").clamp(0, 1)
+    assert drawn.shape == (24, 3, 256, 256) and pipe.info.image_size == 256
+    assert psnr(drawn, images).mean() > psnr(enlarged, images).mean() + 1
+    assert steepness_kept(drawn, images).mean() > steepness_kept(enlarged, images).mean() + 0.1
+
+
+def test_the_files_are_small_enough_for_plain_git() -> None:
+    sizes = [path.stat().st_size for path in (BUNDLED / "lantern-scenes").rglob("*") if path.is_file()]
+    assert max(sizes) < 10_000_000 and sum(sizes) < 45_000_000
 
 
 def test_every_word_of_a_caption_is_known(pipe: Pipeline) -> None:

@@ -69,7 +69,7 @@ def test_a_tool_draws(tools: str) -> None:
     assert not answer.isError
     pictures = [part for part in answer.content if part.type == "image"]
     with Image.open(io.BytesIO(base64.b64decode(pictures[0].data))) as picture:
-        assert picture.size == (128, 128)
+        assert picture.size == (256, 256)
     assert any("'lantern++'" in part.text and "one_step_tvd" in part.text for part in answer.content if part.type == "text")
 
 

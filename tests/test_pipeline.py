@@ -11,6 +11,7 @@ from tiny import same_picture, write_tiny_model
 
 from lantern_demo import load
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.models.picture import PictureDecoder
 from lantern_demo.pipeline import Generation, MethodFailed, Pipeline, StepEvent
 from lantern_demo.record import merge_records
 from lantern_demo.settings import Settings
@@ -155,6 +156,17 @@ def test_preview_paints_what_is_missing(pipe: Pipeline) -> None:
     assert [ahead.getpixel((8 * column + 4, 8 * row + 4)) == (9, 8, 7) for row in (0, 1, 2) for column in (0, 1, 2)] == [
         False, False, True, False, True, True, True, True, True,
     ]  # fmt: skip
+
+
+def test_previews_are_the_tokenizers_and_pictures_the_decoders(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = load(tiny_model)
+    assert (pipe.info.grid, pipe.info.image_size) == (16, 256)
+    tokens = list(range(64)) * 4
+    assert pipe.decode_image(tokens).size == (256, 256)
+    monkeypatch.setattr(PictureDecoder, "forward", None)
+    preview = pipe.preview(tokens[:40], empty=(9, 8, 7))  # two rows and a half
+    assert preview.size == (128, 128)
+    assert preview.getpixel((127, 2 * 8 + 4)) == (9, 8, 7) != preview.getpixel((60, 2 * 8 + 4))
 
 
 @pytest.mark.parametrize(("values", "says"), [

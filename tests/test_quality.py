@@ -20,7 +20,7 @@ from lantern_demo.decoding.sampling import Sampling, guide, probabilities
 from lantern_demo.pipeline import Pipeline
 from lantern_demo.training.classifier import AttributeClassifier
 from lantern_demo.training.sample import sample_batch
-from lantern_demo.training.scenes import ATTRIBUTES, full_caption
+from lantern_demo.training.scenes import ATTRIBUTES, full_caption, render
 
 PROMPTS = ["two red round lanterns over a lake at dusk", "one blue sky lantern", "three lanterns over a plain at night"]
 
@@ -368,8 +368,17 @@ def test_scenes_are_read_in_batches(bundled: Pipeline, classifier: AttributeClas
     wrong = scenes.read(classifier, images, {**some.wanted, "moon": 1 - some.wanted["moon"]}).right
     assert (wrong["moon"] != seen.right["moon"]).all()
     assert (wrong[scenes.ALL] == numpy.logical_and.reduce([wrong[name] for name in ATTRIBUTES])).all()
-    again = scenes.reconstructions(bundled.networks.tokenizer, images[:2], batch=1)
-    assert again.shape == (2, 3, 128, 128) and again.min() >= 0 and again.max() <= 1
+    ids = scenes.true_tokens(bundled.networks, some, batch=3)
+    assert torch.equal(ids[:1], bundled.networks.tokenizer.encode(images[:1]))
+    again = scenes.drawn(bundled.networks, ids[:2], batch=1)
+    size = bundled.info.image_size
+    assert again.shape == (2, 3, size, size) and again.min() >= 0 and again.max() <= 1
+    large = scenes.draw_truth(some, bundled.device, 256)
+    assert torch.equal(large[:2], render(some.rows(torch.arange(2)), 256))
+    assert large.shape == (8, 3, 256, 256) and scenes.draw_truth(some, bundled.device, 64).shape == (8, 3, 64, 64)
+    with torch.inference_mode():
+        reduced = classifier.features(F.interpolate(large, size=128, mode="area")).numpy()
+    assert scenes.read(classifier, large, some.wanted).features == pytest.approx(reduced, abs=1e-4)
     with pytest.raises(ValueError, match="'count' of each of the 8 pictures"):
         scenes.read(classifier, images, {})
     with pytest.raises(ValueError, match="there is none in"):

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import random
 from dataclasses import fields
+from pathlib import Path
 
+import numpy
 import pytest
 import torch
+import torch.nn.functional as F
+from PIL import Image
 from torch import Tensor
 
 from lantern_demo.training.scenes import (
@@ -19,12 +23,15 @@ from lantern_demo.training.scenes import (
     SIZE,
     TIMES,
     Scenes,
+    _edge,
+    _line,
     caption,
     full_caption,
     render,
     sample_scenes,
     vocabulary,
 )
+from lantern_demo.training.tokenizer import HELD_OUT, psnr
 
 # What each attribute may be called, written down here by itself so that a slip in the renderer's own lists is seen.
 WORDS: dict[str, tuple[tuple[str, ...], ...]] = {
@@ -113,6 +120,54 @@ def test_pictures_are_in_range_and_do_not_depend_on_their_batch() -> None:
     order = torch.tensor([4, 2])
     shuffled = Scenes(**{f.name: getattr(scenes, f.name)[order] for f in fields(Scenes)})
     torch.testing.assert_close(render(shuffled), pictures[order], atol=1e-5, rtol=0)
+
+
+def test_pictures_of_128_pixels_are_those_of_the_bundled_tokens() -> None:
+    """Six scenes as the renderer drew them before it took a size: the tokenizer was trained on these, and target and drafter on its
+    tokens. A machine's own exponentials may move a pixel by a level of 255."""
+    kept = torch.from_numpy(numpy.array(Image.open(Path(__file__).with_name("scenes128.png")))).int()
+    drawn = (torch.cat(tuple(render(sample_scenes(6, 2026))), -1).permute(1, 2, 0) * 255).round().int()
+    assert (drawn - kept).abs().max() <= 1
+    # and what depends on the size is, at 128, bit for bit what it was
+    g = torch.Generator().manual_seed(0)
+    distance = torch.randn(10_000, generator=g)
+    assert torch.equal(_line(distance / 0.075, SIZE), torch.exp(-((distance / 0.075) ** 2)))
+    assert torch.equal(_edge(distance, SIZE), torch.sigmoid(-distance * (128 * 2.0 / 1.2 / 2.0)))
+    assert torch.equal(render(sample_scenes(2, 7), SIZE), render(sample_scenes(2, 7)))
+
+
+def test_a_larger_picture_shows_the_same_scene() -> None:
+    scenes = sample_scenes(24, 8)
+    small, large = render(scenes), render(scenes, 256)
+    assert large.shape == (24, 3, 256, 256) and large.isfinite().all() and large.min() >= 0 and large.max() <= 1
+    assert psnr(F.interpolate(large, size=128, mode="area"), small).min() > 30
+    with pytest.raises(ValueError, match="size must be at least 8 pixels, got 7"):
+        render(scenes, 7)
+
+
+def test_stars_gather_their_light_and_edges_and_lattices_get_steep() -> None:
+    scenes = sample_scenes(1, 3)
+    scenes = changed(scenes, time=1, moon=0, place=2, count=0, shape=1)
+    scenes.radius[:] = torch.tensor([0.3, 0, 0, 0])
+    scenes.centre[:, 0], scenes.horizon[:] = torch.tensor([0.0, -0.1]), 0.45
+    scenes.stars[:] = torch.tensor([0.6, -0.7, 1.0])
+    scenes.stars[:, 1:, 2] = 0
+    dark = changed(scenes)
+    dark.stars = scenes.stars.clone()
+    dark.stars[:, :, 2] = 0
+    light, spot, steep, rim = [], [], [], []
+    for size in (128, 256):
+        whole, without = (-torch.log(1 - render(one, size).double() ** (1 / 0.85)) / 1.55 for one in (scenes, dark))
+        star = (whole - without)[0, 2]
+        light.append(float(star.sum()) / size**2)  # of the star, before the film curve
+        spot.append(int((star > star.max() / 2).sum()) / size**2)  # how large it is
+        row = render(scenes, size)[0, 0, int(size * 0.42)]  # across a box lantern, between its bars
+        bars = row[int(size * 0.44) : int(size * 0.56)]  # the upright bar in its middle
+        steep.append(float(bars.diff().abs().max()) * size)
+        rim.append(float(row[int(size * 0.37) : int(size * 0.42)].diff().abs().max()) * size)  # the lantern's left side
+    assert light[1] == pytest.approx(light[0], rel=0.05)
+    assert spot[1] < 0.65 * spot[0]
+    assert steep[1] > 1.3 * steep[0] and rim[1] > 1.5 * rim[0]
 
 
 def changed(scenes: Scenes, **values: int) -> Scenes:
@@ -210,8 +265,6 @@ def test_the_vocabulary_is_sorted_and_has_no_word_twice() -> None:
 
 
 def test_held_out_scenes_are_others() -> None:
-    from lantern_demo.training.tokenizer import HELD_OUT
-
     held, trained = sample_scenes(16, HELD_OUT), sample_scenes(16, 1)
     assert not torch.equal(held.centre, trained.centre)
     assert not torch.equal(held.horizon, trained.horizon)

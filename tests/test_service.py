@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +12,8 @@ from typing import Any
 import pytest
 
 from lantern_demo.pipeline import Generation, Pipeline
+from lantern_demo.ui import texts
+from lantern_demo.ui.restore import _redrawn
 from lantern_demo.ui.service import Service
 
 
@@ -42,6 +45,20 @@ def test_one_thread_computes_whichever_asks(tiny_model: Path, threads: list[str]
         found.append(item)
     assert [item.method for item in found if isinstance(item, Generation)] == ["vanilla", "eagle1"]
     assert len(set(threads)) == 1 and threads[0].startswith("device")
+
+
+def test_pictures_of_a_record_say_by_what_they_differ(tiny_model: Path) -> None:
+    service = Service(tiny_model, "cpu")
+    record = service.pipeline(service.default).generate("a lantern", seed=3).record
+    entry = record["methods"]["vanilla"]
+    images = service.pictures(record["model"]["id"], [entry["token_ids"]])
+    assert images[0].size == (256, 256)
+    assert _redrawn(service, record, images) == []
+    spoilt = copy.deepcopy(record)
+    spoilt["methods"]["vanilla"]["image_sha256"] = "0" * 64
+    assert _redrawn(service, spoilt, images) == [texts.REDRAWN]
+    spoilt["model"]["trained"] = {**record["model"]["trained"], "picture": {"step": 5}}
+    assert _redrawn(service, spoilt, images) == [texts.OTHER_DECODER]
 
 
 def test_a_caller_that_leaves_lets_the_next_one_in(tiny_model: Path) -> None:

@@ -14,14 +14,17 @@ from PIL import Image
 
 from lantern_demo import load
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.models.registry import BUNDLED
 from lantern_demo.pipeline import Generation
-from lantern_demo.record import merge_records
+from lantern_demo.record import image_hash, merge_records, same_decoder
 from lantern_demo.settings import Settings
 from lantern_demo.ui import link, recorded, texts
 from lantern_demo.ui.contact_sheet import contact_sheet
 from lantern_demo.ui.files import write_picture
-from lantern_demo.ui.record_reader import MEGABYTES, checked, read_record
+from lantern_demo.ui.record_examples import redrawn
+from lantern_demo.ui.record_reader import MEGABYTES, VERSIONS, checked, read_record
 from lantern_demo.ui.run_view import live, picture_address, picture_of, results_view
+from lantern_demo.version import __version__
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +63,11 @@ def test_a_record_of_a_window_is_read_as_it_was_written(tiny_model: Path) -> Non
     assert read_record(json.dumps(merge_records([written])).encode()) == json.loads(json.dumps(written))
 
 
+def test_records_of_this_and_of_the_first_version_are_read(record: dict[str, Any]) -> None:
+    assert {"0.1", ".".join(__version__.split(".")[:2])} <= set(VERSIONS)
+    assert all(checked({**record, "lantern_demo": f"{version}.3"})["lantern_demo"] == f"{version}.3" for version in VERSIONS)
+
+
 def test_what_is_not_known_is_not_kept(record: dict[str, Any]) -> None:
     more = copy.deepcopy(record) | {"note": "<b>"}
     more["methods"]["vanilla"]["speedup"] = 99.0
@@ -70,7 +78,7 @@ def test_what_is_not_known_is_not_kept(record: dict[str, Any]) -> None:
 
 
 SPOILT: list[tuple[tuple[Any, ...], Any, str]] = [
-    (("lantern_demo",), "9.0.0", "version '9.0.0'"),
+    (("lantern_demo",), "9.0.0", "version '9.0.0'; this program reads those of 0.1"),
     (("lantern_demo",), None, "lantern_demo must be text"),
     (("prompt",), "x" * 1001, "prompt must be text of at most 1000 characters"),
     (("prompt",), ["x"], "prompt must be text"),
@@ -185,16 +193,35 @@ def test_the_view_has_all_that_the_scripts_need(runs: list[Generation], record: 
     assert shown["grid"] == 16
     assert [lane["id"] for lane in shown["lanes"]] == record["order"]
     assert shown["lanes"][1]["rule"] == {"kind": "additive", "k": 10, "bound": 0.2}
-    assert picture_of(shown["lanes"][0]["picture"]).size == (128, 128)
+    assert picture_of(shown["lanes"][0]["picture"]).size == (256, 256)
     alone = merge_records([runs[2].record])
     assert results_view(alone, {}, live(alone))["lanes"][0]["speedup"] is None
 
 
+def test_a_recorded_run_keeps_its_tokens_and_times_when_its_pictures_are_drawn_anew(
+    tiny_model: Path, record: dict[str, Any]
+) -> None:
+    pipe = load(tiny_model, "cpu")
+    old = copy.deepcopy(record)
+    old["model"]["trained"] = {"steps": 99}
+    for entry in old["methods"].values():
+        entry["image_sha256"] = "0" * 64
+    found, pictures = redrawn(pipe, redrawn(pipe, old)[0])
+    assert found["model"]["trained"] == pipe.networks.trained
+    assert found["how_timed"].startswith(record["how_timed"]) and found["how_timed"].count("drawn anew from the tokens on 2") == 1
+    for name, entry in found["methods"].items():
+        assert entry["image_sha256"] == image_hash(pictures[name])
+        assert entry == record["methods"][name]  # the tokens' own picture again, and all else as it was
+
+
 def test_the_recorded_examples_are_whole() -> None:
     found = recorded.recorded_runs()
+    trained = json.loads((BUNDLED / "lantern-scenes" / "config.json").read_text())["trained"]
     assert [(run.record["prompt"], run.record["settings"]["seed"]) for run in found] == list(texts.EXAMPLES)
     for run in found:
         assert run.record["order"] == list(run.pictures) == [m.id for m in METHODS.values() if m.default]
         assert run.record["model"]["id"] == "lantern-scenes"
+        assert same_decoder(run.record["model"]["trained"], trained)
+        assert picture_of(run.pictures["vanilla"]).size == (256, 256)
         assert all(address.startswith("data:image/webp;base64,") for address in run.pictures.values())
     assert sum(path.stat().st_size for path in recorded.FOLDER.iterdir()) < 1_500_000

@@ -12,11 +12,12 @@ from torch import Tensor, nn
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
 from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
+from lantern_demo.models.registry import BUNDLED
 from lantern_demo.models.text import TextEncoder, left_pad, small_t5, word_tokenizer
-from lantern_demo.training import run
+from lantern_demo.training import classifier, run
 from lantern_demo.training.groupnorm import FastGroupNorm
 from lantern_demo.training.sample import encode_prompts, sample_batch
-from lantern_demo.training.scenes import vocabulary
+from lantern_demo.training.scenes import SIZE, Scenes, render, vocabulary
 from lantern_demo.training.tokenizer import Quantiser
 
 
@@ -158,3 +159,22 @@ def test_a_stopped_run_resumes_to_the_same_weights(tmp_path: Path, muon: bool) -
     lines = [json.loads(line) for line in (tmp_path / "parts" / "log.jsonl").read_text().splitlines()]
     assert lines[-1]["step"] == 12
     assert "held_out" in lines[-1]
+
+
+def test_the_classifier_learns_from_pictures_of_both_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes on from the bundled one, which reads nearly all, and half of what it is shown is drawn larger and reduced."""
+    sizes, given = [], []
+
+    def drawn(scenes: Scenes, size: int = SIZE) -> Tensor:
+        sizes.append((scenes.count.shape[0], size))
+        return render(scenes, size)
+
+    monkeypatch.setattr(classifier, "render", drawn)
+    monkeypatch.setattr(run, "train", lambda model, opts, batch_loss, validate: given.append(batch_loss(3)))
+    folder = str(BUNDLED / "lantern-scenes")
+    monkeypatch.setattr(
+        "sys.argv", ["classifier", "--out", str(tmp_path), "--start-from", folder, "--batch", "12", "--device", "cpu"]
+    )
+    classifier.main()
+    assert sizes == [(6, 128), (6, 256)]
+    assert given[0][1]["accuracy"] > 0.8

@@ -11,13 +11,17 @@ from transformers import JanusVQVAEConfig
 from lantern_demo.models import bundled
 from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
 from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
+from lantern_demo.models.picture import PictureDecoder
 from lantern_demo.models.text import TextEncoder, small_t5, word_tokenizer
 from lantern_demo.models.tokenizer import ImageTokenizer
 from lantern_demo.training.scenes import vocabulary
 
 
-def write_tiny_model(folder: Path, grid: int = 8, vocab: int = 64, dim: int = 64) -> Path:
-    """Write a model of grid x grid tokens to `folder` and return it. Always the same weights."""
+def write_tiny_model(folder: Path, grid: int = 8, vocab: int = 64, dim: int = 64, scale: int = 1) -> Path:
+    """Write a model of grid x grid tokens to `folder` and return it. Always the same weights.
+
+    With a `scale` above 1 it has a picture decoder, whose pictures are so many times as wide as the tokenizer's.
+    """
     torch.manual_seed(0)
     words = word_tokenizer(vocabulary())
     target = LlamaGenConfig(dim=dim, layers=2, heads=2, ffn=dim, vocab=vocab, grid=grid, prefix=24, caption_dim=64)
@@ -35,6 +39,8 @@ def write_tiny_model(folder: Path, grid: int = 8, vocab: int = 64, dim: int = 64
             if weight.dim() > 1:
                 # Strong enough that the laws are not flat and prompts matter.
                 torch.nn.init.normal_(weight, std=1.0 if "embed" in name else 1.5 * weight.shape[1] ** -0.5)
+    if scale > 1:
+        networks.picture = PictureDecoder(JanusVQVAEConfig(**{**picture.to_diff_dict(), "out_channels": 3 * scale**2}))
     bundled.save(folder, networks, torch.float32)
     return folder
 

@@ -1,5 +1,7 @@
-"""Read and write a model folder: config.json, sharded safetensors of its four networks (a folder each), the words of its text
-encoder."""
+"""Read and write a model folder: config.json, sharded safetensors of its networks (a folder each), the words of its text encoder.
+
+There are four networks, and a fifth where the folder has a picture decoder; without one, the image tokenizer draws the pictures.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +14,18 @@ import torch
 from huggingface_hub import load_torch_model, save_torch_state_dict
 from safetensors import SafetensorError
 from tokenizers import Tokenizer
-from torch import nn
+from torch import Tensor, nn
 from transformers import JanusVQVAEConfig, T5Config
 from typing_extensions import TypeVar
 
 from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
 from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
+from lantern_demo.models.picture import PictureDecoder
 from lantern_demo.models.text import PromptEncoder, TextEncoder
 from lantern_demo.models.tokenizer import ImageTokenizer
 
 SHARD = "9MB"  # a Space takes no plain git file over 10 MB
-PARTS = ("text", "target", "drafter", "tokenizer")  # folders of weights in a model folder
+PARTS = ("text", "target", "drafter", "tokenizer", "picture")  # folders of weights in a model folder; picture may be absent
 
 Prompts = TypeVar("Prompts", bound=PromptEncoder)
 # The type need not say which family a model is of: `Networks[PromptEncoder]` is any model.
@@ -53,6 +56,23 @@ class Networks(Generic[Prompts, TargetModel, DrafterModel]):
     sources: dict[str, dict[str, Any]] = field(default_factory=dict)  # part -> repository, file, revision, commit
     no_drafter: NoDrafter | None = None  # None where there is a drafter
     tables: Path | None = None  # where tables that are made from the tokenizer are kept
+    picture: PictureDecoder | None = None  # draws the tokenizer's tokens larger than the tokenizer would
+
+    @property
+    def image_size(self) -> int:
+        """Pixels a side of a picture."""
+        return self.picture.size if self.picture is not None else self.tokenizer.size
+
+    def draw(self, tokens: Tensor) -> Tensor:
+        """Token ids [B, G * G] -> pictures [B, 3, image_size, image_size] float32 in [0, 1], by the picture decoder where there is one."""
+        if self.picture is None:
+            return self.tokenizer.decode(tokens)
+        return self.picture(self.tokenizer.vectors(tokens))
+
+    def parts(self) -> dict[str, nn.Module]:
+        """The networks that there are, by the name of their folder."""
+        found = {name: getattr(self, name) for name in PARTS}
+        return {name: part for name, part in found.items() if part is not None}
 
 
 def save(folder: Path, networks: Networks[TextEncoder, LlamaGen, Drafter], dtype: torch.dtype = torch.float16) -> None:
@@ -68,10 +88,12 @@ def save(folder: Path, networks: Networks[TextEncoder, LlamaGen, Drafter], dtype
         "tokenizer": vq.to_diff_dict(),
         "trained": networks.trained,
     }
+    if networks.picture is not None:
+        config["picture"] = networks.picture.config.to_diff_dict()
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
     networks.text.tokenizer.save(str(folder / "words.json"))
-    for name in PARTS:
-        save_part(folder / name, getattr(networks, name), dtype)
+    for name, part in networks.parts().items():
+        save_part(folder / name, part, dtype)
 
 
 def save_part(folder: Path, part: nn.Module, dtype: torch.dtype) -> None:
@@ -104,10 +126,16 @@ def _check_fit(path: Path, networks: Networks[TextEncoder, LlamaGen, Drafter]) -
             )
     if networks.tokenizer.codebook_size != target.vocab or networks.tokenizer.grid != target.grid:
         raise ValueError(f"{path} has an image tokenizer that does not go with its target: their codebook or grid differs")
+    if networks.picture is not None:
+        own, read = networks.picture.config, networks.tokenizer.vq.config
+        if (own.embed_dim, own.num_patches) != (read.embed_dim, read.num_patches):
+            raise ValueError(
+                f"{path} has a picture decoder that does not go with its image tokenizer: their vectors or grid differ"
+            )
 
 
 def load(folder: Path, device: torch.device, dtype: torch.dtype = torch.float32) -> Networks[TextEncoder, LlamaGen, Drafter]:
-    """Read a model folder. The text encoder and the image tokenizer stay in float32: they run once per image.
+    """Read a model folder. All but target and drafter stay in float32: they run once per image.
 
     Raises ValueError naming the file when the folder is not one, or a tensor is missing, unknown or mis-shaped.
     """
@@ -119,12 +147,12 @@ def load(folder: Path, device: torch.device, dtype: torch.dtype = torch.float32)
         text = TextEncoder(words, encoder, config["text"]["length"])
         target, drafter = LlamaGen(LlamaGenConfig(**config["target"])), Drafter(DrafterConfig(**config["drafter"]))
         tokenizer = ImageTokenizer(JanusVQVAEConfig(**config["tokenizer"]))
-        networks = Networks(text, target, drafter, tokenizer, config["trained"])
+        picture = PictureDecoder(JanusVQVAEConfig(**config["picture"])) if "picture" in config else None
+        networks = Networks(text, target, drafter, tokenizer, config["trained"], picture=picture)
     except Exception as error:  # what the libraries raise for a damaged file is theirs to choose, down to a bare Exception
         raise ValueError(f"{path} is not the config of a model folder: {error!r}") from error
     _check_fit(path, networks)
-    for name in PARTS:
-        part: nn.Module = getattr(networks, name)
+    for name, part in networks.parts().items():
         load_part(folder / name, part)
         part.requires_grad_(False).eval().to(device)
     target.to(dtype)

@@ -277,7 +277,7 @@ _ROWS = (
             "colours, round, box or sky lanterns, over a lake, hills or a plain, at dusk, night or dawn."
         ),
         folder=BUNDLED / "lantern-scenes",
-        image_size=128,
+        image_size=256,
         grid=16,
         max_prompt=200,
         # What `python -m lantern_demo.bench quality` recommends as fast; recommended.json beside the weights has it.

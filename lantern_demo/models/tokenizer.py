@@ -11,6 +11,17 @@ from transformers import JanusVQVAEConfig
 from transformers.models.janus.modeling_janus import JanusVQVAE
 
 
+def fit_groups(network: nn.Module) -> None:
+    """Give every group norm of a VQ network groups of 4 channels, 32 groups at most.
+
+    The published width gives the 32 groups 4 channels each. A group of one channel would wipe out its mean, and with it the colour
+    of a whole picture, so a narrower network keeps the 4 channels and has fewer groups.
+    """
+    for module in network.modules():
+        if isinstance(module, nn.GroupNorm):
+            module.num_groups = min(32, module.num_channels // 4)
+
+
 class ImageTokenizer(nn.Module):
     """Pictures to codebook indices and back.
 
@@ -21,11 +32,7 @@ class ImageTokenizer(nn.Module):
     def __init__(self, config: JanusVQVAEConfig) -> None:
         super().__init__()
         self.vq = JanusVQVAE(config)
-        for module in self.vq.modules():
-            if isinstance(module, nn.GroupNorm):
-                # The published width gives the 32 groups 4 channels each. A group of one channel would wipe out its mean, and
-                # with it the colour of a whole picture, so a narrower network keeps the 4 channels and has fewer groups.
-                module.num_groups = min(32, module.num_channels // 4)
+        fit_groups(self.vq)
         self.grid = config.num_patches
         self.codebook_size = config.num_embeddings
 
@@ -46,9 +53,17 @@ class ImageTokenizer(nn.Module):
 
     def decode(self, tokens: Tensor) -> Tensor:
         """Token ids [B, G * G] -> images [B, 3, H, W] float32 in [0, 1]."""
-        dtype = self.vq.post_quant_conv.weight.dtype
-        z = F.embedding(tokens, self.codebook).to(dtype)
-        return self.decode_latent(z.transpose(1, 2).unflatten(2, (self.grid, self.grid)))
+        return self.decode_latent(self.vectors(tokens))
+
+    @property
+    def size(self) -> int:
+        """Pixels a side of the images that it reads and decodes to."""
+        return int(self.grid * 2 ** (len(self.vq.config.channel_multiplier) - 1))
+
+    def vectors(self, tokens: Tensor) -> Tensor:
+        """Token ids [B, G * G] -> their codebook vectors [B, e, G, G], as the decoder takes them."""
+        z = F.embedding(tokens, self.codebook).to(self.vq.post_quant_conv.weight.dtype)
+        return z.transpose(1, 2).unflatten(2, (self.grid, self.grid))
 
     def decode_latent(self, z: Tensor) -> Tensor:
         """Codebook vectors [B, e, G, G] -> images [B, 3, H, W] float32 in [0, 1]."""

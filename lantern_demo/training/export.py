@@ -1,6 +1,6 @@
 """Put trained parts together as a model folder, with the numbers of their training:
-`python -m lantern_demo.training.export --tokenizer runs/tokenizer --target runs/target --drafter runs/drafter --out FOLDER`.
-A model folder in the place of a run gives the part that it has.
+`python -m lantern_demo.training.export --tokenizer runs/tokenizer --picture runs/picture --target runs/target --drafter runs/drafter
+--out FOLDER`. A model folder in the place of a run gives the part that it has.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from lantern_demo.models.device import device_name
 from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
 from lantern_demo.training.classifier import load_classifier
 from lantern_demo.training.drafter import load_target
+from lantern_demo.training.picture import load_picture_decoder
 from lantern_demo.training.target import load_image_tokenizer
 
 
@@ -47,16 +48,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     for part in ("tokenizer", "target", "drafter", "out"):
         parser.add_argument(f"--{part}", type=Path, required=True)
+    parser.add_argument("--picture", type=Path, help="a picture decoder's run; without it the tokenizer draws the pictures")
     parser.add_argument("--classifier", type=Path, help="a classifier run; the quality benchmark reads pictures with it")
     parser.add_argument("--machine", default=device_name(torch.device("cpu")), help="what it was trained on, in words")
     args = parser.parse_args()
     cpu = torch.device("cpu")
     both = load_target(args.target, cpu)
-    trained = {part: training_facts(getattr(args, part), part) for part in ("tokenizer", "target", "drafter")}
+    tokenizer = load_image_tokenizer(args.tokenizer, cpu)
+    picture = None if args.picture is None else load_picture_decoder(args.picture, tokenizer, cpu)
+    given = [part for part in ("tokenizer", "picture", "target", "drafter") if getattr(args, part) is not None]
+    trained = {part: training_facts(getattr(args, part), part) for part in given}
     networks = bundled.Networks(
-        both.text, both.target, load_drafter(args.drafter, cpu), load_image_tokenizer(args.tokenizer, cpu),
-        {"machine": args.machine, **trained},
-    )  # fmt: skip
+        both.text, both.target, load_drafter(args.drafter, cpu), tokenizer, {"machine": args.machine, **trained}, picture=picture
+    )
     bundled.save(args.out, networks)
     if args.classifier is not None:
         bundled.save_part(args.out / "classifier", load_classifier(args.classifier, cpu), torch.float16)

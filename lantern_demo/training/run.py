@@ -39,6 +39,7 @@ class Options:
     device: torch.device
     compile: bool
     muon: bool
+    minutes: float | None = None  # of training; the learning rate then falls by the clock, and the run ends with it
     rank: int = 0
     world: int = 1
 
@@ -52,6 +53,7 @@ def parser(description: str, **defaults: object) -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     p.add_argument("--out", type=Path, required=True, help="folder of checkpoints and log; a run found there is resumed")
     p.add_argument("--steps", type=int, help="optimizer steps in all")
+    p.add_argument("--minutes", type=float, help="end after so much training, all starts together, if --steps have not ended it")
     p.add_argument("--batch", type=int, help="examples a step and process")
     p.add_argument("--lr", type=float, help="peak learning rate")
     p.add_argument("--warmup", type=int, default=200, help="steps of linear warm-up")
@@ -82,7 +84,7 @@ def options(args: argparse.Namespace) -> Options:
     torch.manual_seed(args.seed)
     return Options(
         args.out, args.steps, args.batch, args.lr, args.warmup, args.seed, args.save_every, args.validate_every,
-        args.average, torch.device(device), args.compile, args.muon, rank, world,
+        args.average, torch.device(device), args.compile, args.muon, args.minutes, rank, world,
     )  # fmt: skip
 
 
@@ -142,7 +144,8 @@ def train(
     model.train()
     bar = tqdm(range(first, opts.steps), initial=first, total=opts.steps, disable=opts.rank > 0, mininterval=5)
     for step in bar:
-        rate = learning_rate(step, opts)
+        minutes = (spent + time.perf_counter() - began) / 60
+        rate = learning_rate(step, opts, minutes)
         for group in (g for o in optimizers for g in o.param_groups):
             group["lr"] = rate * group.get("share", 1.0)
         loss, numbers = batch_loss(step)
@@ -158,13 +161,16 @@ def train(
         for name, value in state_of().items():
             average[name].lerp_(value.detach().float(), 1 - decay)
         done = step + 1
+        ends = done == opts.steps or (opts.minutes is not None and minutes >= opts.minutes)
         if done % 20 == 0:
             write(done, {"loss": loss.item(), "lr": rate, **numbers})
             bar.set_postfix(loss=f"{loss.item():.4f}")
-        if done % opts.validate_every == 0 or done == opts.steps:
+        if done % opts.validate_every == 0 or ends:
             write(done, with_average(validate))
-        if done % opts.save_every == 0 or done == opts.steps:
+        if done % opts.save_every == 0 or ends:
             save(done)
+        if ends:
+            break
     model.load_state_dict(average)
     model.eval()
 
@@ -192,11 +198,13 @@ def optimizers_of(model: nn.Module, opts: Options) -> list[torch.optim.Optimizer
     return [adamw, torch.optim.Muon(groups, lr=opts.lr, weight_decay=0.02 / MUON_SHARE, adjust_lr_fn="match_rms_adamw")]
 
 
-def learning_rate(step: int, opts: Options) -> float:
-    """Linear warm-up, then a cosine down to a fiftieth of the peak."""
+def learning_rate(step: int, opts: Options, minutes: float = 0.0) -> float:
+    """Linear warm-up, then a cosine down to a fiftieth of the peak, over the steps or, where they are sooner over, the minutes."""
     if step < opts.warmup:
         return opts.lr * (step + 1) / opts.warmup
     progress = (step - opts.warmup) / max(1, opts.steps - opts.warmup)
+    if opts.minutes is not None:
+        progress = max(progress, minutes / opts.minutes)
     return opts.lr * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * min(1.0, progress))))
 
 

@@ -17,7 +17,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-SIZE = 128  # pixels a side
+SIZE = 128  # pixels a side of what the image tokenizer reads; scenes can be drawn at other sizes
 HORIZON = (0.34, 0.50)  # the range of the horizon's y; y runs from -1 at the top to 1 at the bottom
 
 COLOURS = ("red", "orange", "yellow", "green", "blue", "purple")
@@ -82,6 +82,10 @@ class Scenes:
         """The class index of every attribute, [B] int64 each, keyed as in ATTRIBUTES."""
         return {name: getattr(self, name) for name in ATTRIBUTES}
 
+    def rows(self, index: Tensor | slice) -> Scenes:
+        """Some of the scenes."""
+        return Scenes(**{f.name: getattr(self, f.name)[index] for f in fields(self)})
+
     def to(self, device: torch.device | str) -> Scenes:
         return Scenes(**{f.name: getattr(self, f.name).to(device) for f in fields(self)})
 
@@ -117,9 +121,15 @@ def sample_scenes(batch: int, seed: int) -> Scenes:
     )  # fmt: skip
 
 
-def _edge(distance: Tensor, softness: float = 1.2) -> Tensor:
-    """1 inside (negative distance), 0 outside, smooth over about `softness` pixels."""
-    return torch.sigmoid(-distance * (SIZE * 2.0 / softness / 2.0))
+def _edge(distance: Tensor, size: int, softness: float = 1.2) -> Tensor:
+    """1 inside (negative distance), 0 outside, smooth over about `softness` pixels of a picture `size` pixels wide."""
+    return torch.sigmoid(-distance * (size * 2.0 / softness / 2.0))
+
+
+def _line(distance: Tensor, size: int) -> Tensor:
+    """A painted line, 1 in its middle, by the distance from there in half widths: a bell at 128 pixels, flatter and with steeper
+    sides the larger the picture, of about the same breadth."""
+    return torch.exp(-(distance.abs() ** (2.0 * size / SIZE)))
 
 
 def _mix(base: Tensor, over: Tensor, alpha: Tensor) -> Tensor:
@@ -131,7 +141,7 @@ def _column(value: Tensor) -> Tensor:
     return value.reshape(*value.shape, *([1] * (4 - value.dim()))) if value.dim() > 1 else value[:, None, None, None]
 
 
-def _sky(s: Scenes, x: Tensor, y: Tensor, stars: bool = True) -> Tensor:
+def _sky(s: Scenes, x: Tensor, y: Tensor, size: int, stars: bool = True) -> Tensor:
     """Sky, moon and, unless the water blurs them away, stars at the points (x, y), each [B, 1, H, W] -> [B, 3, H, W]."""
     palette = _SKY.to(x.device)[s.time]
     height = ((y + 1) / (_column(s.horizon) + 1)).clamp(0, 1)
@@ -144,20 +154,22 @@ def _sky(s: Scenes, x: Tensor, y: Tensor, stars: bool = True) -> Tensor:
     colour = colour + _column(tint) * band
     if stars:
         # A star is the product of two bumps, one along each axis of the grid: an outer product, not a field of distances.
-        bump_x = torch.exp(-((x[:, 0, 0, None, :] - s.stars[:, :, 0, None]) ** 2) / 0.0003)
-        bump_y = torch.exp(-((y[:, 0, :, 0, None].transpose(1, 2) - s.stars[:, :, 1, None]) ** 2) / 0.0003)
+        # A larger picture gathers the same light on a smaller spot.
+        spot = 0.0003 * SIZE / size
+        bump_x = torch.exp(-((x[:, 0, 0, None, :] - s.stars[:, :, 0, None]) ** 2) / spot)
+        bump_y = torch.exp(-((y[:, 0, :, 0, None].transpose(1, 2) - s.stars[:, :, 1, None]) ** 2) / spot)
         night = torch.tensor([0.25, 1.0, 0.0], device=x.device)[s.time]
-        star = torch.einsum("bs,bsy,bsx->byx", s.stars[:, :, 2] * night[:, None], bump_y, bump_x)[:, None]
+        star = torch.einsum("bs,bsy,bsx->byx", s.stars[:, :, 2] * night[:, None] * (size / SIZE), bump_y, bump_x)[:, None]
         colour = colour + star * torch.tensor([0.8, 0.85, 1.0], device=x.device).view(1, 3, 1, 1)
     distance = ((x - _column(s.moon_at[:, 0])) ** 2 + (y - _column(s.moon_at[:, 1])) ** 2).sqrt()
     halo = 0.30 * torch.exp(-((distance / 0.34) ** 2)) + 0.25 * torch.exp(-((distance / 0.19) ** 2))
     glow = torch.tensor([0.85, 0.88, 1.0], device=x.device).view(1, 3, 1, 1) * halo
     maria = 0.16 * torch.sin(26 * (x - _column(s.moon_at[:, 0])) + 1) * torch.sin(21 * (y - _column(s.moon_at[:, 1])) + 2)
     face = torch.tensor([1.9, 1.85, 1.6], device=x.device).view(1, 3, 1, 1) * (0.92 + maria)
-    return torch.where(_column(s.moon) > 0, _mix(colour + glow, face, _edge(distance - 0.115)), colour)
+    return torch.where(_column(s.moon) > 0, _mix(colour + glow, face, _edge(distance - 0.115, size)), colour)
 
 
-def _lanterns(s: Scenes, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _lanterns(s: Scenes, x: Tensor, y: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
     """Lanterns at the points (x, y) -> their colour [B, 3, H, W], their cover [B, 1, H, W], the light around them [B, 3, H, W]."""
     paper = _column(_PAPER.to(x.device)[s.colour])
     is_box, is_sky = _column(s.shape == 1), _column(s.shape == 2)
@@ -175,15 +187,15 @@ def _lanterns(s: Scenes, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         waist = 0.80 - 0.13 * v - 0.10 * v * v
         balloon = torch.maximum(u.abs() - waist * (1 - 0.26 * torch.relu(-v - 0.35) ** 2 * 3.0), v.abs() - 1.0)
         body = torch.where(is_box, box, torch.where(is_sky, balloon, globe))
-        inside = _edge(body * r)
+        inside = _edge(body * r, size)
         # Light falls off from the candle, which sits low in a sky lantern.
         candle = torch.where(is_sky, torch.full_like(v, 0.55), torch.full_like(v, 0.08))
         core = torch.exp(-(u * u * 1.9 + (v - candle) ** 2 * 1.5))
         shade = paper * (0.50 + 0.85 * core) + torch.tensor([1.0, 0.78, 0.42], device=x.device).view(1, 3, 1, 1) * 0.62 * core**3
         # Ribs: hoops on a globe, a lattice on a box, seams on a balloon.
         hoop = torch.cos(v * 3.55 * math.pi / 0.86)
-        lattice = torch.maximum(torch.exp(-((u / 0.075) ** 2)), torch.exp(-(((v.abs() - 0.36) / 0.07) ** 2)))
-        seam = torch.exp(-(((u.abs() - 0.34 * waist) / 0.075) ** 2))
+        lattice = torch.maximum(_line(u / 0.075, size), _line((v.abs() - 0.36) / 0.07, size))
+        seam = _line((u.abs() - 0.34 * waist) / 0.075, size)
         rib = torch.where(is_box, 1.15 * lattice, torch.where(is_sky, 0.75 * seam, 0.62 * torch.relu(hoop) ** 2))
         shade = shade * (1 - 0.62 * rib)
         # Dark caps and frame.
@@ -191,11 +203,11 @@ def _lanterns(s: Scenes, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         frame_box = torch.maximum(u.abs() - 0.80, (v.abs() - 0.92).abs() - 0.10)
         ring_sky = torch.maximum(u.abs() - 0.58, (v - 1.0).abs() - 0.06)
         cap = torch.where(is_box, frame_box, torch.where(is_sky, ring_sky, cap_globe))
-        dark = _edge(cap * r)
+        dark = _edge(cap * r, size)
         trim = torch.tensor([0.20, 0.11, 0.05], device=x.device).view(1, 3, 1, 1) + 0.18 * paper * core
         # A cord upwards and a tassel below, for lanterns that hang.
-        cord = _edge((u.abs() * r - 0.008), 1.0) * (v < -0.9) * (~is_sky)
-        tassel = _edge(torch.maximum(u.abs() - 0.07 - 0.05 * (v - 1), (v - 1.25).abs() - 0.24) * r) * (~is_sky)
+        cord = _edge((u.abs() * r - 0.008), size, 1.0) * (v < -0.9) * (~is_sky)
+        tassel = _edge(torch.maximum(u.abs() - 0.07 - 0.05 * (v - 1), (v - 1.25).abs() - 0.24) * r, size) * (~is_sky)
         flame = torch.exp(-((u / 0.16) ** 2 + ((v - 0.86) / 0.20) ** 2)) * is_sky
         layer = _mix(shade, trim, dark)
         layer = _mix(layer, 0.85 * paper * 0.8 + 0.05, tassel * (1 - inside))
@@ -208,7 +220,7 @@ def _lanterns(s: Scenes, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return colour, cover, warm * light
 
 
-def _ground(s: Scenes, x: Tensor, y: Tensor, glow: Tensor) -> tuple[Tensor, Tensor]:
+def _ground(s: Scenes, x: Tensor, y: Tensor, glow: Tensor, size: int) -> tuple[Tensor, Tensor]:
     """Hills or plain at the points (x, y), lit by the hour and the lanterns -> colour [B, 3, H, W], cover [B, 1, H, W]."""
     p, h = s.phase, _column(s.horizon)
     haze = _column(_SKY.to(x.device)[s.time, 2])
@@ -228,12 +240,12 @@ def _ground(s: Scenes, x: Tensor, y: Tensor, glow: Tensor) -> tuple[Tensor, Tens
         slope = base * (ambient * (0.9 - 0.5 * depth + furrow)) * (1.15 - 0.45 * near)
         slope = _mix(slope, haze * 0.55, torch.full_like(x, 0.55 * (1 - near)))
         slope = slope + glow * (0.28 + 0.30 * near) * (0.6 + base)
-        alpha = _edge(top - y)
+        alpha = _edge(top - y, size)
         colour, cover = _mix(colour, slope, alpha), cover + alpha * (1 - cover)
     return colour, cover
 
 
-def _water(s: Scenes, x: Tensor, y: Tensor) -> Tensor:
+def _water(s: Scenes, x: Tensor, y: Tensor, size: int) -> Tensor:
     """The lake at the points (x, y) below the horizon: a rippled mirror of sky and lanterns -> [B, 3, H, W]."""
     p, h = s.phase, _column(s.horizon)
     depth = (y - h).clamp(min=0)
@@ -242,30 +254,35 @@ def _water(s: Scenes, x: Tensor, y: Tensor) -> Tensor:
     bend = torch.sin(5.0 * x + 16 * depth + _column(p[:, 7]))
     mirror_x = x + 0.11 * depth.sqrt() * (0.6 * crest + 0.4 * bend)
     mirror_y = h - 1.30 * depth - 0.05 * crest * depth.sqrt()
-    sky = _sky(s, mirror_x, mirror_y, stars=False)
-    lantern, cover, glow = _lanterns(s, mirror_x, mirror_y)
+    sky = _sky(s, mirror_x, mirror_y, size, stars=False)
+    lantern, cover, glow = _lanterns(s, mirror_x, mirror_y, size)
     tint = _column(_GROUND.to(x.device)[s.place])
     mirrored = _mix(sky * tint + 0.55 * glow, 0.62 * lantern, 0.85 * cover)
     return mirrored * (0.80 + 0.22 * crest * depth.sqrt()) + 0.10 * glow * (1 + crest)
 
 
-def render(scenes: Scenes) -> Tensor:
-    """Draw the scenes on the device their tensors are on -> [B, 3, 128, 128] float32 in [0, 1]."""
+def render(scenes: Scenes, size: int = SIZE) -> Tensor:
+    """Draw the scenes on the device their tensors are on -> [B, 3, size, size] float32 in [0, 1].
+
+    A larger picture shows the same scene with sharper edges, stars, strings and lattices. Raises ValueError for a size below 8.
+    """
+    if size < 8:
+        raise ValueError(f"size must be at least 8 pixels, got {size}")
     s, device = scenes, scenes.centre.device
     batch = s.count.shape[0]
-    axis = (torch.arange(SIZE, device=device) + 0.5) * (2 / SIZE) - 1
-    x = axis.view(1, 1, 1, SIZE).expand(batch, 1, SIZE, SIZE)
-    y = axis.view(1, 1, SIZE, 1).expand(batch, 1, SIZE, SIZE)
+    axis = (torch.arange(size, device=device) + 0.5) * (2 / size) - 1
+    x = axis.view(1, 1, 1, size).expand(batch, 1, size, size)
+    y = axis.view(1, 1, size, 1).expand(batch, 1, size, size)
     is_lake, is_land = _column(s.place == 0).float(), _column(s.place != 0).float()
-    lantern, cover, glow = _lanterns(s, x, y)
-    picture = _sky(s, x, y) + 0.55 * glow
-    ground, on_ground = _ground(s, x, y, glow)
+    lantern, cover, glow = _lanterns(s, x, y, size)
+    picture = _sky(s, x, y, size) + 0.55 * glow
+    ground, on_ground = _ground(s, x, y, glow, size)
     picture = _mix(picture, ground, on_ground * is_land)
     # No horizon is higher than this row, so the mirror, the dearest part, is computed only below it.
-    first = int((HORIZON[0] + 1) * SIZE / 2)
+    first = int((HORIZON[0] + 1) * size / 2)
     low_y, h = y[:, :, first:], _column(s.horizon)
     shore = 1 - 0.45 * torch.exp(-(((low_y - h) / 0.02) ** 2))
-    low = _mix(picture[:, :, first:], _water(s, x[:, :, first:], low_y) * shore, _edge(h - low_y) * is_lake)
+    low = _mix(picture[:, :, first:], _water(s, x[:, :, first:], low_y, size) * shore, _edge(h - low_y, size) * is_lake)
     picture = torch.cat((picture[:, :, :first], low), 2)
     picture = _mix(picture, lantern, cover)
     # A film curve: lights roll off softly instead of clipping.
@@ -348,8 +365,9 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=24)
     parser.add_argument("--columns", type=int, default=8)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--size", type=int, default=SIZE, help=f"pixels a side of a scene (default: {SIZE})")
     args = parser.parse_args()
-    contact_sheet(render(sample_scenes(args.count, args.seed)), args.columns).save(args.out)
+    contact_sheet(render(sample_scenes(args.count, args.seed), args.size), args.columns).save(args.out, quality=92)
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ class Recorded:
 @cache
 def recorded_runs() -> tuple[Recorded, ...]:
     """All recorded examples, in the order of their file names."""
-    return tuple(_read(path) for path in sorted(FOLDER.glob("*.json.gz")))
+    return tuple(read(path) for path in sorted(FOLDER.glob("*.json.gz")))
 
 
 def save(path: Path, record: dict[str, Any], pictures: dict[str, Image.Image]) -> None:
@@ -43,7 +43,8 @@ def save(path: Path, record: dict[str, Any], pictures: dict[str, Image.Image]) -
     path.write_bytes(gzip.compress(json.dumps(whole, separators=(",", ":")).encode(), 9, mtime=0))
 
 
-def _read(path: Path) -> Recorded:
+def read(path: Path) -> Recorded:
+    """An example that `save` wrote. Raises ValueError for a record that is none."""
     whole = json.loads(gzip.decompress(path.read_bytes()))
     return Recorded(checked(whole["record"]), whole["pictures"])
 

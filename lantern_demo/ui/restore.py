@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
+from PIL import Image
 
 from lantern_demo.record import image_hash
 from lantern_demo.settings import Settings
@@ -66,15 +67,22 @@ def load_record(service: Service, w: Widgets, form: Form, shown: Shown, data: An
     try:
         images = service.pictures(record["model"]["id"], [entry["token_ids"] for entry in record["methods"].values()])
         pictures = {name: picture_address(image) for name, image in zip(record["methods"], images, strict=True)}
-        hashes = [entry["image_sha256"] for entry in record["methods"].values()]
-        if [image_hash(image) for image in images] != hashes:
-            notes.append(texts.REDRAWN)
+        notes += _redrawn(service, record, images)
     except ValueError as error:
         notes.append(texts.no_pictures(str(error)))
     source = Source("loaded", texts.LOADED.format(device=record["device"], date=record["created"][:10]))
     filled = _filled(service, form, record) if record["model"]["id"] in service.offered() else {}
     status = status_html(texts.READY_LOADED, notes=notes)
     return _presented(service, w, record, pictures, source, True, {w.status: status, **filled})
+
+
+def _redrawn(service: Service, record: dict[str, Any], images: list[Image.Image]) -> list[str]:
+    """What is to be said of pictures that were drawn anew from a record's tokens: nothing where they are the recorded ones."""
+    hashes = [entry["image_sha256"] for entry in record["methods"].values()]
+    if [image_hash(image) for image in images] == hashes:
+        return []
+    same = service.drawn_by(record["model"]["id"], record["model"]["trained"])
+    return [texts.REDRAWN if same else texts.OTHER_DECODER]
 
 
 def from_link(service: Service, w: Widgets, form: Form, parameters: Mapping[str, str]) -> Updates | None:

@@ -28,6 +28,7 @@ from lantern_demo.models.device import pick_device, unused_gpu
 from lantern_demo.models.needs import requirements_unmet
 from lantern_demo.models.registry import REGISTRY, ModelInfo
 from lantern_demo.pipeline import DrafterMissing, Pipeline, info_of, load, unavailable_methods
+from lantern_demo.record import same_decoder
 from lantern_demo.settings import methods_of
 from lantern_demo.stats import Drawn, Generation, MethodFailed
 from lantern_demo.ui import texts
@@ -256,6 +257,10 @@ class Service:
             raise ValueError(f"{model} draws {pipe.info.tokens} tokens out of {codes}, and the record has others")
         with self._turn:
             return self._compute(self._redraw, model, tokens)
+
+    def drawn_by(self, model: str, trained: dict[str, Any]) -> bool:
+        """Whether a model that is loaded here draws its pictures with the network of a record, told by the record's `trained`."""
+        return same_decoder(self._loaded[model].networks.trained, trained)
 
     def _compute(self, call: Callable[..., Result], *args: Any) -> Result:
         """The result of a call in the thread that computes, in the context of the caller: on ZeroGPU it says who asks, whose share of

@@ -129,8 +129,12 @@ NO_SUCH_EXAMPLE = "There is no such example."
 STILL_RUNNING = "Something is being drawn; press Stop first."
 NOTHING_TO_REPEAT = "There is nothing to run again yet."
 REDRAWN = (
-    "The pictures are drawn here from the recorded tokens, and not all are the recorded ones to the byte: another picture "
-    "decoder, number format or thread count may change a colour level or two."
+    "The pictures are drawn here from the recorded tokens, and not all are the recorded ones to the byte: another number format or "
+    "thread count may change a colour level or two."
+)
+OTHER_DECODER = (
+    "The run was drawn with another picture decoder than this model has here. Its tokens are shown as they were; the pictures are "
+    "drawn from them anew, and do not look as they did."
 )
 LOADING_FIRST = "Loading the model. Draw can be pressed already; it starts as soon as the model is there."
 LIVE = "Drawn just now on {device}, with seed {seed}."

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from lantern_demo.bench.quality import distances, pixels, tokens
-from lantern_demo.bench.quality.scenes import ALL, SceneSet, draw_truth, read, reconstructions
+from lantern_demo.bench.quality.scenes import ALL, SceneSet, draw_truth, drawn, read, true_tokens
 from lantern_demo.bench.quality.statistics import Difference, Measure, Values, bootstrap, compared, mean_of
 from lantern_demo.pipeline import Pipeline
 from lantern_demo.training.classifier import AttributeClassifier
@@ -81,7 +81,7 @@ def look(pipe: Pipeline, classifier: AttributeClassifier, scenes: SceneSet, ids:
             if numpy.array_equal(kept["tokens"], given):
                 right = {name[6:]: kept[name] for name in kept.files if name.startswith("right_")}
                 return Seen(kept["features"], kept["spectrum"], kept["patches"], right, given, kept["nats"])
-    images = torch.cat([pipe.networks.tokenizer.decode(part.to(pipe.device)).cpu() for part in torch.tensor(ids).split(BATCH)])
+    images = drawn(pipe.networks, torch.tensor(ids))
     likely = tokens.nll(
         pipe.networks.target, pipe.networks.text, scenes.prompts[: len(ids)], torch.tensor(ids), pipe.defaults.sampling()
     )
@@ -98,7 +98,7 @@ def look(pipe: Pipeline, classifier: AttributeClassifier, scenes: SceneSet, ids:
 def look_at_truth(pipe: Pipeline, classifier: AttributeClassifier, scenes: SceneSet) -> tuple[Seen, Seen]:
     """The true scenes as they are, and through the tokenizer."""
     true = draw_truth(scenes, pipe.device, pipe.info.image_size)
-    again = reconstructions(pipe.networks.tokenizer, true)
+    again = drawn(pipe.networks, true_tokens(pipe.networks, scenes))
     nothing = numpy.empty((len(true), 0), dtype=numpy.int64)
     first, second = (_seen(classifier, images, scenes.wanted, nothing, numpy.empty(len(true))) for images in (true, again))
     return first, second

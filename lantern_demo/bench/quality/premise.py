@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from lantern_demo.bench.quality.scenes import ALL, BATCH, draw_truth, read, truth
+from lantern_demo.bench.quality.scenes import ALL, drawn, read, true_tokens, truth
 from lantern_demo.bench.quality.statistics import wilson
 from lantern_demo.bench.quality.tokens import teacher_forced
 from lantern_demo.models.tokenizer import neighbour_table
@@ -38,21 +38,20 @@ def premise(
     Ranks that the codebook does not have are left out.
     """
     scenes = truth(pictures, 1)
-    tokenizer, codes = pipe.networks.tokenizer, pipe.networks.tokenizer.codebook_size
-    images = draw_truth(scenes, pipe.device, pipe.info.image_size)
-    tokens = torch.cat([tokenizer.encode(part.to(pipe.device)) for part in images.split(BATCH)])
-    before = _decoded(pipe, tokens)
+    codes = pipe.networks.tokenizer.codebook_size
+    tokens = true_tokens(pipe.networks, scenes)
+    before = drawn(pipe.networks, tokens)
     ranks = tuple(j for j in ranks if j < codes)
     others = {"neighbour": _neighbours(pipe, tokens, ranks), "probable": _probable(pipe, scenes.prompts, tokens, ranks)}
     g = torch.Generator().manual_seed(seed)
     # Another token than the one that is there, all equally likely.
-    drawn = torch.randint(1, codes, tokens.shape, generator=g).to(tokens.device)
+    shift = torch.randint(1, codes, tokens.shape, generator=g).to(tokens.device)
     places = torch.rand(tokens.shape, generator=g).argsort(1).argsort(1).to(tokens.device)
     kinds = [(kind, j, by[:, :, i]) for kind, by in others.items() for i, j in enumerate(ranks)]
     rows = []
-    for kind, j, other in tqdm([*kinds, ("random", None, (tokens + drawn) % codes)], desc="premise"):
+    for kind, j, other in tqdm([*kinds, ("random", None, (tokens + shift) % codes)], desc="premise"):
         for share in shares:
-            after = _decoded(pipe, torch.where(places < round(share * tokens.shape[1]), other, tokens))
+            after = drawn(pipe.networks, torch.where(places < round(share * tokens.shape[1]), other, tokens))
             right = read(classifier, after, scenes.wanted).right
             low, high = wilson(int(right[ALL].sum()), pictures)
             rows.append({
@@ -62,11 +61,6 @@ def premise(
                 "all": float(right[ALL].mean()), "interval": [low, high],
             })  # fmt: skip
     return rows
-
-
-def _decoded(pipe: Pipeline, tokens: Tensor) -> Tensor:
-    """Token ids [B, N] -> pictures [B, 3, H, W] in [0, 1], on the CPU."""
-    return torch.cat([pipe.networks.tokenizer.decode(part).cpu() for part in tokens.split(BATCH)])
 
 
 def _neighbours(pipe: Pipeline, tokens: Tensor, ranks: tuple[int, ...]) -> Tensor:

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lantern_demo.models import bundled
-from lantern_demo.models.tokenizer import ImageTokenizer
 from lantern_demo.training.classifier import AttributeClassifier
-from lantern_demo.training.scenes import ATTRIBUTES, Scenes, full_caption, render, sample_scenes
+from lantern_demo.training.scenes import ATTRIBUTES, SIZE, Scenes, full_caption, render, sample_scenes
 from lantern_demo.training.tokenizer import HELD_OUT
 
 OFFSET = 1_000_000  # from HELD_OUT: scenes of these measures alone, that no other validation looks at
@@ -55,7 +54,7 @@ class SceneSet:
 
     def rows(self, index: Tensor) -> Scenes:
         """The scenes of some pictures."""
-        return Scenes(**{f.name: getattr(self.scenes, f.name)[index] for f in fields(self.scenes)})
+        return self.scenes.rows(index)
 
 
 def truth(captions: int, seeds: int) -> SceneSet:
@@ -95,18 +94,27 @@ def _take(numbers: list[int], count: int) -> list[int]:
 
 
 @torch.inference_mode()
-def draw_truth(scenes: SceneSet, device: torch.device, size: int = 128, batch: int = BATCH) -> Tensor:
-    """The true pictures [pictures, 3, size, size] float32 in [0, 1], on the CPU; those of another size than 128 are resized."""
+def draw_truth(scenes: SceneSet, device: torch.device, size: int = SIZE, batch: int = BATCH) -> Tensor:
+    """The true pictures [pictures, 3, size, size] float32 in [0, 1], on the CPU; those of less than 128 are reduced from 128."""
     parts = torch.arange(scenes.pictures).split(batch)
-    images = torch.cat([render(scenes.rows(part).to(device)).cpu() for part in parts])
+    images = torch.cat([render(scenes.rows(part).to(device), max(size, SIZE)).cpu() for part in parts])
     return images if images.shape[-1] == size else F.interpolate(images, size=size, mode="area")
 
 
 @torch.inference_mode()
-def reconstructions(tokenizer: ImageTokenizer, images: Tensor, batch: int = BATCH) -> Tensor:
-    """Images [B, 3, H, W] in [0, 1] through the image tokenizer and back, on the CPU: the best that a model's pictures can be."""
-    device = tokenizer.codebook.device
-    return torch.cat([tokenizer.decode(tokenizer.encode(part.to(device))).cpu() for part in images.split(batch)])
+def true_tokens(networks: bundled.Networks, scenes: SceneSet, batch: int = BATCH) -> Tensor:
+    """The scenes as the image tokenizer reads them: token ids [pictures, N] on its device, from pictures of the tokenizer's size."""
+    device = networks.tokenizer.codebook.device
+    images = draw_truth(scenes, device, networks.tokenizer.size, batch)
+    return torch.cat([networks.tokenizer.encode(part.to(device)) for part in images.split(batch)])
+
+
+@torch.inference_mode()
+def drawn(networks: bundled.Networks, tokens: Tensor, batch: int = BATCH) -> Tensor:
+    """Token ids [B, N] -> pictures [B, 3, image_size, image_size] in [0, 1], on the CPU. Of true tokens: the best that a model's
+    pictures can be."""
+    device = networks.tokenizer.codebook.device
+    return torch.cat([networks.draw(part.to(device)).cpu() for part in tokens.split(batch)])
 
 
 class Reading(NamedTuple):

@@ -1,0 +1,215 @@
+"""The picture decoder: what it makes of tokens, where it starts, what it is taught, and how it is kept."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from tiny import write_tiny_model
+from torch import Tensor, nn
+from transformers import JanusVQVAEConfig
+
+from lantern_demo import load
+from lantern_demo.bench import pictures
+from lantern_demo.bench.quality.scenes import ALL, true_tokens, truth
+from lantern_demo.models import bundled
+from lantern_demo.models.picture import PictureDecoder
+from lantern_demo.models.tokenizer import ImageTokenizer
+from lantern_demo.training import export, picture, run
+from lantern_demo.training.classifier import AttributeClassifier
+from lantern_demo.training.picture import CHUNK, Pairs, config, picture_loss, start_from, steepness_kept
+from lantern_demo.training.scenes import ATTRIBUTES, render, sample_scenes
+from lantern_demo.training.tokenizer import psnr
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> ImageTokenizer:
+    """One for 32 pixels, 4 x 4 tokens, whose decoder has noise in every layer."""
+    torch.manual_seed(3)
+    shape = JanusVQVAEConfig(
+        base_channels=32, channel_multiplier=[1, 1, 1, 2], num_res_blocks=1, latent_channels=16, embed_dim=8, num_embeddings=32,
+        num_patches=4,
+    )  # fmt: skip
+    return ImageTokenizer(shape).requires_grad_(False).eval()
+
+
+@pytest.fixture(scope="module")
+def tokens() -> Tensor:
+    return torch.randint(32, (3, 16), generator=torch.Generator().manual_seed(1))
+
+
+@torch.inference_mode()
+def test_it_starts_as_the_tokenizers_decoder_with_every_pixel_doubled(tokenizer: ImageTokenizer, tokens: Tensor) -> None:
+    decoder = PictureDecoder(config(tokenizer)).eval()
+    assert decoder.size == 2 * tokenizer.size == 64
+    start_from(decoder, tokenizer)
+    assert torch.equal(decoder(tokenizer.vectors(tokens)), F.interpolate(tokenizer.decode(tokens), scale_factor=2))
+    groups = [m.num_channels // m.num_groups for m in decoder.modules() if isinstance(m, nn.GroupNorm)]
+    assert set(groups) == {4}
+    fewer = PictureDecoder(JanusVQVAEConfig(**{**config(tokenizer).to_diff_dict(), "num_res_blocks": 0}))
+    with pytest.raises(ValueError, match=r"the picture decoder has no decoder\.up\.0\.block\.1"):
+        start_from(fewer, tokenizer)
+
+
+def test_its_last_layer_has_three_colours_of_a_square(tokenizer: ImageTokenizer) -> None:
+    shape = config(tokenizer).to_diff_dict()
+    assert PictureDecoder(JanusVQVAEConfig(**{**shape, "out_channels": 27})).size == 96
+    with pytest.raises(ValueError, match=r"3 times a square \(3, 12, 27\), got 6"):
+        PictureDecoder(JanusVQVAEConfig(**{**shape, "out_channels": 6}))
+
+
+@torch.inference_mode()
+def test_a_model_folder_keeps_it(tmp_path: Path) -> None:
+    folder = write_tiny_model(tmp_path / "larger", grid=4, scale=2)
+    plain = bundled.load(write_tiny_model(tmp_path / "plain", grid=4), CPU)
+    found = bundled.load(folder, CPU)
+    assert (found.image_size, found.tokenizer.size, plain.image_size, plain.picture) == (64, 32, 32, None)
+    tokens = torch.arange(16)[None]
+    assert torch.equal(plain.draw(tokens), plain.tokenizer.decode(tokens))
+    assert found.picture is not None
+    assert torch.equal(found.draw(tokens), found.picture(found.tokenizer.vectors(tokens)))
+    bundled.save(tmp_path / "again", found, torch.float32)
+    assert torch.equal(bundled.load(tmp_path / "again", CPU).draw(tokens), found.draw(tokens))
+    assert load(folder).info.image_size == 64
+
+    (folder / "picture" / "model.safetensors").unlink()
+    with pytest.raises(ValueError, match=r"weights in .*picture cannot be read"):
+        bundled.load(folder, CPU)
+    told = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(told | {"picture": told["picture"] | {"num_patches": 8}}))
+    with pytest.raises(ValueError, match="a picture decoder that does not go with its image tokenizer"):
+        bundled.load(folder, CPU)
+
+
+@torch.inference_mode()
+def test_pairs_are_a_scenes_tokens_and_the_same_scene_larger(tiny_model: Path, tmp_path: Path) -> None:
+    tokenizer = bundled.load(tiny_model, CPU).tokenizer
+    pairs = Pairs(tmp_path, tokenizer, CHUNK + 1, 64, seed=5)
+    assert pairs.count == 2 * CHUNK
+    tokens, drawn = pairs(2, 3)  # scenes 6, 7 and, of the second chunk, 0
+    first, second = sample_scenes(CHUNK, 5), sample_scenes(CHUNK, 6)
+    wanted = torch.cat([tokenizer.encode(render(first))[6:], tokenizer.encode(render(second))[:1]])
+    assert torch.equal(tokens, wanted)
+    torch.testing.assert_close(drawn, torch.cat([render(first, 64)[6:], render(second, 64)[:1]]), atol=0.5 / 255 + 1e-6, rtol=0)
+
+    again = Pairs(tmp_path, tokenizer, CHUNK + 1, 64, seed=5)  # reads what the first has written
+    again.tokenizer = None  # type: ignore[assignment]
+    assert all(torch.equal(one, other) for one, other in zip(again(2, 3), (tokens, drawn), strict=True))
+    turns = [torch.cat([again(turn * CHUNK + i, 2)[0] for i in range(CHUNK)]) for turn in range(3)]
+    assert not torch.equal(turns[0], turns[1]) and not torch.equal(turns[1], turns[2])
+    assert all(sorted(turn.tolist()) == sorted(turns[0].tolist()) for turn in turns)  # each scene once a turn
+
+
+def test_the_loss_asks_for_edges(monkeypatch: pytest.MonkeyPatch) -> None:
+    true = render(sample_scenes(4, 9)) * 2 - 1
+    assert picture_loss(true, true) == 0
+    soft = F.avg_pool2d(F.pad(true, (2, 2, 2, 2), mode="replicate"), 5, 1)
+    kept = steepness_kept(soft, true)
+    assert kept.shape == (4,) and (kept < 0.9).all() and torch.equal(steepness_kept(true, true), torch.ones(4))
+    # A picture moved by two pixels is as steep as it was, a soft one is not: only the moved one is free of the last term.
+    moved = true.roll(2, -1)
+    assert picture.steepness(moved).sub(picture.steepness(true)).abs().mean() < 0.7 * (
+        picture.steepness(soft).sub(picture.steepness(true)).abs().mean()
+    )
+    whole = picture_loss(soft, true)
+    monkeypatch.setattr(picture, "steepness", lambda pictures: pictures * 0)
+    assert picture_loss(soft, true) < whole  # the term is in the loss
+    monkeypatch.undo()
+    output = soft.clone().requires_grad_()
+    [downhill] = torch.autograd.grad(picture_loss(output, true), [output])
+    assert picture_loss(soft - 2e-3 * downhill.sign(), true) < picture_loss(soft, true)
+
+
+def test_specks_are_small_bright_things() -> None:
+    one = torch.full((1, 3, 64, 64), -0.5)
+    one[:, :, 10:13, 20:22] = 0.5  # a star
+    one[:, :, 30:50, 30:50] = 0.8  # a moon
+    one[:, :, 40:42, 5:7] = -1.0  # a dark spot
+    found = picture.specks(one)[0, 0]
+    assert found[10:13, 20:22].eq(1).all() and found.sum() == 6
+    missed = one.clone()
+    missed[:, :, 10:13, 20:22] = -0.5
+    extra = one.clone()
+    extra[:, :, 53:56, 10:12] = 0.5
+    more = 20 * 6 * 3 / one.numel()  # what the six pixels weigh more, all colours off by 1
+    assert float(picture_loss(missed, one) - picture_loss(extra, one)) == pytest.approx(
+        more, rel=0.05
+    )  # none is worse than one more
+
+
+def test_a_run_is_exported_with_its_model(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(picture, "VALIDATED", 1)
+    trained = tmp_path / "run"
+    arguments = ["--tokenizer", str(tiny_model), "--out", str(trained), "--device", "cpu"]
+    monkeypatch.setattr("sys.argv", ["picture", *arguments, "--steps", "1", "--batch", "1", "--scenes", "1"])
+    picture.main()
+    line = json.loads((trained / "log.jsonl").read_text().splitlines()[-1])
+    assert line["step"] == 1 and line["held_out_psnr"] > 3 and line["held_out_steepness"] > 0
+    source, out = tmp_path / "source", tmp_path / "model"
+    shutil.copytree(tiny_model, source)
+    told = json.loads((source / "config.json").read_text())
+    parts = ("tokenizer", "target", "drafter")
+    (source / "config.json").write_text(json.dumps(told | {"trained": {part: {"step": 0} for part in parts}}))
+    given = [word for part in parts for word in (f"--{part}", str(source))]
+    monkeypatch.setattr("sys.argv", ["export", *given, "--picture", str(trained), "--out", str(out), "--machine", "a test"])
+    export.main()
+    found = bundled.load(out, CPU)
+    weights = torch.load(trained / "last.pt", weights_only=True)["average"]
+    assert found.picture is not None
+    for name, value in found.picture.state_dict().items():
+        torch.testing.assert_close(value, weights[name], atol=1e-3, rtol=1e-3)  # kept in float16
+    assert found.trained["picture"]["held_out_psnr"] == line["held_out_psnr"]
+
+    begun = []
+    monkeypatch.setattr(run, "train", lambda model, *_: begun.append(model.state_dict()))
+    monkeypatch.setattr(
+        "sys.argv", ["picture", *arguments[:3], str(tmp_path / "more"), "--scenes", "1", "--start-from", str(out)]
+    )
+    picture.main()
+    for name, value in found.picture.state_dict().items():
+        assert torch.equal(begun[0][name], value), name
+
+
+def test_a_run_by_the_clock_ends_and_its_learning_rate_falls_with_it(tmp_path: Path) -> None:
+    opts = run.Options(tmp_path, 1000, 1, 1.0, 10, 0, 500, 500, 0.9, CPU, False, False, minutes=60.0)
+    assert run.learning_rate(10, opts, 0) == pytest.approx(1.0)
+    assert run.learning_rate(10, opts, 30) == pytest.approx(0.51)
+    assert run.learning_rate(10, opts, 61) == pytest.approx(0.02)
+    assert run.learning_rate(900, opts, 30) < 0.1  # the steps are nearer to their end
+    opts.minutes = 0.0
+    weight = nn.Linear(1, 1)
+    run.train(weight, opts, lambda step: (weight(torch.ones(1)).sum(), {}), lambda: {"held_out": 1.0})
+    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [1] and (tmp_path / "last.pt").exists()
+
+
+@torch.inference_mode()
+def test_decoders_are_compared_on_the_same_scenes(tiny_model: Path) -> None:
+    pipe = load(tiny_model, "cpu", fit_trees=False)
+    networks = pipe.networks
+    torch.manual_seed(0)
+    found = pictures.held_out(pipe, AttributeClassifier().eval(), 3)
+    scenes = truth(3, 1)
+    tokens, true = true_tokens(networks, scenes), render(scenes.scenes, 256)
+    assert found["picture"]["psnr"] == pytest.approx(float(psnr(networks.draw(tokens), true).mean()), abs=1e-3)
+    old = F.interpolate(networks.tokenizer.decode(tokens), size=256, mode="bicubic").clamp(0, 1)
+    assert found["tokenizer"]["psnr"] == pytest.approx(float(psnr(old, true).mean()), abs=1e-3)
+    assert found["tokenizer"]["steepness"] == pytest.approx(float(steepness_kept(old, true).mean()), abs=1e-3)
+    assert set(found["true"]["right"]) == {*ATTRIBUTES, ALL} and "psnr" not in found["true"]
+    taken = pictures.times(networks, 3)
+    assert taken["rounds"] == 3 and 0 < taken["picture"]["best"] <= taken["picture"]["median"]
+    assert taken["ratio"]["best"] == taken["picture"]["best"] / taken["tokenizer"]["best"]
+    told = pictures.markdown({"held_out": found, "times": taken, "device": "a test"})
+    assert f"| picture decoder | {found['picture']['psnr']:.2f} dB | {found['picture']['steepness']:.3f} |" in told
+    assert "3 held-out scenes at 256 x 256 pixels" in told and "one thread of a test, 3 rounds" in told
+
+
+def test_the_sheet_has_rows_of_the_old_over_rows_of_the_new() -> None:
+    old, new = torch.arange(4.0).view(4, 1, 1, 1), 10 + torch.arange(4.0).view(4, 1, 1, 1)
+    assert pictures.side_by_side(old, new, 2).flatten().tolist() == [0, 1, 10, 11, 2, 3, 12, 13]
