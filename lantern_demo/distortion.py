@@ -102,14 +102,15 @@ class Laws:
 
     def visits(self, steps: Sequence[Step]) -> list[list[tuple[int, Visit]]]:
         """What was kept of a run, given its steps, the prefill first: of each step the tokens' places and visits."""
-        return [
-            [
-                (place, Visit(kept.p[j], kept.tokens[j], kept.offered[j], None if kept.q is None else kept.q[j], token, depth))
-                for j, (place, token) in enumerate(zip(step.places, step.tokens, strict=True))
-                for depth in [j if step.tree_tokens else 0]
-            ]
-            for kept, step in zip(self._kept, steps[1 :: self._stride], strict=False)
-        ]
+        found = []
+        for kept, step in zip(self._kept, steps[1 :: self._stride], strict=False):
+            visits = []
+            for j, (place, token) in enumerate(zip(step.places, step.tokens, strict=True)):
+                q = None if kept.q is None else kept.q[j]
+                depth = j if step.tree_tokens else 0  # a wave's tokens lie in rows of their own, each a root
+                visits.append((place, Visit(kept.p[j], kept.tokens[j], kept.offered[j], q, token, depth)))
+            found.append(visits)
+        return found
 
 
 def measure(rule: Rule, visits: Sequence[Visit], neighbours: Tensor | None, greedy: bool, seed: int) -> Distortion | None:

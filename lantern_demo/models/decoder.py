@@ -4,6 +4,7 @@ such layer."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, cast
@@ -122,7 +123,7 @@ class Layer(nn.Module):
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
-class SequenceTarget(nn.Module):
+class SequenceTarget(nn.Module, ABC):
     """Implements `decoding.protocols.FixedTarget` but for `head`. A prompt is ids of the text's vocabulary; image tokens are
     places in the codebook, 0 to vocab - 1."""
 
@@ -137,13 +138,13 @@ class SequenceTarget(nn.Module):
         self.norm = RMSNorm(config.dim, config.eps)
         self.register_buffer("rope", config.rope_table(), persistent=False)
 
+    @abstractmethod
     def embed(self, tokens: Tensor) -> Tensor:
         """Image tokens [...] int64 -> their vectors [..., H]."""
-        raise NotImplementedError
 
+    @abstractmethod
     def head(self, hidden: Tensor) -> Tensor:
         """hidden [R, n, H] -> logits [R, n, V] float32 of the image tokens."""
-        raise NotImplementedError
 
     @property
     def blocks(self) -> list[Layer]:
@@ -197,7 +198,7 @@ class SequenceTarget(nn.Module):
         return self.norm(x)
 
 
-class SequenceDrafter(nn.Module):
+class SequenceDrafter(nn.Module, ABC):
     """Implements `decoding.protocols.FixedDrafter` but for `start`: one decoder layer over pairs of a token and the state before
     it.
 
@@ -217,13 +218,13 @@ class SequenceDrafter(nn.Module):
     def layer(self) -> Layer:
         return cast(Layer, self.layers[0])
 
+    @abstractmethod
     def embed(self, tokens: Tensor) -> Tensor:
         """As the target's: image tokens [...] int64 -> their vectors [..., H]."""
-        raise NotImplementedError
 
+    @abstractmethod
     def fuse(self, embedded: Tensor, hidden: Tensor) -> Tensor:
         """Vectors of tokens and hidden states [R, m, H] each -> the layer's input [R, m, H]."""
-        raise NotImplementedError
 
     def finish(self, x: Tensor) -> Tensor:
         """The layer's output [R, m, H] -> the state that it predicts."""
