@@ -11,6 +11,9 @@ from lantern_demo import load
 from lantern_demo.pipeline import Generation
 from lantern_demo.record import merge_records
 from lantern_demo.ui import recorded, texts
+from lantern_demo.ui.sweep import recorded_sweep
+
+RECORDED = ("lambda", "delta")  # the knobs whose sweeps come with an example
 
 
 def main() -> None:
@@ -33,7 +36,7 @@ def main() -> None:
                 records.append(event.record)
         record = merge_records(records)
         path = args.out / f"{number:02d}.json.gz"
-        recorded.save(path, record, pictures)
+        recorded.save(path, record, pictures, [recorded_sweep(pipe, prompt, seed, name) for name in RECORDED])
         numbers = "  ".join(f"{name} {entry['speedup']:.2f}x" for name, entry in record["methods"].items())
         print(f"{path.name}  {path.stat().st_size / 1024:.0f} KB  {prompt}: {numbers}", flush=True)
 

@@ -257,6 +257,15 @@ class Service:
         with self._turn:
             return self._compute(self._redraw, model, tokens)
 
+    def at_once(self, call: Callable[..., Result], *args: Any) -> Result | None:
+        """The result of a short call in the thread that computes, or None while a run has the device: nothing holds up what is timed."""
+        if not self._turn.acquire(blocking=False):
+            return None
+        try:
+            return self._compute(call, *args)
+        finally:
+            self._turn.release()
+
     def _compute(self, call: Callable[..., Result], *args: Any) -> Result:
         """The result of a call in the thread that computes, in the context of the caller: on ZeroGPU it says who asks, whose share of
         the GPU is spent, and whether they are still there."""
