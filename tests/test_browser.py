@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import re
 import shutil
 import threading
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlparse
@@ -37,7 +39,9 @@ FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
 ]  # fmt: skip
-PATIENCE = 180_000  # ms; a busy machine can be slow, and nothing here waits longer than it must
+# axe-core checks accessibility; it is no part of the project: npm install --no-save axe-core, here or where $AXE names its axe.min.js.
+AXE = Path(os.environ.get("AXE") or Path(__file__).parent.parent / "node_modules" / "axe-core" / "axe.min.js")
+PATIENCE = 25_000  # ms; a busy machine can be slow, and nothing here waits longer than it must
 DEFAULT = [method.id for method in METHODS.values() if method.default]
 LANES = [name.replace("+", "p") for name in DEFAULT]
 
@@ -339,7 +343,7 @@ def test_an_example_that_comes_late_leaves_a_run_its_lanes(page: Page, monkeypat
 def test_bad_input_is_explained(page: Page) -> None:
     page.get_by_label("Prompt").fill("")
     draw(page)
-    expect(page.get_by_role("alert")).to_contain_text("The prompt is empty; say what to draw.")
+    expect(page.get_by_role("alert")).to_contain_text("The prompt is empty; say what to draw, for example")
     page.get_by_label("Prompt").fill("x" * 201)
     draw(page)
     expect(page.get_by_role("alert")).to_contain_text("The prompt has 201 characters, at most 200 are allowed")
@@ -402,3 +406,71 @@ def test_dark_mode(page: Page, server: str) -> None:
     brightness = "e => getComputedStyle(e).{}.match(/[0-9.]+/g).slice(0, 3).reduce((sum, x) => sum + Number(x), 0) / 3"
     assert page.locator("#stage .lane").first.evaluate(brightness.format("backgroundColor")) < 80
     assert page.locator("#stage .lane h3").first.evaluate(brightness.format("color")) > 180
+
+
+def faults_of(page: Page) -> list[str]:
+    """What axe-core calls serious or critical on the page as it is now."""
+    page.evaluate(AXE.read_text())
+    found = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")
+    return [
+        f"{fault['id']}: {node['target']} {node['html'][:120]}"
+        for fault in found["violations"]
+        if fault["impact"] in ("serious", "critical")
+        for node in fault["nodes"]
+    ]
+
+
+@pytest.mark.skipif(
+    not AXE.exists(), reason="axe-core is not installed: npm install --no-save axe-core, or set AXE to its axe.min.js"
+)
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_nothing_serious_for_axe(page: Page, server: str, theme: str) -> None:
+    open_page(page, f"{server}?__theme={theme}")
+    expect(page.locator("#stage .lane[data-done]")).to_have_count(len(DEFAULT))
+    assert faults_of(page) == [], "at first"
+    settings(page)
+    page.locator("#stage .view summary").click()
+    page.locator("#lane-lanternpp .picture").press("Enter")
+    page.locator("#stage .record summary").click()
+    for title in (texts.TABLE_TITLE, texts.AUDIT_TITLE, texts.TIMING_TITLE):
+        page.get_by_role("button", name=title).click()
+    page.wait_for_timeout(500)
+    assert faults_of(page) == [], "with all open"
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.wait_for_timeout(500)
+    assert faults_of(page) == [], "on a phone"
+
+
+def test_headings_and_targets(page: Page) -> None:
+    """Headings go down one level at a time, and what is pressed is large enough for a finger."""
+    expect(page.locator("#stage .lane")).to_have_count(len(DEFAULT))
+    levels = page.locator("main :is(h1, h2, h3, h4)").evaluate_all("all => all.map((one) => Number(one.tagName[1]))")
+    assert levels[0] == 1 and levels.count(1) == 1
+    assert all(b <= a + 1 for a, b in pairwise(levels)), levels
+    settings(page)
+    sizes = page.locator("main :is(button, select, summary, #stage a, label.method, label.toggle):visible").evaluate_all(
+        "all => all.map((one) => [one.outerHTML.slice(0, 90), one.getBoundingClientRect().width, one.getBoundingClientRect().height])"
+    )
+    assert len(sizes) > 20
+    assert [size for size in sizes if min(size[1:]) < 24] == []
+    small = page.locator("#stage *, #examples *").evaluate_all(
+        "all => all.filter((one) => one.childNodes[0]?.nodeType === 3 && parseFloat(getComputedStyle(one).fontSize) < 12).map((one) => one.outerHTML.slice(0, 90))"
+    )
+    assert small == []
+    assert page.locator("#stage [title], #price [title], #examples [title]").count() == 0, "a tooltip that no touch opens"
+
+
+def test_the_documentation_opens_by_its_address(page: Page, server: str) -> None:
+    page.goto(f"{server}?view=api")
+    expect(page.locator(".api-docs")).to_be_visible()
+
+
+def test_what_a_first_visit_costs(page: Page, server: str) -> None:
+    """The page with the recorded race in it is sent compressed. Gradio's own scripts come beside it and are not ours to shrink."""
+    answer = page.request.get(server, headers={"Accept-Encoding": "gzip"})
+    assert answer.headers["content-encoding"] == "gzip"
+    body = answer.text()
+    assert len(gzip.compress(body.encode())) < 115_000
+    assert "goldfish" not in body.replace("goldfish (1)", ""), "no list of classes that nobody sees"
+    assert texts.TITLE in page.title()
+    assert page.locator('meta[name="description"]').get_attribute("content") == texts.DESCRIPTION

@@ -123,6 +123,7 @@ def _events(
     lanes = shown.lanes
     records: list[dict[str, Any]] = []
     no_room = False
+    fresh: dict[str, list[tuple[int, str]]] = {}  # by method, the tokens since its last preview
     with closing(service.frames(request, True)) as events:
         for event in events:
             updates: Updates = {}
@@ -135,6 +136,7 @@ def _events(
                 preview = event.picture
                 for method, progress in event.lanes.items():
                     lanes[method] = lanes[method].at(progress)
+                    fresh.setdefault(method, []).extend(progress.fresh)
                 if began:
                     updates[w.status] = _through(lanes)
             elif isinstance(event, Drawn):
@@ -155,8 +157,10 @@ def _events(
                     no_room = True
                 else:
                     shown.files[event.method] = f"gradio_api/file={file}"
-            pictures = {} if preview is None else {preview[0]: _address(preview[1])}
-            yield {**updates, w.stage: _live(shown, pictures)}
+            pictures, marks = {}, {}
+            if preview is not None:
+                pictures, marks = {preview[0]: _address(preview[1])}, {preview[0]: fresh.pop(preview[0], [])}
+            yield {**updates, w.stage: _live(shown, pictures, marks if isinstance(event, Frame) else {})}
     yield {w.status: _closing_words(lanes, shown.record, expected, no_room)}
 
 
@@ -166,17 +170,11 @@ def _through(lanes: dict[str, Lane]) -> str:
     return status_html(texts.through(done, len(lanes)), "busy")
 
 
-def _live(shown: Shown, pictures: dict[str, str] | None = None) -> str:
-    """The stage's value while a run goes on; `pictures` are addresses of previews."""
+def _live(shown: Shown, pictures: dict[str, str] | None = None, fresh: dict[str, list[tuple[int, str]]] | None = None) -> str:
+    """The stage's value while a run goes on; `pictures` are addresses of previews, `fresh` the tokens that are new in them."""
     lanes = [lane_view(lane, shown.lanes.get("vanilla")) for lane in shown.lanes.values()]
-    return pack(
-        {
-            "run": shown.run,
-            "live": texts.RACING if shown.running else texts.STOPPED_RACE,
-            "lanes": lanes,
-            "pictures": pictures or {},
-        }
-    )
+    told = texts.RACING if shown.running else texts.STOPPED_RACE
+    return pack({"run": shown.run, "live": told, "lanes": lanes, "pictures": pictures or {}, "fresh": fresh or {}})
 
 
 def _address(data: bytes) -> str:

@@ -14,6 +14,7 @@ import gradio as gr
 from fastapi.exceptions import RequestValidationError
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
+from starlette.responses import FileResponse
 from starlette.routing import Route
 
 from lantern_demo.decoding.methods import METHODS
@@ -25,7 +26,7 @@ from lantern_demo.ui.audit_panel import audit_panel
 from lantern_demo.ui.compare import again, begin, draw, settle
 from lantern_demo.ui.components import STYLES, Updates, Widgets, component, prose, status_html
 from lantern_demo.ui.form import choices, knob_boxes, results_column
-from lantern_demo.ui.gradio_patches import LAUNCH_OPTIONS, MISCALLS, calm_queue, forget_calls, waiting
+from lantern_demo.ui.gradio_patches import LAUNCH_OPTIONS, MISCALLS, OPEN_VIEW, calm_queue, forget_calls, waiting
 from lantern_demo.ui.health import PATH, health
 from lantern_demo.ui.look_alikes import LookAlikes
 from lantern_demo.ui.model_choice import ModelWidgets, choose, class_box
@@ -56,8 +57,8 @@ SETTINGS = """() => {
   document.getElementById("open-settings").setAttribute("aria-expanded", open);
   if (open) document.querySelector("#settings input")?.focus();
 }"""
-# Who looks at the page, for link previews. The picture is served here; the address is the visitor's, which the server does not know.
-HEAD = f"""<meta name="description" content="{escape(texts.DESCRIPTION)}" />"""
+CARD = "/card.png"  # the picture of link previews
+CARD_FILE = Path(__file__).parents[2] / "examples" / "page.png"
 
 
 def build(
@@ -148,7 +149,7 @@ def launch(page: gr.Blocks, **options: Any) -> Any:
     return page.launch(
         theme=theme(),
         css_paths=STYLES,
-        head=HEAD,
+        head=_head(),
         footer_links=["api", "gradio", "settings"],
         ssr_mode=False,
         show_error=False,
@@ -164,9 +165,23 @@ def launch(page: gr.Blocks, **options: Any) -> Any:
                 RequestValidationError: admission.refuse_body,
             },
             "middleware": [Middleware(admission.SmallRequests), Middleware(GZipMiddleware, minimum_size=1000)],
-            "routes": [Route(PATH, health(page, page.lantern_service, DEVICE["concurrency_id"]))],
+            "routes": [
+                Route(PATH, health(page, page.lantern_service, DEVICE["concurrency_id"])),
+                Route(CARD, lambda _: FileResponse(CARD_FILE)),
+            ],
         },
         **options,
+    )
+
+
+def _head() -> str:
+    """What previews of links say. They want a picture's whole address, which only a Space knows of itself."""
+    told = {"og:description": texts.DESCRIPTION, "description": texts.DESCRIPTION}
+    host = os.environ.get("SPACE_HOST")
+    if host and CARD_FILE.exists():
+        told |= {"og:image": f"https://{host}{CARD}", "twitter:image": f"https://{host}{CARD}"}
+    return "".join(
+        f'<meta {"property" if ":" in name else "name"}="{name}" content="{escape(text)}" />' for name, text in told.items()
     )
 
 
@@ -260,9 +275,6 @@ def _wire_restoring(
             filled = choose(service, form.by_model, service.default)
         return updates | (filled or {}) or {w.status: gr.update()}
 
-    def released(event: gr.EventData) -> bool:
-        return bool(getattr(event, "randomise", True))
-
     def arrive() -> Iterator[str]:
         if not service.ready:
             yield status_html(texts.LOADING_FIRST, "busy")
@@ -274,7 +286,6 @@ def _wire_restoring(
 
     shown = examples.pick(picked, [w.shown], outputs, **AT_ONCE)
     shown.then(None, [w.results.link], [w.results.link], js=OWN_LINK, **QUIET)
-    examples.release(released, None, [form.randomise], **AT_ONCE)
     # Of the prompt's changes the examples are told, whoever made them: a mark stays only beside its own prompt.
     form.by_model.prompt.change(
         None,
@@ -287,4 +298,6 @@ def _wire_restoring(
     loaded.then(None, [w.results.link], [w.results.link], js=WHOLE_LINK, **QUIET)
     form.model.input(partial(choose, service, form.by_model), [form.model], form.by_model.all(), **AT_ONCE)
     page.load(first, None, outputs, **AT_ONCE).then(None, [w.results.link], [w.results.link], js=WHOLE_LINK, **QUIET)
+    page.load(None, js=OPEN_VIEW, **QUIET)
+    page.load(None, js="() => document.getElementById('open-settings')?.setAttribute('aria-expanded', 'false')", **QUIET)
     page.load(arrive, None, [arriving], concurrency_limit=None, **QUIET)

@@ -64,6 +64,7 @@ class Progress:
     committed: int  # tokens
     steps: int
     seconds: float
+    fresh: tuple[tuple[int, str], ...] = ()  # tokens since the frame before: the place, and e, r or t for how it was accepted
 
 
 @dataclass(frozen=True)
@@ -290,7 +291,9 @@ class Service:
                             pictured.clear()
                         tokens[method], pictured[method] = {}, 0.0
                     tokens[method].update(zip(event.places, event.tokens, strict=True))
-                    changed[method] = Progress(event.committed, event.index, event.seconds)
+                    before = changed[method].fresh if method in changed else ()
+                    fresh = (*before, *((place, kind[0]) for place, kind in zip(event.places, event.kinds, strict=True)))
+                    changed[method] = Progress(event.committed, event.index, event.seconds, fresh)
                 elif event is not None:
                     pictured.pop(method, None)
                     if changed:

@@ -31,7 +31,8 @@ document.addEventListener("prompted", ({ detail }) => {
   const at = cards.findIndex((card) => card.prompt === detail);
   if (picked >= 0 && at !== picked) {
     mark(-1);
-    if (randomised && document.activeElement?.closest("#prompt")) trigger("release", { randomise: true });
+    const box = document.querySelector("#randomise input");
+    if (randomised && box && !box.checked && document.activeElement?.closest("#prompt")) box.click();
   }
 });
 watch("value", show);

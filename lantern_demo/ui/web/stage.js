@@ -23,12 +23,12 @@ place.append(el("h2", { class: "spoken" }, words.stage), el("div", { class: "sta
 function lane(view) {
   const canvas = el("canvas", { "aria-hidden": "true" });
   const [flag, clock, gain] = [el("span", { class: "flag" }), el("b", { class: "clock" }), el("b", { class: "gain" })];
-  const picture = el("button", { type: "button", class: "picture", "aria-label": say(words.open, { method: view.label }) }, canvas, flag);
+  const picture = el("button", { type: "button", class: "picture", "aria-label": say(words.open, { method: view.label }) }, canvas);
   const [bar, passes, short, keep] = [el("div", { class: "bar", "aria-hidden": "true" }, el("span")), el("p", { class: "passes" }), el("p", { class: "short" }), el("span", { class: "keep" })];
   const badge = el("span", { class: `badge ${view.lossless ? "lossless" : "lossy"}` }, view.lossless ? words.lossless : words.lossy);
   const made = { view, data: null, image: null, shown: -1, canvas, flag, clock, gain, picture, bar, passes, short, keep };
   made.root = el("article", { class: "lane", id: `lane-${view.name}`, style: `--lane: ${view.colour}`, "data-method": view.id, "aria-label": view.label, onclick: (event) => open(made, event) },
-    el("header", {}, el("h3", {}, view.label), badge, keep), picture, bar, passes, el("p", { class: "took" }, clock, gain), short);
+    el("header", {}, el("h3", {}, view.label), badge, keep), el("div", { class: "frame" }, picture, flag), bar, passes, el("p", { class: "took" }, clock, gain), short);
   picture.addEventListener("pointermove", (event) => event.pointerType === "mouse" && made.data && !look.open && light(cellAt(made, event)));
   picture.addEventListener("pointerleave", () => !look.open && light(-1));
   return made;
@@ -89,7 +89,7 @@ function preview(one, fresh) {
   const g = one.canvas.getContext("2d");
   g.drawImage(one.image, 0, 0, side, side);
   const cell = side / state.grid;
-  (fresh?.places ?? []).forEach((token, i) => drawMark(g, fresh.kinds[i], ((token % state.grid) + 0.5) * cell, (Math.floor(token / state.grid) + 0.5) * cell, cell));
+  for (const [token, kind] of fresh ?? []) drawMark(g, kind, ((token % state.grid) + 0.5) * cell, (Math.floor(token / state.grid) + 0.5) * cell, cell);
 }
 
 /** A run is over: it can be played, and every token looked at. */
@@ -249,18 +249,14 @@ function closed() {
 }
 
 // Draw becomes Stop and Stop becomes Draw: the one that is there takes the focus of the one that went.
-const stop = document.getElementById("stop");
-const settings = document.getElementById("open-settings");
-settings?.setAttribute("aria-expanded", "false");
-settings?.setAttribute("aria-controls", "settings");
-if (stop) {
-  let last = null;
-  document.addEventListener("focusin", (event) => { last = event.target; });
-  new MutationObserver(() => {
-    if (document.activeElement !== document.body || !["stop", "draw"].includes(last?.id)) return;
-    document.getElementById(stop.disabled ? "draw" : "stop").focus({ preventScroll: true });
-  }).observe(stop, { attributes: true, attributeFilter: ["disabled"] });
-}
+let last = null;
+document.addEventListener("focusin", (event) => { last = event.target.id; });
+new MutationObserver((changes) => {
+  const stop = changes.find(({ target }) => target.id === "stop")?.target;
+  if (stop) setTimeout(() => { // only then has the one that went lost the focus
+    if (document.activeElement === document.body && ["stop", "draw"].includes(last)) document.getElementById(stop.disabled ? "draw" : "stop").focus({ preventScroll: true });
+  }, 80);
+}).observe(document.body, { subtree: true, attributes: true, attributeFilter: ["disabled"] });
 new ResizeObserver(repaint).observe(grid);
 watch("value", show);
 show();
