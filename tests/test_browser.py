@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import re
 import shutil
 import threading
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlparse
@@ -37,9 +39,17 @@ FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
 ]  # fmt: skip
-PATIENCE = 180_000  # ms; a busy machine can be slow, and nothing here waits longer than it must
+# axe-core checks accessibility; it is no part of the project: npm install --no-save axe-core, here or where $AXE names its axe.min.js.
+AXE = Path(os.environ.get("AXE") or Path(__file__).parent.parent / "node_modules" / "axe-core" / "axe.min.js")
+PATIENCE = 25_000  # ms; a busy machine can be slow, and nothing here waits longer than it must
 DEFAULT = [method.id for method in METHODS.values() if method.default]
 LANES = [name.replace("+", "p") for name in DEFAULT]
+
+
+# Whether a replay ever played: it is over in a second or two, which a busy machine can be too slow to see.
+NOTE_PLAYING = """new MutationObserver(() => {
+  window.played ||= [...document.querySelectorAll(".play")].some((button) => button.textContent.includes("Pause"));
+}).observe(document, { subtree: true, childList: true, characterData: true })"""
 
 
 @pytest.fixture(scope="module")
@@ -82,11 +92,19 @@ def open_page(page: Page, address: str) -> None:
 def show_example(page: Page) -> None:
     page.locator("#examples .card").first.click()
     expect(page.locator("#status")).to_contain_text("recorded run")
-    expect(page.locator("#replay .racer").first).to_be_visible()
+    expect(page.locator("#stage .lane").first).to_be_visible()
+
+
+def settings(page: Page) -> None:
+    """Open what is behind the settings button."""
+    if not page.locator("#settings").is_visible():
+        page.get_by_role("button", name="Settings", exact=True).first.click()
+    expect(page.locator("#settings")).to_be_visible()
 
 
 def only(page: Page, *methods: str) -> None:
     """Leave only these methods chosen."""
+    settings(page)
     for method in METHODS.values():
         page.locator("#methods").get_by_label(method.label, exact=True).set_checked(method.id in methods)
 
@@ -104,35 +122,92 @@ def fits(page: Page) -> bool:
     return page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 
+def lit(page: Page, lane: str, cell: int) -> bool:
+    """Whether a cell of a lane's picture has the light edge of the chosen one."""
+    return page.locator(f"#lane-{lane} canvas").evaluate(
+        """(canvas, cell) => {
+          const size = canvas.width / 16, [x, y] = [(cell % 16) * size, Math.floor(cell / 16) * size];
+          const data = canvas.getContext("2d").getImageData(x + size / 2, y, 1, 1).data;
+          return data[0] > 250 && data[1] > 250 && data[2] > 250;
+        }""",
+        cell,
+    )
+
+
+def shifts(page: Page) -> list[tuple[float, list[str]]]:
+    """How much what is seen has moved by itself, and what did."""
+    return page.evaluate(
+        """() => new Promise((done) => {
+          const found = [], name = ({ node }) => node?.id || node?.className || node?.nodeName;
+          new PerformanceObserver((list) => {
+            for (const entry of list.getEntries()) if (!entry.hadRecentInput) found.push([entry.value, entry.sources.map(name).map(String)]);
+          }).observe({ type: "layout-shift", buffered: true });
+          setTimeout(() => done(found), 500);
+        })"""
+    )
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
+def test_the_whole_race_is_on_the_first_screen(page: Page, server: str, width: int, height: int) -> None:
+    """Title, prompt, status, examples and the race of all five, without scrolling; and nothing moves while it comes."""
+    page.set_viewport_size({"width": width, "height": height})
+    open_page(page, server)
+    expect(page.locator("#stage .lane")).to_have_count(len(DEFAULT))
+    expect(page.locator("#stage .lane[data-done]")).to_have_count(len(DEFAULT))
+    parts = ["#intro h1", "#prompt", "#draw", "#status", "#examples", "#stage .play", *(f"#lane-{lane} .short" for lane in LANES)]
+    for part in parts:
+        box = page.locator(part).bounding_box()
+        assert box is not None and box["y"] >= 0 and box["y"] + box["height"] <= min(height, 844), (part, box)
+        assert box["x"] >= 0 and box["x"] + box["width"] <= width, (part, box)
+    for part in ("canvas", "h3", ".bar", ".passes", ".clock", ".gain"):
+        assert page.locator(f"#lane-lanternpp {part}").is_visible(), part
+    if width == 1280:
+        stage = page.locator("#stage").bounding_box()
+        assert stage is not None and stage["y"] + stage["height"] <= 800
+        assert page.locator("#lane-lanternpp canvas").evaluate("canvas => canvas.clientWidth") >= 210
+    moved = shifts(page)
+    assert sum(value for value, _ in moved) < 0.05, moved
+
+
+def test_the_recorded_race_plays_once_and_is_the_forms(page: Page, server: str) -> None:
+    """The seed and the prompt of the form are those of the race on the stage."""
+    page.add_init_script(NOTE_PLAYING)
+    open_page(page, server)
+    page.wait_for_function("window.played")
+    expect(page.get_by_role("button", name="Replay")).to_be_visible()
+    expect(page.locator("#stage .source")).to_contain_text("not on this machine now")
+    settings(page)
+    assert page.get_by_label("Seed").input_value() == str(texts.EXAMPLES[0][1])
+    assert page.get_by_label("Prompt").input_value() == texts.EXAMPLES[0][0]
+    expect(page.locator("#examples .card").first).to_have_attribute("aria-pressed", "true")
+
+
 def test_all_methods_side_by_side(page: Page) -> None:
     page.get_by_label("Prompt").fill("two red zebra lanterns over a lake")
+    settings(page)
     page.get_by_label("Randomise").uncheck()
     page.get_by_label("Seed").fill("7")
     draw(page)
     expect(page.locator("#status")).to_contain_text("Done, with seed 7")
     expect(page.locator("#status")).to_contain_text("does not know these words and drew without them: zebra.")
     for lane in LANES:
-        picture = page.locator(f"#lane-{lane} img")
-        expect(picture).to_have_attribute("src", re.compile(rf"/{lane}\.png$"))
-        assert picture.evaluate("image => image.naturalWidth") == 256
-        assert picture.get_attribute("alt")
-        passes = r"^255 passes256" if lane == "vanilla" else r"^\d+ passes instead of 255256"
-        expect(page.locator(f"#lane-{lane} .lane-passes")).to_have_text(re.compile(passes + " tokens drawn$"))
-        expect(page.locator(f"#lane-{lane} dd").nth(0)).to_have_text(re.compile(r"^\d+\.\d\d s"))
-        expect(page.locator(f"#lane-{lane} dd").nth(1)).to_have_text(re.compile(r"^\d+\.\d\u00d7$"))
+        passes = r"^255 passes$" if lane == "vanilla" else r"^\d+ passes instead of 255$"
+        expect(page.locator(f"#lane-{lane} .passes")).to_have_text(re.compile(passes))
+        expect(page.locator(f"#lane-{lane} .clock")).to_have_text(re.compile(r"^\d+\.\d\d s"))
+        expect(page.locator(f"#lane-{lane} .gain")).to_have_text(re.compile(r"^\d+\.\d\u00d7$"))
         with page.expect_download() as download:
-            page.locator(f"#lane-{lane} a").click()
+            page.locator(f"#lane-{lane} .keep a").click()
         assert download.value.suggested_filename == f"{lane}.png"
         with Image.open(download.value.path()) as image:
-            assert image.info["seed"] == "7"  # type: ignore[attr-defined]
-    expect(page.locator("#lane-eagle2 .lane-price")).to_contain_text("Gave up nothing: same odds as the model")
-    expect(page.locator("#lane-lantern .lane-price")).to_contain_text(
-        re.compile(r"^Of 100 tokens at least \d+ come out differently .* \(price 0\.\d+\)\.$")
-    )
-    expect(page.locator("#replay .racer")).to_have_count(len(DEFAULT))
-    expect(page.locator("#replay .source")).to_contain_text("Drawn just now on")
-    expect(page.locator("#replay .figures figure")).to_have_count(4)
-    expect(page.locator("#table").get_by_role("gridcell", name="LANTERN++")).to_be_visible()
+            assert image.info["seed"] == "7" and image.width == 256  # type: ignore[attr-defined]
+    expect(page.locator("#lane-eagle2 .short")).to_contain_text("Gives up nothing")
+    expect(page.locator("#lane-lantern .short")).to_contain_text("of 100 tokens come out differently")
+    expect(page.locator("#stage .lane")).to_have_count(len(DEFAULT))
+    expect(page.locator("#stage .source")).to_contain_text("Drawn just now on")
+    expect(page.locator("#price figure")).to_have_count(2)
+    page.get_by_role("button", name=texts.TABLE_TITLE).click()
+    expect(page.locator("#table").get_by_role("rowheader", name="LANTERN++")).to_be_visible()
+    expect(page.locator("#table figure")).to_have_count(2)
     with page.expect_download() as download:
         page.locator("#record").click()
     record = json.loads(Path(download.value.path()).read_text())
@@ -144,19 +219,95 @@ def test_all_methods_side_by_side(page: Page) -> None:
         assert fits(page), f"the page is wider than {width} px"
 
 
+def test_a_reload_keeps_a_finished_run(page: Page, server: str) -> None:
+    """The page's address becomes the run's, and for another visitor it shows the run as well."""
+    only(page, "vanilla", "eagle1")
+    draw(page)
+    expect(page.locator("#stage .source")).to_contain_text("Drawn just now on")
+    page.wait_for_url(re.compile(r"[?&]run="))
+    address = page.url
+    page.reload()
+    expect(page.locator("#status")).to_contain_text(texts.READY_RUN)
+    expect(page.locator("#stage .lane")).to_have_count(2)
+    expect(page.locator("#stage .source")).to_contain_text("Drawn by tiny on")
+    settings(page)
+    expect(page.locator("#methods").get_by_label("EAGLE-2", exact=True)).not_to_be_checked()
+    expect(page.locator("#methods").get_by_label("EAGLE-1", exact=True)).to_be_checked()
+    open_page(page, server)
+    expect(page.locator("#stage .lane")).to_have_count(len(DEFAULT))
+    page.go_back()
+    expect(page.locator("#status")).to_contain_text(texts.READY_RUN)
+    open_page(page, re.sub(r"run=[^&]+", "run=gone", address))
+    expect(page.locator("#status")).to_contain_text("Filled in from the link")
+    expect(page.locator("#stage .source")).to_contain_text("not on this machine now")
+
+
+def test_an_example_lets_go_when_the_prompt_is_edited(page: Page) -> None:
+    settings(page)
+    page.get_by_label("Randomise").check()
+    page.get_by_label("Prompt").fill("a lantern of my own")
+    expect(page.locator('#examples [aria-pressed="true"]')).to_have_count(0)
+    page.locator("#examples .card").nth(1).click()
+    expect(page.get_by_label("Prompt")).to_have_value(texts.EXAMPLES[1][0])
+    expect(page.get_by_label("Randomise")).not_to_be_checked()
+    expect(page.locator("#examples .card").nth(1)).to_have_attribute("aria-pressed", "true")
+    page.get_by_label("Prompt").press_sequentially(", by me")
+    expect(page.locator('#examples [aria-pressed="true"]')).to_have_count(0)
+    expect(page.get_by_label("Randomise")).to_be_checked()
+
+
+def test_the_keyboard_alone_draws_scrubs_looks_and_stops(page: Page) -> None:
+    prompt = page.get_by_label("Prompt")
+    prompt.focus()
+    page.keyboard.press("Tab")
+    focused = "document.activeElement.id || document.activeElement.className"
+    assert page.evaluate(focused) == "draw"
+    page.keyboard.press("Enter")
+    page.locator('#lane-vanilla[data-phase="drawing"]').wait_for()
+    page.wait_for_function("document.activeElement.id === 'stop'")
+    page.keyboard.press("Enter")
+    expect(page.locator("#status")).to_contain_text("Stopped.")
+    page.wait_for_function("document.activeElement.id === 'draw'")
+    show_example(page)
+    page.locator("#examples .card").first.focus()
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        if "play" in page.evaluate(focused):
+            break
+    expect(page.get_by_role("button", name="Replay")).to_be_focused()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Home")
+    assert page.locator("#stage .now").inner_text().startswith("0.00 s")
+    page.keyboard.press("Tab")  # what is viewed
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(page.locator("#stage .look")).to_be_visible()
+    expect(page.locator("#stage canvas.big")).to_be_focused()
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowDown")
+    expect(page.locator("#stage .look .spoken")).to_contain_text("row 2, column 1")
+    assert len(page.locator("#stage .look .spoken").inner_text()) < 120, "what is read aloud for each arrow key"
+    page.keyboard.press("Escape")
+    expect(page.locator("#stage .look")).to_be_hidden()
+    assert page.evaluate(focused) == "picture"
+
+
 def test_stop_and_draw_again(page: Page) -> None:
     draw(page)
-    page.locator('#lane-eagle1 [data-phase="drawing"]').wait_for()
+    page.locator('#lane-eagle1[data-phase="drawing"]').wait_for()
+    expect(page.get_by_role("button", name="Draw", exact=True)).to_have_count(0)
     page.get_by_role("button", name="Stop", exact=True).click()
     # Two seconds on a quiet machine; a test machine may be busy.
     expect(page.locator("#status")).to_contain_text("Stopped.", timeout=5_000)
-    expect(page.locator('#lanes [data-phase="stopped"]').first).to_be_visible()
-    expect(page.locator("#lane-vanilla img")).to_be_visible()
+    expect(page.locator('#stage [data-phase="stopped"]').first).to_be_visible()
     only(page, "vanilla")
     draw(page)
     expect(page.locator("#status")).to_contain_text("Done, with seed")
-    expect(page.locator("#lane-vanilla dd").nth(1)).to_have_text("1.0\u00d7")
+    expect(page.locator("#lane-vanilla .gain")).to_have_text("1.0\u00d7")
     expect(page.locator("#lane-lantern")).to_have_count(0)
+    only(page)
+    draw(page)
+    expect(page.get_by_role("alert")).to_contain_text(texts.NO_METHODS)
 
 
 def test_an_example_that_comes_late_leaves_a_run_its_lanes(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,24 +329,25 @@ def test_an_example_that_comes_late_leaves_a_run_its_lanes(page: Page, monkeypat
     try:
         page.locator("#examples .card").first.click()
         draw(page)
-        page.locator('#lanes [data-phase="drawing"]').first.wait_for()
+        page.locator('#stage [data-phase="drawing"]').first.wait_for()
         drawing.set()
         expect(page.locator("#status")).to_contain_text("recorded run")
     finally:
         drawing.set()
         arrived.set()
     expect(page.locator("#status")).to_contain_text("Done, with seed")
-    expect(page.locator('#lanes [data-phase="done"]')).to_have_count(len(DEFAULT))
-    expect(page.locator("#replay .source")).to_contain_text("Drawn just now on")
+    expect(page.locator('#stage [data-phase="done"]')).to_have_count(len(DEFAULT))
+    expect(page.locator("#stage .source")).to_contain_text("Drawn just now on")
 
 
 def test_bad_input_is_explained(page: Page) -> None:
     page.get_by_label("Prompt").fill("")
     draw(page)
-    expect(page.get_by_role("alert")).to_contain_text("prompt is empty; say what to draw")
+    expect(page.get_by_role("alert")).to_contain_text("The prompt is empty; say what to draw, for example")
     page.get_by_label("Prompt").fill("x" * 201)
     draw(page)
-    expect(page.get_by_role("alert")).to_contain_text("prompt has 201 characters, at most 200 are allowed")
+    expect(page.get_by_role("alert")).to_contain_text("The prompt has 201 characters, at most 200 are allowed")
+    settings(page)
     page.get_by_label("Randomise").uncheck()
     page.get_by_label("Seed").fill("-1")
     draw(page)
@@ -237,12 +389,14 @@ def test_the_audit_is_folded_and_fits(page: Page, server: str, theme: str) -> No
         assert all(inside <= room for inside, room in boxes), f"a table is cut off at {width} px"
 
 
-def test_a_phone_is_taken_to_the_lanes(page: Page) -> None:
-    page.set_viewport_size({"width": 390, "height": 800})
+def test_errors_and_the_stage_are_in_view_on_a_phone(page: Page) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
     page.get_by_label("Prompt").fill("")
-    expect(page.locator("#status")).not_to_be_in_viewport()
     draw(page)
     expect(page.get_by_role("alert")).to_be_in_viewport()
+    show_example(page)
+    for lane in LANES:
+        expect(page.locator(f"#lane-{lane} canvas")).to_be_in_viewport()
 
 
 def test_dark_mode(page: Page, server: str) -> None:
@@ -250,5 +404,73 @@ def test_dark_mode(page: Page, server: str) -> None:
     expect(page.locator("body")).to_have_class(re.compile(r"\bdark\b"))
     show_example(page)
     brightness = "e => getComputedStyle(e).{}.match(/[0-9.]+/g).slice(0, 3).reduce((sum, x) => sum + Number(x), 0) / 3"
-    assert page.locator("#replay .racer").first.evaluate(brightness.format("backgroundColor")) < 80
-    assert page.locator("#replay .racer h4").first.evaluate(brightness.format("color")) > 180
+    assert page.locator("#stage .lane").first.evaluate(brightness.format("backgroundColor")) < 80
+    assert page.locator("#stage .lane h3").first.evaluate(brightness.format("color")) > 180
+
+
+def faults_of(page: Page) -> list[str]:
+    """What axe-core calls serious or critical on the page as it is now."""
+    page.evaluate(AXE.read_text())
+    found = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")
+    return [
+        f"{fault['id']}: {node['target']} {node['html'][:120]}"
+        for fault in found["violations"]
+        if fault["impact"] in ("serious", "critical")
+        for node in fault["nodes"]
+    ]
+
+
+@pytest.mark.skipif(
+    not AXE.exists(), reason="axe-core is not installed: npm install --no-save axe-core, or set AXE to its axe.min.js"
+)
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_nothing_serious_for_axe(page: Page, server: str, theme: str) -> None:
+    open_page(page, f"{server}?__theme={theme}")
+    expect(page.locator("#stage .lane[data-done]")).to_have_count(len(DEFAULT))
+    assert faults_of(page) == [], "at first"
+    settings(page)
+    page.locator("#stage .view summary").click()
+    page.locator("#lane-lanternpp .picture").press("Enter")
+    page.locator("#stage .record summary").click()
+    for title in (texts.TABLE_TITLE, texts.AUDIT_TITLE, texts.TIMING_TITLE):
+        page.get_by_role("button", name=title).click()
+    page.wait_for_timeout(500)
+    assert faults_of(page) == [], "with all open"
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.wait_for_timeout(500)
+    assert faults_of(page) == [], "on a phone"
+
+
+def test_headings_and_targets(page: Page) -> None:
+    """Headings go down one level at a time, and what is pressed is large enough for a finger."""
+    expect(page.locator("#stage .lane")).to_have_count(len(DEFAULT))
+    levels = page.locator("main :is(h1, h2, h3, h4)").evaluate_all("all => all.map((one) => Number(one.tagName[1]))")
+    assert levels[0] == 1 and levels.count(1) == 1
+    assert all(b <= a + 1 for a, b in pairwise(levels)), levels
+    settings(page)
+    sizes = page.locator("main :is(button, select, summary, #stage a, label.method, label.toggle):visible").evaluate_all(
+        "all => all.map((one) => [one.outerHTML.slice(0, 90), one.getBoundingClientRect().width, one.getBoundingClientRect().height])"
+    )
+    assert len(sizes) > 20
+    assert [size for size in sizes if min(size[1:]) < 24] == []
+    small = page.locator("#stage *, #examples *").evaluate_all(
+        "all => all.filter((one) => one.childNodes[0]?.nodeType === 3 && parseFloat(getComputedStyle(one).fontSize) < 12).map((one) => one.outerHTML.slice(0, 90))"
+    )
+    assert small == []
+    assert page.locator("#stage [title], #price [title], #examples [title]").count() == 0, "a tooltip that no touch opens"
+
+
+def test_the_documentation_opens_by_its_address(page: Page, server: str) -> None:
+    page.goto(f"{server}?view=api")
+    expect(page.locator(".api-docs")).to_be_visible()
+
+
+def test_what_a_first_visit_costs(page: Page, server: str) -> None:
+    """The page with the recorded race in it is sent compressed. Gradio's own scripts come beside it and are not ours to shrink."""
+    answer = page.request.get(server, headers={"Accept-Encoding": "gzip"})
+    assert answer.headers["content-encoding"] == "gzip"
+    body = answer.text()
+    assert len(gzip.compress(body.encode())) < 115_000
+    assert "goldfish" not in body.replace("goldfish (1)", ""), "no list of classes that nobody sees"
+    assert texts.TITLE in page.title()
+    assert page.locator('meta[name="description"]').get_attribute("content") == texts.DESCRIPTION

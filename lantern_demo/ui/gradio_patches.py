@@ -32,6 +32,17 @@ CALL_PATHS = ("/call/", "/run/", "/api/", "/queue/join")
 LAUNCH_OPTIONS: dict[str, Any] = {"_frontend": False}
 
 
+# Opened directly, /?view=api shows the page: Gradio marks its documentation as open without loading it. Closed and opened again by its
+# own button it is loaded.
+OPEN_VIEW = """() => {
+  if (new URLSearchParams(location.search).get("view") !== "api") return;
+  const button = document.querySelector("footer button.show-api");
+  if (!button) return;
+  button.click();
+  setTimeout(() => button.click(), 100);
+}"""
+
+
 @dataclass(frozen=True)
 class Joining:
     """A request that asks to join the queue. `event` is None when there is no such event."""

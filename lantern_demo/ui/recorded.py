@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import secrets
+from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -14,9 +17,10 @@ from PIL import Image
 from lantern_demo.ui import texts
 from lantern_demo.ui.record_reader import checked
 from lantern_demo.ui.run_state import Source
-from lantern_demo.ui.run_view import picture_address
+from lantern_demo.ui.run_view import picture_address, picture_of
 
 FOLDER = Path(__file__).with_name("recorded")
+THUMBNAIL = 56  # pixels a side of an example's picture
 
 
 @dataclass(frozen=True)
@@ -25,10 +29,11 @@ class Recorded:
 
     record: dict[str, Any]
     pictures: dict[str, str]
+    sweeps: tuple[dict[str, Any], ...] = ()  # see `sweep.recorded_sweep`
 
     @property
     def source(self) -> Source:
-        return Source("recorded", texts.RECORDED.format(device=self.record["device"], date=self.record["created"][:10]))
+        return Source("recorded", texts.recorded_on(self.record))
 
 
 @cache
@@ -37,19 +42,55 @@ def recorded_runs() -> tuple[Recorded, ...]:
     return tuple(read(path) for path in sorted(FOLDER.glob("*.json.gz")))
 
 
-def save(path: Path, record: dict[str, Any], pictures: dict[str, Image.Image]) -> None:
-    """Write an example. Its bytes depend on nothing but the run: gzip's own date is left out."""
-    whole = {"record": record, "pictures": {name: picture_address(image) for name, image in pictures.items()}}
-    path.write_bytes(gzip.compress(json.dumps(whole, separators=(",", ":")).encode(), 9, mtime=0))
+def save(path: Path, record: dict[str, Any], pictures: dict[str, Image.Image], sweeps: Sequence[dict[str, Any]] = ()) -> None:
+    """Write an example."""
+    path.write_bytes(pack(record, {name: picture_address(image) for name, image in pictures.items()}, sweeps))
 
 
 def read(path: Path) -> Recorded:
     """An example that `save` wrote. Raises ValueError for a record that is none."""
-    whole = json.loads(gzip.decompress(path.read_bytes()))
-    return Recorded(checked(whole["record"]), whole["pictures"])
+    return unpack(path.read_bytes())
+
+
+def pack(record: dict[str, Any], pictures: dict[str, str], sweeps: Sequence[dict[str, Any]] = ()) -> bytes:
+    """A run as a file holds it. The bytes depend on nothing but the run: gzip's own date is left out."""
+    whole = {"record": record, "pictures": pictures} | ({"sweeps": list(sweeps)} if sweeps else {})
+    return gzip.compress(json.dumps(whole, separators=(",", ":")).encode(), 9, mtime=0)
+
+
+def unpack(data: bytes) -> Recorded:
+    whole = json.loads(gzip.decompress(data))
+    return Recorded(checked(whole["record"]), whole["pictures"], tuple(whole.get("sweeps", ())))
+
+
+class FinishedRuns:
+    """The latest runs of a program by names that cannot be guessed, packed and in memory only: a link, a reload or the way back shows
+    them again."""
+
+    def __init__(self, most: int = 200) -> None:
+        self._most, self._packed = most, OrderedDict[str, bytes]()
+
+    def keep(self, record: dict[str, Any], pictures: dict[str, str]) -> str:
+        """Keep a run -> its name."""
+        name = secrets.token_urlsafe(9)
+        self._packed[name] = pack(record, pictures)
+        while len(self._packed) > self._most:
+            self._packed.popitem(last=False)
+        return name
+
+    def get(self, name: str) -> Recorded | None:
+        """The run of a name, or None when it is kept no more."""
+        found = self._packed.get(name)
+        return None if found is None else unpack(found)
 
 
 def cards() -> dict[str, Any] | None:
-    """The value of the examples' component: of each the picture that vanilla drew, and the prompt."""
-    found = [{"prompt": run.record["prompt"], "picture": run.pictures.get("vanilla")} for run in recorded_runs()]
-    return {"cards": found, "words": texts.WEB} if found else None
+    """The value of the examples' component: of each a small picture as vanilla drew it, and the prompt. The first is on the stage."""
+    found = [{"prompt": run.record["prompt"], "picture": _thumbnail(run.pictures.get("vanilla"))} for run in recorded_runs()]
+    return {"cards": found, "picked": 0} if found else None
+
+
+def _thumbnail(address: str | None) -> str | None:
+    return (
+        None if address is None else picture_address(picture_of(address).resize((THUMBNAIL, THUMBNAIL), Image.Resampling.LANCZOS))
+    )

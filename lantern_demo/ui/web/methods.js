@@ -1,0 +1,20 @@
+// The methods to choose from, in groups, with a sentence each. What is chosen goes into the component's value.
+
+const place = element.querySelector(".methods");
+
+function show() {
+  if (!props.value) return place.replaceChildren();
+  const view = JSON.parse(props.value);
+  if (place.firstChild && JSON.stringify([...place.querySelectorAll(":checked")].map((box) => box.value)) === JSON.stringify(view.chosen) && place.dataset.groups === JSON.stringify(view.groups)) return;
+  place.dataset.groups = JSON.stringify(view.groups);
+  const choose = () => { props.value = JSON.stringify({ ...view, chosen: [...place.querySelectorAll(":checked")].map((box) => box.value) }); };
+  const one = (method, i) => {
+    const box = el("input", { type: "checkbox", value: method.id, checked: view.chosen.includes(method.id), onchange: choose, "aria-label": method.label, "aria-describedby": `method-note-${method.id}` });
+    return el("label", { class: "method", style: `--lane: ${method.colour}` }, box, el("span", {}, el("b", {}, method.label), el("small", { id: `method-note-${method.id}` }, method.sentence)));
+  };
+  place.replaceChildren(el("fieldset", {}, el("legend", {}, view.legend), el("p", { class: "note" }, view.note),
+    ...view.groups.map((group) => el("div", { class: "group", role: "group", "aria-label": group.title }, el("p", { class: "group-title" }, group.title), ...group.methods.map(one)))));
+}
+
+watch("value", show);
+show();
