@@ -59,6 +59,7 @@ def test_an_example_plays_scrubs_and_explains(page: Page) -> None:
     page.evaluate(NOTE_PLAYING)
     page.locator("#examples .card").nth(1).click()
     page.wait_for_function("window.played")
+    expect(page.locator("#status")).to_contain_text("recorded run")
     expect(page.locator("#stage .source")).to_contain_text("not on this machine now")
     expect(page.get_by_label("Prompt")).to_have_value(texts.EXAMPLES[1][0])
     settings(page)
@@ -169,7 +170,7 @@ def test_how_often_a_token_was_guessed(browser: Browser) -> None:
     page = browser.new_page()
     for script in ("dom", "grid", "cells"):
         page.add_script_tag(path=SCRIPTS / f"{script}.js")
-    page.evaluate("given => { [window.lane, window.words] = given; }", [WINDOW, texts.WEB])
+    page.evaluate("given => { [window.lane, window.words] = given; ranked(lane); }", [WINDOW, texts.WEB])
     for token, guesses in GUESSED.items():
         found = page.evaluate(f"guessesOf(lane, {token})")
         assert [(guess["token"], guess["passes"]) for guess in found] == guesses, token
