@@ -59,6 +59,7 @@ def test_an_example_plays_scrubs_and_explains(page: Page) -> None:
     page.evaluate(NOTE_PLAYING)
     page.locator("#examples .card").nth(1).click()
     page.wait_for_function("window.played")
+    expect(page.locator("#status")).to_contain_text("recorded run")
     expect(page.locator("#stage .source")).to_contain_text("not on this machine now")
     expect(page.get_by_label("Prompt")).to_have_value(texts.EXAMPLES[1][0])
     settings(page)

@@ -2,12 +2,17 @@
 
 const place = element.querySelector(".methods");
 
+const own = new Map(); // values that were set here, and when: they come back, late and in order, and are shown already
+
 function show() {
   if (!props.value) return place.replaceChildren();
+  if (performance.now() - (own.get(props.value) ?? -Infinity) < 2000) return;
   const view = JSON.parse(props.value);
-  if (place.firstChild && JSON.stringify([...place.querySelectorAll(":checked")].map((box) => box.value)) === JSON.stringify(view.chosen) && place.dataset.groups === JSON.stringify(view.groups)) return;
-  place.dataset.groups = JSON.stringify(view.groups);
-  const choose = () => { props.value = JSON.stringify({ ...view, chosen: [...place.querySelectorAll(":checked")].map((box) => box.value) }); };
+  const choose = () => {
+    const value = JSON.stringify({ ...view, chosen: [...place.querySelectorAll(":checked")].map((box) => box.value) });
+    own.set(value, performance.now());
+    props.value = value;
+  };
   const one = (method, i) => {
     const box = el("input", { type: "checkbox", value: method.id, checked: view.chosen.includes(method.id), onchange: choose, "aria-label": method.label, "aria-describedby": `method-note-${method.id}` });
     return el("label", { class: "method", style: `--lane: ${method.colour}` }, box, el("span", {}, el("b", {}, method.label), el("small", { id: `method-note-${method.id}` }, method.sentence)));

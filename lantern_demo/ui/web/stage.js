@@ -10,7 +10,7 @@ const state = { run: null, lanes: [], grid: 16, time: 0, total: 0, playing: fals
 
 const source = el("p", { class: "source" });
 const playButton = el("button", { type: "button", class: "play", onclick: () => (state.playing ? pause() : play()) }, words.play);
-const scrub = el("input", { type: "range", min: 0, max: 1000, value: 0, step: 1, "aria-label": words.scrub, oninput: () => { pause(); go((state.total * scrub.value) / 1000); } });
+const scrub = el("input", { type: "range", min: 0, max: 1000, value: 0, step: 1, "aria-label": words.scrub, oninput: () => { const to = (state.total * scrub.value) / 1000; pause(); go(to); } });
 const time = el("output", { class: "now" });
 const rate = el("select", { "aria-label": words.speed, onchange: () => (state.speed = Number(rate.value)) }, ...SPEEDS.map((speed) => el("option", { value: speed, selected: speed === 1 }, speedName(speed))));
 const options = el("div", { class: "options" });
@@ -253,10 +253,10 @@ let last = null;
 document.addEventListener("focusin", (event) => { last = event.target.id; });
 new MutationObserver((changes) => {
   const stop = changes.find(({ target }) => target.id === "stop")?.target;
-  if (stop) setTimeout(() => { // only then has the one that went lost the focus
-    if (document.activeElement === document.body && ["stop", "draw"].includes(last)) document.getElementById(stop.disabled ? "draw" : "stop").focus({ preventScroll: true });
-  }, 80);
+  const lost = document.activeElement === document.body || !document.activeElement.checkVisibility();
+  if (stop && lost && ["stop", "draw"].includes(last)) document.getElementById(stop.disabled ? "draw" : "stop").focus({ preventScroll: true });
 }).observe(document.body, { subtree: true, attributes: true, attributeFilter: ["disabled"] });
+addEventListener("scroll", () => document.body.classList.toggle("scrolled", scrollY > 120), { passive: true });
 new ResizeObserver(repaint).observe(grid);
 watch("value", show);
 show();
