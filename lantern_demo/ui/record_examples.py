@@ -47,7 +47,8 @@ def main() -> None:
     pipe = load("lantern-scenes", args.device)
     if args.redraw:
         for path in sorted(args.out.glob("*.json.gz")):
-            recorded.save(path, *redrawn(pipe, recorded.read(path).record))
+            kept = recorded.read(path)
+            recorded.save(path, *redrawn(pipe, kept.record), kept.sweeps)
             print(f"{path.name}  {path.stat().st_size / 1024:.0f} KB", flush=True)
         return
     args.out.mkdir(parents=True, exist_ok=True)
