@@ -127,8 +127,8 @@ def lit(page: Page, lane: str, cell: int) -> bool:
     return page.locator(f"#lane-{lane} canvas").evaluate(
         """(canvas, cell) => {
           const size = canvas.width / 16, [x, y] = [(cell % 16) * size, Math.floor(cell / 16) * size];
-          const data = canvas.getContext("2d").getImageData(x + size / 2, y, 1, 1).data;
-          return data[0] > 250 && data[1] > 250 && data[2] > 250;
+          const { data } = canvas.getContext("2d").getImageData(x + size / 2, Math.max(0, y - 3), 1, 6);
+          return [0, 4, 8, 12, 16, 20].some((at) => data[at] > 235 && data[at + 1] > 235 && data[at + 2] > 235);
         }""",
         cell,
     )

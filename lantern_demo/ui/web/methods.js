@@ -2,6 +2,7 @@
 
 const place = element.querySelector(".methods");
 
+let again;
 const own = new Map(); // values that were set here, and when: they come back, late and in order, and are shown already
 
 function show() {
@@ -10,8 +11,11 @@ function show() {
   const view = JSON.parse(props.value);
   const choose = () => {
     const value = JSON.stringify({ ...view, chosen: [...place.querySelectorAll(":checked")].map((box) => box.value) });
-    own.set(value, performance.now());
+    // Of two values in quick succession Gradio may keep the first: the last is handed over once more, as JSON with a blank behind it.
+    for (const one of [value, `${value} `]) own.set(one, performance.now());
     props.value = value;
+    clearTimeout(again);
+    again = setTimeout(() => { props.value = `${value} `; }, 100);
   };
   const one = (method, i) => {
     const box = el("input", { type: "checkbox", value: method.id, checked: view.chosen.includes(method.id), onchange: choose, "aria-label": method.label, "aria-describedby": `method-note-${method.id}` });

@@ -256,7 +256,7 @@ new MutationObserver((changes) => {
   const lost = document.activeElement === document.body || !document.activeElement.checkVisibility();
   if (stop && lost && ["stop", "draw"].includes(last)) document.getElementById(stop.disabled ? "draw" : "stop").focus({ preventScroll: true });
 }).observe(document.body, { subtree: true, attributes: true, attributeFilter: ["disabled"] });
-addEventListener("scroll", () => document.body.classList.toggle("scrolled", scrollY > 120), { passive: true });
+addEventListener("scroll", () => document.body.classList.toggle("scrolled", scrollY > 120 && innerWidth < 700), { passive: true });
 new ResizeObserver(repaint).observe(grid);
 watch("value", show);
 show();
