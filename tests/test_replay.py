@@ -101,7 +101,7 @@ def test_an_example_plays_scrubs_and_explains(page: Page) -> None:
     assert not any(lit(page, lane, 1) for lane in LANES)
     box = grid.bounding_box()
     assert box is not None
-    grid.click(position={"x": box["width"] * 0.99, "y": box["height"] * 0.99})
+    grid.click(position={"x": box["width"] * 0.96, "y": box["height"] * 0.96})
     expect(details).to_contain_text("Token 256: row 16, column 16")
     page.locator("#lane-vanilla canvas").click(position={"x": 60, "y": 60})
     expect(details).to_contain_text("Nothing was guessed in this step")

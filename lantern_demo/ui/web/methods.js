@@ -12,7 +12,7 @@ function show() {
   const choose = () => {
     const value = JSON.stringify({ ...view, chosen: [...place.querySelectorAll(":checked")].map((box) => box.value) });
     // Of two values in quick succession Gradio may keep the first: the last is handed over once more, as JSON with a blank behind it.
-    for (const one of [value, `${value} `]) own.set(one, performance.now());
+    for (const one of [props.value, value, `${value} `]) own.set(one, performance.now());
     props.value = value;
     clearTimeout(again);
     again = setTimeout(() => { props.value = `${value} `; }, 100);
