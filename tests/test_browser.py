@@ -87,6 +87,8 @@ def page(browser: Browser, server: str) -> Iterator[Page]:
 def open_page(page: Page, address: str) -> None:
     page.goto(address)
     expect(page.locator("#status")).to_contain_text("press Draw")
+    # the last that a fresh page does: until then it may put what was typed early back to what it came with
+    expect(page.locator("#link :is(input, textarea)")).not_to_have_value("")
 
 
 def show_example(page: Page) -> None:
