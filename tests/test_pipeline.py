@@ -164,7 +164,7 @@ def test_previews_are_the_tokenizers_and_pictures_the_decoders(tiny_model: Path,
     tokens = list(range(64)) * 4
     assert pipe.decode_image(tokens).size == (256, 256)
     monkeypatch.setattr(PictureDecoder, "forward", None)
-    preview = pipe.preview(tokens[:40], empty=(9, 8, 7))  # two rows and a half
+    preview = pipe.preview(dict(enumerate(tokens[:40])), empty=(9, 8, 7))  # two rows and a half
     assert preview.size == (128, 128)
     assert preview.getpixel((127, 2 * 8 + 4)) == (9, 8, 7) != preview.getpixel((60, 2 * 8 + 4))
 

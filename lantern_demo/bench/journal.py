@@ -101,10 +101,10 @@ def journal_of(out: Path, rank: int) -> Path:
     return out.with_suffix(".jsonl" if rank == 0 else f".{rank}.jsonl")
 
 
-def digest_of(folder: Path, pattern: str) -> str:
-    """A digest of names and contents of the files in a folder that match."""
+def digest_of(folder: Path, *patterns: str) -> str:
+    """A digest of names and contents of the files in a folder that match one of the patterns."""
     digest = hashlib.sha256()
-    for path in sorted(p for p in folder.rglob(pattern) if p.is_file()):
+    for path in sorted({p for pattern in patterns for p in folder.rglob(pattern) if p.is_file()}):
         digest.update(f"{path.relative_to(folder).as_posix()}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()[:16]
 

@@ -26,10 +26,10 @@ PREMISE_PICTURES = 100
 
 
 class Assembly:
-    """What the rows of one report share. Pictures are looked at once and kept in a folder of `out`."""
+    """What the rows of one report share. Pictures are looked at once, and what was seen is kept in the folder `kept`."""
 
-    def __init__(self, pipe: Pipeline, classifier: AttributeClassifier, scenes: SceneSet, out: Path, resamples: int) -> None:
-        self.pipe, self.classifier, self.scenes, self.out = pipe, classifier, scenes, out
+    def __init__(self, pipe: Pipeline, classifier: AttributeClassifier, scenes: SceneSet, kept: Path, resamples: int) -> None:
+        self.pipe, self.classifier, self.scenes, self.kept = pipe, classifier, scenes, kept
         self.resamples = resamples
         self.true, self.again = look_at_truth(pipe, classifier, scenes)
         self.labels = clusters(pipe.networks.tokenizer.codebook)
@@ -61,7 +61,7 @@ class Assembly:
 
     def look(self, name: str, records: list[dict[str, Any]]) -> Seen:
         """The pictures of a point."""
-        file = self.out / "seen" / f"{re.sub('[^a-z0-9.+]+', '-', name)}.npz"
+        file = self.kept / f"{re.sub('[^a-z0-9.+]+', '-', name)}.npz"
         return look(self.pipe, self.classifier, self.scenes, [record["tokens"] for record in records], file)
 
     def row(

@@ -103,7 +103,7 @@ def counts_of(points: list[Point], args: argparse.Namespace) -> drawing.Counts:
 
 
 def identity_of(pipe: Pipeline, args: argparse.Namespace, points: list[Point], machine: bool) -> dict[str, Any]:
-    """What is drawn, by which code and weights; with `machine`, what it is timed on as well."""
+    """What is drawn, by which code and by the weights that its tokens depend on; with `machine`, what it is timed on as well."""
     told: dict[str, Any] = {
         "command": {
             "seeds": args.seeds,
@@ -112,7 +112,7 @@ def identity_of(pipe: Pipeline, args: argparse.Namespace, points: list[Point], m
         },
         "model": {
             "id": pipe.info.id,
-            "files": None if pipe.info.folder is None else digest_of(pipe.info.folder, "*.safetensors"),
+            "files": _weights(pipe, "text", "target", "drafter", "tokenizer"),
         },
         "settings": pipe.defaults.as_dict(),
         "dtype": pipe.dtype,
@@ -121,6 +121,12 @@ def identity_of(pipe: Pipeline, args: argparse.Namespace, points: list[Point], m
     if machine:
         told |= {"machine": machine_of(pipe.device), "products": pipe.products}
     return told
+
+
+def _weights(pipe: Pipeline, *parts: str) -> str | None:
+    """A digest of some networks of a model folder."""
+    folder = pipe.info.folder
+    return None if folder is None else digest_of(folder, *(f"{part}/*.safetensors" for part in parts))
 
 
 def run(args: argparse.Namespace, process: Process) -> Report | None:
@@ -155,7 +161,9 @@ def run(args: argparse.Namespace, process: Process) -> Report | None:
     rounds = _speed(pipe, args, points, captions)
     drawn = drawing.finished(_pictures(args.out), points, counts)
     if scenes is not None and classifier is not None:
-        report = Assembly(pipe, classifier, scenes, args.out, args.resamples).report(points, drawn, rounds)
+        # tokens stay what they are when the networks that draw and read their pictures are exchanged; what is seen does not
+        seen = args.out / "seen" / str(_weights(pipe, "target", "tokenizer", "picture", "classifier"))
+        report = Assembly(pipe, classifier, scenes, seen, args.resamples).report(points, drawn, rounds)
     else:
         report = {"rows": captioned.rows_of(pipe, points, drawn, rounds, prompts, args.real, args.clip)}
     return {
