@@ -152,7 +152,7 @@ def kept(button: gr.DownloadButton, write: Callable[..., str], *arguments: Any) 
     return keep_file(button, write(*arguments))
 
 
-def stage_of(w: Widgets, shown: Shown, source: Source, play: bool = False, sweeps: Sequence[Any] = ()) -> Updates:
+def stage_of(w: Widgets, shown: Shown, source: Source, play: bool = False, sweeps: dict[str, Any] | None = None) -> Updates:
     """A run that is over on the stage, with whatever of it did not finish."""
     assert shown.record is not None
     view = results_view(shown.record, shown.pictures, source, play, shown.run, sweeps)

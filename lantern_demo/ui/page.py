@@ -24,7 +24,7 @@ from lantern_demo.ui import admission, log, texts
 from lantern_demo.ui.api import DEVICE, add_endpoints, refuse_call
 from lantern_demo.ui.audit_panel import audit_panel
 from lantern_demo.ui.compare import again, begin, draw, settle
-from lantern_demo.ui.components import STYLES, Updates, Widgets, component, prose, status_html
+from lantern_demo.ui.components import SCRIPTS, STYLES, Updates, Widgets, component, prose, status_html
 from lantern_demo.ui.form import choices, knob_boxes, results_column
 from lantern_demo.ui.gradio_patches import LAUNCH_OPTIONS, MISCALLS, OPEN_VIEW, calm_queue, forget_calls, waiting
 from lantern_demo.ui.health import PATH, health
@@ -32,7 +32,7 @@ from lantern_demo.ui.look_alikes import LookAlikes
 from lantern_demo.ui.model_choice import ModelWidgets, choose, class_box
 from lantern_demo.ui.recommended_box import fill_in, recommended_for
 from lantern_demo.ui.record_reader import MEGABYTES
-from lantern_demo.ui.recorded import FinishedRuns, cards, recorded_runs
+from lantern_demo.ui.recorded import SWEEPS, FinishedRuns, cards, recorded_runs, sweeps
 from lantern_demo.ui.restore import Form, first_view, from_link, load_record, show_example, show_first
 from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.service import Service, on_zero_gpu
@@ -57,6 +57,14 @@ SETTINGS = """() => {
   document.getElementById("open-settings").setAttribute("aria-expanded", open);
   if (open) document.querySelector("#settings input")?.focus();
 }"""
+# What Draw sends is what the page shows at that moment: Gradio's own copy of a field may be a moment behind it.
+AS_SHOWN = """(...asked) => {
+  const prompt = document.querySelector("#prompt :is(textarea, input)"), boxes = [...document.querySelectorAll("#methods input")];
+  if (prompt) asked[0] = prompt.value;
+  if (boxes.length) asked[2] = JSON.stringify({ chosen: boxes.filter((box) => box.checked).map((box) => box.value) });
+  return asked;
+}"""
+STARTED = "() => { document.dispatchEvent(new CustomEvent('lantern-started')); }"  # see web/early.js
 CARD = "/card.png"  # the picture of link previews
 CARD_FILE = Path(__file__).parents[2] / "examples" / "page.png"
 
@@ -167,6 +175,7 @@ def launch(page: gr.Blocks, **options: Any) -> Any:
             "middleware": [Middleware(admission.SmallRequests), Middleware(GZipMiddleware, minimum_size=1000)],
             "routes": [
                 Route(PATH, health(page, page.lantern_service, DEVICE["concurrency_id"])),
+                Route(SWEEPS, sweeps),
                 Route(CARD, lambda _: FileResponse(CARD_FILE)),
             ],
         },
@@ -175,12 +184,14 @@ def launch(page: gr.Blocks, **options: Any) -> Any:
 
 
 def _head() -> str:
-    """What previews of links say. They want a picture's whole address, which only a Space knows of itself."""
+    """The script that runs before Gradio's, and what previews of links say. They want a picture's whole address, which only a Space knows
+    of itself."""
     told = {"og:description": texts.DESCRIPTION, "description": texts.DESCRIPTION}
     host = os.environ.get("SPACE_HOST")
     if host and CARD_FILE.exists():
         told |= {"og:image": f"https://{host}{CARD}", "twitter:image": f"https://{host}{CARD}"}
-    return "".join(
+    early = (SCRIPTS / "early.js").read_text()
+    return f"<script>{early}</script>" + "".join(
         f'<meta {"property" if ":" in name else "name"}="{name}" content="{escape(text)}" />' for name, text in told.items()
     )
 
@@ -210,9 +221,9 @@ def _wire_runs(page: gr.Blocks, service: Service, w: Widgets, form: Form, search
         "api_visibility": "private", "show_progress": "minimal", "show_progress_on": [w.status], "trigger_mode": "once", **DEVICE,
     }  # fmt: skip
 
-    def wire(triggers: list[Any], run: Any, inputs: list[Any], outputs: list[Any], end: Any) -> Any:
+    def wire(triggers: list[Any], run: Any, inputs: list[Any], outputs: list[Any], end: Any, js: str | None = None) -> Any:
         pressed = gr.on(triggers, partial(begin, w), [w.shown], [w.status, w.before, *w.buttons()], **AT_ONCE)
-        running = pressed.then(run, inputs, outputs, **on_device)
+        running = pressed.then(run, inputs, outputs, js=js, **on_device)
         # The first also after Stop.
         for after, settles, more in ((running.then, end, []), (running.failure, partial(_failed, page, w, end), [w.before])):
             settled = after(settles, [w.shown, *more], w.all(), **AT_ONCE)
@@ -220,7 +231,9 @@ def _wire_runs(page: gr.Blocks, service: Service, w: Widgets, form: Form, search
         return running
 
     asked = [prompt, form.model, form.by_model.methods, form.seed, form.randomise, *knobs]
-    drawing = wire([w.draw.click, prompt.submit], partial(draw, service, w), asked, w.of_a_frame(), partial(settle, service, w))
+    drawing = wire(
+        [w.draw.click, prompt.submit], partial(draw, service, w), asked, w.of_a_frame(), partial(settle, service, w), AS_SHOWN
+    )
     repeating = wire([w.results.again.click], partial(again, service, w), [w.result], w.of_a_frame(), partial(settle, service, w))
     trying = wire(
         [w.explore.click], partial(explore, service, w, searching), [w.shown, searching.knob, prompt, form.model, form.seed, *knobs],
@@ -297,7 +310,8 @@ def _wire_restoring(
     loaded = upload.upload(partial(load_record, service, w, form), [w.shown, upload], outputs, **QUIET, **DEVICE)
     loaded.then(None, [w.results.link], [w.results.link], js=WHOLE_LINK, **QUIET)
     form.model.input(partial(choose, service, form.by_model), [form.model], form.by_model.all(), **AT_ONCE)
-    page.load(first, None, outputs, **AT_ONCE).then(None, [w.results.link], [w.results.link], js=WHOLE_LINK, **QUIET)
+    answered = page.load(first, None, outputs, **AT_ONCE).then(None, [w.results.link], [w.results.link], js=WHOLE_LINK, **QUIET)
+    answered.then(None, js=STARTED, **QUIET)
     page.load(None, js=OPEN_VIEW, **QUIET)
     page.load(None, js="() => document.getElementById('open-settings')?.setAttribute('aria-expanded', 'false')", **QUIET)
     page.load(arrive, None, [arriving], concurrency_limit=None, **QUIET)

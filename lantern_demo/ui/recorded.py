@@ -7,12 +7,14 @@ import json
 import secrets
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
+from starlette.requests import Request
+from starlette.responses import JSONResponse
 
 from lantern_demo.ui import texts
 from lantern_demo.ui.record_reader import checked
@@ -21,6 +23,8 @@ from lantern_demo.ui.run_view import picture_address, picture_of
 
 FOLDER = Path(__file__).with_name("recorded")
 THUMBNAIL = 56  # pixels a side of an example's picture
+SWEEPS = "/recorded/{name}/sweeps"
+DAY = 24 * 60 * 60  # seconds that a browser keeps an example's sweeps
 
 
 @dataclass(frozen=True)
@@ -30,16 +34,32 @@ class Recorded:
     record: dict[str, Any]
     pictures: dict[str, str]
     sweeps: tuple[dict[str, Any], ...] = ()  # see `sweep.recorded_sweep`
+    name: str = ""  # of an example's file
 
     @property
     def source(self) -> Source:
         return Source("recorded", texts.recorded_on(self.record))
+
+    @property
+    def sweeps_told(self) -> dict[str, Any] | None:
+        """Where a page finds the sweeps when somebody comes to them, and their titles: they weigh as much as the run with all else."""
+        if not self.sweeps:
+            return None
+        return {"address": SWEEPS.format(name=self.name).lstrip("/"), "titles": [sweep["title"] for sweep in self.sweeps]}
 
 
 @cache
 def recorded_runs() -> tuple[Recorded, ...]:
     """All recorded examples, in the order of their file names."""
     return tuple(read(path) for path in sorted(FOLDER.glob("*.json.gz")))
+
+
+def sweeps(request: Request) -> JSONResponse:
+    """GET /recorded/{name}/sweeps: what knobs did to an example, for the page's sliders."""
+    found = next((run.sweeps for run in recorded_runs() if run.name == request.path_params["name"]), ())
+    if not found:
+        return JSONResponse({"error": texts.NO_SUCH_EXAMPLE}, status_code=404)
+    return JSONResponse(found, headers={"Cache-Control": f"max-age={DAY}"})
 
 
 def save(path: Path, record: dict[str, Any], pictures: dict[str, Image.Image], sweeps: Sequence[dict[str, Any]] = ()) -> None:
@@ -49,7 +69,7 @@ def save(path: Path, record: dict[str, Any], pictures: dict[str, Image.Image], s
 
 def read(path: Path) -> Recorded:
     """An example that `save` wrote. Raises ValueError for a record that is none."""
-    return unpack(path.read_bytes())
+    return replace(unpack(path.read_bytes()), name=path.name.removesuffix(".json.gz"))
 
 
 def pack(record: dict[str, Any], pictures: dict[str, str], sweeps: Sequence[dict[str, Any]] = ()) -> bytes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Sequence
 from itertools import cycle
 from math import isqrt
 from typing import Any
@@ -75,12 +74,12 @@ def _price(lane: Lane, method: Method, greedy: bool) -> tuple[str, str]:
     return texts.price_in_short(price, method, greedy), texts.price(price, method, greedy) + waited
 
 
-def picture_address(image: Image.Image) -> str:
+def picture_address(image: Image.Image, quality: int = 90) -> str:
     """A picture as a data address, small enough to travel with the results."""
     if max(image.size) > LARGEST:
         image = image.resize((LARGEST, LARGEST), Image.Resampling.LANCZOS)
     buffer = io.BytesIO()
-    image.save(buffer, "WEBP", quality=90, method=4)
+    image.save(buffer, "WEBP", quality=quality, method=4)
     return f"data:image/webp;base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
@@ -94,9 +93,11 @@ def live(record: dict[str, Any]) -> Source:
 
 
 def results_view(
-    record: dict[str, Any], pictures: dict[str, str], source: Source, play: bool = False, run: str | None = None, sweeps: Sequence[Any] = ()
+    record: dict[str, Any], pictures: dict[str, str], source: Source, play: bool = False, run: str | None = None,
+    sweeps: dict[str, Any] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """The stage's value for a run that is over. `play`: whether the replay starts by itself; `run`: the id of one that was live."""
+    """The stage's value for a run that is over. `play`: whether the replay starts by itself; `run`: the id of one that was live;
+    `sweeps`: as `Recorded.sweeps_told`."""
     settings = Settings(**record["settings"])
     entries = record["methods"]
     over = {name: Lane(name, "done", entry["tokens"]).finished(entry) for name, entry in entries.items()}
@@ -106,7 +107,7 @@ def results_view(
     ]
     return {
         "run": run, "prompt": record["prompt"], "model": record["model"]["id"], "settings": record["settings"], "grid": isqrt(len(lanes[0]["tokens"])),
-        "source": {"kind": source.kind, "text": source.text}, "play": play, "lanes": lanes, "sweeps": list(sweeps),
+        "source": {"kind": source.kind, "text": source.text}, "play": play, "lanes": lanes, "sweeps": sweeps,
     }  # fmt: skip
 
 

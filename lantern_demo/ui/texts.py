@@ -250,7 +250,7 @@ WEB: dict[str, Any] = {
     "sweepPoint": "{value}: speedup {speedup}, price {price}", "sweepNote": "Each point is one run of one picture; times vary from run to run.",
     "pictureAt": "The picture drawn with {value}", "vanilla": "Vanilla", "waiting": "No value has been drawn yet.",
     "cardsTitle": "Examples: pick one to replay its recorded run; Draw then runs it here, live.",
-    "sweepTitle": "Turn the knob", "sweepNoted": "Recorded with the example. Measure here runs it on this machine.",
+    "noSweeps": "What was recorded with other values could not be fetched; Measure here still works.", "sweepNoted": "Recorded with the example. Measure here runs it on this machine.",
     "showCard": "Show the recorded run of: {prompt}",
 }  # fmt: skip
 

@@ -20,6 +20,19 @@ function turned({ title, colour, points }, before) {
   return el("div", { class: "turned", style: `--lane: ${colour}` }, image, el("div", {}, el("h3", {}, title), slider, marks, told, el("p", { class: "note" }, words.sweepNoted)));
 }
 
+/** The recorded sweeps, asked for once somebody comes near them. */
+function sweepsOf({ address, titles }, preset) {
+  const box = el("div", { class: "turns", style: `--turns: ${titles.length}` });
+  new IntersectionObserver(async ([entry], watching) => {
+    if (!entry.isIntersecting) return;
+    watching.disconnect();
+    const answer = await fetch(address).catch(() => null);
+    if (answer?.ok) box.replaceChildren(...(await answer.json()).map((sweep) => turned(sweep, preset[sweep.knob])));
+    else box.replaceChildren(el("p", { class: "note" }, words.noSweeps));
+  }, { rootMargin: "300px" }).observe(box);
+  return box;
+}
+
 function show() {
   const view = window.lanternRun;
   if (!view) return;
@@ -27,7 +40,7 @@ function show() {
   const has = (id) => view.lanes.some((lane) => lane.id === id);
   const also = [has("vanilla") && view.lanes.some((lane) => lane.lossless && lane.id !== "vanilla") ? words.whyOther : null, has("eagle1") && has("lantern++") ? words.control : null];
   place.replaceChildren(el("h2", {}, words.numbersTitle), el("p", {}, words.numbersNote), ...also.filter((told) => told).map((told) => el("p", {}, told)),
-    el("div", { class: "figures" }, speedupBars(view.lanes, words), priceChart(view.lanes, words)), ...view.sweeps.map((sweep) => turned(sweep, preset[sweep.knob])));
+    el("div", { class: "figures" }, speedupBars(view.lanes, words), priceChart(view.lanes, words)), view.sweeps ? sweepsOf(view.sweeps, preset) : "");
 }
 
 document.addEventListener("lantern-run", show);
