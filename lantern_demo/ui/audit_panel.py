@@ -22,7 +22,7 @@ def audit_panel(file: Path = FILE) -> None:
         return
     with gr.Accordion(texts.AUDIT_TITLE, open=False, elem_id="audit"):
         gr.HTML(prose(texts.AUDIT_NOTE), elem_classes="prose")
-        component("audit", ["dom", "audit"], audit_view(read_audit(file)))
+        component("audit", ["audit"], audit_view(read_audit(file)))
         gr.HTML(prose(texts.AUDIT_HOW), elem_classes="prose note")
 
 

@@ -27,11 +27,18 @@ from lantern_demo.ui.service import Service
 
 Updates = dict[Any, Any]  # component -> its new value, or gr.update(...)
 SCRIPTS = Path(__file__).with_name("web")
+SHARED = ("dom", "charts", "early")
 STYLES = [Path(__file__).with_name("style.css"), *sorted(SCRIPTS.glob("*.css"))]
 
 
+def shared_scripts() -> str:
+    """What all components' scripts use, once on the page: tools, charts and words. It runs before they do."""
+    words = json.dumps(texts.WEB, separators=(",", ":")).replace("<", "\\u003c")
+    return "\n".join([f"const WORDS = {words};", *((SCRIPTS / f"{name}.js").read_text() for name in SHARED)])
+
+
 def component(place: str, scripts: Sequence[str], value: Any = None, **options: Any) -> gr.HTML:
-    """An element of class `place` that the last of the scripts fills from the component's value, using those before it.
+    """An element of class `place` that the last of the scripts fills from the component's value, using those before it and the shared ones.
 
     The template holds no value: templates would take a visitor's text for markup, while the scripts only ever make text of it.
     """

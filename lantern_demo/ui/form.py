@@ -58,7 +58,7 @@ def _knob(name: str, value: Any) -> Any:
 def results_column() -> tuple[Results, Explorer]:
     """What is shown of a run below the stage, with the knob to turn, and what can be kept of it."""
     with gr.Column(elem_id="results"):
-        component("price", ["dom", "charts", "price"], elem_id="price", words=texts.WEB)
+        component("price", ["price"], elem_id="price")
         searching = explorer()
         gr.HTML(f"<h2>{texts.KEEP_TITLE}</h2>", elem_id="keep-title")
         with gr.Row(elem_id="keep"):
@@ -66,6 +66,4 @@ def results_column() -> tuple[Results, Explorer]:
             sheet = gr.DownloadButton(texts.SHEET, size="md", min_width=150, elem_id="sheet")
             again = gr.Button(texts.AGAIN, size="md", min_width=150, elem_id="again")
         link = gr.Textbox(label=texts.LINK_LABEL, interactive=False, max_lines=1, buttons=["copy"], elem_id="link")
-    return Results(
-        component("table", ["dom", "charts", "table"], elem_id="table", render=False, words=texts.WEB), record, sheet, again, link
-    ), searching
+    return Results(component("table", ["table"], elem_id="table", render=False), record, sheet, again, link), searching

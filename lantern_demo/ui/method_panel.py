@@ -17,7 +17,7 @@ from lantern_demo.ui.run_view import COLOURS
 def method_chooser() -> gr.HTML:
     methods = list(METHODS.values())
     chosen = [method.id for method in methods if method.default]
-    return component("methods", ["dom", "methods"], methods_view(methods, chosen), elem_id="methods")
+    return component("methods", ["methods"], methods_view(methods, chosen), elem_id="methods")
 
 
 def methods_view(usable: Iterable[Method], chosen: Sequence[str]) -> dict[str, Any]:

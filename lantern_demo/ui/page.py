@@ -24,7 +24,7 @@ from lantern_demo.ui import admission, log, texts
 from lantern_demo.ui.api import DEVICE, add_endpoints, refuse_call
 from lantern_demo.ui.audit_panel import audit_panel
 from lantern_demo.ui.compare import again, begin, draw, settle
-from lantern_demo.ui.components import SCRIPTS, STYLES, Updates, Widgets, component, prose, status_html
+from lantern_demo.ui.components import STYLES, Updates, Widgets, component, prose, shared_scripts, status_html
 from lantern_demo.ui.form import choices, knob_boxes, results_column
 from lantern_demo.ui.gradio_patches import LAUNCH_OPTIONS, MISCALLS, OPEN_VIEW, calm_queue, forget_calls, waiting
 from lantern_demo.ui.health import PATH, health
@@ -96,9 +96,9 @@ def build(
         with gr.Column(elem_id="settings"):
             model_box, model_note, methods, seed, randomise = choices(service)
             recommended, knobs = knob_boxes(service)
-        examples = component("cards", ["dom", "cards"], cards(), elem_id="examples", words=texts.WEB)
+        examples = component("cards", ["cards"], cards(), elem_id="examples")
         stage = component(
-            "stage", ["dom", "grid", "cells", "look", "stage"], first_view(), elem_id="stage", words=texts.WEB,
+            "stage", ["grid", "cells", "look", "stage"], first_view(), elem_id="stage",
             server_functions=[looking_at(LookAlikes(service))],
         )  # fmt: skip
         results, searching = results_column()
@@ -184,14 +184,13 @@ def launch(page: gr.Blocks, **options: Any) -> Any:
 
 
 def _head() -> str:
-    """The script that runs before Gradio's, and what previews of links say. They want a picture's whole address, which only a Space knows
+    """What runs before the page's components are there, and what previews of links say. They want a picture's whole address, which only a Space knows
     of itself."""
     told = {"og:description": texts.DESCRIPTION, "description": texts.DESCRIPTION}
     host = os.environ.get("SPACE_HOST")
     if host and CARD_FILE.exists():
         told |= {"og:image": f"https://{host}{CARD}", "twitter:image": f"https://{host}{CARD}"}
-    early = (SCRIPTS / "early.js").read_text()
-    return f"<script>{early}</script>" + "".join(
+    return f"<script>{shared_scripts()}</script>" + "".join(
         f'<meta {"property" if ":" in name else "name"}="{name}" content="{escape(text)}" />' for name, text in told.items()
     )
 

@@ -58,7 +58,7 @@ def explorer() -> Explorer:
             knob = gr.Dropdown(choices, value="lambda", label=texts.EXPLORE_LABEL, elem_id="explore-knob", scale=4)
             start = gr.Button(texts.EXPLORE, min_width=140, elem_id="explore", scale=1)
         gr.HTML(f'<p class="note">{escape(texts.EXPLORE_NOTE)}</p>')
-        plot = component("sweep", ["dom", "sweep"], elem_id="sweep", words=texts.WEB)
+        plot = component("sweep", ["sweep"], elem_id="sweep")
     return Explorer(knob, start, plot)
 
 

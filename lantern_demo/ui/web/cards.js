@@ -1,7 +1,7 @@
 // The examples: a small picture and its prompt each, one click to show how it was recorded. The mark stays as long as the prompt does.
 
 const place = element.querySelector(".cards");
-const { words } = props;
+const words = WORDS;
 let [picked, cards, randomised] = [-1, [], true];
 
 function mark(at) {
@@ -24,16 +24,20 @@ function show() {
     } }, card.picture ? el("img", { src: card.picture, alt: "", width: 28, height: 28 }) : null, el("span", {}, card.prompt)));
   }
   mark(view.picked);
+  const field = document.querySelector("#prompt :is(textarea, input)");
+  if (field) follow(field.value); // it may have been edited before the examples were there
 }
 
 // Whose prompt it is no longer is no longer picked, and whether seeds are random is again what it was.
-document.addEventListener("prompted", ({ detail }) => {
-  const at = cards.findIndex((card) => card.prompt === detail);
+function follow(prompt) {
+  const at = cards.findIndex((card) => card.prompt === prompt);
   if (picked >= 0 && at !== picked) {
     mark(-1);
     const box = document.querySelector("#randomise input");
     if (randomised && box && !box.checked && document.activeElement?.closest("#prompt")) box.click();
   }
-});
+}
+
+document.addEventListener("prompted", ({ detail }) => follow(detail));
 watch("value", show);
 show();

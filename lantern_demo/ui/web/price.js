@@ -1,7 +1,7 @@
 // The price and the knob: what the run on the stage gained and gave up, and what other values of a knob do, where that was recorded.
 
 const place = element.querySelector(".price");
-const { words } = props;
+const words = WORDS;
 
 /** A recorded sweep: the slider answers at once. */
 function turned({ title, colour, points }, before) {

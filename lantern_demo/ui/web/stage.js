@@ -1,7 +1,7 @@
 // The stage: one set of lanes for a run that goes on and for one that is over, which is played back on one clock, each lane by its own.
 
 const place = element.querySelector(".stage");
-const { words } = props;
+const words = WORDS;
 const SPEEDS = [4, 2, 1, 1 / 2, 1 / 4, 1 / 8];
 const speedName = (speed) => (speed >= 1 ? `${speed}\u00d7` : `1/${1 / speed}\u00d7`);
 const calm = matchMedia("(prefers-reduced-motion: reduce)");

@@ -1,7 +1,7 @@
 // What a knob does: a point for each of its values, filled in as they are drawn, with their pictures.
 
 const place = element.querySelector(".sweep");
-const { words } = props;
+const words = WORDS;
 
 function show() {
   place.replaceChildren();

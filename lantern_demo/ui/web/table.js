@@ -1,7 +1,7 @@
 // All numbers of the run on the stage, and where its time goes.
 
 const place = element.querySelector(".table");
-const { words } = props;
+const words = WORDS;
 const charts = el("div", { class: "figures" });
 const rows = el("div", { class: "scroll", tabindex: "0", role: "region" });
 place.append(rows, charts);
