@@ -565,7 +565,8 @@ def test_a_late_first_answer_leaves_what_was_typed(page: Page, server: str, monk
     monkeypatch.setattr(served, "from_link", late)
     try:
         page.goto(f"{server}?prompt=a+lantern+of+the+link&seed=5")
-        assert asked.wait(60)
+        while not asked.is_set():  # the requests pass through this thread
+            page.wait_for_timeout(50)
         page.get_by_label("Prompt").fill("two zebra lanterns")
     finally:
         typed.set()
@@ -592,3 +593,17 @@ def test_draw_takes_the_methods_as_they_are_shown(page: Page) -> None:
     expect(page.locator("#stage .lane")).to_have_count(1)
     page.locator("#examples .card").first.click()
     expect(page.locator("#methods input:checked")).to_have_count(len(DEFAULT))
+
+
+def test_leaving_the_model_as_it_is_leaves_the_form(page: Page) -> None:
+    """The box of the model takes the focus and loses it again."""
+    page.get_by_label("Prompt").fill("two zebra lanterns")
+    settings(page)
+    page.locator("#methods").get_by_label("EAGLE-2", exact=True).uncheck()
+    with page.expect_response(lambda answer: "gradio_api" in answer.url):
+        page.locator("#model input").focus()
+        page.locator("#randomise input").focus()
+    page.wait_for_timeout(500)
+    assert page.get_by_label("Prompt").input_value() == "two zebra lanterns"
+    expect(page.locator("#methods").get_by_label("EAGLE-2", exact=True)).not_to_be_checked()
+    expect(page.locator("#methods").get_by_label("LANTERN++", exact=True)).to_be_checked()

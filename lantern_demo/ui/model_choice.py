@@ -24,6 +24,7 @@ FIRST_CLASS = "goldfish (1)"
 class ModelWidgets:
     """The components that depend on the model."""
 
+    model: gr.State  # the id of the one that they are set for
     note: gr.HTML
     prompt: gr.Textbox
     label: gr.Dropdown
@@ -33,7 +34,16 @@ class ModelWidgets:
     knobs: dict[str, Any]
 
     def all(self) -> list[Any]:
-        return [self.note, self.prompt, self.label, self.examples, self.methods, *self.recommended.all(), *self.knobs.values()]
+        return [
+            self.model,
+            self.note,
+            self.prompt,
+            self.label,
+            self.examples,
+            self.methods,
+            *self.recommended.all(),
+            *self.knobs.values(),
+        ]
 
 
 def class_box() -> gr.Dropdown:
@@ -58,6 +68,7 @@ def choose(
     chosen = default_methods(usable) if methods is None else [m.id for m in usable if m.id in methods]
     values = settings or Settings(**info.preset)
     return {
+        w.model: model,
         w.note: gr.update(value=prose(note(service, model))),
         w.prompt: gr.update(value=text, visible=not by_class),
         w.label: gr.update(choices=[label.title for label in labels()], value=text, visible=True)
@@ -68,6 +79,12 @@ def choose(
         **box_updates(service, w.recommended, model),
         **{knob: field_value(name, values) for name, knob in w.knobs.items()},
     }
+
+
+def choose_another(service: Service, w: ModelWidgets, model: str, before: str) -> dict[Any, Any]:
+    """The same when a visitor chooses a model; nothing when it is the one from before: Gradio tells of a choice, too, when the box is left
+    as it was, and what the visitor has filled in for its model must stay."""
+    return {w.model: gr.skip()} if model == before else choose(service, w, model)
 
 
 def note(service: Service, model: str) -> str:

@@ -29,7 +29,7 @@ from lantern_demo.ui.form import choices, knob_boxes, results_column
 from lantern_demo.ui.gradio_patches import LAUNCH_OPTIONS, MISCALLS, OPEN_VIEW, calm_queue, forget_calls, waiting
 from lantern_demo.ui.health import PATH, health
 from lantern_demo.ui.look_alikes import LookAlikes
-from lantern_demo.ui.model_choice import ModelWidgets, choose, class_box
+from lantern_demo.ui.model_choice import ModelWidgets, choose, choose_another, class_box
 from lantern_demo.ui.recommended_box import fill_in, recommended_for
 from lantern_demo.ui.record_reader import MEGABYTES
 from lantern_demo.ui.recorded import SWEEPS, FinishedRuns, cards, recorded_runs, sweeps
@@ -55,7 +55,9 @@ OWN_LINK = """(link) => {
 SETTINGS = """() => {
   const open = document.body.classList.toggle("settings-open");
   document.getElementById("open-settings").setAttribute("aria-expanded", open);
-  if (open) document.querySelector("#settings input")?.focus();
+  const panel = document.getElementById("settings");
+  panel.tabIndex = -1;
+  if (open) panel.focus();
 }"""
 # What Draw sends is what the page shows at that moment: Gradio's own copy of a field may be a moment behind it.
 AS_SHOWN = """(...asked) => {
@@ -124,7 +126,7 @@ def build(
             gr.State(None),
             gr.State(Shown()),
         )
-        by_model = ModelWidgets(model_note, prompt, label, examples, methods, recommended, knobs)
+        by_model = ModelWidgets(gr.State(service.default), model_note, prompt, label, examples, methods, recommended, knobs)
         form = Form(model_box, by_model, seed, randomise)
         _wire_runs(page, service, w, form, searching)
         _wire_restoring(page, service, w, form, examples, upload, arriving)
@@ -308,7 +310,9 @@ def _wire_restoring(
     )
     loaded = upload.upload(partial(load_record, service, w, form), [w.shown, upload], outputs, **QUIET, **DEVICE)
     loaded.then(None, [w.results.link], [w.results.link], js=WHOLE_LINK, **QUIET)
-    form.model.input(partial(choose, service, form.by_model), [form.model], form.by_model.all(), **AT_ONCE)
+    form.model.input(
+        partial(choose_another, service, form.by_model), [form.model, form.by_model.model], form.by_model.all(), **AT_ONCE
+    )
     answered = page.load(first, None, outputs, **AT_ONCE).then(None, [w.results.link], [w.results.link], js=WHOLE_LINK, **QUIET)
     answered.then(None, js=STARTED, **QUIET)
     page.load(None, js=OPEN_VIEW, **QUIET)
