@@ -39,11 +39,12 @@ def service() -> Service:
 def chosen(service: Service, model: str) -> dict[str, Any]:
     with gr.Blocks():
         w = ModelWidgets(
-            gr.HTML(), gr.Textbox(), gr.Dropdown(), gr.HTML(), gr.HTML(), recommended_box(service),
+            gr.State(service.default), gr.HTML(), gr.Textbox(), gr.Dropdown(), gr.HTML(), gr.HTML(), recommended_box(service),
             {name: gr.Number() for name in ON_THE_FORM},
         )  # fmt: skip
     found = choose(service, w, model)
     names = {
+        id(w.model): "model",
         id(w.note): "note",
         id(w.prompt): "prompt",
         id(w.label): "label",
