@@ -18,7 +18,7 @@ from lantern_demo.pipeline import Pipeline
 from lantern_demo.price import own_laws
 from lantern_demo.settings import Settings
 from lantern_demo.ui import texts
-from lantern_demo.ui.run_view import picture_address
+from lantern_demo.ui.run_view import webp_address
 from lantern_demo.ui.service import Service, on_zero_gpu
 
 GUESSES, NEAR, LIKED = 3, 4, 4  # at most so many guesses, neighbours of each, and favourites of the model
@@ -76,7 +76,7 @@ class LookAlikes:
         strip = Image.new("RGB", (len(squares) * squares[0].width, squares[0].height))
         for i, square in enumerate(squares):
             strip.paste(square, (i * square.width, 0))
-        return {"picture": picture_address(strip), "tokens": wanted, "guesses": rows, "liked": liked}
+        return {"picture": webp_address(strip), "tokens": wanted, "guesses": rows, "liked": liked}
 
     def _liked(self, pipe: Pipeline, settings: Settings, prompt: str, tokens: list[int]) -> list[list[tuple[int, float]]]:
         """By place the model's favourites, each with its chance given all tokens before; none of the first, which has none before it."""

@@ -26,7 +26,7 @@ from lantern_demo.ui.audit_panel import audit_panel
 from lantern_demo.ui.compare import again, begin, draw, settle
 from lantern_demo.ui.components import STYLES, Updates, Widgets, component, prose, shared_scripts, status_html
 from lantern_demo.ui.form import choices, knob_boxes, results_column
-from lantern_demo.ui.gradio_patches import LAUNCH_OPTIONS, MISCALLS, OPEN_VIEW, calm_queue, forget_calls, waiting
+from lantern_demo.ui.gradio_patches import LAUNCH_OPTIONS, MISCALLS, OPEN_VIEW, calm_queue, forget_calls, http_request, waiting
 from lantern_demo.ui.health import PATH, health
 from lantern_demo.ui.look_alikes import LookAlikes
 from lantern_demo.ui.model_choice import ModelWidgets, choose, choose_another, class_box
@@ -101,7 +101,7 @@ def build(
         examples = component("cards", ["cards"], cards(), elem_id="examples")
         stage = component(
             "stage", ["grid", "cells", "look", "stage"], first_view(), elem_id="stage",
-            server_functions=[looking_at(LookAlikes(service))],
+            server_functions=[looking_at(page, LookAlikes(service))],
         )  # fmt: skip
         results, searching = results_column()
         upload = gr.UploadButton(texts.LOAD, file_types=[".json"], type="binary", size="md", elem_id="load")
@@ -245,10 +245,14 @@ def _wire_runs(page: gr.Blocks, service: Service, w: Widgets, form: Form, search
     )
 
 
-def looking_at(alikes: LookAlikes) -> Callable[[Any], dict[str, Any]]:
-    """What the stage's script calls for a place that somebody looks at. Gradio marks the function, and a method takes no marks."""
+def looking_at(page: gr.Blocks, alikes: LookAlikes) -> Callable[[Any, Any], dict[str, Any]]:
+    """What the stage's script calls for a place that somebody looks at. It passes the queue and its guard by, and has one of its own.
+    Gradio marks the function, and a method takes no marks."""
+    looks = admission.Looks()
 
-    def look(asked: Any) -> dict[str, Any]:
+    def look(asked: Any, request: gr.Request) -> dict[str, Any]:
+        if refused := looks.refusal(page, DEVICE["concurrency_id"], http_request(request)):
+            return {"error": refused}
         return alikes.look(asked)
 
     return look

@@ -78,6 +78,11 @@ def picture_address(image: Image.Image, quality: int = 90) -> str:
     """A picture as a data address, small enough to travel with the results."""
     if max(image.size) > LARGEST:
         image = image.resize((LARGEST, LARGEST), Image.Resampling.LANCZOS)
+    return webp_address(image, quality)
+
+
+def webp_address(image: Image.Image, quality: int = 90) -> str:
+    """An image as a data address, in its own size."""
     buffer = io.BytesIO()
     image.save(buffer, "WEBP", quality=quality, method=4)
     return f"data:image/webp;base64,{base64.b64encode(buffer.getvalue()).decode()}"
