@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from gradio_client import Client
 from page_picture import ARGS
@@ -19,6 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import spaces  # isort: skip  # noqa: F401  # as in app.py
 
+from lantern_demo.decoding.methods import Method
+from lantern_demo.pipeline import Pipeline
 from lantern_demo.ui import admission
 from lantern_demo.ui import page as served
 
@@ -54,7 +57,9 @@ def states(browser: Browser, url: str, width: int, theme: str) -> Iterator[tuple
     """The page in one state after the other, with their names."""
     page = browser.new_page(viewport={"width": width, "height": 900})
     page.set_default_timeout(120_000)
-    page.goto(f"{url}?__theme={theme}")
+    page.goto(f"{url}?__theme={theme}", wait_until="commit")
+    page.locator("#prompt textarea").wait_for()
+    yield "coming", page
     page.get_by_text("not on this machine now").wait_for()
     page.get_by_role("button", name="Replay").wait_for()  # once it has played
     yield "first", page
@@ -97,6 +102,11 @@ def states(browser: Browser, url: str, width: int, theme: str) -> Iterator[tuple
     page.locator('#stage [data-phase="stopped"]').first.wait_for()
     yield "stopped", page
 
+    with failing("lantern"):
+        page.get_by_role("button", name="Draw", exact=True).click()
+        page.get_by_text("Some methods failed").wait_for()
+    yield "fault", page
+
     page.get_by_role("button", name="Measure here", exact=True).click()
     page.get_by_text("Explored five values").wait_for()
     page.get_by_role("button", name="Settings", exact=True).first.click()
@@ -110,6 +120,34 @@ def states(browser: Browser, url: str, width: int, theme: str) -> Iterator[tuple
         page.get_by_text("Queue is full").first.wait_for()
         yield "full", page
     page.close()
+
+    calm = browser.new_page(viewport={"width": width, "height": 900}, reduced_motion="reduce")
+    calm.goto(f"{url}?__theme={theme}&run=gone&prompt=two+red+lanterns&methods=vanilla,lantern&seed=5")
+    calm.get_by_text("Filled in from the link").wait_for()
+    calm.locator("#stage .lane[data-done]").first.wait_for()
+    yield "link-calm", calm
+    calm.goto(f"{url}?__theme={theme}&temperature=9")
+    calm.get_by_text("The link asks for what is not allowed").wait_for()
+    yield "bad-link", calm
+    calm.close()
+
+
+@contextmanager
+def failing(method: str) -> Iterator[None]:
+    """A fault in the midst of one method's run."""
+    run = Pipeline.run
+
+    def broken(self: Pipeline, asked: Method, *arguments: Any, **more: Any) -> Iterator[Any]:
+        for number, event in enumerate(run(self, asked, *arguments, **more)):
+            if asked.id == method and number > 20:
+                raise RuntimeError("a fault made for this picture")
+            yield event
+
+    Pipeline.run = broken  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Pipeline.run = run  # type: ignore[method-assign]
 
 
 @contextmanager

@@ -22,7 +22,8 @@ from lantern_demo.ui.run_state import Source
 from lantern_demo.ui.run_view import picture_address, picture_of
 
 FOLDER = Path(__file__).with_name("recorded")
-THUMBNAIL = 56  # pixels a side of an example's picture
+THUMBNAIL = 56  # pixels a side of an example's picture, twice as many as it is shown with
+THUMBNAIL_QUALITY = 60  # of WebP
 SWEEPS = "/recorded/{name}/sweeps"
 DAY = 24 * 60 * 60  # seconds that a browser keeps an example's sweeps
 
@@ -112,5 +113,7 @@ def cards() -> dict[str, Any] | None:
 
 def _thumbnail(address: str | None) -> str | None:
     return (
-        None if address is None else picture_address(picture_of(address).resize((THUMBNAIL, THUMBNAIL), Image.Resampling.LANCZOS))
+        None
+        if address is None
+        else picture_address(picture_of(address).resize((THUMBNAIL, THUMBNAIL), Image.Resampling.LANCZOS), THUMBNAIL_QUALITY)
     )

@@ -217,7 +217,7 @@ WEB: dict[str, Any] = {
     "sideBySide": (
         "Drawn side by side with the other rows that were open in this pass: {missing} of the tokens before it were not there yet."
     ),
-    "tokenPrice": "Its price: {price}. Of 100 such tokens at least {count} come out differently than the model itself would have drawn them.",
+    "tokenPrice": "Its price: {price}. Of {of} such tokens at least {count} come out differently than the model itself would have drawn them.",
     "tokenFree": "Its price is 0: it was drawn with the model's own odds.",
     "neverGuessed": "This token was never guessed: it lay behind the window of every pass before.",
     "guessedOnce": "Guessed once; the", "guessedOften": "Guessed {count} times ({chain}); the last",

@@ -133,6 +133,12 @@ function triedFor(lane, token) {
   return [...new Set((tried.length || own < 0 ? tried : [own]).map((node) => tree.tokens[node]))];
 }
 
+/** A token's price in words: rounded down, or it would not be "at least". */
+function priceOf(price, words) {
+  const of = price >= 0.01 ? 100 : 10000;
+  return say(words.tokenPrice, { price: price.toFixed(3), of: of.toLocaleString("en"), count: Math.floor(of * price + 1e-9) });
+}
+
 /** All about a token: where it is, sentences for everybody, what is kept of it for the record, and the guesses tried for it. */
 function storyOf(lane, token, grid, words) {
   const step = stepOf(lane, token);
@@ -144,7 +150,7 @@ function storyOf(lane, token, grid, words) {
   const where = say(words.tokenAt, { token: token + 1, row: Math.floor(token / grid) + 1, column: (token % grid) + 1 });
   const because = words.because[step === 0 ? "first" : kind === "t" && guesses.length ? "refused" : kind];
   const price = lane.prices?.[token];
-  const priced = typeof price !== "number" ? null : price < 0.0005 ? words.tokenFree : say(words.tokenPrice, { price: price.toFixed(3), count: Math.floor(100 * price + 1e-9) });
+  const priced = typeof price !== "number" ? null : price < 0.0005 ? words.tokenFree : priceOf(price, words);
   const missing = lane.wave && step ? lane.rank.slice(0, token).filter((rank) => rank >= before).length : 0;
   const sentences = [el("p", { class: "kind" }, sign(kind), el("b", {}, words.kinds[kind])), el("p", {}, missing ? say(words.sideBySide, { missing }) : because), priced ? el("p", { class: "token-price" }, priced) : null].filter((part) => part);
   const record = [el("p", {}, `${lane.label}. ${where}`), el("p", {}, lane.sentence), el("p", {}, lane.said)];
