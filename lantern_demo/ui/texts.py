@@ -347,7 +347,7 @@ def price_in_short(value: float, method: Method, greedy: bool = False) -> str:
 
 
 def stopped_at(committed: int, total: int) -> str:
-    return f"stopped at {committed} of {total} tokens" if committed else "stopped before the start"
+    return f"stopped at {committed} of {total}" if committed else "stopped before the start"
 
 
 def recorded_on(record: dict[str, Any]) -> str:

@@ -74,6 +74,8 @@ function tell(one) {
 /** A run goes on: pictures come one by one and stay, and fresh tokens flash their marks. */
 function goOn(view) {
   time.textContent = "";
+  scrub.value = 0;
+  scrub.style.setProperty("--played", "0%");
   for (const one of state.lanes) {
     const address = view.pictures[one.view.id];
     if (!address) continue;
