@@ -42,7 +42,9 @@ def main() -> None:
     )
     parser.add_argument("--prompt", default="three red round lanterns over a lake at dusk")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--methods", nargs="+", help="for example: vanilla eagle2 lantern++ (default: the five that the page begins with)")
+    parser.add_argument(
+        "--methods", nargs="+", help="for example: vanilla eagle2 lantern++ (default: the five that the page begins with)"
+    )
     parser.add_argument("--out", type=Path, default=Path("pictures"), help="folder for the pictures and the record")
     args = parser.parse_args()
 

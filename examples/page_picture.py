@@ -24,7 +24,7 @@ ARGS = (
 )
 WIDTH, HEIGHT = 1280, 1240  # of the part that is kept
 SHOWN = 960  # pixels wide
-PHONE = ("#intro", "#price", "#explorer")  # what stands at the top of the pictures of a phone beside the look at a token
+PHONE = ("#intro", "#price", "#price .turns")  # what stands at the top of the pictures of a phone beside the look at a token
 
 
 def main() -> None:
@@ -52,14 +52,15 @@ def phone(browser: Browser, url: str) -> Image.Image:
     page = opened(browser, f"{url}?__theme=dark", 390, 844)
     sheet = Image.new("RGB", ((len(PHONE) + 1) * 406 - 16, 844), "white")
     page.get_by_role("button", name="LANTERN++: look at its tokens").click()
-    page.wait_for_timeout(2000)
+    page.locator("#stage .patch").first.wait_for()
+    page.wait_for_timeout(500)
     sheet.paste(picture(page.screenshot()), (406, 0))
     page.get_by_role("button", name="Close").click()
     for place, part in ((0, PHONE[0]), (2, PHONE[1]), (3, PHONE[2])):
         page.locator(part).evaluate(
             "part => scrollTo({ top: part.getBoundingClientRect().top + scrollY - 12, behavior: 'instant' })"
         )
-        page.wait_for_timeout(500)
+        page.wait_for_timeout(1500)  # the sweeps come once they are near
         sheet.paste(picture(page.screenshot()), (place * 406, 0))
     return sheet.resize((SHOWN, sheet.height * SHOWN // sheet.width), Image.Resampling.LANCZOS)
 
