@@ -581,8 +581,11 @@ def test_a_late_first_answer_leaves_what_was_typed(page: Page, server: str, monk
 
 
 def test_draw_takes_the_methods_as_they_are_shown(page: Page) -> None:
-    """Choices in quick succession, and Draw in the same moment."""
+    """Choices in quick succession, and Draw in the same moment, before the chooser has handed them over."""
     settings(page)
+    page.evaluate(
+        "() => { const timer = setTimeout; window.setTimeout = (call, wait) => timer(call, wait === 100 ? 5000 : wait); }"
+    )
     page.evaluate(
         """() => {
           for (const box of document.querySelectorAll("#methods input")) if (box.checked && box.value !== "vanilla") box.click();
@@ -591,6 +594,7 @@ def test_draw_takes_the_methods_as_they_are_shown(page: Page) -> None:
     )
     expect(page.locator("#status")).to_contain_text("Done, with seed")
     expect(page.locator("#stage .lane")).to_have_count(1)
+    page.wait_for_timeout(5000)
     page.locator("#examples .card").first.click()
     expect(page.locator("#methods input:checked")).to_have_count(len(DEFAULT))
 

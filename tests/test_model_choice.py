@@ -21,7 +21,7 @@ from lantern_demo.pipeline import DrafterMissing, Generation, Pipeline
 from lantern_demo.ui import texts
 from lantern_demo.ui.api import describe
 from lantern_demo.ui.components import loading
-from lantern_demo.ui.model_choice import FIRST_CLASS, ModelWidgets, choose, note
+from lantern_demo.ui.model_choice import FIRST_CLASS, ModelWidgets, choose, choose_another, note
 from lantern_demo.ui.recommended_box import recommended_box
 from lantern_demo.ui.service import MOST_LEASED, Service
 
@@ -224,3 +224,15 @@ def test_a_lease_is_asked_for_by_what_runs_took(service: Service) -> None:
     took.decode_seconds = 900.0
     service._note(request.model, cast(Generation, SimpleNamespace(stats=took)))
     assert service._lease(request, True) == MOST_LEASED
+
+
+def test_the_model_chosen_again_changes_nothing(service: Service) -> None:
+    """Gradio tells of a choice, too, when the box is left as it was."""
+    with gr.Blocks():
+        w = ModelWidgets(
+            gr.State(service.default), gr.HTML(), gr.Textbox(), gr.Dropdown(), gr.HTML(), gr.HTML(), recommended_box(service),
+            {name: gr.Number() for name in ON_THE_FORM},
+        )  # fmt: skip
+    assert list(choose_another(service, w, service.default, service.default)) == [w.model]
+    found = choose_another(service, w, TEXT_ID, service.default)
+    assert found[w.model] == TEXT_ID and w.prompt in found and w.methods in found
