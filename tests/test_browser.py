@@ -463,6 +463,26 @@ def test_headings_and_targets(page: Page) -> None:
     assert page.locator("#stage [title], #price [title], #examples [title]").count() == 0, "a tooltip that no touch opens"
 
 
+@pytest.mark.parametrize("width", [360, 390, 768, 1000, 1280])
+def test_nothing_is_cut_or_covered_on_the_stage(page: Page, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    expect(page.locator("#stage .lane[data-done]")).to_have_count(len(DEFAULT))
+    faults = page.locator("#stage .lane").evaluate_all(
+        """lanes => lanes.flatMap((lane) => {
+          const parts = ["h3", ".clock", ".gain", ".passes", ".short"].map((name) => lane.querySelector(name));
+          const boxes = parts.map((part) => part.getBoundingClientRect()), room = lane.getBoundingClientRect();
+          const apart = (a, b) => a.right <= b.left + 1 || b.right <= a.left + 1 || a.bottom <= b.top + 1 || b.bottom <= a.top + 1;
+          const cut = parts.filter((part, i) => part.scrollWidth > part.clientWidth + 1 && part.clientWidth || boxes[i].right > room.right || boxes[i].bottom > room.bottom);
+          const covered = boxes.flatMap((a, i) => boxes.slice(i + 1).map((b, j) => apart(a, b) ? "" : `${parts[i].className} ${parts[i + 1 + j].className}`)).filter((one) => one);
+          return [...cut.map((part) => `${lane.id}: ${part.outerHTML} is cut`), ...covered.map((one) => `${lane.id}: ${one} overlap`)];
+        })"""
+    )
+    assert faults == []
+    for control in (".play", ".now", ".view summary"):
+        box = page.locator(f"#stage {control}").bounding_box()
+        assert box is not None and box["x"] + box["width"] <= width, control
+
+
 def test_the_documentation_opens_by_its_address(page: Page, server: str) -> None:
     page.goto(f"{server}?view=api")
     expect(page.locator(".api-docs")).to_be_visible()
