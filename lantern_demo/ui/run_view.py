@@ -33,12 +33,11 @@ def lane_view(lane: Lane, vanilla: Lane | None, greedy: bool = False) -> dict[st
     """What the page's script shows of a lane: texts, never markup. `vanilla` is the lane that speedups are against; greedy: the run takes
     the likeliest tokens."""
     method = METHODS[lane.method]
-    short, long = _price(lane, method, greedy)
     return {
         "id": lane.method, "name": stem(lane.method), "label": method.label, "colour": COLOURS[lane.method], "lossless": method.lossless,
-        "sentence": texts.method_sentence(method), "phase": lane.phase, "share": f"{lane.committed / lane.total if lane.total else 0.0:.1%}",
+        "phase": lane.phase, "share": f"{lane.committed / lane.total if lane.total else 0.0:.1%}",
         "passes": _passes(lane), "took": f"{lane.seconds:.2f} s" if lane.committed else texts.NOT_YET, "gain": _speedup(lane, vanilla),
-        "short": short, "said": long,
+        "short": _in_short(lane, method, greedy),
     }  # fmt: skip
 
 
@@ -59,19 +58,23 @@ def _speedup(lane: Lane, vanilla: Lane | None) -> str:
     return texts.times(vanilla.seconds / lane.seconds)
 
 
-def _price(lane: Lane, method: Method, greedy: bool) -> tuple[str, str]:
-    """What the method gave up for its speed: in a few words, and in a sentence or two."""
+def _in_short(lane: Lane, method: Method, greedy: bool) -> str:
+    """What the method gave up for its speed, in a few words, or why it failed."""
     if lane.phase == "failed":
-        return texts.FAILED, lane.message
+        return lane.message
     if lane.phase == "drawn":
-        return texts.MEASURED_LATER, texts.MEASURED_LATER
+        return texts.MEASURED_LATER
     if lane.entry is None:
-        return "", ""
-    waited = f" {texts.waited(lane.entry)}" if lane.entry["disturbed"] else ""
+        return ""
     price = lane.entry["price"]
-    if price is None:
-        return texts.NOT_MEASURED, texts.NOT_MEASURED + waited
-    return texts.price_in_short(price, method, greedy), texts.price(price, method, greedy) + waited
+    return texts.NOT_MEASURED if price is None else texts.price_in_short(price, method, greedy)
+
+
+def _at_length(entry: dict[str, Any], method: Method, greedy: bool) -> str:
+    """The same in a sentence or two."""
+    price = entry["price"]
+    told = texts.NOT_MEASURED if price is None else texts.price(price, method, greedy)
+    return f"{told} {texts.waited(entry)}" if entry["disturbed"] else told
 
 
 def picture_address(image: Image.Image, quality: int = 90) -> str:
@@ -126,6 +129,8 @@ def _result(name: str, entry: dict[str, Any], settings: Settings, picture: str |
         "price": entry["price"],
         "steps": entry["steps"],
         "greedy": settings.temperature == 0,
+        "sentence": texts.method_sentence(method),
+        "said": _at_length(entry, method, settings.temperature == 0),
         "rule": {"kind": rule.kind, "k": rule.k, "bound": rule.bound},
         "tokens": entry["token_ids"],
         "picture": picture,

@@ -68,7 +68,7 @@ function tell(one) {
   one.passes.textContent = view.passes;
   one.clock.textContent = view.took;
   one.gain.textContent = view.gain;
-  one.short.textContent = view.phase === "failed" ? view.said : view.short;
+  one.short.textContent = view.short;
 }
 
 /** A run goes on: pictures come one by one and stay, and fresh tokens flash their marks. */
