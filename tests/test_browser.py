@@ -604,7 +604,10 @@ def test_draw_takes_the_methods_as_they_are_shown(page: Page) -> None:
     """Choices in quick succession, and Draw in the same moment, before the chooser has handed them over."""
     settings(page)
     page.evaluate(
-        "() => { const timer = setTimeout; window.setTimeout = (call, wait) => timer(call, wait === 100 ? 5000 : wait); }"
+        """() => {
+          const timer = setTimeout;
+          window.setTimeout = (call, wait, ...more) => timer(call, String(call).includes("chosen:") ? 5000 : wait, ...more);
+        }"""
     )
     page.evaluate(
         """() => {
