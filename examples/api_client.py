@@ -37,10 +37,14 @@ def print_table(record: dict[str, Any]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Compare decoding methods through the demo's API.")
-    parser.add_argument("--url", default="http://127.0.0.1:7860", help="where the demo runs, or a Space such as owner/name")
+    parser.add_argument(
+        "url", nargs="?", default="http://127.0.0.1:7860", help="where the demo runs, or a Space such as owner/name"
+    )
     parser.add_argument("--prompt", default="three red round lanterns over a lake at dusk")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--methods", nargs="+", help="for example: vanilla eagle2 lantern++ (default: all)")
+    parser.add_argument(
+        "--methods", nargs="+", help="for example: vanilla eagle2 lantern++ (default: the five that the page begins with)"
+    )
     parser.add_argument("--out", type=Path, default=Path("pictures"), help="folder for the pictures and the record")
     args = parser.parse_args()
 

@@ -1,6 +1,6 @@
 """Take the pictures of the page that README and docs/api.md show: start app.py, then
 
-python examples/page_picture.py --url http://127.0.0.1:7860
+python examples/page_picture.py http://127.0.0.1:7860
 
 Needs playwright (pip install playwright) and a Chromium.
 """
@@ -22,14 +22,14 @@ ARGS = (
     "--disable-component-update",
     "--disable-sync",
 )
-WIDTH, HEIGHT = 1280, 2240  # of the part that is kept
+WIDTH, HEIGHT = 1280, 1240  # of the part that is kept
 SHOWN = 960  # pixels wide
-PHONE = ("#ask", "#replay .controls", "#replay .close-up", "#replay .charts")  # what stands at the top of each picture of a phone
+PHONE = ("#intro", "#price", "#price .turns")  # what stands at the top of the pictures of a phone beside the look at a token
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--url", default="http://127.0.0.1:7860")
+    parser.add_argument("url", nargs="?", default="http://127.0.0.1:7860", help="where the demo runs")
     parser.add_argument("--chromium", default="/usr/bin/chromium")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="folder for page.png and phone.png")
     args = parser.parse_args()
@@ -50,12 +50,17 @@ def wide(browser: Browser, url: str) -> Image.Image:
 def phone(browser: Browser, url: str) -> Image.Image:
     """Four looks at the page on a phone at night, side by side."""
     page = opened(browser, f"{url}?__theme=dark", 390, 844)
-    sheet = Image.new("RGB", (len(PHONE) * 406 - 16, 844), "white")
-    for place, part in enumerate(PHONE):
+    sheet = Image.new("RGB", ((len(PHONE) + 1) * 406 - 16, 844), "white")
+    page.get_by_role("button", name="LANTERN++: look at its tokens").click()
+    page.locator("#stage .patch").first.wait_for()
+    page.wait_for_timeout(500)
+    sheet.paste(picture(page.screenshot()), (406, 0))
+    page.get_by_role("button", name="Close").click()
+    for place, part in ((0, PHONE[0]), (2, PHONE[1]), (3, PHONE[2])):
         page.locator(part).evaluate(
             "part => scrollTo({ top: part.getBoundingClientRect().top + scrollY - 12, behavior: 'instant' })"
         )
-        page.wait_for_timeout(500)
+        page.wait_for_timeout(1500)  # the sweeps come once they are near
         sheet.paste(picture(page.screenshot()), (place * 406, 0))
     return sheet.resize((SHOWN, sheet.height * SHOWN // sheet.width), Image.Resampling.LANCZOS)
 
@@ -63,7 +68,7 @@ def phone(browser: Browser, url: str) -> Image.Image:
 def opened(browser: Browser, url: str, width: int, height: int) -> Page:
     page = browser.new_page(viewport={"width": width, "height": height})
     page.goto(url)
-    page.get_by_text("Recorded run: drawn on").wait_for()
+    page.get_by_text("not on this machine now").wait_for()
     page.wait_for_timeout(3000)  # pictures come after words
     return page
 

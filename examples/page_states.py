@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from gradio_client import Client
 from page_picture import ARGS
@@ -19,6 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import spaces  # isort: skip  # noqa: F401  # as in app.py
 
+from lantern_demo.decoding.methods import Method
+from lantern_demo.pipeline import Pipeline
 from lantern_demo.ui import admission
 from lantern_demo.ui import page as served
 
@@ -54,23 +57,31 @@ def states(browser: Browser, url: str, width: int, theme: str) -> Iterator[tuple
     """The page in one state after the other, with their names."""
     page = browser.new_page(viewport={"width": width, "height": 900})
     page.set_default_timeout(120_000)
-    page.goto(f"{url}?__theme={theme}")
-    page.get_by_text("Recorded run: drawn on").wait_for()
-    page.wait_for_timeout(2000)  # pictures come after words
-    yield "empty", page
+    page.goto(f"{url}?__theme={theme}", wait_until="commit")
+    page.locator("#prompt textarea").wait_for()
+    yield "coming", page
+    page.get_by_text("not on this machine now").wait_for()
+    page.get_by_role("button", name="Replay").wait_for()  # once it has played
+    yield "first", page
 
     page.locator("#examples .card").nth(1).click()
     page.get_by_text("the example's recorded run").wait_for()
-    page.locator("#replay .racer").first.wait_for()
     page.get_by_label("Time of the replay").evaluate(
         "bar => { bar.value = 520; bar.dispatchEvent(new Event('input', { bubbles: true })); }"
     )
     yield "replay", page
+    page.locator("#stage .view summary").click()
     page.get_by_label("Steps", exact=True).check()
-    page.get_by_label("Method to look at").select_option(label="LANTERN++")
-    page.locator("#replay canvas.big").scroll_into_view_if_needed()
-    page.locator("#replay canvas.big").hover(position={"x": 150, "y": 150})
-    yield "overlay", page
+    yield "view", page
+    page.locator("#stage .view summary").click()
+    page.get_by_role("button", name="LANTERN++: look at its tokens").click()
+    page.locator("#stage .patch").first.wait_for()
+    yield "look", page
+    page.get_by_role("button", name="Next step").click()
+    page.get_by_role("button", name="Next step").click()
+    page.locator("#stage .record summary").click()
+    yield "next-step", page
+    page.get_by_role("button", name="Close").click()
 
     page.get_by_label("Prompt").fill("")
     page.get_by_role("button", name="Draw", exact=True).click()
@@ -79,29 +90,64 @@ def states(browser: Browser, url: str, width: int, theme: str) -> Iterator[tuple
 
     page.get_by_label("Prompt").fill("two green zebra lanterns over a lake at dusk")
     page.get_by_role("button", name="Draw", exact=True).click()
-    page.locator('#lane-eagle2 [data-phase="drawing"]').wait_for()
+    page.locator('#lane-eagle2[data-phase="drawing"]').wait_for()
+    page.wait_for_timeout(500)
     yield "running", page
-    page.get_by_text("Done, with seed").wait_for()
     page.get_by_text("Drawn just now").wait_for()
+    page.get_by_role("button", name="Replay").wait_for()
     yield "done", page
     page.get_by_role("button", name="Draw", exact=True).click()
-    page.locator('#lane-eagle1 [data-phase="drawing"]').wait_for()
+    page.locator('#lane-eagle1[data-phase="drawing"]').wait_for()
     page.get_by_role("button", name="Stop", exact=True).click()
-    page.locator('#lanes [data-phase="stopped"]').first.wait_for()
+    page.locator('#stage [data-phase="stopped"]').first.wait_for()
     yield "stopped", page
 
-    page.get_by_role("button", name="Turn a knob").click()
-    page.get_by_role("button", name="Explore", exact=True).click()
+    with failing("lantern"):
+        page.get_by_role("button", name="Draw", exact=True).click()
+        page.get_by_text("Some methods failed").wait_for()
+    yield "fault", page
+
+    page.get_by_role("button", name="Measure here", exact=True).click()
     page.get_by_text("Explored five values").wait_for()
-    page.get_by_role("button", name="More settings").click()
-    page.get_by_role("button", name="How timings are taken").click()
+    page.get_by_role("button", name="Settings", exact=True).first.click()
+    for folded in ("All numbers of this run", "Is it lossless?", "How timings are taken"):
+        page.get_by_role("button", name=folded).click()
     yield "open", page
+    page.get_by_role("button", name="Settings", exact=True).first.click()
 
     with busy(url):
         page.get_by_role("button", name="Draw", exact=True).click()
         page.get_by_text("Queue is full").first.wait_for()
         yield "full", page
     page.close()
+
+    calm = browser.new_page(viewport={"width": width, "height": 900}, reduced_motion="reduce")
+    calm.goto(f"{url}?__theme={theme}&run=gone&prompt=two+red+lanterns&methods=vanilla,lantern&seed=5")
+    calm.get_by_text("Filled in from the link").wait_for()
+    calm.locator("#stage .lane[data-done]").first.wait_for()
+    yield "link-calm", calm
+    calm.goto(f"{url}?__theme={theme}&temperature=9")
+    calm.get_by_text("The link asks for what is not allowed").wait_for()
+    yield "bad-link", calm
+    calm.close()
+
+
+@contextmanager
+def failing(method: str) -> Iterator[None]:
+    """A fault in the midst of one method's run."""
+    run = Pipeline.run
+
+    def broken(self: Pipeline, asked: Method, *arguments: Any, **more: Any) -> Iterator[Any]:
+        for number, event in enumerate(run(self, asked, *arguments, **more)):
+            if asked.id == method and number > 20:
+                raise RuntimeError("a fault made for this picture")
+            yield event
+
+    Pipeline.run = broken  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Pipeline.run = run  # type: ignore[method-assign]
 
 
 @contextmanager

@@ -226,7 +226,7 @@ def test_documentation(server: str) -> None:
 
 def test_example_client(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     script = Path(__file__).parent.parent / "examples" / "api_client.py"
-    options = f"--url {server} --seed 3 --methods vanilla eagle2 --out {tmp_path / 'out'}".split()
+    options = f"{server} --seed 3 --methods vanilla eagle2 --out {tmp_path / 'out'}".split()
     monkeypatch.setattr(sys, "argv", [str(script), "--prompt", PROMPT, *options])
     runpy.run_path(str(script), run_name="__main__")
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"vanilla.png", "eagle2.png", "record.json"}

@@ -18,6 +18,7 @@ from lantern_demo.bench.toy import LAWS
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.ui import audit_panel, texts
 from lantern_demo.ui.audit_panel import FILE, audit_view
+from lantern_demo.ui.components import shared_scripts
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -110,7 +111,8 @@ def hostile_page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     file.write_text(json.dumps(report))
     with gr.Blocks() as page:
         audit_panel.audit_panel(file)
-    _, url, _ = page.launch(server_name="127.0.0.1", prevent_thread_lock=True, quiet=True)
+    head = f"<script>{shared_scripts()}</script>"  # what the panel shares with the rest of the page
+    _, url, _ = page.launch(server_name="127.0.0.1", prevent_thread_lock=True, quiet=True, head=head)
     yield url
     page.close(verbose=False)
 

@@ -7,16 +7,19 @@ import os
 import re
 import shutil
 import threading
+from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlparse
+from urllib.parse import urljoin, urlparse
 
 import pytest
 from PIL import Image
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.pipeline import Pipeline
+from lantern_demo.ui import page as served
 from lantern_demo.ui import restore, texts
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -37,9 +40,17 @@ FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
 ]  # fmt: skip
+# axe-core checks accessibility; it is no part of the project: npm install --no-save axe-core, here or where $AXE names its axe.min.js.
+AXE = Path(os.environ.get("AXE") or Path(__file__).parent.parent / "node_modules" / "axe-core" / "axe.min.js")
 PATIENCE = 180_000  # ms; a busy machine can be slow, and nothing here waits longer than it must
 DEFAULT = [method.id for method in METHODS.values() if method.default]
 LANES = [name.replace("+", "p") for name in DEFAULT]
+
+
+# Whether a replay ever played: it is over in a second or two, which a busy machine can be too slow to see.
+NOTE_PLAYING = """new MutationObserver(() => {
+  window.played ||= [...document.querySelectorAll(".play")].some((button) => button.textContent.includes("Pause"));
+}).observe(document, { subtree: true, childList: true, characterData: true })"""
 
 
 @pytest.fixture(scope="module")
@@ -77,16 +88,26 @@ def page(browser: Browser, server: str) -> Iterator[Page]:
 def open_page(page: Page, address: str) -> None:
     page.goto(address)
     expect(page.locator("#status")).to_contain_text("press Draw")
+    # the last that a fresh page does: until then it may put what was typed early back to what it came with
+    expect(page.locator("#link :is(input, textarea)")).not_to_have_value("")
 
 
 def show_example(page: Page) -> None:
     page.locator("#examples .card").first.click()
     expect(page.locator("#status")).to_contain_text("recorded run")
-    expect(page.locator("#replay .racer").first).to_be_visible()
+    expect(page.locator("#stage .lane").first).to_be_visible()
+
+
+def settings(page: Page) -> None:
+    """Open what is behind the settings button."""
+    if not page.locator("#settings").is_visible():
+        page.get_by_role("button", name="Settings", exact=True).first.click()
+    expect(page.locator("#settings")).to_be_visible()
 
 
 def only(page: Page, *methods: str) -> None:
     """Leave only these methods chosen."""
+    settings(page)
     for method in METHODS.values():
         page.locator("#methods").get_by_label(method.label, exact=True).set_checked(method.id in methods)
 
@@ -104,35 +125,92 @@ def fits(page: Page) -> bool:
     return page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 
+def lit(page: Page, lane: str, cell: int) -> bool:
+    """Whether a cell of a lane's picture has the light edge of the chosen one."""
+    return page.locator(f"#lane-{lane} canvas").evaluate(
+        """(canvas, cell) => {
+          const size = canvas.width / 16, [x, y] = [(cell % 16) * size, Math.floor(cell / 16) * size];
+          const { data } = canvas.getContext("2d").getImageData(x + size / 2, Math.max(0, y - 3), 1, 6);
+          return [0, 4, 8, 12, 16, 20].some((at) => Math.min(data[at], data[at + 1], data[at + 2]) > 190);
+        }""",
+        cell,
+    )
+
+
+def shifts(page: Page) -> list[tuple[float, list[str]]]:
+    """How much what is seen has moved by itself, and what did."""
+    return page.evaluate(
+        """() => new Promise((done) => {
+          const found = [], name = ({ node }) => node?.id || node?.className || node?.nodeName;
+          new PerformanceObserver((list) => {
+            for (const entry of list.getEntries()) if (!entry.hadRecentInput) found.push([entry.value, entry.sources.map(name).map(String)]);
+          }).observe({ type: "layout-shift", buffered: true });
+          setTimeout(() => done(found), 500);
+        })"""
+    )
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
+def test_the_whole_race_is_on_the_first_screen(page: Page, server: str, width: int, height: int) -> None:
+    """Title, prompt, status, examples and the race of all five, without scrolling; and nothing moves while it comes."""
+    page.set_viewport_size({"width": width, "height": height})
+    open_page(page, server)
+    expect(page.locator("#stage .lane")).to_have_count(len(DEFAULT))
+    expect(page.locator("#stage .lane[data-done]")).to_have_count(len(DEFAULT))
+    parts = ["#intro h1", "#prompt", "#draw", "#status", "#examples", "#stage .play", *(f"#lane-{lane} .short" for lane in LANES)]
+    for part in parts:
+        box = page.locator(part).bounding_box()
+        assert box is not None and box["y"] >= 0 and box["y"] + box["height"] <= min(height, 844), (part, box)
+        assert box["x"] >= 0 and box["x"] + box["width"] <= width, (part, box)
+    for part in ("canvas", "h3", ".bar", ".passes", ".clock", ".gain"):
+        assert page.locator(f"#lane-lanternpp {part}").is_visible(), part
+    if width == 1280:
+        stage = page.locator("#stage").bounding_box()
+        assert stage is not None and stage["y"] + stage["height"] <= 800
+        assert page.locator("#lane-lanternpp canvas").evaluate("canvas => canvas.clientWidth") >= 210
+    moved = shifts(page)
+    assert sum(value for value, _ in moved) < 0.05, moved
+
+
+def test_the_recorded_race_plays_once_and_is_the_forms(page: Page, server: str) -> None:
+    """The seed and the prompt of the form are those of the race on the stage."""
+    page.add_init_script(NOTE_PLAYING)
+    open_page(page, server)
+    page.wait_for_function("window.played")
+    expect(page.get_by_role("button", name="Replay")).to_be_visible()
+    expect(page.locator("#stage .source")).to_contain_text("not on this machine now")
+    settings(page)
+    assert page.get_by_label("Seed").input_value() == str(texts.EXAMPLES[0][1])
+    assert page.get_by_label("Prompt").input_value() == texts.EXAMPLES[0][0]
+    expect(page.locator("#examples .card").first).to_have_attribute("aria-pressed", "true")
+
+
 def test_all_methods_side_by_side(page: Page) -> None:
     page.get_by_label("Prompt").fill("two red zebra lanterns over a lake")
+    settings(page)
     page.get_by_label("Randomise").uncheck()
     page.get_by_label("Seed").fill("7")
     draw(page)
     expect(page.locator("#status")).to_contain_text("Done, with seed 7")
     expect(page.locator("#status")).to_contain_text("does not know these words and drew without them: zebra.")
     for lane in LANES:
-        picture = page.locator(f"#lane-{lane} img")
-        expect(picture).to_have_attribute("src", re.compile(rf"/{lane}\.png$"))
-        assert picture.evaluate("image => image.naturalWidth") == 256
-        assert picture.get_attribute("alt")
-        passes = r"^255 passes256" if lane == "vanilla" else r"^\d+ passes instead of 255256"
-        expect(page.locator(f"#lane-{lane} .lane-passes")).to_have_text(re.compile(passes + " tokens drawn$"))
-        expect(page.locator(f"#lane-{lane} dd").nth(0)).to_have_text(re.compile(r"^\d+\.\d\d s"))
-        expect(page.locator(f"#lane-{lane} dd").nth(1)).to_have_text(re.compile(r"^\d+\.\d\u00d7$"))
+        passes = r"^255 passes$" if lane == "vanilla" else r"^\d+ passes instead of 255$"
+        expect(page.locator(f"#lane-{lane} .passes")).to_have_text(re.compile(passes))
+        expect(page.locator(f"#lane-{lane} .clock")).to_have_text(re.compile(r"^\d+\.\d\d s"))
+        expect(page.locator(f"#lane-{lane} .gain")).to_have_text(re.compile(r"^\d+\.\d\u00d7$"))
         with page.expect_download() as download:
-            page.locator(f"#lane-{lane} a").click()
+            page.locator(f"#lane-{lane} .keep a").click()
         assert download.value.suggested_filename == f"{lane}.png"
         with Image.open(download.value.path()) as image:
-            assert image.info["seed"] == "7"  # type: ignore[attr-defined]
-    expect(page.locator("#lane-eagle2 .lane-price")).to_contain_text("Gave up nothing: same odds as the model")
-    expect(page.locator("#lane-lantern .lane-price")).to_contain_text(
-        re.compile(r"^Of 100 tokens at least \d+ come out differently .* \(price 0\.\d+\)\.$")
-    )
-    expect(page.locator("#replay .racer")).to_have_count(len(DEFAULT))
-    expect(page.locator("#replay .source")).to_contain_text("Drawn just now on")
-    expect(page.locator("#replay .figures figure")).to_have_count(4)
-    expect(page.locator("#table").get_by_role("gridcell", name="LANTERN++")).to_be_visible()
+            assert image.info["seed"] == "7" and image.width == 256  # type: ignore[attr-defined]
+    expect(page.locator("#lane-eagle2 .short")).to_contain_text("Gives up nothing")
+    expect(page.locator("#lane-lantern .short")).to_contain_text("of 100 tokens come out differently")
+    expect(page.locator("#stage .lane")).to_have_count(len(DEFAULT))
+    expect(page.locator("#stage .source")).to_contain_text("Drawn just now on")
+    expect(page.locator("#price figure")).to_have_count(2)
+    page.get_by_role("button", name=texts.TABLE_TITLE).click()
+    expect(page.locator("#table").get_by_role("rowheader", name="LANTERN++")).to_be_visible()
+    expect(page.locator("#table figure")).to_have_count(2)
     with page.expect_download() as download:
         page.locator("#record").click()
     record = json.loads(Path(download.value.path()).read_text())
@@ -144,19 +222,95 @@ def test_all_methods_side_by_side(page: Page) -> None:
         assert fits(page), f"the page is wider than {width} px"
 
 
+def test_a_reload_keeps_a_finished_run(page: Page, server: str) -> None:
+    """The page's address becomes the run's, and for another visitor it shows the run as well."""
+    only(page, "vanilla", "eagle1")
+    draw(page)
+    expect(page.locator("#stage .source")).to_contain_text("Drawn just now on")
+    page.wait_for_url(re.compile(r"[?&]run="))
+    address = page.url
+    page.reload()
+    expect(page.locator("#status")).to_contain_text(texts.READY_RUN)
+    expect(page.locator("#stage .lane")).to_have_count(2)
+    expect(page.locator("#stage .source")).to_contain_text("Drawn by tiny on")
+    settings(page)
+    expect(page.locator("#methods").get_by_label("EAGLE-2", exact=True)).not_to_be_checked()
+    expect(page.locator("#methods").get_by_label("EAGLE-1", exact=True)).to_be_checked()
+    open_page(page, server)
+    expect(page.locator("#stage .lane")).to_have_count(len(DEFAULT))
+    page.go_back()
+    expect(page.locator("#status")).to_contain_text(texts.READY_RUN)
+    open_page(page, re.sub(r"run=[^&]+", "run=gone", address))
+    expect(page.locator("#status")).to_contain_text("Filled in from the link")
+    expect(page.locator("#stage .source")).to_contain_text("not on this machine now")
+
+
+def test_an_example_lets_go_when_the_prompt_is_edited(page: Page) -> None:
+    settings(page)
+    page.get_by_label("Randomise").check()
+    page.get_by_label("Prompt").fill("a lantern of my own")
+    expect(page.locator('#examples [aria-pressed="true"]')).to_have_count(0)
+    page.locator("#examples .card").nth(1).click()
+    expect(page.get_by_label("Prompt")).to_have_value(texts.EXAMPLES[1][0])
+    expect(page.get_by_label("Randomise")).not_to_be_checked()
+    expect(page.locator("#examples .card").nth(1)).to_have_attribute("aria-pressed", "true")
+    page.get_by_label("Prompt").press_sequentially(", by me")
+    expect(page.locator('#examples [aria-pressed="true"]')).to_have_count(0)
+    expect(page.get_by_label("Randomise")).to_be_checked()
+
+
+def test_the_keyboard_alone_draws_scrubs_looks_and_stops(page: Page) -> None:
+    prompt = page.get_by_label("Prompt")
+    prompt.focus()
+    page.keyboard.press("Tab")
+    focused = "document.activeElement.id || document.activeElement.className"
+    assert page.evaluate(focused) == "draw"
+    page.keyboard.press("Enter")
+    page.locator('#lane-vanilla[data-phase="drawing"]').wait_for()
+    page.wait_for_function("document.activeElement.id === 'stop'")
+    page.keyboard.press("Enter")
+    expect(page.locator("#status")).to_contain_text("Stopped.")
+    page.wait_for_function("document.activeElement.id === 'draw'")
+    show_example(page)
+    page.locator("#examples .card").first.focus()
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        if "play" in page.evaluate(focused):
+            break
+    expect(page.get_by_role("button", name="Replay")).to_be_focused()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Home")
+    assert page.locator("#stage .now").inner_text().startswith("0.00 s")
+    page.keyboard.press("Tab")  # what is viewed
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(page.locator("#stage .look")).to_be_visible()
+    expect(page.locator("#stage canvas.big")).to_be_focused()
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowDown")
+    expect(page.locator("#stage .look .spoken")).to_contain_text("row 2, column 1")
+    assert len(page.locator("#stage .look .spoken").inner_text()) < 120, "what is read aloud for each arrow key"
+    page.keyboard.press("Escape")
+    expect(page.locator("#stage .look")).to_be_hidden()
+    assert page.evaluate(focused) == "picture"
+
+
 def test_stop_and_draw_again(page: Page) -> None:
     draw(page)
-    page.locator('#lane-eagle1 [data-phase="drawing"]').wait_for()
+    page.locator('#lane-eagle1[data-phase="drawing"]').wait_for()
+    expect(page.get_by_role("button", name="Draw", exact=True)).to_have_count(0)
     page.get_by_role("button", name="Stop", exact=True).click()
     # Two seconds on a quiet machine; a test machine may be busy.
     expect(page.locator("#status")).to_contain_text("Stopped.", timeout=5_000)
-    expect(page.locator('#lanes [data-phase="stopped"]').first).to_be_visible()
-    expect(page.locator("#lane-vanilla img")).to_be_visible()
+    expect(page.locator('#stage [data-phase="stopped"]').first).to_be_visible()
     only(page, "vanilla")
     draw(page)
     expect(page.locator("#status")).to_contain_text("Done, with seed")
-    expect(page.locator("#lane-vanilla dd").nth(1)).to_have_text("1.0\u00d7")
+    expect(page.locator("#lane-vanilla .gain")).to_have_text("1.0\u00d7")
     expect(page.locator("#lane-lantern")).to_have_count(0)
+    only(page)
+    draw(page)
+    expect(page.get_by_role("alert")).to_contain_text(texts.NO_METHODS)
 
 
 def test_an_example_that_comes_late_leaves_a_run_its_lanes(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,24 +332,25 @@ def test_an_example_that_comes_late_leaves_a_run_its_lanes(page: Page, monkeypat
     try:
         page.locator("#examples .card").first.click()
         draw(page)
-        page.locator('#lanes [data-phase="drawing"]').first.wait_for()
+        page.locator('#stage [data-phase="drawing"]').first.wait_for()
         drawing.set()
         expect(page.locator("#status")).to_contain_text("recorded run")
     finally:
         drawing.set()
         arrived.set()
     expect(page.locator("#status")).to_contain_text("Done, with seed")
-    expect(page.locator('#lanes [data-phase="done"]')).to_have_count(len(DEFAULT))
-    expect(page.locator("#replay .source")).to_contain_text("Drawn just now on")
+    expect(page.locator('#stage [data-phase="done"]')).to_have_count(len(DEFAULT))
+    expect(page.locator("#stage .source")).to_contain_text("Drawn just now on")
 
 
 def test_bad_input_is_explained(page: Page) -> None:
     page.get_by_label("Prompt").fill("")
     draw(page)
-    expect(page.get_by_role("alert")).to_contain_text("prompt is empty; say what to draw")
+    expect(page.get_by_role("alert")).to_contain_text("The prompt is empty; say what to draw, for example")
     page.get_by_label("Prompt").fill("x" * 201)
     draw(page)
-    expect(page.get_by_role("alert")).to_contain_text("prompt has 201 characters, at most 200 are allowed")
+    expect(page.get_by_role("alert")).to_contain_text("The prompt has 201 characters, at most 200 are allowed")
+    settings(page)
     page.get_by_label("Randomise").uncheck()
     page.get_by_label("Seed").fill("-1")
     draw(page)
@@ -237,12 +392,14 @@ def test_the_audit_is_folded_and_fits(page: Page, server: str, theme: str) -> No
         assert all(inside <= room for inside, room in boxes), f"a table is cut off at {width} px"
 
 
-def test_a_phone_is_taken_to_the_lanes(page: Page) -> None:
-    page.set_viewport_size({"width": 390, "height": 800})
+def test_errors_and_the_stage_are_in_view_on_a_phone(page: Page) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
     page.get_by_label("Prompt").fill("")
-    expect(page.locator("#status")).not_to_be_in_viewport()
     draw(page)
     expect(page.get_by_role("alert")).to_be_in_viewport()
+    show_example(page)
+    for lane in LANES:
+        expect(page.locator(f"#lane-{lane} canvas")).to_be_in_viewport()
 
 
 def test_dark_mode(page: Page, server: str) -> None:
@@ -250,5 +407,230 @@ def test_dark_mode(page: Page, server: str) -> None:
     expect(page.locator("body")).to_have_class(re.compile(r"\bdark\b"))
     show_example(page)
     brightness = "e => getComputedStyle(e).{}.match(/[0-9.]+/g).slice(0, 3).reduce((sum, x) => sum + Number(x), 0) / 3"
-    assert page.locator("#replay .racer").first.evaluate(brightness.format("backgroundColor")) < 80
-    assert page.locator("#replay .racer h4").first.evaluate(brightness.format("color")) > 180
+    assert page.locator("#stage .lane").first.evaluate(brightness.format("backgroundColor")) < 80
+    assert page.locator("#stage .lane h3").first.evaluate(brightness.format("color")) > 180
+
+
+def faults_of(page: Page) -> list[str]:
+    """What axe-core calls serious or critical on the page as it is now."""
+    page.evaluate(AXE.read_text())
+    found = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")
+    return [
+        f"{fault['id']}: {node['target']} {node['html'][:120]}"
+        for fault in found["violations"]
+        if fault["impact"] in ("serious", "critical")
+        for node in fault["nodes"]
+    ]
+
+
+@pytest.mark.skipif(
+    not AXE.exists(), reason="axe-core is not installed: npm install --no-save axe-core, or set AXE to its axe.min.js"
+)
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_nothing_serious_for_axe(page: Page, server: str, theme: str) -> None:
+    open_page(page, f"{server}?__theme={theme}")
+    expect(page.locator("#stage .lane[data-done]")).to_have_count(len(DEFAULT))
+    assert faults_of(page) == [], "at first"
+    settings(page)
+    page.locator("#stage .view summary").click()
+    page.locator("#lane-lanternpp .picture").press("Enter")
+    page.locator("#stage .record summary").click()
+    for title in (texts.TABLE_TITLE, texts.AUDIT_TITLE, texts.TIMING_TITLE):
+        page.get_by_role("button", name=title).click()
+    page.wait_for_timeout(500)
+    assert faults_of(page) == [], "with all open"
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.wait_for_timeout(500)
+    assert faults_of(page) == [], "on a phone"
+
+
+def test_headings_and_targets(page: Page) -> None:
+    """Headings go down one level at a time, and what is pressed is large enough for a finger."""
+    expect(page.locator("#stage .lane")).to_have_count(len(DEFAULT))
+    levels = page.locator("main :is(h1, h2, h3, h4)").evaluate_all("all => all.map((one) => Number(one.tagName[1]))")
+    assert levels[0] == 1 and levels.count(1) == 1
+    assert all(b <= a + 1 for a, b in pairwise(levels)), levels
+    settings(page)
+    sizes = page.locator("main :is(button, select, summary, #stage a, label.method, label.toggle):visible").evaluate_all(
+        "all => all.map((one) => [one.outerHTML.slice(0, 90), one.getBoundingClientRect().width, one.getBoundingClientRect().height])"
+    )
+    assert len(sizes) > 20
+    assert [size for size in sizes if min(size[1:]) < 24] == []
+    small = page.locator("#stage *, #examples *").evaluate_all(
+        "all => all.filter((one) => one.childNodes[0]?.nodeType === 3 && parseFloat(getComputedStyle(one).fontSize) < 12).map((one) => one.outerHTML.slice(0, 90))"
+    )
+    assert small == []
+    assert page.locator("#stage [title], #price [title], #examples [title]").count() == 0, "a tooltip that no touch opens"
+
+
+@pytest.mark.parametrize("width", [360, 390, 768, 1000, 1280])
+def test_nothing_is_cut_or_covered_on_the_stage(page: Page, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    expect(page.locator("#stage .lane[data-done]")).to_have_count(len(DEFAULT))
+    faults = page.locator("#stage .lane").evaluate_all(
+        """lanes => lanes.flatMap((lane) => {
+          const parts = ["h3", ".clock", ".gain", ".passes", ".short"].map((name) => lane.querySelector(name));
+          const boxes = parts.map((part) => part.getBoundingClientRect()), room = lane.getBoundingClientRect();
+          const apart = (a, b) => a.right <= b.left + 1 || b.right <= a.left + 1 || a.bottom <= b.top + 1 || b.bottom <= a.top + 1;
+          const cut = parts.filter((part, i) => part.scrollWidth > part.clientWidth + 1 && part.clientWidth || boxes[i].right > room.right || boxes[i].bottom > room.bottom);
+          const covered = boxes.flatMap((a, i) => boxes.slice(i + 1).map((b, j) => apart(a, b) ? "" : `${parts[i].className} ${parts[i + 1 + j].className}`)).filter((one) => one);
+          return [...cut.map((part) => `${lane.id}: ${part.outerHTML} is cut`), ...covered.map((one) => `${lane.id}: ${one} overlap`)];
+        })"""
+    )
+    assert faults == []
+    for control in (".play", ".now", ".view summary"):
+        box = page.locator(f"#stage {control}").bounding_box()
+        assert box is not None and box["x"] + box["width"] <= width, control
+
+
+def test_the_documentation_opens_by_its_address(page: Page, server: str) -> None:
+    page.goto(f"{server}?view=api")
+    expect(page.locator(".api-docs")).to_be_visible()
+
+
+def test_what_a_first_visit_costs(page: Page, server: str) -> None:
+    """All that is sent until the page rests, compressed, with the recorded race in it. Gradio's own scripts come beside it: they are not ours
+    to shrink, and a browser keeps them."""
+    page.close()  # what it fetched would be in the way
+    fresh = page.context.browser.new_context()  # type: ignore[union-attr]
+    try:
+        sent, visit = first_visit(fresh.new_page(), server)
+        own = {path: size for path, size in sent.items() if not path.startswith(("/assets/", "/static/"))}
+        assert own["/"] > 20_000, "the page was measured"
+        assert sum(own.values()) < 110_000, own
+        assert sum(sent.values()) < 375_000, "of which some 260,000 are Gradio's own"
+        assert not any("recorded" in path for path in own)
+        again, _ = first_visit(visit, server)
+        assert sum(size for path, size in again.items() if path.startswith(("/assets/", "/static/"))) == 0, "kept by the browser"
+        body = visit.request.get(server).text()
+        assert "goldfish" not in body.replace("goldfish (1)", ""), "no list of classes that nobody sees"
+        assert texts.TITLE in visit.title()
+        assert visit.locator('meta[name="description"]').get_attribute("content") == texts.DESCRIPTION
+    finally:
+        fresh.close()
+
+
+def first_visit(page: Page, address: str) -> tuple[dict[str, int], Page]:
+    """Open the page -> the bytes that came over the wire, by path."""
+    paths: dict[str, str] = {}
+    sent: Counter[str] = Counter()
+    network = page.context.new_cdp_session(page)
+    network.send("Network.enable")
+    network.on("Network.responseReceived", lambda e: paths.__setitem__(e["requestId"], e["response"]["url"]))
+    network.on("Network.loadingFinished", lambda e: sent.update({e["requestId"]: int(e["encodedDataLength"])}))
+    page.set_default_timeout(PATIENCE)
+    open_page(page, address)
+    expect(page.locator("#stage .lane[data-done]")).to_have_count(len(DEFAULT))
+    page.wait_for_timeout(1000)
+    network.detach()
+    found: Counter[str] = Counter()
+    for request, size in sent.items():
+        if paths[request].startswith("http"):
+            found[urlparse(paths[request]).path] += size
+    return found, page
+
+
+def test_recorded_sweeps_come_when_somebody_nears_them(page: Page) -> None:
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(urlparse(request.url).path))
+    slider = page.locator("#price .turned input").first
+    expect(page.locator("#price figure")).to_have_count(2)
+    assert slider.count() == 0
+    page.locator("#price .turns").scroll_into_view_if_needed()
+    expect(slider).to_be_visible()
+    assert [path for path in asked if "sweeps" in path] == ["/recorded/01/sweeps"]
+    told = page.locator("#price .turned [aria-live]").first
+    before = told.inner_text()
+    slider.press("End")
+    slider.press("ArrowLeft")
+    assert told.inner_text() != before and "\u00d7" in told.inner_text()
+    for bad in ("99", "..%2f..%2fpage", "01.json.gz"):
+        assert page.request.get(urljoin(page.url, f"/recorded/{bad}/sweeps")).status == 404
+
+
+# Types in the very moment in which the field is there, before Gradio has given it its first value a second time.
+TYPE_AT_ONCE = """new MutationObserver((_, watching) => {
+  const field = document.querySelector("#prompt textarea");
+  if (!field) return;
+  watching.disconnect();
+  field.focus();
+  Object.getOwnPropertyDescriptor(HTMLTextAreaElement.prototype, "value").set.call(field, "two zebra lanterns");
+  field.dispatchEvent(new InputEvent("input", { bubbles: true }));
+}).observe(document, { subtree: true, childList: true })"""
+
+
+def test_what_is_typed_early_stays(page: Page, server: str) -> None:
+    page.add_init_script(TYPE_AT_ONCE)
+    open_page(page, server)
+    page.wait_for_timeout(500)
+    assert page.get_by_label("Prompt").input_value() == "two zebra lanterns"
+    expect(page.locator('#examples [aria-pressed="true"]')).to_have_count(0)
+    only(page, "vanilla")
+    draw(page)
+    expect(page.locator("#status")).to_contain_text("does not know these words and drew without them: zebra.")
+    page.locator("#examples .card").first.click()
+    expect(page.get_by_label("Prompt")).to_have_value(texts.EXAMPLES[0][0])
+
+
+def test_a_late_first_answer_leaves_what_was_typed(page: Page, server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page's first answer fills in a prompt, and comes after the visitor has typed another."""
+    asked, typed = threading.Event(), threading.Event()
+    from_link = served.from_link
+
+    def late(*arguments: Any) -> Any:
+        asked.set()
+        typed.wait(60)
+        return from_link(*arguments)
+
+    monkeypatch.setattr(served, "from_link", late)
+    try:
+        page.goto(f"{server}?prompt=a+lantern+of+the+link&seed=5")
+        while not asked.is_set():  # the requests pass through this thread
+            page.wait_for_timeout(50)
+        page.get_by_label("Prompt").fill("two zebra lanterns")
+    finally:
+        typed.set()
+    expect(page.locator("#status")).to_contain_text(texts.READY_LINK)
+    page.wait_for_timeout(500)
+    assert page.get_by_label("Prompt").input_value() == "two zebra lanterns"
+    settings(page)
+    assert page.get_by_label("Seed").input_value() == "5"
+    page.get_by_label("Prompt").fill("")
+    page.wait_for_timeout(200)
+    assert page.get_by_label("Prompt").input_value() == "", "later changes are the visitor's own"
+
+
+def test_draw_takes_the_methods_as_they_are_shown(page: Page) -> None:
+    """Choices in quick succession, and Draw in the same moment, before the chooser has handed them over."""
+    settings(page)
+    page.evaluate(
+        """() => {
+          const timer = setTimeout;
+          window.setTimeout = (call, wait, ...more) => timer(call, String(call).includes("chosen:") ? 5000 : wait, ...more);
+        }"""
+    )
+    page.evaluate(
+        """() => {
+          for (const box of document.querySelectorAll("#methods input")) if (box.checked && box.value !== "vanilla") box.click();
+          document.querySelector("#draw").click();
+        }"""
+    )
+    expect(page.locator("#status")).to_contain_text("Done, with seed")
+    expect(page.locator("#stage .lane")).to_have_count(1)
+    page.wait_for_timeout(5000)
+    page.locator("#examples .card").first.click()
+    expect(page.locator("#methods input:checked")).to_have_count(len(DEFAULT))
+
+
+def test_leaving_the_model_as_it_is_leaves_the_form(page: Page) -> None:
+    """The box of the model takes the focus and loses it again."""
+    page.get_by_label("Prompt").fill("two zebra lanterns")
+    settings(page)
+    page.locator("#methods").get_by_label("EAGLE-2", exact=True).uncheck()
+    with page.expect_response(lambda answer: "gradio_api" in answer.url):
+        page.locator("#model input").focus()
+        page.locator("#randomise input").focus()
+    page.wait_for_timeout(500)
+    assert page.get_by_label("Prompt").input_value() == "two zebra lanterns"
+    expect(page.locator("#methods").get_by_label("EAGLE-2", exact=True)).not_to_be_checked()
+    expect(page.locator("#methods").get_by_label("LANTERN++", exact=True)).to_be_checked()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -20,7 +21,7 @@ from lantern_demo.pipeline import DrafterMissing, Generation, Pipeline
 from lantern_demo.ui import texts
 from lantern_demo.ui.api import describe
 from lantern_demo.ui.components import loading
-from lantern_demo.ui.model_choice import FIRST_CLASS, ModelWidgets, choose, note
+from lantern_demo.ui.model_choice import FIRST_CLASS, ModelWidgets, choose, choose_another, note
 from lantern_demo.ui.recommended_box import recommended_box
 from lantern_demo.ui.service import MOST_LEASED, Service
 
@@ -38,11 +39,12 @@ def service() -> Service:
 def chosen(service: Service, model: str) -> dict[str, Any]:
     with gr.Blocks():
         w = ModelWidgets(
-            gr.Markdown(), gr.Textbox(), gr.Dropdown(), gr.HTML(), gr.CheckboxGroup(), recommended_box(service),
+            gr.State(service.default), gr.HTML(), gr.Textbox(), gr.Dropdown(), gr.HTML(), gr.HTML(), recommended_box(service),
             {name: gr.Number() for name in ON_THE_FORM},
         )  # fmt: skip
     found = choose(service, w, model)
     names = {
+        id(w.model): "model",
         id(w.note): "note",
         id(w.prompt): "prompt",
         id(w.label): "label",
@@ -57,6 +59,12 @@ def chosen(service: Service, model: str) -> dict[str, Any]:
     return {names[id(component)]: update for component, update in found.items()}
 
 
+def on_offer(found: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """The methods that can be chosen, and those that are."""
+    view = json.loads(found["methods"])
+    return [method["id"] for group in view["groups"] for method in group["methods"]], view["chosen"]
+
+
 def test_only_a_published_model_is_said_to_be_downloaded(service: Service) -> None:
     assert "downloaded" in loading(service, TEXT_ID)
     assert "Loading lantern-scenes" in loading(service, service.default) and "downloaded" not in loading(service, service.default)
@@ -65,7 +73,7 @@ def test_only_a_published_model_is_said_to_be_downloaded(service: Service) -> No
 def test_a_text_model_says_what_it_needs(service: Service) -> None:
     found = chosen(service, TEXT_ID)
     assert found["prompt"]["visible"] and not found["label"]["visible"] and not found["examples"]["visible"]
-    assert found["methods"]["value"] == [m.id for m in METHODS.values() if m.default]
+    assert on_offer(found)[1] == [m.id for m in METHODS.values() if m.default]
     assert found["cfg_scale"] == 7.5 and found["top_k"] == 1000 and found["tree"] == "fit"
     assert "GiB in float32" in found["note"]["value"] and "estimates" in found["note"]["value"]
 
@@ -73,17 +81,11 @@ def test_a_text_model_says_what_it_needs(service: Service) -> None:
 def test_a_class_model_is_prompted_by_class_and_says_what_it_lacks(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     found = chosen(service, CLASS_ID)
     assert found["prompt"] == {"value": FIRST_CLASS, "visible": False, "__type__": "update"} and found["label"]["visible"]
-    assert found["methods"]["choices"] == [
-        ("Vanilla", "vanilla"),
-        ("SJD", "sjd"),
-        ("SCD", "scd"),
-        ("GSD", "gsd"),
-        ("ZipAR", "zipar"),
-    ]
-    assert found["methods"]["value"] == ["vanilla", "sjd", "scd"]
+    assert len(found["label"]["choices"]) == 1000, "the list comes with the first model that needs it"
+    assert on_offer(found) == (["vanilla", "sjd", "scd", "gsd", "zipar"], ["vanilla", "sjd", "scd"])
     assert not found["recommended"]["visible"] and not found["why recommended"]
     assert "LANTERN++" in found["note"]["value"]
-    assert f"`python -m lantern_demo.training.drafter --target {CLASS_ID}" in found["note"]["value"]
+    assert f"<code>python -m lantern_demo.training.drafter --target {CLASS_ID}" in found["note"]["value"]
 
 
 def test_why_there_is_no_drafter_and_how_to_get_one_are_told_apart() -> None:
@@ -100,7 +102,7 @@ def test_why_there_is_no_drafter_and_how_to_get_one_are_told_apart() -> None:
 def test_anole_is_offered_with_what_it_needs(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     found = chosen(service, ANOLE_ID)
     assert found["prompt"]["visible"] and not found["label"]["visible"] and not found["examples"]["visible"]
-    assert found["methods"]["value"] == [m.id for m in METHODS.values() if m.default]
+    assert on_offer(found)[1] == [m.id for m in METHODS.values() if m.default]
     assert found["cfg_scale"] == 3.0 and found["top_k"] == 2000 and found["tree"] == "fit"
     assert "download of about 15.1 GiB" in found["note"]["value"] and "16.4 GiB in bfloat16" in found["note"]["value"]
     listed = next(model for model in describe(service)["models"] if model["id"] == ANOLE_ID)
@@ -154,8 +156,8 @@ def test_back_to_the_bundled_model(service: Service) -> None:
     found = chosen(service, "lantern-scenes")
     assert found["prompt"]["visible"] and not found["label"]["visible"] and found["examples"]["visible"]
     assert found["prompt"]["value"] == texts.EXAMPLES[0][0]
-    assert found["note"]["value"] == REGISTRY["lantern-scenes"].description
-    assert found["recommended"]["visible"] and "**Careful** is" in found["why recommended"]
+    assert found["note"]["value"] == f"<p>{REGISTRY['lantern-scenes'].description}</p>"
+    assert found["recommended"]["visible"] and "<b>Careful</b> is" in found["why recommended"]
     assert found["careful"]["interactive"] and found["fast"]["interactive"]
 
 
@@ -222,3 +224,15 @@ def test_a_lease_is_asked_for_by_what_runs_took(service: Service) -> None:
     took.decode_seconds = 900.0
     service._note(request.model, cast(Generation, SimpleNamespace(stats=took)))
     assert service._lease(request, True) == MOST_LEASED
+
+
+def test_the_model_chosen_again_changes_nothing(service: Service) -> None:
+    """Gradio tells of a choice, too, when the box is left as it was."""
+    with gr.Blocks():
+        w = ModelWidgets(
+            gr.State(service.default), gr.HTML(), gr.Textbox(), gr.Dropdown(), gr.HTML(), gr.HTML(), recommended_box(service),
+            {name: gr.Number() for name in ON_THE_FORM},
+        )  # fmt: skip
+    assert list(choose_another(service, w, service.default, service.default)) == [w.model]
+    found = choose_another(service, w, TEXT_ID, service.default)
+    assert found[w.model] == TEXT_ID and w.prompt in found and w.methods in found

@@ -9,7 +9,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from PIL import Image
-from test_browser import LANES, browser, draw, expect, fits, only, open_page, page, pytestmark, show_example
+from test_browser import (
+    LANES,
+    NOTE_PLAYING,
+    browser,
+    draw,
+    expect,
+    fits,
+    lit,
+    only,
+    open_page,
+    page,
+    pytestmark,
+    settings,
+    show_example,
+)
 
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import SCRIPTS
@@ -20,14 +34,9 @@ if TYPE_CHECKING:
 
 HOSTILE = "<img src=x onerror=document.title='broken'> ${document.title='broken'} {{value}}"
 
-# Whether a replay ever played: it is over in a second, which a busy machine can be too slow to see.
-NOTE_PLAYING = """() => new MutationObserver(() => {
-  window.played ||= [...document.querySelectorAll(".play")].some((button) => button.textContent.includes("Pause"));
-}).observe(document.body, { subtree: true, childList: true, characterData: true })"""
-
 
 def clocks(page: Page) -> list[str]:
-    return page.locator("#replay .clock").all_inner_texts()
+    return page.locator("#stage .clock").all_inner_texts()
 
 
 def scrub(page: Page, per_mille: int) -> None:
@@ -36,53 +45,98 @@ def scrub(page: Page, per_mille: int) -> None:
     )
 
 
+def look_at(page: Page, method: str) -> None:
+    """Open the look at a lane's tokens, or turn it to that lane."""
+    page.get_by_role("button", name=f"{method}: look at its tokens").press("Enter")
+    expect(page.locator("#stage .look")).to_be_visible()
+
+
 def load(page: Page, path: Path) -> None:
     page.locator("input[type=file][accept='.json']").set_input_files(path)
 
 
 def test_an_example_plays_scrubs_and_explains(page: Page) -> None:
     page.evaluate(NOTE_PLAYING)
-    show_example(page)
+    page.locator("#examples .card").nth(1).click()
     page.wait_for_function("window.played")
-    expect(page.locator("#replay .source")).to_contain_text("Recorded run: drawn on")
-    expect(page.get_by_label("Prompt")).to_have_value(texts.EXAMPLES[0][0])
-    expect(page.get_by_label("Seed")).to_have_value(str(texts.EXAMPLES[0][1]))
-    whole = page.locator("#replay .racer[data-done]")
+    expect(page.locator("#status")).to_contain_text("recorded run")
+    expect(page.locator("#stage .source")).to_contain_text("not on this machine now")
+    expect(page.get_by_label("Prompt")).to_have_value(texts.EXAMPLES[1][0])
+    settings(page)
+    expect(page.get_by_label("Seed")).to_have_value(str(texts.EXAMPLES[1][1]))
+    page.get_by_role("button", name="Settings", exact=True).first.click()
+    whole = page.locator("#stage .lane[data-done]")
     scrub(page, 1000)
     expect(whole).to_have_count(len(LANES))
     ends = clocks(page)
     scrub(page, 300)
     expect(whole).to_have_count(0)
     assert len(set(clocks(page))) == 1, "one clock for all"
+    page.locator("#stage .view summary").click()
     page.get_by_label("Speed of the replay").select_option("4")
     page.get_by_role("button", name="Play").click()
     expect(whole).to_have_count(len(LANES))
     assert clocks(page) == ends
     page.get_by_label("Speed of the replay").select_option("0.125")
-    page.get_by_role("button", name="Restart").click()
+    page.get_by_role("button", name="Replay").click()
     expect(whole).not_to_have_count(len(LANES))
+    page.locator("#stage .view summary").click()
 
-    details = page.locator("#replay-cell")
-    expect(details.locator(".trial.relaxed").first).to_contain_text("exact decoding would have refused it here")
+    look_at(page, "LANTERN++")
+    details = page.locator("#stage .look")
+    expect(details.locator(".about")).to_contain_text("Its look-alikes lent it their probability")
     expect(details.locator("svg.tree")).to_be_visible()
+    expect(details.locator(".trial").first).to_be_hidden()
+    details.locator(".record summary").click()
+    expect(details.locator(".trial.relaxed").first).to_contain_text("exact decoding would have refused it here")
     page.get_by_label("Method to look at").select_option(label="EAGLE-1")
-    grid = page.locator("#replay canvas.big")
+    grid = page.locator("#stage canvas.big")
     grid.focus()
     grid.press("Home")
     expect(details).to_contain_text("Token 1: row 1, column 1")
     for key, place in (("ArrowRight", "row 1, column 2"), ("ArrowDown", "row 2, column 2"), ("ArrowLeft", "row 2, column 1")):
         grid.press(key)
-        expect(details).to_contain_text(place)
+        expect(details.locator(".spoken")).to_contain_text(place)
+    assert all(lit(page, lane, 16) for lane in LANES), "the same cell in all lanes"
+    assert not any(lit(page, lane, 1) for lane in LANES)
     box = grid.bounding_box()
     assert box is not None
-    grid.click(position={"x": box["width"] * 0.99, "y": box["height"] * 0.99})
+    grid.click(position={"x": box["width"] * 0.96, "y": box["height"] * 0.96})
     expect(details).to_contain_text("Token 256: row 16, column 16")
-    page.get_by_role("button", name="Look closer at Vanilla").click()
+    page.locator("#lane-vanilla canvas").click(position={"x": 60, "y": 60})
     expect(details).to_contain_text("Nothing was guessed in this step")
     for width in (390, 768, 1280):
         page.set_viewport_size({"width": width, "height": 900})
         page.wait_for_timeout(200)
         assert fits(page), f"the page is wider than {width} px"
+    page.get_by_role("button", name="Close").click()
+    expect(details).to_be_hidden()
+
+
+def test_guesses_are_shown_as_pictures_and_steps_one_by_one(page: Page) -> None:
+    only(page, "vanilla", "lantern")
+    draw(page)
+    expect(page.locator("#stage .source")).to_contain_text("Drawn just now")
+    expect(page.get_by_role("button", name="Replay")).to_be_visible()
+    look_at(page, "LANTERN")
+    patches = page.locator("#stage .alike .patch")
+    expect(page.locator("#stage .alike")).to_contain_text(texts.WEB["patchModel"])
+    assert patches.count() >= 5
+    assert "data:image/webp" in (patches.first.locator("span").get_attribute("style") or "")
+    tree = page.locator("#stage svg.tree")
+    onward = page.get_by_role("button", name="Next step")
+    for phase in ("draft", "verify", "accept", "draft"):
+        onward.click()
+        expect(tree).to_have_attribute("data-phase", phase)
+        expect(onward).to_be_focused()
+    page.get_by_role("button", name="Close").click()
+
+
+def test_a_place_of_a_run_whose_model_is_not_loaded_says_so(page: Page) -> None:
+    """The examples are of the bundled model, and the server of the tests has another."""
+    show_example(page)
+    look_at(page, "LANTERN")
+    expect(page.locator("#stage .alike")).to_contain_text("The model of this run is not loaded here")
 
 
 # A window of three guesses. Places 0 to 7; 99 lies behind the picture.
@@ -146,12 +200,14 @@ def guesses_of(events: dict[str, Any], token: int) -> list[int]:
 def test_the_replay_of_a_window_tells_how_often_a_token_was_guessed(page: Page) -> None:
     only(page, "vanilla", "scd")
     draw(page)
-    expect(page.locator("#replay .source")).to_contain_text("Drawn just now")
+    expect(page.locator("#stage .source")).to_contain_text("Drawn just now")
+    expect(page.get_by_role("button", name="Replay")).to_be_visible()
     with page.expect_download() as download:
         page.locator("#record").click()
     entry = json.loads(Path(download.value.path()).read_text())["methods"]["scd"]
-    page.get_by_label("Method to look at").select_option(label="SCD")
-    grid, details = page.locator("#replay canvas.big"), page.locator("#replay-cell .guessed")
+    look_at(page, "SCD")
+    page.locator("#stage .record summary").click()
+    grid, details = page.locator("#stage canvas.big"), page.locator("#stage .look .guessed")
     grid.focus()
     grid.press("Home")
     expect(details).to_have_count(0)  # the prefill's token
@@ -173,6 +229,7 @@ def test_the_replay_of_a_window_tells_how_often_a_token_was_guessed(page: Page) 
     def pixels() -> str:
         return grid.evaluate("canvas => canvas.toDataURL()")
 
+    page.locator("#stage .view summary").click()
     plain = pixels()
     page.get_by_label("Guesses", exact=True).check()
     assert pixels() != plain
@@ -187,17 +244,22 @@ def test_the_replay_of_a_window_tells_how_often_a_token_was_guessed(page: Page) 
 
 def test_without_a_window_nothing_is_said_of_guesses(page: Page) -> None:
     show_example(page)
-    expect(page.locator("#replay-cell .trial").first).to_be_visible()
-    expect(page.locator("#replay .guessed")).to_have_count(0)
+    look_at(page, "LANTERN++")
+    expect(page.locator("#stage .trial")).not_to_have_count(0)
+    expect(page.locator("#stage .guessed")).to_have_count(0)
+    page.locator("#stage .view summary").click()
+    expect(page.get_by_label("Tokens", exact=True)).to_be_visible()
     expect(page.get_by_label("Guesses", exact=True)).to_have_count(0)
 
 
 def test_a_reader_who_asked_for_stillness_gets_it(page: Page) -> None:
     page.emulate_media(reduced_motion="reduce")
+    page.add_init_script(NOTE_PLAYING)
     page.reload()
     show_example(page)
-    expect(page.get_by_role("button", name="Play")).to_be_visible()
-    expect(page.locator("#replay .racer[data-done]")).to_have_count(len(LANES))
+    expect(page.get_by_role("button", name="Replay")).to_be_visible()
+    expect(page.locator("#stage .lane[data-done]")).to_have_count(len(LANES))
+    assert not page.evaluate("window.played")
 
 
 def test_a_link_restores_a_run(page: Page, server: str) -> None:
@@ -206,6 +268,7 @@ def test_a_link_restores_a_run(page: Page, server: str) -> None:
     )
     expect(page.locator("#status")).to_contain_text("Filled in from the link")
     expect(page.get_by_label("Prompt")).to_have_value("two blue lanterns")
+    settings(page)
     expect(page.get_by_label("Seed")).to_have_value("42")
     expect(page.get_by_label("Randomise")).not_to_be_checked()
     expect(page.locator("#methods").get_by_label("LANTERN++", exact=True)).to_be_checked()
@@ -220,10 +283,10 @@ def test_a_link_restores_a_run(page: Page, server: str) -> None:
 
 def test_a_bad_link_gets_its_sentence(page: Page, server: str) -> None:
     for query, sentence in (
-        ("seed=-1", "seed must be a whole number between 0 and 2147483647, got -1"),
-        ("tree=%3Cimg%20src%3Dx%20onerror%3Ddocument.title%3D1%3E", "tree must be one of fit, small, paper"),
-        ("methods=medusa", "method must be one of vanilla"),
-        ("prompt=" + "x" * 201, "prompt has 201 characters, at most 200 are allowed"),
+        ("seed=-1", "Seed must be a whole number between 0 and 2147483647, got -1"),
+        ("tree=%3Cimg%20src%3Dx%20onerror%3Ddocument.title%3D1%3E", "Draft tree must be one of fit, small, paper"),
+        ("methods=medusa", "Method must be one of vanilla"),
+        ("prompt=" + "x" * 201, "The prompt has 201 characters, at most 200 are allowed"),
     ):
         page.goto(f"{server}?{query}")
         expect(page.get_by_role("alert")).to_contain_text(sentence)
@@ -235,7 +298,7 @@ def test_a_record_comes_back_and_runs_again(page: Page, tmp_path: Path) -> None:
     page.get_by_label("Prompt").fill(HOSTILE)
     page.get_by_label("Randomise").uncheck()
     draw(page)
-    expect(page.locator("#replay .source")).to_contain_text("Drawn just now")
+    expect(page.locator("#stage .source")).to_contain_text("Drawn just now")
     with page.expect_download() as download:
         page.locator("#record").click()
     kept = tmp_path / "run.json"
@@ -258,13 +321,12 @@ def test_a_record_comes_back_and_runs_again(page: Page, tmp_path: Path) -> None:
     load(page, other)
     expect(page.locator("#status")).to_contain_text("number format or thread count may change a colour level or two")
     expect(page.locator("#status")).to_contain_text("The record is shown below")
-    expect(page.locator("#replay .source")).to_contain_text(HOSTILE)
-    expect(page.locator("#replay .racer")).to_have_count(2)
-    expect(page.locator("#lane-vanilla")).to_be_hidden()
+    expect(page.locator("#stage .source")).to_contain_text(HOSTILE)
+    expect(page.locator("#stage .lane")).to_have_count(2)
     page.locator("#again").click()
     expect(page.locator("#status")).to_contain_text("LANTERN++: the same 256 tokens.")
     expect(page.locator("#status")).to_contain_text("Vanilla: the same 256 tokens.")
-    assert page.locator("#replay img, #status img").count() == 0
+    assert page.locator("#stage img, #status img").count() == 0
     assert "broken" not in page.title()
 
     bad = tmp_path / "bad.json"
@@ -274,14 +336,13 @@ def test_a_record_comes_back_and_runs_again(page: Page, tmp_path: Path) -> None:
 
 
 def test_the_explorer_fills_in_points(page: Page) -> None:
-    page.get_by_role("button", name=texts.EXPLORE_TITLE).click()
-    page.get_by_role("button", name="Explore", exact=True).click()
+    page.get_by_role("button", name=texts.EXPLORE, exact=True).click()
     expect(page.locator("#sweep .shot").nth(1)).to_be_visible()
-    expect(page.get_by_role("button", name="Draw", exact=True)).to_be_disabled()
+    expect(page.get_by_role("button", name="Draw", exact=True)).to_have_count(0)
     expect(page.locator("#sweep .shot")).to_have_count(6)  # vanilla and five values
     expect(page.locator("#status")).to_contain_text("Explored five values")
     expect(page.locator("#sweep figure svg").first).to_have_attribute("aria-label", re.compile("speedup"))
-    page.get_by_role("button", name="Explore", exact=True).click()
+    page.get_by_role("button", name=texts.EXPLORE, exact=True).click()
     expect(page.locator("#status")).to_contain_text("Exploring")
     page.get_by_role("button", name="Stop", exact=True).click()
     expect(page.get_by_role("button", name="Draw", exact=True)).to_be_enabled()
@@ -291,8 +352,8 @@ def test_the_explorer_fills_in_points(page: Page) -> None:
 def test_stop_is_in_reach_on_a_phone(page: Page) -> None:
     page.set_viewport_size({"width": 390, "height": 800})
     draw(page)
-    page.locator('#lane-vanilla [data-phase="drawing"], #lane-vanilla [data-phase="done"]').wait_for()
-    page.locator("#lanes").scroll_into_view_if_needed()
+    page.locator('#lane-vanilla[data-phase="drawing"], #lane-vanilla[data-phase="done"]').wait_for()
+    page.evaluate("scrollTo(0, document.body.scrollHeight)")
     stop = page.get_by_role("button", name="Stop", exact=True)
     expect(stop).to_be_in_viewport()
     stop.click()

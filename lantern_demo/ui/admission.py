@@ -6,6 +6,9 @@ from __future__ import annotations
 import ipaddress
 import json
 import logging
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from time import monotonic
 from typing import Any
 
 import gradio as gr
@@ -23,6 +26,7 @@ from lantern_demo.ui.service import on_space
 WAITING = 20  # requests that may wait for the device
 OF_ONE_CLIENT = 5  # requests of one client that may wait or run
 ELSEWHERE = 200  # page events that may wait for something else than the device: each is over in a moment
+LOOKS, LOOK_SECONDS = 40, 10.0  # looks at a token that a client may take in so many seconds
 LARGEST_BODY = 8 * 2**20  # bytes of a request; what is larger is not read
 DEEPEST = 20  # levels of lists and objects in a value
 # Visitors whose page is kept, a few MB each. The one that was away longest goes first, and can then run nothing *again*.
@@ -77,6 +81,27 @@ def guard(page: gr.Blocks, device: str) -> None:
             _check_room(page, device, client_of(asked.request, asked.session))
 
     guard_queue(page, check)
+
+
+class Looks:
+    """Who may look at a token now: each look decodes a few pictures on the device."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock, self._times = clock, OrderedDict[str, deque[float]]()
+
+    def refusal(self, page: gr.Blocks, device: str, request: HttpRequest) -> str | None:
+        """Why a request may not look now, or None: runs come first, and a client looks only so often."""
+        if waiting(page, device):
+            return texts.LOOK_LATER
+        client, now = client_of(request, None), self._clock()
+        times = self._times.pop(client, deque(maxlen=LOOKS))
+        self._times[client] = times
+        while len(self._times) > SESSIONS:
+            self._times.popitem(last=False)
+        if len(times) == LOOKS and now - times[0] < LOOK_SECONDS:
+            return texts.LOOK_SLOWER
+        times.append(now)
+        return None
 
 
 def _depth(value: Any) -> int:

@@ -153,6 +153,8 @@ def refuse_call(request: HttpRequest, error: Exception) -> JSONResponse:
         raise error
     if isinstance(error, TypeError):
         return JSONResponse({"error": writable(str(error))}, status_code=400)
+    if "/component_server" in request.url.path:
+        return JSONResponse({"error": texts.NO_SUCH_EVENT}, status_code=404)
     name = writable(request.url.path.rstrip("/").rsplit("/", 1)[-1])
     return JSONResponse({"error": f"there is no endpoint {name!r}; there are /compare, /generate and /models"}, status_code=404)
 

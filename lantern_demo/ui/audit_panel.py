@@ -10,7 +10,7 @@ import gradio as gr
 
 from lantern_demo.audited import GROUPS, Audit, Row, read_audit
 from lantern_demo.ui import texts
-from lantern_demo.ui.components import component
+from lantern_demo.ui.components import component, prose
 from lantern_demo.ui.recorded import FOLDER
 
 FILE = FOLDER / "audit.json"
@@ -21,9 +21,9 @@ def audit_panel(file: Path = FILE) -> None:
     if not file.exists():
         return
     with gr.Accordion(texts.AUDIT_TITLE, open=False, elem_id="audit"):
-        gr.Markdown(texts.AUDIT_NOTE)
-        component("audit", ["dom", "audit"], audit_view(read_audit(file)))
-        gr.Markdown(texts.AUDIT_HOW, elem_classes="note")
+        gr.HTML(prose(texts.AUDIT_NOTE), elem_classes="prose")
+        component("audit", ["audit"], audit_view(read_audit(file)))
+        gr.HTML(prose(texts.AUDIT_HOW), elem_classes="prose note")
 
 
 def audit_view(found: Audit) -> dict[str, Any]:

@@ -23,14 +23,15 @@ from lantern_demo.ui.components import (
     loading,
     numbers_of,
     pack,
-    replay_of,
     scratch,
     setting_value,
+    stage_of,
     status_html,
 )
 from lantern_demo.ui.files import saved, write_picture
+from lantern_demo.ui.method_panel import chosen_of
 from lantern_demo.ui.run_state import Lane, Shown
-from lantern_demo.ui.run_view import LABELS, lane_view, live, picture_address, picture_of, stem
+from lantern_demo.ui.run_view import LABELS, lane_view, live, picture_address, picture_of
 from lantern_demo.ui.service import Frame, Request, Service, jpeg
 
 
@@ -43,9 +44,9 @@ def draw(
         values = {name: setting_value(name, value) for name, value in zip(ON_THE_FORM, knobs, strict=True)}
         if service.must_load(model):
             yield {w.status: loading(service, model)}
-        request = service.request(prompt, model, methods, {"seed": used, **values})
+        request = service.request(prompt, model, chosen_of(methods), {"seed": used, **values})
     except ValueError as error:
-        yield {w.status: status_html(str(error), "error")}
+        yield {w.status: status_html(texts.to_visitor(str(error)), "error")}
         return
     yield from _shown(service, w, request, None)
 
@@ -63,7 +64,7 @@ def again(service: Service, w: Widgets, result: Shown) -> Iterator[Updates]:
         trees = {method: entries[method]["tree_settings"] for method in record["order"]}
         request = service.request(record["prompt"], model, record["order"], record["settings"], trees)
     except ValueError as error:
-        yield {w.status: status_html(str(error), "error")}
+        yield {w.status: status_html(texts.to_visitor(str(error)), "error")}
         return
     yield from _shown(service, w, request, record)
 
@@ -89,11 +90,13 @@ def settle(service: Service, w: Widgets, shown: Shown) -> Updates:
         shown.lanes.update({method: lane.stopped() for method, lane in shown.lanes.items()})
         updates[w.status] = status_html(texts.STOPPED)
     shown.settled = True
-    updates |= {w.live: _live(shown, shown.files), w.seed: shown.seed}
+    updates |= {w.stage: _live(shown), w.seed: shown.seed}
     if shown.record is not None:
         updates[w.result] = shown
-        updates |= numbers_of(w.results, service, shown.record, {name: picture_of(it) for name, it in shown.pictures.items()})
-        updates |= replay_of(w.results, shown, live(shown.record))
+        kept_as = w.finished.keep(shown.record, shown.pictures)
+        images = {name: picture_of(it) for name, it in shown.pictures.items()}
+        updates |= numbers_of(w.results, service, shown.record, images, kept_as)
+        updates |= stage_of(w, shown, live(shown.record), play=True)
     return updates
 
 
@@ -101,7 +104,7 @@ def _shown(service: Service, w: Widgets, request: Request, expected: dict[str, A
     """Run a request. `expected` is a record whose tokens should come again."""
     total = service.offered()[request.model].tokens
     shown = Shown({method: Lane(method, "waiting", total) for method in request.methods}, seed=int(request.knobs["seed"]))
-    yield {w.status: status_html(texts.STARTING, "busy"), w.live: _live(shown, {}), w.shown: shown}
+    yield {w.status: status_html(texts.STARTING, "busy"), w.stage: _live(shown), w.shown: shown}
     try:
         with scratch() as folder:
             yield from _events(service, w, request, shown, Path(folder), expected)
@@ -109,7 +112,7 @@ def _shown(service: Service, w: Widgets, request: Request, expected: dict[str, A
         raise
     except Exception as error:
         logging.getLogger(__name__).exception("a comparison failed")
-        yield {w.status: status_html(texts.internal_error(error), "error"), w.live: "", w.shown: Shown()}
+        yield {w.status: status_html(texts.internal_error(error), "error"), w.stage: "", w.shown: Shown()}
 
 
 def _events(
@@ -120,6 +123,7 @@ def _events(
     lanes = shown.lanes
     records: list[dict[str, Any]] = []
     no_room = False
+    fresh: dict[str, list[tuple[int, str]]] = {}  # by method, the tokens since its last preview
     with closing(service.frames(request, True)) as events:
         for event in events:
             updates: Updates = {}
@@ -132,6 +136,7 @@ def _events(
                 preview = event.picture
                 for method, progress in event.lanes.items():
                     lanes[method] = lanes[method].at(progress)
+                    fresh.setdefault(method, []).extend(progress.fresh)
                 if began:
                     updates[w.status] = _through(lanes)
             elif isinstance(event, Drawn):
@@ -152,8 +157,10 @@ def _events(
                     no_room = True
                 else:
                     shown.files[event.method] = f"gradio_api/file={file}"
-            pictures = {} if preview is None else {preview[0]: _address(preview[1])}
-            yield {**updates, w.live: _live(shown, {}, pictures)}
+            pictures, marks = {}, {}
+            if preview is not None:
+                pictures, marks = {preview[0]: _address(preview[1])}, {preview[0]: fresh.pop(preview[0], [])}
+            yield {**updates, w.stage: _live(shown, pictures, marks if isinstance(event, Frame) else {})}
     yield {w.status: _closing_words(lanes, shown.record, expected, no_room)}
 
 
@@ -163,13 +170,12 @@ def _through(lanes: dict[str, Lane]) -> str:
     return status_html(texts.through(done, len(lanes)), "busy")
 
 
-def _live(shown: Shown, files: dict[str, str], pictures: dict[str, str] | None = None) -> str:
-    """The value of the lanes' component; `files` are addresses of pictures that can be kept, `pictures` those of previews."""
-    sources: dict[str, dict[str, str]] = {method: {"address": address} for method, address in (pictures or {}).items()}
-    sources |= {method: {"address": address, "file": f"{stem(method)}.png"} for method, address in files.items()}
+def _live(shown: Shown, pictures: dict[str, str] | None = None, fresh: dict[str, list[tuple[int, str]]] | None = None) -> str:
+    """The stage's value while a run goes on; `pictures` are addresses of previews, `fresh` the tokens that are new in them."""
     greedy = shown.record is not None and shown.record["settings"]["temperature"] == 0
     lanes = [lane_view(lane, shown.lanes.get("vanilla"), greedy) for lane in shown.lanes.values()]
-    return pack({"run": shown.run, "lanes": lanes, "pictures": sources})
+    told = texts.RACING if shown.running else texts.STOPPED_RACE
+    return pack({"run": shown.run, "live": told, "lanes": lanes, "pictures": pictures or {}, "fresh": fresh or {}})
 
 
 def _address(data: bytes) -> str:

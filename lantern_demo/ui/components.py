@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -19,17 +20,25 @@ from lantern_demo.ui import texts
 from lantern_demo.ui.files import saved, write_record, write_sheet
 from lantern_demo.ui.gradio_patches import keep_file
 from lantern_demo.ui.link import query
+from lantern_demo.ui.recorded import FinishedRuns
 from lantern_demo.ui.run_state import Shown, Source
-from lantern_demo.ui.run_view import results_view, table
+from lantern_demo.ui.run_view import lane_view, results_view, stem, table
 from lantern_demo.ui.service import Service
 
 Updates = dict[Any, Any]  # component -> its new value, or gr.update(...)
 SCRIPTS = Path(__file__).with_name("web")
+SHARED = ("dom", "charts", "early")
 STYLES = [Path(__file__).with_name("style.css"), *sorted(SCRIPTS.glob("*.css"))]
 
 
+def shared_scripts() -> str:
+    """What all components' scripts use, once on the page: tools, charts and words. It runs before they do."""
+    words = json.dumps(texts.WEB, separators=(",", ":")).replace("<", "\\u003c")
+    return "\n".join([f"const WORDS = {words};", *((SCRIPTS / f"{name}.js").read_text() for name in SHARED)])
+
+
 def component(place: str, scripts: Sequence[str], value: Any = None, **options: Any) -> gr.HTML:
-    """An element of class `place` that the last of the scripts fills from the component's value, using those before it.
+    """An element of class `place` that the last of the scripts fills from the component's value, using those before it and the shared ones.
 
     The template holds no value: templates would take a visitor's text for markup, while the scripts only ever make text of it.
     """
@@ -51,16 +60,14 @@ def pack(value: Any) -> str:
 class Results:
     """What is shown of a run that has finished."""
 
-    column: gr.Column
-    replay: gr.HTML
-    table: gr.Dataframe
+    table: gr.HTML
     record: gr.DownloadButton
     sheet: gr.DownloadButton
     again: gr.Button
     link: gr.Textbox
 
     def all(self) -> list[Any]:
-        return [self.column, self.replay, self.table, self.record, self.sheet, self.again, self.link]
+        return [self.table, self.record, self.sheet, self.again, self.link]
 
 
 @dataclass(frozen=True)
@@ -72,8 +79,9 @@ class Widgets:
     draw: gr.Button
     stop: gr.Button
     explore: gr.Button
-    live: gr.HTML  # the lanes
+    stage: gr.HTML  # the lanes
     results: Results
+    finished: FinishedRuns  # the runs that links can name
     shown: gr.State  # of Shown: the run in the lanes, what Stop and the rest have to work with; only runs write it
     before: gr.State  # `Shown.run` of what was in the lanes when a run was last asked for; None once that was stopped
     result: gr.State  # of Shown: what the results are of, and what is run again
@@ -84,7 +92,7 @@ class Widgets:
     def of_a_frame(self) -> list[Any]:
         """What changes while a run goes on. They are few: for every answer Gradio builds all outputs of an event anew, also those
         that do not change."""
-        return [self.status, self.live, self.shown]
+        return [self.status, self.stage, self.shown]
 
     def buttons(self) -> list[Any]:
         return [self.draw, self.stop, self.explore, self.results.again]
@@ -92,6 +100,21 @@ class Widgets:
     def busy(self, running: bool) -> Updates:
         """Only Stop can be pressed while something runs, and only then."""
         return {button: gr.update(interactive=(button is self.stop) == running) for button in self.buttons()}
+
+
+def prose(text: str) -> str:
+    """HTML of our own texts, which mark **bold**, *emphasis*, `code` and "- " lists as Markdown does: Gradio's component for that would be a
+    tenth of all that a visitor waits for."""
+    marks = ((r"`([^`]+)`", r"<code>\1</code>"), (r"\*\*([^*]+)\*\*", r"<b>\1</b>"), (r"\*([^*]+)\*", r"<em>\1</em>"))
+    html, listed = "", False
+    for block in re.split(r"\n\s*\n|\n(?=- )|  \n", text.strip()):
+        item = block.startswith("- ")
+        html += "</ul>" * (listed and not item) + "<ul>" * (item and not listed)
+        line = escape(block.removeprefix("- "), quote=False)
+        for mark, made in marks:
+            line = re.sub(mark, made, line)
+        html, listed = html + (f"<li>{line}</li>" if item else f"<p>{line}</p>"), item
+    return html + "</ul>" * listed
 
 
 def status_html(text: str, kind: Literal["info", "busy", "error"] = "info", notes: Iterable[str] = ()) -> str:
@@ -112,8 +135,10 @@ def setting_value(name: str, value: Any) -> Any:
     return None if KNOBS[name].of_tree and value == 0 else value
 
 
-def numbers_of(w: Results, service: Service, record: dict[str, Any], pictures: dict[str, Image.Image]) -> Updates:
-    """The table, the files and the link of a run."""
+def numbers_of(
+    w: Results, service: Service, record: dict[str, Any], pictures: dict[str, Image.Image], kept_as: str | None = None
+) -> Updates:
+    """The table, the files and the link of a run; `kept_as` is its name among the runs that the service keeps."""
     preset = (
         Settings(**service.offered()[record["model"]["id"]].preset) if record["model"]["id"] in service.offered() else Settings()
     )
@@ -122,11 +147,10 @@ def numbers_of(w: Results, service: Service, record: dict[str, Any], pictures: d
         record_file = saved(kept, w.record, write_record, Path(folder), record)
         sheet_file = saved(kept, w.sheet, write_sheet, Path(folder), record, pictures)
     return {
-        w.column: gr.update(visible=True),
-        w.table: table(record["methods"]),
+        w.table: pack({"title": texts.TABLE_TITLE, "head": texts.TABLE_HEAD, "rows": table(record["methods"])}),
         w.record: record_file,
         w.sheet: sheet_file,
-        w.link: query(record, preset),
+        w.link: query(record, preset, kept_as),
     }
 
 
@@ -135,10 +159,13 @@ def kept(button: gr.DownloadButton, write: Callable[..., str], *arguments: Any) 
     return keep_file(button, write(*arguments))
 
 
-def replay_of(w: Results, shown: Shown, source: Source, play: bool = False) -> Updates:
-    """The replay and the charts of a run."""
+def stage_of(w: Widgets, shown: Shown, source: Source, play: bool = False, sweeps: dict[str, Any] | None = None) -> Updates:
+    """A run that is over on the stage, with whatever of it did not finish."""
     assert shown.record is not None
-    return {w.replay: pack(results_view(shown.record, shown.pictures, source, play))}
+    view = results_view(shown.record, shown.pictures, source, play, shown.run, sweeps)
+    view["rest"] = [lane_view(lane, None) for lane in shown.lanes.values() if lane.entry is None]
+    view["files"] = {method: {"address": address, "file": f"{stem(method)}.png"} for method, address in shown.files.items()}
+    return {w.stage: pack(view)}
 
 
 def scratch() -> TemporaryDirectory[str]:

@@ -26,10 +26,21 @@ CHECKED = "6.31.0"
 # What Gradio raises for a plain HTTP call with a parameter too many or too few, or to no endpoint, and where such calls arrive. Without
 # a handler of our own each is a bare 500.
 MISCALLS = (TypeError, KeyError, FnIndexInferError)
-CALL_PATHS = ("/call/", "/run/", "/api/", "/queue/join")
+CALL_PATHS = ("/call/", "/run/", "/api/", "/queue/join", "/component_server")
 
 # Leaves out a last look at the page after the launch. It gives up after three seconds, which is too soon on a busy machine.
 LAUNCH_OPTIONS: dict[str, Any] = {"_frontend": False}
+
+
+# Opened directly, /?view=api shows the page: Gradio marks its documentation as open without loading it. Closed and opened again by its
+# own button it is loaded.
+OPEN_VIEW = """() => {
+  if (new URLSearchParams(location.search).get("view") !== "api") return;
+  const button = document.querySelector("footer button.show-api");
+  if (!button) return;
+  button.click();
+  setTimeout(() => button.click(), 100);
+}"""
 
 
 @dataclass(frozen=True)
@@ -127,6 +138,11 @@ def forget_calls(page: gr.Blocks) -> None:
         page.state_holder.time_last_used.pop(event_id, None)
 
     queue.reset_iterators = reset_iterators
+
+
+def http_request(request: Any) -> HttpRequest:
+    """The plain request of what a function of a component is handed: of the plain one itself, though it asks for Gradio's."""
+    return request if isinstance(request, HttpRequest) else request.request
 
 
 def holds_file(value: Any) -> bool:

@@ -10,19 +10,21 @@ from urllib.parse import urlencode
 from lantern_demo.knobs import KNOBS, shown
 from lantern_demo.settings import Settings, methods_of
 
+RUN = "run"  # names a run that is kept
 LONGEST = 4000  # characters of a value
 CHOSEN = [name for name in Settings().as_dict() if name != "seed"]
 
 
-def query(record: dict[str, Any], preset: Settings) -> str:
-    """The part of a link behind the page's address; settings as the model's preset has them are left out."""
+def query(record: dict[str, Any], preset: Settings, kept_as: str | None = None) -> str:
+    """The part of a link behind the page's address; settings as the model's preset has them are left out. `kept_as` names the run itself,
+    which is shown as long as the program that drew it keeps it."""
     settings = record["settings"]
     values = {
         "prompt": record["prompt"], "model": record["model"]["id"], "methods": ",".join(record["order"]), "seed": settings["seed"],
     }  # fmt: skip
     usual = preset.as_dict()
     values |= {name: settings[name] for name in CHOSEN if settings[name] != usual[name] and settings[name] is not None}
-    return "?" + urlencode(values)
+    return "?" + urlencode(values | ({} if kept_as is None else {RUN: kept_as}))
 
 
 def read(parameters: Mapping[str, str], default: str, presets: Mapping[str, Settings]) -> dict[str, Any] | None:

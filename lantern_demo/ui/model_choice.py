@@ -12,7 +12,8 @@ from lantern_demo.models.llamagen.labels import labels
 from lantern_demo.models.needs import describe, gib
 from lantern_demo.settings import Settings
 from lantern_demo.ui import texts
-from lantern_demo.ui.components import field_value
+from lantern_demo.ui.components import field_value, prose
+from lantern_demo.ui.method_panel import methods_value
 from lantern_demo.ui.recommended_box import RecommendedBox, box_updates
 from lantern_demo.ui.service import Service
 
@@ -23,22 +24,33 @@ FIRST_CLASS = "goldfish (1)"
 class ModelWidgets:
     """The components that depend on the model."""
 
-    note: gr.Markdown
+    model: gr.State  # the id of the one that they are set for
+    note: gr.HTML
     prompt: gr.Textbox
     label: gr.Dropdown
     examples: gr.HTML
-    methods: gr.CheckboxGroup
+    methods: gr.HTML
     recommended: RecommendedBox
     knobs: dict[str, Any]
 
     def all(self) -> list[Any]:
-        return [self.note, self.prompt, self.label, self.examples, self.methods, *self.recommended.all(), *self.knobs.values()]
+        return [
+            self.model,
+            self.note,
+            self.prompt,
+            self.label,
+            self.examples,
+            self.methods,
+            *self.recommended.all(),
+            *self.knobs.values(),
+        ]
 
 
 def class_box() -> gr.Dropdown:
-    """The 1,000 classes, found by typing a part of the name or the number."""
+    """The 1,000 classes, found by typing a part of the name or the number. They come with the first model that draws classes: the list
+    is a hundred kilobytes."""
     return gr.Dropdown(
-        [label.title for label in labels()], value=FIRST_CLASS, label=texts.CLASS_LABEL, info=texts.CLASS_INFO, visible=False,
+        [FIRST_CLASS], value=FIRST_CLASS, label=texts.CLASS_LABEL, info=texts.CLASS_INFO, visible=False,
         filterable=True, scale=5, elem_id="class",
     )  # fmt: skip
 
@@ -56,14 +68,23 @@ def choose(
     chosen = default_methods(usable) if methods is None else [m.id for m in usable if m.id in methods]
     values = settings or Settings(**info.preset)
     return {
-        w.note: gr.update(value=note(service, model)),
+        w.model: model,
+        w.note: gr.update(value=prose(note(service, model))),
         w.prompt: gr.update(value=text, visible=not by_class),
-        w.label: gr.update(value=text if by_class else FIRST_CLASS, visible=by_class),
+        w.label: gr.update(choices=[label.title for label in labels()], value=text, visible=True)
+        if by_class
+        else gr.update(visible=False),
         w.examples: gr.update(visible=info.folder is not None),
-        w.methods: gr.update(choices=[(m.label, m.id) for m in usable], value=chosen),
+        w.methods: methods_value(usable, chosen),
         **box_updates(service, w.recommended, model),
         **{knob: field_value(name, values) for name, knob in w.knobs.items()},
     }
+
+
+def choose_another(service: Service, w: ModelWidgets, model: str, before: str) -> dict[Any, Any]:
+    """The same when a visitor chooses a model; nothing when it is the one from before: Gradio tells of a choice, too, when the box is left
+    as it was, and what the visitor has filled in for its model must stay."""
+    return {w.model: gr.skip()} if model == before else choose(service, w, model)
 
 
 def note(service: Service, model: str) -> str:

@@ -6,40 +6,69 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from functools import partial
+from html import escape
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 from fastapi.exceptions import RequestValidationError
 from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.responses import FileResponse
 from starlette.routing import Route
 
+from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.store import root
+from lantern_demo.recommended import Kind
 from lantern_demo.ui import admission, log, texts
 from lantern_demo.ui.api import DEVICE, add_endpoints, refuse_call
 from lantern_demo.ui.audit_panel import audit_panel
 from lantern_demo.ui.compare import again, begin, draw, settle
-from lantern_demo.ui.components import STYLES, Updates, Widgets, component, status_html
+from lantern_demo.ui.components import STYLES, Updates, Widgets, component, prose, shared_scripts, status_html
 from lantern_demo.ui.form import choices, knob_boxes, results_column
-from lantern_demo.ui.gradio_patches import LAUNCH_OPTIONS, MISCALLS, calm_queue, forget_calls, waiting
+from lantern_demo.ui.gradio_patches import LAUNCH_OPTIONS, MISCALLS, OPEN_VIEW, calm_queue, forget_calls, http_request, waiting
 from lantern_demo.ui.health import PATH, health
-from lantern_demo.ui.model_choice import ModelWidgets, choose, class_box
-from lantern_demo.ui.recommended_box import fill_in
+from lantern_demo.ui.look_alikes import LookAlikes
+from lantern_demo.ui.model_choice import ModelWidgets, choose, choose_another, class_box
+from lantern_demo.ui.recommended_box import fill_in, recommended_for
 from lantern_demo.ui.record_reader import MEGABYTES
-from lantern_demo.ui.recorded import cards, recorded_runs
-from lantern_demo.ui.restore import Form, from_link, load_record, show_example, show_first
+from lantern_demo.ui.recorded import SWEEPS, FinishedRuns, cards, recorded_runs, sweeps
+from lantern_demo.ui.restore import Form, first_view, from_link, load_record, show_example, show_first
 from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.service import Service, on_zero_gpu
-from lantern_demo.ui.sweep import Explorer, explore, explorer, rest
+from lantern_demo.ui.sweep import Explorer, explore, rest
 
 CACHE_SECONDS = 3600  # how long pictures are kept
 
 QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}  # events that are the page's own business
 AT_ONCE: dict[str, Any] = {"queue": False, **QUIET}  # those that are answered even when the queue is full
-# On a phone what is drawn is far below the buttons.
-SHOW_STATUS = "() => { if (innerWidth < 700) document.getElementById('status').scrollIntoView(); }"
 # The server does not know under which address the page is seen; the link's first part is added here.
 WHOLE_LINK = "(link) => link.startsWith('?') ? location.origin + location.pathname + link : link"
+# The same, and the page's own address becomes it, so that a reload or the way back shows the run again. The theme stays.
+OWN_LINK = """(link) => {
+  if (!link.startsWith("?")) return link;
+  const [asked, theme] = [new URLSearchParams(link), new URLSearchParams(location.search).get("__theme")];
+  if (theme) asked.set("__theme", theme);
+  history.replaceState(history.state, "", `?${asked}`);
+  return location.origin + location.pathname + link;
+}"""
+SETTINGS = """() => {
+  const open = document.body.classList.toggle("settings-open");
+  document.getElementById("open-settings").setAttribute("aria-expanded", open);
+  const panel = document.getElementById("settings");
+  panel.tabIndex = -1;
+  if (open) panel.focus();
+}"""
+# What Draw sends is what the page shows at that moment: Gradio's own copy of a field may be a moment behind it.
+AS_SHOWN = """(...asked) => {
+  const prompt = document.querySelector("#prompt :is(textarea, input)"), boxes = [...document.querySelectorAll("#methods input")];
+  if (prompt) asked[0] = prompt.value;
+  if (boxes.length) asked[2] = JSON.stringify({ chosen: boxes.filter((box) => box.checked).map((box) => box.value) });
+  return asked;
+}"""
+STARTED = "() => { document.dispatchEvent(new CustomEvent('lantern-started')); }"  # see web/early.js
+CARD = "/card.png"  # the picture of link previews
+CARD_FILE = Path(__file__).parents[2] / "examples" / "page.png"
 
 
 def build(
@@ -53,28 +82,36 @@ def build(
     if on_zero_gpu():
         service.wait()  # there a model must be on the device before the page is launched
     with gr.Blocks(title=texts.TITLE, analytics_enabled=False, delete_cache=(CACHE_SECONDS, CACHE_SECONDS)) as page:
-        gr.Markdown(texts.INTRO, elem_id="intro")
+        gr.HTML(f"<h1>{escape(texts.TITLE)}</h1><p>{escape(texts.INTRO)}</p>", elem_id="intro")
         with gr.Row(elem_id="ask"):
             prompt = gr.Textbox(
                 texts.EXAMPLES[0][0], label=texts.PROMPT_LABEL, placeholder=texts.PROMPT_PLACEHOLDER, lines=1, max_lines=3, scale=5,
-                elem_id="prompt",
+                container=False, elem_id="prompt",
             )  # fmt: skip
             label = class_box()
-            draw_button = gr.Button(texts.DRAW, variant="primary", min_width=110, elem_id="draw")
-            stop_button = gr.Button(texts.STOP, variant="stop", min_width=110, interactive=False, elem_id="stop")
-        examples = component("cards", ["dom", "cards"], cards(), elem_id="examples")
-        model_box, model_note, methods, seed, randomise = choices(service)
-        recommended, knobs = knob_boxes(service)
-        arriving = gr.HTML("", elem_id="arriving")
-        status = gr.HTML(status_html(texts.READY), elem_id="status")
-        live = component("live", ["dom", "live"], elem_id="lanes")
-        results = results_column()
+            draw_button = gr.Button(texts.DRAW, variant="primary", min_width=80, elem_id="draw")
+            stop_button = gr.Button(texts.STOP, variant="stop", min_width=80, interactive=False, elem_id="stop")
+            settings_button = gr.Button(texts.SETTINGS, min_width=80, elem_id="open-settings")
+        with gr.Column(elem_id="told"):
+            status = gr.HTML(status_html(texts.READY), elem_id="status")
+            arriving = gr.HTML("", elem_id="arriving")
+        with gr.Column(elem_id="settings"):
+            model_box, model_note, methods, seed, randomise = choices(service)
+            recommended, knobs = knob_boxes(service)
+        examples = component("cards", ["cards"], cards(), elem_id="examples")
+        stage = component(
+            "stage", ["grid", "cells", "look", "stage"], first_view(), elem_id="stage",
+            server_functions=[looking_at(page, LookAlikes(service))],
+        )  # fmt: skip
+        results, searching = results_column()
         upload = gr.UploadButton(texts.LOAD, file_types=[".json"], type="binary", size="md", elem_id="load")
-        gr.Markdown(texts.KEEP_NOTE, elem_classes="note")
-        searching = explorer()
+        gr.HTML(f'<p class="note">{escape(texts.KEEP_NOTE)}</p>')
+        with gr.Accordion(texts.TABLE_TITLE, open=False, elem_id="numbers"):
+            results.table.render()
+            gr.HTML(f'<p class="note">{escape(texts.TABLE_NOTE)}</p>')
         audit_panel()
         with gr.Accordion(texts.TIMING_TITLE, open=False, elem_id="timing"):
-            gr.Markdown(texts.TIMING)
+            gr.HTML(prose(texts.TIMING), elem_classes="prose")
 
         w = Widgets(
             status,
@@ -82,18 +119,20 @@ def build(
             draw_button,
             stop_button,
             searching.start,
-            live,
+            stage,
             results,
+            FinishedRuns(),
             gr.State(Shown()),
             gr.State(None),
             gr.State(Shown()),
         )
-        by_model = ModelWidgets(model_note, prompt, label, examples, methods, recommended, knobs)
+        by_model = ModelWidgets(gr.State(service.default), model_note, prompt, label, examples, methods, recommended, knobs)
         form = Form(model_box, by_model, seed, randomise)
         _wire_runs(page, service, w, form, searching)
         _wire_restoring(page, service, w, form, examples, upload, arriving)
         for kind, button in recommended.buttons.items():
-            button.click(partial(fill_in, service, knobs, kind), [model_box], list(knobs.values()), **AT_ONCE)
+            button.click(partial(_recommended, service, w, knobs, kind), [model_box], [w.status, *knobs.values()], **AT_ONCE)
+        settings_button.click(None, js=SETTINGS, **QUIET)
         label.input(lambda title: title, [label], [prompt], **AT_ONCE)
         add_endpoints(page, service)
     # The queue is the only way in; without `api_open=False` the endpoints could also be run past it.
@@ -120,6 +159,7 @@ def launch(page: gr.Blocks, **options: Any) -> Any:
     return page.launch(
         theme=theme(),
         css_paths=STYLES,
+        head=_head(),
         footer_links=["api", "gradio", "settings"],
         ssr_mode=False,
         show_error=False,
@@ -134,17 +174,35 @@ def launch(page: gr.Blocks, **options: Any) -> Any:
                 admission.Refused: admission.refuse,
                 RequestValidationError: admission.refuse_body,
             },
-            "middleware": [Middleware(admission.SmallRequests)],
-            "routes": [Route(PATH, health(page, page.lantern_service, DEVICE["concurrency_id"]))],
+            "middleware": [Middleware(admission.SmallRequests), Middleware(GZipMiddleware, minimum_size=1000)],
+            "routes": [
+                Route(PATH, health(page, page.lantern_service, DEVICE["concurrency_id"])),
+                Route(SWEEPS, sweeps),
+                Route(CARD, lambda _: FileResponse(CARD_FILE)),
+            ],
         },
         **options,
+    )
+
+
+def _head() -> str:
+    """What runs before the page's components are there, and what previews of links say. They want a picture's whole address, which only a Space knows
+    of itself."""
+    told = {"og:description": texts.DESCRIPTION, "description": texts.DESCRIPTION}
+    host = os.environ.get("SPACE_HOST")
+    if host and CARD_FILE.exists():
+        told |= {"og:image": f"https://{host}{CARD}", "twitter:image": f"https://{host}{CARD}"}
+    return f"<script>{shared_scripts()}</script>" + "".join(
+        f'<meta {"property" if ":" in name else "name"}="{name}" content="{escape(text)}" />' for name, text in told.items()
     )
 
 
 def theme() -> gr.themes.Base:
     """Gradio's own theme in the colours of a lantern at dusk, with the system's fonts and small print dark enough to read."""
     fonts = ("ui-sans-serif", "system-ui", "sans-serif")
-    base = gr.themes.Default(primary_hue="orange", secondary_hue="orange", neutral_hue="slate", font=fonts)
+    base = gr.themes.Default(
+        primary_hue="orange", secondary_hue="orange", neutral_hue="slate", font=fonts, font_mono=("ui-monospace", "monospace")
+    )
     return base.set(
         body_text_color_subdued="*neutral_600",
         body_text_color_subdued_dark="*neutral_400",
@@ -164,17 +222,19 @@ def _wire_runs(page: gr.Blocks, service: Service, w: Widgets, form: Form, search
         "api_visibility": "private", "show_progress": "minimal", "show_progress_on": [w.status], "trigger_mode": "once", **DEVICE,
     }  # fmt: skip
 
-    def wire(triggers: list[Any], run: Any, inputs: list[Any], outputs: list[Any], end: Any) -> Any:
+    def wire(triggers: list[Any], run: Any, inputs: list[Any], outputs: list[Any], end: Any, js: str | None = None) -> Any:
         pressed = gr.on(triggers, partial(begin, w), [w.shown], [w.status, w.before, *w.buttons()], **AT_ONCE)
-        running = pressed.then(run, inputs, outputs, **on_device)
+        running = pressed.then(run, inputs, outputs, js=js, **on_device)
         # The first also after Stop.
         for after, settles, more in ((running.then, end, []), (running.failure, partial(_failed, page, w, end), [w.before])):
             settled = after(settles, [w.shown, *more], w.all(), **AT_ONCE)
-            settled.then(None, [w.results.link], [w.results.link], js=WHOLE_LINK, **QUIET)
+            settled.then(None, [w.results.link], [w.results.link], js=OWN_LINK, **QUIET)
         return running
 
     asked = [prompt, form.model, form.by_model.methods, form.seed, form.randomise, *knobs]
-    drawing = wire([w.draw.click, prompt.submit], partial(draw, service, w), asked, w.of_a_frame(), partial(settle, service, w))
+    drawing = wire(
+        [w.draw.click, prompt.submit], partial(draw, service, w), asked, w.of_a_frame(), partial(settle, service, w), AS_SHOWN
+    )
     repeating = wire([w.results.again.click], partial(again, service, w), [w.result], w.of_a_frame(), partial(settle, service, w))
     trying = wire(
         [w.explore.click], partial(explore, service, w, searching), [w.shown, searching.knob, prompt, form.model, form.seed, *knobs],
@@ -183,8 +243,28 @@ def _wire_runs(page: gr.Blocks, service: Service, w: Widgets, form: Form, search
     w.stop.click(
         lambda: (status_html(texts.STOPPED), None), None, [w.status, w.before], cancels=[drawing, repeating, trying], **AT_ONCE
     )
-    for button in (w.draw, w.results.again):
-        button.click(None, js=SHOW_STATUS, **QUIET)
+
+
+def looking_at(page: gr.Blocks, alikes: LookAlikes) -> Callable[[Any, Any], dict[str, Any]]:
+    """What the stage's script calls for a place that somebody looks at. It passes the queue and its guard by, and has one of its own.
+    Gradio marks the function, and a method takes no marks."""
+    looks = admission.Looks()
+
+    def look(asked: Any, request: gr.Request) -> dict[str, Any]:
+        if refused := looks.refusal(page, DEVICE["concurrency_id"], http_request(request)):
+            return {"error": refused}
+        return alikes.look(asked)
+
+    return look
+
+
+def _recommended(service: Service, w: Widgets, knobs: dict[str, Any], kind: Kind, model: str) -> Updates:
+    """Fill in what is recommended, and say what that was and for which methods there is nothing."""
+    filled, found = fill_in(service, knobs, kind, model), recommended_for(service, model)
+    if found is None:
+        return filled
+    without = [METHODS[method].label for method, by_kind in found.methods.items() if by_kind[kind] is None]
+    return filled | {w.status: status_html(texts.filled_in(kind, found.settings(kind), without))}
 
 
 def _failed(page: gr.Blocks, w: Widgets, end: Callable[[Shown], Updates], shown: Shown, before: str | None) -> Updates:
@@ -207,14 +287,11 @@ def _wire_restoring(
         return show_example(service, w, form, shown, getattr(event, "index", None))
 
     def first(request: gr.Request) -> Updates:
+        updates = show_first(service, w) if recorded_runs() else {}
         filled = from_link(service, w, form, dict(request.query_params))
-        if filled is not None:
-            return filled
-        if any(run.record["model"]["id"] == service.default for run in recorded_runs()[:1]):
-            return show_first(service, w)
-        if service.offered()[service.default].kind == "class":
-            return choose(service, form.by_model, service.default)
-        return {w.live: gr.update()}  # nothing changes
+        if filled is None and service.offered()[service.default].kind == "class":
+            filled = choose(service, form.by_model, service.default)
+        return updates | (filled or {}) or {w.status: gr.update()}
 
     def arrive() -> Iterator[str]:
         if not service.ready:
@@ -226,9 +303,22 @@ def _wire_restoring(
             yield status_html(str(error), "error")
 
     shown = examples.pick(picked, [w.shown], outputs, **AT_ONCE)
-    shown.then(None, [w.results.link], [w.results.link], js=WHOLE_LINK, **QUIET)
+    shown.then(None, [w.results.link], [w.results.link], js=OWN_LINK, **QUIET)
+    # Of the prompt's changes the examples are told, whoever made them: a mark stays only beside its own prompt.
+    form.by_model.prompt.change(
+        None,
+        [form.by_model.prompt],
+        None,
+        js="(text) => { document.dispatchEvent(new CustomEvent('prompted', { detail: text })); }",
+        **QUIET,
+    )
     loaded = upload.upload(partial(load_record, service, w, form), [w.shown, upload], outputs, **QUIET, **DEVICE)
     loaded.then(None, [w.results.link], [w.results.link], js=WHOLE_LINK, **QUIET)
-    form.model.input(partial(choose, service, form.by_model), [form.model], form.by_model.all(), **AT_ONCE)
-    page.load(first, None, outputs, **AT_ONCE).then(None, [w.results.link], [w.results.link], js=WHOLE_LINK, **QUIET)
+    form.model.input(
+        partial(choose_another, service, form.by_model), [form.model, form.by_model.model], form.by_model.all(), **AT_ONCE
+    )
+    answered = page.load(first, None, outputs, **AT_ONCE).then(None, [w.results.link], [w.results.link], js=WHOLE_LINK, **QUIET)
+    answered.then(None, js=STARTED, **QUIET)
+    page.load(None, js=OPEN_VIEW, **QUIET)
+    page.load(None, js="() => document.getElementById('open-settings')?.setAttribute('aria-expanded', 'false')", **QUIET)
     page.load(arrive, None, [arriving], concurrency_limit=None, **QUIET)

@@ -10,6 +10,7 @@ import gradio as gr
 
 from lantern_demo.recommended import KINDS, Kind, Recommended, read_recommended
 from lantern_demo.ui import texts
+from lantern_demo.ui.components import prose
 from lantern_demo.ui.service import Service
 
 
@@ -18,7 +19,7 @@ class RecommendedBox:
     """The components that say what is recommended for a model; a model without recommendations hides them."""
 
     column: gr.Column
-    note: gr.Markdown
+    note: gr.HTML
     buttons: Mapping[Kind, gr.Button]
 
     def all(self) -> list[Any]:
@@ -35,7 +36,7 @@ def recommended_box(service: Service) -> RecommendedBox:
                 )
                 for kind in KINDS
             }  # fmt: skip
-        note = gr.Markdown(texts.recommended(found) if found else "", elem_classes="note")
+        note = gr.HTML(prose(texts.recommended(found)) if found else "", elem_classes="prose note")
     return RecommendedBox(column, note, buttons)
 
 
@@ -52,7 +53,7 @@ def box_updates(service: Service, box: RecommendedBox, model: str) -> dict[Any, 
     found = recommended_for(service, model)
     return {
         box.column: gr.update(visible=found is not None),
-        box.note: texts.recommended(found) if found else "",
+        box.note: prose(texts.recommended(found)) if found else "",
         **{button: gr.update(interactive=_any(found, kind)) for kind, button in box.buttons.items()},
     }
 

@@ -16,6 +16,9 @@ from lantern_demo import load
 from lantern_demo.pipeline import Generation, Pipeline
 from lantern_demo.record import image_hash, merge_records
 from lantern_demo.ui import recorded, texts
+from lantern_demo.ui.sweep import recorded_sweep
+
+RECORDED = ("lambda", "delta")  # the knobs whose sweeps come with an example
 
 REDRAWN = " The pictures were drawn anew from the tokens on {date}, by a later decoder than the one whose time image_seconds are."
 
@@ -44,7 +47,8 @@ def main() -> None:
     pipe = load("lantern-scenes", args.device)
     if args.redraw:
         for path in sorted(args.out.glob("*.json.gz")):
-            recorded.save(path, *redrawn(pipe, recorded.read(path).record))
+            kept = recorded.read(path)
+            recorded.save(path, *redrawn(pipe, kept.record), kept.sweeps)
             print(f"{path.name}  {path.stat().st_size / 1024:.0f} KB", flush=True)
         return
     args.out.mkdir(parents=True, exist_ok=True)
@@ -57,7 +61,7 @@ def main() -> None:
                 records.append(event.record)
         record = merge_records(records)
         path = args.out / f"{number:02d}.json.gz"
-        recorded.save(path, record, pictures)
+        recorded.save(path, record, pictures, [recorded_sweep(pipe, prompt, seed, name) for name in RECORDED])
         numbers = "  ".join(f"{name} {entry['speedup']:.2f}x" for name, entry in record["methods"].items())
         print(f"{path.name}  {path.stat().st_size / 1024:.0f} KB  {prompt}: {numbers}", flush=True)
 

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import gzip
 import json
-from dataclasses import dataclass
+import secrets
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
+from starlette.requests import Request
+from starlette.responses import JSONResponse
 
 from lantern_demo.ui import texts
 from lantern_demo.ui.record_reader import checked
 from lantern_demo.ui.run_state import Source
-from lantern_demo.ui.run_view import picture_address
+from lantern_demo.ui.run_view import picture_address, picture_of
 
 FOLDER = Path(__file__).with_name("recorded")
+THUMBNAIL = 56  # pixels a side of an example's picture, twice as many as it is shown with
+THUMBNAIL_QUALITY = 60  # of WebP
+SWEEPS = "/recorded/{name}/sweeps"
+DAY = 24 * 60 * 60  # seconds that a browser keeps an example's sweeps
 
 
 @dataclass(frozen=True)
@@ -25,10 +34,19 @@ class Recorded:
 
     record: dict[str, Any]
     pictures: dict[str, str]
+    sweeps: tuple[dict[str, Any], ...] = ()  # see `sweep.recorded_sweep`
+    name: str = ""  # of an example's file
 
     @property
     def source(self) -> Source:
-        return Source("recorded", texts.RECORDED.format(device=self.record["device"], date=self.record["created"][:10]))
+        return Source("recorded", texts.recorded_on(self.record))
+
+    @property
+    def sweeps_told(self) -> dict[str, Any] | None:
+        """Where a page finds the sweeps when somebody comes to them, and their titles: they weigh as much as the run with all else."""
+        if not self.sweeps:
+            return None
+        return {"address": SWEEPS.format(name=self.name).lstrip("/"), "titles": [sweep["title"] for sweep in self.sweeps]}
 
 
 @cache
@@ -37,19 +55,65 @@ def recorded_runs() -> tuple[Recorded, ...]:
     return tuple(read(path) for path in sorted(FOLDER.glob("*.json.gz")))
 
 
-def save(path: Path, record: dict[str, Any], pictures: dict[str, Image.Image]) -> None:
-    """Write an example. Its bytes depend on nothing but the run: gzip's own date is left out."""
-    whole = {"record": record, "pictures": {name: picture_address(image) for name, image in pictures.items()}}
-    path.write_bytes(gzip.compress(json.dumps(whole, separators=(",", ":")).encode(), 9, mtime=0))
+def sweeps(request: Request) -> JSONResponse:
+    """GET /recorded/{name}/sweeps: what knobs did to an example, for the page's sliders."""
+    found = next((run.sweeps for run in recorded_runs() if run.name == request.path_params["name"]), ())
+    if not found:
+        return JSONResponse({"error": texts.NO_SUCH_EXAMPLE}, status_code=404)
+    return JSONResponse(found, headers={"Cache-Control": f"max-age={DAY}"})
+
+
+def save(path: Path, record: dict[str, Any], pictures: dict[str, Image.Image], sweeps: Sequence[dict[str, Any]] = ()) -> None:
+    """Write an example."""
+    path.write_bytes(pack(record, {name: picture_address(image) for name, image in pictures.items()}, sweeps))
 
 
 def read(path: Path) -> Recorded:
     """An example that `save` wrote. Raises ValueError for a record that is none."""
-    whole = json.loads(gzip.decompress(path.read_bytes()))
-    return Recorded(checked(whole["record"]), whole["pictures"])
+    return replace(unpack(path.read_bytes()), name=path.name.removesuffix(".json.gz"))
+
+
+def pack(record: dict[str, Any], pictures: dict[str, str], sweeps: Sequence[dict[str, Any]] = ()) -> bytes:
+    """A run as a file holds it. The bytes depend on nothing but the run: gzip's own date is left out."""
+    whole = {"record": record, "pictures": pictures} | ({"sweeps": list(sweeps)} if sweeps else {})
+    return gzip.compress(json.dumps(whole, separators=(",", ":")).encode(), 9, mtime=0)
+
+
+def unpack(data: bytes) -> Recorded:
+    whole = json.loads(gzip.decompress(data))
+    return Recorded(checked(whole["record"]), whole["pictures"], tuple(whole.get("sweeps", ())))
+
+
+class FinishedRuns:
+    """The latest runs of a program by names that cannot be guessed, packed and in memory only: a link, a reload or the way back shows
+    them again."""
+
+    def __init__(self, most: int = 200) -> None:
+        self._most, self._packed = most, OrderedDict[str, bytes]()
+
+    def keep(self, record: dict[str, Any], pictures: dict[str, str]) -> str:
+        """Keep a run -> its name."""
+        name = secrets.token_urlsafe(9)
+        self._packed[name] = pack(record, pictures)
+        while len(self._packed) > self._most:
+            self._packed.popitem(last=False)
+        return name
+
+    def get(self, name: str) -> Recorded | None:
+        """The run of a name, or None when it is kept no more."""
+        found = self._packed.get(name)
+        return None if found is None else unpack(found)
 
 
 def cards() -> dict[str, Any] | None:
-    """The value of the examples' component: of each the picture that vanilla drew, and the prompt."""
-    found = [{"prompt": run.record["prompt"], "picture": run.pictures.get("vanilla")} for run in recorded_runs()]
-    return {"cards": found, "words": texts.WEB} if found else None
+    """The value of the examples' component: of each a small picture as vanilla drew it, and the prompt. The first is on the stage."""
+    found = [{"prompt": run.record["prompt"], "picture": _thumbnail(run.pictures.get("vanilla"))} for run in recorded_runs()]
+    return {"cards": found, "picked": 0} if found else None
+
+
+def _thumbnail(address: str | None) -> str | None:
+    return (
+        None
+        if address is None
+        else picture_address(picture_of(address).resize((THUMBNAIL, THUMBNAIL), Image.Resampling.LANCZOS), THUMBNAIL_QUALITY)
+    )

@@ -12,13 +12,15 @@ from PIL import Image
 from lantern_demo.record import image_hash
 from lantern_demo.settings import Settings
 from lantern_demo.ui import link, texts
-from lantern_demo.ui.components import Updates, Widgets, numbers_of, replay_of, status_html
+from lantern_demo.ui.components import Updates, Widgets, numbers_of, stage_of, status_html
 from lantern_demo.ui.model_choice import ModelWidgets, choose
 from lantern_demo.ui.record_reader import read_record
-from lantern_demo.ui.recorded import recorded_runs
+from lantern_demo.ui.recorded import Recorded, recorded_runs
 from lantern_demo.ui.run_state import Shown, Source
-from lantern_demo.ui.run_view import picture_address, picture_of
+from lantern_demo.ui.run_view import picture_address, picture_of, results_view
 from lantern_demo.ui.service import Service
+
+FIRST_QUALITY = 75  # of WebP: shown at 220 pixels and less, nothing of it is seen
 
 
 @dataclass(frozen=True)
@@ -44,13 +46,22 @@ def show_example(service: Service, w: Widgets, form: Form, shown: Shown, index: 
     run = runs[index]
     filled = _filled(service, form, run.record) if run.record["model"]["id"] in service.offered() else {}
     more = {w.status: status_html(texts.READY_EXAMPLE), **filled}
-    return _presented(service, w, run.record, run.pictures, run.source, True, more)
+    return _presented(service, w, run, run.source, True, more)
+
+
+def first_view() -> dict[str, Any] | None:
+    """What is on the stage at first: the first recorded run, which plays once. Every visit pays for its pictures, so they are packed closer."""
+    for run in recorded_runs()[:1]:
+        pictures = {name: picture_address(picture_of(address), FIRST_QUALITY) for name, address in run.pictures.items()}
+        return results_view(run.record, pictures, run.source, True, sweeps=run.sweeps_told)
+    return None
 
 
 def show_first(service: Service, w: Widgets) -> Updates:
-    """Show the first recorded run. Nothing is filled in: the visitor may be typing already."""
+    """The numbers and files of the first recorded run, which is on the stage already. Nothing is filled in: the visitor may be typing."""
     run = recorded_runs()[0]
-    return _presented(service, w, run.record, run.pictures, run.source, False, {})
+    shown = _presented(service, w, run, run.source, False, {})
+    return {part: update for part, update in shown.items() if part is not w.stage}
 
 
 def load_record(service: Service, w: Widgets, form: Form, shown: Shown, data: Any) -> Updates:
@@ -70,10 +81,10 @@ def load_record(service: Service, w: Widgets, form: Form, shown: Shown, data: An
         notes += _redrawn(service, record, images)
     except ValueError as error:
         notes.append(texts.no_pictures(str(error)))
-    source = Source("loaded", texts.LOADED.format(device=record["device"], date=record["created"][:10]))
+    source = Source("loaded", texts.LOADED.format(device=texts.one_thread(record["device"]), date=record["created"][:10]))
     filled = _filled(service, form, record) if record["model"]["id"] in service.offered() else {}
     status = status_html(texts.READY_LOADED, notes=notes)
-    return _presented(service, w, record, pictures, source, True, {w.status: status, **filled})
+    return _presented(service, w, Recorded(record, pictures), source, True, {w.status: status, **filled})
 
 
 def _redrawn(service: Service, record: dict[str, Any], images: list[Image.Image]) -> list[str]:
@@ -86,8 +97,13 @@ def _redrawn(service: Service, record: dict[str, Any], images: list[Image.Image]
 
 
 def from_link(service: Service, w: Widgets, form: Form, parameters: Mapping[str, str]) -> Updates | None:
-    """Fill in what a link asks for; None when it asks for nothing."""
+    """Show the run that a link names, if it is still kept, or else fill in what the link asks for; None when it asks for nothing."""
     offered = service.offered()
+    run = w.finished.get(parameters.get(link.RUN, ""))
+    if run is not None:
+        filled = _filled(service, form, run.record)
+        source = Source("live", texts.kept(run.record))
+        return _presented(service, w, run, source, True, {w.status: status_html(texts.READY_RUN), **filled}, parameters[link.RUN])
     presets = {name: Settings(**info.preset) for name, info in offered.items()}
     try:
         asked = link.read(parameters, service.default, presets)
@@ -97,20 +113,20 @@ def from_link(service: Service, w: Widgets, form: Form, parameters: Mapping[str,
         if len(asked.get("prompt", "")) > limit:
             raise ValueError(f"prompt has {len(asked['prompt'])} characters, at most {limit} are allowed")
     except ValueError as error:
-        return {w.status: status_html(texts.refused_link(str(error)), "error")}
+        return {w.status: status_html(texts.refused_link(texts.to_visitor(str(error))), "error")}
     settings = asked["settings"]
     filled = choose(service, form.by_model, asked["model"], asked.get("prompt"), asked.get("methods"), settings)
     return {w.status: status_html(texts.READY_LINK), form.model: asked["model"], **filled, **_seed(form, settings, asked["seed"])}
 
 
 def _presented(
-    service: Service, w: Widgets, record: dict[str, Any], pictures: dict[str, str], source: Source, play: bool, more: Updates
+    service: Service, w: Widgets, run: Recorded, source: Source, play: bool, more: Updates, kept_as: str | None = None
 ) -> Updates:  # fmt: skip
-    """Show a run that was not drawn just now; the lanes are for what is. A run that begins meanwhile keeps them: it writes `w.shown`."""
-    now = Shown({}, record, pictures)
-    images = {name: picture_of(address) for name, address in pictures.items()}
-    numbers = numbers_of(w.results, service, record, images)
-    return {w.live: "", w.result: now, **numbers, **replay_of(w.results, now, source, play), **more}
+    """Show a run that was not drawn just now. A run that begins meanwhile takes the stage: it writes `w.shown`."""
+    now = Shown({}, run.record, run.pictures)
+    images = {name: picture_of(address) for name, address in run.pictures.items()}
+    numbers = numbers_of(w.results, service, run.record, images, kept_as)
+    return {w.result: now, **numbers, **stage_of(w, now, source, play, run.sweeps_told), **more}
 
 
 def _filled(service: Service, form: Form, record: dict[str, Any]) -> Updates:

@@ -55,7 +55,7 @@ class Lane:
 class Source:
     """Where a run that is shown comes from: drawn just now, recorded with the code, or loaded from a visitor's file."""
 
-    kind: Literal["live", "recorded", "loaded"]
+    kind: Literal["racing", "live", "recorded", "loaded"]
     text: str
 
 

@@ -33,82 +33,61 @@ def lane_view(lane: Lane, vanilla: Lane | None, greedy: bool = False) -> dict[st
     """What the page's script shows of a lane: texts, never markup. `vanilla` is the lane that speedups are against; greedy: the run takes
     the likeliest tokens."""
     method = METHODS[lane.method]
-    badge, badge_title = (texts.LOSSLESS, texts.LOSSLESS_TITLE) if method.lossless else (texts.LOSSY, texts.LOSSY_TITLE)
-    price, price_hint = _price(lane, method, greedy)
     return {
-        "id": lane.method, "name": stem(lane.method), "label": method.label, "colour": COLOURS[lane.method],
-        "sentence": texts.method_sentence(method), "badge": badge, "badgeTitle": badge_title,
-        "alt": texts.WEB["drawnWith"].format(method=method.label), "download": texts.WEB["download"].format(method=method.label),
+        "id": lane.method, "name": stem(lane.method), "label": method.label, "colour": COLOURS[lane.method], "lossless": method.lossless,
         "phase": lane.phase, "share": f"{lane.committed / lane.total if lane.total else 0.0:.1%}",
-        "passes": _passes(lane), "progress": _phase(lane), "rows": _rows(lane, vanilla), "price": price, "priceHint": price_hint,
+        "passes": _passes(lane), "took": f"{lane.seconds:.2f} s" if lane.committed else texts.NOT_YET, "gain": _speedup(lane, vanilla),
+        "short": _in_short(lane, method, greedy),
     }  # fmt: skip
 
 
 def _passes(lane: Lane) -> str:
     """Passes of the model: what does not depend on the machine comes first."""
+    if lane.phase == "stopped":
+        return texts.stopped_at(lane.committed, lane.total)
     if not lane.committed:
-        return texts.NOT_YET
+        return texts.WAITING if lane.phase == "waiting" else texts.NOT_YET
     return texts.passes(lane.steps, lane.total - 1 if lane.has_picture else None)
-
-
-def _phase(lane: Lane) -> str:
-    progress = f"{lane.committed} of {lane.total} tokens"
-    return {
-        "idle": "not run yet",
-        "waiting": "waiting for the start",
-        "drawing": progress,
-        "drawn": f"{lane.total} tokens drawn",
-        "done": f"{lane.total} tokens drawn",
-        "failed": "failed",
-        "stopped": f"stopped at {progress}" if lane.committed else "stopped before the start",
-    }[lane.phase]
-
-
-def _rows(lane: Lane, vanilla: Lane | None) -> list[tuple[str, str, str | None]]:
-    """(name, value, hint)"""
-    rate = f"{lane.committed / lane.seconds:.0f}" if lane.seconds else texts.NOT_YET
-    accepted = f"{(lane.committed - 1) / lane.steps:.2f}" if lane.steps else texts.NOT_YET
-    nodes, tree = (texts.NOT_YET, None) if lane.entry is None else (str(lane.entry["nodes"]), lane.entry["tree"])
-    seconds, waited = f"{lane.seconds:.2f} s" if lane.committed else texts.NOT_YET, None
-    if lane.entry is not None and lane.entry["disturbed"]:
-        seconds, waited = f"{seconds} \u26a0", texts.waited(lane.entry)
-    return [
-        ("Decoding", seconds, waited),
-        ("Speedup", _speedup(lane, vanilla), None),
-        ("Tokens/s", rate, None),
-        ("Tokens/pass", accepted, texts.MAL_TITLE),
-        ("Tree nodes", nodes, tree),
-    ]
 
 
 def _speedup(lane: Lane, vanilla: Lane | None) -> str:
     if not lane.has_picture:
-        return texts.NOT_YET
+        return ""
     if vanilla is None or not vanilla.has_picture:
-        return texts.NOT_YET if vanilla is not None and vanilla.running else texts.WAITING_FOR_VANILLA
+        return "" if vanilla is not None and vanilla.running else texts.NO_BASELINE
     return texts.times(vanilla.seconds / lane.seconds)
 
 
-def _price(lane: Lane, method: Method, greedy: bool) -> tuple[str, str | None]:
-    """What the method gave up for its speed, and how that was measured."""
+def _in_short(lane: Lane, method: Method, greedy: bool) -> str:
+    """What the method gave up for its speed, in a few words, or why it failed."""
     if lane.phase == "failed":
-        return lane.message, None
+        return lane.message
     if lane.phase == "drawn":
-        return texts.MEASURED_LATER, None
+        return texts.MEASURED_LATER
     if lane.entry is None:
-        return "", None
+        return ""
     price = lane.entry["price"]
-    if price is None:
-        return texts.NOT_MEASURED, None
-    return texts.price(price, method, greedy), f"{texts.PRICE_TITLE} ({lane.entry['price_method']})"
+    return texts.NOT_MEASURED if price is None else texts.price_in_short(price, method, greedy)
 
 
-def picture_address(image: Image.Image) -> str:
+def _at_length(entry: dict[str, Any], method: Method, greedy: bool) -> str:
+    """The same in a sentence or two."""
+    price = entry["price"]
+    told = texts.NOT_MEASURED if price is None else texts.price(price, method, greedy)
+    return f"{told} {texts.waited(entry)}" if entry["disturbed"] else told
+
+
+def picture_address(image: Image.Image, quality: int = 90) -> str:
     """A picture as a data address, small enough to travel with the results."""
     if max(image.size) > LARGEST:
         image = image.resize((LARGEST, LARGEST), Image.Resampling.LANCZOS)
+    return webp_address(image, quality)
+
+
+def webp_address(image: Image.Image, quality: int = 90) -> str:
+    """An image as a data address, in its own size."""
     buffer = io.BytesIO()
-    image.save(buffer, "WEBP", quality=90, method=4)
+    image.save(buffer, "WEBP", quality=quality, method=4)
     return f"data:image/webp;base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
@@ -121,31 +100,37 @@ def live(record: dict[str, Any]) -> Source:
     return Source("live", texts.LIVE.format(device=record["device"], seed=record["settings"]["seed"]))
 
 
-def results_view(record: dict[str, Any], pictures: dict[str, str], source: Source, play: bool = False) -> dict[str, Any]:
-    """The value of the results' component. `play`: whether the replay starts by itself."""
+def results_view(
+    record: dict[str, Any], pictures: dict[str, str], source: Source, play: bool = False, run: str | None = None,
+    sweeps: dict[str, Any] | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """The stage's value for a run that is over. `play`: whether the replay starts by itself; `run`: the id of one that was live;
+    `sweeps`: as `Recorded.sweeps_told`."""
     settings = Settings(**record["settings"])
-    lanes = [_result(name, entry, settings, pictures.get(name)) for name, entry in record["methods"].items()]
-    grid = isqrt(len(lanes[0]["tokens"]))
-    origin = {"kind": source.kind, "text": source.text}
-    return {"prompt": record["prompt"], "grid": grid, "source": origin, "play": play, "lanes": lanes, "words": texts.WEB}
+    entries = record["methods"]
+    over = {name: Lane(name, "done", entry["tokens"]).finished(entry) for name, entry in entries.items()}
+    lanes = [
+        lane_view(over[name], over.get("vanilla"), settings.temperature == 0) | _result(name, entry, settings, pictures.get(name))
+        for name, entry in entries.items()
+    ]
+    return {
+        "run": run, "prompt": record["prompt"], "model": record["model"]["id"], "settings": record["settings"], "grid": isqrt(len(lanes[0]["tokens"])),
+        "source": {"kind": source.kind, "text": source.text}, "play": play, "lanes": lanes, "sweeps": sweeps,
+    }  # fmt: skip
 
 
 def _result(name: str, entry: dict[str, Any], settings: Settings, picture: str | None) -> dict[str, Any]:
     method = METHODS[name]
     rule = settings.rule(method)
     return {
-        "id": name,
-        "label": LABELS[name],
-        "sentence": texts.method_sentence(method),
-        "colour": COLOURS[name],
-        "lossless": method.lossless,
         "window": method.source in ("window", "coupled"),
         "wave": method.source == "wavefront",
         "speedup": entry.get("speedup"),
         "price": entry["price"],
-        "said": texts.NOT_MEASURED if entry["price"] is None else texts.price(entry["price"], method, settings.temperature == 0),
         "steps": entry["steps"],
         "greedy": settings.temperature == 0,
+        "sentence": texts.method_sentence(method),
+        "said": _at_length(entry, method, settings.temperature == 0),
         "rule": {"kind": rule.kind, "k": rule.k, "bound": rule.bound},
         "tokens": entry["token_ids"],
         "picture": picture,

@@ -65,6 +65,7 @@ class Progress:
     committed: int  # tokens
     steps: int
     seconds: float
+    fresh: tuple[tuple[int, str], ...] = ()  # tokens since the frame before: the place, and e, r or t for how it was accepted
 
 
 @dataclass(frozen=True)
@@ -262,6 +263,15 @@ class Service:
         """Whether a model that is loaded here draws its pictures with the network of a record, told by the record's `trained`."""
         return same_decoder(self._loaded[model].networks.trained, trained)
 
+    def at_once(self, call: Callable[..., Result], *args: Any) -> Result | None:
+        """The result of a short call in the thread that computes, or None while a run has the device: nothing holds up what is timed."""
+        if not self._turn.acquire(blocking=False):
+            return None
+        try:
+            return self._compute(call, *args)
+        finally:
+            self._turn.release()
+
     def _compute(self, call: Callable[..., Result], *args: Any) -> Result:
         """The result of a call in the thread that computes, in the context of the caller: on ZeroGPU it says who asks, whose share of
         the GPU is spent, and whether they are still there."""
@@ -286,7 +296,9 @@ class Service:
                             pictured.clear()
                         tokens[method], pictured[method] = {}, 0.0
                     tokens[method].update(zip(event.places, event.tokens, strict=True))
-                    changed[method] = Progress(event.committed, event.index, event.seconds)
+                    before = changed[method].fresh if method in changed else ()
+                    fresh = (*before, *((place, kind[0]) for place, kind in zip(event.places, event.kinds, strict=True)))
+                    changed[method] = Progress(event.committed, event.index, event.seconds, fresh)
                 elif event is not None:
                     pictured.pop(method, None)
                     if changed:

@@ -6,12 +6,14 @@ import logging
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
+from html import escape
 from typing import Any
 
 import gradio as gr
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.knobs import KNOBS, ON_THE_FORM, seed_of, short_name
+from lantern_demo.pipeline import Pipeline
 from lantern_demo.stats import Drawn, Generation, MethodFailed
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import Updates, Widgets, component, loading, pack, setting_value, status_html
@@ -50,13 +52,13 @@ class Explorer:
 
 
 def explorer() -> Explorer:
-    with gr.Accordion(texts.EXPLORE_TITLE, open=False, elem_id="explorer"):
-        gr.Markdown(texts.EXPLORE_NOTE, elem_classes="note")
+    with gr.Column(elem_id="explorer"):
         with gr.Row(elem_id="explore-row"):
             choices = [(KNOBS[sweep.setting].explore, name) for name, sweep in SWEEPS.items()]
-            knob = gr.Radio(choices, value="delta", label=texts.EXPLORE_LABEL, elem_id="explore-knob", scale=4)
+            knob = gr.Dropdown(choices, value="lambda", label=texts.EXPLORE_LABEL, elem_id="explore-knob", scale=4)
             start = gr.Button(texts.EXPLORE, min_width=140, elem_id="explore", scale=1)
-        plot = component("sweep", ["dom", "sweep"], elem_id="sweep")
+        gr.HTML(f'<p class="note">{escape(texts.EXPLORE_NOTE)}</p>')
+        plot = component("sweep", ["sweep"], elem_id="sweep")
     return Explorer(knob, start, plot)
 
 
@@ -79,7 +81,7 @@ def explore(
             for first, value in ((value == sweep.values[0], value) for value in sweep.values)
         ]
     except ValueError as error:
-        yield {w.status: status_html(str(error), "error")}
+        yield {w.status: status_html(texts.to_visitor(str(error)), "error")}
         return
     yield {
         w.status: status_html(texts.exploring(0, len(requests)), "busy"), e.plot: "", w.shown: replace(shown, exploring=True),
@@ -104,7 +106,7 @@ def rest(w: Widgets, shown: Shown) -> Updates:
 def _points(service: Service, w: Widgets, e: Explorer, sweep: Sweep, requests: list[Request]) -> Iterator[Updates]:
     method = METHODS[sweep.method]
     value: dict[str, Any] = {
-        "points": [], "picture": None, "words": texts.WEB, "colour": COLOURS[method.id],
+        "points": [], "picture": None, "colour": COLOURS[method.id],
         "title": texts.explore_title(method.label, sweep.setting),
     }  # fmt: skip
     baseline = 0.0
@@ -129,3 +131,25 @@ def _point(sweep: Sweep, setting: float, event: Generation, baseline: float, pic
         "label": f"{KNOBS[sweep.setting].symbol} = {setting:g}", "picture": picture, "price": event.stats.price,
         "speedup": baseline / event.stats.decode_seconds,
     }  # fmt: skip
+
+
+def recorded_sweep(pipe: Pipeline, prompt: str, seed: int, name: str) -> dict[str, Any]:
+    """A sweep of an example, as its file keeps it: of every value what a run gave, against the vanilla run beside it."""
+    sweep, points = SWEEPS[name], []
+    for value in sweep.values:
+        runs = {
+            method: event
+            for method, event in pipe.compare(prompt, ["vanilla", sweep.method], seed=seed, **{sweep.setting: value})
+            if isinstance(event, Generation)
+        }
+        done = runs[sweep.method]
+        point = _point(sweep, value, done, runs["vanilla"].stats.decode_seconds, picture_address(done.image))
+        points.append(point | {"value": value, "steps": done.stats.steps})
+    method = METHODS[sweep.method]
+    return {
+        "knob": name,
+        "method": method.id,
+        "title": texts.explore_title(method.label, sweep.setting),
+        "colour": COLOURS[method.id],
+        "points": points,
+    }

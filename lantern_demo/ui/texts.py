@@ -13,14 +13,12 @@ from lantern_demo.knobs import KNOBS, short_name
 from lantern_demo.models.bundled import NoDrafter
 from lantern_demo.recommended import Recommendation, Recommended
 
-TITLE = "Images, drawn faster"
-INTRO = """# Images, drawn faster
-
-A visual autoregressive model draws a picture token by token, each by one pass of a large network.
-*Speculative decoding* lets a small drafter guess several tokens ahead and checks all guesses in one pass; on images most
-guesses fail, because many tokens would do equally well.
-**LANTERN** and **LANTERN++** accept such near misses too: see what that gains, and what it gives up.
-"""
+TITLE = "LANTERN: images, drawn faster"
+INTRO = "Pictures drawn token by token, faster: methods guess ahead, and LANTERN accepts near misses. See what that gains and gives up."
+DESCRIPTION = (
+    "Watch a visual autoregressive model draw one picture with several decoding methods that race side by side: vanilla, EAGLE, LANTERN, "
+    "LANTERN++ and others, with true timings and the price of each."
+)
 
 # Prompts with the seeds of their recorded runs. The fourth's was chosen out of six for a picture that shows a lantern; the others were
 # not chosen.
@@ -43,24 +41,24 @@ CLASS_LABEL = "Class"
 CLASS_INFO = "This model draws one of the 1,000 ImageNet classes. Type a part of its name, or its number."
 METHODS_LABEL = "Methods"
 METHODS_INFO = "They race: equal slices of the device in rotation, each on its own clock. Speedups need Vanilla."
+METHOD_GROUPS = {"usual": "The comparison", "exact": "More that are exact", "lossy": "More that change the law"}
 SEED_LABEL = "Seed"
 SEED_INFO = "The same seed, settings and machine give the same pictures."
 RANDOM_LABEL = "Randomise for every run"
-DRAW, STOP = "Draw", "Stop"
+DRAW, STOP, SETTINGS = "Draw", "Stop", "Settings"
 DOWNLOAD, SHEET = "Run record (JSON)", "All pictures (PNG)"
 AGAIN = "Run this again and compare tokens"
-LINK_LABEL = "Link to this prompt, seed and settings"
+LINK_LABEL = "Link to this run (its pictures too, while the program that drew them keeps them)"
 LOAD = "Load a run record"
-KEEP_TITLE = "### Keep and share"
+KEEP_TITLE = "Keep and share"
 KEEP_NOTE = (
     "The record holds everything needed to run this again: prompt, settings, trees, versions, every token and every step. "
     "Load one here to replay it and to run it again on this machine. Every picture says in its file what it was drawn from."
 )
 
-KNOBS_TITLE = "More settings"
 RECOMMENDED_BUTTONS = {"careful": "Careful settings", "fast": "Fast settings"}
 TIMING_TITLE = "How timings are taken"
-TABLE_TITLE = "All numbers of this run"
+TABLE_TITLE = "All numbers of this run, and where the time goes"
 TABLE_NOTE = (
     "MAL is the mean accepted length: tokens committed per step, a step being one pass of the target. Price is the mean total variation "
     "distance between the laws that the picture's tokens were drawn from and the target's own, given all of the picture before them: 0 "
@@ -119,10 +117,11 @@ AUDIT_VARIANTS = {
 ROUNDING = 0.0005  # a price below it is rounding, whatever the number format
 
 NOT_YET = "\u2013"  # stands where a number will be
-READY = "Type a prompt, or pick an example, and press Draw."
+READY = "Type a prompt and press Draw."
 READY_EXAMPLE = "This is the example's recorded run. Press Draw to run it here, live."
 READY_LOADED = "The record is shown below. Press Run this again to see whether this machine gives the same tokens."
 READY_LINK = "Filled in from the link; press Draw."
+READY_RUN = "This is the run that the link names. Press Draw to run it here, live."
 NO_SUCH_EVENT = "There is no such event; reload the page."
 NO_ROOM = "The disk of the machine that runs this is full, so there are no files to download. Free some space and draw again."
 NO_SUCH_EXAMPLE = "There is no such example."
@@ -138,13 +137,22 @@ OTHER_DECODER = (
 )
 LOADING_FIRST = "Loading the model. Draw can be pressed already; it starts as soon as the model is there."
 LIVE = "Drawn just now on {device}, with seed {seed}."
-RECORDED = "Recorded run: drawn on {device} on {date}, not on this machine now."
+RECORDED = "Recorded with {model} on {device}, {date}; not on this machine now."
+RACING = "Live: the methods race on this machine."
+STOPPED_RACE = "Stopped."
+KEPT = "Drawn by {model} on {device} on {date}, with seed {seed}."
 LOADED = "Loaded record: it says it was drawn on {device} on {date}. Nothing of it was measured here."
 QUEUED = "Waiting for its turn: one run at a time has the device."
 NOT_STARTED = "Nothing was started."
 STARTING = "Getting the methods ready; this is not timed."
-MEASURED_LATER = "What it gave up is measured later, off the clock."
-WAITING_FOR_VANILLA = "needs a vanilla run"
+MEASURED_LATER = "What it gave up is measured after the race."
+NO_BASELINE = "no vanilla run"
+WAITING = "waiting for the start"
+NO_LOOK_HERE = "on this Space nothing is decoded to look at: the GPU is only lent for runs"
+LOOK_LATER = "The device is at work; look again once the race is over."
+LOOK_SLOWER = "That was many looks in a short time; wait a moment and look again."
+LOOK_NOT_LOADED = "the model of this run is not loaded here, so that its guesses cannot be shown as pictures"
+NO_METHODS = "Choose at least one method: Settings lists them."
 STOPPED = "Stopped. What was drawn so far stays; press Draw to start again."
 NO_METHOD_FINISHED = "No method finished; the lanes say why."
 
@@ -155,47 +163,52 @@ METHOD_SENTENCES = {
     "lantern": "EAGLE-2's tree, but near misses count too: similar tokens lend their probability, up to delta.",
     "lantern++": "A fixed tree, and near misses bounded by lambda times the guess's own probability.",
 }
-LOSSLESS, LOSSY = "lossless", "lossy"
-PRICE_TITLE = (
-    "Measured total variation distance from the model's own law, mean of the picture's tokens: 0 changes nothing, 1 everything"
-)
-MAL_TITLE = "Mean accepted length: tokens committed per pass of the model"
-NOT_MEASURED = "What it gave up was not measured: there was no step."
-LOSSLESS_TITLE = "Every token follows the model's own law."
-LOSSY_TITLE = "Accepts more guesses by changing the law of the tokens; by how much is measured."
+NOT_MEASURED = "What it gave up was not measured."
 
 
-EXPLORE_TITLE = "Turn a knob: what it buys, and what it costs"
 EXPLORE_NOTE = (
-    "Draws your prompt and seed with vanilla once and with one setting at five values, the others as above. Each point is one run: "
-    "up is faster, left is closer to the model's own law."
+    "Measuring draws your prompt and seed with vanilla once and with one knob at five values, the others as in Settings. Each point is one "
+    "run: up is faster, left is closer to the model's own law."
 )
 EXPLORE_LABEL = "Knob"
-EXPLORE = "Explore"
+EXPLORE = "Measure here"
 
 # What the page's scripts say; {names} are filled in there.
 WEB: dict[str, Any] = {
-    "title": "Replay: side by side at true relative speed",
-    "note": (
-        "This plays back what was recorded, each method by its own clock: the pictures uncover exactly as their tokens were committed."
-    ),
-    "drawnWith": "The picture drawn with {method}", "download": "Download the picture drawn with {method} (PNG)",
-    "controls": "Replay", "play": "\u25b6 Play", "pause": "\u275a\u275a Pause", "restart": "\u21ba Restart", "scrub": "Time of the replay",
-    "speed": "Speed of the replay", "showSteps": "Steps", "showGuesses": "Guesses", "showPrice": "Price", "showMarks": "Tokens",
+    "stage": "The race", "drawnWith": "The picture drawn with {method}", "download": "Download the picture drawn with {method} (PNG)",
+    "controls": "Replay", "play": "\u25b6 Play", "pause": "\u275a\u275a Pause", "again": "\u25b6 Replay", "scrub": "Time of the replay",
+    "view": "View", "speed": "Speed of the replay", "showSteps": "Steps", "showGuesses": "Guesses", "showPrice": "Price", "showMarks": "Tokens",
+    "viewNotes": {
+        "steps": "tints each run of tokens that one pass committed", "guesses": "tints tokens by how often their guess changed",
+        "price": "the redder, the further from the model's own odds", "marks": "marks where each token came from:",
+    },
     "places": ["1st", "2nd", "3rd", *(f"{place}th" for place in range(4, len(METHODS) + 1))],
-    "pictureOf": "The picture that {method} drew for: {prompt}",
-    "lossless": "lossless", "lossy": "lossy", "losslessTitle": LOSSLESS_TITLE, "lossyTitle": LOSSY_TITLE,
-    "speedup": "{speedup} vanilla's speed", "noBaseline": "\u2013 no speedup: vanilla was not run", "noBaselineShort": "\u2013 (no vanilla run)",
+    "pass": "1 pass", "passes": "{steps} passes", "lossless": "lossless", "lossy": "lossy", "open": "{method}: look at its tokens",
+    "noBaseline": "\u2013 no speedup: vanilla was not run", "noBaselineShort": "\u2013 (no vanilla run)",
     "notMeasured": "price not measured", "priced": "price {price}",
     "kinds": {"e": "guess accepted exactly", "r": "guess accepted only by relaxation", "t": "drawn by the model itself"},
-    "closer": "Look closer at {method}", "closeTitle": "Look closer: why was this token accepted?",
-    "closeNote": (
-        "Point at a cell, tap it, or use the arrow keys. Steps tints each run of tokens that one pass of the model committed; "
-        "Tokens marks where each came from, and Price tints what was drawn from other odds than the model's: the redder, the further off."
-    ),
-    "guessesNote": (
-        "Guesses tints the tokens of methods with a window: the stronger, the more often the guess changed before it was committed."
-    ),
+    "lookTitle": "Why was this token accepted?", "close": "Close",
+    "lookNote": "Point at a cell of the picture, tap it, or use the arrow keys. The same cell is lit in every lane.",
+    "because": {
+        "e": "A guess stood here, and the model's own dice took it: decoding without relaxation keeps it too.",
+        "r": "The model's dice alone would have refused this guess. Its look-alikes lent it their probability, and with that it was accepted: "
+             "the picture may differ from the model's own here, mostly by something that looks the same.",
+        "t": "The model drew this token itself: no guess reached this place.",
+        "refused": "The guesses tried here were refused, and the model drew another token itself.",
+        "first": "The first token: the model draws it itself after reading the prompt.",
+    },
+    "whyOther": "A lossless method gives up nothing, and yet its picture differs from vanilla's: it keeps the model's odds but spends its random "
+                "numbers otherwise, as if the dice were rolled again.",
+    "control": "EAGLE-1 is the control: it has LANTERN++'s tree without the relaxation. What LANTERN++ is faster than EAGLE-1, the relaxation buys.",
+    "patchesTitle": "This place of the picture with other tokens",
+    "patchGuess": "refused guess", "patchBoth": "the guess, which stands here", "patchKept": "what stands here", "patchNear": "its look-alikes", "patchModel": "what the model itself likes best",
+    "patchWait": "Decoding the look-alikes\u2026", "patchAlone": "Nothing but the model's own choice was looked at here.",
+    "patchAlt": "Token {token} in this place", "chance": "{percent} %",
+    "next": "Next step \u203a", "phases": {
+        "draft": "1. Draft: guesses for the tokens ahead, {count} of them.", "verify": "2. Verify: one pass of the model looks at all of them at once; {refused} refused.",
+        "accept": "3. Accept: {count} tokens are there now. The last one the model drew itself.",
+    },
+    "record": "For the record: tokens and numbers",
     "pick": "Method to look at", "gridRole": "token grid", "gridLabel": "Tokens of {method}: arrow keys move from one to the next",
     "tokenAt": "Token {token}: row {row}, column {column}",
     "prefill": "The first token: the model draws it itself after reading the prompt, in {ms} ms.",
@@ -203,7 +216,7 @@ WEB: dict[str, Any] = {
     "sideBySide": (
         "Drawn side by side with the other rows that were open in this pass: {missing} of the tokens before it were not there yet."
     ),
-    "tokenPrice": "Its price: {price}. Of 100 such tokens at least {count} come out differently than the model itself would have drawn them.",
+    "tokenPrice": "Its price: {price}. Of {of} such tokens at least {count} come out differently than the model itself would have drawn them.",
     "tokenFree": "Its price is 0: it was drawn with the model's own odds.",
     "neverGuessed": "This token was never guessed: it lay behind the window of every pass before.",
     "guessedOnce": "Guessed once; the", "guessedOften": "Guessed {count} times ({chain}); the last",
@@ -237,6 +250,7 @@ WEB: dict[str, Any] = {
     "sweepPoint": "{value}: speedup {speedup}, price {price}", "sweepNote": "Each point is one run of one picture; times vary from run to run.",
     "pictureAt": "The picture drawn with {value}", "vanilla": "Vanilla", "waiting": "No value has been drawn yet.",
     "cardsTitle": "Examples: pick one to replay its recorded run; Draw then runs it here, live.",
+    "noSweeps": "What was recorded with other values could not be fetched; Measure here still works.", "sweepNoted": "Recorded with the example. Measure here runs it on this machine.",
     "showCard": "Show the recorded run of: {prompt}",
 }  # fmt: skip
 
@@ -319,6 +333,54 @@ def price(value: float, method: Method, greedy: bool = False) -> str:
     )
 
 
+def price_in_short(value: float, method: Method, greedy: bool = False) -> str:
+    """The same in a few words, for a lane."""
+    if value < ROUNDING:
+        if method.source == "none":
+            return "Gives up nothing: the model itself."
+        if not method.lossless or greedy:
+            return "Gave up nothing in this run."
+        return "Gives up nothing: the model's own odds, other luck."
+    of = 100 if value >= 0.01 else 10_000
+    return f"At least {int(of * value + 1e-9)} of {of:,} tokens come out differently."
+
+
+def stopped_at(committed: int, total: int) -> str:
+    return f"stopped at {committed} of {total}" if committed else "stopped before the start"
+
+
+def recorded_on(record: dict[str, Any]) -> str:
+    return RECORDED.format(model=record["model"]["id"], device=one_thread(record["device"]), date=record["created"][:10])
+
+
+def kept(record: dict[str, Any]) -> str:
+    return KEPT.format(
+        model=record["model"]["id"],
+        device=one_thread(record["device"]),
+        date=record["created"][:10],
+        seed=record["settings"]["seed"],
+    )
+
+
+def one_thread(device: str) -> str:
+    """A device's name as it is written now; older records have another plural."""
+    return device.replace("(1 threads)", "(1 thread)")
+
+
+def to_visitor(message: str) -> str:
+    """A refusal as a visitor of the page reads it: the API's sentences begin with the parameter's name."""
+    name, _, rest = message.partition(" ")
+    first = KNOBS[name].label if name in KNOBS else "The prompt" if name == "prompt" else name[:1].upper() + name[1:]
+    return f"{first} {rest}" + ("" if rest.endswith((".", "!", "?")) else ".")
+
+
+def filled_in(kind: str, settings: dict[str, Any], without: Sequence[str]) -> str:
+    """What a recommendation filled in, and which methods stay as they are since nothing that was tried qualified."""
+    told = ", ".join(f"{KNOBS[name].label} {value:g}" for name, value in settings.items())
+    stays = f" {', '.join(without)} stays as it was: no setting tried was {kind}." if without else ""
+    return f"{RECOMMENDED_BUTTONS[kind]} filled in: {told}.{stays}"
+
+
 def needs(download: str, memory: dict[str, str]) -> str:
     amounts = ", ".join(f"{amount} in {dtype}" for dtype, amount in memory.items())
     return f"Needs a download of about {download} at its first run, and memory of about {amounts} (estimates from the sizes of its tensors)."
@@ -355,7 +417,8 @@ def through(done: int, total: int) -> str:
 
 def passes(steps: int, alone: int | None) -> str:
     """Passes of the model so far, or, of a picture that is drawn, beside those that it takes without guesses."""
-    return f"{steps} passes" if alone in (None, steps) else f"{steps} passes instead of {alone}"
+    counted = "1 pass" if steps == 1 else f"{steps} passes"
+    return counted if alone in (None, steps) else f"{counted} instead of {alone}"
 
 
 def waited(entry: dict[str, Any]) -> str:

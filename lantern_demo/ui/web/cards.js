@@ -1,20 +1,43 @@
-// The examples: a picture and its prompt each, one click to show how it was recorded.
+// The examples: a small picture and its prompt each, one click to show how it was recorded. The mark stays as long as the prompt does.
 
 const place = element.querySelector(".cards");
+const words = WORDS;
+let [picked, cards, randomised] = [-1, [], true];
+
+function mark(at) {
+  picked = at;
+  place.querySelectorAll(".card").forEach((card, i) => card.setAttribute("aria-pressed", String(i === at)));
+}
 
 function show() {
   place.replaceChildren();
   if (!props.value) return;
-  const { cards, words } = JSON.parse(props.value);
+  const view = JSON.parse(props.value);
+  cards = view.cards;
   const row = el("div", { class: "card-row", role: "group", "aria-label": words.cardsTitle });
-  place.append(el("p", { class: "note" }, words.cardsTitle), row);
+  place.append(row);
   for (const [i, card] of cards.entries()) {
-    const mark = () => [...row.children].forEach((other, at) => other.setAttribute("aria-pressed", String(at === i)));
-    row.append(el("button", { type: "button", class: "card", "aria-pressed": "false", "aria-label": say(words.showCard, { prompt: card.prompt }),
-      onclick: () => { mark(); trigger("pick", { index: i }); } },
-      card.picture ? el("img", { src: card.picture, alt: "" }) : null, el("span", {}, card.prompt)));
+    row.append(el("button", { type: "button", class: "card", "aria-label": say(words.showCard, { prompt: card.prompt }), onclick: () => {
+      if (picked < 0) randomised = document.querySelector("#randomise input")?.checked ?? true;
+      mark(i);
+      trigger("pick", { index: i });
+    } }, card.picture ? el("img", { src: card.picture, alt: "", width: 28, height: 28 }) : null, el("span", {}, card.prompt)));
+  }
+  mark(view.picked);
+  const field = document.querySelector("#prompt :is(textarea, input)");
+  if (field) follow(field.value); // it may have been edited before the examples were there
+}
+
+// Whose prompt it is no longer is no longer picked, and whether seeds are random is again what it was.
+function follow(prompt) {
+  const at = cards.findIndex((card) => card.prompt === prompt);
+  if (picked >= 0 && at !== picked) {
+    mark(-1);
+    const box = document.querySelector("#randomise input");
+    if (randomised && box && !box.checked && document.activeElement?.closest("#prompt")) box.click();
   }
 }
 
+document.addEventListener("prompted", ({ detail }) => follow(detail));
 watch("value", show);
 show();

@@ -115,34 +115,51 @@ function trial(lane, step, [node, p, near, height], own, words) {
     el("p", { class: "verdict" }, el("b", {}, `${words.draft} ${tree.tokens[node]}`), ` ${words.verdicts[verdict]}`), bars, numbers);
 }
 
-/** All about a token, as an element. */
-function tokenDetails(lane, token, grid, words) {
+/** The accepted node of a token in its step's tree; -1 for one that the model drew itself. */
+function ownNode(lane, token) {
+  const step = stepOf(lane, token);
+  const place = lane.rank[token] - (step ? lane.committed[step - 1] : 0);
+  const { path } = lane.trees[step];
+  return place < path.length - 1 ? path[place + 1] : -1;
+}
+
+/** The guesses that were tried for a token, in that order; where tries were not kept, the one that was accepted. */
+function triedFor(lane, token) {
+  const step = stepOf(lane, token);
+  const tree = lane.trees[step];
+  const parent = tree.path[lane.rank[token] - (step ? lane.committed[step - 1] : 0)];
+  const tried = lane.judged[step].map(([node]) => node).filter((node) => tree.parents[node] === parent);
+  const own = ownNode(lane, token);
+  return [...new Set((tried.length || own < 0 ? tried : [own]).map((node) => tree.tokens[node]))];
+}
+
+/** A token's price in words: rounded down, or it would not be "at least". */
+function priceOf(price, words) {
+  const of = price >= 0.01 ? 100 : 10000;
+  return say(words.tokenPrice, { price: price.toFixed(3), of: of.toLocaleString("en"), count: Math.floor(of * price + 1e-9) });
+}
+
+/** All about a token: where it is, sentences for everybody, what is kept of it for the record, and the guesses tried for it. */
+function storyOf(lane, token, grid, words) {
   const step = stepOf(lane, token);
   const before = step ? lane.committed[step - 1] : 0;
   const tree = lane.trees[step];
-  const place = lane.rank[token] - before;
-  const own = place < tree.path.length - 1 ? tree.path[place + 1] : -1;
   const took = lane.milliseconds[step] - (step ? lane.milliseconds[step - 1] : 0);
   const kind = lane.kinds[token];
-  const head = el("h4", {}, sign(kind), el("span", {}, say(words.tokenAt, { token: token + 1, row: Math.floor(token / grid) + 1, column: (token % grid) + 1 }),
-    el("small", {}, words.kinds[kind])));
-  const about = step === 0 ? say(words.prefill, { ms: took.toFixed(1) })
-    : say(words.step, { step, steps: lane.committed.length - 1, tokens: lane.committed[step] - before, ms: took.toFixed(1) });
-  const found = el("div", { class: "details" }, head, el("p", {}, `${lane.label}. ${about}`));
+  const guesses = step ? triedFor(lane, token) : [];
+  const where = say(words.tokenAt, { token: token + 1, row: Math.floor(token / grid) + 1, column: (token % grid) + 1 });
+  const because = words.because[step === 0 ? "first" : kind === "t" && guesses.length ? "refused" : kind];
   const price = lane.prices?.[token];
-  const priced = typeof price !== "number" ? null : el("p", { class: "token-price" }, price < 0.0005 ? words.tokenFree : say(words.tokenPrice, { price: price.toFixed(3), count: Math.floor(100 * price + 1e-9) }));
-  if (priced) found.append(priced);
-  if (step === 0) return found;
-  if (lane.window) found.append(el("p", { class: "guessed" }, guessHistory(lane, token, words)));
-  if (lane.wave) {
-    const missing = lane.rank.slice(0, token).filter((rank) => rank >= before).length;
-    found.append(el("p", { class: "note" }, say(words.sideBySide, { missing })));
-  } else if (tree.tokens.length <= 1) found.append(el("p", { class: "note" }, words.noDrafts));
-  else {
-    found.append(treeDrawing(lane, step, own, words), el("p", { class: "note" }, words.treeNote));
-    if (lane.judged[step].length) {
-      found.append(el("ol", { class: "trials" }, ...lane.judged[step].map((judged) => trial(lane, step, judged, own, words))), el("p", { class: "note" }, words.balanceNote));
-    } else found.append(el("p", { class: "note" }, words.notKept));
-  }
-  return found;
+  const priced = typeof price !== "number" ? null : price < 0.0005 ? words.tokenFree : priceOf(price, words);
+  const missing = lane.wave && step ? lane.rank.slice(0, token).filter((rank) => rank >= before).length : 0;
+  const sentences = [el("p", { class: "kind" }, sign(kind), el("b", {}, words.kinds[kind])), el("p", {}, missing ? say(words.sideBySide, { missing }) : because), priced ? el("p", { class: "token-price" }, priced) : null].filter((part) => part);
+  const record = [el("p", {}, `${lane.label}. ${where}`), el("p", {}, lane.sentence), el("p", {}, lane.said)];
+  if (step === 0) return { where, sentences, guesses, record: [...record, el("p", {}, say(words.prefill, { ms: took.toFixed(1) }))] };
+  record.push(el("p", {}, say(words.step, { step, steps: lane.committed.length - 1, tokens: lane.committed[step] - before, ms: took.toFixed(1) })));
+  if (lane.window) record.push(el("p", { class: "guessed" }, guessHistory(lane, token, words)));
+  if (!lane.wave && tree.tokens.length <= 1) record.push(el("p", { class: "note" }, words.noDrafts));
+  else if (lane.judged[step].length) {
+    record.push(el("ol", { class: "trials" }, ...lane.judged[step].map((judged) => trial(lane, step, judged, ownNode(lane, token), words))), el("p", { class: "note" }, words.balanceNote));
+  } else if (!lane.wave) record.push(el("p", { class: "note" }, words.notKept));
+  return { where, sentences, guesses, record };
 }

@@ -16,7 +16,7 @@ function speedupBars(lanes, words) {
 /** Speedup against what was given up: up is faster, left is truer. */
 function priceChart(lanes, words) {
   const known = lanes.filter((lane) => lane.speedup !== null && lane.price !== null);
-  if (!known.length) return figure(words.priceTitle, null, el("p", { class: "note" }, words.noBaseline));
+  if (!known.length) return figure(words.priceTitle, null, el("p", { class: "note" }, lanes.some((lane) => lane.speedup !== null) ? words.notMeasured : words.noBaseline));
   const { group, x, y, left, right } = axes(Math.max(0.05, ...known.map((lane) => lane.price)), Math.max(1.1, ...known.map((lane) => lane.speedup)), words.priceAxis, words.speedupAxis, 14);
   const drawing = svg("svg", { viewBox: "0 0 420 250" }, group, svg("line", { class: "even", x1: left, x2: right, y1: y(1), y2: y(1) }));
   for (const lane of known) drawing.append(marker(lanes.indexOf(lane), x(lane.price), y(lane.speedup), lane.colour));
@@ -50,15 +50,10 @@ function stepBars(lanes, words) {
   const rows = lanes.map((lane, i) => {
     const sum = per[i].reduce((a, b) => a + b);
     const told = PARTS.map((part, j) => `${words.parts[part]} ${per[i][j].toFixed(1)} ms`).join(", ");
-    const bar = el("span", { class: "bar stack", role: "img", "aria-label": told, title: told },
+    const bar = el("span", { class: "bar stack", role: "img", "aria-label": told },
       ...PARTS.map((part, j) => el("i", { class: part, style: `width: ${(100 * per[i][j]) / most}%` })));
     return el("li", {}, el("span", { class: "name" }, lane.label), bar, el("b", {}, `${sum.toFixed(1)} ms`));
   });
   const key = el("ul", { class: "key" }, ...PARTS.map((part) => el("li", {}, el("i", { class: `swatch ${part}` }), words.parts[part])));
   return figure(words.partsTitle, null, el("ul", { class: "bars" }, ...rows), null).appendChild(key).parentNode;
-}
-
-function charts(view, words) {
-  return el("section", { class: "charts", "aria-label": words.numbersTitle }, el("h3", {}, words.numbersTitle), el("p", { class: "note" }, words.numbersNote),
-    el("div", { class: "figures" }, speedupBars(view.lanes, words), stepBars(view.lanes, words), priceChart(view.lanes, words), tokenLines(view.lanes, words)));
 }

@@ -46,11 +46,18 @@ function drawMark(g, kind, x, y, cell) {
   g.stroke();
 }
 
-/** Paint a lane's first `count` tokens in the order they came. options: steps, guesses, price, marks, cell (the chosen token, or -1), cover (a colour). */
-function paint(canvas, lane, count, grid, options) {
+/** Give a canvas as many pixels as it has on the screen -> pixels a side. */
+function fit(canvas) {
   const size = Math.round(canvas.clientWidth * (window.devicePixelRatio || 1));
+  if (size && canvas.width !== size) canvas.width = canvas.height = size;
+  return size;
+}
+
+/** Paint a lane's first `count` tokens in the order they came. options: steps, guesses, price, marks,
+ * fresh (tokens from this one on, in the order they came, show their marks), cell (the chosen token, or -1), cover (a colour). */
+function paint(canvas, lane, count, grid, options) {
+  const size = fit(canvas);
   if (!size) return;
-  if (canvas.width !== size) canvas.width = canvas.height = size;
   const g = canvas.getContext("2d");
   const cell = size / grid;
   const box = (token, draw) => draw((token % grid) * cell, Math.floor(token / grid) * cell);
@@ -65,10 +72,11 @@ function paint(canvas, lane, count, grid, options) {
   if (options.steps) for (const token of there) tint(token, stepOf(lane, token) % 2 ? "rgba(8,12,40,.30)" : "rgba(255,255,255,.26)");
   if (options.guesses && lane.tints) for (const token of there) tint(token, `rgba(0,170,120,${lane.tints[token]})`);
   if (options.price && lane.prices) for (const token of there) tint(token, `rgba(220,30,30,${0.85 * Math.sqrt(lane.prices[token] ?? 0)})`);
-  if (options.marks) {
+  const marked = options.marks ? there : there.filter((token) => lane.rank[token] >= (options.fresh ?? count));
+  if (marked.length) {
     // On a small picture the model's own tokens go without their dots, or there would be nothing but dots.
     const kinds = canvas.clientWidth / grid < 14 ? "er" : "ert";
-    for (const token of there) if (kinds.includes(lane.kinds[token])) box(token, (x, y) => drawMark(g, lane.kinds[token], x + cell / 2, y + cell / 2, cell));
+    for (const token of marked) if (kinds.includes(lane.kinds[token])) box(token, (x, y) => drawMark(g, lane.kinds[token], x + cell / 2, y + cell / 2, cell));
   }
   if (count < grid * grid) {
     // One path for what is covered, or seams of the picture would show between the cells. What is missing of a row is its end.
@@ -106,19 +114,12 @@ function sign(kind) {
   return canvas;
 }
 
-/** What the signs on the pictures mean. */
-function meaning(words) {
-  return el("div", { class: "meaning" }, el("ul", {}, ...KINDS.map((kind) => el("li", {}, sign(kind), words.kinds[kind]))));
-}
-
 /** How many tokens of each kind a run has, with their shares. */
-function legend(lane, words, short) {
+function legend(lane, words) {
   const total = lane.kinds.length;
   const items = KINDS.map((kind) => {
-    const count = [...lane.kinds].filter((k) => k === kind).length;
-    if (short && !count) return null;
-    const name = short ? [el("span", { class: "spoken" }, `${words.kinds[kind]}: `)] : [el("span", { class: "what" }, words.kinds[kind])];
-    return el("li", { title: words.kinds[kind] }, sign(kind), ...name, el("b", {}, String(count)), el("span", {}, `(${percent(count / total)})`));
+    const count = lane.kinds.filter((k) => k === kind).length;
+    return el("li", {}, sign(kind), el("span", { class: "what" }, words.kinds[kind]), el("b", {}, String(count)), el("span", {}, `(${percent(count / total)})`));
   });
-  return el("ul", { class: short ? "legend short" : "legend" }, ...items.filter((item) => item));
+  return el("ul", { class: "legend" }, ...items);
 }

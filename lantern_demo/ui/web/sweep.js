@@ -1,11 +1,12 @@
 // What a knob does: a point for each of its values, filled in as they are drawn, with their pictures.
 
 const place = element.querySelector(".sweep");
+const words = WORDS;
 
 function show() {
   place.replaceChildren();
   if (!props.value) return;
-  const { points, words, colour, picture, title } = JSON.parse(props.value);
+  const { points, colour, picture, title } = JSON.parse(props.value);
   const known = points.filter((point) => point.price !== null);
   const { group, x, y, left, right } = axes(Math.max(0.05, ...known.map((p) => p.price)), Math.max(1.1, ...known.map((p) => p.speedup)), words.priceAxis, words.speedupAxis, 14);
   const drawing = svg("svg", { viewBox: "0 0 420 250" }, group, svg("line", { class: "even", x1: left, x2: right, y1: y(1), y2: y(1) }));

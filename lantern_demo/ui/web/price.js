@@ -1,0 +1,47 @@
+// The price and the knob: what the run on the stage gained and gave up, and what other values of a knob do, where that was recorded.
+
+const place = element.querySelector(".price");
+const words = WORDS;
+
+/** A recorded sweep: the slider answers at once. */
+function turned({ title, colour, points }, before) {
+  const at = Math.max(0, points.findIndex((point) => point.value === before));
+  const [image, told] = [el("img", { alt: "" }), el("p", { "aria-live": "polite" })];
+  const slider = el("input", { type: "range", min: 0, max: points.length - 1, step: 1, value: at, "aria-label": title, oninput: () => set(Number(slider.value)) });
+  const marks = el("div", { class: "marks", "aria-hidden": "true" }, ...points.map((point) => el("span", {}, point.label)));
+  function set(i) {
+    const point = points[i];
+    image.src = point.picture;
+    image.alt = say(words.pictureAt, { value: point.label });
+    slider.setAttribute("aria-valuetext", point.label);
+    told.replaceChildren(el("b", {}, point.label), ` \u2014 ${say(words.passes, { steps: point.steps })}, ${times(point.speedup)}, ${point.price === null ? words.notMeasured : say(words.priced, { price: point.price.toFixed(3) })}`);
+  }
+  set(at);
+  return el("div", { class: "turned", style: `--lane: ${colour}` }, image, el("div", {}, el("h3", {}, title), slider, marks, told, el("p", { class: "note" }, words.sweepNoted)));
+}
+
+/** The recorded sweeps, asked for once somebody comes near them. */
+function sweepsOf({ address, titles }, preset) {
+  const box = el("div", { class: "turns", style: `--turns: ${titles.length}` });
+  new IntersectionObserver(async ([entry], watching) => {
+    if (!entry.isIntersecting) return;
+    watching.disconnect();
+    const answer = await fetch(address).catch(() => null);
+    if (answer?.ok) box.replaceChildren(...(await answer.json()).map((sweep) => turned(sweep, preset[sweep.knob])));
+    else box.replaceChildren(el("p", { class: "note" }, words.noSweeps));
+  }, { rootMargin: "300px" }).observe(box);
+  return box;
+}
+
+function show() {
+  const view = window.lanternRun;
+  if (!view) return;
+  const preset = { lambda: view.settings.lanternpp_lambda, delta: view.settings.lantern_delta };
+  const has = (id) => view.lanes.some((lane) => lane.id === id);
+  const also = [has("vanilla") && view.lanes.some((lane) => lane.lossless && lane.id !== "vanilla") ? words.whyOther : null, has("eagle1") && has("lantern++") ? words.control : null];
+  place.replaceChildren(el("h2", {}, words.numbersTitle), el("p", {}, words.numbersNote), ...also.filter((told) => told).map((told) => el("p", {}, told)),
+    el("div", { class: "figures" }, speedupBars(view.lanes, words), priceChart(view.lanes, words)), view.sweeps ? sweepsOf(view.sweeps, preset) : "");
+}
+
+document.addEventListener("lantern-run", show);
+show();

@@ -1,0 +1,156 @@
+"""What anybody can send to look at a token, and the names of finished runs that anybody can ask for."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+import httpx
+import pytest
+from hostile import JSON, fuzz
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from starlette.requests import Request
+
+from lantern_demo.settings import Settings
+from lantern_demo.ui import admission, texts
+from lantern_demo.ui.look_alikes import GUESSES, LookAlikes
+from lantern_demo.ui.recorded import FinishedRuns, recorded_runs
+from lantern_demo.ui.run_view import picture_of
+from lantern_demo.ui.service import Service
+
+TOKENS = 256
+
+
+@pytest.fixture(scope="module")
+def alikes(tiny_model: Path) -> LookAlikes:
+    service = Service(tiny_model, "cpu")
+    service.wait()
+    return LookAlikes(service)
+
+
+def place(**changes: Any) -> dict[str, Any]:
+    asked = {
+        "model": "tiny", "prompt": "a red lantern", "settings": Settings().as_dict(), "tokens": [3] * TOKENS, "cell": 40, "guesses": [1, 2],
+    }  # fmt: skip
+    return asked | changes
+
+
+def test_a_place_is_shown(alikes: LookAlikes) -> None:
+    found = alikes.look(place(guesses=[1, 2, 4, 5, 6]))
+    assert "error" not in found, found
+    assert [row[0] for row in found["guesses"]] == [1, 2, 4][:GUESSES], "no more than are shown, however many are sent"
+    strip = picture_of(found["picture"])
+    assert isinstance(strip, Image.Image) and strip.width == strip.height * len(found["tokens"]) and found["tokens"][0] == 3
+    assert all(0 <= p <= 1 for _, p in found["liked"])
+
+
+WRONG: list[dict[str, Any]] = [
+    {"cell": TOKENS}, {"cell": -1}, {"cell": 1.0}, {"cell": True}, {"cell": None}, {"cell": "0"}, {"cell": [0]}, {"cell": 10**30},
+    {"tokens": None}, {"tokens": [3] * (TOKENS - 1)}, {"tokens": [3] * 1_000_000}, {"tokens": "3" * TOKENS}, {"tokens": [10**9] * TOKENS},
+    {"tokens": [-1] * TOKENS}, {"tokens": [True] * TOKENS}, {"tokens": [3.0] * TOKENS}, {"tokens": [[3]] * TOKENS}, {"tokens": {"0": 3}},
+    {"guesses": None}, {"guesses": 1}, {"guesses": [10**9]}, {"guesses": [-1]}, {"guesses": ["1"]}, {"guesses": [False]}, {"guesses": [[1]]},
+    {"settings": None}, {"settings": []}, {"settings": {"seeds": 1}}, {"settings": {"seed": -1}}, {"settings": {"seed": [1]}},
+    {"settings": {"tree": {"a": 1}}}, {"settings": {"tree": ["0"] * 100_000}}, {"settings": {"top_k": float("nan")}}, {"settings": {"neighbours": 3}},
+    {"prompt": None}, {"prompt": 3}, {"prompt": ""}, {"prompt": "x" * 100_000}, {"prompt": "\x00"}, {"prompt": ["a"]},
+    {"model": None}, {"model": "llamagen-t2i-256"}, {"model": "../tiny"}, {"model": ["tiny"]}, {"model": {}},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("changes", WRONG, ids=lambda changes: str(changes)[:40])
+def test_what_is_no_place_is_refused_by_a_sentence(alikes: LookAlikes, changes: dict[str, Any]) -> None:
+    found = alikes.look(place(**changes))
+    assert set(found) == {"error"}
+    assert found["error"][0].isupper() and found["error"].endswith(".") and len(found["error"]) < 400
+
+
+@fuzz(150)
+@given(
+    asked=st.one_of(
+        JSON,
+        st.dictionaries(st.sampled_from(list(place())), JSON, max_size=6).map(lambda changes: place(**changes)),
+        st.dictionaries(st.sampled_from(list(Settings().as_dict())), JSON, max_size=4).map(lambda given: place(settings=given)),
+    )
+)
+def test_whatever_is_sent_is_answered(alikes: LookAlikes, asked: Any) -> None:
+    found = alikes.look(asked)
+    assert set(found) == {"error"} or set(found) == {"picture", "tokens", "guesses", "liked"}
+
+
+def test_nothing_is_decoded_beside_a_run(alikes: LookAlikes) -> None:
+    with alikes._service._turn:
+        assert alikes.look(place()) == {"error": texts.LOOK_LATER}
+    assert "error" not in alikes.look(place())
+
+
+def test_a_client_looks_only_so_often() -> None:
+    now = 0.0
+    looks = admission.Looks(lambda: now)
+
+    with gr.Blocks() as page:
+        pass
+
+    def refusal(address: str) -> str | None:
+        return looks.refusal(page, "device", Request({"type": "http", "headers": [], "client": (address, 1)}))
+
+    assert [refusal("10.0.0.1") for _ in range(admission.LOOKS)] == [None] * admission.LOOKS
+    assert refusal("10.0.0.1") == texts.LOOK_SLOWER
+    assert refusal("10.0.0.2") is None, "others may"
+    now = admission.LOOK_SECONDS + 1
+    assert refusal("10.0.0.1") is None
+    for number in range(2 * admission.SESSIONS):
+        refusal(f"10.1.0.{number}")
+    assert len(looks._times) == admission.SESSIONS, "what is kept of clients is bounded"
+
+
+def test_looking_over_http(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Past the page, by hand: the function of the stage and no other."""
+    config = httpx.get(f"{server}config").json()
+    stage = next(c["id"] for c in config["components"] if c["props"].get("elem_id") == "stage")
+
+    def post(**changes: Any) -> httpx.Response:
+        body = {"session_hash": "by-hand", "component_id": stage, "fn_name": "look", "data": place()} | changes
+        return httpx.post(f"{server}gradio_api/component_server", json=body, timeout=60)
+
+    assert "picture" in post().json()
+    assert set(post(data=None).json()) == {"error"}
+    assert post(data=place(cell=TOKENS)).json()["error"].startswith("The place must have")
+    assert post(component_id=10**6).status_code == 404
+    assert post(component_id=10**6).json() == {"error": texts.NO_SUCH_EVENT}
+    for name in ("__init__", "postprocess", "", "look.__globals__"):
+        assert post(fn_name=name).status_code == 404
+    monkeypatch.setattr(admission, "LOOKS", 4)
+    monkeypatch.setattr(admission, "LOOK_SECONDS", 3600)
+    monkeypatch.setattr(admission, "client_of", lambda *_: "a client of its own")
+    answers = [post().json() for _ in range(5)]
+    assert all("picture" in answer for answer in answers[:4])
+    assert answers[4] == {"error": texts.LOOK_SLOWER}
+
+
+def test_finished_runs_are_found_by_their_names_alone() -> None:
+    runs, shown = FinishedRuns(most=3), recorded_runs()[0]
+    names = [runs.keep(shown.record, shown.pictures) for _ in range(4)]
+    assert len(set(names)) == 4 and all(len(name) == 12 for name in names)
+    assert runs.get(names[0]) is None, "the oldest goes first"
+    found = runs.get(names[3])
+    assert found is not None and found.record == shown.record and found.pictures == shown.pictures
+    for other in (
+        "",
+        "0",
+        names[3][:-1],
+        names[3] + " ",
+        names[3].swapcase(),
+        "../" + names[3],
+        "\ud800",
+        "x" * 10**6,
+        secrets.token_urlsafe(9),
+    ):
+        assert runs.get(other) is None
+
+
+def test_the_name_of_a_run_that_is_not_kept_shows_nothing_of_others(server: str) -> None:
+    for name in ("gone", "x" * 5000, "%00", "..%2f..%2f", "&run=2"):
+        assert httpx.get(f"{server}?run={name}").status_code == 200
