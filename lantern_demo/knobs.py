@@ -104,6 +104,7 @@ class Knob:
     short: str = ""  # its name among the knobs of its method; empty: the whole name
     later: bool = False  # run records from before it was there lack it
     bounds: bool = False  # it bounds the relaxation: the points of its values are joined to a curve
+    fitted: bool = False  # 0 means that it is chosen for the machine
 
     @property
     def range(self) -> str:
@@ -166,14 +167,14 @@ KNOBS: dict[str, Knob] = {
         0, "Window (0: fitted)",
         "How many places in a row a model without a drafter looks at in one pass, the next one counted; 1 guesses nothing, 0 is chosen for "
         f"this machine, or {WINDOW} where that cannot be told.",
-        Limit(0, 64, whole=True), reads=_has_a_window, swept=(4, 8, 16), symbol="w", later=True,
+        Limit(0, 64, whole=True), reads=_has_a_window, swept=(4, 8, 16), symbol="w", later=True, fitted=True,
     ),
     "zipar_window": Knob(
         0, "ZipAR window (0: fitted)",
         "How many tokens a row is ahead when the next one begins; fewer is faster and strays further from the model, and a whole row is "
         f"vanilla. 0 is chosen for this machine among those within the price below, or {WINDOW} where that cannot be told.",
         Limit(0, 256, whole=True), reads=_has_rows, swept=(2, 3, 4, 6, 8), explored=(2, 3, 4, 6, 8), explore="ZipAR's window: how far a row is ahead",
-        symbol="w", short="window", bounds=True, later=True,
+        symbol="w", short="window", bounds=True, later=True, fitted=True,
     ),
     "zipar_price": Knob(
         0.12, "ZipAR price", "The most that a fitted window may cost: the mean total variation distance between the laws that tokens are "

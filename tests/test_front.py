@@ -130,6 +130,19 @@ def test_careful_is_the_fastest_within_the_noise_and_fast_within_a_stated_loss()
     assert recommend(rows[3:4]) == {"lantern++": {"careful": None, "fast": None}}
 
 
+def test_windows_are_fitted_and_not_recommended() -> None:
+    preset = {"gsd_delta": 0.15, "window": 8, "zipar_window": 2}
+    rows = [
+        row("gsd", 1.5, 0.0, 0.02, method="gsd", preset=preset, settings={"window": 8}, knob=None),
+        row("gsd window 16", 1.8, 0.0, 0.02, method="gsd", preset=preset, settings={"window": 16}, knob="window"),
+        row("zipar", 3.0, 0.0, 0.02, method="zipar", preset=preset, settings={"zipar_window": 4}, knob=None),
+        row("zipar window 2", 4.0, 0.0, 0.02, method="zipar", preset=preset, settings={"zipar_window": 2}, knob="zipar_window"),
+    ]
+    found = recommend(rows)
+    told = {method: (by_kind["fast"]["row"], by_kind["fast"]["settings"]) for method, by_kind in found.items()}
+    assert told == {"gsd": ("gsd", {"gsd_delta": 0.15}), "zipar": ("zipar", {})}
+
+
 @pytest.mark.slow
 def test_the_whole_command_on_a_small_model(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

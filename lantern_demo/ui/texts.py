@@ -281,7 +281,7 @@ def _recommendation(one: Recommendation | None) -> str:
         return "none of those tried"
     settings = ", ".join(f"{short_name(name)} {value:g}" for name, value in one.settings.items())
     shown = f"{100 * abs(one.loss):.1f} {'fewer' if one.loss > 0 else 'more'} of 100 pictures show all that was asked for"
-    return f"{settings} (gains {one.gain:.2f}\u00d7; {shown})"
+    return f"{settings or 'its fitted window'} (gains {one.gain:.2f}\u00d7; {shown})"
 
 
 def audit_ran(found: Audit) -> str:

@@ -25,7 +25,8 @@ def loss(row: Row) -> float:
 def recommend(rows: list[Row]) -> dict[str, dict[str, Any]]:
     """By relaxed method: "careful" and "fast", each the row's name, settings, gain and loss; None where no row qualifies.
 
-    Rows of fewer than ENOUGH pictures are not looked at. The released residual is there for reproduction and never recommended.
+    Rows of fewer than ENOUGH pictures are not looked at. The released residual is there for reproduction and never recommended. Nor are
+    windows, which every machine fits to itself: settings are empty for a method that has no other knob.
     """
     found: dict[str, dict[str, Any]] = {}
     methods = dict.fromkeys(row["method"] for row in rows if row["relaxed"])
@@ -33,6 +34,7 @@ def recommend(rows: list[Row]) -> dict[str, dict[str, Any]]:
         known = [
             row for row in rows
             if row["method"] == method and row["pictures"] >= ENOUGH and row["settings"].get("residual") != "released"
+            and not (row.get("knob") and KNOBS[row["knob"]].fitted)
         ]  # fmt: skip
         found[method] = {
             "careful": _fastest([row for row in known if within_noise(row)]),
@@ -41,14 +43,18 @@ def recommend(rows: list[Row]) -> dict[str, dict[str, Any]]:
     return found
 
 
+def _knobs_of(method: str) -> list[str]:
+    """The knobs of a method that a recommendation sets; none where a machine fits all there is."""
+    return [name for name in swept_by(METHODS[method]) if KNOBS[name].limit is not None and not KNOBS[name].fitted]
+
+
 def _fastest(rows: list[Row]) -> dict[str, Any] | None:
     if not rows:
         return None
     best = max(rows, key=lambda row: row["speed"]["gain"])
-    knobs = [name for name in swept_by(METHODS[best["method"]]) if KNOBS[name].limit is not None]
     return {
         "row": best["name"],
-        "settings": {key: best["preset"][key] for key in knobs if key in best["preset"]},
+        "settings": {key: best["preset"][key] for key in _knobs_of(best["method"]) if key in best["preset"]},
         "gain": best["speed"]["gain"],
         "loss": loss(best),
         "pictures": best["pictures"],

@@ -122,7 +122,13 @@ def _recommended(report: Report) -> str:
             else:
                 said = ", ".join(f"{key} {value}" for key, value in told["settings"].items())
                 lines.append(
-                    [f"{method}, {kind}", said, f"{told['gain']:.2f}x", f"{100 * told['loss']:+.1f}", str(told["pictures"])]
+                    [
+                        f"{method}, {kind}",
+                        said or "its fitted window",
+                        f"{told['gain']:.2f}x",
+                        f"{100 * told['loss']:+.1f}",
+                        str(told["pictures"]),
+                    ]
                 )
     note = (
         "Careful is the fastest point none of whose measures noise does not explain; fast is the fastest that loses at most "
