@@ -339,7 +339,7 @@ class TreeFitting:
         """Choose the tree of a method, once; `times` gives the seconds of some steps with a tree. `asked` is the one that it has
         where nothing is fitted: of a window it tells the coupling, of a wavefront the narrowest that is allowed."""
         name = fit_name(method, asked)
-        file = self.tuning.file(name, calibration)
+        file = self.tuning.file(name, (calibration, self.tuning.products))
         with locked(file):
             choice = recall(file)
             if choice is None:

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from lantern_demo import load
+from lantern_demo.models.products import exact_kinds
 from lantern_demo.models.registry import BUNDLED
 from lantern_demo.pipeline import Generation, Pipeline
 from lantern_demo.training.picture import steepness_kept
@@ -19,6 +20,10 @@ PROMPT = "three red round lanterns over a lake at dusk with a full moon"
 @pytest.fixture(scope="module")
 def pipe() -> Pipeline:
     return load("lantern-scenes", device="cpu")
+
+
+def test_float16_weights_are_the_targets_own(pipe: Pipeline) -> None:
+    assert "half" in exact_kinds(pipe.networks.target.parameters())
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from lantern_demo.decoding.trees import TreePolicy
 from lantern_demo.knobs import KNOBS
 from lantern_demo.models import store
 from lantern_demo.models.registry import BUNDLED
+from lantern_demo.models.tuning import Tuning
 from lantern_demo.pipeline import Pipeline, load
 from lantern_demo.settings import Settings
 from lantern_demo.tree_fitting import (
@@ -29,6 +30,7 @@ from lantern_demo.tree_fitting import (
     Calibration,
     Choice,
     StepCosts,
+    TreeFitting,
     acceptance_by_rank,
     chances,
     choose,
@@ -344,6 +346,21 @@ def test_a_choice_of_a_restless_moment_is_not_kept(pipe: Pipeline, monkeypatch: 
     monkeypatch.setattr(StepCosts, "steady", property(lambda self: False, lambda self, value: None), raising=False)
     assert pipe.generate("two red lanterns", "eagle1").stats.tree.startswith("fitted: ")
     assert not list((store.root() / "fitted").glob("*-eagle1-*"))
+
+
+def test_a_tree_is_chosen_anew_where_other_products_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LANTERN_CACHE", str(tmp_path))
+    measured: list[str] = []
+    for products in ("plain plain", "plain plain", "half int8"):
+        tuning = Tuning("a model", torch.device("cpu"), "float32")
+        tuning.products = products
+
+        def times(policy: TreePolicy, products: str = products) -> list[float]:
+            measured.append(products)
+            return [float(policy.nodes)]
+
+        TreeFitting(tuning).fit(METHODS["eagle1"], TreePolicy.static(PROBES[3]), Calibration({"eagle1": ACCEPT}, {}), times)
+    assert len(set(measured)) == 2 and measured.count("plain plain") == measured.count("half int8")
 
 
 def test_a_step_without_drafts_is_no_measure_of_a_tree(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from lantern_demo.models import families, store
 from lantern_demo.models.bundled import Networks
 from lantern_demo.models.device import device_name
 from lantern_demo.models.families import Runners
-from lantern_demo.models.products import EXACT, KINDS, supported
+from lantern_demo.models.products import KINDS, exact_kinds, supported
 
 LARGEST = 2**30  # bytes of a target's weights that twins for a CPU are made of
 
@@ -25,6 +25,7 @@ class Tuning:
 
     def __init__(self, model: str, device: torch.device, dtype: str) -> None:
         self.model, self.device, self.dtype = model, device, dtype
+        self.products = ""  # the kinds that run, once they are chosen
 
     def runners(self, networks: Networks) -> Runners:
         """What decodes the model.
@@ -43,9 +44,11 @@ class Tuning:
             if not supported(self.dtype):
                 raise ValueError(f"dtype {self.dtype} does not work on this processor with this PyTorch; use float32")
             return families.lean_runners(networks, self.dtype, self.dtype)
-        kind = drafter_kind = self._kept_kind("products", EXACT, lambda: twins.fastest_kind(target))
+        exact = exact_kinds(target.parameters())
+        kind = drafter_kind = self._kept_kind("products", exact, lambda: twins.fastest_kind(target))
         if drafter is not None:
             drafter_kind = self._kept_kind("drafter-products", tuple(KINDS), lambda: twins.fastest_drafter_kind(drafter))
+        self.products = f"{kind} {drafter_kind}"
         return families.lean_runners(networks, kind, drafter_kind)
 
     def file(self, name: str, versions: object = "") -> Path:
@@ -58,7 +61,7 @@ class Tuning:
     def _kept_kind(self, name: str, allowed: tuple[str, ...], find: Callable[[], str]) -> str:
         """A kind of products: what is on disk, or else what `find` finds, which is written there. One process finds at a time:
         two would disturb each other's clocks, and draw other pictures should they not agree."""
-        file, kind = self.file(name), ""
+        file, kind = self.file(name, allowed), ""
         with store.locked(file):
             with suppress(OSError, ValueError):
                 kind = json.loads(file.read_text())

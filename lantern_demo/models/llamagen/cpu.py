@@ -1,8 +1,9 @@
 """LlamaGen and its drafter as they run on a CPU: the same numbers from fewer, larger operations.
 
-Against the modules in `target` and `drafter`: query, key and value in one product, gate and up in one, the norms' weights
-folded into the products behind them, the rotation as one complex product, the token half of the drafter's first layer as a
-table, attention over the live part of the cache. All of it is float32 but for the products when `products.KINDS` says otherwise.
+Against the modules in `target` and `drafter`: query, key and value in one product, gate and up in one, the rotation as one complex
+product, the token half of the drafter's first layer as a table, attention over the live part of the cache. Weights stay what they
+are, so that a product may read them in the format that they were stored in. All of it is float32 but for the products when
+`products.KINDS` says otherwise.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from lantern_demo.decoding.cache import KVCache
 from lantern_demo.models.common import Condition, prefix_mask
 from lantern_demo.models.llamagen.drafter import Drafter
 from lantern_demo.models.llamagen.target import LlamaGen
-from lantern_demo.models.products import EXACT, KINDS, Product, product, supported
+from lantern_demo.models.products import KINDS, Product, exact_kinds, product, supported
 
 PROBED_NODES = (1, 6)  # of the forwards that decide between kinds of products: what vanilla and a small tree run
 PROBES = 12  # forwards each
@@ -32,31 +33,25 @@ def complex_rope(rope: Tensor, heads: int) -> Tensor:
     return torch.cat((turn, torch.ones(turn.shape[0], heads, turn.shape[2], dtype=turn.dtype)), 1)
 
 
-def folded(weight: Tensor, norm: Tensor) -> Tensor:
-    """weight [O, D] behind an RMSNorm with weight `norm` [D] -> the matrix [O, D] float32 to apply to what `Norm` gives."""
-    return weight.float() * (norm.float() * norm.shape[0] ** 0.5)
-
-
 class Norm:
-    """x [M, D] -> x / sqrt(|x|^2 + D eps), which is RMSNorm short of a factor sqrt(D) and its weight: see `folded`."""
+    """x [M, D] -> x / sqrt(mean(x^2) + eps) times a weight [D]: RMSNorm in four small operations."""
 
-    def __init__(self, dim: int, eps: float) -> None:
-        self.floor = torch.tensor((dim * eps) ** 0.5)
+    def __init__(self, weight: Tensor, eps: float) -> None:
+        dim = weight.shape[0]
+        self.weight, self.floor = weight.float() * dim**0.5, torch.tensor((dim * eps) ** 0.5)
 
     def __call__(self, x: Tensor) -> Tensor:
-        return x / torch.hypot(torch.linalg.vector_norm(x, dim=-1, keepdim=True), self.floor)
+        return (x / torch.hypot(torch.linalg.vector_norm(x, dim=-1, keepdim=True), self.floor)).mul_(self.weight)
 
 
 class LeanCache(KVCache):
-    """A cache in which a position's keys and values lie together, so that one copy writes them.
+    """A cache into which a layer's keys and values are copied at once.
 
     `bias` [R, 1, nodes, slots] float32 is the mask of a tree: 0 where a node may look, -inf elsewhere.
     """
 
     def __init__(self, layers: int, rows: int, heads: int, slots: int, head_dim: int) -> None:
-        self.both = torch.zeros(layers, rows, slots, 2 * heads, head_dim)
-        self.k, self.v = (half.transpose(2, 3) for half in self.both.chunk(2, 3))
-        self.length = 0
+        super().__init__(layers, rows, heads, slots, head_dim)
         self.layers = list(zip(self.both.unbind(0), self.k.unbind(0), self.v.unbind(0), strict=True))
         self.bias: Tensor | None = None
         self.written = (0, 0)  # the columns of the tree that is in `bias`
@@ -66,24 +61,16 @@ class LeanCache(KVCache):
         attend with its queries -> [R * n, D]."""
         r, n, _, d = turned.shape
         both, k, v = self.layers[layer]
+        turned = turned.transpose(1, 2)
         if isinstance(at, Tensor):
             assert mask is not None
-            both.index_copy_(1, at, turned[:, :, heads:])
+            both.index_copy_(2, at, turned[:, heads:])
             end = mask.shape[-1]
         else:
-            both.narrow(1, self.length + at, n).copy_(turned[:, :, heads:])
+            both.narrow(2, self.length + at, n).copy_(turned[:, heads:])
             end = self.length + at + n
-        out = F.scaled_dot_product_attention(
-            turned[:, :, :heads].transpose(1, 2), k.narrow(2, 0, end), v.narrow(2, 0, end), attn_mask=mask
-        )
+        out = F.scaled_dot_product_attention(turned[:, :heads], k.narrow(2, 0, end), v.narrow(2, 0, end), attn_mask=mask)
         return out.transpose(1, 2).reshape(r * n, heads * d)
-
-    def commit(self, nodes: Tensor) -> None:
-        """As `KVCache.commit`."""
-        count = nodes.shape[0]
-        self.reserve(count)
-        self.both.narrow(2, self.length, count).copy_(self.both.index_select(2, nodes + self.length))
-        self.length += count
 
     def bias_of(self, mask: Tensor) -> Tensor | None:
         """The mask of n tree nodes [n, n] bool over everything in the cache: [R, 1, n, length + n] float32, or None."""
@@ -107,9 +94,9 @@ class LeanCache(KVCache):
 class Layer:
     """One decoder layer of fused products: what `Block` and `DrafterLayer` compute."""
 
-    def __init__(self, qkv: Product, out: Product, gate_up: Product, down: Product, heads: int, ffn: int, norm: Norm) -> None:
-        self.qkv, self.out, self.gate_up, self.down = qkv, out, gate_up, down
-        self.heads, self.ffn, self.norm = heads, ffn, norm
+    def __init__(self, qkv: Product, out: Product, norm: Norm, gate_up: Product, down: Product, heads: int, ffn: int) -> None:
+        self.qkv, self.out, self.norm, self.gate_up, self.down = qkv, out, norm, gate_up, down
+        self.heads, self.ffn = heads, ffn
 
     def attention(
         self, x: Tensor, r: int, rope: Tensor, mask: Tensor | None, cache: LeanCache, layer: int, at: int | Tensor
@@ -132,24 +119,22 @@ class LeanTarget:
     def __init__(self, target: LlamaGen, kind: str = "plain") -> None:
         c = target.config
         self.original, self.config, self.vocab_size = target, c, c.vocab
-        self.norm = Norm(c.dim, c.eps)
         self.layers = []
         for block in target.blocks:
             a, f = block.attention, block.feed_forward
-            self.layers.append(
-                Layer(
-                    product(folded(a.wqkv.weight, block.attention_norm.weight), kind),
-                    product(a.wo.weight, kind),
-                    product(folded(torch.cat((f.w1.weight, f.w3.weight)), block.ffn_norm.weight), kind),
-                    product(f.w2.weight, kind),
-                    c.heads,
-                    c.ffn,
-                    self.norm,
-                )
+            layer = Layer(
+                product(a.wqkv.weight, kind),
+                product(a.wo.weight, kind),
+                Norm(block.ffn_norm.weight, c.eps),
+                product(torch.cat((f.w1.weight, f.w3.weight)), kind),
+                product(f.w2.weight, kind),
+                c.heads,
+                c.ffn,
             )
+            self.layers.append((Norm(block.attention_norm.weight, c.eps), layer))
+        self.norm = Norm(target.norm.weight, c.eps)
         self.output = product(target.output.weight, kind)
         self.embeddings = target.tok_embeddings.weight.float()
-        self.norm_weight = target.norm.weight.float() * c.dim**0.5
         self.rope = complex_rope(target.rope, c.heads)
 
     def new_cache(self, rows: int, length: int) -> LeanCache:
@@ -185,9 +170,9 @@ class LeanTarget:
     def _run(self, x: Tensor, rope: Tensor, mask: Tensor | None, cache: LeanCache, at: int | Tensor = 0) -> Tensor:
         r, n, dim = x.shape
         x = x.reshape(r * n, dim)
-        for i, layer in enumerate(self.layers):
-            x = layer.finish(x, layer.attention(self.norm(x), r, rope, mask, cache, i, at))
-        return (self.norm(x) * self.norm_weight).view(r, n, dim)
+        for i, (norm, layer) in enumerate(self.layers):
+            x = layer.finish(x, layer.attention(norm(x), r, rope, mask, cache, i, at))
+        return self.norm(x).view(r, n, dim)
 
 
 class LeanDrafter:
@@ -205,9 +190,10 @@ class LeanDrafter:
         self.layer = Layer(
             product(torch.cat((a.q_proj.weight, a.k_proj.weight, a.v_proj.weight)), kind),
             product(a.o_proj.weight, kind),
-            product(folded(torch.cat((m.gate_proj.weight, m.up_proj.weight)), layer.post_attention_layernorm.weight), kind),
+            Norm(layer.post_attention_layernorm.weight, c.eps),
+            product(torch.cat((m.gate_proj.weight, m.up_proj.weight)), kind),
             product(m.down_proj.weight, kind),
-            c.heads, c.ffn, Norm(c.dim, c.eps),
+            c.heads, c.ffn,
         )  # fmt: skip
         self.rope = complex_rope(drafter.rope, c.heads)
 
@@ -249,7 +235,7 @@ class LeanDrafter:
 def fastest_kind(target: LlamaGen) -> str:
     """The kind of float32 products that makes forwards of this target fastest here, found in well under a second."""
     calls: dict[tuple[str, int], Callable[[], object]] = {}
-    for kind in filter(supported, EXACT):
+    for kind in filter(supported, exact_kinds(target.parameters())):
         twin = LeanTarget(target, kind)
         cache = twin.new_cache(2, max(PROBED_NODES))
         cache.length = target.config.prefix
