@@ -8,7 +8,7 @@ are, so that a product may read them in the format that they were stored in. All
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from math import prod
 from time import perf_counter
@@ -44,33 +44,33 @@ class Norm:
         return (x / torch.hypot(torch.linalg.vector_norm(x, dim=-1, keepdim=True), self.floor)).mul_(self.weight)
 
 
+Place = tuple[Tensor, Tensor, Tensor]  # where a layer writes, and all keys and values that it reads: see `LeanCache.places`
+
+
 class LeanCache(KVCache):
-    """A cache into which a layer's keys and values are copied at once.
+    """A cache that hands out the places of all layers at once.
 
     `bias` [R, 1, nodes, slots] float32 is the mask of a tree: 0 where a node may look, -inf elsewhere.
     """
 
     def __init__(self, layers: int, rows: int, heads: int, slots: int, head_dim: int) -> None:
         super().__init__(layers, rows, heads, slots, head_dim)
-        self.layers = list(zip(self.both.unbind(0), self.k.unbind(0), self.v.unbind(0), strict=True))
         self.bias: Tensor | None = None
         self.written = (0, 0)  # the columns of the tree that is in `bias`
 
-    def attend(self, layer: int, at: int | Tensor, turned: Tensor, heads: int, mask: Tensor | None) -> Tensor:
-        """Write keys and values of turned [R, n, 3 heads, d] from slot length + at on, or at the slots `at` [n] of the whole cache;
-        attend with its queries -> [R * n, D]."""
-        r, n, _, d = turned.shape
-        both, k, v = self.layers[layer]
-        turned = turned.transpose(1, 2)
-        if isinstance(at, Tensor):
-            assert mask is not None
-            both.index_copy_(2, at, turned[:, heads:])
-            end = mask.shape[-1]
-        else:
-            both.narrow(2, self.length + at, n).copy_(turned[:, heads:])
-            end = self.length + at + n
-        out = F.scaled_dot_product_attention(turned[:, :heads], k.narrow(2, 0, end), v.narrow(2, 0, end), attn_mask=mask)
-        return out.transpose(1, 2).reshape(r * n, heads * d)
+    def places(self, offset: int, count: int) -> Iterator[Place]:
+        """By layer: `count` slots from length + offset on [R, 2 heads, count, d], and all keys and values up to their end."""
+        self.reserve(offset + count)
+        start = self.length + offset
+        return self._places(self.both.narrow(3, start, count), start + count)
+
+    def places_anywhere(self, seen: int) -> Iterator[Place]:
+        """By layer: all slots [R, 2 heads, slots, d], and the first `seen` keys and values."""
+        return self._places(self.both, seen)
+
+    def _places(self, written: Tensor, end: int) -> Iterator[Place]:
+        read = (part.narrow(3, 0, end).unbind(0) for part in (self.k, self.v))
+        return zip(written.unbind(0), *read, strict=True)
 
     def bias_of(self, mask: Tensor) -> Tensor | None:
         """The mask of n tree nodes [n, n] bool over everything in the cache: [R, 1, n, length + n] float32, or None."""
@@ -94,23 +94,27 @@ class LeanCache(KVCache):
 class Layer:
     """One decoder layer of fused products: what `Block` and `DrafterLayer` compute."""
 
-    def __init__(self, qkv: Product, out: Product, norm: Norm, gate_up: Product, down: Product, heads: int, ffn: int) -> None:
-        self.qkv, self.out, self.norm, self.gate_up, self.down = qkv, out, norm, gate_up, down
-        self.heads, self.ffn = heads, ffn
+    def __init__(self, qkv: Product, out: Product, norm: Norm, gate_up: Product, down: Product, heads: int) -> None:
+        self.qkv, self.out, self.norm, self.gate_up, self.down, self.heads = qkv, out, norm, gate_up, down, heads
 
     def attention(
-        self, x: Tensor, r: int, rope: Tensor, mask: Tensor | None, cache: LeanCache, layer: int, at: int | Tensor
+        self, x: Tensor, r: int, rope: Tensor, mask: Tensor | None, place: Place, slots: Tensor | None = None
     ) -> Tensor:
-        """Attention over the cache, to which keys and values of x [R * n, D] are written: see `LeanCache.attend` -> [R * n, D]."""
-        qkv = self.qkv(x).view(r, -1, 3 * self.heads, rope.shape[-1], 2)
-        turned = torch.view_as_real(torch.view_as_complex(qkv) * rope).flatten(-2)
-        return cache.attend(layer, at, turned, self.heads, mask)
+        """Attention of x [R * n, D], whose keys and values are written to a place, at slots [n] of it if these are given -> [R * n, D]."""
+        written, k, v = place
+        turned = self.qkv(x).view(torch.complex64).view(r, -1, 3 * self.heads, rope.shape[-1]) * rope
+        q, new = turned.view(torch.float32).transpose(1, 2).split((self.heads, 2 * self.heads), 1)
+        if slots is None:
+            written.copy_(new)
+        else:
+            written.index_copy_(2, slots, new)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(1, 2).reshape(x.shape)
 
     def finish(self, x: Tensor, attended: Tensor) -> Tensor:
         """The output product and the feed-forward half; x and attended [M, D] -> [M, D]."""
-        x = x + self.out(attended)
-        wide = self.gate_up(self.norm(x))
-        return x + self.down(F.silu(wide[:, : self.ffn]).mul_(wide[:, self.ffn :]))
+        x = self.out(attended).add_(x)
+        gate, up = self.gate_up(self.norm(x)).chunk(2, 1)
+        return self.down(F.silu(gate).mul_(up)).add_(x)
 
 
 class LeanTarget:
@@ -129,7 +133,6 @@ class LeanTarget:
                 product(torch.cat((f.w1.weight, f.w3.weight)), kind),
                 product(f.w2.weight, kind),
                 c.heads,
-                c.ffn,
             )
             self.layers.append((Norm(block.attention_norm.weight, c.eps), layer))
         self.norm = Norm(target.norm.weight, c.eps)
@@ -147,31 +150,30 @@ class LeanTarget:
         n = x.shape[1]
         cache.visible = None if condition.mask is None or bool(condition.mask.all()) else condition.mask[:, None, None]
         mask = prefix_mask(condition.mask, n, x.device, self.config.padding, self.original.output.weight.dtype)
-        cache.reserve(n)
-        hidden = self._run(x, self.rope[:n], mask, cache)
+        hidden = self._run(x, self.rope[:n], mask, cache.places(0, n))
         cache.advance(n)
         return hidden
 
     def forward(self, tokens: Tensor, depths: Tensor, mask: Tensor, cache: LeanCache) -> Tensor:
         """n tree nodes -> hidden [R, n, H]; see `decoding.protocols.Target.forward`."""
         x = self.embeddings[tokens].expand(cache.k.shape[1], -1, -1)
-        cache.reserve(len(tokens))
-        return self._run(x, self.rope[depths + cache.length], cache.bias_of(mask), cache)
+        places = cache.places(0, len(tokens))
+        return self._run(x, self.rope[depths + cache.length], cache.bias_of(mask), places)
 
     def forward_at(self, tokens: Tensor, positions: Tensor, slots: Tensor, bias: Tensor, cache: LeanCache) -> Tensor:
         """n nodes -> hidden [R, n, H]; see `decoding.protocols.FixedTarget.forward_at`."""
         x = self.embeddings[tokens].expand(cache.k.shape[1], -1, -1)
-        return self._run(x, self.rope[positions], bias, cache, slots)
+        return self._run(x, self.rope[positions], bias, cache.places_anywhere(bias.shape[-1]), slots)
 
     def head(self, hidden: Tensor) -> Tensor:
         """hidden [R, n, H] -> logits [R, n, V] float32."""
         return self.output(hidden.flatten(0, 1)).view(*hidden.shape[:2], -1)
 
-    def _run(self, x: Tensor, rope: Tensor, mask: Tensor | None, cache: LeanCache, at: int | Tensor = 0) -> Tensor:
+    def _run(self, x: Tensor, rope: Tensor, mask: Tensor | None, places: Iterable[Place], slots: Tensor | None = None) -> Tensor:
         r, n, dim = x.shape
         x = x.reshape(r * n, dim)
-        for i, (norm, layer) in enumerate(self.layers):
-            x = layer.finish(x, layer.attention(norm(x), r, rope, mask, cache, i, at))
+        for (norm, layer), place in zip(self.layers, places, strict=True):
+            x = layer.finish(x, layer.attention(norm(x), r, rope, mask, place, slots))
         return self.norm(x).view(r, n, dim)
 
 
@@ -193,7 +195,7 @@ class LeanDrafter:
             Norm(layer.post_attention_layernorm.weight, c.eps),
             product(torch.cat((m.gate_proj.weight, m.up_proj.weight)), kind),
             product(m.down_proj.weight, kind),
-            c.heads, c.ffn,
+            c.heads,
         )  # fmt: skip
         self.rope = complex_rope(drafter.rope, c.heads)
 
@@ -216,7 +218,7 @@ class LeanDrafter:
     def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor, cache: LeanCache) -> Tensor:
         """As `Drafter.expand`."""
         w = mask.shape[1] - tokens.shape[0]
-        full = F.pad(mask, (cache.length, 0), value=True) if mask.shape[1] > 1 else None
+        full = None if len(mask) == 1 and bool(mask.all()) else F.pad(mask, (cache.length, 0), value=True)  # a chain sees all
         slot = cache.length + depth - 1
         return self._run(tokens, hidden, self.rope[slot : slot + 1], full, cache, w, only_last=False)
 
@@ -224,9 +226,9 @@ class LeanDrafter:
         self, tokens: Tensor, hidden: Tensor, rope: Tensor, mask: Tensor | None, cache: LeanCache, offset: int, only_last: bool
     ) -> Tensor:
         r, n, dim = hidden.shape
-        cache.reserve(offset + n)
+        (place,) = cache.places(offset, n)
         x = (self.states(hidden.reshape(r * n, dim)).view(r, n, dim) + self.embeddings[tokens]).view(r * n, dim)
-        attended = self.layer.attention(x, r, rope, mask, cache, 0, offset)
+        attended = self.layer.attention(x, r, rope, mask, place)
         if only_last:
             x, attended, n = x.view(r, n, dim)[:, -1], attended.view(r, n, dim)[:, -1], 1
         return self.layer.finish(x, attended).view(r, n, dim)
