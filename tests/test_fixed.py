@@ -13,7 +13,7 @@ import published
 import pytest
 import torch
 from runs import decode
-from test_lean import CLASS, FULL, PADDED, STATIC, TEXT, condition_of, networks
+from test_lean import CLASS, FULL, PADDED, STATIC, TAPS, TEXT, condition_of, networks
 from tiny import write_tiny_model
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -81,9 +81,11 @@ def assert_same(plain: list[Step | Decoded], fixed: list[Step | Decoded]) -> Non
 Both = Callable[..., tuple[list[Any], list[Any]]]
 
 
-def both(config: LlamaGenConfig = TEXT, guided: bool = False, mask: Tensor = PADDED, guidance: bool = True) -> Both:
+def both(
+    config: LlamaGenConfig = TEXT, guided: bool = False, mask: Tensor = PADDED, guidance: bool = True, taps: tuple[int, ...] = ()
+) -> Both:
     """Runs of the plain loop and of the fixed engine on one random model."""
-    target, drafter = networks(config, guided)
+    target, drafter = networks(config, guided, taps=taps)
     with torch.inference_mode():
         condition = condition_of(target, mask)
     if not guidance:
@@ -114,6 +116,15 @@ def test_same_runs(method: str, guided: bool) -> None:
         sampling = Sampling(temperature, top_k, top_p, 2.0)
         assert_same(*padded(method, sampling=sampling))
         assert_same(*full(method, sampling=sampling, seed=6))
+
+
+@pytest.mark.parametrize("guided", [False, True])
+@pytest.mark.parametrize("method", ["vanilla", "eagle1", "eagle2", "sjd"])
+def test_same_runs_where_a_drafter_reads_some_blocks(method: str, guided: bool) -> None:
+    run = both(guided=guided, taps=TAPS)
+    for temperature in (0.0, 1.0):
+        assert_same(*run(method, sampling=Sampling(temperature, cfg_scale=2.0)))
+    assert_same(*both(guidance=False, taps=TAPS)(method, sampling=Sampling()))
 
 
 @pytest.mark.parametrize("method", list(METHODS))
@@ -237,8 +248,8 @@ def test_half_precision(dtype: torch.dtype) -> None:
 # -- stopping and refusing
 
 
-def start(method: str = "lantern++", **changes: Any) -> Iterator[Step | Decoded]:
-    target, drafter = networks(TEXT)
+def start(method: str = "lantern++", taps: tuple[int, ...] = (), **changes: Any) -> Iterator[Step | Decoded]:
+    target, drafter = networks(TEXT, taps=taps)
     with torch.inference_mode():
         condition = condition_of(target, PADDED)
     knobs = {"num_tokens": 16, "sampling": Sampling(cfg_scale=2.0), "engine": "fixed", **settings(method), **changes}
@@ -351,11 +362,17 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[list[Any]]]:
     return found
 
 
+EVERY = [pytest.param(method, (), id=method) for method in METHODS]  # and blocks that drafters read
+EVERY += [pytest.param(method, TAPS, id=f"{method} with taps") for method in ("eagle1", "eagle2")]
+
+
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("method", list(METHODS))
-def test_steps_never_wait_and_never_change(method: str, temperature: float, parts: dict[str, list[list[Any]]]) -> None:
+@pytest.mark.parametrize(("method", "taps"), EVERY)
+def test_steps_never_wait_and_never_change(
+    method: str, taps: tuple[int, ...], temperature: float, parts: dict[str, list[list[Any]]]
+) -> None:
     """One bucket: every step but the last, which may be bare, launches the same on the same shapes."""
-    *_, last = start(method, sampling=Sampling(temperature, cfg_scale=2.0), measure_distortion=False)
+    *_, last = start(method, taps, sampling=Sampling(temperature, cfg_scale=2.0), measure_distortion=False)
     assert isinstance(last, Decoded)
     for name, steps in parts.items():
         assert len(steps) == last.steps > 3
@@ -364,11 +381,11 @@ def test_steps_never_wait_and_never_change(method: str, temperature: float, part
 
 @pytest.mark.parametrize("residual", ["set", "released"])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("method", list(METHODS))
-def test_nothing_is_read_back_on_an_accelerator(method: str, temperature: float, residual: str) -> None:
+@pytest.mark.parametrize(("method", "taps"), EVERY)
+def test_nothing_is_read_back_on_an_accelerator(method: str, taps: tuple[int, ...], temperature: float, residual: str) -> None:
     """The meta device has shapes but no values: reading one raises. What is not a CPU takes the accelerator's branches there."""
     meta = torch.device("meta")
-    target, drafter = (part.to(meta) for part in networks(TEXT))
+    target, drafter = (part.to(meta) for part in networks(TEXT, taps=taps))
     knobs = settings(method, residual=residual)
     policy, rule = knobs["tree"], knobs["rule"]
     config = Config(
@@ -382,7 +399,7 @@ def test_nothing_is_read_back_on_an_accelerator(method: str, temperature: float,
         caches = [part.new_cache(2, Fixed.room(16, policy)) for part in (target, drafter)]
         for cache in caches:
             cache.advance(7)
-        hidden = torch.empty(2, 1, 128, device=meta)
+        hidden = torch.empty(2, 1, 128 * (1 + len(taps)), device=meta)
         kind = FixedWave if policy.kind == "wavefront" else Fixed
         fixed = kind(FusedTarget(target), FusedDrafter(drafter), *caches, hidden, config, source, 16, uniforms)
         fixed.begin(hidden, torch.zeros(1, dtype=torch.int64, device=meta), uniforms, 0)

@@ -43,13 +43,22 @@ def strong(module: torch.nn.Module) -> Any:
     return module.requires_grad_(False).eval()
 
 
-def networks(config: LlamaGenConfig, guided: bool = False, bias: bool = True) -> tuple[LlamaGen, Drafter]:
+TAPS = (1, 3)  # of three blocks
+
+
+def networks(
+    config: LlamaGenConfig, guided: bool = False, bias: bool = True, taps: tuple[int, ...] = ()
+) -> tuple[LlamaGen, Drafter]:
     torch.manual_seed(0)
     sizes = DrafterConfig(
         dim=config.dim, heads=config.heads, ffn=96, vocab=config.vocab, grid=config.grid, prefix=config.prefix,
-        guided=guided, bias=bias,
+        guided=guided, bias=bias, taps=taps,
     )  # fmt: skip
-    return strong(LlamaGen(config)), strong(Drafter(sizes))
+    target, drafter = strong(LlamaGen(config)), strong(Drafter(sizes))
+    target.taps = taps
+    if taps:  # beside fc's: a chain of nodes would grow until rounding shows
+        drafter.fc_own.weight.mul_(0.3)
+    return target, drafter
 
 
 def condition_of(target: LlamaGen, mask: Tensor) -> Any:
@@ -86,10 +95,11 @@ def states(target: Any, condition: Any) -> list[Tensor]:
     return found
 
 
+@pytest.mark.parametrize("taps", [(), TAPS], ids=["published", "taps"])
 @pytest.mark.parametrize("padding", ["self", "released"])
 @pytest.mark.parametrize("mask", [PADDED, FULL], ids=["padded", "full"])
-def test_target_of_texts(padding: Any, mask: Tensor) -> None:
-    target, _ = networks(replace(TEXT, padding=padding))
+def test_target_of_texts(padding: Any, mask: Tensor, taps: tuple[int, ...]) -> None:
+    target, _ = networks(replace(TEXT, padding=padding), taps=taps)
     condition = condition_of(target, mask)
     for ours, theirs in zip(states(LeanTarget(target), condition), states(target, condition), strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
@@ -102,16 +112,18 @@ def test_target_of_classes() -> None:
         torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("taps", [(), TAPS], ids=["published", "taps"])
 @pytest.mark.parametrize("bias", [False, True])
-def test_drafter(bias: bool) -> None:
-    _, drafter = networks(TEXT, bias=bias)
+def test_drafter(bias: bool, taps: tuple[int, ...]) -> None:
+    _, drafter = networks(TEXT, bias=bias, taps=taps)
+    width = 128 * (1 + len(taps))
 
     def outputs(of: Any) -> list[Tensor]:
         g = torch.Generator().manual_seed(2)
         cache = of.new_cache(2, 30)
-        found = [of.start(torch.randn(2, 7, 128, generator=g), torch.tensor([5]), cache)]
+        found = [of.start(torch.randn(2, 7, width, generator=g), torch.tensor([5]), cache)]
         for m in (1, 3, 2):
-            found.append(of.extend(torch.arange(m) + 9, torch.randn(2, m, 128, generator=g), cache))
+            found.append(of.extend(torch.arange(m) + 9, torch.randn(2, m, width, generator=g), cache))
             first = of.expand(torch.tensor([1, 2]), found[-1].expand(-1, 2, -1), 1, torch.eye(2, dtype=torch.bool), cache)
             mask = torch.tensor([[1, 0, 1, 0, 0], [1, 0, 0, 1, 0], [0, 1, 0, 0, 1]]).bool()
             found += [first, of.expand(torch.tensor([3, 4, 5]), first[:, [0, 0, 1]], 2, mask, cache)]
@@ -124,9 +136,13 @@ def test_drafter(bias: bool) -> None:
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("guided", [False, True])
-@pytest.mark.parametrize("method", list(METHODS))
-def test_same_pictures(method: str, guided: bool, temperature: float) -> None:
-    target, drafter = networks(TEXT, guided)
+@pytest.mark.parametrize(
+    ("method", "taps"),
+    [pytest.param(method, (), id=method) for method in METHODS]
+    + [pytest.param(method, TAPS, id=f"{method} with taps") for method in ("vanilla", "eagle1", "eagle2")],
+)
+def test_same_pictures(method: str, taps: tuple[int, ...], guided: bool, temperature: float) -> None:
+    target, drafter = networks(TEXT, guided, taps=taps)
     trees = {"none": TreePolicy.none(), "static": TreePolicy.static(STATIC), "dynamic": TreePolicy.dynamic(3, 2, 9)}
     trees |= {"window": TreePolicy.window(4), "coupled": TreePolicy.window(4, "gumbel"), "wavefront": TreePolicy.wavefront(2)}
     rules = {

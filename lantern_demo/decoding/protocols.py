@@ -1,6 +1,7 @@
 """What the decoding loop asks of a target and of a drafter. Batch of one image; R rows: with guidance row 0 is the conditional and
 row 1 the unconditional one, both with the same tokens; without guidance R = 1. `cache` is always what the same object's `new_cache`
-gave, so that a model may hand out a subclass of `KVCache`."""
+gave, so that a model may hand out a subclass of `KVCache`. A target's states may be wider than a drafter's outputs, where the drafter
+reads more of the target than its head does: they are handed on, and guided, as they are, and `Target.head` takes both."""
 
 from __future__ import annotations
 

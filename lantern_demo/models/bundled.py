@@ -58,6 +58,12 @@ class Networks(Generic[Prompts, TargetModel, DrafterModel]):
     tables: Path | None = None  # where tables that are made from the tokenizer are kept
     picture: PictureDecoder | None = None  # draws the tokenizer's tokens larger than the tokenizer would
 
+    def __post_init__(self) -> None:
+        """The target's states carry what its drafter taps."""
+        target: Any = self.target
+        drafter: Any = self.drafter
+        target.taps = () if drafter is None else drafter.config.taps
+
     @property
     def image_size(self) -> int:
         """Pixels a side of a picture."""
@@ -117,13 +123,18 @@ def load_part(folder: Path, part: nn.Module) -> None:
 
 def _check_fit(path: Path, networks: Networks[TextEncoder, LlamaGen, Drafter]) -> None:
     """Raises ValueError when the parts of a model folder are not made for each other: they would fail in the middle of a run."""
-    target, drafter = networks.target.config, networks.drafter and networks.drafter.config
+    target, drafter = networks.target.config, None if networks.drafter is None else networks.drafter.config
     for name in ("dim", "vocab", "grid", "prefix"):
         if drafter is not None and getattr(drafter, name) != getattr(target, name):
             raise ValueError(
                 f"{path} says {name} {getattr(drafter, name)} for the drafter, but the target has {getattr(target, name)}: "
                 "it is another model's drafter"
             )
+    if drafter is not None:
+        try:
+            drafter.check_taps(target.layers)
+        except ValueError as error:
+            raise ValueError(f"{path} has a drafter that does not go with the target: its {error}") from None
     if networks.tokenizer.codebook_size != target.vocab or networks.tokenizer.grid != target.grid:
         raise ValueError(f"{path} has an image tokenizer that does not go with its target: their codebook or grid differs")
     if networks.picture is not None:

@@ -222,6 +222,10 @@ def load_drafter(folder: Path, target: TargetSizes[Any], device: torch.device, d
             raise CheckpointError(
                 f"{path} says {name} {getattr(config, name)}, but the target has {getattr(target, name)}: it is another model's drafter"
             )
+    try:
+        config.check_taps(target.layers)
+    except ValueError as error:
+        raise CheckpointError(f"{path} is another model's drafter: its {error}") from None
     network = blank_network(config)
     return fill(network, dict(weights_of(network, [folder / "model.safetensors"], AS_PUBLISHED)), device, dtype)
 

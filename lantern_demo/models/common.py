@@ -76,6 +76,16 @@ class DrafterSizes(NetworkSizes[Network]):
     """The configuration of a drafter; dim, heads, vocab, grid and prefix are its target's."""
 
     bias: bool  # of the layer that joins a token and a hidden state
+    # Blocks of the target, counted from 1, whose outputs its states carry for the drafter. Not every family has such drafters.
+    taps: tuple[int, ...] = ()
+
+    def check_taps(self, layers: int) -> None:
+        """Raises ValueError when the taps are not blocks of a target with so many, each behind the one before."""
+        named = all(type(tap) is int and 1 <= tap <= layers for tap in self.taps)
+        if not named or list(self.taps) != sorted(set(self.taps)):
+            raise ValueError(
+                f"taps are {list(self.taps)}; they must be numbers of the target's blocks, from 1 to {layers}, each above the one before"
+            )
 
 
 class RMSNorm(nn.Module):
@@ -106,8 +116,8 @@ def unrolled(
     hidden: Tensor, passes: int, read: Callable[[Tensor], tuple[Tensor, Tensor, Tensor, Tensor]],
     finish: Callable[[Tensor, Tensor], Tensor],
 ) -> list[Tensor]:  # fmt: skip
-    """A drafter under teacher forcing, as drafting will see it: the target's hidden [B, S, H] -> outputs [B, S, H] a pass; every
-    output i imitates the hidden state at position i + 1.
+    """A drafter under teacher forcing, as drafting will see it: the target's hidden [B, S, H], or wider where it reads more of the
+    target than final states -> outputs [B, S, H] a pass; every output i imitates the final state at position i + 1.
 
     `read` makes of the states before each slot's token [B, S, H] the layer's input x and its queries, keys and values [B, heads,
     S, d], `finish` of x and what was attended to the output. Pass 0 reads the target's states, as the stable slots do. Pass t
@@ -126,6 +136,11 @@ def unrolled(
         seen = torch.cat([back >= t, *(back == t - u for u in range(1, t + 1))], 1)
         outputs.append(finish(x, F.scaled_dot_product_attention(q, torch.cat(keys, 2), torch.cat(values, 2), attn_mask=seen)))
     return outputs
+
+
+def with_tapped(final: Tensor, tapped: list[Tensor]) -> Tensor:
+    """A target's final states [..., H] with the outputs of its tapped blocks [..., H] behind them."""
+    return torch.cat((final, *tapped), -1) if tapped else final
 
 
 def prefix_mask(visible: Tensor | None, n: int, device: torch.device, padding: str, dtype: torch.dtype) -> Tensor:

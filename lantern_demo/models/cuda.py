@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lantern_demo.models.common import with_tapped
 from lantern_demo.models.decoder import Layer, PaddedCache, SequenceDrafter, SequenceTarget, cache_bias
 
 
@@ -119,6 +120,11 @@ class TargetTwin(ABC):
     def __init__(self, original: Any, layers: Sequence[FusedLayer]) -> None:
         self.original, self.layers, self.vocab_size = original, layers, original.config.vocab
 
+    @property
+    def taps(self) -> tuple[int, ...]:
+        """Blocks, counted from 1, whose outputs stand behind the final state in every hidden state."""
+        return ()
+
     @abstractmethod
     def embed(self, tokens: Tensor) -> Tensor:
         """Image tokens [n] int64 -> their vectors [n, D]."""
@@ -148,10 +154,14 @@ class TargetTwin(ABC):
         rows, n = cache.both.shape[1], tokens.shape[0]
         original = self.original
         x = self.embed(tokens).repeat(rows, 1)
-        turn = self.turns_at(positions, cache)
-        for layer, both in zip(self.layers, cache.both.unbind(0), strict=True):
+        turn, taps = self.turns_at(positions, cache), self.taps
+        tapped: list[Tensor] = []
+        for i, (layer, both) in enumerate(zip(self.layers, cache.both.unbind(0), strict=True)):
             layer(x, turn, slots, bias, both)
-        return F.rms_norm(x, x.shape[-1:], original.norm.weight, original.config.eps).view(rows, n, -1)
+            if i + 1 in taps:
+                tapped.append(x.clone())  # the next layer writes over it
+        final = F.rms_norm(x, x.shape[-1:], original.norm.weight, original.config.eps)
+        return with_tapped(final, tapped).view(rows, n, -1)
 
 
 class DrafterTwin:

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lantern_demo.decoding.cache import KVCache
-from lantern_demo.models.common import Condition, prefix_mask
+from lantern_demo.models.common import Condition, prefix_mask, with_tapped
 from lantern_demo.models.llamagen.drafter import Drafter
 from lantern_demo.models.llamagen.target import LlamaGen
 from lantern_demo.models.products import KINDS, Product, exact_kinds, product, supported
@@ -167,14 +167,17 @@ class LeanTarget:
 
     def head(self, hidden: Tensor) -> Tensor:
         """hidden [R, n, H] -> logits [R, n, V] float32."""
-        return self.output(hidden.flatten(0, 1)).view(*hidden.shape[:2], -1)
+        return self.output(self.original.final(hidden).flatten(0, 1)).view(*hidden.shape[:2], -1)
 
     def _run(self, x: Tensor, rope: Tensor, mask: Tensor | None, places: Iterable[Place], slots: Tensor | None = None) -> Tensor:
         r, n, dim = x.shape
-        x = x.reshape(r * n, dim)
-        for (norm, layer), place in zip(self.layers, places, strict=True):
+        x, taps = x.reshape(r * n, dim), self.original.taps
+        tapped: list[Tensor] = []
+        for i, ((norm, layer), place) in enumerate(zip(self.layers, places, strict=True)):
             x = layer.finish(x, layer.attention(norm(x), r, rope, mask, place, slots))
-        return self.norm(x).view(r, n, dim)
+            if i + 1 in taps:
+                tapped.append(x)
+        return with_tapped(self.norm(x), tapped).view(r, n, -1)
 
 
 class LeanDrafter:
@@ -188,7 +191,11 @@ class LeanDrafter:
         # Half of the first product only ever sees one of V vectors.
         bias = None if drafter.fc.bias is None else drafter.fc.bias.float()
         self.embeddings = F.linear(drafter.embed_tokens.weight.float(), token_half, bias)
-        self.states = product(state_half, kind)
+        # What tapped blocks and a node's own output add is one product with the rest.
+        self.own = product(state_half + drafter.fc_own.weight.float() if c.taps else state_half, kind)
+        if c.taps:
+            self.states = product(torch.cat((state_half, drafter.fc_taps.weight.float()), 1), kind)
+            self.norm = Norm(torch.ones(c.dim), c.eps)
         self.layer = Layer(
             product(torch.cat((a.q_proj.weight, a.k_proj.weight, a.v_proj.weight)), kind),
             product(a.o_proj.weight, kind),
@@ -205,6 +212,7 @@ class LeanDrafter:
 
     def start(self, hidden: Tensor, token: Tensor, cache: LeanCache, condition: object = None) -> Tensor:
         """As `Drafter.start`."""
+        self.config.check_states(hidden)
         return self.extend(F.pad(token, (hidden.shape[1] - 1, 0)), hidden, cache)
 
     def extend(self, tokens: Tensor, hidden: Tensor, cache: LeanCache) -> Tensor:
@@ -225,13 +233,21 @@ class LeanDrafter:
     def _run(
         self, tokens: Tensor, hidden: Tensor, rope: Tensor, mask: Tensor | None, cache: LeanCache, offset: int, only_last: bool
     ) -> Tensor:
-        r, n, dim = hidden.shape
+        r, n, width = hidden.shape
+        dim, before = self.config.dim, hidden.reshape(r * n, width)
         (place,) = cache.places(offset, n)
-        x = (self.states(hidden.reshape(r * n, dim)).view(r, n, dim) + self.embeddings[tokens]).view(r * n, dim)
+        known = self.own(before) if width == dim else self._stable(before)
+        x = (known.view(r, n, dim) + self.embeddings[tokens]).view(r * n, dim)
         attended = self.layer.attention(x, r, rope, mask, place)
         if only_last:
             x, attended, n = x.view(r, n, dim)[:, -1], attended.view(r, n, dim)[:, -1], 1
         return self.layer.finish(x, attended).view(r, n, dim)
+
+    def _stable(self, hidden: Tensor) -> Tensor:
+        """What the target's states with tapped ones behind them [M, (1 + taps) D] come to in the layer's input [M, D]."""
+        dim = self.config.dim
+        tapped = self.norm(hidden[:, dim:].unflatten(1, (-1, dim))).flatten(1)
+        return self.states(torch.cat((hidden[:, :dim], tapped), 1))
 
 
 def fastest_kind(target: LlamaGen) -> str:

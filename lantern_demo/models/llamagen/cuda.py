@@ -50,6 +50,11 @@ class FusedTarget(TargetTwin):
         super().__init__(target, layers)
         self.turns = turns(target.rope)
 
+    @property
+    def taps(self) -> tuple[int, ...]:
+        """As `TargetTwin.taps`."""
+        return self.original.taps
+
     def embed(self, tokens: Tensor) -> Tensor:
         """As `TargetTwin.embed`."""
         return self.original.tok_embeddings(tokens)
@@ -60,7 +65,8 @@ class FusedTarget(TargetTwin):
 
     def head(self, hidden: Tensor) -> Tensor:
         """hidden [R, n, H] -> logits [R, n, V] float32."""
-        return product(hidden.flatten(0, 1), self.original.output.weight).view(*hidden.shape[:2], -1)
+        final = self.original.final(hidden)
+        return product(final.flatten(0, 1), self.original.output.weight).view(*hidden.shape[:2], -1)
 
 
 class FusedDrafter(DrafterTwin):
@@ -85,5 +91,5 @@ class FusedDrafter(DrafterTwin):
         """m slots -> outputs [R, m, H]; see `decoding.protocols.FixedDrafter.run_at`."""
         original = self.original
         embedded = original.embed_tokens(tokens).expand(hidden.shape[0], -1, -1)
-        x = original.fc(torch.cat((embedded, hidden), -1)).flatten(0, 1)
-        return self.layer(x, turn, slots, bias, cache.both[0]).view(hidden.shape)
+        x = original.fuse(embedded, hidden).flatten(0, 1)
+        return self.layer(x, turn, slots, bias, cache.both[0]).view(*hidden.shape[:2], -1)

@@ -3,6 +3,8 @@
 Input is fc([embedding of the next token ; the target's hidden state]); there is no norm before attention and none at the end;
 the target's own head turns outputs into logits (jadohu/LANTERN, models/drafters/cnets_llamagen.py).
 Tensor names are those of the published pytorch_model.bin.
+
+A drafter may also read what some of the target's blocks give, after EAGLE-3 (Li et al. 2025): see `DrafterConfig.taps`.
 """
 
 from __future__ import annotations
@@ -35,6 +37,12 @@ class DrafterConfig(DrafterSizes["Drafter"]):
     # Drafts one row, from guided states `uncond + scale (cond - uncond)`, instead of a conditional and an unconditional row as
     # published. The head is linear, so that such a state stands for the guided logits. Half the work, but it must be trained so.
     guided: bool = False
+    # Blocks of the target, counted from 1, whose outputs it reads beside the final states, normalised; none as published. A node of
+    # a draft tree has none of them, since the target has not seen it: it reads its parent's output once more instead.
+    taps: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "taps", tuple(self.taps))  # JSON has lists
 
     def build(self) -> Drafter:
         """As `DrafterSizes.build`."""
@@ -43,6 +51,15 @@ class DrafterConfig(DrafterSizes["Drafter"]):
     def rope_table(self) -> Tensor:
         """As `DrafterSizes.rope_table`. Slot i carries the token at position i + 1, so the table begins one position later."""
         return rope_table(self.prefix - 1, self.grid, self.head_dim, self.rope_base)
+
+    def check_states(self, hidden: Tensor) -> None:
+        """Raises ValueError for hidden states [R, n, *] of a target that was not told of the taps."""
+        width = (1 + len(self.taps)) * self.dim
+        if hidden.shape[-1] != width:
+            raise ValueError(
+                f"hidden states are {hidden.shape[-1]} wide; a drafter with taps {list(self.taps)} reads {width}: "
+                "the target's `taps` must be its own"
+            )
 
 
 class DrafterAttention(nn.Module):
@@ -100,6 +117,12 @@ class Drafter(nn.Module):
         self.guided = config.guided
         self.embed_tokens = nn.Embedding(config.vocab, config.dim)
         self.fc = nn.Linear(2 * config.dim, config.dim, bias=config.bias)
+        if config.taps:
+            # What is added to fc's at a stable slot and at a node. Zero at first, so that training may go on from a drafter without.
+            self.fc_taps = nn.Linear(len(config.taps) * config.dim, config.dim, bias=False)
+            self.fc_own = nn.Linear(config.dim, config.dim, bias=False)
+            nn.init.zeros_(self.fc_taps.weight)
+            nn.init.zeros_(self.fc_own.weight)
         self.layers = nn.ModuleList([DrafterLayer(config)])  # one, published under the name of a list
         self.register_buffer("rope", config.rope_table(), persistent=False)
 
@@ -115,6 +138,7 @@ class Drafter(nn.Module):
     def start(self, hidden: Tensor, token: Tensor, cache: KVCache, condition: object = None) -> Tensor:
         """Prefix hidden [R, T, H] and the first image token [1] -> last output [R, 1, H]; commits T slots. The prompt itself is
         not read."""
+        self.config.check_states(hidden)
         return self.extend(F.pad(token, (hidden.shape[1] - 1, 0)), hidden, cache)
 
     def extend(self, tokens: Tensor, hidden: Tensor, cache: KVCache) -> Tensor:
@@ -132,6 +156,18 @@ class Drafter(nn.Module):
         slot = cache.length + depth - 1
         return self._run(tokens, hidden, self.rope[slot : slot + 1].expand(m, -1, -1), full, cache, w)
 
+    def fuse(self, embedded: Tensor, before: Tensor) -> Tensor:
+        """The layer's input [R, m, H] of tokens' vectors [R, m, H] and of what stands before them: the target's hidden states
+        [R, m, (1 + taps) H] at stable slots, the drafter's own outputs [R, m, H] at nodes."""
+        dim = self.config.dim
+        if not self.config.taps:
+            return self.fc(torch.cat((embedded, before), -1))
+        x = self.fc(torch.cat((embedded, before[..., :dim]), -1))
+        if before.shape[-1] == dim:
+            return x + self.fc_own(before)
+        tapped = F.rms_norm(before[..., dim:].unflatten(-1, (-1, dim)), (dim,), eps=self.config.eps)
+        return x + self.fc_taps(tapped.flatten(-2))
+
     # -- training: see `training.teaching.Learner`
 
     @property
@@ -144,18 +180,20 @@ class Drafter(nn.Module):
         self.embed_tokens.weight.data.copy_(target.tok_embeddings.weight)
 
     def train_passes(self, tokens: Tensor, hidden: Tensor, passes: int) -> list[Tensor]:
-        """Teacher forcing: tokens [B, S] and the target's hidden [B, S, H] -> outputs [B, S, H] a pass; see `common.unrolled`.
+        """Teacher forcing: tokens [B, S] and the target's hidden [B, S, (1 + taps) H] -> outputs [B, S, H] a pass; see
+        `common.unrolled`.
 
         `tokens[:, i]` is the token at position i + 1, 0 in the prefix.
         """
+        self.config.check_states(hidden)
         embedded, rope = self.embed_tokens(tokens).type_as(hidden), self.rope[: tokens.shape[1]]
 
         def read(before: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-            x = self.fc(torch.cat((embedded, before), -1))
+            x = self.fuse(embedded, before)
             return x, *self.layer.self_attn.project(x, rope)
 
         return unrolled(hidden, passes, read, self.layer.finish)
 
     def _run(self, tokens: Tensor, hidden: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache, offset: int) -> Tensor:
         embedded = self.embed_tokens(tokens).expand(hidden.shape[0], -1, -1)
-        return self.layer(self.fc(torch.cat((embedded, hidden), -1)), rope, mask, cache, offset)
+        return self.layer(self.fuse(embedded, hidden), rope, mask, cache, offset)

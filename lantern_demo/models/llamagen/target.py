@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lantern_demo.decoding.cache import KVCache
-from lantern_demo.models.common import BEYOND, Condition, RMSNorm, TargetSizes, prefix_mask
+from lantern_demo.models.common import BEYOND, Condition, RMSNorm, TargetSizes, prefix_mask, with_tapped
 
 
 @dataclass(frozen=True)
@@ -151,6 +151,9 @@ class LlamaGen(nn.Module):
         super().__init__()
         self.config = config
         self.vocab_size = config.vocab
+        # Blocks, counted from 1, whose outputs stand behind the final state in every hidden state, for a drafter that reads them
+        # (`DrafterConfig.taps`): hidden states are then [R, n, (1 + taps) H].
+        self.taps: tuple[int, ...] = ()
         self.tok_embeddings = nn.Embedding(config.vocab, config.dim)
         self.cls_embedding = ClassEmbedding(config) if config.classes else CaptionEmbedding(config)
         self.layers = nn.ModuleList(Block(config) for _ in range(config.layers))
@@ -224,7 +227,11 @@ class LlamaGen(nn.Module):
 
     def head(self, hidden: Tensor) -> Tensor:
         """hidden [R, n, H] -> logits [R, n, V] float32."""
-        return self.output(hidden).float()
+        return self.output(self.final(hidden)).float()
+
+    def final(self, hidden: Tensor) -> Tensor:
+        """The final states [R, n, H] alone, of hidden states or of a drafter's outputs."""
+        return hidden[..., : self.config.dim] if self.taps else hidden
 
     # -- training
 
@@ -244,8 +251,11 @@ class LlamaGen(nn.Module):
         return self.run(x, self.rope[:n], full, None)
 
     def run(self, x: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache | None, slots: Tensor | None = None) -> Tensor:
-        """The blocks and the final norm over x [B, n, H]; writes to slots [n] of the cache when there is one, None: those behind the
-        committed ones."""
+        """The blocks and the final norm over x [B, n, H] -> hidden; writes to slots [n] of the cache when there is one, None: those
+        behind the committed ones."""
+        tapped: list[Tensor] = []
         for i, block in enumerate(self.blocks):
             x = block(x, rope, mask, cache, i, slots)
-        return self.norm(x)
+            if i + 1 in self.taps:
+                tapped.append(x)
+        return with_tapped(self.norm(x), tapped)
