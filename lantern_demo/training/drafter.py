@@ -4,8 +4,8 @@ The loss is that of EAGLE and LANTERN, SmoothL1 to the target's next hidden stat
 head, with noise on the states, in two points taken further: the law is the guided one that is decoded with, and the drafter also
 learns from its own outputs, as deep nodes of a draft tree will make it (`Drafter.train_passes`). A last term is the total
 variation to the target, because the chance that a sampled draft is accepted is one minus just that. With --guided the drafter
-works on guided states, one row instead of two: see `llamagen.drafter.DrafterConfig.guided`. Of published models it trains those
-whose drafters implement `teaching.Learner`.
+works on guided states, one row instead of two, and with --taps it reads some blocks of the target too: see
+`llamagen.drafter.DrafterConfig`. Of published models it trains those whose drafters implement `teaching.Learner`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import argparse
 import json
 import random
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from torch import Tensor
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models import bundled, checkpoints
 from lantern_demo.models.blank import blank_network
+from lantern_demo.models.common import DrafterSizes, TargetSizes
 from lantern_demo.models.device import DTYPES
 from lantern_demo.models.families import prompt_reader
 from lantern_demo.models.llamagen.labels import CLASSES
@@ -69,6 +70,14 @@ class Pictures:
     held_out: list[tuple[Tensor, list[str]]]  # the same, never trained on
 
 
+def asked_sizes(target: TargetSizes[Any], ffn: int, args: argparse.Namespace) -> DrafterSizes[Any]:
+    """The sizes of the drafter that the command line asks for. Ends the program with a sentence where the target cannot have it."""
+    try:
+        return drafter_sizes(target, ffn, args.guided, args.taps)
+    except ValueError as error:
+        raise SystemExit(str(error)) from None
+
+
 def scene_pictures(args: argparse.Namespace, opts: run.Options) -> Pictures:
     """Lantern scenes and, when asked for, what a target that was trained on them draws itself, in turns."""
     folder = Path(args.target)
@@ -101,10 +110,7 @@ def published_pictures(args: argparse.Namespace, opts: run.Options, info: ModelI
     """What a published target draws itself, of random classes or of the captions in a file, one a line."""
     assert info.published is not None
     sizes = info.published.target
-    try:  # before anything is fetched
-        drafter = blank_network(drafter_sizes(sizes, sizes.ffn, args.guided))
-    except ValueError as error:
-        raise SystemExit(f"--guided is not possible: {error}") from None
+    drafter = blank_network(asked_sizes(sizes, sizes.ffn, args))  # before anything is fetched
     if not isinstance(drafter, Learner):
         raise SystemExit(
             f"--target must be of a family whose drafters this trains, LlamaGen or Janus; {info.id} has a published one"
@@ -148,6 +154,9 @@ def main() -> None:
     parser.add_argument("--ffn", type=int, help="width of the feed-forward half; 1024, or a published target's own")
     parser.add_argument("--start-from", type=Path, help="a model folder whose drafter to train further, at its own sizes")
     parser.add_argument("--guided", action="store_true", help="draft from guided states, one row instead of two")
+    parser.add_argument(
+        "--taps", type=int, nargs="+", default=[], metavar="BLOCK", help="blocks of the target to read too, counted from 1"
+    )
     args = parser.parse_args()
     opts = run.options(args)
     info = REGISTRY.get(args.target)
@@ -157,23 +166,25 @@ def main() -> None:
     pictures = published_pictures(args, opts, published) if published else scene_pictures(args, opts)
     target, preset = pictures.target, published.preset if published else {}
     top, c = args.cfg_scale or preset.get("cfg_scale", 3.0), target.config
-    sizes = drafter_sizes(c, args.ffn or (c.ffn if published else 1024), args.guided)
+    sizes = asked_sizes(c, args.ffn or (c.ffn if published else 1024), args)
+    target.taps = sizes.taps
     drafter = sizes.build().to(opts.device)
     before = bundled.load(args.start_from, opts.device).drafter if args.start_from else None
-    if before is not None and before.config != sizes:
+    # one without taps will do too
+    if before is not None and (before.config.taps not in ((), sizes.taps) or replace(before.config, taps=sizes.taps) != sizes):
         raise SystemExit(f"--start-from has a drafter of {before.config}, not of {sizes}")
     (opts.out / "drafter.json").write_text(json.dumps(asdict(sizes)) + "\n")
     if before is None:
         drafter.learn_from(target)
     else:
-        drafter.load_state_dict(before.state_dict())
+        drafter.load_state_dict(drafter.state_dict() | before.state_dict())
     cast = torch.autocast(opts.device.type, torch.bfloat16)
     first = drafter.lead  # the slot of image token 0, whose output stands for image token 1
 
     @torch.no_grad()
     def states(tokens: Tensor, captions: list[str], scale: Tensor) -> Tensor:
-        """The target's hidden states [R, S + 1, H] float32 of all slots and behind the last, conditional rows first; guided ones
-        if the drafter works on those."""
+        """The target's hidden states [R, S + 1, (1 + taps) H] float32 of all slots and behind the last, conditional rows first;
+        guided ones if the drafter works on those."""
         with cast:
             condition = target.condition(*encode_prompts(pictures.encoder, captions, opts.device), True)
             both = forward(tokens.repeat(2, 1), condition.features, condition.mask)[:, -(first + 1 + tokens.shape[1]) :]
@@ -200,7 +211,9 @@ def main() -> None:
         """Loss, and the overlap of every pass."""
         tokens = tokens.long().to(opts.device)
         hidden = states(tokens, captions, scale)
-        inputs = hidden[:, :-1] + noise * (torch.rand_like(hidden[:, :-1]) - 0.5)
+        final = hidden[..., : c.dim]
+        shaken = noise * (torch.rand_like(final[:, :-1]) - 0.5)
+        inputs = hidden[:, :-1] + F.pad(shaken, (0, hidden.shape[-1] - c.dim))
         following = F.pad(tokens, (first, 0)).repeat(len(hidden) // len(tokens), 1)  # the token at position i + 1, for slot i
         with cast:
             outputs = passes(following, inputs, PASSES)
@@ -208,7 +221,7 @@ def main() -> None:
                 law = logits(hidden[:, first + 1 : -1], scale).softmax(-1)
             # Pass t means something from slot first + t on, and the last slot has nothing to imitate.
             scores = [
-                judge(output[:, first + t : -1], hidden[:, first + t + 1 : -1], law[:, t:], scale)
+                judge(output[:, first + t : -1], final[:, first + t + 1 : -1], law[:, t:], scale)
                 for t, output in enumerate(outputs)
             ]
         loss = sum(weight * loss for weight, (loss, _) in zip(PASS_WEIGHTS, scores, strict=True))

@@ -1,0 +1,306 @@
+"""Drafters that read some blocks of their target: what they read, that what they draft changes no law, how they are kept and trained."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from runs import decode
+from tables import chi_square_p
+from test_fixed import settings
+from test_lean import PADDED, TAPS, TEXT, condition_of, networks, strong
+from tiny import write_tiny_model
+from torch import Tensor
+
+from lantern_demo import load
+from lantern_demo.decoding.acceptance import Rule
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.sampling import Sampling, guide, probabilities
+from lantern_demo.decoding.trees import TreePolicy
+from lantern_demo.models import bundled, checkpoints, families
+from lantern_demo.models.llamagen.cpu import LeanDrafter, LeanTarget
+from lantern_demo.models.llamagen.cuda import FusedDrafter, FusedTarget
+from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
+from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
+from lantern_demo.training import drafter as trainer
+from lantern_demo.training import export, run
+from lantern_demo.training.scenes import sample_scenes
+
+CPU = torch.device("cpu")
+WIDTH = 128 * (1 + len(TAPS))
+
+
+# -- what is read
+
+
+@torch.inference_mode()
+def test_states_carry_the_outputs_of_tapped_blocks() -> None:
+    target, _ = networks(TEXT)
+    condition, tokens, chain = condition_of(target, PADDED), torch.tensor([3, 9, 11]), torch.ones(3, 3, dtype=torch.bool).tril()
+    found = []
+    for taps in ((), (1, 3)):
+        target.taps, seen = taps, list[Tensor]()
+        hooks = [target.layers[tap - 1].register_forward_hook(lambda *given, seen=seen: seen.append(given[-1])) for tap in (1, 3)]
+        cache = target.new_cache(2, 8)
+        hidden = torch.cat((target.prefill(condition, cache), target.forward(tokens, torch.arange(3), chain, cache)), 1)
+        found.append((hidden, target.head(hidden), torch.cat((torch.cat(seen[:2], -1), torch.cat(seen[2:], -1)), 1)))
+        for hook in hooks:
+            hook.remove()
+    (plain, logits, outputs), (wide, same, _) = found
+    assert torch.equal(wide, torch.cat((plain, outputs), -1))
+    assert torch.equal(same, logits) and torch.equal(target.head(plain), logits), (
+        "a drafter's outputs are as wide as final states"
+    )
+
+
+@torch.inference_mode()
+def test_a_stable_slot_reads_taps_and_a_node_its_parents_output() -> None:
+    _, drafter = networks(TEXT, taps=TAPS)
+    embedded, before = torch.randn(2, 3, 128), 3 * torch.randn(2, 3, WIDTH)
+    state, tapped = before.split((128, WIDTH - 128), -1)
+    joined = drafter.fc(torch.cat((embedded, state), -1))
+    normed = tapped.unflatten(-1, (2, 128))
+    normed = normed / normed.square().mean(-1, keepdim=True).add(1e-6).sqrt()
+    torch.testing.assert_close(drafter.fuse(embedded, before), joined + drafter.fc_taps(normed.flatten(-2)), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(drafter.fuse(embedded, state), joined + drafter.fc_own(state), atol=1e-5, rtol=1e-5)
+
+
+@torch.inference_mode()
+def test_training_passes_are_what_drafting_does() -> None:
+    """The stable pass over a picture, and a chain of two nodes behind a slot."""
+    drafter = strong(Drafter(DrafterConfig(dim=64, heads=2, ffn=64, vocab=50, grid=4, prefix=5, taps=(2, 3, 5))))
+    tokens, hidden = torch.randint(50, (13,)), torch.randn(2, 13, 4 * 64)
+    tokens[:4] = 0
+    passes = drafter.train_passes(tokens.expand(2, -1), hidden, 3)
+    slot, cache = 8, drafter.new_cache(2, 16)
+    drafter.start(hidden[:, :5], tokens[4:5], cache)
+    stable = drafter.extend(tokens[5 : slot + 1], hidden[:, 5 : slot + 1], cache)
+    child = drafter.expand(tokens[slot + 1 : slot + 2], stable, 1, torch.ones(1, 1, dtype=torch.bool), cache)
+    grandchild = drafter.expand(tokens[slot + 2 : slot + 3], child, 2, torch.ones(1, 2, dtype=torch.bool), cache)
+    for i, (output, taught) in enumerate(zip((stable, child, grandchild), passes, strict=True)):
+        torch.testing.assert_close(output[:, 0], taught[:, slot + i], atol=1e-4, rtol=1e-4)
+
+
+def test_a_target_that_was_not_told_is_refused() -> None:
+    target, drafter = networks(TEXT, taps=TAPS)
+    target.taps = ()
+    knobs = {"num_tokens": 4, "sampling": Sampling(cfg_scale=2.0), **settings("eagle1")}
+    with torch.inference_mode():
+        condition = condition_of(target, PADDED)
+    for twins, engine in (
+        ((LeanTarget(target), LeanDrafter(drafter)), "plain"),
+        ((FusedTarget(target), FusedDrafter(drafter)), "fixed"),
+    ):
+        with pytest.raises(ValueError, match=r"128 wide; a drafter with taps \[1, 3\] reads 384"):
+            list(decode(*twins, condition, engine=engine, **knobs))
+
+
+# -- laws
+
+
+@pytest.mark.parametrize("guided", [False, True])
+def test_greedy_drafting_is_greedy_vanilla(guided: bool) -> None:
+    target, drafter = networks(TEXT, guided, taps=TAPS)
+    with torch.inference_mode():
+        condition = condition_of(target, PADDED)
+    runs = (
+        ((target, drafter), "plain"),
+        ((LeanTarget(target), LeanDrafter(drafter)), "plain"),
+        ((FusedTarget(target), FusedDrafter(drafter)), "fixed"),
+    )
+    found = [
+        list(decode(*models, condition, num_tokens=16, sampling=Sampling(0.0, cfg_scale=2.0), engine=engine, **settings(method)))
+        for models, engine in runs
+        for method in ("vanilla", "eagle1", "eagle2")
+    ]
+    assert all(events[-1].tokens == found[0][-1].tokens for events in found)  # type: ignore[union-attr]
+
+
+def test_the_law_is_the_targets_own() -> None:
+    """Of the second token, the first that may be a draft: over many seeds against both laws that it comes about by."""
+    config = LlamaGenConfig(dim=32, layers=3, heads=2, ffn=32, vocab=6, grid=2, prefix=3, caption_dim=8)
+    torch.manual_seed(1)
+    target = strong(LlamaGen(config))
+    drafter = strong(Drafter(DrafterConfig(dim=32, heads=2, ffn=32, vocab=6, grid=2, prefix=3, guided=True, taps=TAPS)))
+    sampling = Sampling(cfg_scale=1.5)
+    with torch.inference_mode():
+        target.output.weight.mul_(0.5)
+        condition = target.condition(torch.randn(1, 3, 8), None, True)
+        cache = target.new_cache(2, 8)
+        first = probabilities(guide(target.head(target.prefill(condition, cache)[:, -1:]), sampling.cfg_scale), sampling)[0]
+        place, alone = torch.zeros(6, dtype=torch.int64), torch.eye(6, dtype=torch.bool)
+        hidden = target.forward(torch.arange(6), place, alone, cache)
+        second = first @ probabilities(guide(target.head(hidden), sampling.cfg_scale), sampling)
+    target.taps = TAPS
+    models, counts, taken = (LeanTarget(target), LeanDrafter(drafter)), torch.zeros(6), 0
+    knobs = {"method": METHODS["eagle1"], "rule": Rule(), "tree": TreePolicy.static([(0,), (1,), (0, 0)]), "sampling": sampling}
+    for seed in range(1000):
+        *_, last = decode(*models, condition, num_tokens=3, seed=seed, measure_distortion=False, neighbours=None, **knobs)
+        counts[last.tokens[1]] += 1  # type: ignore[union-attr]
+        taken += last.accepted_lengths[0] > 1  # type: ignore[union-attr]
+    assert 200 < taken < 1000, "drafts are taken and refused"
+    assert chi_square_p(counts, second) > 1e-4
+
+
+# -- on disk
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A model folder whose drafter reads both blocks of its target."""
+    networks = bundled.load(write_tiny_model(tmp_path / "plain", grid=16), CPU)
+    torch.manual_seed(3)
+    networks.drafter = strong(Drafter(DrafterConfig(**{**vars(networks.drafter.config), "taps": (1, 2)})))  # type: ignore[union-attr]
+    bundled.save(tmp_path / "taps", networks, torch.float32)
+    return tmp_path / "taps"
+
+
+def test_a_model_folder_keeps_them(folder: Path) -> None:
+    found = bundled.load(folder, CPU)
+    assert found.drafter is not None and found.drafter.config.taps == found.target.taps == (1, 2)
+    torch.manual_seed(3)
+    wanted = strong(Drafter(found.drafter.config)).state_dict()
+    assert all(torch.equal(weight, wanted[name]) for name, weight in found.drafter.state_dict().items())
+    for twins in (families.fused_runners, lambda networks: families.lean_runners(networks, "plain", "plain")):
+        assert twins(found).target.original.taps == (1, 2)  # type: ignore[attr-defined]
+    pipe = load(folder, device="cpu")
+    tokens = [
+        pipe.generate("two red lanterns over a lake", method, temperature=0, tree="small").tokens
+        for method in ("vanilla", "eagle1")
+    ]
+    assert tokens[0] == tokens[1]
+
+
+@pytest.mark.parametrize("taps", [[2, 1], [1, 1], [0, 1], [1, 3], [1.0], "12", [[1]]], ids=str)
+def test_bad_taps_are_refused(taps: Any, folder: Path) -> None:
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    config["drafter"]["taps"] = taps
+    path.write_text(json.dumps(config))
+    sentence = f"its taps are {list(taps)}; they must be numbers of the target's blocks, from 1 to 2, each above the one before"
+    with pytest.raises(ValueError, match=re.escape(str(path)) + ".*" + re.escape(sentence)):
+        bundled.load(folder, CPU)
+
+
+def test_a_drafter_trained_for_a_published_model_keeps_them(tmp_path: Path) -> None:
+    sizes = LlamaGenConfig(dim=64, layers=4, heads=2, vocab=50, grid=4, prefix=5)
+    config = DrafterConfig(dim=64, heads=2, ffn=64, vocab=50, grid=4, prefix=5, taps=(1, 4))
+    drafter = strong(Drafter(config))
+    checkpoints.save_drafter(tmp_path, drafter)
+    found = checkpoints.load_drafter(tmp_path, sizes, CPU, torch.float32)
+    assert isinstance(found, Drafter) and found.config == config and hash(found.config) == hash(config)
+    embedded, before = torch.randn(1, 2, 64), torch.randn(1, 2, 3 * 64)
+    with torch.inference_mode():
+        assert torch.equal(found.fuse(embedded, before), drafter.fuse(embedded, before))
+    with pytest.raises(ValueError, match=r"config.json is another model's drafter: its taps are \[1, 4\]"):
+        checkpoints.load_drafter(tmp_path, LlamaGenConfig(**{**vars(sizes), "layers": 3}), CPU, torch.float32)
+
+
+def test_a_drafter_without_them_is_the_published_one(tmp_path: Path) -> None:
+    path = write_tiny_model(tmp_path / "tiny") / "config.json"
+    config = json.loads(path.read_text())
+    assert config["drafter"].pop("taps") == []  # older folders do not name them
+    path.write_text(json.dumps(config))
+    found = bundled.load(path.parent, CPU)
+    assert found.drafter is not None and found.drafter.config.taps == found.target.taps == ()
+    assert not any("fc_" in name for name in found.drafter.state_dict())
+
+
+# -- training
+
+
+@pytest.fixture
+def plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A model folder without them, and few scenes to train on."""
+    monkeypatch.setattr(trainer, "HELD", 4)
+    return write_tiny_model(tmp_path / "plain", grid=16)
+
+
+def train(target: Path, out: Path, monkeypatch: pytest.MonkeyPatch, *more: str) -> list[dict[str, float]]:
+    """Run the trainer's command line on twelve pictures of random tokens -> the lines of its log."""
+    out.mkdir(exist_ok=True)
+    ids = torch.randint(64, (12, 256), generator=torch.Generator().manual_seed(0)).to(torch.int16)
+    torch.save((ids, sample_scenes(12, 5).attributes()), out / "scenes0.pt")
+    words = ["--target", str(target), "--out", str(out), "--ffn", "64", "--batch", "2", "--warmup", "2", "--device", "cpu"]
+    monkeypatch.setattr(sys, "argv", ["drafter", *words, *more])
+    trainer.main()
+    return [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+
+
+def started(plain: Path, out: Path, monkeypatch: pytest.MonkeyPatch, *more: str) -> Drafter:
+    """The drafter that a training starts with."""
+    found: list[Drafter] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "train", lambda model, *_: found.append(model))
+        (out / "log.jsonl").parent.mkdir(exist_ok=True)
+        (out / "log.jsonl").touch()
+        train(plain, out, patch, *more)
+    return found[0]
+
+
+@pytest.mark.parametrize("guided", [[], ["--guided"]], ids=["two rows", "guided"])
+def test_training_starts_as_the_drafter_without(
+    plain: Path, tmp_path: Path, guided: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bit for bit, at stable slots and at nodes."""
+    if guided:
+        config = json.loads((plain / "config.json").read_text())
+        config["drafter"]["guided"] = True
+        (plain / "config.json").write_text(json.dumps(config))
+    new = started(plain, tmp_path / "out", monkeypatch, "--start-from", str(plain), "--taps", "1", "2", *guided).eval()
+    old = bundled.load(plain, CPU).drafter
+    assert old is not None and new.config.taps == (1, 2)
+    hidden, tokens = torch.randn(2, 26, 3 * 64), torch.randint(64, (26,))
+    outputs = []
+    with torch.inference_mode():
+        for drafter, states in ((old, hidden[..., :64]), (new, hidden)):
+            cache = drafter.new_cache(2, 16)
+            last = drafter.start(states[:, :24], tokens[:1], cache)
+            stable = drafter.extend(tokens[1:3], states[:, 24:], cache)
+            node = drafter.expand(tokens[3:4], stable, 1, torch.ones(1, 1, dtype=torch.bool), cache)
+            outputs.append(torch.cat((last, stable, node), 1))
+    assert torch.equal(*outputs)
+
+
+def test_a_few_steps_of_training(plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stopped, resumed, exported, and trained further."""
+    real, steps = run.average_gradients, list[int]()
+
+    def stop_in_the_middle(*given: Any) -> None:
+        steps.append(len(steps))
+        if len(steps) == 4:
+            raise KeyboardInterrupt
+        real(*given)
+
+    monkeypatch.setattr(run, "average_gradients", stop_in_the_middle)
+    with pytest.raises(KeyboardInterrupt):
+        train(plain, tmp_path / "out", monkeypatch, "--taps", "1", "2", "--steps", "6", "--save-every", "2")
+    log = train(plain, tmp_path / "out", monkeypatch, "--taps", "1", "2", "--steps", "6")
+    assert len(steps) == 4 + 4, "from the last step that was kept, the second"
+    assert [line["step"] for line in log] == [6] and 0 < log[-1]["held_out_overlap2"] < 1
+    saved = torch.load(tmp_path / "out" / "last.pt", weights_only=True)
+    assert saved["step"] == 6 and all(bool(saved["model"][f"{name}.weight"].any()) for name in ("fc_taps", "fc_own"))
+
+    parts = bundled.load(plain, CPU)
+    parts.drafter = export.load_drafter(tmp_path / "out", CPU)
+    assert parts.drafter.config.taps == (1, 2)
+    bundled.save(tmp_path / "new", parts, torch.float32)
+    again = started(plain, tmp_path / "more", monkeypatch, "--start-from", str(tmp_path / "new"), "--taps", "1", "2")
+    assert torch.equal(again.fc_taps.weight, parts.drafter.fc_taps.weight)
+    for taps in ([], ["--taps", "2"]):
+        with pytest.raises(SystemExit, match=r"--start-from has a drafter of DrafterConfig\(.*taps=\(1, 2\)\)"):
+            started(plain, tmp_path / "less", monkeypatch, "--start-from", str(tmp_path / "new"), *taps)
+
+
+def test_taps_that_a_target_lacks_are_refused(plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SystemExit, match=r"taps are \[2, 3\]; they must be numbers of the target's blocks, from 1 to 2"):
+        train(plain, tmp_path / "out", monkeypatch, "--taps", "2", "3")
+    words = ["drafter", "--target", "janus-pro-7b", "--out", str(tmp_path / "out"), "--captions", str(tmp_path), "--taps", "3"]
+    monkeypatch.setattr(sys, "argv", words)
+    with pytest.raises(SystemExit, match="--taps is not possible: drafters of this family read final states alone"):
+        trainer.main()
