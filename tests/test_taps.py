@@ -118,7 +118,7 @@ def test_greedy_drafting_is_greedy_vanilla(guided: bool) -> None:
         for models, engine in runs
         for method in ("vanilla", "eagle1", "eagle2")
     ]
-    assert all(events[-1].tokens == found[0][-1].tokens for events in found)  # type: ignore[union-attr]
+    assert all(events[-1].tokens == found[0][-1].tokens for events in found)
 
 
 def test_the_law_is_the_targets_own() -> None:
@@ -141,8 +141,8 @@ def test_the_law_is_the_targets_own() -> None:
     knobs = {"method": METHODS["eagle1"], "rule": Rule(), "tree": TreePolicy.static([(0,), (1,), (0, 0)]), "sampling": sampling}
     for seed in range(1000):
         *_, last = decode(*models, condition, num_tokens=3, seed=seed, measure_distortion=False, neighbours=None, **knobs)
-        counts[last.tokens[1]] += 1  # type: ignore[union-attr]
-        taken += last.accepted_lengths[0] > 1  # type: ignore[union-attr]
+        counts[last.tokens[1]] += 1
+        taken += last.accepted_lengths[0] > 1
     assert 200 < taken < 1000, "drafts are taken and refused"
     assert chi_square_p(counts, second) > 1e-4
 
@@ -155,7 +155,7 @@ def folder(tmp_path: Path) -> Path:
     """A model folder whose drafter reads both blocks of its target."""
     networks = bundled.load(write_tiny_model(tmp_path / "plain", grid=16), CPU)
     torch.manual_seed(3)
-    networks.drafter = strong(Drafter(DrafterConfig(**{**vars(networks.drafter.config), "taps": (1, 2)})))  # type: ignore[union-attr]
+    networks.drafter = strong(Drafter(DrafterConfig(**{**vars(networks.drafter.config), "taps": (1, 2)})))
     bundled.save(tmp_path / "taps", networks, torch.float32)
     return tmp_path / "taps"
 
