@@ -1,11 +1,11 @@
 """Train the drafter of a target: `python -m lantern_demo.training.drafter --target runs/target --out runs/drafter`.
 
-The loss is that of EAGLE and LANTERN, SmoothL1 to the target's next hidden state and cross-entropy to its law through its frozen
-head, with noise on the states, in two points taken further: the law is the guided one that is decoded with, and the drafter also
-learns from its own outputs, as deep nodes of a draft tree will make it (`Drafter.train_passes`). A last term is the total
-variation to the target, because the chance that a sampled draft is accepted is one minus just that. With --guided the drafter
-works on guided states, one row instead of two, and with --taps it reads some blocks of the target too: see
-`llamagen.drafter.DrafterConfig`. Of published models it trains those whose drafters implement `teaching.Learner`.
+The loss is the total variation to the target's law, because the chance that a sampled draft is accepted is one minus just that,
+and, with smaller weights, the terms of EAGLE and LANTERN: cross-entropy to the law through the target's frozen head, and SmoothL1
+to its next final state, with noise on the states. The law is the guided one that is decoded with, and the drafter also learns from
+its own outputs, as deep nodes of a draft tree will make it (`Drafter.train_passes`). With --guided the drafter works on guided
+states, one row instead of two, and with --taps it reads some blocks of the target too: see `llamagen.drafter.DrafterConfig`. Of
+published models it trains those whose drafters implement `teaching.Learner`.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from lantern_demo.training.teaching import Learner, Teacher, drafter_sizes
 
 PASSES = 3  # the stable pass, and tree nodes of depth 1 and 2
 PASS_WEIGHTS = (1.0, 0.8, 0.6)
+ENTROPY, DISTANCE = 0.3, 0.1  # weights of cross-entropy and of SmoothL1 in the loss, beside the total variation
 HELD = 240  # scenes that are only validated on
 SHARD = 64  # pictures that a target draws at a time
 
@@ -201,11 +202,12 @@ def main() -> None:
         return made if args.guided else guide(made, scale)
 
     def score(output: Tensor, wanted: Tensor, p: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
-        """Loss and overlap sum(min(p, q)) of one pass: its outputs and the wanted states [R, S, H], the law p [B, S, V]."""
+        """Loss and overlap sum(min(p, q)) of one pass: its outputs and the wanted final states [R, S, H], the law p [B, S, V]."""
         guess = logits(output, scale).log_softmax(-1)
         overlap = torch.minimum(p, guess.exp()).sum(-1).mean()
         entropy = -(p * guess).sum(-1).mean()
-        return F.smooth_l1_loss(output.float(), wanted) + entropy + (1 - overlap), overlap.detach()
+        distance = F.smooth_l1_loss(output.float(), wanted)
+        return (1 - overlap) + ENTROPY * entropy + DISTANCE * distance, overlap.detach()
 
     def compare(tokens: Tensor, captions: list[str], scale: Tensor, noise: float) -> tuple[Tensor, list[Tensor]]:
         """Loss, and the overlap of every pass."""
