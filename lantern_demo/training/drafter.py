@@ -33,7 +33,7 @@ from lantern_demo.models.llamagen.target import LlamaGenConfig
 from lantern_demo.models.registry import REGISTRY, ModelInfo
 from lantern_demo.models.text import PromptEncoder
 from lantern_demo.training import run
-from lantern_demo.training.own import OwnPictures
+from lantern_demo.training.own import Batch, OwnPictures
 from lantern_demo.training.sample import encode_prompts
 from lantern_demo.training.target import Captions, TextToTokens, load_image_tokenizer, training_scenes
 from lantern_demo.training.teaching import Learner, Teacher, drafter_sizes
@@ -67,7 +67,8 @@ class Pictures:
 
     target: Teacher
     encoder: PromptEncoder
-    batch: Callable[[int], tuple[Tensor, list[str]]]  # of a step: token ids [B, N] and prompts
+    own: OwnPictures
+    batch: Callable[[int], Batch]  # of a step
     held_out: list[tuple[Tensor, list[str]]]  # the same, never trained on
 
 
@@ -96,15 +97,15 @@ def scene_pictures(args: argparse.Namespace, opts: run.Options) -> Pictures:
 
     own = OwnPictures(opts.out, opts.rank, model.target, model.text, prompts, args.own, SHARD, sampling)
 
-    def batch(step: int) -> tuple[Tensor, list[str]]:
+    def batch(step: int) -> Batch:
         rng = random.Random(opts.batch_seed(step))
-        if own.shards and step % 2:
+        if own.shards and (step % 2 or args.keep_states):
             return own.batch(opts.batch, step, opts.steps, rng)
         rows = torch.tensor([rng.randrange(count) for _ in range(opts.batch)])
-        return ids[rows], words(rows, rng)
+        return ids[rows], words(rows, rng), None
 
     held = [(ids[rows], words(rows, random.Random(0))) for rows in torch.arange(count, len(ids)).split(24)]
-    return Pictures(model.target, model.text, batch, held)
+    return Pictures(model.target, model.text, own, batch, held)
 
 
 def published_pictures(args: argparse.Namespace, opts: run.Options, info: ModelInfo) -> Pictures:
@@ -134,10 +135,10 @@ def published_pictures(args: argparse.Namespace, opts: run.Options, info: ModelI
 
     own = OwnPictures(opts.out, opts.rank, target, encoder, prompts, args.own or 20_000, SHARD, sampling)
 
-    def batch(step: int) -> tuple[Tensor, list[str]]:
+    def batch(step: int) -> Batch:
         return own.batch(opts.batch, step, opts.steps, random.Random(opts.batch_seed(step)))
 
-    return Pictures(target, encoder, batch, [own.shard("held-out")])
+    return Pictures(target, encoder, own, batch, [own.shard("held-out")])
 
 
 def main() -> None:
@@ -158,6 +159,10 @@ def main() -> None:
     parser.add_argument(
         "--taps", type=int, nargs="+", default=[], metavar="BLOCK", help="blocks of the target to read too, counted from 1"
     )
+    parser.add_argument(
+        "--keep-states", action="store_true",
+        help="train on the target's own pictures alone, and keep its states of them on disk, about a megabyte each at 256 tokens",
+    )  # fmt: skip
     args = parser.parse_args()
     opts = run.options(args)
     info = REGISTRY.get(args.target)
@@ -183,13 +188,12 @@ def main() -> None:
     first = drafter.lead  # the slot of image token 0, whose output stands for image token 1
 
     @torch.no_grad()
-    def states(tokens: Tensor, captions: list[str], scale: Tensor) -> Tensor:
-        """The target's hidden states [R, S + 1, (1 + taps) H] float32 of all slots and behind the last, conditional rows first;
-        guided ones if the drafter works on those."""
+    def states(tokens: Tensor, captions: list[str]) -> Tensor:
+        """The target's hidden states [2B, S + 1, (1 + taps) H] of all slots and behind the last, conditional rows first."""
         with cast:
             condition = target.condition(*encode_prompts(pictures.encoder, captions, opts.device), True)
-            both = forward(tokens.repeat(2, 1), condition.features, condition.mask)[:, -(first + 1 + tokens.shape[1]) :]
-        return guide(both.float(), scale) if args.guided else both.float()
+            ids = tokens.long().to(opts.device).repeat(2, 1)
+            return forward(ids, condition.features, condition.mask)[:, -(first + 1 + tokens.shape[1]) :]
 
     def guide(rows: Tensor, scale: Tensor) -> Tensor:
         """States or logits [2B, S, *], conditional rows first -> guided [B, S, *]."""
@@ -209,10 +213,10 @@ def main() -> None:
         distance = F.smooth_l1_loss(output.float(), wanted)
         return (1 - overlap) + ENTROPY * entropy + DISTANCE * distance, overlap.detach()
 
-    def compare(tokens: Tensor, captions: list[str], scale: Tensor, noise: float) -> tuple[Tensor, list[Tensor]]:
+    def compare(tokens: Tensor, both: Tensor, scale: Tensor, noise: float) -> tuple[Tensor, list[Tensor]]:
         """Loss, and the overlap of every pass."""
-        tokens = tokens.long().to(opts.device)
-        hidden = states(tokens, captions, scale)
+        tokens, both = tokens.long().to(opts.device), both.to(opts.device).float()
+        hidden = guide(both, scale) if args.guided else both
         final = hidden[..., : c.dim]
         shaken = noise * (torch.rand_like(final[:, :-1]) - 0.5)
         inputs = hidden[:, :-1] + F.pad(shaken, (0, hidden.shape[-1] - c.dim))
@@ -233,18 +237,22 @@ def main() -> None:
     if opts.compile:
         judge, passes, forward = torch.compile(score), torch.compile(passes), torch.compile(forward)
 
+    if args.keep_states:
+        pictures.own.states = states
+
     def batch_loss(step: int) -> tuple[Tensor, dict[str, float]]:
-        tokens, captions = pictures.batch(step)
+        tokens, captions, kept = pictures.batch(step)
+        both = states(tokens, captions) if kept is None else kept
         g = torch.Generator().manual_seed(opts.batch_seed(step))
         scale = (top * (0.6 + 0.8 * torch.rand(opts.batch, generator=g))).to(opts.device)
-        loss, overlaps = compare(tokens, captions, scale, noise=0.2)
+        loss, overlaps = compare(tokens, both, scale, noise=0.2)
         return loss, {f"overlap{t}": o.item() for t, o in enumerate(overlaps)}
 
     def validate() -> dict[str, float]:
         sums = torch.zeros(PASSES)
         for tokens, captions in pictures.held_out:
             scale = torch.full((len(tokens),), top, device=opts.device)
-            sums += torch.stack(compare(tokens, captions, scale, noise=0.0)[1]).cpu()
+            sums += torch.stack(compare(tokens, states(tokens, captions), scale, noise=0.0)[1]).cpu()
         return {f"held_out_overlap{t}": v for t, v in enumerate((sums / len(pictures.held_out)).tolist())}
 
     run.train(drafter, opts, batch_loss, validate)

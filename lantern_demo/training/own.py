@@ -14,11 +14,17 @@ from lantern_demo.models.text import PromptEncoder
 from lantern_demo.training.sample import encode_prompts, sample_batch
 from lantern_demo.training.teaching import Teacher
 
+PART = 8  # pictures whose states are computed at a time
+
+Batch = tuple[Tensor, list[str], Tensor | None]  # token ids [B, N], prompts, and kept states [2B, S, W] of the target
+
 
 class OwnPictures:
     """Shards of pictures in a folder, as many as `pictures` fill; a stopped run finds those that are there.
 
     `prompts(count, rng)` words the prompts. Training may begin with the first shard: `available` says how many a step may use.
+    Where `states` is set, which makes the target's hidden states [2n, S, W] of n pictures and prompts, these are kept beside the
+    pictures, in 16 bits: a training that goes over its pictures many times then runs the target once for each.
     """
 
     def __init__(
@@ -28,11 +34,14 @@ class OwnPictures:
         self.folder, self.rank, self.target, self.encoder = folder, rank, target, encoder
         self.prompts, self.size, self.sampling = prompts, size, sampling
         self.shards = pictures // size
+        self.states: Callable[[Tensor, list[str]], Tensor] | None = None
         self._read: dict[str, tuple[Tensor, list[str]]] = {}
+        self._kept: dict[int, Tensor] = {}
 
     def available(self, step: int, steps: int) -> int:
-        """How many shards step number `step` of `steps` draws from: all from the middle of the training on."""
-        return min(self.shards, 1 + 2 * self.shards * step // max(1, steps))
+        """How many shards step number `step` of `steps` draws from: all from the middle of the training on, or at once where
+        their states are kept."""
+        return self.shards if self.states else min(self.shards, 1 + 2 * self.shards * step // max(1, steps))
 
     def shard(self, number: int | str) -> tuple[Tensor, list[str]]:
         """Token ids [size, N] int16 and their prompts; drawn now if they are not there. A name instead of a number is one more shard."""
@@ -50,8 +59,23 @@ class OwnPictures:
             self._read[name] = torch.load(path, weights_only=True)
         return self._read[name]
 
-    def batch(self, count: int, step: int, steps: int, rng: random.Random) -> tuple[Tensor, list[str]]:
-        """`count` pictures of the shards of a step, with their prompts."""
+    def kept(self, number: int) -> Tensor:
+        """The kept states [2, size, S, W] bfloat16 of a shard, conditional ones first; computed now if they are not there."""
+        assert self.states is not None
+        if number not in self._kept:
+            path = self.folder / f"states{self.rank}-{number}.pt"
+            if not path.exists():
+                ids, prompts = self.shard(number)
+                parts = [self.states(ids[i : i + PART], prompts[i : i + PART]) for i in range(0, self.size, PART)]
+                part = path.with_suffix(".part")
+                torch.save(torch.cat([both.bfloat16().unflatten(0, (2, -1)) for both in parts], 1), part)
+                part.replace(path)
+            self._kept[number] = torch.load(path, weights_only=True, mmap=True)
+        return self._kept[number]
+
+    def batch(self, count: int, step: int, steps: int, rng: random.Random) -> Batch:
+        """`count` pictures of the shards of a step, with their prompts and, if they are kept, their states."""
         chosen = [(rng.randrange(self.available(step, steps)), rng.randrange(self.size)) for _ in range(count)]
         rows = [(self.shard(number), row) for number, row in chosen]
-        return torch.stack([ids[row] for (ids, _), row in rows]), [prompts[row] for (_, prompts), row in rows]
+        states = torch.stack([self.kept(number)[:, row] for number, row in chosen], 1).flatten(0, 1) if self.states else None
+        return torch.stack([ids[row] for (ids, _), row in rows]), [prompts[row] for (_, prompts), row in rows], states
