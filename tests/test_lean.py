@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import torch
@@ -21,9 +21,14 @@ from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
 from lantern_demo.models.products import KINDS, exact_kinds, product, supported
 from lantern_demo.models.tokenizer import neighbour_table
 
+Network = TypeVar("Network", bound=torch.nn.Module)
+
 TEXT = LlamaGenConfig(dim=128, layers=3, heads=2, ffn=160, vocab=60, grid=4, prefix=7, caption_dim=32)
 CLASS = replace(TEXT, prefix=1, classes=10, heads=4)
 STATIC = [(0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (0, 0, 0)]
+ROUNDING = ("bfloat16", "int8")
+SUPPORTED = [kind for kind in KINDS if supported(kind)]
+EXACT = [kind for kind in SUPPORTED if kind not in ROUNDING]
 PADDED, FULL = torch.arange(7)[None] >= 3, torch.ones(1, 7, dtype=torch.bool)
 
 
@@ -50,6 +55,13 @@ def networks(config: LlamaGenConfig, guided: bool = False, bias: bool = True) ->
         guided=guided, bias=bias,
     )  # fmt: skip
     return strong(LlamaGen(config)), strong(Drafter(sizes))
+
+
+def stored(of: Network) -> Network:
+    """With weights that float16 holds, as in a model folder."""
+    for weight in of.parameters():
+        weight.copy_(weight.half().float())
+    return of
 
 
 def condition_of(target: LlamaGen, mask: Tensor) -> Any:
@@ -102,9 +114,10 @@ def test_target_of_classes() -> None:
         torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("kind", EXACT)
 @pytest.mark.parametrize("bias", [False, True])
-def test_drafter(bias: bool) -> None:
-    _, drafter = networks(TEXT, bias=bias)
+def test_drafter(bias: bool, kind: str) -> None:
+    drafter = stored(networks(TEXT, bias=bias)[1])
 
     def outputs(of: Any) -> list[Tensor]:
         g = torch.Generator().manual_seed(2)
@@ -118,7 +131,7 @@ def test_drafter(bias: bool) -> None:
         found.append(of.expand(torch.tensor([8]), found[-1][:, :1], 3, torch.tensor([[1, 0, 1, 0, 0, 1]]).bool(), cache))
         return found
 
-    for ours, theirs in zip(outputs(LeanDrafter(drafter)), outputs(drafter), strict=True):
+    for ours, theirs in zip(outputs(LeanDrafter(drafter, kind)), outputs(drafter), strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
 
 
@@ -151,8 +164,11 @@ def test_same_pictures(method: str, guided: bool, temperature: float) -> None:
     assert found[0] == found[1]
 
 
-SUPPORTED = [kind for kind in KINDS if supported(kind)]
-ROUNDING = ("bfloat16", "int8")
+def test_kinds_are_there_where_their_libraries_are() -> None:
+    if "fbgemm" in torch.backends.quantized.supported_engines:
+        assert supported("half")
+    if torch.backends.mkldnn.is_available():
+        assert supported("packed")
 
 
 @pytest.mark.parametrize("kind", SUPPORTED)
@@ -184,14 +200,7 @@ def test_a_kind_that_pytorch_lacks_or_gets_wrong_is_not_used(monkeypatch: pytest
     assert not supported("int8")
 
 
-def stored(of: LlamaGen) -> LlamaGen:
-    """With weights that float16 holds, as in a model folder."""
-    for weight in of.parameters():
-        weight.copy_(weight.half().float())
-    return of
-
-
-@pytest.mark.parametrize("kind", [kind for kind in SUPPORTED if kind not in ROUNDING])
+@pytest.mark.parametrize("kind", EXACT)
 def test_exact_kinds_draw_the_same_pictures(kind: str) -> None:
     target, drafter = networks(TEXT)
     assert fastest_kind(target) in ("plain", "packed") and fastest_drafter_kind(drafter) in KINDS
@@ -204,7 +213,7 @@ def test_exact_kinds_draw_the_same_pictures(kind: str) -> None:
     torch.testing.assert_close(outputs[0], outputs[1], atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in SUPPORTED if kind not in ROUNDING])
+@pytest.mark.parametrize("kind", EXACT)
 def test_a_law_does_not_depend_on_what_else_is_in_the_pass(kind: str) -> None:
     target = stored(networks(TEXT)[0])
     twin = LeanTarget(target, kind)
