@@ -189,6 +189,7 @@ def test_the_recorded_race_plays_once_and_is_the_forms(page: Page, server: str) 
     open_page(page, server)
     page.wait_for_function("window.played")
     expect(page.get_by_role("button", name="Replay")).to_be_visible()
+    expect(page.locator("#price")).to_contain_text(texts.WEB["whySlower"])
     expect(page.locator("#stage .source")).to_contain_text("not on this machine now")
     settings(page)
     assert page.get_by_label("Seed").input_value() == str(texts.EXAMPLES[0][1])
@@ -323,7 +324,6 @@ def test_stop_and_draw_again(page: Page) -> None:
     # Two seconds on a quiet machine; a test machine may be busy.
     expect(page.locator("#status")).to_contain_text("Stopped.", timeout=5_000)
     expect(page.locator('#stage [data-phase="stopped"]').first).to_be_visible()
-    drawn(page, "vanilla")
     only(page, "vanilla")
     draw(page)
     expect(page.locator("#status")).to_contain_text("Done, with seed")
@@ -612,14 +612,14 @@ def test_a_late_first_answer_leaves_what_was_typed(page: Page, server: str, monk
             page.wait_for_timeout(50)
         assert asked.is_set()
         page.get_by_label("Prompt").fill("two zebra lanterns")
-        page.locator("#randomise input").evaluate("field => field.click()")
+        randomise = page.locator("#randomise input").evaluate("field => { field.click(); return field.checked; }")
     finally:
         typed.set()
     expect(page.locator("#status")).to_contain_text(texts.READY_LINK)
     page.wait_for_timeout(500)
     assert page.get_by_label("Prompt").input_value() == "two zebra lanterns"
     settings(page)
-    expect(page.get_by_label("Randomise")).to_be_checked()
+    expect(page.get_by_label("Randomise")).to_be_checked(checked=randomise)
     assert page.get_by_label("Seed").input_value() == "5"
     page.get_by_label("Prompt").fill("")
     page.wait_for_timeout(200)

@@ -199,6 +199,8 @@ WEB: dict[str, Any] = {
     },
     "whyOther": "A lossless method gives up nothing, and yet its picture differs from vanilla's: it keeps the model's odds but spends its random "
                 "numbers otherwise, as if the dice were rolled again.",
+    "whySlower": "Fewer passes are not always less time: on a processor, a pass that looks at guesses takes longer than one over a single token, "
+                 "and guessing takes time too. Where a pass waits for the weights of a large model, a few guesses are nearly free.",
     "control": "EAGLE-1 is the control: a static tree like LANTERN++'s, and exact acceptance. Each has the tree that fits it, so that what sets them "
                "apart is the relaxation and the tree that it makes worth while.",
     "patchesTitle": "This place of the picture with other tokens",
