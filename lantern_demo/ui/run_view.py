@@ -67,8 +67,7 @@ def _in_short(lane: Lane, method: Method, greedy: bool) -> str:
     if lane.entry is None:
         return ""
     price = lane.entry["price"]
-    told = texts.NOT_MEASURED if price is None else texts.price_in_short(price, method, greedy)
-    return f"{told} {texts.waited(lane.entry)}" if lane.entry["disturbed"] else told
+    return texts.NOT_MEASURED if price is None else texts.price_in_short(price, method, greedy)
 
 
 def _at_length(entry: dict[str, Any], method: Method, greedy: bool) -> str:
