@@ -116,6 +116,17 @@ def draw(page: Page) -> None:
     page.get_by_role("button", name="Draw", exact=True).click()
 
 
+COLOURS = """lane => {
+  const canvas = document.querySelector(`#lane-${lane} canvas`);
+  return new Set(new Uint32Array(canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data.buffer)).size;
+}"""
+
+
+def drawn(page: Page, lane: str) -> None:
+    """Wait for a picture in a lane: the tiny model's have thousands of colours, and a cover has one."""
+    page.wait_for_function(f"lane => ({COLOURS})(lane) > 500", arg=lane)
+
+
 def status(page: Page) -> str:
     return page.locator("#status").inner_text()
 
@@ -178,6 +189,7 @@ def test_the_recorded_race_plays_once_and_is_the_forms(page: Page, server: str) 
     open_page(page, server)
     page.wait_for_function("window.played")
     expect(page.get_by_role("button", name="Replay")).to_be_visible()
+    expect(page.locator("#price")).to_contain_text(texts.WEB["whySlower"])
     expect(page.locator("#stage .source")).to_contain_text("not on this machine now")
     settings(page)
     assert page.get_by_label("Seed").input_value() == str(texts.EXAMPLES[0][1])
@@ -194,6 +206,7 @@ def test_all_methods_side_by_side(page: Page) -> None:
     expect(page.locator("#status")).to_contain_text("Done, with seed 7")
     expect(page.locator("#status")).to_contain_text("does not know these words and drew without them: zebra.")
     for lane in LANES:
+        drawn(page, lane)
         passes = r"^255 passes$" if lane == "vanilla" else r"^\d+ passes instead of 255$"
         expect(page.locator(f"#lane-{lane} .passes")).to_have_text(re.compile(passes))
         expect(page.locator(f"#lane-{lane} .clock")).to_have_text(re.compile(r"^\d+\.\d\d s"))
@@ -229,6 +242,14 @@ def test_a_reload_keeps_a_finished_run(page: Page, server: str) -> None:
     expect(page.locator("#stage .source")).to_contain_text("Drawn just now on")
     page.wait_for_url(re.compile(r"[?&]run="))
     address = page.url
+    assert page.context.browser
+    stranger = page.context.browser.new_context()
+    try:
+        visit = stranger.new_page()
+        visit.goto(address)
+        expect(visit.locator("#status")).to_contain_text(texts.READY_RUN)
+    finally:
+        stranger.close()
     page.reload()
     expect(page.locator("#status")).to_contain_text(texts.READY_RUN)
     expect(page.locator("#stage .lane")).to_have_count(2)
@@ -585,15 +606,20 @@ def test_a_late_first_answer_leaves_what_was_typed(page: Page, server: str, monk
     monkeypatch.setattr(served, "from_link", late)
     try:
         page.goto(f"{server}?prompt=a+lantern+of+the+link&seed=5")
-        while not asked.is_set():  # the requests pass through this thread
+        for _ in range(1200):  # the requests pass through this thread
+            if asked.is_set():
+                break
             page.wait_for_timeout(50)
+        assert asked.is_set()
         page.get_by_label("Prompt").fill("two zebra lanterns")
+        randomise = page.locator("#randomise input").evaluate("field => { field.click(); return field.checked; }")
     finally:
         typed.set()
     expect(page.locator("#status")).to_contain_text(texts.READY_LINK)
     page.wait_for_timeout(500)
     assert page.get_by_label("Prompt").input_value() == "two zebra lanterns"
     settings(page)
+    expect(page.get_by_label("Randomise")).to_be_checked(checked=randomise)
     assert page.get_by_label("Seed").input_value() == "5"
     page.get_by_label("Prompt").fill("")
     page.wait_for_timeout(200)
@@ -606,7 +632,11 @@ def test_draw_takes_the_methods_as_they_are_shown(page: Page) -> None:
     page.evaluate(
         """() => {
           const timer = setTimeout;
-          window.setTimeout = (call, wait, ...more) => timer(call, String(call).includes("chosen:") ? 5000 : wait, ...more);
+          window.setTimeout = (call, wait, ...more) => {
+            const choosers = String(call).includes("chosen:");
+            window.delayed ||= choosers;
+            return timer(call, choosers ? 5000 : wait, ...more);
+          };
         }"""
     )
     page.evaluate(
@@ -615,6 +645,7 @@ def test_draw_takes_the_methods_as_they_are_shown(page: Page) -> None:
           document.querySelector("#draw").click();
         }"""
     )
+    assert page.evaluate("window.delayed"), "the chooser's own timer"
     expect(page.locator("#status")).to_contain_text("Done, with seed")
     expect(page.locator("#stage .lane")).to_have_count(1)
     page.wait_for_timeout(5000)

@@ -17,6 +17,7 @@ from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.trees import TreePolicy
 from lantern_demo.knobs import KNOBS
 from lantern_demo.models import store
+from lantern_demo.models.products import KINDS
 from lantern_demo.models.registry import BUNDLED
 from lantern_demo.models.tuning import Tuning
 from lantern_demo.pipeline import Pipeline, load
@@ -191,6 +192,8 @@ def pipe(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
 def test_a_model_with_a_calibration_fits_its_trees(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lantern_demo.tree_fitting.UNSTEADY", float("inf"))
     first = pipe.generate("two red lanterns", "lantern++", seed=3, lanternpp_k=5)
+    kind, drafter_kind = pipe._trees.tuning.products.split()
+    assert pipe.products.startswith(KINDS[kind]) and drafter_kind in KINDS
     assert first.stats.tree.startswith("fitted: ") and first.record["methods"]["lantern++"]["tree"] == first.stats.tree
     assert pipe.generate("two red lanterns", "eagle2", seed=3).stats.nodes in (2, 4)
     assert pipe.generate("two red lanterns", "lantern", seed=3, lantern_k=5).stats.tree == "small: this model has no calibration"
@@ -346,6 +349,17 @@ def test_a_choice_of_a_restless_moment_is_not_kept(pipe: Pipeline, monkeypatch: 
     monkeypatch.setattr(StepCosts, "steady", property(lambda self: False, lambda self, value: None), raising=False)
     assert pipe.generate("two red lanterns", "eagle1").stats.tree.startswith("fitted: ")
     assert not list((store.root() / "fitted").glob("*-eagle1-*"))
+
+
+def test_a_kept_kind_of_products_is_used_only_where_it_is_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LANTERN_CACHE", str(tmp_path))
+    tuning = Tuning("a model", torch.device("cpu"), "float32")
+    exact = ("plain", "packed")
+    assert tuning._kept_kind("products", (*exact, "half"), lambda: "half") == "half"
+    assert tuning._kept_kind("products", exact, lambda: "plain") == "plain"
+    assert tuning._kept_kind("products", exact, lambda: "packed") == "plain", "what is kept"
+    store.put(tuning.file("products", exact), '"int8"\n')
+    assert tuning._kept_kind("products", exact, lambda: "plain") == "plain", "never one that rounds"
 
 
 def test_a_tree_is_chosen_anew_where_other_products_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

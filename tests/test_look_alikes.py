@@ -17,8 +17,10 @@ from starlette.requests import Request
 
 from lantern_demo.settings import Settings
 from lantern_demo.ui import admission, texts
-from lantern_demo.ui.look_alikes import GUESSES, LookAlikes
+from lantern_demo.ui.look_alikes import AROUND, GUESSES, LIKED, LookAlikes
+from lantern_demo.ui.page import build
 from lantern_demo.ui.recorded import FinishedRuns, recorded_runs
+from lantern_demo.ui.restore import from_link, load_record
 from lantern_demo.ui.run_view import picture_of
 from lantern_demo.ui.service import Service
 
@@ -46,6 +48,40 @@ def test_a_place_is_shown(alikes: LookAlikes) -> None:
     strip = picture_of(found["picture"])
     assert isinstance(strip, Image.Image) and strip.width == strip.height * len(found["tokens"]) and found["tokens"][0] == 3
     assert all(0 <= p <= 1 for _, p in found["liked"])
+
+
+def test_the_squares_are_of_the_tokens_and_the_favourites_of_the_place(
+    alikes: LookAlikes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def liked(**changes: Any) -> list[int]:
+        return [token for token, _ in alikes.look(place(**changes))["liked"]]
+
+    assert len(liked()) == LIKED and liked(cell=0) == [], "nothing is before the first"
+    before = [3] * 39
+    assert liked(tokens=[*before, 5, *[3] * 216]) != liked(), "the law given the tokens before"
+    assert liked(tokens=[*before, 3, *[5] * 216]) == liked(), "and none behind"
+    strips: list[Image.Image] = []
+    monkeypatch.setattr("lantern_demo.ui.look_alikes.webp_address", lambda strip: strips.append(strip) or "")
+    found = alikes.look(place())
+    (pipe,), (strip,) = alikes._service.loaded(), strips
+    size = pipe.info.image_size // pipe.info.grid
+    left, top = (40 % pipe.info.grid - AROUND) * size, (40 // pipe.info.grid - AROUND) * size
+    for i, token in enumerate(found["tokens"]):
+        square = strip.crop((i * strip.height, 0, (i + 1) * strip.height, strip.height))
+        whole = pipe.decode_image([*[3] * 40, token, *[3] * 215])
+        assert square.tobytes() == whole.crop((left, top, left + strip.height, top + strip.height)).tobytes()
+
+
+def test_laws_of_few_pictures_are_kept(alikes: LookAlikes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lantern_demo.ui.look_alikes.KEPT", 2)
+    for token in range(3):
+        assert "error" not in alikes.look(place(tokens=[token] * TOKENS))
+    assert len(alikes._laws) == 2
+
+
+def test_nothing_is_decoded_outside_a_lease(alikes: LookAlikes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lantern_demo.ui.look_alikes.on_zero_gpu", lambda: True)
+    assert alikes.look(place()) == {"error": texts.to_visitor(texts.NO_LOOK_HERE)}
 
 
 WRONG: list[dict[str, Any]] = [
@@ -86,7 +122,7 @@ def test_nothing_is_decoded_beside_a_run(alikes: LookAlikes) -> None:
     assert "error" not in alikes.look(place())
 
 
-def test_a_client_looks_only_so_often() -> None:
+def test_a_client_looks_only_so_often(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     looks = admission.Looks(lambda: now)
 
@@ -104,6 +140,8 @@ def test_a_client_looks_only_so_often() -> None:
     for number in range(2 * admission.SESSIONS):
         refusal(f"10.1.0.{number}")
     assert len(looks._times) == admission.SESSIONS, "what is kept of clients is bounded"
+    monkeypatch.setattr(admission, "waiting", lambda _, device: int(device == "device"))
+    assert refusal("10.9.0.1") == texts.LOOK_LATER, "runs that wait come first"
 
 
 def test_looking_over_http(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,6 +189,12 @@ def test_finished_runs_are_found_by_their_names_alone() -> None:
         assert runs.get(other) is None
 
 
-def test_the_name_of_a_run_that_is_not_kept_shows_nothing_of_others(server: str) -> None:
-    for name in ("gone", "x" * 5000, "%00", "..%2f..%2f", "&run=2"):
-        assert httpx.get(f"{server}?run={name}").status_code == 200
+def test_the_name_of_a_run_that_is_not_kept_shows_nothing_of_others(tiny_model: Path) -> None:
+    page = build(tiny_model, "cpu")
+    (event,) = [fn for fn in page.fns.values() if getattr(fn.fn, "func", None) is load_record]
+    service, w, form = event.fn.args[:3]  # type: ignore[union-attr]
+    shown = recorded_runs()[0]
+    kept = w.finished.keep(shown.record, shown.pictures)
+    for name in ("gone", "", kept[:-1], kept + " ", "x" * 5000):
+        assert from_link(service, w, form, {"run": name}) is None
+    assert w.stage in (from_link(service, w, form, {"run": kept}) or {})

@@ -139,6 +139,14 @@ def test_statistics_and_records_have_it(tiny_model: Any) -> None:
         assert sorted(entry["events"]["places"]) == list(range(len(done.tokens)))
 
 
+def test_what_people_are_told_in_short() -> None:
+    assert texts.price_in_short(0.0999, METHODS["zipar"]) == "At least 9 of 100 tokens come out differently."
+    assert texts.price_in_short(0.004, METHODS["lantern"]) == "At least 40 of 10,000 tokens come out differently."
+    assert texts.price_in_short(0.005, METHODS["sjd"]) == "Rounding alone moved 0.5 of 100 tokens."
+    assert texts.price_in_short(0.0, METHODS["sjd"]).startswith("Gives up nothing")
+    assert texts.price_in_short(0.0, METHODS["lantern"]) == "Gave up nothing in this run."
+
+
 def test_what_people_are_told() -> None:
     assert (
         texts.price(0.0, METHODS["scd"])

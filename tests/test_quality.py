@@ -374,7 +374,7 @@ def test_scenes_are_read_in_batches(bundled: Pipeline, classifier: AttributeClas
     size = bundled.info.image_size
     assert again.shape == (2, 3, size, size) and again.min() >= 0 and again.max() <= 1
     large = scenes.draw_truth(some, bundled.device, 256)
-    assert torch.equal(large[:2], render(some.rows(torch.arange(2)), 256))
+    torch.testing.assert_close(large[:2], render(some.scenes.rows(torch.arange(2)), 256), atol=1e-5, rtol=0)
     assert large.shape == (8, 3, 256, 256) and scenes.draw_truth(some, bundled.device, 64).shape == (8, 3, 64, 64)
     with torch.inference_mode():
         reduced = classifier.features(F.interpolate(large, size=128, mode="area")).numpy()

@@ -423,6 +423,8 @@ def test_a_frame_of_the_page_holds_only_what_is_new(folder: Path, monkeypatch: p
     assert len(views) > 50 and all(len(view["pictures"]) <= 1 for view in views)
     sizes = [len(json.dumps(view["lanes"])) for view in views]
     assert max(sizes) < 1.5 * sizes[0]
+    marks = [(method, *mark) for view in views for method, new in view["fresh"].items() for mark in new]
+    assert len(set(marks)) == len(marks) > 0, "each token is marked once"
     shown = opening[w.shown]
     assert len(saved) == len(DEFAULT) and set(shown.record["methods"]) == set(shown.files) == set(DEFAULT)
     assert {lane.phase for lane in shown.lanes.values()} == {"done"}

@@ -31,6 +31,7 @@ RECOMMENDED: dict[str, Any] = {
             "careful": {"row": "lantern++", "settings": {"lanternpp_lambda": 2.5}, "gain": 1.6, "loss": -0.002, "pictures": 1000},
             "fast": {"row": "lantern++", "settings": {"lanternpp_lambda": 4.0}, "gain": 1.7, "loss": 0.02, "pictures": 1000},
         },
+        "zipar": {"careful": None, "fast": {"row": "zipar", "settings": {}, "gain": 3.3, "loss": 0.006, "pictures": 1000}},
     },
 }  # fmt: skip
 
@@ -84,6 +85,7 @@ def test_the_api_tells_them(folder: Path) -> None:
             "settings": {"lantern_delta": 0.15, "lantern_k": 50, "lanternpp_lambda": 4.0},
             "measured": {
                 "lantern": {"gain": 1.5, "loss": 0.031, "pictures": 1000}, "lantern++": {"gain": 1.7, "loss": 0.02, "pictures": 1000},
+                "zipar": {"gain": 3.3, "loss": 0.006, "pictures": 1000},
             },
         },
     }  # fmt: skip
@@ -109,6 +111,7 @@ def test_the_page_says_why(folder: Path) -> None:
         in text
     )
     assert "lambda 2.5 (gains 1.60\u00d7; 0.2 more of 100 pictures show all that was asked for)" in text
+    assert "fast: its fitted window (gains 3.30\u00d7" in text
     assert "1,000 pictures of each setting, on a slow machine" in text
 
 

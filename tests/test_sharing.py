@@ -21,9 +21,10 @@ from lantern_demo.settings import Settings
 from lantern_demo.ui import link, recorded, texts
 from lantern_demo.ui.contact_sheet import contact_sheet
 from lantern_demo.ui.files import write_picture
-from lantern_demo.ui.record_examples import redrawn
+from lantern_demo.ui.record_examples import RECORDED, redrawn
 from lantern_demo.ui.record_reader import MEGABYTES, VERSIONS, checked, read_record
 from lantern_demo.ui.run_view import live, picture_address, picture_of, results_view
+from lantern_demo.ui.sweep import SWEEPS
 from lantern_demo.version import __version__
 
 
@@ -223,5 +224,7 @@ def test_the_recorded_examples_are_whole() -> None:
         assert run.record["model"]["id"] == "lantern-scenes"
         assert same_decoder(run.record["model"]["trained"], trained)
         assert picture_of(run.pictures["vanilla"]).size == (256, 256)
+        assert [sweep["knob"] for sweep in run.sweeps] == list(RECORDED)
+        assert all(len(sweep["points"]) == len(SWEEPS[sweep["knob"]].values) for sweep in run.sweeps)
         assert all(address.startswith("data:image/webp;base64,") for address in run.pictures.values())
     assert sum(path.stat().st_size for path in recorded.FOLDER.iterdir()) < 1_500_000

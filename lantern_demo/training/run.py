@@ -73,6 +73,10 @@ def options(args: argparse.Namespace) -> Options:
     world, rank, local = (int(os.environ.get(k, d)) for k, d in (("WORLD_SIZE", "1"), ("RANK", "0"), ("LOCAL_RANK", "0")))
     if args.muon and not hasattr(torch.optim, "Muon"):
         raise SystemExit(f"--muon needs PyTorch 2.9 or newer; this is {torch.__version__}")
+    if args.minutes is not None and (world > 1 or not args.minutes > 0):
+        raise SystemExit(
+            f"--minutes must be above 0 and is for one process, whose clock is its own; got {args.minutes:g} in {world}"
+        )
     device = args.device
     if device == "auto":
         device = f"cuda:{local}" if torch.cuda.is_available() else "cpu"

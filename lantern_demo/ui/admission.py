@@ -84,7 +84,7 @@ def guard(page: gr.Blocks, device: str) -> None:
 
 
 class Looks:
-    """Who may look at a token now: each look decodes a few pictures on the device."""
+    """Who may look at a token now: each look decodes up to twenty pictures on the device."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock, self._times = clock, OrderedDict[str, deque[float]]()

@@ -7,6 +7,7 @@ import logging
 import secrets
 from collections.abc import Iterator
 from contextlib import closing
+from math import isqrt
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +113,8 @@ def _shown(service: Service, w: Widgets, request: Request, expected: dict[str, A
         raise
     except Exception as error:
         logging.getLogger(__name__).exception("a comparison failed")
-        yield {w.status: status_html(texts.internal_error(error), "error"), w.stage: "", w.shown: Shown()}
+        shown.lanes.update({method: lane.stopped() for method, lane in shown.lanes.items()})
+        yield {w.status: status_html(texts.internal_error(error), "error"), w.stage: _live(shown)}
 
 
 def _events(
@@ -174,8 +176,10 @@ def _live(shown: Shown, pictures: dict[str, str] | None = None, fresh: dict[str,
     """The stage's value while a run goes on; `pictures` are addresses of previews, `fresh` the tokens that are new in them."""
     greedy = shown.record is not None and shown.record["settings"]["temperature"] == 0
     lanes = [lane_view(lane, shown.lanes.get("vanilla"), greedy) for lane in shown.lanes.values()]
-    told = texts.RACING if shown.running else texts.STOPPED_RACE
-    return pack({"run": shown.run, "live": told, "lanes": lanes, "pictures": pictures or {}, "fresh": fresh or {}})
+    stopped = any(lane.phase == "stopped" for lane in shown.lanes.values())
+    told = texts.STOPPED_RACE if stopped else texts.NO_METHOD_FINISHED if shown.settled else texts.RACING
+    grid = isqrt(next(iter(shown.lanes.values())).total)
+    return pack({"run": shown.run, "live": told, "grid": grid, "lanes": lanes, "pictures": pictures or {}, "fresh": fresh or {}})
 
 
 def _address(data: bytes) -> str:

@@ -7,6 +7,7 @@ Nothing of a run is kept for this: the page sends the picture's tokens, and the 
 from __future__ import annotations
 
 from collections import OrderedDict
+from threading import Lock
 from typing import Any, TypeGuard
 
 import torch
@@ -23,6 +24,7 @@ from lantern_demo.ui.service import Service, on_zero_gpu
 
 GUESSES, NEAR, LIKED = 3, 4, 4  # at most so many guesses, neighbours of each, and favourites of the model
 AROUND = 1  # cells shown on each side: a token colours its surroundings
+PATIENCE = 5.0  # seconds that a look waits for the one before it
 KEPT = 8  # pictures whose laws are kept: a law costs a pass over the picture, and a visitor looks at many cells of one
 
 
@@ -32,6 +34,7 @@ class LookAlikes:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._laws: OrderedDict[Any, list[list[tuple[int, float]]]] = OrderedDict()
+        self._one = Lock()  # a look at a time: the next one waits for it, and not for a run
 
     def look(self, asked: Any) -> dict[str, Any]:
         """What a page's script shows of a place: {"picture": a strip of squares, "tokens": the token of each square, "guesses": [[guess,
@@ -41,7 +44,12 @@ class LookAlikes:
             pipe, settings, prompt, tokens, cell, guesses = self._checked(asked)
             if on_zero_gpu():
                 raise ValueError(texts.NO_LOOK_HERE)
-            found = self._service.at_once(self._decoded, pipe, settings, prompt, tokens, cell, guesses)
+            if not self._one.acquire(timeout=PATIENCE):
+                return {"error": texts.LOOK_LATER}
+            try:
+                found = self._service.at_once(self._decoded, pipe, settings, prompt, tokens, cell, guesses)
+            finally:
+                self._one.release()
         except ValueError as error:
             return {"error": texts.to_visitor(str(error))}
         return {"error": texts.LOOK_LATER} if found is None else found

@@ -10,7 +10,7 @@ import gradio as gr
 
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.ui import texts
-from lantern_demo.ui.components import component, pack
+from lantern_demo.ui.components import component
 from lantern_demo.ui.run_view import COLOURS
 
 
@@ -26,14 +26,10 @@ def methods_view(usable: Iterable[Method], chosen: Sequence[str]) -> dict[str, A
     for method in usable:
         group = "usual" if method.default else "exact" if method.lossless else "lossy"
         groups[group].append(
-            {"id": method.id, "label": method.label, "sentence": texts.method_sentence(method), "colour": COLOURS[method.id], "lossless": method.lossless}
-        )  # fmt: skip
+            {"id": method.id, "label": method.label, "sentence": texts.method_sentence(method), "colour": COLOURS[method.id]}
+        )
     shown = [{"title": texts.METHOD_GROUPS[name], "methods": methods} for name, methods in groups.items() if methods]
     return {"groups": shown, "chosen": list(chosen), "legend": texts.METHODS_LABEL, "note": texts.METHODS_INFO}
-
-
-def methods_value(usable: Iterable[Method], chosen: Sequence[str]) -> str:
-    return pack(methods_view(usable, chosen))
 
 
 def chosen_of(value: Any) -> Any:

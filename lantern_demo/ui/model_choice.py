@@ -12,8 +12,8 @@ from lantern_demo.models.llamagen.labels import labels
 from lantern_demo.models.needs import describe, gib
 from lantern_demo.settings import Settings
 from lantern_demo.ui import texts
-from lantern_demo.ui.components import field_value, prose
-from lantern_demo.ui.method_panel import methods_value
+from lantern_demo.ui.components import field_value, pack, prose
+from lantern_demo.ui.method_panel import methods_view
 from lantern_demo.ui.recommended_box import RecommendedBox, box_updates
 from lantern_demo.ui.service import Service
 
@@ -75,7 +75,7 @@ def choose(
         if by_class
         else gr.update(visible=False),
         w.examples: gr.update(visible=info.folder is not None),
-        w.methods: methods_value(usable, chosen),
+        w.methods: pack(methods_view(usable, chosen)),
         **box_updates(service, w.recommended, model),
         **{knob: field_value(name, values) for name, knob in w.knobs.items()},
     }

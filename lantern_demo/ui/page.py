@@ -178,7 +178,7 @@ def launch(page: gr.Blocks, **options: Any) -> Any:
             "routes": [
                 Route(PATH, health(page, page.lantern_service, DEVICE["concurrency_id"])),
                 Route(SWEEPS, sweeps),
-                Route(CARD, lambda _: FileResponse(CARD_FILE)),
+                *([Route(CARD, lambda _: FileResponse(CARD_FILE))] if CARD_FILE.exists() else []),  # not in an installed package
             ],
         },
         **options,

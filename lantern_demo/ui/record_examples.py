@@ -16,6 +16,7 @@ from lantern_demo import load
 from lantern_demo.pipeline import Generation, Pipeline
 from lantern_demo.record import image_hash, merge_records
 from lantern_demo.ui import recorded, texts
+from lantern_demo.ui.run_view import picture_address
 from lantern_demo.ui.sweep import recorded_sweep
 
 RECORDED = ("lambda", "delta")  # the knobs whose sweeps come with an example
@@ -28,10 +29,16 @@ def redrawn(pipe: Pipeline, record: dict[str, Any]) -> tuple[dict[str, Any], dic
     that the pictures are later."""
     pictures = {name: pipe.decode_image(entry["token_ids"]) for name, entry in record["methods"].items()}
     entries = {name: {**entry, "image_sha256": image_hash(pictures[name])} for name, entry in record["methods"].items()}
-    how = record["how_timed"].split(REDRAWN[:42])[0]  # one such sentence, the latest
+    how = record["how_timed"].split(REDRAWN.partition("{date}")[0])[0]  # one such sentence, the latest
     told = how + REDRAWN.format(date=datetime.now(timezone.utc).date().isoformat())
     model = {**record["model"], "trained": pipe.networks.trained}
     return {**record, "model": model, "how_timed": told, "methods": entries}, pictures
+
+
+def redrawn_sweep(pipe: Pipeline, sweep: dict[str, Any]) -> dict[str, Any]:
+    """A sweep with its pictures drawn anew from their tokens."""
+    points = [point | {"picture": picture_address(pipe.decode_image(point["token_ids"]))} for point in sweep["points"]]
+    return {**sweep, "points": points}
 
 
 def main() -> None:
@@ -48,7 +55,7 @@ def main() -> None:
     if args.redraw:
         for path in sorted(args.out.glob("*.json.gz")):
             kept = recorded.read(path)
-            recorded.save(path, *redrawn(pipe, kept.record), kept.sweeps)
+            recorded.save(path, *redrawn(pipe, kept.record), [redrawn_sweep(pipe, sweep) for sweep in kept.sweeps])
             print(f"{path.name}  {path.stat().st_size / 1024:.0f} KB", flush=True)
         return
     args.out.mkdir(parents=True, exist_ok=True)

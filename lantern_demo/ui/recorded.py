@@ -43,10 +43,10 @@ class Recorded:
 
     @property
     def sweeps_told(self) -> dict[str, Any] | None:
-        """Where a page finds the sweeps when somebody comes to them, and their titles: they weigh as much as the run with all else."""
+        """Where a page finds the sweeps when somebody comes to them, and how many: they weigh as much as the run with all else."""
         if not self.sweeps:
             return None
-        return {"address": SWEEPS.format(name=self.name).lstrip("/"), "titles": [sweep["title"] for sweep in self.sweeps]}
+        return {"address": SWEEPS.format(name=self.name).lstrip("/"), "count": len(self.sweeps)}
 
 
 @cache

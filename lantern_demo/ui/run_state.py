@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from lantern_demo.ui.service import Progress
 
-Phase = Literal["idle", "waiting", "drawing", "drawn", "done", "failed", "stopped"]
+Phase = Literal["waiting", "drawing", "drawn", "done", "failed", "stopped"]
 
 
 @dataclass(frozen=True)
@@ -16,8 +16,8 @@ class Lane:
     """What a lane shows. `entry` is the method's part of the run record once it has finished."""
 
     method: str
-    phase: Phase = "idle"
-    total: int = 0  # tokens of a picture
+    phase: Phase
+    total: int  # tokens of a picture
     committed: int = 0
     steps: int = 0
     seconds: float = 0.0  # of decoding, so far
@@ -55,7 +55,7 @@ class Lane:
 class Source:
     """Where a run that is shown comes from: drawn just now, recorded with the code, or loaded from a visitor's file."""
 
-    kind: Literal["racing", "live", "recorded", "loaded"]
+    kind: Literal["live", "recorded", "loaded"]
     text: str
 
 

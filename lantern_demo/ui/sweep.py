@@ -46,7 +46,7 @@ SWEEPS = {
 class Explorer:
     """Its components."""
 
-    knob: gr.Radio
+    knob: gr.Dropdown
     start: gr.Button
     plot: gr.HTML
 
@@ -144,11 +144,11 @@ def recorded_sweep(pipe: Pipeline, prompt: str, seed: int, name: str) -> dict[st
         }
         done = runs[sweep.method]
         point = _point(sweep, value, done, runs["vanilla"].stats.decode_seconds, picture_address(done.image))
-        points.append(point | {"value": value, "steps": done.stats.steps})
+        points.append(point | {"value": value, "steps": done.stats.steps, "token_ids": done.tokens})
     method = METHODS[sweep.method]
     return {
         "knob": name,
-        "method": method.id,
+        "setting": sweep.setting,
         "title": texts.explore_title(method.label, sweep.setting),
         "colour": COLOURS[method.id],
         "points": points,

@@ -78,7 +78,7 @@ TIMING = """
 - **Passes** of the model do not depend on the machine, seconds and speedups do. On a processor the clock also takes the time in which
   the run had a processor; where a method waited for more than a tenth of its seconds, the page says that the machine was busy.
 - **Speedup** is vanilla's decode seconds over the method's, both of this run on this device. Without vanilla there is none.
-- Vanilla runs on the same engine as the others. Below 1 a method is slower: on a small machine, drafting can cost more than it saves.
+- Vanilla runs on the same engine as the others. Below 1 a method is slower: on a processor every guess that is verified takes time, and with a small model that can be more than it saves.
 - **The price** is measured after the race, off the clock, for every method in the same way: the model reads the finished picture once, which
   gives its own law of every token, and each is held against the law that the method drew that token from, by the total variation
   distance. Its mean says how many of 100 tokens at least come out differently than the model would have drawn them.
@@ -149,7 +149,7 @@ MEASURED_LATER = "What it gave up is measured after the race."
 NO_BASELINE = "no vanilla run"
 WAITING = "waiting for the start"
 NO_LOOK_HERE = "on this Space nothing is decoded to look at: the GPU is only lent for runs"
-LOOK_LATER = "The device is at work; look again once the race is over."
+LOOK_LATER = "The device is at work; look again in a moment."
 LOOK_SLOWER = "That was many looks in a short time; wait a moment and look again."
 LOOK_NOT_LOADED = "the model of this run is not loaded here, so that its guesses cannot be shown as pictures"
 NO_METHODS = "Choose at least one method: Settings lists them."
@@ -175,7 +175,7 @@ EXPLORE = "Measure here"
 
 # What the page's scripts say; {names} are filled in there.
 WEB: dict[str, Any] = {
-    "stage": "The race", "drawnWith": "The picture drawn with {method}", "download": "Download the picture drawn with {method} (PNG)",
+    "stage": "The race", "download": "Download the picture drawn with {method} (PNG)",
     "controls": "Replay", "play": "\u25b6 Play", "pause": "\u275a\u275a Pause", "again": "\u25b6 Replay", "scrub": "Time of the replay",
     "view": "View", "speed": "Speed of the replay", "showSteps": "Steps", "showGuesses": "Guesses", "showPrice": "Price", "showMarks": "Tokens",
     "viewNotes": {
@@ -185,7 +185,7 @@ WEB: dict[str, Any] = {
     "places": ["1st", "2nd", "3rd", *(f"{place}th" for place in range(4, len(METHODS) + 1))],
     "pass": "1 pass", "passes": "{steps} passes", "lossless": "lossless", "lossy": "lossy", "open": "{method}: look at its tokens",
     "noBaseline": "\u2013 no speedup: vanilla was not run", "noBaselineShort": "\u2013 (no vanilla run)",
-    "notMeasured": "price not measured", "priced": "price {price}",
+    "notMeasured": "price not measured", "priced": "price {price}", "rounding": ROUNDING,
     "kinds": {"e": "guess accepted exactly", "r": "guess accepted only by relaxation", "t": "drawn by the model itself"},
     "lookTitle": "Why was this token accepted?", "close": "Close",
     "lookNote": "Point at a cell of the picture, tap it, or use the arrow keys. The same cell is lit in every lane.",
@@ -199,14 +199,17 @@ WEB: dict[str, Any] = {
     },
     "whyOther": "A lossless method gives up nothing, and yet its picture differs from vanilla's: it keeps the model's odds but spends its random "
                 "numbers otherwise, as if the dice were rolled again.",
-    "control": "EAGLE-1 is the control: it has LANTERN++'s tree without the relaxation. What LANTERN++ is faster than EAGLE-1, the relaxation buys.",
+    "whySlower": "Fewer passes are not always less time: on a processor, a pass that looks at guesses takes longer than one over a single token, "
+                 "and guessing takes time too. Where a pass waits for the weights of a large model, a few guesses are nearly free.",
+    "control": "EAGLE-1 is the control: a static tree like LANTERN++'s, and exact acceptance. Each has the tree that fits it, so that what sets them "
+               "apart is the relaxation and the tree that it makes worth while.",
     "patchesTitle": "This place of the picture with other tokens",
     "patchGuess": "refused guess", "patchBoth": "the guess, which stands here", "patchKept": "what stands here", "patchNear": "its look-alikes", "patchModel": "what the model itself likes best",
-    "patchWait": "Decoding the look-alikes\u2026", "patchAlone": "Nothing but the model's own choice was looked at here.",
+    "patchWait": "Decoding the look-alikes\u2026",
     "patchAlt": "Token {token} in this place", "chance": "{percent} %",
     "next": "Next step \u203a", "phases": {
-        "draft": "1. Draft: guesses for the tokens ahead, {count} of them.", "verify": "2. Verify: one pass of the model looks at all of them at once; {refused} refused.",
-        "accept": "3. Accept: {count} tokens are there now. The last one the model drew itself.",
+        "draft": "1. Draft: guesses for the tokens ahead, {count} of them.", "verify": "2. Verify: one pass of the model looks at all of them at once.",
+        "refused": "Refused: {refused}.", "accept": "3. Accept: tokens that this adds to the picture: {count}.",
     },
     "record": "For the record: tokens and numbers",
     "pick": "Method to look at", "gridRole": "token grid", "gridLabel": "Tokens of {method}: arrow keys move from one to the next",
@@ -325,9 +328,7 @@ def price(value: float, method: Method, greedy: bool = False) -> str:
         return f"Gave up nothing: same odds as the model, another roll of the dice, so another picture (price {value:.3f})."
     if method.lossless:
         return f"Changes no odds by itself; the number format's rounding did, of {100 * value:.1f} in 100 tokens."
-    of = 100 if value >= 0.01 else 10_000
-    # rounded down, or it would not be "at least"
-    least = int(of * value + 1e-9)
+    least, of = at_least(value)
     return (
         f"Of {of:,} tokens at least {least} come out differently than the model itself would have drawn them (price {value:.3f})."
     )
@@ -341,8 +342,16 @@ def price_in_short(value: float, method: Method, greedy: bool = False) -> str:
         if not method.lossless or greedy:
             return "Gave up nothing in this run."
         return "Gives up nothing: the model's own odds, other luck."
-    of = 100 if value >= 0.01 else 10_000
-    return f"At least {int(of * value + 1e-9)} of {of:,} tokens come out differently."
+    if method.lossless:
+        return f"Rounding alone moved {100 * value:.1f} of 100 tokens."
+    least, of = at_least(value)
+    return f"At least {least} of {of:,} tokens come out differently."
+
+
+def at_least(price: float) -> tuple[int, int]:
+    """How many tokens, of how many, a price says come out differently: rounded down, or it would not be "at least"."""
+    of = 100 if price >= 0.01 else 10_000
+    return int(of * price + 1e-9), of
 
 
 def stopped_at(committed: int, total: int) -> str:
@@ -377,7 +386,7 @@ def to_visitor(message: str) -> str:
 def filled_in(kind: str, settings: dict[str, Any], without: Sequence[str]) -> str:
     """What a recommendation filled in, and which methods stay as they are since nothing that was tried qualified."""
     told = ", ".join(f"{KNOBS[name].label} {value:g}" for name, value in settings.items())
-    stays = f" {', '.join(without)} stays as it was: no setting tried was {kind}." if without else ""
+    stays = f" {', '.join(without)}: left as before, since no setting tried was {kind}." if without else ""
     return f"{RECOMMENDED_BUTTONS[kind]} filled in: {told}.{stays}"
 
 
@@ -423,7 +432,7 @@ def passes(steps: int, alone: int | None) -> str:
 
 def waited(entry: dict[str, Any]) -> str:
     share = entry["waited_seconds"] / entry["decode_seconds"]
-    return f"It waited for a processor for {share:.0%} of these seconds."
+    return f"It waited for a processor for {share:.0%} of its seconds."
 
 
 def busy_machine(entries: dict[str, dict[str, Any]]) -> str:

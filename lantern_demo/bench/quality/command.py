@@ -119,6 +119,7 @@ def identity_of(pipe: Pipeline, args: argparse.Namespace, points: list[Point], m
         "versions": {"torch": torch.__version__, "decoding": digest_of(PACKAGE / "decoding", "*.py")},
     }
     if machine:
+        pipe.threads.use()  # as its runs do
         told |= {"machine": machine_of(pipe.device), "products": pipe.products}
     return told
 

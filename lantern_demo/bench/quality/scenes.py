@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lantern_demo.models import bundled
-from lantern_demo.training.classifier import AttributeClassifier
+from lantern_demo.models.bundled import Networks
+from lantern_demo.training.classifier import AttributeClassifier, load_classifier
 from lantern_demo.training.scenes import ATTRIBUTES, SIZE, Scenes, full_caption, render, sample_scenes
 from lantern_demo.training.tokenizer import HELD_OUT
 
@@ -51,10 +51,6 @@ class SceneSet:
     def wanted(self) -> dict[str, Tensor]:
         """The class index that each picture was asked for [pictures], by attribute."""
         return self.scenes.attributes()
-
-    def rows(self, index: Tensor) -> Scenes:
-        """The scenes of some pictures."""
-        return self.scenes.rows(index)
 
 
 def truth(captions: int, seeds: int) -> SceneSet:
@@ -97,12 +93,12 @@ def _take(numbers: list[int], count: int) -> list[int]:
 def draw_truth(scenes: SceneSet, device: torch.device, size: int = SIZE, batch: int = BATCH) -> Tensor:
     """The true pictures [pictures, 3, size, size] float32 in [0, 1], on the CPU; those of less than 128 are reduced from 128."""
     parts = torch.arange(scenes.pictures).split(batch)
-    images = torch.cat([render(scenes.rows(part).to(device), max(size, SIZE)).cpu() for part in parts])
+    images = torch.cat([render(scenes.scenes.rows(part).to(device), max(size, SIZE)).cpu() for part in parts])
     return images if images.shape[-1] == size else F.interpolate(images, size=size, mode="area")
 
 
 @torch.inference_mode()
-def true_tokens(networks: bundled.Networks, scenes: SceneSet, batch: int = BATCH) -> Tensor:
+def true_tokens(networks: Networks, scenes: SceneSet, batch: int = BATCH) -> Tensor:
     """The scenes as the image tokenizer reads them: token ids [pictures, N] on its device, from pictures of the tokenizer's size."""
     device = networks.tokenizer.codebook.device
     images = draw_truth(scenes, device, networks.tokenizer.size, batch)
@@ -110,7 +106,7 @@ def true_tokens(networks: bundled.Networks, scenes: SceneSet, batch: int = BATCH
 
 
 @torch.inference_mode()
-def drawn(networks: bundled.Networks, tokens: Tensor, batch: int = BATCH) -> Tensor:
+def drawn(networks: Networks, tokens: Tensor, batch: int = BATCH) -> Tensor:
     """Token ids [B, N] -> pictures [B, 3, image_size, image_size] in [0, 1], on the CPU. Of true tokens: the best that a model's
     pictures can be."""
     device = networks.tokenizer.codebook.device
@@ -149,6 +145,4 @@ def load_classifier_of(folder: Path | None, device: torch.device) -> AttributeCl
     """The classifier of a model folder. Raises ValueError when there is none: then nothing can read the model's pictures."""
     if folder is None or not (folder / "classifier").is_dir():
         raise ValueError(f"attributes are read by a classifier, which lies in the model's folder; there is none in {folder}")
-    classifier = AttributeClassifier().to(device)
-    bundled.load_part(folder / "classifier", classifier)
-    return classifier.eval()
+    return load_classifier(folder, device)

@@ -38,6 +38,8 @@ function follow(prompt) {
   }
 }
 
+// What the visitor sets is the visitor's.
+document.addEventListener("input", ({ target }) => { if (target.closest?.("#seed, #randomise")) randomised = false; });
 document.addEventListener("prompted", ({ detail }) => follow(detail));
 watch("value", show);
 show();

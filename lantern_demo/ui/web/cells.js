@@ -148,9 +148,10 @@ function storyOf(lane, token, grid, words) {
   const kind = lane.kinds[token];
   const guesses = step ? triedFor(lane, token) : [];
   const where = say(words.tokenAt, { token: token + 1, row: Math.floor(token / grid) + 1, column: (token % grid) + 1 });
-  const because = words.because[step === 0 ? "first" : kind === "t" && guesses.length ? "refused" : kind];
+  const offered = step > 0 && tree.parents.some((parent, node) => node > 0 && parent === tree.path[lane.rank[token] - before]);
+  const because = words.because[step === 0 ? "first" : kind === "t" && offered ? "refused" : kind];
   const price = lane.prices?.[token];
-  const priced = typeof price !== "number" ? null : price < 0.0005 ? words.tokenFree : priceOf(price, words);
+  const priced = typeof price !== "number" ? null : price < words.rounding ? words.tokenFree : priceOf(price, words);
   const missing = lane.wave && step ? lane.rank.slice(0, token).filter((rank) => rank >= before).length : 0;
   const sentences = [el("p", { class: "kind" }, sign(kind), el("b", {}, words.kinds[kind])), el("p", {}, missing ? say(words.sideBySide, { missing }) : because), priced ? el("p", { class: "token-price" }, priced) : null].filter((part) => part);
   const record = [el("p", {}, `${lane.label}. ${where}`), el("p", {}, lane.sentence), el("p", {}, lane.said)];

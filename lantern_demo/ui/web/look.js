@@ -80,7 +80,8 @@ function lookPanel(words, hooks) {
     drawn.dataset.phase = phase ?? "accept";
     const counts = { draft: tree.tokens.length - 1, verify: 0, accept: lane.committed[step] - lane.committed[step - 1] };
     const refused = lane.judged[step].filter(([node]) => !tree.path.includes(node)).length;
-    if (phase) steps.append(el("p", { "aria-live": "polite" }, say(words.phases[phase], { count: counts[phase], refused })));
+    const judged = phase === "verify" && lane.judged[step].length > 0; // where tries are not kept nobody knows
+    if (phase) steps.append(el("p", { "aria-live": "polite" }, say(words.phases[phase], { count: counts[phase] }), judged ? ` ${say(words.phases.refused, { refused })}` : ""));
     steps.append(drawn, el("p", { class: "note" }, words.treeNote));
   }
 

@@ -21,13 +21,13 @@ function turned({ title, colour, points }, before) {
 }
 
 /** The recorded sweeps, asked for once somebody comes near them. */
-function sweepsOf({ address, titles }, preset) {
-  const box = el("div", { class: "turns", style: `--turns: ${titles.length}` });
+function sweepsOf({ address, count }, settings) {
+  const box = el("div", { class: "turns", style: `--turns: ${count}` });
   new IntersectionObserver(async ([entry], watching) => {
     if (!entry.isIntersecting) return;
     watching.disconnect();
     const answer = await fetch(address).catch(() => null);
-    if (answer?.ok) box.replaceChildren(...(await answer.json()).map((sweep) => turned(sweep, preset[sweep.knob])));
+    if (answer?.ok) box.replaceChildren(...(await answer.json()).map((sweep) => turned(sweep, settings[sweep.setting])));
     else box.replaceChildren(el("p", { class: "note" }, words.noSweeps));
   }, { rootMargin: "300px" }).observe(box);
   return box;
@@ -36,11 +36,11 @@ function sweepsOf({ address, titles }, preset) {
 function show() {
   const view = window.lanternRun;
   if (!view) return;
-  const preset = { lambda: view.settings.lanternpp_lambda, delta: view.settings.lantern_delta };
   const has = (id) => view.lanes.some((lane) => lane.id === id);
-  const also = [has("vanilla") && view.lanes.some((lane) => lane.lossless && lane.id !== "vanilla") ? words.whyOther : null, has("eagle1") && has("lantern++") ? words.control : null];
+  const slower = view.lanes.some((lane) => lane.speedup !== null && lane.speedup < 1 && lane.steps < lane.tokens.length - 1);
+  const also = [slower ? words.whySlower : null, has("vanilla") && !view.lanes[0].greedy && view.lanes.some((lane) => lane.lossless && lane.id !== "vanilla") ? words.whyOther : null, has("eagle1") && has("lantern++") ? words.control : null];
   place.replaceChildren(el("h2", {}, words.numbersTitle), el("p", {}, words.numbersNote), ...also.filter((told) => told).map((told) => el("p", {}, told)),
-    el("div", { class: "figures" }, speedupBars(view.lanes, words), priceChart(view.lanes, words)), view.sweeps ? sweepsOf(view.sweeps, preset) : "");
+    el("div", { class: "figures" }, speedupBars(view.lanes, words), priceChart(view.lanes, words)), view.sweeps ? sweepsOf(view.sweeps, view.settings) : "");
 }
 
 document.addEventListener("lantern-run", show);

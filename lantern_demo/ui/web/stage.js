@@ -6,7 +6,7 @@ const SPEEDS = [4, 2, 1, 1 / 2, 1 / 4, 1 / 8];
 const speedName = (speed) => (speed >= 1 ? `${speed}\u00d7` : `1/${1 / speed}\u00d7`);
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 const FLASH = 280; // ms that a fresh token shows its mark
-const state = { run: null, lanes: [], grid: 16, time: 0, total: 0, playing: false, speed: 1, last: 0, cell: -1, lane: 0, steps: false, guesses: false, price: false, marks: false };
+const state = { run: null, lanes: [], grid: 16, time: 0, total: 0, playing: false, speed: 1, last: 0, cell: -1, steps: false, guesses: false, price: false, marks: false };
 
 const source = el("p", { class: "source" });
 const playButton = el("button", { type: "button", class: "play", onclick: () => (state.playing ? pause() : play()) }, words.play);
@@ -17,7 +17,7 @@ const options = el("div", { class: "options" });
 const controls = el("div", { class: "controls", role: "group", "aria-label": words.controls }, playButton, scrub, time,
   el("details", { class: "view" }, el("summary", {}, words.view), options));
 const grid = el("div", { class: "lanes" });
-const look = lookPanel(words, { paint: repaint, go, closed, ask: (asked) => server.look(asked) });
+const look = lookPanel(words, { go, closed, ask: (asked) => server.look(asked) });
 place.append(el("h2", { class: "spoken" }, words.stage), el("div", { class: "stage-top" }, source, controls), el("div", { class: "floor" }, grid, look.root));
 
 function lane(view) {
@@ -49,13 +49,14 @@ function show() {
   }
   pause();
   source.textContent = view.live ?? view.source.text;
-  source.className = `source ${view.live ? "racing" : view.source.kind}`;
+  source.className = `source ${racing ? "racing" : (view.source?.kind ?? "")}`;
   controls.toggleAttribute("data-still", Boolean(view.live));
   for (const part of [playButton, scrub]) part.disabled = Boolean(view.live);
   for (const one of state.lanes) {
     one.view = views.find((other) => other.id === one.view.id) ?? one.view;
     tell(one);
   }
+  state.grid = view.grid;
   if (view.live) goOn(view);
   else over(view);
 }
@@ -96,7 +97,6 @@ function preview(one, fresh) {
 
 /** A run is over: it can be played, and every token looked at. */
 function over(view) {
-  state.grid = view.grid;
   state.whole = view;
   const images = view.lanes.map((data) => {
     const one = state.lanes.find((other) => other.view.id === data.id);
