@@ -32,6 +32,7 @@ from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models import checkpoints
 from lantern_demo.models.janus.drafter import JanusDrafter
 from lantern_demo.models.janus.prompts import ChatPrompt, read_vocabulary
+from lantern_demo.models.llamagen.target import LlamaGen
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.pipeline import load
 from lantern_demo.training import drafter, run
@@ -48,7 +49,9 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def train(files: Path, out: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> list[dict[str, float]]:
     """Run the trainer's command line -> the lines of its log."""
     given = {"target": CLASS_ID, "folder": files, "out": out, "own": 256, "batch": 8, "lr": 3e-3, "warmup": 5, **options}
-    words = [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    words = []
+    for name, value in given.items():
+        words += [f"--{name.replace('_', '-')}"] if value is True else [f"--{name.replace('_', '-')}", str(value)]
     monkeypatch.setattr(sys, "argv", ["drafter", *words])
     drafter.main()
     return [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
@@ -189,6 +192,27 @@ def test_a_stopped_training_goes_on_with_the_same_pictures(files: Path, tmp_path
     resumed = train(files, tmp_path / "parts", monkeypatch, steps=20)
     assert all((tmp_path / "parts" / name).stat().st_mtime_ns == time for name, time in times.items())
     assert resumed[-1]["held_out_overlap0"] == pytest.approx(whole[-1]["held_out_overlap0"], abs=0.05)
+
+
+def test_kept_states_teach_the_same(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the target runs once for each picture, not in every step."""
+    sizes: list[int] = []
+    real = LlamaGen.train_hidden
+
+    def counted(self: LlamaGen, tokens: torch.Tensor, *given: Any) -> torch.Tensor:
+        sizes.append(len(tokens) // 2)
+        return real(self, tokens, *given)
+
+    monkeypatch.setattr(LlamaGen, "train_hidden", counted)
+    plain = train(files, tmp_path / "plain", monkeypatch, steps=20, own=64)
+    held = 64  # validated once, at the end
+    assert sum(sizes) == 20 * 8 + held
+    sizes.clear()
+    kept = train(files, tmp_path / "kept", monkeypatch, steps=20, own=64, keep_states=True)
+    assert sum(sizes) == 64 + held and (tmp_path / "kept" / "states0-0.pt").exists()
+    for name in ("loss", "overlap0", "overlap2"):
+        assert kept[0][name] == pytest.approx(plain[0][name], rel=0.02)
+    assert kept[-1]["held_out_overlap0"] == pytest.approx(plain[-1]["held_out_overlap0"], abs=0.01)
 
 
 SCRIPT = """
