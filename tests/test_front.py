@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from tiny import write_tiny_model
 from lantern_demo import load
 from lantern_demo.bench.__main__ import main
 from lantern_demo.bench.journal import Journal
-from lantern_demo.bench.quality import assembly, drawing, published
+from lantern_demo.bench.quality import assembly, command, drawing, published
 from lantern_demo.bench.quality.points import FLOOR, Point, points_of
 from lantern_demo.bench.quality.recommend import ENOUGH, FAST_LOSS, recommend
 from lantern_demo.bench.report import can_draw
@@ -141,6 +142,26 @@ def test_windows_are_fitted_and_not_recommended() -> None:
     found = recommend(rows)
     told = {method: (by_kind["fast"]["row"], by_kind["fast"]["settings"]) for method, by_kind in found.items()}
     assert told == {"gsd": ("gsd", {"gsd_delta": 0.15}), "zipar": ("zipar", {})}
+
+
+def test_drawn_and_seen_depend_on_the_weights_that_make_them(folder: Path, tmp_path: Path) -> None:
+    """Pictures of a folder are not mixed with those of other weights, and are seen anew with another classifier."""
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    pipe = load(copy, device="cpu", fit_trees=False)
+    args = command.parser().parse_args(["--out", str(tmp_path / "out")])
+
+    def digests() -> tuple[Any, Any]:
+        seen = command.weights_digest(pipe, *command.SEEN)
+        return command.identity_of(pipe, args, [], machine=False)["model"], seen
+
+    before = digests()
+    assert digests() == before
+    for part, redrawn, looked_again in (("drafter", True, False), ("classifier", False, True), ("target", True, True)):
+        (file,) = (copy / part).glob("*.safetensors")
+        file.write_bytes(file.read_bytes() + b" ")
+        after = digests()
+        assert (after[0] != before[0], after[1] != before[1]) == (redrawn, looked_again)
+        before = after
 
 
 @pytest.mark.slow

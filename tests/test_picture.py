@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from PIL import Image
 from tiny import write_tiny_model
 from torch import Tensor, nn
 from transformers import JanusVQVAEConfig
@@ -209,6 +210,35 @@ def test_decoders_are_compared_on_the_same_scenes(tiny_model: Path) -> None:
     told = pictures.markdown({"held_out": found, "times": taken, "device": "a test"})
     assert f"| picture decoder | {found['picture']['psnr']:.2f} dB | {found['picture']['steepness']:.3f} |" in told
     assert "3 held-out scenes at 256 x 256 pixels" in told and "one thread of a test, 3 rounds" in told
+
+
+def test_the_command_compares_decoders_and_draws_a_sheet(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run_with(folder: Path, samples: int) -> None:
+        words = ["pictures", "--model", str(folder), "--out", str(tmp_path / "out"), "--pictures", "2", "--rounds", "1"]
+        monkeypatch.setattr("sys.argv", [*words, "--samples", str(samples)])
+        pictures.main()
+
+    folder = shutil.copytree(tiny_model, tmp_path / "model")
+    torch.manual_seed(0)
+    bundled.save_part(folder / "classifier", AttributeClassifier(), torch.float32)
+    run_with(folder, 6)
+    report = json.loads((tmp_path / "out" / "pictures.json").read_text())
+    assert report["held_out"]["pictures"] == 2 and report["times"]["rounds"] == 1
+    told = (tmp_path / "out" / "pictures.md").read_text()
+    assert told == pictures.markdown(report) and told.strip() in capsys.readouterr().out
+    with Image.open(tmp_path / "out" / "samples.png") as sheet:
+        assert sheet.width > 2.5 * sheet.height  # six pictures wide, one pair high
+    with pytest.raises(SystemExit):
+        run_with(folder, 7)
+    assert "--samples must be a multiple of 6" in capsys.readouterr().err
+    shutil.rmtree(folder / "picture")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({name: value for name, value in config.items() if name != "picture"}))
+    with pytest.raises(SystemExit):
+        run_with(folder, 6)
+    assert "has no picture decoder" in capsys.readouterr().err
 
 
 def test_the_sheet_has_rows_of_the_old_over_rows_of_the_new() -> None:

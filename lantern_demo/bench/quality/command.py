@@ -37,6 +37,9 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.pipeline import Pipeline, load
 from lantern_demo.recommended import FILE
 
+# The networks that tokens depend on, and those that what is seen of them does: with the latter exchanged nothing is drawn anew.
+DRAWN = ("text", "target", "drafter", "tokenizer")
+SEEN = ("target", "tokenizer", "picture", "classifier")
 FEWEST = 8  # pictures, half of which still have three nearest ones
 PACKAGE = Path(__file__).resolve().parent.parent.parent
 
@@ -112,7 +115,7 @@ def identity_of(pipe: Pipeline, args: argparse.Namespace, points: list[Point], m
         },
         "model": {
             "id": pipe.info.id,
-            "files": _weights(pipe, "text", "target", "drafter", "tokenizer"),
+            "files": weights_digest(pipe, *DRAWN),
         },
         "settings": pipe.defaults.as_dict(),
         "dtype": pipe.dtype,
@@ -124,7 +127,7 @@ def identity_of(pipe: Pipeline, args: argparse.Namespace, points: list[Point], m
     return told
 
 
-def _weights(pipe: Pipeline, *parts: str) -> str | None:
+def weights_digest(pipe: Pipeline, *parts: str) -> str | None:
     """A digest of some networks of a model folder."""
     folder = pipe.info.folder
     return None if folder is None else digest_of(folder, *(f"{part}/*.safetensors" for part in parts))
@@ -162,8 +165,7 @@ def run(args: argparse.Namespace, process: Process) -> Report | None:
     rounds = _speed(pipe, args, points, captions)
     drawn = drawing.finished(_pictures(args.out), points, counts)
     if scenes is not None and classifier is not None:
-        # tokens stay what they are when the networks that draw and read their pictures are exchanged; what is seen does not
-        seen = args.out / "seen" / str(_weights(pipe, "target", "tokenizer", "picture", "classifier"))
+        seen = args.out / "seen" / str(weights_digest(pipe, *SEEN))
         report = Assembly(pipe, classifier, scenes, seen, args.resamples).report(points, drawn, rounds)
     else:
         report = {"rows": captioned.rows_of(pipe, points, drawn, rounds, prompts, args.real, args.clip)}
