@@ -15,6 +15,7 @@ from tiny import write_tiny_model
 
 from lantern_demo import load
 from lantern_demo.bench.quality import captioned, distances, pixels, scenes, statistics, tokens
+from lantern_demo.bench.quality.measuring import Judge, Seen
 from lantern_demo.bench.quality.premise import ALIKE, premise
 from lantern_demo.decoding.sampling import Sampling, guide, probabilities
 from lantern_demo.pipeline import Pipeline
@@ -186,6 +187,25 @@ def test_kernel_is_the_mean_over_pairs_of_different_pictures() -> None:
     assert distances.Kernel(a, b)() == pytest.approx(slow([*range(7)], [*range(9)]))
     i, j = [0, 0, 3, 5, 5, 5, 6], [8, 8, 1, 2, 3, 3, 4, 0, 0]
     assert distances.Kernel(a, b)(numpy.array(i), numpy.array(j)) == pytest.approx(slow(i, j))
+
+
+def test_the_kernel_distance_does_not_hang_on_how_large_features_are() -> None:
+    count, groups, g = 24, numpy.arange(24) // 2, numpy.random.default_rng(0)
+
+    def found(size: float) -> float:
+        sets = [
+            Seen(
+                size * (normal(count, 6, seed=seed) + seed).astype(numpy.float32), numpy.ones((count, 4)),
+                numpy.ones((count, 2, 3), numpy.float32), {scenes.ALL: numpy.ones(count, bool)},
+                g.integers(0, 9, (count, 16)), numpy.ones(count),
+            )
+            for seed in (1, 2, 3)
+        ]  # fmt: skip
+        judge = Judge(*sets, groups, numpy.arange(9) // 3, grid=4, resamples=20)
+        return judge.price(sets[0], is_reference=True)["kernel_truth"].difference
+
+    assert 100 < abs(found(1.0)) < 100_000  # thousandths of a kernel of order 8
+    assert found(50.0) == pytest.approx(found(1.0), rel=1e-3)
 
 
 def test_precision_and_recall_ask_every_ball() -> None:

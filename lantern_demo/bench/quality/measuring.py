@@ -152,11 +152,17 @@ class Judge:
     def _moments(self) -> tuple[distances.Moments, distances.Moments]:
         return distances.moments(self.truth.features), distances.moments(self.reference.features)
 
+    @cached_property
+    def _size(self) -> float:
+        """The root mean square of the true scenes' features."""
+        return float(numpy.sqrt(numpy.square(self.truth.features, dtype=numpy.float64).mean()))
+
     def _measures(self, seen: Seen) -> dict[str, Measure]:
         """What each set measures, of any of its pictures by their indices."""
         truth, reference = self._moments
-        to_truth = distances.Kernel(seen.features, self.truth.features)
-        to_reference = distances.Kernel(seen.features, self.reference.features)
+        # Of large features a kernel of the third degree sees the few largest alone.
+        made, true, vanilla = (of.features / self._size for of in (seen, self.truth, self.reference))
+        to_truth, to_reference = distances.Kernel(made, true), distances.Kernel(made, vanilla)
         manifolds = distances.Manifolds(self.truth.features, seen.features)
         light, small = self.reference.spectrum.mean(0), self.reference.patches.mean(0, dtype=numpy.float64)
         codes = len(self.labels)
