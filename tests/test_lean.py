@@ -130,22 +130,24 @@ def test_target_of_classes() -> None:
 def test_drafter(bias: bool, kind: str, taps: tuple[int, ...]) -> None:
     drafter = stored(networks(TEXT, bias=bias, taps=taps)[1])
     width = 128 * (1 + len(taps))
-    near = 0.02 if taps and kind == "half" else 1e-4  # of a node a sum of two weights is rounded
 
-    def outputs(of: Any) -> list[Tensor]:
+    def outputs(of: Any) -> tuple[list[Tensor], list[Tensor]]:
+        """Of stable slots and of nodes."""
         g = torch.Generator().manual_seed(2)
         cache = of.new_cache(2, 30)
-        found = [of.start(torch.randn(2, 7, width, generator=g), torch.tensor([5]), cache)]
+        stable, nodes = [of.start(torch.randn(2, 7, width, generator=g), torch.tensor([5]), cache)], list[Tensor]()
         for m in (1, 3, 2):
-            found.append(of.extend(torch.arange(m) + 9, torch.randn(2, m, width, generator=g), cache))
-            first = of.expand(torch.tensor([1, 2]), found[-1].expand(-1, 2, -1), 1, torch.eye(2, dtype=torch.bool), cache)
+            stable.append(of.extend(torch.arange(m) + 9, torch.randn(2, m, width, generator=g), cache))
+            first = of.expand(torch.tensor([1, 2]), stable[-1].expand(-1, 2, -1), 1, torch.eye(2, dtype=torch.bool), cache)
             mask = torch.tensor([[1, 0, 1, 0, 0], [1, 0, 0, 1, 0], [0, 1, 0, 0, 1]]).bool()
-            found += [first, of.expand(torch.tensor([3, 4, 5]), first[:, [0, 0, 1]], 2, mask, cache)]
-        found.append(of.expand(torch.tensor([8]), found[-1][:, :1], 3, torch.tensor([[1, 0, 1, 0, 0, 1]]).bool(), cache))
-        return found
+            nodes += [first, of.expand(torch.tensor([3, 4, 5]), first[:, [0, 0, 1]], 2, mask, cache)]
+        nodes.append(of.expand(torch.tensor([8]), nodes[-1][:, :1], 3, torch.tensor([[1, 0, 1, 0, 0, 1]]).bool(), cache))
+        return stable, nodes
 
-    for ours, theirs in zip(outputs(LeanDrafter(drafter, kind)), outputs(drafter), strict=True):
-        torch.testing.assert_close(ours, theirs, atol=near, rtol=near)
+    ours, theirs = outputs(LeanDrafter(drafter, kind)), outputs(drafter)
+    torch.testing.assert_close(ours[0], theirs[0], atol=1e-4, rtol=1e-4)
+    near = 0.02 if taps and kind == "half" else 1e-4  # the weight of a node's own output is a sum of two, and rounded
+    torch.testing.assert_close(ours[1], theirs[1], atol=near, rtol=near)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -176,7 +177,7 @@ def test_a_model_folder_keeps_them(folder: Path) -> None:
     assert tokens[0] == tokens[1]
 
 
-@pytest.mark.parametrize("taps", [[2, 1], [1, 1], [0, 1], [1, 3], [1.0], "12", [[1]]], ids=str)
+@pytest.mark.parametrize("taps", [[2, 1], [1, 1], [0, 1], [1, 3], [1.0], [True, 2], "12", [[1]]], ids=str)
 def test_bad_taps_are_refused(taps: Any, folder: Path) -> None:
     path = folder / "config.json"
     config = json.loads(path.read_text())
@@ -295,6 +296,45 @@ def test_a_few_steps_of_training(plain: Path, tmp_path: Path, monkeypatch: pytes
     for taps in ([], ["--taps", "2"]):
         with pytest.raises(SystemExit, match=r"--start-from has a drafter of DrafterConfig\(.*taps=\(1, 2\)\)"):
             started(plain, tmp_path / "less", monkeypatch, "--start-from", str(tmp_path / "new"), *taps)
+
+
+def test_kept_states_are_those_of_the_run(plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model folder's, of all its own pictures; with other blocks tapped they are made anew, and a run of other blocks is not
+    gone on with."""
+    monkeypatch.setattr(trainer, "SHARD", 4)
+    sizes: list[int] = []
+    real = LlamaGen.train_hidden
+
+    def counted(self: LlamaGen, tokens: Tensor, *given: Any) -> Tensor:
+        sizes.append(len(tokens) // 2)
+        return real(self, tokens, *given)
+
+    monkeypatch.setattr(LlamaGen, "train_hidden", counted)
+    words = ["--keep-states", "--own", "12", "--warmup", "0", "--save-every", "10"]
+    held, probe = 4, 1  # validated once, and one picture tells how much room the others need
+    train(plain, tmp_path / "out", monkeypatch, *words, "--taps", "1", "--steps", "20")
+    assert sum(sizes) == 12 + held + probe, "none of them a scene"
+    sizes.clear()
+    train(plain, tmp_path / "out", monkeypatch, *words, "--taps", "1", "--steps", "30")
+    assert sum(sizes) == held + probe, "resumed with what is there"
+    with pytest.raises(SystemExit, match=r"--out has a run of a drafter of .*taps=\(1,\)\), not of .*taps=\(2,\)\)"):
+        train(plain, tmp_path / "out", monkeypatch, *words, "--taps", "2", "--steps", "30")
+    (tmp_path / "out" / "last.pt").unlink()
+    sizes.clear()
+    train(plain, tmp_path / "out", monkeypatch, *words, "--taps", "2", "--steps", "20")
+    assert sum(sizes) == 12 + held + probe
+    assert len(list((tmp_path / "out").glob("states0-*.pt"))) == 6
+
+
+def test_states_are_not_kept_of_nothing_or_where_there_is_no_room(
+    plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(SystemExit, match="--own must be 64 or more"):
+        train(plain, tmp_path / "out", monkeypatch, "--keep-states", "--own", "63")
+    monkeypatch.setattr(trainer, "SHARD", 4)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1e6))
+    with pytest.raises(SystemExit, match=r"--keep-states needs 0\.6 GB in .*, 0\.1 MB a picture, and 0\.0 GB are free"):
+        train(plain, tmp_path / "out", monkeypatch, "--keep-states", "--own", "8000")
 
 
 def test_taps_that_a_target_lacks_are_refused(plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

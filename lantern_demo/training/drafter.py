@@ -11,8 +11,10 @@ published models it trains those whose drafters implement `teaching.Learner`.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import random
+import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -141,6 +143,23 @@ def published_pictures(args: argparse.Namespace, opts: run.Options, info: ModelI
     return Pictures(target, encoder, own, batch, [own.shard("held-out")])
 
 
+def keep_states(own: OwnPictures, target: Any, states: Callable[[Tensor, list[str]], Tensor], opts: run.Options) -> None:
+    """Let a target's own pictures keep its states. Ends the program with a sentence where there are none, or no room for them."""
+    if not own.shards:
+        raise SystemExit(f"--keep-states is for pictures that the target draws: --own must be {SHARD} or more")
+    ids, prompts = own.shard(0)
+    one = 2 * states(ids[:1], prompts[:1]).numel()  # bytes
+    wanted, free = opts.world * own.shards * SHARD * one, shutil.disk_usage(opts.out).free
+    there = sum(path.stat().st_size for path in opts.out.glob("states*.pt"))
+    if wanted > there + free:
+        raise SystemExit(
+            f"--keep-states needs {wanted / 1e9:.1f} GB in {opts.out}, {one / 1e6:.1f} MB a picture, and {free / 1e9:.1f} GB are free: "
+            "lower --own, or leave it out"
+        )
+    norms = b"".join(p.detach().float().cpu().numpy().tobytes() for p in target.parameters() if p.dim() == 1)
+    own.keep_states(states, hashlib.sha256(norms + str(target.taps).encode()).hexdigest()[:12])
+
+
 def main() -> None:
     parser = run.parser(__doc__ or "", steps=2000, batch=12, lr=1.5e-3)
     parser.add_argument("--target", required=True, help="folder of a target run, a model folder, or the id of a published model")
@@ -161,7 +180,7 @@ def main() -> None:
     )
     parser.add_argument(
         "--keep-states", action="store_true",
-        help="train on the target's own pictures alone, and keep its states of them on disk, about a megabyte each at 256 tokens",
+        help="train on the target's own pictures alone (--own), and keep its states of them on disk",
     )  # fmt: skip
     args = parser.parse_args()
     opts = run.options(args)
@@ -179,7 +198,10 @@ def main() -> None:
     # one without taps will do too
     if before is not None and (before.config.taps not in ((), sizes.taps) or replace(before.config, taps=sizes.taps) != sizes):
         raise SystemExit(f"--start-from has a drafter of {before.config}, not of {sizes}")
-    (opts.out / "drafter.json").write_text(json.dumps(asdict(sizes)) + "\n")
+    told = opts.out / "drafter.json"
+    if (opts.out / "last.pt").exists() and (there := type(sizes)(**json.loads(told.read_text()))) != sizes:
+        raise SystemExit(f"--out has a run of a drafter of {there}, not of {sizes}")
+    told.write_text(json.dumps(asdict(sizes)) + "\n")
     if before is None:
         drafter.learn_from(target)
     else:
@@ -238,7 +260,7 @@ def main() -> None:
         judge, passes, forward = torch.compile(score), torch.compile(passes), torch.compile(forward)
 
     if args.keep_states:
-        pictures.own.states = states
+        keep_states(pictures.own, target, states, opts)
 
     def batch_loss(step: int) -> tuple[Tensor, dict[str, float]]:
         tokens, captions, kept = pictures.batch(step)

@@ -23,8 +23,8 @@ class OwnPictures:
     """Shards of pictures in a folder, as many as `pictures` fill; a stopped run finds those that are there.
 
     `prompts(count, rng)` words the prompts. Training may begin with the first shard: `available` says how many a step may use.
-    Where `states` is set, which makes the target's hidden states [2n, S, W] of n pictures and prompts, these are kept beside the
-    pictures, in 16 bits: a training that goes over its pictures many times then runs the target once for each.
+    After `keep_states` the target's hidden states of them are kept beside the pictures, in 16 bits: a training that goes over its
+    pictures many times then runs the target once for each.
     """
 
     def __init__(
@@ -35,8 +35,13 @@ class OwnPictures:
         self.prompts, self.size, self.sampling = prompts, size, sampling
         self.shards = pictures // size
         self.states: Callable[[Tensor, list[str]], Tensor] | None = None
+        self.kind = ""
         self._read: dict[str, tuple[Tensor, list[str]]] = {}
         self._kept: dict[int, Tensor] = {}
+
+    def keep_states(self, states: Callable[[Tensor, list[str]], Tensor], kind: str) -> None:
+        """Keep what `states` makes of n pictures and prompts, [2n, S, W]; `kind` is a name for all that it depends on but for these."""
+        self.states, self.kind = states, kind
 
     def available(self, step: int, steps: int) -> int:
         """How many shards step number `step` of `steps` draws from: all from the middle of the training on, or at once where
@@ -63,14 +68,14 @@ class OwnPictures:
         """The kept states [2, size, S, W] bfloat16 of a shard, conditional ones first; computed now if they are not there."""
         assert self.states is not None
         if number not in self._kept:
-            path = self.folder / f"states{self.rank}-{number}.pt"
+            path = self.folder / f"states{self.rank}-{number}-{self.kind}.pt"
             if not path.exists():
                 ids, prompts = self.shard(number)
-                parts = [self.states(ids[i : i + PART], prompts[i : i + PART]) for i in range(0, self.size, PART)]
+                made = [self.states(ids[i : i + PART], prompts[i : i + PART]).bfloat16().cpu() for i in range(0, self.size, PART)]
                 part = path.with_suffix(".part")
-                torch.save(torch.cat([both.bfloat16().unflatten(0, (2, -1)) for both in parts], 1), part)
+                torch.save(torch.cat([both.unflatten(0, (2, -1)) for both in made], 1), part)
                 part.replace(path)
-            self._kept[number] = torch.load(path, weights_only=True, mmap=True)
+            self._kept[number] = torch.load(path, weights_only=True, map_location="cpu", mmap=True)  # read as it is needed
         return self._kept[number]
 
     def batch(self, count: int, step: int, steps: int, rng: random.Random) -> Batch:

@@ -52,7 +52,7 @@ class TextToTokens(nn.Module):
         nothing = self.target.no_caption().to(features.dtype)
         features = torch.where(drop[:, None, None], nothing, features)
         hidden = self.target.train_hidden(tokens[:, :-1], features, mask)
-        return self.target.output(hidden[:, features.shape[1] - 1 :])
+        return self.target.output(self.target.final(hidden[:, features.shape[1] - 1 :]))
 
 
 def load_image_tokenizer(folder: Path, device: torch.device) -> ImageTokenizer:

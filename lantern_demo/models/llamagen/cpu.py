@@ -1,9 +1,9 @@
 """LlamaGen and its drafter as they run on a CPU: the same numbers from fewer, larger operations.
 
 Against the modules in `target` and `drafter`: query, key and value in one product, gate and up in one, the rotation as one complex
-product, the token half of the drafter's first layer as a table, attention over the live part of the cache. Weights stay what they
-are, so that a product may read them in the format that they were stored in. All of it is float32 but for the products when
-`products.KINDS` says otherwise.
+product, the token half of the drafter's first layer as a table, attention over the live part of the cache. The target's weights
+stay what they are, so that a product may read them in the format that they were stored in. All of it is float32 but for the products
+when `products.KINDS` says otherwise.
 """
 
 from __future__ import annotations
