@@ -312,6 +312,7 @@ def test_a_record_comes_back_and_runs_again(page: Page, tmp_path: Path) -> None:
     record["device"] = HOSTILE
     kept.write_text(json.dumps(record))
     page.reload()
+    expect(page.locator("#status")).to_contain_text("the run that the link names")  # what comes later is shown later
     load(page, kept)
     expect(page.locator("#status")).to_contain_text("The record is shown below")
     expect(page.locator("#status")).not_to_contain_text("a colour level or two")
