@@ -120,11 +120,6 @@ class TargetTwin(ABC):
     def __init__(self, original: Any, layers: Sequence[FusedLayer]) -> None:
         self.original, self.layers, self.vocab_size = original, layers, original.config.vocab
 
-    @property
-    def taps(self) -> tuple[int, ...]:
-        """Blocks, counted from 1, whose outputs stand behind the final state in every hidden state."""
-        return ()
-
     @abstractmethod
     def embed(self, tokens: Tensor) -> Tensor:
         """Image tokens [n] int64 -> their vectors [n, D]."""
@@ -154,7 +149,7 @@ class TargetTwin(ABC):
         rows, n = cache.both.shape[1], tokens.shape[0]
         original = self.original
         x = self.embed(tokens).repeat(rows, 1)
-        turn, taps = self.turns_at(positions, cache), self.taps
+        turn, taps = self.turns_at(positions, cache), original.taps
         tapped: list[Tensor] = []
         for i, (layer, both) in enumerate(zip(self.layers, cache.both.unbind(0), strict=True)):
             layer(x, turn, slots, bias, both)

@@ -128,6 +128,7 @@ class SequenceTarget(nn.Module, ABC):
     places in the codebook, 0 to vocab - 1."""
 
     rope: Tensor
+    taps: tuple[int, ...] = ()  # as of `LlamaGen`; these families' drafters read final states alone
 
     def __init__(self, config: Any, layer: type[Layer]) -> None:
         super().__init__()

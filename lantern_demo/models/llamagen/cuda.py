@@ -50,11 +50,6 @@ class FusedTarget(TargetTwin):
         super().__init__(target, layers)
         self.turns = turns(target.rope)
 
-    @property
-    def taps(self) -> tuple[int, ...]:
-        """As `TargetTwin.taps`."""
-        return self.original.taps
-
     def embed(self, tokens: Tensor) -> Tensor:
         """As `TargetTwin.embed`."""
         return self.original.tok_embeddings(tokens)
