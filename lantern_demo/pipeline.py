@@ -30,6 +30,7 @@ from lantern_demo.models.common import Condition
 from lantern_demo.models.device import DTYPES, INT8, device_name, pick_device, pick_threads
 from lantern_demo.models.llamagen import accumulation
 from lantern_demo.models.needs import requirements_unmet
+from lantern_demo.models.palette import token_colours
 from lantern_demo.models.products import KINDS
 from lantern_demo.models.registry import BUNDLED, REGISTRY, ModelInfo, model_info
 from lantern_demo.models.text import Encoded
@@ -84,6 +85,7 @@ class Pipeline:
         if runners.drafter_kind not in (None, runners.kind):
             self.products += f"; the drafter: {KINDS[runners.drafter_kind]}"
         self._neighbours: dict[str, Tensor] = {}
+        self._palette = networks.palette
         self._calibration = read_calibration(info.folder) if fit_trees else None
         self._borrowed = fit_trees and self._calibration is None and info.published is not None and device.type == "cuda"
         if self._borrowed:
@@ -433,6 +435,14 @@ class Pipeline:
             if length < grid:
                 image.paste(empty, (length * cell, row * cell, image.width, (row + 1) * cell))
         return image
+
+    def palette(self) -> Tensor:
+        """The colour of each token of the codebook [V, 3] uint8 on the CPU: what a picture is painted with before it is decoded."""
+        if self._palette is None:
+            networks, shape = self.networks, (self.networks.tokenizer.codebook_size, 3)
+            made = store.table(networks.tables, "palette", shape, lambda: token_colours(networks.tokenizer))
+            self._palette = made.to("cpu", torch.uint8)
+        return self._palette
 
     @torch.inference_mode()
     def neighbours(self, vectors: str = "decoder") -> Tensor:

@@ -30,14 +30,26 @@ class Recommendation:
 
 
 @dataclass(frozen=True)
+class Found:
+    """On how many of `of` pictures everything asked for was found (`right`), drawn by a method with the model's preset but for `settings`."""
+
+    method: str
+    settings: dict[str, Any]
+    right: int
+    of: int
+
+
+@dataclass(frozen=True)
 class Recommended:
-    """The recommendations of a model by method and kind; None where nothing that was tried qualifies. Fast ones lose `fast_loss` at most."""
+    """The recommendations of a model by method and kind; None where nothing that was tried qualifies. Fast ones lose `fast_loss` at most.
+    `found`: what the pictures of the points that were measured showed."""
 
     device: str
     level: float
     measures: int
     fast_loss: float
     methods: dict[str, dict[Kind, Recommendation | None]]
+    found: tuple[Found, ...] = ()
 
     def settings(self, kind: Kind) -> dict[str, Any]:
         """The settings of all methods that have a recommendation of a kind."""
@@ -57,10 +69,16 @@ def read_recommended(folder: Path | None) -> Recommended | None:
             for name, row in found["methods"].items()
         }
         return Recommended(
-            str(found["device"]), float(found["level"]), int(found["measures"]), float(found["fast_loss"]), methods
+            str(found["device"]), float(found["level"]), int(found["measures"]), float(found["fast_loss"]), methods,
+            tuple(_found(row) for row in found.get("found", ())),
         )  # fmt: skip
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{folder / FILE} holds no recommended settings: {error!r}") from error
+
+
+def _found(row: dict[str, Any]) -> Found:
+    Settings().with_changes(**row["settings"])
+    return Found(method_of(row["method"]).id, dict(row["settings"]), int(row["right"]), int(row["of"]))
 
 
 def _recommendation(row: dict[str, Any]) -> Recommendation:

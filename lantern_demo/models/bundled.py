@@ -13,6 +13,7 @@ from typing import Any, Generic
 import torch
 from huggingface_hub import load_torch_model, save_torch_state_dict
 from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 from transformers import JanusVQVAEConfig, T5Config
@@ -24,6 +25,7 @@ from lantern_demo.models.picture import PictureDecoder
 from lantern_demo.models.text import PromptEncoder, TextEncoder
 from lantern_demo.models.tokenizer import ImageTokenizer
 
+PALETTE = "palette"  # a file of a model folder, which may be absent: the mean colours of its tokens
 SHARD = "9MB"  # a Space takes no plain git file over 10 MB
 PARTS = ("text", "target", "drafter", "tokenizer", "picture")  # folders of weights in a model folder; picture may be absent
 
@@ -57,6 +59,7 @@ class Networks(Generic[Prompts, TargetModel, DrafterModel]):
     no_drafter: NoDrafter | None = None  # None where there is a drafter
     tables: Path | None = None  # where tables that are made from the tokenizer are kept
     picture: PictureDecoder | None = None  # draws the tokenizer's tokens larger than the tokenizer would
+    palette: Tensor | None = None  # the tokens' colours [V, 3] uint8, where they were learnt from pictures
 
     def __post_init__(self) -> None:
         """The target's states carry what its drafter taps."""
@@ -98,6 +101,8 @@ def save(folder: Path, networks: Networks[TextEncoder, LlamaGen, Drafter], dtype
         config["picture"] = networks.picture.config.to_diff_dict()
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
     networks.text.tokenizer.save(str(folder / "words.json"))
+    if networks.palette is not None:
+        save_file({PALETTE: networks.palette}, folder / f"{PALETTE}.safetensors")
     for name, part in networks.parts().items():
         save_part(folder / name, part, dtype)
 
@@ -166,8 +171,23 @@ def load(folder: Path, device: torch.device, dtype: torch.dtype = torch.float32)
     for name, part in networks.parts().items():
         load_part(folder / name, part)
         part.requires_grad_(False).eval().to(device)
+    networks.palette = _palette(folder, tokenizer.codebook_size)
     target.to(dtype)
     drafter.to(dtype)
     # The rotary tables are float32 whatever the weights are.
     target.rope, drafter.rope = target.rope.float(), drafter.rope.float()
     return networks
+
+
+def _palette(folder: Path, codes: int) -> Tensor | None:
+    """The colours of a model folder's tokens, None where it has none. Raises ValueError naming the file when it is damaged."""
+    path = folder / f"{PALETTE}.safetensors"
+    if not path.exists():
+        return None
+    try:
+        colours = load_file(path)[PALETTE]
+    except (KeyError, OSError, SafetensorError) as error:
+        raise ValueError(f"{path} cannot be read: {error!r}") from error
+    if colours.shape != (codes, 3) or colours.dtype != torch.uint8:
+        raise ValueError(f"{path} must hold {codes} colours as uint8 [{codes}, 3], got {list(colours.shape)}")
+    return colours

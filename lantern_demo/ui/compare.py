@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import logging
 import secrets
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from math import isqrt
 from pathlib import Path
@@ -31,9 +32,11 @@ from lantern_demo.ui.components import (
 )
 from lantern_demo.ui.files import saved, write_picture
 from lantern_demo.ui.method_panel import chosen_of
-from lantern_demo.ui.run_state import Lane, Shown
-from lantern_demo.ui.run_view import LABELS, lane_view, live, picture_address, picture_of
+from lantern_demo.ui.run_state import Lane, Shown, Token
+from lantern_demo.ui.run_view import LABELS, lane_view, leading, live, picture_address, picture_of
 from lantern_demo.ui.service import Frame, Request, Service, jpeg
+
+FRAMES_TOLD = 4  # answers whose tokens each answer tells again: a browser that is busy shows the latest of several alone
 
 
 def draw(
@@ -104,7 +107,11 @@ def settle(service: Service, w: Widgets, shown: Shown) -> Updates:
 def _shown(service: Service, w: Widgets, request: Request, expected: dict[str, Any] | None) -> Iterator[Updates]:
     """Run a request. `expected` is a record whose tokens should come again."""
     total = service.offered()[request.model].tokens
-    shown = Shown({method: Lane(method, "waiting", total) for method in request.methods}, seed=int(request.knobs["seed"]))
+    shown = Shown(
+        {method: Lane(method, "waiting", total) for method in request.methods},
+        seed=int(request.knobs["seed"]),
+        model=request.model,
+    )
     yield {w.status: status_html(texts.STARTING, "busy"), w.stage: _live(shown), w.shown: shown}
     try:
         with scratch() as folder:
@@ -125,7 +132,7 @@ def _events(
     lanes = shown.lanes
     records: list[dict[str, Any]] = []
     no_room = False
-    fresh: dict[str, list[tuple[int, str]]] = {}  # by method, the tokens since its last preview
+    sent: deque[dict[str, list[Token]]] = deque(maxlen=FRAMES_TOLD)  # what the latest answers told
     with closing(service.frames(request, True)) as events:
         for event in events:
             updates: Updates = {}
@@ -138,7 +145,8 @@ def _events(
                 preview = event.picture
                 for method, progress in event.lanes.items():
                     lanes[method] = lanes[method].at(progress)
-                    fresh.setdefault(method, []).extend(progress.fresh)
+                    shown.told.setdefault(method, []).extend(progress.fresh)
+                sent.append({method: list(progress.fresh) for method, progress in event.lanes.items()})
                 if began:
                     updates[w.status] = _through(lanes)
             elif isinstance(event, Drawn):
@@ -159,10 +167,8 @@ def _events(
                     no_room = True
                 else:
                     shown.files[event.method] = f"gradio_api/file={file}"
-            pictures, marks = {}, {}
-            if preview is not None:
-                pictures, marks = {preview[0]: _address(preview[1])}, {preview[0]: fresh.pop(preview[0], [])}
-            yield {**updates, w.stage: _live(shown, pictures, marks if isinstance(event, Frame) else {})}
+            pictures = {} if preview is None else {preview[0]: _address(preview[1])}
+            yield {**updates, w.stage: _live(shown, pictures, _together(sent))}
     yield {w.status: _closing_words(lanes, shown.record, expected, no_room)}
 
 
@@ -172,14 +178,35 @@ def _through(lanes: dict[str, Lane]) -> str:
     return status_html(texts.through(done, len(lanes)), "busy")
 
 
-def _live(shown: Shown, pictures: dict[str, str] | None = None, fresh: dict[str, list[tuple[int, str]]] | None = None) -> str:
-    """The stage's value while a run goes on; `pictures` are addresses of previews, `fresh` the tokens that are new in them."""
+def _together(sent: Iterable[dict[str, list[Token]]]) -> dict[str, list[Token]]:
+    """The tokens of several answers by method, in the order they came."""
+    fresh: dict[str, list[Token]] = {}
+    for tokens in sent:
+        for method, new in tokens.items():
+            fresh.setdefault(method, []).extend(new)
+    return fresh
+
+
+def _live(shown: Shown, pictures: dict[str, str] | None = None, fresh: dict[str, list[Token]] | None = None) -> str:
+    """The stage's value while a run goes on; `pictures` are addresses of previews, `fresh` the tokens that are painted now: all that were
+    drawn when left out."""
     greedy = shown.record is not None and shown.record["settings"]["temperature"] == 0
-    lanes = [lane_view(lane, shown.lanes.get("vanilla"), greedy) for lane in shown.lanes.values()]
+    leads = leading(shown.lanes)
+    lanes = [lane_view(lane, shown.lanes.get("vanilla"), name in leads, greedy) for name, lane in shown.lanes.items()]
     stopped = any(lane.phase == "stopped" for lane in shown.lanes.values())
     told = texts.STOPPED_RACE if stopped else texts.NO_METHOD_FINISHED if shown.settled else texts.RACING
     grid = isqrt(next(iter(shown.lanes.values())).total)
-    return pack({"run": shown.run, "live": told, "grid": grid, "lanes": lanes, "pictures": pictures or {}, "fresh": fresh or {}})
+    return pack(
+        {
+            "run": shown.run,
+            "live": told,
+            "grid": grid,
+            "model": shown.model,
+            "lanes": lanes,
+            "pictures": pictures or {},
+            "fresh": shown.told if fresh is None else fresh,
+        }
+    )
 
 
 def _address(data: bytes) -> str:

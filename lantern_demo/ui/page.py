@@ -14,7 +14,8 @@ import gradio as gr
 from fastapi.exceptions import RequestValidationError
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.responses import FileResponse
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
 from lantern_demo.decoding.methods import METHODS
@@ -67,6 +68,7 @@ AS_SHOWN = """(...asked) => {
   return asked;
 }"""
 STARTED = "() => { document.dispatchEvent(new CustomEvent('lantern-started')); }"  # see web/early.js
+PALETTES = "/palettes/{model}"
 CARD = "/card.png"  # the picture of link previews
 CARD_FILE = Path(__file__).parents[2] / "examples" / "page.png"
 
@@ -100,7 +102,7 @@ def build(
             recommended, knobs = knob_boxes(service)
         examples = component("cards", ["cards"], cards(), elem_id="examples")
         stage = component(
-            "stage", ["grid", "cells", "look", "stage"], first_view(), elem_id="stage",
+            "stage", ["grid", "mosaic", "clock", "cells", "look", "stage"], first_view(), elem_id="stage",
             server_functions=[looking_at(page, LookAlikes(service))],
         )  # fmt: skip
         results, searching = results_column()
@@ -178,11 +180,20 @@ def launch(page: gr.Blocks, **options: Any) -> Any:
             "routes": [
                 Route(PATH, health(page, page.lantern_service, DEVICE["concurrency_id"])),
                 Route(SWEEPS, sweeps),
+                Route(PALETTES, partial(palette, page.lantern_service)),
                 *([Route(CARD, lambda _: FileResponse(CARD_FILE))] if CARD_FILE.exists() else []),  # not in an installed package
             ],
         },
         **options,
     )
+
+
+def palette(service: Service, request: Request) -> Response:
+    """GET /palettes/{model}: the colours of a loaded model's tokens, for pictures that are being drawn."""
+    colours = service.palette(request.path_params["model"])
+    if colours is None:
+        return Response(status_code=404)
+    return Response(colours, media_type="application/octet-stream", headers={"Cache-Control": "max-age=3600"})
 
 
 def _head() -> str:

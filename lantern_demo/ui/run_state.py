@@ -11,6 +11,9 @@ from lantern_demo.ui.service import Progress
 Phase = Literal["waiting", "drawing", "drawn", "done", "failed", "stopped"]
 
 
+Token = tuple[int, str, int]  # the place, e, r or t for how it was accepted, and the token
+
+
 @dataclass(frozen=True)
 class Lane:
     """What a lane shows. `entry` is the method's part of the run record once it has finished."""
@@ -71,7 +74,9 @@ class Shown:
     record: dict[str, Any] | None = None
     pictures: dict[str, str] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)  # addresses of the pictures as files
+    told: dict[str, list[Token]] = field(default_factory=dict)  # by method, what has been drawn so far
     seed: int | None = None
+    model: str = ""
     run: str = field(default_factory=lambda: secrets.token_hex(4))  # tells one run's updates from another's
     exploring: bool = False
     settled: bool = False  # the run is over and the page shows its results; a step that had begun may still be noted

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import base64
 import io
-from itertools import cycle
+from collections.abc import Iterable
+from itertools import cycle, pairwise
 from math import isqrt
+from statistics import median
 from typing import Any
 
 from PIL import Image
 
 from lantern_demo.decoding.methods import METHODS, Method
+from lantern_demo.knobs import KNOBS
+from lantern_demo.models.registry import REGISTRY
+from lantern_demo.recommended import read_recommended
 from lantern_demo.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.run_state import Lane, Source
@@ -19,6 +24,9 @@ from lantern_demo.ui.run_state import Lane, Source
 PALETTE = ("#7f7f7f", "#56b4e9", "#0072b2", "#e69f00", "#d55e00", "#009e73", "#cc79a7", "#7a4fa3", "#9a8700", "#a0304a")
 COLOURS: dict[str, str] = dict(zip(METHODS, cycle(PALETTE), strict=False))
 LABELS: dict[str, str] = {method.id: method.label for method in METHODS.values()}
+
+# What a visitor should compare: the baseline, the exact control, and the method that the demo is about.
+LEADS = ("vanilla", "eagle1", "lantern++")
 
 LARGEST = 512  # pixels a side of a picture that travels with the results
 PARTS = ("draft", "verify", "commit")
@@ -29,13 +37,19 @@ def stem(method: str) -> str:
     return method.replace("+", "p")
 
 
-def lane_view(lane: Lane, vanilla: Lane | None, greedy: bool = False) -> dict[str, Any]:
-    """What the page's script shows of a lane: texts, never markup. `vanilla` is the lane that speedups are against; greedy: the run takes
-    the likeliest tokens."""
+def leading(methods: Iterable[str]) -> set[str]:
+    """The methods of a run that are shown large: LEADS, and others in their places where some of those are not in the run."""
+    there = list(methods)
+    return set(sorted(there, key=lambda name: name not in LEADS)[: len(LEADS)])
+
+
+def lane_view(lane: Lane, vanilla: Lane | None, lead: bool, greedy: bool = False) -> dict[str, Any]:
+    """What the page's script shows of a lane: texts, never markup. `vanilla` is the lane that speedups are against; lead: it is shown
+    large; greedy: the run takes the likeliest tokens."""
     method = METHODS[lane.method]
     return {
         "id": lane.method, "name": stem(lane.method), "label": method.label, "colour": COLOURS[lane.method], "lossless": method.lossless,
-        "phase": lane.phase, "share": f"{lane.committed / lane.total if lane.total else 0.0:.1%}",
+        "badge": texts.badge(method), "lead": lead, "phase": lane.phase, "share": f"{lane.committed / lane.total if lane.total else 0.0:.1%}",
         "passes": _passes(lane), "took": f"{lane.seconds:.2f} s" if lane.committed else texts.NOT_YET, "gain": _speedup(lane, vanilla),
         "short": _in_short(lane, method, greedy),
     }  # fmt: skip
@@ -56,6 +70,18 @@ def _speedup(lane: Lane, vanilla: Lane | None) -> str:
     if vanilla is None or not vanilla.has_picture:
         return "" if vanilla is not None and vanilla.running else texts.NO_BASELINE
     return texts.times(vanilla.seconds / lane.seconds)
+
+
+STALL = 10  # times the median step: a step that takes longer is told apart
+
+
+def stalls(entry: dict[str, Any]) -> tuple[float, float]:
+    """Seconds of decoding in steps that took over STALL times the median step, and in all others; the prompt's own pass is none."""
+    ends = entry["events"]["milliseconds"]
+    steps = [(end - start) / 1000 for start, end in pairwise(ends)]
+    most = STALL * median(steps) if steps else 0.0
+    long = sum(step for step in steps if step > most)
+    return long, entry["decode_seconds"] - long
 
 
 def _in_short(lane: Lane, method: Method, greedy: bool) -> str:
@@ -109,14 +135,34 @@ def results_view(
     settings = Settings(**record["settings"])
     entries = record["methods"]
     over = {name: Lane(name, "done", entry["tokens"]).finished(entry) for name, entry in entries.items()}
+    leads = leading(entries)
     lanes = [
-        lane_view(over[name], over.get("vanilla"), settings.temperature == 0) | _result(name, entry, settings, pictures.get(name))
+        lane_view(over[name], over.get("vanilla"), name in leads, settings.temperature == 0)
+        | _result(name, entry, settings, pictures.get(name))
         for name, entry in entries.items()
     ]
     return {
         "run": run, "prompt": record["prompt"], "model": record["model"]["id"], "settings": record["settings"], "grid": isqrt(len(lanes[0]["tokens"])),
         "source": {"kind": source.kind, "text": source.text}, "play": play, "lanes": lanes, "sweeps": sweeps,
+        "device": texts.one_thread(record["device"]), "quality": found_in_pictures(record["model"]["id"], settings, entries),
     }  # fmt: skip
+
+
+def found_in_pictures(model: str, settings: Settings, methods: Iterable[str]) -> str | None:
+    """What was measured of the pictures of vanilla and LANTERN++, where it was with these very settings; trees and seeds play no part."""
+    info = REGISTRY.get(model)
+    known = read_recommended(info.folder) if info is not None else None
+    if info is None or known is None or not {"vanilla", "lantern++"} <= set(methods):
+        return None
+    free = {name for name in KNOBS if KNOBS[name].of_tree or KNOBS[name].fitted}
+    asked = {name: value for name, value in settings.as_dict().items() if name not in free | {"seed", "tree"}}
+    found = {
+        one.method: one for one in known.found
+        if asked.items() <= {**Settings(**info.preset).as_dict(), **one.settings}.items()
+    }  # fmt: skip
+    if not {"vanilla", "lantern++"} <= set(found):
+        return None
+    return texts.found_in_pictures(found["vanilla"], found["lantern++"])
 
 
 def _result(name: str, entry: dict[str, Any], settings: Settings, picture: str | None) -> dict[str, Any]:

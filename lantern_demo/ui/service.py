@@ -36,7 +36,7 @@ from lantern_demo.ui.log import of_prompt
 
 FRAME_SECONDS = 0.125  # between two frames; a run stops within about as long
 RUN_SECONDS = "LANTERN_RUN_SECONDS"  # an environment variable: how long one comparison may keep the device
-PREVIEW_SHARE = 2  # a preview follows the one before after so many times what that took, so that previews do not hold up drawing
+PREVIEW_SHARE = 3  # a preview follows the one before after so many times what that took, so that previews do not hold up drawing
 # The most seconds of a shared GPU that are asked for. On the larger cards 1.5 times as many are charged: 120, which is all that a
 # visitor without an account has in a day.
 MOST_LEASED = 80
@@ -65,7 +65,9 @@ class Progress:
     committed: int  # tokens
     steps: int
     seconds: float
-    fresh: tuple[tuple[int, str], ...] = ()  # tokens since the frame before: the place, and e, r or t for how it was accepted
+    fresh: tuple[
+        tuple[int, str, int], ...
+    ] = ()  # since the frame before: the place, e, r or t for how it was accepted, and the token
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,7 @@ class Service:
         if not on_zero_gpu():
             with self._turn:
                 self._worker.submit(lambda: deque(pipe.prepare(), maxlen=0)).result()
+                self._worker.submit(pipe.palette).result()
 
     def wait(self) -> None:
         """Until the model that the program was started with is there and prepared. Raises ValueError, as `load` does, when it cannot be."""
@@ -248,6 +251,11 @@ class Service:
                 self._compute(frames.close)
                 _log(request, outcomes, perf_counter() - start)
 
+    def palette(self, model: str) -> bytes | None:
+        """The colours of a model's tokens, three bytes each, or None where it is not loaded."""
+        pipe = self._loaded.get(model)
+        return None if pipe is None else pipe.palette().numpy().tobytes()
+
     def pictures(self, model: str, tokens: list[list[int]]) -> list[Image.Image]:
         """The pictures of token ids. Raises ValueError when the model is not loaded, or the ids are not its own."""
         pipe = self._loaded.get(model)
@@ -297,7 +305,13 @@ class Service:
                         tokens[method], pictured[method] = {}, 0.0
                     tokens[method].update(zip(event.places, event.tokens, strict=True))
                     before = changed[method].fresh if method in changed else ()
-                    fresh = (*before, *((place, kind[0]) for place, kind in zip(event.places, event.kinds, strict=True)))
+                    fresh = (
+                        *before,
+                        *(
+                            (place, kind[0], token)
+                            for place, kind, token in zip(event.places, event.kinds, event.tokens, strict=True)
+                        ),
+                    )
                     changed[method] = Progress(event.committed, event.index, event.seconds, fresh)
                 elif event is not None:
                     pictured.pop(method, None)
@@ -310,12 +324,12 @@ class Service:
                 if now < due:
                     continue
                 picture = None
-                # The method whose preview is the oldest is next; in a race it has the device within a rotation.
-                if previews and now >= preview_due and pictured and method == min(pictured, key=lambda name: pictured[name]):
-                    data = _preview(pipe, tokens[method])
-                    picture = None if data is None else (method, data)
-                    pictured[method] = perf_counter()
-                    preview_due = pictured[method] + PREVIEW_SHARE * (pictured[method] - now)
+                if previews and now >= preview_due and pictured:
+                    oldest = min(pictured, key=lambda name: pictured[name])
+                    data = _preview(pipe, tokens[oldest])
+                    picture = None if data is None else (oldest, data)
+                    pictured[oldest] = perf_counter()
+                    preview_due = pictured[oldest] + PREVIEW_SHARE * (pictured[oldest] - now)
                 yield Frame(changed, picture)
                 changed, due = {}, perf_counter() + FRAME_SECONDS
 

@@ -11,10 +11,13 @@ from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.faults import sentence
 from lantern_demo.knobs import KNOBS, short_name
 from lantern_demo.models.bundled import NoDrafter
-from lantern_demo.recommended import Recommendation, Recommended
+from lantern_demo.recommended import Found, Recommendation, Recommended
 
 TITLE = "LANTERN: images, drawn faster"
-INTRO = "Pictures drawn token by token, faster: methods guess ahead, and LANTERN accepts near misses. See what that gains and gives up."
+INTRO = (
+    "A picture is drawn piece by piece (tokens), each by one run of a big model (a pass). LANTERN++ guesses several pieces ahead "
+    "and keeps guesses that look right."
+)
 DESCRIPTION = (
     "Watch a visual autoregressive model draw one picture with several decoding methods that race side by side: vanilla, EAGLE, LANTERN, "
     "LANTERN++ and others, with true timings and the price of each."
@@ -163,6 +166,8 @@ METHOD_SENTENCES = {
     "lantern": "EAGLE-2's tree, but near misses count too: similar tokens lend their probability, up to delta.",
     "lantern++": "A fixed tree, and near misses bounded by lambda times the guess's own probability.",
 }
+LOOK_ALIKE = dict.fromkeys(("lantern", "lantern++"), "; mostly look-alikes")  # what stands there instead
+BADGES = {"lantern": "near misses", "lantern++": "near misses"}
 NOT_MEASURED = "What it gave up was not measured."
 
 
@@ -175,7 +180,29 @@ EXPLORE = "Measure here"
 
 # What the page's scripts say; {names} are filled in there.
 WEB: dict[str, Any] = {
-    "stage": "The race", "download": "Download the picture drawn with {method} (PNG)",
+    "stage": "The race", "hint": "Every picture can be clicked: see what each piece was guessed from, and why it was kept.",
+    "headline": "{method} asked the model {passes} times instead of {alone}.",
+    "headlineEven": "{method} asked the model {passes} times, once for each piece of the picture.",
+    "whyPasses": "On this clock it is {there} as fast as vanilla. In seconds it was {here} on {device}: one more guess cost {cost} of a pass "
+                 "there, {check} of it to check it.",
+    "whySeconds": "Why only {here}? Here one more guess cost {cost} of a pass, {check} of it to check it. A large model on a GPU waits for its weights, "
+                  "and guesses cost it much less: the LANTERN++ paper reports up to 2.56\u00d7.",
+    "whyNoMore": "In seconds it was {here} as fast as vanilla on {device}; one more guess cost {cost} of a pass.",
+    "playPasses": "Play it on that clock",
+    "racing": "The methods race on this machine's clock.",
+    "racingOn": "Each paints its own picture, token by token; when all are done, the race can be played again on either clock.",
+    "clock": "Clock of the replay", "clocks": {"passes": "Passes", "seconds": "Seconds"},
+    "cost": "What one more guess costs, in passes of the model",
+    "costTold": {
+        "none": "Only passes count: guesses and their drafting are free.",
+        "some": "One more guess costs {cost} of a pass, its drafting included.",
+        "seconds": "The clock of the machine that drew this.",
+    },
+    "costMarks": {"none": "free", "here": "measured: {cost}"},
+    "passesTime": "time of {steps} passes", "pieces": "{count} of {total} pieces", "inSeconds": "in seconds: {took}",
+    "inSecondsGain": "in seconds: {took} ({gain})", "slower": "{times} times slower", "faster": "{times} times faster",
+    "fullScreen": "Full screen (F)", "more": "Also: {methods}",
+"download": "Download the picture drawn with {method} (PNG)",
     "controls": "Replay", "play": "\u25b6 Play", "pause": "\u275a\u275a Pause", "again": "\u25b6 Replay", "scrub": "Time of the replay",
     "view": "View", "speed": "Speed of the replay", "showSteps": "Steps", "showGuesses": "Guesses", "showPrice": "Price", "showMarks": "Tokens",
     "viewNotes": {
@@ -183,7 +210,7 @@ WEB: dict[str, Any] = {
         "price": "the redder, the further from the model's own odds", "marks": "marks where each token came from:",
     },
     "places": ["1st", "2nd", "3rd", *(f"{place}th" for place in range(4, len(METHODS) + 1))],
-    "pass": "1 pass", "passes": "{steps} passes", "lossless": "lossless", "lossy": "lossy", "open": "{method}: look at its tokens",
+    "pass": "1 pass", "passes": "{steps} passes", "open": "{method}: look at its tokens",
     "noBaseline": "\u2013 no speedup: vanilla was not run", "noBaselineShort": "\u2013 (no vanilla run)",
     "notMeasured": "price not measured", "priced": "price {price}", "rounding": ROUNDING,
     "kinds": {"e": "guess accepted exactly", "r": "guess accepted only by relaxation", "t": "drawn by the model itself"},
@@ -311,8 +338,20 @@ def audited_summary(rows: Sequence[Row]) -> str:
     return most if len(off) == len(rows) else f"at the noise under {len(rows) - len(off)} of {len(rows)} laws, else {most}"
 
 
+def found_in_pictures(vanilla: Found, other: Found) -> str:
+    return (
+        f"Of {other.of} pictures of each, all that was asked for was found in {100 * other.right / other.of:.1f} % with LANTERN++ and in "
+        f"{100 * vanilla.right / vanilla.of:.1f} % with Vanilla."
+    )
+
+
+def badge(method: Method) -> str:
+    """What a method does to the model's odds, in two words."""
+    return "exact" if method.lossless else BADGES.get(method.id, "not exact")
+
+
 def times(speedup: float) -> str:
-    return f"{speedup:.1f}\u00d7"
+    return f"{speedup:.2f}\u00d7"
 
 
 def price(value: float, method: Method, greedy: bool = False) -> str:
@@ -338,14 +377,14 @@ def price_in_short(value: float, method: Method, greedy: bool = False) -> str:
     """The same in a few words, for a lane."""
     if value < ROUNDING:
         if method.source == "none":
-            return "Gives up nothing: the model itself."
+            return "The model itself."
         if not method.lossless or greedy:
             return "Gave up nothing in this run."
-        return "Gives up nothing: the model's own odds, other luck."
+        return "Exact: another draw from the very same model."
     if method.lossless:
-        return f"Rounding alone moved {100 * value:.1f} of 100 tokens."
+        return f"Rounding alone moved {100 * value:.1f} of 100 pieces."
     least, of = at_least(value)
-    return f"At least {least} of {of:,} tokens come out differently."
+    return f"At least {least} in {of:,} pieces are not the model's pick{LOOK_ALIKE.get(method.id, '')}."
 
 
 def at_least(price: float) -> tuple[int, int]:

@@ -29,7 +29,7 @@ from lantern_demo.bench.quality.points import Point, points_of
 from lantern_demo.bench.quality.published import read_captions
 from lantern_demo.bench.quality.recommend import ENOUGH, FAST_LOSS
 from lantern_demo.bench.quality.report import Report, markdown
-from lantern_demo.bench.quality.scenes import load_classifier_of, truth
+from lantern_demo.bench.quality.scenes import ALL, load_classifier_of, truth
 from lantern_demo.bench.quality.statistics import RESAMPLES
 from lantern_demo.bench.report import can_draw, machine_of, session_of
 from lantern_demo.bench.speed import Contestant, jobs_of, measure, play
@@ -205,9 +205,13 @@ def tables(report: Report) -> str:
 
 def recommendations(report: Report) -> dict[str, Any]:
     """What a model's folder keeps of a report; see `lantern_demo.recommended`."""
+    found = [(row["method"], row["settings"], row["right"][ALL]) for row in report["rows"] if row["right"] is not None]
     return {
         "device": report["machine"]["device"], "level": report["level"], "measures": len(report["measures"]),
         "fast_loss": FAST_LOSS, "methods": report["recommended"],
+        "found": [
+            {"method": method, "settings": settings, "right": told["right"], "of": told["of"]} for method, settings, told in found
+        ],
     }  # fmt: skip
 
 

@@ -14,9 +14,9 @@ function ranked(lane) {
 /** The step that committed a token. */
 const stepOf = (lane, token) => countUpTo(lane.committed, lane.rank[token]);
 
-/** How many tokens were there after some milliseconds. */
+/** How many tokens were there at a time of the clock that the lane's `times` are of. */
 function tokensAt(lane, time) {
-  const steps = countUpTo(lane.milliseconds, time);
+  const steps = countUpTo(lane.times, time);
   return steps ? lane.committed[steps - 1] : 0;
 }
 

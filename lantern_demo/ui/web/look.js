@@ -94,7 +94,7 @@ function lookPanel(words, hooks) {
       phase = "draft";
     } else phase = order[order.indexOf(phase) + 1];
     const now = stepOf(lane, cell);
-    hooks.go(lane.milliseconds[phase === "accept" ? now : Math.max(0, now - 1)]);
+    hooks.goTo(lane, phase === "accept" ? now : Math.max(0, now - 1));
     tellSteps();
     steps.querySelector(".next").focus({ preventScroll: true });
   }

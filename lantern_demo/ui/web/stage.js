@@ -1,34 +1,47 @@
-// The stage: one set of lanes for a run that goes on and for one that is over, which is played back on one clock, each lane by its own.
+// The stage: one set of lanes for a run that goes on and for one that is over, which is played back on a clock that one may choose.
 
 const place = element.querySelector(".stage");
 const words = WORDS;
-const SPEEDS = [4, 2, 1, 1 / 2, 1 / 4, 1 / 8];
+const SPEEDS = [4, 2, 1, 1 / 2, 1 / 4, 1 / 8, 1 / 16];
 const speedName = (speed) => (speed >= 1 ? `${speed}\u00d7` : `1/${1 / speed}\u00d7`);
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 const FLASH = 280; // ms that a fresh token shows its mark
-const state = { run: null, lanes: [], grid: 16, time: 0, total: 0, playing: false, speed: 1, last: 0, cell: -1, steps: false, guesses: false, price: false, marks: false };
+const EVEN = 1.05; // times nearer to each other than this have no places
+const state = { run: null, lanes: [], grid: 16, clock: null, picked: null, measured: null, time: 0, total: 0, playing: false, speed: 1, last: 0, cell: -1, steps: false, guesses: false, price: false, marks: false };
 
 const source = el("p", { class: "source" });
+const [headline, why] = [el("p", { class: "headline", "aria-live": "polite" }), el("p", { class: "why" })];
 const playButton = el("button", { type: "button", class: "play", onclick: () => (state.playing ? pause() : play()) }, words.play);
 const scrub = el("input", { type: "range", min: 0, max: 1000, value: 0, step: 1, "aria-label": words.scrub, oninput: () => { const to = (state.total * scrub.value) / 1000; pause(); go(to); } });
 const time = el("output", { class: "now" });
-const rate = el("select", { "aria-label": words.speed, onchange: () => (state.speed = Number(rate.value)) }, ...SPEEDS.map((speed) => el("option", { value: speed, selected: speed === 1 }, speedName(speed))));
+const rate = el("select", { "aria-label": words.speed, onchange: () => { state.speed = Number(rate.value); draw(); } }, ...SPEEDS.map((speed) => el("option", { value: speed }, speedName(speed))));
 const options = el("div", { class: "options" });
+const full = el("button", { type: "button", class: "full", title: words.fullScreen, "aria-label": words.fullScreen, onclick: fullScreen }, svg("svg", { viewBox: "0 0 20 20", "aria-hidden": "true" }, svg("path", { d: "M2 7V2h5M13 2h5v5M18 13v5h-5M7 18H2v-5" })));
 const controls = el("div", { class: "controls", role: "group", "aria-label": words.controls }, playButton, scrub, time,
-  el("details", { class: "view" }, el("summary", {}, words.view), options));
+  el("details", { class: "view" }, el("summary", {}, words.view), options), full);
+const clockButton = (kind) => el("button", { type: "button", "data-clock": kind, "aria-pressed": "false", onclick: () => { state.picked = kind; useClock(kind, 0); } }, words.clocks[kind]);
+const clockButtons = ["passes", "seconds"].map(clockButton);
+const cost = el("input", { type: "range", min: 0, max: 1, step: 0.01, value: 0, "aria-label": words.cost, oninput: () => { state.picked = "passes"; useClock("passes", Number(cost.value)); } });
+const [costTold, costMarks] = [el("output", { class: "cost-told" }), el("div", { class: "cost-marks" })];
+const clocks = el("div", { class: "clocks" }, el("div", { class: "choice", role: "group", "aria-label": words.clock }, ...clockButtons),
+  el("div", { class: "cost" }, el("div", { class: "slider" }, cost, costMarks), costTold));
 const grid = el("div", { class: "lanes" });
-const look = lookPanel(words, { go, closed, ask: (asked) => server.look(asked) });
-place.append(el("h2", { class: "spoken" }, words.stage), el("div", { class: "stage-top" }, source, controls), el("div", { class: "floor" }, grid, look.root));
+const more = el("button", { type: "button", class: "more", "aria-expanded": "false", onclick: () => more.setAttribute("aria-expanded", String(grid.classList.toggle("unfolded"))) });
+const [leads, rest] = [el("div", { class: "leads" }), el("div", { class: "rest" })];
+grid.append(leads, more, rest);
+const hint = el("p", { class: "note hint" }, words.hint);
+const look = lookPanel(words, { goTo, closed, ask: (asked) => server.look(asked) });
+place.append(el("h2", { class: "spoken" }, words.stage), headline, why, el("div", { class: "stage-top" }, source, clocks, controls), el("div", { class: "floor" }, grid, look.root), hint);
 
 function lane(view) {
   const canvas = el("canvas", { "aria-hidden": "true" });
-  const [flag, clock, gain] = [el("span", { class: "flag" }), el("b", { class: "clock" }), el("b", { class: "gain" })];
+  const [flag, big, gain] = [el("span", { class: "flag" }), el("b", { class: "big-number" }), el("b", { class: "gain" })];
   const picture = el("button", { type: "button", class: "picture", "aria-label": say(words.open, { method: view.label }) }, canvas);
-  const [bar, passes, short, keep] = [el("div", { class: "bar", "aria-hidden": "true" }, el("span")), el("p", { class: "passes" }), el("p", { class: "short" }), el("span", { class: "keep" })];
-  const badge = el("span", { class: `badge ${view.lossless ? "lossless" : "lossy"}` }, view.lossless ? words.lossless : words.lossy);
-  const made = { view, data: null, image: null, shown: -1, canvas, flag, clock, gain, picture, bar, passes, short, keep };
+  const [bar, side, short, keep] = [el("div", { class: "bar", "aria-hidden": "true" }, el("span")), el("p", { class: "side" }), el("p", { class: "short" }), el("span", { class: "keep" })];
+  const badge = el("span", { class: `badge ${view.lossless ? "lossless" : "lossy"}` }, view.badge);
+  const made = { view, data: null, drawn: drawnSoFar(), shown: -1, canvas, flag, big, gain, picture, bar, side, short, keep };
   made.root = el("article", { class: "lane", id: `lane-${view.name}`, style: `--lane: ${view.colour}`, "data-method": view.id, "aria-label": view.label, onclick: (event) => open(made, event) },
-    el("header", {}, el("h3", {}, view.label), badge, keep), el("div", { class: "frame" }, picture, flag), bar, passes, el("p", { class: "took" }, clock, gain), short);
+    el("header", {}, el("h3", {}, view.label), badge, keep), el("div", { class: "frame" }, picture, flag), bar, el("p", { class: "took" }, big, gain), side, short);
   picture.addEventListener("pointermove", (event) => event.pointerType === "mouse" && made.data && !look.open && light(cellAt(made, event)));
   picture.addEventListener("pointerleave", () => !look.open && light(-1));
   return made;
@@ -42,60 +55,72 @@ function show() {
   document.body.classList.toggle("racing", racing);
   if (view.run === null || view.run !== state.run) {
     state.lanes = views.map(lane);
-    grid.replaceChildren(...state.lanes.map((one) => one.root));
-    grid.style.setProperty("--lanes", state.lanes.length);
+    const others = state.lanes.filter((one) => !one.view.lead);
+    leads.replaceChildren(...state.lanes.filter((one) => one.view.lead).map((one) => one.root));
+    rest.replaceChildren(...others.map((one) => one.root));
+    leads.style.setProperty("--leads", leads.children.length);
+    more.textContent = say(words.more, { methods: others.map((one) => one.view.label).join(", ") });
+    grid.toggleAttribute("data-alone", !others.length);
     state.run = view.run;
     look.close();
   }
   pause();
   source.textContent = view.live ?? view.source.text;
   source.className = `source ${racing ? "racing" : (view.source?.kind ?? "")}`;
-  controls.toggleAttribute("data-still", Boolean(view.live));
-  for (const part of [playButton, scrub]) part.disabled = Boolean(view.live);
+  place.toggleAttribute("data-still", Boolean(view.live));
+  for (const part of [playButton, scrub, cost, ...clockButtons]) part.disabled = Boolean(view.live);
   for (const one of state.lanes) {
     one.view = views.find((other) => other.id === one.view.id) ?? one.view;
     tell(one);
   }
   state.grid = view.grid;
-  if (view.live) goOn(view);
+  state.model = view.model;
+  if (view.live) goOn(view, racing);
   else over(view);
 }
 
-/** What is known of a lane beside its clock. */
+/** What the server says of a lane: all there is while it draws, and for one that did not finish. */
 function tell(one) {
   const { view } = one;
   one.root.dataset.phase = view.phase;
   one.bar.style.setProperty("--share", view.share);
-  one.passes.textContent = view.passes;
-  one.clock.textContent = view.took;
+  one.side.textContent = view.passes;
+  one.big.textContent = view.took;
   one.gain.textContent = view.gain;
   one.short.textContent = view.short;
 }
 
-/** A run goes on: pictures come one by one and stay, and fresh tokens flash their marks. */
-function goOn(view) {
+/** A run goes on: its tokens are painted as they are told, and sharpened when a decoded picture comes. */
+function goOn(view, racing) {
   time.textContent = "";
   scrub.value = 0;
   scrub.style.setProperty("--played", "0%");
+  headline.textContent = racing ? words.racing : view.live;
+  why.textContent = racing ? words.racingOn : "";
+  for (const [part, on] of [[clockButtons[0], false], [clockButtons[1], true]]) part.setAttribute("aria-pressed", String(on));
   for (const one of state.lanes) {
+    if (one.data) continue;
+    const told = view.fresh[one.view.id] ?? [];
+    one.drawn.fresh = told.flatMap(([at]) => (one.drawn.cells.has(at) ? [] : [at]));
+    for (const [at, kind, token] of told) one.drawn.cells.set(at, [kind, token]);
     const address = view.pictures[one.view.id];
-    if (!address) continue;
-    const image = new Image();
-    image.onload = () => { if (!one.data) { one.image = image; preview(one, view.fresh?.[one.view.id]); } };
-    image.src = address;
+    if (address) {
+      const sharp = new Set(one.drawn.cells.keys());
+      const image = new Image();
+      image.onload = () => { Object.assign(one.drawn, { image, sharp }); mosaic(one, view.model); };
+      image.src = address;
+    }
+    mosaic(one, view.model);
   }
 }
 
-function preview(one, fresh) {
-  const side = fit(one.canvas);
-  if (!side || !one.image) return;
-  const g = one.canvas.getContext("2d");
-  g.drawImage(one.image, 0, 0, side, side);
-  const cell = side / state.grid;
-  for (const [token, kind] of fresh ?? []) drawMark(g, kind, ((token % state.grid) + 0.5) * cell, (Math.floor(token / state.grid) + 0.5) * cell, cell);
+function mosaic(one, model) {
+  if (one.data) return;
+  const palette = paletteOf(model, () => state.lanes.forEach((other) => mosaic(other, model)));
+  paintMosaic(one.canvas, one.drawn, state.grid, { palette, cover: drawing(-1).cover, colour: one.view.colour });
 }
 
-/** A run is over: it can be played, and every token looked at. */
+/** A run is over: it can be played on either clock, and every token looked at. */
 function over(view) {
   state.whole = view;
   const images = view.lanes.map((data) => {
@@ -110,12 +135,14 @@ function over(view) {
     image.src = data.picture;
     return image.decode().then(() => { data.image = image; one.shown = -1; }, () => {});
   });
-  const known = played();
-  state.total = Math.max(...known.map((one) => one.data.milliseconds.at(-1)));
-  known.sort((a, b) => a.data.milliseconds.at(-1) - b.data.milliseconds.at(-1)).forEach((one, i) => { one.flagged = known.length > 1 ? words.places[i] : ""; });
-  tintGuesses(known.map((one) => one.data).filter((data) => data.window));
+  const known = played().map((one) => one.data);
+  state.measured = costOfGuess(known);
+  markCosts();
+  state.total = 0;
+  useClock(state.picked ?? (view.source.kind === "live" ? "seconds" : "passes"), 0);
+  tintGuesses(known.filter((data) => data.window));
   fillOptions();
-  look.set(view, known.map((one) => one.data));
+  look.set(view, known);
   window.lanternRun = view;
   document.dispatchEvent(new CustomEvent("lantern-run"));
   const plays = view.play && !calm.matches;
@@ -126,6 +153,58 @@ function over(view) {
 
 const counted = (steps) => say(steps === 1 ? words.pass : words.passes, { steps });
 const played = () => state.lanes.filter((one) => one.data);
+
+/** Put the replay on a clock, at the same share of it. `price`: what a guess costs on the clock of passes. */
+function useClock(kind, price) {
+  const known = played();
+  if (!known.length) return;
+  const [share, before] = [state.total ? state.time / state.total : 1, state.clock];
+  const vanilla = known.find((one) => one.data.id === "vanilla");
+  const of = (total) => (kind === "passes" ? passClock(price, state.measured, total) : machineClock(total));
+  for (const one of known) one.data.times = of(0).times(one.data);
+  const end = (one) => one.data.times.at(-1);
+  state.total = Math.max(...known.map(end));
+  state.clock = of(state.total);
+  if (before?.kind !== kind || !share) state.speed = gentle(state.clock);
+  rate.value = state.speed;
+  const order = [...known].sort((a, b) => end(a) - end(b));
+  order.forEach((one, i) => {
+    const apart = (a, b) => !a || !b || end(b) >= EVEN * end(a);
+    one.flagged = known.length > 1 && apart(order[i - 1], one) && apart(one, order[i + 1]) ? words.places[i] : "";
+    one.gained = kind === "seconds" ? one.data.speedup : vanilla ? end(vanilla) / end(one) : null;
+    one.shown = -1;
+  });
+  for (const part of clockButtons) part.setAttribute("aria-pressed", String(part.dataset.clock === kind));
+  cost.value = kind === "passes" ? price : (state.measured?.whole ?? 0);
+  costTold.textContent = say(words.costTold[kind === "seconds" ? "seconds" : price ? "some" : "none"], { cost: price.toFixed(2) });
+  tellStory(known.map((one) => one.data));
+  go(share * state.total);
+}
+
+/** Where on the slider a guess that costs nothing is, and one that costs what it cost here. */
+function markCosts() {
+  const here = state.measured?.whole;
+  cost.max = Math.max(1, Math.ceil((here ?? 0) * 1.5 * 10) / 10).toFixed(1);
+  const mark = (at, label) => el("button", { type: "button", style: `left: ${(100 * at) / cost.max}%`, onclick: () => { state.picked = "passes"; useClock("passes", at); } }, label);
+  costMarks.replaceChildren(mark(0, words.costMarks.none), ...(here ? [mark(Number(here.toFixed(2)), say(words.costMarks.here, { cost: here.toFixed(2) }))] : []));
+}
+
+/** What the run shows, in one line, and beside it why that is more or less on the other clock, and what it gave up. */
+function tellStory(known) {
+  const hero = known.find((lane) => lane.id === "lantern++") ?? known.filter((lane) => lane.id !== "vanilla").sort((a, b) => a.steps - b.steps)[0] ?? known[0];
+  const alone = hero.tokens.length - 1;
+  headline.textContent = say(hero.steps < alone ? words.headline : words.headlineEven, { method: hero.label, passes: hero.steps, alone });
+  const [{ measured, whole }, here] = [state, hero.speedup];
+  const there = state.clock.kind === "passes" ? played().find((one) => one.data === hero).gained : alone / hero.steps;
+  const told = [];
+  if (hero.id !== "vanilla" && here !== null && there !== null && measured) {
+    const facts = { there: times(there), here: times(here), cost: measured.whole.toFixed(2), check: measured.check.toFixed(2), device: whole.device };
+    told.push(say(state.clock.kind === "passes" ? words.whyPasses : there > EVEN * here ? words.whySeconds : words.whyNoMore, facts));
+    if (state.clock.kind === "seconds" && there > EVEN * here) told.push(el("button", { type: "button", class: "link", onclick: () => { state.picked = "passes"; useClock("passes", 0); go(0); play(); } }, words.playPasses));
+  }
+  if (whole.quality) told.push(whole.quality);
+  why.replaceChildren(...told.flatMap((part) => [part, " "]));
+}
 
 function fillOptions() {
   const known = played().map((one) => one.data);
@@ -143,39 +222,57 @@ function drawing(cell) {
 function repaint() {
   for (const one of state.lanes) {
     one.shown = -1;
-    if (!one.data) preview(one);
+    if (!one.data && one.drawn.cells.size) mosaic(one, state.model);
   }
-  draw();
+  if (state.clock) draw();
   look.paint(drawing(state.cell));
 }
 
 function draw() {
   const common = drawing(state.cell);
+  const { clock } = state;
   for (const one of played()) {
     const { data } = one;
-    const end = data.milliseconds.at(-1);
+    const end = data.times.at(-1);
     const [count, done] = [tokensAt(data, state.time), state.time >= end];
-    const fresh = state.playing ? tokensAt(data, state.time - FLASH * state.speed) : count;
-    one.clock.textContent = seconds(Math.min(state.time, end));
-    one.gain.textContent = done ? one.view.gain : "";
+    const fresh = state.playing ? tokensAt(data, state.time - (FLASH * state.speed * clock.natural) / 1000) : count;
+    one.big.textContent = clock.read(Math.min(state.time, end));
+    one.gain.textContent = done ? gainOf(one) : "";
     one.flag.textContent = done ? one.flagged : "";
-    one.passes.textContent = done ? one.view.passes : counted(Math.max(0, countUpTo(data.milliseconds, state.time) - 1));
+    one.side.textContent = sideOf(one, count, done);
     one.bar.style.setProperty("--share", `${(100 * count) / data.tokens.length}%`);
     one.root.toggleAttribute("data-done", done);
     if (count === one.shown && fresh >= count && !one.flashed) continue;
     [one.shown, one.flashed] = [count, fresh < count];
     paint(one.canvas, data, count, state.grid, { ...common, fresh });
   }
+  const slower = state.speed < 1 ? say(words.slower, { times: 1 / state.speed }) : state.speed > 1 ? say(words.faster, { times: state.speed }) : "";
   scrub.value = state.total ? Math.round((1000 * state.time) / state.total) : 0;
   scrub.style.setProperty("--played", `${state.total ? (100 * state.time) / state.total : 0}%`);
-  scrub.setAttribute("aria-valuetext", seconds(state.time));
-  time.textContent = `${seconds(state.time)} / ${seconds(state.total)}`;
+  scrub.setAttribute("aria-valuetext", clock.read(state.time));
+  time.replaceChildren(clock.readOf(state.time), slower ? el("small", {}, slower) : "");
+}
+
+const gainOf = (one) => (one.gained === null || one.gained === undefined ? words.noBaselineShort : times(one.gained));
+
+/** What a lane says beside its largest number: how far it is, and when it is done what the other clock says. */
+function sideOf(one, count, done) {
+  const { data } = one;
+  if (state.clock.kind === "seconds") return done ? one.view.passes : counted(Math.max(0, countUpTo(data.times, state.time) - 1));
+  if (!done) return say(words.pieces, { count, total: data.tokens.length });
+  const took = seconds(data.milliseconds.at(-1));
+  return data.speedup === null ? say(words.inSeconds, { took }) : say(words.inSecondsGain, { took, gain: times(data.speedup) });
 }
 
 function go(to) {
   state.time = Math.min(state.total, Math.max(0, to));
   if (!state.playing) named();
   draw();
+}
+
+/** To where a step of a lane is done. */
+function goTo(data, step) {
+  go(data.times[step]);
 }
 
 function named() {
@@ -199,12 +296,25 @@ function play() {
 
 function tick(now) {
   if (!state.playing || !place.isConnected) return;
-  if (!place.offsetParent) return pause();
-  go(state.time + Math.max(0, now - state.last) * state.speed);
+  if (!place.offsetParent && document.fullscreenElement !== place) return pause();
+  go(state.time + (Math.max(0, now - state.last) * state.speed * state.clock.natural) / 1000);
   state.last = now;
   if (state.time >= state.total) pause();
   else requestAnimationFrame(tick);
 }
+
+/** The stage alone on the whole screen, and back. */
+function fullScreen() {
+  if (document.fullscreenElement) document.exitFullscreen();
+  else place.requestFullscreen?.().catch(() => {});
+}
+
+document.addEventListener("keydown", (event) => {
+  const typing = event.target.closest?.("input:not([type=range], [type=checkbox]), textarea, select, [contenteditable]");
+  if (event.key.toLowerCase() !== "f" || event.ctrlKey || event.metaKey || event.altKey || typing) return;
+  event.preventDefault();
+  fullScreen();
+});
 
 function light(cell) {
   if (cell === state.cell) return;
