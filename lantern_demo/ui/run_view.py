@@ -51,7 +51,7 @@ def lane_view(lane: Lane, vanilla: Lane | None, lead: bool, greedy: bool = False
         "id": lane.method, "name": stem(lane.method), "label": method.label, "colour": COLOURS[lane.method], "lossless": method.lossless,
         "badge": texts.badge(method), "lead": lead, "phase": lane.phase, "share": f"{lane.committed / lane.total if lane.total else 0.0:.1%}",
         "passes": _passes(lane), "took": f"{lane.seconds:.2f} s" if lane.committed else texts.NOT_YET, "gain": _speedup(lane, vanilla),
-        "short": _in_short(lane, method, greedy),
+        "short": _in_short(lane, vanilla, method, greedy),
     }  # fmt: skip
 
 
@@ -84,7 +84,7 @@ def stalls(entry: dict[str, Any]) -> tuple[float, float]:
     return long, entry["decode_seconds"] - long
 
 
-def _in_short(lane: Lane, method: Method, greedy: bool) -> str:
+def _in_short(lane: Lane, vanilla: Lane | None, method: Method, greedy: bool) -> str:
     """What the method gave up for its speed, in a few words, or why it failed."""
     if lane.phase == "failed":
         return lane.message
@@ -93,7 +93,12 @@ def _in_short(lane: Lane, method: Method, greedy: bool) -> str:
     if lane.entry is None:
         return ""
     price = lane.entry["price"]
-    return texts.NOT_MEASURED if price is None else texts.price_in_short(price, method, greedy)
+    told = texts.NOT_MEASURED if price is None else texts.price_in_short(price, method, greedy)
+    long, usual = stalls(lane.entry)
+    if not long:
+        return told
+    baseline = vanilla.entry if vanilla is not None else None
+    return f"{told} {texts.stalled(long, usual, None if baseline is None else stalls(baseline)[1] / usual)}"
 
 
 def _at_length(entry: dict[str, Any], method: Method, greedy: bool) -> str:

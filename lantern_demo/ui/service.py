@@ -3,6 +3,7 @@ be pickled."""
 
 from __future__ import annotations
 
+import gc
 import io
 import logging
 import math
@@ -141,6 +142,10 @@ class Service:
             with self._turn:
                 self._worker.submit(lambda: deque(pipe.prepare(), maxlen=0)).result()
                 self._worker.submit(pipe.palette).result()
+        # Half a million objects of libraries are there for good. Python would look at them all once, for half a second, in the middle of
+        # one of the first races.
+        gc.collect()
+        gc.freeze()
 
     def wait(self) -> None:
         """Until the model that the program was started with is there and prepared. Raises ValueError, as `load` does, when it cannot be."""

@@ -469,6 +469,12 @@ def passes(steps: int, alone: int | None) -> str:
     return counted if alone in (None, steps) else f"{counted} instead of {alone}"
 
 
+def stalled(long: float, usual: float, speedup: float | None) -> str:
+    """That single steps took far longer than the rest, and what the run comes to without them."""
+    gain = "" if speedup is None else f" ({times(speedup)})"
+    return f"The machine stalled for {long:.2f} s; without that {usual:.2f} s{gain}."
+
+
 def waited(entry: dict[str, Any]) -> str:
     share = entry["waited_seconds"] / entry["decode_seconds"]
     return f"It waited for a processor for {share:.0%} of its seconds."
