@@ -36,7 +36,7 @@ HOSTILE = "<img src=x onerror=document.title='broken'> ${document.title='broken'
 
 
 def clocks(page: Page) -> list[str]:
-    return page.locator("#stage .clock").all_inner_texts()
+    return page.locator("#stage .big-number").all_inner_texts()
 
 
 def scrub(page: Page, per_mille: int) -> None:

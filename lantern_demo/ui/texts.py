@@ -226,10 +226,8 @@ WEB: dict[str, Any] = {
     },
     "whyOther": "A lossless method gives up nothing, and yet its picture differs from vanilla's: it keeps the model's odds but spends its random "
                 "numbers otherwise, as if the dice were rolled again.",
-    "whySlower": "Fewer passes are not always less time: on a processor, a pass that looks at guesses takes longer than one over a single token, "
-                 "and guessing takes time too. Where a pass waits for the weights of a large model, a few guesses are nearly free.",
-    "control": "EAGLE-1 is the control: a static tree like LANTERN++'s, and exact acceptance. Each has the tree that fits it, so that what sets them "
-               "apart is the relaxation and the tree that it makes worth while.",
+    "control": "EAGLE-1 is the control: the same kind of tree without near misses. What LANTERN++ gains over it comes from near misses, and from the "
+               "longer tree that they make worth while.",
     "patchesTitle": "This place of the picture with other tokens",
     "patchGuess": "refused guess", "patchBoth": "the guess, which stands here", "patchKept": "what stands here", "patchNear": "its look-alikes", "patchModel": "what the model itself likes best",
     "patchWait": "Decoding the look-alikes\u2026",
@@ -268,8 +266,8 @@ WEB: dict[str, Any] = {
     "balanceNote": "The dark bar is the model's probability, the striped one what neighbours lend; a guess is accepted when they pass the line.",
     "numbersTitle": "The price and the numbers",
     "numbersNote": (
-        "Lossless methods give up nothing. What the others gave up is measured, and called the price: the share of tokens that at least come "
-        "out differently than the model itself would have drawn them."
+        "Exact methods give up nothing. What the others gave up is measured, and called the price: at least this share of the pieces is not "
+        "what the model alone would draw."
     ),
     "speedupTitle": "Speedup against vanilla", "speedupNote": "The line is vanilla's speed.",
     "priceTitle": "Speedup against what was given up", "priceNote": "Up is faster, left is truer.",

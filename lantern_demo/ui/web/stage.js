@@ -16,7 +16,7 @@ const scrub = el("input", { type: "range", min: 0, max: 1000, value: 0, step: 1,
 const time = el("output", { class: "now" });
 const rate = el("select", { "aria-label": words.speed, onchange: () => { state.speed = Number(rate.value); draw(); } }, ...SPEEDS.map((speed) => el("option", { value: speed }, speedName(speed))));
 const options = el("div", { class: "options" });
-const full = el("button", { type: "button", class: "full", title: words.fullScreen, "aria-label": words.fullScreen, onclick: fullScreen }, svg("svg", { viewBox: "0 0 20 20", "aria-hidden": "true" }, svg("path", { d: "M2 7V2h5M13 2h5v5M18 13v5h-5M7 18H2v-5" })));
+const full = el("button", { type: "button", class: "full", "aria-label": words.fullScreen, onclick: fullScreen }, svg("svg", { viewBox: "0 0 20 20", "aria-hidden": "true" }, svg("path", { d: "M2 7V2h5M13 2h5v5M18 13v5h-5M7 18H2v-5" })));
 const controls = el("div", { class: "controls", role: "group", "aria-label": words.controls }, playButton, scrub, time,
   el("details", { class: "view" }, el("summary", {}, words.view), options), full);
 const clockButton = (kind) => el("button", { type: "button", "data-clock": kind, "aria-pressed": "false", onclick: () => { state.picked = kind; useClock(kind, 0); } }, words.clocks[kind]);
