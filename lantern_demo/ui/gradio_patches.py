@@ -18,7 +18,7 @@ from typing import Any
 
 import gradio as gr
 from fastapi import Request as HttpRequest
-from gradio.route_utils import FnIndexInferError
+from gradio.route_utils import FnIndexInferError, get_root_url
 from gradio.utils import get_function_description
 from gradio_client.utils import is_file_obj_with_meta
 
@@ -144,6 +144,12 @@ def forget_calls(page: gr.Blocks) -> None:
 def http_request(request: Any) -> HttpRequest:
     """The plain request of what a function of a component is handed: of the plain one itself, though it asks for Gradio's."""
     return request if isinstance(request, HttpRequest) else request.request
+
+
+def own_address(page: gr.Blocks, request: HttpRequest) -> str:
+    """The whole address under which a request for "/" found a page, without a slash at its end. Gradio reads it from the request and
+    from what proxies add to it, so it is a stranger's text."""
+    return get_root_url(request, "/", request.scope.get("root_path") or page.root_path)
 
 
 def holds_file(value: Any) -> bool:

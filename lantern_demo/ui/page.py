@@ -14,7 +14,6 @@ import gradio as gr
 from fastapi.exceptions import RequestValidationError
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.responses import FileResponse
 from starlette.routing import Route
 
 from lantern_demo.decoding.methods import METHODS
@@ -27,6 +26,7 @@ from lantern_demo.ui.compare import again, begin, draw, settle
 from lantern_demo.ui.components import STYLES, Updates, Widgets, component, prose, shared_scripts, status_html
 from lantern_demo.ui.form import choices, knob_boxes, results_column
 from lantern_demo.ui.gradio_patches import LAUNCH_OPTIONS, MISCALLS, OPEN_VIEW, calm_queue, forget_calls, http_request, waiting
+from lantern_demo.ui.head import CARD, Head, card, tags
 from lantern_demo.ui.health import PATH, health
 from lantern_demo.ui.look_alikes import LookAlikes
 from lantern_demo.ui.model_choice import ModelWidgets, choose, choose_another, class_box
@@ -67,8 +67,6 @@ AS_SHOWN = """(...asked) => {
   return asked;
 }"""
 STARTED = "() => { document.dispatchEvent(new CustomEvent('lantern-started')); }"  # see web/early.js
-CARD = "/card.png"  # the picture of link previews
-CARD_FILE = Path(__file__).parents[2] / "examples" / "page.png"
 
 
 def build(
@@ -159,7 +157,7 @@ def launch(page: gr.Blocks, **options: Any) -> Any:
     return page.launch(
         theme=theme(),
         css_paths=STYLES,
-        head=_head(),
+        head=f"<script>{shared_scripts()}</script>",  # it runs before the page's components are there
         footer_links=["api", "gradio", "settings"],
         ssr_mode=False,
         show_error=False,
@@ -174,26 +172,18 @@ def launch(page: gr.Blocks, **options: Any) -> Any:
                 admission.Refused: admission.refuse,
                 RequestValidationError: admission.refuse_body,
             },
-            "middleware": [Middleware(admission.SmallRequests), Middleware(GZipMiddleware, minimum_size=1000)],
+            "middleware": [
+                Middleware(admission.SmallRequests),
+                Middleware(GZipMiddleware, minimum_size=1000),
+                Middleware(Head, tags=partial(tags, page)),
+            ],
             "routes": [
                 Route(PATH, health(page, page.lantern_service, DEVICE["concurrency_id"])),
                 Route(SWEEPS, sweeps),
-                *([Route(CARD, lambda _: FileResponse(CARD_FILE))] if CARD_FILE.exists() else []),  # not in an installed package
+                Route(CARD, card),
             ],
         },
         **options,
-    )
-
-
-def _head() -> str:
-    """What runs before the page's components are there, and what previews of links say. They want a picture's whole address, which only a Space knows
-    of itself."""
-    told = {"og:description": texts.DESCRIPTION, "description": texts.DESCRIPTION}
-    host = os.environ.get("SPACE_HOST")
-    if host and CARD_FILE.exists():
-        told |= {"og:image": f"https://{host}{CARD}", "twitter:image": f"https://{host}{CARD}"}
-    return f"<script>{shared_scripts()}</script>" + "".join(
-        f'<meta {"property" if ":" in name else "name"}="{name}" content="{escape(text)}" />' for name, text in told.items()
     )
 
 

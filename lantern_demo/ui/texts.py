@@ -542,6 +542,32 @@ def sheet_lines(entry: dict[str, Any]) -> list[str]:
     return [f"{entry['decode_seconds']:.2f} s, {speedup}", f"{entry['mean_accepted_length']:.2f} tokens a step", price]
 
 
+def card_headline(record: dict[str, Any], method: str) -> tuple[str, str]:
+    """How often a method ran the model, and what follows that number: how often vanilla did."""
+    return str(record["methods"][method]["steps"]), f"model runs instead of {record['methods']['vanilla']['steps']}"
+
+
+def card_runs(entry: dict[str, Any]) -> str:
+    return f"{entry['steps']} model runs"
+
+
+def card_price(record: dict[str, Any], method: str) -> str:
+    least, of = at_least(record["methods"][method]["price"])
+    return (
+        f"{METHODS[method].label} keeps near misses: at least {least} of {of:,} pieces come out differently than the model "
+        "would have drawn them."
+    )
+
+
+def card_in_words(record: dict[str, Any], method: str) -> str:
+    return f"{' '.join(card_headline(record, method))}: {record['prompt']!r}, drawn by vanilla decoding and by {METHODS[method].label}"
+
+
+def card_facts(record: dict[str, Any]) -> str:
+    device, day, seed = one_thread(record["device"]), record["created"][:10], record["settings"]["seed"]
+    return f"A recorded run: {record['model']['id']} on {device}, {day}, seed {seed}"
+
+
 def picture_facts(record: dict[str, Any], method: str | None) -> dict[str, str]:
     """What a PNG says of itself, by the keys of its text chunks."""
     settings = record["settings"]
