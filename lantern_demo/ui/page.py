@@ -19,7 +19,7 @@ from starlette.routing import Route
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.store import root
 from lantern_demo.recommended import Kind
-from lantern_demo.ui import admission, log, texts
+from lantern_demo.ui import admission, log, reading, texts
 from lantern_demo.ui.api import DEVICE, add_endpoints, refuse_call
 from lantern_demo.ui.audit_panel import audit_panel
 from lantern_demo.ui.compare import again, begin, draw, settle
@@ -110,6 +110,7 @@ def build(
         audit_panel()
         with gr.Accordion(texts.TIMING_TITLE, open=False, elem_id="timing"):
             gr.HTML(prose(texts.TIMING), elem_classes="prose")
+        gr.HTML(reading.foot(), elem_id="foot")
 
         w = Widgets(
             status,
@@ -181,6 +182,8 @@ def launch(page: gr.Blocks, **options: Any) -> Any:
                 Route(PATH, health(page, page.lantern_service, DEVICE["concurrency_id"])),
                 Route(SWEEPS, sweeps),
                 Route(CARD, card),
+                Route(f"/{reading.FILES}", reading.listed),
+                Route(f"/{reading.FILES}/{{name:path}}", reading.file),
             ],
         },
         **options,

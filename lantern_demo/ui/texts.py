@@ -56,6 +56,11 @@ KEEP_NOTE = (
     "Load one here to replay it and to run it again on this machine. Every picture says in its file what it was drawn from."
 )
 
+FOOT = "About this demo"
+PAPERS, PROGRAM = "Papers", "This demo"
+CODE, DOCS, LICENCE = "Code", "Docs", "Licence (Apache 2.0)"
+FILES_TITLE = "What this demo is made of"
+
 RECOMMENDED_BUTTONS = {"careful": "Careful settings", "fast": "Fast settings"}
 TIMING_TITLE = "How timings are taken"
 TABLE_TITLE = "All numbers of this run, and where the time goes"
@@ -125,6 +130,7 @@ READY_RUN = "This is the run that the link names. Press Draw to run it here, liv
 NO_SUCH_EVENT = "There is no such event; reload the page."
 NO_ROOM = "The disk of the machine that runs this is full, so there are no files to download. Free some space and draw again."
 NO_SUCH_EXAMPLE = "There is no such example."
+NO_SUCH_FILE = "There is no such file; /files lists those that can be read."
 STILL_RUNNING = "Something is being drawn; press Stop first."
 NOTHING_TO_REPEAT = "There is nothing to run again yet."
 REDRAWN = (
