@@ -3,9 +3,10 @@
 Each function says what it works around. All were checked with the version CHECKED; `tests/test_gradio_patches.py` fails when one of
 the parts is gone, and when another version is installed.
 
-Two dependences cannot be moved here. `style.css` and `web/*.css` name classes of Gradio's own elements: `.html-container`,
-`.gr-accordion`, `.label-wrap`, `.main.fillable`, `.main.contain`, `.column`, `.tab-like-container`, `.head`, `.pending`, `.minimal`
-and `.progress-text`. And a run changes the `run_state.Shown` that it has handed to a `gr.State` in place, which only
+Three dependences cannot be moved here. `style.css` and `web/*.css` name classes of Gradio's own elements: `.html-container`,
+`.gr-accordion`, `.label-wrap`, `.main.fillable`, `.main.contain`, `.column`, `.tab-like-container`, `.head`, `.pending`, `.minimal`,
+`.progress-text` and `.toast-wrap`. `web/lost.js` stands between Gradio's page and `/gradio_api/app_id`, which it asks for once the server
+does not answer. And a run changes the `run_state.Shown` that it has handed to a `gr.State` in place, which only
 works since Gradio keeps the object itself and no copy; a test holds on to that.
 """
 

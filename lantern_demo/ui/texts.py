@@ -260,6 +260,9 @@ WEB: dict[str, Any] = {
     "pictureAt": "The picture drawn with {value}", "vanilla": "Vanilla", "waiting": "No value has been drawn yet.",
     "cardsTitle": "Examples: pick one to replay its recorded run; Draw then runs it here, live.",
     "noSweeps": "What was recorded with other values could not be fetched; Measure here still works.", "sweepNoted": "Recorded with the example. Measure here runs it on this machine.",
+    "lost": "The server cannot be reached. What was drawn and what you typed stay here; the page keeps looking for it.",
+    "back": "The server is back. A reload lets you draw again, and takes your prompt, methods and seed along.", "reload": "Reload",
+    "lostRace": "The connection broke during the race: this is how far it came.",
     "showCard": "Show the recorded run of: {prompt}",
 }  # fmt: skip
 
