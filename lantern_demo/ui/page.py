@@ -37,6 +37,7 @@ from lantern_demo.ui.restore import Form, first_view, from_link, load_record, sh
 from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.service import Service, on_zero_gpu
 from lantern_demo.ui.sweep import Explorer, explore, rest
+from lantern_demo.ui.tools import add_tools, mcp_asked_for
 
 CACHE_SECONDS = 3600  # how long pictures are kept
 
@@ -134,6 +135,8 @@ def build(
         settings_button.click(None, js=SETTINGS, **QUIET)
         label.input(lambda title: title, [label], [prompt], **AT_ONCE)
         add_endpoints(page, service)
+        if mcp_asked_for():
+            add_tools(service)
     # The queue is the only way in; without `api_open=False` the endpoints could also be run past it.
     page.queue(max_size=admission.WAITING + admission.ELSEWHERE, default_concurrency_limit=4, api_open=False)
     calm_queue(page)

@@ -56,6 +56,8 @@ KEEP_NOTE = (
     "Load one here to replay it and to run it again on this machine. Every picture says in its file what it was drawn from."
 )
 
+TOOL_TITLES = {"compare": "Race decoding methods", "generate": "Draw a picture", "models": "Models and methods"}
+
 FOOT = "About this demo"
 PAPERS, PROGRAM = "Papers", "This demo"
 CODE, DOCS, LICENCE = "Code", "Docs", "Licence (Apache 2.0)"
