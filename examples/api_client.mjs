@@ -27,7 +27,7 @@ export async function call(url, endpoint, parameters, tell = () => {}) {
 
 const [url = "http://127.0.0.1:7860", prompt = "three red round lanterns over a lake at dusk", methods = "vanilla,lantern++", seed = "7"] = process.argv.slice(2);
 const [pictures, record] = await call(url, "compare", { prompt, methods: methods.split(","), seed: Number(seed) }, ([, part]) => {
-  if (part.progress) console.error(`${part.progress.method}: ${part.progress.tokens} tokens`);
+  for (const [method, { tokens }] of Object.entries(part.progress ?? {})) console.error(`${method}: ${tokens} tokens`);
 });
 for (const [method, run] of Object.entries(record.methods)) {
   const speedup = run.speedup === undefined ? "no baseline" : `${run.speedup.toFixed(2)}x`;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import runpy
 import shutil
 import subprocess
@@ -265,6 +266,8 @@ def test_javascript_example(server: str) -> None:
     assert done.returncode == 0, done.stderr
     assert [line.split(":")[0] for line in done.stdout.splitlines()] == ["vanilla", "eagle1"]
     assert "1.00x" in done.stdout and ".png" in done.stdout
+    told = done.stderr.splitlines()
+    assert told and all(re.fullmatch(r"(vanilla|eagle1): \d+ tokens", line) for line in told), told
     bad = subprocess.run([*command, "medusa"], capture_output=True, text=True, timeout=120, check=False)
     assert bad.returncode != 0 and "method must be one of vanilla" in bad.stderr
 

@@ -5,7 +5,7 @@
 import functools
 import inspect
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -53,7 +53,7 @@ def add_endpoints(page: gr.Blocks, service: Service) -> None:
             The pictures (PNG files) by method id.
             The run record: prompt, settings, device, and for each method its stats, token ids and, where vanilla ran, its speedup.
         """
-        yield from _run(service, prompt, model, methods, knobs)
+        yield from answers(service, prompt, model, methods, knobs)
 
     def generate(
         prompt: str, model: str | None = None, method: str = "vanilla", **knobs: Any
@@ -72,7 +72,7 @@ def add_endpoints(page: gr.Blocks, service: Service) -> None:
             The picture, a PNG file.
             The run record: prompt, settings, device, and the method's stats and token ids.
         """
-        for images, record in _run(service, prompt, model, [method], knobs):
+        for images, record in answers(service, prompt, model, [method], knobs):
             yield images.get(method), record
 
     def models() -> dict:
@@ -84,8 +84,8 @@ def add_endpoints(page: gr.Blocks, service: Service) -> None:
         return describe(service)
 
     for endpoint, name, queue in (
-        (_public(compare, tuple[dict, dict]), "compare", DEVICE),
-        (_public(generate, tuple[dict | None, dict]), "generate", DEVICE),
+        (spelt_out(compare, tuple[dict, dict]), "compare", DEVICE),
+        (spelt_out(generate, tuple[dict | None, dict]), "generate", DEVICE),
         (models, "models", {"concurrency_limit": None}),
     ):
         dependency = gr.api(endpoint, api_name=name, **queue)
@@ -159,7 +159,9 @@ def refuse_call(request: HttpRequest, error: Exception) -> JSONResponse:
     return JSONResponse({"error": f"there is no endpoint {name!r}; there are /compare, /generate and /models"}, status_code=404)
 
 
-def _run(service: Service, prompt: Any, model: Any, methods: Any, knobs: dict[str, Any]) -> Iterator[tuple[dict, dict]]:
+def answers(
+    service: Service, prompt: Any, model: Any, methods: Any, knobs: dict[str, Any]
+) -> Generator[tuple[dict, dict], None, None]:
     """The answers of a comparison; faults become sentences for the caller."""
     try:
         request = service.request(prompt, model, methods, knobs)
@@ -206,7 +208,7 @@ def _run(service: Service, prompt: Any, model: Any, methods: Any, knobs: dict[st
         raise gr.Error(texts.internal_error(error), print_exception=False) from error
 
 
-def _public(endpoint: Callable[..., Iterator[Any]], answer: Any) -> Callable[..., Iterator[Any]]:
+def spelt_out(endpoint: Callable[..., Iterator[Any]], answer: Any) -> Callable[..., Iterator[Any]]:
     """Spell out an endpoint's `**knobs` as parameters of their own, typed and documented, each None unless given.
 
     `answer` is the type of one answer, which is what Gradio takes for a generator's return type.
@@ -218,13 +220,13 @@ def _public(endpoint: Callable[..., Iterator[Any]], answer: Any) -> Callable[...
     ]
     signature = inspect.Signature([*named, *knobs], return_annotation=answer)
     lines = "".join(f"    {name}: {knob.sentence}{f' {knob.range}.' if knob.range else ''}\n" for name, knob in KNOBS.items())
-    head, returns = inspect.cleandoc(endpoint.__doc__ or "").split("\n\nReturns:")
+    head, _, returns = inspect.cleandoc(endpoint.__doc__ or "").partition("\n\nReturns:")
 
     @functools.wraps(endpoint)
-    def spelt_out(*args: Any, **kwargs: Any) -> Iterator[Any]:
+    def spelt(*args: Any, **kwargs: Any) -> Iterator[Any]:
         yield from endpoint(**signature.bind(*args, **kwargs).arguments)
 
-    spelt_out.__signature__ = signature  # type: ignore[attr-defined]
-    spelt_out.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()} | {"return": answer}
-    spelt_out.__doc__ = f"{head}\n{lines}\nReturns:{returns}"
-    return spelt_out
+    spelt.__signature__ = signature  # type: ignore[attr-defined]
+    spelt.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()} | {"return": answer}
+    spelt.__doc__ = f"{head}\n{lines}" + (f"\nReturns:{returns}" if returns else "")
+    return spelt

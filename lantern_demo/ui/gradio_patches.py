@@ -3,24 +3,30 @@
 Each function says what it works around. All were checked with the version CHECKED; `tests/test_gradio_patches.py` fails when one of
 the parts is gone, and when another version is installed.
 
-Two dependences cannot be moved here. `style.css` and `web/*.css` name classes of Gradio's own elements: `.html-container`,
-`.gr-accordion`, `.label-wrap`, `.main.fillable`, `.main.contain`, `.column`, `.tab-like-container`, `.head`, `.pending`, `.minimal`
-and `.progress-text`. And a run changes the `run_state.Shown` that it has handed to a `gr.State` in place, which only
+Three dependences cannot be moved here. `style.css` and `web/*.css` name classes of Gradio's own elements: `.html-container`,
+`.gr-accordion`, `.label-wrap`, `.main.fillable`, `.main.contain`, `.column`, `.tab-like-container`, `.head`, `.pending`, `.minimal`,
+`.progress-text` and `.toast-wrap`. `web/lost.js` stands between Gradio's page and `/gradio_api/app_id`, which it asks for once the server
+does not answer. And a run changes the `run_state.Shown` that it has handed to a `gr.State` in place, which only
 works since Gradio keeps the object itself and no copy; a test holds on to that.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
+import gradio.mcp
 from fastapi import Request as HttpRequest
-from gradio.route_utils import FnIndexInferError
+from gradio.processing_utils import add_root_url
+from gradio.route_utils import FnIndexInferError, get_root_url
 from gradio.utils import get_function_description
-from gradio_client.utils import is_file_obj_with_meta
+from gradio_client.utils import is_file_obj_with_meta, traverse
 
 CHECKED = "6.31.0"
 
@@ -59,7 +65,7 @@ class Event:
     """What a request asks for."""
 
     name: str | None
-    public: bool  # whether it is a part of the API
+    public: bool  # whether programs may call it
     labels: list[str | None]  # of its inputs
     concurrency_id: str | None  # names what it waits for
 
@@ -87,7 +93,7 @@ def guard_queue(page: gr.Blocks, check: Callable[[Joining], None]) -> None:
         event = None
         if fn is not None and fn.fn is not None:
             labels = [getattr(block, "label", None) for block in fn.inputs]
-            event = Event(fn.api_name, fn.api_visibility == "public", labels, fn.concurrency_id)
+            event = Event(fn.api_name, fn.api_visibility != "private", labels, fn.concurrency_id)
         async with one_by_one:
             check(Joining(event, body.data, request, body.session_hash))
             return await join(body=body, request=request, username=username)
@@ -146,6 +152,12 @@ def http_request(request: Any) -> HttpRequest:
     return request if isinstance(request, HttpRequest) else request.request
 
 
+def own_address(page: gr.Blocks, request: HttpRequest) -> str:
+    """The whole address under which a request for "/" found a page, without a slash at its end. Gradio reads it from the request and
+    from what proxies add to it, so it is a stranger's text."""
+    return get_root_url(request, "/", request.scope.get("root_path") or page.root_path)
+
+
 def holds_file(value: Any) -> bool:
     """Whether Gradio would take a part of a value for a file of the server's. Gradio's own test decides, so that none slips by."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
@@ -167,3 +179,54 @@ def document(page: gr.Blocks, dependency: Any, endpoint: Callable[..., Any]) -> 
         component.label, component.api_info()["additional_description"] = name, sentence
     for component, sentence in zip(event.outputs, returns, strict=True):
         component.label, component.api_info()["description"] = sentence.split(":")[0], sentence
+
+
+def as_tool(endpoint: Callable[..., Any], title: str) -> Callable[..., Any]:
+    """Mark an endpoint as an MCP tool, whose last answer is {"told": what becomes JSON, "picture": a PNG file or None}. From then on the
+    pages of this process have no other tools.
+
+    Without it every public endpoint would be one, without a title, and its answer the `str` of what Gradio's client returned: Python's
+    spelling of a dict, and pictures for some clients only.
+    """
+    endpoint.mcp_title = title  # type: ignore[attr-defined]
+    gradio.mcp.GradioMCPServer = ToolServer
+    return endpoint
+
+
+class ToolServer(gradio.mcp.GradioMCPServer):
+    """Gradio's MCP server with the endpoints that `as_tool` marked. It overrides three methods, and wraps the handler that lists tools."""
+
+    def get_tool_to_endpoint(self) -> dict[str, str]:
+        marked = {f"/{fn.api_name}" for fn in self.blocks.fns.values() if hasattr(fn.fn, "mcp_title")}
+        named = self.blocks.get_api_info(all_endpoints=True)["named_endpoints"]
+        self.api_info["named_endpoints"] = {name: info for name, info in named.items() if name in marked}
+        return super().get_tool_to_endpoint()
+
+    def create_mcp_server(self) -> Any:
+        server = super().create_mcp_server()
+        listed = server.request_handlers[self.types.ListToolsRequest]
+
+        async def titled(request: Any) -> Any:
+            found = await listed(request)
+            for tool in found.root.tools:
+                endpoint: Any = self.get_block_fn_from_endpoint_name(self.tool_to_endpoint[tool.name])
+                tool.title = endpoint.fn.mcp_title
+                # Drawing changes nothing but caches, and asks nobody outside.
+                tool.annotations = self.types.ToolAnnotations(title=tool.title, readOnlyHint=True, openWorldHint=False)
+            return found
+
+        server.request_handlers[self.types.ListToolsRequest] = titled
+        return server
+
+    def postprocess_output_data(self, data: Any, root_url: str) -> list[Any]:
+        (answer,) = add_root_url(data, root_url, None)
+        told = traverse(answer["told"], lambda file: file["url"], is_file_obj_with_meta)
+        content: list[Any] = [self.types.TextContent(type="text", text=short_json(told))]
+        if answer["picture"]:
+            picture = base64.b64encode(Path(answer["picture"]["path"]).read_bytes()).decode()
+            content.append(self.types.ImageContent(type="image", data=picture, mimeType="image/png"))
+        return content
+
+
+def short_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -14,23 +14,23 @@ import gradio as gr
 from fastapi.exceptions import RequestValidationError
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.requests import Request
-from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.store import root
 from lantern_demo.recommended import Kind
-from lantern_demo.ui import admission, log, texts
+from lantern_demo.ui import admission, log, reading, texts
 from lantern_demo.ui.api import DEVICE, add_endpoints, refuse_call
 from lantern_demo.ui.audit_panel import audit_panel
 from lantern_demo.ui.compare import again, begin, draw, settle
 from lantern_demo.ui.components import STYLES, Updates, Widgets, component, prose, shared_scripts, status_html
 from lantern_demo.ui.form import choices, knob_boxes, results_column
 from lantern_demo.ui.gradio_patches import LAUNCH_OPTIONS, MISCALLS, OPEN_VIEW, calm_queue, forget_calls, http_request, waiting
+from lantern_demo.ui.head import CARD, Head, card, tags
 from lantern_demo.ui.health import PATH, health
 from lantern_demo.ui.look_alikes import LookAlikes
 from lantern_demo.ui.model_choice import ModelWidgets, choose, choose_another, class_box
+from lantern_demo.ui.palettes import PALETTES, palettes
 from lantern_demo.ui.recommended_box import fill_in, recommended_for
 from lantern_demo.ui.record_reader import MEGABYTES
 from lantern_demo.ui.recorded import SWEEPS, FinishedRuns, cards, recorded_runs, sweeps
@@ -38,6 +38,7 @@ from lantern_demo.ui.restore import Form, first_view, from_link, load_record, sh
 from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.service import Service, on_zero_gpu
 from lantern_demo.ui.sweep import Explorer, explore, rest
+from lantern_demo.ui.tools import add_tools, mcp_asked_for
 
 CACHE_SECONDS = 3600  # how long pictures are kept
 
@@ -68,9 +69,6 @@ AS_SHOWN = """(...asked) => {
   return asked;
 }"""
 STARTED = "() => { document.dispatchEvent(new CustomEvent('lantern-started')); }"  # see web/early.js
-PALETTES = "/palettes/{model}"
-CARD = "/card.png"  # the picture of link previews
-CARD_FILE = Path(__file__).parents[2] / "examples" / "page.png"
 
 
 def build(
@@ -114,6 +112,7 @@ def build(
         audit_panel()
         with gr.Accordion(texts.TIMING_TITLE, open=False, elem_id="timing"):
             gr.HTML(prose(texts.TIMING), elem_classes="prose")
+        gr.HTML(reading.foot(), elem_id="foot")
 
         w = Widgets(
             status,
@@ -137,6 +136,8 @@ def build(
         settings_button.click(None, js=SETTINGS, **QUIET)
         label.input(lambda title: title, [label], [prompt], **AT_ONCE)
         add_endpoints(page, service)
+        if mcp_asked_for():
+            add_tools(service)
     # The queue is the only way in; without `api_open=False` the endpoints could also be run past it.
     page.queue(max_size=admission.WAITING + admission.ELSEWHERE, default_concurrency_limit=4, api_open=False)
     calm_queue(page)
@@ -161,7 +162,7 @@ def launch(page: gr.Blocks, **options: Any) -> Any:
     return page.launch(
         theme=theme(),
         css_paths=STYLES,
-        head=_head(),
+        head=f"<script>{shared_scripts()}</script>",  # it runs before the page's components are there
         footer_links=["api", "gradio", "settings"],
         ssr_mode=False,
         show_error=False,
@@ -176,35 +177,21 @@ def launch(page: gr.Blocks, **options: Any) -> Any:
                 admission.Refused: admission.refuse,
                 RequestValidationError: admission.refuse_body,
             },
-            "middleware": [Middleware(admission.SmallRequests), Middleware(GZipMiddleware, minimum_size=1000)],
+            "middleware": [
+                Middleware(admission.SmallRequests),
+                Middleware(GZipMiddleware, minimum_size=1000),
+                Middleware(Head, tags=partial(tags, page)),
+            ],
             "routes": [
                 Route(PATH, health(page, page.lantern_service, DEVICE["concurrency_id"])),
                 Route(SWEEPS, sweeps),
-                Route(PALETTES, partial(palette, page.lantern_service)),
-                *([Route(CARD, lambda _: FileResponse(CARD_FILE))] if CARD_FILE.exists() else []),  # not in an installed package
+                Route(PALETTES, palettes(page.lantern_service)),
+                Route(CARD, card),
+                Route(f"/{reading.FILES}", reading.listed),
+                Route(f"/{reading.FILES}/{{name:path}}", reading.file),
             ],
         },
         **options,
-    )
-
-
-def palette(service: Service, request: Request) -> Response:
-    """GET /palettes/{model}: the colours of a loaded model's tokens, for pictures that are being drawn."""
-    colours = service.palette(request.path_params["model"])
-    if colours is None:
-        return Response(status_code=404)
-    return Response(colours, media_type="application/octet-stream", headers={"Cache-Control": "max-age=3600"})
-
-
-def _head() -> str:
-    """What runs before the page's components are there, and what previews of links say. They want a picture's whole address, which only a Space knows
-    of itself."""
-    told = {"og:description": texts.DESCRIPTION, "description": texts.DESCRIPTION}
-    host = os.environ.get("SPACE_HOST")
-    if host and CARD_FILE.exists():
-        told |= {"og:image": f"https://{host}{CARD}", "twitter:image": f"https://{host}{CARD}"}
-    return f"<script>{shared_scripts()}</script>" + "".join(
-        f'<meta {"property" if ":" in name else "name"}="{name}" content="{escape(text)}" />' for name, text in told.items()
     )
 
 

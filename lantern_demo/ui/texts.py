@@ -59,6 +59,13 @@ KEEP_NOTE = (
     "Load one here to replay it and to run it again on this machine. Every picture says in its file what it was drawn from."
 )
 
+TOOL_TITLES = {"compare": "Race decoding methods", "generate": "Draw a picture", "models": "Models and methods"}
+
+FOOT = "About this demo"
+PAPERS, PROGRAM = "Papers", "This demo"
+CODE, DOCS, LICENCE = "Code", "Docs", "Licence (Apache 2.0)"
+FILES_TITLE = "What this demo is made of"
+
 RECOMMENDED_BUTTONS = {"careful": "Careful settings", "fast": "Fast settings"}
 TIMING_TITLE = "How timings are taken"
 TABLE_TITLE = "All numbers of this run, and where the time goes"
@@ -128,6 +135,7 @@ READY_RUN = "This is the run that the link names. Press Draw to run it here, liv
 NO_SUCH_EVENT = "There is no such event; reload the page."
 NO_ROOM = "The disk of the machine that runs this is full, so there are no files to download. Free some space and draw again."
 NO_SUCH_EXAMPLE = "There is no such example."
+NO_SUCH_FILE = "There is no such file; /files lists those that can be read."
 STILL_RUNNING = "Something is being drawn; press Stop first."
 NOTHING_TO_REPEAT = "There is nothing to run again yet."
 REDRAWN = (
@@ -279,6 +287,9 @@ WEB: dict[str, Any] = {
     "pictureAt": "The picture drawn with {value}", "vanilla": "Vanilla", "waiting": "No value has been drawn yet.",
     "cardsTitle": "Examples: pick one to replay its recorded run; Draw then runs it here, live.",
     "noSweeps": "What was recorded with other values could not be fetched; Measure here still works.", "sweepNoted": "Recorded with the example. Measure here runs it on this machine.",
+    "lost": "The server cannot be reached. What was drawn and what you typed stay here; the page keeps looking for it.",
+    "back": "The server is back. A reload lets you draw again, and takes your prompt, methods and seed along.", "reload": "Reload",
+    "lostRace": "The connection broke during the race: this is how far it came.",
     "showCard": "Show the recorded run of: {prompt}",
 }  # fmt: skip
 
@@ -583,6 +594,32 @@ def sheet_lines(entry: dict[str, Any]) -> list[str]:
     speedup = f"{entry['speedup']:.1f}x" if "speedup" in entry else "no baseline"  # the font has no multiplication sign
     price = "price not measured" if entry["price"] is None else f"price {entry['price']:.3f}"
     return [f"{entry['decode_seconds']:.2f} s, {speedup}", f"{entry['mean_accepted_length']:.2f} tokens a step", price]
+
+
+def card_headline(record: dict[str, Any], method: str) -> tuple[str, str]:
+    """How often a method ran the model, and what follows that number: how often vanilla did."""
+    return str(record["methods"][method]["steps"]), f"model runs instead of {record['methods']['vanilla']['steps']}"
+
+
+def card_runs(entry: dict[str, Any]) -> str:
+    return f"{entry['steps']} model runs"
+
+
+def card_price(record: dict[str, Any], method: str) -> str:
+    least, of = at_least(record["methods"][method]["price"])
+    return (
+        f"{METHODS[method].label} keeps near misses: at least {least} of {of:,} pieces come out differently than the model "
+        "would have drawn them."
+    )
+
+
+def card_in_words(record: dict[str, Any], method: str) -> str:
+    return f"{' '.join(card_headline(record, method))}: {record['prompt']!r}, drawn by vanilla decoding and by {METHODS[method].label}"
+
+
+def card_facts(record: dict[str, Any]) -> str:
+    device, day, seed = one_thread(record["device"]), record["created"][:10], record["settings"]["seed"]
+    return f"A recorded run: {record['model']['id']} on {device}, {day}, seed {seed}"
 
 
 def picture_facts(record: dict[str, Any], method: str | None) -> dict[str, str]:

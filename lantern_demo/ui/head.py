@@ -1,0 +1,103 @@
+"""What the page says of itself to those who read its HTML and run none of its scripts: search engines, and previews of links."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from functools import cache
+from html import escape
+
+import gradio as gr
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from lantern_demo.ui import texts
+from lantern_demo.ui.contact_sheet import CARD_SIZE, link_card
+from lantern_demo.ui.gradio_patches import own_address
+from lantern_demo.ui.recorded import recorded_runs
+from lantern_demo.ui.run_view import picture_of
+
+CARD = "/card.png"
+SHOWN = "lantern++"  # the method whose picture stands on the card beside vanilla's
+DAY = 24 * 60 * 60  # seconds that a browser keeps the card
+
+# Gradio's own tags of the kinds that are written here: its name, its picture, and empty ones.
+THEIRS = re.compile(rb"""\s*<(?:meta\s+(?:property|name)="(?:og:|twitter:|description)[^>]*|title>[^<]*</title)>""")
+
+
+class Head:
+    """ASGI middleware: puts `tags` into the HTML of "/" in place of Gradio's. All else passes through untouched."""
+
+    def __init__(self, app: ASGIApp, tags: Callable[[Request], str]) -> None:
+        self.app, self.tags = app, tags
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"].removeprefix(scope.get("root_path", "")) not in ("", "/"):
+            await self.app(scope, receive, send)
+            return
+        start: Message | None = None  # held back until the length of the new page is known
+        page = bytearray()
+
+        async def described(message: Message) -> None:
+            nonlocal start
+            if message["type"] == "http.response.start":
+                if Headers(raw=message["headers"]).get("content-type", "").startswith("text/html"):
+                    start = message
+                    return
+            elif start is not None:
+                page.extend(message.get("body", b""))
+                if message.get("more_body"):
+                    return
+                message = {"type": "http.response.body", "body": with_tags(bytes(page), self.tags(Request(scope)))}
+                MutableHeaders(raw=start["headers"])["content-length"] = str(len(message["body"]))
+                await send(start)
+            await send(message)
+
+        await self.app(scope, receive, described)
+
+
+def with_tags(page: bytes, tags: str) -> bytes:
+    """The HTML of a page with tags in its head, before the first script: the scripts hold texts that look like tags."""
+    head, script, rest = page.partition(b"<script")
+    return THEIRS.sub(b"", head) + tags.encode() + b"\n" + script + rest
+
+
+def tags(page: gr.Blocks, request: Request) -> str:
+    """The title and the tags of a page. Previews want whole addresses: that of a Space, else the one that was asked for."""
+    space = os.environ.get("SPACE_HOST")
+    address = f"https://{space}" if space else own_address(page, request)
+    asked = f"?{request.url.query}" if request.url.query else ""  # a link to a run stays one
+    told = {
+        "description": texts.DESCRIPTION,
+        "og:type": "website", "og:title": texts.TITLE, "og:description": texts.DESCRIPTION, "og:url": f"{address}/{asked}",
+        "twitter:card": "summary_large_image", "twitter:title": texts.TITLE, "twitter:description": texts.DESCRIPTION,
+    }  # fmt: skip
+    if recorded_runs():
+        picture, words = f"{address}{CARD}", texts.card_in_words(recorded_runs()[0].record, SHOWN)
+        width, height = CARD_SIZE
+        told |= {
+            "og:image": picture, "og:image:type": "image/png", "og:image:width": str(width), "og:image:height": str(height),
+            "og:image:alt": words, "twitter:image": picture, "twitter:image:alt": words,
+        }  # fmt: skip
+    lines = [
+        f'<meta {"property" if name.startswith("og:") else "name"}="{name}" content="{escape(text)}" />'
+        for name, text in told.items()
+    ]
+    return "\n".join(["", f"<title>{escape(texts.TITLE)}</title>", *lines])
+
+
+def card(_: Request) -> Response:
+    """GET /card.png: the picture of link previews, made of the first recorded run."""
+    if not recorded_runs():
+        return Response(status_code=404)
+    return Response(first_card(), media_type="image/png", headers={"Cache-Control": f"max-age={DAY}"})
+
+
+@cache
+def first_card() -> bytes:
+    """The card of the first recorded run, made once."""
+    run = recorded_runs()[0]
+    return link_card(run.record, {name: picture_of(address) for name, address in run.pictures.items()}, SHOWN)

@@ -1,0 +1,143 @@
+"""The API as MCP tools, for programs that read every answer with a language model: little JSON, a picture, and the addresses of the rest."""
+
+# No `from __future__ import annotations` here: Gradio reads the return annotations as they stand.
+
+import os
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import gradio as gr
+from PIL import Image
+
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.models.device import device_name
+from lantern_demo.ui import texts
+from lantern_demo.ui.api import DEVICE, answers, spelt_out
+from lantern_demo.ui.files import saved, write_record, write_sheet
+from lantern_demo.ui.gradio_patches import as_tool
+from lantern_demo.ui.service import Service
+
+COLUMNS = (
+    "decode_seconds",
+    "steps",
+    "mean_accepted_length",
+    "speedup",
+    "price",
+)  # of a method's stats; the address of its picture follows
+DIGITS = 4  # of a number
+REASON = 100  # characters of why a method failed; the record has all of it
+
+
+def mcp_asked_for() -> bool:
+    """Whether the program was started with MCP switched on; Gradio reads the same variable."""
+    return os.environ.get("GRADIO_MCP_SERVER", "").lower() == "true"
+
+
+def add_tools(service: Service) -> None:
+    """Add the tools to the page being built."""
+
+    def compare(prompt: str, model: str | None = None, methods: list[str] | None = None, **knobs: Any) -> Iterator[dict]:
+        """Draw one prompt with several decoding methods that race on one device, and compare their speed and what each gave up for it.
+
+        Answers JSON and a sheet of all pictures. Of each method the JSON has, in the order of its `columns`: seconds of decoding, steps
+        (passes of the model), tokens a step, speedup over vanilla (null unless vanilla ran), price (at least this share of the tokens come
+        out differently than the model itself would have drawn them; 0 for lossless methods), and the address of its picture. `record`
+        is the address of the whole run: settings, tokens and every step. Settings left out are the model's preset.
+
+        Args:
+            prompt: What to draw, such as: three red round lanterns over a lake at dusk. The bundled model knows paper lanterns alone.
+            model: A model id that the tool `models` lists; the one that the server was started with when left out.
+            methods: Method ids that the tool `models` lists, such as vanilla, eagle1 and lantern++; its default ones when left out.
+        """
+        yield from _told(answers(service, prompt, model, methods, knobs), write_sheet)
+
+    def generate(prompt: str, model: str | None = None, method: str = "lantern++", **knobs: Any) -> Iterator[dict]:
+        """Draw a picture of a prompt with one decoding method.
+
+        Answers JSON and the picture. The JSON has, in the order of its `columns`: seconds of decoding, steps (passes of the model),
+        tokens a step, speedup (null: there was no vanilla run), price (at least this share of the tokens come out differently than the model
+        itself would have drawn them), and the picture's address. `record` is the address of the whole run. Settings left out are the
+        model's preset.
+
+        Args:
+            prompt: What to draw, such as: three red round lanterns over a lake at dusk. The bundled model knows paper lanterns alone.
+            model: A model id that the tool `models` lists; the one that the server was started with when left out.
+            method: A method id that the tool `models` lists, such as vanilla or lantern++.
+        """
+        yield from _told(answers(service, prompt, model, [method], knobs), _only_picture)
+
+    def models() -> dict:
+        """List the models and the decoding methods on offer, which models can run here, and prompts that suit the default one."""
+        return {"told": offer(service), "picture": None}
+
+    for endpoint, queue in (
+        (spelt_out(compare, dict), DEVICE),
+        (spelt_out(generate, dict), DEVICE),
+        (models, {"concurrency_limit": None}),
+    ):
+        name = endpoint.__name__
+        # Callable by name, as MCP calls it, but no part of the API: that has these endpoints with all that a program wants to know.
+        gr.api(as_tool(endpoint, texts.TOOL_TITLES[name]), api_name=f"tool_{name}", api_visibility="undocumented", **queue)
+
+
+def offer(service: Service) -> dict[str, Any]:
+    """What the tool `models` answers."""
+    default = service.offered()[service.default]
+    return {
+        "default_model": service.default,
+        "prompts": list(default.prompts)[:3],
+        "loaded": {pipe.info.id: device_name(pipe.device) for pipe in service.loaded()},
+        "models": {
+            info.id: {"pixels": info.image_size, "tokens": info.tokens, "prompt": info.kind, "runs_here": service.unmet(info) is None}
+            for info in service.offered().values()
+        },
+        "methods": {
+            method.id: ("lossless" if method.lossless else "changes the law") + (", default" if method.default else "")
+            for method in METHODS.values()
+        },
+    }  # fmt: skip
+
+
+def told(record: Mapping[str, Any], pictures: Mapping[str, Any], record_file: Any) -> dict[str, Any]:
+    """A run in little JSON; `pictures` and `record_file` are files, which become addresses on the way."""
+    failed = {name: why if len(why) <= REASON else f"{why[:REASON]}\u2026" for name, why in record.get("failed", {}).items()}
+    notes = {"unknown_words": record["unknown_words"], "failed": failed}
+    return {
+        "model": record["model"]["id"], "device": record["device"], "seed": record["settings"]["seed"],
+        "columns": [*COLUMNS, "picture"],
+        "methods": {
+            name: [*(_short(entry.get(column)) for column in COLUMNS), pictures.get(name)] for name, entry in record["methods"].items()
+        },
+        "record": record_file,
+        **{name: note for name, note in notes.items() if note},
+    }  # fmt: skip
+
+
+def _told(found: Generator[tuple[dict, dict], None, None], show: Callable[[Path, dict, dict], str]) -> Iterator[dict]:
+    """The answers of a tool for those of a comparison; `show` writes the picture that a client sees, and returns its path."""
+    with closing(found):
+        for pictures, record in found:
+            if "progress" in record:
+                yield {}  # between two answers Gradio sees that its client is gone
+                continue
+            opened = {name: Image.open(file["path"]) for name, file in pictures.items()}
+            with TemporaryDirectory(prefix="lantern-demo-") as folder:
+                picture = saved(show, Path(folder), record, opened) if opened else None
+                written = saved(write_record, Path(folder), record)
+                yield {"told": told(record, pictures, _file(written)), "picture": _file(picture)}
+
+
+def _only_picture(_: Path, record: dict, pictures: dict[str, Any]) -> str:
+    """The picture of a run of one method, which is there already."""
+    return pictures[record["order"][0]].filename
+
+
+def _file(path: str | None) -> dict | None:
+    return None if path is None else gr.FileData(path=path).model_dump()
+
+
+def _short(number: Any) -> Any:
+    return float(f"{number:.{DIGITS}g}") if isinstance(number, float) else number

@@ -1,0 +1,139 @@
+"""What crawlers read: the tags in the HTML of "/" itself, and the picture that they name."""
+
+from __future__ import annotations
+
+import copy
+import io
+from html.parser import HTMLParser
+from typing import Any
+
+import httpx
+import pytest
+from PIL import Image
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, StreamingResponse
+from starlette.routing import Route
+from starlette.testclient import TestClient
+
+from lantern_demo.ui import head, texts
+from lantern_demo.ui.contact_sheet import CARD_SIZE, link_card
+from lantern_demo.ui.recorded import recorded_runs
+from lantern_demo.ui.run_view import picture_of
+
+
+class Tags(HTMLParser):
+    """The tags of a page as somebody reads them who runs no script: their contents by name, and the title."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.named: dict[str, list[str]] = {}
+        self.title: list[str] = []
+        self.scripts = 0
+        self._in_title = False
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        self._in_title = tag == "title"
+        self.scripts += tag == "script"
+        if tag == "meta" and (name := found.get("property") or found.get("name")):
+            self.named.setdefault(name, []).append(found.get("content") or "")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._in_title = False
+
+    def handle_data(self, data: str) -> None:
+        if self._in_title:
+            self.title.append(data)
+
+
+def test_the_page_says_what_it_is_without_a_script(server: str) -> None:
+    answer = httpx.get(server, params={"prompt": 'a "red" lantern', "seed": "3"})
+    found = Tags(answer.text)
+    assert found.title == [texts.TITLE]
+    assert all(len(contents) == 1 and contents[0] for contents in found.named.values()), "no second tag, and no empty one"
+    told = {name: contents[0] for name, contents in found.named.items()}
+    assert told["og:title"] == told["twitter:title"] == texts.TITLE
+    assert told["description"] == told["og:description"] == told["twitter:description"] == texts.DESCRIPTION
+    assert told["og:url"] == str(answer.url)
+    assert told["og:image"] == told["twitter:image"] == f"{server}card.png"
+    assert told["twitter:card"] == "summary_large_image"
+    assert "og:site_name" not in told and not any("radio" in name + content for name, content in told.items())
+
+
+def test_the_picture_of_the_tags_is_there(server: str) -> None:
+    answer = httpx.get(Tags(httpx.get(server).text).named["og:image"][0]).raise_for_status()
+    assert answer.headers["content-type"] == "image/png"
+    with Image.open(io.BytesIO(answer.content)) as picture:
+        assert picture.size == CARD_SIZE == (1200, 630)
+        assert picture.info["prompt"] == recorded_runs()[0].record["prompt"]
+    assert head.first_card() is head.first_card(), "it is made once"
+
+
+@pytest.mark.parametrize("coding", ["identity", "gzip", "br"])
+def test_the_length_is_that_of_what_is_sent(server: str, coding: str) -> None:
+    with httpx.stream("GET", server, headers={"Accept-Encoding": coding}) as answer:
+        assert answer.status_code == 200
+        assert sum(map(len, answer.iter_raw())) == int(answer.headers["content-length"])
+    assert httpx.head(server).status_code == 200
+
+
+def test_a_proxy_names_the_address_and_can_put_nothing_else_into_the_page(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = httpx.get(server, headers={"X-Forwarded-Host": "lanterns.example", "X-Forwarded-Proto": "https"}).text
+    assert Tags(told).named["og:image"] == ["https://lanterns.example/card.png"]
+    plain = Tags(httpx.get(server).text)
+    for name in ("Host", "X-Forwarded-Host"):
+        spoilt = httpx.get(server, headers={name: '"><script>alert(1)</script>'})
+        assert "<script>alert(1)" not in spoilt.text
+        if spoilt.status_code == 200:
+            assert Tags(spoilt.text).scripts == plain.scripts
+    monkeypatch.setenv("SPACE_HOST", "someone-lanterns.hf.space")
+    told = httpx.get(server, headers={"X-Forwarded-Host": "another.example"}).text
+    assert Tags(told).named["og:url"] == ["https://someone-lanterns.hf.space/"], "a Space knows its own address"
+
+
+PAGE = b'<html><head><meta property="og:title" content="Gradio" /><title>Gradio</title>\n<script>"<meta name=\\"description\\">"</script></head></html>'
+
+
+def served(page: Any, **options: Any) -> TestClient:
+    """A page behind the middleware, at "/" and elsewhere."""
+    tags = Middleware(head.Head, tags=lambda request: f"<title>{request.url.path}</title>")
+    return TestClient(Starlette(routes=[Route("/", page), Route("/more", page)], middleware=[tags]), **options)
+
+
+def in_parts(_: Request) -> StreamingResponse:
+    return StreamingResponse(iter([PAGE[:20], PAGE[20:70], b"", PAGE[70:]]), media_type="text/html")
+
+
+@pytest.mark.parametrize("page", [in_parts, lambda _: HTMLResponse(PAGE)])
+def test_tags_go_before_the_first_script_however_the_page_is_sent(page: Any) -> None:
+    answer = served(page).get("/")
+    assert answer.text == """<html><head>\n<title>/</title>\n<script>"<meta name=\\"description\\">"</script></head></html>"""
+    assert answer.headers["content-length"] == str(len(answer.content))
+    behind = served(page, root_path="/lanterns").get("/lanterns/")
+    assert "<title>/lanterns/</title>" in behind.text
+
+
+def test_what_is_not_the_page_passes_through() -> None:
+    assert served(in_parts).get("/more").content == PAGE
+    answer = served(lambda _: JSONResponse({"<head>": "<script"})).get("/")
+    assert answer.json() == {"<head>": "<script"} and "title" not in answer.text
+
+
+def test_the_card_says_what_its_record_says() -> None:
+    run = recorded_runs()[0]
+    pictures = {name: picture_of(address) for name, address in run.pictures.items()}
+    record = copy.deepcopy(run.record)
+    steps = {name: entry["steps"] for name, entry in record["methods"].items()}
+    assert texts.card_headline(record, "lantern++") == (str(steps["lantern++"]), f"model runs instead of {steps['vanilla']}")
+    assert record["created"][:10] in texts.card_facts(record) and record["device"] in texts.card_facts(record)
+    before = link_card(record, pictures, "lantern++")
+    assert before == link_card(record, pictures, "lantern++") == head.first_card()
+    for change in ({"steps": 17}, {"price": 0.5}):
+        other = copy.deepcopy(record)
+        other["methods"]["lantern++"] |= change
+        assert (
+            Image.open(io.BytesIO(link_card(other, pictures, "lantern++"))).tobytes() != Image.open(io.BytesIO(before)).tobytes()
+        )
