@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from lantern_demo.decoding.methods import Method
+from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.trees import COUPLINGS, GUESSES
 from lantern_demo.static_trees import STATIC_TREES
 
@@ -220,6 +220,14 @@ KNOBS: dict[str, Knob] = {
     ),
 }  # fmt: skip
 ON_THE_FORM = tuple(name for name in KNOBS if name != "seed")  # which has a place of its own
+
+
+def by_readers() -> dict[tuple[str, ...], list[str]]:
+    """The knobs of the form by the ids of the methods that they are for: what most methods share first."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for name in ON_THE_FORM:
+        found.setdefault(tuple(method.id for method in METHODS.values() if KNOBS[name].reads(method)), []).append(name)
+    return dict(sorted(found.items(), key=lambda item: -len(item[0])))
 
 
 def short_name(name: str) -> str:

@@ -73,12 +73,12 @@ def again(service: Service, w: Widgets, result: Shown) -> Iterator[Updates]:
     yield from _shown(service, w, request, record)
 
 
-def begin(w: Widgets, shown: Shown) -> Updates:
-    """What is shown at once, while the run may still wait for the device. In the middle of a run, where Enter begins nothing, its own
+def begin(w: Widgets, told: gr.HTML, shown: Shown) -> Updates:
+    """What is `told` at once, while the run may still wait for the device. In the middle of a run, where Enter begins nothing, its own
     words stay."""
     if shown.running:
-        return {w.status: gr.skip(), w.before: gr.skip(), **w.busy(True)}
-    return {w.status: status_html(texts.QUEUED, "busy"), w.before: shown.run, **w.busy(True)}
+        return {told: gr.skip(), w.before: gr.skip(), **w.busy(True)}
+    return {told: status_html(texts.ASKED, "busy"), w.before: shown.run, **w.busy(True)}
 
 
 def settle(service: Service, w: Widgets, shown: Shown) -> Updates:

@@ -27,7 +27,7 @@ from lantern_demo.ui.service import Service
 
 Updates = dict[Any, Any]  # component -> its new value, or gr.update(...)
 SCRIPTS = Path(__file__).with_name("web")
-SHARED = ("dom", "charts", "early", "lost")
+SHARED = ("dom", "charts", "early", "lost", "layers", "race", "drawer")
 STYLES = [Path(__file__).with_name("style.css"), *sorted(SCRIPTS.glob("*.css"))]
 
 
@@ -118,9 +118,11 @@ def prose(text: str) -> str:
 
 
 def status_html(text: str, kind: Literal["info", "busy", "error"] = "info", notes: Iterable[str] = ()) -> str:
-    """The line under the buttons; screen readers are told when it changes."""
+    """The line under the buttons; screen readers are told when it changes. The notes take one line, however many there are, until they are
+    opened: what is below would jump."""
     role = "alert" if kind == "error" else "status"
-    more = "".join(f'<p class="status-note">{escape(note)}</p>' for note in notes)
+    told = "".join(f"<span>{escape(note)} </span>" for note in notes)
+    more = f'<details class="notes"><summary>{told}</summary></details>' if told else ""
     return f'<div class="status {kind}" role="{role}"><p>{escape(text)}</p>{more}</div>'
 
 

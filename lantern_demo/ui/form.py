@@ -6,10 +6,11 @@ from typing import Any
 
 import gradio as gr
 
-from lantern_demo.knobs import KNOBS, MAX_SEED, ON_THE_FORM
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.knobs import KNOBS, MAX_SEED, ON_THE_FORM, by_readers
 from lantern_demo.settings import Settings
 from lantern_demo.ui import texts
-from lantern_demo.ui.components import Results, component, field_value, prose
+from lantern_demo.ui.components import Results, Updates, component, field_value, prose, status_html
 from lantern_demo.ui.method_panel import method_chooser
 from lantern_demo.ui.model_choice import note
 from lantern_demo.ui.recommended_box import RecommendedBox, recommended_box
@@ -37,17 +38,46 @@ def choices(service: Service) -> tuple[gr.Dropdown, gr.HTML, gr.HTML, gr.Number,
 
 
 def knob_boxes(service: Service) -> tuple[RecommendedBox, dict[str, Any]]:
-    """What is recommended, and the settings' components by name, in the order of `knobs.ON_THE_FORM`."""
+    """What is recommended, and the settings' components by name, in the order of `knobs.ON_THE_FORM`.
+
+    They stand in groups by the methods that they are for; a group is open when one of these is in the usual comparison.
+    """
     defaults = Settings(**service.offered()[service.default].preset)
     recommended = recommended_box(service)
-    with gr.Row(elem_id="knob-grid"):
-        knobs = {name: _knob(name, field_value(name, defaults)) for name in ON_THE_FORM}
-    return recommended, knobs
+    knobs = {}
+    for readers, names in by_readers().items():
+        methods = [METHODS[reader] for reader in readers]
+        with gr.Accordion(texts.knobs_of(methods), open=any(method.default for method in methods), elem_classes="knob-group"):
+            knobs.update({name: _knob(name, field_value(name, defaults)) for name in names})
+    return recommended, {name: knobs[name] for name in ON_THE_FORM}
+
+
+def reset(service: Service, told: gr.HTML, knobs: dict[str, Any], model: str) -> Updates:
+    """The knobs as a model has them, and that it was done."""
+    info = service.offered()[model]
+    values = Settings(**info.preset)
+    return {told: status_html(texts.reset_to(info.title)), **{knob: field_value(name, values) for name, knob in knobs.items()}}
+
+
+def drawer_head() -> None:
+    """What stays in view above the settings; see web/drawer.js."""
+    close = f'<button type="button" class="close" aria-label="{texts.CLOSE}">\u2715</button>'
+    gr.HTML(f'<div class="title"><h2 id="settings-title">{texts.SETTINGS}</h2>{close}</div>', elem_id="drawer-head")
+
+
+def drawer_foot() -> tuple[gr.HTML, gr.Button]:
+    """What stays in view below the settings: what was filled in, the way back to the preset, and Draw."""
+    with gr.Column(elem_id="drawer-foot"):
+        told = gr.HTML("", elem_id="drawer-told")
+        with gr.Row():
+            reset = gr.Button(texts.RESET, min_width=120, elem_id="reset")
+            gr.Button(texts.DRAW_THESE, variant="primary", min_width=120, elem_id="draw-these")  # see web/drawer.js
+    return told, reset
 
 
 def _knob(name: str, value: Any) -> Any:
     knob = KNOBS[name]
-    common = {"value": value, "label": knob.label, "info": knob.sentence, "elem_id": f"knob-{name}", "min_width": 260}
+    common = {"value": value, "label": knob.label, "info": knob.sentence, "elem_id": f"knob-{name}"}
     if knob.limit is None:
         return gr.Dropdown(list(knob.choices), allow_custom_value=name == "tree", **common)
     if knob.step is not None:

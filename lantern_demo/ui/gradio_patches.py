@@ -4,9 +4,10 @@ Each function says what it works around. All were checked with the version CHECK
 the parts is gone, and when another version is installed.
 
 Three dependences cannot be moved here. `style.css` and `web/*.css` name classes of Gradio's own elements: `.html-container`,
-`.gr-accordion`, `.label-wrap`, `.main.fillable`, `.main.contain`, `.column`, `.tab-like-container`, `.head`, `.pending`, `.minimal`,
-`.progress-text` and `.toast-wrap`. `web/lost.js` stands between Gradio's page and `/gradio_api/app_id`, which it asks for once the server
-does not answer. And a run changes the `run_state.Shown` that it has handed to a `gr.State` in place, which only
+`.gr-accordion`, `.label-wrap`, `.main.fillable`, `.main.contain`, `.column`, `.tab-like-container`, `.head` and `.toast-wrap`, the mark
+`data-testid="status-tracker"` of what it shows while the page loads, and `web/layers.js` the role `listbox` of an open list. `web/lost.js`
+stands between Gradio's page and `/gradio_api/app_id`, which it asks for once the server does not answer. And a run changes the
+`run_state.Shown` that it has handed to a `gr.State` in place, which only
 works since Gradio keeps the object itself and no copy; a test holds on to that.
 """
 
@@ -76,6 +77,7 @@ class Queued:
 
     request: HttpRequest
     session: str | None  # that the request named
+    waits: bool
 
 
 def guard_queue(page: gr.Blocks, check: Callable[[Joining], None]) -> None:
@@ -120,14 +122,25 @@ def waiting(page: gr.Blocks, concurrency_id: str) -> int:
 
 
 def pending(page: gr.Blocks, concurrency_id: str) -> Iterator[Queued]:
-    """The requests that wait for what a concurrency id names, or run on it. Gradio has no public list of them."""
-    line = page._queue.event_queue_per_concurrency_id.get(concurrency_id)
-    events = [] if line is None else list(line.queue)
-    for job in page._queue.active_jobs:
-        events += [event for event in job or () if event.concurrency_id == concurrency_id and event.alive]
-    for event in events:
+    """The requests that run on what a concurrency id names, and those that wait for it, the next one first. Gradio has no public list of
+    them."""
+    queue = page._queue
+    running = [
+        event for job in queue.active_jobs for event in job or () if event.concurrency_id == concurrency_id and event.alive
+    ]
+    line = queue.event_queue_per_concurrency_id.get(concurrency_id)
+    waits = [] if line is None else list(line.queue)
+    for event in [*running, *waits]:
         # Gradio gives a session of its own to a request that named none, and it is the event's id.
-        yield Queued(event.request, None if event.session_hash == event._id else event.session_hash)
+        yield Queued(event.request, None if event.session_hash == event._id else event.session_hash, event in waits)
+
+
+def ahead_of(page: gr.Blocks, concurrency_id: str, session: str | None) -> int | None:
+    """How many requests run or wait before the next one of a session for what a concurrency id names; None when none of it waits."""
+    for place, queued in enumerate(pending(page, concurrency_id)):
+        if queued.waits and queued.session == session:
+            return place
+    return None
 
 
 def forget_calls(page: gr.Blocks) -> None:

@@ -16,22 +16,21 @@ from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import Route
 
-from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.store import root
-from lantern_demo.recommended import Kind
 from lantern_demo.ui import admission, log, reading, texts
 from lantern_demo.ui.api import DEVICE, add_endpoints, refuse_call
 from lantern_demo.ui.audit_panel import audit_panel
 from lantern_demo.ui.compare import again, begin, draw, settle
 from lantern_demo.ui.components import STYLES, Updates, Widgets, component, prose, shared_scripts, status_html
-from lantern_demo.ui.form import choices, knob_boxes, results_column
+from lantern_demo.ui.form import choices, drawer_foot, drawer_head, knob_boxes, reset, results_column
 from lantern_demo.ui.gradio_patches import LAUNCH_OPTIONS, MISCALLS, OPEN_VIEW, calm_queue, forget_calls, http_request, waiting
 from lantern_demo.ui.head import CARD, Head, card, tags
 from lantern_demo.ui.health import PATH, health
 from lantern_demo.ui.look_alikes import LookAlikes
 from lantern_demo.ui.model_choice import ModelWidgets, choose, choose_another, class_box
 from lantern_demo.ui.palettes import PALETTES, palettes
-from lantern_demo.ui.recommended_box import fill_in, recommended_for
+from lantern_demo.ui.places import places
+from lantern_demo.ui.recommended_box import recommend
 from lantern_demo.ui.record_reader import MEGABYTES
 from lantern_demo.ui.recorded import SWEEPS, FinishedRuns, cards, recorded_runs, sweeps
 from lantern_demo.ui.restore import Form, first_view, from_link, load_record, show_example, show_first
@@ -54,13 +53,9 @@ OWN_LINK = """(link) => {
   history.replaceState(history.state, "", `?${asked}`);
   return location.origin + location.pathname + link;
 }"""
-SETTINGS = """() => {
-  const open = document.body.classList.toggle("settings-open");
-  document.getElementById("open-settings").setAttribute("aria-expanded", open);
-  const panel = document.getElementById("settings");
-  panel.tabIndex = -1;
-  if (open) panel.focus();
-}"""
+# A run is asked for, or was loaded, far below the stage: see web/race.js. A refusal stands beside its button, and nothing moves.
+RACE_IN_VIEW = "() => raceInView()"
+RACE_IN_VIEW_UNLESS_TOLD = "(told) => { if (!told) raceInView(); }"
 # What Draw sends is what the page shows at that moment: Gradio's own copy of a field may be a moment behind it.
 AS_SHOWN = """(...asked) => {
   const prompt = document.querySelector("#prompt :is(textarea, input)"), boxes = [...document.querySelectorAll("#methods input")];
@@ -91,13 +86,15 @@ def build(
             label = class_box()
             draw_button = gr.Button(texts.DRAW, variant="primary", min_width=80, elem_id="draw")
             stop_button = gr.Button(texts.STOP, variant="stop", min_width=80, interactive=False, elem_id="stop")
-            settings_button = gr.Button(texts.SETTINGS, min_width=80, elem_id="open-settings")
+            gr.Button(texts.SETTINGS, min_width=80, elem_id="open-settings")  # see web/drawer.js
         with gr.Column(elem_id="told"):
             status = gr.HTML(status_html(texts.READY), elem_id="status")
             arriving = gr.HTML("", elem_id="arriving")
         with gr.Column(elem_id="settings"):
+            drawer_head()
             model_box, model_note, methods, seed, randomise = choices(service)
             recommended, knobs = knob_boxes(service)
+            filled, reset_button = drawer_foot()
         examples = component("cards", ["cards"], cards(), elem_id="examples")
         stage = component(
             "stage", ["grid", "mosaic", "clock", "cells", "look", "stage"], first_view(), elem_id="stage",
@@ -105,6 +102,7 @@ def build(
         )  # fmt: skip
         results, searching = results_column()
         upload = gr.UploadButton(texts.LOAD, file_types=[".json"], type="binary", size="md", elem_id="load")
+        upload_told = gr.HTML("", elem_id="load-told")
         gr.HTML(f'<p class="note">{escape(texts.KEEP_NOTE)}</p>')
         with gr.Accordion(texts.TABLE_TITLE, open=False, elem_id="numbers"):
             results.table.render()
@@ -130,10 +128,10 @@ def build(
         by_model = ModelWidgets(gr.State(service.default), model_note, prompt, label, examples, methods, recommended, knobs)
         form = Form(model_box, by_model, seed, randomise)
         _wire_runs(page, service, w, form, searching)
-        _wire_restoring(page, service, w, form, examples, upload, arriving)
+        _wire_restoring(page, service, w, form, examples, upload, upload_told, arriving)
         for kind, button in recommended.buttons.items():
-            button.click(partial(_recommended, service, w, knobs, kind), [model_box], [w.status, *knobs.values()], **AT_ONCE)
-        settings_button.click(None, js=SETTINGS, **QUIET)
+            button.click(partial(recommend, service, filled, knobs, kind), [model_box], [filled, *knobs.values()], **AT_ONCE)
+        reset_button.click(partial(reset, service, filled, knobs), [model_box], [filled, *knobs.values()], **AT_ONCE)
         label.input(lambda title: title, [label], [prompt], **AT_ONCE)
         add_endpoints(page, service)
         if mcp_asked_for():
@@ -216,27 +214,30 @@ def theme() -> gr.themes.Base:
 def _wire_runs(page: gr.Blocks, service: Service, w: Widgets, form: Form, searching: Explorer) -> None:
     """Draw, Run again, Explore and Stop."""
     prompt, knobs = form.by_model.prompt, list(form.by_model.knobs.values())
-    on_device: dict[str, Any] = {
-        "api_visibility": "private", "show_progress": "minimal", "show_progress_on": [w.status], "trigger_mode": "once", **DEVICE,
-    }  # fmt: skip
+    on_device: dict[str, Any] = {**QUIET, "trigger_mode": "once", **DEVICE}
 
-    def wire(triggers: list[Any], run: Any, inputs: list[Any], outputs: list[Any], end: Any, js: str | None = None) -> Any:
-        pressed = gr.on(triggers, partial(begin, w), [w.shown], [w.status, w.before, *w.buttons()], **AT_ONCE)
-        running = pressed.then(run, inputs, outputs, js=js, **on_device)
+    def wire(
+        triggers: list[Any], run: Any, inputs: list[Any], outputs: list[Any], end: Any, told: gr.HTML, js: str | None = None
+    ) -> Any:
+        """`told` says what becomes of the run, `outputs` are what it changes beside."""
+        pressed = gr.on(triggers, partial(begin, w, told), [w.shown], [told, w.before, *w.buttons()], **AT_ONCE)
+        pressed.then(places(page, service, DEVICE["concurrency_id"]), None, [told], concurrency_limit=None, **QUIET)
+        running = pressed.then(run, inputs, list(dict.fromkeys([told, *outputs])), js=js, **on_device)
         # The first also after Stop.
-        for after, settles, more in ((running.then, end, []), (running.failure, partial(_failed, page, w, end), [w.before])):
-            settled = after(settles, [w.shown, *more], w.all(), **AT_ONCE)
+        failed = partial(_failed, page, w, told, end)
+        for after, settles, more in ((running.then, end, []), (running.failure, failed, [w.before])):
+            settled = after(settles, [w.shown, *more], list(dict.fromkeys([told, *w.all()])), **AT_ONCE)
             settled.then(None, [w.results.link], [w.results.link], js=OWN_LINK, **QUIET)
         return running
 
     asked = [prompt, form.model, form.by_model.methods, form.seed, form.randomise, *knobs]
-    drawing = wire(
-        [w.draw.click, prompt.submit], partial(draw, service, w), asked, w.of_a_frame(), partial(settle, service, w), AS_SHOWN
-    )
-    repeating = wire([w.results.again.click], partial(again, service, w), [w.result], w.of_a_frame(), partial(settle, service, w))
+    end = partial(settle, service, w)
+    drawing = wire([w.draw.click, prompt.submit], partial(draw, service, w), asked, w.of_a_frame(), end, w.status, AS_SHOWN)
+    w.results.again.click(None, js=RACE_IN_VIEW, **QUIET)
+    repeating = wire([w.results.again.click], partial(again, service, w), [w.result], w.of_a_frame(), end, w.status)
     trying = wire(
         [w.explore.click], partial(explore, service, w, searching), [w.shown, searching.knob, prompt, form.model, form.seed, *knobs],
-        [*w.of_a_frame(), searching.plot], partial(rest, w),
+        [w.shown, searching.plot], partial(rest, w, searching), searching.told,
     )  # fmt: skip
     w.stop.click(
         lambda: (status_html(texts.STOPPED), None), None, [w.status, w.before], cancels=[drawing, repeating, trying], **AT_ONCE
@@ -256,28 +257,22 @@ def looking_at(page: gr.Blocks, alikes: LookAlikes) -> Callable[[Any, Any], dict
     return look
 
 
-def _recommended(service: Service, w: Widgets, knobs: dict[str, Any], kind: Kind, model: str) -> Updates:
-    """Fill in what is recommended, and say what that was and for which methods there is nothing."""
-    filled, found = fill_in(service, knobs, kind, model), recommended_for(service, model)
-    if found is None:
-        return filled
-    without = [METHODS[method].label for method, by_kind in found.methods.items() if by_kind[kind] is None]
-    return filled | {w.status: status_html(texts.filled_in(kind, found.settings(kind), without))}
-
-
-def _failed(page: gr.Blocks, w: Widgets, end: Callable[[Shown], Updates], shown: Shown, before: str | None) -> Updates:
+def _failed(
+    page: gr.Blocks, w: Widgets, told: gr.HTML, end: Callable[[Shown], Updates], shown: Shown, before: str | None
+) -> Updates:
     """After a run that broke off or was refused: settle, and say that it never began. Gradio itself only shows a passing message."""
     never_began = shown.run == before and not shown.exploring
     updates = end(shown)
     if never_began:
         waits = waiting(page, DEVICE["concurrency_id"])
-        updates[w.status] = status_html(texts.queue_full(waits) if waits >= admission.WAITING else texts.NOT_STARTED, "error")
+        updates[told] = status_html(texts.queue_full(waits) if waits >= admission.WAITING else texts.NOT_STARTED, "error")
     return updates
 
 
 def _wire_restoring(
-    page: gr.Blocks, service: Service, w: Widgets, form: Form, examples: gr.HTML, upload: gr.UploadButton, arriving: gr.HTML
-) -> None:
+    page: gr.Blocks, service: Service, w: Widgets, form: Form, examples: gr.HTML, upload: gr.UploadButton, upload_told: gr.HTML,
+    arriving: gr.HTML,
+) -> None:  # fmt: skip
     """Examples, records, links, and what the page shows at first."""
     outputs = list(dict.fromkeys([*w.all(), *form.all()]))
 
@@ -310,13 +305,17 @@ def _wire_restoring(
         js="(text) => { document.dispatchEvent(new CustomEvent('prompted', { detail: text })); }",
         **QUIET,
     )
-    loaded = upload.upload(partial(load_record, service, w, form), [w.shown, upload], outputs, **QUIET, **DEVICE)
+    loaded = upload.upload(
+        partial(load_record, service, w, form, upload_told), [w.shown, upload], [upload_told, *outputs], **QUIET, **DEVICE
+    )
+    upload.upload(places(page, service, DEVICE["concurrency_id"]), None, [upload_told], concurrency_limit=None, **QUIET)
     loaded.then(None, [w.results.link], [w.results.link], js=WHOLE_LINK, **QUIET)
+    loaded.then(None, [upload_told], None, js=RACE_IN_VIEW_UNLESS_TOLD, **QUIET)
     form.model.input(
         partial(choose_another, service, form.by_model), [form.model, form.by_model.model], form.by_model.all(), **AT_ONCE
     )
     answered = page.load(first, None, outputs, **AT_ONCE).then(None, [w.results.link], [w.results.link], js=WHOLE_LINK, **QUIET)
     answered.then(None, js=STARTED, **QUIET)
     page.load(None, js=OPEN_VIEW, **QUIET)
-    page.load(None, js="() => document.getElementById('open-settings')?.setAttribute('aria-expanded', 'false')", **QUIET)
+    page.load(None, js="() => settingsDrawer()", **QUIET)
     page.load(arrive, None, [arriving], concurrency_limit=None, **QUIET)

@@ -8,9 +8,10 @@ from typing import Any
 
 import gradio as gr
 
+from lantern_demo.decoding.methods import METHODS
 from lantern_demo.recommended import KINDS, Kind, Recommended, read_recommended
 from lantern_demo.ui import texts
-from lantern_demo.ui.components import prose
+from lantern_demo.ui.components import Updates, prose, status_html
 from lantern_demo.ui.service import Service
 
 
@@ -63,6 +64,15 @@ def fill_in(service: Service, knobs: Mapping[str, Any], kind: Kind, model: str) 
     found = recommended_for(service, model)
     chosen = found.settings(kind) if found else {}
     return {knob: chosen.get(name, gr.update()) for name, knob in knobs.items()}
+
+
+def recommend(service: Service, told: gr.HTML, knobs: Mapping[str, Any], kind: Kind, model: str) -> Updates:
+    """Fill in what is recommended, and say what that was and for which methods there is nothing."""
+    filled, found = fill_in(service, knobs, kind, model), recommended_for(service, model)
+    if found is None:
+        return filled
+    without = [METHODS[method].label for method, by_kind in found.methods.items() if by_kind[kind] is None]
+    return filled | {told: status_html(texts.filled_in(kind, found.settings(kind), without))}
 
 
 def _any(found: Recommended | None, kind: Kind) -> bool:

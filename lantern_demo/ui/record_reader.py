@@ -20,6 +20,7 @@ MEGABYTES = 4
 VERSIONS = ("0.1",)  # whose records are read; an earlier one stays when a later one is added
 MOST_TOKENS, MOST_NODES = 4096, 256
 SECONDS = ("text", "prefill", "draft", "verify", "commit", "decode", "image", "capture")
+PARTS = ("lantern_demo", "model", "prompt", "settings", "order", "methods")  # JSON without them is something else
 TEXTS = ("tree", "device", "dtype", "products", "engine")
 
 
@@ -30,13 +31,15 @@ def read_record(data: bytes) -> dict[str, Any]:
     try:
         found = json.loads(data.decode(), parse_constant=_no_number)
     except (ValueError, RecursionError):
-        raise ValueError("the record is not a JSON file that can be read") from None
+        raise ValueError("this is not a run record: not a JSON file that can be read") from None
     return checked(found)
 
 
 def checked(found: Any) -> dict[str, Any]:
     """A record made anew from what is known of a parsed one. Raises ValueError as `read_record` does."""
-    record = _mapping(found, "the record")
+    if not isinstance(found, dict) or not set(PARTS) <= set(found):
+        raise ValueError(f"this is not a run record, which has {', '.join(PARTS)}")
+    record: dict[str, Any] = found
     version = _text(record, "lantern_demo", 20)
     if ".".join(version.split(".")[:2]) not in VERSIONS:
         raise ValueError(f"the record is of version {version!r}; this program reads those of {', '.join(VERSIONS)}")

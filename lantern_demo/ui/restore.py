@@ -64,16 +64,17 @@ def show_first(service: Service, w: Widgets) -> Updates:
     return {part: update for part, update in shown.items() if part is not w.stage}
 
 
-def load_record(service: Service, w: Widgets, form: Form, shown: Shown, data: Any) -> Updates:
-    """Show a record that a visitor hands in. Its pictures are drawn anew from its tokens, where its model is loaded."""
+def load_record(service: Service, w: Widgets, form: Form, told: gr.HTML, shown: Shown, data: Any) -> Updates:
+    """Show a record that a visitor hands in. Its pictures are drawn anew from its tokens, where its model is loaded. What is refused is
+    `told` beside the button."""
     if shown.running:
-        return {w.status: status_html(texts.STILL_RUNNING, "busy")}
+        return {told: status_html(texts.STILL_RUNNING, "error")}
     try:
         if not isinstance(data, bytes):
             raise ValueError("there was no file")
         record = read_record(data)
     except ValueError as error:
-        return {w.status: status_html(texts.refused_record(str(error)), "error")}
+        return {told: status_html(texts.refused_record(str(error)), "error")}
     notes, pictures = [], {}
     try:
         images = service.pictures(record["model"]["id"], [entry["token_ids"] for entry in record["methods"].values()])
@@ -84,7 +85,7 @@ def load_record(service: Service, w: Widgets, form: Form, shown: Shown, data: An
     source = Source("loaded", texts.LOADED.format(device=texts.one_thread(record["device"]), date=record["created"][:10]))
     filled = _filled(service, form, record) if record["model"]["id"] in service.offered() else {}
     status = status_html(texts.READY_LOADED, notes=notes)
-    return _presented(service, w, Recorded(record, pictures), source, True, {w.status: status, **filled})
+    return _presented(service, w, Recorded(record, pictures), source, True, {told: "", w.status: status, **filled})
 
 
 def _redrawn(service: Service, record: dict[str, Any], images: list[Image.Image]) -> list[str]:

@@ -16,6 +16,7 @@ from contextlib import closing
 from contextvars import copy_context
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from time import perf_counter
 from typing import Any, Literal, TypeVar
 
@@ -41,6 +42,7 @@ PREVIEW_SHARE = 3  # a preview follows the one before after so many times what t
 # The most seconds of a shared GPU that are asked for. On the larger cards 1.5 times as many are charged: 120, which is all that a
 # visitor without an account has in a day.
 MOST_LEASED = 80
+RUNS_KEPT = 20  # whose seconds tell how long others will wait
 REDRAW_LEASE = 15  # of these seconds, for the pictures of a loaded record
 
 Result = TypeVar("Result")
@@ -106,6 +108,8 @@ class Service:
         self.warning = unused_gpu() if device == "auto" else None
         self._loaded: dict[str, Pipeline] = {}
         self._seconds: dict[str, float] = {}  # by model, the longest that a method's run has taken
+        self._held = deque[float](maxlen=RUNS_KEPT)  # seconds for which the latest runs had the device
+        self._since: float | None = None  # when the run that has it began
         # On a CPU every thread that computes keeps a pool of helpers, and with more of those than cores OpenMP lets them sleep between
         # operations: steps took 1.9 times as long. So one thread does all that is timed, and no other that lives on computes.
         self._worker, self._turn = ThreadPoolExecutor(1, "device"), threading.Lock()
@@ -244,6 +248,7 @@ class Service:
                 dict.fromkeys(request.methods, Outcome("stopped")),
                 perf_counter(),
             )
+            self._since = start
             try:
                 while (item := self._compute(next, frames, None)) is not None:
                     if isinstance(item, Generation):
@@ -252,14 +257,25 @@ class Service:
                     elif isinstance(item, MethodFailed):
                         outcomes[item.method] = Outcome("failed", why=item.message)
                     yield item
+                self._held.append(perf_counter() - start)
             finally:
                 self._compute(frames.close)
+                self._since = None
                 _log(request, outcomes, perf_counter() - start)
 
     def palette(self, model: str) -> bytes | None:
         """The colours of a model's tokens, three bytes each, or None where it is not loaded."""
         pipe = self._loaded.get(model)
         return None if pipe is None else pipe.palette().numpy().tobytes()
+
+    def wait_behind(self, before: int) -> float | None:
+        """About how many seconds it takes until so many requests are through, the first of which may have the device already: by the median
+        of the latest runs that were not stopped, whatever they drew. None before the first has ended."""
+        if not self._held:
+            return None
+        usual, since = median(self._held), self._since
+        first = usual if since is None else max(0.0, usual - (perf_counter() - since))
+        return first + usual * (before - 1)
 
     def pictures(self, model: str, tokens: list[list[int]]) -> list[Image.Image]:
         """The pictures of token ids. Raises ValueError when the model is not loaded, or the ids are not its own."""

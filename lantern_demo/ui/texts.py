@@ -49,6 +49,8 @@ SEED_LABEL = "Seed"
 SEED_INFO = "The same seed, settings and machine give the same pictures."
 RANDOM_LABEL = "Randomise for every run"
 DRAW, STOP, SETTINGS = "Draw", "Stop", "Settings"
+DRAW_THESE = "Draw with these settings"
+RESET, CLOSE = "Reset", "Close"
 DOWNLOAD, SHEET = "Run record (JSON)", "All pictures (PNG)"
 AGAIN = "Run this again and compare tokens"
 LINK_LABEL = "Link to this run (its pictures too, while the program that drew them keeps them)"
@@ -153,7 +155,7 @@ RACING = "Live: the methods race on this machine."
 STOPPED_RACE = "Stopped."
 KEPT = "Drawn by {model} on {device} on {date}, with seed {seed}."
 LOADED = "Loaded record: it says it was drawn on {device} on {date}. Nothing of it was measured here."
-QUEUED = "Waiting for its turn: one run at a time has the device."
+ASKED = "Waiting for the device."
 NOT_STARTED = "Nothing was started."
 STARTING = "Getting the methods ready; this is not timed."
 MEASURED_LATER = "What it gave up is measured after the race."
@@ -164,6 +166,7 @@ LOOK_LATER = "The device is at work; look again in a moment."
 LOOK_SLOWER = "That was many looks in a short time; wait a moment and look again."
 LOOK_NOT_LOADED = "the model of this run is not loaded here, so that its guesses cannot be shown as pictures"
 NO_METHODS = "Choose at least one method: Settings lists them."
+STOPPED_SWEEP = "Stopped. The values drawn so far stay."
 STOPPED = "Stopped. What was drawn so far stays; press Draw to start again."
 NO_METHOD_FINISHED = "No method finished; the lanes say why."
 
@@ -320,7 +323,8 @@ def _recommendation(one: Recommendation | None) -> str:
         return "none of those tried"
     settings = ", ".join(f"{short_name(name)} {value:g}" for name, value in one.settings.items())
     shown = f"{100 * abs(one.loss):.1f} {'fewer' if one.loss > 0 else 'more'} of 100 pictures show all that was asked for"
-    return f"{settings or 'its fitted window'} (gains {one.gain:.2f}\u00d7; {shown})"
+    speed = f"gains {one.gain:.2f}\u00d7" if one.gain >= 1 else f"slower: {one.gain:.2f}\u00d7"
+    return f"{settings or 'its fitted window'} ({speed}; {shown})"
 
 
 def audit_ran(found: Audit) -> str:
@@ -522,6 +526,26 @@ def load_failed(model: str, error: BaseException) -> str:
     return f"model {model} could not be loaded: {sentence(error)} Other models are not affected; choose one of them, or try again later."
 
 
+def knobs_of(methods: Sequence[Method]) -> str:
+    """Whom a group of knobs is for."""
+    if len(methods) == len(METHODS):
+        return "All methods"
+    *others, last = (method.label for method in methods)
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def reset_to(title: str) -> str:
+    return f"All of these are again as {title} has them."
+
+
+def in_line(before: int, seconds: float | None) -> str:
+    """How many are before somebody who waits, and about how long they take; None where that is not known."""
+    if seconds is None:
+        return f"{before} before you."
+    about = f"{max(1, round(seconds))} s" if seconds < 90 else f"{round(seconds / 60)} min"
+    return f"{before} before you, about {about}."
+
+
 def queue_full(waiting: int) -> str:
     return f"Queue is full: {waiting} requests are waiting, and no more may. Try again in a moment."
 
@@ -556,7 +580,7 @@ def not_saved(method: str) -> str:
 
 
 def refused_record(why: str) -> str:
-    return f"This record cannot be shown: {why}."
+    return f"This file cannot be shown: {why}."
 
 
 def refused_link(why: str) -> str:

@@ -1,0 +1,31 @@
+"""What somebody is told whose run waits: how many are before it, and about how long they take."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import gradio as gr
+
+from lantern_demo.ui import texts
+from lantern_demo.ui.components import status_html
+from lantern_demo.ui.gradio_patches import ahead_of
+from lantern_demo.ui.service import Service
+
+SECONDS = 0.25  # between two looks at the queue
+JOINING = 4  # looks until a run that was asked for in the same moment has joined
+
+
+def places(page: gr.Blocks, service: Service, concurrency_id: str) -> Callable[[gr.Request], AsyncIterator[str]]:
+    """An event that runs beside one that waits, and says its place in the queue of `concurrency_id` whenever that has changed."""
+
+    async def tell(request: gr.Request) -> AsyncIterator[str]:
+        told, looks = 0, 0
+        while (before := ahead_of(page, concurrency_id, request.session_hash)) is not None or looks < JOINING:
+            if before and before != told:
+                told = before
+                yield status_html(texts.in_line(before, service.wait_behind(before)), "busy")
+            looks += 1
+            await asyncio.sleep(SECONDS)
+
+    return tell

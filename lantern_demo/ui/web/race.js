@@ -1,0 +1,9 @@
+// A run that is asked for far below brings its race into view.
+
+function raceInView() {
+  const told = document.getElementById("told");
+  const { top } = told.getBoundingClientRect();
+  if (top >= 0 && top < innerHeight / 2) return;
+  const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  told.scrollIntoView({ block: "start", behavior: calm ? "instant" : "smooth" });
+}
