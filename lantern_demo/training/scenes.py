@@ -291,6 +291,7 @@ def render(scenes: Scenes, size: int = SIZE) -> Tensor:
 
 
 NOUN = "lantern"
+BEFORE_NOUN = ("count", "colour", "shape")  # attributes that are said before it; the others are said behind it
 # By attribute, for each of its classes the wordings that captions choose from, the plainest first; one that is there twice is chosen twice as often.
 WORDINGS: dict[str, tuple[tuple[str, ...], ...]] = {
     "count": (("one", "a", "a single"), ("two", "a pair of", "two"), ("three", "three"), ("four", "four")),
@@ -350,9 +351,8 @@ def full_caption(count: int, colour: int, shape: int, place: int, time: int, moo
 def worded(said: Mapping[str, str]) -> str:
     """A caption that says some attributes, each in the wording given; without a number it is about several lanterns."""
     noun = NOUN if said.get("count") in WORDINGS["count"][0] else f"{NOUN}s"
-    before, after = (
-        [said[name] for name in names if name in said] for names in (("count", "colour", "shape"), ("place", "time", "moon"))
-    )
+    before = [said[name] for name in WORDINGS if name in said and name in BEFORE_NOUN]
+    after = [said[name] for name in WORDINGS if name in said and name not in BEFORE_NOUN]
     return " ".join((*before, noun, *after))
 
 
