@@ -194,7 +194,7 @@ def test_the_recorded_race_plays_once_and_is_the_forms(page: Page, server: str) 
     expect(page.get_by_role("button", name="Replay")).to_be_visible()
     expect(page.locator("#stage .source")).to_contain_text("not on this machine now")
     settings(page)
-    assert page.get_by_label("Seed").input_value() == str(texts.EXAMPLES[0][1])
+    assert page.locator("#seed input").input_value() == str(texts.EXAMPLES[0][1])
     assert page.get_by_label("Prompt").input_value() == texts.EXAMPLES[0][0]
     expect(page.locator("#examples .card").first).to_have_attribute("aria-pressed", "true")
 
@@ -202,11 +202,10 @@ def test_the_recorded_race_plays_once_and_is_the_forms(page: Page, server: str) 
 def test_all_methods_side_by_side(page: Page) -> None:
     page.get_by_label("Prompt").fill("two red zebra lanterns over a lake")
     settings(page)
-    page.get_by_label("Randomise").uncheck()
-    page.get_by_label("Seed").fill("7")
+    page.locator("#seed input").fill("7")
     draw(page)
     expect(page.locator("#status")).to_contain_text("Done, with seed 7")
-    expect(page.locator("#status")).to_contain_text("does not know these words and drew without them: zebra.")
+    expect(page.locator("#status")).to_contain_text('Drawn without "zebra": this small model knows only lanterns.')
     for lane in LANES:
         drawn(page, lane)
         passes = r"^255 passes$" if lane == "vanilla" else r"^\d+ passes instead of 255$"
@@ -269,17 +268,13 @@ def test_a_reload_keeps_a_finished_run(page: Page, server: str) -> None:
 
 
 def test_an_example_lets_go_when_the_prompt_is_edited(page: Page) -> None:
-    settings(page)
-    page.get_by_label("Randomise").check()
     page.get_by_label("Prompt").fill("a lantern of my own")
     expect(page.locator('#examples [aria-pressed="true"]')).to_have_count(0)
     page.locator("#examples .card").nth(1).click()
     expect(page.get_by_label("Prompt")).to_have_value(texts.EXAMPLES[1][0])
-    expect(page.get_by_label("Randomise")).not_to_be_checked()
     expect(page.locator("#examples .card").nth(1)).to_have_attribute("aria-pressed", "true")
     page.get_by_label("Prompt").press_sequentially(", by me")
     expect(page.locator('#examples [aria-pressed="true"]')).to_have_count(0)
-    expect(page.get_by_label("Randomise")).to_be_checked()
 
 
 def test_the_keyboard_alone_draws_scrubs_looks_and_stops(page: Page) -> None:
@@ -374,8 +369,7 @@ def test_bad_input_is_explained(page: Page) -> None:
     draw(page)
     expect(page.get_by_role("alert")).to_contain_text("The prompt has 201 characters, at most 200 are allowed")
     settings(page)
-    page.get_by_label("Randomise").uncheck()
-    page.get_by_label("Seed").fill("-1")
+    page.locator("#seed input").fill("-1")
     draw(page)
     expect(page.get_by_test_id("toast-text")).to_contain_text("Value -1 is less than minimum value 0")
     expect(page.get_by_role("button", name="Draw", exact=True)).to_be_enabled()
@@ -383,9 +377,9 @@ def test_bad_input_is_explained(page: Page) -> None:
 
 def test_prompts_are_shown_as_text(page: Page) -> None:
     only(page, "vanilla")
-    page.get_by_label("Prompt").fill("<imgsrcxonerror${alert(1)}> <img src=x onerror=document.title='broken'>")
+    page.get_by_label("Prompt").fill("red lanterns <imgsrcxonerror${alert(1)}> <img src=x onerror=document.title='broken'>")
     draw(page)
-    expect(page.locator("#status")).to_contain_text("does not know these words")
+    expect(page.locator("#status")).to_contain_text("Drawn without")
     assert "imgsrcxonerror" in status(page)
     page.get_by_label("Prompt").fill("<img src=x onerror=document.title='broken'> " * 4)
     draw(page)
@@ -577,7 +571,7 @@ TYPE_AT_ONCE = """new MutationObserver((_, watching) => {
   if (!field) return;
   watching.disconnect();
   field.focus();
-  Object.getOwnPropertyDescriptor(HTMLTextAreaElement.prototype, "value").set.call(field, "two zebra lanterns");
+  Object.getOwnPropertyDescriptor(HTMLTextAreaElement.prototype, "value").set.call(field, "two red zebra lanterns");
   field.dispatchEvent(new InputEvent("input", { bubbles: true }));
 }).observe(document, { subtree: true, childList: true })"""
 
@@ -586,11 +580,11 @@ def test_what_is_typed_early_stays(page: Page, server: str) -> None:
     page.add_init_script(TYPE_AT_ONCE)
     open_page(page, server)
     page.wait_for_timeout(500)
-    assert page.get_by_label("Prompt").input_value() == "two zebra lanterns"
+    assert page.get_by_label("Prompt").input_value() == "two red zebra lanterns"
     expect(page.locator('#examples [aria-pressed="true"]')).to_have_count(0)
     only(page, "vanilla")
     draw(page)
-    expect(page.locator("#status")).to_contain_text("does not know these words and drew without them: zebra.")
+    expect(page.locator("#status")).to_contain_text('Drawn without "zebra": this small model knows only lanterns.')
     page.locator("#examples .card").first.click()
     expect(page.get_by_label("Prompt")).to_have_value(texts.EXAMPLES[0][0])
 
@@ -614,15 +608,15 @@ def test_a_late_first_answer_leaves_what_was_typed(page: Page, server: str, monk
             page.wait_for_timeout(50)
         assert asked.is_set()
         page.get_by_label("Prompt").fill("two zebra lanterns")
-        randomise = page.locator("#randomise input").evaluate("field => { field.click(); return field.checked; }")
+        locked = page.locator("#lock-seed input").evaluate("field => { field.click(); return field.checked; }")
     finally:
         typed.set()
     expect(page.locator("#status")).to_contain_text(texts.READY_LINK)
     page.wait_for_timeout(500)
     assert page.get_by_label("Prompt").input_value() == "two zebra lanterns"
     settings(page)
-    expect(page.get_by_label("Randomise")).to_be_checked(checked=randomise)
-    assert page.get_by_label("Seed").input_value() == "5"
+    expect(page.get_by_label("Lock the seed")).to_be_checked(checked=locked)
+    assert page.locator("#seed input").input_value() == "5"
     page.get_by_label("Prompt").fill("")
     page.wait_for_timeout(200)
     assert page.get_by_label("Prompt").input_value() == "", "later changes are the visitor's own"
@@ -662,7 +656,7 @@ def test_leaving_the_model_as_it_is_leaves_the_form(page: Page) -> None:
     page.locator("#methods").get_by_label("EAGLE-2", exact=True).uncheck()
     with page.expect_response(lambda answer: "gradio_api" in answer.url):
         page.locator("#model input").focus()
-        page.locator("#randomise input").focus()
+        page.locator("#lock-seed input").focus()
     page.wait_for_timeout(500)
     assert page.get_by_label("Prompt").input_value() == "two zebra lanterns"
     expect(page.locator("#methods").get_by_label("EAGLE-2", exact=True)).not_to_be_checked()

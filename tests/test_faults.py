@@ -317,7 +317,7 @@ def test_the_page_goes_on_when_the_disk_is_full(folder: Path, monkeypatch: pytes
     w = draw.fn.args[1]
     monkeypatch.setattr(files, "_check_room", full)
     knobs = [0 if value is None else value for name, value in Settings(tree="small").as_dict().items() if name != "seed"]
-    updates = list(compare.draw(service, w, PROMPT, None, ["vanilla"], 3, False, *knobs))
+    updates = list(compare.draw(service, w, PROMPT, None, ["vanilla"], 3, False, None, *knobs))
     merged: dict[Any, Any] = {}
     for update in updates:
         merged |= update

@@ -39,7 +39,7 @@ def service() -> Service:
 def chosen(service: Service, model: str) -> dict[str, Any]:
     with gr.Blocks():
         w = ModelWidgets(
-            gr.State(service.default), gr.HTML(), gr.Textbox(), gr.Dropdown(), gr.HTML(), gr.HTML(), recommended_box(service),
+            gr.State(service.default), gr.HTML(), gr.Textbox(), gr.Dropdown(), gr.HTML(), gr.HTML(), gr.HTML(), recommended_box(service),
             {name: gr.Number() for name in ON_THE_FORM},
         )  # fmt: skip
     found = choose(service, w, model)
@@ -48,6 +48,7 @@ def chosen(service: Service, model: str) -> dict[str, Any]:
         id(w.note): "note",
         id(w.prompt): "prompt",
         id(w.label): "label",
+        id(w.builder): "builder",
         id(w.examples): "examples",
         id(w.methods): "methods",
         id(w.recommended.column): "recommended",
@@ -230,7 +231,7 @@ def test_the_model_chosen_again_changes_nothing(service: Service) -> None:
     """Gradio tells of a choice, too, when the box is left as it was."""
     with gr.Blocks():
         w = ModelWidgets(
-            gr.State(service.default), gr.HTML(), gr.Textbox(), gr.Dropdown(), gr.HTML(), gr.HTML(), recommended_box(service),
+            gr.State(service.default), gr.HTML(), gr.Textbox(), gr.Dropdown(), gr.HTML(), gr.HTML(), gr.HTML(), recommended_box(service),
             {name: gr.Number() for name in ON_THE_FORM},
         )  # fmt: skip
     assert list(choose_another(service, w, service.default, service.default)) == [w.model]

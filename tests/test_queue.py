@@ -101,7 +101,7 @@ def test_who_comes_while_the_queue_is_full_sees_the_page(page: Page, server: str
     show_example(page)  # nobody needs the device for it
     page.goto(f"{server}?prompt=two+blue+lanterns&seed=42")
     expect(page.locator("#status")).to_contain_text("Filled in from the link")
-    expect(page.get_by_label("Seed")).to_have_value("42")
+    expect(page.locator("#seed input")).to_have_value("42")
     device.gate.set()
     for job in jobs:
         job.result(timeout=60)

@@ -376,7 +376,7 @@ def test_the_page_says_which_methods_did_not_race(
     monkeypatch.setattr(comparison, "SLICE_SECONDS", slices)
     service, w, _ = page_of(folder, draw)
     failing_when_crowded(monkeypatch, service.pipeline(service.default), 2)
-    answers = list(draw(service, w, PROMPT, None, None, 3, False, *[None] * len(ON_THE_FORM)))
+    answers = list(draw(service, w, PROMPT, None, None, 3, False, None, *[None] * len(ON_THE_FORM)))
     *states, end = [answer[w.status] for answer in answers if isinstance(answer.get(w.status), str)]
     assert sum("methods are through" in state for state in states) == len(DEFAULT), "from 0 of 5 on"
     assert not any("race" in state for state in states) and told in end
@@ -384,10 +384,10 @@ def test_the_page_says_which_methods_did_not_race(
 
 def test_what_was_refused_leaves_the_run_before_as_it_is(folder: Path) -> None:
     service, w, _ = page_of(folder, draw)
-    answers = list(draw(service, w, PROMPT, None, ["vanilla"], 3, False, *[None] * len(ON_THE_FORM)))
+    answers = list(draw(service, w, PROMPT, None, ["vanilla"], 3, False, None, *[None] * len(ON_THE_FORM)))
     (shown,) = [answer[w.shown] for answer in answers if w.shown in answer]
     assert settle(service, w, shown)[w.seed] == 3
-    (refused,) = draw(service, w, "", None, ["vanilla"], 9, False, *[None] * len(ON_THE_FORM))
+    (refused,) = draw(service, w, "", None, ["vanilla"], 9, False, None, *[None] * len(ON_THE_FORM))
     assert "The prompt is empty" in refused[w.status] and w.shown not in refused
     assert settle(service, w, shown) == w.busy(False), "the seed is what was typed, and the replay stays where it is"
 
@@ -395,7 +395,7 @@ def test_what_was_refused_leaves_the_run_before_as_it_is(folder: Path) -> None:
 def test_a_stopped_run_stays_stopped_and_leaves_the_results(folder: Path) -> None:
     """The thread that computes may be in a step when Stop is pressed, and note it afterwards."""
     service, w, repeating = page_of(folder, again)
-    shown = Shown({"vanilla": Lane("vanilla", "drawing", 64, 9)}, seed=3)
+    shown = Shown({"vanilla": Lane("vanilla", "drawing", 64, 9)})
     assert begin(w, shown)[w.status] == begin(w, shown)[w.before] == gr.skip(), "Enter in the middle of a run begins nothing"
     settled = settle(service, w, shown)
     assert json.loads(settled[w.stage])["lanes"][0]["phase"] == "stopped" and w.result not in settled
@@ -415,7 +415,7 @@ def test_a_frame_of_the_page_holds_only_what_is_new(folder: Path, monkeypatch: p
     service, w, event = page_of(folder, draw)
     assert event.outputs == [w.status, w.stage, w.shown], "Gradio builds every output anew for every answer"
     answers = [
-        answer for answer in draw(service, w, PROMPT, None, None, 3, False, *[None] * len(ON_THE_FORM)) if w.stage in answer
+        answer for answer in draw(service, w, PROMPT, None, None, 3, False, None, *[None] * len(ON_THE_FORM)) if w.stage in answer
     ]
     opening, frames = answers[0], answers[1:]
     assert w.shown in opening and not any(w.shown in answer for answer in frames), "the page's state is handed over once"

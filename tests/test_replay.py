@@ -32,7 +32,7 @@ __all__ = ["browser", "page", "pytestmark"]  # the fixtures and marks of the bro
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-HOSTILE = "<img src=x onerror=document.title='broken'> ${document.title='broken'} {{value}}"
+HOSTILE = "red lanterns <img src onerror=document.title='broken'> ${document.title='broken'} {{value}}"
 
 
 def clocks(page: Page) -> list[str]:
@@ -63,7 +63,7 @@ def test_an_example_plays_scrubs_and_explains(page: Page) -> None:
     expect(page.locator("#stage .source")).to_contain_text("not on this machine now")
     expect(page.get_by_label("Prompt")).to_have_value(texts.EXAMPLES[1][0])
     settings(page)
-    expect(page.get_by_label("Seed")).to_have_value(str(texts.EXAMPLES[1][1]))
+    expect(page.locator("#seed input")).to_have_value(str(texts.EXAMPLES[1][1]))
     page.get_by_role("button", name="Settings", exact=True).first.click()
     whole = page.locator("#stage .lane[data-done]")
     scrub(page, 1000)
@@ -269,8 +269,7 @@ def test_a_link_restores_a_run(page: Page, server: str) -> None:
     expect(page.locator("#status")).to_contain_text("Filled in from the link")
     expect(page.get_by_label("Prompt")).to_have_value("two blue lanterns")
     settings(page)
-    expect(page.get_by_label("Seed")).to_have_value("42")
-    expect(page.get_by_label("Randomise")).not_to_be_checked()
+    expect(page.locator("#seed input")).to_have_value("42")
     expect(page.locator("#methods").get_by_label("LANTERN++", exact=True)).to_be_checked()
     expect(page.locator("#methods").get_by_label("EAGLE-1", exact=True)).not_to_be_checked()
     draw(page)
@@ -278,7 +277,7 @@ def test_a_link_restores_a_run(page: Page, server: str) -> None:
     link = page.locator("#link").locator("input, textarea")
     expect(link).to_have_value(re.compile(re.escape(server) + r"\?.*seed=42.*lantern_delta=0\.3.*tree=small"))
     open_page(page, link.input_value())
-    expect(page.get_by_label("Seed")).to_have_value("42")
+    expect(page.locator("#seed input")).to_have_value("42")
 
 
 def test_a_bad_link_gets_its_sentence(page: Page, server: str) -> None:
@@ -296,7 +295,6 @@ def test_a_bad_link_gets_its_sentence(page: Page, server: str) -> None:
 def test_a_record_comes_back_and_runs_again(page: Page, tmp_path: Path) -> None:
     only(page, "vanilla", "lantern++")
     page.get_by_label("Prompt").fill(HOSTILE)
-    page.get_by_label("Randomise").uncheck()
     draw(page)
     expect(page.locator("#stage .source")).to_contain_text("Drawn just now")
     with page.expect_download() as download:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -107,6 +109,12 @@ class ModelInfo:
     @property
     def tokens(self) -> int:
         return self.grid * self.grid
+
+    @property
+    def vocabulary(self) -> frozenset[str] | None:
+        """The words of a prompt that the model knows; None where it reads any text, and for a folder without a list of words that can
+        be read: loading that one says what is wrong with it."""
+        return None if self.folder is None else _words_of(self.folder / "words.json")
 
     def dtype(self, asked: str, device: torch.device) -> str:
         """The number format of target and drafter on a device, of one that is asked for or "auto". Raises ValueError as
@@ -302,6 +310,14 @@ _ROWS = (
 )
 
 REGISTRY: dict[str, ModelInfo] = {info.id: info for info in _ROWS}
+
+
+@cache
+def _words_of(path: Path) -> frozenset[str] | None:
+    try:
+        return frozenset(json.loads(path.read_text(encoding="utf-8"))["model"]["vocab"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
 
 
 def model_info(model: Any) -> ModelInfo:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import math
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -289,26 +290,31 @@ def render(scenes: Scenes, size: int = SIZE) -> Tensor:
     return (1 - torch.exp(-1.55 * picture.clamp(min=0))) ** 0.85
 
 
-_NUMBERS = (("one", "a", "a single"), ("two", "a pair of", "two"), ("three", "three"), ("four", "four"))
-_COLOUR_WORDS = (
-    ("red", "red", "scarlet", "crimson"), ("orange", "orange", "amber"), ("yellow", "yellow", "golden"),
-    ("green", "green", "jade"), ("blue", "blue", "azure"), ("purple", "purple", "violet"),
-)  # fmt: skip
-_SHAPE_WORDS = (("round", "round", "globe"), ("box", "box", "square"), ("sky", "sky", "floating"))
-_PLACE_WORDS = (
-    ("over a lake", "over a lake", "above still water", "by the lake", "over the water"),
-    ("over the hills", "over hills", "above rolling hills", "in the hills", "in the mountains"),
-    ("over a plain", "over a plain", "above the fields", "over a meadow", "in a field"),
-)
-_TIME_WORDS = (
-    ("at dusk", "at dusk", "at sunset", "in the evening"),
-    ("at night", "at night", "at midnight", "in the night"),
-    ("at dawn", "at dawn", "at sunrise", "in the morning"),
-)
-_MOON_WORDS = (
-    ("without a moon", "no moon", "under a moonless sky"),
-    ("with a full moon", "under the moon", "with a moon", "in the moonlight"),
-)
+NOUN = "lantern"
+BEFORE_NOUN = ("count", "colour", "shape")  # attributes that are said before it; the others are said behind it
+# By attribute, for each of its classes the wordings that captions choose from, the plainest first; one that is there twice is chosen twice as often.
+WORDINGS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "count": (("one", "a", "a single"), ("two", "a pair of", "two"), ("three", "three"), ("four", "four")),
+    "colour": (
+        ("red", "red", "scarlet", "crimson"), ("orange", "orange", "amber"), ("yellow", "yellow", "golden"),
+        ("green", "green", "jade"), ("blue", "blue", "azure"), ("purple", "purple", "violet"),
+    ),
+    "shape": (("round", "round", "globe"), ("box", "box", "square"), ("sky", "sky", "floating")),
+    "place": (
+        ("over a lake", "over a lake", "above still water", "by the lake", "over the water"),
+        ("over the hills", "over hills", "above rolling hills", "in the hills", "in the mountains"),
+        ("over a plain", "over a plain", "above the fields", "over a meadow", "in a field"),
+    ),
+    "time": (
+        ("at dusk", "at dusk", "at sunset", "in the evening"),
+        ("at night", "at night", "at midnight", "in the night"),
+        ("at dawn", "at dawn", "at sunrise", "in the morning"),
+    ),
+    "moon": (
+        ("without a moon", "no moon", "under a moonless sky"),
+        ("with a full moon", "under the moon", "with a moon", "in the moonlight"),
+    ),
+}  # fmt: skip
 
 
 def caption(scenes: Scenes, index: int, rng: random.Random, omit: float = 0.0) -> str:
@@ -318,14 +324,14 @@ def caption(scenes: Scenes, index: int, rng: random.Random, omit: float = 0.0) -
         return "" if rng.random() < omit else rng.choice(words)
 
     n = int(scenes.count[index])
-    number = rng.choice(_NUMBERS[n])
-    colour, shape = say(_COLOUR_WORDS[int(scenes.colour[index])]), say(_SHAPE_WORDS[int(scenes.shape[index])])
+    number = rng.choice(WORDINGS["count"][n])
+    colour, shape = say(WORDINGS["colour"][int(scenes.colour[index])]), say(WORDINGS["shape"][int(scenes.shape[index])])
     if number == "a" and (colour or shape or "l")[0] in "aeiou":
         number = "an"
-    noun = rng.choice(("lantern", "paper lantern")) + ("s" if n else "")
+    noun = rng.choice((NOUN, f"paper {NOUN}")) + ("s" if n else "")
     subject = " ".join(w for w in (number, colour, shape, noun) if w)
-    place, time = say(_PLACE_WORDS[int(scenes.place[index])]), say(_TIME_WORDS[int(scenes.time[index])])
-    moon = say(_MOON_WORDS[int(scenes.moon[index])])
+    place, time = say(WORDINGS["place"][int(scenes.place[index])]), say(WORDINGS["time"][int(scenes.time[index])])
+    moon = say(WORDINGS["moon"][int(scenes.moon[index])])
     parts = [subject, place, time, moon]
     if rng.random() < 0.25:
         parts = [subject, time, place, moon]
@@ -338,16 +344,22 @@ def caption(scenes: Scenes, index: int, rng: random.Random, omit: float = 0.0) -
 
 def full_caption(count: int, colour: int, shape: int, place: int, time: int, moon: int) -> str:
     """The plainest wording that names every attribute, by class index; what quality is measured on."""
-    noun = "lanterns" if count else "lantern"
-    words = (_NUMBERS[count][0], COLOURS[colour], SHAPES[shape], noun, _PLACE_WORDS[place][0], _TIME_WORDS[time][0])
-    return " ".join((*words, "with a full moon" if moon else "without a moon"))
+    classes = {"count": count, "colour": colour, "shape": shape, "place": place, "time": time, "moon": moon}
+    return worded({name: WORDINGS[name][value][0] for name, value in classes.items()})
+
+
+def worded(said: Mapping[str, str]) -> str:
+    """A caption that says some attributes, each in the wording given; without a number it is about several lanterns."""
+    noun = NOUN if said.get("count") in WORDINGS["count"][0] else f"{NOUN}s"
+    before = [said[name] for name in WORDINGS if name in said and name in BEFORE_NOUN]
+    after = [said[name] for name in WORDINGS if name in said and name not in BEFORE_NOUN]
+    return " ".join((*before, noun, *after))
 
 
 def vocabulary() -> list[str]:
     """Every word a caption can hold, sorted."""
-    groups = (*_NUMBERS, *_COLOUR_WORDS, *_SHAPE_WORDS, *_PLACE_WORDS, *_TIME_WORDS, *_MOON_WORDS)
-    text = " ".join(phrase for group in groups for phrase in group)
-    return sorted({*text.split(), "an", "lantern", "lanterns", "paper", "picture", "of", "and", "softly", "lit", ","})
+    text = " ".join(phrase for classes in WORDINGS.values() for phrases in classes for phrase in phrases)
+    return sorted({*text.split(), "an", NOUN, f"{NOUN}s", "paper", "picture", "of", "and", "softly", "lit", ","})
 
 
 def contact_sheet(images: Tensor, columns: int) -> Image.Image:

@@ -8,6 +8,7 @@ import secrets
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from math import isqrt
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from lantern_demo.ui.components import (
 )
 from lantern_demo.ui.files import saved, write_picture
 from lantern_demo.ui.method_panel import chosen_of
+from lantern_demo.ui.prompt_builder import drawn_without, refusal
 from lantern_demo.ui.run_state import Lane, Shown, Token
 from lantern_demo.ui.run_view import LABELS, lane_view, leading, live, picture_address, picture_of
 from lantern_demo.ui.service import Frame, Request, Service, jpeg
@@ -40,19 +42,35 @@ FRAMES_TOLD = 4  # answers whose tokens each answer tells again: a browser that 
 
 
 def draw(
-    service: Service, w: Widgets, prompt: Any, model: Any, methods: Any, seed: Any, randomise: Any, *knobs: Any
+    service: Service,
+    w: Widgets,
+    prompt: Any,
+    model: Any,
+    methods: Any,
+    seed: Any,
+    locked: Any,
+    asked: Request | None,
+    *knobs: Any,
 ) -> Iterator[Updates]:
-    """Run a comparison and show it as it goes. `knobs` are in the order of `knobs.ON_THE_FORM`."""
+    """Run a comparison and show it as it goes. `knobs` are in the order of `knobs.ON_THE_FORM`.
+
+    What is asked for once more, with nothing changed, gets a new seed unless the seed is `locked`; `asked` is the request before.
+    """
     try:
-        used = secrets.randbelow(MAX_SEED + 1) if randomise else seed_of(seed)
         values = {name: setting_value(name, value) for name, value in zip(ON_THE_FORM, knobs, strict=True)}
         if service.must_load(model):
             yield {w.status: loading(service, model)}
-        request = service.request(prompt, model, chosen_of(methods), {"seed": used, **values})
+        request = service.request(prompt, model, chosen_of(methods), {"seed": seed_of(seed), **values})
     except ValueError as error:
         yield {w.status: status_html(texts.to_visitor(str(error)), "error")}
         return
-    yield from _shown(service, w, request, None)
+    if refused := refusal(service.offered()[request.model], request.prompt):
+        yield {w.status: refused}
+        return
+    anew = request == asked and not locked
+    if anew:
+        request = replace(request, knobs={**request.knobs, "seed": secrets.randbelow(MAX_SEED + 1)})
+    yield from _shown(service, w, request, None, anew)
 
 
 def again(service: Service, w: Widgets, result: Shown) -> Iterator[Updates]:
@@ -94,7 +112,9 @@ def settle(service: Service, w: Widgets, shown: Shown) -> Updates:
         shown.lanes.update({method: lane.stopped() for method, lane in shown.lanes.items()})
         updates[w.status] = status_html(texts.STOPPED)
     shown.settled = True
-    updates |= {w.stage: _live(shown), w.seed: shown.seed}
+    updates |= {w.stage: _live(shown), w.asked: shown.request}
+    if shown.request is not None:
+        updates[w.seed] = shown.request.knobs["seed"]
     if shown.record is not None:
         updates[w.result] = shown
         kept_as = w.finished.keep(shown.record, shown.pictures)
@@ -104,15 +124,13 @@ def settle(service: Service, w: Widgets, shown: Shown) -> Updates:
     return updates
 
 
-def _shown(service: Service, w: Widgets, request: Request, expected: dict[str, Any] | None) -> Iterator[Updates]:
-    """Run a request. `expected` is a record whose tokens should come again."""
+def _shown(
+    service: Service, w: Widgets, request: Request, expected: dict[str, Any] | None, anew: bool = False
+) -> Iterator[Updates]:
+    """Run a request. `expected` is a record whose tokens should come again; `anew`: the seed is new."""
     total = service.offered()[request.model].tokens
-    shown = Shown(
-        {method: Lane(method, "waiting", total) for method in request.methods},
-        seed=int(request.knobs["seed"]),
-        model=request.model,
-    )
-    yield {w.status: status_html(texts.STARTING, "busy"), w.stage: _live(shown), w.shown: shown}
+    shown = Shown({method: Lane(method, "waiting", total) for method in request.methods}, request=request)
+    yield {w.status: status_html(texts.starting(request.knobs["seed"], anew), "busy"), w.stage: _live(shown), w.shown: shown}
     try:
         with scratch() as folder:
             yield from _events(service, w, request, shown, Path(folder), expected)
@@ -169,7 +187,7 @@ def _events(
                     shown.files[event.method] = f"gradio_api/file={file}"
             pictures = {} if preview is None else {preview[0]: _address(preview[1])}
             yield {**updates, w.stage: _live(shown, pictures, _together(sent))}
-    yield {w.status: _closing_words(lanes, shown.record, expected, no_room)}
+    yield {w.status: _closing_words(service, lanes, shown.record, expected, no_room)}
 
 
 def _through(lanes: dict[str, Lane]) -> str:
@@ -201,7 +219,7 @@ def _live(shown: Shown, pictures: dict[str, str] | None = None, fresh: dict[str,
             "run": shown.run,
             "live": told,
             "grid": grid,
-            "model": shown.model,
+            "model": shown.request.model if shown.request else "",
             "lanes": lanes,
             "pictures": pictures or {},
             "fresh": shown.told if fresh is None else fresh,
@@ -213,12 +231,14 @@ def _address(data: bytes) -> str:
     return f"data:image/jpeg;base64,{base64.b64encode(data).decode()}"
 
 
-def _closing_words(lanes: dict[str, Lane], record: dict[str, Any] | None, expected: dict[str, Any] | None, no_room: bool) -> str:
+def _closing_words(
+    service: Service, lanes: dict[str, Lane], record: dict[str, Any] | None, expected: dict[str, Any] | None, no_room: bool
+) -> str:
     if record is None:
         return status_html(texts.NO_METHOD_FINISHED, "error")
     finished = record["methods"]
     text = texts.finished(record["settings"]["seed"], record["device"], len(lanes) - len(finished))
-    notes = [texts.unknown_words(record["unknown_words"])] if record["unknown_words"] else []
+    notes, offer = drawn_without(service.offered()[record["model"]["id"]], record["prompt"], record["unknown_words"])
     notes += [texts.NO_ROOM] if no_room else []
     waited = [entry for entry in finished.values() if entry["disturbed"]]
     notes += [texts.busy_machine({LABELS[entry["method"]]: entry for entry in waited})] if waited else []
@@ -227,4 +247,4 @@ def _closing_words(lanes: dict[str, Lane], record: dict[str, Any] | None, expect
     notes += [texts.in_turn(labels, in_turn[0]["schedule_reason"])] if in_turn else []
     if expected is not None:
         notes += [texts.same_tokens(LABELS[m], e["token_ids"], expected["methods"][m]["token_ids"]) for m, e in finished.items()]
-    return status_html(text, notes=notes)
+    return status_html(text, notes=notes, offer=offer)

@@ -76,6 +76,7 @@ class Widgets:
 
     status: gr.HTML
     seed: gr.Number
+    asked: gr.State  # of Request: what was drawn last with what is filled in; None once something else has filled it in
     draw: gr.Button
     stop: gr.Button
     explore: gr.Button
@@ -87,7 +88,7 @@ class Widgets:
     result: gr.State  # of Shown: what the results are of, and what is run again
 
     def all(self) -> list[Any]:
-        return [self.seed, *self.buttons(), *self.results.all(), self.result, *self.of_a_frame()]
+        return [self.seed, self.asked, *self.buttons(), *self.results.all(), self.result, *self.of_a_frame()]
 
     def of_a_frame(self) -> list[Any]:
         """What changes while a run goes on. They are few: for every answer Gradio builds all outputs of an event anew, also those
@@ -117,12 +118,16 @@ def prose(text: str) -> str:
     return html + "</ul>" * listed
 
 
-def status_html(text: str, kind: Literal["info", "busy", "error"] = "info", notes: Iterable[str] = ()) -> str:
+def status_html(
+    text: str, kind: Literal["info", "ready", "busy", "error"] = "info", notes: Iterable[str] = (), offer: str = ""
+) -> str:
     """The line under the buttons; screen readers are told when it changes. The notes take one line, however many there are, until they are
-    opened: what is below would jump."""
+    opened: what is below would jump. `offer`: a prompt that is drawn instead at one press."""
     role = "alert" if kind == "error" else "status"
     told = "".join(f"<span>{escape(note)} </span>" for note in notes)
     more = f'<details class="notes"><summary>{told}</summary></details>' if told else ""
+    if offer:
+        more += f'<p class="offered">{texts.OFFER} <button type="button" class="offer">{escape(offer)}</button></p>'
     return f'<div class="status {kind}" role="{role}"><p>{escape(text)}</p>{more}</div>'
 
 

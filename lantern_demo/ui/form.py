@@ -31,10 +31,10 @@ def choices(service: Service) -> tuple[gr.Dropdown, gr.HTML, gr.HTML, gr.Number,
             seed = gr.Number(
                 texts.EXAMPLES[0][1] if examples else 0, label=texts.SEED_LABEL, info=texts.SEED_INFO, precision=0, minimum=0, maximum=MAX_SEED, elem_id="seed"
             )  # fmt: skip
-            randomise = gr.Checkbox(not examples, label=texts.RANDOM_LABEL, elem_id="randomise")
+            locked = gr.Checkbox(False, label=texts.LOCK_LABEL, info=texts.LOCK_INFO, elem_id="lock-seed")
         with gr.Column(min_width=280, scale=5):
             methods = method_chooser()
-    return model, model_note, methods, seed, randomise
+    return model, model_note, methods, seed, locked
 
 
 def knob_boxes(service: Service) -> tuple[RecommendedBox, dict[str, Any]]:

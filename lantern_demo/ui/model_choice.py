@@ -14,6 +14,7 @@ from lantern_demo.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import field_value, pack, prose
 from lantern_demo.ui.method_panel import methods_view
+from lantern_demo.ui.prompt_builder import builder_view
 from lantern_demo.ui.recommended_box import RecommendedBox, box_updates
 from lantern_demo.ui.service import Service
 
@@ -28,6 +29,7 @@ class ModelWidgets:
     note: gr.HTML
     prompt: gr.Textbox
     label: gr.Dropdown
+    builder: gr.HTML
     examples: gr.HTML
     methods: gr.HTML
     recommended: RecommendedBox
@@ -39,6 +41,7 @@ class ModelWidgets:
             self.note,
             self.prompt,
             self.label,
+            self.builder,
             self.examples,
             self.methods,
             *self.recommended.all(),
@@ -74,6 +77,7 @@ def choose(
         w.label: gr.update(choices=[label.title for label in labels()], value=text, visible=True)
         if by_class
         else gr.update(visible=False),
+        w.builder: pack(builder_view(info)),
         w.examples: gr.update(visible=info.folder is not None),
         w.methods: pack(methods_view(usable, chosen)),
         **box_updates(service, w.recommended, model),

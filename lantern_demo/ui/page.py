@@ -30,6 +30,7 @@ from lantern_demo.ui.look_alikes import LookAlikes
 from lantern_demo.ui.model_choice import ModelWidgets, choose, choose_another, class_box
 from lantern_demo.ui.palettes import PALETTES, palettes
 from lantern_demo.ui.places import places
+from lantern_demo.ui.prompt_builder import prompt_builder
 from lantern_demo.ui.recommended_box import recommend
 from lantern_demo.ui.record_reader import MEGABYTES
 from lantern_demo.ui.recorded import SWEEPS, FinishedRuns, cards, recorded_runs, sweeps
@@ -87,12 +88,13 @@ def build(
             draw_button = gr.Button(texts.DRAW, variant="primary", min_width=80, elem_id="draw")
             stop_button = gr.Button(texts.STOP, variant="stop", min_width=80, interactive=False, elem_id="stop")
             gr.Button(texts.SETTINGS, min_width=80, elem_id="open-settings")  # see web/drawer.js
+        builder = prompt_builder(service.offered()[service.default])
         with gr.Column(elem_id="told"):
-            status = gr.HTML(status_html(texts.READY), elem_id="status")
+            status = gr.HTML(status_html(texts.READY, "ready"), elem_id="status")
             arriving = gr.HTML("", elem_id="arriving")
         with gr.Column(elem_id="settings"):
             drawer_head()
-            model_box, model_note, methods, seed, randomise = choices(service)
+            model_box, model_note, methods, seed, locked = choices(service)
             recommended, knobs = knob_boxes(service)
             filled, reset_button = drawer_foot()
         examples = component("cards", ["cards"], cards(), elem_id="examples")
@@ -115,6 +117,7 @@ def build(
         w = Widgets(
             status,
             seed,
+            gr.State(None),
             draw_button,
             stop_button,
             searching.start,
@@ -125,8 +128,10 @@ def build(
             gr.State(None),
             gr.State(Shown()),
         )
-        by_model = ModelWidgets(gr.State(service.default), model_note, prompt, label, examples, methods, recommended, knobs)
-        form = Form(model_box, by_model, seed, randomise)
+        by_model = ModelWidgets(
+            gr.State(service.default), model_note, prompt, label, builder, examples, methods, recommended, knobs
+        )
+        form = Form(model_box, by_model, seed, locked)
         _wire_runs(page, service, w, form, searching)
         _wire_restoring(page, service, w, form, examples, upload, upload_told, arriving)
         for kind, button in recommended.buttons.items():
@@ -230,7 +235,7 @@ def _wire_runs(page: gr.Blocks, service: Service, w: Widgets, form: Form, search
             settled.then(None, [w.results.link], [w.results.link], js=OWN_LINK, **QUIET)
         return running
 
-    asked = [prompt, form.model, form.by_model.methods, form.seed, form.randomise, *knobs]
+    asked = [prompt, form.model, form.by_model.methods, form.seed, form.locked, w.asked, *knobs]
     end = partial(settle, service, w)
     drawing = wire([w.draw.click, prompt.submit], partial(draw, service, w), asked, w.of_a_frame(), end, w.status, AS_SHOWN)
     w.results.again.click(None, js=RACE_IN_VIEW, **QUIET)

@@ -30,10 +30,10 @@ class Form:
     model: gr.Dropdown
     by_model: ModelWidgets
     seed: gr.Number
-    randomise: gr.Checkbox
+    locked: gr.Checkbox  # whether Draw keeps the seed when nothing else is changed
 
     def all(self) -> list[Any]:
-        return [self.model, self.seed, self.randomise, *self.by_model.all()]
+        return [self.model, self.seed, *self.by_model.all()]
 
 
 def show_example(service: Service, w: Widgets, form: Form, shown: Shown, index: Any) -> Updates:
@@ -44,7 +44,7 @@ def show_example(service: Service, w: Widgets, form: Form, shown: Shown, index: 
     if shown.running:
         return {w.status: status_html(texts.STILL_RUNNING, "busy")}
     run = runs[index]
-    filled = _filled(service, form, run.record) if run.record["model"]["id"] in service.offered() else {}
+    filled = _filled(service, w, form, run.record) if run.record["model"]["id"] in service.offered() else {}
     more = {w.status: status_html(texts.READY_EXAMPLE), **filled}
     return _presented(service, w, run, run.source, True, more)
 
@@ -83,7 +83,7 @@ def load_record(service: Service, w: Widgets, form: Form, told: gr.HTML, shown: 
     except ValueError as error:
         notes.append(texts.no_pictures(str(error)))
     source = Source("loaded", texts.LOADED.format(device=texts.one_thread(record["device"]), date=record["created"][:10]))
-    filled = _filled(service, form, record) if record["model"]["id"] in service.offered() else {}
+    filled = _filled(service, w, form, record) if record["model"]["id"] in service.offered() else {}
     status = status_html(texts.READY_LOADED, notes=notes)
     return _presented(service, w, Recorded(record, pictures), source, True, {told: "", w.status: status, **filled})
 
@@ -102,7 +102,7 @@ def from_link(service: Service, w: Widgets, form: Form, parameters: Mapping[str,
     offered = service.offered()
     run = w.finished.get(parameters.get(link.RUN, ""))
     if run is not None:
-        filled = _filled(service, form, run.record)
+        filled = _filled(service, w, form, run.record)
         source = Source("live", texts.kept(run.record))
         return _presented(service, w, run, source, True, {w.status: status_html(texts.READY_RUN), **filled}, parameters[link.RUN])
     presets = {name: Settings(**info.preset) for name, info in offered.items()}
@@ -117,7 +117,8 @@ def from_link(service: Service, w: Widgets, form: Form, parameters: Mapping[str,
         return {w.status: status_html(texts.refused_link(texts.to_visitor(str(error))), "error")}
     settings = asked["settings"]
     filled = choose(service, form.by_model, asked["model"], asked.get("prompt"), asked.get("methods"), settings)
-    return {w.status: status_html(texts.READY_LINK), form.model: asked["model"], **filled, **_seed(form, settings, asked["seed"])}
+    seed = {form.seed: settings.seed} if asked["seed"] else {}
+    return {w.status: status_html(texts.READY_LINK), w.asked: None, form.model: asked["model"], **filled, **seed}
 
 
 def _presented(
@@ -130,11 +131,8 @@ def _presented(
     return {w.result: now, **numbers, **stage_of(w, now, source, play, run.sweeps_told), **more}
 
 
-def _filled(service: Service, form: Form, record: dict[str, Any]) -> Updates:
+def _filled(service: Service, w: Widgets, form: Form, record: dict[str, Any]) -> Updates:
+    """The form as it was for a run. Nothing was drawn with it since: Draw begins with the run's own seed."""
     model, settings = record["model"]["id"], Settings(**record["settings"])
     filled = choose(service, form.by_model, model, record["prompt"], record["order"], settings)
-    return {form.model: model, **filled, **_seed(form, settings, True)}
-
-
-def _seed(form: Form, settings: Settings, fixed: bool) -> Updates:
-    return {form.seed: settings.seed, form.randomise: False} if fixed else {}
+    return {form.model: model, form.seed: settings.seed, w.asked: None, **filled}

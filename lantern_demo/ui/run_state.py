@@ -6,7 +6,7 @@ import secrets
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from lantern_demo.ui.service import Progress
+from lantern_demo.ui.service import Progress, Request
 
 Phase = Literal["waiting", "drawing", "drawn", "done", "failed", "stopped"]
 
@@ -75,8 +75,7 @@ class Shown:
     pictures: dict[str, str] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)  # addresses of the pictures as files
     told: dict[str, list[Token]] = field(default_factory=dict)  # by method, what has been drawn so far
-    seed: int | None = None
-    model: str = ""
+    request: Request | None = None  # None of a run that was not drawn here
     run: str = field(default_factory=lambda: secrets.token_hex(4))  # tells one run's updates from another's
     exploring: bool = False
     settled: bool = False  # the run is over and the page shows its results; a step that had begun may still be noted

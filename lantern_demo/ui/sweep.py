@@ -17,6 +17,7 @@ from lantern_demo.pipeline import Pipeline
 from lantern_demo.stats import Drawn, Generation, MethodFailed
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import Updates, Widgets, component, loading, pack, setting_value, status_html
+from lantern_demo.ui.prompt_builder import refusal
 from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.run_view import COLOURS, picture_address
 from lantern_demo.ui.service import Frame, Request, Service
@@ -84,6 +85,9 @@ def explore(
         ]
     except ValueError as error:
         yield {e.told: status_html(texts.to_visitor(str(error)), "error")}
+        return
+    if refused := refusal(service.offered()[requests[0].model], requests[0].prompt):
+        yield {w.status: refused}
         return
     yield {
         e.told: status_html(texts.exploring(0, len(requests)), "busy"), e.plot: "", w.shown: replace(shown, exploring=True),

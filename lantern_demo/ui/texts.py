@@ -47,7 +47,9 @@ METHODS_INFO = "They race: equal slices of the device in rotation, each on its o
 METHOD_GROUPS = {"usual": "The comparison", "exact": "More that are exact", "lossy": "More that change the law"}
 SEED_LABEL = "Seed"
 SEED_INFO = "The same seed, settings and machine give the same pictures."
-RANDOM_LABEL = "Randomise for every run"
+LOCK_LABEL = "Lock the seed"
+LOCK_INFO = "Unlocked, Draw with nothing changed takes a new seed."
+OFFER = "Try:"
 DRAW, STOP, SETTINGS = "Draw", "Stop", "Settings"
 DRAW_THESE = "Draw with these settings"
 RESET, CLOSE = "Reset", "Close"
@@ -157,7 +159,6 @@ KEPT = "Drawn by {model} on {device} on {date}, with seed {seed}."
 LOADED = "Loaded record: it says it was drawn on {device} on {date}. Nothing of it was measured here."
 ASKED = "Waiting for the device."
 NOT_STARTED = "Nothing was started."
-STARTING = "Getting the methods ready; this is not timed."
 MEASURED_LATER = "What it gave up is measured after the race."
 NO_BASELINE = "no vanilla run"
 WAITING = "waiting for the start"
@@ -191,6 +192,17 @@ EXPLORE = "Measure here"
 
 # What the page's scripts say; {names} are filled in there.
 WEB: dict[str, Any] = {
+    "prompt": {
+        "title": "What to draw, in parts", "draws": "This model draws", "surprise": "Surprise me",
+        "parts": {"count": "Number", "colour": "Colour", "shape": "Kind", "place": "Place", "time": "Time", "moon": "Moon"},
+        "any": {
+            "count": "any number", "colour": "any colour", "shape": "any kind", "place": "any place", "time": "any time",
+            "moon": "moon or none",
+        },
+        "unknown": "Not known: {words}.", "only": "This model draws only {noun}. Try:", "without": "Without:",
+        "bare": "Say a colour, a kind, a place or a time too, such as:",
+        "alone": "One lantern alone is often left out. More surely drawn:",
+    },
     "stage": "The race", "hint": "Every picture can be clicked: see what each piece was guessed from, and why it was kept.",
     "headline": "{method} asked the model {passes} times instead of {alone}.",
     "headlineEven": "{method} asked the model {passes} times, once for each piece of the picture.",
@@ -213,7 +225,7 @@ WEB: dict[str, Any] = {
     "passesTime": "time of {steps} passes", "pieces": "{count} of {total} pieces", "inSeconds": "in seconds: {took}",
     "inSecondsGain": "in seconds: {took} ({gain})", "slower": "{times} times slower", "faster": "{times} times faster",
     "fullScreen": "Full screen (F)", "more": "Also: {methods}",
-"download": "Download the picture drawn with {method} (PNG)",
+    "download": "Download the picture drawn with {method} (PNG)",
     "controls": "Replay", "play": "\u25b6 Play", "pause": "\u275a\u275a Pause", "again": "\u25b6 Replay", "scrub": "Time of the replay",
     "view": "View", "speed": "Speed of the replay", "showSteps": "Steps", "showGuesses": "Guesses", "showPrice": "Price", "showMarks": "Tokens",
     "viewNotes": {
@@ -513,9 +525,27 @@ def finished(seed: int, device: str, failed: int) -> str:
     return text if not failed else f"{text} Some methods failed; their lanes say why."
 
 
-def unknown_words(words: list[str]) -> str:
-    names = ", ".join(dict.fromkeys(words))
-    return f"The model does not know these words and drew without them: {names}."
+def starting(seed: int, anew: bool) -> str:
+    drawn = f"Nothing was changed, so the seed is a new one: {seed}." if anew else f"Drawing with seed {seed}."
+    return f"{drawn} Getting the methods ready; this is not timed."
+
+
+def unknown_words(words: Sequence[str]) -> str:
+    return f"The model does not know these words and drew without them: {', '.join(words)}."
+
+
+def drawn_without(words: Sequence[str], nouns: str) -> str:
+    """The same of a model that draws one thing."""
+    quoted = ", ".join(f'"{word}"' for word in words)
+    return f"Drawn without {quoted}: this small model knows only {nouns}."
+
+
+def no_noun(nouns: str) -> str:
+    return f"Not drawn: this small model knows only {nouns}, and the prompt asks for none."
+
+
+def bare_prompt(nouns: str) -> str:
+    return f"Not drawn: say more of the {nouns}, such as their colour, where they are or when."
 
 
 def internal_error(error: BaseException) -> str:

@@ -2,7 +2,7 @@
 
 const place = element.querySelector(".cards");
 const words = WORDS;
-let [picked, cards, randomised] = [-1, [], true];
+let [picked, cards] = [-1, []];
 
 function mark(at) {
   picked = at;
@@ -18,7 +18,6 @@ function show() {
   place.append(row);
   for (const [i, card] of cards.entries()) {
     row.append(el("button", { type: "button", class: "card", "aria-label": say(words.showCard, { prompt: card.prompt }), onclick: () => {
-      if (picked < 0) randomised = document.querySelector("#randomise input")?.checked ?? true;
       mark(i);
       trigger("pick", { index: i });
     } }, card.picture ? el("img", { src: card.picture, alt: "", width: 28, height: 28 }) : null, el("span", {}, card.prompt)));
@@ -28,18 +27,11 @@ function show() {
   if (field) follow(field.value); // it may have been edited before the examples were there
 }
 
-// Whose prompt it is no longer is no longer picked, and whether seeds are random is again what it was.
+// An example whose prompt it is no longer is no longer picked.
 function follow(prompt) {
-  const at = cards.findIndex((card) => card.prompt === prompt);
-  if (picked >= 0 && at !== picked) {
-    mark(-1);
-    const box = document.querySelector("#randomise input");
-    if (randomised && box && !box.checked && document.activeElement?.closest("#prompt")) box.click();
-  }
+  if (picked >= 0 && cards[picked].prompt !== prompt) mark(-1);
 }
 
-// What the visitor sets is the visitor's.
-document.addEventListener("input", ({ target }) => { if (target.closest?.("#seed, #randomise")) randomised = false; });
 document.addEventListener("prompted", ({ detail }) => follow(detail));
 watch("value", show);
 show();

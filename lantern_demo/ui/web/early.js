@@ -1,7 +1,7 @@
 // While the page starts Gradio gives the fields their first values once more, and the first answer may fill them in, too: what a visitor
 // has entered by then stays. A picked example lets go of it.
 (() => {
-  const IDS = ["prompt", "seed", "randomise"];
+  const IDS = ["prompt", "seed", "lock-seed"];
   const entered = new Map();
   const fieldOf = (id) => document.querySelector(`#${id} :is(textarea, input)`);
   const valueOf = (field) => (field.type === "checkbox" ? field.checked : field.value);

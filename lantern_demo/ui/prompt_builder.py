@@ -1,0 +1,45 @@
+"""The prompt in parts on the page, for models that know few words, and what is said of a prompt that they cannot draw."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Any
+
+import gradio as gr
+
+from lantern_demo.models.registry import ModelInfo
+from lantern_demo.ui import texts
+from lantern_demo.ui.components import component, status_html
+from lantern_demo.ui.prompt_words import NOUNS, phrasebook
+
+
+def prompt_builder(info: ModelInfo) -> gr.HTML:
+    return component("builder", ["phrases", "ask"], builder_view(info), elem_id="builder")
+
+
+def builder_view(info: ModelInfo) -> dict[str, Any] | None:
+    """The builder's value for a model; None, which hides it, for one that reads any text."""
+    book = phrasebook(info)
+    return None if book is None else book.view()
+
+
+def refusal(info: ModelInfo, prompt: str) -> str | None:
+    """The status instead of a run, when a model of few words would only make mush of a prompt, with the nearest one that it can draw."""
+    book = phrasebook(info)
+    if book is None:
+        return None
+    reading = book.read(prompt)
+    if reading.drawable:
+        return None
+    return status_html(
+        texts.bare_prompt(NOUNS[1]) if reading.named else texts.no_noun(NOUNS[1]), "error", offer=book.nearest(prompt)
+    )
+
+
+def drawn_without(info: ModelInfo, prompt: str, unknown: list[str]) -> tuple[list[str], str]:
+    """What is said of words that a model drew without, none if they are only marks, and the prompt that is offered in place of theirs."""
+    words = [word for word in dict.fromkeys(unknown) if not all(unicodedata.category(letter).startswith("P") for letter in word)]
+    if not words:
+        return [], ""
+    book = phrasebook(info)
+    return ([texts.unknown_words(words)], "") if book is None else ([texts.drawn_without(words, NOUNS[1])], book.nearest(prompt))

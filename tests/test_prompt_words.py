@@ -1,0 +1,241 @@
+"""Prompts in parts: read, written, and refused where the model would make mush of them."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny import write_tiny_model
+
+from lantern_demo.knobs import MAX_SEED, ON_THE_FORM
+from lantern_demo.models.registry import REGISTRY
+from lantern_demo.pipeline import info_of
+from lantern_demo.training.scenes import ATTRIBUTES, WORDINGS, caption, full_caption, sample_scenes, vocabulary
+from lantern_demo.ui import page as served
+from lantern_demo.ui import texts
+from lantern_demo.ui.compare import draw, settle
+from lantern_demo.ui.components import Widgets
+from lantern_demo.ui.prompt_builder import builder_view, drawn_without, refusal
+from lantern_demo.ui.prompt_words import NOUNS, Phrasebook, Reading, phrasebook
+from lantern_demo.ui.restore import Form, from_link, show_example
+from lantern_demo.ui.run_state import Shown
+from lantern_demo.ui.service import Service
+
+INFO = REGISTRY["lantern-scenes"]
+BOOK = phrasebook(INFO)
+assert BOOK is not None
+
+
+def test_the_phrases_are_those_of_the_models_own_vocabulary() -> None:
+    assert INFO.vocabulary is not None and INFO.vocabulary >= set(vocabulary())
+    for part, classes in WORDINGS.items():
+        assert [set(option) for option in BOOK.parts[part]] == [set(option) for option in classes]
+    assert {word for words, _, phrase in BOOK.readings for word in (words + " " + phrase).split()} <= INFO.vocabulary
+
+
+def test_a_smaller_vocabulary_offers_less() -> None:
+    book = Phrasebook(frozenset({*NOUNS, "red", "scarlet", "one", "at", "night"}))
+    assert book.parts["colour"] == [["red", "scarlet"]] and book.parts["time"] == [["at night"]]
+    assert book.parts["place"] == [] and book.parts["count"] == [["one"]]
+    assert book.read("two blue lanterns at night over a lake").said == {"time": "at night"}
+
+
+def test_full_captions_are_read_and_written_as_they_are() -> None:
+    rng = random.Random(0)
+    for _ in range(200):
+        prompt = full_caption(*(rng.randrange(len(classes)) for classes in ATTRIBUTES.values()))
+        reading = BOOK.read(prompt)
+        assert set(reading.said) == set(WORDINGS) and reading.sure
+        assert BOOK.nearest(prompt) == prompt
+
+
+def test_captions_of_every_wording_are_read() -> None:
+    """With attributes left unsaid, in other orders, with words around them: what is read is what the caption was made from, and no more."""
+    scenes, rng = sample_scenes(300, 5), random.Random(1)
+    for row in range(300):
+        text = caption(scenes, row, rng, omit=0.3)
+        reading, values = BOOK.read(text), {name: int(tensor[row]) for name, tensor in scenes.attributes().items()}
+        assert reading.named
+        for part, phrase in reading.said.items():
+            assert phrase in WORDINGS[part][values[part]], (text, part, phrase)
+        for part, value in values.items():
+            heard = f" {text} ".replace(",", " ,").replace("moonless sky", "moonless")
+            if any(f" {phrase} " in heard for phrase in WORDINGS[part][value] if phrase != "a"):
+                assert part in reading.said, (text, part)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "said"),
+    [
+        ("A Golden\tLANTERN, near the Hills!", {"count": "one", "colour": "golden", "place": "over the hills"}),
+        ("two sky lanterns under a moonless sky", {"count": "two", "shape": "sky", "moon": "under a moonless sky"}),
+        ("lanterns under a moonless sky", {"moon": "under a moonless sky"}),
+        ("red lanterns and the moon", {"colour": "red", "moon": "with a full moon"}),
+        ("red lanterns, no moon", {"colour": "red", "moon": "no moon"}),
+        ("a lantern and four more lanterns", {"count": "four"}),
+        ("a pair of lanterns before sunset", {"count": "a pair of", "time": "at sunset"}),
+        ("redder lanterns of the nighttime", {}),
+        ("two\u00a0blue lanterns", {"count": "two", "colour": "blue"}),
+        ("red | lanterns", {"colour": "red"}),
+        ("", {}),
+    ],
+)
+def test_what_a_prompt_says(prompt: str, said: dict[str, str]) -> None:
+    assert BOOK.read(prompt).said == said
+
+
+@pytest.mark.parametrize(
+    ("prompt", "drawable", "sure", "nearest"),
+    [
+        ("a cat", False, False, "three red round lanterns over a lake at dusk"),
+        ("lanterns", False, False, "three red round lanterns over a lake at dusk"),
+        ("four lanterns", False, False, "four red round lanterns over a lake at dusk"),
+        ("two blue cats at night", False, False, "two blue lanterns at night"),
+        ("\u7ea2\u706f\u7b3c", False, False, "three red round lanterns over a lake at dusk"),
+        ("\u0642\u0637\u0629", False, False, "three red round lanterns over a lake at dusk"),
+        ("a red lantern", True, False, "one red round lantern over a lake at dusk"),
+        ("a single red lantern", True, False, "a single red round lantern over a lake at dusk"),
+        ("one jade box lantern in a field at dawn", True, True, "one jade box lantern in a field at dawn"),
+        ("two red zebra lanterns by the lake", True, True, "two red lanterns by the lake"),
+    ],
+)
+def test_what_is_drawn_and_what_is_offered(prompt: str, drawable: bool, sure: bool, nearest: str) -> None:
+    reading = BOOK.read(prompt)
+    assert (reading.drawable, reading.sure) == (drawable, sure)
+    assert BOOK.nearest(prompt) == nearest
+    offered = BOOK.read(nearest)
+    assert offered.sure and set(nearest.split()) <= BOOK.words, "what is offered can be drawn"
+    assert BOOK.nearest(nearest) == nearest
+
+
+def test_a_number_alone_says_too_little() -> None:
+    assert not Reading(True, {"count": "two"}).drawable and Reading(True, {"moon": "no moon"}).drawable
+    assert not Reading(False, {"colour": "red"}).drawable
+
+
+def test_only_a_model_of_few_words_has_a_builder(tmp_path: Path) -> None:
+    view = builder_view(INFO)
+    assert view is not None and view["parts"]["time"][0][0] == "at dusk" and json.dumps(view)
+    for info in REGISTRY.values():
+        assert (phrasebook(info) is None) == (info.published is not None), info.id
+        if info.published is not None:
+            assert info.vocabulary is None and builder_view(info) is None and refusal(info, "a cat") is None
+    for name, text in (
+        ("nothing", None),
+        ("broken", "{"),
+        ("other", '{"model": {}}'),
+        ("list", "[]"),
+        ("cats", '{"model": {"vocab": {"cat": 1}}}'),
+    ):
+        folder = tmp_path / name
+        folder.mkdir()
+        if text is not None:
+            (folder / "words.json").write_text(text)
+        info = info_of(folder)
+        assert info.vocabulary == (frozenset({"cat"}) if name == "cats" else None)
+        assert builder_view(info) is None and refusal(info, "a cat") is None
+
+
+def test_what_is_refused_and_what_was_left_out() -> None:
+    refused = refusal(INFO, "a cat")
+    assert refused is not None and 'role="alert"' in refused and texts.no_noun("lanterns") in refused
+    assert '<button type="button" class="offer">three red round lanterns over a lake at dusk</button>' in refused
+    assert texts.bare_prompt("lanterns") in (refusal(INFO, "two lanterns") or "")
+    assert refusal(INFO, "a red lantern") is None
+    assert drawn_without(INFO, "two red cat lanterns", ["cat", "cat", "."]) == (
+        ['Drawn without "cat": this small model knows only lanterns.'], "two red lanterns",
+    )  # fmt: skip
+    assert drawn_without(INFO, "two red lanterns.", [".", "?!"]) == ([], "")
+    published = next(info for info in REGISTRY.values() if info.published is not None and info.kind == "text")
+    assert drawn_without(published, "x", ["x"]) == (["The model does not know these words and drew without them: x."], "")
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Service, Widgets, Form]:
+    page = served.build(write_tiny_model(tmp_path_factory.mktemp("tiny") / "tiny", grid=4), "cpu")
+    served.wait_for_model(page)
+    drawing = next(fn for fn in page.fns.values() if getattr(fn.fn, "func", None) is draw)
+    arriving = next(fn for fn in page.fns.values() if getattr(fn.fn, "__name__", "") == "picked")
+    form = next(cell.cell_contents for cell in arriving.fn.__closure__ or () if isinstance(cell.cell_contents, Form))
+    return page.lantern_service, drawing.fn.args[1], form
+
+
+class Visitor:
+    """Presses Draw as the page does: with what was drawn last, which is known once a run is settled."""
+
+    def __init__(self, service: Service, w: Widgets, form: Form) -> None:
+        self.service, self.w, self.form = service, w, form
+        self.seed: Any = 7
+        self.asked: Any = None
+
+    def fills(self, updates: dict[Any, Any]) -> None:
+        self.seed = updates.get(self.w.seed, self.seed)
+        self.asked = updates.get(self.w.asked, self.asked)
+
+    def draws(self, prompt: str = "two red lanterns", locked: bool = False, top_k: int | None = None) -> tuple[int, str]:
+        """The seed of the run, and all that the status said."""
+        knobs = [top_k if name == "top_k" else None for name in ON_THE_FORM]
+        answers = list(draw(self.service, self.w, prompt, None, ["vanilla"], self.seed, locked, self.asked, *knobs))
+        (shown,) = [answer[self.w.shown] for answer in answers if self.w.shown in answer]
+        self.fills(settle(self.service, self.w, shown))
+        assert shown.record["settings"]["seed"] == self.seed == shown.request.knobs["seed"]
+        return self.seed, " ".join(str(answer.get(self.w.status)) for answer in answers)
+
+
+@pytest.fixture
+def visitor(demo: tuple[Service, Widgets, Form], monkeypatch: pytest.MonkeyPatch) -> Visitor:
+    """A visitor whose new seeds are 1000, 1001 and so on."""
+    new = iter(range(1000, 2000))
+    monkeypatch.setattr("lantern_demo.ui.compare.secrets.randbelow", lambda below: next(new) if below == MAX_SEED + 1 else 0)
+    return Visitor(*demo)
+
+
+def test_draw_with_nothing_changed_takes_a_new_seed(visitor: Visitor) -> None:
+    seed, told = visitor.draws()
+    assert seed == 7 and "Drawing with seed 7." in told and "Done, with seed 7 " in told
+    seed, told = visitor.draws()
+    assert seed == 1000 and "the seed is a new one: 1000." in told and "Done, with seed 1000 " in told
+    assert visitor.draws()[0] == 1001
+    assert visitor.draws(locked=True)[0] == 1001
+    assert visitor.draws("  two   red lanterns ")[0] == 1002, "white space changes nothing"
+
+
+def test_what_is_changed_is_drawn_with_the_seed_that_is_shown(visitor: Visitor) -> None:
+    assert visitor.draws()[0] == 7
+    assert visitor.draws("two blue lanterns")[0] == 7
+    assert visitor.draws("two blue lanterns", top_k=50)[0] == 7
+    visitor.seed = 9
+    assert visitor.draws("two blue lanterns", top_k=50)[0] == 9
+    assert visitor.draws("two blue lanterns", top_k=50)[0] == 1000
+
+
+def test_an_example_begins_with_its_own_seed_each_time_it_is_picked(visitor: Visitor) -> None:
+    prompt, _ = texts.EXAMPLES[0]
+    assert visitor.draws(prompt)[0] == 7
+    picked = show_example(visitor.service, visitor.w, visitor.form, Shown(), 0)
+    assert picked[visitor.w.seed] == 7 and picked[visitor.w.asked] is None and visitor.form.locked not in picked
+    visitor.fills(picked)
+    assert visitor.draws(prompt)[0] == 7, "though it was drawn just before"
+    assert visitor.draws(prompt)[0] == 1000
+
+
+def test_a_link_begins_with_its_own_seed(visitor: Visitor) -> None:
+    assert visitor.draws("two blue lanterns")[0] == 7
+    filled = from_link(visitor.service, visitor.w, visitor.form, {"prompt": "two blue lanterns", "seed": "7"})
+    assert filled is not None
+    visitor.fills(filled)
+    assert visitor.draws("two blue lanterns")[0] == 7
+    assert visitor.draws("two blue lanterns")[0] == 1000
+
+
+def test_a_refused_prompt_is_no_run(visitor: Visitor) -> None:
+    visitor.draws()
+    before = replace(visitor.asked)
+    (answer,) = draw(visitor.service, visitor.w, "a cat", None, ["vanilla"], 7, False, visitor.asked, *[None] * len(ON_THE_FORM))
+    assert list(answer) == [visitor.w.status] and texts.no_noun("lanterns") in answer[visitor.w.status]
+    assert visitor.asked == before
+    assert visitor.draws()[0] == 1000, "a refusal in between is no change"
