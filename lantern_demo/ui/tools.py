@@ -91,7 +91,7 @@ def offer(service: Service) -> dict[str, Any]:
         "prompts": list(default.prompts or (prompt for prompt, _ in texts.EXAMPLES))[:3],
         "loaded": {pipe.info.id: device_name(pipe.device) for pipe in service.loaded()},
         "models": {
-            info.id: {"pixels": info.image_size, "tokens": info.tokens, "prompt": info.kind, "runs_here": service.unmet(info) is None}
+            info.id: {"pixels": info.image_size, "tokens": info.tokens, "kind": info.kind, "runs_here": service.unmet(info) is None}
             for info in service.offered().values()
         },
         "methods": {
@@ -104,7 +104,7 @@ def offer(service: Service) -> dict[str, Any]:
 def told(record: Mapping[str, Any], pictures: Mapping[str, Any], record_file: Any) -> dict[str, Any]:
     """A run in little JSON; `pictures` and `record_file` are files, which become addresses on the way."""
     failed = {name: why if len(why) <= REASON else f"{why[:REASON]}\u2026" for name, why in record.get("failed", {}).items()}
-    notes = {"unknown_words": record["unknown_words"], "failed": failed}
+    notes = {"unknown_words": record["unknown_words"], "failed": failed, "not_saved": record.get("not_saved")}
     return {
         "model": record["model"]["id"], "device": record["device"], "seed": record["settings"]["seed"],
         "columns": [*COLUMNS, "picture"],
