@@ -13,7 +13,7 @@ from typing import Any
 import gradio as gr
 import httpx
 import pytest
-from fastapi import HTTPException
+from fastapi import HTTPException, Request
 from fastapi.responses import JSONResponse
 from gradio_client import Client
 
@@ -167,6 +167,24 @@ def test_an_endpoint_is_documented_by_its_docstring(served: SimpleNamespace) -> 
     (parameter,), (answer,) = told["parameters"], told["returns"]
     assert parameter["label"] == "first" and "What comes back." in str(parameter)
     assert answer["label"] == "The answer" and "what was sent" in str(answer)
+
+
+@pytest.mark.parametrize(
+    ("root", "headers", "address"),
+    [
+        ("", {}, "http://lanterns.example:7860"),
+        ("/demo", {}, "http://lanterns.example:7860/demo"),
+        ("https://elsewhere.example/demo", {}, "https://elsewhere.example/demo"),
+        ("/demo", {"x-forwarded-host": "proxy.example", "x-forwarded-proto": "https"}, "https://proxy.example/demo"),
+    ],
+)
+def test_a_page_knows_where_it_was_found(root: str, headers: dict[str, str], address: str) -> None:
+    found = {"host": "lanterns.example:7860", **headers}
+    scope = {
+        "type": "http", "scheme": "http", "path": "/", "query_string": b"seed=3",
+        "headers": [(name.encode(), value.encode()) for name, value in found.items()],
+    }  # fmt: skip
+    assert patches.own_address(SimpleNamespace(root_path=root), Request(scope)) == address
 
 
 def test_the_mcp_server_still_has_what_is_overridden() -> None:

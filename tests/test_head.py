@@ -129,11 +129,9 @@ def test_the_card_says_what_its_record_says() -> None:
     steps = {name: entry["steps"] for name, entry in record["methods"].items()}
     assert texts.card_headline(record, "lantern++") == (str(steps["lantern++"]), f"model runs instead of {steps['vanilla']}")
     assert record["created"][:10] in texts.card_facts(record) and record["device"] in texts.card_facts(record)
-    before = link_card(record, pictures, "lantern++")
-    assert before == link_card(record, pictures, "lantern++") == head.first_card()
+    before = head.first_card()
     for change in ({"steps": 17}, {"price": 0.5}):
         other = copy.deepcopy(record)
         other["methods"]["lantern++"] |= change
-        assert (
-            Image.open(io.BytesIO(link_card(other, pictures, "lantern++"))).tobytes() != Image.open(io.BytesIO(before)).tobytes()
-        )
+        changed = link_card(other, pictures, "lantern++")
+        assert Image.open(io.BytesIO(changed)).tobytes() != Image.open(io.BytesIO(before)).tobytes()

@@ -101,7 +101,7 @@ def test_a_tool_draws(served: str, progress: bool) -> None:
     record = httpx.get(told["record"]).raise_for_status().json()
     entry = record["methods"]["lantern++"]
     assert (record["prompt"], run["steps"], run["speedup"]) == ("a red lantern", entry["steps"], None)
-    assert run["price"] == pytest.approx(entry["price"], rel=1e-3) and run["decode_seconds"] > 0
+    assert run["price"] == round(entry["price"], 4) > 0 and run["decode_seconds"] > 0
 
 
 def test_a_tool_compares(served: str) -> None:
@@ -118,6 +118,7 @@ def test_a_tool_tells_what_there_is(served: str) -> None:
     told, pictures = call(served, "models")
     assert (told["default_model"], list(told["models"]), list(told["methods"])) == ("tiny", ["tiny", *REGISTRY], list(METHODS))
     assert told["models"]["tiny"]["runs_here"] is True and list(told["loaded"]) == ["tiny"] and pictures == []
+    assert told["prompts"] and all(isinstance(prompt, str) for prompt in told["prompts"])
 
 
 def test_a_bad_call_of_a_tool_gets_its_sentence(served: str) -> None:
@@ -152,7 +153,7 @@ def test_an_answer_with_every_method_is_short() -> None:
     address = "https://somebody-images-drawn-faster.hf.space/gradio_api/file=/tmp/gradio/" + "0" * 64 + "/zipar.png"
     told = tools.told(words | {"methods": dict.fromkeys(METHODS, entry)}, dict.fromkeys(METHODS, address), address)
     assert 2000 < len(patches.short_json(told)) < MOST
-    assert told["methods"]["zipar"] == [12.35, 1024, 1.235, 1.235, 0.1235, address]
+    assert told["methods"]["zipar"] == [12.3457, 1024, 1.2346, 1.2346, 0.1235, address]
 
 
 def test_a_failure_is_told_in_short() -> None:

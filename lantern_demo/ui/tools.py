@@ -4,7 +4,7 @@
 
 import os
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -27,7 +27,7 @@ COLUMNS = (
     "speedup",
     "price",
 )  # of a method's stats; the address of its picture follows
-DIGITS = 4  # of a number
+DECIMALS = 4  # of a number
 REASON = 100  # characters of why a method failed; the record has all of it
 
 
@@ -52,7 +52,7 @@ def add_tools(service: Service) -> None:
             model: A model id that the tool `models` lists; the one that the server was started with when left out.
             methods: Method ids that the tool `models` lists, such as vanilla, eagle1 and lantern++; its default ones when left out.
         """
-        yield from _told(answers(service, prompt, model, methods, knobs), write_sheet)
+        yield from _told(answers(service, prompt, model, methods, knobs), _sheet)
 
     def generate(prompt: str, model: str | None = None, method: str = "lantern++", **knobs: Any) -> Iterator[dict]:
         """Draw a picture of a prompt with one decoding method.
@@ -88,14 +88,14 @@ def offer(service: Service) -> dict[str, Any]:
     default = service.offered()[service.default]
     return {
         "default_model": service.default,
-        "prompts": list(default.prompts)[:3],
+        "prompts": list(default.prompts or (prompt for prompt, _ in texts.EXAMPLES))[:3],
         "loaded": {pipe.info.id: device_name(pipe.device) for pipe in service.loaded()},
         "models": {
-            info.id: {"pixels": info.image_size, "tokens": info.tokens, "prompt": info.kind, "runs_here": service.unmet(info) is None}
+            info.id: {"pixels": info.image_size, "tokens": info.tokens, "kind": info.kind, "runs_here": service.unmet(info) is None}
             for info in service.offered().values()
         },
         "methods": {
-            method.id: ("lossless" if method.lossless else "changes the law") + (", default" if method.default else "")
+            method.id: ("lossless" if method.lossless else "lossy") + (", default" if method.default else "")
             for method in METHODS.values()
         },
     }  # fmt: skip
@@ -104,7 +104,7 @@ def offer(service: Service) -> dict[str, Any]:
 def told(record: Mapping[str, Any], pictures: Mapping[str, Any], record_file: Any) -> dict[str, Any]:
     """A run in little JSON; `pictures` and `record_file` are files, which become addresses on the way."""
     failed = {name: why if len(why) <= REASON else f"{why[:REASON]}\u2026" for name, why in record.get("failed", {}).items()}
-    notes = {"unknown_words": record["unknown_words"], "failed": failed}
+    notes = {"unknown_words": record["unknown_words"], "failed": failed, "not_saved": record.get("not_saved")}
     return {
         "model": record["model"]["id"], "device": record["device"], "seed": record["settings"]["seed"],
         "columns": [*COLUMNS, "picture"],
@@ -116,23 +116,28 @@ def told(record: Mapping[str, Any], pictures: Mapping[str, Any], record_file: An
     }  # fmt: skip
 
 
-def _told(found: Generator[tuple[dict, dict], None, None], show: Callable[[Path, dict, dict], str]) -> Iterator[dict]:
+def _told(found: Generator[tuple[dict, dict], None, None], show: Callable[[Path, dict, dict[str, str]], str]) -> Iterator[dict]:
     """The answers of a tool for those of a comparison; `show` writes the picture that a client sees, and returns its path."""
     with closing(found):
         for pictures, record in found:
             if "progress" in record:
                 yield {}  # between two answers Gradio sees that its client is gone
                 continue
-            opened = {name: Image.open(file["path"]) for name, file in pictures.items()}
+            paths = {name: file["path"] for name, file in pictures.items()}
             with TemporaryDirectory(prefix="lantern-demo-") as folder:
-                picture = saved(show, Path(folder), record, opened) if opened else None
+                picture = saved(show, Path(folder), record, paths) if paths else None
                 written = saved(write_record, Path(folder), record)
                 yield {"told": told(record, pictures, _file(written)), "picture": _file(picture)}
 
 
-def _only_picture(_: Path, record: dict, pictures: dict[str, Any]) -> str:
+def _sheet(folder: Path, record: dict, paths: dict[str, str]) -> str:
+    with ExitStack() as files:
+        return write_sheet(folder, record, {name: files.enter_context(Image.open(path)) for name, path in paths.items()})
+
+
+def _only_picture(_: Path, record: dict, paths: dict[str, str]) -> str:
     """The picture of a run of one method, which is there already."""
-    return pictures[record["order"][0]].filename
+    return paths[record["order"][0]]
 
 
 def _file(path: str | None) -> dict | None:
@@ -140,4 +145,4 @@ def _file(path: str | None) -> dict | None:
 
 
 def _short(number: Any) -> Any:
-    return float(f"{number:.{DIGITS}g}") if isinstance(number, float) else number
+    return round(number, DECIMALS) if isinstance(number, float) else number
