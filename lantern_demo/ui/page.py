@@ -53,6 +53,7 @@ OWN_LINK = """(link) => {
 }"""
 # A run is asked for, or was loaded, far below the stage: see web/race.js. A refusal stands beside its button, and nothing moves.
 RACE_IN_VIEW = "() => raceInView()"
+EXPLORER_IN_VIEW = "() => document.getElementById('explorer').scrollIntoView({ block: 'nearest' })"
 RACE_IN_VIEW_UNLESS_TOLD = "(told) => { if (!told) raceInView(); }"
 # What Draw sends is what the page shows at that moment: Gradio's own copy of a field may be a moment behind it.
 AS_SHOWN = """(...asked) => {
@@ -238,6 +239,7 @@ def _wire_runs(page: gr.Blocks, service: Service, w: Widgets, form: Form, search
     drawing = wire([w.draw.click, prompt.submit], partial(draw, service, w), asked, w.of_a_frame(), end, said, AS_SHOWN)
     w.results.again.click(None, js=RACE_IN_VIEW, **QUIET)
     repeating = wire([w.results.again.click], partial(again, service, w), [w.result], w.of_a_frame(), end, said)
+    w.explore.click(None, js=EXPLORER_IN_VIEW, **QUIET)
     trying = wire(
         [w.explore.click], partial(explore, service, w, searching), [w.shown, searching.knob, prompt, form.model, form.seed, *knobs],
         [w.shown, searching.plot], partial(rest, w, searching), searching.answer,
