@@ -107,6 +107,10 @@ def test_what_waits_and_what_runs(served: SimpleNamespace) -> None:
     assert sorted(str(queued.session) for queued in found) == ["None", "None", "tab"]
     assert {queued.request.client.host for queued in found if queued.request.client} == {"127.0.0.1"}
     assert not list(patches.pending(served.page, "another"))
+    assert call(served, "and this", session_hash="later").status_code == 200
+    assert [queued.waits for queued in patches.pending(served.page, HELD)] == [False, True, True, True]
+    assert patches.ahead_of(served.page, HELD, "tab") == 2 and patches.ahead_of(served.page, HELD, "later") == 3
+    assert patches.ahead_of(served.page, HELD, "nobody") is None and patches.ahead_of(served.page, "another", "tab") is None
     served.gate.set()
     until(lambda: not list(patches.pending(served.page, HELD)))
 

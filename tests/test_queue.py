@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -12,13 +13,15 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 from gradio_client import Client
-from test_browser import browser, draw, expect, only, page, pytestmark, show_example
+from test_browser import browser, draw, expect, only, open_page, page, pytestmark, show_example
 
 from lantern_demo.pipeline import Pipeline
 
 __all__ = ["browser", "page", "pytestmark"]  # the fixtures and marks of the browser's tests; `page` opens the server below
 if TYPE_CHECKING:
     from playwright.sync_api import Page
+
+PLACE = "#told .block.place"  # in the queue
 
 
 @dataclass
@@ -107,16 +110,39 @@ def test_who_comes_while_the_queue_is_full_sees_the_page(page: Page, server: str
         job.result(timeout=60)
 
 
-def test_who_waits_sees_it_and_can_leave(page: Page, server: str, device: Device) -> None:
+def test_who_waits_sees_it_and_can_leave(page: Page, server: str, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lantern_demo.ui.admission.WAITING", 2)
     drawing = Client(server, verbose=False).submit("a lantern", method="vanilla", api_name="/generate")
     assert device.entered.wait(60)
     draw(page)
-    expect(page.locator("#status")).to_contain_text("Waiting for its turn")
-    expect(page.locator("#status .progress-text")).to_contain_text("queue: 1/1")
+    expect(page.locator(PLACE)).to_have_text("1 before you.")  # no run has ended yet that would tell how long it takes
     until(1, server, page)
+    assert page.context.browser
+    another = page.context.browser.new_page()
+    open_page(another, server)
+    draw(another)
+    expect(another.locator(PLACE)).to_have_text("2 before you.")
     page.get_by_role("button", name="Stop", exact=True).click()
-    until(0, server, page)
+    until(1, server, page)
     expect(page.get_by_role("button", name="Draw", exact=True)).to_be_enabled()
     expect(page.locator("#status")).to_contain_text("Stopped.")
+    expect(another.locator(PLACE)).to_have_text("1 before you.")
     device.gate.set()
     drawing.result(timeout=60)
+    expect(another.locator("#status")).to_contain_text("Done, with seed")
+    another.close()
+
+
+def test_who_waits_is_told_for_how_long(page: Page, server: str, device: Device) -> None:
+    device.gate.set()
+    client = Client(server, verbose=False)
+    client.predict("a lantern", method="vanilla", api_name="/generate")
+    device.gate.clear()
+    device.entered.clear()
+    drawing = client.submit("a lantern", method="vanilla", api_name="/generate")
+    assert device.entered.wait(60)
+    draw(page)
+    expect(page.locator(PLACE)).to_contain_text(re.compile(r"1 before you, about \d+ s\."))
+    device.gate.set()
+    drawing.result(timeout=60)
+    expect(page.locator("#status")).to_contain_text("Done, with seed")

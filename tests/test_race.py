@@ -396,12 +396,14 @@ def test_a_stopped_run_stays_stopped_and_leaves_the_results(folder: Path) -> Non
     """The thread that computes may be in a step when Stop is pressed, and note it afterwards."""
     service, w, repeating = page_of(folder, again)
     shown = Shown({"vanilla": Lane("vanilla", "drawing", 64, 9)})
-    assert begin(w, shown)[w.status] == begin(w, shown)[w.before] == gr.skip(), "Enter in the middle of a run begins nothing"
+    assert begin(w, w.status, shown)[w.status] == begin(w, w.status, shown)[w.before] == gr.skip(), (
+        "Enter in the middle of a run begins nothing"
+    )
     settled = settle(service, w, shown)
     assert json.loads(settled[w.stage])["lanes"][0]["phase"] == "stopped" and w.result not in settled
     shown.lanes["vanilla"] = shown.lanes["vanilla"].at(Progress(10, 9, 0.1))
     assert not shown.running
-    assert "busy" in begin(w, shown)[w.status] and begin(w, shown)[w.before] == shown.run
+    assert "busy" in begin(w, w.status, shown)[w.status] and begin(w, w.status, shown)[w.before] == shown.run
     assert repeating.inputs == [w.result], "which the results are of"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from lantern_demo import load
 from lantern_demo.bench.quality.recommend import ENOUGH, FAST_LOSS
 from lantern_demo.models.registry import REGISTRY
-from lantern_demo.recommended import FILE, KINDS, read_recommended
+from lantern_demo.recommended import FILE, KINDS, Recommendation, read_recommended
 from lantern_demo.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.api import describe
@@ -111,6 +112,8 @@ def test_the_page_says_why(folder: Path) -> None:
         in text
     )
     assert "lambda 2.5 (gains 1.60\u00d7; 0.2 more of 100 pictures show all that was asked for)" in text
+    slower = replace(told, methods={"lantern": {"careful": None, "fast": Recommendation({"lantern_k": 50}, 0.91, 0.0, 1000)}})
+    assert "fast: k 50 (slower: 0.91\u00d7; 0.0 more of 100" in texts.recommended(slower)
     assert "fast: its fitted window (gains 3.30\u00d7" in text
     assert "1,000 pictures of each setting, on a slow machine" in text
 

@@ -331,7 +331,7 @@ def test_a_record_comes_back_and_runs_again(page: Page, tmp_path: Path) -> None:
     bad = tmp_path / "bad.json"
     bad.write_text(json.dumps(record | {"settings": {"seed": 1}}))
     load(page, bad)
-    expect(page.get_by_role("alert")).to_contain_text("This record cannot be shown: settings must be seed, temperature")
+    expect(page.get_by_role("alert")).to_contain_text("This file cannot be shown: settings must be seed, temperature")
 
 
 def test_the_explorer_fills_in_points(page: Page) -> None:
@@ -339,10 +339,10 @@ def test_the_explorer_fills_in_points(page: Page) -> None:
     expect(page.locator("#sweep .shot").nth(1)).to_be_visible()
     expect(page.get_by_role("button", name="Draw", exact=True)).to_have_count(0)
     expect(page.locator("#sweep .shot")).to_have_count(6)  # vanilla and five values
-    expect(page.locator("#status")).to_contain_text("Explored five values")
+    expect(page.locator("#explore-told")).to_contain_text("Explored five values")
     expect(page.locator("#sweep figure svg").first).to_have_attribute("aria-label", re.compile("speedup"))
     page.get_by_role("button", name=texts.EXPLORE, exact=True).click()
-    expect(page.locator("#status")).to_contain_text("Exploring")
+    expect(page.locator("#explore-told")).to_contain_text("Exploring")
     page.get_by_role("button", name="Stop", exact=True).click()
     expect(page.get_by_role("button", name="Draw", exact=True)).to_be_enabled()
     expect(page.locator("#status")).to_contain_text("Stopped.")

@@ -11,7 +11,10 @@ from typing import Any
 
 import pytest
 
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.knobs import ON_THE_FORM, by_readers
 from lantern_demo.pipeline import Generation, Pipeline
+from lantern_demo.ui import service as services
 from lantern_demo.ui import texts
 from lantern_demo.ui.restore import _redrawn
 from lantern_demo.ui.service import Service
@@ -71,3 +74,52 @@ def test_a_caller_that_leaves_lets_the_next_one_in(tiny_model: Path) -> None:
         assert not waiting.done()
         first.close()
         assert len(waiting.result(timeout=60)) == 1
+
+
+def test_how_long_others_wait_is_known_from_runs_that_ended(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three before: the one that has the device, and two that wait."""
+    service, now = Service(tiny_model, "cpu"), [100.0]
+    request = service.request("a lantern", None, ["vanilla"], {})
+    monkeypatch.setattr(services, "perf_counter", lambda: now[0])
+    assert service.wait_behind(1) is None
+
+    stopped = service.frames(request, False)
+    next(stopped)
+    now[0] += 50
+    stopped.close()
+    assert service.wait_behind(1) is None, "nobody knows how long it would have taken"
+    for seconds in (4, 6, 90):
+        for event in service.frames(request, False):
+            if isinstance(event, Generation):
+                now[0] += seconds
+    assert service.wait_behind(3) == 18
+
+    running = service.frames(request, False)
+    next(running)
+    now[0] += 2
+    assert service.wait_behind(1) == 4 and service.wait_behind(3) == 16
+    now[0] += 20
+    assert service.wait_behind(1) == 0 and service.wait_behind(3) == 12
+    running.close()
+    assert service.wait_behind(3) == 18
+
+
+@pytest.mark.parametrize(
+    ("before", "seconds", "told"),
+    [
+        (1, None, "1 before you."), (1, 6.3, "1 before you, about 6 s."), (2, 0.0, "2 before you, about 1 s."),
+        (9, 89.0, "9 before you, about 89 s."), (20, 130.0, "20 before you, about 2 min."),
+    ],
+)  # fmt: skip
+def test_the_queue_in_words(before: int, seconds: float | None, told: str) -> None:
+    assert texts.in_line(before, seconds) == told
+
+
+def test_knobs_are_grouped_by_who_reads_them() -> None:
+    groups = by_readers()
+    assert sorted(name for names in groups.values() for name in names) == sorted(ON_THE_FORM)
+    assert next(iter(groups.items())) == (tuple(METHODS), ["temperature", "top_k", "top_p", "cfg_scale"])
+    assert groups["lantern++",] == ["lanternpp_k", "lanternpp_lambda"]
+    assert [len(readers) for readers in groups] == sorted((len(readers) for readers in groups), reverse=True)
+    titles = [texts.knobs_of([METHODS[reader] for reader in readers]) for readers in groups]
+    assert titles[0] == "All methods" and {"LANTERN", "EAGLE-2 and LANTERN", "SJD, SCD and GSD"} <= set(titles)

@@ -118,6 +118,12 @@ SPOILT: list[tuple[tuple[Any, ...], Any, str]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize("data", [b"{}", b'"text"', b"7", b'{"lantern_demo": "0.1", "prompt": "a lantern"}'])
+def test_other_json_is_no_record(data: bytes) -> None:
+    with pytest.raises(ValueError, match="this is not a run record, which has lantern_demo, model, prompt, settings, order"):
+        read_record(data)
+
+
 @pytest.mark.parametrize(
     ("path", "value", "sentence"), SPOILT, ids=lambda x: ".".join(map(str, x)) if isinstance(x, tuple) else ""
 )
@@ -134,7 +140,7 @@ def test_a_spoilt_record_is_refused(record: dict[str, Any], path: tuple[Any, ...
 
 @pytest.mark.parametrize("data", [b"", b"[", b"[]", b"\xff\xfe", b"[" * 100_000, b"9" * 10_000, b"null"])
 def test_what_is_no_record_is_refused(data: bytes) -> None:
-    with pytest.raises(ValueError, match="the record"):
+    with pytest.raises(ValueError, match="this is not a run record"):
         read_record(data)
 
 

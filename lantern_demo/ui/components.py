@@ -57,6 +57,19 @@ def pack(value: Any) -> str:
 
 
 @dataclass(frozen=True)
+class Answer:
+    """Where it is said what becomes of what was asked for. While it waits, its place in the queue stands there instead: another event
+    says it, and what that one says last is sent once more when it ends."""
+
+    place: gr.HTML
+    words: gr.HTML
+
+
+def answer(elem_id: str, words: str = "") -> Answer:
+    return Answer(gr.HTML("", elem_classes=["answer", "place"]), gr.HTML(words, elem_id=elem_id, elem_classes="answer"))
+
+
+@dataclass(frozen=True)
 class Results:
     """What is shown of a run that has finished."""
 

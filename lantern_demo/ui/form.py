@@ -68,7 +68,7 @@ def drawer_head() -> None:
 def drawer_foot() -> tuple[gr.HTML, gr.Button]:
     """What stays in view below the settings: what was filled in, the way back to the preset, and Draw."""
     with gr.Column(elem_id="drawer-foot"):
-        told = gr.HTML("", elem_id="drawer-told")
+        told = gr.HTML("", elem_id="drawer-told", elem_classes="answer")
         with gr.Row():
             reset = gr.Button(texts.RESET, min_width=120, elem_id="reset")
             gr.Button(texts.DRAW_THESE, variant="primary", min_width=120, elem_id="draw-these")  # see web/drawer.js

@@ -21,7 +21,7 @@ from lantern_demo.ui import admission, log, reading, texts
 from lantern_demo.ui.api import DEVICE, add_endpoints, refuse_call
 from lantern_demo.ui.audit_panel import audit_panel
 from lantern_demo.ui.compare import again, begin, draw, settle
-from lantern_demo.ui.components import STYLES, Updates, Widgets, component, prose, shared_scripts, status_html
+from lantern_demo.ui.components import STYLES, Answer, Updates, Widgets, answer, component, prose, shared_scripts, status_html
 from lantern_demo.ui.form import choices, drawer_foot, drawer_head, knob_boxes, reset, results_column
 from lantern_demo.ui.gradio_patches import LAUNCH_OPTIONS, MISCALLS, OPEN_VIEW, calm_queue, forget_calls, http_request, waiting
 from lantern_demo.ui.head import CARD, Head, card, tags
@@ -56,6 +56,7 @@ OWN_LINK = """(link) => {
 }"""
 # A run is asked for, or was loaded, far below the stage: see web/race.js. A refusal stands beside its button, and nothing moves.
 RACE_IN_VIEW = "() => raceInView()"
+EXPLORER_IN_VIEW = "() => document.getElementById('explorer').scrollIntoView({ block: 'nearest' })"
 RACE_IN_VIEW_UNLESS_TOLD = "(told) => { if (!told) raceInView(); }"
 # What Draw sends is what the page shows at that moment: Gradio's own copy of a field may be a moment behind it.
 AS_SHOWN = """(...asked) => {
@@ -90,7 +91,7 @@ def build(
             gr.Button(texts.SETTINGS, min_width=80, elem_id="open-settings")  # see web/drawer.js
         builder = prompt_builder(service.offered()[service.default])
         with gr.Column(elem_id="told"):
-            status = gr.HTML(status_html(texts.READY, "ready"), elem_id="status")
+            said = answer("status", status_html(texts.READY, "ready"))
             arriving = gr.HTML("", elem_id="arriving")
         with gr.Column(elem_id="settings"):
             drawer_head()
@@ -104,7 +105,7 @@ def build(
         )  # fmt: skip
         results, searching = results_column()
         upload = gr.UploadButton(texts.LOAD, file_types=[".json"], type="binary", size="md", elem_id="load")
-        upload_told = gr.HTML("", elem_id="load-told")
+        said_of_upload = answer("load-told")
         gr.HTML(f'<p class="note">{escape(texts.KEEP_NOTE)}</p>')
         with gr.Accordion(texts.TABLE_TITLE, open=False, elem_id="numbers"):
             results.table.render()
@@ -115,7 +116,7 @@ def build(
         gr.HTML(reading.foot(), elem_id="foot")
 
         w = Widgets(
-            status,
+            said.words,
             seed,
             gr.State(None),
             draw_button,
@@ -132,8 +133,8 @@ def build(
             gr.State(service.default), model_note, prompt, label, builder, examples, methods, recommended, knobs
         )
         form = Form(model_box, by_model, seed, locked)
-        _wire_runs(page, service, w, form, searching)
-        _wire_restoring(page, service, w, form, examples, upload, upload_told, arriving)
+        _wire_runs(page, service, w, form, searching, said)
+        _wire_restoring(page, service, w, form, examples, upload, said_of_upload, arriving)
         for kind, button in recommended.buttons.items():
             button.click(partial(recommend, service, filled, knobs, kind), [model_box], [filled, *knobs.values()], **AT_ONCE)
         reset_button.click(partial(reset, service, filled, knobs), [model_box], [filled, *knobs.values()], **AT_ONCE)
@@ -216,17 +217,18 @@ def theme() -> gr.themes.Base:
     )
 
 
-def _wire_runs(page: gr.Blocks, service: Service, w: Widgets, form: Form, searching: Explorer) -> None:
+def _wire_runs(page: gr.Blocks, service: Service, w: Widgets, form: Form, searching: Explorer, said: Answer) -> None:
     """Draw, Run again, Explore and Stop."""
     prompt, knobs = form.by_model.prompt, list(form.by_model.knobs.values())
     on_device: dict[str, Any] = {**QUIET, "trigger_mode": "once", **DEVICE}
 
     def wire(
-        triggers: list[Any], run: Any, inputs: list[Any], outputs: list[Any], end: Any, told: gr.HTML, js: str | None = None
+        triggers: list[Any], run: Any, inputs: list[Any], outputs: list[Any], end: Any, said: Answer, js: str | None = None
     ) -> Any:
-        """`told` says what becomes of the run, `outputs` are what it changes beside."""
+        """`outputs` are what the run changes beside what is said of it."""
+        told = said.words
         pressed = gr.on(triggers, partial(begin, w, told), [w.shown], [told, w.before, *w.buttons()], **AT_ONCE)
-        pressed.then(places(page, service, DEVICE["concurrency_id"]), None, [told], concurrency_limit=None, **QUIET)
+        pressed.then(places(page, service, DEVICE["concurrency_id"]), None, [said.place], concurrency_limit=None, **QUIET)
         running = pressed.then(run, inputs, list(dict.fromkeys([told, *outputs])), js=js, **on_device)
         # The first also after Stop.
         failed = partial(_failed, page, w, told, end)
@@ -237,12 +239,13 @@ def _wire_runs(page: gr.Blocks, service: Service, w: Widgets, form: Form, search
 
     asked = [prompt, form.model, form.by_model.methods, form.seed, form.locked, w.asked, *knobs]
     end = partial(settle, service, w)
-    drawing = wire([w.draw.click, prompt.submit], partial(draw, service, w), asked, w.of_a_frame(), end, w.status, AS_SHOWN)
+    drawing = wire([w.draw.click, prompt.submit], partial(draw, service, w), asked, w.of_a_frame(), end, said, AS_SHOWN)
     w.results.again.click(None, js=RACE_IN_VIEW, **QUIET)
-    repeating = wire([w.results.again.click], partial(again, service, w), [w.result], w.of_a_frame(), end, w.status)
+    repeating = wire([w.results.again.click], partial(again, service, w), [w.result], w.of_a_frame(), end, said)
+    w.explore.click(None, js=EXPLORER_IN_VIEW, **QUIET)
     trying = wire(
         [w.explore.click], partial(explore, service, w, searching), [w.shown, searching.knob, prompt, form.model, form.seed, *knobs],
-        [w.shown, searching.plot], partial(rest, w, searching), searching.told,
+        [w.shown, searching.plot], partial(rest, w, searching), searching.answer,
     )  # fmt: skip
     w.stop.click(
         lambda: (status_html(texts.STOPPED), None), None, [w.status, w.before], cancels=[drawing, repeating, trying], **AT_ONCE
@@ -275,7 +278,7 @@ def _failed(
 
 
 def _wire_restoring(
-    page: gr.Blocks, service: Service, w: Widgets, form: Form, examples: gr.HTML, upload: gr.UploadButton, upload_told: gr.HTML,
+    page: gr.Blocks, service: Service, w: Widgets, form: Form, examples: gr.HTML, upload: gr.UploadButton, said: Answer,
     arriving: gr.HTML,
 ) -> None:  # fmt: skip
     """Examples, records, links, and what the page shows at first."""
@@ -311,11 +314,11 @@ def _wire_restoring(
         **QUIET,
     )
     loaded = upload.upload(
-        partial(load_record, service, w, form, upload_told), [w.shown, upload], [upload_told, *outputs], **QUIET, **DEVICE
+        partial(load_record, service, w, form, said.words), [w.shown, upload], [said.words, *outputs], **QUIET, **DEVICE
     )
-    upload.upload(places(page, service, DEVICE["concurrency_id"]), None, [upload_told], concurrency_limit=None, **QUIET)
+    upload.upload(places(page, service, DEVICE["concurrency_id"]), None, [said.place], concurrency_limit=None, **QUIET)
     loaded.then(None, [w.results.link], [w.results.link], js=WHOLE_LINK, **QUIET)
-    loaded.then(None, [upload_told], None, js=RACE_IN_VIEW_UNLESS_TOLD, **QUIET)
+    loaded.then(None, [said.words], None, js=RACE_IN_VIEW_UNLESS_TOLD, **QUIET)
     form.model.input(
         partial(choose_another, service, form.by_model), [form.model, form.by_model.model], form.by_model.all(), **AT_ONCE
     )

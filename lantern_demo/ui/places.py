@@ -22,10 +22,11 @@ def places(page: gr.Blocks, service: Service, concurrency_id: str) -> Callable[[
     async def tell(request: gr.Request) -> AsyncIterator[str]:
         told, looks = 0, 0
         while (before := ahead_of(page, concurrency_id, request.session_hash)) is not None or looks < JOINING:
-            if before and before != told:
-                told = before
-                yield status_html(texts.in_line(before, service.wait_behind(before)), "busy")
+            if (before or 0) != told:
+                told = before or 0
+                yield status_html(texts.in_line(told, service.wait_behind(told)), "busy") if told else ""
             looks += 1
             await asyncio.sleep(SECONDS)
+        yield ""
 
     return tell

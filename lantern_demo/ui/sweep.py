@@ -16,7 +16,7 @@ from lantern_demo.knobs import KNOBS, ON_THE_FORM, seed_of, short_name
 from lantern_demo.pipeline import Pipeline
 from lantern_demo.stats import Drawn, Generation, MethodFailed
 from lantern_demo.ui import texts
-from lantern_demo.ui.components import Updates, Widgets, component, loading, pack, setting_value, status_html
+from lantern_demo.ui.components import Answer, Updates, Widgets, answer, component, loading, pack, setting_value, status_html
 from lantern_demo.ui.prompt_builder import refusal
 from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.run_view import COLOURS, picture_address
@@ -49,7 +49,7 @@ class Explorer:
 
     knob: gr.Dropdown
     start: gr.Button
-    told: gr.HTML  # how far it is, beside its button
+    answer: Answer  # how far it is, beside its button
     plot: gr.HTML
 
 
@@ -59,7 +59,7 @@ def explorer() -> Explorer:
             choices = [(KNOBS[sweep.setting].explore, name) for name, sweep in SWEEPS.items()]
             knob = gr.Dropdown(choices, value="lambda", label=texts.EXPLORE_LABEL, elem_id="explore-knob", scale=4)
             start = gr.Button(texts.EXPLORE, min_width=140, elem_id="explore", scale=1)
-        told = gr.HTML("", elem_id="explore-told")
+        told = answer("explore-told")
         gr.HTML(f'<p class="note">{escape(texts.EXPLORE_NOTE)}</p>')
         plot = component("sweep", ["sweep"], elem_id="sweep")
     return Explorer(knob, start, told, plot)
@@ -76,7 +76,7 @@ def explore(
         values = {knob: setting_value(knob, value) for knob, value in zip(ON_THE_FORM, knobs, strict=True)}
         values["seed"] = seed_of(seed)
         if service.must_load(model):
-            yield {e.told: loading(service, model)}
+            yield {e.answer.words: loading(service, model)}
         requests = [
             service.request(
                 prompt, model, ["vanilla", sweep.method] if first else [sweep.method], values | {sweep.setting: value}
@@ -84,29 +84,29 @@ def explore(
             for first, value in ((value == sweep.values[0], value) for value in sweep.values)
         ]
     except ValueError as error:
-        yield {e.told: status_html(texts.to_visitor(str(error)), "error")}
+        yield {e.answer.words: status_html(texts.to_visitor(str(error)), "error")}
         return
     if refused := refusal(service.offered()[requests[0].model], requests[0].prompt):
-        yield {w.status: refused}
+        yield {e.answer.words: refused}
         return
     yield {
-        e.told: status_html(texts.exploring(0, len(requests)), "busy"), e.plot: "", w.shown: replace(shown, exploring=True),
+        e.answer.words: status_html(texts.exploring(0, len(requests)), "busy"), e.plot: "", w.shown: replace(shown, exploring=True),
     }  # fmt: skip
     try:
         yield from _points(service, e, sweep, requests)
-        yield {e.told: status_html(texts.explored(values["seed"])), w.shown: replace(shown, exploring=False)}
+        yield {e.answer.words: status_html(texts.explored(values["seed"])), w.shown: replace(shown, exploring=False)}
     except gr.Error:
         raise
     except Exception as error:
         logging.getLogger(__name__).exception("a sweep failed")
-        yield {e.told: status_html(texts.internal_error(error), "error"), w.shown: replace(shown, exploring=False)}
+        yield {e.answer.words: status_html(texts.internal_error(error), "error"), w.shown: replace(shown, exploring=False)}
 
 
 def rest(w: Widgets, e: Explorer, shown: Shown) -> Updates:
     """After a sweep, however it ended."""
     if not shown.exploring:
         return w.busy(False)
-    return {e.told: status_html(texts.STOPPED_SWEEP), w.shown: replace(shown, exploring=False), **w.busy(False)}
+    return {e.answer.words: status_html(texts.STOPPED_SWEEP), w.shown: replace(shown, exploring=False), **w.busy(False)}
 
 
 def _points(service: Service, e: Explorer, sweep: Sweep, requests: list[Request]) -> Iterator[Updates]:
@@ -122,14 +122,14 @@ def _points(service: Service, e: Explorer, sweep: Sweep, requests: list[Request]
                 if isinstance(event, MethodFailed):
                     raise RuntimeError(event.message)
                 if isinstance(event, (Frame, Drawn)):
-                    yield {e.told: gr.skip()}  # only between two answers can a run be stopped
+                    yield {e.answer.words: gr.skip()}  # only between two answers can a run be stopped
                     continue
                 picture = picture_address(event.image)
                 if event.method == "vanilla":
                     baseline, value["picture"] = event.stats.decode_seconds, picture
                     continue
                 value["points"].append(_point(sweep, setting, event, baseline, picture))
-                yield {e.plot: pack(value), e.told: status_html(texts.exploring(number, len(requests)), "busy")}
+                yield {e.plot: pack(value), e.answer.words: status_html(texts.exploring(number, len(requests)), "busy")}
 
 
 def _point(sweep: Sweep, setting: float, event: Generation, baseline: float, picture: str) -> dict[str, Any]:
