@@ -18,7 +18,7 @@ from lantern_demo.training.scenes import ATTRIBUTES, WORDINGS, caption, full_cap
 from lantern_demo.ui import page as served
 from lantern_demo.ui import texts
 from lantern_demo.ui.compare import draw, settle
-from lantern_demo.ui.components import Widgets
+from lantern_demo.ui.components import Offer, Widgets
 from lantern_demo.ui.prompt_builder import builder_view, drawn_without, refusal
 from lantern_demo.ui.prompt_words import NOUNS, Phrasebook, Reading, phrasebook
 from lantern_demo.ui.restore import Form, from_link, show_example
@@ -147,11 +147,12 @@ def test_what_is_refused_and_what_was_left_out() -> None:
     assert texts.bare_prompt("lanterns") in (refusal(INFO, "two lanterns") or "")
     assert refusal(INFO, "a red lantern") is None
     assert drawn_without(INFO, "two red cat lanterns", ["cat", "cat", "."]) == (
-        ['Drawn without "cat": this small model knows only lanterns.'], "two red lanterns",
-    )  # fmt: skip
-    assert drawn_without(INFO, "two red lanterns.", [".", "?!"]) == ([], "")
+        [],
+        Offer('Drawn without "cat": this small model knows only lanterns.', "two red lanterns"),
+    )
+    assert drawn_without(INFO, "two red lanterns.", [".", "?!"]) == ([], None)
     published = next(info for info in REGISTRY.values() if info.published is not None and info.kind == "text")
-    assert drawn_without(published, "x", ["x"]) == (["The model does not know these words and drew without them: x."], "")
+    assert drawn_without(published, "x", ["x"]) == (["The model does not know these words and drew without them: x."], None)
 
 
 @pytest.fixture(scope="module")

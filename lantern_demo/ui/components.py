@@ -57,6 +57,14 @@ def pack(value: Any) -> str:
 
 
 @dataclass(frozen=True)
+class Offer:
+    """A prompt that is drawn at one press, and why it is offered."""
+
+    why: str
+    prompt: str
+
+
+@dataclass(frozen=True)
 class Results:
     """What is shown of a run that has finished."""
 
@@ -119,13 +127,14 @@ def prose(text: str) -> str:
 
 
 def status_html(
-    text: str, kind: Literal["info", "ready", "busy", "error"] = "info", notes: Iterable[str] = (), offer: str = ""
+    text: str, kind: Literal["info", "ready", "busy", "error"] = "info", notes: Iterable[str] = (), offer: Offer | None = None
 ) -> str:
-    """The line under the buttons; screen readers are told when it changes. `offer`: a prompt that is drawn instead at one press."""
+    """The line under the buttons; screen readers are told when it changes."""
     role = "alert" if kind == "error" else "status"
     more = "".join(f'<p class="status-note">{escape(note)}</p>' for note in notes)
-    if offer:
-        more += f'<p class="status-note">{texts.OFFER} <button type="button" class="offer">{escape(offer)}</button></p>'
+    if offer is not None:
+        button = f'<button type="button" class="offer">{escape(offer.prompt)}</button>'
+        more = f"<p>{escape(offer.why)} {texts.OFFER} {button}</p>{more}"
     return f'<div class="status {kind}" role="{role}"><p>{escape(text)}</p>{more}</div>'
 
 
