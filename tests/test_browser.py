@@ -163,12 +163,20 @@ def shifts(page: Page) -> list[tuple[float, list[str]]]:
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
 def test_the_whole_race_is_on_the_first_screen(page: Page, server: str, width: int, height: int) -> None:
-    """Title, prompt, status, examples and the race of all five, without scrolling; and nothing moves while it comes."""
+    """Title, prompt and its parts, examples and the race of all five, without scrolling; and nothing moves while it comes."""
     page.set_viewport_size({"width": width, "height": height})
     open_page(page, server)
     expect(page.locator("#stage .lane")).to_have_count(len(DEFAULT))
     expect(page.locator("#stage .lane[data-done]")).to_have_count(len(DEFAULT))
-    parts = ["#intro h1", "#prompt", "#draw", "#status", "#examples", "#stage .play", *(f"#lane-{lane} .short" for lane in LANES)]
+    parts = [
+        "#intro h1",
+        "#prompt",
+        "#draw",
+        "#builder",
+        "#examples",
+        "#stage .play",
+        *(f"#lane-{lane} .short" for lane in LANES),
+    ]
     for part in parts:
         box = page.locator(part).bounding_box()
         assert box is not None and box["y"] >= 0 and box["y"] + box["height"] <= min(height, 844), (part, box)
@@ -176,6 +184,7 @@ def test_the_whole_race_is_on_the_first_screen(page: Page, server: str, width: i
     for part in ("canvas", "h3", ".bar", ".passes", ".clock", ".gain"):
         assert page.locator(f"#lane-lanternpp {part}").is_visible(), part
     if width == 1280:
+        assert page.locator("#status").is_visible()  # on a phone it comes with the first thing that it has to say
         stage = page.locator("#stage").bounding_box()
         assert stage is not None and stage["y"] + stage["height"] <= 800
         assert page.locator("#lane-lanternpp canvas").evaluate("canvas => canvas.clientWidth") >= 210
