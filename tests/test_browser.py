@@ -167,13 +167,13 @@ def shifts(page: Page) -> list[tuple[float, list[str]]]:
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
 def test_the_whole_race_is_on_the_first_screen(page: Page, server: str, width: int, height: int) -> None:
-    """Title, prompt, status, examples and the race of all five, without scrolling; and nothing moves while it comes."""
+    """Title, prompt and its parts, examples and the race of all five, without scrolling; and nothing moves while it comes."""
     page.set_viewport_size({"width": width, "height": height})
     open_page(page, server)
     expect(page.locator("#stage .lane")).to_have_count(len(DEFAULT))
     expect(page.locator("#stage .lane[data-done]")).to_have_count(len(DEFAULT))
     seen = [f"#lane-{lane} {part}" for lane in LEADS for part in ("canvas", "h3", ".bar", ".big-number", ".gain", ".side")]
-    parts = ["#intro h1", "#prompt", "#draw", "#status", "#examples", "#stage .headline", "#stage .play", *seen]
+    parts = ["#intro h1", "#prompt", "#draw", "#builder", "#examples", "#stage .headline", "#stage .play", *seen]
     for part in parts:
         box = page.locator(part).bounding_box()
         assert box is not None and box["y"] >= 0 and box["y"] + box["height"] <= min(height, 844), (part, box)
@@ -181,6 +181,7 @@ def test_the_whole_race_is_on_the_first_screen(page: Page, server: str, width: i
     for lane in set(LANES) - set(LEADS):
         assert page.locator(f"#lane-{lane}").is_visible() == (width == 1280), "on a phone one press away"
     if width == 1280:
+        assert page.locator("#status").is_visible()  # on a phone it comes with the first thing that it has to say
         assert page.locator("#lane-lanternpp canvas").evaluate("canvas => canvas.clientWidth") >= 210
     else:
         page.get_by_role("button", name="Also: EAGLE-2, LANTERN").click()

@@ -6,24 +6,26 @@ import json
 import random
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tiny import write_tiny_model
 
-from lantern_demo.knobs import MAX_SEED, ON_THE_FORM
+from lantern_demo.knobs import KNOBS, MAX_SEED, ON_THE_FORM
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.pipeline import info_of
+from lantern_demo.settings import Settings
 from lantern_demo.training.scenes import ATTRIBUTES, WORDINGS, caption, full_caption, sample_scenes, vocabulary
 from lantern_demo.ui import page as served
 from lantern_demo.ui import texts
 from lantern_demo.ui.compare import draw, settle
-from lantern_demo.ui.components import Widgets
+from lantern_demo.ui.components import Offer, Widgets
 from lantern_demo.ui.prompt_builder import builder_view, drawn_without, refusal
 from lantern_demo.ui.prompt_words import NOUNS, Phrasebook, Reading, phrasebook
 from lantern_demo.ui.restore import Form, from_link, show_example
 from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.service import Service
+from lantern_demo.ui.sweep import Explorer, explore
 
 INFO = REGISTRY["lantern-scenes"]
 BOOK = phrasebook(INFO)
@@ -147,11 +149,12 @@ def test_what_is_refused_and_what_was_left_out() -> None:
     assert texts.bare_prompt("lanterns") in (refusal(INFO, "two lanterns") or "")
     assert refusal(INFO, "a red lantern") is None
     assert drawn_without(INFO, "two red cat lanterns", ["cat", "cat", "."]) == (
-        ['Drawn without "cat": this small model knows only lanterns.'], "two red lanterns",
-    )  # fmt: skip
-    assert drawn_without(INFO, "two red lanterns.", [".", "?!"]) == ([], "")
+        [],
+        Offer('Drawn without "cat": this small model knows only lanterns.', "two red lanterns"),
+    )
+    assert drawn_without(INFO, "two red lanterns.", [".", "?!"]) == ([], None)
     published = next(info for info in REGISTRY.values() if info.published is not None and info.kind == "text")
-    assert drawn_without(published, "x", ["x"]) == (["The model does not know these words and drew without them: x."], "")
+    assert drawn_without(published, "x", ["x"]) == (["The model does not know these words and drew without them: x."], None)
 
 
 @pytest.fixture(scope="module")
@@ -239,3 +242,11 @@ def test_a_refused_prompt_is_no_run(visitor: Visitor) -> None:
     assert list(answer) == [visitor.w.status] and texts.no_noun("lanterns") in answer[visitor.w.status]
     assert visitor.asked == before
     assert visitor.draws()[0] == 1000, "a refusal in between is no change"
+
+
+def test_the_knob_is_not_measured_on_what_cannot_be_drawn(demo: tuple[Service, Widgets, Form]) -> None:
+    service, w, _ = demo
+    knobs = [0 if KNOBS[name].of_tree else getattr(Settings(), name) for name in ON_THE_FORM]
+    searching = cast(Explorer, None)  # nothing of it is touched
+    (answer,) = explore(service, w, searching, Shown(), "lambda", "a cat", None, 7, *knobs)
+    assert list(answer) == [w.status] and texts.no_noun("lanterns") in answer[w.status]

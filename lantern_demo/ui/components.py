@@ -57,6 +57,14 @@ def pack(value: Any) -> str:
 
 
 @dataclass(frozen=True)
+class Offer:
+    """A prompt that is drawn at one press, and why it is offered."""
+
+    why: str
+    prompt: str
+
+
+@dataclass(frozen=True)
 class Answer:
     """Where it is said what becomes of what was asked for. While it waits, its place in the queue stands there instead: another event
     says it, and what that one says last is sent once more when it ends."""
@@ -132,15 +140,16 @@ def prose(text: str) -> str:
 
 
 def status_html(
-    text: str, kind: Literal["info", "ready", "busy", "error"] = "info", notes: Iterable[str] = (), offer: str = ""
+    text: str, kind: Literal["info", "ready", "busy", "error"] = "info", notes: Iterable[str] = (), offer: Offer | None = None
 ) -> str:
     """The line under the buttons; screen readers are told when it changes. The notes take one line, however many there are, until they are
-    opened: what is below would jump. `offer`: a prompt that is drawn instead at one press."""
+    opened: what is below would jump."""
     role = "alert" if kind == "error" else "status"
     told = "".join(f"<span>{escape(note)} </span>" for note in notes)
     more = f'<details class="notes"><summary>{told}</summary></details>' if told else ""
-    if offer:
-        more += f'<p class="offered">{texts.OFFER} <button type="button" class="offer">{escape(offer)}</button></p>'
+    if offer is not None:
+        button = f'<button type="button" class="offer">{escape(offer.prompt)}</button>'
+        more = f"<p>{escape(offer.why)} {texts.OFFER} {button}</p>{more}"
     return f'<div class="status {kind}" role="{role}"><p>{escape(text)}</p>{more}</div>'
 
 

@@ -9,7 +9,7 @@ import gradio as gr
 
 from lantern_demo.models.registry import ModelInfo
 from lantern_demo.ui import texts
-from lantern_demo.ui.components import component, status_html
+from lantern_demo.ui.components import Offer, component, status_html
 from lantern_demo.ui.prompt_words import NOUNS, phrasebook
 
 
@@ -31,15 +31,16 @@ def refusal(info: ModelInfo, prompt: str) -> str | None:
     reading = book.read(prompt)
     if reading.drawable:
         return None
-    return status_html(
-        texts.bare_prompt(NOUNS[1]) if reading.named else texts.no_noun(NOUNS[1]), "error", offer=book.nearest(prompt)
-    )
+    why = texts.bare_prompt(NOUNS[1]) if reading.named else texts.no_noun(NOUNS[1])
+    return status_html(texts.NOT_DRAWN, "error", offer=Offer(why, book.nearest(prompt)))
 
 
-def drawn_without(info: ModelInfo, prompt: str, unknown: list[str]) -> tuple[list[str], str]:
-    """What is said of words that a model drew without, none if they are only marks, and the prompt that is offered in place of theirs."""
+def drawn_without(info: ModelInfo, prompt: str, unknown: list[str]) -> tuple[list[str], Offer | None]:
+    """What is said of words that a model drew without, if they are more than marks: notes, or a prompt that is offered instead."""
     words = [word for word in dict.fromkeys(unknown) if not all(unicodedata.category(letter).startswith("P") for letter in word)]
     if not words:
-        return [], ""
+        return [], None
     book = phrasebook(info)
-    return ([texts.unknown_words(words)], "") if book is None else ([texts.drawn_without(words, NOUNS[1])], book.nearest(prompt))
+    if book is None:
+        return [texts.unknown_words(words)], None
+    return [], Offer(texts.drawn_without(words, NOUNS[1]), book.nearest(prompt))

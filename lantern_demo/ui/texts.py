@@ -50,6 +50,7 @@ SEED_INFO = "The same seed, settings and machine give the same pictures."
 LOCK_LABEL = "Lock the seed"
 LOCK_INFO = "Unlocked, Draw with nothing changed takes a new seed."
 OFFER = "Try:"
+NOT_DRAWN = "Not drawn."
 DRAW, STOP, SETTINGS = "Draw", "Stop", "Settings"
 DRAW_THESE = "Draw with these"
 RESET, CLOSE = "Reset to preset", "Close"
@@ -541,11 +542,11 @@ def drawn_without(words: Sequence[str], nouns: str) -> str:
 
 
 def no_noun(nouns: str) -> str:
-    return f"Not drawn: this small model knows only {nouns}, and the prompt asks for none."
+    return f"This small model knows only {nouns}, and the prompt asks for none."
 
 
 def bare_prompt(nouns: str) -> str:
-    return f"Not drawn: say more of the {nouns}, such as their colour, where they are or when."
+    return f"Say more of the {nouns}: their colour, their kind, where they are or when."
 
 
 def internal_error(error: BaseException) -> str:

@@ -65,9 +65,11 @@ function toTell(prompt, reading) {
   if (!prompt.trim() || (!unknown.length && sure(reading, book))) return [];
   const named = unknown.slice(0, MOST).join(", ") + (unknown.length > MOST ? ", \u2026" : "");
   const offer = nearest(prompt, book);
+  if (document.querySelector("#status .offer")?.textContent === offer) return []; // the status says it already
   return [
     ...(unknown.length ? [el("b", {}, say(words.unknown, { words: named })), " "] : []),
-    lacking(reading), " ",
+    lacking(reading),
+    " ",
     el("button", { type: "button", class: "offer", onclick: () => write(offer) }, offer),
   ];
 }
@@ -81,12 +83,21 @@ function lacking(reading) {
 
 document.addEventListener("input", ({ target }) => { if (target.closest?.("#prompt")) follow(target.value, true); });
 document.addEventListener("prompted", ({ detail }) => { if (detail !== document.activeElement?.value) follow(detail, false); });
-// What a refusal offers instead is drawn at once.
+document.addEventListener("lantern-started", () => {
+  new MutationObserver(() => follow(field()?.value ?? "", false)).observe(document.getElementById("status"), { childList: true, subtree: true });
+}, { once: true });
+// What the status offers is drawn at once.
 document.addEventListener("click", ({ target }) => {
   if (!target.matches?.("#status .offer")) return;
   write(target.textContent);
-  document.getElementById("draw").focus();
-  document.getElementById("draw").click();
+  press(document.getElementById("draw"));
 });
+
+// The last words of a run are there a moment before the next one may begin.
+function press(button) {
+  if (button.disabled) return setTimeout(() => press(button), 50);
+  button.focus();
+  button.click();
+}
 watch("value", show);
 show();
