@@ -13,6 +13,7 @@ from PIL import Image
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.settings import Settings
 from lantern_demo.ui import texts
+from lantern_demo.ui.evidence import evidence_of
 from lantern_demo.ui.run_state import Lane, Source
 
 # In the methods' order Okabe and Ito's colours, which colour-blind people can tell apart, and behind them some for methods that are added.
@@ -121,7 +122,7 @@ def results_view(
 
 def _result(name: str, entry: dict[str, Any], settings: Settings, picture: str | None) -> dict[str, Any]:
     method = METHODS[name]
-    rule = settings.rule(method)
+    evidence = evidence_of(settings, method)
     return {
         "window": method.source in ("window", "coupled"),
         "wave": method.source == "wavefront",
@@ -131,11 +132,12 @@ def _result(name: str, entry: dict[str, Any], settings: Settings, picture: str |
         "greedy": settings.temperature == 0,
         "sentence": texts.method_sentence(method),
         "said": _at_length(entry, method, settings.temperature == 0),
-        "rule": {"kind": rule.kind, "k": rule.k, "bound": rule.bound},
+        "evidence": evidence.told(),
         "tokens": entry["token_ids"],
         "picture": picture,
         **{part: entry[f"{part}_seconds"] for part in PARTS},
         **entry["events"],
+        "trials": evidence.trials(entry["events"]),
     }
 
 
