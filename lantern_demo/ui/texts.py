@@ -1,4 +1,4 @@
-"""Every text of the page and of the API's documentation."""
+"""Every text of the page and of the API's documentation, but for what acceptance rules say of their trials: see `evidence`."""
 
 from __future__ import annotations
 
