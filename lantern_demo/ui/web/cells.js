@@ -84,7 +84,7 @@ function treeDrawing(lane, step, own, found, words) {
 function treeLegend(words) {
   const signs = Object.entries(words.treeSigns).map(([state, meaning]) => {
     const drawn = nodeDrawing(12, 12, 9, state);
-    return el("li", {}, svg("svg", { viewBox: "0 0 24 24", class: "tree", width: 24, "aria-hidden": "true" }, drawn), meaning);
+    return el("li", {}, svg("svg", { viewBox: "0 0 24 24", width: 24, "aria-hidden": "true" }, drawn), meaning);
   });
   return el("ul", { class: "tree-signs" }, ...signs);
 }
