@@ -13,6 +13,7 @@ import transformers
 from PIL import Image
 
 from lantern_demo.decoding.loop import Step
+from lantern_demo.decoding.verify import Judged
 from lantern_demo.models.registry import ModelInfo
 from lantern_demo.settings import Settings
 from lantern_demo.stats import Stats
@@ -45,8 +46,8 @@ def events_of(steps: list[Step], prices: list[float | None] | None) -> dict[str,
     """What happened in a run, step by step: step 0 is the prefill, whose token the target draws alone.
 
     `committed` and `milliseconds` are totals after each step, `kinds` has a letter per token: e for a draft that the exact rule
-    accepts, r for one that only the relaxation accepts, t for the target's own. `trees` are the draft trees, and `judged` the drafts
-    that were tried: node, the target's probability, its neighbours' that counted, and what had to be exceeded. `places` says where in the
+    accepts, r for one that only the relaxation accepts, t for the target's own. `trees` are the draft trees, and `trials` the drafts
+    that were tried: node, the target's probability, what the rule counted, and what that had to exceed (greedy: reach). `places` says where in the
     picture each token is, in the order they came, and is there only where that is not raster order. `prices` are those of the picture's
     tokens in raster order, None where nothing was measured.
     """
@@ -59,8 +60,19 @@ def events_of(steps: list[Step], prices: list[float | None] | None) -> dict[str,
         "milliseconds": [round(1000 * step.seconds, 3) for step in steps],
         "kinds": "".join(kind[0] for step in steps for kind in step.kinds),
         "trees": [{"tokens": step.tree_tokens, "parents": step.parents, "path": step.path} for step in steps],
-        "judged": [[[j.node, *(round(x, 5) for x in j[1:])] for j in step.judged] for step in steps],
+        "trials": [[_trial(judged) for judged in step.judged] for step in steps],
     }
+
+
+def _trial(judged: Judged) -> list[float]:
+    """A trial as records keep it: with five digits, or with the nine that two float32 numbers differ in, if it takes these to tell
+    what was counted from its limit."""
+    node, *values = judged
+    for digits in (5, 9):
+        p, counted, limit = (float(f"{value:.{digits}g}") for value in values)
+        if counted != limit:
+            break
+    return [node, p, counted, limit]
 
 
 def run_record(

@@ -118,7 +118,7 @@ def test_verdict_reports_masses() -> None:
     trials = verdict.trials
     assert verdict.rank.tolist() == [0] and trials.relaxed is not None and trials.relaxed.tolist() == [[True]]
     torch.testing.assert_close(trials.mass, torch.tensor([[0.1]]))
-    torch.testing.assert_close(trials.moved, torch.tensor([[0.5]]))
+    torch.testing.assert_close(trials.counted, torch.tensor([[0.6]]))
     rule = Rule("additive", 3, 0.45)
     near = proximity(rule, p, candidates(rule, torch.tensor([[0, 3]]), neighbours, p))
     assert near.stays.tolist() == [[[0, 0, 1, 1], [0, 0, 1, 1]]]

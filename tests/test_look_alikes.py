@@ -47,6 +47,7 @@ def test_a_place_is_shown(alikes: LookAlikes) -> None:
     assert [row[0] for row in found["guesses"]] == [1, 2, 4][:GUESSES], "no more than are shown, however many are sent"
     strip = picture_of(found["picture"])
     assert isinstance(strip, Image.Image) and strip.width == strip.height * len(found["tokens"]) and found["tokens"][0] == 3
+    assert found["squares"] == len(found["tokens"]) and found["tree"] is None
     assert all(0 <= p <= 1 for _, p in found["liked"])
 
 
@@ -72,6 +73,37 @@ def test_the_squares_are_of_the_tokens_and_the_favourites_of_the_place(
         assert square.tobytes() == whole.crop((left, top, left + strip.height, top + strip.height)).tobytes()
 
 
+TREE = {"tokens": [3, 5, 7, 6, 3], "parents": [0, 0, 0, 1, 2], "at": 254}
+
+
+def test_the_nodes_of_a_tree_are_shown_with_the_guesses_above_them(alikes: LookAlikes, monkeypatch: pytest.MonkeyPatch) -> None:
+    strips: list[Image.Image] = []
+    monkeypatch.setattr("lantern_demo.ui.look_alikes.webp_address", lambda strip: strips.append(strip) or "")
+    found = alikes.look(place(tree=TREE | {"at": 100}))
+    (pipe,), (strip,) = alikes._service.loaded(), strips
+    size, side = pipe.info.image_size // pipe.info.grid, strip.height
+    assert strip.width == side * found["squares"] and len(found["tree"]) == 5
+    before, behind = [3] * 101, [3] * 155
+    for square, drawn, cell in zip(
+        found["tree"], ([3, 3], [5, 3], [7, 3], [5, 6], [7, 3]), (100, 101, 101, 102, 102), strict=True
+    ):
+        whole = pipe.decode_image([*before, *drawn, *behind][:TOKENS])
+        left, top = (cell % pipe.info.grid - AROUND) * size, (cell // pipe.info.grid - AROUND) * size
+        shown = strip.crop((square * side, 0, (square + 1) * side, side))
+        assert shown.tobytes() == whole.crop((left, top, left + side, top + side)).tobytes(), cell
+    assert [square is None for square in alikes.look(place(tree=TREE))["tree"]] == [False, False, False, True, True]
+
+
+def test_a_picture_is_decoded_once_however_many_nodes_show_it(alikes: LookAlikes, monkeypatch: pytest.MonkeyPatch) -> None:
+    (pipe,) = alikes._service.loaded()
+    calls: list[list[int]] = []
+    decode = pipe.decode_image
+    monkeypatch.setattr(pipe, "decode_image", lambda tokens: calls.append(tokens) or decode(tokens))
+    asked = place(cell=0, guesses=[], tree={"tokens": [3] * 17, "parents": [0, *range(16)], "at": 20})
+    assert len(alikes.look(asked)["tree"]) == 17
+    assert calls == [[3] * TOKENS], "the accepted path is the picture itself"
+
+
 def test_laws_of_few_pictures_are_kept(alikes: LookAlikes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lantern_demo.ui.look_alikes.KEPT", 2)
     for token in range(3):
@@ -92,6 +124,10 @@ WRONG: list[dict[str, Any]] = [
     {"settings": None}, {"settings": []}, {"settings": {"seeds": 1}}, {"settings": {"seed": -1}}, {"settings": {"seed": [1]}},
     {"settings": {"tree": {"a": 1}}}, {"settings": {"tree": ["0"] * 100_000}}, {"settings": {"top_k": float("nan")}}, {"settings": {"neighbours": 3}},
     {"prompt": None}, {"prompt": 3}, {"prompt": ""}, {"prompt": "x" * 100_000}, {"prompt": "\x00"}, {"prompt": ["a"]},
+    {"tree": []}, {"tree": {}}, {"tree": "0"}, {"tree": TREE | {"at": TOKENS}}, {"tree": TREE | {"at": None}}, {"tree": TREE | {"at": True}},
+    {"tree": TREE | {"parents": [0, 0, 0, 1, 4]}}, {"tree": TREE | {"parents": [0, 0, 0, 1]}}, {"tree": TREE | {"parents": [0, 0, 0, 1, -1]}},
+    {"tree": TREE | {"tokens": [10**9] * 5}}, {"tree": {"tokens": [], "parents": [], "at": 0}},
+    {"tree": {"tokens": [3] * 18, "parents": [0] * 18, "at": 0}}, {"tree": TREE | {"tokens": [[3]] * 5}},
     {"model": None}, {"model": "llamagen-t2i-256"}, {"model": "../tiny"}, {"model": ["tiny"]}, {"model": {}},
 ]  # fmt: skip
 
@@ -113,7 +149,7 @@ def test_what_is_no_place_is_refused_by_a_sentence(alikes: LookAlikes, changes: 
 )
 def test_whatever_is_sent_is_answered(alikes: LookAlikes, asked: Any) -> None:
     found = alikes.look(asked)
-    assert set(found) == {"error"} or set(found) == {"picture", "tokens", "guesses", "liked"}
+    assert set(found) == {"error"} or set(found) == {"picture", "squares", "tokens", "guesses", "liked", "tree"}
 
 
 def test_nothing_is_decoded_beside_a_run(alikes: LookAlikes) -> None:

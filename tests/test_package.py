@@ -181,6 +181,7 @@ SLOW_FILES = {
     "test_anole_full_size",
     "test_janus_full_size",
     "test_browser",
+    "test_look",
     "test_queue",
     "test_replay",
     "test_reproducible",

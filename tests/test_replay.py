@@ -84,7 +84,7 @@ def test_an_example_plays_scrubs_and_explains(page: Page) -> None:
 
     look_at(page, "LANTERN++")
     details = page.locator("#stage .look")
-    expect(details.locator(".about")).to_contain_text("Its look-alikes lent it their probability")
+    expect(details.locator(".about")).to_contain_text("Its look-alikes lent it their chances")
     expect(details.locator("svg.tree")).to_be_visible()
     expect(details.locator(".trial").first).to_be_hidden()
     details.locator(".record summary").click()

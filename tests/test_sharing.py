@@ -113,8 +113,8 @@ SPOILT: list[tuple[tuple[Any, ...], Any, str]] = [
     (("methods", "vanilla", "events", "milliseconds", 3), 1e8, "milliseconds must not fall"),
     (("methods", "lantern", "events", "trees", 1, "parents"), [7] * 8, "trees must list parents before their children"),
     (("methods", "lantern", "events", "trees", 1, "path"), [0, 99], "path must be a list"),
-    (("methods", "lantern", "events", "judged", 1), [[1, 0.5]], "judged must list a node of the tree"),
-    (("methods", "lantern", "events", "judged", 1), [[99, 0.5, 0, 0]], "judged must list a node of the tree"),
+    (("methods", "lantern", "events", "trials", 1), [[1, 0.5]], "trials must list a node of the tree"),
+    (("methods", "lantern", "events", "trials", 1), [[99, 0.5, 0, 0]], "trials must list a node of the tree"),
 ]  # fmt: skip
 
 
@@ -199,7 +199,8 @@ def test_the_view_has_all_that_the_scripts_need(runs: list[Generation], record: 
     shown = results_view(record, {run.method: picture_address(run.image) for run in runs}, live(record))
     assert shown["grid"] == 16
     assert [lane["id"] for lane in shown["lanes"]] == record["order"]
-    assert shown["lanes"][1]["rule"] == {"kind": "additive", "k": 10, "bound": 0.2}
+    assert "0.2 (delta)" in str(shown["lanes"][1]["evidence"]["cases"]["relaxed"])
+    assert {row[1] for step in shown["lanes"][1]["trials"] for row in step} <= set(shown["lanes"][1]["evidence"]["cases"])
     assert picture_of(shown["lanes"][0]["picture"]).size == (256, 256)
     alone = merge_records([runs[2].record])
     assert results_view(alone, {}, live(alone))["lanes"][0]["speedup"] is None

@@ -88,6 +88,11 @@ class Rule:
         return self.residual == "released" and self.relaxes and self.kind != "grouped"
 
     @property
+    def greedy(self) -> Rule:
+        """The rule by which greedy drafts are accepted: the exact one, unless this one counts neighbours."""
+        return self if self.columns else Rule()
+
+    @property
     def columns(self) -> int:
         """How many columns of the neighbour table the rule reads, where the table has them."""
         return (self.k + self.released) if self.relaxes and self.kind != "grouped" else 0
@@ -121,8 +126,8 @@ class Trials(NamedTuple):
     """What each child was judged by, as if all before it were rejected; [P, C] by draw number."""
 
     mass: Tensor  # p of the child, without what rejected siblings took along
-    moved: Tensor | None  # S; None where the rule does not relax
-    height: Tensor  # the uniform times the drafter's probability; greedy: the highest probability
+    counted: Tensor  # what the rule counted for it
+    height: Tensor  # what that had to exceed: the uniform times the drafter's probability; greedy it had to reach the highest probability
     total: Tensor  # what these three are parts of
     accepted: Tensor  # bool
     relaxed: Tensor | None  # of the first accepted child: 1 or true where the exact rule would refuse it; None: it never does
@@ -243,7 +248,8 @@ def decide(
     """
     nodes, count = tokens.shape
     if not count:
-        return Verdict(tokens.new_zeros(nodes), left, Trials(left[:, :0], None, left[:, :0], left[:, :0], tokens >= 0, None))
+        nothing = left[:, :0]
+        return Verdict(tokens.new_zeros(nodes), left, Trials(nothing, nothing, nothing, nothing, tokens >= 0, None))
     tried, x = (tokens >= 0, tokens.clamp(min=0)) if rest is None else (rest >= NOTHING, tokens)
     share, thinned = None, False
     heights = uniforms[:, :count]
@@ -279,28 +285,29 @@ def decide(
     heights = bar = heights * (before if share is None else share)
     if rule.kind == "grouped" and q is not None and share is not None:
         bar = uniforms[:, :count] * share * drafted(rule, q, found.turned())
+    stands = counted(rule, mass, moved, depth)
     # strictly below: a token of mass 0 is not accepted even at u = 0
-    accepted = tried & ((bar < counted(rule, mass, moved, depth)) | (after <= 0))
+    accepted = tried & ((bar < stands) | (after <= 0))
     relaxed = torch.ge(heights, mass, out=torch.empty_like(x)) if rule.lossy else None
-    return Verdict(_first(accepted), left, Trials(mass, moved, bar, before, accepted, relaxed))
+    return Verdict(_first(accepted), left, Trials(mass, stands, bar, before, accepted, relaxed))
 
 
 def decide_greedy(rule: Rule, p: Tensor, tokens: Tensor, neighbours: Tensor | None) -> Verdict:
     """Greedy acceptance of the children of P nodes, each judged by itself: p [P, V] plain softmax of the guided logits, tokens [P, C],
     -1 for none. Exact: x is the argmax. Relaxed: x is the argmax once its mass is p(x) + S and the others keep theirs; of equals the
     first token wins, as in `argmax`."""
-    rule = rule if rule.columns else Rule()
+    rule = rule.greedy
     top, best = p.max(-1, keepdim=True)
     best = best.masked_fill(top.isnan(), -2)  # no token
     x = tokens.clamp(min=0)
     near = proximity(rule, p, candidates(rule, x, neighbours, p))
     accepted = tokens == best
     mass, moved, relaxed = near.mass[..., 0], near.moved, None
+    reached = mass if moved is None else mass + moved
     if moved is not None:
-        reached = mass + moved
         relaxed = (tokens >= 0) & ~accepted & ((reached > top) | ((reached == top) & (x < best)))
         accepted = accepted | relaxed
-    trials = Trials(mass, moved, top.expand(x.shape), torch.ones_like(mass), accepted, relaxed)
+    trials = Trials(mass, reached, top.expand(x.shape), torch.ones_like(mass), accepted, relaxed)
     return Verdict(_first(accepted), p, trials)
 
 

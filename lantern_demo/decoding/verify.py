@@ -21,16 +21,16 @@ class Verified(NamedTuple):
     depth: Tensor  # [1] int64, of the last one
     relaxed: Tensor  # [D] 1 or true where only the relaxation accepted path[1:]; behind the end anything
     bonus: Tensor  # [1] int64, the target's own token; below 0 or V where there is no law to draw it from
-    trials: Trials | None = None  # of the inner nodes; None for the root alone
+    trials: Trials | None = None  # of the inner nodes; None for the root alone, and where more than they decides on the path
 
 
 class Judged(NamedTuple):
-    """A draft that was tried: accepted when `p + near` is above `height`, by the exact rule when `p` alone is."""
+    """A draft that was tried: accepted when what the rule counted is above the limit; greedy when it reaches it."""
 
     node: int
     p: float  # the target's probability of it, without what siblings that were tried before it took along
-    near: float  # of its proximity set without itself; 0 where the exact rule accepts, and it was not looked at
-    height: float  # the uniform times the drafter's probability; greedy: the highest probability
+    counted: float  # by the rule, p included: see `acceptance.counted`
+    limit: float  # the uniform times the drafter's probability of what was counted; greedy: the highest probability
 
 
 class Outcome(NamedTuple):
@@ -77,7 +77,8 @@ def verify(rule: Rule, draft: Draft, p: Tensor, greedy: bool, neighbours: Tensor
     else:
         left = verdict.residual if whole else p.index_copy(0, inner, verdict.residual)
         bonus = draw(left.index_select(0, last), uniforms[:, -1].index_select(0, last))
-    return Verified(nodes, tree.depths.index_select(0, last), flags, bonus, verdict.trials)
+    by_trials = not (greedy and rule.released)
+    return Verified(nodes, tree.depths.index_select(0, last), flags, bonus, verdict.trials if by_trials else None)
 
 
 def likeliest(law: Tensor) -> Tensor:
@@ -129,18 +130,18 @@ def read(row: list[int], size: int, depth: int, laws: int, vocabulary: int) -> O
 
 
 def judged_on(outcome: Outcome, draft: Draft, trials: Trials) -> list[Judged]:
-    """The drafts that were tried along the path of an outcome, in order; reads the trials back to the host."""
+    """The drafts that were tried along the path of an outcome, in order; reads the trials back to the host. A node of a height of 0 was
+    not tried: the drafter's law had ended before it."""
     rows: list[int] = draft.tree.inner_rows.tolist()
     children: list[list[int]] = draft.tree.children.tolist()
-    moved = torch.zeros_like(trials.mass) if trials.moved is None else trials.moved
-    numbers = [values.tolist() for values in (trials.mass, moved, trials.height, trials.total)]
+    numbers = [values.tolist() for values in (trials.mass, trials.counted, trials.height, trials.total)]
     found = []
     for node, chosen in zip(outcome.path, [*outcome.path[1:], -1], strict=True):
         if rows[node] < 0:
             break
-        for child, p, near, height, total in zip(children[node], *(of[rows[node]] for of in numbers), strict=False):
-            if child >= 0:
-                found.append(Judged(child, p / total, 0.0 if p > height else near / total, height / total))
+        for child, p, stands, height, total in zip(children[node], *(of[rows[node]] for of in numbers), strict=False):
+            if child >= 0 and height > 0:
+                found.append(Judged(child, p / total, stands / total, height / total))
             if child == chosen >= 0:
                 break
     return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from threading import Lock
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 import torch
 from PIL import Image
@@ -23,9 +23,54 @@ from lantern_demo.ui.run_view import webp_address
 from lantern_demo.ui.service import Service, on_zero_gpu
 
 GUESSES, NEAR, LIKED = 3, 4, 4  # at most so many guesses, neighbours of each, and favourites of the model
+NODES = 17  # of a draft tree with the model's own token below it; the page draws larger ones without pictures
 AROUND = 1  # cells shown on each side: a token colours its surroundings
 PATIENCE = 5.0  # seconds that a look waits for the one before it
 KEPT = 8  # pictures whose laws are kept: a law costs a pass over the picture, and a visitor looks at many cells of one
+
+
+class Node(NamedTuple):
+    """A node of a draft tree: its place in the picture, which may lie behind the end, and the tokens on the way to it by place."""
+
+    cell: int
+    tokens: dict[int, int]
+
+
+class Place(NamedTuple):
+    """What somebody looks at."""
+
+    pipe: Pipeline
+    settings: Settings
+    prompt: str
+    tokens: list[int]
+    cell: int
+    guesses: list[int]
+    tree: list[Node] | None
+
+
+class Squares:
+    """Squares of one picture with other tokens in it, side by side; what is the same picture is decoded once."""
+
+    def __init__(self, pipe: Pipeline, tokens: list[int]) -> None:
+        self._pipe, self._tokens, self._images = pipe, tokens, dict[tuple[int, ...], Image.Image]()
+        self.found: list[Image.Image] = []
+
+    def add(self, cell: int, replaced: dict[int, int]) -> int | None:
+        """Add the surroundings of a cell with tokens replaced by place -> the number of the square; None behind the picture's end."""
+        if cell >= len(self._tokens):
+            return None
+        tokens = tuple(replaced.get(place, token) for place, token in enumerate(self._tokens))
+        if tokens not in self._images:
+            self._images[tokens] = self._pipe.decode_image(list(tokens))
+        self.found.append(_square(self._images[tokens], cell, self._pipe.info.grid))
+        return len(self.found) - 1
+
+    def strip(self) -> Image.Image:
+        size = self.found[0].width
+        strip = Image.new("RGB", (len(self.found) * size, size))
+        for i, square in enumerate(self.found):
+            strip.paste(square, (i * size, 0))
+        return strip
 
 
 class LookAlikes:
@@ -37,24 +82,26 @@ class LookAlikes:
         self._one = Lock()  # a look at a time: the next one waits for it, and not for a run
 
     def look(self, asked: Any) -> dict[str, Any]:
-        """What a page's script shows of a place: {"picture": a strip of squares, "tokens": the token of each square, "guesses": [[guess,
-        its neighbours...]], "liked": [[token, chance]]}, or {"error": a sentence}. `asked` is checked here: anybody can send anything.
+        """What a page's script shows of a place: {"picture": a strip of squares, "squares": how many, "tokens": the token in this place of
+        the first ones, "guesses": [[guess, its neighbours...]], "liked": [[token, chance]], "tree": of each node of a draft tree its
+        square, None where it lies behind the picture's end; None where no tree was sent}, or {"error": a sentence}. `asked` is checked
+        here: anybody can send anything.
         """
         try:
-            pipe, settings, prompt, tokens, cell, guesses = self._checked(asked)
+            place = self._checked(asked)
             if on_zero_gpu():
                 raise ValueError(texts.NO_LOOK_HERE)
             if not self._one.acquire(timeout=PATIENCE):
                 return {"error": texts.LOOK_LATER}
             try:
-                found = self._service.at_once(self._decoded, pipe, settings, prompt, tokens, cell, guesses)
+                found = self._service.at_once(self._decoded, place)
             finally:
                 self._one.release()
         except ValueError as error:
             return {"error": texts.to_visitor(str(error))}
         return {"error": texts.LOOK_LATER} if found is None else found
 
-    def _checked(self, asked: Any) -> tuple[Pipeline, Settings, str, list[int], int, list[int]]:
+    def _checked(self, asked: Any) -> Place:
         if not isinstance(asked, dict):
             raise ValueError("the place must be an object")
         pipe = next((pipe for pipe in self._service.loaded() if pipe.info.id == asked.get("model")), None)
@@ -68,23 +115,26 @@ class LookAlikes:
         given = asked.get("settings")
         if not isinstance(given, dict) or not set(given) <= set(Settings().as_dict()):
             raise ValueError("settings must be a run's settings")
-        return pipe, Settings(**given), pipe.check_prompt(asked.get("prompt")), tokens, cells[0], guesses[:GUESSES]
+        tree = None if asked.get("tree") is None else _tree(asked["tree"], codes, places)
+        return Place(pipe, Settings(**given), pipe.check_prompt(asked.get("prompt")), tokens, cells[0], guesses[:GUESSES], tree)
 
-    def _decoded(
-        self, pipe: Pipeline, settings: Settings, prompt: str, tokens: list[int], cell: int, guesses: list[int]
-    ) -> dict[str, Any]:
+    def _decoded(self, place: Place) -> dict[str, Any]:
+        pipe, cell, tree = place.pipe, place.cell, place.tree
         with torch.inference_mode():
-            table = pipe.neighbours(settings.neighbours)
-            rows = [[guess, *table[guess, :NEAR].tolist()] for guess in guesses]
-            liked = self._liked(pipe, settings, prompt, tokens)[cell]
-        wanted = list(dict.fromkeys([tokens[cell], *(token for row in rows for token in row), *(token for token, _ in liked)]))
-        squares = [
-            _square(pipe.decode_image([*tokens[:cell], token, *tokens[cell + 1 :]]), cell, pipe.info.grid) for token in wanted
-        ]
-        strip = Image.new("RGB", (len(squares) * squares[0].width, squares[0].height))
-        for i, square in enumerate(squares):
-            strip.paste(square, (i * square.width, 0))
-        return {"picture": webp_address(strip), "tokens": wanted, "guesses": rows, "liked": liked}
+            table = pipe.neighbours(place.settings.neighbours)
+            rows = [[guess, *table[guess, :NEAR].tolist()] for guess in place.guesses]
+            liked = self._liked(pipe, place.settings, place.prompt, place.tokens)[cell]
+        wanted = list(
+            dict.fromkeys([place.tokens[cell], *(token for row in rows for token in row), *(token for token, _ in liked)])
+        )
+        drawn = Squares(pipe, place.tokens)
+        for token in wanted:
+            drawn.add(cell, {cell: token})
+        nodes = None if tree is None else [drawn.add(*place) for place in tree]
+        return {
+            "picture": webp_address(drawn.strip()), "squares": len(drawn.found), "tokens": wanted, "guesses": rows, "liked": liked,
+            "tree": nodes,
+        }  # fmt: skip
 
     def _liked(self, pipe: Pipeline, settings: Settings, prompt: str, tokens: list[int]) -> list[list[tuple[int, float]]]:
         """By place the model's favourites, each with its chance given all tokens before; none of the first, which has none before it."""
@@ -102,6 +152,24 @@ class LookAlikes:
 
 def _ids(value: Any, limit: int) -> TypeGuard[list[int]]:
     return isinstance(value, list) and all(isinstance(x, int) and not isinstance(x, bool) and 0 <= x < limit for x in value)
+
+
+def _tree(asked: Any, codes: int, places: int) -> list[Node]:
+    """The nodes of a draft tree that was sent: {"tokens", "parents": a node of the ones before for each but the root, "at": the root's
+    place}."""
+    found = asked if isinstance(asked, dict) else {}
+    tokens, parents, at = (found.get(name) for name in ("tokens", "parents", "at"))
+    roots = [at]
+    if (
+        not _ids(tokens, codes) or not _ids(parents, NODES) or not _ids(roots, places) or not 1 <= len(tokens) == len(parents) <= NODES
+        or any(parent >= node for node, parent in enumerate(parents) if node)
+    ):  # fmt: skip
+        raise ValueError(f"tree must have at most {NODES} tokens, the parent of each among those before it, and the root's place")
+    nodes = [Node(roots[0], {roots[0]: tokens[0]})]
+    for token, parent in zip(tokens[1:], parents[1:], strict=True):
+        cell, before = nodes[parent].cell + 1, nodes[parent].tokens
+        nodes.append(Node(cell, before | {cell: token}))
+    return nodes
 
 
 def _square(image: Image.Image, cell: int, grid: int) -> Image.Image:

@@ -9,12 +9,14 @@ from itertools import pairwise
 from math import isqrt
 from typing import Any, get_args
 
+from lantern_demo.decoding.acceptance import Rule
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.faults import unreadable
 from lantern_demo.knobs import KNOBS
 from lantern_demo.models.device import MOST_THREADS
 from lantern_demo.settings import Settings
 from lantern_demo.stats import Schedule, disturbed
+from lantern_demo.ui.evidence import evidence_of, trials_of_older
 
 MEGABYTES = 4
 VERSIONS = ("0.1",)  # whose records are read; an earlier one stays when a later one is added
@@ -60,7 +62,7 @@ def checked(found: Any) -> dict[str, Any]:
         "order": order,
         "how_timed": _text(record, "how_timed", 1000),
     }  # fmt: skip
-    entries = {name: _entry(name, methods[name]) for name in order}
+    entries = {name: _entry(name, methods[name], Settings(**settings)) for name in order}
     if len({entry["tokens"] for entry in entries.values()}) > 1:
         raise ValueError("the methods of the record differ in how many tokens they drew")
     vanilla = entries.get("vanilla")
@@ -69,7 +71,7 @@ def checked(found: Any) -> dict[str, Any]:
     return {**kept, "methods": entries}
 
 
-def _entry(name: str, found: Any) -> dict[str, Any]:
+def _entry(name: str, found: Any, settings: Settings) -> dict[str, Any]:
     entry = _mapping(found, f"the entry of {name}")
     tokens = _whole(entry, "tokens", 1, MOST_TOKENS)
     if isqrt(tokens) ** 2 != tokens:
@@ -99,7 +101,7 @@ def _entry(name: str, found: Any) -> dict[str, Any]:
         **_circumstances(entry, seconds["decode_seconds"]),
         "token_ids": _list(entry, "token_ids", tokens, _within(0, 2**20)),
         "image_sha256": _text(entry, "image_sha256", 64),
-        "events": _events(_mapping(entry.get("events"), "events"), tokens, steps),
+        "events": _events(_mapping(entry.get("events"), "events"), tokens, steps, evidence_of(settings, METHODS[name]).rule),
     }
 
 
@@ -120,7 +122,7 @@ def _circumstances(entry: dict[str, Any], seconds: float) -> dict[str, Any]:
     }
 
 
-def _events(events: dict[str, Any], tokens: int, steps: int) -> dict[str, Any]:
+def _events(events: dict[str, Any], tokens: int, steps: int, rule: Rule) -> dict[str, Any]:
     committed = _list(events, "committed", steps + 1, _within(1, tokens))
     moments = _list(events, "milliseconds", steps + 1, lambda x: _is_number(x) and 0 <= x <= 1e9)
     if committed[0] != 1 or committed[-1] != tokens or any(b <= a for a, b in pairwise(committed)):
@@ -131,13 +133,10 @@ def _events(events: dict[str, Any], tokens: int, steps: int) -> dict[str, Any]:
     if len(kinds) != tokens or not set(kinds) <= set("ert"):
         raise ValueError("kinds must have one of the letters e, r and t for each token")
     trees = [_tree(tree) for tree in _list(events, "trees", steps + 1, lambda x: isinstance(x, dict))]
-    judged = _list(events, "judged", steps + 1, lambda x: isinstance(x, list) and len(x) <= MOST_NODES)
-    for tree, tried in zip(trees, judged, strict=True):
-        for row in tried:
-            fits = isinstance(row, list) and len(row) == 4 and _within(1, len(tree["tokens"]) - 1)(row[0])
-            if not fits or not all(_is_number(x) and 0 <= x <= 1e3 for x in row[1:]):
-                raise ValueError("judged must list a node of the tree and three numbers for each draft that was tried")
-    told = {"committed": committed, "milliseconds": moments, "kinds": kinds, "trees": trees, "judged": judged}
+    trials = (
+        _trials(events, "trials", trees) if "trials" in events else trials_of_older(rule, trees, _trials(events, "judged", trees))
+    )
+    told = {"committed": committed, "milliseconds": moments, "kinds": kinds, "trees": trees, "trials": trials}
     if "places" in events:
         told["places"] = _list(events, "places", tokens, _within(0, tokens - 1))
         if len(set(told["places"])) != tokens or told["places"][0] != 0:
@@ -145,6 +144,16 @@ def _events(events: dict[str, Any], tokens: int, steps: int) -> dict[str, Any]:
     if "prices" in events:
         told["prices"] = _list(events, "prices", tokens, lambda x: x is None or (_is_number(x) and 0 <= x <= 1))
     return told
+
+
+def _trials(events: dict[str, Any], name: str, trees: list[dict[str, Any]]) -> list[Any]:
+    found = _list(events, name, len(trees), lambda x: isinstance(x, list) and len(x) <= MOST_NODES)
+    for tree, tried in zip(trees, found, strict=True):
+        for row in tried:
+            fits = isinstance(row, list) and len(row) == 4 and _within(1, len(tree["tokens"]) - 1)(row[0])
+            if not fits or not all(_is_number(x) and 0 <= x <= 1e3 for x in row[1:]):
+                raise ValueError(f"{name} must list a node of the tree and three numbers for each draft that was tried")
+    return found
 
 
 def _tree(tree: dict[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from lantern_demo.models.registry import REGISTRY
 from lantern_demo.recommended import read_recommended
 from lantern_demo.settings import Settings
 from lantern_demo.ui import texts
+from lantern_demo.ui.evidence import evidence_of
 from lantern_demo.ui.run_state import Lane, Source
 
 # In the methods' order Okabe and Ito's colours, which colour-blind people can tell apart, and behind them some for methods that are added.
@@ -172,7 +173,7 @@ def found_in_pictures(model: str, settings: Settings, methods: Iterable[str]) ->
 
 def _result(name: str, entry: dict[str, Any], settings: Settings, picture: str | None) -> dict[str, Any]:
     method = METHODS[name]
-    rule = settings.rule(method)
+    evidence = evidence_of(settings, method)
     return {
         "window": method.source in ("window", "coupled"),
         "wave": method.source == "wavefront",
@@ -182,11 +183,12 @@ def _result(name: str, entry: dict[str, Any], settings: Settings, picture: str |
         "greedy": settings.temperature == 0,
         "sentence": texts.method_sentence(method),
         "said": _at_length(entry, method, settings.temperature == 0),
-        "rule": {"kind": rule.kind, "k": rule.k, "bound": rule.bound},
+        "evidence": evidence.told(),
         "tokens": entry["token_ids"],
         "picture": picture,
         **{part: entry[f"{part}_seconds"] for part in PARTS},
         **entry["events"],
+        "trials": evidence.trials(entry["events"]),
     }
 
 

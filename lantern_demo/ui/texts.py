@@ -1,4 +1,4 @@
-"""Every text of the page and of the API's documentation."""
+"""Every text of the page and of the API's documentation, but for what acceptance rules say of their trials: see `evidence`."""
 
 from __future__ import annotations
 
@@ -231,28 +231,21 @@ WEB: dict[str, Any] = {
     "view": "View", "speed": "Speed of the replay", "showSteps": "Steps", "showGuesses": "Guesses", "showPrice": "Price", "showMarks": "Tokens",
     "viewNotes": {
         "steps": "tints each run of tokens that one pass committed", "guesses": "tints tokens by how often their guess changed",
-        "price": "the redder, the further from the model's own odds", "marks": "marks where each token came from:",
+        "price": "the picture in grey; the redder, the further from the model's own odds", "marks": "marks where each token came from:",
     },
     "places": ["1st", "2nd", "3rd", *(f"{place}th" for place in range(4, len(METHODS) + 1))],
     "pass": "1 pass", "passes": "{steps} passes", "open": "{method}: look at its tokens",
     "noBaseline": "\u2013 no speedup: vanilla was not run", "noBaselineShort": "\u2013 (no vanilla run)",
     "notMeasured": "price not measured", "priced": "price {price}", "rounding": ROUNDING,
     "kinds": {"e": "guess accepted exactly", "r": "guess accepted only by relaxation", "t": "drawn by the model itself"},
-    "lookTitle": "Why was this token accepted?", "close": "Close",
+    "lookTitle": "A look at one piece", "heading": "This piece: {what}", "close": "Close",
+    "terms": {"e": "exact acceptance", "r": "relaxed acceptance", "t": "the target's own token"},
     "lookNote": "Point at a cell of the picture, tap it, or use the arrow keys. The same cell is lit in every lane.",
-    "because": {
-        "e": "A guess stood here, and the model's own dice took it: decoding without relaxation keeps it too.",
-        "r": "The model's dice alone would have refused this guess. Its look-alikes lent it their probability, and with that it was accepted: "
-             "the picture may differ from the model's own here, mostly by something that looks the same.",
-        "t": "The model drew this token itself: no guess reached this place.",
-        "refused": "The guesses tried here were refused, and the model drew another token itself.",
-        "first": "The first token: the model draws it itself after reading the prompt.",
-    },
     "whyOther": "A lossless method gives up nothing, and yet its picture differs from vanilla's: it keeps the model's odds but spends its random "
                 "numbers otherwise, as if the dice were rolled again.",
     "control": "EAGLE-1 is the control: the same kind of tree without near misses. What LANTERN++ gains over it comes from near misses, and from the "
                "longer tree that they make worth while.",
-    "patchesTitle": "This place of the picture with other tokens",
+    "patchesTitle": "This place of the picture with other pieces",
     "patchGuess": "refused guess", "patchBoth": "the guess, which stands here", "patchKept": "what stands here", "patchNear": "its look-alikes", "patchModel": "what the model itself likes best",
     "patchWait": "Decoding the look-alikes\u2026",
     "patchAlt": "Token {token} in this place", "chance": "{percent} %",
@@ -275,19 +268,17 @@ WEB: dict[str, Any] = {
     "stoodOnce": "guess stood for 1 pass", "stood": "guess stood for {passes} passes",
     "guessAccepted": "and was accepted.", "guessRefused": "and was refused: the model drew {token} itself.",
     "noDrafts": "Nothing was guessed in this step; the model drew the token itself.",
-    "notKept": "What was tried in this step was not kept: only runs on a processor, with the default residual, keep it.",
-    "draft": "Guess", "none": "none",
+    "notKept": "What was tried in this step was not kept: GPUs do not keep it, nor do greedy runs of the released residual.",
+    "draft": "Guess", "none": "none", "overOne": "more than 1",
     "treeTold": "The draft tree of this step, {nodes} nodes with the root. Accepted: {path}.",
-    "treeNote": "The draft tree: the last token on top, guesses below. Thick: accepted. Crossed: refused. Pale: not tried. Box: the model's own token.",
-    "states": {"root": "the last token", "accepted": "accepted", "refused": "refused", "untried": "not tried"},
-    "verdicts": {
-        "refused": "was refused.", "exact": "was accepted.",
-        "relaxed": "was accepted only because its neighbours' mass counts: exact decoding would have refused it here.",
+    "treePictures": "The draft tree, the last piece before it on top. Each node shows its place of the picture with that guess, and those above it, drawn in.",
+    "treeTokens": "The draft tree, the last piece before it on top. The numbers are the guesses' places in the model's codebook.",
+    "treeSigns": {
+        "accepted": "a guess that was kept", "refused": "a guess that was refused", "untried": "a guess that was not tried", "target": "drawn by the model itself",
+        "chosen": "the piece you look at",
     },
-    "p": "the model's probability of it", "near": "its neighbours lend", "notNeeded": "not needed", "limit": "they may lend at most",
-    "height": "had to exceed (drawn at random)", "heightGreedy": "had to reach (the likeliest token)",
-    "bound": {"additive": "{value} (delta)", "multiplicative": "{value} (lambda \u2212 1 times the probability)"},
-    "balanceNote": "The dark bar is the model's probability, the striped one what neighbours lend; a guess is accepted when they pass the line.",
+    "treeNode": "Token {token}: {state}",
+    "states": {"root": "the last piece before", "accepted": "accepted", "refused": "refused", "untried": "not tried", "target": "drawn by the model itself"},
     "numbersTitle": "The price and the numbers",
     "numbersNote": (
         "Exact methods give up nothing. What the others gave up is measured, and called the price: at least this share of the pieces is not "

@@ -16,43 +16,77 @@ function placed(parents) {
   return { places, width: next, depth: Math.max(...places.map((p) => p.depth)) };
 }
 
-function treeDrawing(lane, step, own, words) {
-  const tree = lane.trees[step];
-  // The model's own token hangs below the last accepted guess, unless the picture ended before it.
-  const whole = lane.committed[step] - lane.committed[step - 1] >= tree.path.length;
-  const bonus = tree.tokens.length;
-  const { places, width, depth } = placed(whole ? [...tree.parents, tree.path.at(-1)] : tree.parents);
-  const small = bonus <= 16;
-  const [across, down, radius] = small ? [58, 56, 17] : [17, 44, 6];
-  const path = new Set(tree.path);
-  const tried = new Set(lane.judged[step].map(([node]) => node));
-  const x = (node) => 34 + places[node].x * across;
-  const y = (node) => 24 + places[node].depth * down;
-  const [wide, high] = [68 + (width - 1) * across, 48 + depth * down];
-  const drawing = svg("svg", { viewBox: `0 0 ${wide} ${high}`, class: "tree", style: `max-width: ${Math.min(wide * 1.25, 560)}px` });
-  tree.parents.forEach((parent, node) => {
-    if (node) drawing.append(svg("line", { x1: x(parent), y1: y(parent), x2: x(node), y2: y(node), class: path.has(node) ? "taken" : "" }));
-  });
-  if (whole) {
-    const [end, half] = [tree.path.at(-1), small ? 21 : 6];
-    drawing.append(svg("line", { x1: x(end), y1: y(end), x2: x(bonus), y2: y(bonus), class: "taken own" }),
-      svg("rect", { x: x(bonus) - half, y: y(bonus) - (small ? 14 : 6), width: 2 * half, height: small ? 28 : 12, rx: 4, class: `target${own < 0 ? " chosen" : ""}` }));
-    if (small) drawing.append(svg("text", { x: x(bonus), y: y(bonus) + 4 }, String(lane.tokens[lane.committed[step] - 1])));
+const PICTURED = 16; // nodes of a tree that is drawn large enough for pictures
+
+/**
+ * The draft tree of a step with the model's own token below the last accepted guess, unless the picture ended before it -> tokens, parents,
+ * `at`: the root's place in the picture, and `own`: the node of the model's own token, or -1.
+ */
+function wholeTree(lane, step) {
+  const { tokens, parents, path } = lane.trees[step];
+  const [before, after] = [lane.committed[step - 1], lane.committed[step]];
+  if (after - before < path.length) return { tokens, parents, at: before - 1, own: -1 };
+  return { tokens: [...tokens, lane.tokens[after - 1]], parents: [...parents, path.at(-1)], at: before - 1, own: tokens.length };
+}
+
+/** One node of a tree as it is drawn: a circle for a guess, a box for the model's own token, with a cross where it was refused. */
+function nodeDrawing(x, y, radius, state, ...inside) {
+  const shape = state === "target" ? svg("rect", { class: "shape", x: x - radius, y: y - radius, width: 2 * radius, height: 2 * radius, rx: 4 }) : svg("circle", { class: "shape", cx: x, cy: y, r: radius });
+  const drawn = svg("g", { class: `node ${state}` }, shape, ...inside);
+  if (state === "refused") {
+    const reach = radius * 0.72;
+    const cross = `M ${x - reach} ${y - reach} L ${x + reach} ${y + reach} M ${x - reach} ${y + reach} L ${x + reach} ${y - reach}`;
+    drawn.append(svg("path", { class: "cross under", d: cross }), svg("path", { class: "cross", d: cross }));
   }
-  tree.tokens.forEach((token, node) => {
-    const state = node === 0 ? "root" : path.has(node) ? "accepted" : tried.has(node) ? "refused" : "untried";
-    const group = svg("g", { class: `node ${state}${node === own ? " chosen" : ""}` }, svg("title", {}, `${words.draft} ${token}: ${words.states[state]}`));
-    group.append(svg("circle", { cx: x(node), cy: y(node), r: radius }));
-    if (small) group.append(svg("text", { x: x(node), y: y(node) + 4 }, String(token)));
-    if (state === "refused") {
-      const reach = radius * 0.72;
-      for (const turn of [1, -1]) group.append(svg("line", { class: "cross", x1: x(node) - reach, x2: x(node) + reach, y1: y(node) - turn * reach, y2: y(node) + turn * reach }));
-    }
-    drawing.append(group);
+  return drawn;
+}
+
+/** Squares of a strip of `found.squares` as fills of the shapes that name them: the picture with each node's guesses in their places. */
+function treePieces(found) {
+  const strip = svg("image", { id: "tree-strip", href: found.picture, width: found.squares, height: 1, preserveAspectRatio: "none" });
+  const used = new Set(found.tree.filter((square) => square !== null));
+  return svg("defs", {}, strip, ...[...used].map((square) =>
+    svg("pattern", { id: `tree-piece-${square}`, width: 1, height: 1, viewBox: `${square} 0 1 1`, preserveAspectRatio: "none" }, svg("use", { href: "#tree-strip" }))));
+}
+
+/** The draft tree of a step, with pictures of its nodes where `found` has them and tokens where not. own: the chosen node, or -1. */
+function treeDrawing(lane, step, own, found, words) {
+  const tree = lane.trees[step];
+  const whole = wholeTree(lane, step);
+  const { places, width, depth } = placed(whole.parents);
+  const large = tree.tokens.length <= PICTURED;
+  const [across, down, radius] = large ? [60, 62, 21] : [17, 44, 6];
+  const [path, tried] = [new Set(tree.path), new Set(lane.trials[step].map(([node]) => node))];
+  const chosen = own < 0 ? whole.own : own;
+  const x = (node) => 34 + places[node].x * across;
+  const y = (node) => 28 + places[node].depth * down;
+  const [wide, high] = [68 + (width - 1) * across, 56 + depth * down];
+  const drawing = svg("svg", { viewBox: `0 0 ${wide} ${high}`, class: "tree", style: `width: ${Math.min(wide * 1.25, 560)}px` }, found ? treePieces(found) : null);
+  whole.parents.forEach((parent, node) => {
+    const kind = node === whole.own ? "taken own" : path.has(node) ? "taken" : "";
+    if (node) drawing.append(svg("line", { x1: x(parent), y1: y(parent), x2: x(node), y2: y(node), class: kind }));
+  });
+  whole.tokens.forEach((token, node) => {
+    const state = node === whole.own ? "target" : node === 0 ? "root" : path.has(node) ? "accepted" : tried.has(node) ? "refused" : "untried";
+    const drawn = nodeDrawing(x(node), y(node), radius, state, svg("title", {}, say(words.treeNode, { token, state: words.states[state] })));
+    const square = found?.tree[node] ?? null;
+    if (square !== null) drawn.firstChild.style.fill = `url(#tree-piece-${square})`;
+    else if (large) drawn.append(svg("text", { x: x(node), y: y(node) + 4 }, String(token)));
+    drawn.classList.toggle("chosen", node === chosen);
+    drawing.append(drawn);
   });
   const taken = tree.path.slice(1).map((node) => tree.tokens[node]);
   const told = say(words.treeTold, { nodes: tree.tokens.length, path: taken.length ? taken.join(", ") : words.none });
   return fill(drawing, { role: "img", "aria-label": told }, []);
+}
+
+/** What the rings, crosses and boxes of the drawing mean. */
+function treeLegend(words) {
+  const signs = Object.entries(words.treeSigns).map(([state, meaning]) => {
+    const drawn = nodeDrawing(12, 12, 9, state);
+    return el("li", {}, svg("svg", { viewBox: "0 0 24 24", width: 24, "aria-hidden": "true" }, drawn), meaning);
+  });
+  return el("ul", { class: "tree-signs" }, ...signs);
 }
 
 /**
@@ -90,29 +124,20 @@ function guessHistory(lane, token, words) {
   return `${times} ${stood} ${end}`;
 }
 
-function bound(lane, p) {
-  if (lane.rule.kind === "additive") return lane.rule.bound;
-  return lane.rule.kind === "multiplicative" ? (lane.rule.bound - 1) * p : 0;
-}
-
-/** One draft that was tried: its bar against the mark that it had to exceed, the numbers, and the verdict in words. */
-function trial(lane, step, [node, p, near, height], own, words) {
-  const tree = lane.trees[step];
-  const place = tree.path.indexOf(node);
-  const relaxed = place > 0 && (lane.kinds[lane.committed[step - 1] + place - 1] ?? (near ? "r" : "e")) === "r";
-  const verdict = place < 0 ? "refused" : relaxed ? "relaxed" : "exact";
-  const top = Math.max(p + near, height, 1e-6) * 1.12;
+/** One guess that was tried: its bar against the line that it had to pass, the verdict in words, and the numbers, all by the rule's words. */
+function trial(lane, step, [node, verdict, own, counted, limit], chosen, words) {
+  const { said, numbers } = lane.evidence.cases[verdict];
+  const top = Math.max(own, counted, limit, 1e-6) * 1.12;
   const at = (value) => `${(100 * value) / top}%`;
+  const solid = Math.min(own, counted);
   const bars = el("div", { class: "balance", "aria-hidden": "true" },
-    el("span", { class: "own", style: `width: ${at(p)}` }), el("span", { class: "near", style: `left: ${at(p)}; width: ${at(near)}` }),
-    el("span", { class: "height", style: `left: ${at(height)}` }));
-  const limit = lane.rule.kind === "exact" ? null : say(words.bound[lane.rule.kind], { value: mass(bound(lane, p)), bound: lane.rule.bound, k: lane.rule.k });
-  const numbers = el("dl", {}, el("dt", {}, words.p), el("dd", {}, mass(p)));
-  if (lane.rule.kind !== "exact") numbers.append(el("dt", {}, words.near), el("dd", {}, verdict === "exact" ? words.notNeeded : mass(near)));
-  if (limit) numbers.append(el("dt", {}, words.limit), el("dd", {}, limit));
-  numbers.append(el("dt", {}, lane.greedy ? words.heightGreedy : words.height), el("dd", {}, mass(height)));
-  return el("li", { class: `trial ${verdict}${node === own ? " chosen" : ""}` },
-    el("p", { class: "verdict" }, el("b", {}, `${words.draft} ${tree.tokens[node]}`), ` ${words.verdicts[verdict]}`), bars, numbers);
+    el("span", { class: "own", style: `width: ${at(solid)}` }), el("span", { class: "near", style: `left: ${at(solid)}; width: ${at(counted - solid)}` }),
+    el("span", { class: "height", style: `left: ${at(limit)}` }));
+  const chance = (p) => (p > 1 ? words.overOne : mass(p));
+  const values = { own: chance(own), counted: chance(counted), extra: chance(counted - own), limit: chance(limit) };
+  const lines = numbers.flatMap(([label, value]) => [el("dt", {}, label), el("dd", {}, say(value, values))]);
+  return el("li", { class: `trial ${verdict}${node === chosen ? " chosen" : ""}` },
+    el("p", { class: "verdict" }, el("b", {}, `${words.draft} ${lane.trees[step].tokens[node]}`), ` ${said}`), bars, el("dl", {}, ...lines));
 }
 
 /** The accepted node of a token in its step's tree; -1 for one that the model drew itself. */
@@ -128,7 +153,7 @@ function triedFor(lane, token) {
   const step = stepOf(lane, token);
   const tree = lane.trees[step];
   const parent = tree.path[lane.rank[token] - (step ? lane.committed[step - 1] : 0)];
-  const tried = lane.judged[step].map(([node]) => node).filter((node) => tree.parents[node] === parent);
+  const tried = lane.trials[step].map(([node]) => node).filter((node) => tree.parents[node] === parent);
   const own = ownNode(lane, token);
   return [...new Set((tried.length || own < 0 ? tried : [own]).map((node) => tree.tokens[node]))];
 }
@@ -149,18 +174,19 @@ function storyOf(lane, token, grid, words) {
   const guesses = step ? triedFor(lane, token) : [];
   const where = say(words.tokenAt, { token: token + 1, row: Math.floor(token / grid) + 1, column: (token % grid) + 1 });
   const offered = step > 0 && tree.parents.some((parent, node) => node > 0 && parent === tree.path[lane.rank[token] - before]);
-  const because = words.because[step === 0 ? "first" : kind === "t" && offered ? "refused" : kind];
+  const because = lane.evidence.because[step === 0 ? "first" : kind === "t" && offered ? "refused" : kind];
+  const heading = say(words.heading, { what: lane.evidence.headings[kind] });
   const price = lane.prices?.[token];
   const priced = typeof price !== "number" ? null : price < words.rounding ? words.tokenFree : priceOf(price, words);
   const missing = lane.wave && step ? lane.rank.slice(0, token).filter((rank) => rank >= before).length : 0;
-  const sentences = [el("p", { class: "kind" }, sign(kind), el("b", {}, words.kinds[kind])), el("p", {}, missing ? say(words.sideBySide, { missing }) : because), priced ? el("p", { class: "token-price" }, priced) : null].filter((part) => part);
+  const sentences = [el("p", { class: "kind" }, sign(kind), words.terms[kind]), el("p", {}, missing ? say(words.sideBySide, { missing }) : because), priced ? el("p", { class: "token-price" }, priced) : null].filter((part) => part);
   const record = [el("p", {}, `${lane.label}. ${where}`), el("p", {}, lane.sentence), el("p", {}, lane.said)];
-  if (step === 0) return { where, sentences, guesses, record: [...record, el("p", {}, say(words.prefill, { ms: took.toFixed(1) }))] };
+  if (step === 0) return { where, heading, sentences, guesses, record: [...record, el("p", {}, say(words.prefill, { ms: took.toFixed(1) }))] };
   record.push(el("p", {}, say(words.step, { step, steps: lane.committed.length - 1, tokens: lane.committed[step] - before, ms: took.toFixed(1) })));
   if (lane.window) record.push(el("p", { class: "guessed" }, guessHistory(lane, token, words)));
   if (!lane.wave && tree.tokens.length <= 1) record.push(el("p", { class: "note" }, words.noDrafts));
-  else if (lane.judged[step].length) {
-    record.push(el("ol", { class: "trials" }, ...lane.judged[step].map((judged) => trial(lane, step, judged, ownNode(lane, token), words))), el("p", { class: "note" }, words.balanceNote));
+  else if (lane.trials[step].length) {
+    record.push(el("ol", { class: "trials" }, ...lane.trials[step].map((tried) => trial(lane, step, tried, ownNode(lane, token), words))), el("p", { class: "note" }, lane.evidence.note));
   } else if (!lane.wave) record.push(el("p", { class: "note" }, words.notKept));
-  return { where, sentences, guesses, record };
+  return { where, heading, sentences, guesses, record };
 }

@@ -49,7 +49,7 @@ function drawMark(g, kind, x, y, cell) {
 /** Give a canvas as many pixels as it has on the screen -> pixels a side. */
 function fit(canvas) {
   const size = Math.round(canvas.clientWidth * (window.devicePixelRatio || 1));
-  if (size && canvas.width !== size) canvas.width = canvas.height = size;
+  if (size && (canvas.width !== size || canvas.height !== size)) canvas.width = canvas.height = size;
   return size;
 }
 
@@ -71,7 +71,14 @@ function paint(canvas, lane, count, grid, options) {
   }
   if (options.steps) for (const token of there) tint(token, stepOf(lane, token) % 2 ? "rgba(8,12,40,.30)" : "rgba(255,255,255,.26)");
   if (options.guesses && lane.tints) for (const token of there) tint(token, `rgba(0,170,120,${lane.tints[token]})`);
-  if (options.price && lane.prices) for (const token of there) tint(token, `rgba(220,30,30,${0.85 * Math.sqrt(lane.prices[token] ?? 0)})`);
+  if (options.price && lane.prices) {
+    // The picture loses its own colours, or red would not be seen on red lanterns.
+    g.globalCompositeOperation = "saturation";
+    g.fillStyle = "#808080";
+    g.fillRect(0, 0, size, size);
+    g.globalCompositeOperation = "source-over";
+    for (const token of there) tint(token, `rgba(235,30,30,${0.85 * Math.sqrt(lane.prices[token] ?? 0)})`);
+  }
   const marked = options.marks ? there : there.filter((token) => lane.rank[token] >= (options.fresh ?? count));
   if (marked.length) {
     // On a small picture the model's own tokens go without their dots, or there would be nothing but dots.

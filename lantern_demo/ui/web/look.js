@@ -1,19 +1,20 @@
-// A look at a token: why it was accepted, what the guesses look like in its place, and the steps that led there.
+// A look at a token: what it is and why, what the guesses look like in its place, and the steps that led there.
 
 function lookPanel(words, hooks) {
   const big = el("canvas", { class: "big", tabindex: "0", role: "application", "aria-roledescription": words.gridRole, onclick: point, onkeydown: steer });
   const picker = el("select", { "aria-label": words.pick, onchange: () => select(lanes[Number(picker.value)], cell) });
-  const spoken = el("p", { class: "spoken", "aria-live": "polite" });
+  const [title, spoken] = [el("h2"), el("p", { class: "spoken", "aria-live": "polite" })];
   const [about, alike, steps, record, counts] = [el("div", { class: "about" }), el("div", { class: "alike" }), el("div", { class: "steps" }), el("div"), el("div")];
   const root = el("section", { class: "look", "aria-label": words.lookTitle, hidden: true, onkeydown: (event) => event.key === "Escape" && close() },
-    el("header", {}, el("h2", {}, words.lookTitle), el("button", { type: "button", class: "close", "aria-label": words.close, onclick: () => close() }, "\u2715")),
+    el("header", {}, title, el("button", { type: "button", class: "close", "aria-label": words.close, onclick: () => close() }, "\u2715")),
     el("div", { class: "look-top" }, el("div", { class: "big-box" }, big), el("div", {}, picker, about)), alike, steps,
     el("details", { class: "record" }, el("summary", {}, words.record), counts, record, el("p", { class: "note" }, words.lookNote)), spoken);
   let [view, lanes, lane, cell, chosen, phase, asking] = [null, [], null, 0, () => {}, null, 0];
+  let pictured = null; // the answer that has the pictures of a tree, and whose tree: { lane, step, found }
 
   function set(whole, known) {
     const kept = lane && known.find((other) => other.id === lane.id);
-    [view, lanes] = [whole, known];
+    [view, lanes, pictured] = [whole, whole.lanes.filter((one) => known.includes(one)), null];
     picker.replaceChildren(...lanes.map((one, i) => el("option", { value: i }, one.label)));
     if (!root.hidden) kept ? select(kept, cell) : close();
   }
@@ -38,7 +39,8 @@ function lookPanel(words, hooks) {
     big.setAttribute("aria-label", say(words.gridLabel, { method: lane.label }));
     const story = storyOf(lane, cell, view.grid, words);
     about.replaceChildren(...story.sentences);
-    spoken.textContent = `${story.where} ${words.kinds[lane.kinds[cell]]}`;
+    title.textContent = story.heading;
+    spoken.textContent = `${story.where} ${story.heading}`;
     counts.replaceChildren(legend(lane, words));
     record.replaceChildren(...story.record);
     alike.replaceChildren(el("p", { class: "note" }, words.patchWait));
@@ -49,16 +51,31 @@ function lookPanel(words, hooks) {
   }
 
   async function ask(one, at, guesses) {
-    const asked = { model: view.model, prompt: view.prompt, settings: view.settings, tokens: one.tokens, cell: at, guesses };
+    const step = stepOf(one, at);
+    const asked = { model: view.model, prompt: view.prompt, settings: view.settings, tokens: one.tokens, cell: at, guesses, tree: wanting(one, step) };
     const found = await hooks.ask(asked).catch((error) => ({ error: String(error.message ?? error) }));
-    if (one === lane && at === cell) alike.replaceChildren(...(found.error ? [el("p", { class: "note" }, found.error)] : patches(found, one, at)));
+    if (one !== lane || at !== cell) return;
+    alike.replaceChildren(...(found.error ? [el("p", { class: "note" }, found.error)] : patches(found, one, at)));
+    if (!found.tree) return;
+    pictured = { lane, step, found };
+    steps.querySelector(".tree-box")?.replaceWith(treeBox(step));
+  }
+
+  const known = (step) => (pictured?.lane === lane && pictured.step === step ? pictured.found : null);
+
+  /** The draft tree of a step that pictures are asked for, or null: where there is none, it is too large, or they are there. */
+  function wanting(one, step) {
+    const size = one.trees[step].tokens.length;
+    if (!step || size <= 1 || size > PICTURED || known(step)) return null;
+    const { tokens, parents, at } = wholeTree(one, step);
+    return { tokens, parents, at };
   }
 
   /** The place with the guesses, their neighbours, and the model's favourites in it. */
   function patches(found, one, at) {
     const square = (token, below, accepted) => el("figure", { class: accepted ? "patch kept" : "patch" },
       el("span", { role: "img", "aria-label": say(words.patchAlt, { token }),
-        style: `background-image: url("${found.picture}"); background-size: ${100 * found.tokens.length}% 100%; background-position: ${(100 * found.tokens.indexOf(token)) / Math.max(1, found.tokens.length - 1)}% 0` }),
+        style: `background-image: url("${found.picture}"); background-size: ${100 * found.squares}% 100%; background-position: ${(100 * found.tokens.indexOf(token)) / Math.max(1, found.squares - 1)}% 0` }),
       below ? el("figcaption", {}, below) : null);
     const row = (title, ...squares) => el("div", { class: "patch-row" }, el("p", {}, title), el("div", {}, ...squares));
     const stands = one.tokens[at];
@@ -69,6 +86,14 @@ function lookPanel(words, hooks) {
       found.liked.length ? row(words.patchModel, ...found.liked.map(([token, p]) => square(token, chance(p), token === stands))) : null].filter((part) => part);
   }
 
+  /** The draft tree of a step, and what is to be known for reading it. */
+  function treeBox(step) {
+    const found = known(step);
+    const drawn = treeDrawing(lane, step, ownNode(lane, cell), found, words);
+    drawn.dataset.phase = phase ?? "accept";
+    return el("div", { class: "tree-box" }, drawn, el("div", {}, el("p", { class: "note" }, found ? words.treePictures : words.treeTokens), treeLegend(words)));
+  }
+
   /** Draft, verify, accept: one after the other, and then the next step. */
   function tellSteps() {
     const step = stepOf(lane, cell);
@@ -76,13 +101,11 @@ function lookPanel(words, hooks) {
     steps.replaceChildren(next);
     const tree = lane.trees[step];
     if (!step || !tree || tree.tokens.length <= 1) return;
-    const drawn = treeDrawing(lane, step, ownNode(lane, cell), words);
-    drawn.dataset.phase = phase ?? "accept";
     const counts = { draft: tree.tokens.length - 1, verify: 0, accept: lane.committed[step] - lane.committed[step - 1] };
-    const refused = lane.judged[step].filter(([node]) => !tree.path.includes(node)).length;
-    const judged = phase === "verify" && lane.judged[step].length > 0; // where tries are not kept nobody knows
-    if (phase) steps.append(el("p", { "aria-live": "polite" }, say(words.phases[phase], { count: counts[phase] }), judged ? ` ${say(words.phases.refused, { refused })}` : ""));
-    steps.append(drawn, el("p", { class: "note" }, words.treeNote));
+    const refused = lane.trials[step].filter(([, verdict]) => verdict === "refused").length;
+    const tried = phase === "verify" && lane.trials[step].length > 0; // where trials are not kept nobody knows
+    if (phase) steps.append(el("p", { "aria-live": "polite" }, say(words.phases[phase], { count: counts[phase] }), tried ? ` ${say(words.phases.refused, { refused })}` : ""));
+    steps.append(treeBox(step));
   }
 
   function onward() {

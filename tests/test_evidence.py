@@ -1,0 +1,164 @@
+"""What is kept and said of every guess that was tried: the rule's own numbers, by which it was kept or not."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from tiny import write_tiny_model
+
+from lantern_demo import load
+from lantern_demo.decoding.acceptance import KINDS
+from lantern_demo.decoding.methods import METHODS, Method
+from lantern_demo.decoding.verify import Judged
+from lantern_demo.pipeline import Pipeline
+from lantern_demo.record import _trial
+from lantern_demo.settings import Settings
+from lantern_demo.ui import evidence
+from lantern_demo.ui.evidence import WORDS, Evidence, evidence_of
+from lantern_demo.ui.record_reader import read_record
+from lantern_demo.ui.recorded import recorded_runs
+
+SMALL: dict[str, Any] = {"tree": "small", "window": 4, "zipar_window": 4, "lantern_k": 10, "seed": 3}
+ASKED: dict[str, dict[str, Any]] = {
+    "sampled": SMALL,
+    "greedy": SMALL | {"temperature": 0.0},
+    "sharp": SMALL | {"top_k": 2, "top_p": 0.9},
+    "loose": SMALL | {"lantern_delta": 1.0, "lanternpp_lambda": 10.0, "cool_delta": 8.0, "gsd_delta": 1.0},
+    "tight": SMALL | {"lantern_delta": 0.0, "lanternpp_lambda": 1.0, "cool_delta": 0.3, "gsd_delta": 0.0},
+    "released": SMALL | {"residual": "released"},
+    "released, greedy": SMALL | {"residual": "released", "temperature": 0.0, "lantern_delta": 0.5, "lanternpp_lambda": 10.0},
+}
+DRAFTING = [method for method in METHODS.values() if method.rule != "none"]
+
+
+@pytest.fixture(scope="module")
+def pipe(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
+    return load(write_tiny_model(tmp_path_factory.mktemp("models") / "tiny"), "cpu")
+
+
+def drawn(pipe: Pipeline, method: Method, asked: str) -> dict[str, Any]:
+    """The events of a run."""
+    return pipe.generate("a red lantern", method.id, **ASKED[asked]).record["methods"][method.id]["events"]
+
+
+def agree(accepted: bool, counted: float, limit: float, greedy: bool) -> bool:
+    """Whether a verdict follows from what was counted. Greedy the favourite reaches its own chance; one as likely may be refused."""
+    return (counted >= limit if accepted else counted <= limit) if greedy else accepted == (counted > limit)
+
+
+@pytest.mark.parametrize("asked", ASKED)
+@pytest.mark.parametrize("method", DRAFTING, ids=lambda method: method.id)
+def test_what_was_counted_beats_its_limit_where_and_only_where_a_guess_was_kept(
+    pipe: Pipeline, method: Method, asked: str
+) -> None:
+    events, words = drawn(pipe, method, asked), evidence_of(Settings(**ASKED[asked]), method)
+    greedy = words.greedy
+    found = 0
+    for tree, tried in zip(events["trees"], events["trials"], strict=True):
+        for node, p, counted, limit in tried:
+            assert agree(node in tree["path"], counted, limit, greedy), (node, p, counted, limit)
+            assert limit > 0, "what was not tried is no trial"
+            found += 1
+    assert found or (greedy and words.rule.released)
+    cases = words.cases()
+    before = 0
+    for after, tree, rows in zip(events["committed"], events["trees"], words.trials(events), strict=True):
+        kept = dict(zip(tree["path"][1:], events["kinds"][before:after], strict=False))
+        for node, case, own, counted, limit in rows:
+            assert agree(case != "refused", counted, limit, greedy) and own >= 0 and case in cases
+            assert {"exact": "e", "alone": "e", "relaxed": "r", "refused": None}[case] == kept.get(node)
+        if found:
+            told = {row[0] for row in rows}
+            assert set(kept) - {0} <= told, "every kept guess has its trial"
+        before = after
+
+
+@pytest.mark.parametrize("method", DRAFTING, ids=lambda method: method.id)
+def test_older_records_are_told_by_numbers_that_agree_with_their_verdicts(pipe: Pipeline, method: Method) -> None:
+    """They have [node, p, near, limit], where near was 0 for all that read no neighbours, and for what was kept without them."""
+    record = pipe.generate("a red lantern", method.id, **ASKED["loose"]).record
+    new = record["methods"][method.id]["events"]
+    older = copy.deepcopy(record)
+    events = older["methods"][method.id]["events"]
+    weighed = method.rule == "weighted"
+    events["judged"] = [
+        [[node, round(p, 5), 0.0 if weighed or p > limit else round(counted - p, 5), round(limit, 5)] for node, p, counted, limit in tried]
+        for tried in events.pop("trials")
+    ]  # fmt: skip
+    read = read_record(json.dumps(older).encode())["methods"][method.id]["events"]
+    assert "judged" not in read
+    words, told = evidence_of(Settings(**record["settings"]), method), 0
+    for then, now in zip(words.trials(read), words.trials(new), strict=True):
+        assert [row[:2] for row in then] == [row[:2] for row in now]
+        for old, row in zip(then, now, strict=True):
+            assert old[2:] == pytest.approx(row[2:], abs=2e-4)
+            told += row[1] != "refused"
+    assert told > 0
+
+
+def test_the_recorded_examples_agree_with_themselves() -> None:
+    """Up to their five digits behind the point."""
+    for run in recorded_runs():
+        settings = Settings(**run.record["settings"])
+        for name, entry in run.record["methods"].items():
+            for rows in evidence_of(settings, METHODS[name]).trials(entry["events"]):
+                for _, case, _, counted, limit in rows:
+                    assert (counted - limit) * (-1 if case == "refused" else 1) > -3e-5, (name, case, counted, limit)
+
+
+def test_what_is_behind_the_end_of_the_picture_is_not_told() -> None:
+    tree = {"tokens": [1, 2, 3], "parents": [0, 0, 1], "path": [0, 1, 2]}
+    events = {
+        "committed": [1, 2], "kinds": "te", "trees": [{"tokens": [], "parents": [], "path": []}, tree],
+        "trials": [[], [[1, 0.5, 0.5, 0.4], [2, 0.5, 0.5, 0.1]]],
+    }  # fmt: skip
+    assert evidence_of(Settings(), METHODS["eagle1"]).trials(events) == [[], [[1, "exact", 0.5, 0.5, 0.4]]]
+
+
+def test_digits_are_added_where_five_do_not_tell_two_numbers_apart() -> None:
+    least = float(np.nextafter(np.float32(0.3), np.float32(1)))
+    for counted, limit in ((least, float(np.float32(0.3))), (0.30000301, 0.300003), (1.0000001e-9, 1e-9)):
+        _, _, above, below = _trial(Judged(1, 0.1, counted, limit))
+        assert above > below
+    assert _trial(Judged(4, 0.123456789, 1 / 3, 0.25)) == [4, 0.12346, 0.33333, 0.25]
+    assert _trial(Judged(1, 0.5, 0.5, 0.5)) == [1, 0.5, 0.5, 0.5]
+
+
+def test_every_rule_has_words_and_a_new_one_has_general_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert set(KINDS) <= set(WORDS)
+    monkeypatch.delitem(evidence.WORDS, "weighted")
+    assert type(evidence_of(Settings(), METHODS["cool-sd"])) is Evidence
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("words", [*WORDS.values(), Evidence], ids=lambda words: words.__name__)
+def test_the_words_are_whole(words: type[Evidence], temperature: float) -> None:
+    """Every name in braces is one that the page's script fills in, and no limit beyond 1 is told as a chance."""
+    method = next((m for m in METHODS.values() if WORDS[m.rule] is words), METHODS["lantern++"])
+    settings = Settings(temperature=temperature, lanternpp_lambda=5.0)
+    found = words(settings.rule(method), temperature == 0).told()
+    names = set(re.findall(r"\{(\w*)\}", json.dumps(found).replace("{}", "")))
+    assert names <= {"own", "counted", "extra", "limit"}
+    for case in ("refused", "exact", "alone", "relaxed"):
+        numbers = found["cases"][case]["numbers"]
+        assert numbers[0][1] == "{own}" and numbers[-1][1] == "{limit}"
+    assert set(found["headings"]) == set("ert") and set(found["because"]) == {"first", "e", "r", "t", "refused"}
+    assert "dice" not in json.dumps(found) or temperature > 0
+
+
+def test_only_rules_that_ask_neighbours_speak_of_look_alikes() -> None:
+    for method in DRAFTING:
+        told = json.dumps(evidence_of(Settings(), method).told())
+        assert ("look-alikes" in told) == (method.rule in ("additive", "multiplicative")), method.id
+
+
+def test_evidence_is_of_the_rule_that_greedy_runs_follow() -> None:
+    greedy = Settings(temperature=0.0)
+    for method in METHODS.values():
+        rule = evidence_of(greedy, method).rule
+        assert rule.kind == ("exact" if method.rule in ("weighted", "grouped", "none") else method.rule)

@@ -1,0 +1,175 @@
+"""The look at one token, in a real browser: what it says of every method's, its pictures, and the picture that it points into."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+import pytest
+from test_browser import DEFAULT, browser, draw, expect, fits, open_page, page, pytestmark, show_example
+from test_replay import look_at
+
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.ui import texts
+from lantern_demo.ui.components import SCRIPTS
+
+__all__ = ["browser", "page", "pytestmark"]  # the fixtures and marks of the browser's tests
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+# Bounds so wide that every method that may accept more does, and trees so small that they are drawn with pictures.
+ASKED = {
+    "seed": 3, "tree": "small", "window": 4, "zipar_window": 4, "lantern_k": 10, "lantern_delta": 0.5, "lanternpp_lambda": 5.5, "gsd_delta": 0.3,
+}  # fmt: skip
+
+
+def drawn(page: Page, server: str, methods: list[str], **asked: Any) -> list[dict[str, Any]]:
+    """The lanes of a run of these methods."""
+    open_page(page, f"{server}?{urlencode(ASKED | asked | {'methods': ','.join(methods)})}")
+    draw(page)
+    expect(page.locator("#stage .source")).to_contain_text("Drawn just now")
+    lanes = page.evaluate("lanternRun.lanes.map(({ image, picture, ...told }) => told)")
+    assert [lane["id"] for lane in lanes] == methods
+    return lanes
+
+
+def click_cell(page: Page, cell: int) -> None:
+    grid = page.locator("#stage canvas.big")
+    box = grid.bounding_box()
+    assert box is not None
+    grid.click(position={"x": (cell % 16 + 0.5) * box["width"] / 16, "y": (cell // 16 + 0.5) * box["height"] / 16})
+
+
+def test_tokens_of_every_kind_say_why_for_every_method(page: Page, server: str) -> None:
+    """Also for a method that is added to the table: a rule says in Python what is printed here."""
+    lanes = drawn(page, server, list(METHODS))
+    look = page.locator("#stage .look")
+    for lane in lanes:
+        method, words = METHODS[lane["id"]], lane["evidence"]
+        assert method.lossless or method.rule == "none" or "r" in lane["kinds"], method.id
+        for rows in lane["trials"]:
+            for _, case, _, counted, limit in rows:
+                assert (case != "refused") == (counted > limit), (method.id, case, counted, limit)
+        look_at(page, method.label)
+        if not look.locator(".trials, .record .note").first.is_visible():
+            look.locator(".record summary").click()
+        for kind in sorted(set(lane["kinds"])):
+            cell = max(cell for cell, other in enumerate(lane["kinds"]) if other == kind)
+            click_cell(page, cell)
+            expect(look.locator("h2")).to_have_text(f"This piece: {words['headings'][kind]}")
+            expect(look.locator(".about .kind")).to_have_text(texts.WEB["terms"][kind])
+            why = look.locator(".about p").nth(1).inner_text()
+            assert why in words["because"].values() or (method.source == "wavefront" and "side by side" in why)
+            rows = lane["trials"][bisect_right(lane["committed"], lane["rank"][cell])]
+            shown = look.locator(".trial")
+            expect(shown).to_have_count(len(rows))
+            assert len(rows) > 0 or kind == "t"
+            for i, (_, case, *numbers) in enumerate(rows):
+                told = shown.nth(i).inner_text()
+                assert words["cases"][case]["said"] in told
+                assert case in (shown.nth(i).get_attribute("class") or "").split()
+                limit = numbers[-1]
+                assert f"{limit:.3f}" in told if limit >= 0.001 else "e-" in told
+                assert "NaN" not in told and "undefined" not in told and "{" not in told
+                assert all(
+                    float(value) <= 1
+                    for value in shown.nth(i).locator("dd").all_inner_texts()
+                    if value[0].isdigit() and " " not in value
+                )
+
+
+def test_an_older_record_says_why(page: Page) -> None:
+    """The recorded examples may be of the time when only what neighbours lent was kept."""
+    show_example(page)
+    look_at(page, "LANTERN++")
+    expect(page.locator("#stage .look h2")).to_have_text("This piece: a guess kept because it looks right")
+    page.locator("#stage .record summary").click()
+    expect(page.locator("#stage .trial.relaxed").first).to_contain_text("its look-alikes lend")
+
+
+def test_the_methods_to_look_at_are_listed_in_the_order_of_the_table(page: Page) -> None:
+    """And not by who was first, as in the recorded run."""
+    show_example(page)
+    look_at(page, "EAGLE-2")
+    lanes = page.evaluate("lanternRun.lanes.map(({ label, milliseconds }) => [label, milliseconds.at(-1)])")
+    table = [METHODS[method].label for method in DEFAULT]
+    assert [label for label, _ in sorted(lanes, key=lambda lane: lane[1])] != table
+    assert page.get_by_label("Method to look at").locator("option").all_inner_texts() == table
+
+
+@pytest.mark.parametrize("width", [390, 768, 1280])
+def test_the_picture_of_the_look_is_sharp_and_square_on_every_screen(browser: Browser, server: str, width: int) -> None:
+    """On a phone the canvas is 150 wide, and with two pixels to each its width is what a canvas has unasked: 300 x 150."""
+    page = browser.new_page(viewport={"width": width, "height": 844}, device_scale_factor=2)
+    open_page(page, server)
+    show_example(page)
+    look_at(page, "LANTERN++")
+    page.wait_for_function(
+        "document.querySelector('#stage canvas.big').width === document.querySelector('#stage canvas.big').height"
+    )
+    seen = page.locator("#stage canvas.big").evaluate(
+        "canvas => [canvas.width, canvas.height, canvas.clientWidth, canvas.clientHeight]"
+    )
+    assert seen == [2 * seen[2], 2 * seen[2], seen[2], seen[2]] and seen[2] >= 100
+    assert fits(page)
+    page.close()
+
+
+def test_the_tree_shows_what_its_guesses_look_like(page: Page, server: str) -> None:
+    drawn(page, server, ["vanilla", "lantern++"])
+    look_at(page, "LANTERN++")
+    tree = page.locator("#stage .tree-box > svg.tree")
+    expect(page.locator("#stage .tree-box")).to_contain_text(texts.WEB["treePictures"])
+    nodes = tree.locator(".node")
+    assert nodes.count() >= 8, "the tree's eight nodes, and the model's own token"
+    fills = nodes.evaluate_all("all => all.map((node) => node.querySelector('.shape').style.fill)")
+    assert all("#tree-piece-" in one for one in fills) and tree.locator("text").count() == 0
+    assert tree.locator("pattern").count() == len(set(fills))
+    squares = page.evaluate("""async () => {
+      const image = new Image();
+      image.src = document.querySelector("#tree-strip").getAttribute("href");
+      await image.decode();
+      return image.width / image.height;
+    }""")
+    used = [int(one.split("#tree-piece-")[1].split('"')[0].rstrip(")")) for one in fills]
+    assert max(used) == squares - 1, "they come in the strip of the look-alikes, behind them"
+    for meaning in texts.WEB["treeSigns"].values():
+        expect(page.locator("#stage .tree-signs")).to_contain_text(meaning)
+    page.get_by_role("button", name="Next step").click()
+    expect(tree).to_have_attribute("data-phase", "draft")
+    expect(page.locator("#stage .tree-box")).to_contain_text(texts.WEB["treePictures"])
+
+
+def test_the_tree_shows_tokens_where_nothing_is_decoded(page: Page) -> None:
+    """The examples are of the bundled model, and the server of the tests has another."""
+    show_example(page)
+    look_at(page, "LANTERN++")
+    expect(page.locator("#stage .alike")).to_contain_text("The model of this run is not loaded here")
+    tree = page.locator("#stage .tree-box > svg.tree")
+    assert tree.locator(".node text").count() == tree.locator(".node").count() > 1
+    expect(page.locator("#stage .tree-box")).to_contain_text(texts.WEB["treeTokens"])
+
+
+@pytest.mark.parametrize("colour", ["#dc1e1e", "#ff3020", "#5a0d0d", "#1e3cdc", "#f5f5f5", "#101010"])
+def test_the_price_is_seen_on_pictures_of_any_colour(browser: Browser, colour: str) -> None:
+    page = browser.new_page(viewport={"width": 400, "height": 400})
+    page.set_content('<canvas style="width: 200px; height: 200px"></canvas>')
+    for script in ("dom", "grid"):
+        page.add_script_tag(path=SCRIPTS / f"{script}.js")
+    free, cheap, dear = page.evaluate(
+        """(colour) => {
+          const image = new OffscreenCanvas(8, 8), canvas = document.querySelector("canvas");
+          Object.assign(image.getContext("2d"), { fillStyle: colour }).fillRect(0, 0, 8, 8);
+          const lane = { image, tokens: [0, 0, 0, 0], kinds: "tttt", committed: [1, 2, 3, 4], prices: [0, 0.1, 0.5, 0] };
+          ranked(lane);
+          paint(canvas, lane, 4, 2, { price: true, cell: -1 });
+          const at = (x, y) => [...canvas.getContext("2d").getImageData(x, y, 1, 1).data.slice(0, 3)];
+          return [at(50, 50), at(150, 50), at(50, 150)];
+        }""",
+        colour,
+    )
+    assert max(free) - min(free) <= 2, "no colour of its own that could be taken for a price"
+    redness = [pixel[0] - (pixel[1] + pixel[2]) / 2 for pixel in (free, cheap, dear)]
+    assert redness[1] > redness[0] + 30 and redness[2] > redness[1] + 30, redness
+    page.close()
