@@ -37,10 +37,10 @@ def complex_rope(rope: Tensor, heads: int) -> Tensor:
 def by_rows(function: Callable[..., Tensor], *operands: Tensor) -> Tensor:
     """An elementwise function of tensors [..., M, W] on so few rows at a time that one thread does them all. Where PyTorch shares an
     operation out among threads, numbers at the seams come from other instructions, and may differ in the last bit."""
-    rows = operands[0].shape[-2]
-    fit = max(1, SERIAL * rows // operands[0].numel())
-    if rows <= fit:
+    first = operands[0]
+    if first.numel() <= SERIAL:
         return function(*operands)
+    fit = max(1, SERIAL * first.shape[-2] // first.numel())
     return torch.cat([function(*some) for some in zip(*(o.split(fit, -2) for o in operands), strict=True)], -2)
 
 
