@@ -6,6 +6,12 @@ import torch
 from torch import Tensor
 
 
+def check_sizes(*sizes: int) -> None:
+    """Raises ValueError unless the sizes of a cache (layers, rows, heads, slots, head_dim) are all at least 1."""
+    if min(sizes) < 1:
+        raise ValueError(f"cache sizes (layers, rows, heads, slots, head_dim) are {sizes}; each must be at least 1")
+
+
 class KVCache:
     """Keys and values [layers, rows, heads, slots, head_dim] and the number `length` of committed slots; those from there on are scratch.
     Both are views of one storage `both` [layers, rows, 2 heads, slots, head_dim], so that one copy moves them. It never moves or grows,
@@ -17,9 +23,7 @@ class KVCache:
         self, layers: int, rows: int, heads: int, slots: int, head_dim: int,
         *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu",
     ) -> None:  # fmt: skip
-        shape = (layers, rows, heads, slots, head_dim)
-        if min(shape) < 1:
-            raise ValueError(f"cache sizes (layers, rows, heads, slots, head_dim) are {shape}; each must be at least 1")
+        check_sizes(layers, rows, heads, slots, head_dim)
         self.both = torch.zeros(layers, rows, 2 * heads, slots, head_dim, dtype=dtype, device=device)
         self.k, self.v = self.both.chunk(2, 2)
         self.length = 0
@@ -70,3 +74,8 @@ class KVCache:
     def reset(self) -> None:
         """Forget everything; the storage stays."""
         self.length = 0
+
+    def wipe(self) -> None:
+        """Forget everything, and overwrite it with zeros: what was not finite would reach a later run through a mask's 0 weight."""
+        self.reset()
+        self.both.zero_()

@@ -39,11 +39,10 @@ class Engine:
     steps: Steps | None = None  # from the first run's prefill on
 
     def empty(self) -> None:
-        """Forget the run before. Its keys and values go too: what was not finite would reach a later run through a mask's 0 weight."""
+        """Forget the run before."""
         for cache in (self.cache, self.drafter_cache):
             if cache is not None:
-                cache.reset()
-                cache.both.zero_()
+                cache.wipe()
 
 
 class Engines:

@@ -1,0 +1,223 @@
+"""LLaMA layers as they run on a CPU: the same numbers from fewer, larger operations, and the same bits for a node whatever else is in
+its pass.
+
+Queries, keys and values are one product, gate and up another, the rotation is one complex product. All of it is float32 but for the
+products when `products.KINDS` says otherwise.
+
+Rows are exact: nothing that is computed for a node depends on how many nodes are in the pass, nor on the slots in which its ancestors lie.
+Library products and attention do not offer that: how they split a sum depends on the shape of the whole call. So both halves of attention
+are written as weighted sums of rows of a table, which PyTorch takes one row after the other, each sum by itself. Slots that a node does
+not see have the weight 0, and adding 0 changes no sum: what counts is the order of a node's ancestors, and they lie behind each other in
+every tree. Which products are exact in this sense is said by `products.ROW_EXACT`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from lantern_demo.decoding.cache import KVCache, check_sizes
+from lantern_demo.models.products import Product
+
+WIDENED = 64  # slots by which the table of keys grows
+SERIAL = 2**15  # numbers of one elementwise operation that PyTorch never shares out among threads
+
+
+def complex_rope(rope: Tensor, heads: int) -> Tensor:
+    """A rotary table [S, d / 2, 2] (cos, sin) -> [S, 3 heads * d / 2] complex64 for queries, keys and values. Queries are scaled for
+    attention as they turn; values do not turn."""
+    turn = torch.view_as_complex(rope.float().contiguous()).unsqueeze(1).expand(-1, heads, -1)
+    return torch.cat((turn * (2 * turn.shape[-1]) ** -0.5, turn, torch.ones_like(turn)), 1).flatten(1)
+
+
+def by_rows(function: Callable[..., Tensor], *operands: Tensor) -> Tensor:
+    """An elementwise function of tensors [..., M, W] on so few rows at a time that one thread does them all. Where PyTorch shares an
+    operation out among threads, numbers at the seams come from other instructions, and may differ in the last bit."""
+    first = operands[0]
+    if first.numel() <= SERIAL:
+        return function(*operands)
+    fit = max(1, SERIAL * first.shape[-2] // first.numel())
+    return torch.cat([function(*some) for some in zip(*(o.split(fit, -2) for o in operands), strict=True)], -2)
+
+
+def weighted_rows(table: Tensor, rows: Tensor, starts: Tensor, weights: Tensor) -> Tensor:
+    """Sums [B, W] of weighted rows of a table [N, W]. Sum b takes rows[starts[b] : starts[b + 1]] in this order, each times its weight:
+    rows and weights [I], starts [B], int32."""
+    return torch.embedding_bag(table, rows, starts, False, 0, False, weights, False)[0]
+
+
+class Norm:
+    """x [M, D] -> x / sqrt(mean(x^2) + eps) times a weight [D]: RMSNorm in small operations that are rounded correctly, so that it does
+    not matter which instructions compute them."""
+
+    def __init__(self, weight: Tensor, eps: float) -> None:
+        dim = weight.shape[0]
+        self.weight, self.floor = weight.float() * dim**0.5, torch.tensor(dim * eps)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_().add_(self.floor).sqrt_()
+        return (x / length).mul_(self.weight)
+
+
+class Place(NamedTuple):
+    """What a layer writes to, and the tables that it reads from."""
+
+    new_keys: Tensor  # [R, heads, d, n], or all slots where the pass says which
+    new_values: Tensor  # [R, heads, n, d], likewise
+    keys: Tensor  # [R * heads * d, width]
+    values: Tensor  # [R * heads * slots, d]
+
+
+class Sight(NamedTuple):
+    """What the nodes of a pass see, for all layers alike. Rows and starts are those of `weighted_rows`, for R * n * heads sums."""
+
+    key_rows: Tensor
+    key_starts: Tensor
+    value_rows: Tensor
+    value_starts: Tensor
+    slots: int  # S, how many are looked at
+    bias: Tensor | None  # [R or 1, n, 1, S] float32, 0 for what a node sees and -inf for the rest; None: it sees all
+
+
+class LeanCache(KVCache):
+    """A cache whose keys and values are tables for weighted sums of their rows.
+
+    `keys` [layers, R, heads, d, width] have the slots last and grow with what is in use, since a sum is as wide as its table; `values`
+    are [layers, R, heads, slots, d].
+    """
+
+    def __init__(self, layers: int, rows: int, heads: int, slots: int, head_dim: int) -> None:
+        check_sizes(layers, rows, heads, slots, head_dim)
+        self.length = 0
+        self.values = torch.zeros(layers, rows, heads, slots, head_dim)
+        self._keep(self.values.new_zeros(layers, rows, heads, head_dim, 0))
+        self.key_sums: dict[int, tuple[Tensor, Tensor]] = {}  # rows and starts by the number of nodes
+        self.mask: Tensor | None = None  # [R, nodes, 1, slots] float32, of which the last pass filled the columns `filled`
+        self.filled = (0, 0)
+        heads_of = torch.arange(rows * heads, dtype=torch.int32).view(rows, 1, heads, 1)
+        self.first_keys, self.first_values = heads_of * head_dim, heads_of * slots  # each head's first row in its table
+
+    def _keep(self, keys: Tensor) -> None:
+        self.keys, self.k, self.v = keys, keys.transpose(3, 4), self.values
+
+    @property
+    def slots(self) -> int:
+        """How many positions fit in all."""
+        return self.values.shape[3]
+
+    def wipe(self) -> None:
+        """As `KVCache.wipe`."""
+        self.reset()
+        self.keys.zero_()
+        self.values.zero_()
+
+    def move(self, source: Tensor, slots: Tensor) -> None:
+        """As `KVCache.move`."""
+        self.keys.index_copy_(4, slots, self.keys.index_select(4, source))
+        self.values.index_copy_(3, slots, self.values.index_select(3, source))
+
+    def commit(self, nodes: Tensor) -> None:
+        """As `KVCache.commit`."""
+        self.reserve(len(nodes))
+        self.move(nodes + self.length, torch.arange(self.length, self.length + len(nodes)))
+        self.length += len(nodes)
+
+    def places(self, offset: int, count: int) -> Iterator[Place]:
+        """By layer: where `count` slots from length + offset on are written, and the tables."""
+        self.reserve(offset + count)
+        start = self.length + offset
+        self._widen(start + count)
+        return self._places(self.keys.narrow(4, start, count), self.values.narrow(3, start, count))
+
+    def places_anywhere(self, seen: int) -> Iterator[Place]:
+        """By layer: all slots, of which the first `seen` may be written, and the tables."""
+        self._widen(seen)
+        return self._places(self.keys, self.values)
+
+    def _places(self, new_keys: Tensor, new_values: Tensor) -> Iterator[Place]:
+        layers, head_dim, width = len(self.keys), *self.keys.shape[3:]
+        tables = self.keys.view(layers, -1, width), self.values.view(layers, -1, head_dim)
+        return map(Place, *(part.unbind(0) for part in (new_keys, new_values, *tables)))
+
+    def _widen(self, slots: int) -> None:
+        """Make room for the keys of the first so many slots."""
+        *sizes, width = self.keys.shape
+        if slots > width:
+            wider = self.keys.new_zeros(*sizes, -(-slots // WIDENED) * WIDENED)
+            wider[..., :width] = self.keys
+            self._keep(wider)
+
+    def sight(self, nodes: int, slots: int, bias: Tensor | None) -> Sight:
+        """What `nodes` nodes see that look at the first `slots` slots under a bias as in `Sight`."""
+        rows, _, heads, _ = self.first_values.shape
+        if nodes not in self.key_sums:
+            head_dim = self.keys.shape[3]
+            key_rows = self.first_keys + torch.arange(head_dim, dtype=torch.int32)
+            key_rows = key_rows.expand(-1, nodes, -1, -1).reshape(-1)
+            self.key_sums[nodes] = key_rows, torch.arange(0, len(key_rows), head_dim, dtype=torch.int32)
+        value_rows = (self.first_values + torch.arange(slots, dtype=torch.int32)).expand(-1, nodes, -1, -1).reshape(-1)
+        value_starts = torch.arange(0, rows * nodes * heads * slots, slots, dtype=torch.int32)
+        return Sight(*self.key_sums[nodes], value_rows, value_starts, slots, bias)
+
+    def sight_of(self, mask: Tensor) -> Sight:
+        """What n tree nodes see whose mask [n, n] bool says which of them see which: all that is committed besides."""
+        n = mask.shape[0]
+        end = self.length + n
+        return self.sight(n, end, None if n == 1 and self.visible is None else self._bias_of(mask, n, end))
+
+    def _bias_of(self, mask: Tensor, n: int, end: int) -> Tensor:
+        """The mask [n, n] as the bias of a `Sight`."""
+        if self.mask is None or self.mask.shape[1] < n:
+            self.mask, self.filled = torch.zeros(self.values.shape[1], n, 1, self.slots), (0, 0)
+            if self.visible is not None:
+                hidden = ~self.visible
+                self.mask[..., : hidden.shape[-1]].masked_fill_(hidden, -torch.inf)
+        first, last = self.filled
+        self.mask[..., first:last].zero_()
+        if n > 1:
+            self.mask[:, :n, 0, self.length : end] = torch.where(mask, 0.0, -torch.inf)
+        self.filled = (self.length, end) if n > 1 else (0, 0)
+        return self.mask[:, :n, :, :end]
+
+
+def bias_of(mask: Tensor) -> Tensor:
+    """A mask [R or 1, 1, n, S] bool, True for what is seen, as the bias of a `Sight`."""
+    return torch.zeros(mask.shape).masked_fill_(~mask, -torch.inf).transpose(1, 2)
+
+
+class Layer:
+    """One decoder layer of fused products."""
+
+    def __init__(self, qkv: Product, out: Product, norm: Norm, gate_up: Product, down: Product, heads: int) -> None:
+        self.qkv, self.out, self.norm, self.gate_up, self.down, self.heads = qkv, out, norm, gate_up, down, heads
+
+    def attention(self, x: Tensor, rope: Tensor, sight: Sight, place: Place, slots: Tensor | None = None) -> Tensor:
+        """Attention of x [R * n, D], whose keys and values are written to a place, at slots [n] of it if these are given -> [R * n, D]."""
+        n, heads, (rows, _, head_dim, _) = len(rope), self.heads, place.new_keys.shape
+        turned = by_rows(torch.mul, self.qkv(x).view(torch.complex64).view(rows, n, -1), rope)
+        q, k, v = turned.view(torch.float32).view(rows, n, 3, heads, head_dim).unbind(2)
+        if slots is None:
+            place.new_keys.copy_(k.permute(0, 2, 3, 1))
+            place.new_values.copy_(v.transpose(1, 2))
+        else:
+            place.new_keys.index_copy_(3, slots, k.permute(0, 2, 3, 1))
+            place.new_values.index_copy_(2, slots, v.transpose(1, 2))
+        scores = weighted_rows(place.keys, sight.key_rows, sight.key_starts, q.reshape(-1))
+        scores = scores.view(rows, n, heads, -1)[..., : sight.slots]
+        if sight.bias is not None:
+            scores = scores + sight.bias
+        weights = (scores - scores.amax(-1, keepdim=True)).exp_()
+        found = weighted_rows(place.values, sight.value_rows, sight.value_starts, weights.view(-1))
+        # A running sum is taken in order, as a sum is not.
+        total = weights.cumsum(-1)[..., -1:]
+        return found.view(rows, n, heads, head_dim).div_(total).view(x.shape)
+
+    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
+        """The output product and the feed-forward half; x and attended [M, D] -> [M, D]."""
+        x = self.out(attended).add_(x)
+        gate, up = self.gate_up(self.norm(x)).chunk(2, 1)
+        return self.down(by_rows(F.silu, gate).mul_(up)).add_(x)
