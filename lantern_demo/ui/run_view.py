@@ -94,7 +94,8 @@ def _in_short(lane: Lane, vanilla: Lane | None, method: Method, greedy: bool) ->
     if lane.entry is None:
         return ""
     price = lane.entry["price"]
-    told = texts.NOT_MEASURED if price is None else texts.price_in_short(price, method, greedy)
+    alike = vanilla is not None and vanilla.entry is not None and vanilla.entry["token_ids"] == lane.entry["token_ids"]
+    told = texts.NOT_MEASURED if price is None else texts.price_in_short(price, method, greedy, alike)
     long, usual = stalls(lane.entry)
     if not long:
         return told

@@ -225,6 +225,7 @@ WEB: dict[str, Any] = {
     "costMarks": {"none": "free", "here": "measured: {cost}"},
     "passesTime": "time of {steps} passes", "pieces": "{count} of {total} pieces", "inSeconds": "in seconds: {took}",
     "inSecondsGain": "in seconds: {took} ({gain})", "slower": "{times} times slower", "faster": "{times} times faster",
+    "differences": "Differences", "wipe": "{method}: vanilla's picture on the left, its own on the right",
     "fullScreen": "Full screen (F)", "more": "Also: {methods}",
     "download": "Download the picture drawn with {method} (PNG)",
     "controls": "Replay", "play": "\u25b6 Play", "pause": "\u275a\u275a Pause", "again": "\u25b6 Replay", "scrub": "Time of the replay",
@@ -390,8 +391,10 @@ def price(value: float, method: Method, greedy: bool = False) -> str:
     )
 
 
-def price_in_short(value: float, method: Method, greedy: bool = False) -> str:
-    """The same in a few words, for a lane."""
+def price_in_short(value: float, method: Method, greedy: bool = False, alike: bool = False) -> str:
+    """The same in a few words, for a lane. alike: its tokens are vanilla's."""
+    if alike and method.lossless and method.source != "none":
+        return "Exact: the very picture that vanilla draws."
     if value < ROUNDING:
         if method.source == "none":
             return "The model itself."

@@ -7,7 +7,7 @@ const speedName = (speed) => (speed >= 1 ? `${speed}\u00d7` : `1/${1 / speed}\u0
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 const FLASH = 280; // ms that a fresh token shows its mark
 const EVEN = 1.05; // times nearer to each other than this have no places
-const state = { run: null, lanes: [], grid: 16, clock: null, picked: null, measured: null, time: 0, total: 0, playing: false, speed: 1, last: 0, cell: -1, steps: false, guesses: false, price: false, marks: false };
+const state = { run: null, lanes: [], grid: 16, clock: null, picked: null, measured: null, compared: false, time: 0, total: 0, playing: false, speed: 1, last: 0, cell: -1, steps: false, guesses: false, price: false, marks: false };
 
 const source = el("p", { class: "source" });
 const [headline, why] = [el("p", { class: "headline", "aria-live": "polite" }), el("p", { class: "why" })];
@@ -17,8 +17,9 @@ const time = el("output", { class: "now" });
 const rate = el("select", { "aria-label": words.speed, onchange: () => { state.speed = Number(rate.value); draw(); } }, ...SPEEDS.map((speed) => el("option", { value: speed }, speedName(speed))));
 const options = el("div", { class: "options" });
 const full = el("button", { type: "button", class: "full", "aria-label": words.fullScreen, onclick: fullScreen }, svg("svg", { viewBox: "0 0 20 20", "aria-hidden": "true" }, svg("path", { d: "M2 7V2h5M13 2h5v5M18 13v5h-5M7 18H2v-5" })));
+const differ = el("button", { type: "button", class: "differ", "aria-pressed": "false", hidden: true, onclick: () => compare(!state.compared) }, words.differences);
 const controls = el("div", { class: "controls", role: "group", "aria-label": words.controls }, playButton, scrub, time,
-  el("details", { class: "view" }, el("summary", {}, words.view), options), full);
+  differ, el("details", { class: "view" }, el("summary", {}, words.view), options), full);
 const clockButton = (kind) => el("button", { type: "button", "data-clock": kind, "aria-pressed": "false", onclick: () => { state.picked = kind; useClock(kind, 0); } }, words.clocks[kind]);
 const clockButtons = ["passes", "seconds"].map(clockButton);
 const cost = el("input", { type: "range", min: 0, max: 1, step: 0.01, value: 0, "aria-label": words.cost, oninput: () => { state.picked = "passes"; useClock("passes", Number(cost.value)); } });
@@ -39,9 +40,10 @@ function lane(view) {
   const picture = el("button", { type: "button", class: "picture", "aria-label": say(words.open, { method: view.label }) }, canvas);
   const [bar, side, short, keep] = [el("div", { class: "bar", "aria-hidden": "true" }, el("span")), el("p", { class: "side" }), el("p", { class: "short" }), el("span", { class: "keep" })];
   const badge = el("span", { class: `badge ${view.lossless ? "lossless" : "lossy"}` }, view.badge);
-  const made = { view, data: null, drawn: drawnSoFar(), shown: -1, canvas, flag, big, gain, picture, bar, side, short, keep };
+  const wipe = el("input", { type: "range", class: "wipe", min: 0, max: 100, value: 50, "aria-label": say(words.wipe, { method: view.label }), onclick: (event) => event.stopPropagation(), oninput: () => { made.shown = -1; draw(); } });
+  const made = { view, data: null, wipe, drawn: drawnSoFar(), shown: -1, canvas, flag, big, gain, picture, bar, side, short, keep };
   made.root = el("article", { class: "lane", id: `lane-${view.name}`, style: `--lane: ${view.colour}`, "data-method": view.id, "aria-label": view.label, onclick: (event) => open(made, event) },
-    el("header", {}, el("h3", {}, view.label), badge, keep), el("div", { class: "frame" }, picture, flag), bar, el("p", { class: "took" }, big, gain), side, short);
+    el("header", {}, el("h3", {}, view.label), badge), el("div", { class: "frame" }, picture, flag, keep, wipe), bar, el("p", { class: "took" }, big, gain), side, short);
   picture.addEventListener("pointermove", (event) => event.pointerType === "mouse" && made.data && !look.open && light(cellAt(made, event)));
   picture.addEventListener("pointerleave", () => !look.open && light(-1));
   return made;
@@ -140,6 +142,12 @@ function over(view) {
   markCosts();
   state.total = 0;
   useClock(state.picked ?? (view.source.kind === "live" ? "seconds" : "passes"), 0);
+  const first = known.find((data) => data.id === "vanilla");
+  for (const data of known) data.differs = new Set(first ? data.tokens.flatMap((token, at) => (token === first.tokens[at] ? [] : [at])) : []);
+  // Where no other lane drew vanilla's own tokens, each had dice of its own, and a difference says nothing.
+  const same = known.some((data) => data !== first && first && !data.differs.size);
+  differ.hidden = !(same && known.some((data) => data.differs.size));
+  compare(state.compared && !differ.hidden);
   tintGuesses(known.filter((data) => data.window));
   fillOptions();
   look.set(view, known);
@@ -206,6 +214,15 @@ function tellStory(known) {
   why.replaceChildren(...told.flatMap((part) => [part, " "]));
 }
 
+/** Show on the lanes that drew something else than vanilla where they did, and vanilla's picture beside theirs, with a wipe between them. */
+function compare(on) {
+  state.compared = on;
+  differ.setAttribute("aria-pressed", String(on));
+  for (const one of played()) one.wipe.hidden = !on || !one.data.differs.size;
+  played().forEach((one) => (one.shown = -1));
+  if (state.clock) draw();
+}
+
 function fillOptions() {
   const known = played().map((one) => one.data);
   const offered = ["marks", "steps", ...(known.some((data) => data.window) ? ["guesses"] : []), ...(known.some((data) => data.prices && !data.lossless) ? ["price"] : [])];
@@ -231,6 +248,7 @@ function repaint() {
 function draw() {
   const common = drawing(state.cell);
   const { clock } = state;
+  const vanilla = played().find((one) => one.data.id === "vanilla")?.data;
   for (const one of played()) {
     const { data } = one;
     const end = data.times.at(-1);
@@ -244,7 +262,8 @@ function draw() {
     one.root.toggleAttribute("data-done", done);
     if (count === one.shown && fresh >= count && !one.flashed) continue;
     [one.shown, one.flashed] = [count, fresh < count];
-    paint(one.canvas, data, count, state.grid, { ...common, fresh });
+    const wiped = one.wipe.hidden || count < data.tokens.length ? null : { image: vanilla?.image, share: one.wipe.value / 100 };
+    paint(one.canvas, data, count, state.grid, { ...common, fresh, wiped, differs: one.wipe.hidden ? null : data.differs });
   }
   const slower = state.speed < 1 ? say(words.slower, { times: 1 / state.speed }) : state.speed > 1 ? say(words.faster, { times: state.speed }) : "";
   scrub.value = state.total ? Math.round((1000 * state.time) / state.total) : 0;
