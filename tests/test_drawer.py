@@ -53,7 +53,7 @@ def test_settings_open_over_the_page(page: Page, width: int) -> None:
     expect(panel).to_be_hidden()
     assert focused(page) == "open-settings"
     settings(page)
-    page.locator("#intro h1").click()
+    page.locator("#intro h1").click(position={"x": 5, "y": 5})
     expect(panel).to_be_hidden()
     settings(page)
     page.locator("#prompt textarea").focus()

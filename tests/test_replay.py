@@ -293,8 +293,8 @@ def test_a_bad_link_gets_its_sentence(page: Page, server: str) -> None:
 
 
 def test_a_record_comes_back_and_runs_again(page: Page, tmp_path: Path) -> None:
-    only(page, "vanilla", "lantern++")
     page.get_by_label("Prompt").fill(HOSTILE)
+    only(page, "vanilla", "lantern++")
     draw(page)
     expect(page.locator("#stage .source")).to_contain_text("Drawn just now")
     with page.expect_download() as download:
