@@ -28,7 +28,7 @@ from lantern_demo.pipeline import Drawn, Generation, MethodFailed, Pipeline, Ste
 from lantern_demo.settings import Settings
 from lantern_demo.ui import files
 from lantern_demo.ui import service as service_module
-from lantern_demo.ui.api import _run
+from lantern_demo.ui.api import answers
 from lantern_demo.ui.service import Service
 
 PROMPT = "two red box lanterns over a lake"
@@ -233,7 +233,7 @@ def test_the_api_keeps_what_is_good(tmp_path: Path, folder: Path, monkeypatch: p
         RuntimeError("CUDA error: unspecified launch failure"),
         lambda *_: True,
     )
-    *_, (images, record) = _run(service, PROMPT, None, ["vanilla", "eagle1"], dict(KNOBS))
+    *_, (images, record) = answers(service, PROMPT, None, ["vanilla", "eagle1"], dict(KNOBS))
     assert list(images) == record["order"] == ["vanilla"]
     assert "The GPU reported a fault" in record["failed"]["eagle1"]
 
@@ -288,7 +288,7 @@ def full(*_: object, **__: object) -> Any:
 def test_a_full_disk_costs_the_pictures_and_nothing_else(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     service = Service(folder, "cpu")
     monkeypatch.setattr("PIL.Image.Image.save", full)
-    *_, (images, record) = _run(service, PROMPT, None, ["vanilla", "eagle1"], dict(KNOBS))
+    *_, (images, record) = answers(service, PROMPT, None, ["vanilla", "eagle1"], dict(KNOBS))
     assert images == {} and record["order"] == ["vanilla", "eagle1"]
     assert len(record["methods"]["eagle1"]["token_ids"]) == 16
     assert record["not_saved"]["vanilla"] == "the picture of vanilla could not be saved: the disk is full; free some space"
@@ -345,7 +345,7 @@ def test_a_model_that_fails_to_load_leaves_the_others(folder: Path, monkeypatch:
             with pytest.raises(ValueError, match=says):
                 service.request(PROMPT, other, None, {})
         assert service.must_load(other)
-        *_, (_, record) = _run(service, PROMPT, None, ["vanilla"], dict(KNOBS))
+        *_, (_, record) = answers(service, PROMPT, None, ["vanilla"], dict(KNOBS))
         assert record["order"] == ["vanilla"]
 
 

@@ -180,11 +180,15 @@ def test_the_diffs_of_the_recipes_are_the_codes() -> None:
 SLOW_FILES = {
     "test_anole_full_size",
     "test_janus_full_size",
+    "test_ask",
     "test_browser",
+    "test_drawer",
     "test_look",
+    "test_lost",
     "test_queue",
     "test_replay",
     "test_reproducible",
+    "test_stage",
     "test_zero_gpu",
 }
 

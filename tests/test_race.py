@@ -28,7 +28,7 @@ from lantern_demo.models.registry import REGISTRY
 from lantern_demo.pipeline import Pipeline
 from lantern_demo.stats import Drawn, Generation, MethodFailed, disturbed
 from lantern_demo.ui import files
-from lantern_demo.ui.api import _run
+from lantern_demo.ui.api import answers
 from lantern_demo.ui.compare import again, begin, draw, settle
 from lantern_demo.ui.components import Widgets
 from lantern_demo.ui.page import build
@@ -330,7 +330,7 @@ def test_the_clock_tells_what_it_waited_for(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_progress_answer_holds_only_what_is_new(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lantern_demo.ui.service.FRAME_SECONDS", 0.0)
     service = Service(folder, "cpu")
-    *parts, (images, record) = _run(service, PROMPT, None, None, KNOBS)
+    *parts, (images, record) = answers(service, PROMPT, None, None, KNOBS)
     assert set(images) == set(record["methods"]) == set(DEFAULT)
     assert len(parts) > 50 and all(pictures == {} for pictures, _ in parts)
     assert max(len(json.dumps(part)) for part in parts) < 120 * len(DEFAULT), "however many are through"
