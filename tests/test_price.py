@@ -141,9 +141,12 @@ def test_statistics_and_records_have_it(tiny_model: Any) -> None:
 
 def test_what_people_are_told_in_short() -> None:
     assert texts.price_in_short(0.0999, METHODS["zipar"]) == "At least 9 in 100 pieces are not the model's pick."
-    assert texts.price_in_short(0.004, METHODS["lantern"]) == "At least 40 in 10,000 pieces are not the model's pick; mostly look-alikes."
+    assert (
+        texts.price_in_short(0.004, METHODS["lantern"])
+        == "At least 40 in 10,000 pieces are not the model's pick; mostly look-alikes."
+    )
     assert texts.price_in_short(0.005, METHODS["sjd"]) == "Rounding alone moved 0.5 of 100 pieces."
-    assert texts.price_in_short(0.0, METHODS["sjd"])== "Exact: another draw from the very same model."
+    assert texts.price_in_short(0.0, METHODS["sjd"]) == "Exact: the same odds, the dice rolled again."
     assert texts.price_in_short(0.0, METHODS["sjd"], alike=True) == "Exact: the very picture that vanilla draws."
     assert texts.price_in_short(0.0, METHODS["vanilla"], alike=True) == "The model itself."
     assert texts.price_in_short(0.0, METHODS["lantern"]) == "Gave up nothing in this run."

@@ -60,7 +60,7 @@ def test_an_example_plays_scrubs_and_explains(page: Page) -> None:
     page.locator("#examples .card").nth(1).click()
     page.wait_for_function("window.played")
     expect(page.locator("#status")).to_contain_text("recorded run")
-    expect(page.locator("#stage .source")).to_contain_text("not on this machine now")
+    expect(page.locator("#stage .source")).to_contain_text("A recording of")
     expect(page.get_by_label("Prompt")).to_have_value(texts.EXAMPLES[1][0])
     settings(page)
     expect(page.locator("#seed input")).to_have_value(str(texts.EXAMPLES[1][1]))

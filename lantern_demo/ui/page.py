@@ -91,7 +91,7 @@ def build(
             gr.Button(texts.SETTINGS, min_width=80, elem_id="open-settings")  # see web/drawer.js
         builder = prompt_builder(service.offered()[service.default])
         with gr.Column(elem_id="told"):
-            said = answer("status", status_html(texts.READY, "ready"))
+            said = answer("status", status_html(texts.READY_RECORDED if recorded_runs() else texts.READY, "ready"))
             arriving = gr.HTML("", elem_id="arriving")
         with gr.Column(elem_id="settings"):
             drawer_head()
@@ -211,9 +211,9 @@ def theme() -> gr.themes.Base:
         block_info_text_color="*neutral_600",
         block_info_text_color_dark="*neutral_400",
         button_primary_background_fill="*primary_700",
-        button_primary_background_fill_hover="*primary_600",
+        button_primary_background_fill_hover="*primary_800",
         button_primary_background_fill_dark="*primary_700",
-        button_primary_background_fill_hover_dark="*primary_600",
+        button_primary_background_fill_hover_dark="*primary_800",
     )
 
 

@@ -90,7 +90,7 @@ def _in_short(lane: Lane, vanilla: Lane | None, method: Method, greedy: bool) ->
     if lane.phase == "failed":
         return lane.message
     if lane.phase == "drawn":
-        return texts.MEASURED_LATER
+        return "" if method.lossless else texts.MEASURED_LATER
     if lane.entry is None:
         return ""
     price = lane.entry["price"]
@@ -130,7 +130,7 @@ def picture_of(address: str) -> Image.Image:
 
 
 def live(record: dict[str, Any]) -> Source:
-    return Source("live", texts.LIVE.format(device=record["device"], seed=record["settings"]["seed"]))
+    return Source("live", texts.LIVE.format(device=record["device"], seed=record["settings"]["seed"], prompt=record["prompt"]))
 
 
 def results_view(

@@ -44,7 +44,7 @@ CLASS_LABEL = "Class"
 CLASS_INFO = "This model draws one of the 1,000 ImageNet classes. Type a part of its name, or its number."
 METHODS_LABEL = "Methods"
 METHODS_INFO = "They race: equal slices of the device in rotation, each on its own clock. Speedups need Vanilla."
-METHOD_GROUPS = {"usual": "The comparison", "exact": "More that are exact", "lossy": "More that change the law"}
+METHOD_GROUPS = {"usual": "The comparison", "exact": "More that are exact", "lossy": "More that change the odds"}
 SEED_LABEL = "Seed"
 SEED_INFO = "The same seed, settings and machine give the same pictures."
 LOCK_LABEL = "Lock the seed"
@@ -56,7 +56,7 @@ DRAW_THESE = "Draw with these"
 RESET, CLOSE = "Reset to preset", "Close"
 DOWNLOAD, SHEET = "Run record (JSON)", "All pictures (PNG)"
 AGAIN = "Run this again and compare tokens"
-LINK_LABEL = "Link to this run (its pictures too, while the program that drew them keeps them)"
+LINK_LABEL = "Link to this run (with its pictures while this server keeps them)"
 LOAD = "Load a run record"
 KEEP_TITLE = "Keep and share"
 KEEP_NOTE = (
@@ -133,7 +133,8 @@ ROUNDING = 0.0005  # a price below it is rounding, whatever the number format
 
 NOT_YET = "\u2013"  # stands where a number will be
 READY = "Type a prompt and press Draw."
-READY_EXAMPLE = "This is the example's recorded run. Press Draw to run it here, live."
+READY_RECORDED = "Below is a recording; press Draw to draw live."
+READY_EXAMPLE = "Below is the example's recorded run; press Draw to run what the prompt says, live."
 READY_LOADED = "The record is shown below. Press Run this again to see whether this machine gives the same tokens."
 READY_LINK = "Filled in from the link; press Draw."
 READY_RUN = "This is the run that the link names. Press Draw to run it here, live."
@@ -152,11 +153,11 @@ OTHER_DECODER = (
     "drawn from them anew, and do not look as they did."
 )
 LOADING_FIRST = "Loading the model. Draw can be pressed already; it starts as soon as the model is there."
-LIVE = "Drawn just now on {device}, with seed {seed}."
-RECORDED = "Recorded with {model} on {device}, {date}; not on this machine now."
+LIVE = "Drawn just now on {device}, with seed {seed}: {prompt}"
+RECORDED = "A recording of {date}, by {model} on {device}: {prompt}"
 RACING = "Live: the methods race on this machine."
 STOPPED_RACE = "Stopped."
-KEPT = "Drawn by {model} on {device} on {date}, with seed {seed}."
+KEPT = "Drawn by {model} on {device} on {date}, with seed {seed}: {prompt}"
 LOADED = "Loaded record: it says it was drawn on {device} on {date}. Nothing of it was measured here."
 ASKED = "Waiting for the device."
 NOT_STARTED = "Nothing was started."
@@ -207,23 +208,25 @@ WEB: dict[str, Any] = {
     "stage": "The race", "hint": "Every picture can be clicked: see what each piece was guessed from, and why it was kept.",
     "headline": "{method} asked the model {passes} times instead of {alone}.",
     "headlineEven": "{method} asked the model {passes} times, once for each piece of the picture.",
-    "whyPasses": "On this clock it is {there} as fast as vanilla. In seconds it was {here} on {device}: one more guess cost {cost} of a pass "
-                 "there, {check} of it to check it.",
-    "whySeconds": "Why only {here}? Here one more guess cost {cost} of a pass, {check} of it to check it. A large model on a GPU waits for its weights, "
-                  "and guesses cost it much less: the LANTERN++ paper reports up to 2.56\u00d7.",
-    "whyNoMore": "In seconds it was {here} as fast as vanilla on {device}; one more guess cost {cost} of a pass.",
-    "playPasses": "Play it on that clock",
+    "headlineSeconds": "{method} took {took} instead of {alone}.",
+    "whyPasses": "Counted in runs of the model (passes) it is {there} as fast as the plain way (vanilla). In seconds it was {here} on {device}, "
+                 "where each guess cost {cost} of a pass.",
+    "whySeconds": "Why only {here}? On {device} each guess cost {cost} of a pass. A large model on a GPU waits for its weights, and guesses cost "
+                  "it much less: the LANTERN++ paper reports up to 2.56\u00d7 there.",
+    "whyNoMore": "In seconds it was {here} as fast as vanilla on {device}, where each guess cost {cost} of a pass.",
+    "playPasses": "Play it as if guesses were free.",
     "racing": "The methods race on this machine's clock.",
-    "racingOn": "Each paints its own picture, token by token; when all are done, the race can be played again on either clock.",
+    "racingOn": "They take turns on the device, each with a clock of its own, and paint piece by piece. Then the race can be played again on either clock.",
     "clock": "Clock of the replay", "clocks": {"passes": "Passes", "seconds": "Seconds"},
     "cost": "What one more guess costs, in passes of the model",
     "costTold": {
-        "none": "Only passes count: guesses and their drafting are free.",
-        "some": "One more guess costs {cost} of a pass, its drafting included.",
-        "seconds": "The clock of the machine that drew this.",
+        "none": "A guess costs nothing: only runs of the model count.",
+        "some": "One more guess costs {cost} of a pass, drafting included.",
+        "seconds": "As measured: {check} of a pass to check a guess, and the rest to draft it.",
+        "bare": "The clock of the machine that drew this.",
     },
     "costMarks": {"none": "free", "here": "measured: {cost}"},
-    "passesTime": "time of {steps} passes", "pieces": "{count} of {total} pieces", "inSeconds": "in seconds: {took}",
+    "passesTime": "like {steps} passes", "pieces": "{count} of {total} pieces", "inSeconds": "in seconds: {took}",
     "inSecondsGain": "in seconds: {took} ({gain})", "slower": "{times} times slower", "faster": "{times} times faster",
     "differences": "Differences", "wipe": "{method}: vanilla's picture on the left, its own on the right",
     "fullScreen": "Full screen (F)", "more": "Also: {methods}",
@@ -242,10 +245,9 @@ WEB: dict[str, Any] = {
     "lookTitle": "A look at one piece", "heading": "This piece: {what}", "close": "Close",
     "terms": {"e": "exact acceptance", "r": "relaxed acceptance", "t": "the target's own token"},
     "lookNote": "Point at a cell of the picture, tap it, or use the arrow keys. The same cell is lit in every lane.",
-    "whyOther": "A lossless method gives up nothing, and yet its picture differs from vanilla's: it keeps the model's odds but spends its random "
-                "numbers otherwise, as if the dice were rolled again.",
-    "control": "EAGLE-1 is the control: the same kind of tree without near misses. What LANTERN++ gains over it comes from near misses, and from the "
-               "longer tree that they make worth while.",
+    "whyOther": "An exact (lossless) method's picture can differ from vanilla's all the same: it keeps the model's odds, and rolls dice of its own.",
+    "control": "EAGLE-1 guesses in the same way, along a fixed tree of guesses, and accepts no near misses: what LANTERN++ gains over it comes from "
+               "near misses, and from the longer tree that they make worth while.",
     "patchesTitle": "This place of the picture with other pieces",
     "patchGuess": "refused guess", "patchBoth": "the guess, which stands here", "patchKept": "what stands here", "patchNear": "its look-alikes", "patchModel": "what the model itself likes best",
     "patchWait": "Decoding the look-alikes\u2026",
@@ -262,7 +264,7 @@ WEB: dict[str, Any] = {
     "sideBySide": (
         "Drawn side by side with the other rows that were open in this pass: {missing} of the tokens before it were not there yet."
     ),
-    "tokenPrice": "Its price: {price}. Of {of} such tokens at least {count} come out differently than the model itself would have drawn them.",
+    "tokenPrice": "At this place the method's odds are not quite the model's (price {price}): drawn {of} times over, at least {count} would be another piece than the model alone would draw.",
     "tokenFree": "Its price is 0: it was drawn with the model's own odds.",
     "neverGuessed": "This token was never guessed: it lay behind the window of every pass before.",
     "guessedOnce": "Guessed once; the", "guessedOften": "Guessed {count} times ({chain}); the last",
@@ -273,7 +275,7 @@ WEB: dict[str, Any] = {
     "draft": "Guess", "none": "none", "overOne": "more than 1",
     "treeTold": "The draft tree of this step, {nodes} nodes with the root. Accepted: {path}.",
     "treePictures": "The draft tree, the last piece before it on top. Each node shows its place of the picture with that guess, and those above it, drawn in.",
-    "treeTokens": "The draft tree, the last piece before it on top. The numbers are the guesses' places in the model's codebook.",
+    "treeTokens": "The draft tree, the last piece before it on top. The numbers are the guesses' numbers in the model's list of pieces (codebook).",
     "treeSigns": {
         "accepted": "a guess that was kept", "refused": "a guess that was refused", "untried": "a guess that was not tried", "target": "drawn by the model itself",
         "chosen": "the piece you look at",
@@ -282,11 +284,11 @@ WEB: dict[str, Any] = {
     "states": {"root": "the last piece before", "accepted": "accepted", "refused": "refused", "untried": "not tried", "target": "drawn by the model itself"},
     "numbersTitle": "The price and the numbers",
     "numbersNote": (
-        "Exact methods give up nothing. What the others gave up is measured, and called the price: at least this share of the pieces is not "
+        "Exact (lossless) methods give up nothing. What the others gave up is measured, and called the price: at least this share of the pieces is not "
         "what the model alone would draw."
     ),
-    "speedupTitle": "Speedup against vanilla", "speedupNote": "The line is vanilla's speed.",
-    "priceTitle": "Speedup against what was given up", "priceNote": "Up is faster, left is truer.",
+    "speedupTitle": "Speed in seconds, against vanilla", "speedupNote": "The line is vanilla's speed.",
+    "priceTitle": "Speed in seconds against what was given up", "priceNote": "Up is faster, left is truer.",
     "priceAxis": "price (given up)", "speedupAxis": "speedup", "secondsAxis": "seconds of decoding", "tokensAxis": "tokens",
     "pricePoint": "{method}: speedup {speedup}, price {price}", "linePoint": "{method} needs {seconds}",
     "linesTitle": "Tokens over time", "partsTitle": "Where a step's milliseconds go",
@@ -358,8 +360,8 @@ def audited_summary(rows: Sequence[Row]) -> str:
 
 def found_in_pictures(vanilla: Found, other: Found) -> str:
     return (
-        f"Of {other.of} pictures of each, all that was asked for was found in {100 * other.right / other.of:.1f} % with LANTERN++ and in "
-        f"{100 * vanilla.right / vanilla.of:.1f} % with Vanilla."
+        f"An automatic check found all that was asked for in {100 * other.right / other.of:.1f} of 100 pictures by LANTERN++ and in "
+        f"{100 * vanilla.right / vanilla.of:.1f} by vanilla ({other.of} of each)."
     )
 
 
@@ -400,7 +402,7 @@ def price_in_short(value: float, method: Method, greedy: bool = False, alike: bo
             return "The model itself."
         if not method.lossless or greedy:
             return "Gave up nothing in this run."
-        return "Exact: another draw from the very same model."
+        return "Exact: the same odds, the dice rolled again."
     if method.lossless:
         return f"Rounding alone moved {100 * value:.1f} of 100 pieces."
     least, of = at_least(value)
@@ -418,7 +420,12 @@ def stopped_at(committed: int, total: int) -> str:
 
 
 def recorded_on(record: dict[str, Any]) -> str:
-    return RECORDED.format(model=record["model"]["id"], device=one_thread(record["device"]), date=record["created"][:10])
+    return RECORDED.format(
+        model=record["model"]["id"],
+        device=one_thread(record["device"]),
+        date=record["created"][:10],
+        prompt=record["prompt"],
+    )
 
 
 def kept(record: dict[str, Any]) -> str:
@@ -427,6 +434,7 @@ def kept(record: dict[str, Any]) -> str:
         device=one_thread(record["device"]),
         date=record["created"][:10],
         seed=record["settings"]["seed"],
+        prompt=record["prompt"],
     )
 
 
@@ -477,7 +485,7 @@ def through(done: int, total: int) -> str:
     if total == 1:
         return "Drawing." if not done else "Drawn. Now what it gave up is measured."
     return (
-        f"Drawing: {done} of {total} methods are through."
+        f"Drawing: {done} of {total} methods have finished."
         if done < total
         else "All are through. Now what they gave up is measured."
     )
@@ -492,7 +500,7 @@ def passes(steps: int, alone: int | None) -> str:
 def stalled(long: float, usual: float, speedup: float | None) -> str:
     """That single steps took far longer than the rest, and what the run comes to without them."""
     gain = "" if speedup is None else f" ({times(speedup)})"
-    return f"The machine stalled for {long:.2f} s; without that {usual:.2f} s{gain}."
+    return f"{long:.2f} s of it the machine stalled; without that {usual:.2f} s{gain}."
 
 
 def waited(entry: dict[str, Any]) -> str:
@@ -503,9 +511,7 @@ def waited(entry: dict[str, Any]) -> str:
 def busy_machine(entries: dict[str, dict[str, Any]]) -> str:
     """Which methods had to wait for a processor, by label."""
     shares = ", ".join(f"{label} {entry['waited_seconds'] / entry['decode_seconds']:.0%}" for label, entry in entries.items())
-    return (
-        f"The machine was busy: of their seconds these methods waited for a processor: {shares}. Their times say less than usual."
-    )
+    return f"The machine was busy: trust the passes more than the seconds. Of their seconds these methods waited for a processor: {shares}."
 
 
 def in_turn(labels: list[str], reason: str) -> str:

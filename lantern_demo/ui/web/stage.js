@@ -40,7 +40,7 @@ function lane(view) {
   const picture = el("button", { type: "button", class: "picture", "aria-label": say(words.open, { method: view.label }) }, canvas);
   const [bar, side, short, keep] = [el("div", { class: "bar", "aria-hidden": "true" }, el("span")), el("p", { class: "side" }), el("p", { class: "short" }), el("span", { class: "keep" })];
   const badge = el("span", { class: `badge ${view.lossless ? "lossless" : "lossy"}` }, view.badge);
-  const wipe = el("input", { type: "range", class: "wipe", min: 0, max: 100, value: 50, "aria-label": say(words.wipe, { method: view.label }), onclick: (event) => event.stopPropagation(), oninput: () => { made.shown = -1; draw(); } });
+  const wipe = el("input", { type: "range", class: "wipe", hidden: true, min: 0, max: 100, value: 50, "aria-label": say(words.wipe, { method: view.label }), onclick: (event) => event.stopPropagation(), oninput: () => { made.shown = -1; draw(); } });
   const made = { view, data: null, wipe, drawn: drawnSoFar(), shown: -1, canvas, flag, big, gain, picture, bar, side, short, keep };
   made.root = el("article", { class: "lane", id: `lane-${view.name}`, style: `--lane: ${view.colour}`, "data-method": view.id, "aria-label": view.label, onclick: (event) => open(made, event) },
     el("header", {}, el("h3", {}, view.label), badge), el("div", { class: "frame" }, picture, flag, keep, wipe), bar, el("p", { class: "took" }, big, gain), side, short);
@@ -184,7 +184,8 @@ function useClock(kind, price) {
   });
   for (const part of clockButtons) part.setAttribute("aria-pressed", String(part.dataset.clock === kind));
   cost.value = kind === "passes" ? price : (state.measured?.whole ?? 0);
-  costTold.textContent = say(words.costTold[kind === "seconds" ? "seconds" : price ? "some" : "none"], { cost: price.toFixed(2) });
+  const told = kind === "passes" ? (price ? "some" : "none") : state.measured ? "seconds" : "bare";
+  costTold.textContent = say(words.costTold[told], { cost: price.toFixed(2), check: state.measured?.check.toFixed(2) });
   tellStory(known.map((one) => one.data));
   go(share * state.total);
 }
@@ -201,12 +202,15 @@ function markCosts() {
 function tellStory(known) {
   const hero = known.find((lane) => lane.id === "lantern++") ?? known.filter((lane) => lane.id !== "vanilla").sort((a, b) => a.steps - b.steps)[0] ?? known[0];
   const alone = hero.tokens.length - 1;
-  headline.textContent = say(hero.steps < alone ? words.headline : words.headlineEven, { method: hero.label, passes: hero.steps, alone });
+  const vanilla = known.find((lane) => lane.id === "vanilla");
+  headline.textContent = state.clock.kind === "seconds" && vanilla && hero !== vanilla
+    ? say(words.headlineSeconds, { method: hero.label, took: seconds(hero.milliseconds.at(-1)), alone: seconds(vanilla.milliseconds.at(-1)) })
+    : say(hero.steps < alone ? words.headline : words.headlineEven, { method: hero.label, passes: hero.steps, alone });
   const [{ measured, whole }, here] = [state, hero.speedup];
   const there = state.clock.kind === "passes" ? played().find((one) => one.data === hero).gained : alone / hero.steps;
   const told = [];
   if (hero.id !== "vanilla" && here !== null && there !== null && measured) {
-    const facts = { there: times(there), here: times(here), cost: measured.whole.toFixed(2), check: measured.check.toFixed(2), device: whole.device };
+    const facts = { there: times(there), here: times(here), cost: measured.whole.toFixed(2), device: whole.device };
     told.push(say(state.clock.kind === "passes" ? words.whyPasses : there > EVEN * here ? words.whySeconds : words.whyNoMore, facts));
     if (state.clock.kind === "seconds" && there > EVEN * here) told.push(el("button", { type: "button", class: "link", onclick: () => { state.picked = "passes"; useClock("passes", 0); go(0); play(); } }, words.playPasses));
   }
