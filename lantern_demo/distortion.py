@@ -91,7 +91,8 @@ class Laws:
             drawn = draft.drawn.index_select(0, at).masked_fill(rows.unsqueeze(1) < 0, -1)
             if draft.rest is not None:
                 drawn.masked_fill_(draft.rest.index_select(0, at) < NOTHING, -1)
-            q = None if draft.q is None else draft.q.index_select(0, at)
+            q = draft.law
+            q = None if q is None else q.index_select(0, at)
             found = _Kept(laws, drawn, tree.children.index_select(0, path) >= 0, q)
         self._kept.append(found)
         self._bytes += found.bytes  # steps differ in how many nodes they come by

@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.engines.fixed import ALIGNED, Fixed
 from lantern_demo.decoding.engines.waves import FixedWave
-from lantern_demo.decoding.loop import source_of
+from lantern_demo.decoding.loop import parts_of
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Uniforms
 from lantern_demo.models.blank import blank_network
@@ -199,13 +199,13 @@ def step_of(model: str, method: str, tree: str = "paper", dtype: torch.dtype = t
         cache.advance(PROMPT)
     near = torch.empty(info.published.target.vocab, 1001, dtype=torch.int32, device=META)
     config = Config(chosen, info.tokens, knobs.sampling(), knobs.rule(chosen), policy, near, device=META, row=info.grid)
-    source = source_of(config, info.published.target.vocab)
-    uniforms = Uniforms(0, torch.device("cpu"), 1, config.nodes, policy.width, source.draws)
+    source, judge = parts_of(config, info.published.target.vocab)
+    uniforms = Uniforms(0, torch.device("cpu"), 1, *judge.judged, source.draws)
     uniforms.rows = torch.empty(info.tokens, uniforms.rows.shape[1], device=META)
     hidden = torch.empty(rows, 1, info.published.target.dim, device=META, dtype=dtype)
     fixed = (FixedWave if policy.kind == "wavefront" else Fixed)(
         runners.target, runners.drafter if len(caches) == 2 else None, caches[0], caches[1] if len(caches) == 2 else None,  # type: ignore[arg-type]
-        hidden, config, source, info.tokens, uniforms,
+        hidden, config, source, judge, info.tokens, uniforms,
     )  # fmt: skip
     fixed.begin(hidden, torch.zeros(1, dtype=torch.int64, device=META), uniforms, 0)
     return fixed
@@ -223,9 +223,9 @@ def count_launches(
     with Watch(found.kernels["draft"], found.faults):
         draft = fixed.draft(slots, bare)
     with Watch(found.kernels["verify"], found.faults):
-        hidden, p = fixed.verify(draft)
+        hidden, looked = fixed.verify(draft)
     with Watch(found.kernels["commit"], found.faults):
-        fixed.commit(draft, hidden, p)
+        fixed.commit(draft, hidden, looked)
     return found
 
 

@@ -13,6 +13,10 @@ GSD (arXiv 2508.07747) reads none either: near(x) are up to 13 tokens next to x 
 differs from x's by less than delta. x is accepted with probability min(1, p(near(x)) / q(near(x))), x counted, and else
 p <- norm([p - q]+). The release asks besides that the tokens' embeddings lie close, which is left out here.
 
+With shared noise (see `shared`) the target's own draw y decides instead, by an exact rule, LANTERN's or LANTERN++'s:
+
+    accept x when y lies in near(x); else near(x) leaves p, next sibling
+
 With S = 0 this is lossless speculative sampling from several drafts (Leviathan et al. 2023, EAGLE): the law of every token is p.
 Sources: LANTERN (arXiv 2410.03355), LANTERN++ (arXiv 2502.06352) and the authors' released code.
 
@@ -86,6 +90,11 @@ class Rule:
     def released(self) -> bool:
         """Whether it does what the authors' code does."""
         return self.residual == "released" and self.relaxes and self.kind != "grouped"
+
+    @property
+    def shares(self) -> bool:
+        """Whether the target's own draw can decide: it needs sets of tokens that each stand for one, and nothing of q."""
+        return self.residual != "target" and (not self.lossy or (self.columns > 0 and not self.released))
 
     @property
     def columns(self) -> int:
@@ -283,6 +292,31 @@ def decide(
     accepted = tried & ((bar < counted(rule, mass, moved, depth)) | (after <= 0))
     relaxed = torch.ge(heights, mass, out=torch.empty_like(x)) if rule.lossy else None
     return Verdict(_first(accepted), left, Trials(mass, moved, bar, before, accepted, relaxed))
+
+
+class Met(NamedTuple):
+    """What came of holding the children of P nodes against the target's own draws."""
+
+    rank: Tensor  # [P] int64, draw number of the accepted child, C for none
+    ids: Tensor  # [P, C, 1 + k] int64, the children, each with the neighbours that might count
+    outside: Tensor | None  # the same shape, 0 for what is in near(x); None for an exact rule
+
+
+def decide_shared(rule: Rule, p: Tensor | None, tokens: Tensor, own: Tensor, neighbours: Tensor | None) -> Met:
+    """Accept the first of the children tokens [P, C] of P nodes, -1 for none, near which the target's own draw own [P] lies. p [P, V] are
+    the target's laws, of which only the relaxed rules need to know. Of a token that lies near several the first one decides: it
+    has left p with that."""
+    own = own.unsqueeze(1)
+    if not rule.relaxes or p is None:
+        return Met(_first(tokens == own), tokens.unsqueeze(-1), None)
+    ids, none = candidates(rule, tokens.clamp(min=0), neighbours, p), (tokens < 0).unsqueeze(-1)
+    outside = torch.ones(ids.shape, dtype=p.dtype, device=p.device)
+    for i in range(tokens.shape[1]):
+        near = proximity(rule, p, ids[:, i], p.sum(-1, keepdim=True))
+        torch.maximum(near.stays, none[:, i], out=outside[:, i])
+        if i + 1 < tokens.shape[1]:
+            p = p.scatter_reduce(1, near.ids, outside[:, i], "prod")
+    return Met(_first(((ids == own.unsqueeze(1)) & (outside == 0)).any(-1)), ids, outside)
 
 
 def decide_greedy(rule: Rule, p: Tensor, tokens: Tensor, neighbours: Tensor | None) -> Verdict:
