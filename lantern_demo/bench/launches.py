@@ -198,7 +198,9 @@ def step_of(model: str, method: str, tree: str = "paper", dtype: torch.dtype = t
         cache.visible = torch.ones(rows, 1, 1, PROMPT, dtype=torch.bool, device=META)
         cache.advance(PROMPT)
     near = torch.empty(info.published.target.vocab, 1001, dtype=torch.int32, device=META)
-    config = Config(chosen, info.tokens, knobs.sampling(), knobs.rule(chosen), policy, near, device=META, row=info.grid)
+    config = Config(
+        chosen, info.tokens, knobs.sampling(), knobs.rule(chosen), policy, near, device=META, row=info.grid, dice=knobs.dice
+    )
     source, judge = parts_of(config, info.published.target.vocab)
     uniforms = Uniforms(0, torch.device("cpu"), 1, *judge.judged, source.draws)
     uniforms.rows = torch.empty(info.tokens, uniforms.rows.shape[1], device=META)

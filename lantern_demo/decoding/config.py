@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -79,6 +80,11 @@ class Config:
         if self.sampling.greedy:
             return not self.rule.columns
         return self.dice == "same" and self.rule.shares and self.tree.coupling in ("inverse", "gumbel")
+
+    @property
+    def dice_used(self) -> Literal["same", "own", "none"]:
+        """How the run draws: "same" or "own" noise, or "none" at temperature 0."""
+        return "none" if self.sampling.greedy else "same" if self.shared else "own"
 
     @property
     def rows(self) -> int:

@@ -59,7 +59,7 @@ class StaticSource(Source):
     (Kool and others 2019), at temperature 0 without; or, where no `noisy` is given, one after the other with uniforms."""
 
     def __init__(self, tree: Tree, sampling: Sampling, noisy: Noisy | None = None, laws: bool = False) -> None:
-        """laws: somebody will ask for the laws that were drawn from with noise."""
+        """laws: the laws matter that are drawn from with noise. A token that they do not have is then no draft."""
         self.tree: Tree = tree
         self.noisy, self.laws = (lambda scored, _: scored) if noisy is None and sampling.greedy else noisy, laws
         self.sampling, self.depth, self.draws = sampling, tree.depth, tree.draws if self.noisy is None else 0
@@ -88,7 +88,9 @@ class StaticSource(Source):
         found = tokens.index_select(0, tree.places)
         nodes, proposed = found[: tree.size], found[tree.size :].view(-1, tree.width)
         if self.noisy is not None:
-            return Draft(tree, nodes, proposed.masked_fill_(tree.absent, -1), scored=tuple(laws) if self.laws else ())
+            scored = torch.cat(laws) if self.laws else None
+            absent = tree.absent if scored is None else tree.absent | (scored.gather(1, proposed) == -torch.inf)
+            return Draft(tree, nodes, proposed.masked_fill_(absent, -1), scored=scored)
         rest = torch.cat([*masses, nothing]).index_select(0, tree.places[tree.size :]).view(-1, tree.width)
         return Draft(tree, nodes, proposed, torch.cat(laws), rest)
 

@@ -94,7 +94,7 @@ def decode(
 def parts_of(config: Config, vocabulary: int) -> tuple[Source, Judge]:
     """What fills a run's draft trees, and what judges them."""
     policy, sampling, device = config.tree, config.sampling, config.place
-    judge = SharedNoise(config, vocabulary) if config.shared else Rejection(config, vocabulary)
+    judge: Judge = SharedNoise(config, vocabulary) if config.shared else Rejection(config, vocabulary)
     if policy.kind == "static":
         noisy = judge.noisy if isinstance(judge, SharedNoise) else None
         return StaticSource(static_tree(policy.paths, device), sampling, noisy, laws=config.rule.columns > 0), judge

@@ -48,7 +48,8 @@ class SharedNoise:
         places = 0 if self.sampling.greedy else (config.room or config.num_tokens) + config.tree.deepest + 1
         self.noise = torch.empty(places, vocabulary, device=config.place)
         self.next = torch.ones(1, dtype=torch.int64, device=config.place)  # the place that the root draws
-        self.state, self.judged = (self.next,), (0, 0)
+        self.state: tuple[Tensor, ...] = (self.next,)
+        self.judged = 0, 0
 
     def begin(self, seed: int) -> None:
         """A run starts; its first token is there."""

@@ -186,13 +186,12 @@ class Draft:
     # [I, width] float64, what the laws had left before each draw: below `acceptance.NOTHING` there was none, and `drawn` has any token.
     # None: the whole law, drawn from once.
     rest: Tensor | None = None
-    # Where they were drawn with shared noise: the scores of the inner nodes' laws, level by level, if anybody needs to know.
-    scored: tuple[Tensor, ...] = ()
+    scored: Tensor | None = None  # [I, V] the scores that they are the top of with shared noise, where anybody needs to know
 
     @property
     def law(self) -> Tensor | None:
-        """The laws [I, V] that the tokens were drawn from; None when the prefix fixes the children."""
-        return torch.cat(self.scored).softmax(-1) if self.scored else self.q
+        """The laws [I, V] that the tokens were drawn from; None when the prefix fixes the children, or nothing hangs on them."""
+        return self.q if self.scored is None else self.scored.softmax(-1)
 
 
 def ancestor_mask(parents: Tensor, depth: int) -> Tensor:
