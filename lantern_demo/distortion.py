@@ -261,6 +261,8 @@ def coupled_shift(
     offered = offered[: int(offered.nonzero()[-1]) + 1]  # later draws reach no node
     vocabulary, count, device = p.shape[0], offered.shape[0], p.device
     support = (q > 0).nonzero()[:, 0]
+    if not len(support):  # a law that is none, from which nothing was drawn
+        return torch.zeros_like(p, dtype=torch.float64), 0
     chains = 1 if count == 1 else max(1, min(draws, _BUDGET // max(vocabulary, support.shape[0] * (1 + rule.columns))))
     clocks = torch.empty(chains, vocabulary, dtype=torch.float64, device=device).exponential_(generator=generator)
     left, p, q = p.unsqueeze(0), p.double().unsqueeze(0), q.double().unsqueeze(0)

@@ -304,18 +304,21 @@ class Met(NamedTuple):
 
 def decide_shared(rule: Rule, p: Tensor | None, tokens: Tensor, own: Tensor, neighbours: Tensor | None) -> Met:
     """Accept the first of the children tokens [P, C] of P nodes, -1 for none, near which the target's own draw own [P] lies. p [P, V] are
-    the target's laws, of which only the relaxed rules need to know. Of a token that lies near several the first one decides: it
+    the target's laws, which only the relaxed rules need to know. Of a token that lies near several the first one decides: it
     has left p with that."""
     own = own.unsqueeze(1)
     if not rule.relaxes or p is None:
         return Met(_first(tokens == own), tokens.unsqueeze(-1), None)
-    ids, none = candidates(rule, tokens.clamp(min=0), neighbours, p), (tokens < 0).unsqueeze(-1)
-    outside = torch.ones(ids.shape, dtype=p.dtype, device=p.device)
-    for i in range(tokens.shape[1]):
-        near = proximity(rule, p, ids[:, i], p.sum(-1, keepdim=True))
-        torch.maximum(near.stays, none[:, i], out=outside[:, i])
-        if i + 1 < tokens.shape[1]:
-            p = p.scatter_reduce(1, near.ids, outside[:, i], "prod")
+    tried, left = tokens >= 0, p.clone()
+    ids = candidates(rule, tokens.clamp(min=0), neighbours, p).transpose(0, 1)
+    mass, outside = p.new_empty(2, *ids.shape)
+    found = Near(ids, mass, outside, torch.empty_like(mass[..., 1:]))
+    torch.logical_not(tried.t(), out=outside[..., 0])
+    slack = tried * rule.slack
+    for i in range(len(ids)):
+        near = proximity(rule, left, ids[i], left.sum(-1, keepdim=True), slack[:, i : i + 1], found.at(i))
+        left.scatter_reduce_(1, near.ids, near.stays, "prod")
+    ids, outside = ids.transpose(0, 1), outside.transpose(0, 1)
     return Met(_first(((ids == own.unsqueeze(1)) & (outside == 0)).any(-1)), ids, outside)
 
 

@@ -89,7 +89,7 @@ class StaticSource(Source):
         nodes, proposed = found[: tree.size], found[tree.size :].view(-1, tree.width)
         if self.noisy is not None:
             scored = torch.cat(laws) if self.laws else None
-            absent = tree.absent if scored is None else tree.absent | (scored.gather(1, proposed) == -torch.inf)
+            absent = tree.absent if scored is None else tree.absent | ~(scored.gather(1, proposed) > -torch.inf)
             return Draft(tree, nodes, proposed.masked_fill_(absent, -1), scored=scored)
         rest = torch.cat([*masses, nothing]).index_select(0, tree.places[tree.size :]).view(-1, tree.width)
         return Draft(tree, nodes, proposed, torch.cat(laws), rest)

@@ -25,9 +25,13 @@ def gumbel_(out: Tensor, seed: int) -> Tensor:
     rows = max(1, CHUNK // vocabulary)
     for some, into in zip(keys.split(rows), out.split(rows), strict=True):
         bits = _mixed(some + numbers[:vocabulary]).bitwise_and_(2**63 - 1)
-        into.copy_(bits).add_(0.5).mul_(2.0**-63).clamp_(max=_MOST)
-        into.neg_().log1p_().neg_().log_().neg_()
+        from_uniforms_(into.copy_(bits).add_(0.5).mul_(2.0**-63).clamp_(max=_MOST))
     return out
+
+
+def from_uniforms_(u: Tensor) -> Tensor:
+    """Gumbel noise of uniforms between 0 and 1, in place; the smaller they are, the higher it is."""
+    return u.neg_().log1p_().neg_().log_().neg_()
 
 
 def _mixed(z: Tensor) -> Tensor:

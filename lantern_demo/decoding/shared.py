@@ -124,11 +124,11 @@ class SharedNoise:
         for node, chosen in zip(outcome.path, [*outcome.path[1:], -1], strict=True):
             if rows[node] < 0:
                 break
-            ids = found.met.ids[rows[node]]
+            ids, drafts = found.met.ids[rows[node]], draft.drawn[rows[node]].tolist()
             inside = torch.ones_like(ids) if found.met.outside is None else found.met.outside[rows[node]] == 0
-            for child, near, counts in zip(children[node], ids.tolist(), inside.tolist(), strict=True):
-                if child >= 0:
-                    near = [token for token, one in zip(near, counts, strict=True) if one]
+            for child, token, near, counts in zip(children[node], drafts, ids.tolist(), inside.tolist(), strict=True):
+                if child >= 0 and token >= 0:
+                    near = [one for one, counted in zip(near, counts, strict=True) if counted]
                     compared.append(Compared(child, own[node], near.index(own[node]) if own[node] in near else -1, len(near)))
                 if child == chosen >= 0:
                     break
