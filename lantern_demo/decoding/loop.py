@@ -94,7 +94,11 @@ def decode(
 def parts_of(config: Config, vocabulary: int) -> tuple[Source, Judge]:
     """What fills a run's draft trees, and what judges them."""
     policy, sampling, device = config.tree, config.sampling, config.place
-    judge: Judge = SharedNoise(config, vocabulary) if config.shared else Rejection(config, vocabulary)
+    judge: Judge
+    if config.shared:
+        judge = SharedNoise(config, vocabulary)
+    else:
+        judge = Rejection(config.rule, sampling, config.neighbours, vocabulary, config.nodes, policy.width)
     if policy.kind == "static":
         noisy = judge.noisy if isinstance(judge, SharedNoise) else None
         return StaticSource(static_tree(policy.paths, device), sampling, noisy, laws=config.rule.columns > 0), judge

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from .acceptance import NOTHING, Rule, Trials, decide, decide_greedy
-from .config import Config
-from .sampling import NO_DRAFT_LAW, NO_LAW, draw, probabilities
+from .sampling import NO_DRAFT_LAW, NO_LAW, Sampling, draw, probabilities
 from .trees import Draft, Tree
 
 
@@ -111,18 +110,27 @@ class Rejection:
 
     state: tuple[Tensor, ...] = ()
 
-    def __init__(self, config: Config, vocabulary: int) -> None:
-        self.config, self.vocabulary, self.judged = config, vocabulary, (config.nodes, config.tree.width)
+    def __init__(
+        self, rule: Rule, sampling: Sampling, neighbours: Tensor | None, vocabulary: int, nodes: int, width: int
+    ) -> None:
+        """nodes and width are the most that a draft tree has, and the most children of a node."""
+        self.rule, self.sampling, self.neighbours, self.vocabulary, self.judged = (
+            rule,
+            sampling,
+            neighbours,
+            vocabulary,
+            (nodes, width),
+        )
 
     def begin(self, seed: int) -> None:
         """All its random numbers are the uniforms'."""
 
     def first(self, logits: Tensor, uniforms: Tensor, seed: int) -> Tensor:
         p = self.look(logits)
-        return likeliest(p) if self.config.sampling.greedy else draw(p, uniforms[:1])
+        return likeliest(p) if self.sampling.greedy else draw(p, uniforms[:1])
 
     def look(self, logits: Tensor) -> Tensor:
-        return probabilities(logits, self.config.sampling, spent=True)
+        return probabilities(logits, self.sampling, spent=True)
 
     def law(self, looked: Tensor) -> Tensor:
         return looked
@@ -131,10 +139,10 @@ class Rejection:
         return draw(looked, uniforms[: len(looked)])
 
     def judge(self, draft: Draft, looked: Tensor, uniforms: Tensor) -> tuple[Verified, Tensor]:
-        config, size = self.config, draft.tree.size
+        size = draft.tree.size
         columns = self.judged[1] + 1 if size > 1 else 1
         uniforms = uniforms[: size * columns].view(size, columns)
-        return verify(config.rule, draft, looked, config.sampling.greedy, config.neighbours, uniforms), looked
+        return verify(self.rule, draft, looked, self.sampling.greedy, self.neighbours, uniforms), looked
 
     def walk(self, draft: Draft, found: tuple[Verified, Tensor]) -> tuple[Walk, Tensor]:
         return Walk(found[0].path, found[0].depth, found[0].bonus), found[1]
