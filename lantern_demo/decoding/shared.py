@@ -27,7 +27,7 @@ from .config import Config
 from .noise import gumbel_
 from .sampling import NO_LAW, scores
 from .trees import Draft
-from .verify import Compared, Outcome, Walk, onward, walk
+from .verify import Compared, Outcome, Walk, likeliest, onward, walk
 
 
 class Drawn(NamedTuple):
@@ -137,9 +137,3 @@ class SharedNoise:
     def move(self, depth: Tensor) -> None:
         """A step has committed the nodes down to a depth [1], and a token behind them."""
         self.next.add_(depth).add_(1)
-
-
-def likeliest(scored: Tensor) -> Tensor:
-    """The tokens [m] of the highest scores [m, V]; no token, -2, where they are no scores: not finite numbers, or none above minus infinity."""
-    top, best = scored.max(-1)
-    return torch.where(top.abs() < torch.inf, best, -2)

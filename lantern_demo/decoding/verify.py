@@ -206,9 +206,9 @@ def walk(tree: Tree, following: Tensor) -> Tensor:
 
 
 def likeliest(law: Tensor) -> Tensor:
-    """The likeliest tokens [m] of laws [m, V]; no token, -2, of a law that is none."""
+    """The likeliest tokens [m] of laws or scores [m, V]; no token, -2, of what is none: not finite numbers, or no token possible."""
     top, best = law.max(-1)
-    return best.masked_fill(top.isnan(), -2)
+    return torch.where(top.abs() < torch.inf, best, -2)
 
 
 def _longest(draft: Draft, accepted: Tensor) -> Tensor:
