@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from lantern_demo.decoding.config import DICE
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.trees import COUPLINGS, GUESSES
 from lantern_demo.static_trees import STATIC_TREES
@@ -103,6 +104,7 @@ class Knob:
     symbol: str = ""  # before a value in a picture
     short: str = ""  # its name among the knobs of its method; empty: the whole name
     later: bool = False  # run records from before it was there lack it
+    before: Any = None  # what these ran with, where it is not the default
     bounds: bool = False  # it bounds the relaxation: the points of its values are joined to a curve
     fitted: bool = False  # 0 means that it is chosen for the machine
 
@@ -130,6 +132,13 @@ KNOBS: dict[str, Knob] = {
     "cfg_scale": Knob(
         3.0, "CFG scale", "How much the prompt's effect is exaggerated (classifier-free guidance); 1 leaves it as the model has it.",
         Limit(1, 20), step=0.1, top=10.0,
+    ),
+    "dice": Knob(
+        "same", "Random numbers",
+        "same: one vector of noise for each place of the picture, shared by all methods, so that exact ones draw the very picture that "
+        "vanilla draws. own: each method spends its numbers by its paper's own rule. COOL-SD, GSD, the released residual and SCD's maximal "
+        "coupling have no other.",
+        choices=DICE, later=True, before="own",
     ),
     "lantern_k": Knob(
         100, "LANTERN k", "How many neighbours in the codebook may lend their probability to a guess.",

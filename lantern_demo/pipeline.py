@@ -93,7 +93,8 @@ class Pipeline:
             self._calibration = replace(read_calibration(BUNDLED / BORROWED) or Calibration({}, {}), wavefronts={})
         self._no_fit = "this model has no calibration" if fit_trees else "nothing is measured on a device that is only lent"
         self.recommended = read_recommended(info.folder)
-        self._warm: dict[tuple[str, TreePolicy, bool], Choice] = {}  # by method, tree and guidance, what they run with
+        # by method, tree, guidance and dice, what they run with
+        self._warm: dict[tuple[str, TreePolicy, bool, str], Choice] = {}
         self._engines = Engines()
         self._turn = threading.Lock()
         self._at_work: int | None = None  # the thread that went on last with the run whose turn it is
@@ -251,7 +252,7 @@ class Pipeline:
         than asked where memory does not suffice. Raises what the method raises."""
         self._fit(method, knobs)
         asked = self.tree_of(method, knobs) if tree is None else tree
-        key = (method.id, asked.policy, knobs.cfg_scale != 1)
+        key = (method.id, asked.policy, knobs.cfg_scale != 1, knobs.dice)
         if key in self._warm:
             known = self._warm[key]
             return asked if known.policy == asked.policy else known  # the reason is that of whoever asks
@@ -294,7 +295,7 @@ class Pipeline:
                 yield Drawn(method.id, image, tokens)
         assert outcome is not None and image is not None
         given_up = self._given_up(config, condition, laws, steps, outcome.tokens)
-        stats = self._stats(method, tree, outcome, *given_up, clock, schedule, schedule_reason)
+        stats = self._stats(config, tree, outcome, *given_up, clock, schedule, schedule_reason)
         prices = None if given_up[1] is None else given_up[1].tokens
         run = (stats, outcome.tokens, image_hash(image), events_of(steps, prices))
         record = run_record(self.info, self.networks.trained, self.networks.sources, text, encoded.unknown, knobs, [run])
@@ -314,7 +315,7 @@ class Pipeline:
             condition = self.networks.target.condition(encoded.features, encoded.mask, knobs.cfg_scale != 1)
         config = Config(
             method, tokens, knobs.sampling(), knobs.rule(method), tree, self.neighbours(knobs.neighbours), knobs.seed, self.device,
-            room=self.info.tokens if kept else None, row=self.info.grid,
+            room=self.info.tokens if kept else None, row=self.info.grid, dice=knobs.dice,
         )  # fmt: skip
         return config, condition
 
@@ -382,7 +383,7 @@ class Pipeline:
             # a wavefront has no rule that could move the law it draws from: what that gives up shows on the whole picture alone
             visits = [] if config.tree.kind == "wavefront" else roots(laws.visits(steps))
             # not with the run's own random numbers: the drafts came about through those
-            return measure(config.rule, visits, config.neighbours, config.sampling.greedy, config.seed ^ 1)
+            return measure(config.rule, visits, config.neighbours, config.sampling.greedy, config.seed ^ 1, config.shared)
 
         def price() -> Price | None:
             return picture_price(self.target, condition, config, laws, steps, tokens)
@@ -391,7 +392,7 @@ class Pipeline:
 
     def _stats(
         self,
-        method: Method,
+        config: Config,
         choice: Choice,
         outcome: Decoded,
         distortion: Distortion | None,
@@ -402,13 +403,13 @@ class Pipeline:
     ) -> Stats:
         seconds, waited = clock.seconds, outcome.waited_seconds
         return Stats(
-            method.id, len(outcome.tokens), outcome.steps, outcome.mean_accepted_length, outcome.accepted_lengths,
+            config.method.id, len(outcome.tokens), outcome.steps, outcome.mean_accepted_length, outcome.accepted_lengths,
             seconds["text"], seconds["prefill"], seconds["draft"], seconds["verify"], seconds["commit"],
             outcome.decode_seconds, seconds["image"], outcome.tokens_per_second,
             distortion and distortion.tvd, distortion and distortion.method, price and price.mean, price and price.method, outcome.nodes, choice.reason, asking_for(choice.policy),
             device_name(self.device), self.dtype, self.products, seconds["capture"], outcome.engine, outcome.engine_reason,
             self.threads.count, self.threads.reason, schedule, schedule_reason,
-            waited, disturbed(waited, outcome.decode_seconds),
+            waited, disturbed(waited, outcome.decode_seconds), config.dice_used,
         )  # fmt: skip
 
     # -- pictures and tables

@@ -87,7 +87,7 @@ def picture_price(
         if config.sampling.greedy:
             prices[place] = float(visit.emitted != int(own.argmax()))
             continue
-        shift, draws = shift_at(config.rule, visit, config.neighbours, generator, draws_of(config))
+        shift, draws = shift_at(config.rule, visit, config.neighbours, generator, draws_of(config), config.shared)
         sampled = max(sampled, draws)
         prices[place] = 0.5 * float((visit.p + shift - own).abs().sum())
     looked_at = [price for price in prices if price is not None]

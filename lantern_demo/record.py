@@ -47,12 +47,16 @@ def events_of(steps: list[Step], prices: list[float | None] | None) -> dict[str,
 
     `committed` and `milliseconds` are totals after each step, `kinds` has a letter per token: e for a draft that the exact rule
     accepts, r for one that only the relaxation accepts, t for the target's own. `trees` are the draft trees, and `trials` the drafts
-    that were tried: node, the target's probability, what the rule counted, and what that had to exceed (greedy: reach). `places` says where in the
+    that were tried: node, the target's probability, what the rule counted, and what that had to exceed (greedy: reach). With shared noise
+    there are `compared` instead: node, the token that the target itself drew there, where that stands (0: it is the draft, j: the j-th of
+    the draft's neighbours, of those that count, -1: neither), and how many tokens stood for the draft, itself counted. `places` says where in the
     picture each token is, in the order they came, and is there only where that is not raster order. `prices` are those of the picture's
     tokens in raster order, None where nothing was measured.
     """
     places = [place for step in steps for place in step.places]
     told: dict[str, Any] = {} if places == sorted(places) else {"places": places}
+    if any(step.compared for step in steps):
+        told["compared"] = [[list(one) for one in step.compared] for step in steps]
     if prices is not None:
         told["prices"] = [price and round(price, 5) for price in prices]
     return told | {

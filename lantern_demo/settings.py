@@ -25,6 +25,7 @@ class Settings:
     top_k: int = KNOBS["top_k"].default  # 0 keeps the whole vocabulary
     top_p: float = KNOBS["top_p"].default
     cfg_scale: float = KNOBS["cfg_scale"].default  # 1 is no guidance
+    dice: Literal["same", "own"] = KNOBS["dice"].default
     lantern_k: int = KNOBS["lantern_k"].default
     lantern_delta: float = KNOBS["lantern_delta"].default
     lanternpp_k: int = KNOBS["lanternpp_k"].default

@@ -51,6 +51,9 @@ class Stats:
     schedule_reason: str  # why they did not race; empty where they did
     waited_seconds: float | None  # of decode_seconds, those in which the thread had no processor; None on a GPU
     disturbed: bool  # it waited for more than `BUSY_SHARE` of its decode seconds
+    dice: Literal[
+        "same", "own", "none"
+    ]  # how it drew: by noise shared with all, by its paper's rule, or at temperature 0 not at all
 
 
 @dataclass(frozen=True)

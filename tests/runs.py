@@ -41,7 +41,7 @@ def decode(
 
     def distortion() -> Distortion | None:
         visits = [] if config.tree.kind == "wavefront" else roots(laws.visits(steps))
-        return measure(config.rule, visits, config.neighbours, config.sampling.greedy, config.seed ^ 1)
+        return measure(config.rule, visits, config.neighbours, config.sampling.greedy, config.seed ^ 1, config.shared)
 
     def events() -> Iterator[Step | Decoded]:
         with closing(run):  # type: ignore[type-var]

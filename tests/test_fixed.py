@@ -25,7 +25,7 @@ from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.engines import graphs, kept
 from lantern_demo.decoding.engines.fixed import Fixed
 from lantern_demo.decoding.engines.waves import FixedWave
-from lantern_demo.decoding.loop import Decoded, Step, source_of
+from lantern_demo.decoding.loop import Decoded, Step, parts_of
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, Uniforms
 from lantern_demo.decoding.timing import DECODE_PARTS
@@ -392,8 +392,8 @@ def test_nothing_is_read_back_on_an_accelerator(method: str, taps: tuple[int, ..
         METHODS[method], 16, Sampling(temperature, top_k=20, top_p=0.9, cfg_scale=2.0), rule, policy, knobs["neighbours"].to(meta),
         device=meta, row=4,
     )  # fmt: skip
-    source = source_of(config, 60)
-    uniforms = Uniforms(0, torch.device("cpu"), 16, config.nodes, policy.width, source.draws)
+    source, judge = parts_of(config, 60)
+    uniforms = Uniforms(0, torch.device("cpu"), 16, *judge.judged, source.draws)
     uniforms.rows = uniforms.rows.to(meta)
     with torch.inference_mode():
         caches = [part.new_cache(2, Fixed.room(16, policy)) for part in (target, drafter)]
@@ -401,11 +401,11 @@ def test_nothing_is_read_back_on_an_accelerator(method: str, taps: tuple[int, ..
             cache.advance(7)
         hidden = torch.empty(2, 1, 128 * (1 + len(taps)), device=meta)
         kind = FixedWave if policy.kind == "wavefront" else Fixed
-        fixed = kind(FusedTarget(target), FusedDrafter(drafter), *caches, hidden, config, source, 16, uniforms)
+        fixed = kind(FusedTarget(target), FusedDrafter(drafter), *caches, hidden, config, source, judge, 16, uniforms)
         fixed.begin(hidden, torch.zeros(1, dtype=torch.int64, device=meta), uniforms, 0)
         for bare in (False, True):
             law = fixed.step(fixed.bucket(3), bare)
-            assert law.p.shape[1] == 60 and law.path.shape == (1 if bare and kind is Fixed else fixed.depth + 1,)
+            assert law.looked.shape[1] == 60 and law.path.shape == (1 if bare and kind is Fixed else fixed.depth + 1,)
 
 
 def test_kernels_of_a_layer(parts: dict[str, list[list[Any]]]) -> None:

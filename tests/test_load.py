@@ -25,6 +25,7 @@ from soak import FULL, YOURS, answer, join, served, soak, sound, wait_until_read
 from lantern_demo.pipeline import Drawn, Generation, MethodFailed, Pipeline, StepEvent
 from lantern_demo.ui import admission, log
 from lantern_demo.ui.service import Frame, Service, run_seconds
+from lantern_demo.version import __version__
 
 CASE = {"prompt": "a red lantern", "methods": ["vanilla"], "seed": 7}
 SECONDS = 60  # of patience: a test machine may be busy
@@ -259,7 +260,7 @@ def test_health(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     response = httpx.get(f"{url}/healthz")
     assert response.status_code == 200
     assert response.json() == {
-        "status": "ready", "ready": True, "model": "tiny", "running": False, "waiting": 0, "version": "0.1.0",
+        "status": "ready", "ready": True, "model": "tiny", "running": False, "waiting": 0, "version": __version__,
     }  # fmt: skip
     for state in ("loading", "failed"):
         monkeypatch.setattr(Service, "state", state)

@@ -114,13 +114,13 @@ def test_both_engines_draw_the_same(coupling: str, guess: str) -> None:
 def test_coupled_guesses_need_fewer_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Than guesses that are drawn with new random numbers in every pass."""
     passes = {coupling: run(method, coupling, 2000, nodes=8, measure_distortion=False).steps for method, coupling in EXACT}
-    observe, generator = window.WindowSource.observe, torch.Generator().manual_seed(1)
+    observe, generator = window.DrawnWindow.observe, torch.Generator().manual_seed(1)
 
-    def observe_anew(self: window.WindowSource, *what: torch.Tensor) -> None:
+    def observe_anew(self: window.DrawnWindow, *what: torch.Tensor) -> None:
         self.noise.uniform_(generator=generator)
         observe(self, *what)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(window.WindowSource, "observe", observe_anew)
+    monkeypatch.setattr(window.DrawnWindow, "observe", observe_anew)
     fresh = run("sjd", "inverse", 2000, nodes=8, measure_distortion=False).steps
     assert passes["gumbel"] < 0.85 * fresh and passes["maximal"] < 0.85 * fresh and passes["inverse"] < 0.9 * fresh
 
@@ -140,7 +140,7 @@ def test_values_out_of_range(values: tuple, complaint: str) -> None:
 
 def test_the_noise_of_a_place_is_the_runs_own() -> None:
     """Neighbouring seeds have noises that have nothing in common."""
-    source = window.WindowSource(TreePolicy.window(3, "gumbel"), Sampling(), torch.device("cpu"), VOCAB, 16, 4)
+    source = window.DrawnWindow(TreePolicy.window(3, "gumbel"), Sampling(), torch.device("cpu"), VOCAB, 16, 4)
     found = []
     for seed in range(20):
         source.begin(torch.tensor([1]), seed)

@@ -59,6 +59,7 @@ class Bed:
         config = Config(
             chosen, tokens or self.tokens, self.knobs.sampling(), self.knobs.rule(chosen), tree or self.knobs.tree_policy(chosen),
             self.neighbours, seed, self.device, engine="plain" if plain else "fixed", row=isqrt(self.tokens),
+            dice=self.knobs.dice,
         )  # fmt: skip
         return decode(self.target, self.drafter, self.condition, config)
 

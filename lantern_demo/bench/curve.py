@@ -96,7 +96,9 @@ class Bench:
         else:
             method, tree = METHODS["eagle1"], TreePolicy.static(fixed_paths(probe.nodes))
         pipe, clock = self.pipe, Clock(self.pipe.device)
-        config = Config(method, pipe.info.tokens, self.sampling, tree=tree, seed=seed, device=pipe.device)
+        config = Config(
+            method, pipe.info.tokens, self.sampling, tree=tree, seed=seed, device=pipe.device, dice=pipe.defaults.dice
+        )
         events = decode(pipe.target, pipe.drafter, self.condition, config, clock)
         at: list[tuple[float, float]] = []  # the clock after every step: all of it, and its drafting
         for event in events:

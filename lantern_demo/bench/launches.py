@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.engines.fixed import ALIGNED, Fixed
 from lantern_demo.decoding.engines.waves import FixedWave
-from lantern_demo.decoding.loop import source_of
+from lantern_demo.decoding.loop import parts_of
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Uniforms
 from lantern_demo.models.blank import blank_network
@@ -46,45 +46,45 @@ TREES: dict[str, dict[str, Any]] = {
 
 # Model, method, tree -> the most kernels of a whole step in bfloat16 at temperature 1. A few more than are counted today.
 BUDGETS: dict[tuple[str, str, str], int] = {
-    ("llamagen-t2i-256", "vanilla", "none"): 461,
-    ("llamagen-t2i-256", "zipar", "none"): 465,
-    ("llamagen-t2i-256", "eagle1", "paper"): 720,
-    ("llamagen-t2i-256", "eagle1", "16 nodes"): 594,
-    ("llamagen-t2i-256", "eagle2", "paper"): 737,
-    ("llamagen-t2i-256", "eagle2", "16 nodes"): 601,
-    ("llamagen-t2i-256", "lantern", "paper"): 778,
-    ("llamagen-t2i-256", "lantern", "16 nodes"): 624,
-    ("llamagen-t2i-256", "lantern++", "paper"): 749,
-    ("llamagen-t2i-256", "lantern++", "16 nodes"): 619,
-    ("llamagen-t2i-512", "vanilla", "none"): 461,
-    ("llamagen-t2i-512", "zipar", "none"): 465,
-    ("llamagen-t2i-512", "eagle1", "paper"): 720,
-    ("llamagen-t2i-512", "eagle1", "16 nodes"): 594,
-    ("llamagen-t2i-512", "eagle2", "paper"): 737,
-    ("llamagen-t2i-512", "eagle2", "16 nodes"): 601,
-    ("llamagen-t2i-512", "lantern", "paper"): 778,
-    ("llamagen-t2i-512", "lantern", "16 nodes"): 624,
-    ("llamagen-t2i-512", "lantern++", "paper"): 749,
-    ("llamagen-t2i-512", "lantern++", "16 nodes"): 619,
-    ("anole-7b", "vanilla", "none"): 544,
-    ("anole-7b", "zipar", "none"): 548,
-    ("anole-7b", "eagle1", "paper"): 842,
-    ("anole-7b", "eagle1", "16 nodes"): 695,
-    ("anole-7b", "eagle2", "paper"): 865,
-    ("anole-7b", "eagle2", "16 nodes"): 702,
-    ("anole-7b", "lantern", "paper"): 906,
-    ("anole-7b", "lantern", "16 nodes"): 725,
-    ("anole-7b", "lantern++", "paper"): 874,
-    ("anole-7b", "lantern++", "16 nodes"): 723,
-    ("janus-pro-7b", "vanilla", "none"): 453,
-    ("janus-pro-7b", "eagle1", "paper"): 777,
-    ("janus-pro-7b", "eagle1", "16 nodes"): 615,
-    ("janus-pro-7b", "eagle2", "paper"): 801,
-    ("janus-pro-7b", "eagle2", "16 nodes"): 623,
-    ("janus-pro-7b", "lantern", "paper"): 842,
-    ("janus-pro-7b", "lantern", "16 nodes"): 646,
-    ("janus-pro-7b", "lantern++", "paper"): 809,
-    ("janus-pro-7b", "lantern++", "16 nodes"): 643,
+    ("llamagen-t2i-256", "vanilla", "none"): 466,
+    ("llamagen-t2i-256", "zipar", "none"): 467,
+    ("llamagen-t2i-256", "eagle1", "paper"): 624,
+    ("llamagen-t2i-256", "eagle1", "16 nodes"): 543,
+    ("llamagen-t2i-256", "eagle2", "paper"): 703,
+    ("llamagen-t2i-256", "eagle2", "16 nodes"): 585,
+    ("llamagen-t2i-256", "lantern", "paper"): 775,
+    ("llamagen-t2i-256", "lantern", "16 nodes"): 621,
+    ("llamagen-t2i-256", "lantern++", "paper"): 672,
+    ("llamagen-t2i-256", "lantern++", "16 nodes"): 585,
+    ("llamagen-t2i-512", "vanilla", "none"): 466,
+    ("llamagen-t2i-512", "zipar", "none"): 467,
+    ("llamagen-t2i-512", "eagle1", "paper"): 624,
+    ("llamagen-t2i-512", "eagle1", "16 nodes"): 543,
+    ("llamagen-t2i-512", "eagle2", "paper"): 703,
+    ("llamagen-t2i-512", "eagle2", "16 nodes"): 585,
+    ("llamagen-t2i-512", "lantern", "paper"): 775,
+    ("llamagen-t2i-512", "lantern", "16 nodes"): 621,
+    ("llamagen-t2i-512", "lantern++", "paper"): 672,
+    ("llamagen-t2i-512", "lantern++", "16 nodes"): 585,
+    ("anole-7b", "vanilla", "none"): 549,
+    ("anole-7b", "zipar", "none"): 550,
+    ("anole-7b", "eagle1", "paper"): 746,
+    ("anole-7b", "eagle1", "16 nodes"): 644,
+    ("anole-7b", "eagle2", "paper"): 831,
+    ("anole-7b", "eagle2", "16 nodes"): 686,
+    ("anole-7b", "lantern", "paper"): 903,
+    ("anole-7b", "lantern", "16 nodes"): 722,
+    ("anole-7b", "lantern++", "paper"): 794,
+    ("anole-7b", "lantern++", "16 nodes"): 686,
+    ("janus-pro-7b", "vanilla", "none"): 459,
+    ("janus-pro-7b", "eagle1", "paper"): 681,
+    ("janus-pro-7b", "eagle1", "16 nodes"): 564,
+    ("janus-pro-7b", "eagle2", "paper"): 766,
+    ("janus-pro-7b", "eagle2", "16 nodes"): 606,
+    ("janus-pro-7b", "lantern", "paper"): 838,
+    ("janus-pro-7b", "lantern", "16 nodes"): 642,
+    ("janus-pro-7b", "lantern++", "paper"): 729,
+    ("janus-pro-7b", "lantern++", "16 nodes"): 606,
 }
 
 # Operations that launch nothing, and those that launch more than one kernel.
@@ -198,14 +198,16 @@ def step_of(model: str, method: str, tree: str = "paper", dtype: torch.dtype = t
         cache.visible = torch.ones(rows, 1, 1, PROMPT, dtype=torch.bool, device=META)
         cache.advance(PROMPT)
     near = torch.empty(info.published.target.vocab, 1001, dtype=torch.int32, device=META)
-    config = Config(chosen, info.tokens, knobs.sampling(), knobs.rule(chosen), policy, near, device=META, row=info.grid)
-    source = source_of(config, info.published.target.vocab)
-    uniforms = Uniforms(0, torch.device("cpu"), 1, config.nodes, policy.width, source.draws)
+    config = Config(
+        chosen, info.tokens, knobs.sampling(), knobs.rule(chosen), policy, near, device=META, row=info.grid, dice=knobs.dice
+    )
+    source, judge = parts_of(config, info.published.target.vocab)
+    uniforms = Uniforms(0, torch.device("cpu"), 1, *judge.judged, source.draws)
     uniforms.rows = torch.empty(info.tokens, uniforms.rows.shape[1], device=META)
     hidden = torch.empty(rows, 1, info.published.target.dim, device=META, dtype=dtype)
     fixed = (FixedWave if policy.kind == "wavefront" else Fixed)(
         runners.target, runners.drafter if len(caches) == 2 else None, caches[0], caches[1] if len(caches) == 2 else None,  # type: ignore[arg-type]
-        hidden, config, source, info.tokens, uniforms,
+        hidden, config, source, judge, info.tokens, uniforms,
     )  # fmt: skip
     fixed.begin(hidden, torch.zeros(1, dtype=torch.int64, device=META), uniforms, 0)
     return fixed
@@ -223,9 +225,9 @@ def count_launches(
     with Watch(found.kernels["draft"], found.faults):
         draft = fixed.draft(slots, bare)
     with Watch(found.kernels["verify"], found.faults):
-        hidden, p = fixed.verify(draft)
+        hidden, looked = fixed.verify(draft)
     with Watch(found.kernels["commit"], found.faults):
-        fixed.commit(draft, hidden, p)
+        fixed.commit(draft, hidden, looked)
     return found
 
 

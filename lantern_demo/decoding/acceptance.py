@@ -13,6 +13,10 @@ GSD (arXiv 2508.07747) reads none either: near(x) are up to 13 tokens next to x 
 differs from x's by less than delta. x is accepted with probability min(1, p(near(x)) / q(near(x))), x counted, and else
 p <- norm([p - q]+). The release asks besides that the tokens' embeddings lie close, which is left out here.
 
+With shared noise (see `shared`) the target's own draw y decides instead, by an exact rule, LANTERN's or LANTERN++'s:
+
+    accept x when y lies in near(x); else near(x) leaves p, next sibling
+
 With S = 0 this is lossless speculative sampling from several drafts (Leviathan et al. 2023, EAGLE): the law of every token is p.
 Sources: LANTERN (arXiv 2410.03355), LANTERN++ (arXiv 2502.06352) and the authors' released code.
 
@@ -91,6 +95,11 @@ class Rule:
     def greedy(self) -> Rule:
         """The rule by which greedy drafts are accepted: the exact one, unless this one counts neighbours."""
         return self if self.columns else Rule()
+
+    @property
+    def shares(self) -> bool:
+        """Whether the target's own draw can decide: it needs sets of tokens that each stand for one, and nothing of q."""
+        return self.residual != "target" and (not self.lossy or (self.columns > 0 and not self.released))
 
     @property
     def columns(self) -> int:
@@ -290,6 +299,34 @@ def decide(
     accepted = tried & ((bar < stands) | (after <= 0))
     relaxed = torch.ge(heights, mass, out=torch.empty_like(x)) if rule.lossy else None
     return Verdict(_first(accepted), left, Trials(mass, stands, bar, before, accepted, relaxed))
+
+
+class Met(NamedTuple):
+    """What came of holding the children of P nodes against the target's own draws."""
+
+    rank: Tensor  # [P] int64, draw number of the accepted child, C for none
+    ids: Tensor  # [P, C, 1 + k] int64, the children, each with the neighbours that might count
+    outside: Tensor | None  # the same shape, 0 for what is in near(x); None for an exact rule
+
+
+def decide_shared(rule: Rule, p: Tensor | None, tokens: Tensor, own: Tensor, neighbours: Tensor | None) -> Met:
+    """Accept the first of the children tokens [P, C] of P nodes, -1 for none, near which the target's own draw own [P] lies. p [P, V] are
+    the target's laws, which only the relaxed rules need to know. Of a token that lies near several the first one decides: it
+    has left p with that."""
+    own = own.unsqueeze(1)
+    if not rule.relaxes or p is None:
+        return Met(_first(tokens == own), tokens.unsqueeze(-1), None)
+    tried, left = tokens >= 0, p.clone()
+    ids = candidates(rule, tokens.clamp(min=0), neighbours, p).transpose(0, 1)
+    mass, outside = p.new_empty(2, *ids.shape)
+    found = Near(ids, mass, outside, torch.empty_like(mass[..., 1:]))
+    torch.logical_not(tried.t(), out=outside[..., 0])
+    slack = tried * rule.slack
+    for i in range(len(ids)):
+        near = proximity(rule, left, ids[i], left.sum(-1, keepdim=True), slack[:, i : i + 1], found.at(i))
+        left.scatter_reduce_(1, near.ids, near.stays, "prod")
+    ids, outside = ids.transpose(0, 1), outside.transpose(0, 1)
+    return Met(_first(((ids == own.unsqueeze(1)) & (outside == 0)).any(-1)), ids, outside)
 
 
 def decide_greedy(rule: Rule, p: Tensor, tokens: Tensor, neighbours: Tensor | None) -> Verdict:

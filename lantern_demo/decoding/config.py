@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from .trees import TreePolicy
 from .wavefront import nodes_at_most
 
 ENGINES = ("auto", "plain", "fixed")
+DICE = ("same", "own")
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +34,7 @@ class Config:
     engine: str = "auto"  # fixed on a CUDA device, with models that implement it
     room: int | None = None  # tokens that a kept engine has room for, so that shorter runs share it; None: num_tokens
     row: int | None = None  # tokens in a row of the picture; None: all
+    dice: str = "own"  # "same": shared noise, where the method allows it (see `shared`); "own": the papers' rejection sampling
 
     def __post_init__(self) -> None:
         method, tree, rule = self.method, self.tree, self.rule
@@ -43,6 +46,8 @@ class Config:
             raise ValueError(f"seed is {self.seed}; it must be between 0 and {2**32 - 1}")
         if self.engine not in ENGINES:
             raise ValueError(f"engine is {self.engine!r}; allowed are {', '.join(ENGINES)}")
+        if self.dice not in DICE:
+            raise ValueError(f"dice is {self.dice!r}; allowed are {', '.join(DICE)}")
         if self.prefix_rows not in (None, 1, 2):
             raise ValueError(f"prefix_rows is {self.prefix_rows}; allowed are 1 (no guidance) and 2 (guidance)")
         scale = self.sampling.cfg_scale
@@ -66,6 +71,20 @@ class Config:
             k, least, shape = self.rule.k, min(self.rule.columns, vocabulary - 1), list(self.neighbours.shape)
             if len(shape) != 2 or shape[0] != vocabulary or shape[1] < least:
                 raise ValueError(f"neighbours has shape {shape}; with k = {k} it must be [{vocabulary}, {least} or more]")
+
+    @property
+    def shared(self) -> bool:
+        """Whether drafts are held against the target's own draws. At temperature 0, where there is no noise to share, that is what
+        acceptance is but for rules that count neighbours, which have one of their own. Guesses that are kept by a coupling of their laws
+        are judged by these laws."""
+        if self.sampling.greedy:
+            return not self.rule.columns
+        return self.dice == "same" and self.rule.shares and self.tree.coupling in ("inverse", "gumbel")
+
+    @property
+    def dice_used(self) -> Literal["same", "own", "none"]:
+        """How the run draws: "same" or "own" noise, or "none" at temperature 0."""
+        return "none" if self.sampling.greedy else "same" if self.shared else "own"
 
     @property
     def rows(self) -> int:

@@ -11,7 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from .sampling import Sampling, draw_in_turn, guide, probabilities, zero
+from .sampling import Sampling, draw_in_turn, guide, probabilities, scores, zero
 from .trees import Draft, Tree, TreePolicy, ancestor_mask, child_table, static_tree
 
 Head = Callable[[Tensor], Tensor]  # hidden states [R, n, H] -> logits [R, n, V] float32, the target's
@@ -46,17 +46,23 @@ class Source:
         assert self.tree is not None
         return Draft(self.tree, root, root.new_empty(0, 0))
 
-    def observe(self, p: Tensor, depth: Tensor, bonus: Tensor, uniforms: Tensor) -> None:
-        """What a step with drafts came to: the target's laws p [n, V], the depth [1] of the last accepted node, the bonus token [1]
-        behind it; uniforms [draws] of the step."""
+    def observe(self, seen: Tensor, depth: Tensor, bonus: Tensor, uniforms: Tensor) -> None:
+        """What a step with drafts came to: the target's own draws [n], or with the papers' rules its laws [n, V]; the depth [1] of the
+        last accepted node, the bonus token [1] behind it; uniforms [draws] of the step."""
+
+
+Noisy = Callable[[Tensor, int], Tensor]  # scores [m, V] of nodes at a depth -> with the noise of the places that they draw
 
 
 class StaticSource(Source):
-    """A tree of fixed paths, filled with tokens drawn from the drafter without replacement, or with the likeliest ones when greedy."""
+    """A tree of fixed paths, filled with tokens drawn from the drafter without replacement: the top of its scores with the run's noise
+    (Kool and others 2019), at temperature 0 without; or, where no `noisy` is given, one after the other with uniforms."""
 
-    def __init__(self, tree: Tree, sampling: Sampling) -> None:
+    def __init__(self, tree: Tree, sampling: Sampling, noisy: Noisy | None = None, laws: bool = False) -> None:
+        """laws: the laws matter that are drawn from with noise. A token that they do not have is then no draft."""
         self.tree: Tree = tree
-        self.sampling, self.depth, self.draws = sampling, tree.depth, tree.draws
+        self.noisy, self.laws = (lambda scored, _: scored) if noisy is None and sampling.greedy else noisy, laws
+        self.sampling, self.depth, self.draws = sampling, tree.depth, tree.draws if self.noisy is None else 0
 
     def draft(self, root: Tensor, passes: Passes, head: Head, uniforms: Tensor) -> Draft:
         tree, sampling, output = self.tree, self.sampling, passes.stable()
@@ -65,23 +71,26 @@ class StaticSource(Source):
         tokens = root.new_empty(last + 1)
         tokens[::last] = root  # and where no draw is, since any valid token will do
         nothing = zero(root.device)
-        laws, masses, used = [], [nothing], 0
+        laws, masses, used = list[Tensor](), [nothing], 0
         for depth, level in enumerate(tree.levels):
             if depth > 0:
                 parents = output.index_select(1, level.parent_rows)
                 output = passes.expand(tokens.index_select(0, level.own), parents, depth, level.mask)
             logits = guide(head(output), sampling.cfg_scale)
             drawn, count = tokens[level.span].view(level.draws, -1), len(level.nodes) * level.draws
-            if sampling.greedy:
-                drawn[:, : len(level.nodes)] = logits.topk(level.draws).indices.t()
+            if self.noisy is not None:
+                laws.append(scores(logits, sampling, spent=True))
+                drawn[:, : len(level.nodes)] = self.noisy(laws[-1], depth).topk(level.draws).indices.t()
             else:
                 laws.append(probabilities(logits, sampling, spent=True))
                 masses += draw_in_turn(laws[-1], uniforms[used : used + count].view(-1, level.draws), drawn)
                 used += count
         found = tokens.index_select(0, tree.places)
         nodes, proposed = found[: tree.size], found[tree.size :].view(-1, tree.width)
-        if sampling.greedy:
-            return Draft(tree, nodes, proposed.masked_fill_(tree.children[tree.inner] < 0, -1))
+        if self.noisy is not None:
+            scored = torch.cat(laws) if self.laws else None
+            absent = tree.absent if scored is None else tree.absent | ~(scored.gather(1, proposed) > -torch.inf)
+            return Draft(tree, nodes, proposed.masked_fill_(absent, -1), scored=scored)
         rest = torch.cat([*masses, nothing]).index_select(0, tree.places[tree.size :]).view(-1, tree.width)
         return Draft(tree, nodes, proposed, torch.cat(laws), rest)
 

@@ -24,11 +24,12 @@ from .engines.kept import Engines, FixedRun
 from .engines.plain import Plain
 from .engines.waves import PlainWave
 from .protocols import Drafter, FixedDrafter, FixedTarget, Target, Watcher
-from .sampling import NO_LAW, Uniforms, draw, guide, probabilities
+from .sampling import NO_LAW, Uniforms, guide
+from .shared import SharedNoise
 from .timing import Clock
 from .trees import static_tree
-from .verify import Judged
-from .window import WindowSource
+from .verify import Compared, Judge, Judged, Rejection
+from .window import DrawnWindow, WindowSource
 
 AcceptKind = Literal["exact", "relaxed", "target"]  # relaxed: only the relaxation accepts it; target: the bonus token
 
@@ -48,6 +49,7 @@ class Step:
     parents: list[int] = field(default_factory=list)  # parent of each tree node, the root's is 0
     path: list[int] = field(default_factory=list)  # accepted nodes, root first
     judged: list[Judged] = field(default_factory=list)  # the drafts that were tried; only the plain engine keeps them
+    compared: list[Compared] = field(default_factory=list)  # with shared noise, instead of `judged`
     places: list[int] = field(default_factory=list)  # of the tokens in the picture, in raster order from 0
 
 
@@ -89,17 +91,23 @@ def decode(
     return _events(target, condition, config, clock, partial(run, target, drafter, condition, config, clock, watcher))
 
 
-def source_of(config: Config, vocabulary: int) -> Source:
-    """What fills a run's draft trees."""
+def parts_of(config: Config, vocabulary: int) -> tuple[Source, Judge]:
+    """What fills a run's draft trees, and what judges them."""
     policy, sampling, device = config.tree, config.sampling, config.place
+    judge: Judge
+    if config.shared:
+        judge = SharedNoise(config, vocabulary)
+    else:
+        judge = Rejection(config.rule, sampling, config.neighbours, vocabulary, config.nodes, policy.width)
     if policy.kind == "static":
-        return StaticSource(static_tree(policy.paths, device), sampling)
+        noisy = judge.noisy if isinstance(judge, SharedNoise) else None
+        return StaticSource(static_tree(policy.paths, device), sampling, noisy, laws=config.rule.columns > 0), judge
     if policy.kind == "dynamic":
-        return DynamicSource(policy, sampling)
+        return DynamicSource(policy, sampling), judge
     if policy.kind in ("window", "coupled") and policy.nodes > 1:
-        places = config.room or config.num_tokens
-        return WindowSource(policy, sampling, device, vocabulary, places, config.row or places)
-    return Source(device)
+        kind, places = WindowSource if config.shared else DrawnWindow, config.room or config.num_tokens
+        return kind(policy, sampling, device, vocabulary, places, config.row or places), judge
+    return Source(device), judge
 
 
 # cuDNN would build a plan for every shape. These take any mask, and a step's numbers do not hang on which of several is chosen.
@@ -125,10 +133,10 @@ def _events(target: Target, condition: Any, config: Config, clock: Clock, make: 
     try:
         with _device_work(config.place):
             with clock.measure("prefill"):
-                source, tree = source_of(config, target.vocab_size), config.tree
-                uniforms = Uniforms(config.seed, config.place, config.num_tokens, config.nodes, tree.width, source.draws)
-                engine = make(source, uniforms)
-                hidden, root = _prefill(target, condition, config, engine.cache, uniforms)
+                source, judge = parts_of(config, target.vocab_size)
+                uniforms = Uniforms(config.seed, config.place, config.num_tokens, *judge.judged, source.draws)
+                engine = make(source, judge, uniforms)
+                hidden, root = _prefill(target, condition, config, engine.cache, judge, uniforms)
                 tokens.append(int(root))
             if config.num_tokens > 1:
                 engine.begin(hidden, root)
@@ -146,7 +154,7 @@ def _events(target: Target, condition: Any, config: Config, clock: Clock, make: 
             kinds += ["target"] * (lengths[-1] - len(kinds))
             yield Step(
                 len(lengths), outcome.tokens[:missing], lengths[-1], len(tokens), clock.decode_seconds, kinds[:missing],
-                outcome.tree_tokens, outcome.tree_parents, outcome.path, list(outcome.judged), places[before:],
+                outcome.tree_tokens, outcome.tree_parents, outcome.path, list(outcome.judged), list(outcome.compared), places[before:],
             )  # fmt: skip
         whole = True
     except GeneratorExit:
@@ -165,12 +173,14 @@ def _events(target: Target, condition: Any, config: Config, clock: Clock, make: 
     )  # fmt: skip
 
 
-def _prefill(target: Target, condition: Any, config: Config, cache: KVCache, uniforms: Uniforms) -> tuple[Tensor, Tensor]:
+def _prefill(
+    target: Target, condition: Any, config: Config, cache: KVCache, judge: Judge, uniforms: Uniforms
+) -> tuple[Tensor, Tensor]:
     """The target's states [R, T, H] of the prefix, and the first token [1]."""
     hidden = target.prefill(condition, cache)
     if hidden.shape[0] != config.rows:
         raise ValueError(f"condition gave {hidden.shape[0]} rows; this run needs {config.rows}")
-    p = probabilities(guide(target.head(hidden[:, -1:]), config.sampling.cfg_scale), config.sampling)
-    if not bool(p.sum() > 0):  # the one host read of the prefill that is not a token
+    root = judge.first(guide(target.head(hidden[:, -1:]), config.sampling.cfg_scale), uniforms.rows[0], config.seed)
+    if not 0 <= int(root) < target.vocab_size:
         raise FloatingPointError(NO_LAW)
-    return hidden, p.argmax(-1) if config.sampling.greedy else draw(p, uniforms.rows[0, :1])
+    return hidden, root

@@ -58,31 +58,54 @@ def guide(logits: Tensor, scale: float) -> Tensor:
     return torch.add(uncond, cond - uncond, alpha=scale)
 
 
+def scores(logits: Tensor, sampling: Sampling, spent: bool = False) -> Tensor:
+    """What a draw with Gumbel noise is made from: guided logits [..., V] over the temperature, minus infinity for what top-k and then
+    top-p drop, as in LlamaGen. Ties at the top-k boundary all stay; top-p drops the tokens before which more than top_p of the mass
+    lies, so the best always stays. Where there is a temperature the highest score is 0, since a float32 holds the differences of large
+    numbers badly. Greedy: the logits, without filters. spent: nobody reads the logits again, so that they may be overwritten."""
+    if sampling.greedy:
+        return logits
+    if sampling.temperature != 1:
+        logits, spent = (logits - logits.amax(-1, keepdim=True)) / max(sampling.temperature, COLDEST), True
+    logits = _cut(logits, sampling.top_k, spent)
+    if sampling.top_p < 1:
+        logits = logits.masked_fill(_behind(logits.softmax(-1), sampling.top_p), -math.inf)
+    return logits
+
+
 def probabilities(logits: Tensor, sampling: Sampling, spent: bool = False) -> Tensor:
-    """Probabilities [..., V] float32 of guided logits [..., V]: temperature, then top-k, then top-p, as in LlamaGen. Ties at the top-k
-    boundary all stay; top-p drops the tokens before which more than top_p of the mass lies, so the best always stays. Greedy: the plain
-    softmax at temperature 1, without filters, on which the greedy rules and the draft trees work. spent: nobody reads the logits again,
-    so that they may be overwritten."""
+    """Probabilities [..., V] float32 of guided logits [..., V]: the softmax of their `scores`, up to rounding. Greedy: the plain softmax
+    at temperature 1, without filters, on which the greedy rules and the draft trees work. spent: as there."""
     if sampling.greedy:
         return logits.softmax(-1)
     if sampling.temperature != 1:
         if sampling.temperature < COLD:  # the quotient would overflow, and the softmax of it is no law
             logits = logits - logits.amax(-1, keepdim=True)
         logits = logits / max(sampling.temperature, COLDEST)
-    if 0 < sampling.top_k < logits.shape[-1]:
-        if logits.device.type == "cpu":  # in the way that is cheapest on the device
-            smallest = logits.topk(sampling.top_k, sorted=False).values.amin(-1, keepdim=True)
-        else:
-            smallest = logits.kthvalue(logits.shape[-1] - sampling.top_k + 1, keepdim=True).values
-        cut = logits < smallest
-        logits = logits.masked_fill_(cut, -math.inf) if spent else logits.masked_fill(cut, -math.inf)
-    probs = logits.softmax(-1)
+    probs = _cut(logits, sampling.top_k, spent).softmax(-1)
     if sampling.top_p < 1:
-        ordered, order = probs.sort(dim=-1, descending=True, stable=True)
-        before = ordered.cumsum(-1) - ordered
-        kept = torch.zeros_like(probs).scatter(-1, order, ordered.masked_fill(before > sampling.top_p, 0.0))
+        kept = probs.masked_fill(_behind(probs, sampling.top_p), 0.0)
         probs = kept / kept.sum(-1, keepdim=True)
     return probs
+
+
+def _cut(logits: Tensor, top_k: int, spent: bool) -> Tensor:
+    """Logits [..., V], minus infinity for all below the top_k highest."""
+    if not 0 < top_k < logits.shape[-1]:
+        return logits
+    if logits.device.type == "cpu":  # in the way that is cheapest on the device
+        smallest = logits.topk(top_k, sorted=False).values.amin(-1, keepdim=True)
+    else:
+        smallest = logits.kthvalue(logits.shape[-1] - top_k + 1, keepdim=True).values
+    cut = logits < smallest
+    return logits.masked_fill_(cut, -math.inf) if spent else logits.masked_fill(cut, -math.inf)
+
+
+def _behind(probs: Tensor, top_p: float) -> Tensor:
+    """[..., V] bool, the tokens that top-p drops."""
+    ordered, order = probs.sort(dim=-1, descending=True, stable=True)
+    before = ordered.cumsum(-1) - ordered
+    return torch.zeros_like(probs, dtype=torch.bool).scatter(-1, order, before > top_p)
 
 
 def running_sums(values: Tensor) -> Tensor:
@@ -127,21 +150,16 @@ def zero(device: torch.device) -> Tensor:
 
 
 class Uniforms:
-    """All the randomness of a run, drawn at once from its seed: a step only reads its row of `rows` [steps, judged + draws] in [TINY, 1),
+    """The uniforms of a run, drawn at once from its seed: a step only reads its row of `rows` [steps, judged + draws] in [TINY, 1),
     float64 on a CPU and float32 elsewhere. A row's first entries are for the acceptance, per node one for each draw number and one for
-    the bonus token; the others are for the draws of the draft source."""
+    the bonus token, and none where drafts are held against the target's own draws; the others are for the draft source."""
 
     def __init__(self, seed: int, device: torch.device, steps: int, nodes: int, width: int, draws: int) -> None:
         generator = torch.Generator(device).manual_seed(seed)
-        self.columns, self.judged = width + 1, nodes * (width + 1)
+        self.judged = nodes * (width + 1)
         self.rows = torch.rand(steps, self.judged + draws, generator=generator, device=device)
         # With a float32's 24 bits every chance is a multiple of 6e-8, which over 16,384 tokens puts some 1e-4 of the mass elsewhere.
         # Here they are multiples of 2^-48.
         if self.rows.device.type == "cpu":
             self.rows = self.rows.double().add_(torch.rand(self.rows.shape, generator=generator), alpha=2.0**-24)
         self.rows.clamp_(min=TINY)
-
-    def of_nodes(self, row: Tensor, nodes: int) -> Tensor:
-        """[nodes, width + 1] of a row [W]; [1, 1] for the root alone."""
-        columns = self.columns if nodes > 1 else 1
-        return row[: nodes * columns].view(nodes, columns)

@@ -82,6 +82,11 @@ class TreePolicy:
         return max((path[-1] + 1 for path in self.paths), default=0)
 
     @property
+    def deepest(self) -> int:
+        """The depth of the deepest node."""
+        return self.depth + 1 if self.kind == "dynamic" else max(map(len, self.paths), default=0)
+
+    @property
     def expanded(self) -> int:
         """How many tree slots the drafter fills at most."""
         if self.kind == "dynamic":
@@ -158,6 +163,11 @@ class Tree:
         """[I, 1] int64."""
         return (self.depths if self.whole else self.depths.index_select(0, self.inner)).unsqueeze(1)
 
+    @cached_property
+    def absent(self) -> Tensor:
+        """[I, width] bool, which draws at the inner nodes are no nodes."""
+        return self.children.index_select(0, self.inner) < 0
+
     @property
     def whole(self) -> bool:
         """Whether the inner nodes are simply all nodes, in order, as in dynamic trees, where every node may have children."""
@@ -176,6 +186,12 @@ class Draft:
     # [I, width] float64, what the laws had left before each draw: below `acceptance.NOTHING` there was none, and `drawn` has any token.
     # None: the whole law, drawn from once.
     rest: Tensor | None = None
+    scored: Tensor | None = None  # [I, V] the scores that they are the top of with shared noise, where anybody needs to know
+
+    @property
+    def law(self) -> Tensor | None:
+        """The laws [I, V] that the tokens were drawn from; None when the prefix fixes the children, or nothing hangs on them."""
+        return self.q if self.scored is None else self.scored.softmax(-1)
 
 
 def ancestor_mask(parents: Tensor, depth: int) -> Tensor:

@@ -1,17 +1,18 @@
 """The walk from the root along accepted nodes: all nodes are judged at once, without a host read, and reported in one row of numbers.
-Both engines use it, so that with the same seed they give the same tokens up to rounding."""
+Both engines use it, so that with the same seed they give the same tokens up to rounding. `Rejection` judges by the papers' rejection
+sampling; what judges by shared noise is in `shared`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from .acceptance import NOTHING, Rule, Trials, decide, decide_greedy
-from .sampling import NO_DRAFT_LAW, NO_LAW, draw
-from .trees import Draft
+from .sampling import NO_DRAFT_LAW, NO_LAW, Sampling, draw, probabilities
+from .trees import Draft, Tree
 
 
 class Verified(NamedTuple):
@@ -22,6 +23,23 @@ class Verified(NamedTuple):
     relaxed: Tensor  # [D] 1 or true where only the relaxation accepted path[1:]; behind the end anything
     bonus: Tensor  # [1] int64, the target's own token; below 0 or V where there is no law to draw it from
     trials: Trials | None = None  # of the inner nodes; None for the root alone, and where more than they decides on the path
+
+
+class Walk(NamedTuple):
+    """What an engine that never waits goes on with behind a step."""
+
+    path: Tensor  # [D + 1] int64 accepted nodes, root first; behind the end the last one again
+    depth: Tensor  # [1] int64, of the last one
+    bonus: Tensor  # [1] int64, the target's own token; below 0 or V where there is none
+
+
+class Compared(NamedTuple):
+    """A draft that was held against the target's own draw."""
+
+    node: int
+    drawn: int  # the token that the target itself drew there
+    near: int  # 0: it is the draft; j: it is the j-th of the draft's neighbours, which count; -1: neither
+    tokens: int  # how many tokens stand for the draft, itself counted
 
 
 class Judged(NamedTuple):
@@ -43,6 +61,104 @@ class Outcome(NamedTuple):
     tree_parents: list[int]  # [n]
     judged: Sequence[Judged] = ()  # in the order they were tried; only the plain engine keeps them
     places: Sequence[int] = ()  # in the picture, of the tokens; empty: the next ones
+    compared: Sequence[Compared] = ()  # with shared noise, instead of `judged`
+
+
+class Judge(Protocol):
+    """How a run draws, and what it accepts: by shared noise or by rejection sampling."""
+
+    state: tuple[Tensor, ...]  # what it keeps from step to step, in place
+    judged: tuple[int, int]  # for how many nodes, and children of each, a step takes uniforms
+
+    def begin(self, seed: int) -> None:
+        """A run starts; its first token is there."""
+
+    def first(self, logits: Tensor, uniforms: Tensor, seed: int) -> Tensor:
+        """The picture's first token [1], from guided logits [1, V]; below 0 or V where there is no law to draw from."""
+
+    def look(self, logits: Tensor) -> Tensor:
+        """What it draws from and judges by, [n, V], of guided logits [n, V], which nobody reads again."""
+
+    def law(self, looked: Tensor) -> Tensor:
+        """The target's laws [n, V] of what `look` gave."""
+
+    def each(self, looked: Tensor, places: Tensor, uniforms: Tensor) -> Tensor:
+        """Tokens [n] of the places [n], each drawn for itself."""
+
+    def judge(self, draft: Draft, looked: Tensor, uniforms: Tensor) -> Any:
+        """Judge a draft; uniforms are the step's."""
+
+    def walk(self, draft: Draft, found: Any) -> tuple[Walk, Tensor]:
+        """Where a judgement leads, and what draft sources may learn from it: see `drafting.Source.observe`."""
+
+    def report(self, draft: Draft, found: Any) -> Tensor:
+        """All that the host wants to know of a step, [m] int64, to be read at once by `read`."""
+
+    def read(self, row: list[int], size: int, depth: int, laws: int) -> Outcome:
+        """A report of a tree of `size` nodes and a depth, drawn from so many laws; what is behind it does not count. Raises
+        FloatingPointError where a law was none."""
+
+    def evidence(self, outcome: Outcome, draft: Draft, found: Any) -> Outcome:
+        """The outcome with what each draft was judged by; reads it back to the host."""
+
+    def move(self, depth: Tensor) -> None:
+        """A step has committed the nodes down to a depth [1], and a token behind them."""
+
+
+class Rejection:
+    """Judges by the papers' rejection sampling: see `acceptance`."""
+
+    state: tuple[Tensor, ...] = ()
+
+    def __init__(
+        self, rule: Rule, sampling: Sampling, neighbours: Tensor | None, vocabulary: int, nodes: int, width: int
+    ) -> None:
+        """nodes and width are the most that a draft tree has, and the most children of a node."""
+        self.rule, self.sampling, self.neighbours, self.vocabulary, self.judged = (
+            rule,
+            sampling,
+            neighbours,
+            vocabulary,
+            (nodes, width),
+        )
+
+    def begin(self, seed: int) -> None:
+        """All its random numbers are the uniforms'."""
+
+    def first(self, logits: Tensor, uniforms: Tensor, seed: int) -> Tensor:
+        p = self.look(logits)
+        return likeliest(p) if self.sampling.greedy else draw(p, uniforms[:1])
+
+    def look(self, logits: Tensor) -> Tensor:
+        return probabilities(logits, self.sampling, spent=True)
+
+    def law(self, looked: Tensor) -> Tensor:
+        return looked
+
+    def each(self, looked: Tensor, places: Tensor, uniforms: Tensor) -> Tensor:
+        return draw(looked, uniforms[: len(looked)])
+
+    def judge(self, draft: Draft, looked: Tensor, uniforms: Tensor) -> tuple[Verified, Tensor]:
+        size = draft.tree.size
+        columns = self.judged[1] + 1 if size > 1 else 1
+        uniforms = uniforms[: size * columns].view(size, columns)
+        return verify(self.rule, draft, looked, self.sampling.greedy, self.neighbours, uniforms), looked
+
+    def walk(self, draft: Draft, found: tuple[Verified, Tensor]) -> tuple[Walk, Tensor]:
+        return Walk(found[0].path, found[0].depth, found[0].bonus), found[1]
+
+    def report(self, draft: Draft, found: tuple[Verified, Tensor]) -> Tensor:
+        return report(draft, found[0])
+
+    def read(self, row: list[int], size: int, depth: int, laws: int) -> Outcome:
+        return read(row, size, depth, laws, self.vocabulary)
+
+    def evidence(self, outcome: Outcome, draft: Draft, found: tuple[Verified, Tensor]) -> Outcome:
+        trials = found[0].trials
+        return outcome if trials is None else outcome._replace(judged=judged_on(outcome, draft, trials))
+
+    def move(self, depth: Tensor) -> None:
+        """Nothing of it hangs on the place."""
 
 
 def verify(rule: Rule, draft: Draft, p: Tensor, greedy: bool, neighbours: Tensor | None, uniforms: Tensor) -> Verified:
@@ -60,13 +176,8 @@ def verify(rule: Rule, draft: Draft, p: Tensor, greedy: bool, neighbours: Tensor
         heights = uniforms if whole else uniforms.index_select(0, inner)
         verdict = decide(rule, laws, draft.drawn, draft.q, neighbours, heights, tree.offered, tree.inner_depths, draft.rest)
         rank = verdict.rank
-    at = rank.unsqueeze(1)
-    following = tree.onward.gather(1, at if whole else at.index_select(0, tree.rows))[:, 0]
-    path = [tree.parents[:1], following[:1]]
-    for _ in range(tree.depth - 1):
-        path.append(following.index_select(0, path[-1]))
-    nodes, last = torch.cat(path), path[-1]
-    relaxed = verdict.trials.relaxed
+    nodes = walk(tree, onward(tree, rank))
+    last, at, relaxed = nodes[-1:], rank.unsqueeze(1), verdict.trials.relaxed
     if relaxed is None:
         flags = tree.parents[:1].expand(tree.depth)  # 0
     else:  # a node has at most one accepted child, so that a flag of the parent's is the flag of that child
@@ -81,10 +192,24 @@ def verify(rule: Rule, draft: Draft, p: Tensor, greedy: bool, neighbours: Tensor
     return Verified(nodes, tree.depths.index_select(0, last), flags, bonus, verdict.trials if by_trials else None)
 
 
+def onward(tree: Tree, rank: Tensor) -> Tensor:
+    """Where a walk goes from each node, [n] int64: to the child of the draw number rank [I], C for none, or to the node itself."""
+    at = rank.unsqueeze(1)
+    return tree.onward.gather(1, at if tree.whole else at.index_select(0, tree.rows))[:, 0]
+
+
+def walk(tree: Tree, following: Tensor) -> Tensor:
+    """The path [D + 1] from the root along following [n]; behind the end the last node again."""
+    path = [tree.parents[:1], following[:1]]
+    for _ in range(tree.depth - 1):
+        path.append(following.index_select(0, path[-1]))
+    return torch.cat(path)
+
+
 def likeliest(law: Tensor) -> Tensor:
-    """The likeliest tokens [m] of laws [m, V]; no token, -2, of a law that is none."""
+    """The likeliest tokens [m] of laws or scores [m, V]; no token, -2, of what is none: not finite numbers, or no token possible."""
     top, best = law.max(-1)
-    return best.masked_fill(top.isnan(), -2)
+    return torch.where(top.abs() < torch.inf, best, -2)
 
 
 def _longest(draft: Draft, accepted: Tensor) -> Tensor:

@@ -1,8 +1,11 @@
 """Drafts without a drafter: the target guesses the next tokens itself, in the pass before (speculative Jacobi decoding).
 
 A window of W nodes is a chain behind the last committed token: W - 1 slots hold guesses. One pass gives the target's law p_i at every
-slot i, given the guesses before it. The acceptance rule tries the guesses from left to right, each against the law q_i that it was
-drawn from. Behind the first rejection the slots are guessed anew from this very pass, and their laws become q:
+slot i, given the guesses before it, and with shared noise (see `shared`) its own draw there. Those draws are what the slots behind
+the first wrong guess hold next: Jacobi iteration to vanilla's picture. Slots that the pass before has not seen get a guess.
+
+With the papers' rules the guesses are tried from left to right, each against the law q_i that it was drawn from. Behind the first
+rejection the slots are guessed anew from this very pass, and their laws become q:
 
     inverse    x_i = the token at which the sums of p_i reach u, one number u for each place of the picture      SJD (arXiv 2410.01699)
     gumbel     x_i = argmax p_i / e, one vector e of exponential numbers for each place of the picture           SCD (arXiv 2510.24211)
@@ -11,7 +14,7 @@ drawn from. Behind the first rejection the slots are guessed anew from this very
 
 SJD says x_i ~ p_i, and not by which random numbers; with the same one for a place in every pass a guess changes less often. What a slot
 holds depends on earlier passes only through tokens that are given when it is tried and on numbers of its place alone, and r is drawn
-anew: with the exact rule every token follows p. Slots that the pass before has not seen get a guess, whose law is a point mass or flat.
+anew: with the exact rule every token follows p. The law of a guess for a slot that no pass has seen is a point mass or flat.
 """
 
 from __future__ import annotations
@@ -25,31 +28,76 @@ from .trees import Draft, Tree, TreePolicy, static_tree
 
 
 class WindowSource(Source):
-    """The window of one run. All its tensors stay where they are, so that a captured step may hold on to them."""
+    """The window of a run with shared noise. All its tensors stay where they are, so that a captured step may hold on to them."""
 
     def __init__(
         self, policy: TreePolicy, sampling: Sampling, device: torch.device, vocabulary: int, places: int, row: int
     ) -> None:
         """places is how many tokens a picture has at most, row how many one of its rows has."""
         slots = policy.nodes - 1
-        self.policy, self.sampling, self.row, self.slots = policy, sampling, row, slots
+        self.policy, self.sampling, self.row, self.slots, self.vocabulary = policy, sampling, row, slots, vocabulary
         self.tree: Tree = static_tree(policy.paths, device)
         self.depth, self.draws = slots, 2 * slots
         self.number = torch.arange(slots, device=device)
         self.tokens = torch.zeros(slots, dtype=torch.int64, device=device)
-        self.laws = torch.zeros(slots, vocabulary, device=device)
         self.place = torch.zeros(1, dtype=torch.int64, device=device)  # of the root in the picture
         self.picture = torch.zeros(places + 2 * policy.nodes, dtype=torch.int64, device=device)  # what has been committed
-        numbers = 0 if sampling.greedy else {"inverse": 1, "gumbel": vocabulary}.get(policy.coupling, 0)
-        kind = torch.float64 if numbers == 1 else torch.float32  # as fine as the sums that a token is drawn off
-        self.noise = torch.ones(places + 2 * policy.nodes, numbers, dtype=kind, device=device)  # of every place
-        self.state = (self.tokens, self.laws, self.place, self.picture)
+        self.state: tuple[Tensor, ...] = (self.tokens, self.place, self.picture)
 
     def begin(self, root: Tensor, seed: int) -> None:
         self.place.zero_()
         self.picture.zero_()
         self.picture[:1] = root
         self.tokens.copy_(root.expand(self.slots))
+
+    def draft(self, root: Tensor, passes: Passes, head: Head, uniforms: Tensor) -> Draft:
+        return Draft(self.tree, torch.cat([root, self.tokens]), self.tokens.unsqueeze(1).clone())
+
+    def observe(self, seen: Tensor, depth: Tensor, bonus: Tensor, uniforms: Tensor) -> None:
+        """Move the window on by what was committed, and let the target's own draws be its guesses."""
+        length = depth + 1
+        ahead = self.number + length
+        self._commit(length, bonus)
+        token = seen.index_select(0, ahead.clamp(max=self.slots)).clamp(min=0)
+        self.tokens.copy_(torch.where(ahead <= self.slots, token, self._guesses(token, length, uniforms)))
+
+    def _commit(self, length: Tensor, bonus: Tensor) -> None:
+        """Write down what a step committed: the accepted guesses, and behind them the bonus token."""
+        path = torch.where(self.number < length - 1, self.tokens, bonus)
+        self.picture.index_copy_(0, self.place + 1 + self.number, path)
+        self.place.add_(length)
+        self.picture.index_copy_(0, self.place, bonus)
+
+    def _guesses(self, token: Tensor, length: Tensor, uniforms: Tensor) -> Tensor:
+        """Guesses [W - 1] for slots that no pass has seen; token [W - 1] are those of the others."""
+        if self.policy.guess == "uniform":
+            return (uniforms[: self.slots] * self.vocabulary).long()
+        if self.policy.guess == "above":
+            above = self.place + 1 + self.number - self.row
+            return torch.where(
+                above >= 0, self.picture.index_select(0, above.clamp(min=0)), self.picture.index_select(0, self.place)
+            )
+        last = self.slots - length  # the last slot that was seen, -1 where none was
+        return torch.where(last >= 0, token.index_select(0, last.clamp(min=0)), self.picture.index_select(0, self.place)).expand(
+            self.slots
+        )
+
+
+class DrawnWindow(WindowSource):
+    """The window of a run with the papers' rules: each guess is kept with the law that it was drawn from."""
+
+    def __init__(
+        self, policy: TreePolicy, sampling: Sampling, device: torch.device, vocabulary: int, places: int, row: int
+    ) -> None:
+        super().__init__(policy, sampling, device, vocabulary, places, row)
+        self.laws = torch.zeros(self.slots, vocabulary, device=device)
+        numbers = {"inverse": 1, "gumbel": vocabulary}.get(policy.coupling, 0)
+        kind = torch.float64 if numbers == 1 else torch.float32  # as fine as the sums that a token is drawn off
+        self.noise = torch.ones(places + 2 * policy.nodes, numbers, dtype=kind, device=device)  # of every place
+        self.state = (*self.state, self.laws)
+
+    def begin(self, root: Tensor, seed: int) -> None:
+        super().begin(root, seed)
         self.laws.zero_().scatter_(1, self.tokens.unsqueeze(1), 1.0)
         if self.noise.numel() and not self.noise.is_meta:  # which has shapes and no numbers
             # far from the seeds of other runs, which are mostly small and close together
@@ -61,32 +109,26 @@ class WindowSource(Source):
 
     def draft(self, root: Tensor, passes: Passes, head: Head, uniforms: Tensor) -> Draft:
         tokens = torch.cat([root, self.tokens])
-        return Draft(self.tree, tokens, self.tokens.unsqueeze(1).clone(), None if self.sampling.greedy else self.laws.clone())
+        return Draft(self.tree, tokens, self.tokens.unsqueeze(1).clone(), self.laws.clone())
 
-    def observe(self, p: Tensor, depth: Tensor, bonus: Tensor, uniforms: Tensor) -> None:
+    def observe(self, seen: Tensor, depth: Tensor, bonus: Tensor, uniforms: Tensor) -> None:
         """Move the window on by what was committed, and guess its slots anew."""
         slots, length = self.slots, depth + 1
         ahead = self.number + length
-        seen = ahead <= slots  # slots that this pass gave a law
-        law = p.index_select(0, ahead.clamp(max=slots))
+        known = ahead <= slots  # slots that this pass gave a law
+        law = seen.index_select(0, ahead.clamp(max=slots))
         held = ahead.clamp(max=slots - 1)
         old, q = self.tokens.index_select(0, held), self.laws.index_select(0, held)
-        # what was committed: the accepted guesses, and behind them the bonus token
-        path = torch.where(self.number < length - 1, self.tokens, bonus)
-        self.picture.index_copy_(0, self.place + 1 + self.number, path)
-        self.place.add_(length)
-        self.picture.index_copy_(0, self.place, bonus)
+        self._commit(length, bonus)
         token, kept = self._drawn(law, q, old, ahead < slots, uniforms.view(2, slots))
-        self.tokens.copy_(torch.where(seen, token, self._guesses(token, length, uniforms)))
+        self.tokens.copy_(torch.where(known, token, self._guesses(token, length, uniforms)))
         self.laws.copy_(torch.where(kept.unsqueeze(1), q, law) if self.policy.coupling == "released" else law)
-        self._mark_guesses(~seen)
+        self._mark_guesses(~known)
 
     def _drawn(self, law: Tensor, q: Tensor, old: Tensor, held: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
         """Tokens [W - 1] of slots with laws p and q [W - 1, V], and which of them were kept on purpose; old tokens [W - 1] are there
         where held; u [2, W - 1]."""
         most, nowhere = law.shape[1] - 1, held & False
-        if self.sampling.greedy:
-            return law.argmax(-1), nowhere
         if self.noise.numel():
             noise = self.noise.index_select(0, self.place + 1 + self.number)
             return (law / noise).argmax(-1) if self.policy.coupling == "gumbel" else draw(law, noise[:, 0]).clamp_(
@@ -97,20 +139,6 @@ class WindowSource(Source):
         left = (law - q * held.unsqueeze(1)).clamp_(min=0.0)
         left = torch.where(left.sum(-1, keepdim=True) > 0, left, law)  # a rounding event: such a token is always kept
         return torch.where(kept, old, draw(left, u[1]).clamp_(max=most)), kept
-
-    def _guesses(self, token: Tensor, length: Tensor, uniforms: Tensor) -> Tensor:
-        """Guesses [W - 1] for slots that no pass has seen; token [W - 1] are those of the others."""
-        if self.policy.guess == "uniform":
-            return (uniforms[: self.slots] * self.laws.shape[1]).long()
-        if self.policy.guess == "above":
-            above = self.place + 1 + self.number - self.row
-            return torch.where(
-                above >= 0, self.picture.index_select(0, above.clamp(min=0)), self.picture.index_select(0, self.place)
-            )
-        last = self.slots - length  # the last slot that was seen, -1 where none was
-        return torch.where(last >= 0, token.index_select(0, last.clamp(min=0)), self.picture.index_select(0, self.place)).expand(
-            self.slots
-        )
 
     def _mark_guesses(self, guessed: Tensor) -> None:
         """Put the law of a guess [W - 1, V] into the slots where guessed [W - 1] is true."""

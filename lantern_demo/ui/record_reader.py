@@ -19,10 +19,11 @@ from lantern_demo.stats import Schedule, disturbed
 from lantern_demo.ui.evidence import evidence_of, trials_of_older
 
 MEGABYTES = 4
-VERSIONS = ("0.1",)  # whose records are read; an earlier one stays when a later one is added
+VERSIONS = ("0.1", "0.2")  # whose records are read: 0.2 draws other pictures for a seed than 0.1, since noise is shared
 MOST_TOKENS, MOST_NODES = 4096, 256
 SECONDS = ("text", "prefill", "draft", "verify", "commit", "decode", "image", "capture")
 PARTS = ("lantern_demo", "model", "prompt", "settings", "order", "methods")  # JSON without them is something else
+USED = ("same", "own", "none")  # dice
 TEXTS = ("tree", "device", "dtype", "products", "engine")
 
 
@@ -98,6 +99,7 @@ def _entry(name: str, found: Any, settings: Settings) -> dict[str, Any]:
         "nodes": _whole(entry, "nodes", 1, MOST_NODES),
         "tree_settings": _tree_settings(entry),
         **{key: _text(entry, key, 2000) for key in TEXTS},
+        "dice": _dice(entry),
         **_circumstances(entry, seconds["decode_seconds"]),
         "token_ids": _list(entry, "token_ids", tokens, _within(0, 2**20)),
         "image_sha256": _text(entry, "image_sha256", 64),
@@ -122,6 +124,13 @@ def _circumstances(entry: dict[str, Any], seconds: float) -> dict[str, Any]:
     }
 
 
+def _dice(entry: dict[str, Any]) -> str:
+    """How a method drew. Records from before noise was shared do not say."""
+    if (dice := entry.get("dice", "own")) not in USED:
+        raise ValueError(f"dice must be one of {', '.join(USED)}")
+    return str(dice)
+
+
 def _events(events: dict[str, Any], tokens: int, steps: int, rule: Rule) -> dict[str, Any]:
     committed = _list(events, "committed", steps + 1, _within(1, tokens))
     moments = _list(events, "milliseconds", steps + 1, lambda x: _is_number(x) and 0 <= x <= 1e9)
@@ -137,6 +146,14 @@ def _events(events: dict[str, Any], tokens: int, steps: int, rule: Rule) -> dict
         _trials(events, "trials", trees) if "trials" in events else trials_of_older(rule, trees, _trials(events, "judged", trees))
     )
     told = {"committed": committed, "milliseconds": moments, "kinds": kinds, "trees": trees, "trials": trials}
+    if "compared" in events:
+        told["compared"] = _list(events, "compared", steps + 1, lambda x: isinstance(x, list) and len(x) <= MOST_NODES)
+        for tree, held in zip(trees, told["compared"], strict=True):
+            bounds = ((1, len(tree["tokens"]) - 1), (0, 2**20), (-1, 2**20), (1, 2**20))
+            for row in held:
+                fits = isinstance(row, list) and len(row) == len(bounds)
+                if not fits or not all(_within(*bound)(x) for bound, x in zip(bounds, row, strict=True)):
+                    raise ValueError("compared must list a node of the tree, a token, where it stands and how many stand there")
     if "places" in events:
         told["places"] = _list(events, "places", tokens, _within(0, tokens - 1))
         if len(set(told["places"])) != tokens or told["places"][0] != 0:
@@ -168,14 +185,15 @@ def _tree(tree: dict[str, Any]) -> dict[str, Any]:
 
 
 def _settings(found: Any) -> dict[str, Any]:
-    """Settings; a knob that is younger than the record has its default."""
+    """Settings; a knob that is younger than the record has its default, or what there was before it."""
     settings, usual = _mapping(found, "settings"), Settings().as_dict()
     if not {name for name in usual if not KNOBS[name].later} <= set(settings) <= set(usual):
         raise ValueError(f"settings must be {', '.join(usual)}, got {', '.join(map(str, settings))[:200]!r}")
     empty = [name for name in settings if settings[name] is None and usual[name] is not None]
     if empty:
         raise ValueError(f"{empty[0]} must have a value in settings")
-    return Settings(**settings).as_dict()
+    before = {name: knob.before for name, knob in KNOBS.items() if knob.before is not None}
+    return Settings(**(before | settings)).as_dict()
 
 
 def _tree_settings(entry: dict[str, Any]) -> dict[str, Any]:

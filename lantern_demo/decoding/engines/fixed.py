@@ -19,9 +19,9 @@ from ..cache import KVCache
 from ..config import Config
 from ..drafting import Source
 from ..protocols import FixedDrafter, FixedTarget
-from ..sampling import Uniforms, guide, probabilities
+from ..sampling import Uniforms, guide
 from ..trees import Draft, TreePolicy
-from ..verify import Outcome, read, report, verify
+from ..verify import Judge, Outcome
 
 ALIGNED = 8  # attention kernels want the last dimension of a mask to be a multiple of it
 
@@ -30,7 +30,7 @@ class StepLaw(NamedTuple):
     """What a step leaves for the measured distortion, on the device and valid until the next step of its kind."""
 
     draft: Draft
-    p: Tensor  # [n, V] float32, the target's laws
+    looked: Tensor  # [n, V] float32, what tokens were drawn from: see `verify.Judge.look`
     path: Tensor  # [D + 1] int64, the accepted nodes, behind their end the last one again
 
 
@@ -47,9 +47,10 @@ class State:
     unseen_hidden: Tensor  # [R, D + 1, H], the target's states before them
     results: Tensor  # [steps, width] int64, a `verify.report` per step
     source: tuple[Tensor, ...]  # what the draft source keeps
+    judge: tuple[Tensor, ...]  # and what judges
 
     def _tensors(self) -> list[Tensor]:
-        return [*(value for value in vars(self).values() if isinstance(value, Tensor)), *self.source]
+        return [*(value for value in vars(self).values() if isinstance(value, Tensor)), *self.source, *self.judge]
 
     def copies(self) -> list[Tensor]:
         """Copies of all tensors, for `restore`."""
@@ -68,15 +69,19 @@ class Fixed:
 
     def __init__(
         self, target: FixedTarget, drafter: FixedDrafter | None, cache: KVCache, drafter_cache: KVCache | None,
-        hidden: Tensor, config: Config, source: Source, num_tokens: int, uniforms: Uniforms,
+        hidden: Tensor, config: Config, source: Source, judge: Judge, num_tokens: int, uniforms: Uniforms,
     ) -> None:  # fmt: skip
         self.target, self.drafter, self.cache, self.drafter_cache = target, drafter, cache, drafter_cache
-        self.config, self.source, self.num_tokens, self.uniforms = config, source, num_tokens, uniforms
+        self.config, self.source, self.judge, self.num_tokens, self.uniforms = config, source, judge, num_tokens, uniforms
         policy, device, tree = config.tree, hidden.device, source.tree
         self.alone = Source(device)
         self.depth, self.size = source.depth, config.nodes
         # how many of the drafter's laws a step draws from
-        self.laws = len(tree.inner) if tree is not None and policy.kind == "static" and not config.sampling.greedy else 0
+        self.laws = (
+            len(tree.inner)
+            if tree is not None and policy.kind == "static" and judge.judged[0] and not config.sampling.greedy
+            else 0
+        )
         self.slots = min(c.slots for c in (cache, drafter_cache) if c is not None) // ALIGNED * ALIGNED
         self.columns = torch.arange(self.slots, device=device)
         self.ahead = max(policy.nodes, policy.expanded, self.depth + 1)  # slots behind the committed ones that a step writes
@@ -91,8 +96,8 @@ class Fixed:
         length, root, step, last = numbers.split(1)
         self.place = numbers[::2]  # length and step, which every step moves on by 1
         tokens, states = numbers.new_zeros(self.depth + 1), hidden.new_zeros(hidden.shape[0], self.depth + 1, hidden.shape[2])
-        results = numbers.new_zeros(num_tokens, 3 + 2 * self.depth + 3 * self.size)
-        self.state = State(length, root, step, last, tokens, states, results, source.state)
+        results = numbers.new_zeros(num_tokens, 3 + 2 * self.depth + 4 * self.size)
+        self.state = State(length, root, step, last, tokens, states, results, source.state, judge.state)
         self.rows = uniforms.rows.new_zeros(num_tokens, uniforms.rows.shape[1])
 
     def begin(self, hidden: Tensor, root: Tensor, uniforms: Uniforms, seed: int) -> None:
@@ -110,6 +115,7 @@ class Fixed:
         state.last.zero_()
         state.unseen_tokens[:1] = root
         state.unseen_hidden[:, :1] = hidden[:, -1:]
+        self.judge.begin(seed)
         self.source.begin(root, seed)
 
     # -- shapes
@@ -138,9 +144,9 @@ class Fixed:
         mark(0)
         draft = self.draft(slots, bare)
         mark(1)
-        hidden, p = self.verify(draft)
+        hidden, looked = self.verify(draft)
         mark(2)
-        law = self.commit(draft, hidden, p)
+        law = self.commit(draft, hidden, looked)
         mark(3)
         return law
 
@@ -155,36 +161,37 @@ class Fixed:
         return source.draft(state.root, self, self.target.head, self.row[self.uniforms.judged :])
 
     def verify(self, draft: Draft) -> tuple[Tensor, Tensor]:
-        """The target's states [R, n, H] and laws [n, V] of a draft."""
-        tree, state, size, sampling = draft.tree, self.state, draft.tree.size, self.config.sampling
+        """The target's states [R, n, H] of a draft, and what tokens are drawn from there [n, V]."""
+        tree, state, size = draft.tree, self.state, draft.tree.size
         at, slots = self.scratch[:size], self.bucketed
         seen = self.columns[:slots] < state.length
         bias = torch.where(seen, self.padding[..., :slots].expand(-1, -1, size, -1), self.never)
         own = self.additive(tree.mask) if self.tree_bias is None or size == 1 else self.tree_bias
         bias.index_copy_(3, at, own.expand(*bias.shape[:2], -1, -1))
         hidden = self.target.forward_at(draft.tokens, state.length + tree.depths, at, bias, self.cache)
-        return hidden, probabilities(guide(self.target.head(hidden), sampling.cfg_scale), sampling, spent=True)
+        return hidden, self.judge.look(guide(self.target.head(hidden), self.config.sampling.cfg_scale))
 
-    def commit(self, draft: Draft, hidden: Tensor, p: Tensor) -> StepLaw:
+    def commit(self, draft: Draft, hidden: Tensor, looked: Tensor) -> StepLaw:
         """Accept, move the accepted rows up, and write down what happened."""
-        tree, state, config = draft.tree, self.state, self.config
-        uniforms = self.uniforms.of_nodes(self.row, tree.size)
-        found = verify(config.rule, draft, p, config.sampling.greedy, config.neighbours, uniforms)
-        row = report(draft, found)
+        tree, state, judge = draft.tree, self.state, self.judge
+        found = judge.judge(draft, looked, self.row)
+        row = judge.report(draft, found)
         state.results[:, : row.shape[0]].index_copy_(0, state.step, row.unsqueeze(0))
+        (path, depth, bonus), seen = judge.walk(draft, found)
         # where the bonus token is none any valid one: steps may be in flight that start from it
-        torch.clamp(found.bonus, 0, self.target.vocab_size - 1, out=state.root)
+        torch.clamp(bonus, 0, self.target.vocab_size - 1, out=state.root)
         if tree.size > 1:  # alone, the root is where it belongs, and the drafter is not asked again
-            self._move(draft, hidden, found.path, found.depth)
-            self.source.observe(p, found.depth, found.bonus, self.row[self.uniforms.judged :])
+            self._move(draft, hidden, path, depth)
+            self.source.observe(seen, depth, bonus, self.row[self.uniforms.judged :])
         self.place.add_(1)
-        state.length.add_(found.depth)
-        return StepLaw(draft, p, found.path)
+        state.length.add_(depth)
+        judge.move(depth)
+        return StepLaw(draft, looked, path)
 
     def outcome(self, row: list[int], bare: bool) -> Outcome:
         """A row of results. Raises FloatingPointError as `verify.read` does."""
         size, depth = (1, 0) if bare else (self.size, self.depth)
-        return read(row, size, depth, 0 if bare else self.laws, self.target.vocab_size)
+        return self.judge.read(row, size, depth, 0 if bare else self.laws)
 
     # -- parts of it
 

@@ -21,7 +21,7 @@ from ..methods import METHODS
 from ..protocols import FixedDrafter, FixedTarget, Watcher
 from ..sampling import Uniforms, guide
 from ..timing import Clock
-from ..verify import Outcome
+from ..verify import Judge, Outcome
 from .fixed import Fixed
 from .graphs import Graphs, Steps
 from .waves import FixedWave
@@ -98,10 +98,11 @@ class FixedRun:
 
     def __init__(
         self, target: FixedTarget, drafter: FixedDrafter | None, condition: Any, config: Config, clock: Clock, watcher: Watcher | None,
-        source: Source, uniforms: Uniforms, engines: Engines | None,
+        source: Source, judge: Judge, uniforms: Uniforms, engines: Engines | None,
     ) -> None:  # fmt: skip
         self.target, self.drafter, self.condition, self.config = target, drafter, condition, config
-        self.source, self.uniforms, self.clock, self.watcher, self.engines = source, uniforms, clock, watcher, engines
+        self.source, self.judge, self.uniforms = source, judge, uniforms
+        self.clock, self.watcher, self.engines = clock, watcher, engines
         self.room = config.room or config.num_tokens
         self.lent: Engine | None = self._make() if engines is None else engines.take(self._key, self._make)
         self.cache = self.lent.cache
@@ -119,7 +120,7 @@ class FixedRun:
     def _key(self) -> tuple[object, ...]:
         """All that an engine's steps depend on, but for what a run fills in. How long the prefix is they read from the device."""
         config = self.config
-        shape = (config.place, config.rows, self.room, config.columns, config.tree, config.sampling, config.rule)
+        shape = (config.place, config.rows, self.room, config.columns, config.tree, config.sampling, config.rule, config.shared)
         return (*shape, id(self.target), id(self.drafter), id(config.neighbours))  # of things that a kept engine holds on to
 
     def begin(self, hidden: Tensor, root: Tensor) -> None:
@@ -136,12 +137,13 @@ class FixedRun:
         if engine.steps is None:
             caches = engine.cache, engine.drafter_cache
             kind = FixedWave if config.tree.kind == "wavefront" else Fixed
-            fixed = kind(self.target, drafter, *caches, hidden, config, self.source, self.room, self.uniforms)
+            fixed = kind(self.target, drafter, *caches, hidden, config, self.source, self.judge, self.room, self.uniforms)
             free = (lambda: False) if self.engines is None else self.engines.clear
             engine.steps = Graphs(fixed, free) if config.place.type == "cuda" else Steps(fixed)
         self.steps, self.fixed = engine.steps, engine.steps.fixed
         self.steps.clock = self.clock
-        self.fixed.begin(hidden, root, self.uniforms, config.seed)
+        with self.clock.measure("prefill"):
+            self.fixed.begin(hidden, root, self.uniforms, config.seed)
         if self.engines is not None:  # the next run is to find everything in place
             self.steps.prepare(self.fixed.shapes())
 
@@ -155,7 +157,7 @@ class FixedRun:
             bare = self.config.bare(missing)
             law = self.steps.launch(self.launched + 1, self.fixed.bucket(most), bare)
             if self.watcher is not None and self.watcher.wants(self.launched):
-                self.watcher.add(*law)
+                self.watcher.add(law.draft, self.fixed.judge.law(law.looked), law.path)
             self.launched += 1
             self.flying.append((bare, 1 if bare else self.fixed.depth + 1))
         row = self.steps.row(self.launched - len(self.flying) + 1)

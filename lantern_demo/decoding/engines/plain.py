@@ -11,9 +11,9 @@ from ..cache import KVCache
 from ..config import Config
 from ..drafting import Source
 from ..protocols import Drafter, Target, Watcher
-from ..sampling import Uniforms, guide, probabilities
+from ..sampling import Uniforms, guide
 from ..timing import Clock
-from ..verify import Outcome, judged_on, read, report, verify
+from ..verify import Judge, Outcome
 
 
 class Plain:
@@ -24,10 +24,10 @@ class Plain:
 
     def __init__(
         self, target: Target, drafter: Drafter | None, condition: Any, config: Config, clock: Clock, watcher: Watcher | None,
-        source: Source, uniforms: Uniforms,
+        source: Source, judge: Judge, uniforms: Uniforms,
     ) -> None:  # fmt: skip
         self.target, self.drafter, self.condition, self.config = target, drafter, condition, config
-        self.source, self.uniforms, self.clock, self.watcher = source, uniforms, clock, watcher
+        self.source, self.judge, self.uniforms, self.clock, self.watcher = source, judge, uniforms, clock, watcher
         self.alone = Source(config.place)
         self.cache = target.new_cache(config.rows, config.num_tokens + config.tree.nodes)
         self.small: KVCache | None = None  # the drafter's
@@ -36,13 +36,15 @@ class Plain:
     def begin(self, hidden: Tensor, root: Tensor) -> None:
         """The target's states [R, T, H] of the prefix and the first token [1] behind it."""
         self.root = root
-        self.source.begin(root, self.config.seed)
+        with self.clock.measure("prefill"):
+            self.judge.begin(self.config.seed)
+            self.source.begin(root, self.config.seed)
         # target states that the drafter has not seen, and the tokens that follow them
         self.unseen = self._for_drafter(hidden), root
 
     def next(self, committed: int) -> Outcome:
         """Draft, verify, accept and commit one step, with so many tokens before it."""
-        config, clock = self.config, self.clock
+        config, clock, judge = self.config, self.clock, self.judge
         row = self.uniforms.rows[self.steps + 1]
         with clock.measure("draft"):
             bare = config.bare(config.num_tokens - committed)
@@ -51,27 +53,27 @@ class Plain:
         tree = draft.tree
         with clock.measure("verify"):
             hidden = self.target.forward(draft.tokens, tree.depths, tree.mask, self.cache)
-            p = probabilities(guide(self.target.head(hidden), config.sampling.cfg_scale), config.sampling, spent=True)
+            looked = judge.look(guide(self.target.head(hidden), config.sampling.cfg_scale))
         with clock.measure("commit"):
-            uniforms = self.uniforms.of_nodes(row, tree.size)
-            found = verify(config.rule, draft, p, config.sampling.greedy, config.neighbours, uniforms)
+            found = judge.judge(draft, looked, row)
             laws = 0 if draft.rest is None else len(draft.rest)
-            outcome = read(report(draft, found).tolist(), tree.size, tree.depth, laws, self.target.vocab_size)
+            outcome = judge.read(judge.report(draft, found).tolist(), tree.size, tree.depth, laws)
             count = len(outcome.path)
-            nodes = found.path[:count]
+            nodes, following = (torch.tensor(numbers, device=config.place) for numbers in (outcome.path, outcome.tokens))
             if outcome.path[-1] == count - 1:
                 self.cache.advance(count)  # already where it belongs
             else:
                 self.cache.commit(nodes)
-            self.root = found.bonus
+            self.root = following[-1:]
             if not bare:
-                self.source.observe(p, found.depth, found.bonus, row[self.uniforms.judged :])
-            following = torch.cat([draft.tokens.index_select(0, nodes[1:]), found.bonus])
+                step, seen = judge.walk(draft, found)
+                self.source.observe(seen, step.depth, step.bonus, row[self.uniforms.judged :])
+            judge.move(tree.depths[outcome.path[-1]])
             self.unseen = self._for_drafter(hidden.index_select(1, nodes)), following
         if self.watcher is not None and self.watcher.wants(self.steps):
-            self.watcher.add(draft, p, nodes)
+            self.watcher.add(draft, judge.law(looked), nodes)
         self.steps += 1
-        return outcome if found.trials is None else outcome._replace(judged=judged_on(outcome, draft, found.trials))
+        return judge.evidence(outcome, draft, found)
 
     def close(self, whole: bool) -> None:
         """Nothing is kept."""

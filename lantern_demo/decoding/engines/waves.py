@@ -9,17 +9,12 @@ import torch
 from torch import Tensor
 
 from ..protocols import FixedTarget
-from ..sampling import NO_LAW, Sampling, Uniforms, draw, guide, probabilities
+from ..sampling import NO_LAW, Uniforms, guide
 from ..trees import Draft
-from ..verify import Outcome, likeliest
+from ..verify import Outcome
 from ..wavefront import Node, plan_of, seen
 from .fixed import Fixed, StepLaw
 from .plain import Plain
-
-
-def next_tokens(p: Tensor, sampling: Sampling, uniforms: Tensor) -> Tensor:
-    """Tokens [n] int64 of the laws p [n, V] at uniforms [n]; none of the vocabulary where a law is none."""
-    return likeliest(p) if sampling.greedy else draw(p, uniforms)
 
 
 def checked(drawn: list[int], nodes: tuple[Node, ...], end: int, vocabulary: int) -> Outcome:
@@ -40,6 +35,8 @@ class PlainWave(Plain):
     def begin(self, hidden: Tensor, root: Tensor) -> None:
         """As `Plain.begin`."""
         config, cache = self.config, self.cache
+        with self.clock.measure("prefill"):
+            self.judge.begin(config.seed)
         self.plan = plan_of(config.num_tokens, config.columns, config.tree.lead, config.place)
         self.picture = root.new_zeros(config.num_tokens + 1)  # and a place for what nobody asked for
         self.picture[:1] = root
@@ -52,7 +49,7 @@ class PlainWave(Plain):
 
     def next(self, committed: int) -> Outcome:
         """Read and draw one pass."""
-        config, clock, sampling, number = self.config, self.clock, self.config.sampling, self.steps + 1
+        config, clock, number = self.config, self.clock, self.steps + 1
         nodes = self.plan.passes[number]
         size, prefix, drawing = len(nodes), self.cache.length, sum(place < config.num_tokens for *_, place in nodes)
         with clock.measure("verify"):
@@ -61,13 +58,14 @@ class PlainWave(Plain):
             visible = seen(self.since[:end], number, slots, self.columns[:end])
             bias = self.padding[..., :end].masked_fill(~visible, -torch.inf)
             hidden = self.target.forward_at(self.picture.index_select(0, read), slots, slots, bias, self.cache)
-            p = probabilities(guide(self.target.head(hidden), sampling.cfg_scale), sampling, spent=True)
+            looked = self.judge.look(guide(self.target.head(hidden), config.sampling.cfg_scale))
         with clock.measure("commit"):
-            tokens = next_tokens(p, sampling, self.uniforms.rows[number, :size])
+            tokens = self.judge.each(looked, drawn, self.uniforms.rows[number])
             self.picture.index_copy_(0, drawn, tokens)
             outcome = checked(tokens.tolist(), nodes, config.num_tokens, self.target.vocab_size)
         if self.watcher is not None and self.watcher.wants(self.steps):
-            self.watcher.add(self.alone.draft(tokens, self, self.target.head, tokens), p, self.columns[:drawing])
+            draft = self.alone.draft(tokens, self, self.target.head, tokens)
+            self.watcher.add(draft, self.judge.law(looked), self.columns[:drawing])
         self.steps = number
         return outcome
 
@@ -115,19 +113,18 @@ class FixedWave(Fixed):
 
     def verify(self, draft: Draft) -> tuple[Tensor, Tensor]:
         """As `Fixed.verify`."""
-        sampling = self.config.sampling
         visible = seen(self.since, self.state.step, self.at, self.columns)
         bias = torch.where(visible, self.padding, self.never)
         hidden = self.target.forward_at(draft.tokens, self.at, self.at, bias, self.cache)
-        return hidden, probabilities(guide(self.target.head(hidden), sampling.cfg_scale), sampling, spent=True)
+        return hidden, self.judge.look(guide(self.target.head(hidden), self.config.sampling.cfg_scale))
 
-    def commit(self, draft: Draft, hidden: Tensor, p: Tensor) -> StepLaw:
+    def commit(self, draft: Draft, hidden: Tensor, looked: Tensor) -> StepLaw:
         """Draw, and write down what was drawn."""
-        tokens = next_tokens(p, self.config.sampling, self.row[: self.size])
+        tokens = self.judge.each(looked, self.drawn, self.row)
         self.state.results[:, : self.size].index_copy_(0, self.state.step, tokens.unsqueeze(0))
         self.picture.index_copy_(0, self.drawn, tokens.clamp(0, self.target.vocab_size - 1))
         self.state.step.add_(1)
-        return StepLaw(draft, p, self.lanes)
+        return StepLaw(draft, looked, self.lanes)
 
     def outcome(self, row: list[int], bare: bool) -> Outcome:
         """As `Fixed.outcome`; steps are read once, in order."""

@@ -1,0 +1,41 @@
+"""Gumbel noise: one vector G_i for each place i of a picture, made of the picture's seed alone. argmax(logits + G_i) is a draw from
+softmax(logits).
+
+Each number comes of its own seed, place and token by SplitMix64 (Steele and others 2014), so that it is the same for every method,
+engine, tree and order of work. G = -log(E), E = -log(1 - u), where u are 63 bits read as a float32: near 0, where E decides which token wins, they
+keep all of a float32's digits, and u is never 0 nor 1. What a draw's law is off by through this is below 1e-6, on flat laws over
+16,384 tokens and on sharp ones.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+CHUNK = 2**16  # numbers that are worked on at once: they stay in a processor's cache, and need little memory on a GPU
+_STEP, _FIRST, _SECOND = -0x61C8864680B583EB, -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15  # SplitMix64's, as signed numbers
+_MOST = 1 - 2.0**-24  # the largest float32 below 1
+
+
+def gumbel_(out: Tensor, seed: int) -> Tensor:
+    """Fill out [places, V] float32 with the noise of the places 0, 1, ... of a seed."""
+    places, vocabulary = out.shape
+    numbers = torch.arange(1, 1 + max(places, vocabulary), device=out.device) * _STEP
+    keys = _mixed(_mixed(numbers[:1] * (seed + 1)) + numbers[:places]).unsqueeze(1)
+    rows = max(1, CHUNK // vocabulary)
+    for some, into in zip(keys.split(rows), out.split(rows), strict=True):
+        bits = _mixed(some + numbers[:vocabulary]).bitwise_and_(2**63 - 1)
+        from_uniforms_(into.copy_(bits).add_(0.5).mul_(2.0**-63).clamp_(max=_MOST))
+    return out
+
+
+def from_uniforms_(u: Tensor) -> Tensor:
+    """Gumbel noise of uniforms between 0 and 1, in place; the smaller they are, the higher it is."""
+    return u.neg_().log1p_().neg_().log_().neg_()
+
+
+def _mixed(z: Tensor) -> Tensor:
+    """SplitMix64's finaliser of numbers int64, in place: every bit of z reaches every bit of the result."""
+    for shift, factor in ((30, _FIRST), (27, _SECOND)):
+        z.bitwise_xor_((z >> shift).bitwise_and_(2 ** (64 - shift) - 1)).mul_(factor)
+    return z.bitwise_xor_((z >> 31).bitwise_and_(2**33 - 1))

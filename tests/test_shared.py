@@ -1,0 +1,392 @@
+"""Shared noise: whatever is drafted, exact methods draw vanilla's tokens; relaxed ones follow their definition, and their price the law
+that this realises."""
+
+from __future__ import annotations
+
+import json
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from runs import decode
+from tables import ChainTarget, chi_square_p, neighbour_table, random_laws
+from test_fixed import FULL, PADDED, assert_same, both
+from test_loop import ALL, DYNAMIC, NEIGHBOURS, SETTINGS, STATIC, run
+from test_not_finite import all_nan, none_possible, one_infinite, one_nan, runs
+from torch import Tensor
+
+from lantern_demo import load
+from lantern_demo.bench.launches import count_launches
+from lantern_demo.decoding.acceptance import Rule, decide_shared
+from lantern_demo.decoding.config import Config
+from lantern_demo.decoding.loop import Decoded
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.noise import gumbel_
+from lantern_demo.decoding.sampling import NO_LAW, Sampling, scores
+from lantern_demo.decoding.shared import SharedNoise
+from lantern_demo.decoding.trees import TreePolicy
+from lantern_demo.distortion import coupled_shift, fixed_shift, meeting
+from lantern_demo.pipeline import Generation
+from lantern_demo.ui.record_reader import checked
+
+SAMPLINGS = {
+    "guided": Sampling(cfg_scale=2.0), "unguided": Sampling(), "filtered": Sampling(0.8, 6, 0.9, 2.0), "hot": Sampling(1.7, 0, 0.8, 1.5),
+    "cold": Sampling(0.05, cfg_scale=2.0), "greedy": Sampling(0, cfg_scale=2.0),
+}  # fmt: skip
+GAPS = TreePolicy.static([(0,), (2,), (4,), (0, 1), (0, 3), (2, 0), (2, 0, 2)])
+# Every exact method with every kind of tree and window that it may have.
+EXACT: list[tuple[str, dict[str, Any]]] = [
+    ("eagle1", {"tree": STATIC}), ("eagle1", {"tree": GAPS}), ("eagle1", {"tree": TreePolicy.static([(0,) * n for n in range(1, 6)])}),
+    ("eagle2", {"tree": DYNAMIC}), ("eagle2", {"tree": TreePolicy.dynamic(5, 0, 6)}), ("eagle2", {"tree": TreePolicy.dynamic(2, 4, 19)}),
+    *(("sjd", {"tree": TreePolicy.window(5, guess=guess), "row": 6}) for guess in ("left", "above", "uniform")),
+    ("sjd", {"tree": TreePolicy.window(1)}), ("scd", {"tree": TreePolicy.window(12, "gumbel")}),
+    ("zipar", {"tree": TreePolicy.wavefront(6), "row": 6}),  # a whole row is vanilla
+    ("lantern", {"rule": Rule("additive", 4, 0.0)}), ("lantern++", {"rule": Rule("multiplicative", 4, 1.0)}),
+]  # fmt: skip
+
+
+def names(cases: list[tuple[str, dict[str, Any]]]) -> list[str]:
+    return [f"{method} {number}" for number, (method, _) in enumerate(cases)]
+
+
+def tokens_of(method: str, tokens: int, seed: int, **changes: Any) -> list[int]:
+    return run(method, tokens, seed, measure_distortion=False, dice="same", **changes)[1].tokens
+
+
+# -- the identity
+
+
+@pytest.mark.parametrize("seeds", [pytest.param(4, id="4 seeds"), pytest.param(200, id="200 seeds", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=list(SAMPLINGS))
+def test_exact_methods_draw_vanillas_tokens(sampling: Sampling, seeds: int) -> None:
+    for seed in range(seeds):
+        wanted = tokens_of("vanilla", 18, seed, sampling=sampling)
+        for method, changes in EXACT:
+            assert tokens_of(method, 18, seed, sampling=sampling, **changes) == wanted, (method, changes, seed)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
+def test_also_at_the_end_of_a_picture(count: int) -> None:
+    """Which begins like a longer one."""
+    for seed in range(4):
+        wanted = tokens_of("vanilla", 18, seed)[:count]
+        for method, changes in EXACT:
+            assert tokens_of(method, count, seed, **changes) == wanted, (method, changes)
+
+
+@pytest.mark.parametrize("case", EXACT, ids=names(EXACT))
+def test_drafts_are_accepted_all_the_same(case: tuple[str, dict[str, Any]]) -> None:
+    """Or the identity would hold of a method that refuses everything."""
+    lengths = [run(case[0], 30, seed, dice="same", **case[1])[1].mean_accepted_length for seed in range(5)]
+    alone = case[1].get("tree") == TreePolicy.window(1) or case[0] == "zipar"
+    assert sum(lengths) / 5 == 1 if alone else sum(lengths) / 5 > (1.6 if METHODS[case[0]].needs_drafter else 1.05)
+
+
+def test_other_noise_gives_other_pictures() -> None:
+    """Negative control."""
+    assert len({tuple(tokens_of("vanilla", 18, seed)) for seed in range(20)}) == 20
+    assert tokens_of("vanilla", 18, 1) != run("vanilla", 18, 1)[1].tokens, "the papers' way draws with other numbers"
+
+
+def test_noise_of_another_place_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Negative control: below the root everything draws with the noise of the place before."""
+    noisy = SharedNoise.noisy
+    monkeypatch.setattr(
+        SharedNoise, "noisy", lambda self, scored, depths: noisy(self, scored, (torch.as_tensor(depths) - 1).clamp(min=0))
+    )
+    wanted = [tokens_of("vanilla", 18, seed) for seed in range(5)]
+    assert wanted != [tokens_of("eagle1", 18, seed) for seed in range(5)]
+
+
+def test_which_noise_a_run_has() -> None:
+    def used(method: str, dice: str = "same", **changes: Any) -> str:
+        return Config(METHODS[method], 8, **{"neighbours": NEIGHBOURS, **SETTINGS[method], "dice": dice, **changes}).dice_used
+
+    own = {"gsd", "cool-sd"}
+    assert {method: used(method) for method in ALL} == {method: "own" if method in own else "same" for method in ALL}
+    assert {used(method, "own") for method in ALL} == {"own"}
+    assert {used(method, sampling=Sampling(0)) for method in ALL} == {"none"}
+    assert used("lantern", rule=Rule("additive", 4, 0.3, "released")) == "own"
+    assert used("lantern", rule=Rule("additive", 0, 0.3, "released")) == "same", "it relaxes nothing"
+    assert used("scd", tree=TreePolicy.window(5, "maximal")) == "own"
+    assert used("sjd", rule=Rule(residual="target")) == "own"
+    with pytest.raises(ValueError, match="dice is 'odd'; allowed are same, own"):
+        used("vanilla", "odd")
+
+
+@pytest.mark.parametrize("method", ALL)
+def test_where_noise_is_not_shared_nothing_has_changed(method: str) -> None:
+    """Of methods that have no other way, and at temperature 0."""
+    shared = run(method, 30, 3, dice="same")[1].tokens
+    assert (shared == run(method, 30, 3, dice="own")[1].tokens) == (method in ("gsd", "cool-sd"))
+    greedy = {dice: run(method, 30, 3, sampling=Sampling(0), dice=dice)[1] for dice in ("same", "own")}
+    assert greedy["same"].tokens == greedy["own"].tokens
+    assert greedy["same"].accepted_lengths == greedy["own"].accepted_lengths
+
+
+# -- engines, models, races
+
+
+@pytest.mark.parametrize("method", ALL)
+def test_both_engines_draw_the_same(method: str) -> None:
+    for mask in (PADDED, FULL):
+        models = both(mask=mask)
+        for temperature, top_k, top_p in ((1.0, 0, 1.0), (0.0, 0, 1.0), (0.9, 20, 0.9)):
+            sampling = Sampling(temperature, top_k, top_p, 2.0)
+            plain, fixed = models(method, sampling=sampling, dice="same")
+            assert_same(plain, fixed)
+            if METHODS[method].lossless:
+                assert plain[-1].tokens == models("vanilla", sampling=sampling, dice="same")[1][-1].tokens
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scale", [1.0, 2.0])
+def test_exact_methods_draw_vanillas_tokens_with_attention(scale: float) -> None:
+    models = both(guidance=scale != 1)
+    for seed in range(200):
+        wanted = None
+        for method in [name for name in ALL if METHODS[name].lossless]:
+            found = [
+                events[-1].tokens
+                for events in models(method, seed=seed, sampling=Sampling(cfg_scale=scale), dice="same", measure_distortion=False)
+            ]
+            wanted = wanted or found[0]
+            assert found == [wanted, wanted], (method, seed)
+
+
+def test_a_race_and_a_run_that_is_given_up(tiny_model: Path) -> None:
+    """Slices change nothing, and who stops has seen the first of vanilla's tokens."""
+    pipe = load(tiny_model, "cpu")
+    knobs: dict[str, Any] = {"seed": 5, "tree": "small", "window": 4, "dice": "same"}
+    exact = [name for name in ALL if METHODS[name].lossless]
+    raced = {name: event for name, event in pipe.compare("a lantern", exact, **knobs) if isinstance(event, Generation)}
+    assert len({tuple(event.tokens) for event in raced.values()}) == 1 and list(raced) == exact
+    assert {event.stats.dice for event in raced.values()} == {"same"}
+    assert all(event.stats.price is not None and event.stats.price < 1e-5 for event in raced.values())
+    events = pipe.stream("a lantern", "eagle1", **knobs)
+    first = [token for step in islice(events, 5) for token in step.tokens]  # type: ignore[union-attr]
+    events.close()  # type: ignore[attr-defined]
+    assert first == raced["vanilla"].tokens[: len(first)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("method", "knobs"),
+    [("eagle1", {"tree": "small"}), ("eagle1", {"tree": "paper"}), ("eagle2", {"tree": "small"}), ("sjd", {"window": 8}), ("scd", {"window": 16})],
+    ids=str,
+)  # fmt: skip
+def test_the_bundled_models_pictures_are_vanillas(method: str, knobs: dict[str, Any]) -> None:
+    pipe = load("lantern-scenes", "cpu", fit_trees=False)
+    for seed in range(50):
+        wanted, found = (
+            pipe.generate("three red round lanterns over a lake at dusk", name, seed=seed, dice="same", **knobs)
+            for name in ("vanilla", method)
+        )
+        assert found.tokens == wanted.tokens, seed
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(0.7, 20), Sampling(1.0, 0, 0.9), Sampling(0)])
+@pytest.mark.parametrize("method", ["vanilla", "eagle1", "lantern", "lantern++", "sjd", "zipar"])
+def test_numbers_that_are_not_finite_end_a_run(method: str, sampling: Sampling) -> None:
+    for spoil in (one_nan, one_infinite, none_possible):
+        plain, fixed = runs(method, (spoil, 1), None, sampling=sampling, dice="same")
+        assert plain == fixed and fixed[1] == NO_LAW and len(fixed[0]) == 1, spoil.__name__
+    if METHODS[method].needs_drafter:
+        plain, fixed = runs(method, None, (all_nan, 2), sampling=sampling, dice="same")
+        assert [tokens for tokens, _ in fixed[0]] == [tokens for tokens, _ in plain[0]]
+        assert plain[1] == fixed[1] == "", "the target alone decides"
+
+
+@pytest.mark.parametrize("method", ["vanilla", "eagle1", "eagle2", "lantern", "lantern++", "zipar"])
+def test_steps_on_an_accelerator_wait_for_nothing(method: str) -> None:
+    for way in ({}, {"temperature": 0.7, "top_p": 0.9}):
+        found = {dice: count_launches("llamagen-t2i-256", method, "paper", dice=dice, **way) for dice in ("same", "own")}
+        assert found["same"].faults == []
+        if method != "vanilla" and method != "zipar":
+            assert found["same"].total < found["own"].total, way
+
+
+# -- the laws
+
+
+def test_vanilla_follows_the_targets_law() -> None:
+    logits = 1.5 * torch.randn(6, 6, generator=torch.Generator().manual_seed(2))
+    target = ChainTarget(logits, logits)
+    sampling, counts = Sampling(0.8, 5, 0.95), torch.zeros(6, 6)
+    for seed in range(4):
+        *_, last = decode(
+            target,
+            None,
+            torch.tensor([1]),
+            num_tokens=800,
+            method=METHODS["vanilla"],
+            sampling=sampling,
+            seed=seed,
+            dice="same",
+            measure_distortion=False,
+        )
+        assert isinstance(last, Decoded)
+        for before, token in zip(last.tokens, last.tokens[1:], strict=False):
+            counts[before, token] += 1
+    law = scores(logits, sampling).softmax(-1)
+    seen = [token for token in range(6) if counts[token].sum() >= 100]
+    assert len(seen) >= 3 and min(chi_square_p(counts[token], law[token]) for token in seen) > 1e-4
+
+
+def met_by(rule: Rule, p: list[float], children: list[int], own: int, table: list[list[int]]) -> tuple[int, list[set[int]]]:
+    """The draw number of the accepted child, len(children) for none, and the sets, from the definition."""
+    left, sets = list(p), []
+    for x in children:
+        near, mass = {x} if x >= 0 else set(), 0.0
+        for z in table[x][: rule.k] if x >= 0 else ():
+            mass += left[z]
+            if mass > ((rule.bound - 1) * left[x] if rule.kind == "multiplicative" else rule.bound * sum(left)):
+                break
+            near.add(z)
+        for z in near:
+            left[z] = 0.0
+        sets.append(near)
+    return next((i for i, near in enumerate(sets) if own in near), len(children)), sets
+
+
+@pytest.mark.parametrize("rule", [Rule(), Rule("additive", 4, 0.2), Rule("additive", 9, 0.6), Rule("multiplicative", 4, 3.0), Rule("multiplicative", 9, 8.0)], ids=str)  # fmt: skip
+def test_relaxed_acceptance_by_its_definition(rule: Rule) -> None:
+    vocabulary, count, nodes = 12, 4, 1500
+    generator, table = torch.Generator().manual_seed(4), neighbour_table(vocabulary)
+    p = random_laws(nodes, vocabulary, 3)
+    tokens = torch.rand(nodes, vocabulary, generator=generator).argsort(-1)[:, :count]
+    tokens[torch.rand(nodes, count, generator=generator) < 0.2] = -1
+    own = torch.multinomial(p, 1, generator=generator)[:, 0]
+    met = decide_shared(rule, p, tokens, own, table)
+    wanted = [
+        met_by(rule, a, b, c, table.tolist()) for a, b, c in zip(p.double().tolist(), tokens.tolist(), own.tolist(), strict=True)
+    ]
+    assert met.rank.tolist() == [rank for rank, _ in wanted]
+    assert len(set(met.rank.tolist())) == count + 1
+    if met.outside is not None:
+        for node, (_, sets) in enumerate(wanted):
+            for i, near in enumerate(sets):
+                inside = met.ids[node, i][met.outside[node, i] == 0].tolist()
+                assert tokens[node, i] < 0 or set(inside) == near
+
+
+def drawn_together(p: Tensor, q: Tensor, count: int, children: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Children [N, C] drawn from q and the target's own draws [N] from p, with the same noise."""
+    noise = gumbel_(torch.empty(count, len(p)), seed)
+    top = (q.log() + noise).topk(children)
+    return top.indices.masked_fill(top.values == -torch.inf, -1), (p.log() + noise).argmax(-1)
+
+
+def emitted(rule: Rule, p: Tensor, tokens: Tensor, own: Tensor, table: Tensor) -> Tensor:
+    """How often each token comes out, as a law [V] float64."""
+    met = decide_shared(rule, p.expand(len(own), -1), tokens, own, table)
+    found = torch.cat([tokens, own.unsqueeze(1)], 1).gather(1, met.rank.unsqueeze(1))[:, 0]
+    return found.bincount(minlength=len(p)).double() / len(own)
+
+
+@pytest.mark.parametrize("rule", [Rule("additive", 4, 0.3), Rule("multiplicative", 3, 4.0)], ids=str)
+def test_of_children_that_the_prefix_fixes_the_law_is_lanterns_own(rule: Rule) -> None:
+    p, table, count = random_laws(1, 7, 1)[0], neighbour_table(7), 400_000
+    children = torch.tensor([3, 0, 5])
+    own = drawn_together(p, p, count, 1, 1)[1]
+    law = p + fixed_shift(rule, p, children, table)
+    assert chi_square_p(emitted(rule, p, children.expand(count, -1), own, table) * count, law) > 1e-4
+    assert float((law - p).abs().sum()) > 0.1, "a rule that moves nothing shows nothing"
+
+
+def test_how_two_draws_with_the_same_noise_meet() -> None:
+    """Also of laws that have tokens of no mass."""
+    p, q = random_laws(2, 7, 1).double()
+    p[2], q[4] = 0.0, 0.0
+    p, q, count = p / p.sum(), q / q.sum(), 400_000
+    level = meeting(p[None], q[None], p.new_zeros(1, 1), p.new_full((1, 1), torch.inf))[0]
+    joint = q[:, None] * p * (level[:, None] - level).clamp(min=0)
+    joint.diagonal().copy_(q - joint.sum(1))
+    torch.testing.assert_close(joint.sum(0), p, atol=1e-9, rtol=0)
+    x, y = drawn_together(p.float(), q.float(), count, 1, 2)
+    assert chi_square_p((x[:, 0] * 7 + y).bincount(minlength=49), joint.flatten().clamp(min=0)) > 1e-4
+
+
+@pytest.mark.parametrize("offered", [[1], [1, 1], [1, 1, 1], [0, 1], [1, 0, 1]], ids=str)
+@pytest.mark.parametrize("rule", [Rule("additive", 4, 0.3), Rule("multiplicative", 3, 4.0)], ids=str)
+def test_the_law_of_drawn_children_by_brute_force(rule: Rule, offered: list[int]) -> None:
+    (p, q), table, count, nodes = random_laws(2, 7, 1), neighbour_table(7), 300_000, torch.tensor(offered).bool()
+    tokens, own = drawn_together(p, q, count, len(offered), 3)
+    found = emitted(rule, p, tokens.masked_fill(~nodes, -1), own, table)
+    shift, draws = coupled_shift(rule, p, q, nodes, table, torch.Generator().manual_seed(3), 60_000)
+    assert draws == (0 if offered == [1] else 60_000)
+    assert float((found - p - shift).abs().max()) < 0.003
+    assert float(shift.abs().sum()) > 0.1 and abs(float(shift.sum())) < 1e-9
+    few = torch.stack([coupled_shift(rule, p, q, nodes, table, torch.Generator().manual_seed(i), 8)[0] for i in range(400)])
+    assert float((few.mean(0) - shift).abs().max()) < 0.01, "without a lean"
+
+
+def test_of_a_sharp_law_there_are_fewer_drafts() -> None:
+    """Three draws from a law of two tokens: the third is none, in runs as in what is measured of them."""
+    p, table = random_laws(1, 7, 1)[0], neighbour_table(7)
+    q = torch.tensor([0.5, 0.0, 0.0, 0.5, 0.0, 0.0, 0.0])
+    rule, three = Rule("multiplicative", 3, 4.0), torch.ones(3, dtype=torch.bool)
+    tokens, own = drawn_together(p, q, 300_000, 3, 5)
+    assert tokens[:, 2].eq(-1).all() and tokens[:, :2].ge(0).all()
+    shift, _ = coupled_shift(rule, p, q, three, table, torch.Generator().manual_seed(3), 60_000)
+    assert float((emitted(rule, p, tokens, own, table) - p - shift).abs().max()) < 0.003
+    steps = run("lantern++", 60, 1, sampling=Sampling(1.0, top_k=2, cfg_scale=2.0), dice="same")[0]
+    kept = {compared.node for step in steps for compared in step.compared}
+    assert kept and 3 not in kept, "the root's third child was drawn from a law of two"
+
+
+# -- what is told
+
+
+@pytest.mark.parametrize("method", ["eagle1", "eagle2", "lantern", "lantern++", "sjd"])
+def test_the_evidence_is_what_was_compared(method: str) -> None:
+    kinds = set()
+    for step in run(method, 200, 3, dice="same")[0][1:]:
+        assert not step.judged
+        accepted = set(step.path[1:])
+        for node, drawn, near, tokens in step.compared:
+            draft = step.tree_tokens[node]
+            assert (near >= 0) == (node in accepted) and (near == 0) == (drawn == draft)
+            assert tokens >= 1 + max(near, 0) and (near <= 0 or drawn == int(NEIGHBOURS[draft, near - 1]))
+            kinds.add(min(near, 1))
+        for i, kind in enumerate(step.kinds[:-1] if len(step.kinds) == step.accepted_length else step.kinds):
+            (held,) = [one for one in step.compared if one.node == step.path[i + 1]]
+            assert kind == ("exact" if held.near == 0 else "relaxed")
+        if len(step.tokens) == step.accepted_length and step.compared:
+            last = [one.drawn for one in step.compared if step.parents[one.node] == step.path[-1]]
+            assert set(last) <= {step.tokens[-1]}, "what was drawn where nothing was accepted is the token that came out"
+    assert kinds == ({-1, 0} if METHODS[method].lossless else {-1, 0, 1})
+
+
+def test_records_say_it_and_older_ones_are_read(tiny_model: Path) -> None:
+    pipe = load(tiny_model, "cpu")
+    written = json.loads(json.dumps(pipe.generate("a lantern", "lantern++", tree="small", lanternpp_k=10, dice="same").record))
+    entry = written["methods"]["lantern++"]
+    assert written["settings"]["dice"] == entry["dice"] == "same" and any(entry["events"]["compared"])
+    assert checked(written) == written
+    for spoilt in ([[99, 1, 0, 1]], [[1, 1, 0]], [[1, 1, -2, 1]], [[1, 1, 0, 0]], [[1, 1.5, 0, 1]], 3):
+        entry["events"]["compared"][1] = spoilt
+        with pytest.raises(ValueError, match="compared must"):
+            checked(written)
+    del entry["events"]["compared"], entry["dice"], written["settings"]["dice"]
+    read = checked(written)
+    assert read["settings"]["dice"] == read["methods"]["lantern++"]["dice"] == "own"
+    entry["dice"] = "odd"
+    with pytest.raises(ValueError, match="dice must be one of same, own, none"):
+        checked(written)
+
+
+def test_what_each_method_used_is_in_its_entry(tiny_model: Path) -> None:
+    pipe = load(tiny_model, "cpu")
+    methods = ["vanilla", "cool-sd"]
+    found = {
+        name: event.stats.dice
+        for name, event in pipe.compare("a lantern", methods, tree="small", dice="same")
+        if isinstance(event, Generation)
+    }
+    assert found == {"vanilla": "same", "cool-sd": "own"}
+    assert pipe.generate("a lantern", "vanilla", temperature=0.0, dice="same").stats.dice == "none"
+    with pytest.raises(ValueError, match="dice must be one of same, own, got 'x'"):
+        pipe.settings(dice="x")
