@@ -176,9 +176,13 @@ def test_draw_once_more_is_another_picture_unless_the_seed_is_locked(page: Page)
     assert seed_of_a_run() == texts.EXAMPLES[0][1], "of the example that the page came with"
     second = seed_of_a_run()
     assert second != texts.EXAMPLES[0][1]
+    settings(page)
     page.get_by_label("Lock the seed").check()
+    page.keyboard.press("Escape")
     assert seed_of_a_run() == second
+    settings(page)
     page.get_by_label("Lock the seed").uncheck()
+    page.keyboard.press("Escape")
     chip(page, "Time").select_option("at night")
     assert seed_of_a_run() == second, "the prompt is another"
     assert seed_of_a_run() != second
@@ -197,6 +201,7 @@ def test_a_model_that_reads_any_text_has_no_parts(page: Page) -> None:
     prompt(page).fill("a cat")
     page.wait_for_timeout(800)
     expect(page.locator("#builder .told")).to_have_count(0)
+    settings(page)
     page.locator("#model input").click()
     page.get_by_role("option", name="lantern-scenes").click()
     expect(page.locator("#builder")).to_be_visible()

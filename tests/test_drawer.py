@@ -165,7 +165,7 @@ def test_run_again_shows_the_race(page: Page) -> None:
 
 def test_notes_take_one_line_until_they_are_opened(page: Page) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
-    page.get_by_label("Prompt").fill("zebra yak gnu newt crow lynx wasp mole hare wolf toad lantern")
+    page.get_by_label("Prompt").fill("zebra yak gnu newt crow lynx wasp mole hare wolf toad red lanterns at night")
     draw(page)
     expect(page.locator("#status")).to_contain_text("Done, with seed")
     notes = page.locator("#status .notes")

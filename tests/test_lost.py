@@ -85,12 +85,12 @@ def test_a_race_whose_server_goes_is_told_and_kept(page: Page, program: Server) 
     prompt = "two <b>blue</b> lanterns & a moon"
     page.get_by_label("Prompt").fill(prompt)
     draw(page)
-    page.wait_for_function("document.querySelector('#stage .lane[data-phase=drawing] .passes')?.textContent.match(/[1-9]/)")
+    page.wait_for_function("document.querySelector('#stage .lane[data-phase=drawing] .side')?.textContent.match(/[1-9]/)")
     program.kill()
     expect(page.locator("#status")).to_have_text(texts.WEB["lost"])
     expect(page.locator("#stage .source")).to_have_text(texts.WEB["lostRace"])
     assert page.get_by_label("Prompt").input_value() == prompt
-    passes = page.locator("#stage .passes").all_inner_texts()
+    passes = page.locator("#stage .side").all_inner_texts()
     assert any(re.match(r"[1-9]\d* passes", told) for told in passes), "what was drawn stays"
     assert page.locator("#stage .lane[data-phase=drawing], #stage .lane[data-phase=waiting], body.racing").count() == 0
     expect(page.locator("#draw")).to_be_disabled()
@@ -102,7 +102,7 @@ def test_a_race_whose_server_goes_is_told_and_kept(page: Page, program: Server) 
     expect(page.locator("#status")).to_contain_text(texts.WEB["back"])
     page.wait_for_timeout(2500)  # longer than Gradio takes to ask once more
     assert page.evaluate("window.same"), "the page did not reload by itself"
-    assert page.locator("#stage .passes").all_inner_texts() == passes
+    assert page.locator("#stage .side").all_inner_texts() == passes
     page.locator("#status").get_by_role("button", name=texts.WEB["reload"]).click()
     expect(page.locator("#status")).to_contain_text(texts.READY_LINK)
     assert page.get_by_label("Prompt").input_value() == prompt

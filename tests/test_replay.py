@@ -64,7 +64,7 @@ def test_an_example_plays_scrubs_and_explains(page: Page) -> None:
     expect(page.get_by_label("Prompt")).to_have_value(texts.EXAMPLES[1][0])
     settings(page)
     expect(page.locator("#seed input")).to_have_value(str(texts.EXAMPLES[1][1]))
-    page.get_by_role("button", name="Settings", exact=True).first.click()
+    page.keyboard.press("Escape")
     whole = page.locator("#stage .lane[data-done]")
     scrub(page, 1000)
     expect(whole).to_have_count(len(LANES))
