@@ -134,7 +134,7 @@ KNOBS: dict[str, Knob] = {
         Limit(1, 20), step=0.1, top=10.0,
     ),
     "dice": Knob(
-        "same", "Random numbers",
+        "own", "Random numbers",
         "same: one vector of noise for each place of the picture, shared by all methods, so that exact ones draw the very picture that "
         "vanilla draws. own: each method spends its numbers by its paper's own rule. COOL-SD, GSD, the released residual and SCD's maximal "
         "coupling have no other.",
