@@ -249,7 +249,7 @@ class ComparedNear(Compared, Lent):
     reason = "The model itself drew another piece here, a look-alike of this guess, and the guess stands for it."
 
     def also(self) -> str:
-        return f", or one of its look-alikes that count: the nearest ones, as long as their chances add up to no more than {self.most()}"
+        return f", or one of its look-alikes that count: the {self.rule.k} nearest at most, as long as their chances add up to no more than {self.most()}"
 
     def nor(self) -> str:
         return ", or had it among its look-alikes that count"
