@@ -1,4 +1,5 @@
-"""What is kept and said of every guess that was tried: the rule's own numbers, by which it was kept or not."""
+"""What is kept and said of every guess that was tried: the rule's own numbers, by which it was kept or not, or with shared noise what the
+model itself drew in its place."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from lantern_demo.pipeline import Pipeline
 from lantern_demo.record import _trial
 from lantern_demo.settings import Settings
 from lantern_demo.ui import evidence
-from lantern_demo.ui.evidence import WORDS, Evidence, evidence_of
+from lantern_demo.ui.evidence import COMPARED, WORDS, Evidence, evidence_of, ordinal
 from lantern_demo.ui.record_reader import read_record
 from lantern_demo.ui.recorded import recorded_runs
 
@@ -33,7 +34,23 @@ ASKED: dict[str, dict[str, Any]] = {
     "released": SMALL | {"residual": "released"},
     "released, greedy": SMALL | {"residual": "released", "temperature": 0.0, "lantern_delta": 0.5, "lanternpp_lambda": 10.0},
 }
+OWN, SAME = {"dice": "own"}, {"dice": "same"}
 DRAFTING = [method for method in METHODS.values() if method.rule != "none"]
+
+
+def held_against_draws(method: Method, dice: str, asked: str) -> bool:
+    """Whether a method holds its drafts against the model's own draws; greedy, where there are no dice, all do that count no neighbours."""
+    settings = Settings(**ASKED[asked] | {"dice": dice})
+    rule = settings.rule(method)
+    return not rule.columns if settings.temperature == 0 else dice == "same" and rule.shares
+
+
+TRIED = [(method, asked) for method in DRAFTING for asked in ASKED if not held_against_draws(method, "own", asked)]
+HELD = [(method, asked) for method in DRAFTING for asked in ASKED if held_against_draws(method, "same", asked)]
+
+
+def named(value: Any) -> str:
+    return value.id if isinstance(value, Method) else value
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +58,11 @@ def pipe(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
     return load(write_tiny_model(tmp_path_factory.mktemp("models") / "tiny"), "cpu")
 
 
-def drawn(pipe: Pipeline, method: Method, asked: str) -> dict[str, Any]:
-    """The events of a run."""
-    return pipe.generate("a red lantern", method.id, **ASKED[asked]).record["methods"][method.id]["events"]
+def drawn(pipe: Pipeline, method: Method, asked: str, dice: dict[str, str]) -> tuple[dict[str, Any], Evidence]:
+    """The events of a run, and the words for them."""
+    settings = ASKED[asked] | dice
+    entry = pipe.generate("a red lantern", method.id, **settings).record["methods"][method.id]
+    return entry["events"], evidence_of(Settings(**settings), method, entry)
 
 
 def agree(accepted: bool, counted: float, limit: float, greedy: bool) -> bool:
@@ -51,12 +70,11 @@ def agree(accepted: bool, counted: float, limit: float, greedy: bool) -> bool:
     return (counted >= limit if accepted else counted <= limit) if greedy else accepted == (counted > limit)
 
 
-@pytest.mark.parametrize("asked", ASKED)
-@pytest.mark.parametrize("method", DRAFTING, ids=lambda method: method.id)
+@pytest.mark.parametrize(("method", "asked"), TRIED, ids=named)
 def test_what_was_counted_beats_its_limit_where_and_only_where_a_guess_was_kept(
     pipe: Pipeline, method: Method, asked: str
 ) -> None:
-    events, words = drawn(pipe, method, asked), evidence_of(Settings(**ASKED[asked]), method)
+    events, words = drawn(pipe, method, asked, OWN)
     greedy = words.greedy
     found = 0
     for tree, tried in zip(events["trees"], events["trials"], strict=True):
@@ -78,10 +96,84 @@ def test_what_was_counted_beats_its_limit_where_and_only_where_a_guess_was_kept(
         before = after
 
 
+@pytest.mark.parametrize(("method", "asked"), HELD, ids=named)
+def test_with_shared_noise_a_verdict_is_what_was_compared(pipe: Pipeline, method: Method, asked: str) -> None:
+    events, words = drawn(pipe, method, asked, SAME)
+    table, cases = pipe.neighbours("decoder"), words.cases()
+    before, found = 0, 0
+    for after, tree, held, rows in zip(
+        events["committed"], events["trees"], events["compared"], words.trials(events), strict=True
+    ):
+        kept = dict(zip(tree["path"][1:], events["kinds"][before:after], strict=False))
+        by_node = {node: numbers for node, *numbers in held}
+        for node, case, token, where in rows:
+            own, near, tokens = by_node[node]
+            draft = tree["tokens"][node]
+            assert {"exact": "e", "relaxed": "r", "refused": None}[case] == kept.get(node)
+            assert (case == "exact") == (near == 0) == (token == draft) and own == token
+            assert (case == "refused") == (near == -1) == (node not in tree["path"])
+            assert case != "relaxed" or (near >= 1 and token == table[draft, near - 1])
+            said = cases[case]["said"].format(token, where)
+            assert ("this very piece" in said) == (case == "exact") and (str(token) in said) == (case != "exact")
+            assert (f"the {ordinal(near)} of" in said) == (case == "relaxed" and tokens > 2)
+            found += 1
+        assert set(kept) <= {row[0] for row in rows}, "every kept guess was compared"
+        before = after
+    assert found
+
+
+@pytest.mark.parametrize("dice", ["own", "same"])
+@pytest.mark.parametrize("method", METHODS.values(), ids=named)
+def test_the_words_are_of_what_decided(pipe: Pipeline, method: Method, dice: str) -> None:
+    """Also where it was not kept: a GPU keeps none."""
+    settings = SMALL | {"dice": dice}
+    entry = pipe.generate("a red lantern", method.id, **settings).record["methods"][method.id]
+    entry["events"].pop("compared", None)
+    entry["events"]["trials"] = [[] for _ in entry["events"]["trees"]]
+    words = evidence_of(Settings(**settings), method, entry)
+    decided = method.rule != "none" and held_against_draws(method, dice, "sampled")
+    assert type(words) is (COMPARED if decided else WORDS)[method.rule]
+    assert not any(words.trials(entry["events"]))
+
+
+def test_the_place_of_a_look_alike_is_told_in_numbers_and_words() -> None:
+    entry = {"dice": "same", "events": {}}
+    words = evidence_of(Settings(lantern_delta=0.3), METHODS["lantern"], entry)
+
+    def told(*row: int) -> str:
+        _, case, *facts = words.row([4, *row], None)
+        return words.cases()[case]["said"].format(*facts)
+
+    assert told(7, 0, 3) == "was accepted: the model itself drew this very piece here."
+    assert told(7, 2, 4) == "was accepted: the model itself drew 7, which is the 2nd of the guess's 3 look-alikes that count."
+    assert told(7, 1, 2) == "was accepted: the model itself drew 7, which is the guess's one look-alike that counts."
+    assert told(7, -1, 4) == "was refused: the model itself drew 7, which is none of the guess's 3 look-alikes that count."
+    assert told(7, -1, 2) == "was refused: the model itself drew 7, which is not the guess's one look-alike that counts."
+    assert told(7, -1, 1) == "was refused: the model itself drew 7, and none of the guess's look-alikes count."
+    assert "no more than 0.3 (delta)" in words.note()
+    shares = evidence_of(Settings(lanternpp_lambda=3.0), METHODS["lantern++"], entry)
+    assert "no more than 2 times its own chance" in shares.note()
+    exact = evidence_of(Settings(), METHODS["eagle1"], entry)
+    assert exact.row([4, 7, -1, 1], None) == [4, "refused", 7, ""]
+    numbers = (1, 2, 3, 4, 11, 12, 13, 21, 111, 122)
+    assert [ordinal(number) for number in numbers] == [
+        "1st",
+        "2nd",
+        "3rd",
+        "4th",
+        "11th",
+        "12th",
+        "13th",
+        "21st",
+        "111th",
+        "122nd",
+    ]
+
+
 @pytest.mark.parametrize("method", DRAFTING, ids=lambda method: method.id)
 def test_older_records_are_told_by_numbers_that_agree_with_their_verdicts(pipe: Pipeline, method: Method) -> None:
     """They have [node, p, near, limit], where near was 0 for all that read no neighbours, and for what was kept without them."""
-    record = pipe.generate("a red lantern", method.id, **ASKED["loose"]).record
+    record = pipe.generate("a red lantern", method.id, **ASKED["loose"], **OWN).record
     new = record["methods"][method.id]["events"]
     older = copy.deepcopy(record)
     events = older["methods"][method.id]["events"]
@@ -106,7 +198,7 @@ def test_the_recorded_examples_agree_with_themselves() -> None:
     for run in recorded_runs():
         settings = Settings(**run.record["settings"])
         for name, entry in run.record["methods"].items():
-            for rows in evidence_of(settings, METHODS[name]).trials(entry["events"]):
+            for rows in evidence_of(settings, METHODS[name], entry).trials(entry["events"]):
                 for _, case, _, counted, limit in rows:
                     assert (counted - limit) * (-1 if case == "refused" else 1) > -3e-5, (name, case, counted, limit)
 
@@ -118,6 +210,9 @@ def test_what_is_behind_the_end_of_the_picture_is_not_told() -> None:
         "trials": [[], [[1, 0.5, 0.5, 0.4], [2, 0.5, 0.5, 0.1]]],
     }  # fmt: skip
     assert evidence_of(Settings(), METHODS["eagle1"]).trials(events) == [[], [[1, "exact", 0.5, 0.5, 0.4]]]
+    events["compared"] = [[], [[1, 2, 0, 1], [2, 3, 0, 1]]]
+    shared = evidence_of(Settings(), METHODS["eagle1"], {"dice": "same", "events": events})
+    assert shared.trials(events) == [[], [[1, "exact", 2, ""]]]
 
 
 def test_digits_are_added_where_five_do_not_tell_two_numbers_apart() -> None:
@@ -151,9 +246,23 @@ def test_the_words_are_whole(words: type[Evidence], temperature: float) -> None:
     assert "dice" not in json.dumps(found) or temperature > 0
 
 
-def test_only_rules_that_ask_neighbours_speak_of_look_alikes() -> None:
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("kind", [kind for kind in COMPARED if kind != "none"])
+def test_the_words_of_shared_noise_are_whole(kind: str, temperature: float) -> None:
+    method = next(method for method in METHODS.values() if method.rule == kind)
+    words = COMPARED[kind](Settings(temperature=temperature).rule(method), temperature == 0)
+    found = words.told()
+    assert set(re.findall(r"\{(\w*)\}", json.dumps(found).replace("{}", ""))) == {"0", "1"}
+    assert set(found["cases"]) == {"refused", "exact", "relaxed"} and not any(case["numbers"] for case in found["cases"].values())
+    assert set(found["headings"]) == set("ert") and set(found["because"]) == {"first", "e", "r", "t", "refused"}
+    assert "dice" not in json.dumps(found) or temperature > 0
+
+
+@pytest.mark.parametrize("dice", ["own", "same"])
+def test_only_rules_that_ask_neighbours_speak_of_look_alikes(dice: str) -> None:
     for method in DRAFTING:
-        told = json.dumps(evidence_of(Settings(), method).told())
+        used = "same" if held_against_draws(method, dice, "sampled") else "own"
+        told = json.dumps(evidence_of(Settings(), method, {"dice": used, "events": {}}).told())
         assert ("look-alikes" in told) == (method.rule in ("additive", "multiplicative")), method.id
 
 

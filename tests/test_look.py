@@ -41,16 +41,29 @@ def click_cell(page: Page, cell: int) -> None:
     grid.click(position={"x": (cell % 16 + 0.5) * box["width"] / 16, "y": (cell // 16 + 0.5) * box["height"] / 16})
 
 
-def test_tokens_of_every_kind_say_why_for_every_method(page: Page, server: str) -> None:
+def holds(words: dict[str, Any], case: str, facts: list[Any], told: str) -> None:
+    """Check what is shown of a trial that was decided by chances: [own, counted, limit]."""
+    _, counted, limit = facts
+    assert (case != "refused") == (counted > limit)
+    assert f"{limit:.3f}" in told if limit >= 0.001 else "e-" in told
+
+
+def names(words: dict[str, Any], case: str, facts: list[Any], told: str) -> None:
+    """Check what is shown of a trial that the model's own draw decided: [the token, where it stands]."""
+    assert words["cases"][case]["said"].format(*facts) in told
+    assert (f"drew {facts[0]}" in told) == (case != "exact")
+
+
+@pytest.mark.parametrize("dice", ["own", "same"])
+def test_tokens_of_every_kind_say_why_for_every_method(page: Page, server: str, dice: str) -> None:
     """Also for a method that is added to the table: a rule says in Python what is printed here."""
-    lanes = drawn(page, server, list(METHODS))
+    lanes = drawn(page, server, list(METHODS), dice=dice)
+    compared = {"eagle1", "eagle2", "lantern", "lantern++", "sjd", "scd"} if dice == "same" else set()
     look = page.locator("#stage .look")
     for lane in lanes:
         method, words = METHODS[lane["id"]], lane["evidence"]
         assert method.lossless or method.rule == "none" or "r" in lane["kinds"], method.id
-        for rows in lane["trials"]:
-            for _, case, _, counted, limit in rows:
-                assert (case != "refused") == (counted > limit), (method.id, case, counted, limit)
+        check, bars = (names, 0) if method.id in compared else (holds, 1)
         look_at(page, method.label)
         if not look.locator(".trials, .record .note").first.is_visible():
             look.locator(".record summary").click()
@@ -65,18 +78,43 @@ def test_tokens_of_every_kind_say_why_for_every_method(page: Page, server: str) 
             shown = look.locator(".trial")
             expect(shown).to_have_count(len(rows))
             assert len(rows) > 0 or kind == "t"
-            for i, (_, case, *numbers) in enumerate(rows):
+            expect(look.locator(".trial .balance")).to_have_count(bars * len(rows))
+            for i, (_, case, *facts) in enumerate(rows):
                 told = shown.nth(i).inner_text()
-                assert words["cases"][case]["said"] in told
+                assert words["cases"][case]["said"].format(*facts) in told
                 assert case in (shown.nth(i).get_attribute("class") or "").split()
-                limit = numbers[-1]
-                assert f"{limit:.3f}" in told if limit >= 0.001 else "e-" in told
+                check(words, case, facts, told)
                 assert "NaN" not in told and "undefined" not in told and "{" not in told
                 assert all(
                     float(value) <= 1
                     for value in shown.nth(i).locator("dd").all_inner_texts()
                     if value[0].isdigit() and " " not in value
                 )
+
+
+def test_what_vanilla_drew_stands_beside_what_a_method_drew(page: Page, server: str) -> None:
+    vanilla, other = drawn(page, server, ["vanilla", "lantern++"])
+    differs = next(at for at, (a, b) in enumerate(zip(vanilla["tokens"], other["tokens"], strict=True)) if a != b)
+    same = next(at for at in range(256) if vanilla["tokens"][at] == other["tokens"][at])
+    row = page.locator("#stage .alike .patch-row").filter(has_text=texts.WEB["patchVanilla"])
+    look_at(page, "LANTERN++")
+    for cell in (differs, same):
+        click_cell(page, cell)
+        expect(row.get_by_role("img", name=f"Token {vanilla['tokens'][cell]} in this place")).to_be_visible()
+        expect(row.locator(".patch")).to_have_count(1)
+        expect(row.locator(".patch.kept")).to_have_count(int(cell == same))
+        style = row.locator(".patch span").get_attribute("style") or ""
+        assert "data:image/webp" in style and "background-position: -" not in style, "its token is in the strip"
+    page.get_by_label("Method to look at").select_option("Vanilla")
+    expect(page.locator("#stage .alike .patch").first).to_be_visible()
+    expect(row).to_have_count(0)
+
+
+def test_without_vanilla_nothing_is_said_of_it(page: Page, server: str) -> None:
+    drawn(page, server, ["eagle1", "lantern++"])
+    look_at(page, "LANTERN++")
+    expect(page.locator("#stage .alike .patch").first).to_be_visible()
+    expect(page.locator("#stage .alike")).not_to_contain_text(texts.WEB["patchVanilla"])
 
 
 def test_an_older_record_says_why(page: Page) -> None:

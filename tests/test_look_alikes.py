@@ -51,6 +51,15 @@ def test_a_place_is_shown(alikes: LookAlikes) -> None:
     assert all(0 <= p <= 1 for _, p in found["liked"])
 
 
+def test_a_token_that_is_no_guess_is_shown_beside_without_its_neighbours(alikes: LookAlikes) -> None:
+    alone, found = alikes.look(place(guesses=[])), alikes.look(place(guesses=[], beside=[9, 10]))
+    liked = [token for token, _ in alone["liked"]]
+    assert not {9, 10} & {3, *liked}
+    assert found["tokens"] == [3, 9, *liked] and found["guesses"] == [], "one at most, however many are sent"
+    assert found["squares"] == alone["squares"] + 1
+    assert alikes.look(place(guesses=[], beside=[3])) == alone, "what is there is not shown twice"
+
+
 def test_the_squares_are_of_the_tokens_and_the_favourites_of_the_place(
     alikes: LookAlikes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,6 +130,7 @@ WRONG: list[dict[str, Any]] = [
     {"tokens": None}, {"tokens": [3] * (TOKENS - 1)}, {"tokens": [3] * 1_000_000}, {"tokens": "3" * TOKENS}, {"tokens": [10**9] * TOKENS},
     {"tokens": [-1] * TOKENS}, {"tokens": [True] * TOKENS}, {"tokens": [3.0] * TOKENS}, {"tokens": [[3]] * TOKENS}, {"tokens": {"0": 3}},
     {"guesses": None}, {"guesses": 1}, {"guesses": [10**9]}, {"guesses": [-1]}, {"guesses": ["1"]}, {"guesses": [False]}, {"guesses": [[1]]},
+    {"beside": None}, {"beside": 9}, {"beside": [10**9]}, {"beside": [-1]}, {"beside": ["9"]}, {"beside": [True]},
     {"settings": None}, {"settings": []}, {"settings": {"seeds": 1}}, {"settings": {"seed": -1}}, {"settings": {"seed": [1]}},
     {"settings": {"tree": {"a": 1}}}, {"settings": {"tree": ["0"] * 100_000}}, {"settings": {"top_k": float("nan")}}, {"settings": {"neighbours": 3}},
     {"prompt": None}, {"prompt": 3}, {"prompt": ""}, {"prompt": "x" * 100_000}, {"prompt": "\x00"}, {"prompt": ["a"]},

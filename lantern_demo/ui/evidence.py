@@ -1,7 +1,8 @@
 """Why a guess was kept or not, in the words of the rule that decided: what it counted, what that had to exceed, and what follows.
 
-A rule has a class of words here, made once for a run; one that has none is told in general words, which are true of any rule. The page's
-script fills in numbers and prints, and knows no rule.
+A rule has a class of words here, made once for a run; one that has none is told in general words, which are true of any rule. With shared
+noise there is nothing to count: a guess was held against the model's own draw, and there are classes for that. The page's script fills
+in numbers and prints, and knows no rule.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ class Evidence:
     rule: Rule
     greedy: bool = False
 
+    kept_as: ClassVar[str] = "trials"  # what a record's events call what was tried
     # Of a guess that the exact rule would have refused: what is over it, why it was kept, and the same in a list of trials.
     heading: ClassVar[str] = "a guess kept by a looser rule"
     reason: ClassVar[str] = "The method's looser rule kept it: the piece may not be what the model would have drawn."
@@ -42,7 +44,7 @@ class Evidence:
         return {"e": "exact", "r": "relaxed"}.get(kept or "", "refused")
 
     def cases(self) -> dict[str, dict[str, Any]]:
-        """What is said of a trial, and the numbers that belong to it."""
+        """What is said of a trial, and the numbers that belong to it: without any, {0}, {1}... of a sentence are what its row ends with."""
         own = ("the model's chance of it", "{own}")
         limit = (
             "had to reach (the chance of the model's favourite)" if self.greedy else "had to exceed (drawn at random)",
@@ -88,16 +90,19 @@ class Evidence:
         }
 
     def trials(self, events: dict[str, Any]) -> list[list[list[Any]]]:
-        """The trials of a record's events by step, without those for tokens behind the picture's end: [node, case, own, counted, limit]."""
+        """What was tried in a record's events by step, without what was for tokens behind the picture's end: [node, case, and what belongs
+        to the case: own, counted, limit, or what its sentence names]. None where it was not kept."""
         found, before = [], 0
-        for after, tree, tried in zip(events["committed"], events["trees"], events["trials"], strict=True):
+        rows = events.get(self.kept_as, [[]] * len(events["committed"]))
+        for after, tree, tried in zip(events["committed"], events["trees"], rows, strict=True):
             kept = dict(zip(tree["path"][1:], events["kinds"][before:after], strict=False))
             decided = set(tree["path"][: after - before])  # nodes whose children were tried for tokens of the picture
-            found.append([self._row(trial, kept.get(trial[0])) for trial in tried if tree["parents"][trial[0]] in decided])
+            found.append([self.row(row, kept.get(row[0])) for row in tried if tree["parents"][row[0]] in decided])
             before = after
         return found
 
-    def _row(self, trial: Sequence[float], kept: str | None) -> list[Any]:
+    def row(self, trial: Sequence[Any], kept: str | None) -> list[Any]:
+        """A record's row as `trials` gives it. kept: as in `case`."""
         node, own, stands, limit = trial
         case = self.case(kept, own, limit)
         return [node, case, own, own if case == "alone" else stands, limit]
@@ -189,16 +194,103 @@ class Grouped(Evidence):
         return "alone" if kept == "e" and own > limit else super().case(kept, own, limit)
 
 
+class Compared(Evidence):
+    """Shared noise: a guess was held against what the model itself drew in its place. Greedy that is its favourite."""
+
+    kept_as = "compared"
+    reason = "The model itself drew another piece here, and the guess stands for it."
+
+    def cases(self) -> dict[str, dict[str, Any]]:
+        drew, this = (
+            ("likes {0} best here", "likes this very piece best") if self.greedy else ("drew {0}", "drew this very piece")
+        )
+        said = {
+            "refused": f"was refused: the model itself {drew}{{1}}.",
+            "exact": f"was accepted: the model itself {this} here.",
+            "relaxed": f"was accepted: the model itself {drew}{{1}}.",
+        }
+        return {case: {"said": sentence, "numbers": []} for case, sentence in said.items()}
+
+    def note(self) -> str:
+        kept = "it is what the model itself likes best" if self.greedy else "the model itself drew it"
+        return f"A guess is kept when {kept} in its place{self.also()}."
+
+    def also(self) -> str:
+        """What else keeps a guess."""
+        return ""
+
+    def because(self) -> dict[str, str]:
+        told = super().because()
+        if self.greedy:
+            return told
+        return told | {
+            "e": "The model's own draw here is this very guess. After the same pieces vanilla draws it too, with the same dice.",
+            "r": self.reason,
+            "refused": f"The model drew this piece itself, and no guess tried here was the same{self.nor()}.",
+        }
+
+    def nor(self) -> str:
+        """What else none of the refused guesses was."""
+        return ""
+
+    def row(self, trial: Sequence[Any], kept: str | None) -> list[Any]:
+        node, drawn, near, tokens = trial
+        case = "refused" if near < 0 else "relaxed" if near else "exact"
+        return [node, case, drawn, self.where(near, tokens - 1)]
+
+    def where(self, near: int, others: int) -> str:
+        """Where the model's own draw stands, when it is not the guess: the near-th of so many others that count, or at -1 none of them."""
+        return ""
+
+
+class ComparedNear(Compared, Lent):
+    """LANTERN with shared noise: the guess stands for its neighbours in the codebook as well, as many as may lend to it."""
+
+    reason = "The model itself drew another piece here, a look-alike of this guess, and the guess stands for it."
+
+    def also(self) -> str:
+        return f", or one of its look-alikes that count: the {self.rule.k} nearest at most, as long as their chances add up to no more than {self.most()}"
+
+    def nor(self) -> str:
+        return ", or had it among its look-alikes that count"
+
+    def where(self, near: int, others: int) -> str:
+        if not others:
+            return ", and none of the guess's look-alikes count"
+        if others == 1:
+            return f", which is {'not ' if near < 0 else ''}the guess's one look-alike that counts"
+        place = "none" if near < 0 else f"the {ordinal(near)}"
+        return f", which is {place} of the guess's {others} look-alikes that count"
+
+
+class ComparedNearByShare(ComparedNear, LentByShare):
+    """The same of LANTERN++."""
+
+
 WORDS: dict[str, type[Evidence]] = {
     "none": Undrafted, "exact": Exact, "additive": Lent, "multiplicative": LentByShare, "weighted": Weighed, "grouped": Grouped,
 }  # fmt: skip
+COMPARED: dict[str, type[Evidence]] = {
+    "none": Undrafted, "exact": Compared, "additive": ComparedNear, "multiplicative": ComparedNearByShare,
+}  # fmt: skip
 
 
-def evidence_of(settings: Settings, method: Method) -> Evidence:
-    """The words for a method's trials under these settings."""
+def evidence_of(settings: Settings, method: Method, entry: dict[str, Any] | None = None) -> Evidence:
+    """The words for a method's trials under these settings. entry: what a record has of the run, which says whether drafts were held against
+    the model's own draws; without it, and where it does not say so, a rule of chances decided."""
     greedy = settings.temperature == 0
     rule = settings.rule(method).greedy if greedy else settings.rule(method)
-    return WORDS.get("none" if method.rule == "none" else rule.kind, Evidence)(rule, greedy)
+    kind = "none" if method.rule == "none" else rule.kind
+    # greedy there is no noise to share, and what was compared is there all the same
+    if entry is not None and (entry["dice"] == "same" or "compared" in entry["events"]):
+        return COMPARED.get(kind, Compared)(rule, greedy)
+    return WORDS.get(kind, Evidence)(rule, greedy)
+
+
+def ordinal(number: int) -> str:
+    """1st, 2nd, 3rd, 4th, 11th."""
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
 
 
 def trials_of_older(rule: Rule, trees: list[dict[str, Any]], judged: list[list[Sequence[float]]]) -> list[list[list[float]]]:

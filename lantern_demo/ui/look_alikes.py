@@ -23,6 +23,7 @@ from lantern_demo.ui.run_view import webp_address
 from lantern_demo.ui.service import Service, on_zero_gpu
 
 GUESSES, NEAR, LIKED = 3, 4, 4  # at most so many guesses, neighbours of each, and favourites of the model
+BESIDE = 1  # at most so many tokens that are no guesses, shown without neighbours
 NODES = 17  # of a draft tree with the model's own token below it; the page draws larger ones without pictures
 AROUND = 1  # cells shown on each side: a token colours its surroundings
 PATIENCE = 5.0  # seconds that a look waits for the one before it
@@ -45,6 +46,7 @@ class Place(NamedTuple):
     tokens: list[int]
     cell: int
     guesses: list[int]
+    beside: list[int]
     tree: list[Node] | None
 
 
@@ -109,14 +111,25 @@ class LookAlikes:
             raise ValueError(texts.LOOK_NOT_LOADED)
         codes, places = len(pipe.networks.tokenizer.codebook), pipe.info.tokens
         tokens, cell, guesses = (asked.get(name) for name in ("tokens", "cell", "guesses"))
-        cells = [cell]
+        cells, beside = [cell], asked.get("beside", [])
         if not _ids(tokens, codes) or len(tokens) != places or not _ids(cells, places) or not _ids(guesses, codes):
             raise ValueError("the place must have the tokens of a picture, one of its cells, and guesses")
+        if not _ids(beside, codes):
+            raise ValueError("beside must be a list of tokens")
         given = asked.get("settings")
         if not isinstance(given, dict) or not set(given) <= set(Settings().as_dict()):
             raise ValueError("settings must be a run's settings")
         tree = None if asked.get("tree") is None else _tree(asked["tree"], codes, places)
-        return Place(pipe, Settings(**given), pipe.check_prompt(asked.get("prompt")), tokens, cells[0], guesses[:GUESSES], tree)
+        return Place(
+            pipe,
+            Settings(**given),
+            pipe.check_prompt(asked.get("prompt")),
+            tokens,
+            cells[0],
+            guesses[:GUESSES],
+            beside[:BESIDE],
+            tree,
+        )
 
     def _decoded(self, place: Place) -> dict[str, Any]:
         pipe, cell, tree = place.pipe, place.cell, place.tree
@@ -125,7 +138,9 @@ class LookAlikes:
             rows = [[guess, *table[guess, :NEAR].tolist()] for guess in place.guesses]
             liked = self._liked(pipe, place.settings, place.prompt, place.tokens)[cell]
         wanted = list(
-            dict.fromkeys([place.tokens[cell], *(token for row in rows for token in row), *(token for token, _ in liked)])
+            dict.fromkeys(
+                [place.tokens[cell], *place.beside, *(token for row in rows for token in row), *(token for token, _ in liked)]
+            )
         )
         drawn = Squares(pipe, place.tokens)
         for token in wanted:

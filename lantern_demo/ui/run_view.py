@@ -174,7 +174,8 @@ def found_in_pictures(model: str, settings: Settings, methods: Iterable[str]) ->
 
 def _result(name: str, entry: dict[str, Any], settings: Settings, picture: str | None) -> dict[str, Any]:
     method = METHODS[name]
-    evidence = evidence_of(settings, method)
+    evidence = evidence_of(settings, method, entry)
+    events = {name: value for name, value in entry["events"].items() if name != evidence.kept_as}
     return {
         "window": method.source in ("window", "coupled"),
         "wave": method.source == "wavefront",
@@ -188,7 +189,7 @@ def _result(name: str, entry: dict[str, Any], settings: Settings, picture: str |
         "tokens": entry["token_ids"],
         "picture": picture,
         **{part: entry[f"{part}_seconds"] for part in PARTS},
-        **entry["events"],
+        **events,
         "trials": evidence.trials(entry["events"]),
     }
 

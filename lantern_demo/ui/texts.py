@@ -249,7 +249,7 @@ WEB: dict[str, Any] = {
     "control": "EAGLE-1 guesses in the same way, along a fixed tree of guesses, and accepts no near misses: what LANTERN++ gains over it comes from "
                "near misses, and from the longer tree that they make worth while.",
     "patchesTitle": "This place of the picture with other pieces",
-    "patchGuess": "refused guess", "patchBoth": "the guess, which stands here", "patchKept": "what stands here", "patchNear": "its look-alikes", "patchModel": "what the model itself likes best",
+    "patchGuess": "refused guess", "patchBoth": "the guess, which stands here", "patchKept": "what stands here", "patchVanilla": "what vanilla drew at this place", "patchNear": "its look-alikes", "patchModel": "what the model itself likes best",
     "patchWait": "Decoding the look-alikes\u2026",
     "patchAlt": "Token {token} in this place", "chance": "{percent} %",
     "next": "Next step \u203a", "phases": {

@@ -124,9 +124,8 @@ function guessHistory(lane, token, words) {
   return `${times} ${stood} ${end}`;
 }
 
-/** One guess that was tried: its bar against the line that it had to pass, the verdict in words, and the numbers, all by the rule's words. */
-function trial(lane, step, [node, verdict, own, counted, limit], chosen, words) {
-  const { said, numbers } = lane.evidence.cases[verdict];
+/** A guess's bar against the line that it had to pass, and its numbers, which `numbers` labels. */
+function balance([own, counted, limit], numbers, words) {
   const top = Math.max(own, counted, limit, 1e-6) * 1.12;
   const at = (value) => `${(100 * value) / top}%`;
   const solid = Math.min(own, counted);
@@ -135,9 +134,15 @@ function trial(lane, step, [node, verdict, own, counted, limit], chosen, words) 
     el("span", { class: "height", style: `left: ${at(limit)}` }));
   const chance = (p) => (p > 1 ? words.overOne : mass(p));
   const values = { own: chance(own), counted: chance(counted), extra: chance(counted - own), limit: chance(limit) };
-  const lines = numbers.flatMap(([label, value]) => [el("dt", {}, label), el("dd", {}, say(value, values))]);
+  return [bars, el("dl", {}, ...numbers.flatMap(([label, value]) => [el("dt", {}, label), el("dd", {}, say(value, values))]))];
+}
+
+/** One guess that was tried: the verdict in words, and where there are numbers, these; all by the rule's words. */
+function trial(lane, step, [node, verdict, ...told], chosen, words) {
+  const { said, numbers } = lane.evidence.cases[verdict];
   return el("li", { class: `trial ${verdict}${node === chosen ? " chosen" : ""}` },
-    el("p", { class: "verdict" }, el("b", {}, `${words.draft} ${lane.trees[step].tokens[node]}`), ` ${said}`), bars, el("dl", {}, ...lines));
+    el("p", { class: "verdict" }, el("b", {}, `${words.draft} ${lane.trees[step].tokens[node]}`), ` ${say(said, told)}`),
+    ...(numbers.length ? balance(told, numbers, words) : []));
 }
 
 /** The accepted node of a token in its step's tree; -1 for one that the model drew itself. */

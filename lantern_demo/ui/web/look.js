@@ -52,7 +52,7 @@ function lookPanel(words, hooks) {
 
   async function ask(one, at, guesses) {
     const step = stepOf(one, at);
-    const asked = { model: view.model, prompt: view.prompt, settings: view.settings, tokens: one.tokens, cell: at, guesses, tree: wanting(one, step) };
+    const asked = { model: view.model, prompt: view.prompt, settings: view.settings, tokens: one.tokens, cell: at, guesses, beside: drawnByVanilla(one, at), tree: wanting(one, step) };
     const found = await hooks.ask(asked).catch((error) => ({ error: String(error.message ?? error) }));
     if (one !== lane || at !== cell) return;
     alike.replaceChildren(...(found.error ? [el("p", { class: "note" }, found.error)] : patches(found, one, at)));
@@ -60,6 +60,9 @@ function lookPanel(words, hooks) {
     pictured = { lane, step, found };
     steps.querySelector(".tree-box")?.replaceWith(treeBox(step));
   }
+
+  /** The token that vanilla's lane has in a cell, as a list; an empty one where there is none to set beside a lane's own. */
+  const drawnByVanilla = (one, at) => lanes.filter((other) => other !== one && other.id === "vanilla").map((other) => other.tokens[at]);
 
   const known = (step) => (pictured?.lane === lane && pictured.step === step ? pictured.found : null);
 
@@ -71,7 +74,7 @@ function lookPanel(words, hooks) {
     return { tokens, parents, at };
   }
 
-  /** The place with the guesses, their neighbours, and the model's favourites in it. */
+  /** The place with what vanilla drew there, the guesses, their neighbours, and the model's favourites in it. */
   function patches(found, one, at) {
     const square = (token, below, accepted) => el("figure", { class: accepted ? "patch kept" : "patch" },
       el("span", { role: "img", "aria-label": say(words.patchAlt, { token }),
@@ -81,6 +84,7 @@ function lookPanel(words, hooks) {
     const stands = one.tokens[at];
     const chance = (p) => say(words.chance, { percent: (100 * p).toFixed(p < 0.0995 ? 1 : 0) });
     return [el("h3", {}, words.patchesTitle), found.guesses.some(([guess]) => guess === stands) ? null : row(words.patchKept, square(stands, null, true)),
+      ...drawnByVanilla(one, at).map((token) => row(words.patchVanilla, square(token, null, token === stands))),
       ...found.guesses.flatMap(([guess, ...near]) => [row(guess === stands ? words.patchBoth : words.patchGuess, square(guess, null, guess === stands)),
         row(words.patchNear, ...near.map((token) => square(token, null, token === stands)))]),
       found.liked.length ? row(words.patchModel, ...found.liked.map(([token, p]) => square(token, chance(p), token === stands))) : null].filter((part) => part);
