@@ -66,7 +66,7 @@ class LeanTarget:
         """n tree nodes -> hidden [R, n, H]; see `decoding.protocols.Target.forward`."""
         x = self.embeddings[tokens].expand(cache.k.shape[1], -1, -1)
         places = cache.places(0, len(tokens))
-        return self._run(x, self.rope[depths + cache.length], cache.sight_of(mask), places)
+        return self._run(x, self.rope[depths + cache.length], cache.sight_of(depths, mask), places)
 
     def forward_at(self, tokens: Tensor, positions: Tensor, slots: Tensor, bias: Tensor, cache: LeanCache) -> Tensor:
         """n nodes -> hidden [R, n, H]; see `decoding.protocols.FixedTarget.forward_at`."""
