@@ -83,7 +83,7 @@ class Published:
     text: TextSizes | Words | None = None
     # Number format on a CPU, where none is asked for. None: the fastest one in 16 bits, of a family with twins for a CPU. Without
     # twins, weights stay in their files where it is the published one.
-    on_cpu: str | None = None
+    on_cpu: str | None = "float32"
 
 
 @dataclass(frozen=True)
@@ -145,6 +145,7 @@ def _text_to_image(stage: str, size: int, target: str, original: str, drafter: s
         # The published neighbour table was made from the codebook as it is stored.
         preset={"cfg_scale": 7.5, "top_k": 1000, "neighbours": "raw", **PAPER},
         published=Published(
+            on_cpu=None,
             target=LlamaGenConfig(**XL, vocab=VOCAB, grid=grid, prefix=120, caption_dim=2048, padding="released"),
             drafter=DrafterConfig(dim=XL["dim"], heads=XL["heads"], ffn=XL["ffn"], vocab=VOCAB, grid=grid, prefix=120),
             text=TextSizes(),
@@ -179,6 +180,7 @@ def _class_to_image(letter: str, size: int, sizes: dict[str, Any]) -> ModelInfo:
         preset={"cfg_scale": 4.0, **PAPER},
         kind="class",
         published=Published(
+            on_cpu=None,
             target=LlamaGenConfig(**sizes, vocab=VOCAB, grid=size // 16, prefix=1, classes=1000),
             sources={
                 "target": (Source("FoundationVision/LlamaGen", f"c2i_{letter}_{size}.pt", "llamagen"),),
@@ -204,7 +206,6 @@ def _anole() -> ModelInfo:
         max_prompt=1000,
         preset={"cfg_scale": 3.0, "top_k": 2000, **PAPER},
         published=Published(
-            on_cpu="float32",
             target=AnoleConfig(),
             drafter=AnoleDrafterConfig(),
             tokenizer=TokenizerSizes(dim=256, codebook=8192, kind="chameleon"),
