@@ -25,7 +25,7 @@ from lantern_demo.decoding.trees import TreePolicy
 from lantern_demo.distortion import Distortion, Laws, measure, roots
 from lantern_demo.faults import in_words, release_memory, unreadable
 from lantern_demo.knobs import MAX_LANTERN_K
-from lantern_demo.models import bundled, checkpoints, store
+from lantern_demo.models import bundled, checkpoints, families, store
 from lantern_demo.models.common import Condition
 from lantern_demo.models.device import DTYPES, INT8, device_name, pick_device, pick_threads
 from lantern_demo.models.llamagen import accumulation
@@ -472,8 +472,8 @@ def load(
     """Load a model by its registry id, or from a folder in the format of the bundled one.
 
     device: "auto", "cpu", "cuda", "cuda:N". dtype, of target and drafter: "float32", "bfloat16", "float16", "int8" (8-bit products of
-    a small model on a CPU), or "auto", which is float32 but for a published model on a GPU, where it is bfloat16 (float16 where the
-    GPU lacks that), and for Janus-Pro, where it is bfloat16 on a CPU too.
+    LlamaGen on a CPU), or "auto", which is float32 for the bundled model, and 16 bits for a published one: bfloat16, or float16 where
+    that is faster or a GPU lacks the other. Anole is in float32 on a CPU.
     A published model is fetched from the Hub at its first start; `folder` is a local folder to take its files from instead (see
     `models.checkpoints`), `drafter` one with a drafter of one's own to use in place of the published one.
     fp16_accumulation keeps the sums of float16 products in float16, for this process, if this moves the target's laws little enough
@@ -503,7 +503,9 @@ def load(
     reason = requirements_unmet(info, chosen, name, files)
     if reason:
         raise ValueError(f"{info.id} cannot run here: {reason}")
-    networks = checkpoints.load(info, chosen, DTYPES[name], files, None if drafter is None else Path(drafter))
+    # twins for a CPU make their own weights of those in the files
+    kept = None if families.runs_on_twins(info, chosen) else DTYPES[name]
+    networks = checkpoints.load(info, chosen, kept, files, None if drafter is None else Path(drafter))
     if fp16_accumulation:
         accumulation.allow(networks.target)
     return Pipeline(info, networks, chosen, name, threads, fit_trees)

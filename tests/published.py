@@ -99,7 +99,9 @@ def tiny_info(model: str) -> ModelInfo:
             sizes["drafter"] = replace(JANUS_DRAFTER, **files)
     else:
         sizes = {"target": CLASSES}
-    published = Published(sources=info.published.sources, **{"tokenizer": PICTURES, **sizes})
+    published = Published(
+        sources=info.published.sources, on_cpu=info.published.on_cpu and "float32", **{"tokenizer": PICTURES, **sizes}
+    )
     preset = {**info.preset, "lantern_k": 20, "tree": "small", "top_k": 0}
     return replace(info, image_size=16 * GRID, grid=GRID, preset=preset, published=published)
 

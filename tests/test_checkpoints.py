@@ -32,6 +32,7 @@ from lantern_demo.models.blank import blank_network, blank_tokenizer, fill
 from lantern_demo.models.convert import weights_of
 from lantern_demo.models.families import LAYOUTS
 from lantern_demo.models.llamagen.drafter import Drafter
+from lantern_demo.models.products import sixteen_bits
 from lantern_demo.models.registry import REGISTRY, TokenizerSizes
 from lantern_demo.models.tokenizer import neighbour_table
 from lantern_demo.pipeline import Generation, Pipeline, load
@@ -170,7 +171,7 @@ def pipe(text_model: Path) -> Pipeline:
 
 def test_every_method_draws_and_the_record_says_from_what(pipe: Pipeline) -> None:
     assert pipe.available_methods == list(METHODS)
-    assert pipe.dtype == "float32"
+    assert pipe.dtype == sixteen_bits()
     done = [e for _, e in pipe.compare(PROMPT, seed=1) if isinstance(e, Generation)]
     assert [d.method for d in done] == pipe.default_methods
     assert done[0].image.size == (64, 64)

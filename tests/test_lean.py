@@ -26,7 +26,7 @@ Network = TypeVar("Network", bound=torch.nn.Module)
 TEXT = LlamaGenConfig(dim=128, layers=3, heads=2, ffn=160, vocab=60, grid=4, prefix=7, caption_dim=32)
 CLASS = replace(TEXT, prefix=1, classes=10, heads=4)
 STATIC = [(0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (0, 0, 0)]
-ROUNDING = ("bfloat16", "int8")
+ROUNDING = ("bfloat16", "int8", "int8-call")
 SUPPORTED = [kind for kind in KINDS if supported(kind)]
 EXACT = [kind for kind in SUPPORTED if kind not in ROUNDING]
 PADDED, FULL = torch.arange(7)[None] >= 3, torch.ones(1, 7, dtype=torch.bool)

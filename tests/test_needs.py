@@ -26,6 +26,7 @@ from transformers import (
 from lantern_demo.models import checkpoints, hub, needs
 from lantern_demo.models.blank import shapes
 from lantern_demo.models.families import LAYOUTS
+from lantern_demo.models.products import sixteen_bits
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.pipeline import load
 
@@ -154,7 +155,7 @@ def test_too_little_memory_is_said_before_loading(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(needs, "free_memory", lambda _: 2**20)
     says = r"llamagen-t2i-512 cannot run here: it needs about 7\.\d GiB of memory in float32, and 1 MiB are free"
     with pytest.raises(ValueError, match=says):
-        load("llamagen-t2i-512", device="cpu")
+        load("llamagen-t2i-512", device="cpu", dtype="float32")
 
 
 def test_too_small_a_disk_is_said_before_loading(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,7 +171,7 @@ def test_too_small_a_disk_is_said_before_loading(monkeypatch: pytest.MonkeyPatch
 def test_half_precision_is_named_where_it_would_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     published = REGISTRY["llamagen-t2i-512"].published
     assert published is not None
-    monkeypatch.setattr(needs, "free_memory", lambda _: needs.memory(published, "bfloat16"))
+    monkeypatch.setattr(needs, "free_memory", lambda _: needs.memory(published, "bfloat16", on_cpu=True))
     assert str(needs.short_of_memory(published, CPU, "float32")).endswith("; bfloat16 needs less")
     assert needs.short_of_memory(published, CPU, "bfloat16") is None
 
@@ -189,7 +190,7 @@ def test_check_of_a_folder(
     code, out = _check(monkeypatch, capsys, "--model", TEXT_ID, "--check", "--folder", str(text_model))
     assert code == 0
     assert out.count("tensors are as expected") == 4
-    assert "Enough for float32" in out
+    assert f"Enough for {sixteen_bits()}" in out
     folder = write_text_model(tmp_path / "m", drafter=False)
     (folder / "vq_ds16_t2i.pt").unlink()
     target = folder / "target" / "model.safetensors"

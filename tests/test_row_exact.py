@@ -106,9 +106,11 @@ def path_to(node: int, tree: Tree) -> list[int]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("rows", "padded"), [(2, 0), (2, 3), (1, 0)], ids=["guided", "padded", "alone"])
-def test_chains_of_every_size(small: LlamaGen, kind: str, rows: int, padded: int) -> None:
-    picture = Picture(LeanTarget(small, kind), rows, padded)
+@pytest.mark.parametrize(
+    ("rows", "padded", "prefix"), [(2, 0, 7), (2, 3, 7), (1, 0, 7), (2, 0, 1)], ids=["guided", "padded", "alone", "short"]
+)
+def test_chains_of_every_size(kind: str, rows: int, padded: int, prefix: int) -> None:
+    picture = Picture(LeanTarget(strong(LlamaGen(replace(SMALL, prefix=prefix))), kind), rows, padded)
     cache = picture.cache()
     for committed, following in ((0, 33), (33, 82), (82, None)):
         for count in range(1, MOST + 1):

@@ -5,7 +5,8 @@ over the rounds; speedups are ratios within a round. With --out FILE.json the re
 FILE.png, and the same command goes on where it was interrupted. Under torchrun the rounds are shared by the processes.
 
 `python -m lantern_demo.bench quality --help` tells of the other benchmark, of speed against quality, `python -m lantern_demo.bench gpu
---help` of the command that looks at a GPU, and `python -m lantern_demo.bench audit --help` of the audit of losslessness.
+--help` of the command that looks at a GPU, `python -m lantern_demo.bench audit --help` of the audit of losslessness, and
+`python -m lantern_demo.bench sizes --help` of what models of every size take on a processor.
 """
 
 from __future__ import annotations
@@ -182,6 +183,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         from lantern_demo.bench.audit import main as audit
 
         sys.exit(audit(argv[1:]))
+    if argv and argv[0] == "sizes":
+        from lantern_demo.bench.sizes import main as sizes
+
+        sys.exit(sizes(argv[1:]))
     p = parser()
     args, process = p.parse_args(argv), join()
     try:

@@ -90,8 +90,8 @@ def _built_shapes(sizes: Sizes) -> dict[str, tuple[int, ...]]:
     return {name: tuple(p.shape) for name, p in network.named_parameters()}
 
 
-def fill(network: Network, weights: Mapping[str, Tensor], device: torch.device, dtype: torch.dtype) -> Network:
-    """Give a blank network its weights, and put it on a device for inference.
+def fill(network: Network, weights: Mapping[str, Tensor], device: torch.device, dtype: torch.dtype | None) -> Network:
+    """Give a blank network its weights, and put it on a device for inference; dtype None: as they are.
 
     Weights are moved and cast one by one, and those that already are what is asked for are taken as they are: tensors of a
     memory-mapped file stay in that file, so that there is never a second copy of the network. Rotary tables stay float32.
@@ -108,7 +108,7 @@ def fill(network: Network, weights: Mapping[str, Tensor], device: torch.device, 
     return network
 
 
-def _kept_in_float32(network: nn.Module, dtype: torch.dtype) -> set[str]:
+def _kept_in_float32(network: nn.Module, dtype: torch.dtype | None) -> set[str]:
     """In float16 the second matrix of a T5's feed-forward layers would overflow; the library keeps it in float32 too."""
     if dtype != torch.float16 or not isinstance(network, T5EncoderModel):
         return set()

@@ -57,11 +57,11 @@ class InPlace(Converted):
 
 
 def load(
-    info: ModelInfo, device: torch.device, dtype: torch.dtype, folder: Path | None = None, drafter: Path | None = None
+    info: ModelInfo, device: torch.device, dtype: torch.dtype | None, folder: Path | None = None, drafter: Path | None = None
 ) -> Networks[PromptEncoder]:
     """A published model's networks, from the Hub or from a local folder.
 
-    Target and drafter are in `dtype`, the image tokenizer in float32, a text encoder in bfloat16 as LANTERN has it (float16 on a
+    Target and drafter are in `dtype` (None: in that of their files), the image tokenizer in float32, a text encoder in bfloat16 as LANTERN has it (float16 on a
     GPU without bfloat16). On a CPU, weights that are asked for in the dtype they were published in stay in the files, mapped into
     memory. `drafter` is a folder that `save_drafter` wrote, to be used instead of the published one.
     Raises CheckpointError (a ValueError) for what cannot be fetched, read or used.
@@ -158,7 +158,7 @@ def _in_place(part: Part, published: Published, located: Located) -> InPlace:
     return InPlace(located.weights[0].parent, {"source": located.facts, "config": config}, located, network)
 
 
-def _target(published: Published, part: Converted, device: torch.device, dtype: torch.dtype) -> torch.nn.Module:
+def _target(published: Published, part: Converted, device: torch.device, dtype: torch.dtype | None) -> torch.nn.Module:
     return fill(blank_network(replace(published.target, **part.manifest["config"])), part.weights(), device, dtype)
 
 
@@ -210,7 +210,7 @@ def save_drafter(folder: Path, drafter: Any) -> None:
     (folder / "config.json").write_text(json.dumps(asdict(drafter.config), indent=1) + "\n")
 
 
-def load_drafter(folder: Path, target: TargetSizes[Any], device: torch.device, dtype: torch.dtype) -> torch.nn.Module:
+def load_drafter(folder: Path, target: TargetSizes[Any], device: torch.device, dtype: torch.dtype | None) -> torch.nn.Module:
     """Read a drafter that `save_drafter` wrote. Raises CheckpointError when it is damaged or does not fit the target."""
     path = folder / "config.json"
     try:

@@ -6,9 +6,9 @@ products when `products.KINDS` says otherwise.
 
 Rows are exact: nothing that is computed for a node depends on how many nodes are in the pass, nor on the slots in which its ancestors lie.
 Library products and attention do not offer that: how they split a sum depends on the shape of the whole call. So both halves of attention
-are written as weighted sums of rows of a table, which PyTorch takes one row after the other, each sum by itself. Slots that a node does
-not see have the weight 0, and adding 0 changes no sum: what counts is the order of a node's ancestors, and they lie behind each other in
-every tree. Which products are exact in this sense is said by `products.ROW_EXACT`.
+are written as weighted sums of rows of a table, which PyTorch takes one row after the other, each sum by itself, and what a node sees
+stands in the order of positions, its own ancestors last. What it does not see stands behind that with the weight 0, and adding 0 changes
+no sum. Which products are exact in this sense is said by `products.ROW_EXACT`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from torch import Tensor
 from lantern_demo.decoding.cache import KVCache, check_sizes
 from lantern_demo.models.products import Product
 
-WIDENED = 64  # slots by which the table of keys grows
+WIDENED = 64  # slots by which the table of keys grows, LEAST or more
+LEAST = 64  # positions that are looked at: a softmax of fewer numbers than a vector register holds takes its sum another way
 SERIAL = 2**15  # numbers of one elementwise operation that PyTorch never shares out among threads
 
 
@@ -79,8 +80,9 @@ class Sight(NamedTuple):
     key_starts: Tensor
     value_rows: Tensor
     value_starts: Tensor
-    slots: int  # S, how many are looked at
-    bias: Tensor | None  # [R or 1, n, 1, S] float32, 0 for what a node sees and -inf for the rest; None: it sees all
+    positions: int  # P, how many are looked at
+    slots: Tensor | None  # [n, P] int64, the slots of the positions; None: the first P
+    bias: Tensor | None  # [R or 1, n, 1, P] float32, 0 for what a node sees and -inf for the rest; None: it sees all
 
 
 class LeanCache(KVCache):
@@ -96,8 +98,6 @@ class LeanCache(KVCache):
         self.values = torch.zeros(layers, rows, heads, slots, head_dim)
         self._keep(self.values.new_zeros(layers, rows, heads, head_dim, 0))
         self.key_sums: dict[int, tuple[Tensor, Tensor]] = {}  # rows and starts by the number of nodes
-        self.mask: Tensor | None = None  # [R, nodes, 1, slots] float32, of which the last pass filled the columns `filled`
-        self.filled = (0, 0)
         heads_of = torch.arange(rows * heads, dtype=torch.int32).view(rows, 1, heads, 1)
         self.first_keys, self.first_values = heads_of * head_dim, heads_of * slots  # each head's first row in its table
 
@@ -151,37 +151,45 @@ class LeanCache(KVCache):
             wider[..., :width] = self.keys
             self._keep(wider)
 
-    def sight(self, nodes: int, slots: int, bias: Tensor | None) -> Sight:
-        """What `nodes` nodes see that look at the first `slots` slots under a bias as in `Sight`."""
-        rows, _, heads, _ = self.first_values.shape
+    def sight(self, nodes: int, positions: int, bias: Tensor | None, slots: Tensor | None = None) -> Sight:
+        """What `nodes` nodes see that look at so many positions, at LEAST of them; slots and bias are as in `Sight`."""
+        heads = self.first_values.shape[2]
         if nodes not in self.key_sums:
             head_dim = self.keys.shape[3]
             key_rows = self.first_keys + torch.arange(head_dim, dtype=torch.int32)
             key_rows = key_rows.expand(-1, nodes, -1, -1).reshape(-1)
             self.key_sums[nodes] = key_rows, torch.arange(0, len(key_rows), head_dim, dtype=torch.int32)
-        value_rows = (self.first_values + torch.arange(slots, dtype=torch.int32)).expand(-1, nodes, -1, -1).reshape(-1)
-        value_starts = torch.arange(0, rows * nodes * heads * slots, slots, dtype=torch.int32)
-        return Sight(*self.key_sums[nodes], value_rows, value_starts, slots, bias)
+        if positions < (least := self._least(positions)):
+            bias = F.pad(torch.zeros(1, nodes, 1, positions) if bias is None else bias, (0, least - positions), value=-torch.inf)
+            positions = least
+        columns = torch.arange(positions, dtype=torch.int32) if slots is None else slots.int().unsqueeze(1)
+        value_rows = (self.first_values + columns).expand(-1, nodes, heads, -1).reshape(-1)
+        value_starts = torch.arange(0, len(value_rows), positions, dtype=torch.int32)
+        return Sight(*self.key_sums[nodes], value_rows, value_starts, positions, slots, bias)
 
-    def sight_of(self, mask: Tensor) -> Sight:
-        """What n tree nodes see whose mask [n, n] bool says which of them see which: all that is committed besides."""
-        n = mask.shape[0]
-        end = self.length + n
-        return self.sight(n, end, None if n == 1 and self.visible is None else self._bias_of(mask, n, end))
+    def _least(self, positions: int) -> int:
+        """How many positions are looked at where only so many count."""
+        return max(positions, min(LEAST, self.slots))
 
-    def _bias_of(self, mask: Tensor, n: int, end: int) -> Tensor:
-        """The mask [n, n] as the bias of a `Sight`."""
-        if self.mask is None or self.mask.shape[1] < n:
-            self.mask, self.filled = torch.zeros(self.values.shape[1], n, 1, self.slots), (0, 0)
-            if self.visible is not None:
-                hidden = ~self.visible
-                self.mask[..., : hidden.shape[-1]].masked_fill_(hidden, -torch.inf)
-        first, last = self.filled
-        self.mask[..., first:last].zero_()
-        if n > 1:
-            self.mask[:, :n, 0, self.length : end] = torch.where(mask, 0.0, -torch.inf)
-        self.filled = (self.length, end) if n > 1 else (0, 0)
-        return self.mask[:, :n, :, :end]
+    def sight_of(self, depths: Tensor, mask: Tensor) -> Sight:
+        """What n tree nodes of depths [n] see, of which mask [n, n] bool says which see which: all that is committed besides."""
+        n, deepest = len(depths), int(depths[-1])  # nodes stand level by level
+        positions = self._least(self.length + deepest + 1)
+        if n == 1 and self.visible is None:
+            return self.sight(n, self.length + 1, None)
+        ahead = torch.arange(positions - self.length) <= depths.unsqueeze(1)
+        bias = torch.zeros(self.values.shape[1], n, 1, positions)
+        bias[:, :, 0, self.length :].masked_fill_(~ahead, -torch.inf)
+        if self.visible is not None:
+            bias[..., : self.visible.shape[-1]].masked_fill_(~self.visible, -torch.inf)
+        return self.sight(n, positions, bias, None if deepest == n - 1 else self._paths(depths, mask, positions))
+
+    def _paths(self, depths: Tensor, mask: Tensor, positions: int) -> Tensor:
+        """The slots [n, positions] of the positions that each node of a tree looks at; behind the node any."""
+        slots = torch.arange(positions).repeat(len(depths), 1)
+        node, ancestor = mask.nonzero().unbind(1)
+        slots[node, self.length + depths[ancestor]] = self.length + ancestor
+        return slots
 
 
 def bias_of(mask: Tensor) -> Tensor:
@@ -207,14 +215,15 @@ class Layer:
             place.new_keys.index_copy_(3, slots, k.permute(0, 2, 3, 1))
             place.new_values.index_copy_(2, slots, v.transpose(1, 2))
         scores = weighted_rows(place.keys, sight.key_rows, sight.key_starts, q.reshape(-1))
-        scores = scores.view(rows, n, heads, -1)[..., : sight.slots]
+        scores = scores.view(rows, n, heads, -1)
+        if sight.slots is None:
+            scores = scores[..., : sight.positions]
+        else:
+            scores = scores.gather(3, sight.slots.unsqueeze(1).expand(rows, n, heads, -1))
         if sight.bias is not None:
             scores = scores + sight.bias
-        weights = (scores - scores.amax(-1, keepdim=True)).exp_()
-        found = weighted_rows(place.values, sight.value_rows, sight.value_starts, weights.view(-1))
-        # A running sum is taken in order, as a sum is not.
-        total = weights.cumsum(-1)[..., -1:]
-        return found.view(rows, n, heads, head_dim).div_(total).view(x.shape)
+        weights = scores.softmax(-1).view(-1)
+        return weighted_rows(place.values, sight.value_rows, sight.value_starts, weights).view(x.shape)
 
     def finish(self, x: Tensor, attended: Tensor) -> Tensor:
         """The output product and the feed-forward half; x and attended [M, D] -> [M, D]."""

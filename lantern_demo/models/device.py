@@ -18,7 +18,7 @@ _USUAL_THREADS = torch.get_num_threads()  # before anything here has changed it
 DRIVER = Path("/proc/driver/nvidia/version")  # there where NVIDIA's driver is loaded, with its version
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-INT8 = "int8"  # products of 8-bit weights and inputs, the rest in float32: small models on a CPU
+INT8 = "int8"  # products of 8-bit weights and inputs, the rest in float32: on a CPU, for families with twins for it
 
 
 def pick_device(device: str) -> torch.device:
@@ -73,17 +73,17 @@ def half(device: torch.device) -> str:
     return "float16" if lacking else "bfloat16"
 
 
-def pick_dtype(dtype: str, device: torch.device, large: bool, on_cpu: str = "float32") -> str:
+def pick_dtype(dtype: str, device: torch.device, large: bool, on_cpu: str = "float32", int8: bool = True) -> str:
     """A number format's name; "auto" is 16 bits for a large model on a GPU, `on_cpu` for one on a CPU, and float32 for the rest.
-    Raises ValueError for an unknown one, and for int8 where there is none."""
+    Raises ValueError for an unknown one, and for int8 elsewhere than on a CPU or where the model has none."""
     if dtype == "auto" and not large:
         return "float32"
     if dtype == "auto":
         return half(device) if device.type == "cuda" else on_cpu
     if dtype not in (*DTYPES, INT8):
         raise ValueError(f"dtype must be one of auto, {', '.join(DTYPES)}, {INT8}, got {dtype!r}")
-    if dtype == INT8 and (large or device.type != "cpu"):
-        raise ValueError(f"dtype {INT8} is for small models on a CPU; use auto or one of {', '.join(DTYPES)}")
+    if dtype == INT8 and (not int8 or device.type != "cpu"):
+        raise ValueError(f"dtype {INT8} is for LlamaGen on a CPU; use auto or one of {', '.join(DTYPES)}")
     return dtype
 
 

@@ -38,11 +38,12 @@ def report(info: ModelInfo, device: str = "auto", dtype: str = "auto", folder: P
         + (f"Not enough: {short}." if short else "Enough is free.")
     )
     free = needs.free_memory(chosen)
-    sizes = ", ".join(f"{gib(needs.memory(published, d))} in {d}" for d in ("float32", "bfloat16"))
+    on_cpu = chosen.type == "cpu"
+    sizes = ", ".join(f"{gib(needs.memory(published, d, on_cpu))} in {d}" for d in ("float32", "bfloat16"))
     tight = needs.short_of_memory(published, chosen, number)
     room = "It is not known how much is free." if free is None else f"{gib(free)} are free."
     lines.append(f"Memory on {chosen}: about {sizes}. {room} " + (f"Not enough: {tight}." if tight else f"Enough for {number}."))
-    taken = ", ".join(f"{what} {gib(size)}" for what, size in needs.budget(published, number).items() if size)
+    taken = ", ".join(f"{what} {gib(size)}" for what, size in needs.budget(published, number, on_cpu).items() if size)
     lines.append(f"Of it in {number}: {taken}.")
     return lines, fits and not short and not tight
 

@@ -40,16 +40,16 @@ from lantern_demo.models.llamagen.drafter import DrafterConfig
 from lantern_demo.models.llamagen.labels import ClassLabels
 from lantern_demo.models.llamagen.target import LlamaGenConfig
 from lantern_demo.models.products import ROW_EXACT
-from lantern_demo.models.registry import Part, Published
+from lantern_demo.models.registry import ModelInfo, Part, Published
 from lantern_demo.models.text import PromptEncoder
 
 
 @dataclass(frozen=True)
 class CpuTwins:
-    """Twins for small models on a CPU, built of a network and a kind of products (see `products.KINDS`), and what finds the
-    fastest kind for a network on this processor."""
+    """Twins for a CPU, built of a network and a kind of products (see `products.KINDS`), a target's also of whether the network gives
+    its weights up; and what finds the fastest kind for a network on this processor."""
 
-    target: Callable[[Any, str], protocols.Target]
+    target: Callable[[Any, str, bool], protocols.Target]
     drafter: Callable[[Any, str], protocols.Drafter]
     fastest_kind: Callable[[Any], str]
     fastest_drafter_kind: Callable[[Any], str]
@@ -173,6 +173,11 @@ class Runners:
         return self.kind in ROW_EXACT
 
 
+def runs_on_twins(info: ModelInfo, device: torch.device) -> bool:
+    """Whether a published model runs on its family's twins for a CPU."""
+    return device.type == "cpu" and info.published is not None and family_of(info.published.target).cpu is not None
+
+
 def fused_runners(networks: Networks) -> Runners:
     """What decodes a model on an accelerator: its family's twins, whose weights take the place of the networks'."""
     family = family_of(networks.target.config)
@@ -181,9 +186,10 @@ def fused_runners(networks: Networks) -> Runners:
 
 
 @torch.inference_mode()
-def lean_runners(networks: Networks, kind: str, drafter_kind: str) -> Runners:
-    """What decodes a small model on a CPU: its family's twins, with a kind of products each."""
+def lean_runners(networks: Networks, kind: str, drafter_kind: str, spent: bool = False) -> Runners:
+    """What decodes a model on a CPU: its family's twins, with a kind of products each. spent: the target's network gives its weights
+    up as the twin packs them."""
     twins, drafter = family_of(networks.target.config).cpu, networks.drafter
     assert twins is not None
     twin = None if drafter is None else twins.drafter(drafter, drafter_kind)
-    return Runners(twins.target(networks.target, kind), twin, kind, None if drafter is None else drafter_kind)
+    return Runners(twins.target(networks.target, kind, spent), twin, kind, None if drafter is None else drafter_kind)

@@ -14,9 +14,10 @@ from huggingface_hub.constants import HF_HUB_CACHE
 
 from lantern_demo.models import hub, store
 from lantern_demo.models.blank import Sizes, held, shapes
+from lantern_demo.models.device import DTYPES
 from lantern_demo.models.registry import ModelInfo, Part, Published, Source
 
-BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
 TEXT_BYTES = 2  # of a number of the text encoder in memory: bfloat16, or float16 where a device lacks that
 TREE_SLOTS = 192  # cache positions behind the last token, for the largest draft trees
 TREE_NODES = 128  # of the largest draft tree
@@ -50,29 +51,35 @@ def numbers(sizes: Sizes) -> int:
     return sum(prod(shape) for shape in shapes(sizes).values())
 
 
-def budget(published: Published, dtype: str) -> dict[str, int]:
-    """Estimated bytes that a loaded and running model takes on its device, by what takes them; target and drafter in `dtype`."""
+def budget(published: Published, dtype: str, on_cpu: bool = False) -> dict[str, int]:
+    """Estimated bytes that a loaded and running model takes on its device, by what takes them; target and drafter in `dtype`.
+
+    Of twins for a CPU that are only the weights of products: the vectors of tokens, states, keys and values are in float32.
+    """
     target, drafter, each = published.target, published.drafter, BYTES[dtype]
+    twins = on_cpu and published.on_cpu is None
+    computed = 4 if twins else each
+    vectors = target.vocab * target.dim * (computed - each)  # more than `held` has them at
     positions = target.prefix + target.tokens + TREE_SLOTS
     layers = target.layers + (1 if drafter else 0)
     # What lives at once in a step: states and feed-forward halves of two rows, the mask, and some laws of the vocabulary in float32.
     # Captured steps share one pool, since one runs at a time.
     states, laws = 2 * TREE_NODES * (8 * target.dim + 3 * target.ffn + positions), 16 * TREE_NODES * target.vocab
     return {
-        "target": held(target) * each,
-        "drafter": held(drafter) * each if drafter else 0,
+        "target": held(target) * each + vectors,
+        "drafter": held(drafter) * each + vectors if drafter else 0,
         "text encoder": held(published.text) * TEXT_BYTES if published.text else 0,
         "image tokenizer": held(published.tokenizer) * 4,
         "neighbour table": published.tokenizer.codebook * TABLE_COLUMNS * 4,
-        "keys and values": 2 * 2 * layers * positions * target.dim * each,  # of two rows
-        "a captured step": states * each + laws * 4,
+        "keys and values": 2 * 2 * layers * positions * target.dim * computed,  # of two rows
+        "a captured step": states * computed + laws * 4,
         "the rest": WORK_BYTES,
     }
 
 
-def memory(published: Published, dtype: str) -> int:
+def memory(published: Published, dtype: str, on_cpu: bool = False) -> int:
     """Estimated bytes that a loaded and running model takes on its device, all of `budget`."""
-    return sum(budget(published, dtype).values())
+    return sum(budget(published, dtype, on_cpu).values())
 
 
 def describe(info: ModelInfo) -> dict[str, Any] | None:
@@ -88,8 +95,8 @@ def describe(info: ModelInfo) -> dict[str, Any] | None:
     return {
         "download_bytes": sum(files.values()),
         "disk_bytes": sum(files.values()) + sum(_written(sizes, fetched[part]) for part, sizes in sizes_of(published).items()),
-        "memory_bytes": {dtype: memory(published, dtype) for dtype in BYTES},
-        "memory_parts": {dtype: budget(published, dtype) for dtype in BYTES},
+        "memory_bytes": {dtype: memory(published, dtype) for dtype in DTYPES},
+        "memory_parts": {dtype: budget(published, dtype) for dtype in DTYPES},
         "estimated": True,
         "sources": {p: {"repo": s.repo, "file": s.weights, "revision": hub.revision_of(s)} for p, s in fetched.items()},
     }
@@ -139,10 +146,11 @@ def requirements_unmet(info: ModelInfo, device: torch.device, dtype: str, folder
 
 def short_of_memory(published: Published, device: torch.device, dtype: str) -> str | None:
     """Why the device's memory does not suffice, or None."""
-    needed, free = memory(published, dtype), free_memory(device)
+    on_cpu = device.type == "cpu"
+    needed, free = memory(published, dtype, on_cpu), free_memory(device)
     if free is None or needed <= free:
         return None
-    lighter = "; bfloat16 needs less" if dtype == "float32" and memory(published, "bfloat16") <= free else ""
+    lighter = "; bfloat16 needs less" if dtype == "float32" and memory(published, "bfloat16", on_cpu) <= free else ""
     place = "GPU memory" if device.type == "cuda" else "memory"
     return f"it needs about {gib(needed)} of {place} in {dtype}, and {gib(free)} are free{lighter}"
 
@@ -154,7 +162,7 @@ def no_room_to_race(
     how many runs there is memory set aside already, `beside` are bytes that each run takes besides."""
     if info.published is None:
         return None
-    parts, free = budget(info.published, dtype), free_memory(device)
+    parts, free = budget(info.published, dtype, device.type == "cpu"), free_memory(device)
     needed = max(0, methods - kept) * (parts["keys and values"] + parts["a captured step"])
     needed += methods * beside
     if free is None or needed <= free:

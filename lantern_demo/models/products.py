@@ -3,7 +3,7 @@
 On one machine a plain product of two rows takes six times as long as a packed one, on another it is the faster of the two.
 `plain` and `packed` are float32. `half` reads its weights as float16 and computes in float32: half of what a product of few rows
 has to read, and the same numbers where float16 holds the weights exactly, as it does those of a model that was stored so.
-`bfloat16` and `int8` round weights and inputs, and so change the laws that are sampled from.
+`bfloat16` and the 8-bit kinds round weights and inputs, and so change the laws that are sampled from.
 
 Kinds in `ROW_EXACT` compute a row of their output from its row of the input alone: the same bits whatever other rows are in the call.
 """
@@ -24,9 +24,11 @@ KINDS = {
     "packed": "float32 products, packed weights (oneDNN)",
     "half": "float32 products, float16 weights (FBGEMM)",
     "bfloat16": "bfloat16 products, packed weights (oneDNN)",
-    "int8": "8-bit products of 8-bit weights and inputs (FBGEMM)",
+    "int8": "8-bit products of 8-bit weights and inputs, which have a scale for each row (FBGEMM)",
+    "int8-call": "8-bit products of 8-bit weights and inputs, which have one scale for all rows (FBGEMM)",
 }
-ROW_EXACT = ("packed", "half", "bfloat16")
+ROW_EXACT = ("packed", "half", "bfloat16", "int8")
+OF_FORMAT = {"float16": "half", "bfloat16": "bfloat16", "int8": "int8"}  # the kinds of number formats that are asked for by name
 
 
 def exact_kinds(weights: Iterable[Tensor]) -> tuple[str, ...]:
@@ -43,6 +45,8 @@ def product(weight: Tensor, kind: str) -> Product:
     if kind == "half":
         return _half(weight.float())
     if kind == "int8":
+        return _int8_rows(weight.float())
+    if kind == "int8-call":
         return _int8(weight.float())
     dtype = torch.bfloat16 if kind == "bfloat16" else torch.float32
     packed = torch.ops.mkldnn._reorder_linear_weight(weight.to(dtype).contiguous(), None)
@@ -55,6 +59,14 @@ def product(weight: Tensor, kind: str) -> Product:
 def _two_rows(run: Product, x: Tensor) -> Tensor:
     """A product of oneDNN, which sums a row alone in another order than a row among others: it is never alone."""
     return run(x) if len(x) > 1 else run(x.expand(2, -1))[:1]
+
+
+def sixteen_bits() -> str:
+    """The number format in 16 bits that is fastest here: bfloat16 where the processor multiplies in it, or else float16 weights in
+    float32 products. float32 where neither works."""
+    if (torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()) and supported("bfloat16"):
+        return "bfloat16"
+    return "float16" if supported("half") else "float32"
 
 
 def supported(kind: str) -> bool:
@@ -96,3 +108,16 @@ def _int8(weight: Tensor) -> Product:
         torch.backends.quantized.engine = before
     run = torch.ops.quantized.linear_dynamic.default
     return lambda x: run(x, packed, False)
+
+
+def _int8_rows(weight: Tensor) -> Product:
+    """As `_int8`, with inputs that have a scale per row: each row is brought to the range from -1 to 1, and one more row that holds
+    both ends keeps the scale of the call what it is."""
+    run, ends = _int8(weight), weight.new_zeros(1, weight.shape[1])
+    ends[0, 0], ends[0, -1] = 1.0, -1.0
+
+    def rows(x: Tensor) -> Tensor:
+        largest = torch.linalg.vector_norm(x, torch.inf, dim=-1, keepdim=True).clamp_min_(1e-30)
+        return run(torch.cat((x / largest, ends)))[:-1].mul_(largest)
+
+    return rows

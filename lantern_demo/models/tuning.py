@@ -15,9 +15,11 @@ from lantern_demo.models import families, store
 from lantern_demo.models.bundled import Networks
 from lantern_demo.models.device import device_name
 from lantern_demo.models.families import Runners
-from lantern_demo.models.products import KINDS, exact_kinds, supported
+from lantern_demo.models.products import KINDS, OF_FORMAT, exact_kinds, supported
 
-LARGEST = 2**30  # bytes of a target's weights that twins for a CPU are made of
+LARGEST = (
+    2**30
+)  # bytes of a target's weights up to which it is small: one thread computes, and its networks are kept beside the twins
 
 
 class Tuning:
@@ -30,26 +32,29 @@ class Tuning:
     def runners(self, networks: Networks) -> Runners:
         """What decodes the model.
 
-        On a GPU the twins of its family. On a CPU the twins of a small model, with the fastest products of its number format; the
-        drafter of a float32 model may round, since its drafts are verified exactly all the same. Else the networks themselves.
+        The twins of its family where there are any for the device, else the networks themselves. On a CPU they have the fastest
+        products of the number format; the drafter of a float32 model may round, since its drafts are verified exactly all the same.
+        A large target's weights are there once: its network gives them up.
         Raises ValueError for a number format that does not work here.
         """
         target, drafter = networks.target, networks.drafter
         if self.device.type == "cuda":
             return families.fused_runners(networks)
         twins = families.family_of(target.config).cpu
-        if twins is None or not small_on_cpu(networks, self.device) or self.dtype == "float16":
+        if twins is None:
             return Runners(target, drafter)
+        spent = not small_on_cpu(networks, self.device)
         if self.dtype != "float32":
-            if not supported(self.dtype):
+            kind = OF_FORMAT[self.dtype]
+            if not supported(kind):
                 raise ValueError(f"dtype {self.dtype} does not work on this processor with this PyTorch; use float32")
-            return families.lean_runners(networks, self.dtype, self.dtype)
+            return families.lean_runners(networks, kind, kind, spent)
         exact = exact_kinds(target.parameters())
         kind = drafter_kind = self._kept_kind("products", exact, lambda: twins.fastest_kind(target))
         if drafter is not None:
             drafter_kind = self._kept_kind("drafter-products", tuple(KINDS), lambda: twins.fastest_drafter_kind(drafter))
         self.products = f"{kind} {drafter_kind}"
-        return families.lean_runners(networks, kind, drafter_kind)
+        return families.lean_runners(networks, kind, drafter_kind, spent)
 
     def file(self, name: str, versions: object = "") -> Path:
         """The file of a choice. Its name has a digest of what the choice depends on: device, number format, PyTorch and
@@ -73,6 +78,5 @@ class Tuning:
 
 
 def small_on_cpu(networks: Networks, device: torch.device) -> bool:
-    """Whether a model is small and on a CPU. A large one gains nothing from twins, since reading its weights takes the time, and
-    should not be in memory twice."""
+    """Whether a model is small and on a CPU."""
     return device.type == "cpu" and sum(p.numel() * p.element_size() for p in networks.target.parameters()) <= LARGEST

@@ -10,43 +10,60 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from math import prod
 from time import perf_counter
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from lantern_demo.models.common import Condition, prefix_mask, with_tapped
 from lantern_demo.models.cpu import Layer, LeanCache, Norm, Place, Sight, bias_of, complex_rope
 from lantern_demo.models.llamagen.drafter import Drafter
 from lantern_demo.models.llamagen.target import LlamaGen
-from lantern_demo.models.products import KINDS, exact_kinds, product, supported
+from lantern_demo.models.products import KINDS, Product, exact_kinds, product, supported
 
 PROBED_NODES = (1, 6)  # of the forwards that decide between kinds of products: what vanilla and a small tree run
 PROBES = 12  # forwards each
+PROBED_BYTES = 2**26  # of layers' weights in float32 that these forwards go through: more than caches hold, and soon packed
+
+Found = TypeVar("Found")
 
 
 class LeanTarget:
-    """A LlamaGen target on a CPU; implements `decoding.protocols.FixedTarget` and keeps the original for its conditions."""
+    """A LlamaGen target on a CPU; implements `decoding.protocols.FixedTarget` and keeps the original for its conditions.
 
-    def __init__(self, target: LlamaGen, kind: str = "plain") -> None:
+    spent: the original gives up all weights but those that conditions are made with, each as it is packed, so that no more than one is
+    in memory twice.
+    """
+
+    def __init__(self, target: LlamaGen, kind: str = "plain", spent: bool = False, layers: int | None = None) -> None:
+        """layers: only the first so many, for a look at what passes take."""
         c = target.config
         self.original, self.config, self.vocab_size = target, c, c.vocab
+        # of the mask's sums, on which padding "released" depends
+        self.format = torch.bfloat16 if kind == "bfloat16" else torch.float32
+
+        def packed(*parts: nn.Linear) -> Product:
+            found = product(torch.cat([part.weight for part in parts]) if len(parts) > 1 else parts[0].weight, kind)
+            return taken(found, *parts)
+
+        def taken(found: Found, *parts: nn.Linear | nn.Embedding) -> Found:
+            for part in parts if spent else ():
+                part.weight = nn.Parameter(part.weight.to("meta"), requires_grad=False)
+            return found
+
         self.layers = []
-        for block in target.blocks:
+        for block in target.blocks[:layers]:
             a, f = block.attention, block.feed_forward
-            layer = Layer(
-                product(a.wqkv.weight, kind),
-                product(a.wo.weight, kind),
-                Norm(block.ffn_norm.weight, c.eps),
-                product(torch.cat((f.w1.weight, f.w3.weight)), kind),
-                product(f.w2.weight, kind),
-                c.heads,
-            )
+            norm = Norm(block.ffn_norm.weight, c.eps)
+            layer = Layer(packed(a.wqkv), packed(a.wo), norm, packed(f.w1, f.w3), packed(f.w2), c.heads)
             self.layers.append((Norm(block.attention_norm.weight, c.eps), layer))
         self.norm = Norm(target.norm.weight, c.eps)
-        self.output = product(target.output.weight, kind)
-        self.embeddings = target.tok_embeddings.weight.float()
+        self.output = packed(target.output)
+        self.embeddings = taken(target.tok_embeddings.weight.float(), target.tok_embeddings)
         self.rope = complex_rope(target.rope, c.heads)
+        if spent:
+            target.cls_embedding.float()
 
     def new_cache(self, rows: int, length: int) -> LeanCache:
         c = self.config
@@ -57,7 +74,7 @@ class LeanTarget:
         x = self.original.embed_condition(condition).float()
         n = x.shape[1]
         cache.visible = None if condition.mask is None or bool(condition.mask.all()) else condition.mask[:, None, None]
-        mask = prefix_mask(condition.mask, n, x.device, self.config.padding, self.original.output.weight.dtype)
+        mask = prefix_mask(condition.mask, n, x.device, self.config.padding, self.format)
         hidden = self._run(x, self.rope[:n], cache.sight(n, n, bias_of(mask)), cache.places(0, n))
         cache.advance(n)
         return hidden
@@ -66,7 +83,7 @@ class LeanTarget:
         """n tree nodes -> hidden [R, n, H]; see `decoding.protocols.Target.forward`."""
         x = self.embeddings[tokens].expand(cache.k.shape[1], -1, -1)
         places = cache.places(0, len(tokens))
-        return self._run(x, self.rope[depths + cache.length], cache.sight_of(mask), places)
+        return self._run(x, self.rope[depths + cache.length], cache.sight_of(depths, mask), places)
 
     def forward_at(self, tokens: Tensor, positions: Tensor, slots: Tensor, bias: Tensor, cache: LeanCache) -> Tensor:
         """n nodes -> hidden [R, n, H]; see `decoding.protocols.FixedTarget.forward_at`."""
@@ -164,14 +181,16 @@ class LeanDrafter:
 def fastest_kind(target: LlamaGen) -> str:
     """The kind of float32 products that makes forwards of this target fastest here, found in well under a second."""
     calls: dict[tuple[str, int], Callable[[], object]] = {}
-    for kind in exact_kinds(target.parameters()):
-        twin = LeanTarget(target, kind)
+    kinds = exact_kinds(target.parameters())
+    layers = max(1, PROBED_BYTES // (4 * sum(p.numel() for p in target.blocks[0].parameters())))
+    for kind in kinds if len(kinds) > 1 else ():
+        twin = LeanTarget(target, kind, layers=layers)
         cache = twin.new_cache(2, max(PROBED_NODES))
         cache.length = target.config.prefix
         for n in PROBED_NODES:
             tokens, mask = torch.zeros(n, dtype=torch.int64), torch.eye(n, dtype=torch.bool)
             calls[kind, n] = partial(_verification, twin, tokens, mask, cache)
-    return _quickest(calls)
+    return _quickest(calls) if calls else kinds[0]
 
 
 def fastest_drafter_kind(drafter: Drafter) -> str:

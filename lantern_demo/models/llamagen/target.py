@@ -188,7 +188,7 @@ class LlamaGen(nn.Module):
     def embed_condition(self, condition: Condition) -> Tensor:
         """A condition's rows -> the inputs [R, T, H] of its prefix positions."""
         features = condition.features.to(self.rope.device)
-        return self.cls_embedding(features if self.config.classes else features.to(self.output.weight.dtype))
+        return self.cls_embedding(features if self.config.classes else features.to(self.no_caption().dtype))
 
     # -- decoding.protocols.Target
 

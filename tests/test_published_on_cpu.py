@@ -1,0 +1,135 @@
+"""Published models on a processor: they run on twins, whose weights are there once, in a number format that rounds a node alike in every
+pass."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from published import CLASS_ID, JANUS_ID, TEXT_ID
+
+from lantern_demo.models import needs, products, registry, tuning
+from lantern_demo.models.llamagen.cpu import LeanTarget
+from lantern_demo.models.products import OF_FORMAT, ROW_EXACT, sixteen_bits, supported
+from lantern_demo.pipeline import Pipeline, load
+
+PROMPT = "three red round lanterns over a lake at dusk"
+CPU = torch.device("cpu")
+XL_ID = "llamagen-t2i-256"
+FORMATS = ["float32", *(name for name, kind in OF_FORMAT.items() if supported(kind))]
+
+pytestmark = pytest.mark.usefixtures("published_cache")
+
+
+def twin(pipe: Pipeline) -> LeanTarget:
+    assert isinstance(pipe.target, LeanTarget)
+    return pipe.target
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_lossless_methods_cost_nothing_in_any_format(text_model: Path, dtype: str) -> None:
+    pipe = load(TEXT_ID, device="cpu", dtype=dtype, folder=text_model)
+    for method in ("vanilla", "eagle1", "eagle2", "sjd", "scd"):
+        stats = pipe.generate(PROMPT, method=method, seed=3, tree="small").stats
+        assert stats.price is not None and stats.price < (1e-7 if method == "vanilla" else 1e-5), method
+        assert stats.dtype == dtype
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_greedy_lossless_methods_draw_what_vanilla_draws(text_model: Path, dtype: str) -> None:
+    pipe = load(TEXT_ID, device="cpu", dtype=dtype, folder=text_model)
+    wanted = pipe.generate(PROMPT, temperature=0).tokens
+    for method in ("eagle1", "eagle2", "sjd", "scd"):
+        assert pipe.generate(PROMPT, method=method, temperature=0, tree="small").tokens == wanted, method
+
+
+def test_formats_differ(text_model: Path) -> None:
+    """They are what they say: each moves the law, int8 most."""
+    logits = {}
+    for dtype in FORMATS:
+        pipe = load(TEXT_ID, device="cpu", dtype=dtype, folder=text_model)
+        with torch.inference_mode():
+            encoded = pipe.encode(PROMPT)
+            condition = pipe.networks.target.condition(encoded.features, encoded.mask, True)
+            target = twin(pipe)
+            logits[dtype] = target.head(target.prefill(condition, target.new_cache(2, 1))[:, -1:])
+    away = {name: float((found - logits["float32"]).abs().mean()) for name, found in logits.items() if name != "float32"}
+    assert all(distance > 0 for distance in away.values())
+    assert sorted(away, key=lambda name: away[name])[-1] == "int8"
+
+
+@pytest.mark.parametrize(("model", "prompt"), [(TEXT_ID, PROMPT), (CLASS_ID, "goldfish")])
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_a_large_targets_weights_are_there_once(
+    model: str, prompt: str, dtype: str, text_model: Path, class_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = text_model if model == TEXT_ID else class_model
+    wanted = load(model, device="cpu", dtype=dtype, folder=folder).generate(prompt, seed=2)
+    monkeypatch.setattr(tuning, "LARGEST", 0)
+    pipe = load(model, device="cpu", dtype=dtype, folder=folder)
+    kept = {name for name, weight in pipe.networks.target.named_parameters() if not weight.is_meta}
+    assert kept and all("norm" in name or name.startswith("cls_embedding") for name in kept)
+    assert pipe.generate(prompt, seed=2).tokens == wanted.tokens
+
+
+def test_weights_stay_in_their_files_until_they_are_packed(text_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One tensor is in memory twice at most: each is packed before the next is looked at."""
+    monkeypatch.setattr(tuning, "LARGEST", 0)
+    seen: list[tuple[int, torch.dtype]] = []
+    networks: list[Any] = []
+    made = products.product
+
+    def watched(weight: torch.Tensor, kind: str) -> Any:
+        if networks:
+            seen.append((sum(p.is_meta for p in networks[0].parameters()), weight.dtype))
+        return made(weight, kind)
+
+    monkeypatch.setattr("lantern_demo.models.llamagen.cpu.product", watched)
+    init = LeanTarget.__init__
+
+    def remembered(self: LeanTarget, target: Any, *args: Any, **named: Any) -> None:
+        networks.append(target)
+        init(self, target, *args, **named)
+        networks.clear()
+
+    monkeypatch.setattr(LeanTarget, "__init__", remembered)
+    load(TEXT_ID, device="cpu", dtype="float16" if "float16" in FORMATS else "float32", folder=text_model)
+    gone = [count for count, _ in seen]
+    assert gone == sorted(set(gone)) and gone[0] == 0
+
+
+def test_the_default_is_a_row_exact_format_in_16_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    info = registry.REGISTRY[TEXT_ID]
+    assert info.dtype("auto", CPU) == sixteen_bits()
+    for native, works, wanted in (
+        (True, ("bfloat16", "half"), "bfloat16"),
+        (False, ("bfloat16", "half"), "float16"),
+        (False, (), "float32"),
+    ):
+        monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda native=native: native)
+        monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+        monkeypatch.setattr(products, "supported", lambda kind, works=works: kind in works)
+        assert sixteen_bits() == wanted
+        assert OF_FORMAT.get(wanted, "packed") in ROW_EXACT
+    assert info.dtype("int8", CPU) == "int8", "by name"
+
+
+def test_int8_is_refused_where_there_are_no_twins() -> None:
+    with pytest.raises(ValueError, match="dtype int8 is for LlamaGen on a CPU; use auto or one of float32, bfloat16, float16"):
+        load(JANUS_ID, device="cpu", dtype="int8")
+    with pytest.raises(ValueError, match="dtype int8 is for LlamaGen on a CPU"):
+        registry.REGISTRY[TEXT_ID].dtype("int8", torch.device("cuda"))
+
+
+def test_what_the_largest_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    published = registry._text_to_image("I", 256, "", "", "").published
+    assert published is not None
+    of = {dtype: needs.budget(published, dtype, on_cpu=True) for dtype in needs.BYTES}
+    assert of["int8"]["target"] < of["bfloat16"]["target"] < 2.2 * needs.GIB and of["float32"]["target"] < 3.6 * needs.GIB
+    assert len({parts["keys and values"] for parts in of.values()}) == 1, "in float32 whatever the weights are in"
+    assert of["float32"] == needs.budget(published, "float32")
+    monkeypatch.setattr(needs, "free_memory", lambda device: int(needs.GIB))
+    reason = needs.short_of_memory(published, CPU, "bfloat16")
+    assert reason is not None and needs.gib(needs.memory(published, "bfloat16", on_cpu=True)) in reason

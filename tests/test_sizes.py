@@ -1,0 +1,85 @@
+"""The command that measures models of every size on a processor, in its small form."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from lantern_demo.bench import sizes
+from lantern_demo.bench.__main__ import main
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.trees import TreePolicy
+from lantern_demo.models.llamagen.cpu import LeanTarget
+from lantern_demo.models.products import OF_FORMAT, ROW_EXACT, sixteen_bits, supported
+from lantern_demo.models.registry import BUNDLED
+from lantern_demo.tree_fitting import read_calibration
+
+
+def test_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, model = tmp_path / "sizes.json", "llamagen-c2i-b-256"
+    kinds = ["packed"] if supported("packed") else ["plain"]
+    with pytest.raises(SystemExit) as ended:
+        main(["sizes", "--small", "--models", model, "--kinds", "modules", *kinds, "--nodes", "3", "5", "--out", str(out)])
+    assert ended.value.code == 0
+    told = json.loads(out.read_text())
+    assert told["threads"] == torch.get_num_threads()
+    report = told["models"][model]
+    default = OF_FORMAT[sixteen_bits()]
+    assert report["default_kind"] == default and report["random_weights"]
+    assert set(report["kinds"]) == {"modules", *kinds, default}
+    assert all(set(times) == {"1", "3", "5"} and min(times.values()) > 0 for times in report["kinds"].values())
+    assert report["modules_ms_per_token"] == report["kinds"]["modules"]["1"]
+    assert all(said["row_exact"] == (kind in ROW_EXACT) for kind, said in report["exact"].items())
+    assert report["row_exact"] and report["vanilla_price"] == 0
+    vanilla = report["methods"]["vanilla"]
+    assert (vanilla["tokens_per_step"], vanilla["speedup"], vanilla["nodes"]) == (1, 1, 1)
+    assert {"eagle1", "lantern++", "eagle2", "lantern", "sjd", "scd"} < set(report["methods"])
+    for name, row in report["methods"].items():
+        assert row["speedup"] == pytest.approx(vanilla["ms_per_token"] / row["ms_per_token"])
+        assert row["picture_seconds"] == pytest.approx(row["ms_per_token"] * report["tokens"] / 1000)
+        assert name == "vanilla" or (row["acceptance"] == "borrowed from lantern-scenes" and row["tokens_per_step"] > 1)
+    printed = capsys.readouterr().out
+    assert "| llamagen-c2i-b-256 | lantern++ |" in printed and "| llamagen-c2i-b-256 | modules |" in printed
+
+
+@torch.inference_mode()
+def test_what_is_not_row_exact_is_seen() -> None:
+    """A target that adds up another way when it is asked for several nodes."""
+
+    class Drifts(LeanTarget):
+        def forward(self, tokens, depths, mask, cache):  # type: ignore[no-untyped-def]
+            return super().forward(tokens, depths, mask, cache) * (1 + 1e-3 * (len(tokens) > 1))
+
+    size = sizes.size_of("llamagen-c2i-b-256", small=True)
+    assert sizes.exactness(size, LeanTarget(size.target, "packed"), (1, 4)) == (True, 0.0)
+    same, price = sizes.exactness(size, Drifts(size.target, "packed"), (1, 4))
+    assert not same and price > 0
+
+
+def test_tokens_a_step_are_those_of_the_calibration() -> None:
+    calibration = read_calibration(BUNDLED / "lantern-scenes")
+    assert calibration is not None
+    first = calibration.static["lantern++"][0][0]
+    assert sizes.given_by(calibration, METHODS["lantern++"], TreePolicy.static([(0,)])) == 1 + first
+    top_k, depth, nodes, tokens = calibration.dynamic["eagle2"][2]
+    assert sizes.given_by(calibration, METHODS["eagle2"], TreePolicy.dynamic(top_k, depth, nodes)) == tokens
+    assert sizes.given_by(calibration, METHODS["sjd"], TreePolicy.window(8)) == dict(calibration.windows["sjd"])[8]
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (["--models", "anole-7b"], "--models: invalid choice: 'anole-7b'"),
+        (["--nodes", "0"], "--nodes must be between 1 and 58, got 0"),
+        (["--nodes", "59"], "--nodes must be between 1 and 58, got 59"),
+        (["--threads", "0"], "--threads must be at least 1, got 0"),
+        (["--kinds", "int4"], "--kinds: invalid choice: 'int4'"),
+    ],
+)
+def test_bad_command_lines(asked: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["sizes", "--small", *asked])
+    assert ended.value.code == 2 and said in capsys.readouterr().err
