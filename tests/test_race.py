@@ -180,7 +180,7 @@ def test_no_race_is_begun_that_memory_cannot_hold(pipe: Pipeline, monkeypatch: p
 def test_room_for_a_race_is_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
     info = REGISTRY["llamagen-t2i-512"]
     assert info.published is not None
-    parts = needs.budget(info.published, "bfloat16")
+    parts = needs.budget(info.published, "bfloat16", True)
     each = parts["keys and values"] + parts["a captured step"]
     for free, fits in ((5 * each, True), (5 * each - 1, False)):
         monkeypatch.setattr(needs, "free_memory", lambda _, free=free: free)

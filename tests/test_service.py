@@ -118,7 +118,7 @@ def test_the_queue_in_words(before: int, seconds: float | None, told: str) -> No
 def test_knobs_are_grouped_by_who_reads_them() -> None:
     groups = by_readers()
     assert sorted(name for names in groups.values() for name in names) == sorted(ON_THE_FORM)
-    assert next(iter(groups.items())) == (tuple(METHODS), ["temperature", "top_k", "top_p", "cfg_scale"])
+    assert next(iter(groups.items())) == (tuple(METHODS), ["temperature", "top_k", "top_p", "cfg_scale", "dice"])
     assert groups["lantern++",] == ["lanternpp_k", "lanternpp_lambda"]
     assert [len(readers) for readers in groups] == sorted((len(readers) for readers in groups), reverse=True)
     titles = [texts.knobs_of([METHODS[reader] for reader in readers]) for readers in groups]

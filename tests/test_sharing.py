@@ -199,7 +199,7 @@ def test_the_view_has_all_that_the_scripts_need(runs: list[Generation], record: 
     shown = results_view(record, {run.method: picture_address(run.image) for run in runs}, live(record))
     assert shown["grid"] == 16
     assert [lane["id"] for lane in shown["lanes"]] == record["order"]
-    assert "0.2 (delta)" in shown["lanes"][1]["evidence"]["note"]
+    assert "0.2 (delta)" in json.dumps(shown["lanes"][1]["evidence"])
     told = {row[1] for step in shown["lanes"][1]["trials"] for row in step}
     assert {"refused"} < told <= set(shown["lanes"][1]["evidence"]["cases"])
     assert picture_of(shown["lanes"][0]["picture"]).size == (256, 256)
