@@ -236,3 +236,9 @@ def test_the_recorded_examples_are_whole() -> None:
         assert all(len(sweep["points"]) == len(SWEEPS[sweep["knob"]].values) for sweep in run.sweeps)
         assert all(address.startswith("data:image/webp;base64,") for address in run.pictures.values())
     assert sum(path.stat().st_size for path in recorded.FOLDER.iterdir()) < 1_500_000
+
+
+def test_what_is_told_of_an_example_is_of_one() -> None:
+    assert set(texts.EXAMPLE_NOTES) <= {prompt for prompt, _ in texts.EXAMPLES} & {
+        run.record["prompt"] for run in recorded.recorded_runs()
+    }

@@ -266,7 +266,10 @@ class Service:
     def palette(self, model: str) -> bytes | None:
         """The colours of a model's tokens, three bytes each, or None where it is not loaded."""
         pipe = self._loaded.get(model)
-        return None if pipe is None else pipe.palette().numpy().tobytes()
+        # On ZeroGPU nothing is decoded but in a run: there only colours that came with the model are known.
+        if pipe is None or (on_zero_gpu() and pipe.networks.palette is None):
+            return None
+        return pipe.palette().numpy().tobytes()
 
     def wait_behind(self, before: int) -> float | None:
         """About how many seconds it takes until so many requests are through, the first of which may have the device already: by the median
