@@ -76,7 +76,8 @@ def page(browser: Browser, server: str) -> Iterator[Page]:
             faults.append(f"request to {address.hostname}")
             route.abort()
 
-    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    # Drawn by a processor, replays that start by themselves take most of its time: only tests about them ask for motion.
+    page = browser.new_page(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
     page.set_default_timeout(PATIENCE)
     expect.set_options(timeout=PATIENCE)
     page.route("**/*", guard)
@@ -192,6 +193,7 @@ def test_the_whole_race_is_on_the_first_screen(page: Page, server: str, width: i
 
 def test_the_recorded_race_plays_once_and_is_the_forms(page: Page, server: str) -> None:
     """The seed and the prompt of the form are those of the race on the stage."""
+    page.emulate_media(reduced_motion="no-preference")
     page.add_init_script(NOTE_PLAYING)
     open_page(page, server)
     page.wait_for_function("window.played")

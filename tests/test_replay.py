@@ -56,6 +56,7 @@ def load(page: Page, path: Path) -> None:
 
 
 def test_an_example_plays_scrubs_and_explains(page: Page) -> None:
+    page.emulate_media(reduced_motion="no-preference")
     page.evaluate(NOTE_PLAYING)
     page.locator("#examples .card").nth(1).click()
     page.wait_for_function("window.played")

@@ -6,6 +6,7 @@ const SPEEDS = [4, 2, 1, 1 / 2, 1 / 4, 1 / 8, 1 / 16];
 const speedName = (speed) => (speed >= 1 ? `${speed}\u00d7` : `1/${1 / speed}\u00d7`);
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 const FLASH = 280; // ms that a fresh token shows its mark
+const FRAME = 33; // ms between two pictures of a replay: where no graphics card draws, more would take a processor for themselves
 const EVEN = 1.05; // times nearer to each other than this have no places
 const state = { run: null, lanes: [], grid: 16, clock: null, picked: null, measured: null, compared: false, time: 0, total: 0, playing: false, speed: 1, last: 0, cell: -1, steps: false, guesses: false, price: false, marks: false };
 
@@ -320,6 +321,7 @@ function play() {
 function tick(now) {
   if (!state.playing || !place.isConnected) return;
   if (!place.offsetParent && document.fullscreenElement !== place) return pause();
+  if (now - state.last < FRAME) return requestAnimationFrame(tick);
   go(state.time + (Math.max(0, now - state.last) * state.speed * state.clock.natural) / 1000);
   state.last = now;
   if (state.time >= state.total) pause();
