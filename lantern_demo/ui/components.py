@@ -31,10 +31,17 @@ SHARED = ("dom", "charts", "early", "lost", "layers", "race", "drawer")
 STYLES = [Path(__file__).with_name("style.css"), *sorted(SCRIPTS.glob("*.css"))]
 
 
+def script(name: str) -> str:
+    """A script as it is sent: every visit pays for it, and comments and indentation, which stand on lines of their own or before them,
+    are for readers of the file."""
+    lines = (line.strip() for line in (SCRIPTS / f"{name}.js").read_text().splitlines())
+    return "\n".join(line for line in lines if not line.startswith(("//", "/*", "*")))
+
+
 def shared_scripts() -> str:
     """What all components' scripts use, once on the page: tools, charts and words. It runs before they do."""
     words = json.dumps(texts.WEB, separators=(",", ":")).replace("<", "\\u003c")
-    return "\n".join([f"const WORDS = {words};", *((SCRIPTS / f"{name}.js").read_text() for name in SHARED)])
+    return "\n".join([f"const WORDS = {words};", *(script(name) for name in SHARED)])
 
 
 def component(place: str, scripts: Sequence[str], value: Any = None, **options: Any) -> gr.HTML:
@@ -45,7 +52,7 @@ def component(place: str, scripts: Sequence[str], value: Any = None, **options: 
     return gr.HTML(
         pack(value),
         html_template=f'<div class="{place}"></div>',
-        js_on_load="\n".join((SCRIPTS / f"{name}.js").read_text() for name in scripts),
+        js_on_load="\n".join(script(name) for name in scripts),
         apply_default_css=False,
         **options,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import cycle, pairwise
 from math import isqrt
 from statistics import median
@@ -176,6 +176,10 @@ def _result(name: str, entry: dict[str, Any], settings: Settings, picture: str |
     method = METHODS[name]
     evidence = evidence_of(settings, method, entry)
     events = {name: value for name, value in entry["events"].items() if name != evidence.kept_as}
+    # Every visit pays for each digit, and no more of them are shown.
+    events["milliseconds"] = [round(moment, 2) for moment in events["milliseconds"]]
+    if "prices" in events:
+        events["prices"] = [price and round(price, 3) for price in events["prices"]]
     return {
         "window": method.source in ("window", "coupled"),
         "wave": method.source == "wavefront",
@@ -190,8 +194,13 @@ def _result(name: str, entry: dict[str, Any], settings: Settings, picture: str |
         "picture": picture,
         **{part: entry[f"{part}_seconds"] for part in PARTS},
         **events,
-        "trials": evidence.trials(entry["events"]),
+        "trials": [[_shorter(row) for row in step] for step in evidence.trials(entry["events"])],
     }
+
+
+def _shorter(trial: Sequence[Any]) -> list[Any]:
+    """A trial with four digits of its fractions."""
+    return [float(f"{value:.4g}") if isinstance(value, float) else value for value in trial]
 
 
 def table(entries: dict[str, dict[str, Any]]) -> list[list[str]]:
