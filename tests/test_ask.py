@@ -145,7 +145,7 @@ def test_what_cannot_be_drawn_is_answered_with_what_can(page: Page, asked: str) 
     refusal = page.get_by_role("alert")
     expect(refusal).to_contain_text("Not drawn")
     expect(told(page)).to_be_empty()  # it is said once
-    assert page.locator("#stage .source").inner_text().startswith("Recorded"), "nothing was raced"
+    assert page.locator("#stage .source").inner_text().startswith("A recording"), "nothing was raced"
     refusal.get_by_role("button", name=FIRST).click()
     expect(prompt(page)).to_have_value(FIRST)
     expect(page.locator("#stage .source")).to_contain_text("Drawn just now on")

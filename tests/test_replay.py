@@ -78,10 +78,10 @@ def test_an_example_plays_scrubs_and_explains(page: Page) -> None:
     page.get_by_role("button", name="Play").click()
     expect(whole).to_have_count(len(LANES))
     assert clocks(page) == ends
+    page.locator("#stage .view summary").click()  # a press beside it closed it
     page.get_by_label("Speed of the replay").select_option("0.125")
     page.get_by_role("button", name="Replay").click()
     expect(whole).not_to_have_count(len(LANES))
-    page.locator("#stage .view summary").click()
 
     look_at(page, "LANTERN++")
     details = page.locator("#stage .look")
@@ -134,8 +134,8 @@ def test_guesses_are_shown_as_pictures_and_steps_one_by_one(page: Page) -> None:
 
 
 def test_a_place_of_a_run_whose_model_is_not_loaded_says_so(page: Page) -> None:
-    """The examples are of the bundled model, and the server of the tests has another."""
     show_example(page)
+    page.evaluate("lanternRun.model = 'llamagen-t2i-256'")  # whatever the server has loaded by now, it is not that
     look_at(page, "LANTERN")
     expect(page.locator("#stage .alike")).to_contain_text("The model of this run is not loaded here")
 
