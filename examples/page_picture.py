@@ -68,7 +68,7 @@ def phone(browser: Browser, url: str) -> Image.Image:
 def opened(browser: Browser, url: str, width: int, height: int) -> Page:
     page = browser.new_page(viewport={"width": width, "height": height})
     page.goto(url)
-    page.get_by_text("not on this machine now").wait_for()
+    page.get_by_text("A recording of").wait_for()
     page.wait_for_timeout(3000)  # pictures come after words
     return page
 
