@@ -164,7 +164,6 @@ def _events(
                 for method, progress in event.lanes.items():
                     lanes[method] = lanes[method].at(progress)
                     shown.told.setdefault(method, []).extend(progress.fresh)
-                sent.append({method: list(progress.fresh) for method, progress in event.lanes.items()})
                 if began:
                     updates[w.status] = _through(lanes)
             elif isinstance(event, Drawn):
@@ -185,6 +184,7 @@ def _events(
                     no_room = True
                 else:
                     shown.files[event.method] = f"gradio_api/file={file}"
+            sent.append({m: list(new.fresh) for m, new in event.lanes.items()} if isinstance(event, Frame) else {})
             pictures = {} if preview is None else {preview[0]: _address(preview[1])}
             yield {**updates, w.stage: _live(shown, pictures, _together(sent))}
     yield {w.status: _closing_words(service, lanes, shown.record, expected, no_room)}
