@@ -1,8 +1,9 @@
 // The clocks of a replay: passes of the model, with a price for each further guess in a pass, or this machine's seconds. What happened is
 // what the record says; only how long it is said to take is chosen.
 
-/** How many guesses stood beside a step's first node, by step. Step 0 reads the prompt. */
-const guessesIn = (lane) => lane.trees.map((tree) => Math.max(0, tree.tokens.length - 1));
+/** How many nodes a step had beside its first: guesses, or, where rows are drawn side by side, the tokens of the other rows. Step 0 reads
+ * the prompt. */
+const guessesIn = (lane) => lane.trees.map((tree, step) => (step ? Math.max(tree.tokens.length, lane.committed[step] - lane.committed[step - 1]) - 1 : 0));
 
 const sum = (list) => list.reduce((whole, part) => whole + part, 0);
 
