@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from test_browser import LANES, LEADS, browser, draw, expect, only, page, pytestmark
 
+from lantern_demo.ui.components import SCRIPTS
 from lantern_demo.ui.recorded import recorded_runs
 
 __all__ = ["browser", "page", "pytestmark"]  # the fixtures and marks of the browser's tests
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Browser, Page
 
 SLIDER = "What one more guess costs, in passes of the model"
 
@@ -166,3 +167,27 @@ def test_a_live_race_is_told_on_the_machines_clock(page: Page) -> None:
     expect(page.locator("#stage .source")).to_contain_text("Drawn just now")
     expect(page.get_by_role("button", name="Passes", exact=True)).to_have_attribute("aria-pressed", "true")
     assert json.loads(page.evaluate("JSON.stringify(lanternRun.lanes.map((lane) => lane.id))")) == ["vanilla", "eagle1"]
+
+
+def test_at_the_mark_every_method_takes_what_it_took_in_passes_of_vanilla(browser: Browser) -> None:
+    """By hand: vanilla 8 passes of 10 ms; two guesses a pass, 4 passes of 25 ms; rows side by side, 4 passes of two tokens in 15 ms each."""
+    nothing = {"tokens": []}
+    lanes = [
+        {"id": "vanilla", "steps": 8, "verify": 0.08, "committed": [1, *range(2, 10)], "milliseconds": [5 + 10 * i for i in range(9)],
+         "trees": [nothing] + 8 * [{"tokens": [1]}]},
+        {"id": "tree", "steps": 4, "verify": 0.06, "committed": [1, 3, 5, 7, 9], "milliseconds": [5 + 25 * i for i in range(5)],
+         "trees": [nothing] + 4 * [{"tokens": [1, 2, 3]}]},
+        {"id": "rows", "steps": 4, "verify": 0.06, "committed": [1, 3, 5, 7, 9], "milliseconds": [5 + 15 * i for i in range(5)],
+         "trees": 5 * [nothing]},
+    ]  # fmt: skip
+    page = browser.new_page()
+    page.add_script_tag(path=SCRIPTS / "clock.js")
+    found = page.evaluate(
+        """lanes => { const cost = costOfGuess(lanes);
+          return [cost, ...[0, cost.whole].map((price) => lanes.map((lane) => passTimes(lane, price, cost).at(-1)))]; }""",
+        lanes,
+    )
+    page.close()
+    assert found[0]["whole"] == pytest.approx((6 + 2) / 12) and found[0]["check"] == pytest.approx((2 + 2) / 12)
+    assert found[1] == [8, 4, 4], "free, only passes count"
+    assert found[2] == pytest.approx([8, 10, 6]), "seconds over those of a vanilla pass"
