@@ -84,6 +84,11 @@ class Pipeline:
         self.products = KINDS[runners.kind] if runners.kind else f"{dtype} products, as PyTorch chooses"
         if runners.drafter_kind not in (None, runners.kind):
             self.products += f"; the drafter: {KINDS[runners.drafter_kind]}"
+        if device.type == "cpu":
+            # The bundled model's picture takes 90 ms instead of 112 so, on one core of an EPYC.
+            decoders: list[Any] = [networks.tokenizer.vq.decoder, networks.picture]
+            for decoder in filter(None, decoders):
+                decoder.to(memory_format=torch.channels_last)
         self._neighbours: dict[str, Tensor] = {}
         self._palette = networks.palette
         self._calibration = read_calibration(info.folder) if fit_trees else None
