@@ -16,7 +16,7 @@ from lantern_demo.pipeline import Pipeline
 from lantern_demo.settings import method_of
 from lantern_demo.training.sample import encode_prompts, sample_batch
 
-BATCH = 50  # vanilla pictures that are drawn at once
+BATCH = 50  # pictures of the floor that are drawn at once
 AGAIN = 1_000_000  # between the seeds of the floor and those of the points
 
 Counts = dict[str, int]  # how many pictures, by point; none of those that are not in it
@@ -31,10 +31,11 @@ class Job(NamedTuple):
 
 
 def jobs_of(points: list[Point], counts: Counts, batched: bool) -> list[Job]:
-    """All pictures to draw, so ordered that an interrupted run has nearly as many of every point. `batched` draws vanilla in batches."""
+    """All pictures to draw, so ordered that an interrupted run has nearly as many of every point. `batched` draws vanilla's with other
+    seeds in batches: they are nobody's pair."""
     jobs = []
     for point in points:
-        size = BATCH if batched and point.method == "vanilla" else 1
+        size = BATCH if batched and point.group == "again" else 1
         total = counts.get(point.name, 0)
         jobs += [Job(point, first, min(size, total - first)) for first in range(0, total, size)]
     return sorted(jobs, key=lambda job: job.first)

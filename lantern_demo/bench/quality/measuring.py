@@ -1,8 +1,9 @@
 """Every point's pictures held against what vanilla draws of the same captions with other seeds.
 
-Three sets of vanilla's are told apart: the reference, which distances are taken to; the floor, which says what a measure comes to
-when nothing is different but the seeds; and the true scenes, drawn by the renderer and passed through the tokenizer. A measure's
-price is its value less the floor's, with the bootstrap's interval over captions.
+Three sets are told apart: the reference, vanilla's pictures of the same seeds, which distances are taken to; the floor, vanilla's with
+other seeds; and the true scenes, drawn by the renderer and passed through the tokenizer. A measure's price is its value less the
+reference's, and of a distance to the reference less the floor's, with the bootstrap's interval over captions. Where noise is shared a
+picture and vanilla's of its seed are a pair, so that their difference varies far less than either does.
 """
 
 from __future__ import annotations
@@ -125,19 +126,28 @@ class Judge:
         self.resamples = resamples
         self.reference, self.floor, self.truth = reference, floor, truth
         self.groups, self.labels, self.grid = groups, labels, grid
-        self._floors: dict[str, tuple[float, Values]] = {}
+        self._found: dict[tuple[str, bool], tuple[float, Values]] = {}
 
     def price(self, seen: Seen, is_reference: bool) -> dict[str, Difference]:
-        """Every measure with what it comes to more than the floor's. Of the reference itself, those that are no distances to it."""
+        """Every measure with what it comes to more than vanilla's. Of the reference itself, those that are no distances to it, against
+        the floor's."""
         measures = self._measures(seen)
         if is_reference:
             measures = {key: measure for key, measure in measures.items() if key not in TO_REFERENCE}
-        return {key: compared(*self._drawn(key, measure), *self._floor(key)) for key, measure in measures.items()}
+        return {
+            key: compared(*self._drawn(key, measure), *self._vanilla(key, paired=not is_reference and key not in TO_REFERENCE))
+            for key, measure in measures.items()
+        }
 
-    def _floor(self, key: str) -> tuple[float, Values]:
-        if key not in self._floors:
-            self._floors[key] = self._drawn(key, self._of_floor[key])
-        return self._floors[key]
+    def _vanilla(self, key: str, paired: bool) -> tuple[float, Values]:
+        """What a measure comes to of the reference, or of the floor."""
+        if (key, paired) not in self._found:
+            self._found[key, paired] = self._drawn(key, (self._of_reference if paired else self._of_floor)[key])
+        return self._found[key, paired]
+
+    @cached_property
+    def _of_reference(self) -> dict[str, Measure]:
+        return self._measures(self.reference)
 
     @cached_property
     def _of_floor(self) -> dict[str, Measure]:

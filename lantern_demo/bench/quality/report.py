@@ -16,8 +16,9 @@ ACROSS = 5  # points of a table
 
 HOW = (
     "Tokens / step is over all pictures of a point, c and the speedup are medians over {rounds} rounds in which all points drew the same "
-    "prompt in turn; gain is tokens / step over c, less noisy than the speedup. A measure stands as its difference to what vanilla comes "
-    "to with other seeds, the noise floor, with the {level:.0%} bootstrap interval over captions; * marks those that noise does not explain. "
+    "prompt in turn; gain is tokens / step over c, less noisy than the speedup. A measure stands as its difference to what vanilla's "
+    "pictures of the same seeds come to, and a distance to these (vanilla's own row: every measure) to what vanilla comes to with other seeds, "
+    "with the {level:.0%} bootstrap interval over captions; * marks those that noise does not explain. "
     "Scene-FID is the Frechet distance in the features of this project's attribute classifier: it compares with no FID but its own."
 )
 
@@ -96,7 +97,7 @@ def _price(rows: list[Row]) -> str:
             for key, told in MEASURES.items()
             if key in floors
         ]
-        parts.append(table(["measure", "vanilla again", *(row["label"] for row in some)], lines))
+        parts.append(table(["measure", "vanilla", *(row["label"] for row in some)], lines))
     return "\n\n".join(parts)
 
 
