@@ -30,6 +30,7 @@ DRAWS = 64
 _BUDGET = 1 << 22
 # entries up to which a single child is summed over all draws: beyond, that takes longer than a race may wait for
 _SUMMED = 1 << 18
+TAIL = 1e-4  # of a draft's law, in its unlikeliest tokens, that estimates over several draws leave out
 
 
 class Distortion(NamedTuple):
@@ -255,12 +256,12 @@ def coupled_shift(
     with: law of the token emitted minus p. With x_i the i-th child and y the target's own draw it is the sum over i and tokens b of
     P(x_i = a, y = b, b near a and near no child before) (1 at a, -1 at b).
 
-    The first child's part is exact. Behind it the children before and the times at which they were drawn (see `meeting`) are
-    sampled, and the part given these is exact. A draw that is no node stays a token that y may be: of those the sampled y counts.
+    A single child's part is exact. Of several, each part is exact but for TAIL, given the children before and the times at which they
+    were drawn (see `meeting`), which are sampled. A draw that is no node stays a token that y may be: of those the sampled y counts.
     """
     offered = offered[: int(offered.nonzero()[-1]) + 1]  # later draws reach no node
     vocabulary, count, device = p.shape[0], offered.shape[0], p.device
-    support = (q > 0).nonzero()[:, 0]
+    support = (q > 0).nonzero()[:, 0] if count == 1 else _bulk(q)
     if not len(support):  # a law that is none, from which nothing was drawn
         return torch.zeros_like(p, dtype=torch.float64), 0
     chains = 1 if count == 1 else max(1, min(draws, _BUDGET // max(vocabulary, support.shape[0] * (1 + rule.columns))))
@@ -297,6 +298,12 @@ def coupled_shift(
         since, until = time, torch.minimum(until, clocks.gather(1, x) / p.gather(1, x))
         p, q = p.scatter(1, x, 0.0), q.scatter(1, x, 0.0)
     return shift, chains if count > 1 else 0
+
+
+def _bulk(q: Tensor) -> Tensor:
+    """The likeliest tokens of a law q [V], which have all of its mass but TAIL."""
+    ordered, order = q.sort(descending=True)
+    return order[(ordered > 0) & (ordered.cumsum(0) - ordered < (1 - TAIL) * ordered.sum())]
 
 
 def meeting(p: Tensor, q: Tensor, since: Tensor, until: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
@@ -22,7 +22,7 @@ from lantern_demo.decoding.loop import Step as StepEvent
 from lantern_demo.decoding.methods import METHODS, Method, default_methods
 from lantern_demo.decoding.timing import Clock
 from lantern_demo.decoding.trees import TreePolicy
-from lantern_demo.distortion import Distortion, Laws, measure, roots
+from lantern_demo.distortion import KEPT_BYTES, Distortion, Laws, measure, roots
 from lantern_demo.faults import in_words, release_memory, unreadable
 from lantern_demo.knobs import MAX_LANTERN_K
 from lantern_demo.models import bundled, checkpoints, families, store
@@ -36,7 +36,7 @@ from lantern_demo.models.registry import BUNDLED, REGISTRY, ModelInfo, model_inf
 from lantern_demo.models.text import Encoded
 from lantern_demo.models.tokenizer import neighbour_table
 from lantern_demo.models.tuning import Tuning, small_on_cpu
-from lantern_demo.price import Price, picture_price
+from lantern_demo.price import Price, own_laws, picture_price
 from lantern_demo.recommended import read_recommended
 from lantern_demo.record import events_of, image_hash, run_record
 from lantern_demo.settings import Settings, asking_for, method_of, methods_of
@@ -101,6 +101,7 @@ class Pipeline:
         # by method, tree, guidance and dice, what they run with
         self._warm: dict[tuple[str, TreePolicy, bool, str], Choice] = {}
         self._engines = Engines()
+        self._own: tuple[Any, list[Tensor]] | None = None  # see `_own_laws`
         self._turn = threading.Lock()
         self._at_work: int | None = None  # the thread that went on last with the run whose turn it is
 
@@ -299,7 +300,7 @@ class Pipeline:
                     image = self.decode_image(tokens)
                 yield Drawn(method.id, image, tokens)
         assert outcome is not None and image is not None
-        given_up = self._given_up(config, condition, laws, steps, outcome.tokens)
+        given_up = self._given_up(text, config, condition, laws, steps, outcome.tokens)
         stats = self._stats(config, tree, outcome, *given_up, clock, schedule, schedule_reason)
         prices = None if given_up[1] is None else given_up[1].tokens
         run = (stats, outcome.tokens, image_hash(image), events_of(steps, prices))
@@ -380,7 +381,7 @@ class Pipeline:
 
     @torch.inference_mode()
     def _given_up(
-        self, config: Config, condition: Condition, laws: Laws, steps: list[StepEvent], tokens: list[int]
+        self, text: str, config: Config, condition: Condition, laws: Laws, steps: list[StepEvent], tokens: list[int]
     ) -> tuple[Distortion | None, Price | None]:
         """What a run gave up, at the first tokens of some steps and on the whole picture; None without a step."""
 
@@ -391,9 +392,18 @@ class Pipeline:
             return measure(config.rule, visits, config.neighbours, config.sampling.greedy, config.seed ^ 1, config.shared)
 
         def price() -> Price | None:
-            return picture_price(self.target, condition, config, laws, steps, tokens)
+            return picture_price(self._own_laws(text, condition, tokens, config), config, laws, steps, tokens)
 
         return _if_possible(one_step), _if_possible(price)
+
+    def _own_laws(self, text: str, condition: Condition, tokens: list[int], config: Config) -> Iterable[Tensor]:
+        """The target's laws of a picture. The latest are kept: with shared noise all exact methods draw the same picture."""
+        asked = (text, tokens, config.sampling)
+        if len(tokens) * self.target.vocab_size * 4 > KEPT_BYTES:
+            return own_laws(self.target, condition, tokens, config)
+        if self._own is None or self._own[0] != asked:
+            self._own = asked, list(own_laws(self.target, condition, tokens, config))
+        return self._own[1]
 
     def _stats(
         self,

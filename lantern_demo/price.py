@@ -9,7 +9,7 @@ A price of 0.1 says: of 100 tokens at least 10 come out differently than the mod
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -59,8 +59,10 @@ def chosen(visits: dict[int, Visit], config: Config) -> dict[int, Visit]:
     vocabulary = len(next(iter(visits.values())).p)
     # most of the time goes by for tokens that have mass, and some of it for all
     entries = min(vocabulary, config.sampling.top_k or vocabulary) + vocabulary // 8
-    drafts = sum(int(visit.offered.sum()) for visit in visits.values() if visit.q is not None)
-    work = entries * drafts * draws_of(config)
+    if config.shared:  # each of them with its neighbours, which takes a quarter of what tokens by themselves do
+        entries += entries * config.rule.columns // 4
+    offered = [int(visit.offered.sum()) for visit in visits.values() if visit.q is not None]
+    work = entries * sum(count * (1 if config.shared and count == 1 else draws_of(config)) for count in offered)
     count = max(FEWEST, len(visits) * WORK // max(work, 1))
     if count >= len(visits):
         return visits
@@ -69,11 +71,9 @@ def chosen(visits: dict[int, Visit], config: Config) -> dict[int, Visit]:
     return {places[i]: visits[places[i]] for i in order}
 
 
-def picture_price(
-    target: Target, condition: Any, config: Config, laws: Laws, steps: Sequence[Step], tokens: list[int]
-) -> Price | None:
-    """What a run gave up on its picture: `laws` watched it, `steps` are its steps and `tokens` the picture in raster order. None where
-    there is no token but the first, which the prefill draws from the model's own law."""
+def picture_price(own: Iterable[Tensor], config: Config, laws: Laws, steps: Sequence[Step], tokens: list[int]) -> Price | None:
+    """What a run gave up on its picture: own are the picture's `own_laws`, `laws` watched the run, `steps` are its steps and `tokens` the
+    picture in raster order. None where there is no token but the first, which the prefill draws from the model's own law."""
     visits = dict(pair for step in laws.visits(steps) for pair in step)
     if not visits:
         return None
@@ -81,15 +81,15 @@ def picture_price(
     prices: list[float | None] = [0.0] + [None] * (len(tokens) - 1)
     # not with the run's own random numbers: the drafts came about through those
     generator, sampled = torch.Generator(config.place).manual_seed(config.seed ^ 1), 0
-    for place, own in enumerate(own_laws(target, condition, tokens, config), start=1):
+    for place, law in enumerate(own, start=1):
         if (visit := visits.get(place)) is None:
             continue
         if config.sampling.greedy:
-            prices[place] = float(visit.emitted != int(own.argmax()))
+            prices[place] = float(visit.emitted != int(law.argmax()))
             continue
         shift, draws = shift_at(config.rule, visit, config.neighbours, generator, draws_of(config), config.shared)
         sampled = max(sampled, draws)
-        prices[place] = 0.5 * float((visit.p + shift - own).abs().sum())
+        prices[place] = 0.5 * float((visit.p + shift - law).abs().sum())
     looked_at = [price for price in prices if price is not None]
     method = f"monte carlo ({sampled} draw{'s' * (sampled > 1)} a token)" if sampled else "closed form"
     if len(looked_at) < len(tokens):

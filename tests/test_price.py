@@ -32,7 +32,7 @@ def priced(method: str, seed: int = 0, **changes: Any) -> tuple[Price, list[Step
     *steps, last = loop.decode(TARGET, DRAFTER, PREFIX, config, watcher=laws)
     assert isinstance(last, Decoded)
     with torch.inference_mode():
-        found = picture_price(TARGET, PREFIX, config, laws, steps, last.tokens)  # type: ignore[arg-type]
+        found = picture_price(own_laws(TARGET, PREFIX, last.tokens, config), config, laws, steps, last.tokens)  # type: ignore[arg-type]
     assert found is not None
     return found, steps, last, laws, config  # type: ignore[return-value]
 
@@ -114,14 +114,14 @@ def test_a_wrong_law_shows() -> None:
     *steps, last = loop.decode(TARGET, None, PREFIX, config, watcher=laws)
     other = TableTarget(12, seed=2)
     with torch.inference_mode():
-        found = picture_price(other, PREFIX, config, laws, steps, last.tokens)  # type: ignore[arg-type, union-attr]
+        found = picture_price(own_laws(other, PREFIX, last.tokens, config), config, laws, steps, last.tokens)  # type: ignore[arg-type, union-attr]
     assert found is not None and found.mean > 0.1
 
 
 def test_a_picture_of_one_token_has_no_price() -> None:
     config, laws = Config(METHODS["vanilla"], 1, Sampling()), Laws()
     *steps, last = loop.decode(TARGET, None, PREFIX, config, watcher=laws)
-    assert picture_price(TARGET, PREFIX, config, laws, steps, last.tokens) is None  # type: ignore[arg-type, union-attr]
+    assert picture_price(own_laws(TARGET, PREFIX, last.tokens, config), config, laws, steps, last.tokens) is None  # type: ignore[arg-type, union-attr]
 
 
 def test_statistics_and_records_have_it(tiny_model: Any) -> None:
