@@ -316,15 +316,18 @@ def decide_shared(rule: Rule, p: Tensor | None, tokens: Tensor, own: Tensor, nei
     own = own.unsqueeze(1)
     if not rule.relaxes or p is None:
         return Met(_first(tokens == own), tokens.unsqueeze(-1), None)
-    tried, left = tokens >= 0, p.clone()
+    tried, several = tokens >= 0, tokens.shape[1] > 1
     ids = candidates(rule, tokens.clamp(min=0), neighbours, p).transpose(0, 1)
     mass, outside = p.new_empty(2, *ids.shape)
     found = Near(ids, mass, outside, torch.empty_like(mass[..., 1:]))
     torch.logical_not(tried.t(), out=outside[..., 0])
-    slack = tried * rule.slack
+    total: Tensor | float = 1.0
+    slack, left = tried * rule.slack, p.clone() if several else p
     for i in range(len(ids)):
-        near = proximity(rule, left, ids[i], left.sum(-1, keepdim=True), slack[:, i : i + 1], found.at(i))
-        left.scatter_reduce_(1, near.ids, near.stays, "prod")
+        if i:  # what stood for the child before has left p
+            left.scatter_reduce_(1, ids[i - 1], outside[i - 1], "prod")
+            total = left.sum(-1, keepdim=True)
+        proximity(rule, left, ids[i], total, slack[:, i : i + 1], found.at(i))
     ids, outside = ids.transpose(0, 1), outside.transpose(0, 1)
     return Met(_first(((ids == own.unsqueeze(1)) & (outside == 0)).any(-1)), ids, outside)
 

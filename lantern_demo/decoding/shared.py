@@ -90,13 +90,17 @@ class SharedNoise:
         met = decide_shared(self.rule, p, draft.drawn, at_inner, self.neighbours)
         return Drawn(own, onward(tree, met.rank), met)
 
-    def walk(self, draft: Draft, found: Drawn) -> tuple[Walk, Tensor]:
-        """The accepted path, on the device, and the target's own draws."""
+    def walk(self, draft: Draft, found: Drawn) -> Walk:
+        """The accepted path, on the device."""
         if draft.tree.size == 1:
-            return Walk(draft.tree.parents, draft.tree.depths, found.own), found.own
+            return Walk(draft.tree.parents, draft.tree.depths, found.own)
         path = walk(draft.tree, found.following)
         last = path[-1:]
-        return Walk(path, draft.tree.depths.index_select(0, last), found.own.index_select(0, last)), found.own
+        return Walk(path, draft.tree.depths.index_select(0, last), found.own.index_select(0, last))
+
+    def seen(self, found: Drawn) -> Tensor:
+        """The target's own draws."""
+        return found.own
 
     def report(self, draft: Draft, found: Drawn) -> Tensor:
         """All that the host wants to know of a step, [4 n] int64, to be read at once by `read`."""

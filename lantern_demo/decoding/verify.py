@@ -88,8 +88,11 @@ class Judge(Protocol):
     def judge(self, draft: Draft, looked: Tensor, uniforms: Tensor) -> Any:
         """Judge a draft; uniforms are the step's."""
 
-    def walk(self, draft: Draft, found: Any) -> tuple[Walk, Tensor]:
-        """Where a judgement leads, and what draft sources may learn from it: see `drafting.Source.observe`."""
+    def walk(self, draft: Draft, found: Any) -> Walk:
+        """Where a judgement leads, on the device."""
+
+    def seen(self, found: Any) -> Tensor:
+        """What draft sources may learn from a judgement: see `drafting.Source.observe`."""
 
     def report(self, draft: Draft, found: Any) -> Tensor:
         """All that the host wants to know of a step, [m] int64, to be read at once by `read`."""
@@ -144,8 +147,11 @@ class Rejection:
         uniforms = uniforms[: size * columns].view(size, columns)
         return verify(self.rule, draft, looked, self.sampling.greedy, self.neighbours, uniforms), looked
 
-    def walk(self, draft: Draft, found: tuple[Verified, Tensor]) -> tuple[Walk, Tensor]:
-        return Walk(found[0].path, found[0].depth, found[0].bonus), found[1]
+    def walk(self, draft: Draft, found: tuple[Verified, Tensor]) -> Walk:
+        return Walk(found[0].path, found[0].depth, found[0].bonus)
+
+    def seen(self, found: tuple[Verified, Tensor]) -> Tensor:
+        return found[1]
 
     def report(self, draft: Draft, found: tuple[Verified, Tensor]) -> Tensor:
         return report(draft, found[0])

@@ -177,12 +177,12 @@ class Fixed:
         found = judge.judge(draft, looked, self.row)
         row = judge.report(draft, found)
         state.results[:, : row.shape[0]].index_copy_(0, state.step, row.unsqueeze(0))
-        (path, depth, bonus), seen = judge.walk(draft, found)
+        path, depth, bonus = judge.walk(draft, found)
         # where the bonus token is none any valid one: steps may be in flight that start from it
         torch.clamp(bonus, 0, self.target.vocab_size - 1, out=state.root)
         if tree.size > 1:  # alone, the root is where it belongs, and the drafter is not asked again
             self._move(draft, hidden, path, depth)
-            self.source.observe(seen, depth, bonus, self.row[self.uniforms.judged :])
+            self.source.observe(judge.seen(found), depth, bonus, self.row[self.uniforms.judged :])
         self.place.add_(1)
         state.length.add_(depth)
         judge.move(depth)

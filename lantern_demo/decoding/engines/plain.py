@@ -64,11 +64,10 @@ class Plain:
                 self.cache.advance(count)  # already where it belongs
             else:
                 self.cache.commit(nodes)
-            self.root = following[-1:]
+            self.root, depth = following[-1:], nodes.new_full((1,), count - 1)
             if not bare:
-                step, seen = judge.walk(draft, found)
-                self.source.observe(seen, step.depth, step.bonus, row[self.uniforms.judged :])
-            judge.move(tree.depths[outcome.path[-1]])
+                self.source.observe(judge.seen(found), depth, self.root, row[self.uniforms.judged :])
+            judge.move(depth)
             self.unseen = self._for_drafter(hidden.index_select(1, nodes)), following
         if self.watcher is not None and self.watcher.wants(self.steps):
             self.watcher.add(draft, judge.law(looked), nodes)
