@@ -200,14 +200,13 @@ def bias_of(mask: Tensor) -> Tensor:
 class Layer:
     """One decoder layer of fused products."""
 
-    def __init__(self, qkv: Product, out: Product, norm: Norm, gate_up: Product, down: Product, heads: int) -> None:
+    def __init__(self, qkv: Product, out: Product, norm: Product, gate_up: Product, down: Product, heads: int) -> None:
         self.qkv, self.out, self.norm, self.gate_up, self.down, self.heads = qkv, out, norm, gate_up, down, heads
 
     def attention(self, x: Tensor, rope: Tensor, sight: Sight, place: Place, slots: Tensor | None = None) -> Tensor:
         """Attention of x [R * n, D], whose keys and values are written to a place, at slots [n] of it if these are given -> [R * n, D]."""
-        n, heads, (rows, _, head_dim, _) = len(rope), self.heads, place.new_keys.shape
-        turned = by_rows(torch.mul, self.qkv(x).view(torch.complex64).view(rows, n, -1), rope)
-        q, k, v = turned.view(torch.float32).view(rows, n, 3, heads, head_dim).unbind(2)
+        n, heads, rows = len(rope), self.heads, len(place.new_keys)
+        q, k, v = self.turned(x, rope, rows)
         if slots is None:
             place.new_keys.copy_(k.permute(0, 2, 3, 1))
             place.new_values.copy_(v.transpose(1, 2))
@@ -224,6 +223,11 @@ class Layer:
             scores = scores + sight.bias
         weights = scores.softmax(-1).view(-1)
         return weighted_rows(place.values, sight.value_rows, sight.value_starts, weights).view(x.shape)
+
+    def turned(self, x: Tensor, rope: Tensor, rows: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, scaled for attention, keys and values [R, n, heads, d] of x [R * n, D]."""
+        turned = by_rows(torch.mul, self.qkv(x).view(torch.complex64).view(rows, len(rope), -1), rope)
+        return turned.view(torch.float32).view(rows, len(rope), 3, self.heads, -1).unbind(2)  # type: ignore[return-value]
 
     def finish(self, x: Tensor, attended: Tensor) -> Tensor:
         """The output product and the feed-forward half; x and attended [M, D] -> [M, D]."""

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lantern_demo.decoding.cache import KVCache
 from lantern_demo.models.common import Condition, prefix_mask, with_tapped
 from lantern_demo.models.cpu import Layer, LeanCache, Norm, Place, Sight, bias_of, complex_rope
 from lantern_demo.models.llamagen.drafter import Drafter
@@ -108,7 +109,8 @@ class LeanTarget:
 
 
 class LeanDrafter:
-    """A drafter on a CPU; implements `decoding.protocols.Drafter`."""
+    """A drafter on a CPU; implements `decoding.protocols.Drafter`. Its rows need not be exact, since what it drafts decides on no token by
+    itself: attention and norms are the library's."""
 
     def __init__(self, drafter: Drafter, kind: str = "plain") -> None:
         c, layer = drafter.config, drafter.layer
@@ -122,59 +124,60 @@ class LeanDrafter:
         self.own = product(state_half + drafter.fc_own.weight.float() if c.taps else state_half, kind)
         if c.taps:
             self.states = product(torch.cat((state_half, drafter.fc_taps.weight.float()), 1), kind)
-            self.norm = Norm(torch.ones(c.dim), c.eps)
+        norm = partial(F.rms_norm, normalized_shape=(c.dim,), weight=layer.post_attention_layernorm.weight.float(), eps=c.eps)
         self.layer = Layer(
             product(torch.cat((a.q_proj.weight, a.k_proj.weight, a.v_proj.weight)), kind),
             product(a.o_proj.weight, kind),
-            Norm(layer.post_attention_layernorm.weight, c.eps),
+            norm,
             product(torch.cat((m.gate_proj.weight, m.up_proj.weight)), kind),
             product(m.down_proj.weight, kind),
             c.heads,
         )  # fmt: skip
         self.rope = complex_rope(drafter.rope, c.heads)
 
-    def new_cache(self, rows: int, length: int) -> LeanCache:
+    def new_cache(self, rows: int, length: int) -> KVCache:
         c = self.config
-        return LeanCache(1, rows, c.heads, c.prefix + length, c.dim // c.heads)
+        return KVCache(1, rows, c.heads, c.prefix + length, c.dim // c.heads)
 
-    def start(self, hidden: Tensor, token: Tensor, cache: LeanCache, condition: object = None) -> Tensor:
+    def start(self, hidden: Tensor, token: Tensor, cache: KVCache, condition: object = None) -> Tensor:
         """As `Drafter.start`."""
         self.config.check_states(hidden)
         return self.extend(F.pad(token, (hidden.shape[1] - 1, 0)), hidden, cache)
 
-    def extend(self, tokens: Tensor, hidden: Tensor, cache: LeanCache) -> Tensor:
-        """As `Drafter.extend`. Only the last slot's output is computed."""
+    def extend(self, tokens: Tensor, hidden: Tensor, cache: KVCache) -> Tensor:
+        """As `Drafter.extend`. Only the last slot's output is computed, which sees all others."""
         m, first = tokens.shape[0], cache.length
-        mask = torch.ones(m, first + m, dtype=torch.bool).tril(first)
-        out = self._run(tokens, hidden, self.rope[first : first + m], mask, cache, 0, only_last=True)
+        out = self._run(tokens, hidden, self.rope[first : first + m], None, cache, 0, asked=1)
         cache.advance(m)
         return out
 
-    def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor, cache: LeanCache) -> Tensor:
+    def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor, cache: KVCache) -> Tensor:
         """As `Drafter.expand`."""
         m, w = len(tokens), mask.shape[1] - len(tokens)
         slot = cache.length + depth - 1
-        seen = F.pad(mask, (cache.length, 0), value=True)
-        return self._run(tokens, hidden, self.rope[slot : slot + 1].expand(m, -1), seen, cache, w, only_last=False)
+        chain = m == 1 and w == depth - 1  # one node at each depth, all of which the next one sees
+        seen = None if chain else F.pad(mask, (cache.length, 0), value=True)
+        return self._run(tokens, hidden, self.rope[slot : slot + 1].expand(m, -1), seen, cache, w, asked=m)
 
     def _run(
-        self, tokens: Tensor, hidden: Tensor, rope: Tensor, mask: Tensor, cache: LeanCache, offset: int, only_last: bool
+        self, tokens: Tensor, hidden: Tensor, rope: Tensor, seen: Tensor | None, cache: KVCache, offset: int, asked: int
     ) -> Tensor:
+        """Outputs [R, asked, H] of the last so many of n slots; seen [asked, S] bool, which slots each sees, None: all."""
         r, n, width = hidden.shape
         dim, before = self.config.dim, hidden.reshape(r * n, width)
-        (place,) = cache.places(offset, n)
-        sight = cache.sight(n, mask.shape[1], None if n == 1 and bool(mask.all()) else bias_of(mask[None, None]))
         known = self.own(before) if width == dim else self._stable(before)
-        x = (known.view(r, n, dim) + self.embeddings[tokens]).view(r * n, dim)
-        attended = self.layer.attention(x, rope, sight, place)
-        if only_last:
-            x, attended, n = x.view(r, n, dim)[:, -1], attended.view(r, n, dim)[:, -1], 1
-        return self.layer.finish(x, attended).view(r, n, dim)
+        x = (known.view(r, n, dim) + F.embedding(tokens, self.embeddings)).view(r * n, dim)
+        q, k, v = (part.transpose(1, 2) for part in self.layer.turned(x, rope, r))
+        k, v = cache.write(0, offset, k, v)
+        if asked < n:
+            q, x = q[:, :, n - asked :], x.view(r, n, dim)[:, n - asked :].reshape(r * asked, dim)
+        attended = F.scaled_dot_product_attention(q, k, v, seen, scale=1.0)  # queries are scaled already
+        return self.layer.finish(x, attended.transpose(1, 2).reshape(r * asked, dim)).view(r, asked, dim)
 
     def _stable(self, hidden: Tensor) -> Tensor:
         """What the target's states with tapped ones behind them [M, (1 + taps) D] come to in the layer's input [M, D]."""
         dim = self.config.dim
-        tapped = self.norm(hidden[:, dim:].unflatten(1, (-1, dim))).flatten(1)
+        tapped = F.rms_norm(hidden[:, dim:].unflatten(1, (-1, dim)), (dim,), eps=self.config.eps).flatten(1)
         return self.states(torch.cat((hidden[:, :dim], tapped), 1))
 
 
