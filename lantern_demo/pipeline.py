@@ -41,7 +41,7 @@ from lantern_demo.recommended import read_recommended
 from lantern_demo.record import events_of, image_hash, run_record
 from lantern_demo.settings import Settings, asking_for, method_of, methods_of
 from lantern_demo.stats import Drawn, Generation, MethodFailed, Schedule, Stats, disturbed
-from lantern_demo.tree_fitting import Calibration, Choice, TreeFitting, read_calibration
+from lantern_demo.tree_fitting import FIT_ROUNDS, Calibration, Choice, TreeFitting, calibration_folder, read_calibration
 
 __all__ = ["Drawn", "Generation", "MethodFailed", "Pipeline", "Stats", "StepEvent", "load"]
 
@@ -51,7 +51,7 @@ Found = TypeVar("Found")
 WARM_UP_TOKENS = 12
 BORROWED = "lantern-scenes"  # whose calibration stands in for that of a published model
 FIT_TOKENS = 20  # of a run that measures what a step with a tree costs
-FIT_PASSES = 8  # of one that measures what a pass of a wavefront costs
+FIT_PASSES = 8  # of one that measures what a pass of a wavefront or a step of a large model costs
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,6 @@ class Pipeline:
         self.threads = pick_threads(threads, device, small_on_cpu(networks, device))
         self.threads.use()
         tuning = Tuning(info.id, device, dtype)
-        self._trees = TreeFitting(tuning)
         runners = tuning.runners(networks)
         self.target, self.drafter = runners.target, runners.drafter
         self.products = KINDS[runners.kind] if runners.kind else f"{dtype} products, as PyTorch chooses"
@@ -91,10 +90,13 @@ class Pipeline:
                 decoder.to(memory_format=torch.channels_last)
         self._neighbours: dict[str, Tensor] = {}
         self._palette = networks.palette
-        self._calibration = read_calibration(info.folder) if fit_trees else None
-        self._borrowed = fit_trees and self._calibration is None and info.published is not None and device.type == "cuda"
+        self._calibration = read_calibration(calibration_folder(info.id, info.folder)) if fit_trees else None
+        fast = device.type == "cuda" or runners.kind is not None
+        self._borrowed = fit_trees and self._calibration is None and info.published is not None and fast
+        # A GPU's steps take the same time over and over, and each short run there begins with a capture; a large model's are long.
+        self._trees = TreeFitting(tuning, 1 if device.type == "cuda" or info.published is not None else FIT_ROUNDS)
         if self._borrowed:
-            # On a GPU what a tree costs differs more from card to card than what it lands differs from model to model.
+            # What a tree costs differs more from machine to machine than what it lands differs from model to model.
             self._calibration = replace(read_calibration(BUNDLED / BORROWED) or Calibration({}, {}), wavefronts={})
         self._no_fit = "this model has no calibration" if fit_trees else "nothing is measured on a device that is only lent"
         self.recommended = read_recommended(info.folder)
@@ -368,6 +370,8 @@ class Pipeline:
             events = self._decode(plain, self.defaults, encoded, tokens, clock, tree=policy, kept=False)
             if wave:  # as many rows are open as ever once the first one is done
                 events = islice(events, self.info.grid, self.info.grid + FIT_PASSES)
+            elif self.info.published is not None:  # whose steps are long
+                events = islice(events, FIT_PASSES)
             pairs = list(pairwise(event for event in events if isinstance(event, StepEvent)))
             whole = [b.seconds - a.seconds for a, b in pairs[1:] if wave or len(b.tree_tokens) == policy.nodes]
             return whole or [b.seconds - a.seconds for a, b in pairs]  # of a picture of a few tokens nothing better can be had

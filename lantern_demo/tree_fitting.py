@@ -1,7 +1,7 @@
 """Choose the draft tree, or the window, that draws fastest on this machine: how many tokens a step with a tree gives, as calibrated,
 against how long the step takes here, as measured.
 
-A model folder's calibration.json (written by `python -m lantern_demo.bench.calibrate`) holds, for the model's preset settings,
+A model's calibration.json (written by `python -m lantern_demo.bench.calibrate`) holds, for the model's preset settings,
 the chance of every draw in a static tree to be accepted and the mean accepted length of some dynamic trees and windows. The time of
 steps is measured once, in a few seconds: of static trees first a few in turn, to which a plane is fitted, then the most promising ones;
 of dynamic trees and windows all that were calibrated. The choice is kept on disk, so that the same seed gives the same picture at the next start too. It is not kept
@@ -30,7 +30,7 @@ from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import Method
 from lantern_demo.decoding.trees import Path as TreePath
 from lantern_demo.decoding.trees import TreePolicy
-from lantern_demo.models.store import locked, put
+from lantern_demo.models.store import locked, put, root
 from lantern_demo.models.tuning import Tuning
 
 FILE = "calibration.json"
@@ -84,6 +84,11 @@ class Choice:
 
     policy: TreePolicy
     reason: str
+
+
+def calibration_folder(model: str, folder: Path | None) -> Path:
+    """Where the calibration of a model lies: in its folder, or, of a published one, which has none, beside what else was found out here."""
+    return folder or root() / "calibrated" / model
 
 
 def read_calibration(folder: Path | None) -> Calibration | None:
@@ -328,8 +333,9 @@ def choose(method: Method, calibration: Calibration, seconds: Seconds, asked: Tr
 class TreeFitting:
     """The draft trees and windows that are chosen for one model on one device, by `fit_name`."""
 
-    def __init__(self, tuning: Tuning) -> None:
-        self.tuning = tuning
+    def __init__(self, tuning: Tuning, rounds: int) -> None:
+        """rounds: how many short runs tell what a step with a tree costs."""
+        self.tuning, self.rounds = tuning, rounds
         self._fitted: dict[str, Choice] = {}
         self._costs: StepCosts | None = None
 
@@ -343,9 +349,7 @@ class TreeFitting:
         with locked(file):
             choice = recall(file)
             if choice is None:
-                # A GPU's steps take the same time over and over, and each short run there begins with a capture.
-                rounds = 1 if self.tuning.device.type == "cuda" else FIT_ROUNDS
-                self._costs = self._costs or StepCosts(times, rounds)
+                self._costs = self._costs or StepCosts(times, self.rounds)
                 choice = choose(method, calibration, self._costs, asked)
                 if choice is not None and self._costs.steady:
                     remember(file, choice)

@@ -373,7 +373,9 @@ def test_a_tree_is_chosen_anew_where_other_products_run(tmp_path: Path, monkeypa
             measured.append(products)
             return [float(policy.nodes)]
 
-        TreeFitting(tuning).fit(METHODS["eagle1"], TreePolicy.static(PROBES[3]), Calibration({"eagle1": ACCEPT}, {}), times)
+        TreeFitting(tuning, FIT_ROUNDS).fit(
+            METHODS["eagle1"], TreePolicy.static(PROBES[3]), Calibration({"eagle1": ACCEPT}, {}), times
+        )
     assert len(set(measured)) == 2 and measured.count("plain plain") == measured.count("half int8")
 
 

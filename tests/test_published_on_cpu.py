@@ -3,6 +3,7 @@ pass."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from lantern_demo.models import needs, products, registry, tuning
 from lantern_demo.models.llamagen.cpu import LeanTarget
 from lantern_demo.models.products import OF_FORMAT, ROW_EXACT, sixteen_bits, supported
 from lantern_demo.pipeline import Pipeline, load
+from lantern_demo.tree_fitting import FILE, calibration_folder
 
 PROMPT = "three red round lanterns over a lake at dusk"
 CPU = torch.device("cpu")
@@ -133,3 +135,15 @@ def test_what_the_largest_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(needs, "free_memory", lambda device: int(needs.GIB))
     reason = needs.short_of_memory(published, CPU, "bfloat16")
     assert reason is not None and needs.gib(needs.memory(published, "bfloat16", on_cpu=True)) in reason
+
+
+def test_trees_are_fitted_to_the_machine_by_a_borrowed_calibration_until_there_is_one(text_model: Path) -> None:
+    borrowed = load(TEXT_ID, device="cpu", folder=text_model).generate(PROMPT, method="eagle1", tree="fit").stats.tree
+    assert borrowed.startswith("fitted: ") and borrowed.endswith(
+        "; what it lands was measured of lantern-scenes, not of this model"
+    )
+    own = calibration_folder(TEXT_ID, None)
+    own.mkdir(parents=True)
+    (own / FILE).write_text(json.dumps({"static": {"eagle1": [[0.9], [0.8]]}, "dynamic": {}}))
+    found = load(TEXT_ID, device="cpu", folder=text_model).generate(PROMPT, method="eagle1", tree="fit").stats.tree
+    assert found.startswith("fitted: ") and "measured of" not in found

@@ -1,6 +1,6 @@
 """Count what a model's drafter lands, and its windows, for trees that fit: `python -m lantern_demo.bench.calibrate --prompts 6`.
 
-Writes calibration.json into the model's folder: at the preset settings, the chance of every draw of a wide fixed tree to be the
+Writes calibration.json into the model's folder, of a published model into this machine's cache: at the preset settings, the chance of every draw of a wide fixed tree to be the
 accepted one, the mean accepted length of dynamic trees of several shapes and of windows of several sizes, and tokens a pass and price of
 wavefronts. Prompts and seeds are none of the benchmarks', which count theirs from 0: a tree must not be fitted on the rounds that it is
 judged by.
@@ -23,7 +23,7 @@ from lantern_demo.decoding.trees import TreePolicy
 from lantern_demo.knobs import KNOBS
 from lantern_demo.pipeline import load
 from lantern_demo.stats import Stats
-from lantern_demo.tree_fitting import FILE, LEADS, SHAPES, WINDOWS, acceptance_by_rank, fit_name
+from lantern_demo.tree_fitting import FILE, LEADS, SHAPES, WINDOWS, acceptance_by_rank, calibration_folder, fit_name
 
 WIDE = "naive_extend_57"
 FIRST_SEED = 1_000_000
@@ -37,11 +37,12 @@ def main() -> None:
     parser.add_argument(
         "--methods", nargs="+", choices=list(METHODS), help="only these; the file keeps what it says of the others"
     )
-    parser.add_argument("--out", type=Path, help="the file to write; by default in the model's folder")
+    parser.add_argument("--out", type=Path, help="the file to write; by default where the model's own is looked for")
     args = parser.parse_args()
     pipe = load(args.model)
     prompts = prompts_for(pipe.info, args.prompts, FIRST_SEED)
-    out = args.out or (pipe.info.folder or Path()) / FILE
+    out = args.out or calibration_folder(pipe.info.id, pipe.info.folder) / FILE
+    out.parent.mkdir(parents=True, exist_ok=True)
     kept = json.loads(out.read_text()) if args.methods and out.exists() else {}
     static, dynamic, windows, wavefronts = (kept.get(kind, {}) for kind in ("static", "dynamic", "windows", "wavefronts"))
 
