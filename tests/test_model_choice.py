@@ -14,6 +14,7 @@ from published import ANOLE_ID, CLASS_ID, JANUS_ID, TEXT_ID, tiny_info, write_cl
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.knobs import ON_THE_FORM
+from lantern_demo.models import blank, estimate
 from lantern_demo.models.bundled import NoDrafter
 from lantern_demo.models.needs import short_of_memory
 from lantern_demo.models.registry import REGISTRY
@@ -237,3 +238,24 @@ def test_the_model_chosen_again_changes_nothing(service: Service) -> None:
     assert list(choose_another(service, w, service.default, service.default)) == [w.model]
     found = choose_another(service, w, TEXT_ID, service.default)
     assert found[w.model] == TEXT_ID and w.prompt in found and w.methods in found
+
+
+def test_a_published_model_says_what_a_picture_would_take_here(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lantern_demo.models.estimate.SIDE", 256)
+    found = service.expected_seconds(service.offered()[TEXT_ID])
+    assert found is not None and found[1] is not None and found[0] > 0 and found[1] > 0
+    assert "A picture would take about" in note(service, TEXT_ID) and "with LANTERN++" in note(service, TEXT_ID)
+    monkeypatch.setattr(service, "at_once", lambda *_: None)  # while a run has the device
+    assert service.expected_seconds(service.offered()[TEXT_ID]) is None and "would take" not in note(service, TEXT_ID)
+
+
+def test_an_estimate_grows_with_what_a_pass_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimate, "seconds_a_byte", lambda kind, rows, threads: 1e-12 * rows)
+    by_id = {info.id: info.published for info in REGISTRY.values() if info.published is not None}
+    small, large = by_id["llamagen-c2i-b-256"], by_id["llamagen-t2i-256"]
+    (least, none), (most, fast) = (estimate.picture_seconds(one, "bfloat16", 3, 2.5) for one in (small, large))
+    assert none is None and fast is not None and most > 5 * least
+    # four nodes of the target and three of the drafter for two and a half tokens
+    weights = [blank.held(sizes) - large.target.vocab * large.target.dim for sizes in (large.target, large.drafter) if sizes]
+    assert fast == pytest.approx(large.target.tokens / 2.5 * 2 * 1e-12 * (8 * weights[0] + 3 * 2 * weights[1]))
+    assert estimate.picture_seconds(large, "float32", 3, 2.5)[0] == pytest.approx(2 * most)

@@ -131,7 +131,7 @@ AUDIT_GROUPS: dict[Group, tuple[str, str]] = {
 }
 AUDIT_VARIANTS = {
     "released": "as released", "resampled": "the target's law for the residual", "above": "guesses from the row above",
-    "uniform": "uniform guesses", "maximal": "maximal coupling",
+    "uniform": "uniform guesses", "maximal": "maximal coupling", "own": "random numbers of its own",
 }  # fmt: skip
 
 ROUNDING = 0.0005  # a price below it is rounding, whatever the number format
@@ -467,6 +467,17 @@ def needs(download: str, memory: dict[str, str]) -> str:
     return f"Needs a download of about {download} at its first run, and memory of about {amounts} (estimates from the sizes of its tensors)."
 
 
+def about(seconds: float) -> str:
+    return f"{max(1, round(seconds))} s" if seconds < 90 else f"{round(seconds / 60)} min"
+
+
+def expected(vanilla: float, fast: float | None) -> str:
+    """About how long a picture would take here."""
+    told = f"A picture would take about {about(vanilla)} here with vanilla"
+    told += "" if fast is None else f" and {about(fast)} with LANTERN++"
+    return f"{told} (an estimate: from what a product of its size takes just now, and from what guesses land with the bundled model)."
+
+
 def unavailable(labels: list[str], missing: NoDrafter) -> str:
     """Methods that a model lacks, and why it has no drafter; Markdown."""
     text = f"Not available: {', '.join(labels)}. The reason: {missing.why}."
@@ -578,8 +589,7 @@ def in_line(before: int, seconds: float | None) -> str:
     """How many are before somebody who waits, and about how long they take; None where that is not known."""
     if seconds is None:
         return f"{before} before you."
-    about = f"{max(1, round(seconds))} s" if seconds < 90 else f"{round(seconds / 60)} min"
-    return f"{before} before you, about {about}."
+    return f"{before} before you, about {about(seconds)}."
 
 
 def queue_full(waiting: int) -> str:

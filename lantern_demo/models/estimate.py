@@ -1,0 +1,53 @@
+"""How long a picture of a published model would take on this processor, before anything of it is fetched.
+
+A pass of a large model waits for its weights. How long a byte of them takes is measured in products with one large random matrix, of as
+many rows as a pass has. What that leaves out, such as attention, is small beside it.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from statistics import median
+from time import perf_counter
+
+import torch
+
+from lantern_demo.models.blank import Sizes, held
+from lantern_demo.models.needs import BYTES
+from lantern_demo.models.products import OF_FORMAT, product
+from lantern_demo.models.registry import Published
+
+SIDE = 6144  # of the matrix: 72 MiB in 16 bits, more than caches hold
+CALLS = 5  # of which the median counts
+
+
+@lru_cache(maxsize=8)
+@torch.inference_mode()
+def seconds_a_byte(kind: str, rows: int, threads: int) -> float:
+    """Seconds that a product of `rows` rows takes for each byte of its weights, with so many threads, which are this thread's."""
+    weight = torch.randn(SIDE, 64).repeat(1, SIDE // 64)
+    run, x = product(weight, kind), torch.ones(rows, SIDE)
+    run(x)
+    found = []
+    for _ in range(CALLS):
+        began = perf_counter()
+        run(x)
+        found.append(perf_counter() - began)
+    return median(found) / (weight.numel() * BYTES[{kind: name for name, kind in OF_FORMAT.items()}.get(kind, "float32")])
+
+
+def picture_seconds(published: Published, dtype: str, guesses: int, tokens_per_step: float) -> tuple[float, float | None]:
+    """Seconds of a picture by vanilla, and by a method whose steps verify a chain of so many guesses and give so many tokens; None for that
+    where there is no drafter. With guidance, by this thread's number of threads."""
+    kind, threads = OF_FORMAT.get(dtype, "packed"), torch.get_num_threads()
+    target, drafter = published.target, published.drafter
+
+    def seconds(sizes: Sizes, rows: int) -> float:
+        weights = held(sizes) - target.vocab * target.dim  # less the tokens' vectors, of which a pass reads a few
+        return weights * BYTES[dtype] * seconds_a_byte(kind, rows, threads)
+
+    vanilla = target.tokens * seconds(target, 2)
+    if drafter is None:
+        return vanilla, None
+    step = seconds(target, 2 * (1 + guesses)) + guesses * seconds(drafter, 2)
+    return vanilla, target.tokens / tokens_per_step * step
