@@ -72,24 +72,31 @@ TREES: dict[str, dict[str, Any]] = {
 
 
 class Variant(NamedTuple):
-    """What else a method is run with: other settings of its rule and of its tree, whether it is lossless by these, and whether it does
-    what a released code does, by our reading."""
+    """What else a method is run with: other settings of its rule and of its tree, whether it is lossless by these, whether it does what a
+    released code does, by our reading, and whether noise is shared where the method can."""
 
     rule: dict[str, Any]
     lossless: bool
     tree: Mapping[str, Any] = MappingProxyType({})
     released: bool = False
+    dice: str = "same"
 
 
+OWN = {lossless: Variant({}, lossless, dice="own") for lossless in (True, False)}  # the papers' rejection sampling
 VARIANTS: dict[str, dict[str, Variant]] = {
-    "lantern": {"released": Variant({"residual": "released"}, lossless=False, released=True)},
-    "lantern++": {"released": Variant({"residual": "released"}, lossless=False, released=True)},
+    "vanilla": {"own": OWN[True]},
+    "eagle1": {"own": OWN[True]},
+    "eagle2": {"own": OWN[True]},
+    "lantern": {"own": OWN[False], "released": Variant({"residual": "released"}, lossless=False, released=True)},
+    "lantern++": {"own": OWN[False], "released": Variant({"residual": "released"}, lossless=False, released=True)},
     "sjd": {
+        "own": OWN[True],
         "above": Variant({}, lossless=True, tree={"guess": "above"}),
         "uniform": Variant({}, lossless=True, tree={"guess": "uniform"}),
         "resampled": Variant({"residual": "target"}, lossless=False, released=True),
     },
     "scd": {
+        "own": OWN[True],
         "maximal": Variant({}, lossless=True, tree={"coupling": "maximal"}),
         "released": Variant({}, lossless=False, tree={"coupling": "released"}, released=True),
     },
@@ -140,9 +147,10 @@ def player(cell: Cell) -> Callable[[int], Decoded]:
     method, law, tables = METHODS[cell.method], LAWS[cell.law], _tables(cell.law)
     target, drafter, clock, near = ToyTarget(tables), ToyDrafter(tables), Clock("cpu"), neighbours()
     rule, tree = rule_of(method, cell.variant), tree_of(method, cell.variant)
+    dice = VARIANTS[cell.method][cell.variant].dice if cell.variant else "same"
 
     def play(seed: int) -> Decoded:
-        config = Config(method, LENGTH, law.sampling, rule, tree, near, seed, engine="plain", row=2)
+        config = Config(method, LENGTH, law.sampling, rule, tree, near, seed, engine="plain", row=2, dice=dice)
         *_, result = decode(target, drafter, None, config, clock)
         assert isinstance(result, Decoded)
         return result
