@@ -80,9 +80,9 @@ class SharedNoise:
     def judge(self, draft: Draft, scored: Tensor, uniforms: Tensor) -> Drawn:
         """Hold a draft against the target's own draws."""
         tree = draft.tree
-        own = likeliest(self.noisy(scored, tree.depths))
         if tree.size == 1:
-            return Drawn(own, tree.parents)
+            return Drawn(self.each(scored, self.next, uniforms), tree.parents)
+        own = likeliest(self.noisy(scored, tree.depths))
         at_inner = own if tree.whole else own.index_select(0, tree.inner)
         p = None
         if self.rule.relaxes:

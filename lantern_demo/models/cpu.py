@@ -98,6 +98,7 @@ class LeanCache(KVCache):
         self.values = torch.zeros(layers, rows, heads, slots, head_dim)
         self._keep(self.values.new_zeros(layers, rows, heads, head_dim, 0))
         self.key_sums: dict[int, tuple[Tensor, Tensor]] = {}  # rows and starts by the number of nodes
+        self._told: tuple[Tensor, Tensor] | None = None  # `visible`, and the bias that it comes to
         heads_of = torch.arange(rows * heads, dtype=torch.int32).view(rows, 1, heads, 1)
         self.first_keys, self.first_values = heads_of * head_dim, heads_of * slots  # each head's first row in its table
 
@@ -175,14 +176,22 @@ class LeanCache(KVCache):
         """What n tree nodes of depths [n] see, of which mask [n, n] bool says which see which: all that is committed besides."""
         n, deepest = len(depths), int(depths[-1])  # nodes stand level by level
         positions = self._least(self.length + deepest + 1)
-        if n == 1 and self.visible is None:
-            return self.sight(n, self.length + 1, None)
+        if n == 1:
+            return self.sight(n, self.length + 1, None if self.visible is None else self._shown()[..., : self.length + 1])
         ahead = torch.arange(positions - self.length) <= depths.unsqueeze(1)
         bias = torch.zeros(self.values.shape[1], n, 1, positions)
         bias[:, :, 0, self.length :].masked_fill_(~ahead, -torch.inf)
         if self.visible is not None:
-            bias[..., : self.visible.shape[-1]].masked_fill_(~self.visible, -torch.inf)
+            bias += self._shown()[..., :positions]
         return self.sight(n, positions, bias, None if deepest == n - 1 else self._paths(depths, mask, positions))
+
+    def _shown(self) -> Tensor:
+        """The bias [R, 1, 1, slots] of which slots are no padding."""
+        if self._told is None or self._told[0] is not self.visible:
+            assert self.visible is not None
+            bias = F.pad(self.visible, (0, self.slots - self.visible.shape[-1]), value=True)
+            self._told = self.visible, torch.zeros(bias.shape).masked_fill_(~bias, -torch.inf)
+        return self._told[1]
 
     def _paths(self, depths: Tensor, mask: Tensor, positions: int) -> Tensor:
         """The slots [n, positions] of the positions that each node of a tree looks at; behind the node any."""

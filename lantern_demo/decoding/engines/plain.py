@@ -59,16 +59,21 @@ class Plain:
             laws = 0 if draft.rest is None else len(draft.rest)
             outcome = judge.read(judge.report(draft, found).tolist(), tree.size, tree.depth, laws)
             count = len(outcome.path)
-            nodes, following = (torch.tensor(numbers, device=config.place) for numbers in (outcome.path, outcome.tokens))
+            if tree.size == 1:  # nothing to choose
+                nodes, depth, following = judge.walk(draft, found)
+            else:
+                nodes, following = (torch.tensor(numbers, device=config.place) for numbers in (outcome.path, outcome.tokens))
+                depth = nodes.new_full((1,), count - 1)
             if outcome.path[-1] == count - 1:
                 self.cache.advance(count)  # already where it belongs
             else:
                 self.cache.commit(nodes)
-            self.root, depth = following[-1:], nodes.new_full((1,), count - 1)
+            self.root = following[-1:]
             if not bare:
                 self.source.observe(judge.seen(found), depth, self.root, row[self.uniforms.judged :])
             judge.move(depth)
-            self.unseen = self._for_drafter(hidden.index_select(1, nodes)), following
+            if self.drafter is not None:
+                self.unseen = self._for_drafter(hidden.index_select(1, nodes)), following
         if self.watcher is not None and self.watcher.wants(self.steps):
             self.watcher.add(draft, judge.law(looked), nodes)
         self.steps += 1
