@@ -45,8 +45,7 @@ def show_example(service: Service, w: Widgets, form: Form, shown: Shown, index: 
         return {w.status: status_html(texts.STILL_RUNNING, "busy")}
     run = runs[index]
     filled = _filled(service, w, form, run.record) if run.record["model"]["id"] in service.offered() else {}
-    told = texts.EXAMPLE_NOTES.get(run.record["prompt"])
-    more = {w.status: status_html(texts.READY_EXAMPLE, notes=[told] if told else []), **filled}
+    more = {w.status: status_html(texts.READY_EXAMPLE), **filled}
     return _presented(service, w, run, run.source, True, more)
 
 

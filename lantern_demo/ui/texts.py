@@ -36,11 +36,6 @@ EXAMPLES = (
     ("three violet sky lanterns over a plain at sunrise", 1),
 )
 
-# What is to be told of a recording, seen by who recorded it; to be looked at again when the examples are recorded anew.
-EXAMPLE_NOTES = {
-    "a purple globe lantern over a meadow at sunset, softly lit": "LANTERN's picture lost its lantern: that is what near misses can do.",
-}
-
 PROMPT_LABEL = "Prompt"
 PROMPT_PLACEHOLDER = "What to draw, for example: three red round lanterns over a lake at dusk"
 MODEL_LABEL = "Model"
