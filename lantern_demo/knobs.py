@@ -134,7 +134,7 @@ KNOBS: dict[str, Knob] = {
         Limit(1, 20), step=0.1, top=10.0,
     ),
     "dice": Knob(
-        "own", "Random numbers",
+        "same", "Random numbers",
         "same: one vector of noise for each place of the picture, shared by all methods, so that exact ones draw the very picture that "
         "vanilla draws. own: each method spends its numbers by its paper's own rule. COOL-SD, GSD, the released residual and SCD's maximal "
         "coupling have no other.",
@@ -152,12 +152,12 @@ KNOBS: dict[str, Knob] = {
     ),
     "lanternpp_k": Knob(
         10, "LANTERN++ k", "How many neighbours may lend their probability in LANTERN++.", Limit(0, MAX_LANTERN_K, whole=True),
-        reads=_by_rule("multiplicative"), swept=(3, 10, 100), symbol="k", short="k", sets="k",
+        reads=_by_rule("multiplicative"), swept=(10, 30, 100), symbol="k", short="k", sets="k",
     ),
     "lanternpp_lambda": Knob(
         3.0, "LANTERN++ lambda", "Neighbours may lend up to lambda - 1 times the guess's own probability; 1 relaxes nothing.",
-        Limit(1, 100), step=0.1, top=20.0, sets="bound", reads=_by_rule("multiplicative"), swept=(1.0, 1.5, 2.0, 3.0, 5.0, 10.0),
-        explored=(1.0, 2.0, 3.0, 5.0, 10.0), explore="LANTERN++'s lambda: how much, against the guess's own probability",
+        Limit(1, 100), step=0.1, top=40.0, sets="bound", reads=_by_rule("multiplicative"), swept=(1.0, 2.0, 3.0, 5.0, 10.0, 30.0),
+        explored=(1.0, 3.0, 10.0, 20.0, 30.0), explore="LANTERN++'s lambda: how much, against the guess's own probability",
         symbol="\u03bb", short="lambda", bounds=True,
     ),
     "cool_delta": Knob(

@@ -1,3 +1,3 @@
 """The version: a file of its own, so that what the package's own names lead to can read it."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -19,7 +19,7 @@ from lantern_demo.stats import Schedule, disturbed
 from lantern_demo.ui.evidence import evidence_of, trials_of_older
 
 MEGABYTES = 4
-VERSIONS = ("0.1",)  # whose records are read; an earlier one stays when a later one is added
+VERSIONS = ("0.1", "0.2")  # whose records are read: 0.2 draws other pictures for a seed than 0.1, since noise is shared
 MOST_TOKENS, MOST_NODES = 4096, 256
 SECONDS = ("text", "prefill", "draft", "verify", "commit", "decode", "image", "capture")
 PARTS = ("lantern_demo", "model", "prompt", "settings", "order", "methods")  # JSON without them is something else
