@@ -179,7 +179,7 @@ def test_drafter(bias: bool, kind: str, taps: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("guided", [False, True], ids=["one row", "two rows"])
 @pytest.mark.parametrize(("family", "padded"), [("anole", 0), ("janus", 0), ("janus", 3)])
 def test_target_with_the_prompt_in_its_sequence(family: str, padded: int, guided: bool) -> None:
-    """Anole's unconditional row is padded, so that the two turn by different angles."""
+    """Anole's unconditional row is padded, and the module counts its positions from there."""
     target, _, twin = sequence_networks(family)
     condition = prompt_of(target, padded, guided)
     assert (condition.mask is None) == (family == "janus" or not guided) or padded

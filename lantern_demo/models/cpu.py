@@ -95,10 +95,8 @@ class LeanCache(KVCache):
     """A cache whose keys and values are tables for weighted sums of their rows.
 
     `keys` [layers, R, heads, d, width] have the slots last and grow with what is in use, since a sum is as wide as its table; `values`
-    are [layers, R, heads, slots, d]. Rows may be padded on the left and count their positions behind that: see `place`.
+    are [layers, R, heads, slots, d].
     """
-
-    shift: Tensor | None = None  # [R] int64, row r's token in slot s stands at position s - shift[r]; None: at s
 
     def __init__(self, layers: int, rows: int, heads: int, slots: int, head_dim: int) -> None:
         check_sizes(layers, rows, heads, slots, head_dim)
@@ -116,18 +114,6 @@ class LeanCache(KVCache):
     def slots(self) -> int:
         """How many positions fit in all."""
         return self.values.shape[3]
-
-    def place(self, real: Tensor | None, shifted: bool) -> None:
-        """Take note of which slots of the prefix are no padding: real [R, T] bool, padded on the left, None: all. shifted: positions are
-        counted behind it."""
-        self.visible = self.shift = None
-        if real is not None and not bool(real.all()):
-            self.visible = real[:, None, None]
-            self.shift = (~real).sum(1) if shifted else None
-
-    def positions(self, slots: Tensor) -> Tensor:
-        """Slot numbers [n] -> positions [n] int64, or [R, n] where rows differ; padding is at 0."""
-        return slots if self.shift is None else (slots - self.shift[:, None]).clamp(min=0)
 
     def wipe(self) -> None:
         """As `KVCache.wipe`."""
@@ -224,9 +210,8 @@ class Layer:
         self.qkv, self.out, self.norm, self.gate_up, self.down, self.heads = qkv, out, norm, gate_up, down, heads
 
     def attention(self, x: Tensor, rope: Tensor, sight: Sight, place: Place, slots: Tensor | None = None) -> Tensor:
-        """Attention of x [R * n, D], whose keys and values are written to a place, at slots [n] of it if these are given -> [R * n, D].
-        rope [n, W], or [R, n, W] where rows differ, is of `complex_rope`."""
-        n, heads, rows = rope.shape[-2], self.heads, len(place.new_keys)
+        """Attention of x [R * n, D], whose keys and values are written to a place, at slots [n] of it if these are given -> [R * n, D]."""
+        n, heads, rows = len(rope), self.heads, len(place.new_keys)
         q, k, v = self.turned(x, rope, rows)
         if slots is None:
             place.new_keys.copy_(k.permute(0, 2, 3, 1))
@@ -247,9 +232,8 @@ class Layer:
 
     def turned(self, x: Tensor, rope: Tensor, rows: int) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, scaled for attention, keys and values [R, n, heads, d] of x [R * n, D]."""
-        n = rope.shape[-2]
-        turned = by_rows(torch.mul, self.qkv(x).view(torch.complex64).view(rows, n, -1), rope)
-        return turned.view(torch.float32).view(rows, n, 3, self.heads, -1).unbind(2)  # type: ignore[return-value]
+        turned = by_rows(torch.mul, self.qkv(x).view(torch.complex64).view(rows, len(rope), -1), rope)
+        return turned.view(torch.float32).view(rows, len(rope), 3, self.heads, -1).unbind(2)  # type: ignore[return-value]
 
     def finish(self, x: Tensor, attended: Tensor) -> Tensor:
         """The output product and the feed-forward half; x and attended [M, D] -> [M, D]."""

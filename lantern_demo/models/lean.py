@@ -65,7 +65,6 @@ class LeanDecoder(ABC):
     layers are packed, how prompts and tokens enter, and its head."""
 
     padding = "self"  # what padded positions of a prompt see: see `common.prefix_mask`
-    shifted = True  # whether a row's positions are counted behind its padding
 
     def __init__(self, target: Any, packing: Packing, layers: int | None) -> None:
         """layers: only the first so many, for a look at what passes take."""
@@ -102,26 +101,24 @@ class LeanDecoder(ABC):
         """The T prefix positions -> hidden [R, T, H]; padded ones too, which drafters may read."""
         x = self.read(condition)
         n = x.shape[1]
-        cache.place(condition.mask, self.shifted)
+        cache.visible = None if condition.mask is None or bool(condition.mask.all()) else condition.mask[:, None, None]
         mask = prefix_mask(condition.mask, n, x.device, self.padding, self.format)
-        rope = self.rope[cache.positions(torch.arange(n))]
-        hidden = self._run(x, rope, cache.sight(n, n, bias_of(mask)), cache.places(0, n))
+        hidden = self._run(x, self.rope[:n], cache.sight(n, n, bias_of(mask)), cache.places(0, n))
         cache.advance(n)
         return hidden
 
     def forward(self, tokens: Tensor, depths: Tensor, mask: Tensor, cache: LeanCache) -> Tensor:
         """n tree nodes -> hidden [R, n, H]; see `decoding.protocols.Target.forward`."""
         x = self.embed(tokens).expand(cache.k.shape[1], -1, -1)
-        rope = self.rope[cache.positions(depths + cache.length)]
         places = cache.places(0, len(tokens))
-        return self._run(x, rope, cache.sight_of(depths, mask), places)
+        return self._run(x, self.rope[depths + cache.length], cache.sight_of(depths, mask), places)
 
     def forward_at(self, tokens: Tensor, positions: Tensor, slots: Tensor, bias: Tensor, cache: LeanCache) -> Tensor:
         """n nodes -> hidden [R, n, H]; see `decoding.protocols.FixedTarget.forward_at`."""
         x = self.embed(tokens).expand(cache.k.shape[1], -1, -1)
         seen = bias.shape[-1]
         sight = cache.sight(len(tokens), seen, bias.transpose(1, 2))
-        return self._run(x, self.rope[cache.positions(positions)], sight, cache.places_anywhere(seen), slots)
+        return self._run(x, self.rope[positions], sight, cache.places_anywhere(seen), slots)
 
     def head(self, hidden: Tensor) -> Tensor:
         """hidden [R, n, H] -> logits [R, n, V] float32."""
@@ -139,7 +136,10 @@ class LeanDecoder(ABC):
 
 
 class LeanSequence(LeanDecoder):
-    """A target with the prompt in its sequence: see `models.decoder`. The vectors of words stay with the original."""
+    """A target with the prompt in its sequence: see `models.decoder`. The vectors of words stay with the original.
+
+    Positions are counted from the begin of a row's padding, not from its end: attention knows them by their differences alone.
+    """
 
     original: decoder.SequenceTarget
 

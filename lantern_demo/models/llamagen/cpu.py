@@ -25,7 +25,6 @@ class LeanTarget(LeanDecoder):
     """A LlamaGen target on a CPU. A spent original keeps the weights that conditions are made with, in float32."""
 
     original: LlamaGen
-    shifted = False
 
     def __init__(self, target: LlamaGen, kind: str = "plain", spent: bool = False, layers: int | None = None) -> None:
         """As `LeanDecoder` and `Packing`."""
