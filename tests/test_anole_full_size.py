@@ -1,5 +1,5 @@
-"""Anole in full size with random weights, in the files that are published: its packed weights are in
-memory once, and every method draws.
+"""Anole in full size with random weights, in the files that are published: its packed weights are in memory once, and every
+method draws.
 
 It writes about 17 GB to the folder that FULL_SIZE_DIR names, takes them away again, and wants about 20 GB of memory: without that
 variable it is skipped. The figures that it measures are printed (`pytest -s`).
