@@ -490,9 +490,9 @@ def load(
 ) -> Pipeline:  # fmt: skip
     """Load a model by its registry id, or from a folder in the format of the bundled one.
 
-    device: "auto", "cpu", "cuda", "cuda:N". dtype, of target and drafter: "float32", "bfloat16", "float16", "int8" (8-bit products of
-    LlamaGen on a CPU), or "auto", which is float32 for the bundled model, and 16 bits for a published one: bfloat16, or float16 where
-    that is faster or a GPU lacks the other. Anole is in float32 on a CPU.
+    device: "auto", "cpu", "cuda", "cuda:N". dtype, of target and drafter: "float32", "bfloat16", "float16", "int8" (8-bit products,
+    on a CPU), or "auto", which is float32 for the bundled model, and 16 bits for a published one: bfloat16, or float16 where that is faster
+    or a GPU lacks the other.
     A published model is fetched from the Hub at its first start; `folder` is a local folder to take its files from instead (see
     `models.checkpoints`), `drafter` one with a drafter of one's own to use in place of the published one.
     fp16_accumulation keeps the sums of float16 products in float16, for this process, if this moves the target's laws little enough

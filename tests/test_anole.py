@@ -29,12 +29,14 @@ from torch import nn
 from lantern_demo.decoding.loop import Decoded
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models import checkpoints, store
+from lantern_demo.models.anole.cpu import LeanAnole
 from lantern_demo.models.anole.drafter import AnoleDrafter
 from lantern_demo.models.anole.prompts import image_name, read_vocabulary
 from lantern_demo.models.anole.target import Anole
 from lantern_demo.models.convert import CheckpointError, weights_of
 from lantern_demo.models.families import LAYOUTS
 from lantern_demo.models.llamagen import accumulation
+from lantern_demo.models.products import sixteen_bits
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.pipeline import Generation, Pipeline, load
 
@@ -223,8 +225,7 @@ def test_every_method_draws(pipe: Pipeline) -> None:
     }  # fmt: skip
     assert str(Path.home()) not in json.dumps(sources)
     assert all(done[m].stats.one_step_tvd == pytest.approx(0, abs=1e-5) for m in ("vanilla", "eagle1", "eagle2"))
-    # Not the bundled model's rounding twins: the modules themselves.
-    assert isinstance(pipe.target, Anole) and "as PyTorch chooses" in pipe.products
+    assert isinstance(pipe.target, LeanAnole) and done["vanilla"].stats.dtype == sixteen_bits()
 
 
 def test_greedy_tokens_are_vanillas_by_every_exact_method(pipe: Pipeline) -> None:
@@ -246,7 +247,7 @@ def test_steps_of_fixed_shapes_draw_the_same(pipe: Pipeline, method: str, scale:
     for engine in ("plain", "fixed"):
         with torch.inference_mode():
             *_, last = decode(
-                pipe.target, pipe.drafter, condition, num_tokens=16, method=chosen, sampling=knobs.sampling(),
+                pipe.networks.target, pipe.networks.drafter, condition, num_tokens=16, method=chosen, sampling=knobs.sampling(),
                 rule=knobs.rule(chosen), tree=knobs.tree_policy(chosen), neighbours=pipe.neighbours(), seed=3, engine=engine,  # type: ignore[arg-type]
             )  # fmt: skip
         assert isinstance(last, Decoded) and last.engine == engine

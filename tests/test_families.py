@@ -72,6 +72,7 @@ def test_every_model_has_a_family_and_every_format_a_layout() -> None:
         family = family_of(info.published.target)
         seen.add(family.target)
         assert info.published.drafter is None or type(info.published.drafter) is family.drafter
+        assert (info.published.on_cpu is None) == (family.cpu is not None)
         for part, sources in info.published.sources.items():
             assert all(source.format in LAYOUTS or (part, source.format) == ("text", "words") for source in sources), info.id
     assert seen == {family.target for family in FAMILIES.values()}
@@ -133,7 +134,7 @@ def test_a_third_family_is_an_entry_and_its_own_code(tmp_path: Path, monkeypatch
         "text": (Source("nobody/third", "tokenizer.json", "words", in_place=True),),
     }
     pictures = replace(anole.tokenizer, channels=32, multipliers=(1, 1, 1, 1, 1), blocks=1, latent=32, codebook=64, dim=24)
-    published = Published(target=sizes, sources=sources, drafter=small, tokenizer=pictures, text=Words())
+    published = Published(target=sizes, sources=sources, drafter=small, tokenizer=pictures, text=Words(), on_cpu="float32")
     info = replace(REGISTRY[ANOLE_ID], id="third", grid=ANOLE.grid, image_size=16 * ANOLE.grid, published=published)
     info = replace(info, preset={"lantern_k": 20, "top_k": 0, "temperature": 0.0, "tree": "small"})
     monkeypatch.setitem(REGISTRY, "third", info)
@@ -157,6 +158,10 @@ def test_a_third_family_is_an_entry_and_its_own_code(tmp_path: Path, monkeypatch
     assert isinstance(loaded, Third) and isinstance(pipe.networks.drafter, AnoleDrafter)
     assert all(torch.equal(weight, target.state_dict()[name]) for name, weight in loaded.state_dict().items())
     assert families.fused_runners(pipe.networks) == families.Runners(loaded, pipe.networks.drafter)
+    with pytest.raises(
+        ValueError, match="dtype int8 is for models with twins for a CPU, and there alone; use auto or one of float32"
+    ):
+        load("third", device="cpu", dtype="int8", folder=folder.parent)
     # the head of two layers is the one that is decoded with
     plain = pipe.generate("a red lantern", "vanilla")
     assert pipe.generate("a red lantern", "eagle1").tokens == plain.tokens

@@ -37,11 +37,12 @@ from lantern_demo.bench.quality.points import points_of
 from lantern_demo.decoding.loop import Decoded
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import guide
-from lantern_demo.models import checkpoints, store
+from lantern_demo.models import checkpoints, store, tuning
 from lantern_demo.models.convert import CheckpointError
+from lantern_demo.models.janus.cpu import LeanJanus
 from lantern_demo.models.janus.drafter import JanusDrafter
 from lantern_demo.models.janus.prompts import read_vocabulary
-from lantern_demo.models.janus.target import Janus
+from lantern_demo.models.products import sixteen_bits
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.pipeline import Generation, Pipeline, load
 
@@ -94,10 +95,9 @@ def test_dtypes(dtype: torch.dtype, large_model: Path) -> None:
     assert {p.dtype for p in found.tokenizer.parameters()} == {torch.float32}
 
 
-def test_on_a_cpu_it_runs_in_the_format_it_is_published_in() -> None:
-    assert [info.dtype("auto", CPU) for info in FULL] == ["bfloat16"] * 2
-    assert FULL[0].dtype("float32", CPU) == "float32"
-    assert REGISTRY["anole-7b"].dtype("auto", CPU) == REGISTRY["lantern-scenes"].dtype("auto", CPU) == "float32"
+def test_on_a_cpu_it_runs_in_16_bits() -> None:
+    assert [info.dtype("auto", CPU) for info in FULL] == [sixteen_bits()] * 2
+    assert FULL[0].dtype("float32", CPU) == "float32" and REGISTRY["lantern-scenes"].dtype("auto", CPU) == "float32"
 
 
 def rewritten(folder: Path, form: str, change: Callable[[dict[str, Tensor]], Any]) -> Path:
@@ -238,22 +238,29 @@ def test_without_a_drafter_every_method_that_needs_none_draws(pipe: Pipeline) ->
         "target": "pytorch_model.bin", "tokenizer": "pytorch_model.bin", "text": "tokenizer.json",
     }  # fmt: skip
     assert done["vanilla"].tokens != pipe.generate("blue night", seed=1).tokens
-    assert isinstance(pipe.target, Janus) and "as PyTorch chooses" in pipe.products
+    assert isinstance(pipe.target, LeanJanus) and done["vanilla"].stats.dtype == sixteen_bits()
 
 
-def test_the_quality_harness_draws_from_captions(pipe: Pipeline, tmp_path: Path) -> None:
+def test_the_quality_harness_draws_from_captions(janus_model: Path, tmp_path: Path) -> None:
     """Vanilla in a batch of captions of different lengths, the other methods one picture at a time; every picture is there."""
+    pipe = load(JANUS_ID, device="cpu", dtype="float32", folder=janus_model)
     prompts = ["a red lantern", "blue night over the lake at dusk", "the lake", "a night"]
     points = [point for point in points_of(pipe, list(METHODS), "small", prompts[0]) if point.group in ("main", "again")]
     assert {point.method for point in points} == set(pipe.available_methods)
     counts = {point.name: len(prompts) for point in points}
-    jobs = drawing.jobs_of(points, counts, batched=pipe.dtype == "float32")
+    jobs = drawing.jobs_of(points, counts, batched=drawing.batches(pipe))
     assert max(job.number for job in jobs) == len(prompts)
     journal = Journal(tmp_path / "drawn.jsonl", {"test": 1}, False)
     drawing.draw(pipe, prompts, jobs, journal, quiet=True)
     drawn = drawing.finished(journal.of("picture"), points, counts)
     assert {name: len(records) for name, records in drawn.items()} == counts
     assert all(len(record["tokens"]) == GRID * GRID for records in drawn.values() for record in records)
+
+
+def test_a_network_that_gave_up_its_weights_draws_no_batches(janus_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert drawing.batches(load(JANUS_ID, device="cpu", dtype="float32", folder=janus_model))
+    monkeypatch.setattr(tuning, "LARGEST", 0)
+    assert not drawing.batches(load(JANUS_ID, device="cpu", dtype="float32", folder=janus_model))
 
 
 def test_preset_is_the_published_one() -> None:
@@ -352,7 +359,7 @@ def test_steps_of_fixed_shapes_draw_the_same(large_model: Path, method: str, sca
     found = []
     for engine in ("plain", "fixed"):
         *_, last = decode(
-            pipe.target, pipe.drafter, condition, num_tokens=16, method=chosen, sampling=knobs.sampling(), rule=knobs.rule(chosen),
+            pipe.networks.target, pipe.networks.drafter, condition, num_tokens=16, method=chosen, sampling=knobs.sampling(), rule=knobs.rule(chosen),
             tree=knobs.tree_policy(chosen), neighbours=pipe.neighbours(), seed=3, engine=engine, row=GRID,
         )  # fmt: skip
         assert isinstance(last, Decoded) and last.engine == engine

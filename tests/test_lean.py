@@ -15,7 +15,14 @@ from lantern_demo.decoding.acceptance import Rule
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.trees import TreePolicy, static_tree
-from lantern_demo.models.llamagen.cpu import LeanDrafter, LeanTarget, fastest_drafter_kind, fastest_kind
+from lantern_demo.models.anole.cpu import LeanAnole
+from lantern_demo.models.anole.drafter import AnoleDrafter, AnoleDrafterConfig
+from lantern_demo.models.anole.target import Anole, AnoleConfig
+from lantern_demo.models.janus.cpu import LeanJanus
+from lantern_demo.models.janus.drafter import JanusDrafter, JanusDrafterConfig
+from lantern_demo.models.janus.target import Janus, JanusConfig
+from lantern_demo.models.lean import fastest_drafter_kind, fastest_kind, lean_drafter
+from lantern_demo.models.llamagen.cpu import LeanDrafter, LeanTarget
 from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
 from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
 from lantern_demo.models.products import KINDS, exact_kinds, product, supported
@@ -25,6 +32,11 @@ Network = TypeVar("Network", bound=torch.nn.Module)
 
 TEXT = LlamaGenConfig(dim=128, layers=3, heads=2, ffn=160, vocab=60, grid=4, prefix=7, caption_dim=32)
 CLASS = replace(TEXT, prefix=1, classes=10, heads=4)
+SEQUENCE: dict[str, Any] = {"dim": 128, "heads": 2, "vocab": 60, "grid": 4, "prefix": 7}
+ANOLE = AnoleConfig(**SEQUENCE, layers=3, ffn=160, embeddings=70)
+JANUS = JanusConfig(**SEQUENCE, layers=3, ffn=160, embeddings=30, pad=2)
+ANOLE_DRAFTER = AnoleDrafterConfig(**SEQUENCE, ffn=96, embeddings=70)
+JANUS_DRAFTER = JanusDrafterConfig(**SEQUENCE, ffn=96)
 STATIC = [(0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (0, 0, 0)]
 ROUNDING = ("bfloat16", "int8", "int8-call")
 SUPPORTED = [kind for kind in KINDS if supported(kind)]
@@ -46,6 +58,20 @@ def strong(module: torch.nn.Module) -> Any:
         else:
             torch.nn.init.normal_(weight, mean=1.0, std=0.2)
     return module.requires_grad_(False).eval()
+
+
+def sequence_networks(family: str) -> tuple[Any, Any, Any]:
+    """A target with the prompt in its sequence, its drafter, and the class of the target's twins."""
+    torch.manual_seed(0)
+    if family == "anole":
+        return strong(Anole(ANOLE)), strong(AnoleDrafter(ANOLE_DRAFTER)), LeanAnole
+    return strong(Janus(JANUS)), strong(JanusDrafter(JANUS_DRAFTER)), LeanJanus
+
+
+def prompt_of(target: Any, padded: int, guided: bool = True) -> Any:
+    """The rows of a prompt of 7 ids, of which so many are padding. Anole pads its unconditional row alone, whatever is asked for."""
+    ids = torch.tensor([[0, 11, 7, 23, 5, 19, 9]])
+    return target.condition(ids, torch.arange(7)[None] >= padded if padded else None, guided)
 
 
 TAPS = (1, 3)  # of three blocks
@@ -82,7 +108,7 @@ def condition_of(target: LlamaGen, mask: Tensor) -> Any:
 
 def states(target: Any, condition: Any) -> list[Tensor]:
     """Prefill, a tree, its path moved up, single tokens, trees of other sizes, one over the end of the picture."""
-    cache = target.new_cache(2, 40)
+    cache = target.new_cache(len(condition.features), 40)
     found = [target.prefill(condition, cache)]
 
     def forward(paths: Any) -> None:
@@ -150,6 +176,80 @@ def test_drafter(bias: bool, kind: str, taps: tuple[int, ...]) -> None:
     torch.testing.assert_close(ours[1], theirs[1], atol=near, rtol=near)
 
 
+@pytest.mark.parametrize("guided", [False, True], ids=["one row", "two rows"])
+@pytest.mark.parametrize(("family", "padded"), [("anole", 0), ("janus", 0), ("janus", 3)])
+def test_target_with_the_prompt_in_its_sequence(family: str, padded: int, guided: bool) -> None:
+    """Anole's unconditional row is padded, and the module counts its positions from there."""
+    target, _, twin = sequence_networks(family)
+    condition = prompt_of(target, padded, guided)
+    assert (condition.mask is None) == (family == "janus" or not guided) or padded
+    for ours, theirs in zip(states(twin(target), condition), states(target, condition), strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("family", ["anole", "janus"])
+def test_a_cache_serves_the_next_prompt_too(family: str) -> None:
+    """Whether that one has padding or not."""
+    target, _, twin = sequence_networks(family)
+    lean = twin(target)
+    kept = lean.new_cache(2, 8)
+    for padded in (3, 0, 2):
+        condition = prompt_of(target, padded)
+        kept.reset()
+        assert torch.equal(lean.prefill(condition, kept), lean.prefill(condition, lean.new_cache(2, 8)))
+
+
+@pytest.mark.parametrize("kind", EXACT)
+@pytest.mark.parametrize("family", ["anole", "janus"])
+def test_drafter_with_the_prompt_in_its_sequence(family: str, kind: str) -> None:
+    target, drafter, _ = sequence_networks(family)
+    drafter, condition = stored(drafter), prompt_of(target, 0)
+
+    def outputs(of: Any) -> list[Tensor]:
+        g = torch.Generator().manual_seed(2)
+        cache = of.new_cache(2, 30)
+        found = [of.start(torch.randn(2, 7, 128, generator=g), torch.tensor([5]), cache, condition)]
+        for m in (1, 3, 2):
+            found.append(of.extend(torch.arange(m) + 9, torch.randn(2, m, 128, generator=g), cache))
+            first = of.expand(torch.tensor([1, 2]), found[-1].expand(-1, 2, -1), 1, torch.eye(2, dtype=torch.bool), cache)
+            mask = torch.tensor([[1, 0, 1, 0, 0], [1, 0, 0, 1, 0], [0, 1, 0, 0, 1]]).bool()
+            found += [first, of.expand(torch.tensor([3, 4, 5]), first[:, [0, 0, 1]], 2, mask, cache)]
+        return found
+
+    twin = lean_drafter(drafter, kind)
+    torch.testing.assert_close(outputs(twin), outputs(drafter), atol=1e-4, rtol=1e-4)
+    kept = {name for name, _ in twin.named_parameters()}
+    assert kept and all("norm" in name or "embed_tokens" in name or "codes" in name for name in kept), "the rest is packed"
+
+
+@pytest.mark.parametrize("family", ["anole", "janus"])
+def test_a_drafter_in_16_bits_stays_what_it_is(family: str) -> None:
+    """Its twin computes in float32 beside it, with the same numbers."""
+    _, drafter, _ = sequence_networks(family)
+    drafter = drafter.bfloat16()
+    before = {name: weight.clone() for name, weight in drafter.state_dict().items()}
+    twin = lean_drafter(drafter, "plain")
+    cache, condition = twin.new_cache(2, 4), prompt_of(sequence_networks(family)[0], 0)
+    hidden = torch.randn(2, 7, 128)
+    found = twin.start(hidden, torch.tensor([5]), cache, condition)
+    assert found.dtype == cache.k.dtype == torch.float32
+    assert all(torch.equal(weight, before[name]) for name, weight in drafter.state_dict().items())
+    wide = drafter.float()
+    wanted = wide.start(hidden, torch.tensor([5]), wide.new_cache(2, 4), condition)
+    torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("method", list(METHODS))
+@pytest.mark.parametrize("family", ["anole", "janus"])
+def test_same_pictures_with_the_prompt_in_the_sequence(family: str, method: str, temperature: float) -> None:
+    target, drafter, twin = sequence_networks(family)
+    condition = prompt_of(target, 0)
+    assert pictures_of(target, drafter, condition, method, temperature) == pictures_of(
+        twin(target), lean_drafter(drafter, "plain"), condition, method, temperature
+    )
+
+
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("guided", [False, True])
 @pytest.mark.parametrize(
@@ -159,6 +259,14 @@ def test_drafter(bias: bool, kind: str, taps: tuple[int, ...]) -> None:
 )
 def test_same_pictures(method: str, taps: tuple[int, ...], guided: bool, temperature: float) -> None:
     target, drafter = networks(TEXT, guided, taps=taps)
+    condition = condition_of(target, PADDED)
+    assert pictures_of(target, drafter, condition, method, temperature) == pictures_of(
+        LeanTarget(target), LeanDrafter(drafter), condition, method, temperature
+    )
+
+
+def pictures_of(target: Any, drafter: Any, condition: Any, method: str, temperature: float) -> list[int]:
+    """The tokens of a picture."""
     trees = {"none": TreePolicy.none(), "static": TreePolicy.static(STATIC), "dynamic": TreePolicy.dynamic(3, 2, 9)}
     trees |= {"window": TreePolicy.window(4), "coupled": TreePolicy.window(4, "gumbel"), "wavefront": TreePolicy.wavefront(2)}
     rules = {
@@ -171,16 +279,11 @@ def test_same_pictures(method: str, taps: tuple[int, ...], guided: bool, tempera
     }
     chosen = METHODS[method]
     table = neighbour_table(torch.randn(60, 8, generator=torch.Generator().manual_seed(3)), 5)
-    found = [
-        list(
-            decode(
-                a, b, condition_of(target, PADDED), num_tokens=16, method=chosen, rule=rules[chosen.rule], tree=trees[chosen.source],
-                sampling=Sampling(temperature=temperature, cfg_scale=2.0), neighbours=table, seed=5, row=4, measure_distortion=False,
-            )
-        )[-1].tokens
-        for a, b in ((target, drafter), (LeanTarget(target), LeanDrafter(drafter)))
-    ]  # fmt: skip
-    assert found[0] == found[1]
+    *_, last = decode(
+        target, drafter, condition, num_tokens=16, method=chosen, rule=rules[chosen.rule], tree=trees[chosen.source],
+        sampling=Sampling(temperature=temperature, cfg_scale=2.0), neighbours=table, seed=5, row=4, measure_distortion=False,
+    )  # fmt: skip
+    return last.tokens
 
 
 def test_kinds_are_there_where_their_libraries_are() -> None:
@@ -228,14 +331,31 @@ def test_a_kind_that_pytorch_lacks_or_gets_wrong_is_not_used(monkeypatch: pytest
 @pytest.mark.parametrize("kind", EXACT)
 def test_exact_kinds_draw_the_same_pictures(kind: str) -> None:
     target, drafter = networks(TEXT)
-    assert fastest_kind(target) == exact_kinds(target.parameters())[0] and fastest_drafter_kind(drafter) in KINDS
+    assert fastest_kind(LeanTarget, target) == exact_kinds(target.parameters())[0]
+    assert fastest_drafter_kind(LeanDrafter, drafter) in KINDS
     target = stored(target)
-    assert fastest_kind(target) not in ROUNDING
+    assert fastest_kind(LeanTarget, target) not in ROUNDING
     outputs = []
     for of in (target, LeanTarget(target, kind)):
         cache = of.new_cache(2, 16)
         outputs.append(of.head(of.prefill(condition_of(target, PADDED), cache)))
     torch.testing.assert_close(outputs[0], outputs[1], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("family", ["anole", "janus"])
+def test_the_fastest_kinds_of_large_models(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of which a few layers are looked at."""
+    monkeypatch.setattr("lantern_demo.models.lean.PROBED_BYTES", 1)
+    target, drafter, twin = sequence_networks(family)
+    made: list[Any] = []
+
+    def watched(*args: Any, **named: Any) -> Any:
+        made.append(twin(*args, **named))
+        return made[-1]
+
+    assert fastest_kind(watched, stored(target)) in exact_kinds(target.parameters())
+    assert all(len(of.layers) == 1 for of in made) and (made or len(exact_kinds(target.parameters())) == 1)
+    assert fastest_drafter_kind(lean_drafter, drafter) in KINDS
 
 
 @pytest.mark.parametrize("kind", EXACT)

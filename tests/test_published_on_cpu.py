@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from published import CLASS_ID, JANUS_ID, TEXT_ID
+from published import ANOLE_ID, CLASS_ID, JANUS_ID, TEXT_ID
 
 from lantern_demo.models import needs, products, registry, tuning
 from lantern_demo.models.llamagen.cpu import LeanTarget
@@ -30,20 +30,32 @@ def twin(pipe: Pipeline) -> LeanTarget:
     return pipe.target
 
 
+@pytest.fixture
+def folders(text_model: Path, class_model: Path, anole_model: Path, janus_model: Path) -> dict[str, Path]:
+    return {TEXT_ID: text_model, CLASS_ID: class_model, ANOLE_ID: anole_model, JANUS_ID: janus_model}
+
+
+def lossless(pipe: Pipeline) -> list[str]:
+    """The exact methods that a model has besides vanilla."""
+    return [method for method in ("eagle1", "eagle2", "sjd", "scd") if method in pipe.available_methods]
+
+
+@pytest.mark.parametrize("model", [TEXT_ID, ANOLE_ID, JANUS_ID])
 @pytest.mark.parametrize("dtype", FORMATS)
-def test_lossless_methods_cost_nothing_in_any_format(text_model: Path, dtype: str) -> None:
-    pipe = load(TEXT_ID, device="cpu", dtype=dtype, folder=text_model)
-    for method in ("vanilla", "eagle1", "eagle2", "sjd", "scd"):
+def test_lossless_methods_cost_nothing_in_any_format(model: str, dtype: str, folders: dict[str, Path]) -> None:
+    pipe = load(model, device="cpu", dtype=dtype, folder=folders[model])
+    for method in ("vanilla", *lossless(pipe)):
         stats = pipe.generate(PROMPT, method=method, seed=3, tree="small").stats
         assert stats.price is not None and stats.price < (1e-7 if method == "vanilla" else 1e-5), method
         assert stats.dtype == dtype
 
 
+@pytest.mark.parametrize("model", [TEXT_ID, ANOLE_ID, JANUS_ID])
 @pytest.mark.parametrize("dtype", FORMATS)
-def test_greedy_lossless_methods_draw_what_vanilla_draws(text_model: Path, dtype: str) -> None:
-    pipe = load(TEXT_ID, device="cpu", dtype=dtype, folder=text_model)
+def test_greedy_lossless_methods_draw_what_vanilla_draws(model: str, dtype: str, folders: dict[str, Path]) -> None:
+    pipe = load(model, device="cpu", dtype=dtype, folder=folders[model])
     wanted = pipe.generate(PROMPT, temperature=0).tokens
-    for method in ("eagle1", "eagle2", "sjd", "scd"):
+    for method in lossless(pipe):
         assert pipe.generate(PROMPT, method=method, temperature=0, tree="small").tokens == wanted, method
 
 
@@ -62,21 +74,33 @@ def test_formats_differ(text_model: Path) -> None:
     assert sorted(away, key=lambda name: away[name])[-1] == "int8"
 
 
-@pytest.mark.parametrize(("model", "prompt"), [(TEXT_ID, PROMPT), (CLASS_ID, "goldfish")])
+@pytest.mark.parametrize(
+    ("model", "prompt", "kept"),
+    [
+        (TEXT_ID, PROMPT, set()),
+        (CLASS_ID, "goldfish", set()),
+        (ANOLE_ID, PROMPT, {"embed_tokens.weight"}),  # words of prompts
+        (JANUS_ID, PROMPT, {"embed_tokens.weight", "image_embedding.codes.weight"}),
+    ],
+)
 @pytest.mark.parametrize("dtype", FORMATS)
 def test_a_large_targets_weights_are_there_once(
-    model: str, prompt: str, dtype: str, text_model: Path, class_model: Path, monkeypatch: pytest.MonkeyPatch
+    model: str, prompt: str, kept: set[str], dtype: str, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = text_model if model == TEXT_ID else class_model
+    folder = folders[model]
     wanted = load(model, device="cpu", dtype=dtype, folder=folder).generate(prompt, seed=2)
     monkeypatch.setattr(tuning, "LARGEST", 0)
     pipe = load(model, device="cpu", dtype=dtype, folder=folder)
-    kept = {name for name, weight in pipe.networks.target.named_parameters() if not weight.is_meta}
-    assert kept and all("norm" in name or name.startswith("cls_embedding") for name in kept)
+    matrices = {name for name, weight in pipe.networks.target.named_parameters() if weight.dim() > 1 and "norm" not in name}
+    gone = {name for name, weight in pipe.networks.target.named_parameters() if weight.is_meta}
+    assert gone <= matrices and {name for name in matrices - gone if not name.startswith("cls_embedding.")} == kept
     assert pipe.generate(prompt, seed=2).tokens == wanted.tokens
 
 
-def test_weights_stay_in_their_files_until_they_are_packed(text_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("model", [TEXT_ID, ANOLE_ID, JANUS_ID])
+def test_weights_stay_in_their_files_until_they_are_packed(
+    model: str, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One tensor is in memory twice at most: each is packed before the next is looked at."""
     monkeypatch.setattr(tuning, "LARGEST", 0)
     seen: list[tuple[int, torch.dtype]] = []
@@ -88,16 +112,17 @@ def test_weights_stay_in_their_files_until_they_are_packed(text_model: Path, mon
             seen.append((sum(p.is_meta for p in networks[0].parameters()), weight.dtype))
         return made(weight, kind)
 
-    monkeypatch.setattr("lantern_demo.models.llamagen.cpu.product", watched)
-    init = LeanTarget.__init__
+    monkeypatch.setattr("lantern_demo.models.lean.product", watched)
+    twin = type(load(model, device="cpu", folder=folders[model]).target)
+    init = twin.__init__
 
-    def remembered(self: LeanTarget, target: Any, *args: Any, **named: Any) -> None:
+    def remembered(self: Any, target: Any, *args: Any, **named: Any) -> None:
         networks.append(target)
         init(self, target, *args, **named)
         networks.clear()
 
-    monkeypatch.setattr(LeanTarget, "__init__", remembered)
-    load(TEXT_ID, device="cpu", dtype="float16" if "float16" in FORMATS else "float32", folder=text_model)
+    monkeypatch.setattr(twin, "__init__", remembered)
+    load(model, device="cpu", dtype="float16" if "float16" in FORMATS else "float32", folder=folders[model])
     gone = [count for count, _ in seen]
     assert gone == sorted(set(gone)) and gone[0] == 0
 
@@ -118,11 +143,13 @@ def test_the_default_is_a_row_exact_format_in_16_bits(monkeypatch: pytest.Monkey
     assert info.dtype("int8", CPU) == "int8", "by name"
 
 
-def test_int8_is_refused_where_there_are_no_twins() -> None:
-    with pytest.raises(ValueError, match="dtype int8 is for LlamaGen on a CPU; use auto or one of float32, bfloat16, float16"):
-        load(JANUS_ID, device="cpu", dtype="int8")
-    with pytest.raises(ValueError, match="dtype int8 is for LlamaGen on a CPU"):
-        registry.REGISTRY[TEXT_ID].dtype("int8", torch.device("cuda"))
+def test_int8_is_refused_elsewhere() -> None:
+    for model in (TEXT_ID, ANOLE_ID, JANUS_ID):
+        assert registry.REGISTRY[model].dtype("int8", CPU) == "int8"
+        with pytest.raises(
+            ValueError, match="dtype int8 is for models with twins for a CPU, and there alone; use auto or one of float32, b"
+        ):
+            registry.REGISTRY[model].dtype("int8", torch.device("cuda"))
 
 
 def test_what_the_largest_needs(monkeypatch: pytest.MonkeyPatch) -> None:

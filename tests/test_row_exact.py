@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -12,14 +12,21 @@ import torch
 import torch.nn.functional as F
 from runs import decode
 from test_fixed import settings
-from test_lean import TEXT, strong
+from test_lean import ANOLE, ANOLE_DRAFTER, JANUS, JANUS_DRAFTER, TEXT, strong
 from torch import Tensor
 
 from lantern_demo.decoding.sampling import Sampling, guide
 from lantern_demo.decoding.trees import Tree, static_tree
 from lantern_demo.models import bundled
+from lantern_demo.models.anole.cpu import LeanAnole, NormedHeads
+from lantern_demo.models.anole.drafter import AnoleDrafter
+from lantern_demo.models.anole.target import Anole, AnoleAttention
 from lantern_demo.models.common import Condition
 from lantern_demo.models.cpu import SERIAL, LeanCache, Norm, by_rows
+from lantern_demo.models.janus.cpu import LeanJanus
+from lantern_demo.models.janus.drafter import JanusDrafter
+from lantern_demo.models.janus.target import Janus
+from lantern_demo.models.lean import LeanDecoder, lean_drafter
 from lantern_demo.models.llamagen.cpu import LeanDrafter, LeanTarget
 from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
 from lantern_demo.models.llamagen.target import LlamaGen
@@ -29,7 +36,8 @@ from lantern_demo.models.registry import BUNDLED
 MOST = 58  # nodes of the largest pass
 SCALE = 7.5  # of the guidance
 KINDS = [kind for kind in ROW_EXACT if supported(kind)]
-SMALL = replace(TEXT, layers=2, ffn=320, vocab=96, grid=12)  # room for the largest pass at a few places
+WIDER: dict[str, Any] = {"ffn": 320, "vocab": 96, "grid": 12}  # room for the largest pass at a few places
+SMALL = replace(TEXT, layers=2, **WIDER)
 GENERATOR = torch.Generator()
 
 
@@ -40,10 +48,37 @@ def _inference() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module")
-def small() -> LlamaGen:
+@dataclass(frozen=True)
+class Small:
+    """A small target, its drafter, and what makes twins of them."""
+
+    target: Any
+    drafter: Any
+    twin: Any
+    drafter_twin: Any
+
+    def condition(self, rows: int = 2, padded: int = 0) -> Condition:
+        """Something to draw from; of its first row, for a caption of both, so many positions are padding."""
+        c = self.target.config
+        real = (torch.arange(c.prefix) >= padded)[None] if padded else None
+        if isinstance(self.target, LlamaGen):
+            features = torch.randn(rows, c.prefix, c.caption_dim, generator=GENERATOR)
+            return Condition(features, None if real is None else real.expand(rows, -1))
+        return self.target.condition(torch.randint(c.embeddings, (1, c.prefix), generator=GENERATOR), real, rows == 2)
+
+
+@pytest.fixture(scope="module", params=["llamagen", "anole", "janus"])
+def small(request: pytest.FixtureRequest) -> Small:
     torch.manual_seed(0)
-    return strong(LlamaGen(SMALL))
+    if request.param == "anole":
+        sizes = {**WIDER, "embeddings": 110}
+        anole, its = replace(ANOLE, layers=2, **sizes), replace(ANOLE_DRAFTER, **sizes)
+        return Small(strong(Anole(anole)), strong(AnoleDrafter(its)), LeanAnole, lean_drafter)
+    if request.param == "janus":
+        made = strong(Janus(replace(JANUS, layers=2, **WIDER))), strong(JanusDrafter(replace(JANUS_DRAFTER, **WIDER)))
+        return Small(*made, LeanJanus, lean_drafter)
+    sizes = {name: getattr(SMALL, name) for name in ("dim", "heads", "vocab", "grid", "prefix")}
+    return Small(strong(LlamaGen(SMALL)), strong(Drafter(DrafterConfig(**sizes, ffn=96))), LeanTarget, LeanDrafter)
 
 
 @pytest.fixture(scope="module")
@@ -54,11 +89,9 @@ def networks() -> Any:
 class Picture:
     """A picture's tokens, read one by one: what every other way of reading them must come to."""
 
-    def __init__(self, twin: LeanTarget, rows: int, padded: int) -> None:
+    def __init__(self, twin: LeanDecoder, condition: Condition) -> None:
         c = twin.config
-        self.twin, self.rows = twin, rows
-        features = torch.randn(rows, c.prefix, c.caption_dim, generator=GENERATOR)
-        self.condition = Condition(features, (torch.arange(c.prefix) >= padded).expand(rows, -1) if padded else None)
+        self.twin, self.rows, self.condition = twin, len(condition.features), condition
         self.tokens = torch.randint(c.vocab, (c.tokens,), generator=GENERATOR)
         cache, alone = self.cache(), static_tree(())
         self.logits = []  # behind each token
@@ -106,11 +139,18 @@ def path_to(node: int, tree: Tree) -> list[int]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
-    ("rows", "padded", "prefix"), [(2, 0, 7), (2, 3, 7), (1, 0, 7), (2, 0, 1)], ids=["guided", "padded", "alone", "short"]
-)
-def test_chains_of_every_size(kind: str, rows: int, padded: int, prefix: int) -> None:
-    picture = Picture(LeanTarget(strong(LlamaGen(replace(SMALL, prefix=prefix))), kind), rows, padded)
+@pytest.mark.parametrize(("rows", "padded"), [(2, 0), (2, 3), (1, 0)], ids=["guided", "padded", "alone"])
+def test_chains_of_every_size(small: Small, kind: str, rows: int, padded: int) -> None:
+    read_chains(Picture(small.twin(small.target, kind), small.condition(rows, padded)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_chains_behind_a_prefix_of_one(kind: str) -> None:
+    target = strong(LlamaGen(replace(SMALL, prefix=1)))
+    read_chains(Picture(LeanTarget(target, kind), Small(target, None, LeanTarget, None).condition()))
+
+
+def read_chains(picture: Picture) -> None:
     cache = picture.cache()
     for committed, following in ((0, 33), (33, 82), (82, None)):
         for count in range(1, MOST + 1):
@@ -121,10 +161,10 @@ def test_chains_of_every_size(kind: str, rows: int, padded: int, prefix: int) ->
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_branching_trees(small: LlamaGen, kind: str) -> None:
+def test_branching_trees(small: Small, kind: str) -> None:
     """The picture's tokens lie along some path of each tree; others hang beside it. Its nodes have what was read one by one, and so has
     what comes after they have moved up."""
-    picture, draw, committed = Picture(LeanTarget(small, kind), 2, 3), random.Random(0), 0
+    picture, draw, committed = Picture(small.twin(small.target, kind), small.condition(2, 3)), random.Random(0), 0
     cache = picture.cache()
     for size in (5, 2, 16, 58, 9, 30, 3, 43, 24, 58):
         tree = branching(size, draw)
@@ -139,8 +179,8 @@ def test_branching_trees(small: LlamaGen, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_any_node_is_as_at_the_end_of_a_chain(small: LlamaGen, kind: str) -> None:
-    picture, draw = Picture(LeanTarget(small, kind), 2, 0), random.Random(1)
+def test_any_node_is_as_at_the_end_of_a_chain(small: Small, kind: str) -> None:
+    picture, draw = Picture(small.twin(small.target, kind), small.condition()), random.Random(1)
     cache = picture.cache()
     tree = branching(40, draw)
     tokens = torch.randint(SMALL.vocab, (40,), generator=GENERATOR)
@@ -151,14 +191,17 @@ def test_any_node_is_as_at_the_end_of_a_chain(small: LlamaGen, kind: str) -> Non
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_places_out_of_order(small: LlamaGen, kind: str) -> None:
+def test_places_out_of_order(small: Small, kind: str) -> None:
     """As a wavefront reads them: the slots are given, and the bias hides what has not been read."""
-    picture = Picture(LeanTarget(small, kind), 2, 0)
+    picture = Picture(small.twin(small.target, kind), small.condition())
     cache, first = picture.cache(), SMALL.prefix
     for places in ([0], [1], [2, 3], [4, 5, 6, 7, 8, 9, 10, 11, 12, 13]):
         slots = first + torch.tensor(places)
         end = first + places[-1] + 1 + 5  # and some that nobody sees
-        bias = torch.where(torch.arange(end) <= slots[:, None], 0.0, -torch.inf)[None, None]
+        seen = (torch.arange(end) <= slots[:, None])[None, None]
+        if cache.visible is not None:
+            seen = seen & F.pad(cache.visible, (0, end - first), value=True)
+        bias = torch.where(seen, 0.0, -torch.inf)
         hidden = picture.twin.forward_at(picture.tokens[places], slots, slots, bias, cache)
         found = guide(picture.twin.head(hidden), SCALE)
         for node, place in enumerate(places):
@@ -168,7 +211,8 @@ def test_places_out_of_order(small: LlamaGen, kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_bundled_model(networks: Any, kind: str) -> None:
     """Its picture in passes of many sizes, every other one a tree that branches."""
-    picture, draw, committed = Picture(LeanTarget(networks.target, kind), 2, 5), random.Random(2), 0
+    of = Small(networks.target, None, LeanTarget, None)
+    picture, draw, committed = Picture(of.twin(of.target, kind), of.condition(2, 5)), random.Random(2), 0
     cache, vocabulary = picture.cache(), picture.twin.config.vocab
     for size in (2, 4, 58, 6, 3, 16, 29, 44, 8, 58, 13, 5, 37, 21, 11):
         if size % 2:
@@ -189,22 +233,37 @@ def test_the_bundled_model(networks: Any, kind: str) -> None:
     assert committed > 200
 
 
-@pytest.mark.parametrize("method", ["eagle1", "eagle2", "sjd", "scd"])
+LOSSLESS = ["eagle1", "eagle2", "sjd", "scd"]
+
+
+def drawn(small: Small, kind: str, methods: list[str], **given: Any) -> dict[str, list[int]]:
+    """Tokens by method, of twins with products of a kind."""
+    target, drafter = small.twin(small.target, kind), small.drafter_twin(small.drafter, kind)
+    condition, found = small.condition(), {}
+    for method in methods:
+        *_, last = decode(target, drafter, condition, num_tokens=40, **given, **settings(method, vocab=96))
+        found[method] = last.tokens
+    return found
+
+
+@pytest.mark.parametrize("method", LOSSLESS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_greedy_lossless_methods_draw_what_vanilla_draws(small: LlamaGen, kind: str, method: str) -> None:
-    sizes = {name: getattr(SMALL, name) for name in ("dim", "heads", "vocab", "grid", "prefix")}
-    target, drafter = LeanTarget(small, kind), LeanDrafter(strong(Drafter(DrafterConfig(**sizes, ffn=96))), kind)
-    features = torch.randn(1, SMALL.prefix, SMALL.caption_dim, generator=GENERATOR)
-    condition = small.condition(features, None, True)
-    sampling = Sampling(temperature=0, cfg_scale=2.0)
-    drawn = [
-        [*decode(target, drafter, condition, num_tokens=40, seed=5, sampling=sampling, **settings(name, vocab=96))][-1]
-        for name in ("vanilla", method)
-    ]
-    assert drawn[1].tokens == drawn[0].tokens
+def test_greedy_lossless_methods_draw_what_vanilla_draws(small: Small, kind: str, method: str) -> None:
+    found = drawn(small, kind, ["vanilla", method], seed=5, sampling=Sampling(temperature=0, cfg_scale=2.0))
+    assert found[method] == found["vanilla"]
 
 
-@pytest.mark.parametrize("shape", [(256, 768), (768, 2048), (1280, 1280), (160, 3584)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_lossless_methods_draw_what_vanilla_draws_with_the_same_dice(small: Small, kind: str) -> None:
+    pictures = set()
+    for seed in range(3):
+        found = drawn(small, kind, ["vanilla", *LOSSLESS], seed=seed, sampling=Sampling(cfg_scale=2.0), dice="same")
+        assert all(tokens == found["vanilla"] for tokens in found.values()), seed
+        pictures.add(tuple(found["vanilla"]))
+    assert len(pictures) == 3
+
+
+@pytest.mark.parametrize("shape", [(256, 768), (768, 2048), (1280, 1280), (160, 3584), (128, 4096), (2048, 8)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_products(kind: str, shape: tuple[int, int]) -> None:
     """At widths of published models too, where libraries change their ways of summing."""
@@ -218,7 +277,7 @@ def test_products(kind: str, shape: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_what_lies_between_products(threads: int) -> None:
-    """Norms, gates and rotations of so many rows that threads share them, against those of one row."""
+    """Norms, also those of heads, gates and rotations of so many rows that threads share them, against those of one row."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -226,11 +285,16 @@ def test_what_lies_between_products(threads: int) -> None:
         norm = Norm(weight, 1e-5)
         turn = torch.view_as_complex(torch.randn(MOST, 1792, 2, generator=GENERATOR))
         pairs = torch.view_as_complex(x.view(2, MOST, 1792, 2))
+        attention = strong(AnoleAttention(1024, 8))
         assert x.numel() > 3 * SERIAL
         normed, gated, turned = norm(x), by_rows(F.silu, x), by_rows(torch.mul, pairs, turn)
+        bent, heads = by_rows(F.gelu, x), NormedHeads(torch.clone, attention)
+        whole = heads(x[:, :3072])
         for row in range(2 * MOST):
             assert torch.equal(normed[row], norm(x[row : row + 1])[0])
             assert torch.equal(gated[row], F.silu(x[row : row + 1])[0])
+            assert torch.equal(bent[row], F.gelu(x[row : row + 1])[0])
+            assert torch.equal(whole[row], heads(x[row : row + 1, :3072])[0])
         for row in range(MOST):
             assert torch.equal(turned[:, row], (pairs[:, row : row + 1] * turn[row : row + 1])[:, 0])
     finally:

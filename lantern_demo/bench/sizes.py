@@ -95,7 +95,7 @@ def size_of(model: str, small: bool) -> Size:
     else:
         sizes = info.published.target if info.published else None
         if not isinstance(sizes, LlamaGenConfig):
-            raise ValueError(f"--models: {model} has no twins for a processor; allowed are {', '.join(allowed())}")
+            raise ValueError(f"--models: {model} is not measured here; allowed are {', '.join(allowed())}")
         sizes = replace(sizes, **SMALL, prefix=min(sizes.prefix, 24)) if small else sizes
         block = torch.randn(BLOCK, generator=generator)
         # where none is published, one of the target's own sizes

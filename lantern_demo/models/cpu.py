@@ -35,6 +35,12 @@ def complex_rope(rope: Tensor, heads: int) -> Tensor:
     return torch.cat((turn * (2 * turn.shape[-1]) ** -0.5, turn, torch.ones_like(turn)), 1).flatten(1)
 
 
+def paired(rows: Tensor, heads: int) -> Tensor:
+    """Rows [heads * d, ...] of queries or keys -> the same, so ordered that what a family turns as the pairs (i, i + d / 2) of each head
+    stands side by side, as `complex_rope` turns it. Scores are sums over all of a head: they do not know of the order."""
+    return rows.unflatten(0, (heads, 2, -1)).transpose(1, 2).reshape(rows.shape)
+
+
 def by_rows(function: Callable[..., Tensor], *operands: Tensor) -> Tensor:
     """An elementwise function of tensors [..., M, W] on so few rows at a time that one thread does them all. Where PyTorch shares an
     operation out among threads, numbers at the seams come from other instructions, and may differ in the last bit."""

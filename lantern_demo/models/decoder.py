@@ -22,16 +22,17 @@ Store = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # new keys and values
 class PaddedCache(KVCache):
     """A cache whose rows may be padded on the left: row r's token in slot s stands at position s - shift[r]."""
 
-    shift: Tensor  # [R] int64
     padding: Tensor | None = None  # [R, 1, 1, slots] in the cache's dtype, once placed: -inf for padded slots, 0 for the rest
+
+    def __init__(self, layers: int, rows: int, *sizes: int, **where: Any) -> None:
+        super().__init__(layers, rows, *sizes, **where)
+        self.shift = torch.zeros(rows, dtype=torch.int64, device=self.k.device)  # [R]
 
     def place(self, real: Tensor | None) -> None:
         """Take note of which slots of the prefix are no padding: real [R, T] bool, padded on the left, or None for all of them.
         What steps of fixed shapes read, `shift` and `padding`, stays where it is for as long as the cache lives."""
-        rows = self.k.shape[1]
         if self.padding is None:
-            self.shift = torch.zeros(rows, dtype=torch.int64, device=self.k.device)
-            self.padding = self.k.new_zeros(rows, 1, 1, self.slots)
+            self.padding = self.k.new_zeros(self.k.shape[1], 1, 1, self.slots)
         self.visible = None
         self.shift.zero_()
         self.padding.zero_()

@@ -83,7 +83,9 @@ def pick_dtype(dtype: str, device: torch.device, large: bool, on_cpu: str = "flo
     if dtype not in (*DTYPES, INT8):
         raise ValueError(f"dtype must be one of auto, {', '.join(DTYPES)}, {INT8}, got {dtype!r}")
     if dtype == INT8 and (not int8 or device.type != "cpu"):
-        raise ValueError(f"dtype {INT8} is for LlamaGen on a CPU; use auto or one of {', '.join(DTYPES)}")
+        raise ValueError(
+            f"dtype {INT8} is for models with twins for a CPU, and there alone; use auto or one of {', '.join(DTYPES)}"
+        )
     return dtype
 
 

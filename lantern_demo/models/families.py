@@ -19,6 +19,7 @@ import lantern_demo.models.anole.weights as anole_weights
 import lantern_demo.models.janus.weights as janus_weights
 import lantern_demo.models.llamagen.weights as llamagen_weights
 from lantern_demo.decoding import protocols
+from lantern_demo.models.anole.cpu import LeanAnole
 from lantern_demo.models.anole.cuda import FusedAnole, FusedAnoleDrafter
 from lantern_demo.models.anole.drafter import AnoleDrafterConfig
 from lantern_demo.models.anole.prompts import PromptTokens, check_vocabulary
@@ -28,13 +29,15 @@ from lantern_demo.models.bundled import Networks
 from lantern_demo.models.common import DrafterSizes, TargetSizes
 from lantern_demo.models.convert import AS_PUBLISHED, Layout, weights_of
 from lantern_demo.models.hub import Located
+from lantern_demo.models.janus.cpu import LeanJanus
 from lantern_demo.models.janus.cuda import FusedJanus, FusedJanusDrafter
 from lantern_demo.models.janus.drafter import JanusDrafterConfig
 from lantern_demo.models.janus.prompts import ChatPrompt
 from lantern_demo.models.janus.prompts import check_vocabulary as check_chat_vocabulary
 from lantern_demo.models.janus.target import JanusConfig
+from lantern_demo.models.lean import LeanDecoder, lean_drafter
 from lantern_demo.models.llamagen.captions import CaptionEncoder, check_text
-from lantern_demo.models.llamagen.cpu import LeanDrafter, LeanTarget, fastest_drafter_kind, fastest_kind
+from lantern_demo.models.llamagen.cpu import LeanDrafter, LeanTarget
 from lantern_demo.models.llamagen.cuda import FusedDrafter, FusedTarget
 from lantern_demo.models.llamagen.drafter import DrafterConfig
 from lantern_demo.models.llamagen.labels import ClassLabels
@@ -47,12 +50,10 @@ from lantern_demo.models.text import PromptEncoder
 @dataclass(frozen=True)
 class CpuTwins:
     """Twins for a CPU, built of a network and a kind of products (see `products.KINDS`), a target's also of whether the network gives
-    its weights up; and what finds the fastest kind for a network on this processor."""
+    its weights up."""
 
-    target: Callable[[Any, str, bool], protocols.Target]
+    target: Callable[..., LeanDecoder]
     drafter: Callable[[Any, str], protocols.Drafter]
-    fastest_kind: Callable[[Any], str]
-    fastest_drafter_kind: Callable[[Any], str]
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ FAMILIES: dict[str, Family] = {
         check_text=check_text,
         cuda_target=FusedTarget,
         cuda_drafter=FusedDrafter,
-        cpu=CpuTwins(LeanTarget, LeanDrafter, fastest_kind, fastest_drafter_kind),
+        cpu=CpuTwins(LeanTarget, LeanDrafter),
     ),
     "Anole": Family(
         target=AnoleConfig,
@@ -98,6 +99,7 @@ FAMILIES: dict[str, Family] = {
         check_text=check_vocabulary,
         cuda_target=FusedAnole,
         cuda_drafter=FusedAnoleDrafter,
+        cpu=CpuTwins(LeanAnole, lean_drafter),
     ),
     "Janus": Family(
         target=JanusConfig,
@@ -109,6 +111,7 @@ FAMILIES: dict[str, Family] = {
         check_text=check_chat_vocabulary,
         cuda_target=FusedJanus,
         cuda_drafter=FusedJanusDrafter,
+        cpu=CpuTwins(LeanJanus, lean_drafter),
     ),
 }
 

@@ -83,9 +83,9 @@ class Published:
     drafter: DrafterSizes[Any] | None = None
     tokenizer: TokenizerSizes = TokenizerSizes()
     text: TextSizes | Words | None = None
-    # Number format on a CPU, where none is asked for. None: the fastest one in 16 bits, of a family with twins for a CPU. Without
-    # twins, weights stay in their files where it is the published one.
-    on_cpu: str | None = "float32"
+    # Number format on a CPU, where none is asked for, of a family without twins for a CPU: weights stay in their files where it is the
+    # published one. None: twins run, in the fastest format in 16 bits.
+    on_cpu: str | None = None
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,6 @@ def _text_to_image(stage: str, size: int, target: str, original: str, drafter: s
         # The published neighbour table was made from the codebook as it is stored.
         preset={"cfg_scale": 7.5, "top_k": 1000, "neighbours": "raw", **PAPER},
         published=Published(
-            on_cpu=None,
             target=LlamaGenConfig(**XL, vocab=VOCAB, grid=grid, prefix=120, caption_dim=2048, padding="released"),
             drafter=DrafterConfig(dim=XL["dim"], heads=XL["heads"], ffn=XL["ffn"], vocab=VOCAB, grid=grid, prefix=120),
             text=TextSizes(),
@@ -188,7 +187,6 @@ def _class_to_image(letter: str, size: int, sizes: dict[str, Any]) -> ModelInfo:
         preset={"cfg_scale": 4.0, **PAPER},
         kind="class",
         published=Published(
-            on_cpu=None,
             target=LlamaGenConfig(**sizes, vocab=VOCAB, grid=size // 16, prefix=1, classes=1000),
             sources={
                 "target": (Source("FoundationVision/LlamaGen", f"c2i_{letter}_{size}.pt", "llamagen"),),
@@ -270,7 +268,7 @@ def _janus(size: str, target: JanusConfig, files: str, drafter: JanusDrafterConf
         grid=24,
         max_prompt=1000,
         preset={"cfg_scale": 5.0, **PAPER},
-        published=Published(target=target, sources=sources, drafter=drafter, text=Words(), on_cpu="bfloat16"),
+        published=Published(target=target, sources=sources, drafter=drafter, text=Words()),
         prompts=(
             "a glass of red wine on a wooden table, warm evening light",
             "a red fox in autumn leaves, close-up photo",

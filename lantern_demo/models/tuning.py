@@ -15,6 +15,7 @@ from lantern_demo.models import families, store
 from lantern_demo.models.bundled import Networks
 from lantern_demo.models.device import device_name
 from lantern_demo.models.families import Runners
+from lantern_demo.models.lean import fastest_drafter_kind, fastest_kind
 from lantern_demo.models.products import KINDS, OF_FORMAT, exact_kinds, supported
 
 LARGEST = (
@@ -50,9 +51,9 @@ class Tuning:
                 raise ValueError(f"dtype {self.dtype} does not work on this processor with this PyTorch; use float32")
             return families.lean_runners(networks, kind, kind, spent)
         exact = exact_kinds(target.parameters())
-        kind = drafter_kind = self._kept_kind("products", exact, lambda: twins.fastest_kind(target))
+        kind = drafter_kind = self._kept_kind("products", exact, lambda: fastest_kind(twins.target, target))
         if drafter is not None:
-            drafter_kind = self._kept_kind("drafter-products", tuple(KINDS), lambda: twins.fastest_drafter_kind(drafter))
+            drafter_kind = self._kept_kind("drafter-products", tuple(KINDS), lambda: fastest_drafter_kind(twins.drafter, drafter))
         self.products = f"{kind} {drafter_kind}"
         return families.lean_runners(networks, kind, drafter_kind, spent)
 

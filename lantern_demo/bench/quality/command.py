@@ -153,7 +153,7 @@ def run(args: argparse.Namespace, process: Process) -> Report | None:
         torch.set_num_threads(max(1, threads // process.world))
     journal = Journal(_drawn(args.out, process.rank), identity_of(pipe, args, points, machine=False), args.fresh)
     process.wait()  # all have checked their files, and none has written to them yet
-    jobs = drawing.left(drawing.jobs_of(points, counts, batched=pipe.dtype == "float32"), _pictures(args.out))
+    jobs = drawing.left(drawing.jobs_of(points, counts, batched=drawing.batches(pipe)), _pictures(args.out))
     process.wait()
     if jobs:
         journal.add("session", session_of(process.rank) | {"machine": machine_of(pipe.device)})

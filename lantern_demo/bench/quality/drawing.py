@@ -30,6 +30,11 @@ class Job(NamedTuple):
     number: int
 
 
+def batches(pipe: Pipeline) -> bool:
+    """Whether vanilla may be drawn many pictures at a time: in float32, by a network that has its weights still."""
+    return pipe.dtype == "float32" and not any(weight.is_meta for weight in pipe.networks.target.parameters())
+
+
 def jobs_of(points: list[Point], counts: Counts, batched: bool) -> list[Job]:
     """All pictures to draw, so ordered that an interrupted run has nearly as many of every point. `batched` draws vanilla's with other
     seeds in batches: they are nobody's pair."""

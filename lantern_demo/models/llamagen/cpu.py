@@ -1,4 +1,4 @@
-"""LlamaGen and its drafter as they run on a CPU: see `models.cpu`.
+"""LlamaGen and its drafter as they run on a CPU: see `models.lean`.
 
 Besides, the token half of the drafter's first layer is a table. The target's weights stay what they are, so that a product may read them
 in the format that they were stored in.
@@ -6,106 +6,55 @@ in the format that they were stored in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from functools import partial
-from math import prod
-from time import perf_counter
-from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from lantern_demo.decoding.cache import KVCache
-from lantern_demo.models.common import Condition, prefix_mask, with_tapped
-from lantern_demo.models.cpu import Layer, LeanCache, Norm, Place, Sight, bias_of, complex_rope
+from lantern_demo.models.common import Condition
+from lantern_demo.models.cpu import Layer, Norm, complex_rope
+from lantern_demo.models.lean import LeanDecoder, Packing
 from lantern_demo.models.llamagen.drafter import Drafter
-from lantern_demo.models.llamagen.target import LlamaGen
-from lantern_demo.models.products import KINDS, Product, exact_kinds, product, supported
-
-PROBED_NODES = (1, 6)  # of the forwards that decide between kinds of products: what vanilla and a small tree run
-PROBES = 12  # forwards each
-PROBED_BYTES = 2**26  # of layers' weights in float32 that these forwards go through: more than caches hold, and soon packed
-
-Found = TypeVar("Found")
+from lantern_demo.models.llamagen.target import Block, LlamaGen
+from lantern_demo.models.products import product
 
 
-class LeanTarget:
-    """A LlamaGen target on a CPU; implements `decoding.protocols.FixedTarget` and keeps the original for its conditions.
+class LeanTarget(LeanDecoder):
+    """A LlamaGen target on a CPU. A spent original keeps the weights that conditions are made with, in float32."""
 
-    spent: the original gives up all weights but those that conditions are made with, each as it is packed, so that no more than one is
-    in memory twice.
-    """
+    original: LlamaGen
 
     def __init__(self, target: LlamaGen, kind: str = "plain", spent: bool = False, layers: int | None = None) -> None:
-        """layers: only the first so many, for a look at what passes take."""
-        c = target.config
-        self.original, self.config, self.vocab_size = target, c, c.vocab
-        # of the mask's sums, on which padding "released" depends
-        self.format = torch.bfloat16 if kind == "bfloat16" else torch.float32
-
-        def packed(*parts: nn.Linear) -> Product:
-            found = product(torch.cat([part.weight for part in parts]) if len(parts) > 1 else parts[0].weight, kind)
-            return taken(found, *parts)
-
-        def taken(found: Found, *parts: nn.Linear | nn.Embedding) -> Found:
-            for part in parts if spent else ():
-                part.weight = nn.Parameter(part.weight.to("meta"), requires_grad=False)
-            return found
-
-        self.layers = []
-        for block in target.blocks[:layers]:
-            a, f = block.attention, block.feed_forward
-            norm = Norm(block.ffn_norm.weight, c.eps)
-            layer = Layer(packed(a.wqkv), packed(a.wo), norm, packed(f.w1, f.w3), packed(f.w2), c.heads)
-            self.layers.append((Norm(block.attention_norm.weight, c.eps), layer))
-        self.norm = Norm(target.norm.weight, c.eps)
-        self.output = packed(target.output)
-        self.embeddings = taken(target.tok_embeddings.weight.float(), target.tok_embeddings)
-        self.rope = complex_rope(target.rope, c.heads)
+        """As `LeanDecoder` and `Packing`."""
+        packing = Packing(kind, spent)
+        super().__init__(target, packing, layers)
+        self.padding = target.config.padding
+        self.output = packing.product(target.output)
+        self.embeddings = target.tok_embeddings.weight.float()
+        packing.take(target.tok_embeddings)
         if spent:
             target.cls_embedding.float()
 
-    def new_cache(self, rows: int, length: int) -> LeanCache:
-        c = self.config
-        return LeanCache(c.layers, rows, c.heads, c.prefix + length, c.dim // c.heads)
+    def layer(self, block: Block, packing: Packing) -> tuple[Norm, Layer]:
+        """As `LeanDecoder.layer`."""
+        a, f, eps = block.attention, block.feed_forward, self.config.eps
+        parts = packing.product(a.wqkv), packing.product(a.wo), Norm(block.ffn_norm.weight, eps)
+        layer = Layer(*parts, packing.product(f.w1, f.w3), packing.product(f.w2), self.config.heads)
+        return Norm(block.attention_norm.weight, eps), layer
 
-    def prefill(self, condition: Condition, cache: LeanCache) -> Tensor:
-        """The T prefix positions -> hidden [R, T, H]; padded ones too, which drafters read."""
-        x = self.original.embed_condition(condition).float()
-        n = x.shape[1]
-        cache.visible = None if condition.mask is None or bool(condition.mask.all()) else condition.mask[:, None, None]
-        mask = prefix_mask(condition.mask, n, x.device, self.config.padding, self.format)
-        hidden = self._run(x, self.rope[:n], cache.sight(n, n, bias_of(mask)), cache.places(0, n))
-        cache.advance(n)
-        return hidden
+    def read(self, condition: Condition) -> Tensor:
+        """As `LeanDecoder.read`."""
+        return self.original.embed_condition(condition).float()
 
-    def forward(self, tokens: Tensor, depths: Tensor, mask: Tensor, cache: LeanCache) -> Tensor:
-        """n tree nodes -> hidden [R, n, H]; see `decoding.protocols.Target.forward`."""
-        x = self.embeddings[tokens].expand(cache.k.shape[1], -1, -1)
-        places = cache.places(0, len(tokens))
-        return self._run(x, self.rope[depths + cache.length], cache.sight_of(depths, mask), places)
+    def embed(self, tokens: Tensor) -> Tensor:
+        """As `LeanDecoder.embed`."""
+        return self.embeddings[tokens]
 
-    def forward_at(self, tokens: Tensor, positions: Tensor, slots: Tensor, bias: Tensor, cache: LeanCache) -> Tensor:
-        """n nodes -> hidden [R, n, H]; see `decoding.protocols.FixedTarget.forward_at`."""
-        x = self.embeddings[tokens].expand(cache.k.shape[1], -1, -1)
-        seen = bias.shape[-1]
-        sight = cache.sight(len(tokens), seen, bias.transpose(1, 2))
-        return self._run(x, self.rope[positions], sight, cache.places_anywhere(seen), slots)
-
-    def head(self, hidden: Tensor) -> Tensor:
-        """hidden [R, n, H] -> logits [R, n, V] float32."""
-        return self.output(self.original.final(hidden).flatten(0, 1)).view(*hidden.shape[:2], -1)
-
-    def _run(self, x: Tensor, rope: Tensor, sight: Sight, places: Iterable[Place], slots: Tensor | None = None) -> Tensor:
-        r, n, dim = x.shape
-        x, taps = x.reshape(r * n, dim), self.original.taps
-        tapped: list[Tensor] = []
-        for i, ((norm, layer), place) in enumerate(zip(self.layers, places, strict=True)):
-            x = layer.finish(x, layer.attention(norm(x), rope, sight, place, slots))
-            if i + 1 in taps:
-                tapped.append(x)
-        return with_tapped(self.norm(x), tapped).view(r, n, -1)
+    def logits(self, hidden: Tensor) -> Tensor:
+        """As `LeanDecoder.logits`."""
+        return self.output(self.original.final(hidden))
 
 
 class LeanDrafter:
@@ -179,49 +128,3 @@ class LeanDrafter:
         dim = self.config.dim
         tapped = F.rms_norm(hidden[:, dim:].unflatten(1, (-1, dim)), (dim,), eps=self.config.eps).flatten(1)
         return self.states(torch.cat((hidden[:, :dim], tapped), 1))
-
-
-def fastest_kind(target: LlamaGen) -> str:
-    """The kind of float32 products that makes forwards of this target fastest here, found in well under a second."""
-    calls: dict[tuple[str, int], Callable[[], object]] = {}
-    kinds = exact_kinds(target.parameters())
-    layers = max(1, PROBED_BYTES // (4 * sum(p.numel() for p in target.blocks[0].parameters())))
-    for kind in kinds if len(kinds) > 1 else ():
-        twin = LeanTarget(target, kind, layers=layers)
-        cache = twin.new_cache(2, max(PROBED_NODES))
-        cache.length = target.config.prefix
-        for n in PROBED_NODES:
-            tokens, mask = torch.zeros(n, dtype=torch.int64), torch.eye(n, dtype=torch.bool)
-            calls[kind, n] = partial(_verification, twin, tokens, mask, cache)
-    return _quickest(calls) if calls else kinds[0]
-
-
-def fastest_drafter_kind(drafter: Drafter) -> str:
-    """The kind of products, rounding ones too, that makes this drafter's passes fastest here. What it drafts need not be exact:
-    the rules hold whatever law a draft was drawn from, as long as they are told that law."""
-    calls: dict[tuple[str, int], Callable[[], object]] = {}
-    rows = 1 if drafter.guided else 2
-    for kind in filter(supported, KINDS):
-        twin = LeanDrafter(drafter, kind)
-        cache = twin.new_cache(rows, max(PROBED_NODES))
-        cache.length = drafter.config.prefix
-        for n in (1, 2):
-            tokens, mask = torch.zeros(n, dtype=torch.int64), torch.eye(n, dtype=torch.bool)
-            calls[kind, n] = partial(twin.expand, tokens, torch.ones(rows, n, drafter.config.dim), 1, mask, cache)
-    return _quickest(calls)
-
-
-def _verification(target: LeanTarget, tokens: Tensor, mask: Tensor, cache: LeanCache) -> Tensor:
-    return target.head(target.forward(tokens, torch.zeros_like(tokens), mask, cache))
-
-
-@torch.inference_mode()
-def _quickest(calls: dict[tuple[str, int], Callable[[], object]]) -> str:
-    """The kind whose calls, by kind and size, take the least time: the product of its best times."""
-    best = dict.fromkeys(calls, float("inf"))
-    for _ in range(PROBES):
-        for key, call in calls.items():  # in turn, so that what disturbs the machine disturbs all of them
-            began = perf_counter()
-            call()
-            best[key] = min(best[key], perf_counter() - began)
-    return min({kind for kind, _ in calls}, key=lambda kind: prod(time for (of, _), time in best.items() if of == kind))

@@ -1,0 +1,61 @@
+"""Anole and its drafter as they run on a CPU: see `models.lean`."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from lantern_demo.models.anole.target import Anole, AnoleAttention
+from lantern_demo.models.cpu import Layer, Norm, paired
+from lantern_demo.models.decoder import Layer as Block
+from lantern_demo.models.lean import LeanSequence, Packing
+from lantern_demo.models.products import Product
+
+
+class NormedHeads:
+    """A product x [M, D] -> queries, keys and values [M, 3 D], of which the first two are normalised head by head. PyTorch normalises one
+    head after the other, each by itself, and scaling and shifting are rounded correctly: rows stay exact."""
+
+    def __init__(self, qkv: Product, attention: AnoleAttention) -> None:
+        norms, heads = (attention.q_norm, attention.k_norm), attention.heads
+
+        def ordered(weights: list[Tensor]) -> Tensor:  # as the product's rows are -> [2, heads, d]
+            return torch.stack([paired(w.detach().float().flatten(), heads).view(w.shape) for w in weights])
+
+        self.qkv = qkv
+        self.scale, self.shift = ordered([norm.weight for norm in norms]), ordered([norm.bias for norm in norms])
+
+    def __call__(self, x: Tensor) -> Tensor:
+        found = self.qkv(x)
+        both = found.view(len(x), 3, *self.scale.shape[1:])[:, :2]
+        both.copy_(F.layer_norm(both, both.shape[-1:], eps=1e-5).mul_(self.scale).add_(self.shift))
+        return found
+
+
+class LeanAnole(LeanSequence):
+    """An Anole target on a CPU."""
+
+    original: Anole
+
+    def __init__(self, target: Anole, kind: str = "plain", spent: bool = False, layers: int | None = None) -> None:
+        """As `LeanDecoder` and `Packing`."""
+        packing = Packing(kind, spent)
+        super().__init__(target, packing, layers)
+        self.logits_of = packing.product(target.lm_head)
+
+    def layer(self, block: Block, packing: Packing) -> tuple[Norm, Layer]:
+        """As `LeanDecoder.layer`."""
+        norm, layer = super().layer(block, packing)
+        layer.qkv = NormedHeads(layer.qkv, cast(AnoleAttention, block.self_attn))
+        return norm, layer
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """As `LeanDecoder.embed`: image tokens are words."""
+        return self.original.embed(tokens).float()
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """As `LeanDecoder.logits`."""
+        return self.logits_of(hidden)

@@ -1,0 +1,34 @@
+"""Janus-Pro and its drafter as they run on a CPU: see `models.lean`."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from lantern_demo.models.cpu import by_rows
+from lantern_demo.models.janus.target import Janus
+from lantern_demo.models.lean import LeanSequence, Packing
+
+
+class LeanJanus(LeanSequence):
+    """A Janus-Pro on a CPU."""
+
+    original: Janus
+
+    def __init__(self, target: Janus, kind: str = "plain", spent: bool = False, layers: int | None = None) -> None:
+        """As `LeanDecoder` and `Packing`."""
+        packing = Packing(kind, spent)
+        super().__init__(target, packing, layers)
+        entry, head = target.image_embedding, target.image_head
+        self.entry = packing.affine(entry.fc1), packing.affine(entry.fc2)
+        self.exit = packing.affine(head.proj_out), packing.affine(head.vision_head)
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """As `LeanDecoder.embed`: a row of the codebook through an aligner."""
+        first, second = self.entry
+        return second(by_rows(F.gelu, first(self.original.image_embedding.codes(tokens).float())))
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """As `LeanDecoder.logits`."""
+        first, second = self.exit
+        return second(by_rows(F.gelu, first(hidden)))

@@ -1,0 +1,235 @@
+"""Targets and drafters as they run on a CPU, once for all families: see `models.cpu` for what their layers are and promise.
+
+A target's layers are fused ones of `models.cpu`, and row-exact. A drafter runs its own module with packed products: what it drafts decides on
+no token by itself, so that its attention and norms may be the library's.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from copy import deepcopy
+from functools import partial
+from math import prod
+from time import perf_counter
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from lantern_demo.models import decoder
+from lantern_demo.models.common import Condition, prefix_mask, with_tapped
+from lantern_demo.models.cpu import Layer, LeanCache, Norm, Place, Sight, bias_of, complex_rope, paired
+from lantern_demo.models.products import KINDS, Product, exact_kinds, product, supported
+
+PROBED_NODES = (1, 6)  # of the forwards that decide between kinds of products: what vanilla and a small tree run
+PROBES = 12  # forwards each
+PROBED_BYTES = 2**26  # of layers' weights in float32 that these forwards go through: more than caches hold, and soon packed
+
+Own = TypeVar("Own", bound=decoder.SequenceDrafter)
+
+
+class Packing:
+    """Makes products of a kind (see `products.KINDS`) of a network's linear layers. spent: these give up their weights, each as it is
+    packed, so that no more than one is in memory twice."""
+
+    def __init__(self, kind: str, spent: bool) -> None:
+        self.kind, self.spent = kind, spent
+
+    def product(self, *parts: nn.Linear) -> Product:
+        """One product of linear layers without biases, their outputs side by side."""
+        return self._of(torch.cat([part.weight for part in parts]) if len(parts) > 1 else parts[0].weight, *parts)
+
+    def half_turned(self, q: nn.Linear, k: nn.Linear, v: nn.Linear, heads: int) -> Product:
+        """One product to queries, keys and values of a family that turns the pairs (i, i + d / 2): see `cpu.paired`."""
+        return self._of(torch.cat((paired(q.weight, heads), paired(k.weight, heads), v.weight)), q, k, v)
+
+    def affine(self, part: nn.Linear) -> Product:
+        """The product of a linear layer with its bias."""
+        run, bias = self.product(part), part.bias.detach().float()
+        return lambda x: run(x).add_(bias)
+
+    def take(self, *parts: nn.Linear | nn.Embedding) -> None:
+        """What is in the parts' weights is elsewhere now."""
+        for part in parts if self.spent else ():
+            part.weight = nn.Parameter(part.weight.to("meta"), requires_grad=False)
+
+    def _of(self, weight: Tensor, *parts: nn.Linear) -> Product:
+        found = product(weight, self.kind)
+        self.take(*parts)
+        return found
+
+
+class LeanDecoder(ABC):
+    """A target on a CPU; implements `decoding.protocols.FixedTarget` and keeps the original for its conditions. A family adds how its
+    layers are packed, how prompts and tokens enter, and its head."""
+
+    padding = "self"  # what padded positions of a prompt see: see `common.prefix_mask`
+
+    def __init__(self, target: Any, packing: Packing, layers: int | None) -> None:
+        """layers: only the first so many, for a look at what passes take."""
+        c = target.config
+        self.original, self.config, self.vocab_size = target, c, c.vocab
+        # of the mask's sums, on which padding "released" depends
+        self.format = torch.bfloat16 if packing.kind == "bfloat16" else torch.float32
+        self.layers = [self.layer(block, packing) for block in target.blocks[:layers]]
+        self.norm = Norm(target.norm.weight, c.eps)
+        self.rope = complex_rope(target.rope, c.heads)
+
+    @abstractmethod
+    def layer(self, block: Any, packing: Packing) -> tuple[Norm, Layer]:
+        """A block's norm before attention, and the rest of it."""
+
+    @abstractmethod
+    def read(self, condition: Condition) -> Tensor:
+        """What a picture is drawn from as the vectors of the prefix [R, T, H] float32."""
+
+    @abstractmethod
+    def embed(self, tokens: Tensor) -> Tensor:
+        """Image tokens [n] int64 -> their vectors [n, H] float32."""
+
+    @abstractmethod
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Final states [M, H], or wider ones with tapped states behind them -> logits [M, V] float32."""
+
+    def new_cache(self, rows: int, length: int) -> LeanCache:
+        """As `decoding.protocols.Target.new_cache`."""
+        c = self.config
+        return LeanCache(len(self.layers), rows, c.heads, c.prefix + length, c.dim // c.heads)
+
+    def prefill(self, condition: Condition, cache: LeanCache) -> Tensor:
+        """The T prefix positions -> hidden [R, T, H]; padded ones too, which drafters may read."""
+        x = self.read(condition)
+        n = x.shape[1]
+        cache.visible = None if condition.mask is None or bool(condition.mask.all()) else condition.mask[:, None, None]
+        mask = prefix_mask(condition.mask, n, x.device, self.padding, self.format)
+        hidden = self._run(x, self.rope[:n], cache.sight(n, n, bias_of(mask)), cache.places(0, n))
+        cache.advance(n)
+        return hidden
+
+    def forward(self, tokens: Tensor, depths: Tensor, mask: Tensor, cache: LeanCache) -> Tensor:
+        """n tree nodes -> hidden [R, n, H]; see `decoding.protocols.Target.forward`."""
+        x = self.embed(tokens).expand(cache.k.shape[1], -1, -1)
+        places = cache.places(0, len(tokens))
+        return self._run(x, self.rope[depths + cache.length], cache.sight_of(depths, mask), places)
+
+    def forward_at(self, tokens: Tensor, positions: Tensor, slots: Tensor, bias: Tensor, cache: LeanCache) -> Tensor:
+        """n nodes -> hidden [R, n, H]; see `decoding.protocols.FixedTarget.forward_at`."""
+        x = self.embed(tokens).expand(cache.k.shape[1], -1, -1)
+        seen = bias.shape[-1]
+        sight = cache.sight(len(tokens), seen, bias.transpose(1, 2))
+        return self._run(x, self.rope[positions], sight, cache.places_anywhere(seen), slots)
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """hidden [R, n, H] -> logits [R, n, V] float32."""
+        return self.logits(hidden.flatten(0, 1)).view(*hidden.shape[:2], -1)
+
+    def _run(self, x: Tensor, rope: Tensor, sight: Sight, places: Iterable[Place], slots: Tensor | None = None) -> Tensor:
+        r, n, dim = x.shape
+        x, taps = x.reshape(r * n, dim), self.original.taps
+        tapped: list[Tensor] = []
+        for i, ((norm, layer), place) in enumerate(zip(self.layers, places, strict=True)):
+            x = layer.finish(x, layer.attention(norm(x), rope, sight, place, slots))
+            if i + 1 in taps:
+                tapped.append(x)
+        return with_tapped(self.norm(x), tapped).view(r, n, -1)
+
+
+class LeanSequence(LeanDecoder):
+    """A target with the prompt in its sequence: see `models.decoder`. The vectors of words stay with the original.
+
+    Positions are counted from the begin of a row's padding, not from its end: attention knows them by their differences alone.
+    """
+
+    original: decoder.SequenceTarget
+
+    def layer(self, block: decoder.Layer, packing: Packing) -> tuple[Norm, Layer]:
+        """As `LeanDecoder.layer`."""
+        a, m, eps = block.self_attn, block.mlp, self.config.eps
+        layer = Layer(
+            packing.half_turned(a.q_proj, a.k_proj, a.v_proj, a.heads),
+            packing.product(a.o_proj),
+            Norm(block.post_attention_layernorm.weight, eps),
+            packing.product(m.gate_proj, m.up_proj),
+            packing.product(m.down_proj),
+            a.heads,
+        )  # fmt: skip
+        return Norm(block.input_layernorm.weight, eps), layer
+
+    def read(self, condition: Condition) -> Tensor:
+        """As `LeanDecoder.read`: words are rows of a table."""
+        return self.original.embed_tokens(condition.features).float()
+
+
+class Packed(nn.Module):
+    """A linear layer whose product is of a kind. In and out go float32 numbers."""
+
+    def __init__(self, linear: nn.Linear, kind: str) -> None:
+        super().__init__()
+        self.run = product(linear.weight, kind)
+        self.bias = None if linear.bias is None else linear.bias.detach().float()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [..., D] -> [..., O] float32."""
+        found = self.run(x.float().flatten(0, -2)).unflatten(0, x.shape[:-1])
+        return found if self.bias is None else found.add_(self.bias)
+
+
+def lean_drafter(drafter: Own, kind: str) -> Own:
+    """A drafter of a `decoder.SequenceTarget` on a CPU: the same module with packed products, norms in float32, and the original's own
+    vectors of tokens."""
+    shared = {id(weight): nn.Parameter(weight.detach(), requires_grad=False) for weight in drafter.parameters()}
+    twin = deepcopy(drafter, shared)
+    for name, part in list(twin.named_modules()):
+        if isinstance(part, nn.Linear):
+            twin.set_submodule(name, Packed(part, kind))
+        elif not isinstance(part, nn.Embedding):
+            for weight in part.parameters(recurse=False):
+                weight.data = weight.data.float()
+    return twin
+
+
+def fastest_kind(twin: Callable[..., LeanDecoder], target: Any) -> str:
+    """The kind of float32 products that makes forwards of this target fastest here, found in well under a second. twin: its class."""
+    calls: dict[tuple[str, int], Callable[[], object]] = {}
+    kinds = exact_kinds(target.parameters())
+    layers = max(1, PROBED_BYTES // (4 * sum(p.numel() for p in target.blocks[0].parameters())))
+    for kind in kinds if len(kinds) > 1 else ():
+        made = twin(target, kind, layers=layers)
+        cache = made.new_cache(2, max(PROBED_NODES))
+        cache.length = target.config.prefix
+        for n in PROBED_NODES:
+            tokens, mask = torch.zeros(n, dtype=torch.int64), torch.eye(n, dtype=torch.bool)
+            calls[kind, n] = partial(_verification, made, tokens, mask, cache)
+    return _quickest(calls) if calls else kinds[0]
+
+
+def fastest_drafter_kind(twin: Callable[[Any, str], Any], drafter: Any) -> str:
+    """The kind of products, rounding ones too, that makes this drafter's passes fastest here. What it drafts need not be exact:
+    the rules hold whatever law a draft was drawn from, as long as they are told that law. twin: what makes its twins."""
+    calls: dict[tuple[str, int], Callable[[], object]] = {}
+    rows = 1 if drafter.guided else 2
+    for kind in filter(supported, KINDS):
+        made = twin(drafter, kind)
+        cache = made.new_cache(rows, max(PROBED_NODES))
+        cache.length = drafter.config.prefix
+        for n in (1, 2):
+            tokens, mask = torch.zeros(n, dtype=torch.int64), torch.eye(n, dtype=torch.bool)
+            calls[kind, n] = partial(made.expand, tokens, torch.ones(rows, n, drafter.config.dim), 1, mask, cache)
+    return _quickest(calls)
+
+
+def _verification(target: LeanDecoder, tokens: Tensor, mask: Tensor, cache: LeanCache) -> Tensor:
+    return target.head(target.forward(tokens, torch.zeros_like(tokens), mask, cache))
+
+
+@torch.inference_mode()
+def _quickest(calls: dict[tuple[str, int], Callable[[], object]]) -> str:
+    """The kind whose calls, by kind and size, take the least time: the product of its best times."""
+    best = dict.fromkeys(calls, float("inf"))
+    for _ in range(PROBES):
+        for key, call in calls.items():  # in turn, so that what disturbs the machine disturbs all of them
+            began = perf_counter()
+            call()
+            best[key] = min(best[key], perf_counter() - began)
+    return min({kind for kind, _ in calls}, key=lambda kind: prod(time for (of, _), time in best.items() if of == kind))
