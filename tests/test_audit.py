@@ -202,13 +202,13 @@ def test_an_interrupted_audit_goes_on(
         main(command(out, "--methods", "vanilla"))
     assert not out.exists()
     assert main(command(out, "--methods", "vanilla")) == 0
-    assert [cell.law for cell in asked] == ["cold", "top-p", "top-p"]
+    assert [cell[1:] for cell in asked] == [("", "cold"), ("", "top-p"), ("", "top-p"), ("own", "cold"), ("own", "top-p")]
     first = read_audit(out).rows
-    assert [row.cell for row in first] == [Cell("vanilla", "", "cold"), Cell("vanilla", "", "top-p")]
+    assert [row.cell for row in first] == [Cell("vanilla", way, law) for way in ("", "own") for law in ("cold", "top-p")]
     monkeypatch.setattr(audit, "run_cell", run_cell)
     assert main(command(out, "--methods", "eagle1", "--processes", "2")) == 0  # more methods join those that are there
     rows = read_audit(out).rows
-    assert rows[:2] == first and [row.method for row in rows[2:]] == ["eagle1", "eagle1"]
+    assert rows[:4] == first and [row.method for row in rows[4:]] == ["eagle1"] * 4
     capsys.readouterr()
     assert main([*command(out), "--runs", "31"]) == 2
     assert "runs was 30, now 31" in capsys.readouterr().err
@@ -221,13 +221,13 @@ def test_the_report_says_what_ran_and_what_is_wrong(
     assert main(command(out, "--methods", "vanilla", "lantern")) == 0
     text = out.with_suffix(".md").read_text()
     assert text.rstrip() == capsys.readouterr().out.rstrip()
-    assert "All 2 rows of lossless methods are at the noise." in text and "30 runs a row" in text
+    assert "All 4 rows of lossless methods are at the noise." in text and "30 runs a row" in text
     assert "| vanilla | yes | at the noise | at the noise |" in text and "not its authors' program" in text
     assert json.loads(out.read_text())["machine"]["processors"]
     assert text.count("\n| lantern (released) | ") == 3
-    monkeypatch.setattr(audit, "run_cell", lambda cell, runs: replace(read_audit(out).rows[0], law=cell.law, stretch_p=1e-5))
+    monkeypatch.setattr(audit, "run_cell", lambda cell, runs: replace(read_audit(out).rows[0], variant=cell.variant, law=cell.law, stretch_p=1e-5))
     assert main(command(tmp_path / "wrong.json", "--methods", "vanilla")) == 1
-    assert "Not as it should be: vanilla at cold; vanilla at top-p." in capsys.readouterr().out
+    assert "Not as it should be: vanilla at cold; vanilla at top-p; vanilla (own) at cold; vanilla (own) at top-p." in capsys.readouterr().out
     (tmp_path / "other.json").write_text('{"rounds": []}')
     with pytest.raises(ValueError, match=r"other\.json is not a report of the audit"):
         read_audit(tmp_path / "other.json")
@@ -250,5 +250,5 @@ def test_every_run_has_a_seed_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(audit, "player", player)
     for cell in cells_of(["vanilla", "eagle1"], ["cold", "top-k"]):
         run_cell(cell, 10)
-    assert len(seeds) == 4 and len({seed for used in seeds.values() for seed in used}) == 40
+    assert len(seeds) == 8 and len({seed for used in seeds.values() for seed in used}) == 80
     assert all(0 <= seed < 2**32 for used in seeds.values() for seed in used)

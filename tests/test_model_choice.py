@@ -256,6 +256,6 @@ def test_an_estimate_grows_with_what_a_pass_reads(monkeypatch: pytest.MonkeyPatc
     (least, none), (most, fast) = (estimate.picture_seconds(one, "bfloat16", 3, 2.5) for one in (small, large))
     assert none is None and fast is not None and most > 5 * least
     # four nodes of the target and three of the drafter for two and a half tokens
-    weights = [blank.held(sizes) - large.target.vocab * large.target.dim for sizes in (large.target, large.drafter) if sizes]
+    weights = [blank.multiplied(sizes) for sizes in (large.target, large.drafter) if sizes]
     assert fast == pytest.approx(large.target.tokens / 2.5 * 2 * 1e-12 * (8 * weights[0] + 3 * 2 * weights[1]))
     assert estimate.picture_seconds(large, "float32", 3, 2.5)[0] == pytest.approx(2 * most)

@@ -12,7 +12,7 @@ from time import perf_counter
 
 import torch
 
-from lantern_demo.models.blank import Sizes, held
+from lantern_demo.models.blank import Sizes, multiplied
 from lantern_demo.models.needs import BYTES
 from lantern_demo.models.products import OF_FORMAT, product
 from lantern_demo.models.registry import Published
@@ -43,8 +43,7 @@ def picture_seconds(published: Published, dtype: str, guesses: int, tokens_per_s
     target, drafter = published.target, published.drafter
 
     def seconds(sizes: Sizes, rows: int) -> float:
-        weights = held(sizes) - target.vocab * target.dim  # less the tokens' vectors, of which a pass reads a few
-        return weights * BYTES[dtype] * seconds_a_byte(kind, rows, threads)
+        return multiplied(sizes) * BYTES[dtype] * seconds_a_byte(kind, rows, threads)
 
     vanilla = target.tokens * seconds(target, 2)
     if drafter is None:
