@@ -117,13 +117,12 @@ def test_without_vanilla_nothing_is_said_of_it(page: Page, server: str) -> None:
     expect(page.locator("#stage .alike")).not_to_contain_text(texts.WEB["patchVanilla"])
 
 
-def test_an_older_record_says_why(page: Page) -> None:
-    """The recorded examples may be of the time when only what neighbours lent was kept."""
+def test_a_recorded_example_says_why(page: Page) -> None:
     show_example(page)
     look_at(page, "LANTERN++")
     expect(page.locator("#stage .look h2")).to_have_text("This piece: a guess kept because it looks right")
     page.locator("#stage .record summary").click()
-    expect(page.locator("#stage .trial.relaxed").first).to_contain_text("its look-alikes lend")
+    expect(page.locator("#stage .trial.relaxed").first).to_contain_text("of the guess's")
 
 
 def test_the_methods_to_look_at_are_listed_in_the_order_of_the_table(page: Page) -> None:
