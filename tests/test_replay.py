@@ -85,11 +85,11 @@ def test_an_example_plays_scrubs_and_explains(page: Page) -> None:
 
     look_at(page, "LANTERN++")
     details = page.locator("#stage .look")
-    expect(details.locator(".about")).to_contain_text("Its look-alikes lent it their chances")
+    expect(details.locator(".about")).to_contain_text("a look-alike of this guess, and the guess stands for it")
     expect(details.locator("svg.tree")).to_be_visible()
     expect(details.locator(".trial").first).to_be_hidden()
     details.locator(".record summary").click()
-    expect(details.locator(".trial.relaxed").first).to_contain_text("exact decoding would have refused it here")
+    expect(details.locator(".trial.relaxed").first).to_contain_text("was accepted: the model itself drew")
     page.get_by_label("Method to look at").select_option(label="EAGLE-1")
     grid = page.locator("#stage canvas.big")
     grid.focus()
