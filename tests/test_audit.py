@@ -225,9 +225,14 @@ def test_the_report_says_what_ran_and_what_is_wrong(
     assert "| vanilla | yes | at the noise | at the noise |" in text and "not its authors' program" in text
     assert json.loads(out.read_text())["machine"]["processors"]
     assert text.count("\n| lantern (released) | ") == 3
-    monkeypatch.setattr(audit, "run_cell", lambda cell, runs: replace(read_audit(out).rows[0], variant=cell.variant, law=cell.law, stretch_p=1e-5))
+    monkeypatch.setattr(
+        audit, "run_cell", lambda cell, runs: replace(read_audit(out).rows[0], variant=cell.variant, law=cell.law, stretch_p=1e-5)
+    )
     assert main(command(tmp_path / "wrong.json", "--methods", "vanilla")) == 1
-    assert "Not as it should be: vanilla at cold; vanilla at top-p; vanilla (own) at cold; vanilla (own) at top-p." in capsys.readouterr().out
+    assert (
+        "Not as it should be: vanilla at cold; vanilla at top-p; vanilla (own) at cold; vanilla (own) at top-p."
+        in capsys.readouterr().out
+    )
     (tmp_path / "other.json").write_text('{"rounds": []}')
     with pytest.raises(ValueError, match=r"other\.json is not a report of the audit"):
         read_audit(tmp_path / "other.json")
