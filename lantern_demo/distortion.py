@@ -30,7 +30,7 @@ DRAWS = 64
 _BUDGET = 1 << 22
 # entries up to which a single child is summed over all draws: beyond, that takes longer than a race may wait for
 _SUMMED = 1 << 18
-TAIL = 1e-4  # of a draft's law, in its unlikeliest tokens, that estimates over several draws leave out
+TAIL = 1e-4  # of a draft's law, in its unlikeliest tokens, that is left out where noise was shared: a picture's price moves by 1e-10
 
 
 class Distortion(NamedTuple):
@@ -256,12 +256,12 @@ def coupled_shift(
     with: law of the token emitted minus p. With x_i the i-th child and y the target's own draw it is the sum over i and tokens b of
     P(x_i = a, y = b, b near a and near no child before) (1 at a, -1 at b).
 
-    A single child's part is exact. Of several, each part is exact but for TAIL, given the children before and the times at which they
-    were drawn (see `meeting`), which are sampled. A draw that is no node stays a token that y may be: of those the sampled y counts.
+    A single child's part is exact but for TAIL. Of several, each part is so given the children before and the times at which they were
+    drawn (see `meeting`), which are sampled. A draw that is no node stays a token that y may be: of those the sampled y counts.
     """
     offered = offered[: int(offered.nonzero()[-1]) + 1]  # later draws reach no node
     vocabulary, count, device = p.shape[0], offered.shape[0], p.device
-    support = (q > 0).nonzero()[:, 0] if count == 1 else _bulk(q)
+    support = _bulk(q)
     if not len(support):  # a law that is none, from which nothing was drawn
         return torch.zeros_like(p, dtype=torch.float64), 0
     chains = 1 if count == 1 else max(1, min(draws, _BUDGET // max(vocabulary, support.shape[0] * (1 + rule.columns))))

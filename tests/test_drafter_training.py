@@ -34,7 +34,7 @@ from lantern_demo.models.janus.drafter import JanusDrafter
 from lantern_demo.models.janus.prompts import ChatPrompt, read_vocabulary
 from lantern_demo.models.llamagen.target import LlamaGen
 from lantern_demo.models.registry import REGISTRY
-from lantern_demo.pipeline import load
+from lantern_demo.pipeline import Pipeline, load
 from lantern_demo.training import drafter, run
 from lantern_demo.training.sample import encode_prompts, sample_batch
 
@@ -104,9 +104,12 @@ def test_a_janus_pro_gets_its_drafter(tmp_path: Path, monkeypatch: pytest.Monkey
     # image tokens still enter as in its target
     for name, weight in drafter.image_embedding.state_dict().items():
         torch.testing.assert_close(weight, target.image_embedding.state_dict()[name])
-    trained = pipe.generate("a red lantern", "eagle1", seed=3, tree="chain").stats.mean_accepted_length
+    def steps(pipe: Pipeline) -> int:
+        return sum(pipe.generate("a red lantern", "eagle1", seed=seed, tree="chain").stats.steps for seed in range(12))
+
+    trained = steps(pipe)
     torch.nn.init.normal_(drafter.fusion.weight, std=0.1)
-    assert trained > 1.1 * pipe.generate("a red lantern", "eagle1", seed=3, tree="chain").stats.mean_accepted_length
+    assert trained < 0.8 * steps(Pipeline(pipe.info, pipe.networks, pipe.device, pipe.dtype)), "what was learnt is of use"
     greedy = [pipe.generate("blue night", method, temperature=0).tokens for method in ("vanilla", "eagle1", "eagle2")]
     assert greedy[0] == greedy[1] == greedy[2]
 
