@@ -30,7 +30,8 @@ DRAWS = 64
 _BUDGET = 1 << 22
 # entries up to which a single child is summed over all draws: beyond, that takes longer than a race may wait for
 _SUMMED = 1 << 18
-TAIL = 1e-4  # of a draft's law, in its unlikeliest tokens, that is left out where noise was shared: a picture's price moves by 1e-10
+# Of a draft's law, in its unlikeliest tokens, that is left out where noise was shared: a picture's price moves by 1e-10.
+TAIL = 1e-4
 
 
 class Distortion(NamedTuple):

@@ -104,6 +104,7 @@ def test_a_janus_pro_gets_its_drafter(tmp_path: Path, monkeypatch: pytest.Monkey
     # image tokens still enter as in its target
     for name, weight in drafter.image_embedding.state_dict().items():
         torch.testing.assert_close(weight, target.image_embedding.state_dict()[name])
+
     def steps(pipe: Pipeline) -> int:
         return sum(pipe.generate("a red lantern", "eagle1", seed=seed, tree="chain").stats.steps for seed in range(12))
 
