@@ -573,6 +573,20 @@ def first_visit(page: Page, address: str) -> tuple[dict[str, int], Page]:
     return found, page
 
 
+def test_a_page_at_rest_asks_for_no_frames(browser: Browser, server: str) -> None:
+    """What it does for nothing a race on the same processor pays for."""
+    page = browser.new_page(reduced_motion="reduce")
+    page.add_init_script("""
+      const frame = window.requestAnimationFrame;
+      let asked = 0;
+      window.requestAnimationFrame = (call) => { asked += 1; return frame.call(window, call); };
+      setInterval(() => { window.atRest = asked < 10; asked = 0; }, 1000);
+    """)
+    open_page(page, server)
+    page.wait_for_function("window.atRest", polling=300, timeout=60_000)  # which by itself would look with every frame
+    page.close()
+
+
 def test_recorded_sweeps_come_when_somebody_nears_them(page: Page) -> None:
     asked: list[str] = []
     page.on("request", lambda request: asked.append(urlparse(request.url).path))

@@ -21,7 +21,18 @@ from lantern_demo.ui import admission, log, reading, texts
 from lantern_demo.ui.api import DEVICE, add_endpoints, refuse_call
 from lantern_demo.ui.audit_panel import audit_panel
 from lantern_demo.ui.compare import again, begin, draw, settle
-from lantern_demo.ui.components import STYLES, Answer, Updates, Widgets, answer, component, prose, shared_scripts, status_html
+from lantern_demo.ui.components import (
+    STYLES,
+    Answer,
+    Updates,
+    Widgets,
+    answer,
+    component,
+    prose,
+    script,
+    shared_scripts,
+    status_html,
+)
 from lantern_demo.ui.form import choices, drawer_foot, drawer_head, knob_boxes, reset, results_column
 from lantern_demo.ui.gradio_patches import LAUNCH_OPTIONS, MISCALLS, OPEN_VIEW, calm_queue, forget_calls, http_request, waiting
 from lantern_demo.ui.head import CARD, Head, card, tags
@@ -147,6 +158,10 @@ def build(
     calm_queue(page)
     admission.guard(page, DEVICE["concurrency_id"])
     forget_calls(page)
+    # With every answer to an event Gradio's page goes through all components that any event's progress is to be seen on, and counts
+    # time on them. It is seen on none: one is enough, and a button shows nothing.
+    for event in page.fns.values():
+        event.show_progress_on = [w.draw]
     page.lantern_service = service
     return page
 
@@ -184,7 +199,7 @@ def launch(page: gr.Blocks, **options: Any) -> Any:
             "middleware": [
                 Middleware(admission.SmallRequests),
                 Middleware(GZipMiddleware, minimum_size=1000),
-                Middleware(Head, tags=partial(tags, page)),
+                Middleware(Head, tags=lambda request: f"{tags(page, request)}\n<script>{script('frames')}</script>"),
             ],
             "routes": [
                 Route(PATH, health(page, page.lantern_service, DEVICE["concurrency_id"])),

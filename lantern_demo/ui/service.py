@@ -41,9 +41,8 @@ from lantern_demo.ui.log import of_prompt
 
 FRAME_SECONDS = 0.125  # between two frames; a run stops within about as long
 RUN_SECONDS = "LANTERN_RUN_SECONDS"  # an environment variable: how long one comparison may keep the device
-PREVIEW_SHARE = (
-    8  # a preview follows the one before after so many times what that took: cells are painted without it, it sharpens them
-)
+# A preview follows the one before after so many times what that took: cells are painted without it, it sharpens them.
+PREVIEW_SHARE = 16
 # The most seconds of a shared GPU that are asked for. On the larger cards 1.5 times as many are charged: 120, which is all that a
 # visitor without an account has in a day.
 MOST_LEASED = 80
