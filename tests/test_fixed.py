@@ -12,7 +12,7 @@ from typing import Any
 import published
 import pytest
 import torch
-from runs import decode
+from runs import decode, judged
 from test_lean import CLASS, FULL, PADDED, STATIC, TAPS, TEXT, condition_of, networks
 from tiny import write_tiny_model
 from torch import Tensor
@@ -24,13 +24,13 @@ from lantern_demo.decoding.acceptance import Rule
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.engines import graphs, kept
 from lantern_demo.decoding.engines.fixed import Fixed
+from lantern_demo.decoding.engines.plain import Run
 from lantern_demo.decoding.engines.waves import FixedWave
 from lantern_demo.decoding.loop import Decoded, Step, parts_of
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.decoding.sampling import Sampling, Uniforms
-from lantern_demo.decoding.timing import DECODE_PARTS
+from lantern_demo.decoding.sampling import Sampling, uniforms_of
+from lantern_demo.decoding.timing import DECODE_PARTS, Clock
 from lantern_demo.decoding.trees import TreePolicy
-from lantern_demo.decoding.verify import verify
 from lantern_demo.models import families
 from lantern_demo.models.llamagen import accumulation
 from lantern_demo.models.llamagen.cuda import FusedDrafter, FusedTarget
@@ -393,15 +393,15 @@ def test_nothing_is_read_back_on_an_accelerator(method: str, taps: tuple[int, ..
         device=meta, row=4,
     )  # fmt: skip
     source, judge = parts_of(config, 60)
-    uniforms = Uniforms(0, torch.device("cpu"), 16, *judge.judged, source.draws)
-    uniforms.rows = uniforms.rows.to(meta)
+    uniforms = uniforms_of(0, torch.device("cpu"), 16, judge.draws + source.draws).to(meta)
     with torch.inference_mode():
         caches = [part.new_cache(2, Fixed.room(16, policy)) for part in (target, drafter)]
         for cache in caches:
             cache.advance(7)
         hidden = torch.empty(2, 1, 128 * (1 + len(taps)), device=meta)
         kind = FixedWave if policy.kind == "wavefront" else Fixed
-        fixed = kind(FusedTarget(target), FusedDrafter(drafter), *caches, hidden, config, source, judge, 16, uniforms)
+        run = Run(FusedTarget(target), FusedDrafter(drafter), None, config, Clock(meta), None, source, judge, uniforms)
+        fixed = kind(run, *caches, hidden, 16)
         fixed.begin(hidden, torch.zeros(1, dtype=torch.int64, device=meta), uniforms, 0)
         for bare in (False, True):
             law = fixed.step(fixed.bucket(3), bare)
@@ -605,5 +605,5 @@ def test_judging_what_is_left_of_nothing() -> None:
         law = torch.full((1, 6), 0.25).index_fill_(1, torch.tensor([0, 1]), 0.0) if drawn[0] == 4 else q
         draft = Draft(tree, torch.tensor([0, *(max(x, 0) for x in drawn)]), torch.tensor([drawn]), law)
         for u in (0.0, 1 - 2**-24):
-            found = verify(Rule(), draft, p, False, None, torch.full((4, 4), u))
-            assert found.path.tolist() == path and found.bonus.tolist() == [bonus]
+            onto = judged(Rule(), draft, p, Sampling(), None, torch.full((4, 4), u))[1].walk
+            assert onto is not None and onto.path.tolist() == path and onto.bonus.tolist() == [bonus]

@@ -46,9 +46,9 @@ class Source:
         assert self.tree is not None
         return Draft(self.tree, root, root.new_empty(0, 0))
 
-    def observe(self, seen: Tensor, depth: Tensor, bonus: Tensor, uniforms: Tensor) -> None:
-        """What a step with drafts came to: the target's own draws [n], or with the papers' rules its laws [n, V]; the depth [1] of the
-        last accepted node, the bonus token [1] behind it; uniforms [draws] of the step."""
+    def observe(self, looked: Tensor, own: Tensor, depth: Tensor, bonus: Tensor, uniforms: Tensor) -> None:
+        """What a step with drafts came to: what the target drew from [n, V], as `verify.Judge.look` gives it, and its own draws [n] (see
+        `verify.Found`); the depth [1] of the last accepted node, the bonus token [1] behind it; uniforms [draws] of the step."""
 
 
 Noisy = Callable[[Tensor, int], Tensor]  # scores [m, V] of nodes at a depth -> with the noise of the places that they draw

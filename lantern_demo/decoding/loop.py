@@ -7,24 +7,22 @@ without waiting, on a CUDA device as captured graphs. With the same seed both gi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from .cache import KVCache
 from .config import Config
 from .drafting import DynamicSource, Source, StaticSource
 from .engines.kept import Engines, FixedRun
-from .engines.plain import Plain
+from .engines.plain import Plain, Run
 from .engines.waves import PlainWave
 from .protocols import Drafter, FixedDrafter, FixedTarget, Target, Watcher
-from .sampling import NO_LAW, Uniforms, guide
+from .sampling import NO_LAW, uniforms_of
 from .shared import SharedNoise
 from .timing import Clock
 from .trees import static_tree
@@ -87,27 +85,32 @@ def decode(
     if wave and not isinstance(target, FixedTarget):
         raise ValueError(f"target must implement FixedTarget; method {config.method.id} reads places out of order")
     on_fixed = able and (config.engine == "fixed" or (config.engine == "auto" and config.place.type == "cuda"))
-    run: Any = partial(FixedRun, engines=engines) if on_fixed else PlainWave if wave else Plain
-    return _events(target, condition, config, clock, partial(run, target, drafter, condition, config, clock, watcher))
+    parts = target, drafter, condition, config, clock, watcher
+
+    def start(*more: Any) -> Run:
+        if on_fixed:
+            return FixedRun(*parts, *more, engines=engines)
+        return PlainWave(*parts, *more) if wave else Plain(*parts, *more)
+
+    return _events(target, condition, config, clock, start)
 
 
 def parts_of(config: Config, vocabulary: int) -> tuple[Source, Judge]:
     """What fills a run's draft trees, and what judges them."""
-    policy, sampling, device = config.tree, config.sampling, config.place
+    policy, sampling, shared = config.tree, config.sampling, config.shared
     judge: Judge
-    if config.shared:
+    if shared:
         judge = SharedNoise(config, vocabulary)
     else:
         judge = Rejection(config.rule, sampling, config.neighbours, vocabulary, config.nodes, policy.width)
     if policy.kind == "static":
         noisy = judge.noisy if isinstance(judge, SharedNoise) else None
-        return StaticSource(static_tree(policy.paths, device), sampling, noisy, laws=config.rule.columns > 0), judge
+        return StaticSource(static_tree(policy.paths, config.place), sampling, noisy, laws=config.rule.columns > 0), judge
     if policy.kind == "dynamic":
         return DynamicSource(policy, sampling), judge
     if policy.kind in ("window", "coupled") and policy.nodes > 1:
-        kind, places = WindowSource if config.shared else DrawnWindow, config.room or config.num_tokens
-        return kind(policy, sampling, device, vocabulary, places, config.row or places), judge
-    return Source(device), judge
+        return (WindowSource if shared else DrawnWindow)(config, vocabulary), judge
+    return Source(config.place), judge
 
 
 # cuDNN would build a plan for every shape. These take any mask, and a step's numbers do not hang on which of several is chosen.
@@ -125,31 +128,37 @@ def _device_work(device: torch.device) -> AbstractContextManager[Any]:
     return stack
 
 
-def _events(target: Target, condition: Any, config: Config, clock: Clock, make: Any) -> Iterator[Step | Decoded]:
-    """The steps and the result of a run on the engine that `make` makes of a draft source and the run's uniforms."""
-    engine: Plain | FixedRun | None = None
-    whole, tokens, lengths = False, [], []
-    places: list[int] = [0]  # of the tokens
+def _events(
+    target: Target, condition: Any, config: Config, clock: Clock, start: Callable[[Source, Judge, Tensor], Run]
+) -> Iterator[Step | Decoded]:
+    """The steps and the result of a run that `start` begins with its draft source, judge and uniforms."""
+    run: Run | None = None
+    whole, tokens, lengths, places = False, list[int](), list[int](), [0]
     try:
         with _device_work(config.place):
             with clock.measure("prefill"):
                 source, judge = parts_of(config, target.vocab_size)
-                uniforms = Uniforms(config.seed, config.place, config.num_tokens, *judge.judged, source.draws)
-                engine = make(source, judge, uniforms)
-                hidden, root = _prefill(target, condition, config, engine.cache, judge, uniforms)
+                uniforms = uniforms_of(config.seed, config.place, config.num_tokens, judge.draws + source.draws)
+                run = start(source, judge, uniforms)
+                hidden = target.prefill(condition, run.cache)
+                if hidden.shape[0] != config.rows:
+                    raise ValueError(f"condition gave {hidden.shape[0]} rows; this run needs {config.rows}")
+                root = judge.first(target.head(hidden[:, -1:]), uniforms[0], config.seed)
+                if not 0 <= int(root) < target.vocab_size:
+                    raise FloatingPointError(NO_LAW)
                 tokens.append(int(root))
             if config.num_tokens > 1:
-                engine.begin(hidden, root)
+                run.begin(hidden, root)
         yield Step(0, list(tokens), 1, 1, clock.decode_seconds, ["target"], places=[0])
         while len(tokens) < config.num_tokens:
             with _device_work(config.place):
-                outcome = engine.next(len(tokens))
+                outcome = run.next(len(tokens))
                 before, missing = len(tokens), config.num_tokens - len(tokens)
                 lengths.append(len(outcome.tokens))
                 tokens.extend(outcome.tokens[:missing])
                 places.extend(outcome.places or range(before, len(tokens)))
                 if len(tokens) == config.num_tokens:
-                    engine.close(True)  # so that the last step has all of the run's seconds, however late the result is asked for
+                    run.close(True)  # so that the last step has all of the run's seconds, however late the result is asked for
             kinds: list[AcceptKind] = ["relaxed" if loose else "exact" for loose in outcome.relaxed]
             kinds += ["target"] * (lengths[-1] - len(kinds))
             yield Step(
@@ -161,26 +170,13 @@ def _events(target: Target, condition: Any, config: Config, clock: Clock, make: 
         whole = True  # given up by the consumer, not by a fault
         raise
     finally:
-        if engine is not None:
+        if run is not None:
             with _device_work(config.place):
-                engine.close(whole)
+                run.close(whole)
     steps, seconds = len(lengths), clock.decode_seconds
     yield Decoded(
         tokens=[token for _, token in sorted(zip(places, tokens, strict=True))], steps=steps, accepted_lengths=lengths, mean_accepted_length=(len(tokens) - 1) / steps if steps else 0.0,
         seconds=dict(clock.seconds), decode_seconds=seconds, waited_seconds=clock.waited_seconds,
         tokens_per_second=len(tokens) / seconds if seconds > 0 else 0.0,
-        nodes=config.nodes, engine=engine.name, engine_reason=engine.reason,
+        nodes=config.nodes, engine=run.name, engine_reason=run.reason,
     )  # fmt: skip
-
-
-def _prefill(
-    target: Target, condition: Any, config: Config, cache: KVCache, judge: Judge, uniforms: Uniforms
-) -> tuple[Tensor, Tensor]:
-    """The target's states [R, T, H] of the prefix, and the first token [1]."""
-    hidden = target.prefill(condition, cache)
-    if hidden.shape[0] != config.rows:
-        raise ValueError(f"condition gave {hidden.shape[0]} rows; this run needs {config.rows}")
-    root = judge.first(guide(target.head(hidden[:, -1:]), config.sampling.cfg_scale), uniforms.rows[0], config.seed)
-    if not 0 <= int(root) < target.vocab_size:
-        raise FloatingPointError(NO_LAW)
-    return hidden, root

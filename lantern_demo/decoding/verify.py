@@ -4,33 +4,37 @@ sampling; what judges by shared noise is in `shared`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from .acceptance import NOTHING, Rule, Trials, decide, decide_greedy
-from .sampling import NO_DRAFT_LAW, NO_LAW, Sampling, draw, probabilities
+from .acceptance import NOTHING, Near, Rule, Verdict, decide, decide_greedy
+from .sampling import NO_DRAFT_LAW, NO_LAW, Sampling, draw, guide, probabilities
 from .trees import Draft, Tree
 
 
-class Verified(NamedTuple):
+class Walk(NamedTuple):
     """The accepted path of a tree of depth D, as tensors of fixed shape."""
 
     path: Tensor  # [D + 1] int64 accepted nodes, root first; behind the end the last one again
     depth: Tensor  # [1] int64, of the last one
-    relaxed: Tensor  # [D] 1 or true where only the relaxation accepted path[1:]; behind the end anything
     bonus: Tensor  # [1] int64, the target's own token; below 0 or V where there is no law to draw it from
-    trials: Trials | None = None  # of the inner nodes; None for the root alone, and where more than they decides on the path
 
 
-class Walk(NamedTuple):
-    """What an engine that never waits goes on with behind a step."""
+class Found(NamedTuple):
+    """What came of judging a draft of n nodes, on the device."""
 
-    path: Tensor  # [D + 1] int64 accepted nodes, root first; behind the end the last one again
-    depth: Tensor  # [1] int64, of the last one
-    bonus: Tensor  # [1] int64, the target's own token; below 0 or V where there is none
+    own: Tensor  # [n] int64, the target's own token behind each node, were the node the path's last; as `Walk.bonus`
+    following: Tensor  # [n] int64, the child that was accepted at each node, or the node itself
+    relaxed: Tensor | None = (
+        None  # [n] 1 or true where only the relaxation accepted that child; None: where the child is not `own`
+    )
+    walk: Walk | None = None  # where it leads, if the judge has found out
+    tried: Verdict | Near | None = (
+        None  # what children of the inner nodes were judged by; None: not by that alone, or there are none
+    )
 
 
 class Compared(NamedTuple):
@@ -64,138 +68,169 @@ class Outcome(NamedTuple):
     compared: Sequence[Compared] = ()  # with shared noise, instead of `judged`
 
 
-class Judge(Protocol):
+class Judge:
     """How a run draws, and what it accepts: by shared noise or by rejection sampling."""
 
-    state: tuple[Tensor, ...]  # what it keeps from step to step, in place
-    judged: tuple[int, int]  # for how many nodes, and children of each, a step takes uniforms
+    state: tuple[Tensor, ...] = ()  # what it keeps from step to step, in place
+    draws = 0  # uniforms that it takes in a step
+    flagged = False  # whether what it finds says `relaxed`
+
+    def __init__(self, rule: Rule, sampling: Sampling, neighbours: Tensor | None, vocabulary: int) -> None:
+        self.rule, self.sampling, self.neighbours, self.vocabulary = rule, sampling, neighbours, vocabulary
 
     def begin(self, seed: int) -> None:
         """A run starts; its first token is there."""
 
     def first(self, logits: Tensor, uniforms: Tensor, seed: int) -> Tensor:
-        """The picture's first token [1], from guided logits [1, V]; below 0 or V where there is no law to draw from."""
+        """The picture's first token [1], from logits [R, 1, V]; below 0 or V where there is no law to draw from."""
+        raise NotImplementedError
 
     def look(self, logits: Tensor) -> Tensor:
-        """What it draws from and judges by, [n, V], of guided logits [n, V], which nobody reads again."""
+        """What it draws from and judges by, [n, V], of logits [R, n, V], which nobody reads again."""
+        raise NotImplementedError
 
     def law(self, looked: Tensor) -> Tensor:
         """The target's laws [n, V] of what `look` gave."""
+        return looked
 
-    def each(self, looked: Tensor, places: Tensor, uniforms: Tensor) -> Tensor:
-        """Tokens [n] of the places [n], each drawn for itself."""
+    def each(self, looked: Tensor, places: Tensor | None, uniforms: Tensor) -> Tensor:
+        """Tokens [n], each drawn for itself, of n places, None: the root's next one; uniforms are the step's."""
+        raise NotImplementedError
 
-    def judge(self, draft: Draft, looked: Tensor, uniforms: Tensor) -> Any:
+    def choose(self, draft: Draft, looked: Tensor, uniforms: Tensor) -> Found:
+        """Judge a draft that has more than a root."""
+        raise NotImplementedError
+
+    def judge(self, draft: Draft, looked: Tensor, uniforms: Tensor) -> Found:
         """Judge a draft; uniforms are the step's."""
+        tree = draft.tree
+        if tree.size > 1:
+            return self.choose(draft, looked, uniforms)
+        own = self.each(looked, None, uniforms)
+        return Found(own, tree.parents, walk=Walk(tree.parents, tree.depths, own))
 
-    def walk(self, draft: Draft, found: Any) -> Walk:
-        """Where a judgement leads, on the device."""
-
-    def seen(self, found: Any) -> Tensor:
-        """What draft sources may learn from a judgement: see `drafting.Source.observe`."""
-
-    def report(self, draft: Draft, found: Any) -> Tensor:
-        """All that the host wants to know of a step, [m] int64, to be read at once by `read`."""
-
-    def read(self, row: list[int], size: int, depth: int, laws: int) -> Outcome:
-        """A report of a tree of `size` nodes and a depth, drawn from so many laws; what is behind it does not count. Raises
-        FloatingPointError where a law was none."""
-
-    def evidence(self, outcome: Outcome, draft: Draft, found: Any) -> Outcome:
+    def evidence(self, outcome: Outcome, draft: Draft, found: Found) -> Outcome:
         """The outcome with what each draft was judged by; reads it back to the host."""
+        raise NotImplementedError
 
-    def move(self, depth: Tensor) -> None:
-        """A step has committed the nodes down to a depth [1], and a token behind them."""
+    def move(self, depth: Tensor | int) -> None:
+        """A step has committed the nodes down to a depth (int, or [1] int64), and a token behind them."""
+
+    def read(self, row: list[int], size: int) -> Outcome:
+        """A `report` of a tree of `size` nodes. Raises FloatingPointError where a law was none."""
+        own, following, tokens, parents, relaxed = (row[i * size : (i + 1) * size] for i in range(5))
+        if size > 1 and any(row[5 * size :]):
+            raise FloatingPointError(NO_DRAFT_LAW)
+        path = [0]
+        while (node := following[path[-1]]) != path[-1]:
+            path.append(node)
+        drawn, accepted = [own[node] for node in path], [tokens[node] for node in path[1:]]
+        if not all(0 <= token < self.vocabulary for token in drawn):
+            raise FloatingPointError(NO_LAW)
+        if self.flagged:
+            flags = [bool(relaxed[node]) for node in path[:-1]]
+        else:
+            flags = [token != y for token, y in zip(accepted, drawn, strict=False)]
+        return Outcome(path, [*accepted, drawn[-1]], flags, tokens, parents)
 
 
-class Rejection:
+class Rejection(Judge):
     """Judges by the papers' rejection sampling: see `acceptance`."""
 
-    state: tuple[Tensor, ...] = ()
+    flagged = True
 
     def __init__(
         self, rule: Rule, sampling: Sampling, neighbours: Tensor | None, vocabulary: int, nodes: int, width: int
     ) -> None:
         """nodes and width are the most that a draft tree has, and the most children of a node."""
-        self.rule, self.sampling, self.neighbours, self.vocabulary, self.judged = (
-            rule,
-            sampling,
-            neighbours,
-            vocabulary,
-            (nodes, width),
-        )
-
-    def begin(self, seed: int) -> None:
-        """All its random numbers are the uniforms'."""
+        super().__init__(rule, sampling, neighbours, vocabulary)
+        self.width, self.draws = width, nodes * (width + 1)
 
     def first(self, logits: Tensor, uniforms: Tensor, seed: int) -> Tensor:
-        p = self.look(logits)
-        return likeliest(p) if self.sampling.greedy else draw(p, uniforms[:1])
+        return self.each(self.look(logits), None, uniforms)
 
     def look(self, logits: Tensor) -> Tensor:
-        return probabilities(logits, self.sampling, spent=True)
+        return probabilities(guide(logits, self.sampling.cfg_scale), self.sampling, spent=True)
 
-    def law(self, looked: Tensor) -> Tensor:
-        return looked
+    def each(self, looked: Tensor, places: Tensor | None, uniforms: Tensor) -> Tensor:
+        return likeliest(looked) if self.sampling.greedy else draw(looked, uniforms[: len(looked)])
 
-    def each(self, looked: Tensor, places: Tensor, uniforms: Tensor) -> Tensor:
-        return draw(looked, uniforms[: len(looked)])
+    def choose(self, draft: Draft, looked: Tensor, uniforms: Tensor) -> Found:
+        """uniforms [at least n (width + 1)] in [0, 1): of each node one for each child and one for the bonus token behind it."""
+        tree, rule, greedy, p = draft.tree, self.rule, self.sampling.greedy, looked
+        inner, whole = tree.inner, tree.whole
+        uniforms = uniforms[: tree.size * (self.width + 1)].view(tree.size, -1)
+        laws = p.index_select(0, inner)  # a copy, to be worked on
+        if greedy:
+            verdict = decide_greedy(rule, laws, draft.drawn, self.neighbours)
+            rank = _longest(draft, verdict.accepted) if rule.released else verdict.rank
+        else:
+            heights = uniforms if whole else uniforms.index_select(0, inner)
+            verdict = decide(
+                rule, laws, draft.drawn, draft.q, self.neighbours, heights, tree.offered, tree.inner_depths, draft.rest
+            )
+            rank = verdict.rank
+        following = onward(tree, rank)
+        path = walk(tree, following)
+        last = path[-1:]
+        if verdict.relaxed is None:
+            flags = tree.parents[:1].expand(tree.size)  # 0
+        else:  # a node has at most one accepted child
+            flags = verdict.relaxed.gather(1, rank.unsqueeze(1).clamp(max=tree.width - 1))[:, 0]
+            flags = flags if whole else flags.index_select(0, tree.rows)
+        if greedy:
+            bonus = likeliest(p.index_select(0, last))
+        else:
+            left = verdict.residual if whole else p.index_copy(0, inner, verdict.residual)
+            bonus = draw(left.index_select(0, last), uniforms[:, -1].index_select(0, last))
+        by_verdict = not (greedy and rule.released)
+        onto = Walk(path, tree.depths.index_select(0, last), bonus)
+        return Found(bonus.expand(tree.size), following, flags, onto, verdict if by_verdict else None)
 
-    def judge(self, draft: Draft, looked: Tensor, uniforms: Tensor) -> tuple[Verified, Tensor]:
-        size = draft.tree.size
-        columns = self.judged[1] + 1 if size > 1 else 1
-        uniforms = uniforms[: size * columns].view(size, columns)
-        return verify(self.rule, draft, looked, self.sampling.greedy, self.neighbours, uniforms), looked
-
-    def walk(self, draft: Draft, found: tuple[Verified, Tensor]) -> Walk:
-        return Walk(found[0].path, found[0].depth, found[0].bonus)
-
-    def seen(self, found: tuple[Verified, Tensor]) -> Tensor:
-        return found[1]
-
-    def report(self, draft: Draft, found: tuple[Verified, Tensor]) -> Tensor:
-        return report(draft, found[0])
-
-    def read(self, row: list[int], size: int, depth: int, laws: int) -> Outcome:
-        return read(row, size, depth, laws, self.vocabulary)
-
-    def evidence(self, outcome: Outcome, draft: Draft, found: tuple[Verified, Tensor]) -> Outcome:
-        trials = found[0].trials
-        return outcome if trials is None else outcome._replace(judged=judged_on(outcome, draft, trials))
-
-    def move(self, depth: Tensor) -> None:
-        """Nothing of it hangs on the place."""
+    def evidence(self, outcome: Outcome, draft: Draft, found: Found) -> Outcome:
+        """As `Judge.evidence`. A node of a height of 0 was not tried: the drafter's law had ended before it."""
+        if not isinstance(found.tried, Verdict):
+            return outcome
+        of = found.tried
+        mass, stands, heights, totals = (values.tolist() for values in (of.mass, of.counted, of.height, of.total))
+        judged = []
+        for _, row, i, child in tried(draft.tree, outcome.path):
+            if heights[row][i] > 0:
+                parts = (numbers[row][i] / totals[row][i] for numbers in (mass, stands, heights))
+                judged.append(Judged(child, *parts))
+        return outcome._replace(judged=judged)
 
 
-def verify(rule: Rule, draft: Draft, p: Tensor, greedy: bool, neighbours: Tensor | None, uniforms: Tensor) -> Verified:
-    """Judge a draft by the target's laws p [n, V]; uniforms [n, width + 1] in [0, 1), the last column for the bonus token."""
-    tree = draft.tree
-    if tree.size == 1:
-        bonus = likeliest(p) if greedy else draw(p, uniforms[:, -1])
-        return Verified(tree.parents, tree.depths, tree.parents[:0], bonus)
-    inner, whole = tree.inner, tree.whole
-    laws = p.index_select(0, inner)  # a copy, to be worked on
-    if greedy:
-        verdict = decide_greedy(rule, laws, draft.drawn, neighbours)
-        rank = _longest(draft, verdict.trials.accepted) if rule.released else verdict.rank
-    else:
-        heights = uniforms if whole else uniforms.index_select(0, inner)
-        verdict = decide(rule, laws, draft.drawn, draft.q, neighbours, heights, tree.offered, tree.inner_depths, draft.rest)
-        rank = verdict.rank
-    nodes = walk(tree, onward(tree, rank))
-    last, at, relaxed = nodes[-1:], rank.unsqueeze(1), verdict.trials.relaxed
-    if relaxed is None:
-        flags = tree.parents[:1].expand(tree.depth)  # 0
-    else:  # a node has at most one accepted child, so that a flag of the parent's is the flag of that child
-        of_parents = relaxed.gather(1, at.clamp(max=tree.width - 1))[:, 0]
-        flags = of_parents.index_select(0, nodes[:-1] if whole else tree.rows.index_select(0, nodes[:-1]))
-    if greedy:
-        bonus = likeliest(p.index_select(0, last))
-    else:
-        left = verdict.residual if whole else p.index_copy(0, inner, verdict.residual)
-        bonus = draw(left.index_select(0, last), uniforms[:, -1].index_select(0, last))
-    by_trials = not (greedy and rule.released)
-    return Verified(nodes, tree.depths.index_select(0, last), flags, bonus, verdict.trials if by_trials else None)
+def report(draft: Draft, found: Found) -> Tensor:
+    """All that the host wants to know of a step, [m] int64, to be read at once by `Judge.read`."""
+    parts = [found.own, found.following, draft.tokens, draft.tree.parents]
+    if found.relaxed is not None:
+        parts.append(found.relaxed)
+    if draft.rest is not None:
+        firsts = draft.rest[:, 0]  # every law has a first token, unless it is no law
+        parts.append(torch.lt(firsts, NOTHING, out=draft.drawn.new_empty(firsts.shape)))
+    return torch.cat(parts)
+
+
+def goes(draft: Draft, found: Found) -> Walk:
+    """Where a judgement leads, on the device."""
+    if found.walk is not None:
+        return found.walk
+    path = walk(draft.tree, found.following)
+    last = path[-1:]
+    return Walk(path, draft.tree.depths.index_select(0, last), found.own.index_select(0, last))
+
+
+def tried(tree: Tree, path: Sequence[int]) -> Iterator[tuple[int, int, int, int]]:
+    """The drafts that were tried along a path, in order: their parent, its row among the inner nodes, the draw number, the node. Reads
+    the tree back to the host."""
+    rows, children = tree.inner_rows.tolist(), tree.children.tolist()
+    for node, chosen in zip(path, [*path[1:], -1], strict=True):
+        for i, child in enumerate(children[node] if rows[node] >= 0 else ()):
+            if child >= 0:
+                yield node, rows[node], i, child
+            if child == chosen >= 0:
+                break
 
 
 def onward(tree: Tree, rank: Tensor) -> Tensor:
@@ -234,45 +269,3 @@ def _longest(draft: Draft, accepted: Tensor) -> Tensor:
     end = torch.where(alive, tree.depths * tree.size - listed, -tree.size).argmax().view(1)
     on_the_way = tree.mask.index_select(0, end)[0][children.clamp(min=0)] & (children >= 0)
     return torch.where(on_the_way.any(1), on_the_way.int().argmax(1), tree.width)
-
-
-def report(draft: Draft, found: Verified) -> Tensor:
-    """All that the host wants to know of a step, [m] int64, to be read at once by `read`."""
-    parts = [found.depth, found.path, found.relaxed, found.bonus, draft.tokens, draft.tree.parents]
-    if draft.rest is not None:
-        firsts = draft.rest[:, 0]  # every law has a first token, unless it is no law
-        parts.append(torch.ge(firsts, NOTHING, out=draft.drawn.new_empty(firsts.shape)))
-    return torch.cat(parts)
-
-
-def read(row: list[int], size: int, depth: int, laws: int, vocabulary: int) -> Outcome:
-    """A `report` of a tree of `size` nodes and a depth, drawn from so many laws; what is behind it does not count. Raises
-    FloatingPointError where a law was none: the bonus token is then no token, or a first draw is missing."""
-    accepted, path, row = row[0], row[1 : depth + 2], row[depth + 2 :]
-    relaxed, bonus, row = row[:depth], row[depth], row[depth + 1 :]
-    tokens, parents, firsts = row[:size], row[size : 2 * size], row[2 * size : 2 * size + laws]
-    if not all(firsts):
-        raise FloatingPointError(NO_DRAFT_LAW)
-    if not 0 <= bonus < vocabulary:
-        raise FloatingPointError(NO_LAW)
-    path = path[: accepted + 1]
-    following = [*(tokens[node] for node in path[1:]), bonus]
-    return Outcome(path, following, [bool(flag) for flag in relaxed[:accepted]], tokens, parents)
-
-
-def judged_on(outcome: Outcome, draft: Draft, trials: Trials) -> list[Judged]:
-    """The drafts that were tried along the path of an outcome, in order; reads the trials back to the host. A node of a height of 0 was
-    not tried: the drafter's law had ended before it."""
-    rows: list[int] = draft.tree.inner_rows.tolist()
-    children: list[list[int]] = draft.tree.children.tolist()
-    numbers = [values.tolist() for values in (trials.mass, trials.counted, trials.height, trials.total)]
-    found = []
-    for node, chosen in zip(outcome.path, [*outcome.path[1:], -1], strict=True):
-        if rows[node] < 0:
-            break
-        for child, p, stands, height, total in zip(children[node], *(of[rows[node]] for of in numbers), strict=False):
-            if child >= 0 and height > 0:
-                found.append(Judged(child, p / total, stands / total, height / total))
-            if child == chosen >= 0:
-                break
-    return found
