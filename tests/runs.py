@@ -19,7 +19,7 @@ from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.timing import Clock
 from lantern_demo.decoding.trees import Draft, Tree, TreePolicy
-from lantern_demo.decoding.verify import Found, Outcome, Rejection, report
+from lantern_demo.decoding.verify import Found, Rejection, report
 from lantern_demo.distortion import Distortion, Laws, measure, roots
 
 
@@ -92,7 +92,7 @@ def judged(
     return judge, judge.judge(draft, p, uniforms.flatten())
 
 
-def walked(rule: Rule, draft: Draft, logits: Tensor, sampling: Sampling, neighbours: Tensor | None, uniforms: Tensor) -> Outcome:
+def walked(rule: Rule, draft: Draft, logits: Tensor, sampling: Sampling, neighbours: Tensor | None, uniforms: Tensor) -> Step:
     """The walk over a draft as an engine takes it, from guided logits [n, V]."""
     p = sampled_by.probabilities(logits, sampling)
     judge, found = judged(rule, draft, p, sampling, neighbours, uniforms)

@@ -31,6 +31,7 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, uniforms_of
 from lantern_demo.decoding.timing import DECODE_PARTS, Clock
 from lantern_demo.decoding.trees import TreePolicy
+from lantern_demo.decoding.verify import goes
 from lantern_demo.models import families
 from lantern_demo.models.llamagen import accumulation
 from lantern_demo.models.llamagen.cuda import FusedDrafter, FusedTarget
@@ -605,5 +606,5 @@ def test_judging_what_is_left_of_nothing() -> None:
         law = torch.full((1, 6), 0.25).index_fill_(1, torch.tensor([0, 1]), 0.0) if drawn[0] == 4 else q
         draft = Draft(tree, torch.tensor([0, *(max(x, 0) for x in drawn)]), torch.tensor([drawn]), law)
         for u in (0.0, 1 - 2**-24):
-            onto = judged(Rule(), draft, p, Sampling(), None, torch.full((4, 4), u))[1].walk
-            assert onto is not None and onto.path.tolist() == path and onto.bonus.tolist() == [bonus]
+            found = judged(Rule(), draft, p, Sampling(), None, torch.full((4, 4), u))[1]
+            assert [part.tolist() for part in goes(draft, found)] == [path, [path[1] > 0], [bonus]]

@@ -34,6 +34,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .sampling import one_of
+
 # Mass that counts as nothing left: by one over it a float32 can still be multiplied. Where a law is that sharp fewer siblings are tried.
 NOTHING = 2.0**-125
 KINDS = ("exact", "additive", "multiplicative", "weighted", "grouped")
@@ -57,10 +59,8 @@ class Rule:
     mu: float = 0.0  # of the weighted rule
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise ValueError(f"rule kind is {self.kind!r}; allowed are {', '.join(KINDS)}")
-        if self.residual not in RESIDUALS:
-            raise ValueError(f"residual is {self.residual!r}; allowed are {', '.join(RESIDUALS)}")
+        one_of("rule kind", self.kind, KINDS)
+        one_of("residual", self.residual, RESIDUALS)
         if not isinstance(self.k, int) or self.k < 0:
             raise ValueError(f"rule k is {self.k}; it must be a whole number, 0 or more")
         if self.kind in ("additive", "grouped") and not 0 <= self.bound <= 1:
@@ -165,7 +165,7 @@ def proximity(
     mass = p.gather(1, flat).view(ids.shape) if into is None else torch.gather(p, 1, flat, out=into.mass)
     stays = torch.zeros_like(mass) if into is None else into.stays
     if not rule.relaxes:
-        return Near(ids, mass, stays, mass[..., 1:])
+        return Near(ids, mass, stays, mass[..., 1:]) if into is None else into
     if rule.kind == "grouped":
         # at an end of the order its last token stands for those that are not there: each counts once, and x itself not at all
         other = ids[..., 1:].diff(dim=-1, prepend=torch.full_like(ids[..., :1], -1)).ne(0) & (ids[..., 1:] != ids[..., :1])
@@ -184,7 +184,7 @@ def _in_turn(rule: Rule, p: Tensor, x: Tensor, tried: Tensor | None, neighbours:
     the others even x itself stays in p. None: what becomes of x itself is not asked for."""
     ids = candidates(rule, x, neighbours, p).transpose(0, 1)
     mass, stays = p.new_empty(2, *ids.shape)
-    found = Near(ids, mass, stays, torch.empty_like(mass[..., 1:]))
+    found = Near(ids, mass, stays, torch.empty_like(mass[..., 1:]) if rule.relaxes else mass[..., 1:])
     if tried is not None:
         torch.logical_not(tried.t(), out=stays[..., 0])
     return found, [Near(*parts) for parts in zip(*(part.unbind() for part in found), strict=True)]
@@ -284,13 +284,12 @@ def decide(
         if q is not None and thinned:
             q.scatter_(1, near.ids[:, :1], 0.0)  # behind a draw that found nothing there is none that is tried
         torch.sum(left, -1, keepdim=True, out=totals[i + 1])
-    found = Near(*(part.transpose(0, 1) for part in found))
     before, after = (part[..., 0].t() for part in (totals[:-1], totals[1:]))
     heights = bar = heights * (before if share is None else share)
     if rule.kind == "grouped" and q is not None and share is not None:
-        bar = uniforms[:, :count] * share * drafted(rule, q, found)
-    mass = found.mass[..., 0]
-    stands = counted(rule, mass, found.moved, depth)
+        bar = uniforms[:, :count] * share * drafted(rule, q, Near(*(part.transpose(0, 1) for part in found)))
+    mass, moved = found.mass[..., 0].t(), found.moved
+    stands = counted(rule, mass, None if moved is None else moved.t(), depth)
     # strictly below: a token of mass 0 is not accepted even at u = 0
     accepted = tried & ((bar < stands) | (after <= 0))
     relaxed = torch.ge(heights, mass, out=torch.empty_like(x)) if rule.lossy else None

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,29 +26,9 @@ from .sampling import NO_LAW, uniforms_of
 from .shared import SharedNoise
 from .timing import Clock
 from .trees import static_tree
-from .verify import Compared, Judge, Judged, Rejection
+from .verify import Judge, Rejection
+from .verify import Step as Step
 from .window import DrawnWindow, WindowSource
-
-AcceptKind = Literal["exact", "relaxed", "target"]  # relaxed: only the relaxation accepts it; target: the bonus token
-
-
-@dataclass(frozen=True)
-class Step:
-    """What one step committed. Step 0 is the prefill, whose token the target draws alone; it has no tree. At the image's end `tokens` and
-    `kinds` are cut, while `accepted_length` and `path` are not."""
-
-    index: int
-    tokens: list[int]  # newly committed tokens
-    accepted_length: int  # accepted drafts and the bonus token
-    committed: int  # tokens so far
-    seconds: float  # decode seconds so far
-    kinds: list[AcceptKind] = field(default_factory=list)  # one per token, the last one "target"
-    tree_tokens: list[int] = field(default_factory=list)  # the draft tree, root first
-    parents: list[int] = field(default_factory=list)  # parent of each tree node, the root's is 0
-    path: list[int] = field(default_factory=list)  # accepted nodes, root first
-    judged: list[Judged] = field(default_factory=list)  # the drafts that were tried; only the plain engine keeps them
-    compared: list[Compared] = field(default_factory=list)  # with shared noise, instead of `judged`
-    places: list[int] = field(default_factory=list)  # of the tokens in the picture, in raster order from 0
 
 
 @dataclass(frozen=True)
@@ -78,7 +58,7 @@ def decode(
     drafter = drafter if config.method.needs_drafter else None
     clock = clock or Clock(config.device)
     config.check_models(target.vocab_size, drafter)
-    able = isinstance(target, FixedTarget) and (drafter is None or isinstance(drafter, FixedDrafter))
+    able = isinstance(target, FixedTarget) and isinstance(drafter, FixedDrafter | None)
     if config.engine == "fixed" and not able:
         raise ValueError("engine is 'fixed'; target and drafter must implement FixedTarget and FixedDrafter")
     wave = config.tree.kind == "wavefront"
@@ -97,15 +77,12 @@ def decode(
 
 def parts_of(config: Config, vocabulary: int) -> tuple[Source, Judge]:
     """What fills a run's draft trees, and what judges them."""
-    policy, sampling, shared = config.tree, config.sampling, config.shared
-    judge: Judge
-    if shared:
-        judge = SharedNoise(config, vocabulary)
-    else:
-        judge = Rejection(config.rule, sampling, config.neighbours, vocabulary, config.nodes, policy.width)
+    policy, sampling, rule = config.tree, config.sampling, config.rule
+    shared = SharedNoise(config, vocabulary) if config.shared else None
+    judge = shared or Rejection(rule, sampling, config.neighbours, vocabulary, config.nodes, policy.width)
     if policy.kind == "static":
-        noisy = judge.noisy if isinstance(judge, SharedNoise) else None
-        return StaticSource(static_tree(policy.paths, config.place), sampling, noisy, laws=config.rule.columns > 0), judge
+        noisy = None if shared is None else shared.noisy
+        return StaticSource(static_tree(policy.paths, config.place), sampling, noisy, laws=rule.columns > 0), judge
     if policy.kind == "dynamic":
         return DynamicSource(policy, sampling), judge
     if policy.kind in ("window", "coupled") and policy.nodes > 1:
@@ -143,7 +120,10 @@ def _events(
                 hidden = target.prefill(condition, run.cache)
                 if hidden.shape[0] != config.rows:
                     raise ValueError(f"condition gave {hidden.shape[0]} rows; this run needs {config.rows}")
-                root = judge.first(target.head(hidden[:, -1:]), uniforms[0], config.seed)
+                judge = run.judge
+                judge.begin(config.seed)
+                root = judge.each(judge.look(target.head(hidden[:, -1:])), None, uniforms[0])
+                judge.move(0)
                 if not 0 <= int(root) < target.vocab_size:
                     raise FloatingPointError(NO_LAW)
                 tokens.append(int(root))
@@ -152,18 +132,16 @@ def _events(
         yield Step(0, list(tokens), 1, 1, clock.decode_seconds, ["target"], places=[0])
         while len(tokens) < config.num_tokens:
             with _device_work(config.place):
-                outcome = run.next(len(tokens))
+                step = run.next(len(tokens))
                 before, missing = len(tokens), config.num_tokens - len(tokens)
-                lengths.append(len(outcome.tokens))
-                tokens.extend(outcome.tokens[:missing])
-                places.extend(outcome.places or range(before, len(tokens)))
+                lengths.append(step.accepted_length)
+                tokens.extend(step.tokens[:missing])
+                places.extend(step.places or range(before, len(tokens)))
                 if len(tokens) == config.num_tokens:
                     run.close(True)  # so that the last step has all of the run's seconds, however late the result is asked for
-            kinds: list[AcceptKind] = ["relaxed" if loose else "exact" for loose in outcome.relaxed]
-            kinds += ["target"] * (lengths[-1] - len(kinds))
-            yield Step(
-                len(lengths), outcome.tokens[:missing], lengths[-1], len(tokens), clock.decode_seconds, kinds[:missing],
-                outcome.tree_tokens, outcome.tree_parents, outcome.path, list(outcome.judged), list(outcome.compared), places[before:],
+            yield replace(
+                step, index=len(lengths), tokens=step.tokens[:missing], kinds=step.kinds[:missing], committed=len(tokens),
+                seconds=clock.decode_seconds, places=places[before:],
             )  # fmt: skip
         whole = True
     except GeneratorExit:

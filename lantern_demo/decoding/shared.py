@@ -17,6 +17,8 @@ The other way, `dice="own"`, is the papers' rejection sampling: see `acceptance`
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -25,7 +27,7 @@ from .config import Config
 from .noise import gumbel_
 from .sampling import guide, scores
 from .trees import Draft
-from .verify import Compared, Found, Judge, Outcome, likeliest, onward, tried
+from .verify import Compared, Found, Judge, Step, likeliest, onward, tried
 
 
 class SharedNoise(Judge):
@@ -36,16 +38,12 @@ class SharedNoise(Judge):
         # drafts may reach behind the picture's end
         places = 0 if self.sampling.greedy else (config.room or config.num_tokens) + config.tree.deepest + 1
         self.noise = torch.empty(places, vocabulary, device=config.place)
-        self.next = torch.ones(1, dtype=torch.int64, device=config.place)  # the place that the root draws
+        self.next = torch.zeros(1, dtype=torch.int64, device=config.place)  # the place that the root draws
         self.state = (self.next,)
 
     def begin(self, seed: int) -> None:
-        self.next.fill_(1)
+        self.next.zero_()
         gumbel_(self.noise, seed)
-
-    def first(self, logits: Tensor, uniforms: Tensor, seed: int) -> Tensor:
-        scored = self.look(logits)
-        return likeliest(scored if self.sampling.greedy else scored + gumbel_(torch.empty_like(scored), seed))
 
     def look(self, logits: Tensor) -> Tensor:
         """Their scores."""
@@ -74,17 +72,17 @@ class SharedNoise(Judge):
         rank, near = decide_shared(self.rule, p, draft.drawn, at_inner, self.neighbours)
         return Found(own, onward(tree, rank), tried=near)
 
-    def evidence(self, outcome: Outcome, draft: Draft, found: Found) -> Outcome:
+    def evidence(self, step: Step, draft: Draft, found: Found) -> Step:
         compared = []
         if draft.tree.size > 1:
             own, drawn, near = found.own.tolist(), draft.drawn.tolist(), found.tried
             inside = None if not isinstance(near, Near) else near.ids.masked_fill(near.stays > 0, -1).tolist()
-            for node, row, i, child in tried(draft.tree, outcome.path):
+            for node, row, i, child in tried(draft.tree, step.path):
                 if drawn[row][i] >= 0:
                     set_of = [drawn[row][i]] if inside is None else [token for token in inside[row][i] if token >= 0]
                     at = set_of.index(own[node]) if own[node] in set_of else -1
                     compared.append(Compared(child, own[node], at, len(set_of)))
-        return outcome._replace(compared=compared)
+        return replace(step, compared=compared)
 
     def move(self, depth: Tensor | int) -> None:
         if isinstance(depth, int):

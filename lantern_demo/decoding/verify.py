@@ -5,7 +5,9 @@ sampling; what judges by shared noise is in `shared`."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from operator import ne
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,23 +17,15 @@ from .sampling import NO_DRAFT_LAW, NO_LAW, Sampling, draw, guide, probabilities
 from .trees import Draft, Tree
 
 
-class Walk(NamedTuple):
-    """The accepted path of a tree of depth D, as tensors of fixed shape."""
-
-    path: Tensor  # [D + 1] int64 accepted nodes, root first; behind the end the last one again
-    depth: Tensor  # [1] int64, of the last one
-    bonus: Tensor  # [1] int64, the target's own token; below 0 or V where there is no law to draw it from
-
-
 class Found(NamedTuple):
     """What came of judging a draft of n nodes, on the device."""
 
-    own: Tensor  # [n] int64, the target's own token behind each node, were the node the path's last; as `Walk.bonus`
+    own: Tensor  # [n] int64, the target's own token behind each node; below 0 or V where there is no law to draw it from
     following: Tensor  # [n] int64, the child that was accepted at each node, or the node itself
     relaxed: Tensor | None = (
         None  # [n] 1 or true where only the relaxation accepted that child; None: where the child is not `own`
     )
-    walk: Walk | None = None  # where it leads, if the judge has found out
+    path: Tensor | None = None  # [D + 1] as `walk` gives it, where it is known already; all of `own` is then what ends it
     tried: Verdict | Near | None = (
         None  # what children of the inner nodes were judged by; None: not by that alone, or there are none
     )
@@ -55,17 +49,28 @@ class Judged(NamedTuple):
     limit: float  # the uniform times the drafter's probability of what was counted; greedy: the highest probability
 
 
-class Outcome(NamedTuple):
-    """The outcome of one verification, on the host."""
+AcceptKind = Literal["exact", "relaxed", "target"]  # relaxed: only the relaxation accepts it; target: the bonus token
 
-    path: list[int]  # accepted nodes, root first
-    tokens: list[int]  # tokens of the accepted nodes behind the root, then the bonus token
-    relaxed: list[bool]  # per accepted node behind the root: only the relaxation accepted it
-    tree_tokens: list[int]  # [n]
-    tree_parents: list[int]  # [n]
-    judged: Sequence[Judged] = ()  # in the order they were tried; only the plain engine keeps them
-    places: Sequence[int] = ()  # in the picture, of the tokens; empty: the next ones
-    compared: Sequence[Compared] = ()  # with shared noise, instead of `judged`
+
+@dataclass(frozen=True)
+class Step:
+    """What one step committed, on the host. Step 0 is the prefill, whose token the target draws alone; it has no tree. At the image's end
+    the loop cuts `tokens` and `kinds`, while `accepted_length` and `path` are not cut."""
+
+    index: int  # this, `committed` and `seconds` are the loop's to know
+    tokens: list[int]  # newly committed tokens: those of the accepted nodes behind the root, then the bonus token
+    accepted_length: int  # accepted drafts and the bonus token
+    committed: int = 0  # tokens so far
+    seconds: float = 0.0  # decode seconds so far
+    kinds: list[AcceptKind] = field(default_factory=list)  # one per token, the last one "target"
+    tree_tokens: list[int] = field(default_factory=list)  # the draft tree, root first
+    parents: list[int] = field(default_factory=list)  # parent of each tree node, the root's is 0
+    path: list[int] = field(default_factory=list)  # accepted nodes, root first
+    judged: list[Judged] = field(default_factory=list)  # the drafts that were tried, in order; only the plain engine keeps them
+    compared: list[Compared] = field(default_factory=list)  # with shared noise, instead of `judged`
+    places: list[int] = field(
+        default_factory=list
+    )  # of the tokens in the picture, in raster order from 0; engines: empty for the next ones
 
 
 class Judge:
@@ -79,11 +84,7 @@ class Judge:
         self.rule, self.sampling, self.neighbours, self.vocabulary = rule, sampling, neighbours, vocabulary
 
     def begin(self, seed: int) -> None:
-        """A run starts; its first token is there."""
-
-    def first(self, logits: Tensor, uniforms: Tensor, seed: int) -> Tensor:
-        """The picture's first token [1], from logits [R, 1, V]; below 0 or V where there is no law to draw from."""
-        raise NotImplementedError
+        """A run starts at its first token."""
 
     def look(self, logits: Tensor) -> Tensor:
         """What it draws from and judges by, [n, V], of logits [R, n, V], which nobody reads again."""
@@ -94,7 +95,7 @@ class Judge:
         return looked
 
     def each(self, looked: Tensor, places: Tensor | None, uniforms: Tensor) -> Tensor:
-        """Tokens [n], each drawn for itself, of n places, None: the root's next one; uniforms are the step's."""
+        """Tokens [n], each drawn for itself, of n places, None: the one behind the root; uniforms are the step's."""
         raise NotImplementedError
 
     def choose(self, draft: Draft, looked: Tensor, uniforms: Tensor) -> Found:
@@ -103,20 +104,18 @@ class Judge:
 
     def judge(self, draft: Draft, looked: Tensor, uniforms: Tensor) -> Found:
         """Judge a draft; uniforms are the step's."""
-        tree = draft.tree
-        if tree.size > 1:
+        if draft.tree.size > 1:
             return self.choose(draft, looked, uniforms)
-        own = self.each(looked, None, uniforms)
-        return Found(own, tree.parents, walk=Walk(tree.parents, tree.depths, own))
+        return Found(self.each(looked, None, uniforms), draft.tree.parents)
 
-    def evidence(self, outcome: Outcome, draft: Draft, found: Found) -> Outcome:
-        """The outcome with what each draft was judged by; reads it back to the host."""
-        raise NotImplementedError
+    def evidence(self, step: Step, draft: Draft, found: Found) -> Step:
+        """The step with what each draft was judged by; reads it back to the host."""
+        return step
 
     def move(self, depth: Tensor | int) -> None:
         """A step has committed the nodes down to a depth (int, or [1] int64), and a token behind them."""
 
-    def read(self, row: list[int], size: int) -> Outcome:
+    def read(self, row: list[int], size: int) -> Step:
         """A `report` of a tree of `size` nodes. Raises FloatingPointError where a law was none."""
         own, following, tokens, parents, relaxed = (row[i * size : (i + 1) * size] for i in range(5))
         if size > 1 and any(row[5 * size :]):
@@ -127,11 +126,9 @@ class Judge:
         drawn, accepted = [own[node] for node in path], [tokens[node] for node in path[1:]]
         if not all(0 <= token < self.vocabulary for token in drawn):
             raise FloatingPointError(NO_LAW)
-        if self.flagged:
-            flags = [bool(relaxed[node]) for node in path[:-1]]
-        else:
-            flags = [token != y for token, y in zip(accepted, drawn, strict=False)]
-        return Outcome(path, [*accepted, drawn[-1]], flags, tokens, parents)
+        loose = [relaxed[node] for node in path[:-1]] if self.flagged else map(ne, accepted, drawn)
+        kinds: list[AcceptKind] = ["relaxed" if flag else "exact" for flag in loose]
+        return Step(0, [*accepted, drawn[-1]], len(path), 0, 0.0, [*kinds, "target"], tokens, parents, path)
 
 
 class Rejection(Judge):
@@ -145,9 +142,6 @@ class Rejection(Judge):
         """nodes and width are the most that a draft tree has, and the most children of a node."""
         super().__init__(rule, sampling, neighbours, vocabulary)
         self.width, self.draws = width, nodes * (width + 1)
-
-    def first(self, logits: Tensor, uniforms: Tensor, seed: int) -> Tensor:
-        return self.each(self.look(logits), None, uniforms)
 
     def look(self, logits: Tensor) -> Tensor:
         return probabilities(guide(logits, self.sampling.cfg_scale), self.sampling, spent=True)
@@ -184,21 +178,20 @@ class Rejection(Judge):
             left = verdict.residual if whole else p.index_copy(0, inner, verdict.residual)
             bonus = draw(left.index_select(0, last), uniforms[:, -1].index_select(0, last))
         by_verdict = not (greedy and rule.released)
-        onto = Walk(path, tree.depths.index_select(0, last), bonus)
-        return Found(bonus.expand(tree.size), following, flags, onto, verdict if by_verdict else None)
+        return Found(bonus.expand(tree.size), following, flags, path, verdict if by_verdict else None)
 
-    def evidence(self, outcome: Outcome, draft: Draft, found: Found) -> Outcome:
+    def evidence(self, step: Step, draft: Draft, found: Found) -> Step:
         """As `Judge.evidence`. A node of a height of 0 was not tried: the drafter's law had ended before it."""
         if not isinstance(found.tried, Verdict):
-            return outcome
+            return step
         of = found.tried
         mass, stands, heights, totals = (values.tolist() for values in (of.mass, of.counted, of.height, of.total))
         judged = []
-        for _, row, i, child in tried(draft.tree, outcome.path):
+        for _, row, i, child in tried(draft.tree, step.path):
             if heights[row][i] > 0:
                 parts = (numbers[row][i] / totals[row][i] for numbers in (mass, stands, heights))
                 judged.append(Judged(child, *parts))
-        return outcome._replace(judged=judged)
+        return replace(step, judged=judged)
 
 
 def report(draft: Draft, found: Found) -> Tensor:
@@ -212,13 +205,14 @@ def report(draft: Draft, found: Found) -> Tensor:
     return torch.cat(parts)
 
 
-def goes(draft: Draft, found: Found) -> Walk:
-    """Where a judgement leads, on the device."""
-    if found.walk is not None:
-        return found.walk
-    path = walk(draft.tree, found.following)
+def goes(draft: Draft, found: Found) -> tuple[Tensor, Tensor, Tensor]:
+    """Where a judgement leads, on the device: the accepted path as `walk` gives it, its depth [1], and the target's token behind it [1]."""
+    tree = draft.tree
+    if tree.size == 1:
+        return tree.parents, tree.depths, found.own
+    path = walk(tree, found.following) if found.path is None else found.path
     last = path[-1:]
-    return Walk(path, draft.tree.depths.index_select(0, last), found.own.index_select(0, last))
+    return path, tree.depths.index_select(0, last), found.own.index_select(0, last) if found.path is None else found.own[:1]
 
 
 def tried(tree: Tree, path: Sequence[int]) -> Iterator[tuple[int, int, int, int]]:

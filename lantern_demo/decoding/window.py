@@ -70,15 +70,12 @@ class WindowSource(Source):
         """Guesses [W - 1] for slots that no pass has seen; token [W - 1] are those of the others."""
         if self.policy.guess == "uniform":
             return (uniforms[: self.slots] * self.vocabulary).long()
+        root = self.picture.index_select(0, self.place)
         if self.policy.guess == "above":
-            above = self.place + 1 + self.number - self.row
-            return torch.where(
-                above >= 0, self.picture.index_select(0, above.clamp(min=0)), self.picture.index_select(0, self.place)
-            )
-        last = self.slots - length  # the last slot that was seen, -1 where none was
-        return torch.where(last >= 0, token.index_select(0, last.clamp(min=0)), self.picture.index_select(0, self.place)).expand(
-            self.slots
-        )
+            at, known = self.place + 1 + self.number - self.row, self.picture
+        else:
+            at, known = self.slots - length, token  # the last slot that was seen, -1 where none was
+        return torch.where(at >= 0, known.index_select(0, at.clamp(min=0)), root).expand(self.slots)
 
 
 class DrawnWindow(WindowSource):
@@ -127,9 +124,8 @@ class DrawnWindow(WindowSource):
         most, nowhere = law.shape[1] - 1, held & False
         if self.noise.numel():
             noise = self.noise.index_select(0, self.place + 1 + self.number)
-            return (law / noise).argmax(-1) if self.policy.coupling == "gumbel" else draw(law, noise[:, 0]).clamp_(
-                max=most
-            ), nowhere
+            drawn = (law / noise).argmax(-1) if self.policy.coupling == "gumbel" else draw(law, noise[:, 0]).clamp_(max=most)
+            return drawn, nowhere
         at = old.unsqueeze(1)
         kept = held & (u[0] * q.gather(1, at)[:, 0] < law.gather(1, at)[:, 0])
         left = (law - q * held.unsqueeze(1)).clamp_(min=0.0)

@@ -9,6 +9,7 @@ behind the length.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,9 +20,10 @@ from ..cache import KVCache
 from ..drafting import Source
 from ..sampling import guide
 from ..trees import Draft, TreePolicy
-from ..verify import Outcome, goes, report
+from ..verify import Step, goes, report
 from .plain import Run
 
+Part = Callable[[str], AbstractContextManager[object]]
 ALIGNED = 8  # attention kernels want the last dimension of a mask to be a multiple of it
 
 
@@ -102,7 +104,6 @@ class Fixed:
         state.last.zero_()
         state.unseen_tokens[:1] = root
         state.unseen_hidden[:, :1] = hidden[:, -1:]
-        self.judge.begin(seed)
         self.source.begin(root, seed)
 
     # -- shapes
@@ -126,16 +127,14 @@ class Fixed:
 
     # -- a step
 
-    def step(self, slots: int, bare: bool, mark: Callable[[int], None] = lambda _: None) -> StepLaw:
-        """One whole step over a bucket; bare: without drafts. `mark` is called with 0 to 3 before and behind the three parts."""
-        mark(0)
-        draft = self.draft(slots, bare)
-        mark(1)
-        hidden, looked = self.verify(draft)
-        mark(2)
-        law = self.commit(draft, hidden, looked)
-        mark(3)
-        return law
+    def step(self, slots: int, bare: bool, part: Part = nullcontext) -> StepLaw:
+        """One whole step over a bucket; bare: without drafts. Each of its parts is done within `part` of its name."""
+        with part("draft"):
+            draft = self.draft(slots, bare)
+        with part("verify"):
+            hidden, looked = self.verify(draft)
+        with part("commit"):
+            return self.commit(draft, hidden, looked)
 
     def draft(self, slots: int, bare: bool) -> Draft:
         """The tree of the current root. What is set here is for the whole step."""
@@ -175,7 +174,7 @@ class Fixed:
         judge.move(depth)
         return StepLaw(draft, looked, path)
 
-    def outcome(self, row: list[int], bare: bool) -> Outcome:
+    def outcome(self, row: list[int], bare: bool) -> Step:
         """Of a row of results, as `verify.Judge.read`."""
         return self.judge.read(row, 1 if bare else self.size)
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..cache import KVCache
 from ..methods import METHODS
-from ..verify import Outcome
+from ..verify import Step
 from .fixed import Fixed
 from .graphs import Graphs, Steps
 from .plain import Run
@@ -33,12 +33,6 @@ class Engine:
     cache: KVCache
     drafter_cache: KVCache | None
     steps: Steps | None = None  # from the first run's prefill on
-
-    def empty(self) -> None:
-        """Forget the run before."""
-        for cache in (self.cache, self.drafter_cache):
-            if cache is not None:
-                cache.wipe()
 
 
 class Engines:
@@ -58,7 +52,9 @@ class Engines:
             at = next((i for i in reversed(range(len(self._idle))) if self._idle[i][0] == key), None)
             engine = None if at is None else self._idle.pop(at)[1]
         if engine is not None:
-            engine.empty()
+            for cache in (engine.cache, engine.drafter_cache):
+                if cache is not None:
+                    cache.wipe()
             return engine
         try:
             return make()
@@ -87,26 +83,25 @@ class Engines:
 
 
 class FixedRun(Run):
-    """`engines` lends what it works with; None: it makes its own. It keeps up to `steps.ahead` steps in flight, so that reading a result
-    is the only wait, once per step. A step may be launched before the results of others are known when tokens will be missing even if
-    those commit as many as they can, and when it is sure of which kind it is: the step that has one token left to find may need no
-    drafts."""
+    """A run on the fixed engine. `engines` lends what it works with; None: it makes its own. Up to `steps.ahead` steps are in flight, so
+    that reading a result is the only wait, once per step. A step may be launched before the results of others are known when tokens will
+    be missing even if those commit as many as they can, and when it is sure of which kind it is: the last token may need no drafts."""
 
     def __init__(self, *parts: Any, engines: Engines | None) -> None:
         super().__init__(*parts)
         config = self.config
         self.engines, self.room = engines, config.room or config.num_tokens
         self.lent: Engine | None = self._make() if engines is None else engines.take(self._key, self._make)
-        self.cache = self.lent.cache
-        self.name = Steps.name
+        self.cache, self.name = self.lent.cache, Steps.name
+        if self.lent.steps is not None:  # whose graphs hold on to a judge
+            self.judge = self.lent.steps.fixed.judge
         self.flying: deque[tuple[bool, int]] = deque()  # steps whose results have not been read: bare or not, tokens at most
         self.launched = 0
         self.unsure = 0 if config.bare(1) == config.bare(2) else 1  # how many tokens may be missing for a step of an unknown kind
 
     def _make(self) -> Engine:
         slots = Fixed.room(self.room, self.config.tree)
-        small = None if self.drafter is None else self.cache_for_drafter(slots)
-        return Engine(self.target.new_cache(self.config.rows, slots), small)
+        return Engine(self.target.new_cache(self.config.rows, slots), self.cache_for_drafter(slots))
 
     @property
     def _key(self) -> tuple[object, ...]:
@@ -136,7 +131,7 @@ class FixedRun(Run):
         if self.engines is not None:  # the next run is to find everything in place
             self.steps.prepare(self.fixed.shapes())
 
-    def next(self, committed: int) -> Outcome:
+    def next(self, committed: int) -> Step:
         while len(self.flying) < self.steps.ahead:
             most = committed + sum(tokens for _, tokens in self.flying)  # once all that is in flight has come in
             missing = self.config.num_tokens - most

@@ -13,7 +13,7 @@ from ..drafting import Source
 from ..protocols import Watcher
 from ..sampling import guide
 from ..timing import Clock
-from ..verify import Judge, Outcome, goes, report
+from ..verify import Judge, Step, goes, report
 
 
 class Run:
@@ -34,7 +34,7 @@ class Run:
         """The target's states [R, T, H] of the prefix and the first token [1] behind it."""
         raise NotImplementedError
 
-    def next(self, committed: int) -> Outcome:
+    def next(self, committed: int) -> Step:
         """Draft, verify, accept and commit a step, with so many tokens before it."""
         raise NotImplementedError
 
@@ -47,9 +47,9 @@ class Run:
             return hidden
         return guide(hidden, self.config.sampling.cfg_scale)[None].to(hidden.dtype)
 
-    def cache_for_drafter(self, slots: int) -> KVCache:
-        """The drafter's cache."""
-        return self.drafter.new_cache(1 if self.drafter.guided else self.config.rows, slots)
+    def cache_for_drafter(self, slots: int) -> KVCache | None:
+        """A cache for the drafter, if there is one."""
+        return self.drafter and self.drafter.new_cache(1 if self.drafter.guided else self.config.rows, slots)
 
 
 class Plain(Run):
@@ -66,12 +66,11 @@ class Plain(Run):
     def begin(self, hidden: Tensor, root: Tensor) -> None:
         self.root = root
         with self.clock.measure("prefill"):
-            self.judge.begin(self.config.seed)
             self.source.begin(root, self.config.seed)
         # target states that the drafter has not seen, and the tokens that follow them
         self.unseen = self.for_drafter(hidden), root
 
-    def next(self, committed: int) -> Outcome:
+    def next(self, committed: int) -> Step:
         config, clock, judge = self.config, self.clock, self.judge
         row = self.uniforms[self.steps + 1]
         with clock.measure("draft"):
@@ -84,14 +83,14 @@ class Plain(Run):
             looked = judge.look(self.target.head(hidden))
         with clock.measure("commit"):
             found = judge.judge(draft, looked, row)
-            outcome = judge.read(report(draft, found).tolist(), tree.size)
-            count = len(outcome.path)
+            step = judge.read(report(draft, found).tolist(), tree.size)
+            count = len(step.path)
             if tree.size == 1:  # nothing to choose
                 nodes, depth, following = goes(draft, found)
             else:
-                nodes, following = (torch.tensor(numbers, device=config.place) for numbers in (outcome.path, outcome.tokens))
+                nodes, following = (torch.tensor(numbers, device=config.place) for numbers in (step.path, step.tokens))
                 depth = nodes.new_full((1,), count - 1)
-            if outcome.path[-1] == count - 1:
+            if step.path[-1] == count - 1:
                 self.cache.advance(count)  # already where it belongs
             else:
                 self.cache.commit(nodes)
@@ -104,7 +103,7 @@ class Plain(Run):
         if self.watcher is not None and self.watcher.wants(self.steps):
             self.watcher.add(draft, judge.law(looked), nodes)
         self.steps += 1
-        return judge.evidence(outcome, draft, found)
+        return judge.evidence(step, draft, found)
 
     # the drafter's passes: see `drafting.Passes`
 

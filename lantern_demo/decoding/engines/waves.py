@@ -10,20 +10,20 @@ from torch import Tensor
 
 from ..sampling import NO_LAW
 from ..trees import Draft
-from ..verify import Outcome
+from ..verify import Step
 from ..wavefront import Node, Picture, plan_of
 from .fixed import Fixed, StepLaw
 from .plain import Plain
 
 
-def checked(drawn: list[int], nodes: tuple[Node, ...], end: int, vocabulary: int) -> Outcome:
-    """The outcome of a pass whose nodes drew tokens: those of the first `end` places count. Raises FloatingPointError where a law was
+def checked(drawn: list[int], nodes: tuple[Node, ...], end: int, vocabulary: int) -> Step:
+    """The step of a pass whose nodes drew tokens: those of the first `end` places count. Raises FloatingPointError where a law was
     none."""
     places = [place for *_, place in nodes if place < end]
     tokens = drawn[: len(places)]
     if not all(0 <= token < vocabulary for token in tokens):
         raise FloatingPointError(NO_LAW)
-    return Outcome([], tokens, [], [], [], places=places)
+    return Step(0, tokens, len(tokens), kinds=["target"] * len(tokens), places=places)
 
 
 class PlainWave(Plain):
@@ -31,14 +31,12 @@ class PlainWave(Plain):
 
     def begin(self, hidden: Tensor, root: Tensor) -> None:
         config, cache = self.config, self.cache
-        with self.clock.measure("prefill"):
-            self.judge.begin(config.seed)
         self.picture = Picture(plan_of(config.num_tokens, config.columns, config.tree.lead, config.place), cache.slots)
         self.picture.begin(root, cache.length)
         self.padding = cache.k.new_zeros(cache.k.shape[1], 1, 1, cache.slots)
         cache.hide_padding(self.padding)
 
-    def next(self, committed: int) -> Outcome:
+    def next(self, committed: int) -> Step:
         config, clock, picture, number = self.config, self.clock, self.picture, self.steps + 1
         nodes, prefix = picture.plan.passes[number], self.cache.length
         with clock.measure("verify"):
@@ -50,12 +48,12 @@ class PlainWave(Plain):
         with clock.measure("commit"):
             tokens = self.judge.each(looked, drawn, self.uniforms[number])
             picture.tokens.index_copy_(0, drawn, tokens)
-            outcome = checked(tokens.tolist(), nodes, config.num_tokens, self.target.vocab_size)
+            step = checked(tokens.tolist(), nodes, config.num_tokens, self.target.vocab_size)
         if self.watcher is not None and self.watcher.wants(self.steps):
             draft = self.alone.draft(tokens, self, self.target.head, tokens)
-            self.watcher.add(draft, self.judge.law(looked), picture.columns[: len(outcome.tokens)])
+            self.watcher.add(draft, self.judge.law(looked), picture.columns[: len(step.tokens)])
         self.steps = number
-        return outcome
+        return step
 
 
 class FixedWave(Fixed):
@@ -101,7 +99,7 @@ class FixedWave(Fixed):
         self.state.step.add_(1)
         return StepLaw(draft, looked, self.columns[: self.size])
 
-    def outcome(self, row: list[int], bare: bool) -> Outcome:
+    def outcome(self, row: list[int], bare: bool) -> Step:
         """Steps are read once, in order."""
         self.read += 1
         return checked(row, self.picture.plan.passes[self.read], self.end, self.target.vocab_size)
