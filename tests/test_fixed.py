@@ -24,12 +24,11 @@ from lantern_demo.decoding.acceptance import Rule
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.engines import graphs, kept
 from lantern_demo.decoding.engines.fixed import Fixed
-from lantern_demo.decoding.engines.plain import Run
 from lantern_demo.decoding.engines.waves import FixedWave
 from lantern_demo.decoding.loop import Decoded, Step, parts_of
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, uniforms_of
-from lantern_demo.decoding.timing import DECODE_PARTS, Clock
+from lantern_demo.decoding.timing import DECODE_PARTS
 from lantern_demo.decoding.trees import TreePolicy
 from lantern_demo.decoding.verify import goes
 from lantern_demo.models import families
@@ -401,8 +400,7 @@ def test_nothing_is_read_back_on_an_accelerator(method: str, taps: tuple[int, ..
             cache.advance(7)
         hidden = torch.empty(2, 1, 128 * (1 + len(taps)), device=meta)
         kind = FixedWave if policy.kind == "wavefront" else Fixed
-        run = Run(FusedTarget(target), FusedDrafter(drafter), None, config, Clock(meta), None, source, judge, uniforms)
-        fixed = kind(run, *caches, hidden, 16)
+        fixed = kind(FusedTarget(target), FusedDrafter(drafter), *caches, hidden, config, source, judge, 16, uniforms)
         fixed.begin(hidden, torch.zeros(1, dtype=torch.int64, device=meta), uniforms, 0)
         for bare in (False, True):
             law = fixed.step(fixed.bucket(3), bare)

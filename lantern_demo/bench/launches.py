@@ -21,12 +21,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.engines.fixed import ALIGNED, Fixed
-from lantern_demo.decoding.engines.plain import Run
 from lantern_demo.decoding.engines.waves import FixedWave
 from lantern_demo.decoding.loop import parts_of
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import uniforms_of
-from lantern_demo.decoding.timing import Clock
 from lantern_demo.models.blank import blank_network
 from lantern_demo.models.bundled import Networks
 from lantern_demo.models.decoder import PaddedCache
@@ -207,10 +205,10 @@ def step_of(model: str, method: str, tree: str = "paper", dtype: torch.dtype = t
     uniforms = uniforms_of(0, torch.device("cpu"), 1, judge.draws + source.draws)
     uniforms = torch.empty(info.tokens, uniforms.shape[1], device=META)
     hidden = torch.empty(rows, 1, info.published.target.dim, device=META, dtype=dtype)
-    drafter_of_run = runners.drafter if chosen.needs_drafter else None
-    run = Run(runners.target, drafter_of_run, None, config, Clock(META), None, source, judge, uniforms)
-    kind = FixedWave if policy.kind == "wavefront" else Fixed
-    fixed = kind(run, caches[0], caches[1] if chosen.needs_drafter else None, hidden, info.tokens)
+    fixed = (FixedWave if policy.kind == "wavefront" else Fixed)(
+        runners.target, runners.drafter if len(caches) == 2 else None, caches[0], caches[1] if len(caches) == 2 else None,  # type: ignore[arg-type]
+        hidden, config, source, judge, info.tokens, uniforms,
+    )  # fmt: skip
     fixed.begin(hidden, torch.zeros(1, dtype=torch.int64, device=META), uniforms, 0)
     return fixed
 

@@ -34,8 +34,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .sampling import one_of
-
 # Mass that counts as nothing left: by one over it a float32 can still be multiplied. Where a law is that sharp fewer siblings are tried.
 NOTHING = 2.0**-125
 KINDS = ("exact", "additive", "multiplicative", "weighted", "grouped")
@@ -59,8 +57,10 @@ class Rule:
     mu: float = 0.0  # of the weighted rule
 
     def __post_init__(self) -> None:
-        one_of("rule kind", self.kind, KINDS)
-        one_of("residual", self.residual, RESIDUALS)
+        if self.kind not in KINDS:
+            raise ValueError(f"rule kind is {self.kind!r}; allowed are {', '.join(KINDS)}")
+        if self.residual not in RESIDUALS:
+            raise ValueError(f"residual is {self.residual!r}; allowed are {', '.join(RESIDUALS)}")
         if not isinstance(self.k, int) or self.k < 0:
             raise ValueError(f"rule k is {self.k}; it must be a whole number, 0 or more")
         if self.kind in ("additive", "grouped") and not 0 <= self.bound <= 1:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .acceptance import Rule
 from .methods import Method
-from .sampling import Sampling, one_of
+from .sampling import Sampling
 from .trees import TreePolicy
 from .wavefront import nodes_at_most
 
@@ -44,8 +44,9 @@ class Config:
             raise ValueError(f"room is {self.room}; it must be at least num_tokens, which is {self.num_tokens}")
         if not 0 <= self.seed < 2**32:  # a CPU's generator takes 32 bits and would drop the others
             raise ValueError(f"seed is {self.seed}; it must be between 0 and {2**32 - 1}")
-        one_of("engine", self.engine, ENGINES)
-        one_of("dice", self.dice, DICE)
+        for name, allowed in (("engine", ENGINES), ("dice", DICE)):
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name} is {getattr(self, name)!r}; allowed are {', '.join(allowed)}")
         if self.prefix_rows not in (None, 1, 2):
             raise ValueError(f"prefix_rows is {self.prefix_rows}; allowed are 1 (no guidance) and 2 (guidance)")
         scale = self.sampling.cfg_scale

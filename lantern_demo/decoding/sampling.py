@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -17,12 +16,6 @@ NO_LAW = "the target's logits are not finite numbers; its weights or its number 
 NO_DRAFT_LAW = "the drafter's logits are not finite numbers; it may not fit its target"
 
 TINY = 2.0**-100  # the smallest uniform: no height is 0 but that of nothing
-
-
-def one_of(name: str, value: object, allowed: Sequence[str]) -> None:
-    """Raises ValueError for a value that is not allowed."""
-    if value not in allowed:
-        raise ValueError(f"{name} is {value!r}; allowed are {', '.join(allowed)}")
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,6 @@ from functools import cached_property, lru_cache, partial
 import torch
 from torch import Tensor
 
-from .sampling import one_of
-
 Path = tuple[int, ...]
 COUPLINGS = ("inverse", "gumbel", "maximal", "released")
 GUESSES = ("left", "above", "uniform")
@@ -60,8 +58,10 @@ class TreePolicy:
     def window(cls, nodes: int = 8, coupling: str = "inverse", guess: str = "left") -> TreePolicy:
         """A chain that the target guesses itself: see `decoding.window`. Raises ValueError for values out of range."""
         _at_least_one("window", nodes)
-        one_of("coupling", coupling, COUPLINGS)
-        one_of("guess", guess, GUESSES)
+        if coupling not in COUPLINGS:
+            raise ValueError(f"coupling is {coupling!r}; allowed are {', '.join(COUPLINGS)}")
+        if guess not in GUESSES:
+            raise ValueError(f"guess is {guess!r}; allowed are {', '.join(GUESSES)}")
         kind = "window" if coupling == "inverse" else "coupled"
         return cls(kind, tuple((0,) * depth for depth in range(1, nodes)), nodes=nodes, coupling=coupling, guess=guess)
 

@@ -17,11 +17,12 @@ import torch
 from torch import Tensor
 
 from ..cache import KVCache
+from ..config import Config
 from ..drafting import Source
+from ..protocols import FixedDrafter, FixedTarget
 from ..sampling import guide
 from ..trees import Draft, TreePolicy
-from ..verify import Step, goes, report
-from .plain import Run
+from ..verify import Judge, Step, goes, report
 
 Part = Callable[[str], AbstractContextManager[object]]
 ALIGNED = 8  # attention kernels want the last dimension of a mask to be a multiple of it
@@ -63,13 +64,15 @@ class State:
 
 
 class Fixed:
-    """The steps of a run and of those after it that are alike, behind their prefill, for at most `num_tokens` tokens. cache and drafter_cache (None: no drafter) have room for
-    `room(...)` slots behind the prefix; hidden [Rd, T, H] are the target's prefix states as the drafter reads them, of which only sizes
-    matter here. `begin` starts a run."""
+    """The steps of one run after the other, behind its prefill, for at most `num_tokens` tokens. cache and drafter_cache (None: no drafter)
+    have room for `room(...)` slots behind the prefix; hidden [Rd, T, H] are the target's prefix states as the drafter reads them. Of
+    these and of uniforms only sizes matter here. `begin` starts a run."""
 
-    def __init__(self, run: Run, cache: KVCache, drafter_cache: KVCache | None, hidden: Tensor, num_tokens: int) -> None:
-        config, source, judge, uniforms = run.config, run.source, run.judge, run.uniforms
-        self.target, self.drafter, self.cache, self.drafter_cache = run.target, run.drafter, cache, drafter_cache
+    def __init__(
+        self, target: FixedTarget, drafter: FixedDrafter | None, cache: KVCache, drafter_cache: KVCache | None,
+        hidden: Tensor, config: Config, source: Source, judge: Judge, num_tokens: int, uniforms: Tensor,
+    ) -> None:  # fmt: skip
+        self.target, self.drafter, self.cache, self.drafter_cache = target, drafter, cache, drafter_cache
         self.config, self.source, self.judge, self.num_tokens = config, source, judge, num_tokens
         policy, device, tree = config.tree, hidden.device, source.tree
         self.alone, self.depth, self.size = Source(device), source.depth, config.nodes

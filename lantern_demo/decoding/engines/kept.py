@@ -121,7 +121,10 @@ class FixedRun(Run):
                 drafter.start(hidden, root, engine.drafter_cache, self.condition)
         if engine.steps is None:
             kind = FixedWave if config.tree.kind == "wavefront" else Fixed
-            fixed = kind(self, engine.cache, engine.drafter_cache, hidden, self.room)
+            fixed = kind(
+                self.target, drafter, engine.cache, engine.drafter_cache,
+                hidden, config, self.source, self.judge, self.room, self.uniforms,
+            )  # fmt: skip
             free = (lambda: False) if self.engines is None else self.engines.clear
             engine.steps = Graphs(fixed, free) if config.place.type == "cuda" else Steps(fixed)
         self.steps, self.fixed = engine.steps, engine.steps.fixed
