@@ -19,7 +19,7 @@ from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.timing import Clock
 from lantern_demo.decoding.trees import Draft, Tree, TreePolicy
-from lantern_demo.decoding.verify import Outcome, read, report, verify
+from lantern_demo.decoding.verify import Found, Rejection, report
 from lantern_demo.distortion import Distortion, Laws, measure, roots
 
 
@@ -84,10 +84,16 @@ def static_draft(
     return StaticSource(tree, sampling).draft(root, Behind(output, drafter, cache), target.head, uniforms)
 
 
-def walked(rule: Rule, draft: Draft, logits: Tensor, sampling: Sampling, neighbours: Tensor | None, uniforms: Tensor) -> Outcome:
+def judged(
+    rule: Rule, draft: Draft, p: Tensor, sampling: Sampling, neighbours: Tensor | None, uniforms: Tensor
+) -> tuple[Rejection, Found]:
+    """A draft judged by the target's laws p [n, V] and uniforms [n, width + 1], and who judged it."""
+    judge = Rejection(rule, sampling, neighbours, p.shape[1], draft.tree.size, draft.tree.width)
+    return judge, judge.judge(draft, p, uniforms.flatten())
+
+
+def walked(rule: Rule, draft: Draft, logits: Tensor, sampling: Sampling, neighbours: Tensor | None, uniforms: Tensor) -> Step:
     """The walk over a draft as an engine takes it, from guided logits [n, V]."""
     p = sampled_by.probabilities(logits, sampling)
-    found = verify(rule, draft, p, sampling.greedy, neighbours, uniforms)
-    tree = draft.tree
-    laws = 0 if draft.rest is None else len(draft.rest)
-    return read(report(draft, found).tolist(), tree.size, tree.depth, laws, logits.shape[1])
+    judge, found = judged(rule, draft, p, sampling, neighbours, uniforms)
+    return judge.read(report(draft, found).tolist(), draft.tree.size)

@@ -167,11 +167,9 @@ def decide_greedy(rule: Rule, p: Tensor, tokens: Tensor, neighbours: Tensor | No
 
 
 def _plainly(verdict: Verdict) -> Verdict:
-    trials = verdict.trials
-    numbers = torch.arange(trials.accepted.shape[1], device=verdict.rank.device)
-    relaxed = None if trials.relaxed is None else trials.relaxed.bool() & (numbers == verdict.rank.unsqueeze(1))
-    rank = verdict.rank.masked_fill(verdict.rank == trials.accepted.shape[1], -1)
-    return verdict._replace(rank=rank, trials=trials._replace(relaxed=relaxed))
+    numbers = torch.arange(verdict.accepted.shape[1], device=verdict.rank.device)
+    relaxed = None if verdict.relaxed is None else verdict.relaxed.bool() & (numbers == verdict.rank.unsqueeze(1))
+    return verdict._replace(rank=verdict.rank.masked_fill(verdict.rank == len(numbers), -1), relaxed=relaxed)
 
 
 def chi_square_p(counts: Tensor, law: Tensor) -> float:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
-from runs import walked
+from runs import judged, walked
 from tables import along_the_tree, decide, decide_greedy, draw_without_replacement, neighbour_table, random_laws
 from torch import Tensor
 
 from lantern_demo.decoding.acceptance import Rule, Verdict, candidates, proximity
 from lantern_demo.decoding.sampling import Sampling, probabilities
 from lantern_demo.decoding.trees import Draft, static_tree
-from lantern_demo.decoding.verify import report, verify
+from lantern_demo.decoding.verify import report
 
 
 def slow_proximity(rule: Rule, p: list[float], x: int, neighbours: Tensor) -> tuple[list[int], float]:
@@ -75,7 +75,7 @@ def test_decide_equals_its_slow_twin(rule: Rule, sampled: bool) -> None:
             neighbours, uniforms[i].tolist(),
         )  # fmt: skip
         assert int(verdict.rank[i]) == rank
-        assert rank < 0 or relaxed == (verdict.trials.relaxed is not None and bool(verdict.trials.relaxed[i, rank]))
+        assert rank < 0 or relaxed == (verdict.relaxed is not None and bool(verdict.relaxed[i, rank]))
         if rank < 0:
             torch.testing.assert_close(normalised(verdict)[i], torch.tensor(left), atol=1e-5, rtol=1e-4)
 
@@ -105,20 +105,19 @@ def test_neutral_bounds_are_the_exact_rule(neutral: Rule, sampled: bool) -> None
     got = decide(neutral, p, tokens, law, neighbour_table(vocab), uniforms)
     want = decide(Rule(), p, tokens, law, None, uniforms)
     assert torch.equal(got.rank, want.rank) and torch.equal(got.residual, want.residual)
-    assert got.trials.relaxed is None or not bool(got.trials.relaxed.any())
+    assert got.relaxed is None or not bool(got.relaxed.any())
     greedy = decide_greedy(neutral, p, tokens, neighbour_table(vocab))
     assert torch.equal(greedy.rank, decide_greedy(Rule(), p, tokens, None).rank)
-    assert greedy.trials.relaxed is None or not bool(greedy.trials.relaxed.any())
+    assert greedy.relaxed is None or not bool(greedy.relaxed.any())
 
 
 def test_verdict_reports_masses() -> None:
     p = torch.tensor([[0.1, 0.2, 0.3, 0.4]])
     neighbours = torch.tensor([[1, 2, 3], [0, 2, 3], [3, 1, 0], [2, 1, 0]])
     verdict = decide(Rule("additive", 3, 0.5), p, torch.tensor([[0]]), None, neighbours, torch.tensor([[0.55]]))
-    trials = verdict.trials
-    assert verdict.rank.tolist() == [0] and trials.relaxed is not None and trials.relaxed.tolist() == [[True]]
-    torch.testing.assert_close(trials.mass, torch.tensor([[0.1]]))
-    torch.testing.assert_close(trials.counted, torch.tensor([[0.6]]))
+    assert verdict.rank.tolist() == [0] and verdict.relaxed is not None and verdict.relaxed.tolist() == [[True]]
+    torch.testing.assert_close(verdict.mass, torch.tensor([[0.1]]))
+    torch.testing.assert_close(verdict.counted, torch.tensor([[0.6]]))
     rule = Rule("additive", 3, 0.45)
     near = proximity(rule, p, candidates(rule, torch.tensor([[0, 3]]), neighbours, p))
     assert near.stays.tolist() == [[[0, 0, 1, 1], [0, 0, 1, 1]]]
@@ -188,7 +187,7 @@ def slow_walk(
             break
         drawn, children = draft.drawn[row].tolist(), tree.children[node].tolist()
         if greedy:
-            kept = decide_greedy(rule, laws[node : node + 1], torch.tensor([drawn]), neighbours).trials.accepted[0].tolist()
+            kept = decide_greedy(rule, laws[node : node + 1], torch.tensor([drawn]), neighbours).accepted[0].tolist()
             rank = next((i for i, child in enumerate(children) if child >= 0 and kept[i]), -1)
         else:
             q = None if draft.q is None else draft.q[row].double().tolist()
@@ -234,8 +233,8 @@ def test_the_walk_equals_its_slow_twin(mode: str) -> None:
                 rule, draft, probabilities(logits, sampling), sampling.greedy, neighbours, uniforms.double().tolist()
             )
             assert (found.path, found.tokens) == (path, [*(int(tokens[node]) for node in path[1:]), bonus])
-            assert found.tree_tokens == tokens.tolist() and found.tree_parents == tree.parents.tolist()
-            assert len(found.relaxed) == len(path) - 1 and (rule.relaxes or not any(found.relaxed))
+            assert found.tree_tokens == tokens.tolist() and found.parents == tree.parents.tolist()
+            assert len(found.kinds) == len(path) and (rule.relaxes or "relaxed" not in found.kinds)
 
 
 def test_nothing_is_read_back_on_an_accelerator() -> None:
@@ -264,5 +263,6 @@ def test_nothing_is_read_back_on_an_accelerator() -> None:
     )
     for rule in (Rule("additive", 4, 0.1), Rule("additive", 4, 0.1, "released"), Rule("weighted", bound=2.0)):
         for greedy in (False, True):
-            found = verify(rule, draft, torch.empty(5, 9, device=meta), greedy, table, torch.empty(5, 4, device=meta))
-            assert report(draft, found).shape == (3 + 2 * 2 + 2 * 5 + 2,)
+            sampling = Sampling(0.0 if greedy else 1.0)
+            _, found = judged(rule, draft, torch.empty(5, 9, device=meta), sampling, table, torch.empty(5, 4, device=meta))
+            assert report(draft, found).shape == (5 * 5 + 2,)

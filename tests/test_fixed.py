@@ -12,7 +12,7 @@ from typing import Any
 import published
 import pytest
 import torch
-from runs import decode
+from runs import decode, judged
 from test_lean import CLASS, FULL, PADDED, STATIC, TAPS, TEXT, condition_of, networks
 from tiny import write_tiny_model
 from torch import Tensor
@@ -27,10 +27,10 @@ from lantern_demo.decoding.engines.fixed import Fixed
 from lantern_demo.decoding.engines.waves import FixedWave
 from lantern_demo.decoding.loop import Decoded, Step, parts_of
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.decoding.sampling import Sampling, Uniforms
+from lantern_demo.decoding.sampling import Sampling, uniforms_of
 from lantern_demo.decoding.timing import DECODE_PARTS
 from lantern_demo.decoding.trees import TreePolicy
-from lantern_demo.decoding.verify import verify
+from lantern_demo.decoding.verify import goes
 from lantern_demo.models import families
 from lantern_demo.models.llamagen import accumulation
 from lantern_demo.models.llamagen.cuda import FusedDrafter, FusedTarget
@@ -393,8 +393,7 @@ def test_nothing_is_read_back_on_an_accelerator(method: str, taps: tuple[int, ..
         device=meta, row=4,
     )  # fmt: skip
     source, judge = parts_of(config, 60)
-    uniforms = Uniforms(0, torch.device("cpu"), 16, *judge.judged, source.draws)
-    uniforms.rows = uniforms.rows.to(meta)
+    uniforms = uniforms_of(0, torch.device("cpu"), 16, judge.draws + source.draws).to(meta)
     with torch.inference_mode():
         caches = [part.new_cache(2, Fixed.room(16, policy)) for part in (target, drafter)]
         for cache in caches:
@@ -605,5 +604,5 @@ def test_judging_what_is_left_of_nothing() -> None:
         law = torch.full((1, 6), 0.25).index_fill_(1, torch.tensor([0, 1]), 0.0) if drawn[0] == 4 else q
         draft = Draft(tree, torch.tensor([0, *(max(x, 0) for x in drawn)]), torch.tensor([drawn]), law)
         for u in (0.0, 1 - 2**-24):
-            found = verify(Rule(), draft, p, False, None, torch.full((4, 4), u))
-            assert found.path.tolist() == path and found.bonus.tolist() == [bonus]
+            found = judged(Rule(), draft, p, Sampling(), None, torch.full((4, 4), u))[1]
+            assert [part.tolist() for part in goes(draft, found)] == [path, [path[1] > 0], [bonus]]

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from lantern_demo.decoding import drafting
 from lantern_demo.decoding.cache import KVCache
+from lantern_demo.decoding.drafting import StaticSource
 from lantern_demo.decoding.sampling import Sampling, guide
 from lantern_demo.decoding.trees import Draft, TreePolicy, static_tree
 from lantern_demo.distortion import without
@@ -124,7 +125,7 @@ def test_static_tree_greedy(case: Golden, name: str) -> None:
     cache = drafter.new_cache(2, policy.expanded)
     token, spy, sampling = golden["input_ids"][0, -1:], Spy(drafter), sampling_of(None, golden)
     output, _ = stable_pass(drafter, token, golden["hidden_states"], cache)
-    draft = static_draft(tree, token, output, spy, target, cache, sampling, torch.rand(tree.draws))
+    draft = static_draft(tree, token, output, spy, target, cache, sampling, torch.rand(StaticSource(tree, sampling).draws))
 
     same_candidates(draft, golden["tree_candidates"], golden["cart_candidates"])
     assert len(spy.outputs) == len(tree.levels) - 1
@@ -156,7 +157,7 @@ def test_static_tree_sampled(case: Golden, name: str, monkeypatch: pytest.Monkey
     token, sampling = golden["input_ids"][0, -1:], sampling_of(case.about["sample_processor"], golden)
     output, _ = stable_pass(drafter, token, golden["hidden_states"], cache)
     monkeypatch.setattr(drafting, "draw_in_turn", recorded)
-    draft = static_draft(tree, token, output, drafter, target, cache, sampling, torch.rand(tree.draws))
+    draft = static_draft(tree, token, output, drafter, target, cache, sampling, torch.rand(StaticSource(tree, sampling).draws))
     assert not rest
     same_candidates(draft, golden["tree_candidates"], golden["cart_candidates"])
 

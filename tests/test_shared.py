@@ -259,17 +259,18 @@ def test_relaxed_acceptance_by_its_definition(rule: Rule) -> None:
     tokens = torch.rand(nodes, vocabulary, generator=generator).argsort(-1)[:, :count]
     tokens[torch.rand(nodes, count, generator=generator) < 0.2] = -1
     own = torch.multinomial(p, 1, generator=generator)[:, 0]
-    met = decide_shared(rule, p, tokens, own, table)
+    rank, near = decide_shared(rule, p, tokens, own, table)
     wanted = [
         met_by(rule, a, b, c, table.tolist()) for a, b, c in zip(p.double().tolist(), tokens.tolist(), own.tolist(), strict=True)
     ]
-    assert met.rank.tolist() == [rank for rank, _ in wanted]
-    assert len(set(met.rank.tolist())) == count + 1
-    if met.outside is not None:
+    assert rank.tolist() == [chosen for chosen, _ in wanted]
+    assert len(set(rank.tolist())) == count + 1
+    assert (near is not None) == rule.relaxes
+    if near is not None:
         for node, (_, sets) in enumerate(wanted):
-            for i, near in enumerate(sets):
-                inside = met.ids[node, i][met.outside[node, i] == 0].tolist()
-                assert tokens[node, i] < 0 or set(inside) == near
+            for i, wanted_set in enumerate(sets):
+                inside = near.ids[node, i][near.stays[node, i] == 0].tolist()
+                assert tokens[node, i] < 0 or set(inside) == wanted_set
 
 
 def drawn_together(p: Tensor, q: Tensor, count: int, children: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -281,8 +282,8 @@ def drawn_together(p: Tensor, q: Tensor, count: int, children: int, seed: int) -
 
 def emitted(rule: Rule, p: Tensor, tokens: Tensor, own: Tensor, table: Tensor) -> Tensor:
     """How often each token comes out, as a law [V] float64."""
-    met = decide_shared(rule, p.expand(len(own), -1), tokens, own, table)
-    found = torch.cat([tokens, own.unsqueeze(1)], 1).gather(1, met.rank.unsqueeze(1))[:, 0]
+    rank, _ = decide_shared(rule, p.expand(len(own), -1), tokens, own, table)
+    found = torch.cat([tokens, own.unsqueeze(1)], 1).gather(1, rank.unsqueeze(1))[:, 0]
     return found.bincount(minlength=len(p)).double() / len(own)
 
 

@@ -21,7 +21,7 @@ from lantern_demo.decoding import drafting, sampling
 from lantern_demo.decoding.acceptance import Rule
 from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.decoding.sampling import Sampling, Uniforms, draw, probabilities
+from lantern_demo.decoding.sampling import Sampling, draw, probabilities, uniforms_of
 from lantern_demo.decoding.trees import TreePolicy
 from lantern_demo.distortion import realised
 
@@ -257,7 +257,7 @@ def test_a_tail_of_a_large_vocabulary_is_drawn() -> None:
 
 
 def test_uniforms_are_finer_than_a_float32() -> None:
-    rows = Uniforms(3, torch.device("cpu"), 200, 8, 3, 6).rows
+    rows = uniforms_of(3, torch.device("cpu"), 200, 8 * (3 + 1) + 6)
     assert rows.dtype == torch.float64 and float(rows.min()) >= 0 and float(rows.max()) <= HIGHEST
     assert torch.equal((rows * 2.0**48).floor(), rows * 2.0**48)
     fine = (rows * 2.0**24).frac()

@@ -13,6 +13,7 @@ from test_fixed import FULL, TEXT, assert_same, condition_of, networks
 from lantern_demo.bench.audit import Cell, run_cell
 from lantern_demo.decoding import window
 from lantern_demo.decoding.acceptance import Rule
+from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, probabilities
 from lantern_demo.decoding.trees import TreePolicy
@@ -140,7 +141,7 @@ def test_values_out_of_range(values: tuple, complaint: str) -> None:
 
 def test_the_noise_of_a_place_is_the_runs_own() -> None:
     """Neighbouring seeds have noises that have nothing in common."""
-    source = window.DrawnWindow(TreePolicy.window(3, "gumbel"), Sampling(), torch.device("cpu"), VOCAB, 16, 4)
+    source = window.DrawnWindow(Config(METHODS["scd"], 16, tree=TreePolicy.window(3, "gumbel"), row=4), VOCAB)
     found = []
     for seed in range(20):
         source.begin(torch.tensor([1]), seed)

@@ -24,7 +24,7 @@ from lantern_demo.decoding.engines.fixed import ALIGNED, Fixed
 from lantern_demo.decoding.engines.waves import FixedWave
 from lantern_demo.decoding.loop import parts_of
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.decoding.sampling import Uniforms
+from lantern_demo.decoding.sampling import uniforms_of
 from lantern_demo.models.blank import blank_network
 from lantern_demo.models.bundled import Networks
 from lantern_demo.models.decoder import PaddedCache
@@ -202,8 +202,8 @@ def step_of(model: str, method: str, tree: str = "paper", dtype: torch.dtype = t
         chosen, info.tokens, knobs.sampling(), knobs.rule(chosen), policy, near, device=META, row=info.grid, dice=knobs.dice
     )
     source, judge = parts_of(config, info.published.target.vocab)
-    uniforms = Uniforms(0, torch.device("cpu"), 1, *judge.judged, source.draws)
-    uniforms.rows = torch.empty(info.tokens, uniforms.rows.shape[1], device=META)
+    uniforms = uniforms_of(0, torch.device("cpu"), 1, judge.draws + source.draws)
+    uniforms = torch.empty(info.tokens, uniforms.shape[1], device=META)
     hidden = torch.empty(rows, 1, info.published.target.dim, device=META, dtype=dtype)
     fixed = (FixedWave if policy.kind == "wavefront" else Fixed)(
         runners.target, runners.drafter if len(caches) == 2 else None, caches[0], caches[1] if len(caches) == 2 else None,  # type: ignore[arg-type]

@@ -108,46 +108,35 @@ class Rule:
 
 
 class Near(NamedTuple):
-    """Tokens x, each with its first k neighbours where the rule relaxes. For one token a node, or, with a dimension more behind P, for
-    several."""
+    """Tokens x, each with its first k neighbours where the rule relaxes, else k = 0. For one token a node, or, with a dimension more
+    behind or before P, for several."""
 
     ids: Tensor  # [P, 1 + k] int64, x first
     mass: Tensor  # [P, 1 + k] p of them
     stays: Tensor  # [P, 1 + k] 0 for what is in near(x) and for x itself, so that it leaves p with x, else 1
-    summed: Tensor | None = None  # [P, k], running sums of the neighbours' mass; None where the rule does not relax
-
-    def at(self, i: int) -> Near:
-        """Entry i of the first dimension."""
-        return Near(self.ids[i], self.mass[i], self.stays[i], None if self.summed is None else self.summed[i])
-
-    def turned(self) -> Near:
-        """With the first two dimensions in each other's place."""
-        ids, mass, stays = (part.transpose(0, 1) for part in (self.ids, self.mass, self.stays))
-        return Near(ids, mass, stays, None if self.summed is None else self.summed.transpose(0, 1))
+    summed: Tensor  # [P, k], running sums of the neighbours' mass
 
     @property
     def moved(self) -> Tensor | None:
         """S [P], the last of the sums inside near(x); None where the rule does not relax."""
-        return None if self.summed is None else self.summed.addcmul(self.summed, self.stays[..., 1:], value=-1.0).amax(-1)
-
-
-class Trials(NamedTuple):
-    """What each child was judged by, as if all before it were rejected; [P, C] by draw number."""
-
-    mass: Tensor  # p of the child, without what rejected siblings took along
-    counted: Tensor  # what the rule counted for it
-    height: Tensor  # what that had to exceed: the uniform times the drafter's probability; greedy it had to reach the highest probability
-    total: Tensor  # what these three are parts of
-    accepted: Tensor  # bool
-    relaxed: Tensor | None  # of the first accepted child: 1 or true where the exact rule would refuse it; None: it never does
+        if not self.summed.shape[-1]:
+            return None
+        return self.summed.addcmul(self.summed, self.stays[..., 1:], value=-1.0).amax(-1)
 
 
 class Verdict(NamedTuple):
-    """What a rule decided at P nodes of C children."""
+    """What a rule decided at P nodes of C children, and what each child was judged by, as if all before it were rejected."""
 
     rank: Tensor  # [P] int64, draw number of the accepted child, C for none
     residual: Tensor  # [P, V] law of the bonus token where none was accepted, not normalised
-    trials: Trials
+    mass: Tensor  # [P, C] p of the child, without what rejected siblings took along
+    counted: Tensor  # [P, C] what the rule counted for it
+    height: Tensor  # [P, C] what that had to exceed: the uniform times the drafter's probability; greedy it had to reach the highest one
+    total: Tensor  # [P, C] what these three are parts of
+    accepted: Tensor  # [P, C] bool
+    relaxed: (
+        Tensor | None
+    )  # [P, C], of the first accepted child: 1 or true where the exact rule would refuse it; None: it never does
 
 
 def candidates(rule: Rule, x: Tensor, neighbours: Tensor | None, p: Tensor) -> Tensor:
@@ -176,18 +165,29 @@ def proximity(
     mass = p.gather(1, flat).view(ids.shape) if into is None else torch.gather(p, 1, flat, out=into.mass)
     stays = torch.zeros_like(mass) if into is None else into.stays
     if not rule.relaxes:
-        return Near(ids, mass, stays)
+        return Near(ids, mass, stays, mass[..., 1:]) if into is None else into
     if rule.kind == "grouped":
         # at an end of the order its last token stands for those that are not there: each counts once, and x itself not at all
         other = ids[..., 1:].diff(dim=-1, prepend=torch.full_like(ids[..., :1], -1)).ne(0) & (ids[..., 1:] != ids[..., :1])
         alike = other & ((mass[..., 1:] - mass[..., :1]).abs() < rule.bound * total)
         summed = torch.cumsum(mass[..., 1:] * alike, -1, out=None if into is None else into.summed)
         torch.logical_not(alike, out=stays[..., 1:])
-        return Near(ids, mass, stays, summed)
-    summed = torch.cumsum(mass[..., 1:], -1, out=None if into is None else into.summed)
-    bound = (mass[..., :1] if rule.kind == "multiplicative" else total) * (rule.slack if slack is None else slack)
-    torch.gt(summed, bound, out=stays[..., 1:])
+    else:
+        summed = torch.cumsum(mass[..., 1:], -1, out=None if into is None else into.summed)
+        bound = (mass[..., :1] if rule.kind == "multiplicative" else total) * (rule.slack if slack is None else slack)
+        torch.gt(summed, bound, out=stays[..., 1:])
     return Near(ids, mass, stays, summed)
+
+
+def _in_turn(rule: Rule, p: Tensor, x: Tensor, tried: Tensor | None, neighbours: Tensor | None) -> tuple[Near, list[Near]]:
+    """Room for near(x) of tokens x [P, C], which is found out child by child: [C, P, ...] as a whole, and by child. tried [P, C] bool: of
+    the others even x itself stays in p. None: what becomes of x itself is not asked for."""
+    ids = candidates(rule, x, neighbours, p).transpose(0, 1)
+    mass, stays = p.new_empty(2, *ids.shape)
+    found = Near(ids, mass, stays, torch.empty_like(mass[..., 1:]) if rule.relaxes else mass[..., 1:])
+    if tried is not None:
+        torch.logical_not(tried.t(), out=stays[..., 0])
+    return found, [Near(*parts) for parts in zip(*(part.unbind() for part in found), strict=True)]
 
 
 def weight(rule: Rule, depth: Tensor | float) -> Tensor:
@@ -258,7 +258,7 @@ def decide(
     nodes, count = tokens.shape
     if not count:
         nothing = left[:, :0]
-        return Verdict(tokens.new_zeros(nodes), left, Trials(nothing, nothing, nothing, nothing, tokens >= 0, None))
+        return Verdict(tokens.new_zeros(nodes), left, nothing, nothing, nothing, nothing, tokens >= 0, None)
     tried, x = (tokens >= 0, tokens.clamp(min=0)) if rest is None else (rest >= NOTHING, tokens)
     share, thinned = None, False
     heights = uniforms[:, :count]
@@ -273,15 +273,11 @@ def decide(
         # Where all that is tried comes first and leaves nothing of itself, what it still has of q takes nothing away.
         thinned = offered is not None or rule.kind == "weighted" or rule.released
         q = q.clone() if thinned else q
-    # All that is found out child by child, [C, P, ...].
-    ids, totals = candidates(rule, x, neighbours, left).transpose(0, 1), left.new_ones(count + 1, nodes, 1)
-    mass, stays = left.new_empty(2, *ids.shape)
-    found = Near(ids, mass, stays, torch.empty_like(mass[..., 1:]) if rule.relaxes else None)
-    if q is None or rule.released:
-        torch.logical_not(tried.t(), out=found.stays[..., 0])
+    found, children = _in_turn(rule, left, x, tried if q is None or rule.released else None, neighbours)
+    totals = left.new_ones(count + 1, nodes, 1)
     slack = tried * rule.slack if rule.relaxes else tried
-    for i in range(count):
-        here, drawn = found.at(i), slice(i, i + 1)
+    for i, here in enumerate(children):
+        drawn = slice(i, i + 1)
         near = proximity(rule, left, here.ids, totals[i], slack[:, drawn], here)
         scaled = None if share is None else share[:, drawn].mul_(totals[i]) if i else share[:, drawn]
         reject(rule, left, near, q, scaled, neighbours, depth)
@@ -289,47 +285,37 @@ def decide(
             q.scatter_(1, near.ids[:, :1], 0.0)  # behind a draw that found nothing there is none that is tried
         torch.sum(left, -1, keepdim=True, out=totals[i + 1])
     before, after = (part[..., 0].t() for part in (totals[:-1], totals[1:]))
-    mass, moved = found.mass[..., 0].t(), found.moved
-    moved = None if moved is None else moved.t()
     heights = bar = heights * (before if share is None else share)
     if rule.kind == "grouped" and q is not None and share is not None:
-        bar = uniforms[:, :count] * share * drafted(rule, q, found.turned())
-    stands = counted(rule, mass, moved, depth)
+        bar = uniforms[:, :count] * share * drafted(rule, q, Near(*(part.transpose(0, 1) for part in found)))
+    mass, moved = found.mass[..., 0].t(), found.moved
+    stands = counted(rule, mass, None if moved is None else moved.t(), depth)
     # strictly below: a token of mass 0 is not accepted even at u = 0
     accepted = tried & ((bar < stands) | (after <= 0))
     relaxed = torch.ge(heights, mass, out=torch.empty_like(x)) if rule.lossy else None
-    return Verdict(_first(accepted), left, Trials(mass, stands, bar, before, accepted, relaxed))
+    return Verdict(_first(accepted), left, mass, stands, bar, before, accepted, relaxed)
 
 
-class Met(NamedTuple):
-    """What came of holding the children of P nodes against the target's own draws."""
-
-    rank: Tensor  # [P] int64, draw number of the accepted child, C for none
-    ids: Tensor  # [P, C, 1 + k] int64, the children, each with the neighbours that might count
-    outside: Tensor | None  # the same shape, 0 for what is in near(x); None for an exact rule
-
-
-def decide_shared(rule: Rule, p: Tensor | None, tokens: Tensor, own: Tensor, neighbours: Tensor | None) -> Met:
-    """Accept the first of the children tokens [P, C] of P nodes, -1 for none, near which the target's own draw own [P] lies. p [P, V] are
-    the target's laws, which only the relaxed rules need to know. Of a token that lies near several the first one decides: it
-    has left p with that."""
+def decide_shared(
+    rule: Rule, p: Tensor | None, tokens: Tensor, own: Tensor, neighbours: Tensor | None
+) -> tuple[Tensor, Near | None]:
+    """Accept the first of the children tokens [P, C] of P nodes, -1 for none, near which the target's own draw own [P] lies: its draw
+    number [P] int64, C for none, and what lies near the children [P, C, 1 + k], None for an exact rule. p [P, V] are the target's laws,
+    which only the relaxed rules need to know. Of a token that lies near several the first one decides: it has left p with that."""
     own = own.unsqueeze(1)
     if not rule.relaxes or p is None:
-        return Met(_first(tokens == own), tokens.unsqueeze(-1), None)
-    tried, several = tokens >= 0, tokens.shape[1] > 1
-    ids = candidates(rule, tokens.clamp(min=0), neighbours, p).transpose(0, 1)
-    mass, outside = p.new_empty(2, *ids.shape)
-    found = Near(ids, mass, outside, torch.empty_like(mass[..., 1:]))
-    torch.logical_not(tried.t(), out=outside[..., 0])
+        return _first(tokens == own), None
+    tried = tokens >= 0
+    found, children = _in_turn(rule, p, tokens.clamp(min=0), tried, neighbours)
     total: Tensor | float = 1.0
-    slack, left = tried * rule.slack, p.clone() if several else p
-    for i in range(len(ids)):
+    slack, left = tried * rule.slack, p.clone() if len(children) > 1 else p
+    for i, here in enumerate(children):
         if i:  # what stood for the child before has left p
-            left.scatter_reduce_(1, ids[i - 1], outside[i - 1], "prod")
+            left.scatter_reduce_(1, children[i - 1].ids, children[i - 1].stays, "prod")
             total = left.sum(-1, keepdim=True)
-        proximity(rule, left, ids[i], total, slack[:, i : i + 1], found.at(i))
-    ids, outside = ids.transpose(0, 1), outside.transpose(0, 1)
-    return Met(_first(((ids == own.unsqueeze(1)) & (outside == 0)).any(-1)), ids, outside)
+        proximity(rule, left, here.ids, total, slack[:, i : i + 1], here)
+    near = Near(*(part.transpose(0, 1) for part in found))
+    return _first(((near.ids == own.unsqueeze(1)) & (near.stays == 0)).any(-1)), near
 
 
 def decide_greedy(rule: Rule, p: Tensor, tokens: Tensor, neighbours: Tensor | None) -> Verdict:
@@ -347,8 +333,7 @@ def decide_greedy(rule: Rule, p: Tensor, tokens: Tensor, neighbours: Tensor | No
     if moved is not None:
         relaxed = (tokens >= 0) & ~accepted & ((reached > top) | ((reached == top) & (x < best)))
         accepted = accepted | relaxed
-    trials = Trials(mass, reached, top.expand(x.shape), torch.ones_like(mass), accepted, relaxed)
-    return Verdict(_first(accepted), p, trials)
+    return Verdict(_first(accepted), p, mass, reached, top.expand(x.shape), torch.ones_like(mass), accepted, relaxed)
 
 
 def _first(accepted: Tensor) -> Tensor:

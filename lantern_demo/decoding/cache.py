@@ -71,6 +71,12 @@ class KVCache:
         """Copy the slots `source` to `slots`, both int64 [m] on the device; the length is the caller's to keep."""
         self.both.index_copy_(3, slots, self.both.index_select(3, source))
 
+    def hide_padding(self, bias: Tensor) -> None:
+        """Make bias [R, 1, 1, slots] what attention adds: -inf where a slot of the prefix is padding, else 0."""
+        bias.zero_()
+        if self.visible is not None:
+            bias[..., : self.length].masked_fill_(~self.visible, -torch.inf)
+
     def reset(self) -> None:
         """Forget everything; the storage stays."""
         self.length = 0

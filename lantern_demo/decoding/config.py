@@ -44,10 +44,9 @@ class Config:
             raise ValueError(f"room is {self.room}; it must be at least num_tokens, which is {self.num_tokens}")
         if not 0 <= self.seed < 2**32:  # a CPU's generator takes 32 bits and would drop the others
             raise ValueError(f"seed is {self.seed}; it must be between 0 and {2**32 - 1}")
-        if self.engine not in ENGINES:
-            raise ValueError(f"engine is {self.engine!r}; allowed are {', '.join(ENGINES)}")
-        if self.dice not in DICE:
-            raise ValueError(f"dice is {self.dice!r}; allowed are {', '.join(DICE)}")
+        for name, allowed in (("engine", ENGINES), ("dice", DICE)):
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name} is {getattr(self, name)!r}; allowed are {', '.join(allowed)}")
         if self.prefix_rows not in (None, 1, 2):
             raise ValueError(f"prefix_rows is {self.prefix_rows}; allowed are 1 (no guidance) and 2 (guidance)")
         scale = self.sampling.cfg_scale

@@ -46,9 +46,9 @@ class Source:
         assert self.tree is not None
         return Draft(self.tree, root, root.new_empty(0, 0))
 
-    def observe(self, seen: Tensor, depth: Tensor, bonus: Tensor, uniforms: Tensor) -> None:
-        """What a step with drafts came to: the target's own draws [n], or with the papers' rules its laws [n, V]; the depth [1] of the
-        last accepted node, the bonus token [1] behind it; uniforms [draws] of the step."""
+    def observe(self, looked: Tensor, own: Tensor, depth: Tensor, bonus: Tensor, uniforms: Tensor) -> None:
+        """What a step with drafts came to: what the target drew from [n, V], as `verify.Judge.look` gives it, and its own draws [n] (see
+        `verify.Found`); the depth [1] of the last accepted node, the bonus token [1] behind it; uniforms [draws] of the step."""
 
 
 Noisy = Callable[[Tensor, int], Tensor]  # scores [m, V] of nodes at a depth -> with the noise of the places that they draw
@@ -62,7 +62,9 @@ class StaticSource(Source):
         """laws: the laws matter that are drawn from with noise. A token that they do not have is then no draft."""
         self.tree: Tree = tree
         self.noisy, self.laws = (lambda scored, _: scored) if noisy is None and sampling.greedy else noisy, laws
-        self.sampling, self.depth, self.draws = sampling, tree.depth, tree.draws if self.noisy is None else 0
+        self.sampling, self.depth = sampling, tree.depth
+        self.draws = 0 if self.noisy is not None else sum(len(level.nodes) * level.draws for level in tree.levels)
+        self.absent = tree.children.index_select(0, tree.inner) < 0  # [I, width] bool, which draws are no nodes
 
     def draft(self, root: Tensor, passes: Passes, head: Head, uniforms: Tensor) -> Draft:
         tree, sampling, output = self.tree, self.sampling, passes.stable()
@@ -89,7 +91,7 @@ class StaticSource(Source):
         nodes, proposed = found[: tree.size], found[tree.size :].view(-1, tree.width)
         if self.noisy is not None:
             scored = torch.cat(laws) if self.laws else None
-            absent = tree.absent if scored is None else tree.absent | ~(scored.gather(1, proposed) > -torch.inf)
+            absent = self.absent if scored is None else self.absent | ~(scored.gather(1, proposed) > -torch.inf)
             return Draft(tree, nodes, proposed.masked_fill_(absent, -1), scored=scored)
         rest = torch.cat([*masses, nothing]).index_select(0, tree.places[tree.size :]).view(-1, tree.width)
         return Draft(tree, nodes, proposed, torch.cat(laws), rest)

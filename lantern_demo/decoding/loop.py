@@ -7,50 +7,28 @@ without waiting, on a CUDA device as captured graphs. With the same seed both gi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from .cache import KVCache
 from .config import Config
 from .drafting import DynamicSource, Source, StaticSource
 from .engines.kept import Engines, FixedRun
-from .engines.plain import Plain
+from .engines.plain import Plain, Run
 from .engines.waves import PlainWave
 from .protocols import Drafter, FixedDrafter, FixedTarget, Target, Watcher
-from .sampling import NO_LAW, Uniforms, guide
+from .sampling import NO_LAW, uniforms_of
 from .shared import SharedNoise
 from .timing import Clock
 from .trees import static_tree
-from .verify import Compared, Judge, Judged, Rejection
+from .verify import Judge, Rejection
+from .verify import Step as Step
 from .window import DrawnWindow, WindowSource
-
-AcceptKind = Literal["exact", "relaxed", "target"]  # relaxed: only the relaxation accepts it; target: the bonus token
-
-
-@dataclass(frozen=True)
-class Step:
-    """What one step committed. Step 0 is the prefill, whose token the target draws alone; it has no tree. At the image's end `tokens` and
-    `kinds` are cut, while `accepted_length` and `path` are not."""
-
-    index: int
-    tokens: list[int]  # newly committed tokens
-    accepted_length: int  # accepted drafts and the bonus token
-    committed: int  # tokens so far
-    seconds: float  # decode seconds so far
-    kinds: list[AcceptKind] = field(default_factory=list)  # one per token, the last one "target"
-    tree_tokens: list[int] = field(default_factory=list)  # the draft tree, root first
-    parents: list[int] = field(default_factory=list)  # parent of each tree node, the root's is 0
-    path: list[int] = field(default_factory=list)  # accepted nodes, root first
-    judged: list[Judged] = field(default_factory=list)  # the drafts that were tried; only the plain engine keeps them
-    compared: list[Compared] = field(default_factory=list)  # with shared noise, instead of `judged`
-    places: list[int] = field(default_factory=list)  # of the tokens in the picture, in raster order from 0
 
 
 @dataclass(frozen=True)
@@ -80,34 +58,36 @@ def decode(
     drafter = drafter if config.method.needs_drafter else None
     clock = clock or Clock(config.device)
     config.check_models(target.vocab_size, drafter)
-    able = isinstance(target, FixedTarget) and (drafter is None or isinstance(drafter, FixedDrafter))
+    able = isinstance(target, FixedTarget) and isinstance(drafter, FixedDrafter | None)
     if config.engine == "fixed" and not able:
         raise ValueError("engine is 'fixed'; target and drafter must implement FixedTarget and FixedDrafter")
     wave = config.tree.kind == "wavefront"
     if wave and not isinstance(target, FixedTarget):
         raise ValueError(f"target must implement FixedTarget; method {config.method.id} reads places out of order")
     on_fixed = able and (config.engine == "fixed" or (config.engine == "auto" and config.place.type == "cuda"))
-    run: Any = partial(FixedRun, engines=engines) if on_fixed else PlainWave if wave else Plain
-    return _events(target, condition, config, clock, partial(run, target, drafter, condition, config, clock, watcher))
+    parts = target, drafter, condition, config, clock, watcher
+
+    def start(*more: Any) -> Run:
+        if on_fixed:
+            return FixedRun(*parts, *more, engines=engines)
+        return PlainWave(*parts, *more) if wave else Plain(*parts, *more)
+
+    return _events(target, condition, config, clock, start)
 
 
 def parts_of(config: Config, vocabulary: int) -> tuple[Source, Judge]:
     """What fills a run's draft trees, and what judges them."""
-    policy, sampling, device = config.tree, config.sampling, config.place
-    judge: Judge
-    if config.shared:
-        judge = SharedNoise(config, vocabulary)
-    else:
-        judge = Rejection(config.rule, sampling, config.neighbours, vocabulary, config.nodes, policy.width)
+    policy, sampling, rule = config.tree, config.sampling, config.rule
+    shared = SharedNoise(config, vocabulary) if config.shared else None
+    judge = shared or Rejection(rule, sampling, config.neighbours, vocabulary, config.nodes, policy.width)
     if policy.kind == "static":
-        noisy = judge.noisy if isinstance(judge, SharedNoise) else None
-        return StaticSource(static_tree(policy.paths, device), sampling, noisy, laws=config.rule.columns > 0), judge
+        noisy = None if shared is None else shared.noisy
+        return StaticSource(static_tree(policy.paths, config.place), sampling, noisy, laws=rule.columns > 0), judge
     if policy.kind == "dynamic":
         return DynamicSource(policy, sampling), judge
     if policy.kind in ("window", "coupled") and policy.nodes > 1:
-        kind, places = WindowSource if config.shared else DrawnWindow, config.room or config.num_tokens
-        return kind(policy, sampling, device, vocabulary, places, config.row or places), judge
-    return Source(device), judge
+        return (WindowSource if shared else DrawnWindow)(config, vocabulary), judge
+    return Source(config.place), judge
 
 
 # cuDNN would build a plan for every shape. These take any mask, and a step's numbers do not hang on which of several is chosen.
@@ -125,62 +105,56 @@ def _device_work(device: torch.device) -> AbstractContextManager[Any]:
     return stack
 
 
-def _events(target: Target, condition: Any, config: Config, clock: Clock, make: Any) -> Iterator[Step | Decoded]:
-    """The steps and the result of a run on the engine that `make` makes of a draft source and the run's uniforms."""
-    engine: Plain | FixedRun | None = None
-    whole, tokens, lengths = False, [], []
-    places: list[int] = [0]  # of the tokens
+def _events(
+    target: Target, condition: Any, config: Config, clock: Clock, start: Callable[[Source, Judge, Tensor], Run]
+) -> Iterator[Step | Decoded]:
+    """The steps and the result of a run that `start` begins with its draft source, judge and uniforms."""
+    run: Run | None = None
+    whole, tokens, lengths, places = False, list[int](), list[int](), [0]
     try:
         with _device_work(config.place):
             with clock.measure("prefill"):
                 source, judge = parts_of(config, target.vocab_size)
-                uniforms = Uniforms(config.seed, config.place, config.num_tokens, *judge.judged, source.draws)
-                engine = make(source, judge, uniforms)
-                hidden, root = _prefill(target, condition, config, engine.cache, judge, uniforms)
+                uniforms = uniforms_of(config.seed, config.place, config.num_tokens, judge.draws + source.draws)
+                run = start(source, judge, uniforms)
+                hidden = target.prefill(condition, run.cache)
+                if hidden.shape[0] != config.rows:
+                    raise ValueError(f"condition gave {hidden.shape[0]} rows; this run needs {config.rows}")
+                judge = run.judge
+                judge.begin(config.seed)
+                root = judge.each(judge.look(target.head(hidden[:, -1:])), None, uniforms[0])
+                judge.move(0)
+                if not 0 <= int(root) < target.vocab_size:
+                    raise FloatingPointError(NO_LAW)
                 tokens.append(int(root))
             if config.num_tokens > 1:
-                engine.begin(hidden, root)
+                run.begin(hidden, root)
         yield Step(0, list(tokens), 1, 1, clock.decode_seconds, ["target"], places=[0])
         while len(tokens) < config.num_tokens:
             with _device_work(config.place):
-                outcome = engine.next(len(tokens))
+                step = run.next(len(tokens))
                 before, missing = len(tokens), config.num_tokens - len(tokens)
-                lengths.append(len(outcome.tokens))
-                tokens.extend(outcome.tokens[:missing])
-                places.extend(outcome.places or range(before, len(tokens)))
+                lengths.append(step.accepted_length)
+                tokens.extend(step.tokens[:missing])
+                places.extend(step.places or range(before, len(tokens)))
                 if len(tokens) == config.num_tokens:
-                    engine.close(True)  # so that the last step has all of the run's seconds, however late the result is asked for
-            kinds: list[AcceptKind] = ["relaxed" if loose else "exact" for loose in outcome.relaxed]
-            kinds += ["target"] * (lengths[-1] - len(kinds))
-            yield Step(
-                len(lengths), outcome.tokens[:missing], lengths[-1], len(tokens), clock.decode_seconds, kinds[:missing],
-                outcome.tree_tokens, outcome.tree_parents, outcome.path, list(outcome.judged), list(outcome.compared), places[before:],
+                    run.close(True)  # so that the last step has all of the run's seconds, however late the result is asked for
+            yield replace(
+                step, index=len(lengths), tokens=step.tokens[:missing], kinds=step.kinds[:missing], committed=len(tokens),
+                seconds=clock.decode_seconds, places=places[before:],
             )  # fmt: skip
         whole = True
     except GeneratorExit:
         whole = True  # given up by the consumer, not by a fault
         raise
     finally:
-        if engine is not None:
+        if run is not None:
             with _device_work(config.place):
-                engine.close(whole)
+                run.close(whole)
     steps, seconds = len(lengths), clock.decode_seconds
     yield Decoded(
         tokens=[token for _, token in sorted(zip(places, tokens, strict=True))], steps=steps, accepted_lengths=lengths, mean_accepted_length=(len(tokens) - 1) / steps if steps else 0.0,
         seconds=dict(clock.seconds), decode_seconds=seconds, waited_seconds=clock.waited_seconds,
         tokens_per_second=len(tokens) / seconds if seconds > 0 else 0.0,
-        nodes=config.nodes, engine=engine.name, engine_reason=engine.reason,
+        nodes=config.nodes, engine=run.name, engine_reason=run.reason,
     )  # fmt: skip
-
-
-def _prefill(
-    target: Target, condition: Any, config: Config, cache: KVCache, judge: Judge, uniforms: Uniforms
-) -> tuple[Tensor, Tensor]:
-    """The target's states [R, T, H] of the prefix, and the first token [1]."""
-    hidden = target.prefill(condition, cache)
-    if hidden.shape[0] != config.rows:
-        raise ValueError(f"condition gave {hidden.shape[0]} rows; this run needs {config.rows}")
-    root = judge.first(guide(target.head(hidden[:, -1:]), config.sampling.cfg_scale), uniforms.rows[0], config.seed)
-    if not 0 <= int(root) < target.vocab_size:
-        raise FloatingPointError(NO_LAW)
-    return hidden, root

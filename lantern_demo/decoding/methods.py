@@ -31,18 +31,9 @@ class Method:
 
 
 _ROWS = (
-    Method(
-        "vanilla", "Vanilla", "none", "none", True,
-        "One target pass per token, no drafts.",
-    ),
-    Method(
-        "eagle1", "EAGLE-1", "static", "exact", True,
-        "A fixed draft tree of sampled tokens, exact acceptance.",
-    ),
-    Method(
-        "eagle2", "EAGLE-2", "dynamic", "exact", True,
-        "A draft tree grown where the drafter is sure, exact acceptance.",
-    ),
+    Method("vanilla", "Vanilla", "none", "none", True, "One target pass per token, no drafts."),
+    Method("eagle1", "EAGLE-1", "static", "exact", True, "A fixed draft tree of sampled tokens, exact acceptance."),
+    Method("eagle2", "EAGLE-2", "dynamic", "exact", True, "A draft tree grown where the drafter is sure, exact acceptance."),
     Method(
         "lantern", "LANTERN", "dynamic", "additive", False,
         "EAGLE-2's tree; a draft also counts the mass of its codebook neighbours, up to delta.",

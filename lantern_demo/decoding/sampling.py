@@ -149,17 +149,13 @@ def zero(device: torch.device) -> Tensor:
     return torch.zeros(1, dtype=torch.float64, device=device)
 
 
-class Uniforms:
-    """The uniforms of a run, drawn at once from its seed: a step only reads its row of `rows` [steps, judged + draws] in [TINY, 1),
-    float64 on a CPU and float32 elsewhere. A row's first entries are for the acceptance, per node one for each draw number and one for
-    the bonus token, and none where drafts are held against the target's own draws; the others are for the draft source."""
-
-    def __init__(self, seed: int, device: torch.device, steps: int, nodes: int, width: int, draws: int) -> None:
-        generator = torch.Generator(device).manual_seed(seed)
-        self.judged = nodes * (width + 1)
-        self.rows = torch.rand(steps, self.judged + draws, generator=generator, device=device)
-        # With a float32's 24 bits every chance is a multiple of 6e-8, which over 16,384 tokens puts some 1e-4 of the mass elsewhere.
-        # Here they are multiples of 2^-48.
-        if self.rows.device.type == "cpu":
-            self.rows = self.rows.double().add_(torch.rand(self.rows.shape, generator=generator), alpha=2.0**-24)
-        self.rows.clamp_(min=TINY)
+def uniforms_of(seed: int, device: torch.device, steps: int, count: int) -> Tensor:
+    """The uniforms of a run [steps, count] in [TINY, 1), float64 on a CPU and float32 elsewhere, drawn at once from its seed: a step only
+    reads its row, of which the first are the judge's and the others the draft source's."""
+    generator = torch.Generator(device).manual_seed(seed)
+    rows = torch.rand(steps, count, generator=generator, device=device)
+    # With a float32's 24 bits every chance is a multiple of 6e-8, which over 16,384 tokens puts some 1e-4 of the mass elsewhere.
+    # Here they are multiples of 2^-48.
+    if device.type == "cpu":
+        rows = rows.double().add_(torch.rand(rows.shape, generator=generator), alpha=2.0**-24)
+    return rows.clamp_(min=TINY)

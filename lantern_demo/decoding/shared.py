@@ -17,127 +17,75 @@ The other way, `dice="own"`, is the papers' rejection sampling: see `acceptance`
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from .acceptance import Met, Rule, decide_shared
+from .acceptance import Near, Rule, decide_shared
 from .config import Config
 from .noise import gumbel_
-from .sampling import NO_LAW, scores
+from .sampling import guide, scores
 from .trees import Draft
-from .verify import Compared, Outcome, Walk, likeliest, onward, walk
+from .verify import Compared, Found, Judge, Step, likeliest, onward, tried
 
 
-class Drawn(NamedTuple):
-    """What the target drew at the nodes of a tree."""
-
-    own: Tensor  # [n] int64, its own draws; -2 where there is no law to draw from
-    following: Tensor  # [n] int64, the child that was accepted at each node, or the node itself
-    met: Met | None = None  # by its children; None for the root alone
-
-
-class SharedNoise:
+class SharedNoise(Judge):
     """How a run with shared noise draws and judges. All its tensors stay where they are, so that a captured step may hold on to them."""
 
     def __init__(self, config: Config, vocabulary: int) -> None:
-        self.rule = config.rule if config.rule.columns else Rule()
-        self.sampling, self.neighbours = config.sampling, config.neighbours
+        super().__init__(config.rule if config.rule.columns else Rule(), config.sampling, config.neighbours, vocabulary)
         # drafts may reach behind the picture's end
         places = 0 if self.sampling.greedy else (config.room or config.num_tokens) + config.tree.deepest + 1
         self.noise = torch.empty(places, vocabulary, device=config.place)
-        self.next = torch.ones(1, dtype=torch.int64, device=config.place)  # the place that the root draws
-        self.state: tuple[Tensor, ...] = (self.next,)
-        self.judged = 0, 0
+        self.next = torch.zeros(1, dtype=torch.int64, device=config.place)  # the place that the root draws
+        self.state = (self.next,)
 
     def begin(self, seed: int) -> None:
-        """A run starts; its first token is there."""
-        self.next.fill_(1)
+        self.next.zero_()
         gumbel_(self.noise, seed)
 
-    def first(self, logits: Tensor, uniforms: Tensor, seed: int) -> Tensor:
-        """The picture's first token [1], from guided logits [1, V]."""
-        scored = scores(logits, self.sampling)
-        return likeliest(scored if self.sampling.greedy else scored + gumbel_(torch.empty_like(scored), seed))
-
     def look(self, logits: Tensor) -> Tensor:
-        """What is drawn from: scores [n, V] of guided logits [n, V], which nobody reads again."""
-        return scores(logits, self.sampling, spent=True)
+        """Their scores."""
+        return scores(guide(logits, self.sampling.cfg_scale), self.sampling, spent=True)
 
-    def law(self, scored: Tensor) -> Tensor:
-        """The probabilities [n, V] of scores [n, V]."""
-        return scored.softmax(-1)
+    def law(self, looked: Tensor) -> Tensor:
+        return looked.softmax(-1)
 
     def noisy(self, scored: Tensor, depths: Tensor | int) -> Tensor:
         """Scores [m, V] of nodes at these depths, with the noise of the places that they draw."""
         return scored if self.sampling.greedy else scored + self.noise.index_select(0, self.next + depths)
 
-    def each(self, scored: Tensor, places: Tensor, uniforms: Tensor) -> Tensor:
-        """Tokens [n] of n places, each drawn for itself."""
-        return likeliest(scored if self.sampling.greedy else scored + self.noise.index_select(0, places))
+    def each(self, looked: Tensor, places: Tensor | None, uniforms: Tensor) -> Tensor:
+        if self.sampling.greedy:
+            return likeliest(looked)
+        return likeliest(looked + self.noise.index_select(0, self.next if places is None else places))
 
-    def judge(self, draft: Draft, scored: Tensor, uniforms: Tensor) -> Drawn:
-        """Hold a draft against the target's own draws."""
+    def choose(self, draft: Draft, looked: Tensor, uniforms: Tensor) -> Found:
+        """Hold the draft against the target's own draws."""
         tree = draft.tree
-        if tree.size == 1:
-            return Drawn(self.each(scored, self.next, uniforms), tree.parents)
-        own = likeliest(self.noisy(scored, tree.depths))
+        own = likeliest(self.noisy(looked, tree.depths))
         at_inner = own if tree.whole else own.index_select(0, tree.inner)
         p = None
         if self.rule.relaxes:
-            p = self.law(scored if tree.whole else scored.index_select(0, tree.inner))
-        met = decide_shared(self.rule, p, draft.drawn, at_inner, self.neighbours)
-        return Drawn(own, onward(tree, met.rank), met)
+            p = self.law(looked if tree.whole else looked.index_select(0, tree.inner))
+        rank, near = decide_shared(self.rule, p, draft.drawn, at_inner, self.neighbours)
+        return Found(own, onward(tree, rank), tried=near)
 
-    def walk(self, draft: Draft, found: Drawn) -> Walk:
-        """The accepted path, on the device."""
-        if draft.tree.size == 1:
-            return Walk(draft.tree.parents, draft.tree.depths, found.own)
-        path = walk(draft.tree, found.following)
-        last = path[-1:]
-        return Walk(path, draft.tree.depths.index_select(0, last), found.own.index_select(0, last))
-
-    def seen(self, found: Drawn) -> Tensor:
-        """The target's own draws."""
-        return found.own
-
-    def report(self, draft: Draft, found: Drawn) -> Tensor:
-        """All that the host wants to know of a step, [4 n] int64, to be read at once by `read`."""
-        return torch.cat([found.own, found.following, draft.tokens, draft.tree.parents])
-
-    def read(self, row: list[int], size: int, depth: int, laws: int) -> Outcome:
-        """A `report` of a tree of `size` nodes; what is behind it does not count. Raises FloatingPointError where a law was none."""
-        own, following, tokens, parents = (row[i * size : (i + 1) * size] for i in range(4))
-        path = [0]
-        while (node := following[path[-1]]) != path[-1]:
-            path.append(node)
-        drawn = [own[node] for node in path]
-        if min(drawn) < 0:
-            raise FloatingPointError(NO_LAW)
-        accepted = [tokens[node] for node in path[1:]]
-        relaxed = [token != y for token, y in zip(accepted, drawn, strict=False)]
-        return Outcome(path, [*accepted, drawn[-1]], relaxed, tokens, parents)
-
-    def evidence(self, outcome: Outcome, draft: Draft, found: Drawn) -> Outcome:
-        """The outcome with what was compared along its path, in order; reads it back to the host."""
-        if found.met is None:
-            return outcome
-        rows, children, own = draft.tree.inner_rows.tolist(), draft.tree.children.tolist(), found.own.tolist()
+    def evidence(self, step: Step, draft: Draft, found: Found) -> Step:
         compared = []
-        for node, chosen in zip(outcome.path, [*outcome.path[1:], -1], strict=True):
-            if rows[node] < 0:
-                break
-            ids, drafts = found.met.ids[rows[node]], draft.drawn[rows[node]].tolist()
-            inside = torch.ones_like(ids) if found.met.outside is None else found.met.outside[rows[node]] == 0
-            for child, token, near, counts in zip(children[node], drafts, ids.tolist(), inside.tolist(), strict=True):
-                if child >= 0 and token >= 0:
-                    near = [one for one, counted in zip(near, counts, strict=True) if counted]
-                    compared.append(Compared(child, own[node], near.index(own[node]) if own[node] in near else -1, len(near)))
-                if child == chosen >= 0:
-                    break
-        return outcome._replace(compared=compared)
+        if draft.tree.size > 1:
+            own, drawn, near = found.own.tolist(), draft.drawn.tolist(), found.tried
+            inside = None if not isinstance(near, Near) else near.ids.masked_fill(near.stays > 0, -1).tolist()
+            for node, row, i, child in tried(draft.tree, step.path):
+                if drawn[row][i] >= 0:
+                    set_of = [drawn[row][i]] if inside is None else [token for token in inside[row][i] if token >= 0]
+                    at = set_of.index(own[node]) if own[node] in set_of else -1
+                    compared.append(Compared(child, own[node], at, len(set_of)))
+        return replace(step, compared=compared)
 
-    def move(self, depth: Tensor) -> None:
-        """A step has committed the nodes down to a depth [1], and a token behind them."""
-        self.next.add_(depth).add_(1)
+    def move(self, depth: Tensor | int) -> None:
+        if isinstance(depth, int):
+            self.next.add_(depth + 1)
+        else:
+            self.next.add_(depth).add_(1)

@@ -46,8 +46,7 @@ class TreePolicy:
     def dynamic(cls, top_k: int = 10, depth: int = 4, nodes: int = 59) -> TreePolicy:
         """EAGLE-2: a beam of `top_k` over `depth` drafter passes behind the first level, of which the best `nodes` are kept; the
         deepest lies at depth + 1. Raises ValueError when the beam cannot fill the nodes."""
-        if top_k < 1:
-            raise ValueError(f"tree top_k is {top_k}; it must be at least 1")
+        _at_least_one("tree top_k", top_k)
         if depth < 0:
             raise ValueError(f"tree depth is {depth}; it must be 0 or more")
         most = 1 + top_k + depth * top_k * top_k
@@ -58,8 +57,7 @@ class TreePolicy:
     @classmethod
     def window(cls, nodes: int = 8, coupling: str = "inverse", guess: str = "left") -> TreePolicy:
         """A chain that the target guesses itself: see `decoding.window`. Raises ValueError for values out of range."""
-        if nodes < 1:
-            raise ValueError(f"window is {nodes}; it must be at least 1")
+        _at_least_one("window", nodes)
         if coupling not in COUPLINGS:
             raise ValueError(f"coupling is {coupling!r}; allowed are {', '.join(COUPLINGS)}")
         if guess not in GUESSES:
@@ -70,8 +68,7 @@ class TreePolicy:
     @classmethod
     def wavefront(cls, window: int = 4) -> TreePolicy:
         """No tree: rows drawn side by side, see `decoding.wavefront`. Raises ValueError for a window below 1."""
-        if window < 1:
-            raise ValueError(f"window is {window}; it must be at least 1")
+        _at_least_one("window", window)
         return cls("wavefront", lead=window)
 
     @property
@@ -92,6 +89,11 @@ class TreePolicy:
         if self.kind == "dynamic":
             return self.depth * self.top_k
         return len({path[:-1] for path in self.paths} - {()})
+
+
+def _at_least_one(name: str, value: int) -> None:
+    if value < 1:
+        raise ValueError(f"{name} is {value}; it must be at least 1")
 
 
 def _checked_paths(paths: Iterable[Sequence[int]]) -> tuple[Path, ...]:
@@ -141,11 +143,6 @@ class Tree:
     places: Tensor | None = None
     offered: Tensor | None = None  # [I, width] bool, which draws are nodes; None: those always come first
 
-    @property
-    def draws(self) -> int:
-        """How many tokens the drafter draws for the tree; none for dynamic ones, which take the most likely."""
-        return sum(level.nodes.shape[0] * level.draws for level in self.levels)
-
     @cached_property
     def onward(self) -> Tensor:
         """[n, width + 1], where a walk goes from a node: to the child of a draw number; in the last column, and where there is no
@@ -162,11 +159,6 @@ class Tree:
     def inner_depths(self) -> Tensor:
         """[I, 1] int64."""
         return (self.depths if self.whole else self.depths.index_select(0, self.inner)).unsqueeze(1)
-
-    @cached_property
-    def absent(self) -> Tensor:
-        """[I, width] bool, which draws at the inner nodes are no nodes."""
-        return self.children.index_select(0, self.inner) < 0
 
     @property
     def whole(self) -> bool:

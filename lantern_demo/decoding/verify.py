@@ -4,33 +4,31 @@ sampling; what judges by shared noise is in `shared`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from operator import ne
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from .acceptance import NOTHING, Rule, Trials, decide, decide_greedy
-from .sampling import NO_DRAFT_LAW, NO_LAW, Sampling, draw, probabilities
+from .acceptance import NOTHING, Near, Rule, Verdict, decide, decide_greedy
+from .sampling import NO_DRAFT_LAW, NO_LAW, Sampling, draw, guide, probabilities
 from .trees import Draft, Tree
 
 
-class Verified(NamedTuple):
-    """The accepted path of a tree of depth D, as tensors of fixed shape."""
+class Found(NamedTuple):
+    """What came of judging a draft of n nodes, on the device."""
 
-    path: Tensor  # [D + 1] int64 accepted nodes, root first; behind the end the last one again
-    depth: Tensor  # [1] int64, of the last one
-    relaxed: Tensor  # [D] 1 or true where only the relaxation accepted path[1:]; behind the end anything
-    bonus: Tensor  # [1] int64, the target's own token; below 0 or V where there is no law to draw it from
-    trials: Trials | None = None  # of the inner nodes; None for the root alone, and where more than they decides on the path
-
-
-class Walk(NamedTuple):
-    """What an engine that never waits goes on with behind a step."""
-
-    path: Tensor  # [D + 1] int64 accepted nodes, root first; behind the end the last one again
-    depth: Tensor  # [1] int64, of the last one
-    bonus: Tensor  # [1] int64, the target's own token; below 0 or V where there is none
+    own: Tensor  # [n] int64, the target's own token behind each node; below 0 or V where there is no law to draw it from
+    following: Tensor  # [n] int64, the child that was accepted at each node, or the node itself
+    relaxed: Tensor | None = (
+        None  # [n] 1 or true where only the relaxation accepted that child; None: where the child is not `own`
+    )
+    path: Tensor | None = None  # [D + 1] as `walk` gives it, where it is known already; all of `own` is then what ends it
+    tried: Verdict | Near | None = (
+        None  # what children of the inner nodes were judged by; None: not by that alone, or there are none
+    )
 
 
 class Compared(NamedTuple):
@@ -51,151 +49,182 @@ class Judged(NamedTuple):
     limit: float  # the uniform times the drafter's probability of what was counted; greedy: the highest probability
 
 
-class Outcome(NamedTuple):
-    """The outcome of one verification, on the host."""
-
-    path: list[int]  # accepted nodes, root first
-    tokens: list[int]  # tokens of the accepted nodes behind the root, then the bonus token
-    relaxed: list[bool]  # per accepted node behind the root: only the relaxation accepted it
-    tree_tokens: list[int]  # [n]
-    tree_parents: list[int]  # [n]
-    judged: Sequence[Judged] = ()  # in the order they were tried; only the plain engine keeps them
-    places: Sequence[int] = ()  # in the picture, of the tokens; empty: the next ones
-    compared: Sequence[Compared] = ()  # with shared noise, instead of `judged`
+AcceptKind = Literal["exact", "relaxed", "target"]  # relaxed: only the relaxation accepts it; target: the bonus token
 
 
-class Judge(Protocol):
+@dataclass(frozen=True)
+class Step:
+    """What one step committed, on the host. Step 0 is the prefill, whose token the target draws alone; it has no tree. At the image's end
+    the loop cuts `tokens` and `kinds`, while `accepted_length` and `path` are not cut."""
+
+    index: int  # this, `committed` and `seconds` are the loop's to know
+    tokens: list[int]  # newly committed tokens: those of the accepted nodes behind the root, then the bonus token
+    accepted_length: int  # accepted drafts and the bonus token
+    committed: int = 0  # tokens so far
+    seconds: float = 0.0  # decode seconds so far
+    kinds: list[AcceptKind] = field(default_factory=list)  # one per token, the last one "target"
+    tree_tokens: list[int] = field(default_factory=list)  # the draft tree, root first
+    parents: list[int] = field(default_factory=list)  # parent of each tree node, the root's is 0
+    path: list[int] = field(default_factory=list)  # accepted nodes, root first
+    judged: list[Judged] = field(default_factory=list)  # the drafts that were tried, in order; only the plain engine keeps them
+    compared: list[Compared] = field(default_factory=list)  # with shared noise, instead of `judged`
+    places: list[int] = field(
+        default_factory=list
+    )  # of the tokens in the picture, in raster order from 0; engines: empty for the next ones
+
+
+class Judge:
     """How a run draws, and what it accepts: by shared noise or by rejection sampling."""
 
-    state: tuple[Tensor, ...]  # what it keeps from step to step, in place
-    judged: tuple[int, int]  # for how many nodes, and children of each, a step takes uniforms
+    state: tuple[Tensor, ...] = ()  # what it keeps from step to step, in place
+    draws = 0  # uniforms that it takes in a step
+    flagged = False  # whether what it finds says `relaxed`
+
+    def __init__(self, rule: Rule, sampling: Sampling, neighbours: Tensor | None, vocabulary: int) -> None:
+        self.rule, self.sampling, self.neighbours, self.vocabulary = rule, sampling, neighbours, vocabulary
 
     def begin(self, seed: int) -> None:
-        """A run starts; its first token is there."""
-
-    def first(self, logits: Tensor, uniforms: Tensor, seed: int) -> Tensor:
-        """The picture's first token [1], from guided logits [1, V]; below 0 or V where there is no law to draw from."""
+        """A run starts at its first token."""
 
     def look(self, logits: Tensor) -> Tensor:
-        """What it draws from and judges by, [n, V], of guided logits [n, V], which nobody reads again."""
+        """What it draws from and judges by, [n, V], of logits [R, n, V], which nobody reads again."""
+        raise NotImplementedError
 
     def law(self, looked: Tensor) -> Tensor:
         """The target's laws [n, V] of what `look` gave."""
+        return looked
 
-    def each(self, looked: Tensor, places: Tensor, uniforms: Tensor) -> Tensor:
-        """Tokens [n] of the places [n], each drawn for itself."""
+    def each(self, looked: Tensor, places: Tensor | None, uniforms: Tensor) -> Tensor:
+        """Tokens [n], each drawn for itself, of n places, None: the one behind the root; uniforms are the step's."""
+        raise NotImplementedError
 
-    def judge(self, draft: Draft, looked: Tensor, uniforms: Tensor) -> Any:
+    def choose(self, draft: Draft, looked: Tensor, uniforms: Tensor) -> Found:
+        """Judge a draft that has more than a root."""
+        raise NotImplementedError
+
+    def judge(self, draft: Draft, looked: Tensor, uniforms: Tensor) -> Found:
         """Judge a draft; uniforms are the step's."""
+        if draft.tree.size > 1:
+            return self.choose(draft, looked, uniforms)
+        return Found(self.each(looked, None, uniforms), draft.tree.parents)
 
-    def walk(self, draft: Draft, found: Any) -> Walk:
-        """Where a judgement leads, on the device."""
+    def evidence(self, step: Step, draft: Draft, found: Found) -> Step:
+        """The step with what each draft was judged by; reads it back to the host."""
+        return step
 
-    def seen(self, found: Any) -> Tensor:
-        """What draft sources may learn from a judgement: see `drafting.Source.observe`."""
+    def move(self, depth: Tensor | int) -> None:
+        """A step has committed the nodes down to a depth (int, or [1] int64), and a token behind them."""
 
-    def report(self, draft: Draft, found: Any) -> Tensor:
-        """All that the host wants to know of a step, [m] int64, to be read at once by `read`."""
+    def read(self, row: list[int], size: int) -> Step:
+        """A `report` of a tree of `size` nodes. Raises FloatingPointError where a law was none."""
+        own, following, tokens, parents, relaxed = (row[i * size : (i + 1) * size] for i in range(5))
+        if size > 1 and any(row[5 * size :]):
+            raise FloatingPointError(NO_DRAFT_LAW)
+        path = [0]
+        while (node := following[path[-1]]) != path[-1]:
+            path.append(node)
+        drawn, accepted = [own[node] for node in path], [tokens[node] for node in path[1:]]
+        if not all(0 <= token < self.vocabulary for token in drawn):
+            raise FloatingPointError(NO_LAW)
+        loose = [relaxed[node] for node in path[:-1]] if self.flagged else map(ne, accepted, drawn)
+        kinds: list[AcceptKind] = ["relaxed" if flag else "exact" for flag in loose]
+        return Step(0, [*accepted, drawn[-1]], len(path), 0, 0.0, [*kinds, "target"], tokens, parents, path)
 
-    def read(self, row: list[int], size: int, depth: int, laws: int) -> Outcome:
-        """A report of a tree of `size` nodes and a depth, drawn from so many laws; what is behind it does not count. Raises
-        FloatingPointError where a law was none."""
 
-    def evidence(self, outcome: Outcome, draft: Draft, found: Any) -> Outcome:
-        """The outcome with what each draft was judged by; reads it back to the host."""
-
-    def move(self, depth: Tensor) -> None:
-        """A step has committed the nodes down to a depth [1], and a token behind them."""
-
-
-class Rejection:
+class Rejection(Judge):
     """Judges by the papers' rejection sampling: see `acceptance`."""
 
-    state: tuple[Tensor, ...] = ()
+    flagged = True
 
     def __init__(
         self, rule: Rule, sampling: Sampling, neighbours: Tensor | None, vocabulary: int, nodes: int, width: int
     ) -> None:
         """nodes and width are the most that a draft tree has, and the most children of a node."""
-        self.rule, self.sampling, self.neighbours, self.vocabulary, self.judged = (
-            rule,
-            sampling,
-            neighbours,
-            vocabulary,
-            (nodes, width),
-        )
-
-    def begin(self, seed: int) -> None:
-        """All its random numbers are the uniforms'."""
-
-    def first(self, logits: Tensor, uniforms: Tensor, seed: int) -> Tensor:
-        p = self.look(logits)
-        return likeliest(p) if self.sampling.greedy else draw(p, uniforms[:1])
+        super().__init__(rule, sampling, neighbours, vocabulary)
+        self.width, self.draws = width, nodes * (width + 1)
 
     def look(self, logits: Tensor) -> Tensor:
-        return probabilities(logits, self.sampling, spent=True)
+        return probabilities(guide(logits, self.sampling.cfg_scale), self.sampling, spent=True)
 
-    def law(self, looked: Tensor) -> Tensor:
-        return looked
+    def each(self, looked: Tensor, places: Tensor | None, uniforms: Tensor) -> Tensor:
+        return likeliest(looked) if self.sampling.greedy else draw(looked, uniforms[: len(looked)])
 
-    def each(self, looked: Tensor, places: Tensor, uniforms: Tensor) -> Tensor:
-        return draw(looked, uniforms[: len(looked)])
+    def choose(self, draft: Draft, looked: Tensor, uniforms: Tensor) -> Found:
+        """uniforms [at least n (width + 1)] in [0, 1): of each node one for each child and one for the bonus token behind it."""
+        tree, rule, greedy, p = draft.tree, self.rule, self.sampling.greedy, looked
+        inner, whole = tree.inner, tree.whole
+        uniforms = uniforms[: tree.size * (self.width + 1)].view(tree.size, -1)
+        laws = p.index_select(0, inner)  # a copy, to be worked on
+        if greedy:
+            verdict = decide_greedy(rule, laws, draft.drawn, self.neighbours)
+            rank = _longest(draft, verdict.accepted) if rule.released else verdict.rank
+        else:
+            heights = uniforms if whole else uniforms.index_select(0, inner)
+            verdict = decide(
+                rule, laws, draft.drawn, draft.q, self.neighbours, heights, tree.offered, tree.inner_depths, draft.rest
+            )
+            rank = verdict.rank
+        following = onward(tree, rank)
+        path = walk(tree, following)
+        last = path[-1:]
+        if verdict.relaxed is None:
+            flags = tree.parents[:1].expand(tree.size)  # 0
+        else:  # a node has at most one accepted child
+            flags = verdict.relaxed.gather(1, rank.unsqueeze(1).clamp(max=tree.width - 1))[:, 0]
+            flags = flags if whole else flags.index_select(0, tree.rows)
+        if greedy:
+            bonus = likeliest(p.index_select(0, last))
+        else:
+            left = verdict.residual if whole else p.index_copy(0, inner, verdict.residual)
+            bonus = draw(left.index_select(0, last), uniforms[:, -1].index_select(0, last))
+        by_verdict = not (greedy and rule.released)
+        return Found(bonus.expand(tree.size), following, flags, path, verdict if by_verdict else None)
 
-    def judge(self, draft: Draft, looked: Tensor, uniforms: Tensor) -> tuple[Verified, Tensor]:
-        size = draft.tree.size
-        columns = self.judged[1] + 1 if size > 1 else 1
-        uniforms = uniforms[: size * columns].view(size, columns)
-        return verify(self.rule, draft, looked, self.sampling.greedy, self.neighbours, uniforms), looked
-
-    def walk(self, draft: Draft, found: tuple[Verified, Tensor]) -> Walk:
-        return Walk(found[0].path, found[0].depth, found[0].bonus)
-
-    def seen(self, found: tuple[Verified, Tensor]) -> Tensor:
-        return found[1]
-
-    def report(self, draft: Draft, found: tuple[Verified, Tensor]) -> Tensor:
-        return report(draft, found[0])
-
-    def read(self, row: list[int], size: int, depth: int, laws: int) -> Outcome:
-        return read(row, size, depth, laws, self.vocabulary)
-
-    def evidence(self, outcome: Outcome, draft: Draft, found: tuple[Verified, Tensor]) -> Outcome:
-        trials = found[0].trials
-        return outcome if trials is None else outcome._replace(judged=judged_on(outcome, draft, trials))
-
-    def move(self, depth: Tensor) -> None:
-        """Nothing of it hangs on the place."""
+    def evidence(self, step: Step, draft: Draft, found: Found) -> Step:
+        """As `Judge.evidence`. A node of a height of 0 was not tried: the drafter's law had ended before it."""
+        if not isinstance(found.tried, Verdict):
+            return step
+        of = found.tried
+        mass, stands, heights, totals = (values.tolist() for values in (of.mass, of.counted, of.height, of.total))
+        judged = []
+        for _, row, i, child in tried(draft.tree, step.path):
+            if heights[row][i] > 0:
+                parts = (numbers[row][i] / totals[row][i] for numbers in (mass, stands, heights))
+                judged.append(Judged(child, *parts))
+        return replace(step, judged=judged)
 
 
-def verify(rule: Rule, draft: Draft, p: Tensor, greedy: bool, neighbours: Tensor | None, uniforms: Tensor) -> Verified:
-    """Judge a draft by the target's laws p [n, V]; uniforms [n, width + 1] in [0, 1), the last column for the bonus token."""
+def report(draft: Draft, found: Found) -> Tensor:
+    """All that the host wants to know of a step, [m] int64, to be read at once by `Judge.read`."""
+    parts = [found.own, found.following, draft.tokens, draft.tree.parents]
+    if found.relaxed is not None:
+        parts.append(found.relaxed)
+    if draft.rest is not None:
+        firsts = draft.rest[:, 0]  # every law has a first token, unless it is no law
+        parts.append(torch.lt(firsts, NOTHING, out=draft.drawn.new_empty(firsts.shape)))
+    return torch.cat(parts)
+
+
+def goes(draft: Draft, found: Found) -> tuple[Tensor, Tensor, Tensor]:
+    """Where a judgement leads, on the device: the accepted path as `walk` gives it, its depth [1], and the target's token behind it [1]."""
     tree = draft.tree
     if tree.size == 1:
-        bonus = likeliest(p) if greedy else draw(p, uniforms[:, -1])
-        return Verified(tree.parents, tree.depths, tree.parents[:0], bonus)
-    inner, whole = tree.inner, tree.whole
-    laws = p.index_select(0, inner)  # a copy, to be worked on
-    if greedy:
-        verdict = decide_greedy(rule, laws, draft.drawn, neighbours)
-        rank = _longest(draft, verdict.trials.accepted) if rule.released else verdict.rank
-    else:
-        heights = uniforms if whole else uniforms.index_select(0, inner)
-        verdict = decide(rule, laws, draft.drawn, draft.q, neighbours, heights, tree.offered, tree.inner_depths, draft.rest)
-        rank = verdict.rank
-    nodes = walk(tree, onward(tree, rank))
-    last, at, relaxed = nodes[-1:], rank.unsqueeze(1), verdict.trials.relaxed
-    if relaxed is None:
-        flags = tree.parents[:1].expand(tree.depth)  # 0
-    else:  # a node has at most one accepted child, so that a flag of the parent's is the flag of that child
-        of_parents = relaxed.gather(1, at.clamp(max=tree.width - 1))[:, 0]
-        flags = of_parents.index_select(0, nodes[:-1] if whole else tree.rows.index_select(0, nodes[:-1]))
-    if greedy:
-        bonus = likeliest(p.index_select(0, last))
-    else:
-        left = verdict.residual if whole else p.index_copy(0, inner, verdict.residual)
-        bonus = draw(left.index_select(0, last), uniforms[:, -1].index_select(0, last))
-    by_trials = not (greedy and rule.released)
-    return Verified(nodes, tree.depths.index_select(0, last), flags, bonus, verdict.trials if by_trials else None)
+        return tree.parents, tree.depths, found.own
+    path = walk(tree, found.following) if found.path is None else found.path
+    last = path[-1:]
+    return path, tree.depths.index_select(0, last), found.own.index_select(0, last) if found.path is None else found.own[:1]
+
+
+def tried(tree: Tree, path: Sequence[int]) -> Iterator[tuple[int, int, int, int]]:
+    """The drafts that were tried along a path, in order: their parent, its row among the inner nodes, the draw number, the node. Reads
+    the tree back to the host."""
+    rows, children = tree.inner_rows.tolist(), tree.children.tolist()
+    for node, chosen in zip(path, [*path[1:], -1], strict=True):
+        for i, child in enumerate(children[node] if rows[node] >= 0 else ()):
+            if child >= 0:
+                yield node, rows[node], i, child
+            if child == chosen >= 0:
+                break
 
 
 def onward(tree: Tree, rank: Tensor) -> Tensor:
@@ -234,45 +263,3 @@ def _longest(draft: Draft, accepted: Tensor) -> Tensor:
     end = torch.where(alive, tree.depths * tree.size - listed, -tree.size).argmax().view(1)
     on_the_way = tree.mask.index_select(0, end)[0][children.clamp(min=0)] & (children >= 0)
     return torch.where(on_the_way.any(1), on_the_way.int().argmax(1), tree.width)
-
-
-def report(draft: Draft, found: Verified) -> Tensor:
-    """All that the host wants to know of a step, [m] int64, to be read at once by `read`."""
-    parts = [found.depth, found.path, found.relaxed, found.bonus, draft.tokens, draft.tree.parents]
-    if draft.rest is not None:
-        firsts = draft.rest[:, 0]  # every law has a first token, unless it is no law
-        parts.append(torch.ge(firsts, NOTHING, out=draft.drawn.new_empty(firsts.shape)))
-    return torch.cat(parts)
-
-
-def read(row: list[int], size: int, depth: int, laws: int, vocabulary: int) -> Outcome:
-    """A `report` of a tree of `size` nodes and a depth, drawn from so many laws; what is behind it does not count. Raises
-    FloatingPointError where a law was none: the bonus token is then no token, or a first draw is missing."""
-    accepted, path, row = row[0], row[1 : depth + 2], row[depth + 2 :]
-    relaxed, bonus, row = row[:depth], row[depth], row[depth + 1 :]
-    tokens, parents, firsts = row[:size], row[size : 2 * size], row[2 * size : 2 * size + laws]
-    if not all(firsts):
-        raise FloatingPointError(NO_DRAFT_LAW)
-    if not 0 <= bonus < vocabulary:
-        raise FloatingPointError(NO_LAW)
-    path = path[: accepted + 1]
-    following = [*(tokens[node] for node in path[1:]), bonus]
-    return Outcome(path, following, [bool(flag) for flag in relaxed[:accepted]], tokens, parents)
-
-
-def judged_on(outcome: Outcome, draft: Draft, trials: Trials) -> list[Judged]:
-    """The drafts that were tried along the path of an outcome, in order; reads the trials back to the host. A node of a height of 0 was
-    not tried: the drafter's law had ended before it."""
-    rows: list[int] = draft.tree.inner_rows.tolist()
-    children: list[list[int]] = draft.tree.children.tolist()
-    numbers = [values.tolist() for values in (trials.mass, trials.counted, trials.height, trials.total)]
-    found = []
-    for node, chosen in zip(outcome.path, [*outcome.path[1:], -1], strict=True):
-        if rows[node] < 0:
-            break
-        for child, p, stands, height, total in zip(children[node], *(of[rows[node]] for of in numbers), strict=False):
-            if child >= 0 and height > 0:
-                found.append(Judged(child, p / total, stands / total, height / total))
-            if child == chosen >= 0:
-                break
-    return found

@@ -27,17 +27,27 @@ class Plan:
     """The passes of a picture of T tokens, from pass 1; pass 0 is the prefill. T itself stands for no place: idle nodes stand there."""
 
     passes: tuple[tuple[Node, ...], ...]
-    read: Tensor  # [passes, n] int64, like `at` and `drawn`: the nodes of each pass, the idle ones last
-    at: Tensor
-    drawn: Tensor
+    table: Tensor  # [3, passes, n] int64, the three numbers of each pass's nodes, the idle ones last
     since: Tensor  # [T + 1] int64, the first pass that reads a token at a place: from then on it is seen by what lies behind it
 
 
-def seen(since: Tensor, number: Tensor | int, slots: Tensor, columns: Tensor) -> Tensor:
-    """[n, S] bool: what the nodes at slots [n] of a pass see of the cache's first S slots `columns`; since [S] is `Plan.since` of these
-    slots, 0 for those of the prefix."""
-    own = slots.unsqueeze(1)
-    return ((since <= number) & (columns <= own)) | (columns == own)
+class Picture:
+    """A picture as it is drawn by a plan over a cache of so many slots, all in place."""
+
+    def __init__(self, plan: Plan, slots: int) -> None:
+        self.plan, self.columns = plan, torch.arange(slots, device=plan.since.device)
+        self.tokens = torch.zeros_like(plan.since)  # of each place, and of what nobody asked for
+        self.since = torch.zeros_like(self.columns)  # `Plan.since` of the slots, 0 for those of the prefix
+
+    def begin(self, root: Tensor, prefix: int) -> None:
+        """Behind a prefix of so many slots there is only the first token root [1]."""
+        self.tokens.zero_()[:1] = root
+        self.since.zero_()[prefix : prefix + len(self.tokens)] = self.plan.since
+
+    def visible(self, number: Tensor | int, slots: Tensor, end: int) -> Tensor:
+        """[n, end] bool: what the nodes at slots [n] of a pass see of the first slots."""
+        own, columns = slots.unsqueeze(1), self.columns[:end]
+        return ((self.since[:end] <= number) & (columns <= own)) | (columns == own)
 
 
 def nodes_at_most(row: int, window: int) -> int:
@@ -68,6 +78,5 @@ def plan_of(tokens: int, row: int, window: int, device: torch.device) -> Plan:
     passes = tuple(nodes_of(number, tokens, row, window) if number else () for number in range(last + 1))
     idle = (0, tokens, tokens)
     table = torch.tensor([[*nodes, *[idle] * (size - len(nodes))] for nodes in passes], dtype=torch.int64, device=device)
-    read, at, drawn = table.unbind(-1)
     since = [place // row * lag + (place % row + 1 if (place + 1) % row else lag) for place in range(tokens)]
-    return Plan(passes, read, at, drawn, torch.tensor([*since, last + 1], dtype=torch.int64, device=device))
+    return Plan(passes, table.movedim(-1, 0).contiguous(), torch.tensor([*since, last + 1], dtype=torch.int64, device=device))

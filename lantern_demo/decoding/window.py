@@ -22,27 +22,25 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from .config import Config
 from .drafting import Head, Passes, Source
-from .sampling import Sampling, draw
-from .trees import Draft, Tree, TreePolicy, static_tree
+from .sampling import draw
+from .trees import Draft, Tree, static_tree
 
 
 class WindowSource(Source):
     """The window of a run with shared noise. All its tensors stay where they are, so that a captured step may hold on to them."""
 
-    def __init__(
-        self, policy: TreePolicy, sampling: Sampling, device: torch.device, vocabulary: int, places: int, row: int
-    ) -> None:
-        """places is how many tokens a picture has at most, row how many one of its rows has."""
+    def __init__(self, config: Config, vocabulary: int) -> None:
+        policy, device, places = config.tree, config.place, config.room or config.num_tokens
         slots = policy.nodes - 1
-        self.policy, self.sampling, self.row, self.slots, self.vocabulary = policy, sampling, row, slots, vocabulary
+        self.policy, self.row, self.slots, self.vocabulary = policy, config.columns, slots, vocabulary
         self.tree: Tree = static_tree(policy.paths, device)
         self.depth, self.draws = slots, 2 * slots
         self.number = torch.arange(slots, device=device)
-        self.tokens = torch.zeros(slots, dtype=torch.int64, device=device)
-        self.place = torch.zeros(1, dtype=torch.int64, device=device)  # of the root in the picture
-        self.picture = torch.zeros(places + 2 * policy.nodes, dtype=torch.int64, device=device)  # what has been committed
-        self.state: tuple[Tensor, ...] = (self.tokens, self.place, self.picture)
+        self.tokens, self.place = torch.zeros_like(self.number), self.number.new_zeros(1)  # the guesses; where the root is
+        self.picture = self.number.new_zeros(places + 2 * policy.nodes)  # what has been committed
+        self.state = (self.tokens, self.place, self.picture)
 
     def begin(self, root: Tensor, seed: int) -> None:
         self.place.zero_()
@@ -53,12 +51,12 @@ class WindowSource(Source):
     def draft(self, root: Tensor, passes: Passes, head: Head, uniforms: Tensor) -> Draft:
         return Draft(self.tree, torch.cat([root, self.tokens]), self.tokens.unsqueeze(1).clone())
 
-    def observe(self, seen: Tensor, depth: Tensor, bonus: Tensor, uniforms: Tensor) -> None:
+    def observe(self, looked: Tensor, own: Tensor, depth: Tensor, bonus: Tensor, uniforms: Tensor) -> None:
         """Move the window on by what was committed, and let the target's own draws be its guesses."""
         length = depth + 1
         ahead = self.number + length
         self._commit(length, bonus)
-        token = seen.index_select(0, ahead.clamp(max=self.slots)).clamp(min=0)
+        token = own.index_select(0, ahead.clamp(max=self.slots)).clamp(min=0)
         self.tokens.copy_(torch.where(ahead <= self.slots, token, self._guesses(token, length, uniforms)))
 
     def _commit(self, length: Tensor, bonus: Tensor) -> None:
@@ -72,28 +70,23 @@ class WindowSource(Source):
         """Guesses [W - 1] for slots that no pass has seen; token [W - 1] are those of the others."""
         if self.policy.guess == "uniform":
             return (uniforms[: self.slots] * self.vocabulary).long()
+        root = self.picture.index_select(0, self.place)
         if self.policy.guess == "above":
-            above = self.place + 1 + self.number - self.row
-            return torch.where(
-                above >= 0, self.picture.index_select(0, above.clamp(min=0)), self.picture.index_select(0, self.place)
-            )
-        last = self.slots - length  # the last slot that was seen, -1 where none was
-        return torch.where(last >= 0, token.index_select(0, last.clamp(min=0)), self.picture.index_select(0, self.place)).expand(
-            self.slots
-        )
+            at, known = self.place + 1 + self.number - self.row, self.picture
+        else:
+            at, known = self.slots - length, token  # the last slot that was seen, -1 where none was
+        return torch.where(at >= 0, known.index_select(0, at.clamp(min=0)), root).expand(self.slots)
 
 
 class DrawnWindow(WindowSource):
     """The window of a run with the papers' rules: each guess is kept with the law that it was drawn from."""
 
-    def __init__(
-        self, policy: TreePolicy, sampling: Sampling, device: torch.device, vocabulary: int, places: int, row: int
-    ) -> None:
-        super().__init__(policy, sampling, device, vocabulary, places, row)
-        self.laws = torch.zeros(self.slots, vocabulary, device=device)
-        numbers = {"inverse": 1, "gumbel": vocabulary}.get(policy.coupling, 0)
+    def __init__(self, config: Config, vocabulary: int) -> None:
+        super().__init__(config, vocabulary)
+        self.laws = self.number.new_zeros(self.slots, vocabulary, dtype=torch.float32)
+        numbers = {"inverse": 1, "gumbel": vocabulary}.get(self.policy.coupling, 0)
         kind = torch.float64 if numbers == 1 else torch.float32  # as fine as the sums that a token is drawn off
-        self.noise = torch.ones(places + 2 * policy.nodes, numbers, dtype=kind, device=device)  # of every place
+        self.noise = self.number.new_ones(len(self.picture), numbers, dtype=kind)  # of every place
         self.state = (*self.state, self.laws)
 
     def begin(self, root: Tensor, seed: int) -> None:
@@ -111,12 +104,12 @@ class DrawnWindow(WindowSource):
         tokens = torch.cat([root, self.tokens])
         return Draft(self.tree, tokens, self.tokens.unsqueeze(1).clone(), self.laws.clone())
 
-    def observe(self, seen: Tensor, depth: Tensor, bonus: Tensor, uniforms: Tensor) -> None:
+    def observe(self, looked: Tensor, own: Tensor, depth: Tensor, bonus: Tensor, uniforms: Tensor) -> None:
         """Move the window on by what was committed, and guess its slots anew."""
         slots, length = self.slots, depth + 1
         ahead = self.number + length
         known = ahead <= slots  # slots that this pass gave a law
-        law = seen.index_select(0, ahead.clamp(max=slots))
+        law = looked.index_select(0, ahead.clamp(max=slots))
         held = ahead.clamp(max=slots - 1)
         old, q = self.tokens.index_select(0, held), self.laws.index_select(0, held)
         self._commit(length, bonus)
@@ -131,9 +124,8 @@ class DrawnWindow(WindowSource):
         most, nowhere = law.shape[1] - 1, held & False
         if self.noise.numel():
             noise = self.noise.index_select(0, self.place + 1 + self.number)
-            return (law / noise).argmax(-1) if self.policy.coupling == "gumbel" else draw(law, noise[:, 0]).clamp_(
-                max=most
-            ), nowhere
+            drawn = (law / noise).argmax(-1) if self.policy.coupling == "gumbel" else draw(law, noise[:, 0]).clamp_(max=most)
+            return drawn, nowhere
         at = old.unsqueeze(1)
         kept = held & (u[0] * q.gather(1, at)[:, 0] < law.gather(1, at)[:, 0])
         left = (law - q * held.unsqueeze(1)).clamp_(min=0.0)

@@ -9,6 +9,7 @@ behind the length.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,10 +20,11 @@ from ..cache import KVCache
 from ..config import Config
 from ..drafting import Source
 from ..protocols import FixedDrafter, FixedTarget
-from ..sampling import Uniforms, guide
+from ..sampling import guide
 from ..trees import Draft, TreePolicy
-from ..verify import Judge, Outcome
+from ..verify import Judge, Step, goes, report
 
+Part = Callable[[str], AbstractContextManager[object]]
 ALIGNED = 8  # attention kernels want the last dimension of a mask to be a multiple of it
 
 
@@ -45,12 +47,11 @@ class State:
     last: Tensor  # [1] int64, the last of the unseen slots that counts
     unseen_tokens: Tensor  # [D + 1] int64, tokens that the drafter has not seen
     unseen_hidden: Tensor  # [R, D + 1, H], the target's states before them
-    results: Tensor  # [steps, width] int64, a `verify.report` per step
-    source: tuple[Tensor, ...]  # what the draft source keeps
-    judge: tuple[Tensor, ...]  # and what judges
+    results: Tensor  # [steps, width] int64, a `verify.report` per step, and zeros behind it
+    kept: tuple[Tensor, ...]  # what the draft source and the judge keep
 
     def _tensors(self) -> list[Tensor]:
-        return [*(value for value in vars(self).values() if isinstance(value, Tensor)), *self.source, *self.judge]
+        return [*(value for value in vars(self).values() if isinstance(value, Tensor)), *self.kept]
 
     def copies(self) -> list[Tensor]:
         """Copies of all tensors, for `restore`."""
@@ -63,31 +64,24 @@ class State:
 
 
 class Fixed:
-    """The steps of one run, behind its prefill, for at most `num_tokens` tokens. cache and drafter_cache (None: no drafter) have room for
-    `room(...)` slots behind the prefix; hidden [Rd, T, H] are the target's prefix states as the drafter reads them, of which only sizes
-    matter here. `begin` starts a run."""
+    """The steps of one run after the other, behind its prefill, for at most `num_tokens` tokens. cache and drafter_cache (None: no drafter)
+    have room for `room(...)` slots behind the prefix; hidden [Rd, T, H] are the target's prefix states as the drafter reads them. Of
+    these and of uniforms only sizes matter here. `begin` starts a run."""
 
     def __init__(
         self, target: FixedTarget, drafter: FixedDrafter | None, cache: KVCache, drafter_cache: KVCache | None,
-        hidden: Tensor, config: Config, source: Source, judge: Judge, num_tokens: int, uniforms: Uniforms,
+        hidden: Tensor, config: Config, source: Source, judge: Judge, num_tokens: int, uniforms: Tensor,
     ) -> None:  # fmt: skip
         self.target, self.drafter, self.cache, self.drafter_cache = target, drafter, cache, drafter_cache
-        self.config, self.source, self.judge, self.num_tokens, self.uniforms = config, source, judge, num_tokens, uniforms
+        self.config, self.source, self.judge, self.num_tokens = config, source, judge, num_tokens
         policy, device, tree = config.tree, hidden.device, source.tree
-        self.alone = Source(device)
-        self.depth, self.size = source.depth, config.nodes
-        # how many of the drafter's laws a step draws from
-        self.laws = (
-            len(tree.inner)
-            if tree is not None and policy.kind == "static" and judge.judged[0] and not config.sampling.greedy
-            else 0
-        )
+        self.alone, self.depth, self.size = Source(device), source.depth, config.nodes
         self.slots = min(c.slots for c in (cache, drafter_cache) if c is not None) // ALIGNED * ALIGNED
         self.columns = torch.arange(self.slots, device=device)
         self.ahead = max(policy.nodes, policy.expanded, self.depth + 1)  # slots behind the committed ones that a step writes
         self.offsets = torch.arange(-1, self.ahead, device=device)
         self.nothing = torch.zeros((), dtype=cache.k.dtype, device=device)
-        self.never = torch.full((), -torch.inf, dtype=cache.k.dtype, device=device)
+        self.never = torch.full_like(self.nothing, -torch.inf)
         # 0 where a committed slot is visible, -inf where it is a padded one of the prefix
         self.padding = self.nothing.repeat(cache.k.shape[1], 1, 1, self.slots)
         self.tree_bias = None if tree is None else self.additive(tree.mask)
@@ -96,26 +90,23 @@ class Fixed:
         length, root, step, last = numbers.split(1)
         self.place = numbers[::2]  # length and step, which every step moves on by 1
         tokens, states = numbers.new_zeros(self.depth + 1), hidden.new_zeros(hidden.shape[0], self.depth + 1, hidden.shape[2])
-        results = numbers.new_zeros(num_tokens, 3 + 2 * self.depth + 4 * self.size)
-        self.state = State(length, root, step, last, tokens, states, results, source.state, judge.state)
-        self.rows = uniforms.rows.new_zeros(num_tokens, uniforms.rows.shape[1])
+        results = numbers.new_zeros(num_tokens, 6 * self.size)
+        self.state = State(length, root, step, last, tokens, states, results, (*source.state, *judge.state))
+        self.rows = uniforms.new_zeros(num_tokens, uniforms.shape[1])
 
-    def begin(self, hidden: Tensor, root: Tensor, uniforms: Uniforms, seed: int) -> None:
+    def begin(self, hidden: Tensor, root: Tensor, uniforms: Tensor, seed: int) -> None:
         """Start a run: both caches hold its prefix. All tensors stay where they are, so that graphs captured in a run before go on being
         right. hidden [Rd, T, H] ends with the last state before root [1], the first token; uniforms as the run's seed gives them."""
-        cache, state = self.cache, self.state
-        self.prefix = cache.length
-        self.padding.zero_()
-        if cache.visible is not None:
-            self.padding[..., : self.prefix].masked_fill_(~cache.visible, -torch.inf)
-        self.rows[: uniforms.rows.shape[0]].copy_(uniforms.rows)
+        state = self.state
+        self.prefix = self.cache.length
+        self.cache.hide_padding(self.padding)
+        self.rows[: len(uniforms)].copy_(uniforms)
         state.length.fill_(self.prefix)
         state.root.copy_(root)
         state.step.fill_(1)
         state.last.zero_()
         state.unseen_tokens[:1] = root
         state.unseen_hidden[:, :1] = hidden[:, -1:]
-        self.judge.begin(seed)
         self.source.begin(root, seed)
 
     # -- shapes
@@ -139,16 +130,14 @@ class Fixed:
 
     # -- a step
 
-    def step(self, slots: int, bare: bool, mark: Callable[[int], None] = lambda _: None) -> StepLaw:
-        """One whole step over a bucket; bare: without drafts. `mark` is called with 0 to 3 before and behind the three parts."""
-        mark(0)
-        draft = self.draft(slots, bare)
-        mark(1)
-        hidden, looked = self.verify(draft)
-        mark(2)
-        law = self.commit(draft, hidden, looked)
-        mark(3)
-        return law
+    def step(self, slots: int, bare: bool, part: Part = nullcontext) -> StepLaw:
+        """One whole step over a bucket; bare: without drafts. Each of its parts is done within `part` of its name."""
+        with part("draft"):
+            draft = self.draft(slots, bare)
+        with part("verify"):
+            hidden, looked = self.verify(draft)
+        with part("commit"):
+            return self.commit(draft, hidden, looked)
 
     def draft(self, slots: int, bare: bool) -> Draft:
         """The tree of the current root. What is set here is for the whole step."""
@@ -158,7 +147,7 @@ class Fixed:
         self.scratch = self.from_last[1:]  # the slots behind the committed ones
         self.row = self.rows.index_select(0, state.step)[0]
         source = self.alone if bare else self.source
-        return source.draft(state.root, self, self.target.head, self.row[self.uniforms.judged :])
+        return source.draft(state.root, self, self.target.head, self.row[self.judge.draws :])
 
     def verify(self, draft: Draft) -> tuple[Tensor, Tensor]:
         """The target's states [R, n, H] of a draft, and what tokens are drawn from there [n, V]."""
@@ -169,29 +158,28 @@ class Fixed:
         own = self.additive(tree.mask) if self.tree_bias is None or size == 1 else self.tree_bias
         bias.index_copy_(3, at, own.expand(*bias.shape[:2], -1, -1))
         hidden = self.target.forward_at(draft.tokens, state.length + tree.depths, at, bias, self.cache)
-        return hidden, self.judge.look(guide(self.target.head(hidden), self.config.sampling.cfg_scale))
+        return hidden, self.judge.look(self.target.head(hidden))
 
     def commit(self, draft: Draft, hidden: Tensor, looked: Tensor) -> StepLaw:
         """Accept, move the accepted rows up, and write down what happened."""
         tree, state, judge = draft.tree, self.state, self.judge
         found = judge.judge(draft, looked, self.row)
-        row = judge.report(draft, found)
+        row = report(draft, found)
         state.results[:, : row.shape[0]].index_copy_(0, state.step, row.unsqueeze(0))
-        path, depth, bonus = judge.walk(draft, found)
+        path, depth, bonus = goes(draft, found)
         # where the bonus token is none any valid one: steps may be in flight that start from it
         torch.clamp(bonus, 0, self.target.vocab_size - 1, out=state.root)
         if tree.size > 1:  # alone, the root is where it belongs, and the drafter is not asked again
             self._move(draft, hidden, path, depth)
-            self.source.observe(judge.seen(found), depth, bonus, self.row[self.uniforms.judged :])
+            self.source.observe(looked, found.own, depth, bonus, self.row[judge.draws :])
         self.place.add_(1)
         state.length.add_(depth)
         judge.move(depth)
         return StepLaw(draft, looked, path)
 
-    def outcome(self, row: list[int], bare: bool) -> Outcome:
-        """A row of results. Raises FloatingPointError as `verify.read` does."""
-        size, depth = (1, 0) if bare else (self.size, self.depth)
-        return self.judge.read(row, size, depth, 0 if bare else self.laws)
+    def outcome(self, row: list[int], bare: bool) -> Step:
+        """Of a row of results, as `verify.Judge.read`."""
+        return self.judge.read(row, 1 if bare else self.size)
 
     # -- parts of it
 

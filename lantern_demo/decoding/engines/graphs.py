@@ -10,6 +10,7 @@ as a whole. Warm-up and capture are the clock's part "capture", no decode second
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -42,12 +43,7 @@ class Steps:
 
     def launch(self, index: int, slots: int, bare: bool) -> StepLaw:
         """Start step `index` (from 1, in order)."""
-        with self.clock.measure("draft"):
-            draft = self.fixed.draft(slots, bare)
-        with self.clock.measure("verify"):
-            hidden, p = self.fixed.verify(draft)
-        with self.clock.measure("commit"):
-            return self.fixed.commit(draft, hidden, p)
+        return self.fixed.step(slots, bare, self.clock.measure)
 
     def row(self, index: int) -> list[int]:
         """Wait for a step and read its results, once, in order; its seconds are on the clock from then on."""
@@ -158,7 +154,10 @@ class Graphs(Steps):
                     fixed.state.restore(kept)
             # thread_local: another thread's allocations are no fault of this capture
             with torch.cuda.graph(graph, pool=self.pool, stream=stream, capture_error_mode="thread_local"):
-                law = fixed.step(slots, bare, lambda i: marks[i].record() if marks else None)
+                before = iter(marks)
+                law = fixed.step(slots, bare, lambda _: nullcontext(next(before).record() if marks else None))
+                if marks:
+                    next(before).record()
         finally:
             # a capture that cannot be ended raises before torch itself goes back to the stream from before
             torch.cuda.set_stream(here)

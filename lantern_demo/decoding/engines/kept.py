@@ -15,15 +15,11 @@ import torch
 from torch import Tensor
 
 from ..cache import KVCache
-from ..config import Config
-from ..drafting import Source
 from ..methods import METHODS
-from ..protocols import FixedDrafter, FixedTarget, Watcher
-from ..sampling import Uniforms, guide
-from ..timing import Clock
-from ..verify import Judge, Outcome
+from ..verify import Step
 from .fixed import Fixed
 from .graphs import Graphs, Steps
+from .plain import Run
 from .waves import FixedWave
 
 MOST = len(METHODS) + 1  # idle engines: all methods, and one more
@@ -37,12 +33,6 @@ class Engine:
     cache: KVCache
     drafter_cache: KVCache | None
     steps: Steps | None = None  # from the first run's prefill on
-
-    def empty(self) -> None:
-        """Forget the run before."""
-        for cache in (self.cache, self.drafter_cache):
-            if cache is not None:
-                cache.wipe()
 
 
 class Engines:
@@ -62,7 +52,9 @@ class Engines:
             at = next((i for i in reversed(range(len(self._idle))) if self._idle[i][0] == key), None)
             engine = None if at is None else self._idle.pop(at)[1]
         if engine is not None:
-            engine.empty()
+            for cache in (engine.cache, engine.drafter_cache):
+                if cache is not None:
+                    cache.wipe()
             return engine
         try:
             return make()
@@ -90,31 +82,26 @@ class Engines:
         return any_idle
 
 
-class FixedRun:
-    """One run on the fixed engine, as `plain.Plain` is one on the plain engine. `engines` lends what it works with; None: it makes its
-    own. It keeps up to `steps.ahead` steps in flight, so that reading a result is the only wait, once per step. A step may be launched
-    before the results of others are known when tokens will be missing even if those commit as many as they can, and when it is sure of
-    which kind it is: the step that has one token left to find may need no drafts."""
+class FixedRun(Run):
+    """A run on the fixed engine. `engines` lends what it works with; None: it makes its own. Up to `steps.ahead` steps are in flight, so
+    that reading a result is the only wait, once per step. A step may be launched before the results of others are known when tokens will
+    be missing even if those commit as many as they can, and when it is sure of which kind it is: the last token may need no drafts."""
 
-    def __init__(
-        self, target: FixedTarget, drafter: FixedDrafter | None, condition: Any, config: Config, clock: Clock, watcher: Watcher | None,
-        source: Source, judge: Judge, uniforms: Uniforms, engines: Engines | None,
-    ) -> None:  # fmt: skip
-        self.target, self.drafter, self.condition, self.config = target, drafter, condition, config
-        self.source, self.judge, self.uniforms = source, judge, uniforms
-        self.clock, self.watcher, self.engines = clock, watcher, engines
-        self.room = config.room or config.num_tokens
+    def __init__(self, *parts: Any, engines: Engines | None) -> None:
+        super().__init__(*parts)
+        config = self.config
+        self.engines, self.room = engines, config.room or config.num_tokens
         self.lent: Engine | None = self._make() if engines is None else engines.take(self._key, self._make)
-        self.cache = self.lent.cache
-        self.name, self.reason = "fixed", ""
+        self.cache, self.name = self.lent.cache, Steps.name
+        if self.lent.steps is not None:  # whose graphs hold on to a judge
+            self.judge = self.lent.steps.fixed.judge
         self.flying: deque[tuple[bool, int]] = deque()  # steps whose results have not been read: bare or not, tokens at most
         self.launched = 0
         self.unsure = 0 if config.bare(1) == config.bare(2) else 1  # how many tokens may be missing for a step of an unknown kind
 
     def _make(self) -> Engine:
-        slots, rows = Fixed.room(self.room, self.config.tree), self.config.rows
-        small = None if self.drafter is None else self.drafter.new_cache(1 if self.drafter.guided else rows, slots)
-        return Engine(self.target.new_cache(rows, slots), small)
+        slots = Fixed.room(self.room, self.config.tree)
+        return Engine(self.target.new_cache(self.config.rows, slots), self.cache_for_drafter(slots))
 
     @property
     def _key(self) -> tuple[object, ...]:
@@ -124,20 +111,20 @@ class FixedRun:
         return (*shape, id(self.target), id(self.drafter), id(config.neighbours))  # of things that a kept engine holds on to
 
     def begin(self, hidden: Tensor, root: Tensor) -> None:
-        """The target's states [R, T, H] of the prefix and the first token [1] behind it; the drafter reads the prefix."""
+        """Both caches hold the prefix then; the drafter reads it."""
         engine, config, drafter = self.lent, self.config, self.drafter
         assert engine is not None
-        if drafter is not None:
-            if drafter.guided:
-                hidden = guide(hidden, config.sampling.cfg_scale)[None].to(hidden.dtype)
-            if not config.bare(config.num_tokens - 1):
-                with self.clock.measure("draft"):
-                    # a step's stable pass takes the last of these slots again, with the output that it needs
-                    drafter.start(hidden, root, engine.drafter_cache, self.condition)
+        hidden = self.for_drafter(hidden)
+        if drafter is not None and not config.bare(config.num_tokens - 1):
+            with self.clock.measure("draft"):
+                # a step's stable pass takes the last of these slots again, with the output that it needs
+                drafter.start(hidden, root, engine.drafter_cache, self.condition)
         if engine.steps is None:
-            caches = engine.cache, engine.drafter_cache
             kind = FixedWave if config.tree.kind == "wavefront" else Fixed
-            fixed = kind(self.target, drafter, *caches, hidden, config, self.source, self.judge, self.room, self.uniforms)
+            fixed = kind(
+                self.target, drafter, engine.cache, engine.drafter_cache,
+                hidden, config, self.source, self.judge, self.room, self.uniforms,
+            )  # fmt: skip
             free = (lambda: False) if self.engines is None else self.engines.clear
             engine.steps = Graphs(fixed, free) if config.place.type == "cuda" else Steps(fixed)
         self.steps, self.fixed = engine.steps, engine.steps.fixed
@@ -147,8 +134,7 @@ class FixedRun:
         if self.engines is not None:  # the next run is to find everything in place
             self.steps.prepare(self.fixed.shapes())
 
-    def next(self, committed: int) -> Outcome:
-        """The next step's outcome, with so many tokens before it."""
+    def next(self, committed: int) -> Step:
         while len(self.flying) < self.steps.ahead:
             most = committed + sum(tokens for _, tokens in self.flying)  # once all that is in flight has come in
             missing = self.config.num_tokens - most
