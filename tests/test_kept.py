@@ -248,7 +248,12 @@ def test_a_capture_without_memory_is_tried_again_once_idle_engines_are_gone(
     stuck: Callable[..., list[Any]], model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engines = Engines()
-    monkeypatch.setattr(kept, "Steps", lambda fixed: graphs.Graphs(fixed, engines.clear))
+
+    class Captured(graphs.Graphs):
+        def __init__(self, fixed: Any) -> None:
+            super().__init__(fixed, engines.clear)
+
+    monkeypatch.setattr(kept, "Steps", Captured)
     stuck(None)
     assert list(model.run("vanilla", engines=engines))[-1].engine == "graphs" and len(engines) == 1
     fails = [torch.OutOfMemoryError("CUDA out of memory")]
