@@ -22,13 +22,11 @@ class Found(NamedTuple):
 
     own: Tensor  # [n] int64, the target's own token behind each node; below 0 or V where there is no law to draw it from
     following: Tensor  # [n] int64, the child that was accepted at each node, or the node itself
-    relaxed: Tensor | None = (
-        None  # [n] 1 or true where only the relaxation accepted that child; None: where the child is not `own`
-    )
+    # [n] 1 or true where only the relaxation accepted that child; None: where the child is not `own`
+    relaxed: Tensor | None = None
     path: Tensor | None = None  # [D + 1] as `walk` gives it, where it is known already; all of `own` is then what ends it
-    tried: Verdict | Near | None = (
-        None  # what children of the inner nodes were judged by; None: not by that alone, or there are none
-    )
+    # what children of the inner nodes were judged by; None: not by that alone, or there are none
+    tried: Verdict | Near | None = None
 
 
 class Compared(NamedTuple):
@@ -68,9 +66,8 @@ class Step:
     path: list[int] = field(default_factory=list)  # accepted nodes, root first
     judged: list[Judged] = field(default_factory=list)  # the drafts that were tried, in order; only the plain engine keeps them
     compared: list[Compared] = field(default_factory=list)  # with shared noise, instead of `judged`
-    places: list[int] = field(
-        default_factory=list
-    )  # of the tokens in the picture, in raster order from 0; engines: empty for the next ones
+    # of the tokens in the picture, in raster order from 0; engines: empty for the next ones
+    places: list[int] = field(default_factory=list)
 
 
 class Judge:

@@ -18,9 +18,8 @@ from lantern_demo.models.families import Runners
 from lantern_demo.models.lean import fastest_drafter_kind, fastest_kind
 from lantern_demo.models.products import KINDS, OF_FORMAT, exact_kinds, supported
 
-LARGEST = (
-    2**30
-)  # bytes of a target's weights up to which it is small: one thread computes, and its networks are kept beside the twins
+# Bytes of a target's weights up to which it is small: one thread computes, and its networks are kept beside the twins.
+LARGEST = 2**30
 
 
 class Tuning:

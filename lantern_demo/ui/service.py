@@ -73,9 +73,8 @@ class Progress:
     committed: int  # tokens
     steps: int
     seconds: float
-    fresh: tuple[
-        tuple[int, str, int], ...
-    ] = ()  # since the frame before: the place, e, r or t for how it was accepted, and the token
+    # since the frame before: the place, e, r or t for how it was accepted, and the token
+    fresh: tuple[tuple[int, str, int], ...] = ()
 
 
 @dataclass(frozen=True)
