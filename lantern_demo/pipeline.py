@@ -35,7 +35,7 @@ from lantern_demo.models.products import KINDS
 from lantern_demo.models.registry import BUNDLED, REGISTRY, ModelInfo, model_info
 from lantern_demo.models.text import Encoded
 from lantern_demo.models.tokenizer import neighbour_table
-from lantern_demo.models.tuning import Tuning, small_on_cpu
+from lantern_demo.models.tuning import CACHED, Tuning, small_on_cpu
 from lantern_demo.price import Price, own_laws, picture_price
 from lantern_demo.recommended import read_recommended
 from lantern_demo.record import events_of, image_hash, run_record
@@ -75,7 +75,7 @@ class Pipeline:
     ) -> None:  # fmt: skip
         self.info, self.networks, self.device, self.dtype = info, networks, device, dtype
         self.defaults = Settings(**info.preset)
-        self.threads = pick_threads(threads, device, small_on_cpu(networks, device))
+        self.threads = pick_threads(threads, device, small_on_cpu(networks, device, CACHED))
         self.threads.use()
         tuning = Tuning(info.id, device, dtype)
         runners = tuning.runners(networks)
