@@ -50,6 +50,7 @@ Found = TypeVar("Found")
 
 WARM_UP_TOKENS = 12
 BORROWED = "lantern-scenes"  # whose calibration stands in for that of a published model
+PRICED = 0.1  # of a run's seconds, for the estimate of what it gave up on a published model's picture
 FIT_TOKENS = 20  # of a run that measures what a step with a tree costs
 FIT_PASSES = 8  # of one that measures what a pass of a wavefront or a step of a large model costs
 
@@ -302,7 +303,7 @@ class Pipeline:
                     image = self.decode_image(tokens)
                 yield Drawn(method.id, image, tokens)
         assert outcome is not None and image is not None
-        given_up = self._given_up(text, config, condition, laws, steps, outcome.tokens)
+        given_up = self._given_up(text, config, condition, laws, steps, outcome)
         stats = self._stats(config, tree, outcome, *given_up, clock, schedule, schedule_reason)
         prices = None if given_up[1] is None else given_up[1].tokens
         run = (stats, outcome.tokens, image_hash(image), events_of(steps, prices))
@@ -385,9 +386,10 @@ class Pipeline:
 
     @torch.inference_mode()
     def _given_up(
-        self, text: str, config: Config, condition: Condition, laws: Laws, steps: list[StepEvent], tokens: list[int]
+        self, text: str, config: Config, condition: Condition, laws: Laws, steps: list[StepEvent], outcome: Decoded
     ) -> tuple[Distortion | None, Price | None]:
-        """What a run gave up, at the first tokens of some steps and on the whole picture; None without a step."""
+        """What a run gave up, at the first tokens of some steps and on the whole picture; None without a step. Behind a published
+        model's run, which is long, the second takes a tenth of its time or little more."""
 
         def one_step() -> Distortion | None:
             # a wavefront has no rule that could move the law it draws from: what that gives up shows on the whole picture alone
@@ -396,7 +398,9 @@ class Pipeline:
             return measure(config.rule, visits, config.neighbours, config.sampling.greedy, config.seed ^ 1, config.shared)
 
         def price() -> Price | None:
-            return picture_price(self._own_laws(text, condition, tokens, config), config, laws, steps, tokens)
+            own, seconds = self._own_laws(text, condition, outcome.tokens, config), PRICED * outcome.decode_seconds
+            bound = None if self.info.published is None else seconds
+            return picture_price(own, config, laws, steps, outcome.tokens, bound)
 
         return _if_possible(one_step), _if_possible(price)
 
