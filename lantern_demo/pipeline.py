@@ -105,6 +105,7 @@ class Pipeline:
         self._warm: dict[tuple[str, TreePolicy, bool, str], Choice] = {}
         self._engines = Engines()
         self._own: tuple[Any, list[Tensor]] | None = None  # see `_own_laws`
+        self._read: tuple[str, Encoded, float] | None = None  # see `encode`
         self._turn = threading.Lock()
         self._at_work: int | None = None  # the thread that went on last with the run whose turn it is
 
@@ -312,9 +313,17 @@ class Pipeline:
 
     @torch.inference_mode()
     def encode(self, text: str, clock: Clock | None = None) -> Encoded:
-        """A prompt that passed `check_prompt`, as the target's condition."""
-        with (clock or Clock(self.device)).measure("text"):
-            return self.networks.text.encode(text)
+        """A prompt that passed `check_prompt`, as the target's condition. A published model reads the same prompt once for all runs that
+        follow each other, and each is told the seconds that it took."""
+        clock = clock or Clock(self.device)
+        if self._read is not None and self._read[0] == text:
+            clock.seconds["text"] += self._read[2]
+            return self._read[1]
+        with clock.measure("text"):
+            encoded = self.networks.text.encode(text)
+        if self.info.published is not None:
+            self._read = text, encoded, clock.seconds["text"]
+        return encoded
 
     def _asked_for(
         self, method: Method, knobs: Settings, encoded: Encoded, tokens: int, tree: TreePolicy, kept: bool = True

@@ -12,6 +12,7 @@ itself.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import gc
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -265,9 +266,10 @@ def told(size: Size, seconds: float, tokens: float, alone: float, acceptance: st
 def resident() -> int | None:
     """Bytes of this process's own memory now, None where the system does not say."""
     try:
+        ctypes.CDLL(None).malloc_trim(0)  # what networks have given up lies about in the heap
         lines = Path("/proc/self/status").read_text().splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
-    except (OSError, StopIteration):
+    except (OSError, TypeError, AttributeError, StopIteration):
         return None
 
 

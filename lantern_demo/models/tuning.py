@@ -43,7 +43,7 @@ class Tuning:
         twins = families.family_of(target.config).cpu
         if twins is None:
             return Runners(target, drafter)
-        spent = not small_on_cpu(networks, self.device)
+        spent = not small_on_cpu(networks, self.device, LARGEST)
         if self.dtype != "float32":
             kind = OF_FORMAT[self.dtype]
             if not supported(kind):
@@ -77,6 +77,6 @@ class Tuning:
         return kind
 
 
-def small_on_cpu(networks: Networks, device: torch.device, most: int = LARGEST) -> bool:
+def small_on_cpu(networks: Networks, device: torch.device, most: int) -> bool:
     """Whether a model is on a CPU and its target's weights take at most so many bytes."""
     return device.type == "cpu" and sum(p.numel() * p.element_size() for p in networks.target.parameters()) <= most
