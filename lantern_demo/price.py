@@ -10,6 +10,7 @@ A price of 0.1 says: of 100 tokens at least 10 come out differently than the mod
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import torch
@@ -71,9 +72,12 @@ def chosen(visits: dict[int, Visit], config: Config) -> dict[int, Visit]:
     return {places[i]: visits[places[i]] for i in order}
 
 
-def picture_price(own: Iterable[Tensor], config: Config, laws: Laws, steps: Sequence[Step], tokens: list[int]) -> Price | None:
+def picture_price(
+    own: Iterable[Tensor], config: Config, laws: Laws, steps: Sequence[Step], tokens: list[int], seconds: float | None = None
+) -> Price | None:
     """What a run gave up on its picture: own are the picture's `own_laws`, `laws` watched the run, `steps` are its steps and `tokens` the
-    picture in raster order. None where there is no token but the first, which the prefill draws from the model's own law."""
+    picture in raster order. With `seconds` no more tokens are looked at than that has time for, FEWEST at least, picked at random all over
+    the picture; what makes `own` does not count. None where there is no token but the first, which the prefill draws from the model's own law."""
     visits = dict(pair for step in laws.visits(steps) for pair in step)
     if not visits:
         return None
@@ -81,15 +85,21 @@ def picture_price(own: Iterable[Tensor], config: Config, laws: Laws, steps: Sequ
     prices: list[float | None] = [0.0] + [None] * (len(tokens) - 1)
     # not with the run's own random numbers: the drafts came about through those
     generator, sampled = torch.Generator(config.place).manual_seed(config.seed ^ 1), 0
+    order = torch.randperm(len(visits), generator=torch.Generator().manual_seed(config.seed ^ 1)).tolist()
+    turn, room, spent, done = dict(zip(visits, order, strict=True)), len(visits), 0.0, 0
     for place, law in enumerate(own, start=1):
-        if (visit := visits.get(place)) is None:
+        if (visit := visits.get(place)) is None or turn[place] >= room:
             continue
         if config.sampling.greedy:
             prices[place] = float(visit.emitted != int(law.argmax()))
             continue
+        began = perf_counter()
         shift, draws = shift_at(config.rule, visit, config.neighbours, generator, draws_of(config), config.shared)
         sampled = max(sampled, draws)
         prices[place] = 0.5 * float((visit.p + shift - law).abs().sum())
+        if seconds is not None:
+            spent, done = spent + perf_counter() - began, done + 1
+            room = max(FEWEST, int(seconds * done / spent))
     looked_at = [price for price in prices if price is not None]
     method = f"monte carlo ({sampled} draw{'s' * (sampled > 1)} a token)" if sampled else "closed form"
     if len(looked_at) < len(tokens):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from transformers import T5ForConditionalGeneration
 
 from lantern_demo.models.convert import CheckpointError
 from lantern_demo.models.hub import Located, find
+from lantern_demo.models.llamagen import captions
 from lantern_demo.models.llamagen.captions import LENGTH, CaptionEncoder, load_text, read_tokenizer
 from lantern_demo.models.registry import REGISTRY
 
@@ -62,6 +64,32 @@ def test_half_precision(t5: tuple[Located, T5ForConditionalGeneration], encoder:
         encoded = half.encode("a red lantern")
         assert encoded.features.dtype == torch.float32
         torch.testing.assert_close(encoded.features, whole, atol=0.1, rtol=0.1)
+
+
+@torch.inference_mode()
+def test_on_a_processor_it_is_packed_for_a_prompt_and_let_go_where_memory_is_short(
+    t5: tuple[Located, T5ForConditionalGeneration], encoder: CaptionEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = encoder.encode("a red lantern").features
+    config = REGISTRY["llamagen-t2i-256"].published
+    assert config is not None
+    lazy = CaptionEncoder.of(replace(config.target, caption_dim=TEXT.width), t5[0], CPU)
+    assert not lazy.held, "nothing is packed before there is a prompt"
+    monkeypatch.setattr(captions, "free_memory", lambda device: captions.LEAST_FREE)
+    first = lazy.encode("a red lantern").features
+    assert lazy.held and first.dtype == torch.float32
+    torch.testing.assert_close(first, whole, atol=0.1, rtol=0.1)
+    kept = lazy.encoder
+    assert lazy.encode("a blue lantern").features.shape == first.shape and lazy.encoder is kept
+    linear = [part for part in kept.modules() if isinstance(part, torch.nn.Linear)]
+    mapped = {part.weight.dtype for part in kept.modules() if isinstance(part, torch.nn.Embedding)}
+    assert not linear and mapped == {torch.float32}, "the files' own"
+    monkeypatch.setattr(captions, "free_memory", lambda device: captions.LEAST_FREE - 1)
+    assert torch.equal(lazy.encode("a red lantern").features, first) and not lazy.held
+    monkeypatch.setattr(captions, "free_memory", lambda device: None)
+    assert torch.equal(lazy.encode("a red lantern").features, first) and lazy.held, "where the system does not say, it is kept"
+    lazy.encode("a red lantern")
+    assert encoder.held, "one that is given is never let go"
 
 
 @torch.inference_mode()

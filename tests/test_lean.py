@@ -21,7 +21,7 @@ from lantern_demo.models.anole.target import Anole, AnoleConfig
 from lantern_demo.models.janus.cpu import LeanJanus
 from lantern_demo.models.janus.drafter import JanusDrafter, JanusDrafterConfig
 from lantern_demo.models.janus.target import Janus, JanusConfig
-from lantern_demo.models.lean import fastest_drafter_kind, fastest_kind, lean_drafter
+from lantern_demo.models.lean import fastest_drafter_kind, fastest_kind, packed
 from lantern_demo.models.llamagen.cpu import LeanDrafter, LeanTarget
 from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
 from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
@@ -216,7 +216,7 @@ def test_drafter_with_the_prompt_in_its_sequence(family: str, kind: str) -> None
             found += [first, of.expand(torch.tensor([3, 4, 5]), first[:, [0, 0, 1]], 2, mask, cache)]
         return found
 
-    twin = lean_drafter(drafter, kind)
+    twin = packed(drafter, kind)
     torch.testing.assert_close(outputs(twin), outputs(drafter), atol=1e-4, rtol=1e-4)
     kept = {name for name, _ in twin.named_parameters()}
     assert kept and all("norm" in name or "embed_tokens" in name or "codes" in name for name in kept), "the rest is packed"
@@ -228,7 +228,7 @@ def test_a_drafter_in_16_bits_stays_what_it_is(family: str) -> None:
     _, drafter, _ = sequence_networks(family)
     drafter = drafter.bfloat16()
     before = {name: weight.clone() for name, weight in drafter.state_dict().items()}
-    twin = lean_drafter(drafter, "plain")
+    twin = packed(drafter, "plain")
     cache, condition = twin.new_cache(2, 4), prompt_of(sequence_networks(family)[0], 0)
     hidden = torch.randn(2, 7, 128)
     found = twin.start(hidden, torch.tensor([5]), cache, condition)
@@ -246,7 +246,7 @@ def test_same_pictures_with_the_prompt_in_the_sequence(family: str, method: str,
     target, drafter, twin = sequence_networks(family)
     condition = prompt_of(target, 0)
     assert pictures_of(target, drafter, condition, method, temperature) == pictures_of(
-        twin(target), lean_drafter(drafter, "plain"), condition, method, temperature
+        twin(target), packed(drafter, "plain"), condition, method, temperature
     )
 
 
@@ -355,7 +355,7 @@ def test_the_fastest_kinds_of_large_models(family: str, monkeypatch: pytest.Monk
 
     assert fastest_kind(watched, stored(target)) in exact_kinds(target.parameters())
     assert all(len(of.layers) == 1 for of in made) and (made or len(exact_kinds(target.parameters())) == 1)
-    assert fastest_drafter_kind(lean_drafter, drafter) in KINDS
+    assert fastest_drafter_kind(packed, drafter) in KINDS
 
 
 @pytest.mark.parametrize("kind", EXACT)

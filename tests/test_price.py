@@ -108,6 +108,26 @@ def test_of_a_picture_that_would_take_long_some_tokens_are_looked_at(monkeypatch
     assert None not in priced("eagle1", sampling=Sampling(0.0))[0].tokens
 
 
+def test_no_more_tokens_are_looked_at_than_there_is_time_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a clock that says one second for each; at least so many are, and they lie all over the picture."""
+    monkeypatch.setattr(price, "FEWEST", 4)
+    _, steps, last, laws, config = priced("lantern++")
+
+    def found(seconds: float | None) -> list[int]:
+        ticks = iter(range(1000))
+        monkeypatch.setattr(price, "perf_counter", lambda: next(ticks))
+        own = own_laws(TARGET, PREFIX, last.tokens, config)  # type: ignore[arg-type]
+        with torch.inference_mode():
+            done = picture_price(own, config, laws, steps, last.tokens, seconds)
+        assert done is not None and (seconds is None or done.method.endswith(f"of the {TOKENS} tokens") or seconds > TOKENS)
+        return [place for place, one in enumerate(done.tokens) if one is not None]
+
+    assert found(None) == found(100.0) == list(range(TOKENS))
+    some, least = found(12.0), found(0.0)
+    assert len(some) in (13, 14) and len(least) in (5, 6) and some[0] == least[0] == 0, "the first token is the model's own"
+    assert max(some) > TOKENS // 2
+
+
 def test_a_wrong_law_shows() -> None:
     """Negative control: the run's law is not the one that the picture is read with."""
     config, laws = Config(METHODS["vanilla"], TOKENS, Sampling()), Laws()

@@ -130,11 +130,14 @@ def test_weights_stay_in_their_files_until_they_are_packed(
 def test_the_default_is_a_row_exact_format_in_16_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     info = registry.REGISTRY[TEXT_ID]
     assert info.dtype("auto", CPU) == sixteen_bits()
-    for native, works, wanted in (
-        (True, ("bfloat16", "half"), "bfloat16"),
-        (False, ("bfloat16", "half"), "float16"),
-        (False, (), "float32"),
+    for native, cores, works, wanted in (
+        (True, 2, ("bfloat16", "half"), "bfloat16"),
+        (True, 1, ("bfloat16", "half"), "float16"),
+        (True, 1, ("bfloat16",), "bfloat16"),
+        (False, 2, ("bfloat16", "half"), "float16"),
+        (False, 2, (), "float32"),
     ):
+        monkeypatch.setattr(products, "processors", lambda cores=cores: cores)
         monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda native=native: native)
         monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
         monkeypatch.setattr(products, "supported", lambda kind, works=works: kind in works)
@@ -174,3 +177,15 @@ def test_trees_are_fitted_to_the_machine_by_a_borrowed_calibration_until_there_i
     (own / FILE).write_text(json.dumps({"static": {"eagle1": [[0.9], [0.8]]}, "dynamic": {}}))
     found = load(TEXT_ID, device="cpu", folder=text_model).generate(PROMPT, method="eagle1", tree="fit").stats.tree
     assert found.startswith("fitted: ") and "measured of" not in found
+
+
+def test_a_prompt_is_read_once_for_runs_that_follow_each_other(folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is told the seconds that it took."""
+    pipe = load(TEXT_ID, device="cpu", folder=folders[TEXT_ID])
+    read: list[str] = []
+    encode = pipe.networks.text.encode
+    monkeypatch.setattr(pipe.networks.text, "encode", lambda text: [read.append(text), encode(text)][1])
+    first, second = (pipe.generate(PROMPT, method=method, tree="small").stats for method in ("vanilla", "eagle1"))
+    pipe.generate("a blue lantern", tree="small")
+    assert read.count(PROMPT) == read.count("a blue lantern") == 1
+    assert first.text_seconds == second.text_seconds > 0

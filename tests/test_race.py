@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Generator, Iterator
@@ -273,7 +276,9 @@ def test_threads_of_a_small_model(folder: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.delenv("LANTERN_THREADS", raising=False)
     cpu = torch.device("cpu")
     assert device.pick_threads(None, cpu, small=True).count == 1
-    assert device.pick_threads(None, cpu, small=False) == device.Threads(device._USUAL_THREADS, "as PyTorch chooses")
+    assert device.pick_threads(None, torch.device("cuda"), small=False) == device.Threads(
+        device._USUAL_THREADS, "as PyTorch chooses"
+    )
     monkeypatch.setenv("LANTERN_THREADS", "3")
     assert device.pick_threads(None, cpu, small=True) == device.Threads(3, "as LANTERN_THREADS says")
     assert device.pick_threads(2, cpu, small=True) == device.Threads(2, "as threads says")
@@ -283,6 +288,38 @@ def test_threads_of_a_small_model(folder: Path, monkeypatch: pytest.MonkeyPatch)
             device.pick_threads(None, cpu, small=True)
     with pytest.raises(ValueError, match="threads must be a whole number between 1 and 1024, got 0"):
         load(folder, device="cpu", threads=0)
+
+
+def test_a_large_model_has_several_threads_where_they_sleep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where they would spin it has one, and it never has more than a container's quota."""
+    for name in ("OMP_NUM_THREADS", "LANTERN_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    quota, cpu = tmp_path / "cpu.max", torch.device("cpu")
+    monkeypatch.setattr(device, "_USUAL_THREADS", 8)
+    monkeypatch.setattr(device, "QUOTA", quota)
+    monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")
+    found = device.pick_threads(None, cpu, small=False)
+    assert found.count == 8 and "sleep while they wait" in found.reason
+    for said, count in (("max 100000", 8), ("250000 100000", 2), ("50000 100000", 1), ("1600000 100000", 8), ("", 8)):
+        quota.write_text(said + "\n")
+        assert device.pick_threads(None, cpu, small=False).count == count, said
+    for policy in ("active", ""):
+        monkeypatch.setenv("OMP_WAIT_POLICY", policy)
+        found = device.pick_threads(None, cpu, small=False)
+        assert found.count == 1 and "OMP_WAIT_POLICY was not passive when PyTorch was loaded" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("first", "given", "found"),
+    [("lantern_demo", None, "passive"), ("torch", None, None), ("lantern_demo", "active", "active")],
+)
+def test_threads_are_told_to_sleep_before_pytorch_is_loaded(first: str, given: str | None, found: str | None) -> None:
+    environment = {key: value for key, value in os.environ.items() if key != "OMP_WAIT_POLICY"}
+    if given:
+        environment["OMP_WAIT_POLICY"] = given
+    code = f"import {first}, lantern_demo, os; print(os.environ.get('OMP_WAIT_POLICY'))"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(found)
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ from lantern_demo.models.cpu import SERIAL, LeanCache, Norm, by_rows
 from lantern_demo.models.janus.cpu import LeanJanus
 from lantern_demo.models.janus.drafter import JanusDrafter
 from lantern_demo.models.janus.target import Janus
-from lantern_demo.models.lean import LeanDecoder, lean_drafter
+from lantern_demo.models.lean import LeanDecoder, packed
 from lantern_demo.models.llamagen.cpu import LeanDrafter, LeanTarget
 from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
 from lantern_demo.models.llamagen.target import LlamaGen
@@ -73,10 +73,10 @@ def small(request: pytest.FixtureRequest) -> Small:
     if request.param == "anole":
         sizes = {**WIDER, "embeddings": 110}
         anole, its = replace(ANOLE, layers=2, **sizes), replace(ANOLE_DRAFTER, **sizes)
-        return Small(strong(Anole(anole)), strong(AnoleDrafter(its)), LeanAnole, lean_drafter)
+        return Small(strong(Anole(anole)), strong(AnoleDrafter(its)), LeanAnole, packed)
     if request.param == "janus":
         made = strong(Janus(replace(JANUS, layers=2, **WIDER))), strong(JanusDrafter(replace(JANUS_DRAFTER, **WIDER)))
-        return Small(*made, LeanJanus, lean_drafter)
+        return Small(*made, LeanJanus, packed)
     sizes = {name: getattr(SMALL, name) for name in ("dim", "heads", "vocab", "grid", "prefix")}
     return Small(strong(LlamaGen(SMALL)), strong(Drafter(DrafterConfig(**sizes, ffn=96))), LeanTarget, LeanDrafter)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,19 +19,21 @@ from lantern_demo.models.registry import BUNDLED
 from lantern_demo.tree_fitting import read_calibration
 
 
-def test_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out, model = tmp_path / "sizes.json", "llamagen-c2i-b-256"
+@pytest.mark.parametrize("model", ["llamagen-c2i-b-256", "llamagen-t2i-256", "janus-pro-1b", "anole-7b"])
+def test_the_report(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "sizes.json"
     kinds = ["packed"] if supported("packed") else ["plain"]
     with pytest.raises(SystemExit) as ended:
         main(["sizes", "--small", "--models", model, "--kinds", "modules", *kinds, "--nodes", "3", "5", "--out", str(out)])
     assert ended.value.code == 0
     told = json.loads(out.read_text())
-    assert told["threads"] == torch.get_num_threads()
     report = told["models"][model]
+    assert report["threads"] == told["machine"]["threads"]
     default = OF_FORMAT[sixteen_bits()]
     assert report["default_kind"] == default and report["random_weights"]
     assert set(report["kinds"]) == {"modules", *kinds, default}
     assert all(set(times) == {"1", "3", "5"} and min(times.values()) > 0 for times in report["kinds"].values())
+    assert report["modules_format"] == "float32" and set(report["draft_ms"]) == {"1", "2", "4"}
     assert report["modules_ms_per_token"] == report["kinds"]["modules"]["1"]
     assert all(said["row_exact"] == (kind in ROW_EXACT) for kind, said in report["exact"].items())
     assert report["row_exact"] and report["vanilla_price"] == 0
@@ -42,7 +45,34 @@ def test_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert row["picture_seconds"] == pytest.approx(row["ms_per_token"] * report["tokens"] / 1000)
         assert name == "vanilla" or (row["acceptance"] == "borrowed from lantern-scenes" and row["tokens_per_step"] > 1)
     printed = capsys.readouterr().out
-    assert "| llamagen-c2i-b-256 | lantern++ |" in printed and "| llamagen-c2i-b-256 | modules |" in printed
+    assert f"| {model} | lantern++ |" in printed and f"| {model} | modules |" in printed
+
+
+def test_it_goes_on_from_what_is_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, first, second = tmp_path / "sizes.json", "llamagen-c2i-b-256", "janus-pro-1b"
+    asked = ["--small", "--kinds", "modules", "--nodes", "2", "--out", str(out), "--models", first]
+    assert sizes.main(asked) == 0
+    before = json.loads(out.read_text())["models"][first]
+    done: list[str] = []
+    measured = sizes.measured
+    monkeypatch.setattr(sizes, "measured", lambda model, *rest: [done.append(model), measured(model, *rest)][1])
+    assert sizes.main([*asked, second]) == 0
+    assert set(done) == {second} and json.loads(out.read_text())["models"][first] == before
+    with pytest.raises(SystemExit) as ended:
+        sizes.main([*asked, "--nodes", "3"])
+    assert ended.value.code == 2 and "holds another command's results" in capsys.readouterr().err
+    assert sizes.main([*asked, "--nodes", "3", "--fresh"]) == 0
+    assert done[-1] == first
+
+
+def test_what_memory_does_not_hold_is_refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sizes, "free_memory", lambda device: 2**20)
+    with pytest.raises(SystemExit) as ended:
+        sizes.main(["--models", "llamagen-c2i-b-256", "--kinds", "packed"])
+    said = capsys.readouterr().err
+    assert ended.value.code == 2 and "takes about" in said and "and 1 MiB are free" in said
 
 
 @torch.inference_mode()
@@ -53,9 +83,10 @@ def test_what_is_not_row_exact_is_seen() -> None:
         def forward(self, tokens, depths, mask, cache):  # type: ignore[no-untyped-def]
             return super().forward(tokens, depths, mask, cache) * (1 + 1e-3 * (len(tokens) > 1))
 
-    size = sizes.size_of("llamagen-c2i-b-256", small=True)
-    assert sizes.exactness(size, LeanTarget(size.target, "packed"), (1, 4)) == (True, 0.0)
-    same, price = sizes.exactness(size, Drifts(size.target, "packed"), (1, 4))
+    size = sizes.size_of("llamagen-c2i-b-256", "packed", small=True)
+    assert sizes.exactness(size, (1, 4)) == (True, 0.0)
+    network = sizes.size_of("llamagen-c2i-b-256", sizes.MODULES, small=True).target
+    same, price = sizes.exactness(replace(size, target=Drifts(network, "packed")), (1, 4))
     assert not same and price > 0
 
 
@@ -72,10 +103,10 @@ def test_tokens_a_step_are_those_of_the_calibration() -> None:
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        (["--models", "anole-7b"], "--models: invalid choice: 'anole-7b'"),
+        (["--models", "anole-8b"], "--models: invalid choice: 'anole-8b'"),
         (["--nodes", "0"], "--nodes must be between 1 and 58, got 0"),
         (["--nodes", "59"], "--nodes must be between 1 and 58, got 59"),
-        (["--threads", "0"], "--threads must be at least 1, got 0"),
+        (["--threads", "0"], "threads must be a whole number between 1 and 1024, got 0"),
         (["--kinds", "int4"], "--kinds: invalid choice: 'int4'"),
     ],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from math import isqrt
 from typing import Any, TypeVar
 
@@ -21,12 +21,12 @@ from lantern_demo.knobs import MAX_LANTERN_K
 from lantern_demo.models import bundled
 from lantern_demo.models.anole.target import AnoleConfig
 from lantern_demo.models.blank import blank_network, fill
-from lantern_demo.models.common import TargetSizes
+from lantern_demo.models.common import DrafterSizes, TargetSizes
 from lantern_demo.models.device import DTYPES
 from lantern_demo.models.families import family_of
 from lantern_demo.models.janus.target import JanusConfig
 from lantern_demo.models.llamagen.target import LlamaGenConfig
-from lantern_demo.models.registry import REGISTRY, Published
+from lantern_demo.models.registry import REGISTRY
 from lantern_demo.models.tokenizer import neighbour_table
 from lantern_demo.settings import Settings
 
@@ -95,18 +95,19 @@ def bed_of(model: str, device: torch.device, small: bool = False) -> Bed:
     knobs = Settings(**info.preset)
     if info.folder is not None:
         return _bundled(model, device, knobs)
-    published = _shrunk(info.published) if small else info.published
+    published = info.published
     if published is None or published.drafter is None:
         raise ValueError(f"{model} has no drafter")
+    sizes = shrunk(published.target) if small else published.target
     dtype = DTYPES["bfloat16" if device.type == "cuda" else "float32"]
     torch.manual_seed(0)
-    target = _random(blank_network(published.target), device, dtype)
-    drafter = _random(blank_network(published.drafter), device, dtype)
+    target = _random(blank_network(sizes), device, dtype)
+    drafter = _random(blank_network(drafter_of(sizes) if small else published.drafter), device, dtype)
     with torch.inference_mode():
-        condition = target.condition(*_prompt(published.target, device), knobs.cfg_scale != 1)
+        condition = target.condition(*prompt_of(sizes, device), knobs.cfg_scale != 1)
     return Bed(
-        model, True, *_twins(target, drafter), condition, knobs, _some_neighbours(published.target.vocab, device),
-        published.target.tokens, device,
+        model, True, *_twins(target, drafter), condition, knobs, _some_neighbours(sizes.vocab, device),
+        sizes.tokens, device,
     )  # fmt: skip
 
 
@@ -142,13 +143,15 @@ def _random(network: Network, device: torch.device, dtype: torch.dtype) -> Netwo
     return fill(network, {name: weight(name, w.shape) for name, w in network.state_dict().items()}, device, dtype)
 
 
-def _prompt(config: TargetSizes[Any], device: torch.device) -> tuple[Tensor, Tensor | None]:
-    """The features and mask of a prompt of random numbers, or its ids."""
+def prompt_of(config: TargetSizes[Any], device: torch.device) -> tuple[Tensor, Tensor | None]:
+    """The features and mask of a prompt of random numbers, or its ids, or a class."""
     if isinstance(config, AnoleConfig):
         return torch.randint(8712, config.embeddings, (1, min(WORDS, config.prefix)), device=device), None
     if isinstance(config, JanusConfig):
         return torch.randint(config.embeddings, (1, min(WORDS, config.prefix)), device=device), None
     assert isinstance(config, LlamaGenConfig)
+    if config.classes:
+        return torch.zeros(1, dtype=torch.int64, device=device), None
     mask = torch.ones(1, config.prefix, dtype=torch.bool, device=device)
     return torch.randn(1, config.prefix, config.caption_dim, device=device), mask
 
@@ -159,19 +162,18 @@ def _some_neighbours(vocab: int, device: torch.device) -> Tensor:
     return ((torch.arange(vocab, device=device)[:, None] + torch.arange(1, columns + 1, device=device)) % vocab).int()
 
 
-def _shrunk(published: Published | None) -> Published | None:
-    """The same in small."""
-    if published is None or published.drafter is None:
-        return published
-    if isinstance(published.target, AnoleConfig):
-        more: dict[str, Any] = {"embeddings": 8730, "prefix": 24}  # its marks have the ids they have
-        return replace(
-            published,
-            target=replace(published.target, **SMALL, **more, layers=2),
-            drafter=replace(published.drafter, **SMALL, **more),
-        )
-    if isinstance(published.target, JanusConfig):
-        janus = replace(published.target, **SMALL, prefix=24, layers=2, embeddings=64, pad=2)
-        return replace(published, target=janus, drafter=replace(published.drafter, **SMALL, prefix=24))
-    target = replace(published.target, **SMALL, prefix=24, layers=2, caption_dim=32)
-    return replace(published, target=target, drafter=replace(published.drafter, **SMALL, prefix=24))
+def shrunk(sizes: TargetSizes[Any]) -> TargetSizes[Any]:
+    """A target's sizes in small."""
+    if isinstance(sizes, AnoleConfig):
+        return replace(sizes, **SMALL, embeddings=8730, prefix=24, layers=2)  # its marks have the ids they have
+    if isinstance(sizes, JanusConfig):
+        return replace(sizes, **SMALL, prefix=24, layers=2, embeddings=64, pad=2)
+    assert isinstance(sizes, LlamaGenConfig)
+    return replace(sizes, **SMALL, prefix=min(sizes.prefix, 24), layers=2, caption_dim=32)
+
+
+def drafter_of(target: TargetSizes[Any]) -> DrafterSizes[Any]:
+    """A drafter's sizes for a target: what they have in common."""
+    family = family_of(target)
+    own = {field.name for field in fields(family.drafter)} - {"eps"}
+    return family.drafter(**{field.name: getattr(target, field.name) for field in fields(target) if field.name in own})

@@ -19,7 +19,7 @@ from lantern_demo.decoding.trees import static_tree
 from lantern_demo.knobs import SMALL_STATIC
 from lantern_demo.models.llamagen.cpu import LeanTarget
 from lantern_demo.models.products import KINDS, supported
-from lantern_demo.models.tuning import small_on_cpu
+from lantern_demo.models.tuning import LARGEST, small_on_cpu
 from lantern_demo.pipeline import Pipeline, load
 
 EVERY = 8  # tokens between two trees
@@ -67,7 +67,7 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=2, help="how many pictures (default: 2)")
     args = parser.parse_args()
     pipe = load(args.model, "cpu", "float32")
-    if not small_on_cpu(pipe.networks, pipe.device):
+    if not small_on_cpu(pipe.networks, pipe.device, LARGEST):
         parser.error(f"{args.model} is too large: only small models run with other kinds of products")
     kinds = [kind for kind in KINDS if kind != "plain" and supported(kind)]
     runs = [

@@ -4,15 +4,20 @@ Of the bundled model, and of published sizes with random weights: passes of the 
 too, whole steps of every method, and the drafter's passes. What a step costs depends neither on the weights nor on what is accepted. How many
 tokens a step gives is borrowed from the bundled model's calibration, so that what a method would take for a picture is an estimate.
 
-Each size is measured in this process, one after the other. `--small` shrinks the published ones, to look at the command itself.
+Each size is measured in this process, one after the other, with as many threads as the program would take for it. What is measured lies in
+FILE.jsonl beside the report at once, and the same command goes on from there. `--small` shrinks the published ones, to look at the command
+itself.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
+import gc
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from math import isqrt
 from pathlib import Path
@@ -23,6 +28,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lantern_demo.bench.beds import drafter_of, prompt_of, shrunk
+from lantern_demo.bench.journal import Journal, journal_of
 from lantern_demo.bench.quality.report import table
 from lantern_demo.bench.report import machine_of
 from lantern_demo.decoding.config import Config
@@ -31,179 +38,210 @@ from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.sampling import guide, probabilities
 from lantern_demo.decoding.trees import TreePolicy, static_tree
 from lantern_demo.models import bundled
-from lantern_demo.models.blank import blank_network, fill
+from lantern_demo.models.blank import blank_network, fill, held
 from lantern_demo.models.common import Condition
-from lantern_demo.models.llamagen.cpu import LeanDrafter, LeanTarget
-from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
-from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
-from lantern_demo.models.products import KINDS, OF_FORMAT, exact_kinds, sixteen_bits, supported
+from lantern_demo.models.device import pick_threads
+from lantern_demo.models.families import family_of
+from lantern_demo.models.needs import free_memory, gib
+from lantern_demo.models.products import KINDS, OF_FORMAT, exact_kinds, supported
 from lantern_demo.models.registry import BUNDLED, REGISTRY, model_info
 from lantern_demo.settings import Settings
 from lantern_demo.tree_fitting import Calibration, chances, choose, fit_name, read_calibration
 
+CPU = torch.device("cpu")
 BORROWED = "lantern-scenes"  # whose calibration tells how many tokens a step gives
-MODELS = (BORROWED, "llamagen-c2i-b-256", "llamagen-t2i-256")
+MODELS = (BORROWED, "llamagen-c2i-b-256", "llamagen-t2i-256", "janus-pro-1b")
 NODES = (1, 2, 4, 6, 8, 16)
 PASSES = 5  # of each size that count
 STEPS = 4  # of each tree that count
+LONG = 1.0  # seconds after which two that count suffice
 BLOCK = 2**22  # random numbers that all weights are made of
-MODULES = "modules"  # the networks as they are, in float32
-SMALL: dict[str, Any] = {"dim": 64, "layers": 2, "heads": 2, "ffn": 64, "vocab": 1024, "grid": 6}
+MODULES = "modules"  # the networks as they are, in float32, or in bfloat16 where memory does not hold that
 
 Report = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Size:
-    """A model to measure, its prompt read."""
+    """A model with one kind of products, its prompt read."""
 
     id: str
-    target: LlamaGen
-    drafter: Drafter
+    target: Any
+    drafter: Any  # None: not asked for
     condition: Condition
     knobs: Settings
-    random: bool  # whether its weights are
-
-    @property
-    def tokens(self) -> int:
-        """Of a picture."""
-        return self.target.config.tokens
+    tokens: int  # of a picture
+    dtype: torch.dtype  # of the networks that it was made of
 
 
-def random_network(sizes: Any, block: Tensor) -> Any:
+@lru_cache(maxsize=1)
+def block() -> Tensor:
+    """Numbers that all random weights are made of."""
+    return torch.randn(BLOCK, generator=torch.Generator().manual_seed(0))
+
+
+def random_network(sizes: Any, dtype: torch.dtype) -> Any:
     """A network of random weights that float16 holds, at which states neither vanish nor blow up."""
     network: nn.Module = blank_network(sizes)
 
     def weight(name: str, shape: torch.Size) -> Tensor:
-        if len(shape) == 1:
-            return torch.ones(shape) if name.endswith("weight") else torch.zeros(shape)
-        return block.repeat(-(-shape.numel() // len(block)))[: shape.numel()].view(shape) * shape[1] ** -0.5
+        if "norm" in name or len(shape) == 1:
+            return torch.full(shape, float(name.endswith("weight")), dtype=dtype)
+        scaled = (block() * shape[1] ** -0.5).half().to(dtype)
+        return scaled.repeat(-(-shape.numel() // BLOCK))[: shape.numel()].view(shape)
 
-    weights = {name: weight(name, w.shape).half() for name, w in network.state_dict().items()}
-    return fill(network, weights, torch.device("cpu"), torch.float32)
+    return fill(network, {name: weight(name, w.shape) for name, w in network.state_dict().items()}, CPU, dtype)
 
 
-def size_of(model: str, small: bool) -> Size:
-    """A model on offer: the bundled one as it ships, a LlamaGen with random weights. Raises ValueError for any other."""
+@torch.inference_mode()
+def size_of(model: str, kind: str, small: bool, drafts: bool = False) -> Size:
+    """A model on offer with a kind of products, or MODULES: the bundled one as it ships, another with random weights, with a drafter
+    of its target's sizes where none is published. Raises ValueError for one that memory does not hold."""
     info = model_info(model)
-    knobs = Settings(**info.preset)
-    generator = torch.Generator().manual_seed(0)
+    knobs, dtype = Settings(**info.preset), torch.float32
+    target: Any
+    drafter: Any = None
     if info.folder is not None:
-        networks = bundled.load(info.folder, torch.device("cpu"))
-        assert networks.drafter is not None
+        networks = bundled.load(info.folder, CPU)
         target, drafter = networks.target, networks.drafter
     else:
-        sizes = info.published.target if info.published else None
-        if not isinstance(sizes, LlamaGenConfig):
-            raise ValueError(f"--models: {model} is not measured here; allowed are {', '.join(allowed())}")
-        sizes = replace(sizes, **SMALL, prefix=min(sizes.prefix, 24)) if small else sizes
-        block = torch.randn(BLOCK, generator=generator)
-        # where none is published, one of the target's own sizes
-        of_target = {name: getattr(sizes, name) for name in ("dim", "heads", "ffn", "vocab", "grid", "prefix")}
-        target, drafter = random_network(sizes, block), random_network(DrafterConfig(**of_target), block)
-    c = target.config
-    features = torch.zeros(1, dtype=torch.int64) if c.classes else torch.randn(1, c.prefix, c.caption_dim, generator=generator)
-    condition = target.condition(features, None, knobs.cfg_scale != 1)
-    return Size(model, target, drafter, condition, knobs, info.folder is None)
+        assert info.published is not None
+        sizes = shrunk(info.published.target) if small else info.published.target
+        free, count = free_memory(CPU), held(sizes)
+        if kind != MODULES:
+            dtype = torch.float16  # as published ones are kept until they are packed
+        elif free is not None and 4 * count > 0.9 * free:
+            dtype = torch.bfloat16
+        needed = count * max(dtype.itemsize, {"plain": 4, "packed": 4}.get(kind, 2))
+        if free is not None and needed > 0.9 * free:
+            raise ValueError(f"{model} with {kind} takes about {gib(needed)} of memory, and {gib(free)} are free")
+        target = random_network(sizes, dtype)
+        if drafts:
+            drafter = random_network((not small and info.published.drafter) or drafter_of(sizes), dtype)
+    c, twins = target.config, family_of(target.config).cpu
+    features, mask = prompt_of(c, CPU)
+    if kind != MODULES:
+        assert twins is not None
+        original, target = target, twins.target(target, kind, info.folder is None)
+        drafter = twins.drafter(drafter, kind) if drafts else None
+    else:
+        original = target
+    condition = original.condition(features.to(dtype) if features.is_floating_point() else features, mask, knobs.cfg_scale != 1)
+    return Size(model, target, drafter, condition, knobs, c.tokens, dtype)
+
+
+def default_kind(model: str) -> str:
+    """The kind of products that the program chooses for a published model, and a float32 one for the bundled model."""
+    info = model_info(model)
+    if info.folder is None:
+        return OF_FORMAT.get(info.dtype("auto", CPU), "packed")
+    return exact_kinds(bundled.load(info.folder, CPU).target.parameters())[-1]
 
 
 def allowed() -> list[str]:
-    """The models that can be measured."""
-    return [i.id for i in REGISTRY.values() if i.folder or (i.published and isinstance(i.published.target, LlamaGenConfig))]
+    """The models that can be measured: those with twins for a processor."""
+    return [i.id for i in REGISTRY.values() if i.folder or (i.published and family_of(i.published.target).cpu)]
 
 
 def times_of(call: Callable[[], object], count: int) -> list[float]:
-    """Milliseconds of so many calls, after one that is thrown away."""
+    """Milliseconds of so many calls, fewer of long ones, after one that is thrown away."""
     call()
-    found = []
-    for _ in range(count):
+    found: list[float] = []
+    while len(found) < (count if sum(found) < 1000 * LONG else 2):
         began = perf_counter()
         call()
         found.append(1000 * (perf_counter() - began))
     return found
 
 
-def in_the_middle(size: Size, target: Any, room: int) -> Any:
+def in_the_middle(size: Size, room: int) -> Any:
     """A cache that stands in the middle of a picture; what lies in it does not matter for times."""
-    cache = target.new_cache(len(size.condition.features), size.tokens + room)
-    target.prefill(size.condition, cache)
+    cache = size.target.new_cache(len(size.condition.features), size.tokens + room)
+    size.target.prefill(size.condition, cache)
     cache.advance(size.tokens // 2)
     return cache
 
 
-def verification(size: Size, target: Any, tokens: Tensor, cache: Any) -> Tensor:
+def verification(size: Size, tokens: Tensor, cache: Any) -> Tensor:
     """Guided logits [n, V] of a chain of tokens [n]."""
     tree = static_tree([(0,) * depth for depth in range(1, len(tokens))])
-    return guide(target.head(target.forward(tokens, tree.depths, tree.mask, cache)), size.knobs.cfg_scale)
+    return guide(size.target.head(size.target.forward(tokens, tree.depths, tree.mask, cache)), size.knobs.cfg_scale)
 
 
-def passes(size: Size, target: Any, nodes: Sequence[int]) -> dict[str, float]:
+@torch.inference_mode()
+def passes(size: Size, nodes: Sequence[int]) -> dict[str, float]:
     """Median milliseconds of a pass with head and guidance, by nodes."""
-    cache, found = in_the_middle(size, target, max(nodes)), {}
+    cache, found = in_the_middle(size, max(nodes)), {}
     for count in nodes:
-        tokens = torch.arange(count) % target.vocab_size
-        found[str(count)] = median(times_of(lambda tokens=tokens: verification(size, target, tokens, cache), PASSES))  # type: ignore[misc]
+        tokens = torch.arange(count) % size.target.vocab_size
+        found[str(count)] = median(times_of(lambda tokens=tokens: verification(size, tokens, cache), PASSES))  # type: ignore[misc]
     return found
 
 
-def exactness(size: Size, target: Any, nodes: Sequence[int]) -> tuple[bool, float]:
+@torch.inference_mode()
+def exactness(size: Size, nodes: Sequence[int]) -> tuple[bool, float]:
     """Whether the nodes of passes of several sizes have the same bits as those of passes of one, and the mean total variation distance
     between their laws in the largest pass: what vanilla's price would show."""
     count, sampling = max(nodes), size.knobs.sampling()
-    tokens = torch.arange(count) * 7 % target.vocab_size
-    cache = in_the_middle(size, target, count)
-    start = cache.length
-    together = {n: verification(size, target, tokens[:n], cache) for n in nodes}
+    tokens = torch.arange(count) * 7 % size.target.vocab_size
+    cache = in_the_middle(size, count)
+    together = {n: verification(size, tokens[:n], cache) for n in nodes}
     alone = []
     for token in tokens.split(1):
-        alone.append(verification(size, target, token, cache)[0])
+        alone.append(verification(size, token, cache)[0])
         cache.advance(1)
-    assert cache.length == start + count
     wanted = torch.stack(alone)
     same = all(torch.equal(found, wanted[:n]) for n, found in together.items())
     laws = [probabilities(logits, sampling) for logits in (together[count], wanted)]
     return same, float((laws[0] - laws[1]).abs().sum(-1).mean() / 2)
 
 
-def steps(size: Size, target: Any, drafter: Any, policy: TreePolicy) -> Iterator[float]:
+def steps(size: Size, policy: TreePolicy) -> Iterator[float]:
     """Seconds of steps at the start of a picture with a tree of a kind, behind the first, which starts the drafter."""
     method = next(m for m in METHODS.values() if m.source == policy.kind and m.rule in ("exact", "none"))
     tokens = min(size.tokens, (STEPS + 2) * policy.nodes)
     config = Config(method, tokens, size.knobs.sampling(), tree=policy, seed=1, row=isqrt(size.tokens))
-    clock = [event.seconds for event in decode(target, drafter, size.condition, config) if isinstance(event, Step)]
+    clock = [event.seconds for event in decode(size.target, size.drafter, size.condition, config) if isinstance(event, Step)]
     yield from [b - a for a, b in pairwise(clock)][1 : 1 + STEPS]
 
 
-def methods(size: Size, target: Any, drafter: Any, calibration: Calibration) -> tuple[Report, Report]:
-    """By method what a picture would take, each with the tree that fits; and what the drafter's passes take."""
+def methods(size: Size, calibration: Calibration) -> Report:
+    """By method what a picture would take, each with the tree that fits."""
     known: dict[TreePolicy, float] = {}
 
     def seconds(policies: list[TreePolicy]) -> list[float]:
         for policy in policies:
             if policy not in known:
-                known[policy] = median(steps(size, target, drafter, policy))
+                known[policy] = median(steps(size, policy))
         return [known[policy] for policy in policies]
 
     (alone,) = seconds([TreePolicy.none()])
     found = {"vanilla": told(size, alone, 1.0, alone, "every token is the model's own", 1)}
     for method in METHODS.values():
-        if method.source in ("none", "wavefront"):
-            continue
-        choice = choose(method, calibration, seconds, size.knobs.tree_policy(method))
-        if choice is None:
-            continue
-        given = given_by(calibration, method, choice.policy)
-        borrowed = f"borrowed from {BORROWED}" if size.id != BORROWED else "as calibrated"
-        found[method.id] = told(size, known[choice.policy], given, alone, borrowed, choice.policy.nodes)
-    cache = drafter.new_cache(1 if drafter.guided else len(size.condition.features), size.tokens)
-    cache.advance(size.target.config.prefix + size.tokens // 2)
-    rows, dim = (1 if drafter.guided else len(size.condition.features)), size.target.config.dim
-    draft = {}
+        choice = None
+        if method.source not in ("none", "wavefront"):
+            choice = choose(method, calibration, seconds, size.knobs.tree_policy(method))
+        if choice is not None:
+            given = given_by(calibration, method, choice.policy)
+            borrowed = f"borrowed from {BORROWED}" if size.id != BORROWED else "as calibrated"
+            found[method.id] = told(size, known[choice.policy], given, alone, borrowed, choice.policy.nodes)
+    return found
+
+
+@torch.inference_mode()
+def drafts(size: Size) -> dict[str, float]:
+    """Median milliseconds of a pass of the drafter in the middle of a picture, by nodes."""
+    c, found = size.target.config, {}
+    rows = 1 if size.drafter.guided else len(size.condition.features)
+    hidden = torch.ones(rows, size.condition.features.shape[1] if size.condition.features.dim() > 1 else 1, c.dim)
     for count in (1, 2, 4):
-        tokens, hidden, mask = torch.zeros(count, dtype=torch.int64), torch.ones(rows, count, dim), torch.eye(count).bool()
-        call = lambda tokens=tokens, hidden=hidden, mask=mask: drafter.expand(tokens, hidden, 1, mask, cache)  # noqa: E731
-        draft[str(count)] = median(times_of(call, PASSES))
-    return found, draft
+        cache = size.drafter.new_cache(rows, size.tokens)
+        size.drafter.start(hidden, torch.zeros(1, dtype=torch.int64), cache, size.condition)
+        cache.advance(size.tokens // 2)
+        tokens, states, mask = torch.zeros(count, dtype=torch.int64), torch.ones(rows, count, c.dim), torch.eye(count).bool()
+        call = lambda t=tokens, s=states, m=mask, k=cache: size.drafter.expand(t, s, 1, m, k)  # noqa: E731
+        found[str(count)] = median(times_of(call, PASSES))
+    return found
 
 
 def given_by(calibration: Calibration, method: Method, policy: TreePolicy) -> float:
@@ -228,37 +266,48 @@ def told(size: Size, seconds: float, tokens: float, alone: float, acceptance: st
 def resident() -> int | None:
     """Bytes of this process's own memory now, None where the system does not say."""
     try:
+        ctypes.CDLL(None).malloc_trim(0)  # what networks have given up lies about in the heap
         lines = Path("/proc/self/status").read_text().splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
-    except (OSError, StopIteration):
+    except (OSError, TypeError, AttributeError, StopIteration):
         return None
 
 
-@torch.inference_mode()
-def measure(size: Size, kinds: Sequence[str], nodes: Sequence[int], calibration: Calibration) -> Report:
-    """A model's report. Kinds are those of `products.KINDS`, and MODULES."""
-    default = OF_FORMAT.get(sixteen_bits(), "packed") if size.random else exact_kinds(size.target.parameters())[-1]
-    report: Report = {
-        "parameters": sum(p.numel() for p in size.target.parameters()), "random_weights": size.random, "tokens": size.tokens,
-        "rows": len(size.condition.features), "default_kind": default, "kinds": {}, "exact": {}, "target_bytes": {},
+def measured(model: str, kind: str, nodes: Sequence[int], small: bool) -> Report:
+    """What passes of a model with a kind of products take, or with MODULES."""
+    before = resident()
+    size = size_of(model, kind, small)
+    after = resident()
+    same, price = (None, None) if kind == MODULES else exactness(size, nodes)
+    return {
+        "ms": passes(size, nodes), "row_exact": same, "vanilla_price": price, "format": str(size.dtype).removeprefix("torch."),
+        "bytes": None if before is None or after is None else after - before, "threads": torch.get_num_threads(),
+        "parameters": held(size.target.config), "tokens": size.tokens, "rows": len(size.condition.features),
     }  # fmt: skip
-    if MODULES in kinds:
-        report["kinds"][MODULES] = passes(size, size.target, nodes)
-        report["modules_ms_per_token"] = report["kinds"][MODULES]["1"]
-    for kind in dict.fromkeys((*(k for k in kinds if k != MODULES), default)):
-        before = resident()
-        target = LeanTarget(size.target, kind)
-        after = resident()
-        report["target_bytes"][kind] = None if before is None or after is None else after - before
-        report["kinds"][kind] = passes(size, target, nodes)
-        same, price = exactness(size, target, nodes)
-        report["exact"][kind] = {"row_exact": same, "vanilla_price": price}
-        if kind == default:
-            report |= {"row_exact": same, "vanilla_price": price}
-            drafter = LeanDrafter(size.drafter, "bfloat16" if supported("bfloat16") else default)
-            report["methods"], report["draft_ms"] = methods(size, target, drafter, calibration)
-        del target
-    return report
+
+
+def report_of(identity: Report, journal: Journal, models: Sequence[str]) -> Report:
+    """The report of what is measured so far."""
+    found: dict[str, Report] = {}
+    for model in models:
+        lines = {line["products"]: line for line in journal.of("passes") if line["model"] == model}
+        default = default_kind(model)
+        if default not in lines:
+            continue
+        first, modules = lines[default], lines.get(MODULES)
+        twins = {kind: line for kind, line in lines.items() if kind != MODULES}
+        report = {key: first[key] for key in ("parameters", "tokens", "rows", "threads", "row_exact", "vanilla_price")}
+        report |= {"random_weights": model != BORROWED, "default_kind": default}
+        report["kinds"] = {kind: line["ms"] for kind, line in lines.items()}
+        report["exact"] = {kind: {key: line[key] for key in ("row_exact", "vanilla_price")} for kind, line in twins.items()}
+        report["target_bytes"] = {kind: line["bytes"] for kind, line in twins.items()}
+        if modules:
+            report |= {"modules_ms_per_token": modules["ms"]["1"], "modules_format": modules["format"]}
+        report |= next(
+            ({k: line[k] for k in ("methods", "draft_ms")} for line in journal.of("methods") if line["model"] == model), {}
+        )
+        found[model] = report
+    return {**identity, "models": found}
 
 
 def markdown(models: dict[str, Report]) -> str:
@@ -269,7 +318,7 @@ def markdown(models: dict[str, Report]) -> str:
             exact = report["exact"].get(kind)
             said = "-" if exact is None else "yes" if exact["row_exact"] else "no"
             kinds.append([model, kind, *(f"{ms:.2f}" for ms in times.values()), said])
-        for method, row in report["methods"].items():
+        for method, row in report.get("methods", {}).items():
             found.append(
                 [model, method, str(row["nodes"]), f"{row['tokens_per_step']:.2f}", f"{row['ms_per_token']:.2f}", f"{row['speedup']:.2f}", f"{row['picture_seconds']:.1f}"]
             )  # fmt: skip
@@ -297,9 +346,10 @@ def parser() -> argparse.ArgumentParser:
         "--kinds", nargs="+", choices=every, default=[MODULES, "packed", "half", "bfloat16", "int8"], help="of products"
     )
     p.add_argument("--nodes", type=int, nargs="+", default=list(NODES), help="of the passes; 1 is always among them")
-    p.add_argument("--threads", type=int, help="how many threads compute (default: as PyTorch chooses)")
+    p.add_argument("--threads", type=int, help="how many threads compute (default: as the program chooses)")
     p.add_argument("--small", action="store_true", help="published models of few weights")
-    p.add_argument("--out", type=Path, help="FILE.json to write")
+    p.add_argument("--out", type=Path, help="FILE.json to write; FILE.jsonl beside it holds what is measured")
+    p.add_argument("--fresh", action="store_true", help="throw away what is measured already")
     return p
 
 
@@ -310,25 +360,36 @@ def main(argv: Sequence[str]) -> int:
     nodes = sorted({1, *args.nodes})
     if nodes[0] < 1 or nodes[-1] > 58:
         p.error(f"--nodes must be between 1 and 58, got {' '.join(map(str, args.nodes))}")
-    if args.threads is not None:
-        if args.threads < 1:
-            p.error(f"--threads must be at least 1, got {args.threads}")
-        torch.set_num_threads(args.threads)
     missing = [kind for kind in args.kinds if kind != MODULES and not supported(kind)]
     if missing:
         p.error(f"--kinds: {', '.join(missing)} do not work on this processor with this PyTorch")
     calibration = read_calibration(BUNDLED / BORROWED)
     assert calibration is not None
-    models: dict[str, Report] = {}
-    report = {
-        "machine": machine_of(torch.device("cpu")),
+    identity = {
+        "machine": machine_of(CPU),
         "torch": torch.__version__,
-        "threads": torch.get_num_threads(),
-        "models": models,
+        "nodes": nodes,
+        "small": args.small,
+        "threads": args.threads,
     }
-    for model in dict.fromkeys(args.models):
-        models[model] = measure(size_of(model, args.small), args.kinds, nodes, calibration)
-        if args.out:
-            args.out.write_text(json.dumps(report, indent=1) + "\n")
-    print(markdown(models))
+    models, wanted = list(dict.fromkeys(args.models)), list(dict.fromkeys(args.kinds))
+    try:
+        journal = Journal(journal_of(args.out, 0) if args.out else None, identity, args.fresh)
+        for model in models:
+            pick_threads(args.threads, CPU, model_info(model).folder is not None).use()
+            default = default_kind(model)
+            known = {line["products"] for line in journal.of("passes") if line["model"] == model}
+            for kind in dict.fromkeys((default, *wanted)):
+                if kind not in known:
+                    journal.add("passes", {"model": model, "products": kind, **measured(model, kind, nodes, args.small)})
+                gc.collect()  # two at once might not fit
+            if not any(line["model"] == model for line in journal.of("methods")):
+                size = size_of(model, default, args.small, drafts=True)
+                journal.add("methods", {"model": model, "methods": methods(size, calibration), "draft_ms": drafts(size)})
+                del size
+            if args.out:
+                args.out.write_text(json.dumps(report_of(identity, journal, models), indent=1) + "\n")
+    except ValueError as error:
+        p.exit(2, f"{p.prog}: {error}\n")
+    print(markdown(report_of(identity, journal, models)["models"]))
     return 0

@@ -13,6 +13,8 @@ import torch
 
 THREADS = "LANTERN_THREADS"  # an environment variable: how many threads of a CPU compute
 MOST_THREADS = 1024
+WAITS = "OMP_WAIT_POLICY"  # an environment variable of OpenMP: passive threads sleep while they wait for each other
+QUOTA = Path("/sys/fs/cgroup/cpu.max")  # what a container may use of the processors, on Linux
 _USUAL_THREADS = torch.get_num_threads()  # before anything here has changed it
 
 DRIVER = Path("/proc/driver/nvidia/version")  # there where NVIDIA's driver is loaded, with its version
@@ -102,12 +104,23 @@ class Threads:
             torch.set_num_threads(self.count)
 
 
-def pick_threads(asked: int | None, device: torch.device, small: bool) -> Threads:
-    """How many threads of the CPU are to compute; `small`: on a CPU, a model that runs on its family's twins.
+def processors() -> int:
+    """How many threads can compute at once: PyTorch's own number, and no more than a container's quota has whole processors for."""
+    try:
+        quota, period = QUOTA.read_text().split()
+        return max(1, min(_USUAL_THREADS, int(quota) // int(period)))
+    except (OSError, ValueError):  # no such file, or no quota
+        return _USUAL_THREADS
 
-    Two threads wait for each other after every operation, some 200 times a token. Alone on the machine they make a small model's
-    step a little faster; with a browser or another program at work on the same cores they make it several times slower, since
-    each wait then lasts until the scheduler gives the other thread its turn. One thread keeps its pace.
+
+def pick_threads(asked: int | None, device: torch.device, small: bool) -> Threads:
+    """How many threads of the CPU are to compute; `small`: on a CPU, a model whose weights stay in a core's caches.
+
+    Threads wait for each other after every operation, some 200 times a token. A small model's operations are so short that this takes
+    as long as they do: one thread. A large one's wait for weights, which several threads fetch sooner. But threads that spin while
+    they wait take the processor from the very thread that they wait for as soon as another program is at work on it, and a pass then
+    takes many times as long. So there are several only where they sleep while they wait, which holds where this package was
+    imported before PyTorch, or `WAITS` is passive in the environment.
 
     Raises ValueError for anything but a whole number between 1 and `MOST_THREADS`.
     """
@@ -123,6 +136,10 @@ def pick_threads(asked: int | None, device: torch.device, small: bool) -> Thread
         return Threads(count, f"as {named} says")
     if os.environ.get("OMP_NUM_THREADS"):
         return Threads(_USUAL_THREADS, "as OMP_NUM_THREADS says")
-    if small and device.type == "cpu":
+    if device.type != "cpu":
+        return Threads(_USUAL_THREADS, "as PyTorch chooses")
+    if small:
         return Threads(1, "a small model: more would wait for each other wherever anything else runs")
-    return Threads(_USUAL_THREADS, "as PyTorch chooses")
+    if os.environ.get(WAITS, "").lower() != "passive":
+        return Threads(1, f"more would spin while they wait for each other: {WAITS} was not passive when PyTorch was loaded")
+    return Threads(processors(), "a large model: its passes wait for weights, and threads sleep while they wait for each other")

@@ -35,7 +35,7 @@ from lantern_demo.models.janus.drafter import JanusDrafterConfig
 from lantern_demo.models.janus.prompts import ChatPrompt
 from lantern_demo.models.janus.prompts import check_vocabulary as check_chat_vocabulary
 from lantern_demo.models.janus.target import JanusConfig
-from lantern_demo.models.lean import LeanDecoder, lean_drafter
+from lantern_demo.models.lean import LeanDecoder, packed
 from lantern_demo.models.llamagen.captions import CaptionEncoder, check_text
 from lantern_demo.models.llamagen.cpu import LeanDrafter, LeanTarget
 from lantern_demo.models.llamagen.cuda import FusedDrafter, FusedTarget
@@ -99,7 +99,7 @@ FAMILIES: dict[str, Family] = {
         check_text=check_vocabulary,
         cuda_target=FusedAnole,
         cuda_drafter=FusedAnoleDrafter,
-        cpu=CpuTwins(LeanAnole, lean_drafter),
+        cpu=CpuTwins(LeanAnole, packed),
     ),
     "Janus": Family(
         target=JanusConfig,
@@ -111,7 +111,7 @@ FAMILIES: dict[str, Family] = {
         check_text=check_chat_vocabulary,
         cuda_target=FusedJanus,
         cuda_drafter=FusedJanusDrafter,
-        cpu=CpuTwins(LeanJanus, lean_drafter),
+        cpu=CpuTwins(LeanJanus, packed),
     ),
 }
 

@@ -26,7 +26,7 @@ PROBED_NODES = (1, 6)  # of the forwards that decide between kinds of products: 
 PROBES = 12  # forwards each
 PROBED_BYTES = 2**26  # of layers' weights in float32 that these forwards go through: more than caches hold, and soon packed
 
-Own = TypeVar("Own", bound=decoder.SequenceDrafter)
+Network = TypeVar("Network", bound=nn.Module)
 
 
 class Packing:
@@ -167,6 +167,7 @@ class Packed(nn.Module):
     def __init__(self, linear: nn.Linear, kind: str) -> None:
         super().__init__()
         self.run = product(linear.weight, kind)
+        self.register_parameter("weight", None)  # a T5 of the library looks at the number format of some
         self.bias = None if linear.bias is None else linear.bias.detach().float()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -175,11 +176,11 @@ class Packed(nn.Module):
         return found if self.bias is None else found.add_(self.bias)
 
 
-def lean_drafter(drafter: Own, kind: str) -> Own:
-    """A drafter of a `decoder.SequenceTarget` on a CPU: the same module with packed products, norms in float32, and the original's own
-    vectors of tokens."""
-    shared = {id(weight): nn.Parameter(weight.detach(), requires_grad=False) for weight in drafter.parameters()}
-    twin = deepcopy(drafter, shared)
+def packed(network: Network, kind: str) -> Network:
+    """A network on a CPU, such as a drafter of a `decoder.SequenceTarget`: the same module with packed products, norms in float32, and the
+    original's own vectors of tokens."""
+    shared = {id(weight): nn.Parameter(weight.detach(), requires_grad=False) for weight in network.parameters()}
+    twin = deepcopy(network, shared)
     for name, part in list(twin.named_modules()):
         if isinstance(part, nn.Linear):
             twin.set_submodule(name, Packed(part, kind))

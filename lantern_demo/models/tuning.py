@@ -18,8 +18,8 @@ from lantern_demo.models.families import Runners
 from lantern_demo.models.lean import fastest_drafter_kind, fastest_kind
 from lantern_demo.models.products import KINDS, OF_FORMAT, exact_kinds, supported
 
-# Bytes of a target's weights up to which it is small: one thread computes, and its networks are kept beside the twins.
-LARGEST = 2**30
+LARGEST = 2**30  # bytes of a target's weights up to which its networks are kept beside the twins
+CACHED = 2**26  # bytes of a target's weights up to which they stay in a processor's caches: one thread computes
 
 
 class Tuning:
@@ -43,7 +43,7 @@ class Tuning:
         twins = families.family_of(target.config).cpu
         if twins is None:
             return Runners(target, drafter)
-        spent = not small_on_cpu(networks, self.device)
+        spent = not small_on_cpu(networks, self.device, LARGEST)
         if self.dtype != "float32":
             kind = OF_FORMAT[self.dtype]
             if not supported(kind):
@@ -77,6 +77,6 @@ class Tuning:
         return kind
 
 
-def small_on_cpu(networks: Networks, device: torch.device) -> bool:
-    """Whether a model is small and on a CPU."""
-    return device.type == "cpu" and sum(p.numel() * p.element_size() for p in networks.target.parameters()) <= LARGEST
+def small_on_cpu(networks: Networks, device: torch.device, most: int) -> bool:
+    """Whether a model is on a CPU and its target's weights take at most so many bytes."""
+    return device.type == "cpu" and sum(p.numel() * p.element_size() for p in networks.target.parameters()) <= most

@@ -8,22 +8,27 @@ from __future__ import annotations
 import html
 import re
 import warnings
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from urllib.parse import unquote_plus
 
 import torch
 from tokenizers import Encoding, Tokenizer
-from torch import nn
 from transformers import T5Config, T5EncoderModel
 
 from lantern_demo.models.blank import blank_text, fill
 from lantern_demo.models.convert import CheckpointError, read_config, weights_of
 from lantern_demo.models.device import DTYPES, half
 from lantern_demo.models.hub import Located
+from lantern_demo.models.lean import packed
 from lantern_demo.models.llamagen.target import LlamaGenConfig
 from lantern_demo.models.llamagen.weights import LAYOUTS
+from lantern_demo.models.needs import free_memory
+from lantern_demo.models.products import OF_FORMAT, sixteen_bits
 from lantern_demo.models.text import END, PAD, UNKNOWN, Encoded, left_pad
 
+LEAST_FREE = 2**30  # bytes of memory: a T5 that is not at work makes room below
 LENGTH = 120  # positions of a caption, the end mark included
 
 _SITES = "com|co|ru|net|org|edu|gov|it"
@@ -111,18 +116,39 @@ def read_tokenizer(path: Path) -> Tokenizer:
     return tokenizer
 
 
-class CaptionEncoder(nn.Module):
-    """A prompt to T5 features of 120 positions, left-padded, the padding zero (LlamaGen, autoregressive/sample/sample_t2i.py)."""
+class CaptionEncoder:
+    """A prompt to T5 features of 120 positions, left-padded, the padding zero (LlamaGen, autoregressive/sample/sample_t2i.py).
 
-    def __init__(self, tokenizer: Tokenizer, encoder: T5EncoderModel) -> None:
-        super().__init__()
+    Where a T5 is given by what makes it, it is made for the first prompt, kept for the next one, and let go where less than LEAST_FREE
+    bytes of memory are free behind a prompt.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, encoder: T5EncoderModel | Callable[[], T5EncoderModel]) -> None:
         self.tokenizer = tokenizer
-        self.encoder = encoder
+        self._made = encoder if isinstance(encoder, T5EncoderModel) else None
+        self._make = None if isinstance(encoder, T5EncoderModel) else encoder
 
     @classmethod
     def of(cls, target: LlamaGenConfig, located: Located, device: torch.device) -> CaptionEncoder:
-        """The encoder of a target's captions, in 16 bits, out of published files. Raises CheckpointError as `load_text` does."""
-        return load_text(located, target.caption_dim, device, DTYPES[half(device)])
+        """The encoder of a target's captions, in 16 bits, out of published files; on a CPU its products are packed ones, and the files
+        stay mapped. Raises CheckpointError as `load_text` does."""
+        if device.type != "cpu":
+            return load_text(located, target.caption_dim, device, DTYPES[half(device)])
+        mapped = load_text(located, target.caption_dim, device, None)
+        return cls(mapped.tokenizer, partial(packed, mapped.encoder, OF_FORMAT.get(sixteen_bits(), "plain")))
+
+    @property
+    def encoder(self) -> T5EncoderModel:
+        """The T5, made anew where it was let go."""
+        if self._made is None:
+            assert self._make is not None
+            self._made = self._make()
+        return self._made
+
+    @property
+    def held(self) -> bool:
+        """Whether the T5 is in memory."""
+        return self._made is not None
 
     def check(self, prompt: str) -> None:
         """Raises ValueError when the published cleaning leaves nothing of a prompt."""
@@ -137,11 +163,14 @@ class CaptionEncoder(nn.Module):
 
         What is past the 120 positions is cut off, as published; its words are told as unknown ones.
         """
-        text, device = clean(prompt), self.encoder.device
+        text, encoder = clean(prompt), self.encoder
+        device = encoder.device
         encoding = self.tokenizer.encode(text)
         ids = torch.tensor([encoding.ids], device=device)
         mask = torch.tensor([encoding.attention_mask], device=device)
-        features = self.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
+        features = encoder(input_ids=ids, attention_mask=mask).last_hidden_state
+        if self._make is not None and (free := free_memory(device)) is not None and free < LEAST_FREE:
+            self._made = None
         features, valid = left_pad(features, mask.bool())
         return Encoded(features.float(), valid, self._unread(text, encoding))
 
@@ -153,8 +182,8 @@ class CaptionEncoder(nn.Module):
         return lacking + cut
 
 
-def load_text(located: Located, width: int, device: torch.device, dtype: torch.dtype) -> CaptionEncoder:
-    """A T5's encoder and tokenizer, out of the published files. Raises CheckpointError when they are not a T5's of that width."""
+def load_text(located: Located, width: int, device: torch.device, dtype: torch.dtype | None) -> CaptionEncoder:
+    """A T5's encoder and tokenizer, out of the published files; dtype None: in theirs, mapped into memory on a CPU. Raises CheckpointError when they are not a T5's of that width."""
     path = located.beside("config.json")
     try:
         config = T5Config.from_dict(read_config(path))
