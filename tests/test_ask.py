@@ -7,6 +7,7 @@ import random
 import re
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from test_browser import browser, draw, expect, fits, only, page, pytestmark, settings, tab
 
 from lantern_demo.models.registry import REGISTRY
@@ -135,16 +136,16 @@ def test_unknown_words_are_told_while_one_types(page: Page) -> None:
     expect(told(page)).to_be_empty()
 
 
-def test_what_cannot_be_drawn_is_answered_with_what_can(page: Page) -> None:
+@pytest.mark.parametrize("asked", ["a cat", "lanterns"], ids=["unknown words", "too few"])
+def test_what_cannot_be_drawn_is_answered_with_what_can(page: Page, asked: str) -> None:
     only(page, "vanilla")
+    prompt(page).fill(asked)
+    expect(told(page).locator("button")).to_have_text(FIRST)
+    draw(page)
     refusal = page.get_by_role("alert")
-    for asked in ("a cat", "lanterns", "\u7ea2\u706f\u7b3c", "\u0642\u0637\u0629"):
-        prompt(page).fill(asked)
-        expect(told(page).locator("button")).to_have_text(FIRST)
-        draw(page)
-        expect(told(page)).to_be_empty()  # it is said once
-        expect(refusal).to_contain_text("Not drawn")
-        assert page.locator("#stage .source").inner_text().startswith("A recording"), "nothing was raced"
+    expect(refusal).to_contain_text("Not drawn")
+    expect(told(page)).to_be_empty()  # it is said once
+    assert page.locator("#stage .source").inner_text().startswith("A recording"), "nothing was raced"
     refusal.get_by_role("button", name=FIRST).click()
     expect(prompt(page)).to_have_value(FIRST)
     expect(page.locator("#stage .source")).to_contain_text("Drawn just now on")
