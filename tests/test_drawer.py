@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from test_browser import DEFAULT, browser, draw, expect, open_page, page, pytestmark, settings, shifts, tab
+from test_browser import DEFAULT, browser, draw, expect, only, open_page, page, pytestmark, settings, shifts, tab
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.knobs import KNOBS, by_readers
@@ -111,6 +111,8 @@ def test_reset_gives_the_preset_back_also_in_closed_groups(page: Page) -> None:
 
 
 def test_draw_in_the_settings_shows_the_race(page: Page) -> None:
+    only(page, "vanilla", "eagle1")
+    page.keyboard.press("Escape")
     page.evaluate("scrollTo(0, document.body.scrollHeight)")
     page.locator("#open-settings").evaluate("button => button.click()")
     expect(page.locator("#settings")).to_be_visible()
@@ -156,7 +158,7 @@ def test_answers_stand_beside_what_was_pressed(page: Page, tmp_path: Path) -> No
 
 
 def test_run_again_shows_the_race(page: Page) -> None:
-    page.emulate_media(reduced_motion="reduce")
+    only(page, "vanilla", "eagle1")
     draw(page)
     expect(page.locator("#status")).to_contain_text("Done, with seed")
     page.locator("#again").click()
