@@ -36,6 +36,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         options = config.option
         if options.numprocesses is None and options.dist == "no":
             options.numprocesses, options.dist, options.maxprocesses = "logical", "loadfile", options.maxprocesses or PROCESSES
+            options.loadscopereorder = False  # the order is that of `pytest_collection_modifyitems`
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -59,9 +60,12 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Count the tests of every file that are in the fast set, before any is left out."""
+    """Count the tests of every file that are in the fast set, before any is left out. Files with the most slow ones come first: begun
+    last, one would leave all processes but its own with nothing to do."""
+    slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
     config.stash[FAST] = Counter({item.path: 0 for item in items})
     config.stash[FAST].update(item.path for item in items if item.get_closest_marker("slow") is None)
+    items.sort(key=lambda item: -slow[item.path])
 
 
 @pytest.fixture

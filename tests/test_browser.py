@@ -9,6 +9,7 @@ import shutil
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,8 +65,22 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def page(browser: Browser, server: str) -> Iterator[Page]:
-    """The loaded page. A request to another host, or an error in the page's scripts, fails the test."""
+def tab(browser: Browser) -> Iterator[Page]:
+    """A tab with nothing in it, for tests that open an address of their own."""
+    with new_tab(browser) as page:
+        yield page
+
+
+@pytest.fixture
+def page(tab: Page, server: str) -> Page:
+    """The loaded page."""
+    open_page(tab, server)
+    return tab
+
+
+@contextmanager
+def new_tab(browser: Browser) -> Iterator[Page]:
+    """A tab with nothing in it. A request to another host, or an error in the page's scripts, fails the test."""
     faults: list[str] = []
 
     def guard(route: Route) -> None:
@@ -82,7 +97,6 @@ def page(browser: Browser, server: str) -> Iterator[Page]:
     expect.set_options(timeout=PATIENCE)
     page.route("**/*", guard)
     page.on("pageerror", lambda error: faults.append(str(error)))
-    open_page(page, server)
     yield page
     page.close()
     assert faults == []
@@ -167,42 +181,42 @@ def shifts(page: Page) -> list[tuple[float, list[str]]]:
 
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
-def test_the_whole_race_is_on_the_first_screen(page: Page, server: str, width: int, height: int) -> None:
+def test_the_whole_race_is_on_the_first_screen(tab: Page, server: str, width: int, height: int) -> None:
     """Title, prompt and its parts, examples and the race of all five, without scrolling; and nothing moves while it comes."""
-    page.set_viewport_size({"width": width, "height": height})
-    open_page(page, server)
-    expect(page.locator("#stage .lane")).to_have_count(len(DEFAULT))
-    expect(page.locator("#stage .lane[data-done]")).to_have_count(len(DEFAULT))
+    tab.set_viewport_size({"width": width, "height": height})
+    open_page(tab, server)
+    expect(tab.locator("#stage .lane")).to_have_count(len(DEFAULT))
+    expect(tab.locator("#stage .lane[data-done]")).to_have_count(len(DEFAULT))
     seen = [f"#lane-{lane} {part}" for lane in LEADS for part in ("canvas", "h3", ".bar", ".big-number", ".gain", ".side")]
     parts = ["#intro h1", "#prompt", "#draw", "#builder", "#examples", "#stage .headline", "#stage .play", *seen]
     for part in parts:
-        box = page.locator(part).bounding_box()
+        box = tab.locator(part).bounding_box()
         assert box is not None and box["y"] >= 0 and box["y"] + box["height"] <= min(height, 844), (part, box)
         assert box["x"] >= 0 and box["x"] + box["width"] <= width, (part, box)
     for lane in set(LANES) - set(LEADS):
-        assert page.locator(f"#lane-{lane}").is_visible() == (width == 1280), "on a phone one press away"
+        assert tab.locator(f"#lane-{lane}").is_visible() == (width == 1280), "on a phone one press away"
     if width == 1280:
-        assert page.locator("#status").is_visible()  # on a phone it comes with the first thing that it has to say
-        assert page.locator("#lane-lanternpp canvas").evaluate("canvas => canvas.clientWidth") >= 210
+        assert tab.locator("#status").is_visible()  # on a phone it comes with the first thing that it has to say
+        assert tab.locator("#lane-lanternpp canvas").evaluate("canvas => canvas.clientWidth") >= 210
     else:
-        page.get_by_role("button", name="Also: EAGLE-2, LANTERN").click()
-        expect(page.locator("#lane-lantern")).to_be_visible()
-    moved = shifts(page)
+        tab.get_by_role("button", name="Also: EAGLE-2, LANTERN").click()
+        expect(tab.locator("#lane-lantern")).to_be_visible()
+    moved = shifts(tab)
     assert sum(value for value, _ in moved) < 0.05, moved
 
 
-def test_the_recorded_race_plays_once_and_is_the_forms(page: Page, server: str) -> None:
+def test_the_recorded_race_plays_once_and_is_the_forms(tab: Page, server: str) -> None:
     """The seed and the prompt of the form are those of the race on the stage."""
-    page.emulate_media(reduced_motion="no-preference")
-    page.add_init_script(NOTE_PLAYING)
-    open_page(page, server)
-    page.wait_for_function("window.played")
-    expect(page.get_by_role("button", name="Replay")).to_be_visible()
-    expect(page.locator("#stage .source")).to_contain_text("A recording of")
-    settings(page)
-    assert page.locator("#seed input").input_value() == str(texts.EXAMPLES[0][1])
-    assert page.get_by_label("Prompt").input_value() == texts.EXAMPLES[0][0]
-    expect(page.locator("#examples .card").first).to_have_attribute("aria-pressed", "true")
+    tab.emulate_media(reduced_motion="no-preference")
+    tab.add_init_script(NOTE_PLAYING)
+    open_page(tab, server)
+    tab.wait_for_function("window.played")
+    expect(tab.get_by_role("button", name="Replay")).to_be_visible()
+    expect(tab.locator("#stage .source")).to_contain_text("A recording of")
+    settings(tab)
+    assert tab.locator("#seed input").input_value() == str(texts.EXAMPLES[0][1])
+    assert tab.get_by_label("Prompt").input_value() == texts.EXAMPLES[0][0]
+    expect(tab.locator("#examples .card").first).to_have_attribute("aria-pressed", "true")
 
 
 def test_all_methods_side_by_side(page: Page) -> None:
@@ -396,9 +410,7 @@ def test_prompts_are_shown_as_text(page: Page) -> None:
     assert "broken" not in page.title()
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_the_audit_is_folded_and_fits(page: Page, server: str, theme: str) -> None:
-    open_page(page, f"{server}?__theme={theme}")
+def test_the_audit_is_folded_and_fits(page: Page) -> None:
     groups = page.locator("#audit .audit section")
     expect(groups.first).to_be_hidden()
     page.get_by_role("button", name=texts.AUDIT_TITLE).click()
@@ -427,13 +439,13 @@ def test_errors_and_the_stage_are_in_view_on_a_phone(page: Page) -> None:
         expect(page.locator(f"#lane-{lane} canvas")).to_be_in_viewport()
 
 
-def test_dark_mode(page: Page, server: str) -> None:
-    open_page(page, f"{server}?__theme=dark")
-    expect(page.locator("body")).to_have_class(re.compile(r"\bdark\b"))
-    show_example(page)
+def test_dark_mode(tab: Page, server: str) -> None:
+    open_page(tab, f"{server}?__theme=dark")
+    expect(tab.locator("body")).to_have_class(re.compile(r"\bdark\b"))
+    show_example(tab)
     brightness = "e => getComputedStyle(e).{}.match(/[0-9.]+/g).slice(0, 3).reduce((sum, x) => sum + Number(x), 0) / 3"
-    assert page.locator("#stage .lane").first.evaluate(brightness.format("backgroundColor")) < 80
-    assert page.locator("#stage .lane h3").first.evaluate(brightness.format("color")) > 180
+    assert tab.locator("#stage .lane").first.evaluate(brightness.format("backgroundColor")) < 80
+    assert tab.locator("#stage .lane h3").first.evaluate(brightness.format("color")) > 180
 
 
 def faults_of(page: Page) -> list[str]:
@@ -452,33 +464,33 @@ def faults_of(page: Page) -> list[str]:
     not AXE.exists(), reason="axe-core is not installed: npm install --no-save axe-core, or set AXE to its axe.min.js"
 )
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_nothing_serious_for_axe(page: Page, server: str, theme: str) -> None:
+def test_nothing_serious_for_axe(tab: Page, server: str, theme: str) -> None:
     widths = (1280, 390)
 
     def check(what: str) -> None:
         for width in widths:
-            page.set_viewport_size({"width": width, "height": 844})
-            page.wait_for_timeout(500)
-            assert faults_of(page) == [], f"{what}, {width} px wide"
+            tab.set_viewport_size({"width": width, "height": 844})
+            tab.wait_for_timeout(500)
+            assert faults_of(tab) == [], f"{what}, {width} px wide"
 
-    open_page(page, f"{server}?__theme={theme}")
-    expect(page.locator("#stage .lane[data-done]")).to_have_count(len(DEFAULT))
+    open_page(tab, f"{server}?__theme={theme}")
+    expect(tab.locator("#stage .lane[data-done]")).to_have_count(len(DEFAULT))
     check("at first")
-    settings(page)
-    folds = page.locator("#settings .knob-group > button")
+    settings(tab)
+    folds = tab.locator("#settings .knob-group > button")
     for i in range(folds.count()):
         if "open" not in (folds.nth(i).get_attribute("class") or "").split():
             folds.nth(i).click()
-    expect(page.locator("#settings [id^=knob-]")).to_have_count(len(ON_THE_FORM))
+    expect(tab.locator("#settings [id^=knob-]")).to_have_count(len(ON_THE_FORM))
     check("with all settings")
-    page.keyboard.press("Escape")
-    page.locator("#lane-lanternpp .picture").press("Enter")
-    page.locator("#stage .record summary").click()
+    tab.keyboard.press("Escape")
+    tab.locator("#lane-lanternpp .picture").press("Enter")
+    tab.locator("#stage .record summary").click()
     for title in (texts.TABLE_TITLE, texts.AUDIT_TITLE, texts.TIMING_TITLE):
-        page.get_by_role("button", name=title).press("Enter")
+        tab.get_by_role("button", name=title).press("Enter")
     check("with all open")
-    page.locator("#stage canvas.big").press("Escape")
-    page.locator("#stage .view summary").press("Enter")
+    tab.locator("#stage canvas.big").press("Escape")
+    tab.locator("#stage .view summary").press("Enter")
     check("with the menu of the stage")
 
 
@@ -501,36 +513,36 @@ def test_headings_and_targets(page: Page) -> None:
     assert page.locator("#stage [title], #price [title], #examples [title]").count() == 0, "a tooltip that no touch opens"
 
 
-@pytest.mark.parametrize("width", [360, 390, 768, 1000, 1280])
-def test_nothing_is_cut_or_covered_on_the_stage(page: Page, width: int) -> None:
-    page.set_viewport_size({"width": width, "height": 900})
+def test_nothing_is_cut_or_covered_on_the_stage(page: Page) -> None:
     expect(page.locator("#stage .lane[data-done]")).to_have_count(len(DEFAULT))
-    faults = page.locator("#stage .lane").evaluate_all(
-        """lanes => lanes.flatMap((lane) => {
-          const parts = ["h3", ".big-number", ".gain", ".side", ".short"].map((name) => lane.querySelector(name));
-          const boxes = parts.map((part) => part.getBoundingClientRect()), room = lane.getBoundingClientRect();
-          const apart = (a, b) => a.right <= b.left + 1 || b.right <= a.left + 1 || a.bottom <= b.top + 1 || b.bottom <= a.top + 1;
-          const cut = parts.filter((part, i) => part.scrollWidth > part.clientWidth + 1 && part.clientWidth || boxes[i].right > room.right || boxes[i].bottom > room.bottom);
-          const covered = boxes.flatMap((a, i) => boxes.slice(i + 1).map((b, j) => apart(a, b) ? "" : `${parts[i].className} ${parts[i + 1 + j].className}`)).filter((one) => one);
-          return [...cut.map((part) => `${lane.id}: ${part.outerHTML} is cut`), ...covered.map((one) => `${lane.id}: ${one} overlap`)];
-        })"""
-    )
-    assert faults == []
-    for control in (".play", ".now", ".view summary"):
-        box = page.locator(f"#stage {control}").bounding_box()
-        assert box is not None and box["x"] + box["width"] <= width, control
+    for width in (360, 390, 768, 1000, 1280):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.wait_for_timeout(200)
+        faults = page.locator("#stage .lane").evaluate_all(
+            """lanes => lanes.flatMap((lane) => {
+              const parts = ["h3", ".big-number", ".gain", ".side", ".short"].map((name) => lane.querySelector(name));
+              const boxes = parts.map((part) => part.getBoundingClientRect()), room = lane.getBoundingClientRect();
+              const apart = (a, b) => a.right <= b.left + 1 || b.right <= a.left + 1 || a.bottom <= b.top + 1 || b.bottom <= a.top + 1;
+              const cut = parts.filter((part, i) => part.scrollWidth > part.clientWidth + 1 && part.clientWidth || boxes[i].right > room.right || boxes[i].bottom > room.bottom);
+              const covered = boxes.flatMap((a, i) => boxes.slice(i + 1).map((b, j) => apart(a, b) ? "" : `${parts[i].className} ${parts[i + 1 + j].className}`)).filter((one) => one);
+              return [...cut.map((part) => `${lane.id}: ${part.outerHTML} is cut`), ...covered.map((one) => `${lane.id}: ${one} overlap`)];
+            })"""
+        )
+        assert faults == [], width
+        for control in (".play", ".now", ".view summary"):
+            box = page.locator(f"#stage {control}").bounding_box()
+            assert box is not None and box["x"] + box["width"] <= width, (width, control)
 
 
-def test_the_documentation_opens_by_its_address(page: Page, server: str) -> None:
-    page.goto(f"{server}?view=api")
-    expect(page.locator(".api-docs")).to_be_visible()
+def test_the_documentation_opens_by_its_address(tab: Page, server: str) -> None:
+    tab.goto(f"{server}?view=api")
+    expect(tab.locator(".api-docs")).to_be_visible()
 
 
-def test_what_a_first_visit_costs(page: Page, server: str) -> None:
+def test_what_a_first_visit_costs(browser: Browser, server: str) -> None:
     """All that is sent until the page rests, compressed, with the recorded race in it. Gradio's own scripts come beside it: they are not ours
     to shrink, and a browser keeps them."""
-    page.close()  # what it fetched would be in the way
-    fresh = page.context.browser.new_context()  # type: ignore[union-attr]
+    fresh = browser.new_context()
     try:
         sent, visit = first_visit(fresh.new_page(), server)
         own = {path: size for path, size in sent.items() if not path.startswith(("/assets/", "/static/"))}
@@ -616,20 +628,20 @@ TYPE_AT_ONCE = """new MutationObserver((_, watching) => {
 }).observe(document, { subtree: true, childList: true })"""
 
 
-def test_what_is_typed_early_stays(page: Page, server: str) -> None:
-    page.add_init_script(TYPE_AT_ONCE)
-    open_page(page, server)
-    page.wait_for_timeout(500)
-    assert page.get_by_label("Prompt").input_value() == "two red zebra lanterns"
-    expect(page.locator('#examples [aria-pressed="true"]')).to_have_count(0)
-    only(page, "vanilla")
-    draw(page)
-    expect(page.locator("#status")).to_contain_text('Drawn without "zebra": this small model knows only lanterns.')
-    page.locator("#examples .card").first.click()
-    expect(page.get_by_label("Prompt")).to_have_value(texts.EXAMPLES[0][0])
+def test_what_is_typed_early_stays(tab: Page, server: str) -> None:
+    tab.add_init_script(TYPE_AT_ONCE)
+    open_page(tab, server)
+    tab.wait_for_timeout(500)
+    assert tab.get_by_label("Prompt").input_value() == "two red zebra lanterns"
+    expect(tab.locator('#examples [aria-pressed="true"]')).to_have_count(0)
+    only(tab, "vanilla")
+    draw(tab)
+    expect(tab.locator("#status")).to_contain_text('Drawn without "zebra": this small model knows only lanterns.')
+    tab.locator("#examples .card").first.click()
+    expect(tab.get_by_label("Prompt")).to_have_value(texts.EXAMPLES[0][0])
 
 
-def test_a_late_first_answer_leaves_what_was_typed(page: Page, server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_late_first_answer_leaves_what_was_typed(tab: Page, server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page's first answer fills in a prompt, and comes after the visitor has typed another."""
     asked, typed = threading.Event(), threading.Event()
     from_link = served.from_link
@@ -641,25 +653,25 @@ def test_a_late_first_answer_leaves_what_was_typed(page: Page, server: str, monk
 
     monkeypatch.setattr(served, "from_link", late)
     try:
-        page.goto(f"{server}?prompt=a+lantern+of+the+link&seed=5")
+        tab.goto(f"{server}?prompt=a+lantern+of+the+link&seed=5")
         for _ in range(1200):  # the requests pass through this thread
             if asked.is_set():
                 break
-            page.wait_for_timeout(50)
+            tab.wait_for_timeout(50)
         assert asked.is_set()
-        page.get_by_label("Prompt").fill("two zebra lanterns")
-        locked = page.locator("#lock-seed input").evaluate("field => { field.click(); return field.checked; }")
+        tab.get_by_label("Prompt").fill("two zebra lanterns")
+        locked = tab.locator("#lock-seed input").evaluate("field => { field.click(); return field.checked; }")
     finally:
         typed.set()
-    expect(page.locator("#status")).to_contain_text(texts.READY_LINK)
-    page.wait_for_timeout(500)
-    assert page.get_by_label("Prompt").input_value() == "two zebra lanterns"
-    settings(page)
-    expect(page.get_by_label("Lock the seed")).to_be_checked(checked=locked)
-    assert page.locator("#seed input").input_value() == "5"
-    page.get_by_label("Prompt").fill("")
-    page.wait_for_timeout(200)
-    assert page.get_by_label("Prompt").input_value() == "", "later changes are the visitor's own"
+    expect(tab.locator("#status")).to_contain_text(texts.READY_LINK)
+    tab.wait_for_timeout(500)
+    assert tab.get_by_label("Prompt").input_value() == "two zebra lanterns"
+    settings(tab)
+    expect(tab.get_by_label("Lock the seed")).to_be_checked(checked=locked)
+    assert tab.locator("#seed input").input_value() == "5"
+    tab.get_by_label("Prompt").fill("")
+    tab.wait_for_timeout(200)
+    assert tab.get_by_label("Prompt").input_value() == "", "later changes are the visitor's own"
 
 
 def test_draw_takes_the_methods_as_they_are_shown(page: Page) -> None:

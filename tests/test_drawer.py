@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from test_browser import DEFAULT, browser, draw, expect, open_page, page, pytestmark, settings, shifts
+from test_browser import DEFAULT, browser, draw, expect, only, open_page, page, pytestmark, settings, shifts, tab
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.knobs import KNOBS, by_readers
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import status_html
 
-__all__ = ["browser", "page", "pytestmark"]  # the fixtures and marks of the browser's tests
+__all__ = ["browser", "page", "pytestmark", "tab"]  # the fixtures and marks of the browser's tests
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
@@ -29,37 +29,38 @@ def focused(page: Page) -> str:
     return page.evaluate("document.activeElement.id")
 
 
-@pytest.mark.parametrize("width", [390, 768, 1280])
-def test_settings_open_over_the_page(page: Page, width: int) -> None:
+def test_settings_open_over_the_page(page: Page) -> None:
     """Nothing moves for them, Draw stays in reach, and they close in four ways; the focus goes in and comes back."""
-    page.set_viewport_size({"width": width, "height": 900})
     panel, opener = page.locator("#settings"), page.locator("#open-settings")
     expect(page.locator("#stage .lane[data-done]")).to_have_count(len(DEFAULT))
-    expect(opener).to_have_attribute("aria-expanded", "false")
-    stage = page.locator("#stage").bounding_box()
-    settings(page)
-    expect(page.get_by_role("dialog", name=texts.SETTINGS)).to_be_focused()
-    expect(opener).to_have_attribute("aria-expanded", "true")
-    assert page.locator("#stage").bounding_box() == stage
-    for depth in (0, 900, 99999):
-        panel.evaluate("(panel, depth) => { panel.scrollTop = depth; }", depth)
-        for part in ("#draw-these", "#reset", "#drawer-head .close"):
-            assert page.locator(part).evaluate(FREE), (part, depth)
+    for width in (390, 768, 1280):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.wait_for_timeout(200)
+        expect(opener).to_have_attribute("aria-expanded", "false")
+        stage = page.locator("#stage").bounding_box()
+        settings(page)
+        expect(page.get_by_role("dialog", name=texts.SETTINGS)).to_be_focused()
+        expect(opener).to_have_attribute("aria-expanded", "true")
+        assert page.locator("#stage").bounding_box() == stage
+        for depth in (0, 900, 99999):
+            panel.evaluate("(panel, depth) => { panel.scrollTop = depth; }", depth)
+            for part in ("#draw-these", "#reset", "#drawer-head .close"):
+                assert page.locator(part).evaluate(FREE), (part, depth)
 
-    page.keyboard.press("Escape")
-    expect(panel).to_be_hidden()
-    assert focused(page) == "open-settings"
-    settings(page)
-    page.locator("#drawer-head .close").click()
-    expect(panel).to_be_hidden()
-    assert focused(page) == "open-settings"
-    settings(page)
-    page.locator("#intro h1").click(position={"x": 5, "y": 5})
-    expect(panel).to_be_hidden()
-    settings(page)
-    page.locator("#prompt textarea").focus()
-    expect(panel).to_be_hidden()
-    expect(opener).to_have_attribute("aria-expanded", "false")
+        page.keyboard.press("Escape")
+        expect(panel).to_be_hidden()
+        assert focused(page) == "open-settings"
+        settings(page)
+        page.locator("#drawer-head .close").click()
+        expect(panel).to_be_hidden()
+        assert focused(page) == "open-settings"
+        settings(page)
+        page.locator("#intro h1").click(position={"x": 5, "y": 5})
+        expect(panel).to_be_hidden()
+        settings(page)
+        page.locator("#prompt textarea").focus()
+        expect(panel).to_be_hidden()
+        expect(opener).to_have_attribute("aria-expanded", "false")
 
 
 def test_a_list_in_the_settings_closes_before_they_do(page: Page) -> None:
@@ -110,6 +111,8 @@ def test_reset_gives_the_preset_back_also_in_closed_groups(page: Page) -> None:
 
 
 def test_draw_in_the_settings_shows_the_race(page: Page) -> None:
+    only(page, "vanilla", "eagle1")
+    page.keyboard.press("Escape")
     page.evaluate("scrollTo(0, document.body.scrollHeight)")
     page.locator("#open-settings").evaluate("button => button.click()")
     expect(page.locator("#settings")).to_be_visible()
@@ -127,25 +130,24 @@ def hand_in(page: Page, file: Path) -> None:
     chooser.value.set_files(file)
 
 
-@pytest.mark.parametrize(("width", "height"), [(390, 844), (1280, 900)])
-def test_answers_stand_beside_what_was_pressed(page: Page, tmp_path: Path, width: int, height: int) -> None:
+def test_answers_stand_beside_what_was_pressed(page: Page, tmp_path: Path) -> None:
     """What is refused far below the stage is told there; what the stage shows brings it into view."""
-    page.set_viewport_size({"width": width, "height": height})
     with page.expect_download() as download:
         page.locator("#record").click()
     record, wrong = tmp_path / "run.json", tmp_path / "wrong.json"
     download.value.save_as(record)
     wrong.write_text(json.dumps({"name": "something else"}))
-
-    hand_in(page, wrong)
-    expect(page.locator("#load-told").get_by_role("alert")).to_contain_text("this is not a run record")
-    expect(page.locator("#load-told")).to_be_in_viewport()
-    expect(page.locator("#status")).not_to_be_in_viewport()
-    hand_in(page, record)
-    expect(page.locator("#status")).to_contain_text(texts.READY_LOADED)
-    expect(page.locator("#status")).to_be_in_viewport()
-    expect(page.locator("#stage .picture").first).to_be_in_viewport()
-    expect(page.locator("#load-told")).to_be_hidden()
+    for width, height in ((1280, 900), (390, 844)):
+        page.set_viewport_size({"width": width, "height": height})
+        hand_in(page, wrong)
+        expect(page.locator("#load-told").get_by_role("alert")).to_contain_text("this is not a run record")
+        expect(page.locator("#load-told")).to_be_in_viewport()
+        expect(page.locator("#status")).not_to_be_in_viewport()
+        hand_in(page, record)
+        expect(page.locator("#status")).to_contain_text(texts.READY_LOADED)
+        expect(page.locator("#status")).to_be_in_viewport()
+        expect(page.locator("#stage .picture").first).to_be_in_viewport()
+        expect(page.locator("#load-told")).to_be_hidden()
 
     page.locator("#explore").click()
     expect(page.locator("#explore-told")).to_contain_text("Exploring")
@@ -156,7 +158,7 @@ def test_answers_stand_beside_what_was_pressed(page: Page, tmp_path: Path, width
 
 
 def test_run_again_shows_the_race(page: Page) -> None:
-    page.emulate_media(reduced_motion="reduce")
+    only(page, "vanilla", "eagle1")
     draw(page)
     expect(page.locator("#status")).to_contain_text("Done, with seed")
     page.locator("#again").click()
@@ -196,18 +198,18 @@ def test_the_menu_of_the_stage_closes_as_menus_do(page: Page) -> None:
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_nothing_jumps_from_the_first_sight_to_the_end_of_a_race(page: Page, server: str, width: int) -> None:
+def test_nothing_jumps_from_the_first_sight_to_the_end_of_a_race(tab: Page, server: str, width: int) -> None:
     """The browser's own measure, summed up; what follows a press within half a second does not count."""
-    page.set_viewport_size({"width": width, "height": 844 if width == 390 else 900})
-    open_page(page, server)
-    expect(page.locator("#stage .lane[data-done]")).to_have_count(len(DEFAULT))
-    results = page.locator("#results").bounding_box()
+    tab.set_viewport_size({"width": width, "height": 844 if width == 390 else 900})
+    open_page(tab, server)
+    expect(tab.locator("#stage .lane[data-done]")).to_have_count(len(DEFAULT))
+    results = tab.locator("#results").bounding_box()
     assert results
-    page.locator("#draw").click()
-    page.locator("#stage .source.racing").wait_for()
-    during = page.locator("#results").bounding_box()
+    tab.locator("#draw").click()
+    tab.locator("#stage .source.racing").wait_for()
+    during = tab.locator("#results").bounding_box()
     assert during and during["height"] == results["height"], "old results keep their room"
-    expect(page.locator("#status")).to_contain_text("Done, with seed")
-    expect(page.locator("#stage .lane[data-done]")).to_have_count(len(DEFAULT))
-    moved = shifts(page)
+    expect(tab.locator("#status")).to_contain_text("Done, with seed")
+    expect(tab.locator("#stage .lane[data-done]")).to_have_count(len(DEFAULT))
+    moved = shifts(tab)
     assert sum(value for value, _ in moved) < 0.05, moved

@@ -357,6 +357,7 @@ def test_ctrl_c_while_the_model_loads(tmp_path: Path) -> None:
     """A load cannot be interrupted, and does not hold up the end."""
     program = (
         "import os, signal, sys, threading, time, app\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # background commands of a script begin with it ignored
         "app.wait_for_model = lambda page: (threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start(), time.sleep(60))\n"
         "app.launch = lambda page, **_: threading.Thread(target=time.sleep, args=(60,)).start()\n"
         "app.build = lambda *_: None\n"
@@ -378,8 +379,8 @@ def test_ctrl_c_while_the_model_loads(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_short_soak(tiny_model: Path) -> None:
-    """Six clients, one of which misbehaves, for twenty seconds; `python tests/soak.py` is the long form."""
-    found = soak(str(tiny_model), minutes=1 / 3, clients=6, page_count=0, every=1)
+    """Six clients, one of which misbehaves, for twelve seconds; `python tests/soak.py` is the long form."""
+    found = soak(str(tiny_model), minutes=0.2, clients=6, page_count=0, every=1)
     assert sound(found), json.dumps({key: value for key, value in found.items() if key != "curve"}, indent=1)
     assert found["right"] >= 6 and found["tracebacks_in_log"] == 0
     later = found["curve"][len(found["curve"]) // 2 :]

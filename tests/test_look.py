@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 import pytest
-from test_browser import DEFAULT, browser, draw, expect, fits, open_page, page, pytestmark, show_example
+from test_browser import DEFAULT, browser, draw, expect, fits, open_page, page, pytestmark, show_example, tab
 from test_replay import look_at
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import SCRIPTS
 
-__all__ = ["browser", "page", "pytestmark"]  # the fixtures and marks of the browser's tests
+__all__ = ["browser", "page", "pytestmark", "tab"]  # the fixtures and marks of the browser's tests
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
@@ -55,21 +55,21 @@ def names(words: dict[str, Any], case: str, facts: list[Any], told: str) -> None
 
 
 @pytest.mark.parametrize("dice", ["own", "same"])
-def test_tokens_of_every_kind_say_why_for_every_method(page: Page, server: str, dice: str) -> None:
+def test_tokens_of_every_kind_say_why_for_every_method(tab: Page, server: str, dice: str) -> None:
     """Also for a method that is added to the table: a rule says in Python what is printed here."""
-    lanes = drawn(page, server, list(METHODS), dice=dice)
+    lanes = drawn(tab, server, list(METHODS), dice=dice)
     compared = {"eagle1", "eagle2", "lantern", "lantern++", "sjd", "scd"} if dice == "same" else set()
-    look = page.locator("#stage .look")
+    look = tab.locator("#stage .look")
     for lane in lanes:
         method, words = METHODS[lane["id"]], lane["evidence"]
         assert method.lossless or method.rule == "none" or "r" in lane["kinds"], method.id
         check, bars = (names, 0) if method.id in compared else (holds, 1)
-        look_at(page, method.label)
+        look_at(tab, method.label)
         if not look.locator(".trials, .record .note").first.is_visible():
             look.locator(".record summary").click()
         for kind in sorted(set(lane["kinds"])):
             cell = max(cell for cell, other in enumerate(lane["kinds"]) if other == kind)
-            click_cell(page, cell)
+            click_cell(tab, cell)
             expect(look.locator("h2")).to_have_text(f"This piece: {words['headings'][kind]}")
             expect(look.locator(".about .kind")).to_have_text(texts.WEB["terms"][kind])
             why = look.locator(".about p").nth(1).inner_text()
@@ -92,29 +92,29 @@ def test_tokens_of_every_kind_say_why_for_every_method(page: Page, server: str, 
                 )
 
 
-def test_what_vanilla_drew_stands_beside_what_a_method_drew(page: Page, server: str) -> None:
-    vanilla, other = drawn(page, server, ["vanilla", "lantern++"])
+def test_what_vanilla_drew_stands_beside_what_a_method_drew(tab: Page, server: str) -> None:
+    vanilla, other = drawn(tab, server, ["vanilla", "lantern++"])
     differs = next(at for at, (a, b) in enumerate(zip(vanilla["tokens"], other["tokens"], strict=True)) if a != b)
     same = next(at for at in range(256) if vanilla["tokens"][at] == other["tokens"][at])
-    row = page.locator("#stage .alike .patch-row").filter(has_text=texts.WEB["patchVanilla"])
-    look_at(page, "LANTERN++")
+    row = tab.locator("#stage .alike .patch-row").filter(has_text=texts.WEB["patchVanilla"])
+    look_at(tab, "LANTERN++")
     for cell in (differs, same):
-        click_cell(page, cell)
+        click_cell(tab, cell)
         expect(row.get_by_role("img", name=f"Token {vanilla['tokens'][cell]} in this place")).to_be_visible()
         expect(row.locator(".patch")).to_have_count(1)
         expect(row.locator(".patch.kept")).to_have_count(int(cell == same))
         style = row.locator(".patch span").get_attribute("style") or ""
         assert "data:image/webp" in style and "background-position: -" not in style, "its token is in the strip"
-    page.get_by_label("Method to look at").select_option("Vanilla")
-    expect(page.locator("#stage .alike .patch").first).to_be_visible()
+    tab.get_by_label("Method to look at").select_option("Vanilla")
+    expect(tab.locator("#stage .alike .patch").first).to_be_visible()
     expect(row).to_have_count(0)
 
 
-def test_without_vanilla_nothing_is_said_of_it(page: Page, server: str) -> None:
-    drawn(page, server, ["eagle1", "lantern++"])
-    look_at(page, "LANTERN++")
-    expect(page.locator("#stage .alike .patch").first).to_be_visible()
-    expect(page.locator("#stage .alike")).not_to_contain_text(texts.WEB["patchVanilla"])
+def test_without_vanilla_nothing_is_said_of_it(tab: Page, server: str) -> None:
+    drawn(tab, server, ["eagle1", "lantern++"])
+    look_at(tab, "LANTERN++")
+    expect(tab.locator("#stage .alike .patch").first).to_be_visible()
+    expect(tab.locator("#stage .alike")).not_to_contain_text(texts.WEB["patchVanilla"])
 
 
 def test_a_recorded_example_says_why(page: Page) -> None:
@@ -135,7 +135,7 @@ def test_the_methods_to_look_at_are_listed_in_the_order_of_the_table(page: Page)
     assert page.get_by_label("Method to look at").locator("option").all_inner_texts() == table
 
 
-@pytest.mark.parametrize("width", [390, 768, 1280])
+@pytest.mark.parametrize("width", [390, 1280])
 def test_the_picture_of_the_look_is_sharp_and_square_on_every_screen(browser: Browser, server: str, width: int) -> None:
     """On a phone the canvas is 150 wide, and with two pixels to each its width is what a canvas has unasked: 300 x 150."""
     page = browser.new_page(viewport={"width": width, "height": 844}, device_scale_factor=2)
@@ -153,17 +153,17 @@ def test_the_picture_of_the_look_is_sharp_and_square_on_every_screen(browser: Br
     page.close()
 
 
-def test_the_tree_shows_what_its_guesses_look_like(page: Page, server: str) -> None:
-    drawn(page, server, ["vanilla", "lantern++"])
-    look_at(page, "LANTERN++")
-    tree = page.locator("#stage .tree-box > svg.tree")
-    expect(page.locator("#stage .tree-box")).to_contain_text(texts.WEB["treePictures"])
+def test_the_tree_shows_what_its_guesses_look_like(tab: Page, server: str) -> None:
+    drawn(tab, server, ["vanilla", "lantern++"])
+    look_at(tab, "LANTERN++")
+    tree = tab.locator("#stage .tree-box > svg.tree")
+    expect(tab.locator("#stage .tree-box")).to_contain_text(texts.WEB["treePictures"])
     nodes = tree.locator(".node")
     assert nodes.count() >= 8, "the tree's eight nodes, and the model's own token"
     fills = nodes.evaluate_all("all => all.map((node) => node.querySelector('.shape').style.fill)")
     assert all("#tree-piece-" in one for one in fills) and tree.locator("text").count() == 0
     assert tree.locator("pattern").count() == len(set(fills))
-    squares = page.evaluate("""async () => {
+    squares = tab.evaluate("""async () => {
       const image = new Image();
       image.src = document.querySelector("#tree-strip").getAttribute("href");
       await image.decode();
@@ -172,10 +172,10 @@ def test_the_tree_shows_what_its_guesses_look_like(page: Page, server: str) -> N
     used = [int(one.split("#tree-piece-")[1].split('"')[0].rstrip(")")) for one in fills]
     assert max(used) == squares - 1, "they come in the strip of the look-alikes, behind them"
     for meaning in texts.WEB["treeSigns"].values():
-        expect(page.locator("#stage .tree-signs")).to_contain_text(meaning)
-    page.get_by_role("button", name="Next step").click()
+        expect(tab.locator("#stage .tree-signs")).to_contain_text(meaning)
+    tab.get_by_role("button", name="Next step").click()
     expect(tree).to_have_attribute("data-phase", "draft")
-    expect(page.locator("#stage .tree-box")).to_contain_text(texts.WEB["treePictures"])
+    expect(tab.locator("#stage .tree-box")).to_contain_text(texts.WEB["treePictures"])
 
 
 def test_the_tree_shows_tokens_where_nothing_is_decoded(page: Page) -> None:
@@ -188,25 +188,25 @@ def test_the_tree_shows_tokens_where_nothing_is_decoded(page: Page) -> None:
     expect(page.locator("#stage .tree-box")).to_contain_text(texts.WEB["treeTokens"])
 
 
-@pytest.mark.parametrize("colour", ["#dc1e1e", "#ff3020", "#5a0d0d", "#1e3cdc", "#f5f5f5", "#101010"])
-def test_the_price_is_seen_on_pictures_of_any_colour(browser: Browser, colour: str) -> None:
+def test_the_price_is_seen_on_pictures_of_any_colour(browser: Browser) -> None:
     page = browser.new_page(viewport={"width": 400, "height": 400})
     page.set_content('<canvas style="width: 200px; height: 200px"></canvas>')
     for script in ("dom", "grid"):
         page.add_script_tag(path=SCRIPTS / f"{script}.js")
-    free, cheap, dear = page.evaluate(
-        """(colour) => {
-          const image = new OffscreenCanvas(8, 8), canvas = document.querySelector("canvas");
-          Object.assign(image.getContext("2d"), { fillStyle: colour }).fillRect(0, 0, 8, 8);
-          const lane = { image, tokens: [0, 0, 0, 0], kinds: "tttt", committed: [1, 2, 3, 4], prices: [0, 0.1, 0.5, 0] };
-          ranked(lane);
-          paint(canvas, lane, 4, 2, { price: true, cell: -1 });
-          const at = (x, y) => [...canvas.getContext("2d").getImageData(x, y, 1, 1).data.slice(0, 3)];
-          return [at(50, 50), at(150, 50), at(50, 150)];
-        }""",
-        colour,
-    )
-    assert max(free) - min(free) <= 2, "no colour of its own that could be taken for a price"
-    redness = [pixel[0] - (pixel[1] + pixel[2]) / 2 for pixel in (free, cheap, dear)]
-    assert redness[1] > redness[0] + 30 and redness[2] > redness[1] + 30, redness
+    for colour in ("#dc1e1e", "#ff3020", "#5a0d0d", "#1e3cdc", "#f5f5f5", "#101010"):
+        free, cheap, dear = page.evaluate(
+            """(colour) => {
+              const image = new OffscreenCanvas(8, 8), canvas = document.querySelector("canvas");
+              Object.assign(image.getContext("2d"), { fillStyle: colour }).fillRect(0, 0, 8, 8);
+              const lane = { image, tokens: [0, 0, 0, 0], kinds: "tttt", committed: [1, 2, 3, 4], prices: [0, 0.1, 0.5, 0] };
+              ranked(lane);
+              paint(canvas, lane, 4, 2, { price: true, cell: -1 });
+              const at = (x, y) => [...canvas.getContext("2d").getImageData(x, y, 1, 1).data.slice(0, 3)];
+              return [at(50, 50), at(150, 50), at(50, 150)];
+            }""",
+            colour,
+        )
+        assert max(free) - min(free) <= 2, "no colour of its own that could be taken for a price"
+        redness = [pixel[0] - (pixel[1] + pixel[2]) / 2 for pixel in (free, cheap, dear)]
+        assert redness[1] > redness[0] + 30 and redness[2] > redness[1] + 30, (colour, redness)
     page.close()

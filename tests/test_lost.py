@@ -73,11 +73,19 @@ def page(browser: Browser) -> Iterator[Page]:
     assert faults == []
 
 
-@pytest.fixture
-def program(tiny_model: Path, tmp_path: Path) -> Iterator[Server]:
-    program = Server(tiny_model, tmp_path)
+@pytest.fixture(scope="module")
+def started(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    program = Server(tiny_model, tmp_path_factory.mktemp("program"))
     yield program
     program.kill()
+
+
+@pytest.fixture
+def program(started: Server) -> Server:
+    """The program, which runs."""
+    if started.process.poll() is not None:
+        started.start()
+    return started
 
 
 def test_a_race_whose_server_goes_is_told_and_kept(page: Page, program: Server) -> None:

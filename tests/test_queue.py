@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 from gradio_client import Client
-from test_browser import browser, draw, expect, only, open_page, page, pytestmark, show_example
+from test_browser import browser, draw, expect, only, open_page, page, pytestmark, show_example, tab
 
 from lantern_demo.pipeline import Pipeline
 
-__all__ = ["browser", "page", "pytestmark"]  # the fixtures and marks of the browser's tests; `page` opens the server below
+__all__ = ["browser", "page", "pytestmark", "tab"]  # the fixtures and marks of the browser's tests; `page` opens the server below
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 

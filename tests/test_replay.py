@@ -23,12 +23,13 @@ from test_browser import (
     pytestmark,
     settings,
     show_example,
+    tab,
 )
 
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import SCRIPTS
 
-__all__ = ["browser", "page", "pytestmark"]  # the fixtures and marks of the browser's tests
+__all__ = ["browser", "page", "pytestmark", "tab"]  # the fixtures and marks of the browser's tests
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
@@ -253,44 +254,43 @@ def test_without_a_window_nothing_is_said_of_guesses(page: Page) -> None:
     expect(page.get_by_label("Guesses", exact=True)).to_have_count(0)
 
 
-def test_a_reader_who_asked_for_stillness_gets_it(page: Page) -> None:
-    page.emulate_media(reduced_motion="reduce")
-    page.add_init_script(NOTE_PLAYING)
-    page.reload()
-    show_example(page)
-    expect(page.get_by_role("button", name="Replay")).to_be_visible()
-    expect(page.locator("#stage .lane[data-done]")).to_have_count(len(LANES))
-    assert not page.evaluate("window.played")
+def test_a_reader_who_asked_for_stillness_gets_it(tab: Page, server: str) -> None:
+    tab.add_init_script(NOTE_PLAYING)
+    open_page(tab, server)
+    show_example(tab)
+    expect(tab.get_by_role("button", name="Replay")).to_be_visible()
+    expect(tab.locator("#stage .lane[data-done]")).to_have_count(len(LANES))
+    assert not tab.evaluate("window.played")
 
 
-def test_a_link_restores_a_run(page: Page, server: str) -> None:
+def test_a_link_restores_a_run(tab: Page, server: str) -> None:
     open_page(
-        page, f"{server}?prompt=two+blue+lanterns&seed=42&methods=vanilla,lantern%2B%2B&lantern_delta=0.3&tree=small&other=1"
+        tab, f"{server}?prompt=two+blue+lanterns&seed=42&methods=vanilla,lantern%2B%2B&lantern_delta=0.3&tree=small&other=1"
     )
-    expect(page.locator("#status")).to_contain_text("Filled in from the link")
-    expect(page.get_by_label("Prompt")).to_have_value("two blue lanterns")
-    settings(page)
-    expect(page.locator("#seed input")).to_have_value("42")
-    expect(page.locator("#methods").get_by_label("LANTERN++", exact=True)).to_be_checked()
-    expect(page.locator("#methods").get_by_label("EAGLE-1", exact=True)).not_to_be_checked()
-    draw(page)
-    expect(page.locator("#status")).to_contain_text("Done, with seed 42")
-    link = page.locator("#link").locator("input, textarea")
+    expect(tab.locator("#status")).to_contain_text("Filled in from the link")
+    expect(tab.get_by_label("Prompt")).to_have_value("two blue lanterns")
+    settings(tab)
+    expect(tab.locator("#seed input")).to_have_value("42")
+    expect(tab.locator("#methods").get_by_label("LANTERN++", exact=True)).to_be_checked()
+    expect(tab.locator("#methods").get_by_label("EAGLE-1", exact=True)).not_to_be_checked()
+    draw(tab)
+    expect(tab.locator("#status")).to_contain_text("Done, with seed 42")
+    link = tab.locator("#link").locator("input, textarea")
     expect(link).to_have_value(re.compile(re.escape(server) + r"\?.*seed=42.*lantern_delta=0\.3.*tree=small"))
-    open_page(page, link.input_value())
-    expect(page.locator("#seed input")).to_have_value("42")
+    open_page(tab, link.input_value())
+    expect(tab.locator("#seed input")).to_have_value("42")
 
 
-def test_a_bad_link_gets_its_sentence(page: Page, server: str) -> None:
+def test_a_bad_link_gets_its_sentence(tab: Page, server: str) -> None:
     for query, sentence in (
         ("seed=-1", "Seed must be a whole number between 0 and 2147483647, got -1"),
         ("tree=%3Cimg%20src%3Dx%20onerror%3Ddocument.title%3D1%3E", "Draft tree must be one of fit, small, paper"),
         ("methods=medusa", "Method must be one of vanilla"),
         ("prompt=" + "x" * 201, "The prompt has 201 characters, at most 200 are allowed"),
     ):
-        page.goto(f"{server}?{query}")
-        expect(page.get_by_role("alert")).to_contain_text(sentence)
-    assert page.locator("#status img").count() == 0
+        tab.goto(f"{server}?{query}")
+        expect(tab.get_by_role("alert")).to_contain_text(sentence)
+    assert tab.locator("#status img").count() == 0
 
 
 def test_a_record_comes_back_and_runs_again(page: Page, tmp_path: Path) -> None:

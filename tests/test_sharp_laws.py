@@ -139,7 +139,7 @@ def test_lossless_runs_follow_the_target(name: str, tree: str) -> None:
 @pytest.mark.parametrize("gap", [92.0, 101.0])
 def test_shares_too_small_for_a_normal_float(gap: float) -> None:
     """Behind its top the drafter's law holds 4e-40 or 5e-44 in all: one over that is no float32. Such draws are not tried."""
-    follows(Case({3: -12.0}, {3: gap, 0: 1.0, 5: 2.0}), 10)
+    follows(Case({3: -12.0}, {3: gap, 0: 1.0, 5: 2.0}), 4)
 
 
 @pytest.mark.parametrize("name", [SHARP[0], "cold"])
@@ -276,10 +276,10 @@ NEUTRAL = {
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["plain", "fixed"])
 @pytest.mark.parametrize("temperature", [0.0, 0.05, 1.0])
-@pytest.mark.parametrize("method", [name for name in TREES if name != "vanilla"])
+@pytest.mark.parametrize("method", list(NEUTRAL))
 def test_a_rule_that_does_not_relax_is_the_exact_rule(method: str, temperature: float, engine: str) -> None:
     """With the same tree: every step, whatever the residual says, through the last token."""
-    exact, rules = NEUTRAL.get(method, (method, [Rule()]))
+    exact, rules = NEUTRAL[method]
     for name in ("drafter peaked on a right token", "cold", "target peaked"):
         case = Case(CASES[name].target, CASES[name].drafter, Sampling(temperature))
         for seed, tokens in ((0, 2), (1, 3), (2, 17), (3, 18), (4, 19)):

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from test_browser import LANES, LEADS, browser, draw, expect, only, page, pytestmark
+from test_browser import LANES, LEADS, browser, draw, expect, new_tab, only, open_page, page, pytestmark, tab
 
 from lantern_demo.ui.components import SCRIPTS
 from lantern_demo.ui.recorded import recorded_runs
 
-__all__ = ["browser", "page", "pytestmark"]  # the fixtures and marks of the browser's tests
+__all__ = ["browser", "page", "pytestmark", "tab"]  # the fixtures and marks of the browser's tests
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
@@ -38,6 +39,15 @@ def price_a_guess(page: Page, cost: float) -> None:
     page.get_by_label(SLIDER).evaluate(
         "(bar, to) => { bar.value = to; bar.dispatchEvent(new Event('input', { bubbles: true })); }", cost
     )
+
+
+@pytest.fixture(scope="module")
+def rested(browser: Browser, server: str) -> Iterator[Page]:
+    """The first view with its replay at the end, for tests that leave it so, on whichever clock."""
+    with new_tab(browser) as page:
+        open_page(page, server)
+        at_the_end(page)
+        yield page
 
 
 def test_the_first_view_counts_passes(page: Page) -> None:
@@ -66,52 +76,48 @@ def test_the_first_view_counts_passes(page: Page) -> None:
     expect(page.get_by_role("button", name="Pause")).to_be_visible()
 
 
-def test_what_a_guess_costs_moves_the_clock_of_passes_to_the_machines(page: Page) -> None:
+def test_what_a_guess_costs_moves_the_clock_of_passes_to_the_machines(rested: Page) -> None:
     """Free, only passes count; at what was measured each method takes as many passes of vanilla as its seconds say; between, between."""
-    at_the_end(page)
     run = entries()
-    price_a_guess(page, 0.2)
-    some = {lane: float(numbers(page, lane)[1][:-1]) for lane in LANES}
-    page.locator("#stage .cost-marks button").last.click()
-    priced = {lane: float(numbers(page, lane)[1][:-1]) for lane in LANES}
-    expect(page.get_by_label(SLIDER)).not_to_have_value("0")
+    price_a_guess(rested, 0.2)
+    some = {lane: float(numbers(rested, lane)[1][:-1]) for lane in LANES}
+    rested.locator("#stage .cost-marks button").last.click()
+    priced = {lane: float(numbers(rested, lane)[1][:-1]) for lane in LANES}
+    expect(rested.get_by_label(SLIDER)).not_to_have_value("0")
     for name, lane in zip(run, LANES, strict=True):
         ends = run[name]["events"]["milliseconds"], run["vanilla"]["events"]["milliseconds"]
         took, alone = (end[-1] - end[0] for end in ends)
         assert priced[lane] == pytest.approx(alone / took, rel=0.03), name
         assert priced[lane] <= some[lane] <= run["vanilla"]["steps"] / run[name]["steps"] + 0.005
-    assert "like" in numbers(page, "lanternpp")[0]
-    price_a_guess(page, 0)
-    assert numbers(page, "lanternpp")[0] == f"{run['lantern++']['steps']} passes"
+    assert "like" in numbers(rested, "lanternpp")[0]
+    price_a_guess(rested, 0)
+    assert numbers(rested, "lanternpp")[0] == f"{run['lantern++']['steps']} passes"
 
 
-def test_a_replay_that_would_be_over_at_once_is_slower_and_says_so(page: Page) -> None:
-    at_the_end(page)
-    page.get_by_role("button", name="Seconds", exact=True).click()
+def test_a_replay_that_would_be_over_at_once_is_slower_and_says_so(rested: Page) -> None:
+    rested.get_by_role("button", name="Seconds", exact=True).click()
     longest = max(entry["events"]["milliseconds"][-1] for entry in entries().values()) / 1000
-    slower = int(re.findall(r"(\d+) times slower", page.locator("#stage .now").inner_text())[0])
+    slower = int(re.findall(r"(\d+) times slower", rested.locator("#stage .now").inner_text())[0])
     assert longest < 2 and longest * slower >= 4
-    page.get_by_role("button", name="Passes", exact=True).click()
-    expect(page.locator("#stage .now")).not_to_contain_text("slower")
+    rested.get_by_role("button", name="Passes", exact=True).click()
+    expect(rested.locator("#stage .now")).not_to_contain_text("slower")
 
 
-def test_places_are_for_differences(page: Page) -> None:
+def test_places_are_for_differences(rested: Page) -> None:
     """A lane has a place where no other is nearer than 5 %, on either clock."""
-    at_the_end(page)
     run = entries()
     for clock in ("Passes", "Seconds"):
-        page.get_by_role("button", name=clock, exact=True).click()
+        rested.get_by_role("button", name=clock, exact=True).click()
         ends = {name: e["steps"] if clock == "Passes" else e["events"]["milliseconds"][-1] for name, e in run.items()}
         order = sorted(ends, key=lambda name: ends[name])
         for name, lane in zip(run, LANES, strict=True):
             near = [other for other in ends if other != name and 1 / 1.05 < ends[other] / ends[name] < 1.05]
             place = "" if near else ["1st", "2nd", "3rd", "4th", "5th"][order.index(name)]
-            expect(page.locator(f"#lane-{lane} .flag")).to_have_text(place)
+            expect(rested.locator(f"#lane-{lane} .flag")).to_have_text(place)
 
 
-def test_the_three_that_tell_the_story_are_large(page: Page) -> None:
-    at_the_end(page)
-    width = {lane: page.locator(f"#lane-{lane} canvas").evaluate("canvas => canvas.clientWidth") for lane in LANES}
+def test_the_three_that_tell_the_story_are_large(rested: Page) -> None:
+    width = {lane: rested.locator(f"#lane-{lane} canvas").evaluate("canvas => canvas.clientWidth") for lane in LANES}
     assert min(width[lane] for lane in LEADS) > 1.8 * max(width[lane] for lane in set(LANES) - set(LEADS))
 
 

@@ -226,8 +226,12 @@ def test_all_siblings_rejected(method: str, tree: TreePolicy) -> None:
 @pytest.mark.parametrize(
     ("lossy", "lossless", "rules"),
     [
-        ("lantern", "eagle2", [Rule("additive", 0, 1.0), Rule("additive", VOCAB - 1, 0.0)]),
-        ("lantern++", "eagle1", [Rule("multiplicative", 0, 1e6), Rule("multiplicative", VOCAB - 1, 1.0)]),
+        ("lantern", "eagle2", [Rule("additive", 0, 1.0), Rule("additive", VOCAB - 1, 0.0), Rule("additive", 4, 1e-30)]),
+        (
+            "lantern++",
+            "eagle1",
+            [Rule("multiplicative", 0, 1e6), Rule("multiplicative", VOCAB - 1, 1.0), Rule("multiplicative", 4, 1 + 1e-15)],
+        ),
     ],
 )
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(0.0), Sampling(top_k=1), Sampling(1e-20)], ids=str)

@@ -41,18 +41,16 @@ def p_value(runs: list[list[int]], sampling: Sampling) -> float:
 
 
 @pytest.mark.parametrize(
-    ("engine", "sampling"),
-    [
-        pytest.param(engine, sampling, id=f"{engine}, {name}", marks=[pytest.mark.slow] * (engine == "fixed" or name != "whole"))
-        for engine in ("plain", "fixed")
-        for name, sampling in SAMPLINGS.items()
-    ],
+    "sampling", [pytest.param(how, id=name, marks=[pytest.mark.slow] * (name != "whole")) for name, how in SAMPLINGS.items()]
 )
 @pytest.mark.parametrize(("method", "coupling"), EXACT)
-def test_every_token_follows_the_target(method: str, coupling: str, engine: str, sampling: Sampling) -> None:
+def test_every_token_follows_the_target(method: str, coupling: str, sampling: Sampling) -> None:
+    """The plain engine's by their law; the fixed engine's are the very same."""
     for guess in ("left", "above", "uniform"):
-        runs = [run(method, coupling, seed=seed, guess=guess, sampling=sampling, engine=engine).tokens for seed in range(3)]
+        knobs: dict[str, Any] = {"guess": guess, "sampling": sampling, "measure_distortion": False}
+        runs = [run(method, coupling, seed=seed, engine="plain", **knobs).tokens for seed in range(3)]
         assert p_value(runs, sampling) > P_BOUND, guess
+        assert run(method, coupling, engine="fixed", **knobs).tokens == runs[0], guess
 
 
 @pytest.mark.parametrize(("method", "coupling"), EXACT)
