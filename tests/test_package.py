@@ -180,6 +180,7 @@ def test_the_diffs_of_the_recipes_are_the_codes() -> None:
 SLOW_FILES = {
     "test_anole_full_size",
     "test_janus_full_size",
+    "test_llamagen_full_size",
     "test_ask",
     "test_browser",
     "test_drawer",
@@ -243,7 +244,7 @@ def test_commands_and_options_exist() -> None:
     for path in DOCS:
         for code in code_of(path.read_text()):
             options = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", code))
-            found = re.search(r"(?:^|\s)(?:-m (lantern_demo\S*(?: quality| gpu| audit)?)|python (\S+\.py))(.*)", code)
+            found = re.search(r"(?:^|\s)(?:-m (lantern_demo\S*(?: quality| gpu| audit| sizes)?)|python (\S+\.py))(.*)", code)
             if found:
                 # what stands before belongs to torchrun
                 options = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", found[3]))
