@@ -134,9 +134,8 @@ class Verdict(NamedTuple):
     height: Tensor  # [P, C] what that had to exceed: the uniform times the drafter's probability; greedy it had to reach the highest one
     total: Tensor  # [P, C] what these three are parts of
     accepted: Tensor  # [P, C] bool
-    relaxed: (
-        Tensor | None
-    )  # [P, C], of the first accepted child: 1 or true where the exact rule would refuse it; None: it never does
+    # [P, C], of the first accepted child: 1 or true where the exact rule would refuse it; None: it never does
+    relaxed: Tensor | None
 
 
 def candidates(rule: Rule, x: Tensor, neighbours: Tensor | None, p: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ sampling; what judges by shared noise is in `shared`."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from operator import ne
@@ -70,7 +71,7 @@ class Step:
     places: list[int] = field(default_factory=list)
 
 
-class Judge:
+class Judge(ABC):
     """How a run draws, and what it accepts: by shared noise or by rejection sampling."""
 
     state: tuple[Tensor, ...] = ()  # what it keeps from step to step, in place
@@ -80,24 +81,24 @@ class Judge:
     def __init__(self, rule: Rule, sampling: Sampling, neighbours: Tensor | None, vocabulary: int) -> None:
         self.rule, self.sampling, self.neighbours, self.vocabulary = rule, sampling, neighbours, vocabulary
 
-    def begin(self, seed: int) -> None:
+    def begin(self, seed: int) -> None:  # noqa: B027  # only noise depends on it
         """A run starts at its first token."""
 
+    @abstractmethod
     def look(self, logits: Tensor) -> Tensor:
         """What it draws from and judges by, [n, V], of logits [R, n, V], which nobody reads again."""
-        raise NotImplementedError
 
     def law(self, looked: Tensor) -> Tensor:
         """The target's laws [n, V] of what `look` gave."""
         return looked
 
+    @abstractmethod
     def each(self, looked: Tensor, places: Tensor | None, uniforms: Tensor) -> Tensor:
         """Tokens [n], each drawn for itself, of n places, None: the one behind the root; uniforms are the step's."""
-        raise NotImplementedError
 
+    @abstractmethod
     def choose(self, draft: Draft, looked: Tensor, uniforms: Tensor) -> Found:
         """Judge a draft that has more than a root."""
-        raise NotImplementedError
 
     def judge(self, draft: Draft, looked: Tensor, uniforms: Tensor) -> Found:
         """Judge a draft; uniforms are the step's."""
@@ -109,7 +110,7 @@ class Judge:
         """The step with what each draft was judged by; reads it back to the host."""
         return step
 
-    def move(self, depth: Tensor | int) -> None:
+    def move(self, depth: Tensor | int) -> None:  # noqa: B027  # only noise stands at a place
         """A step has committed the nodes down to a depth (int, or [1] int64), and a token behind them."""
 
     def read(self, row: list[int], size: int) -> Step:

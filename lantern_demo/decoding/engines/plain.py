@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from ..timing import Clock
 from ..verify import Judge, Step, goes, report
 
 
-class Run:
+class Run(ABC):
     """A run on either engine, behind its prefill: the loop calls `begin` once, `next` for every step, and at last `close`."""
 
     name, reason = "plain", ""  # of the engine; why it is not what it could be, if so
@@ -30,15 +31,15 @@ class Run:
         self.target, self.drafter, self.condition, self.config = target, drafter, condition, config
         self.source, self.judge, self.uniforms, self.clock, self.watcher = source, judge, uniforms, clock, watcher
 
+    @abstractmethod
     def begin(self, hidden: Tensor, root: Tensor) -> None:
         """The target's states [R, T, H] of the prefix and the first token [1] behind it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def next(self, committed: int) -> Step:
         """Draft, verify, accept and commit a step, with so many tokens before it."""
-        raise NotImplementedError
 
-    def close(self, whole: bool) -> None:
+    def close(self, whole: bool) -> None:  # noqa: B027  # the plain engine has nothing to hand back
         """The run is over; whole: without a fault."""
 
     def for_drafter(self, hidden: Tensor) -> Tensor:
