@@ -48,6 +48,14 @@ def test_the_report_that_ships_is_whole() -> None:
     assert SHIPPED.laws == {law: LAWS[law].label for law in LAWS}
 
 
+def test_the_panel_says_which_dice_a_report_is_of() -> None:
+    """Reports made since noise can be shared name the rows that have dice of their own."""
+    named = replace(SHIPPED, rows=[*SHIPPED.rows, replace(SHIPPED.rows[-1], variant="own")])
+    assert texts.AUDIT_OWN not in audit_view(named)["ran"]
+    unnamed = replace(SHIPPED, rows=[row for row in SHIPPED.rows if row.variant != "own"])
+    assert texts.AUDIT_OWN in audit_view(unnamed)["ran"]
+
+
 def test_the_panel_shows_every_row_of_the_report_once() -> None:
     view = audit_view(SHIPPED)
     assert view["verdict"] == SHIPPED.verdict and SHIPPED.runs in view["ran"] and SHIPPED.device in view["ran"]
