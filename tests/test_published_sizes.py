@@ -27,7 +27,7 @@ def test_the_file_is_what_the_docs_tell() -> None:
         for model, (nodes, each, picture, _) in (("llamagen-t2i-256", cells[:4]), ("llamagen-c2i-b-256", cells[4:])):
             found = sizes[model]["methods"][method]
             assert (found["nodes"], f"{found['picture_seconds']:.1f} s") == (int(nodes), picture)
-            assert found["ms_per_token"] == pytest.approx(float(each), abs=0.5)
+            assert found["ms_per_token"] == pytest.approx(float(each), abs=0.6)
 
 
 def test_what_a_guess_cost_is_of_whole_steps() -> None:
