@@ -20,7 +20,6 @@ from .config import Config
 from .drafting import DynamicSource, Source, StaticSource
 from .engines.kept import Engines, FixedRun
 from .engines.plain import Plain, Run
-from .engines.waves import PlainWave
 from .protocols import Drafter, FixedDrafter, FixedTarget, Target, Watcher
 from .sampling import NO_LAW, uniforms_of
 from .shared import SharedNoise
@@ -68,9 +67,9 @@ def decode(
     parts = target, drafter, condition, config, clock, watcher
 
     def start(*more: Any) -> Run:
-        if on_fixed:
-            return FixedRun(*parts, *more, engines=engines)
-        return PlainWave(*parts, *more) if wave else Plain(*parts, *more)
+        if on_fixed or wave:
+            return FixedRun(*parts, *more, engines=engines if on_fixed else None, exact=not on_fixed)
+        return Plain(*parts, *more)
 
     return _events(target, condition, config, clock, start)
 

@@ -31,25 +31,6 @@ class Plan:
     since: Tensor  # [T + 1] int64, the first pass that reads a token at a place: from then on it is seen by what lies behind it
 
 
-class Picture:
-    """A picture as it is drawn by a plan over a cache of so many slots, all in place."""
-
-    def __init__(self, plan: Plan, slots: int) -> None:
-        self.plan, self.columns = plan, torch.arange(slots, device=plan.since.device)
-        self.tokens = torch.zeros_like(plan.since)  # of each place, and of what nobody asked for
-        self.since = torch.zeros_like(self.columns)  # `Plan.since` of the slots, 0 for those of the prefix
-
-    def begin(self, root: Tensor, prefix: int) -> None:
-        """Behind a prefix of so many slots there is only the first token root [1]."""
-        self.tokens.zero_()[:1] = root
-        self.since.zero_()[prefix : prefix + len(self.tokens)] = self.plan.since
-
-    def visible(self, number: Tensor | int, slots: Tensor, end: int) -> Tensor:
-        """[n, end] bool: what the nodes at slots [n] of a pass see of the first slots."""
-        own, columns = slots.unsqueeze(1), self.columns[:end]
-        return ((self.since[:end] <= number) & (columns <= own)) | (columns == own)
-
-
 def nodes_at_most(row: int, window: int) -> int:
     """How many nodes a pass has at most in a picture with rows of `row` tokens."""
     return 1 if window >= row else row // window + 1
