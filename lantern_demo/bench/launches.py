@@ -186,7 +186,7 @@ def step_of(model: str, method: str, tree: str = "paper", dtype: torch.dtype = t
     knobs = Settings(**{**info.preset, **TREES[tree], **settings})
     target, drafter = _placed(blank_network(info.published.target), dtype), _placed(blank_network(info.published.drafter), dtype)
     runners = fused_runners(Networks(None, target, drafter, None, {}))  # type: ignore[arg-type]
-    policy = knobs.tree_policy(chosen)
+    policy = chosen.drafts.of(knobs)
     rows = 1 if knobs.cfg_scale == 1 else 2
     caches: list[Any] = [runners.target.new_cache(rows, Fixed.room(info.tokens, policy))]
     if chosen.needs_drafter:
@@ -207,7 +207,7 @@ def step_of(model: str, method: str, tree: str = "paper", dtype: torch.dtype = t
     hidden = torch.empty(rows, 1, info.published.target.dim, device=META, dtype=dtype)
     parts: list[Any] = [runners.target, runners.drafter, *caches] if len(caches) == 2 else [runners.target, None, *caches, None]
     parts += [config, source, judge, info.tokens, uniforms]
-    fixed = Wave(*parts, exact=False) if policy.kind == "wavefront" else Fixed(*parts)
+    fixed = Wave(*parts, exact=False) if policy.side_by_side else Fixed(*parts)
     fixed.begin(hidden, torch.zeros(1, dtype=torch.int64, device=META), uniforms, 0)
     return fixed
 

@@ -15,11 +15,62 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from .drafting import Drafts, at_least_one
+
 Node = tuple[int, int, int]  # the place whose token it reads, the place that it stands at, the place that it draws
+
+
+@dataclass(frozen=True)
+class Wavefront(Drafts):
+    """No drafts: rows drawn side by side, each `lead` tokens ahead of the next. Raises ValueError for a lead below 1."""
+
+    lead: int = 4
+
+    name: ClassVar[str] = "wavefront"
+    side_by_side: ClassVar[bool] = True
+    key: ClassVar[str] = "wavefront"
+
+    def __post_init__(self) -> None:
+        at_least_one("window", self.lead)
+
+    def read_at_once(self, columns: int) -> int:
+        return nodes_at_most(columns, self.lead)
+
+    @classmethod
+    def of(cls, settings: Any) -> Wavefront:
+        return cls(settings.lead_asked)
+
+    @classmethod
+    def fits(cls, settings: Any) -> bool:
+        return settings.zipar_window == 0
+
+    @classmethod
+    def asked(cls, settings: Any) -> str:
+        return f"{cls.of(settings).words()}: as asked"
+
+    def asking(self) -> dict[str, Any]:
+        return {"zipar_window": self.lead}
+
+    def words(self) -> str:
+        return f"a window of {self.lead}"
+
+    def variant(self) -> str:
+        """The narrowest lead that is allowed."""
+        return str(self.lead)
+
+    def choices(self, calibration: Any, name: str) -> dict[Drafts, float]:
+        rows = [row for row in calibration.wavefronts.get(name, ()) if row[0] >= self.lead]
+        # by noise a wider one may have been measured to cost more
+        most = max((price for lead, _, price in rows if lead == self.lead), default=1.0)
+        return {Wavefront(lead): tokens for lead, tokens, price in rows if price <= most}
+
+    def saved(self) -> list[Any]:
+        return [self.lead]
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,10 @@ from torch import Tensor
 
 from ..cache import KVCache
 from ..config import Config
-from ..drafting import Source
+from ..drafting import Drafts, Source
 from ..protocols import FixedDrafter, FixedTarget
 from ..sampling import guide
-from ..trees import Draft, TreePolicy
+from ..trees import Draft
 from ..verify import Judge, Step, goes, report
 
 Part = Callable[[str], AbstractContextManager[object]]
@@ -99,7 +99,7 @@ class Fixed:
     # -- shapes
 
     @staticmethod
-    def room(num_tokens: int, policy: TreePolicy) -> int:
+    def room(num_tokens: int, policy: Drafts) -> int:
         """Slots behind the prefix that a run needs."""
         return num_tokens + max(policy.nodes, policy.expanded) + ALIGNED
 

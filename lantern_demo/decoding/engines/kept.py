@@ -13,14 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..methods import METHODS
 from ..verify import Step
 from .fixed import Fixed
 from .graphs import Graphs, Steps
 from .plain import Run
 from .waves import Wave
 
-MOST = len(METHODS) + 1  # idle engines: all methods, and one more
+MOST = 16  # idle engines: all methods, and a few more
 RESERVE = 0.1  # share of a GPU's memory that idle engines leave free
 
 
@@ -94,7 +93,7 @@ class FixedRun(Run):
         slots = Fixed.room(self.room, config.tree)
         caches = self.target.new_cache(config.rows, slots), self.cache_for_drafter(slots)
         parts = self.target, self.drafter, *caches, config, self.source, self.judge, self.room, self.uniforms
-        fixed = Wave(*parts, exact=self.exact) if config.tree.kind == "wavefront" else Fixed(*parts)
+        fixed = Wave(*parts, exact=self.exact) if config.tree.side_by_side else Fixed(*parts)
         if config.place.type != "cuda":
             return Steps(fixed)
         return Graphs(fixed, (lambda: False) if self.engines is None else self.engines.clear)

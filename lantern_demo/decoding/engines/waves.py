@@ -11,7 +11,7 @@ from torch import Tensor
 from ..sampling import NO_LAW
 from ..trees import Draft
 from ..verify import Step
-from ..wavefront import plan_of
+from ..wavefront import Wavefront, plan_of
 from .fixed import Fixed, StepLaw
 
 
@@ -23,7 +23,9 @@ class Wave(Fixed):
     def __init__(self, *args: Any, exact: bool) -> None:
         super().__init__(*args)
         self.exact, self.depth = exact, self.size - 1  # a step commits a token of each node at most
-        self.plan = plan_of(self.num_tokens, self.config.columns, self.config.tree.lead, self.config.place)
+        config = self.config
+        assert isinstance(config.tree, Wavefront)
+        self.plan = plan_of(self.num_tokens, config.columns, config.tree.lead, config.place)
         self.tokens = torch.zeros_like(self.plan.since)  # of each place, and of what nobody asked for
         self.since = torch.zeros_like(self.columns)  # `Plan.since` of the slots, 0 for those of the prefix
         self.kept = (self.tokens,)
