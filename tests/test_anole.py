@@ -248,7 +248,7 @@ def test_steps_of_fixed_shapes_draw_the_same(pipe: Pipeline, method: str, scale:
         with torch.inference_mode():
             *_, last = decode(
                 pipe.networks.target, pipe.networks.drafter, condition, num_tokens=16, method=chosen, sampling=knobs.sampling(),
-                rule=knobs.rule(chosen), tree=knobs.tree_policy(chosen), neighbours=pipe.neighbours(), seed=3, engine=engine,  # type: ignore[arg-type]
+                rule=knobs.rule(chosen), tree=chosen.drafts.of(knobs), neighbours=pipe.neighbours(), seed=3, engine=engine,  # type: ignore[arg-type]
             )  # fmt: skip
         assert isinstance(last, Decoded) and last.engine == engine
         found.append((last.tokens, last.accepted_lengths))

@@ -21,7 +21,7 @@ from lantern_demo.bench.processes import Process
 from lantern_demo.bench.prompts import prompts_for, scene_prompts
 from lantern_demo.bench.report import can_draw, markdown, write
 from lantern_demo.bench.summary import FEWEST, interval, summarise
-from lantern_demo.decoding.trees import TreePolicy
+from lantern_demo.decoding.drafting import StaticTree
 from lantern_demo.pipeline import Pipeline
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
@@ -296,7 +296,7 @@ def test_a_file_that_is_no_adapter_is_refused(pipe: Pipeline, tmp_path: Path) ->
 def test_trees_of_the_curve_have_the_nodes_they_say() -> None:
     for probe in curve.probes(drafts=True):
         if probe.kind == "fixed" and probe.nodes > 1:
-            assert TreePolicy.static(curve.fixed_paths(probe.nodes)).nodes == probe.nodes
+            assert StaticTree(curve.fixed_paths(probe.nodes)).nodes == probe.nodes
     assert [p.nodes for p in curve.probes(drafts=False) if p.kind != "verify"] == [1]
     assert curve.Probe("fixed", 59).passes == 5
 

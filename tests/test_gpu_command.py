@@ -152,7 +152,7 @@ def test_costs_are_compared_with_vanilla_and_reports_of_others_are_named() -> No
     assert gpu_parts.step_ms(vanilla) == pytest.approx(1000 * sum(vanilla.seconds[p] for p in ("draft", "verify", "commit")) / 5)
     row = gpu_parts._speed_row(bed, "vanilla", vanilla, gpu_parts.step_ms(vanilla) / 4)
     assert row["c"] == 4.0 and "gain" not in row
-    static = gpu_parts.TreePolicy.static(gpu_parts.fixed_paths(58))
+    static = gpu_parts.StaticTree(gpu_parts.fixed_paths(58))
     done = bed.decoded("lantern++", static, tokens=6)
     row = gpu_parts._speed_row(bed, "lantern++", done, gpu_parts.step_ms(done) / 2)
     assert row["reported tokens a step"] == "2.67 (COOL-SD)" and row["gain at that"] == pytest.approx(2.67 / 2, abs=0.01)

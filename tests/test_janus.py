@@ -360,7 +360,7 @@ def test_steps_of_fixed_shapes_draw_the_same(large_model: Path, method: str, sca
     for engine in ("plain", "fixed"):
         *_, last = decode(
             pipe.networks.target, pipe.networks.drafter, condition, num_tokens=16, method=chosen, sampling=knobs.sampling(), rule=knobs.rule(chosen),
-            tree=knobs.tree_policy(chosen), neighbours=pipe.neighbours(), seed=3, engine=engine, row=GRID,
+            tree=chosen.drafts.of(knobs), neighbours=pipe.neighbours(), seed=3, engine=engine, row=GRID,
         )  # fmt: skip
         assert isinstance(last, Decoded) and last.engine == engine
         found.append((last.tokens, last.accepted_lengths))
@@ -427,7 +427,7 @@ def test_states_go_through_the_head_row_by_row_before_they_are_mixed(large_model
     knobs, chosen = pipe.settings(temperature=0, tree="0 00 000"), METHODS["eagle1"]
     *_, last = decode(
         target, knower, condition, num_tokens=16, method=chosen, sampling=knobs.sampling(), rule=knobs.rule(chosen),
-        tree=knobs.tree_policy(chosen), engine="plain",
+        tree=chosen.drafts.of(knobs), engine="plain",
     )  # fmt: skip
     assert isinstance(last, Decoded) and last.tokens == tokens
     assert last.accepted_lengths[:3] == [4, 4, 4]

@@ -7,7 +7,7 @@ Chi-square tests run with fixed seeds, as in `test_laws`.
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -18,20 +18,20 @@ from torch import Tensor
 
 from lantern_demo import distortion
 from lantern_demo.decoding import drafting, sampling
-from lantern_demo.decoding.acceptance import Rule
+from lantern_demo.decoding.acceptance import Lantern, LanternPlusPlus
+from lantern_demo.decoding.drafting import Drafts, DynamicTree, StaticTree
 from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, draw, probabilities, uniforms_of
-from lantern_demo.decoding.trees import TreePolicy
 from lantern_demo.distortion import realised
 
 P_BOUND = 1e-5
 HIGHEST = 1 - 2.0**-48  # of the uniforms on a CPU
 VOCAB = 6
-STATIC = TreePolicy.static([(0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (1, 1), (0, 0, 0)])
-GAPS = TreePolicy.static([(1,), (3,), (1, 1), (3, 0)])  # draws 0 and 2 are no nodes
-DYNAMIC = TreePolicy.dynamic(top_k=3, depth=2, nodes=8)
-TREES = {"vanilla": TreePolicy.none(), "eagle1": STATIC, "eagle2": DYNAMIC, "lantern": DYNAMIC, "lantern++": STATIC}
+STATIC = StaticTree([(0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (1, 1), (0, 0, 0)])
+GAPS = StaticTree([(1,), (3,), (1, 1), (3, 0)])  # draws 0 and 2 are no nodes
+DYNAMIC = DynamicTree(top_k=3, depth=2, nodes=8)
+TREES = {"vanilla": Drafts(), "eagle1": STATIC, "eagle2": DYNAMIC, "lantern": DYNAMIC, "lantern++": STATIC}
 
 
 @dataclass(frozen=True)
@@ -268,8 +268,8 @@ def test_uniforms_are_finer_than_a_float32() -> None:
 
 
 NEUTRAL = {
-    "lantern": ("eagle2", [Rule("additive", 4, 0.0), Rule("additive", 0, 0.7)]),
-    "lantern++": ("eagle1", [Rule("multiplicative", 4, 1.0), Rule("multiplicative", 0, 9.0)]),
+    "lantern": ("eagle2", [Lantern(4, 0.0), Lantern(0, 0.7)]),
+    "lantern++": ("eagle1", [LanternPlusPlus(4, 1.0), LanternPlusPlus(0, 9.0)]),
 }
 
 
@@ -285,7 +285,7 @@ def test_a_rule_that_does_not_relax_is_the_exact_rule(method: str, temperature: 
         for seed, tokens in ((0, 2), (1, 3), (2, 17), (3, 18), (4, 19)):
             wanted = summary(run(case, exact, tokens, seed, engine=engine))
             for rule, residual in itertools.product(rules, ("set", "released")):
-                chosen = Rule(rule.kind, rule.k, rule.bound, residual)
+                chosen = replace(rule, residual=residual)
                 found = run(case, method, tokens, seed, engine=engine, rule=chosen, neighbours=neighbour_table(VOCAB))
                 assert summary(found) == wanted, (chosen, tokens)
 

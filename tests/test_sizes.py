@@ -11,8 +11,9 @@ import torch
 
 from lantern_demo.bench import sizes
 from lantern_demo.bench.__main__ import main
+from lantern_demo.decoding.drafting import DynamicTree, StaticTree
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.decoding.trees import TreePolicy
+from lantern_demo.decoding.window import Window
 from lantern_demo.models.llamagen.cpu import LeanTarget
 from lantern_demo.models.products import OF_FORMAT, ROW_EXACT, sixteen_bits, supported
 from lantern_demo.models.registry import BUNDLED
@@ -94,10 +95,10 @@ def test_tokens_a_step_are_those_of_the_calibration() -> None:
     calibration = read_calibration(BUNDLED / "lantern-scenes")
     assert calibration is not None
     first = calibration.static["lantern++"][0][0]
-    assert sizes.given_by(calibration, METHODS["lantern++"], TreePolicy.static([(0,)])) == 1 + first
+    assert sizes.given_by(calibration, METHODS["lantern++"], StaticTree([(0,)])) == 1 + first
     top_k, depth, nodes, tokens = calibration.dynamic["eagle2"][2]
-    assert sizes.given_by(calibration, METHODS["eagle2"], TreePolicy.dynamic(top_k, depth, nodes)) == tokens
-    assert sizes.given_by(calibration, METHODS["sjd"], TreePolicy.window(8)) == dict(calibration.windows["sjd"])[8]
+    assert sizes.given_by(calibration, METHODS["eagle2"], DynamicTree(top_k, depth, nodes)) == tokens
+    assert sizes.given_by(calibration, METHODS["sjd"], Window(8)) == dict(calibration.windows["sjd"])[8]
 
 
 @pytest.mark.parametrize(

@@ -36,12 +36,14 @@ from lantern_demo.audited import LEAST_P, Audit, Cell, Row, audit_of, faults
 from lantern_demo.bench.goodness import FEWEST, chi_square, distance, noise, worst_stretch
 from lantern_demo.bench.journal import Journal, digest_of, journal_of
 from lantern_demo.bench.toy import LAWS, LENGTH, SEQUENCES, VOCAB, Tables, ToyDrafter, ToyTarget, index_of, neighbours
-from lantern_demo.decoding.acceptance import Rule
+from lantern_demo.decoding.acceptance import Lantern, LanternPlusPlus, Rule
 from lantern_demo.decoding.config import Config
+from lantern_demo.decoding.drafting import Drafts, DynamicTree, StaticTree
 from lantern_demo.decoding.loop import Decoded, decode
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.timing import Clock
-from lantern_demo.decoding.trees import TreePolicy
+from lantern_demo.decoding.wavefront import Wavefront
+from lantern_demo.decoding.window import CoupledWindow, Window
 from lantern_demo.settings import Settings
 from lantern_demo.static_trees import read_paths
 
@@ -58,16 +60,16 @@ HOW = (
 )
 
 # How the rules and the draft trees of methods are set here, by their kind; one that is not named is as the settings have it.
-RULES: dict[str, dict[str, Any]] = {
-    "additive": {"k": 2, "bound": 0.2},
-    "multiplicative": {"k": 2, "bound": 2.0},
+RULES: dict[type[Rule], dict[str, Any]] = {
+    Lantern: {"k": 2, "bound": 0.2},
+    LanternPlusPlus: {"k": 2, "bound": 2.0},
 }
-TREES: dict[str, dict[str, Any]] = {
-    "static": {"tree": read_paths("0 1 00 01 10 000")},
-    "dynamic": {"top_k": 2, "depth": 2, "nodes": 6},
-    "window": {"nodes": 4},
-    "coupled": {"nodes": 4, "coupling": "gumbel"},
-    "wavefront": {"window": 1},
+TREES: dict[type[Drafts], dict[str, Any]] = {
+    StaticTree: {"paths": read_paths("0 1 00 01 10 000")},
+    DynamicTree: {"top_k": 2, "depth": 2, "nodes": 6},
+    Window: {"nodes": 4},
+    CoupledWindow: {"nodes": 4},
+    Wavefront: {"lead": 1},
 }
 
 
@@ -101,7 +103,7 @@ VARIANTS: dict[str, dict[str, Variant]] = {
         "released": Variant({}, lossless=False, tree={"coupling": "released"}, released=True),
     },
     "cool-sd": {"delta 1": Variant({"bound": 1.0}, lossless=True)},
-    "zipar": {"whole row": Variant({}, lossless=True, tree={"window": 2})},
+    "zipar": {"whole row": Variant({}, lossless=True, tree={"lead": 2})},
 }
 
 Report = dict[str, Any]
@@ -123,13 +125,12 @@ def rule_of(method: Method, variant: str = "") -> Rule:
     return replace(Settings().rule(method), **changes)
 
 
-def tree_of(method: Method, variant: str = "") -> TreePolicy:
-    """The draft tree that a method, or a variant of it, is run with: what `TreePolicy` has under the name of the method's kind. Raises
-    ValueError for one that it has not."""
-    make: Callable[..., TreePolicy] | None = getattr(TreePolicy, "window" if method.source == "coupled" else method.source, None)
-    if make is None:
-        raise ValueError(f"method {method.id} drafts by {method.source!r}, which the audit cannot set up")
-    return make(**TREES.get(method.source, {}) | (dict(VARIANTS[method.id][variant].tree if variant else {})))
+def tree_of(method: Method, variant: str = "") -> Drafts:
+    """The draft tree that a method, or a variant of it, is run with. Raises ValueError for one that the audit cannot set up."""
+    try:
+        return method.drafts(**TREES.get(method.drafts, {}) | (dict(VARIANTS[method.id][variant].tree if variant else {})))
+    except TypeError as error:
+        raise ValueError(f"method {method.id} drafts by {method.drafts.name!r}, which the audit cannot set up") from error
 
 
 def is_lossless(cell: Cell) -> bool:

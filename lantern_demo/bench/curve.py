@@ -15,11 +15,12 @@ import torch
 from tqdm import tqdm
 
 from lantern_demo.decoding.config import Config
+from lantern_demo.decoding.drafting import Drafts, DynamicTree, StaticTree
 from lantern_demo.decoding.loop import Step, decode
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import guide
 from lantern_demo.decoding.timing import Clock
-from lantern_demo.decoding.trees import Path, TreePolicy, static_tree
+from lantern_demo.decoding.trees import Path, static_tree
 from lantern_demo.pipeline import Pipeline
 from lantern_demo.static_trees import STATIC_TREES
 
@@ -90,11 +91,11 @@ class Bench:
     def steps(self, probe: Probe, seed: int) -> Measured:
         """Milliseconds of up to STEPS steps with a tree: whole ones, and the drafting in them."""
         if probe.nodes == 1:
-            method, tree = METHODS["vanilla"], TreePolicy.none()
+            method, tree = METHODS["vanilla"], Drafts()
         elif probe.kind == "dynamic":
-            method, tree = METHODS["eagle2"], TreePolicy.dynamic(TOP_K, DEPTH, probe.nodes)
+            method, tree = METHODS["eagle2"], DynamicTree(TOP_K, DEPTH, probe.nodes)
         else:
-            method, tree = METHODS["eagle1"], TreePolicy.static(fixed_paths(probe.nodes))
+            method, tree = METHODS["eagle1"], StaticTree(fixed_paths(probe.nodes))
         pipe, clock = self.pipe, Clock(self.pipe.device)
         config = Config(
             method, pipe.info.tokens, self.sampling, tree=tree, seed=seed, device=pipe.device, dice=pipe.defaults.dice

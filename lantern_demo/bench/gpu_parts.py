@@ -29,9 +29,11 @@ from lantern_demo.bench.beds import Bed, bed_of, without_graphs
 from lantern_demo.bench.curve import fixed_paths
 from lantern_demo.bench.memory import peak_of_process
 from lantern_demo.bench.report import machine_of
+from lantern_demo.decoding.drafting import Drafts, DynamicTree, StaticTree
 from lantern_demo.decoding.loop import Decoded
 from lantern_demo.decoding.methods import METHODS, Method
-from lantern_demo.decoding.trees import TreePolicy
+from lantern_demo.decoding.wavefront import Wavefront
+from lantern_demo.decoding.window import CoupledWindow, Window
 from lantern_demo.knobs import TREES
 from lantern_demo.models.device import pick_device
 
@@ -197,7 +199,7 @@ def launches(plan: Plan) -> Iterator[Row]:
             beds.clear()
             beds[model] = plan.bed(model)
         bed = beds[model]
-        policy = TreePolicy.none() if bare else bed.knobs.with_changes(tree=tree).tree_policy(METHODS[method])
+        policy = Drafts() if bare else METHODS[method].drafts.of(bed.knobs.with_changes(tree=tree))
         with without_graphs():
             counted = kernels(bed, method, policy, steps=2 if plan.small else 6)
         yield {
@@ -206,7 +208,7 @@ def launches(plan: Plan) -> Iterator[Row]:
         }  # fmt: skip
 
 
-def kernels(bed: Bed, method: str, tree: TreePolicy, steps: int) -> float:
+def kernels(bed: Bed, method: str, tree: Drafts, steps: int) -> float:
     """Kernels of a step, copies left out; on a processor PyTorch's operations instead."""
     cuda = bed.device.type == "cuda"
     run = bed.run(method, tree, tokens=min(bed.tokens, (1 + WARM + steps) * (tree.nodes + 1)))
@@ -311,15 +313,16 @@ def memory(plan: Plan) -> Iterator[Row]:
             yield row
 
 
-def _tree(method: Method, nodes: int, row: int) -> TreePolicy:
+def _tree(method: Method, nodes: int, row: int) -> Drafts:
     """A draft tree of so many nodes for a method, of a picture with rows of `row` tokens."""
-    if method.source == "dynamic":
-        return TreePolicy.dynamic(TOP_K, DEPTH, nodes)
-    if method.source == "static":
-        return TreePolicy.static(fixed_paths(nodes))
-    if method.source == "wavefront":  # as many nodes as that at most
-        return TreePolicy.wavefront(-(-row // max(1, nodes - 1)))
-    return TreePolicy.window(nodes, "gumbel" if method.source == "coupled" else "inverse")
+    makers: dict[type[Drafts], Callable[[], Drafts]] = {
+        DynamicTree: lambda: DynamicTree(TOP_K, DEPTH, nodes),
+        StaticTree: lambda: StaticTree(fixed_paths(nodes)),
+        Wavefront: lambda: Wavefront(-(-row // max(1, nodes - 1))),  # as many nodes as that at most
+        Window: lambda: Window(nodes),
+        CoupledWindow: lambda: CoupledWindow(nodes),
+    }
+    return makers[method.drafts]()
 
 
 def speed(model: str) -> Callable[[Plan], Iterator[Row]]:
@@ -333,11 +336,11 @@ def speed(model: str) -> Callable[[Plan], Iterator[Row]]:
         yield _speed_row(bed, "vanilla", vanilla, alone)
         for nodes in plan.trees:
             for method in METHODS.values():
-                if method.source != "none":
+                if not method.alone:
                     tree = _tree(method, nodes, isqrt(bed.tokens))
                     yield _speed_row(bed, method.id, bed.decoded(method.id, tree, tokens), alone)
         for nodes in plan.passes:
-            done = bed.decoded("eagle1", TreePolicy.static(fixed_paths(nodes)), tokens)
+            done = bed.decoded("eagle1", StaticTree(fixed_paths(nodes)), tokens)
             yield {
                 "method": "one pass of the target",
                 "nodes": nodes,

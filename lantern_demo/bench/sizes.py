@@ -32,11 +32,13 @@ from lantern_demo.bench.beds import drafter_of, prompt_of, shrunk
 from lantern_demo.bench.journal import Journal, journal_of
 from lantern_demo.bench.quality.report import table
 from lantern_demo.bench.report import machine_of
+from lantern_demo.decoding.acceptance import Rule
 from lantern_demo.decoding.config import Config
+from lantern_demo.decoding.drafting import Drafts
 from lantern_demo.decoding.loop import Step, decode
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.sampling import guide, probabilities
-from lantern_demo.decoding.trees import TreePolicy, static_tree
+from lantern_demo.decoding.trees import static_tree
 from lantern_demo.models import bundled
 from lantern_demo.models.blank import blank_network, fill, held
 from lantern_demo.models.common import Condition
@@ -46,7 +48,7 @@ from lantern_demo.models.needs import free_memory, gib
 from lantern_demo.models.products import KINDS, OF_FORMAT, exact_kinds, supported
 from lantern_demo.models.registry import BUNDLED, REGISTRY, model_info
 from lantern_demo.settings import Settings
-from lantern_demo.tree_fitting import Calibration, chances, choose, fit_name, read_calibration
+from lantern_demo.tree_fitting import Calibration, chances, choose, read_calibration
 
 CPU = torch.device("cpu")
 BORROWED = "lantern-scenes"  # whose calibration tells how many tokens a step gives
@@ -196,9 +198,9 @@ def exactness(size: Size, nodes: Sequence[int]) -> tuple[bool, float]:
     return same, float((laws[0] - laws[1]).abs().sum(-1).mean() / 2)
 
 
-def steps(size: Size, policy: TreePolicy) -> Iterator[float]:
+def steps(size: Size, policy: Drafts) -> Iterator[float]:
     """Seconds of steps at the start of a picture with a tree of a kind, behind the first, which starts the drafter."""
-    method = next(m for m in METHODS.values() if m.source == policy.kind and m.rule in ("exact", "none"))
+    method = next(m for m in METHODS.values() if m.drafts is type(policy) and m.rule is Rule)
     tokens = min(size.tokens, (STEPS + 2) * policy.nodes)
     config = Config(method, tokens, size.knobs.sampling(), tree=policy, seed=1, row=isqrt(size.tokens))
     clock = [event.seconds for event in decode(size.target, size.drafter, size.condition, config) if isinstance(event, Step)]
@@ -207,20 +209,20 @@ def steps(size: Size, policy: TreePolicy) -> Iterator[float]:
 
 def methods(size: Size, calibration: Calibration) -> Report:
     """By method what a picture would take, each with the tree that fits."""
-    known: dict[TreePolicy, float] = {}
+    known: dict[Drafts, float] = {}
 
-    def seconds(policies: list[TreePolicy]) -> list[float]:
+    def seconds(policies: list[Drafts]) -> list[float]:
         for policy in policies:
             if policy not in known:
                 known[policy] = median(steps(size, policy))
         return [known[policy] for policy in policies]
 
-    (alone,) = seconds([TreePolicy.none()])
+    (alone,) = seconds([Drafts()])
     found = {"vanilla": told(size, alone, 1.0, alone, "every token is the model's own", 1)}
     for method in METHODS.values():
         choice = None
-        if method.source not in ("none", "wavefront"):
-            choice = choose(method, calibration, seconds, size.knobs.tree_policy(method))
+        if method.guesses:
+            choice = choose(method, calibration, seconds, method.drafts.of(size.knobs))
         if choice is not None:
             given = given_by(calibration, method, choice.policy)
             borrowed = f"borrowed from {BORROWED}" if size.id != BORROWED else "as calibrated"
@@ -244,14 +246,11 @@ def drafts(size: Size) -> dict[str, float]:
     return found
 
 
-def given_by(calibration: Calibration, method: Method, policy: TreePolicy) -> float:
+def given_by(calibration: Calibration, method: Method, policy: Drafts) -> float:
     """Tokens a step, as calibrated."""
-    if policy.kind == "static":
-        return 1 + sum(chances(calibration.static[method.id], policy.paths))
-    if policy.kind == "dynamic":
-        shape = policy.top_k, policy.depth, policy.nodes
-        return next(tokens for *known, tokens in calibration.dynamic[method.id] if tuple(known) == shape)
-    return dict(calibration.windows[fit_name(method, policy)])[policy.nodes]
+    if method.id in calibration.static:
+        return 1 + sum(chances(calibration.static[method.id], *policy.saved()))
+    return policy.choices(calibration, method.id)[policy]
 
 
 def told(size: Size, seconds: float, tokens: float, alone: float, acceptance: str, nodes: int) -> Report:

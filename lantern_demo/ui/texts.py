@@ -388,7 +388,7 @@ def price(value: float, method: Method, greedy: bool = False) -> str:
     """What a method gave up, for everybody. A price of p: however luck is shared, tokens agree with the model's at most 1 - p of the time.
     Greedy there is no luck."""
     if value < ROUNDING:
-        if method.source == "none":
+        if method.alone:
             return "The model itself: it gives up nothing."
         if not method.lossless:
             return f"Gave up nothing with these settings (price {value:.3f})."
@@ -405,10 +405,10 @@ def price(value: float, method: Method, greedy: bool = False) -> str:
 
 def price_in_short(value: float, method: Method, greedy: bool = False, alike: bool = False) -> str:
     """The same in a few words, for a lane. alike: its tokens are vanilla's."""
-    if alike and method.lossless and method.source != "none":
+    if alike and method.lossless and not method.alone:
         return "Exact: the very picture that vanilla draws."
     if value < ROUNDING:
-        if method.source == "none":
+        if method.alone:
             return "The model itself."
         if not method.lossless or greedy:
             return "Gave up nothing in this run."

@@ -67,7 +67,7 @@ def _one(pipe: Pipeline, job: Job, prompt: str) -> dict[str, Any]:
         encoded = pipe.networks.text.encode(pipe.check_prompt(prompt))
         condition = pipe.networks.target.condition(encoded.features, encoded.mask, knobs.cfg_scale != 1)
     config = Config(
-        method, pipe.info.tokens, knobs.sampling(), knobs.rule(method), knobs.tree_policy(method), pipe.neighbours(knobs.neighbours),
+        method, pipe.info.tokens, knobs.sampling(), knobs.rule(method), method.drafts.of(knobs), pipe.neighbours(knobs.neighbours),
         _seed(job), pipe.device, row=pipe.info.grid, dice=knobs.dice,
     )  # fmt: skip
     *_, last = decode(pipe.target, pipe.drafter, condition, config)
