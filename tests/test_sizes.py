@@ -15,8 +15,9 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.trees import TreePolicy
 from lantern_demo.models.device import pick_threads
 from lantern_demo.models.llamagen.cpu import LeanTarget
-from lantern_demo.models.products import OF_FORMAT, ROW_EXACT, sixteen_bits, supported
+from lantern_demo.models.products import OF_FORMAT, ROW_EXACT, supported
 from lantern_demo.models.registry import BUNDLED
+from lantern_demo.models.sixteen import sixteen_bits
 from lantern_demo.tree_fitting import read_calibration
 
 
