@@ -12,7 +12,7 @@ from typing import Any
 import published
 import pytest
 import torch
-from runs import decode, judged
+from runs import decode, judged, small
 from test_lean import CLASS, FULL, PADDED, STATIC, TAPS, TEXT, condition_of, networks
 from tiny import write_tiny_model
 from torch import Tensor
@@ -37,27 +37,16 @@ from lantern_demo.models.llamagen.cuda import FusedDrafter, FusedTarget
 from lantern_demo.models.llamagen.target import LlamaGenConfig
 from lantern_demo.models.tokenizer import neighbour_table
 from lantern_demo.pipeline import Pipeline
+from lantern_demo.static_trees import write_paths
 
 VECTORS = torch.randn(64, 8, generator=torch.Generator().manual_seed(3))
 DYNAMIC = TreePolicy.dynamic(3, 2, 9)
 GAPS = [(0,), (2,), (4,), (0, 1), (0, 3), (2, 0), (2, 0, 2)]
-RULES = {
-    "additive": Rule("additive", 5, 0.2),
-    "multiplicative": Rule("multiplicative", 5, 2.0),
-    "weighted": Rule("weighted", bound=1.5),
-    "grouped": Rule("grouped", bound=0.15),
-}
 
 
-def settings(method: str, static: Any = STATIC, residual: Any = "set", vocab: int = 60) -> dict[str, Any]:
-    chosen = METHODS[method]
-    trees = {
-        "none": TreePolicy.none(), "static": TreePolicy.static(static), "dynamic": DYNAMIC, "window": TreePolicy.window(4),
-        "coupled": TreePolicy.window(4, "gumbel"), "wavefront": TreePolicy.wavefront(2),
-    }  # fmt: skip
-    rule = replace(RULES.get(chosen.rule, Rule()), residual=residual)
+def settings(method: str, static: Any = STATIC, residual: str = "set", vocab: int = 60) -> dict[str, Any]:
     table = neighbour_table(VECTORS[:vocab], 7)
-    return {"method": chosen, "tree": trees[chosen.source], "rule": rule, "neighbours": table, "row": 4}
+    return {**small(method, tree=write_paths(static), residual=residual), "neighbours": table}
 
 
 def summary(events: list[Step | Decoded]) -> tuple[Any, ...]:

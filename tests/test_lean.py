@@ -8,13 +8,12 @@ from typing import Any, TypeVar
 
 import pytest
 import torch
-from runs import decode
+from runs import decode, small
 from torch import Tensor
 
-from lantern_demo.decoding.acceptance import Rule
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling
-from lantern_demo.decoding.trees import TreePolicy, static_tree
+from lantern_demo.decoding.trees import static_tree
 from lantern_demo.models.anole.cpu import LeanAnole
 from lantern_demo.models.anole.drafter import AnoleDrafter, AnoleDrafterConfig
 from lantern_demo.models.anole.target import Anole, AnoleConfig
@@ -267,21 +266,10 @@ def test_same_pictures(method: str, taps: tuple[int, ...], guided: bool, tempera
 
 def pictures_of(target: Any, drafter: Any, condition: Any, method: str, temperature: float) -> list[int]:
     """The tokens of a picture."""
-    trees = {"none": TreePolicy.none(), "static": TreePolicy.static(STATIC), "dynamic": TreePolicy.dynamic(3, 2, 9)}
-    trees |= {"window": TreePolicy.window(4), "coupled": TreePolicy.window(4, "gumbel"), "wavefront": TreePolicy.wavefront(2)}
-    rules = {
-        "none": Rule(),
-        "exact": Rule(),
-        "additive": Rule("additive", 5, 0.2),
-        "multiplicative": Rule("multiplicative", 5, 2.0),
-        "weighted": Rule("weighted", bound=2.0),
-        "grouped": Rule("grouped", bound=0.15),
-    }
-    chosen = METHODS[method]
     table = neighbour_table(torch.randn(60, 8, generator=torch.Generator().manual_seed(3)), 5)
     *_, last = decode(
-        target, drafter, condition, num_tokens=16, method=chosen, rule=rules[chosen.rule], tree=trees[chosen.source],
-        sampling=Sampling(temperature=temperature, cfg_scale=2.0), neighbours=table, seed=5, row=4, measure_distortion=False,
+        target, drafter, condition, num_tokens=16, **small(method), sampling=Sampling(temperature=temperature, cfg_scale=2.0),
+        neighbours=table, seed=5, measure_distortion=False,
     )  # fmt: skip
     return last.tokens
 
