@@ -16,11 +16,26 @@ from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.drafting import Drafts, DynamicSource, StaticSource
 from lantern_demo.decoding.engines.kept import Engines
 from lantern_demo.decoding.loop import Decoded, Step
+from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.timing import Clock
 from lantern_demo.decoding.trees import Draft, Tree
 from lantern_demo.decoding.verify import Found, Rejection, report
 from lantern_demo.distortion import Distortion, Laws, measure, roots
+from lantern_demo.settings import Settings
+
+# Small draft trees and windows, and bounds that say something among few tokens.
+SMALL = Settings(
+    tree="0 1 2 00 01 10 000", draft_top_k=3, draft_depth=2, draft_nodes=9, window=4, zipar_window=2,
+    lantern_k=5, lantern_delta=0.2, lanternpp_k=5, lanternpp_lambda=2.0, cool_delta=1.5,
+)  # fmt: skip
+
+
+def small(method: str, row: int = 4, **changes: Any) -> dict[str, Any]:
+    """How a method of the table is run small: what `decode` takes for it under SMALL with some settings changed, in pictures whose rows
+    have `row` tokens."""
+    chosen, settings = METHODS[method], SMALL.with_changes(**changes)
+    return {"method": chosen, "tree": chosen.drafts.of(settings), "rule": settings.rule(chosen), "row": row}
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 import pytest
 
-from lantern_demo.audited import Row, read_audit
-from lantern_demo.bench.audit import cells_of, glance, is_lossless, is_released
+from lantern_demo.bench.audit import Row, cells_of, glance, judged, rows_of, variant_of
 from lantern_demo.bench.toy import LAWS
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.ui import audit_panel, texts
-from lantern_demo.ui.audit_panel import FILE, audit_view
+from lantern_demo.ui.audit_panel import FILE, audit_view, read_audit
 from lantern_demo.ui.components import shared_scripts
 
 if TYPE_CHECKING:
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "audit.md"
 SHIPPED = read_audit(FILE)
+ROWS = rows_of(SHIPPED)
 
 
 def shown(view: dict[str, Any]) -> dict[str, dict[str, list[list[str]]]]:
@@ -38,61 +38,66 @@ def test_the_document_shows_the_report_that_ships() -> None:
 
 
 def test_the_report_that_ships_is_whole() -> None:
-    """Every method and variant in it was run under every law, and stands in the group that the tables say."""
-    cells = [row.cell for row in SHIPPED.rows]
+    """Every method and variant in it was run under every law, stands in the group that the tables say, and is judged as the command judges."""
+    cells = [row.cell for row in ROWS]
     assert {method for method in METHODS if METHODS[method].default} <= {cell.method for cell in cells}
     assert cells == [cell for cell in cells_of(list(METHODS), list(LAWS)) if cell in cells]
     assert len(cells) == len(LAWS) * len({cell[:2] for cell in cells})
-    for row in SHIPPED.rows:
-        assert (row.lossless, row.released) == (is_lossless(row.cell), is_released(row.cell)), row.cell
-    assert SHIPPED.laws == {law: LAWS[law].label for law in LAWS}
+    for row in ROWS:
+        assert (row.lossless, row.released) == (variant_of(row.cell).lossless, variant_of(row.cell).released), row.cell
+    assert SHIPPED["laws"] == {law: LAWS[law].label for law in LAWS}
+    assert judged(SHIPPED, ROWS) == SHIPPED
 
 
 def test_the_panel_says_which_dice_a_report_is_of() -> None:
     """Reports made since noise can be shared name the rows that have dice of their own."""
-    named = replace(SHIPPED, rows=[*SHIPPED.rows, replace(SHIPPED.rows[-1], variant="own")])
+    named = judged(SHIPPED, [*ROWS, replace(ROWS[-1], variant="own")])
     assert texts.AUDIT_OWN not in audit_view(named)["ran"]
-    unnamed = replace(SHIPPED, rows=[row for row in SHIPPED.rows if row.variant != "own"])
+    unnamed = judged(SHIPPED, [row for row in ROWS if row.variant != "own"])
     assert texts.AUDIT_OWN in audit_view(unnamed)["ran"]
 
 
 def test_the_panel_shows_every_row_of_the_report_once() -> None:
     view = audit_view(SHIPPED)
-    assert view["verdict"] == SHIPPED.verdict and SHIPPED.runs in view["ran"] and SHIPPED.device in view["ran"]
+    assert view["verdict"] == SHIPPED["verdict"] and SHIPPED["machine"]["device"] in view["ran"]
     groups = shown(view)
     assert list(groups) == [title for title, _ in texts.AUDIT_GROUPS.values()]
     rows = [(name, *row) for group in groups.values() for name, table in group.items() for row in table]
-    assert len(rows) == len(SHIPPED.rows)
-    for row in SHIPPED.rows:
+    assert len(rows) == len(ROWS)
+    for row, told in zip(ROWS, SHIPPED["rows"], strict=True):
         title = texts.AUDIT_GROUPS["released" if row.released else "lossless" if row.lossless else "relaxed"][0]
-        (told,) = [told for told in groups[title][texts.audited_name(row)] if told[0] == SHIPPED.laws[row.law]]
-        _, distance, noise, p, verdict = told
+        (line,) = [line for line in groups[title][texts.audited_name(told)] if line[0] == SHIPPED["laws"][row.law]]
+        _, distance, noise, p, verdict = line
         assert (float(distance), float(noise)) == (pytest.approx(row.tvd, abs=6e-4), pytest.approx(row.expected, abs=6e-4))
         assert p == "< 0.0001" if row.stretch_p < 1e-4 else float(p) == pytest.approx(row.stretch_p, rel=0.06)
         assert (verdict == "at the noise") == (row.stretch_p >= 1e-4) and verdict == row.verdict
     names = [name for group in groups.values() for name in group]
-    assert len(set(names)) == len(names) == len({row.cell[:2] for row in SHIPPED.rows})
+    assert len(set(names)) == len(names) == len({row.cell[:2] for row in ROWS})
 
 
 def test_what_the_page_says_of_a_method_is_what_its_rows_say() -> None:
-    row = next(row for row in SHIPPED.rows if row.at_the_noise)
+    row = next(row for row in ROWS if row.at_the_noise)
     off = [replace(row, stretch_p=0.0, tvd=row.expected + by) for by in (0.0001, 0.25, 0.1)]
-    assert texts.audited_summary([row, row]) == "at the noise under every law"
-    assert texts.audited_summary(off) == "off by up to 0.250"
-    assert texts.audited_summary([row, *off]) == "at the noise under 1 of 4 laws, else off by up to 0.250"
-    assert texts.audited_summary(off[:1]) == "off by less than the noise"
-    wrong = replace(SHIPPED, rows=(row, *(replace(bad, lossless=True) for bad in off[:1])))
+
+    def summary(*rows: Row) -> str:
+        return texts.audited_summary([one.told() for one in rows])
+
+    assert summary(row, row) == "at the noise under every law"
+    assert summary(*off) == "off by up to 0.250"
+    assert summary(row, *off) == "at the noise under 1 of 4 laws, else off by up to 0.250"
+    assert summary(*off[:1]) == "off by less than the noise"
+    wrong = judged(SHIPPED, [row, replace(off[0], lossless=True)])
     assert audit_view(wrong)["verdict"] == f"Not as it should be: {row.name} at {row.law}."
 
 
 def test_the_number_of_runs_is_the_reports() -> None:
-    many = replace(SHIPPED, rows=tuple(replace(row, runs=123_456) for row in SHIPPED.rows))
+    many = judged(SHIPPED, [replace(row, runs=123_456) for row in ROWS])
     assert audit_view(many)["ran"].startswith("123,456 runs ") and "123,456 runs a row" in glance(many)
 
 
 def test_a_method_that_the_program_no_longer_has_is_shown_by_its_name() -> None:
-    row: Row = replace(SHIPPED.rows[0], method="gone", variant="odd")
-    assert list(shown(audit_view(replace(SHIPPED, rows=(row,))))["Lossless methods"]) == ["gone, odd"]
+    gone = judged(SHIPPED, [replace(ROWS[0], method="gone", variant="odd")])
+    assert list(shown(audit_view(gone))["Lossless methods"]) == ["gone, odd"]
 
 
 def test_without_a_report_there_is_no_panel(tmp_path: Path) -> None:

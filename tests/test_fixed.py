@@ -12,7 +12,7 @@ from typing import Any
 import published
 import pytest
 import torch
-from runs import decode, judged
+from runs import decode, judged, small
 from test_lean import CLASS, FULL, PADDED, STATIC, TAPS, TEXT, condition_of, networks
 from tiny import write_tiny_model
 from torch import Tensor
@@ -20,9 +20,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lantern_demo import load
 from lantern_demo.decoding import loop
-from lantern_demo.decoding.acceptance import Grouped, Lantern, LanternPlusPlus, Rule, Weighted
+from lantern_demo.decoding.acceptance import Rule
 from lantern_demo.decoding.config import Config
-from lantern_demo.decoding.drafting import Drafts, DynamicTree, StaticTree
+from lantern_demo.decoding.drafting import DynamicTree
 from lantern_demo.decoding.engines import graphs, kept
 from lantern_demo.decoding.engines.fixed import Fixed
 from lantern_demo.decoding.engines.waves import Wave
@@ -31,30 +31,22 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, uniforms_of
 from lantern_demo.decoding.timing import DECODE_PARTS
 from lantern_demo.decoding.verify import goes
-from lantern_demo.decoding.wavefront import Wavefront
-from lantern_demo.decoding.window import CoupledWindow, Window
 from lantern_demo.models import families
 from lantern_demo.models.llamagen import accumulation
 from lantern_demo.models.llamagen.cuda import FusedDrafter, FusedTarget
 from lantern_demo.models.llamagen.target import LlamaGenConfig
 from lantern_demo.models.tokenizer import neighbour_table
 from lantern_demo.pipeline import Pipeline
+from lantern_demo.static_trees import write_paths
 
 VECTORS = torch.randn(64, 8, generator=torch.Generator().manual_seed(3))
 DYNAMIC = DynamicTree(3, 2, 9)
 GAPS = [(0,), (2,), (4,), (0, 1), (0, 3), (2, 0), (2, 0, 2)]
-RULES = {Lantern: Lantern(5, 0.2), LanternPlusPlus: LanternPlusPlus(5, 2.0), Weighted: Weighted(1.5), Grouped: Grouped(0.15)}
 
 
-def settings(method: str, static: Any = STATIC, residual: Any = "set", vocab: int = 60) -> dict[str, Any]:
-    chosen = METHODS[method]
-    trees = {
-        Drafts: Drafts(), StaticTree: StaticTree(static), DynamicTree: DYNAMIC, Window: Window(4), CoupledWindow: CoupledWindow(4),
-        Wavefront: Wavefront(2),
-    }  # fmt: skip
-    rule = replace(RULES.get(chosen.rule) or chosen.rule(), residual=residual)
+def settings(method: str, static: Any = STATIC, residual: str = "set", vocab: int = 60) -> dict[str, Any]:
     table = neighbour_table(VECTORS[:vocab], 7)
-    return {"method": chosen, "tree": trees[chosen.drafts], "rule": rule, "neighbours": table, "row": 4}
+    return {**small(method, tree=write_paths(static), residual=residual), "neighbours": table}
 
 
 def summary(events: list[Step | Decoded]) -> tuple[Any, ...]:

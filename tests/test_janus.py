@@ -248,10 +248,10 @@ def test_the_quality_harness_draws_from_captions(janus_model: Path, tmp_path: Pa
     points = [point for point in points_of(pipe, list(METHODS), "small", prompts[0]) if point.group in ("main", "again")]
     assert {point.method for point in points} == set(pipe.available_methods)
     counts = {point.name: len(prompts) for point in points}
-    jobs = drawing.jobs_of(points, counts, batched=drawing.batches(pipe))
+    jobs = drawing.jobs_of(points, counts, prompts, drawing.batches(pipe))
     assert max(job.number for job in jobs) == len(prompts)
     journal = Journal(tmp_path / "drawn.jsonl", {"test": 1}, False)
-    drawing.draw(pipe, prompts, jobs, journal, quiet=True)
+    drawing.draw(pipe, ("", "", ""), jobs, journal)
     drawn = drawing.finished(journal.of("picture"), points, counts)
     assert {name: len(records) for name, records in drawn.items()} == counts
     assert all(len(record["tokens"]) == GRID * GRID for records in drawn.values() for record in records)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from launches import BUDGETS, META, Launches, Watch, count_launches
 
-from lantern_demo.bench.launches import BUDGETS, META, Launches, Watch, count_launches
 from lantern_demo.decoding.acceptance import Lantern, LanternPlusPlus
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.models.cuda import keeps_sums

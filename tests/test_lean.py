@@ -8,16 +8,12 @@ from typing import Any, TypeVar
 
 import pytest
 import torch
-from runs import decode
+from runs import decode, small
 from torch import Tensor
 
-from lantern_demo.decoding.acceptance import Grouped, Lantern, LanternPlusPlus, Weighted
-from lantern_demo.decoding.drafting import Drafts, DynamicTree, StaticTree
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.trees import static_tree
-from lantern_demo.decoding.wavefront import Wavefront
-from lantern_demo.decoding.window import CoupledWindow, Window
 from lantern_demo.models.anole.cpu import LeanAnole
 from lantern_demo.models.anole.drafter import AnoleDrafter, AnoleDrafterConfig
 from lantern_demo.models.anole.target import Anole, AnoleConfig
@@ -270,14 +266,10 @@ def test_same_pictures(method: str, taps: tuple[int, ...], guided: bool, tempera
 
 def pictures_of(target: Any, drafter: Any, condition: Any, method: str, temperature: float) -> list[int]:
     """The tokens of a picture."""
-    trees = {Drafts: Drafts(), StaticTree: StaticTree(STATIC), DynamicTree: DynamicTree(3, 2, 9)}
-    trees |= {Window: Window(4), CoupledWindow: CoupledWindow(4), Wavefront: Wavefront(2)}
-    rules = {Lantern: Lantern(5, 0.2), LanternPlusPlus: LanternPlusPlus(5, 2.0), Weighted: Weighted(2.0), Grouped: Grouped(0.15)}
-    chosen = METHODS[method]
     table = neighbour_table(torch.randn(60, 8, generator=torch.Generator().manual_seed(3)), 5)
     *_, last = decode(
-        target, drafter, condition, num_tokens=16, method=chosen, rule=rules.get(chosen.rule) or chosen.rule(), tree=trees[chosen.drafts],
-        sampling=Sampling(temperature=temperature, cfg_scale=2.0), neighbours=table, seed=5, row=4, measure_distortion=False,
+        target, drafter, condition, num_tokens=16, **small(method), sampling=Sampling(temperature=temperature, cfg_scale=2.0),
+        neighbours=table, seed=5, measure_distortion=False,
     )  # fmt: skip
     return last.tokens
 

@@ -10,19 +10,17 @@ from time import perf_counter
 
 import pytest
 import torch
-from runs import decode
+from runs import decode, small
 from tables import TableDrafter, TableTarget, neighbour_table
 from torch import Tensor
 
-from lantern_demo.decoding.acceptance import Grouped, Lantern, LanternPlusPlus, Rule, Weighted
+from lantern_demo.decoding.acceptance import Lantern
 from lantern_demo.decoding.cache import KVCache
 from lantern_demo.decoding.drafting import DynamicTree, StaticTree
 from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.timing import PARTS, Clock
-from lantern_demo.decoding.wavefront import Wavefront
-from lantern_demo.decoding.window import CoupledWindow, Window
 
 VOCAB = 12
 TARGET = TableTarget(VOCAB, seed=1)
@@ -31,25 +29,20 @@ NEIGHBOURS = neighbour_table(VOCAB)
 PREFIX = torch.tensor([1, 2, 3])
 STATIC = StaticTree([(0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (0, 0, 0), (0, 1, 0)])
 DYNAMIC = DynamicTree(top_k=4, depth=2, nodes=14)
-SETTINGS: dict[str, dict] = {
-    "vanilla": {},
-    "eagle1": {"tree": STATIC},
-    "eagle2": {"tree": DYNAMIC},
-    "lantern": {"tree": DYNAMIC, "rule": Lantern(4, 0.3)},
-    "lantern++": {"tree": STATIC, "rule": LanternPlusPlus(4, 3.0)},
-    "sjd": {"tree": Window(5)},
-    "scd": {"tree": CoupledWindow(5)},
-    "gsd": {"tree": Window(5), "rule": Grouped(0.15)},
-    "cool-sd": {"tree": STATIC, "rule": Weighted(2.0)},
-    "zipar": {"tree": Wavefront(2), "row": 6},
-}
+SETTINGS = {
+    method: small(
+        method, row=6, tree="0 1 2 00 01 10 000 010", draft_top_k=4, draft_nodes=14, window=5,
+        lantern_k=4, lantern_delta=0.3, lanternpp_k=4, lanternpp_lambda=3.0, cool_delta=2.0,
+    )
+    for method in METHODS
+}  # fmt: skip
 ALL = list(METHODS)
 DRAFTING = ALL[1:]
 
 
 def start(method: str, tokens: int = 30, seed: int = 0, **changes: object) -> Iterator[Step | Decoded]:
     settings = {"sampling": Sampling(cfg_scale=2.0), "neighbours": NEIGHBOURS, **SETTINGS[method], **changes}
-    return decode(TARGET, DRAFTER, PREFIX, num_tokens=tokens, method=METHODS[method], seed=seed, **settings)
+    return decode(TARGET, DRAFTER, PREFIX, num_tokens=tokens, seed=seed, **settings)
 
 
 def run(method: str, tokens: int = 30, seed: int = 0, **changes: object) -> tuple[list[Step], Decoded]:
@@ -154,7 +147,6 @@ def test_greedy_drafting_equals_greedy_vanilla(method: str, vocab: int, guided: 
                 TableDrafter(target, guided=guided),
                 PREFIX,
                 num_tokens=40,
-                method=METHODS[name],
                 sampling=Sampling(temperature=0, top_k=3, cfg_scale=1.5),
                 **SETTINGS[name],
             )
@@ -177,7 +169,7 @@ def test_greedy_relaxed(method: str, residual: str) -> None:
 @pytest.mark.parametrize("method", [name for name in DRAFTING if name != "zipar"])
 def test_top_k_one_is_greedy(method: str) -> None:
     """One token of mass per law: every method must give that token, relaxed or not, and accept full paths."""
-    rule = SETTINGS[method].get("rule", Rule())
+    rule = SETTINGS[method]["rule"]
     if method == "lantern":
         rule = replace(rule, bound=0.0)  # an additive bound lets a token of mass 0 in through its neighbours
     one = run(method, sampling=Sampling(top_k=1), rule=rule)[1]
@@ -365,7 +357,7 @@ class Broken(TableTarget):
 def test_logits_that_are_no_numbers_are_named(method: str, after: int, value: float, temperature: float) -> None:
     settings = {"neighbours": NEIGHBOURS, **SETTINGS[method], "sampling": Sampling(temperature=temperature)}
     with pytest.raises(FloatingPointError, match="the target's logits are not finite numbers"):
-        list(decode(Broken(value, after), DRAFTER, PREFIX, num_tokens=40, method=METHODS[method], **settings))
+        list(decode(Broken(value, after), DRAFTER, PREFIX, num_tokens=40, **settings))
 
 
 def test_a_drafter_that_draws_no_numbers_is_named() -> None:
@@ -375,4 +367,4 @@ def test_a_drafter_that_draws_no_numbers_is_named() -> None:
 
     settings = {"neighbours": NEIGHBOURS, **SETTINGS["eagle1"], "sampling": Sampling(cfg_scale=2.0)}
     with pytest.raises(FloatingPointError, match="the drafter's logits are not finite numbers"):
-        list(decode(TARGET, Blank(TARGET), PREFIX, num_tokens=40, method=METHODS["eagle1"], **settings))
+        list(decode(TARGET, Blank(TARGET), PREFIX, num_tokens=40, **settings))

@@ -9,22 +9,17 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from PIL import Image
 from tiny import write_tiny_model
 from torch import Tensor, nn
 from transformers import JanusVQVAEConfig
 
 from lantern_demo import load
-from lantern_demo.bench import pictures
-from lantern_demo.bench.quality.scenes import ALL, true_tokens, truth
 from lantern_demo.models import bundled
 from lantern_demo.models.picture import PictureDecoder
 from lantern_demo.models.tokenizer import ImageTokenizer
 from lantern_demo.training import export, picture, run
-from lantern_demo.training.classifier import AttributeClassifier
 from lantern_demo.training.picture import CHUNK, Pairs, config, picture_loss, start_from, steepness_kept
-from lantern_demo.training.scenes import ATTRIBUTES, render, sample_scenes
-from lantern_demo.training.tokenizer import psnr
+from lantern_demo.training.scenes import render, sample_scenes
 
 CPU = torch.device("cpu")
 
@@ -189,58 +184,3 @@ def test_a_run_by_the_clock_ends_and_its_learning_rate_falls_with_it(tmp_path: P
     run.train(weight, opts, lambda step: (weight(torch.ones(1)).sum(), {}), lambda: {"held_out": 1.0})
     lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [1] and (tmp_path / "last.pt").exists()
-
-
-@torch.inference_mode()
-def test_decoders_are_compared_on_the_same_scenes(tiny_model: Path) -> None:
-    pipe = load(tiny_model, "cpu", fit_trees=False)
-    networks = pipe.networks
-    torch.manual_seed(0)
-    found = pictures.held_out(pipe, AttributeClassifier().eval(), 3)
-    scenes = truth(3, 1)
-    tokens, true = true_tokens(networks, scenes), render(scenes.scenes, 256)
-    assert found["picture"]["psnr"] == pytest.approx(float(psnr(networks.draw(tokens), true).mean()), abs=1e-3)
-    old = F.interpolate(networks.tokenizer.decode(tokens), size=256, mode="bicubic").clamp(0, 1)
-    assert found["tokenizer"]["psnr"] == pytest.approx(float(psnr(old, true).mean()), abs=1e-3)
-    assert found["tokenizer"]["steepness"] == pytest.approx(float(steepness_kept(old, true).mean()), abs=1e-3)
-    assert set(found["true"]["right"]) == {*ATTRIBUTES, ALL} and "psnr" not in found["true"]
-    taken = pictures.times(networks, 3)
-    assert taken["rounds"] == 3 and 0 < taken["picture"]["best"] <= taken["picture"]["median"]
-    assert taken["ratio"]["best"] == taken["picture"]["best"] / taken["tokenizer"]["best"]
-    told = pictures.markdown({"held_out": found, "times": taken, "device": "a test"})
-    assert f"| picture decoder | {found['picture']['psnr']:.2f} dB | {found['picture']['steepness']:.3f} |" in told
-    assert "3 held-out scenes at 256 x 256 pixels" in told and "one thread of a test, 3 rounds" in told
-
-
-def test_the_command_compares_decoders_and_draws_a_sheet(
-    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def run_with(folder: Path, samples: int) -> None:
-        words = ["pictures", "--model", str(folder), "--out", str(tmp_path / "out"), "--pictures", "2", "--rounds", "1"]
-        monkeypatch.setattr("sys.argv", [*words, "--samples", str(samples)])
-        pictures.main()
-
-    folder = shutil.copytree(tiny_model, tmp_path / "model")
-    torch.manual_seed(0)
-    bundled.save_part(folder / "classifier", AttributeClassifier(), torch.float32)
-    run_with(folder, 6)
-    report = json.loads((tmp_path / "out" / "pictures.json").read_text())
-    assert report["held_out"]["pictures"] == 2 and report["times"]["rounds"] == 1
-    told = (tmp_path / "out" / "pictures.md").read_text()
-    assert told == pictures.markdown(report) and told.strip() in capsys.readouterr().out
-    with Image.open(tmp_path / "out" / "samples.png") as sheet:
-        assert sheet.width > 2.5 * sheet.height  # six pictures wide, one pair high
-    with pytest.raises(SystemExit):
-        run_with(folder, 7)
-    assert "--samples must be a multiple of 6" in capsys.readouterr().err
-    shutil.rmtree(folder / "picture")
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({name: value for name, value in config.items() if name != "picture"}))
-    with pytest.raises(SystemExit):
-        run_with(folder, 6)
-    assert "has no picture decoder" in capsys.readouterr().err
-
-
-def test_the_sheet_has_rows_of_the_old_over_rows_of_the_new() -> None:
-    old, new = torch.arange(4.0).view(4, 1, 1, 1), 10 + torch.arange(4.0).view(4, 1, 1, 1)
-    assert pictures.side_by_side(old, new, 2).flatten().tolist() == [0, 1, 10, 11, 2, 3, 12, 13]

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from launches import count_launches
 from runs import decode
 from tables import ChainTarget, chi_square_p, neighbour_table, random_laws
 from test_fixed import FULL, PADDED, assert_same, both
@@ -19,7 +20,6 @@ from test_not_finite import all_nan, none_possible, one_infinite, one_nan, runs
 from torch import Tensor
 
 from lantern_demo import load
-from lantern_demo.bench.launches import count_launches
 from lantern_demo.decoding.acceptance import Lantern, LanternPlusPlus, Rule, decide_shared
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.drafting import DynamicTree, StaticTree

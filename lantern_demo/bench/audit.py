@@ -14,15 +14,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import os
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, replace
-from datetime import datetime, timezone
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cache, partial
 from pathlib import Path
 from time import perf_counter
 from types import MappingProxyType
@@ -32,22 +29,23 @@ import numpy
 import torch
 
 import lantern_demo
-from lantern_demo.audited import LEAST_P, Audit, Cell, Row, audit_of, faults
 from lantern_demo.bench.goodness import FEWEST, chi_square, distance, noise, worst_stretch
-from lantern_demo.bench.journal import Journal, digest_of, journal_of
+from lantern_demo.bench.journal import Journal, digest_of
+from lantern_demo.bench.report import check_out, machine_of, now, table, write
 from lantern_demo.bench.toy import LAWS, LENGTH, SEQUENCES, VOCAB, Tables, ToyDrafter, ToyTarget, index_of, neighbours
-from lantern_demo.decoding.acceptance import Lantern, LanternPlusPlus, Rule
+from lantern_demo.bench.workers import spread
 from lantern_demo.decoding.config import Config
-from lantern_demo.decoding.drafting import Drafts, DynamicTree, StaticTree
+from lantern_demo.decoding.drafting import Drafts
 from lantern_demo.decoding.loop import Decoded, decode
-from lantern_demo.decoding.methods import METHODS, Method
+from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.timing import Clock
 from lantern_demo.decoding.wavefront import Wavefront
 from lantern_demo.decoding.window import CoupledWindow, Window
 from lantern_demo.settings import Settings
-from lantern_demo.static_trees import read_paths
 
 RUNS = 100_000
+# A row is at the noise when its p-value over all stretches is not below this: of 24 lossless rows one falls below by chance 2 times in 1000.
+LEAST_P = 1e-4
 HOW = (
     f"Toy models of {VOCAB} tokens draw sequences of {LENGTH}. TVD is the total variation distance (0 to 1) between the sequences drawn and "
     "the exact law; expected and 99 % are the mean and the 99th percentile of the one that as many draws of the exact law show. "
@@ -59,54 +57,133 @@ HOW = (
     "What ran is this project's implementation of each method, not its authors' program."
 )
 
-# How the rules and the draft trees of methods are set here, by their kind; one that is not named is as the settings have it.
-RULES: dict[type[Rule], dict[str, Any]] = {
-    Lantern: {"k": 2, "bound": 0.2},
-    LanternPlusPlus: {"k": 2, "bound": 2.0},
-}
-TREES: dict[type[Drafts], dict[str, Any]] = {
-    StaticTree: {"paths": read_paths("0 1 00 01 10 000")},
-    DynamicTree: {"top_k": 2, "depth": 2, "nodes": 6},
-    Window: {"nodes": 4},
-    CoupledWindow: {"nodes": 4},
-    Wavefront: {"lead": 1},
-}
+# What methods run with: small draft trees and windows, and bounds that say something among so few tokens. The rest is as by default.
+SMALL = Settings(
+    tree="0 1 00 01 10 000", draft_top_k=2, draft_depth=2, draft_nodes=6, window=4, zipar_window=1,
+    lantern_k=2, lantern_delta=0.2, lanternpp_k=2, lanternpp_lambda=2.0,
+)  # fmt: skip
 
 
 class Variant(NamedTuple):
-    """What else a method is run with: other settings of its rule and of its tree, whether it is lossless by these, whether it does what a
+    """What else a method is run with: other fields of its rule, another draft tree, whether it is lossless by these, whether it does what a
     released code does, by our reading, and whether noise is shared where the method can."""
 
-    rule: dict[str, Any]
     lossless: bool
-    tree: Mapping[str, Any] = MappingProxyType({})
+    rule: Mapping[str, Any] = MappingProxyType({})
+    tree: Drafts | None = None
     released: bool = False
     dice: str = "same"
 
 
-OWN = {lossless: Variant({}, lossless, dice="own") for lossless in (True, False)}  # the papers' rejection sampling
+RELEASED = Variant(False, {"residual": "released"}, released=True)
 VARIANTS: dict[str, dict[str, Variant]] = {
-    "vanilla": {"own": OWN[True]},
-    "eagle1": {"own": OWN[True]},
-    "eagle2": {"own": OWN[True]},
-    "lantern": {"own": OWN[False], "released": Variant({"residual": "released"}, lossless=False, released=True)},
-    "lantern++": {"own": OWN[False], "released": Variant({"residual": "released"}, lossless=False, released=True)},
+    "lantern": {"released": RELEASED},
+    "lantern++": {"released": RELEASED},
     "sjd": {
-        "own": OWN[True],
-        "above": Variant({}, lossless=True, tree={"guess": "above"}),
-        "uniform": Variant({}, lossless=True, tree={"guess": "uniform"}),
-        "resampled": Variant({"residual": "target"}, lossless=False, released=True),
+        "above": Variant(True, tree=Window(4, guess="above")),
+        "uniform": Variant(True, tree=Window(4, guess="uniform")),
+        "resampled": Variant(False, {"residual": "target"}, released=True),
     },
     "scd": {
-        "own": OWN[True],
-        "maximal": Variant({}, lossless=True, tree={"coupling": "maximal"}),
-        "released": Variant({}, lossless=False, tree={"coupling": "released"}, released=True),
+        "maximal": Variant(True, tree=CoupledWindow(4, coupling="maximal")),
+        "released": Variant(False, tree=CoupledWindow(4, coupling="released"), released=True),
     },
-    "cool-sd": {"delta 1": Variant({"bound": 1.0}, lossless=True)},
-    "zipar": {"whole row": Variant({}, lossless=True, tree={"lead": 2})},
+    "cool-sd": {"delta 1": Variant(True, {"bound": 1.0})},
+    "zipar": {"whole row": Variant(True, tree=Wavefront(2))},
 }
+# What the papers' rejection sampling draws by its own random numbers; the others' rules know no shared noise.
+for _method in ("vanilla", "eagle1", "eagle2", "lantern", "lantern++", "sjd", "scd"):
+    VARIANTS[_method] = {"own": Variant(METHODS[_method].lossless, dice="own")} | VARIANTS.get(_method, {})
 
 Report = dict[str, Any]
+
+
+class Cell(NamedTuple):
+    """What is run: a method, a variant of it ("" for the method as it stands) and a law, by their ids."""
+
+    method: str
+    variant: str
+    law: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """What came of a cell.
+
+    `lossless`: by the method's own claim; `released`: it does what a released code does, by our reading. `tvd` is the total variation
+    distance (0 to 1) between the sequences drawn and the exact law, `expected` and `p99` the mean and the 99th percentile of the one
+    that as many draws of the exact law show. `cells` to `p` are of Pearson's test of whole sequences, `stretch` is the stretch of tokens
+    whose joint law fits worst, and `stretch_p` its p-value times the number of stretches. `impossible` sequences were drawn that the
+    exact law never draws. `accepted` tokens came of a pass behind the prefill. `seconds` are those of one process.
+    """
+
+    method: str
+    variant: str
+    law: str
+    lossless: bool
+    released: bool
+    runs: int
+    tvd: float
+    expected: float
+    p99: float
+    cells: int
+    chi2: float
+    df: int
+    p: float
+    impossible: int
+    stretch: str
+    stretch_p: float
+    accepted: float
+    seconds: float
+
+    @property
+    def cell(self) -> Cell:
+        return Cell(self.method, self.variant, self.law)
+
+    @property
+    def name(self) -> str:
+        """The method and its variant, for people."""
+        return f"{self.method} ({self.variant})" if self.variant else self.method
+
+    @property
+    def at_the_noise(self) -> bool:
+        """Whether the sequences may well be draws of the exact law."""
+        return self.stretch_p >= LEAST_P
+
+    @property
+    def off_by(self) -> float:
+        """The distance less what the noise alone would show, 0 or more. The true one is no smaller, but for the spread of the noise."""
+        return max(0.0, self.tvd - self.expected)
+
+    @property
+    def verdict(self) -> str:
+        """In words."""
+        if self.at_the_noise:
+            return "at the noise"
+        return f"off by {self.off_by:.3f}" if self.off_by >= 0.0005 else "off by less than the noise"
+
+    def told(self) -> dict[str, Any]:
+        """The row as a report has it, with what its numbers come to."""
+        return asdict(self) | {"at_the_noise": self.at_the_noise, "off_by": self.off_by, "verdict": self.verdict}
+
+
+def faults(rows: Sequence[Row]) -> list[Row]:
+    """The rows of lossless methods that are not at the noise."""
+    return [row for row in rows if row.lossless and not row.at_the_noise]
+
+
+def rows_of(report: Report) -> list[Row]:
+    """The rows of a report, with or without what they come to. Raises KeyError or TypeError for what is none."""
+    return [Row(**{field.name: row[field.name] for field in fields(Row)}) for row in report["rows"]]
+
+
+def judged(report: Report, rows: Sequence[Row]) -> Report:
+    """A report with these rows and a sentence on all of lossless methods."""
+    exact, wrong = sum(row.lossless for row in rows), faults(rows)
+    verdict = f"All {exact} rows of lossless methods are at the noise." if exact else "No lossless method was run."
+    if wrong:
+        verdict = f"Not as it should be: {'; '.join(f'{row.name} at {row.law}' for row in wrong)}."
+    return report | {"least_p": LEAST_P, "verdict": verdict, "rows": [row.told() for row in rows]}
 
 
 @cache
@@ -119,39 +196,20 @@ def _noise(law: str, runs: int) -> tuple[float, float]:
     return noise(_tables(law).sequences(), runs)
 
 
-def rule_of(method: Method, variant: str = "") -> Rule:
-    """The rule that a method, or a variant of it, is run with. Raises KeyError for a variant that there is not."""
-    changes = RULES.get(method.rule, {}) | (VARIANTS[method.id][variant].rule if variant else {})
-    return replace(Settings().rule(method), **changes)
-
-
-def tree_of(method: Method, variant: str = "") -> Drafts:
-    """The draft tree that a method, or a variant of it, is run with. Raises ValueError for one that the audit cannot set up."""
-    try:
-        return method.drafts(**TREES.get(method.drafts, {}) | (dict(VARIANTS[method.id][variant].tree if variant else {})))
-    except TypeError as error:
-        raise ValueError(f"method {method.id} drafts by {method.drafts.name!r}, which the audit cannot set up") from error
-
-
-def is_lossless(cell: Cell) -> bool:
-    """Whether the table of methods, or that of variants, says that a cell's method is lossless."""
-    return VARIANTS[cell.method][cell.variant].lossless if cell.variant else METHODS[cell.method].lossless
-
-
-def is_released(cell: Cell) -> bool:
-    """Whether a cell's variant does what a released code does, by our reading."""
-    return bool(cell.variant) and VARIANTS[cell.method][cell.variant].released
+def variant_of(cell: Cell) -> Variant:
+    """What a cell's method is run with. Raises KeyError for a variant that there is not."""
+    return VARIANTS[cell.method][cell.variant] if cell.variant else Variant(METHODS[cell.method].lossless)
 
 
 def player(cell: Cell) -> Callable[[int], Decoded]:
     """What runs a cell once, given a seed. Everything that runs share is made once."""
     method, law, tables = METHODS[cell.method], LAWS[cell.law], _tables(cell.law)
     target, drafter, clock, near = ToyTarget(tables), ToyDrafter(tables), Clock("cpu"), neighbours()
-    rule, tree = rule_of(method, cell.variant), tree_of(method, cell.variant)
-    dice = VARIANTS[cell.method][cell.variant].dice if cell.variant else "same"
+    variant = variant_of(cell)
+    rule, tree = replace(SMALL.rule(method), **variant.rule), variant.tree or method.drafts.of(SMALL)
 
     def play(seed: int) -> Decoded:
-        config = Config(method, LENGTH, law.sampling, rule, tree, near, seed, engine="plain", row=2, dice=dice)
+        config = Config(method, LENGTH, law.sampling, rule, tree, near, seed, engine="plain", row=2, dice=variant.dice)
         *_, result = decode(target, drafter, None, config, clock)
         assert isinstance(result, Decoded)
         return result
@@ -173,7 +231,7 @@ def run_cell(cell: Cell, runs: int) -> Row:
     expected, p99 = _noise(cell.law, runs)
     stretch, stretch_p = worst_stretch(counts.reshape((VOCAB,) * LENGTH), law.reshape((VOCAB,) * LENGTH))
     return Row(
-        *cell, lossless=is_lossless(cell), released=is_released(cell), runs=runs, tvd=distance(counts, law), expected=expected, p99=p99,
+        *cell, lossless=variant_of(cell).lossless, released=variant_of(cell).released, runs=runs, tvd=distance(counts, law), expected=expected, p99=p99,
         **chi_square(counts, law)._asdict(), stretch=stretch, stretch_p=stretch_p,
         accepted=round(runs * (LENGTH - 1) / passes, 4), seconds=round(seconds, 2),
     )  # fmt: skip
@@ -191,56 +249,49 @@ def cells_of(methods: Sequence[str], laws: Sequence[str]) -> list[Cell]:
     ]
 
 
-def run_cells(cells: Sequence[Cell], runs: int, processes: int) -> Iterator[Row]:
-    """The rows of cells, as they are done, in any order; one process computes here. Raises what a run raises."""
-    if processes == 1 or len(cells) < 2:
-        yield from (run_cell(cell, runs) for cell in cells)
-        return
-    start = "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
-    context = multiprocessing.get_context(start)
-    pool = ProcessPoolExecutor(min(processes, len(cells)), context, initializer=torch.set_num_threads, initargs=(1,))
-    with pool:
-        waiting = [pool.submit(run_cell, cell, runs) for cell in cells]
-        try:
-            yield from (done.result() for done in as_completed(waiting))
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
-
-
 def markdown(report: Report) -> str:
     """The report as people read it: the verdicts at a glance, then all numbers."""
-    found = audit_of(report)
-    full = [[
-        "method", "law", "lossless", "TVD", "expected", "99 %", "chi2", "df", "p", "worst", "tokens a pass", "runs a second", "verdict",
-    ]]  # fmt: skip
-    full += [
+    head = [
+        "method",
+        "law",
+        "lossless",
+        "TVD",
+        "expected",
+        "99 %",
+        "chi2",
+        "df",
+        "p",
+        "worst",
+        "tokens a pass",
+        "runs a second",
+        "verdict",
+    ]
+    lines = [
         [
             row.name, row.law, "yes" if row.lossless else "no", f"{row.tvd:.4f}", f"{row.expected:.4f}", f"{row.p99:.4f}",
             f"{row.chi2:.0f}" + (f", {row.impossible} impossible" if row.impossible else ""), str(row.df), f"{row.p:.2g}",
             f"{row.stretch}: {row.stretch_p:.2g}", f"{row.accepted:.2f}", f"{row.runs / max(row.seconds, 0.01):.0f}", row.verdict,
         ]
-        for row in found.rows
+        for row in rows_of(report)
     ]  # fmt: skip
-    listed = "; ".join(f"`{law}`: {label}" for law, label in found.laws.items())
-    return "\n\n".join([glance(found), f"Laws: {listed}.", _table(full), HOW]) + "\n"
+    listed = "; ".join(f"`{law}`: {label}" for law, label in report["laws"].items())
+    return "\n\n".join([glance(report), f"Laws: {listed}.", table(head, lines), HOW]) + "\n"
 
 
-def glance(found: Audit) -> str:
+def glance(report: Report) -> str:
     """What docs/audit.md shows of a report: the verdict, what ran on what, and a table of the verdicts."""
+    rows, versions, processes = rows_of(report), report["versions"], report["processes"]
+    runs = ", ".join(f"{n:,}" for n in sorted({row.runs for row in rows}))
     where = (
-        f"{found.runs} runs a row, {found.device}, {found.processes} {'process' if found.processes == 1 else 'processes'}, PyTorch {found.torch}, {found.created[:10]}, "
-        f"lantern-demo {found.lantern_demo} ({found.code})."
+        f"{runs} runs a row, {report['machine']['device']}, {processes} {'process' if processes == 1 else 'processes'}, "
+        f"PyTorch {versions['torch']}, {report['created'][:10]}, lantern-demo {versions['lantern_demo']} ({versions['code']})."
     )
-    names = list(dict.fromkeys((row.name, row.lossless) for row in found.rows))
-    verdicts = {(row.name, row.law): row.verdict for row in found.rows}
-    table = [["method", "lossless", *found.laws]]
-    table += [[name, "yes" if right else "no", *(verdicts.get((name, law), "-") for law in found.laws)] for name, right in names]
-    return "\n\n".join([found.verdict, where, _table(table)])
-
-
-def _table(lines: list[list[str]]) -> str:
-    head, *body = (f"| {' | '.join(line)} |" for line in lines)
-    return "\n".join([head, "|---|" + "--:|" * (len(lines[0]) - 1), *body])
+    verdicts = {(row.name, row.law): row.verdict for row in rows}
+    lines = [
+        [name, "yes" if lossless else "no", *(verdicts.get((name, law), "-") for law in report["laws"])]
+        for name, lossless in dict.fromkeys((row.name, row.lossless) for row in rows)
+    ]
+    return "\n\n".join([report["verdict"], where, table(["method", "lossless", *report["laws"]], lines)])
 
 
 def parser() -> argparse.ArgumentParser:
@@ -252,20 +303,17 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--laws", nargs="+", choices=list(LAWS), default=list(LAWS), help="default: all")
     p.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="default: one for each processor")
     p.add_argument("--out", type=Path, help="FILE.json: write FILE.json and FILE.md, and be resumable")
+    p.add_argument("--judge", type=Path, metavar="FILE.json", help="run nothing, say what the rows of this report come to")
     p.add_argument("--fresh", action="store_true", help="throw away what an earlier command left beside --out")
     return p
 
 
 def audit(args: argparse.Namespace) -> Report:
     """Run what a command line asks for and is not in the journal yet -> the report. Raises ValueError for what cannot be run."""
-    # imported here: what it needs takes seconds to import, and a reader of rows has no use for it
-    from lantern_demo.bench.report import machine_of
-
     for name in ("runs", "processes"):
         if getattr(args, name) < 1:
             raise ValueError(f"--{name} must be at least 1, got {getattr(args, name)}")
-    if args.out is not None and args.out.suffix != ".json":
-        raise ValueError(f"--out must end in .json, got {str(args.out)!r}")
+    check_out(args.out)
     here = Path(__file__).parent
     identity = {
         "runs": args.runs,
@@ -275,28 +323,29 @@ def audit(args: argparse.Namespace) -> Report:
             "code": digest_of(here.parent / "decoding", "*.py"), "toy": digest_of(here, "toy.py"), "audit": digest_of(here, "audit.py"),
         },
     }  # fmt: skip
-    journal = Journal(journal_of(args.out, 0) if args.out else None, identity, args.fresh)
+    journal = Journal(args.out and args.out.with_suffix(".jsonl"), identity, args.fresh)
     cells = cells_of(args.methods, args.laws)
-    rows = [Row(**{key: value for key, value in line.items() if key != "kind"}) for line in journal.of("row")]
+    rows = rows_of({"rows": journal.of("row")})
     done = {row.cell for row in rows}
     left = [cell for cell in cells if cell not in done]
-    for cell in left:  # what cannot be run is told at once
-        rule_of(METHODS[cell.method], cell.variant)
-        tree_of(METHODS[cell.method])
-    for number, row in enumerate(run_cells(left, args.runs, args.processes), start=len(cells) - len(left) + 1):
+    for number, row in enumerate(spread(partial(run_cell, runs=args.runs), left, args.processes, 1), 1 + len(cells) - len(left)):
         journal.add("row", asdict(row))
         rows.append(row)
         told = f"{number} of {len(cells)}: {row.name} at {row.law}: {row.verdict} (p = {row.stretch_p:.2g})"
         print(told, file=sys.stderr, flush=True)
     order = cells_of(list(METHODS), list(LAWS))
-    return {
-        "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        **identity,
-        "processes": args.processes,
-        "how": HOW,
-        "laws": {law: LAWS[law].label for law in LAWS if any(row.law == law for row in rows)},
-        "rows": [asdict(row) for row in sorted(rows, key=lambda row: order.index(row.cell))],
-    }
+    laws = {law: LAWS[law].label for law in LAWS if any(row.law == law for row in rows)}
+    report = {"created": now(), **identity, "processes": args.processes, "how": HOW, "laws": laws}
+    return judged(report, sorted(rows, key=lambda row: order.index(row.cell)))
+
+
+def judge(file: Path) -> Report:
+    """A report that is there, with what its rows come to. Raises ValueError naming the file when it is none."""
+    try:
+        report = json.loads(file.read_text())
+        return judged(report, rows_of(report))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"--judge: {file} is not a report of the audit") from error
 
 
 def main(argv: Sequence[str]) -> int:
@@ -305,15 +354,12 @@ def main(argv: Sequence[str]) -> int:
     args = p.parse_args(argv)
     torch.set_num_threads(1)
     try:
-        report = audit(args)
+        report = judge(args.judge) if args.judge else audit(args)
     except ValueError as error:
         print(f"{p.prog}: {error}", file=sys.stderr)
         return 2
     text = markdown(report)
     print(text)
     if args.out:
-        for file, content in ((args.out, json.dumps(report, indent=1) + "\n"), (args.out.with_suffix(".md"), text)):
-            part = file.with_suffix(".part")
-            part.write_text(content)
-            part.replace(file)
-    return 1 if faults(audit_of(report).rows) else 0
+        write(args.out, report, text)
+    return 1 if faults(rows_of(report)) else 0

@@ -1,8 +1,8 @@
 """Everything that only a GPU can tell, in one command: `python -m lantern_demo.bench gpu --out DIR`.
 
 Within ten minutes on one card, without a network and without weights of published models: runs the tests that need a device, checks that
-steps run as graphs, that a seed draws the same picture twenty times, that replayed steps give the tokens of steps run one by one, counts
-launches, compares attention backends, watches the memory over fifty runs, and times the steps of the bundled model, of LlamaGen-XL and of
+steps run as graphs, that a seed draws the same picture twenty times, and that replayed steps give the tokens of steps run one by one, counts
+kernels, compares attention backends, watches the memory over fifty runs, and times the steps of the bundled model, of LlamaGen-XL and of
 Anole-7B at trees of several sizes. The last two have random weights of the published sizes: what a step costs is measured, what it lands is not.
 
 Every part runs in a process of its own with a time limit of its own; one that fails leaves the others alone. DIR/gpu.json and DIR/gpu.md are
@@ -12,24 +12,21 @@ written anew after every row. `--device cpu` goes through the same with tiny mod
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import os
 import signal
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from datetime import datetime, timezone
 from multiprocessing.connection import Connection
 from pathlib import Path
 from time import monotonic
-from typing import Any, Literal
+from typing import Any
 
-from lantern_demo.bench.gpu_parts import PARTS, Plan, Row, Skipped
-from lantern_demo.bench.quality.report import table
+from lantern_demo.bench.gpu_parts import PARTS, Plan, Row
+from lantern_demo.bench.report import now, table, write
 
 Report = dict[str, Any]
-Start = Literal["fork", "spawn"]
 
 
 def parser() -> argparse.ArgumentParser:
@@ -43,11 +40,11 @@ def parser() -> argparse.ArgumentParser:
     return p
 
 
-def run_part(name: str, plan: Plan, limit: float, heard: Callable[[Row], None], start: Start) -> tuple[str, str]:
-    """Run a part in a process of its own, started as `start` says, for at most `limit` seconds -> how it ended, and why.
-
-    It ends as "done", "skipped", "failed" or "stopped"; `heard` gets its rows as they come.
-    """
+def run_part(name: str, plan: Plan, limit: float, heard: Callable[[Row], None]) -> tuple[str, str]:
+    """Run a part in a process of its own for at most `limit` seconds -> how it ended, "done", "failed" or "stopped", and why; `heard` gets
+    its rows as they come."""
+    # A process that used CUDA cannot be forked, and what libraries ask of it when they are imported counts.
+    start = "fork" if plan.small and "fork" in multiprocessing.get_all_start_methods() else "spawn"
     context: Any = multiprocessing.get_context(start)
     here, there = context.Pipe(duplex=False)
     child = context.Process(target=_child, args=(there, name, plan), name=name)
@@ -79,8 +76,6 @@ def _child(pipe: Connection, name: str, plan: Plan) -> None:
         for row in PARTS[name].run(plan):
             pipe.send(("row", row))
         pipe.send(("done", ""))
-    except Skipped as reason:
-        pipe.send(("skipped", str(reason)))
     except Exception as error:
         traceback.print_exc()
         pipe.send(("failed", f"{type(error).__name__}: {error}".splitlines()[0]))
@@ -117,43 +112,27 @@ def _cell(value: Any) -> str:
     return "-" if value is None else str(value).replace("|", "/")
 
 
-def write(report: Report, out: Path) -> None:
-    """Write gpu.json and gpu.md, each whole at any time."""
-    for name, text in (("gpu.json", json.dumps(report, indent=1) + "\n"), ("gpu.md", markdown(report))):
-        part = out / f"{name}.part"
-        part.write_text(text)
-        part.replace(out / name)
-
-
 def main(argv: Sequence[str]) -> int:
     """Run the parts -> 0 when all is as it should be, 1 when something is not, 2 when there is no such device."""
     args = parser().parse_args(argv)
-    plan = Plan(args.device, small=args.device == "cpu")
-    # A process that used CUDA cannot be forked, and what libraries ask of it when they are imported counts.
-    start: Start = "fork" if plan.small and "fork" in multiprocessing.get_all_start_methods() else "spawn"
-    args.out.mkdir(parents=True, exist_ok=True)
-    report: Report = {
-        "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "plan": {"device": plan.device, "small": plan.small},
-        "parts": {},
-    }
+    plan, file = Plan(args.device, small=args.device == "cpu"), args.out / "gpu.json"
+    report: Report = {"started": now(), "plan": {"device": plan.device, "small": plan.small}, "parts": {}}
     end = monotonic() + 60 * args.minutes
     for name in ["machine", *(name for name in args.only or PARTS if name != "machine")]:
         part = report["parts"][name] = {"ended": "running", "why": "", "seconds": 0.0, "rows": []}
         began = monotonic()
 
-        def heard(row: Row, part: dict[str, Any] = part, began: float = began) -> None:
-            part["rows"].append(row)
+        def heard(row: Row | None, part: dict[str, Any] = part, began: float = began) -> None:
+            part["rows"] += [row] if row else []
             part["seconds"] = round(monotonic() - began, 1)
-            write(report, args.out)
+            write(file, report, markdown(report))
 
         limit = min(PARTS[name].limit, end - began)
-        outcome = run_part(name, plan, limit, heard, start) if limit > 1 else ("stopped", "the minutes for all parts were over")
+        outcome = run_part(name, plan, limit, heard) if limit > 1 else ("stopped", "the minutes for all parts were over")
         part["ended"], part["why"] = outcome
-        part["seconds"] = round(monotonic() - began, 1)
-        write(report, args.out)
+        heard(None)
         print(f"{PARTS[name].title}: {part['ended']}, {part['seconds']:.0f} s {part['why']}", flush=True)
         if name == "machine" and part["ended"] == "failed":
             return 2
-    print(f"wrote {args.out / 'gpu.json'}, {args.out / 'gpu.md'}")
+    print(f"wrote {file}, {file.with_suffix('.md')}")
     return 1 if faults(report) else 0

@@ -9,15 +9,15 @@ the table and should say what is timed.
 from __future__ import annotations
 
 import hashlib
-import importlib.util
+import runpy
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 from lantern_demo.bench.memory import start_peak, stop_peak
-from lantern_demo.bench.speed import Run, synchronize
+from lantern_demo.bench.speed import Run
+from lantern_demo.decoding.timing import Clock
 from lantern_demo.pipeline import Pipeline
 
 Generate = Callable[[str, int], list[int]]
@@ -34,17 +34,13 @@ class PeerFile:
 
 def load_peers(path: Path, pipe: Pipeline) -> PeerFile:
     """Run an adapter's `load`. Raises ValueError naming the file when it is not there or not an adapter."""
-    if not path.is_file():
+    if not path.is_file() or path.suffix != ".py":
         raise ValueError(f"--against must name a Python file, got {str(path)!r}")
-    spec = importlib.util.spec_from_file_location(f"peer_{path.stem}", path)
-    if spec is None or spec.loader is None:
-        raise ValueError(f"--against must name a Python file, got {str(path)!r}")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    found = module.load(pipe) if hasattr(module, "load") else None
+    names = runpy.run_path(str(path), run_name=f"peer_{path.stem}")
+    found = names["load"](pipe) if "load" in names else None
     if not isinstance(found, dict) or not found or not all(isinstance(n, str) and callable(g) for n, g in found.items()):
         raise ValueError(f"{path} must define load(pipe) -> dict of name -> generate(prompt, seed), one or more")
-    return PeerFile(found, (module.__doc__ or "").strip(), hashlib.sha256(path.read_bytes()).hexdigest())
+    return PeerFile(found, (names["__doc__"] or "").strip(), hashlib.sha256(path.read_bytes()).hexdigest())
 
 
 def play_peer(pipe: Pipeline, name: str, generate: Generate, prompt: str, seed: int) -> Run:
@@ -53,11 +49,10 @@ def play_peer(pipe: Pipeline, name: str, generate: Generate, prompt: str, seed: 
     if prepare is not None:
         prepare(prompt)
     start_peak(pipe.device)
-    synchronize(pipe.device)
-    began = perf_counter()
-    tokens = generate(prompt, seed)
-    synchronize(pipe.device)
-    seconds = perf_counter() - began
+    clock = Clock(pipe.device)
+    with clock.measure("verify"):
+        tokens = generate(prompt, seed)
+    seconds = clock.seconds["verify"]
     check_tokens(name, tokens, pipe.info.tokens, pipe.target.vocab_size)
     return {
         "peer": True, "method": name, "tokens": len(tokens), "wall_seconds": seconds, "tokens_per_second": len(tokens) / seconds,

@@ -29,10 +29,9 @@ import torch
 from torch import Tensor, nn
 
 from lantern_demo.bench.beds import drafter_of, prompt_of, shrunk
-from lantern_demo.bench.journal import Journal, journal_of
+from lantern_demo.bench.journal import Journal
 from lantern_demo.bench.library import NAME, step_times
-from lantern_demo.bench.quality.report import table
-from lantern_demo.bench.report import machine_of
+from lantern_demo.bench.report import machine_of, table
 from lantern_demo.decoding.acceptance import Rule
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.drafting import Drafts
@@ -402,7 +401,7 @@ def main(argv: Sequence[str]) -> int:
     }
     models, wanted = list(dict.fromkeys(args.models)), list(dict.fromkeys(args.kinds))
     try:
-        journal = Journal(journal_of(args.out, 0) if args.out else None, identity, args.fresh)
+        journal = Journal(args.out and args.out.with_suffix(".jsonl"), identity, args.fresh)
         for model in models:
             pick_threads(args.threads, CPU, model_info(model).folder is not None).use()
             default = default_kind(model)

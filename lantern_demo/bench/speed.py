@@ -8,12 +8,11 @@ cancels between the first and the last.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from time import perf_counter
 from typing import Any
 
-import torch
 from tqdm import tqdm
 
 from lantern_demo.bench.memory import peak_of_process, start_peak, stop_peak
@@ -69,13 +68,11 @@ def jobs_of(prompts: list[str], seeds: int) -> list[Job]:
 
 
 def play(pipe: Pipeline, row: Row, prompt: str, seed: int) -> Run:
-    """Draw a picture -> the run's statistics, tokens, decode seconds at every step and peak memory.
+    """Draw a picture -> its entry of the run record, its settings, seconds by the wall's clock and peak memory.
 
     `decode_seconds` is the engine's clock. `wall_seconds` is the wall's over the same stretch, with whatever Python does between the
     clock's segments: what a peer, which has no such clock, is compared with. Raises RuntimeError when the method fails.
     """
-    committed: list[int] = []
-    seconds: list[float] = []
     walls: list[float] = []
     start_peak(pipe.device)
     for event in pipe.stream(prompt, row.method, seed=seed, **row.settings):
@@ -83,49 +80,30 @@ def play(pipe: Pipeline, row: Row, prompt: str, seed: int) -> Run:
             done = event
         else:
             walls.append(perf_counter())
-            committed.append(event.committed)
-            seconds.append(round(event.seconds, 6))
     entry = done.record["methods"][row.method]
     entry.pop("speedup", None)  # a ratio is taken within the round
     wall = done.stats.prefill_seconds + walls[-1] - walls[0]
-    return {
-        **entry, "peer": False, "settings": done.record["settings"], "committed": committed, "step_seconds": seconds,
-        "wall_seconds": wall, "peak_bytes": stop_peak(pipe.device),
-    }  # fmt: skip
+    peak = stop_peak(pipe.device)
+    return {**entry, "peer": False, "settings": done.record["settings"], "wall_seconds": wall, "peak_bytes": peak}
 
 
-def play_round(contestants: dict[str, Contestant], job: Job, backwards: bool, bar: tqdm[Any] | None = None) -> dict[str, Any]:
-    """All contestants on one picture, in the order given or backwards -> the round's record."""
-    order = list(contestants)[:: -1 if backwards else 1]
+def measure(contestants: dict[str, Contestant], jobs: list[Job], done: set[int]) -> Iterator[dict[str, Any]]:
+    """Yield the record of every round that is not `done`, after a whole round of warm-up that is thrown away."""
+    left = [job for job in jobs if job.number not in done]
+    if not left:
+        return
+    with tqdm(total=(1 + len(left)) * len(contestants), desc="warm-up", unit="run") as bar:
+        _round(contestants, left[0], list(contestants), bar)
+        bar.set_description("rounds")
+        for job in left:
+            yield _round(contestants, job, list(contestants)[:: -1 if job.number % 2 else 1], bar)
+
+
+def _round(contestants: dict[str, Contestant], job: Job, order: list[str], bar: tqdm[Any]) -> dict[str, Any]:
+    """All contestants on one picture, in this order -> the round's record."""
     runs = {}
     for name in order:
         runs[name] = contestants[name](job.prompt, job.seed)
-        if bar is not None:
-            bar.set_postfix_str(name, refresh=False)
-            bar.update()
+        bar.set_postfix_str(name, refresh=False)
+        bar.update()
     return {**asdict(job), "order": order, "runs": runs, "process_peak_bytes": peak_of_process()}
-
-
-def shard(jobs: list[Job], rank: int, world: int) -> list[tuple[Job, bool]]:
-    """The rounds of one of `world` processes, each with whether it runs backwards: every other one of the process's own."""
-    return [(job, i % 2 == 1) for i, job in enumerate(jobs[rank::world])]
-
-
-def measure(
-    contestants: dict[str, Contestant], rounds: Iterable[tuple[Job, bool]], done: set[int], quiet: bool = False
-) -> Iterator[dict[str, Any]]:
-    """Yield the record of every round that is not `done`, after a whole round of warm-up that is thrown away."""
-    left = [(job, backwards) for job, backwards in rounds if job.number not in done]
-    if not left:
-        return
-    with tqdm(total=(1 + len(left)) * len(contestants), desc="warm-up", unit="run", disable=quiet) as bar:
-        play_round(contestants, left[0][0], False, bar)
-        bar.set_description("rounds")
-        for job, backwards in left:
-            yield play_round(contestants, job, backwards, bar)
-
-
-def synchronize(device: torch.device) -> None:
-    """Wait until the device has done what was asked; nothing on a CPU."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

@@ -91,8 +91,9 @@ class Scenes:
         return Scenes(**{f.name: getattr(self, f.name).to(device) for f in fields(self)})
 
 
-def sample_scenes(batch: int, seed: int) -> Scenes:
-    """Draw the parameters of `batch` scenes. The same seed gives the same scenes on every machine (CPU generator)."""
+def sample_scenes(batch: int, seed: int, wanted: dict[str, Tensor] | None = None) -> Scenes:
+    """Draw the parameters of `batch` scenes, with the attributes `wanted` [batch] where they are given. The same seed gives the same
+    scenes on every machine (CPU generator)."""
     g = torch.Generator().manual_seed(seed)
 
     def uniform(low: float, high: float, *shape: int) -> Tensor:
@@ -103,6 +104,8 @@ def sample_scenes(batch: int, seed: int) -> Scenes:
 
     count, colour, shape = pick(MAX_COUNT), pick(len(COLOURS)), pick(len(SHAPES))
     place, time, moon = pick(len(PLACES)), pick(len(TIMES)), pick(2)
+    if wanted is not None:
+        count, colour, shape, place, time, moon = (wanted[name] for name in ATTRIBUTES)
     n = (count + 1)[:, None].float()
     slot = torch.arange(MAX_COUNT)[None].float()
     # Slots of equal width keep lanterns apart; the jitter stays inside what their size leaves free.

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
-from lantern_demo.audited import GROUPS, Audit, Row, read_audit
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import component, prose
 from lantern_demo.ui.recorded import FOLDER
 
 FILE = FOLDER / "audit.json"
+
+
+def read_audit(file: Path) -> dict[str, Any]:
+    """The report that `python -m lantern_demo.bench audit --out FILE` wrote. Raises ValueError naming the file when it is none."""
+    try:
+        report = json.loads(file.read_text())
+        audit_view(report)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{file} is not a report of the audit with its verdicts: {error!r}") from error
+    return report
 
 
 def audit_panel(file: Path = FILE) -> None:
@@ -26,21 +36,20 @@ def audit_panel(file: Path = FILE) -> None:
         gr.HTML(prose(texts.AUDIT_HOW), elem_classes="prose note")
 
 
-def audit_view(found: Audit) -> dict[str, Any]:
-    """What the page's script shows of a report: texts, never markup."""
+def audit_view(report: dict[str, Any]) -> dict[str, Any]:
+    """What the page's script shows of a report: texts, never markup. Raises KeyError or TypeError for what is none."""
     groups = []
-    for group in GROUPS:
-        rows = [row for row in found.rows if row.group == group]
-        by_name: dict[str, list[Row]] = {}
-        for row in rows:
-            by_name.setdefault(texts.audited_name(row), []).append(row)
-        title, note = texts.AUDIT_GROUPS[group]
-        methods = [_method(name, found, of_it) for name, of_it in by_name.items()]
-        if methods:
+    for group, (title, note) in texts.AUDIT_GROUPS.items():
+        by_name: dict[str, list[dict[str, Any]]] = {}
+        for row in report["rows"]:
+            if group == ("released" if row["released"] else "lossless" if row["lossless"] else "relaxed"):
+                by_name.setdefault(texts.audited_name(row), []).append(row)
+        if by_name:
+            methods = [_method(name, report["laws"], rows) for name, rows in by_name.items()]
             groups.append({"title": title, "note": note, "methods": methods})
-    return {"verdict": found.verdict, "ran": texts.audit_ran(found), "head": texts.AUDIT_HEAD, "groups": groups}
+    return {"verdict": report["verdict"], "ran": texts.audit_ran(report), "head": texts.AUDIT_HEAD, "groups": groups}
 
 
-def _method(name: str, found: Audit, rows: Sequence[Row]) -> dict[str, Any]:
-    table = [[found.laws[row.law], *texts.audited_numbers(row), row.verdict] for row in rows]
+def _method(name: str, laws: dict[str, str], rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    table = [[laws[row["law"]], *texts.audited_numbers(row), row["verdict"]] for row in rows]
     return {"name": name, "verdict": texts.audited_summary(rows), "rows": table}

@@ -6,7 +6,6 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from lantern_demo.audited import LEAST_P, Audit, Group, Row
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.faults import sentence
 from lantern_demo.knobs import KNOBS, short_name
@@ -111,14 +110,14 @@ AUDIT_OWN = (
     "otherwise, an exact method draws the very picture that vanilla draws: a race shows it."
 )
 AUDIT_HEAD = ("Law", "Distance", "Noise", "p", "In words")
-AUDIT_HOW = f"""
+AUDIT_HOW = """
 - **Distance** is the total variation distance, 0 to 1, between the sequences that were drawn and the exact law. **Noise** is the one that
   as many draws of the exact law itself show on average: it is far from 0, since thousands of sequences share the runs.
-- **p** is of a chi-square test of the stretch of tokens that fits worst, times the number of stretches. From {LEAST_P:g} on the method is *at
+- **p** is of a chi-square test of the stretch of tokens that fits worst, times the number of stretches. From 0.0001 on the method is *at
   the noise*: these runs do not tell its law from the exact one, which proves nothing about more runs. Else *off by* is the distance less the noise.
 - `python -m lantern_demo.bench audit` does it again; `docs/audit.md` says how it works.
 """
-AUDIT_GROUPS: dict[Group, tuple[str, str]] = {
+AUDIT_GROUPS = {
     "lossless": ("Lossless methods", "Each should be at the noise under every law."),
     "relaxed": (
         "Methods that change the law on purpose",
@@ -341,31 +340,35 @@ def _recommendation(one: Recommendation) -> str:
     return f"{settings or 'its fitted window'} ({speed}; {shown})"
 
 
-def audit_ran(found: Audit) -> str:
-    ran = f"{found.runs} runs of the decoding loop for each method and law, on {found.device} with PyTorch {found.torch}, {found.created[:10]}."
-    if any(row.variant == "own" for row in found.rows):  # a report of the day when noise was shared, which names the others
+def audit_ran(report: dict[str, Any]) -> str:
+    runs = ", ".join(f"{n:,}" for n in sorted({row["runs"] for row in report["rows"]}))
+    device, pytorch, day = report["machine"]["device"], report["versions"]["torch"], report["created"][:10]
+    ran = f"{runs} runs of the decoding loop for each method and law, on {device} with PyTorch {pytorch}, {day}."
+    if any(
+        row["variant"] == "own" for row in report["rows"]
+    ):  # a report of the day when noise was shared, which names the others
         return ran
     return f"{ran} {AUDIT_OWN}"
 
 
-def audited_name(row: Row) -> str:
-    label = METHODS[row.method].label if row.method in METHODS else row.method
-    return f"{label}, {AUDIT_VARIANTS.get(row.variant, row.variant)}" if row.variant else label
+def audited_name(row: dict[str, Any]) -> str:
+    label = METHODS[row["method"]].label if row["method"] in METHODS else row["method"]
+    return f"{label}, {AUDIT_VARIANTS.get(row['variant'], row['variant'])}" if row["variant"] else label
 
 
-def audited_numbers(row: Row) -> tuple[str, str, str]:
+def audited_numbers(row: dict[str, Any]) -> tuple[str, str, str]:
     """Distance, noise and p-value."""
-    p = f"{row.stretch_p:.2g}" if row.at_the_noise else f"< {LEAST_P:g}"
-    return f"{row.tvd:.3f}", f"{row.expected:.3f}", p
+    p = f"{row['stretch_p']:.2g}" if row["at_the_noise"] else "< 0.0001"
+    return f"{row['tvd']:.3f}", f"{row['expected']:.3f}", p
 
 
-def audited_summary(rows: Sequence[Row]) -> str:
+def audited_summary(rows: Sequence[dict[str, Any]]) -> str:
     """The verdicts on a method under all its laws in a few words."""
-    off = [row.off_by for row in rows if not row.at_the_noise]
+    off = [row for row in rows if not row["at_the_noise"]]
     if not off:
         return "at the noise under every law"
-    most = f"off by up to {max(off):.3f}" if max(off) >= 0.0005 else "off by less than the noise"
-    return most if len(off) == len(rows) else f"at the noise under {len(rows) - len(off)} of {len(rows)} laws, else {most}"
+    worst = max(off, key=lambda row: row["off_by"])["verdict"].replace("off by 0", "off by up to 0")
+    return worst if len(off) == len(rows) else f"at the noise under {len(rows) - len(off)} of {len(rows)} laws, else {worst}"
 
 
 def found_in_pictures(vanilla: Found, other: Found) -> str:

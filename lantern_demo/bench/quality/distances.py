@@ -107,28 +107,21 @@ class Manifolds:
         self.k = k
         self._real, self._made = _distances(real, real), _distances(made, made)
         self._between = _distances(real, made)
-        self._whole = self._radii(self._real, None), self._radii(self._made, None)
 
     def __call__(self, index_real: Indices | None = None, index_made: Indices | None = None) -> tuple[float, float]:
         """Precision: the share of made pictures in the real manifold. Recall: the share of real ones in the made manifold."""
-        rows, columns = (None if index is None else numpy.unique(index) for index in (index_real, index_made))
-        between = self._between if rows is None else self._between[rows]
-        between = between if columns is None else between[:, columns]
-        radius_real = self._whole[0] if rows is None else self._radii(self._real, rows)
-        radius_made = self._whole[1] if columns is None else self._radii(self._made, columns)
-        precision = (between <= radius_real[:, None]).any(0).mean()
-        recall = (between <= radius_made[None]).any(1).mean()
+        rows, columns = (
+            numpy.arange(len(own)) if index is None else numpy.unique(index)
+            for own, index in ((self._real, index_real), (self._made, index_made))
+        )  # fmt: skip
+        between = self._between[numpy.ix_(rows, columns)]
+        precision = (between <= self._radii(self._real, rows)[:, None]).any(0).mean()
+        recall = (between <= self._radii(self._made, columns)[None]).any(1).mean()
         return float(precision), float(recall)
 
-    def _radii(self, distances: Array, index: Indices | None) -> Array:
-        chosen = distances if index is None else distances[numpy.ix_(index, index)]
+    def _radii(self, distances: Array, index: Indices) -> Array:
         # Every row holds the picture's distance of 0 to itself, so that the k-th nearest other one is entry k of the order.
-        return numpy.partition(chosen, self.k, axis=1)[:, self.k]
-
-
-def precision_recall(real: Any, made: Any, k: int = 3) -> tuple[float, float]:
-    """`Manifolds` of all pictures -> (precision, recall)."""
-    return Manifolds(real, made, k)()
+        return numpy.partition(distances[numpy.ix_(index, index)], self.k, axis=1)[:, self.k]
 
 
 def _distances(a: Array, b: Array) -> Array:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -10,9 +11,10 @@ from tqdm import tqdm
 
 from lantern_demo.bench.journal import Journal
 from lantern_demo.bench.quality.points import Point
+from lantern_demo.bench.workers import spread
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.loop import Decoded, decode
-from lantern_demo.pipeline import Pipeline
+from lantern_demo.pipeline import Pipeline, load
 from lantern_demo.settings import method_of
 from lantern_demo.training.sample import encode_prompts, sample_batch
 
@@ -20,14 +22,20 @@ BATCH = 50  # pictures of the floor that are drawn at once
 AGAIN = 1_000_000  # between the seeds of the floor and those of the points
 
 Counts = dict[str, int]  # how many pictures, by point; none of those that are not in it
+Record = dict[str, Any]  # of a picture: its point, its number there, its tokens and how many steps they took
+Model = tuple[str, str, str]  # what a process loads: id, device and format
 
 
 class Job(NamedTuple):
-    """Pictures of a point, `number` of them from `first` on."""
+    """Pictures of a point from number `first` on, one of each prompt; picture i has seed i, whatever else is drawn."""
 
     point: Point
     first: int
-    number: int
+    prompts: list[str]
+
+    @property
+    def seed(self) -> int:
+        return self.first + (AGAIN if self.point.group == "again" else 0)
 
 
 def batches(pipe: Pipeline) -> bool:
@@ -35,67 +43,69 @@ def batches(pipe: Pipeline) -> bool:
     return pipe.dtype == "float32" and not any(weight.is_meta for weight in pipe.networks.target.parameters())
 
 
-def jobs_of(points: list[Point], counts: Counts, batched: bool) -> list[Job]:
+def jobs_of(points: list[Point], counts: Counts, prompts: list[str], batched: bool) -> list[Job]:
     """All pictures to draw, so ordered that an interrupted run has nearly as many of every point. `batched` draws vanilla's with other
     seeds in batches: they are nobody's pair."""
     jobs = []
     for point in points:
-        size = BATCH if batched and point.group == "again" else 1
-        total = counts.get(point.name, 0)
-        jobs += [Job(point, first, min(size, total - first)) for first in range(0, total, size)]
+        size, total = BATCH if batched and point.group == "again" else 1, counts.get(point.name, 0)
+        jobs += [Job(point, first, prompts[first : min(first + size, total)]) for first in range(0, total, size)]
     return sorted(jobs, key=lambda job: job.first)
 
 
-def left(jobs: list[Job], records: list[dict[str, Any]]) -> list[Job]:
-    """The jobs of which a picture is not among the records."""
-    done = {(record["point"], record["picture"]) for record in records}
-    return [job for job in jobs if any((job.point.name, job.first + i) not in done for i in range(job.number))]
+def draw(pipe: Pipeline, model: Model, jobs: list[Job], journal: Journal, processes: int = 1) -> None:
+    """Draw what the journal lacks of these jobs, by `pipe` or by processes that load `model` themselves."""
+    done = {(record["point"], record["picture"]) for record in journal.of("picture")}
+    left = [job for job in jobs if any((job.point.name, job.first + i) not in done for i in range(len(job.prompts)))]
+    call = partial(pictures, pipe) if processes == 1 else partial(_drawn_by, model)
+    with tqdm(total=len(left), desc="pictures", unit="job") as bar:
+        for records in spread(call, left, processes, max(1, (os.cpu_count() or 1) // processes)):
+            for record in records:
+                journal.add("picture", record)
+            bar.update()
 
 
-def draw(pipe: Pipeline, prompts: list[str], jobs: list[Job], journal: Journal, quiet: bool = False) -> None:
-    """Draw the pictures of jobs. Picture i is of `prompts[i]` with seed i, whatever else is drawn."""
-    for job in tqdm(jobs, desc="pictures", unit="job", disable=quiet):
-        wanted = prompts[job.first : job.first + job.number]
-        for i, drawn in enumerate(_batch(pipe, job, wanted) if job.number > 1 else [_one(pipe, job, wanted[0])]):
-            journal.add("picture", {"point": job.point.name, "picture": job.first + i, **drawn})
+@lru_cache(maxsize=1)
+def _loaded(model: Model) -> Pipeline:
+    threads = torch.get_num_threads()
+    pipe = load(*model)
+    torch.set_num_threads(threads)  # what this process was given, not what a process alone would take
+    return pipe
 
 
-def _one(pipe: Pipeline, job: Job, prompt: str) -> dict[str, Any]:
-    """A picture by the engine, without warm-up, previews or the measuring of distortion: none of them changes its tokens."""
-    method, knobs = method_of(job.point.method), pipe.settings(**job.point.settings)
-    with torch.inference_mode():
-        encoded = pipe.networks.text.encode(pipe.check_prompt(prompt))
-        condition = pipe.networks.target.condition(encoded.features, encoded.mask, knobs.cfg_scale != 1)
-    config = Config(
-        method, pipe.info.tokens, knobs.sampling(), knobs.rule(method), method.drafts.of(knobs), pipe.neighbours(knobs.neighbours),
-        _seed(job), pipe.device, row=pipe.info.grid, dice=knobs.dice,
-    )  # fmt: skip
-    *_, last = decode(pipe.target, pipe.drafter, condition, config)
-    assert isinstance(last, Decoded)
-    return {"tokens": last.tokens, "steps": last.steps}
+def _drawn_by(model: Model, job: Job) -> list[Record]:
+    return pictures(_loaded(model), job)
 
 
-def _batch(pipe: Pipeline, job: Job, prompts: list[str]) -> Iterator[dict[str, Any]]:
-    """Vanilla pictures, many at once: the same law, and faster."""
-    networks, sampling = pipe.networks, pipe.settings(**job.point.settings).sampling()
-    tokens = sample_batch(networks.target, *encode_prompts(networks.text, prompts, pipe.device), sampling, _seed(job))
-    for row in tokens.tolist():
-        yield {"tokens": row, "steps": len(row) - 1}
+@torch.inference_mode()
+def pictures(pipe: Pipeline, job: Job) -> list[Record]:
+    """A job's pictures: vanilla's many at once, which is the same law and faster, any other by the engine, without warm-up, previews
+    or the measuring of distortion, none of which changes its tokens."""
+    point, networks, knobs = job.point, pipe.networks, pipe.settings(**job.point.settings)
+    if len(job.prompts) > 1:
+        features = encode_prompts(networks.text, job.prompts, pipe.device)
+        tokens = sample_batch(networks.target, *features, knobs.sampling(), job.seed).tolist()
+        steps = len(tokens[0]) - 1
+    else:
+        method = method_of(point.method)
+        encoded = networks.text.encode(pipe.check_prompt(job.prompts[0]))
+        condition = networks.target.condition(encoded.features, encoded.mask, knobs.cfg_scale != 1)
+        config = Config(
+            method, pipe.info.tokens, knobs.sampling(), knobs.rule(method), method.drafts.of(knobs),
+            pipe.neighbours(knobs.neighbours), job.seed, pipe.device, row=pipe.info.grid, dice=knobs.dice,
+        )  # fmt: skip
+        *_, last = decode(pipe.target, pipe.drafter, condition, config)
+        assert isinstance(last, Decoded)
+        tokens, steps = [last.tokens], last.steps
+    return [{"point": point.name, "picture": job.first + i, "tokens": row, "steps": steps} for i, row in enumerate(tokens)]
 
 
-def _seed(job: Job) -> int:
-    return job.first + (AGAIN if job.point.group == "again" else 0)
-
-
-def finished(records: list[dict[str, Any]], points: list[Point], counts: Counts) -> dict[str, list[dict[str, Any]]]:
+def finished(records: list[Record], points: list[Point], counts: Counts) -> dict[str, list[Record]]:
     """By point, its pictures from the first on without a gap, as many as were asked for."""
-    found: dict[str, dict[int, dict[str, Any]]] = {point.name: {} for point in points}
-    for record in records:
-        if record["point"] in found:
-            found[record["point"]][record["picture"]] = record
-    whole = {}
+    found = {(record["point"], record["picture"]): record for record in records}
+    whole: dict[str, list[Record]] = {}
     for point in points:
-        drawn = found[point.name]
-        until = next(i for i in range(len(drawn) + 1) if i not in drawn)
-        whole[point.name] = [drawn[i] for i in range(min(until, counts.get(point.name, 0)))]
+        drawn = whole[point.name] = []
+        while len(drawn) < counts.get(point.name, 0) and (point.name, len(drawn)) in found:
+            drawn.append(found[point.name, len(drawn)])
     return whole

@@ -8,9 +8,7 @@ picture and vanilla's of its seed are a pair, so that their difference varies fa
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -20,7 +18,7 @@ from numpy.typing import NDArray
 
 from lantern_demo.bench.quality import distances, pixels, tokens
 from lantern_demo.bench.quality.scenes import ALL, SceneSet, draw_truth, drawn, read, true_tokens
-from lantern_demo.bench.quality.statistics import Difference, Measure, Values, bootstrap, compared, mean_of
+from lantern_demo.bench.quality.statistics import Difference, Indices, Measure, Values, bootstrap, compared, mean_of
 from lantern_demo.pipeline import Pipeline
 from lantern_demo.training.classifier import AttributeClassifier
 
@@ -64,10 +62,8 @@ class Seen:
 
     def first(self, count: int) -> Seen:
         """The first pictures."""
-        right = {name: values[:count] for name, values in self.right.items()}
-        return Seen(
-            self.features[:count], self.spectrum[:count], self.patches[:count], right, self.tokens[:count], self.nats[:count]
-        )
+        arrays = {key: value[:count] for key, value in vars(self).items() if key != "right"}
+        return Seen(**arrays, right={name: values[:count] for name, values in self.right.items()})
 
     def __len__(self) -> int:
         return len(self.features)
@@ -76,21 +72,20 @@ class Seen:
 @torch.inference_mode()
 def look(pipe: Pipeline, classifier: AttributeClassifier, scenes: SceneSet, ids: list[list[int]], file: Path) -> Seen:
     """The pictures of token ids, the first of the scenes' prompts; kept in `file`, from which the same ids are read again."""
-    given = numpy.asarray(ids, dtype=numpy.int64)
+    given = torch.tensor(ids)
     if file.exists():
         with numpy.load(file) as kept:
-            if numpy.array_equal(kept["tokens"], given):
+            if numpy.array_equal(kept["tokens"], given.numpy()):
                 right = {name[6:]: kept[name] for name in kept.files if name.startswith("right_")}
-                return Seen(kept["features"], kept["spectrum"], kept["patches"], right, given, kept["nats"])
-    images = drawn(pipe.networks, torch.tensor(ids))
-    likely = tokens.nll(
-        pipe.networks.target, pipe.networks.text, scenes.prompts[: len(ids)], torch.tensor(ids), pipe.defaults.sampling()
-    )
-    seen = _seen(classifier, images, {k: v[: len(ids)] for k, v in scenes.wanted.items()}, given, likely.numpy())
+                return Seen(right=right, **{name: kept[name] for name in kept.files if not name.startswith("right_")})
+    networks, count = pipe.networks, len(ids)
+    nats = tokens.nll(networks.target, networks.text, scenes.prompts[:count], given, pipe.defaults.sampling()).numpy()
+    wanted = {name: values[:count] for name, values in scenes.wanted.items()}
+    seen = _seen(classifier, drawn(networks, given), wanted, given.numpy(), nats)
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_suffix(".part.npz")
-    arrays: dict[str, Any] = {f"right_{name}": values for name, values in seen.right.items()}
-    arrays |= {"tokens": given, "features": seen.features, "spectrum": seen.spectrum, "patches": seen.patches, "nats": seen.nats}
+    arrays: dict[str, Any] = {key: value for key, value in vars(seen).items() if key != "right"}
+    arrays |= {f"right_{name}": values for name, values in seen.right.items()}
     numpy.savez(part, **arrays)
     part.replace(file)
     return seen
@@ -105,10 +100,7 @@ def look_at_truth(pipe: Pipeline, classifier: AttributeClassifier, scenes: Scene
     return first, second
 
 
-def _seen(
-    classifier: AttributeClassifier, images: torch.Tensor, wanted: dict[str, Any], ids: NDArray[numpy.int64],
-    nats: NDArray[numpy.float64],
-) -> Seen:  # fmt: skip
+def _seen(classifier: AttributeClassifier, images: torch.Tensor, wanted: dict[str, Any], ids: Any, nats: Any) -> Seen:
     reading = read(classifier, images, wanted)
     rows = [(pixels.spectrum(part), pixels.patches(part)) for part in images.split(BATCH)]
     light, small = (numpy.concatenate(column) for column in zip(*rows, strict=True))
@@ -123,54 +115,34 @@ class Judge:
     ) -> None:
         """`groups` [N] is the caption of each picture; `labels` [V] the cluster of each code; all sets have N pictures.
         Intervals are of `resamples` draws."""
-        self.resamples = resamples
-        self.reference, self.floor, self.truth = reference, floor, truth
-        self.groups, self.labels, self.grid = groups, labels, grid
-        self._found: dict[tuple[str, bool], tuple[float, Values]] = {}
+        self.resamples, self.groups, self.labels, self.grid = resamples, groups, labels, grid
+        self.reference, self.truth = reference, truth
+        self._moments = distances.moments(truth.features), distances.moments(reference.features)
+        # The root mean square of the true scenes' features: of large ones a kernel of the third degree sees the few largest alone.
+        self._size = float(numpy.sqrt(numpy.square(truth.features, dtype=numpy.float64).mean()))
+        self._of_reference, self._of_floor = self._drawn(reference), self._drawn(floor)
 
     def price(self, seen: Seen, is_reference: bool) -> dict[str, Difference]:
         """Every measure with what it comes to more than vanilla's. Of the reference itself, those that are no distances to it, against
         the floor's."""
-        measures = self._measures(seen)
-        if is_reference:
-            measures = {key: measure for key, measure in measures.items() if key not in TO_REFERENCE}
+        found = {}
+        for key, mine in (self._of_reference if is_reference else self._drawn(seen)).items():
+            other = self._of_floor if is_reference or key in TO_REFERENCE else self._of_reference
+            found[key] = compared(*mine, *other[key])
+        return found
+
+    def _drawn(self, seen: Seen) -> dict[str, tuple[float, Values]]:
+        """Every measure of a set, and of its resamples [resamples]."""
+        whole = numpy.arange(len(self.groups))
         return {
-            key: compared(*self._drawn(key, measure), *self._vanilla(key, paired=not is_reference and key not in TO_REFERENCE))
-            for key, measure in measures.items()
+            key: (measure(whole), bootstrap(measure, self.groups, self.resamples, halves=key in ("precision", "recall")))
+            for key, measure in self._measures(seen).items()
+            if not (seen is self.reference and key in TO_REFERENCE)  # 0 by definition
         }
-
-    def _vanilla(self, key: str, paired: bool) -> tuple[float, Values]:
-        """What a measure comes to of the reference, or of the floor."""
-        if (key, paired) not in self._found:
-            self._found[key, paired] = self._drawn(key, (self._of_reference if paired else self._of_floor)[key])
-        return self._found[key, paired]
-
-    @cached_property
-    def _of_reference(self) -> dict[str, Measure]:
-        return self._measures(self.reference)
-
-    @cached_property
-    def _of_floor(self) -> dict[str, Measure]:
-        return self._measures(self.floor)
-
-    def _drawn(self, key: str, measure: Measure) -> tuple[float, Values]:
-        return measure(numpy.arange(len(self.groups))), bootstrap(
-            measure, self.groups, self.resamples, halves=key in ("precision", "recall")
-        )
-
-    @cached_property
-    def _moments(self) -> tuple[distances.Moments, distances.Moments]:
-        return distances.moments(self.truth.features), distances.moments(self.reference.features)
-
-    @cached_property
-    def _size(self) -> float:
-        """The root mean square of the true scenes' features."""
-        return float(numpy.sqrt(numpy.square(self.truth.features, dtype=numpy.float64).mean()))
 
     def _measures(self, seen: Seen) -> dict[str, Measure]:
         """What each set measures, of any of its pictures by their indices."""
         truth, reference = self._moments
-        # Of large features a kernel of the third degree sees the few largest alone.
         made, true, vanilla = (of.features / self._size for of in (seen, self.truth, self.reference))
         to_truth, to_reference = distances.Kernel(made, true), distances.Kernel(made, vanilla)
         manifolds = distances.Manifolds(self.truth.features, seen.features)
@@ -182,11 +154,14 @@ class Judge:
         def fid(other: distances.Moments) -> Measure:
             return lambda index: distances.frechet(distances.moments(seen.features[index]), other)
 
-        def small_mean(index: NDArray[numpy.int64]) -> Any:
+        def small_mean(index: Indices) -> Any:
             # as a product, since gathering rows of thousands of numbers for every resample would take most of the time
             return numpy.bincount(index, minlength=len(seen)).astype(numpy.float32) @ seen.patches / len(index)
 
-        found: dict[str, Callable[[NDArray[numpy.int64]], float]] = {
+        def pairs_of(index: Indices) -> Any:
+            return tokens.neighbour_pairs(seen.tokens[index], self.labels, self.grid)
+
+        found: dict[str, Measure] = {
             ALL: mean_of(seen.right[ALL]),
             "fid_truth": fid(truth),
             "kernel_truth": lambda index: 1000 * to_truth(index),
@@ -197,10 +172,8 @@ class Judge:
             "spectrum": lambda index: pixels.spectrum_distance(seen.spectrum[index], light),
             "patches": lambda index: pixels.patch_distance(small_mean(index), small),
             "nll": mean_of(seen.nats),
-            "usage": lambda index: tokens.usage_distance(tokens.usage(seen.tokens[index], codes), used),
-            "pairs": lambda index: tokens.pairs_distance(
-                tokens.neighbour_pairs(seen.tokens[index], self.labels, self.grid), pairs
-            ),
+            "usage": lambda index: tokens.total_variation(tokens.usage(seen.tokens[index], codes), used),
+            "pairs": lambda index: tokens.total_variation(pairs_of(index), pairs),
         }
         if len(self.groups) > len(numpy.unique(self.groups)):
             found["diversity"] = mean_of(distances.diversity(seen.features, self.groups))

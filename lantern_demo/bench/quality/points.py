@@ -19,23 +19,11 @@ FLOOR = "vanilla again"
 
 
 @dataclass(frozen=True)
-class Point:
-    """A method under settings. `knob` is the setting that a sweep moved."""
+class Point(Row):
+    """A row of the benchmark of speed, the tree always told. `knob` is the setting that a sweep moved."""
 
-    name: str
-    method: str
-    settings: dict[str, Any]  # what differs from the model's preset, the tree always told
-    group: Group
+    group: Group = "main"
     knob: str | None = None
-
-    @property
-    def label(self) -> str:
-        """The name as people read it."""
-        return METHODS[self.method].label + self.name[len(self.method) :]
-
-    def row(self) -> Row:
-        """The row of the speed benchmark."""
-        return Row(self.name, self.method, self.settings)
 
 
 def points_of(pipe: Pipeline, methods: list[str], tree: str, prompt: str) -> list[Point]:
@@ -43,7 +31,7 @@ def points_of(pipe: Pipeline, methods: list[str], tree: str, prompt: str) -> lis
     it."""
     base = pipe.settings(tree=tree)
     trees = {name: _tree(pipe, name, base, prompt) for name in pipe.available_methods if name in ("vanilla", *methods)}
-    points = [Point(name, name, settings, "main") for name, settings in trees.items()]
+    points = [Point(name, name, settings) for name, settings in trees.items()]
     points.append(Point(FLOOR, "vanilla", {}, "again"))
     for method, own in trees.items():
         for knob, value in _moves(method, base.with_changes(**own)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from lantern_demo.training.scenes import ATTRIBUTES, SIZE, Scenes, full_caption,
 from lantern_demo.training.tokenizer import HELD_OUT
 
 OFFSET = 1_000_000  # from HELD_OUT: scenes of these measures alone, that no other validation looks at
-POOL = 4096  # scenes whose parameters are drawn at a time
+POOL = 4096  # captions that there are
 BATCH = 50
 ALL = "all"  # the name of all attributes together
 
@@ -56,37 +56,15 @@ class SceneSet:
 def truth(captions: int, seeds: int) -> SceneSet:
     """`captions` held-out scenes in words, each with `seeds` true scenes of the same attributes that differ in all else.
 
-    The same for the same numbers; the captions of fewer are the first of those of more. Two captions may say the same.
-    Raises ValueError for numbers below 1.
+    The captions of fewer are the first of those of more. Two captions may say the same. Raises ValueError for fewer than 1 of either,
+    or more than POOL captions.
     """
-    if captions < 1 or seeds < 1:
-        raise ValueError(f"captions and seeds must be at least 1, got {captions} and {seeds}")
-    drawn: list[Scenes] = []
-    asked: list[tuple[int, ...]] = []
-    found: dict[tuple[int, ...], list[int]] = defaultdict(
-        list
-    )  # scenes by their attributes, in the order in which they were drawn
-    missing: dict[tuple[int, ...], int] = defaultdict(int)
-    while len(asked) < captions or any(len(found[kind]) < wanted for kind, wanted in missing.items()):
-        drawn.append(sample_scenes(POOL, HELD_OUT + OFFSET + len(drawn)))
-        rows = torch.stack(list(drawn[-1].attributes().values()), 1).tolist()
-        for number, row in enumerate(rows, POOL * (len(drawn) - 1)):
-            kind = tuple(row)
-            found[kind].append(number)
-            if len(asked) < captions:
-                asked.append(kind)
-                missing[kind] += seeds
-    index = torch.tensor([number for kind in asked for number in _take(found[kind], seeds)])
-    pool = {f.name: torch.cat([getattr(s, f.name) for s in drawn]) for f in fields(Scenes)}
-    return SceneSet(
-        seeds, Scenes(**{name: value[index] for name, value in pool.items()}), [full_caption(*kind) for kind in asked]
-    )
-
-
-def _take(numbers: list[int], count: int) -> list[int]:
-    """The first `count` numbers, which leave the list: no scene is shown twice."""
-    taken, numbers[:] = numbers[:count], numbers[count:]
-    return taken
+    if not 1 <= captions <= POOL or seeds < 1:
+        raise ValueError(f"captions must be 1 to {POOL} and seeds at least 1, got {captions} and {seeds}")
+    asked = sample_scenes(POOL, HELD_OUT + OFFSET).rows(slice(captions)).attributes()
+    wanted = {name: values.repeat_interleave(seeds) for name, values in asked.items()}
+    said = [full_caption(*kind) for kind in torch.stack(list(asked.values()), 1).tolist()]
+    return SceneSet(seeds, sample_scenes(captions * seeds, HELD_OUT + OFFSET + 1, wanted), said)
 
 
 @torch.inference_mode()

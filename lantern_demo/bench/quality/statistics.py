@@ -42,24 +42,11 @@ def wilson(right: int, of: int, level: float = LEVEL) -> tuple[float, float]:
     """
     if of < 1 or not 0 <= right <= of:
         raise ValueError(f"a share needs 0 <= right <= of and of > 0, got {right} of {of}")
-    z, p = NormalDist().inv_cdf((1 + _checked(level)) / 2), right / of
+    z, p = NormalDist().inv_cdf((1 + level) / 2), right / of
     middle = (p + z * z / (2 * of)) / (1 + z * z / of)
     half = z / (1 + z * z / of) * math.sqrt(p * (1 - p) / of + z * z / (4 * of * of))
     # At the ends the interval reaches exactly to 0 and 1; rounding may not.
     return (0.0 if right == 0 else middle - half), (1.0 if right == of else middle + half)
-
-
-def interval(values: Any, level: float = LEVEL) -> tuple[float, float]:
-    """The percentile interval of resampled values [n]: what lies between the two quantiles that leave out (1 - level) / 2 each.
-
-    Raises ValueError for no values.
-    """
-    drawn = numpy.asarray(values, dtype=numpy.float64)
-    if drawn.ndim != 1 or not drawn.size:
-        raise ValueError(f"an interval needs a list of values, got the shape {drawn.shape}")
-    tail = (1 - _checked(level)) / 2
-    low, high = numpy.quantile(drawn, (tail, 1 - tail))
-    return float(low), float(high)
 
 
 def resamples(groups: Any, count: int = RESAMPLES, seed: int = 0, halves: bool = False) -> Iterator[Indices]:
@@ -69,22 +56,14 @@ def resamples(groups: Any, count: int = RESAMPLES, seed: int = 0, halves: bool =
     order their pictures lie.
     halves: half of the captions without repeats instead (the delete-half jackknife, Shao and Tu 1995), for measures that repeats
     harm, such as distances to the nearest. A mean spreads over them as over the bootstrap's.
-    Raises ValueError for no pictures.
     """
     captions = numpy.asarray(groups)
-    if captions.ndim != 1 or not captions.size:
-        raise ValueError(f"groups must name a caption for each picture, got the shape {captions.shape}")
-    order = numpy.argsort(captions, kind="stable").astype(numpy.int64)
-    number, first, size = (
-        found.astype(numpy.int64) for found in numpy.unique(captions[order], return_index=True, return_counts=True)
-    )
+    pictures = [(captions == caption).nonzero()[0] for caption in numpy.unique(captions)]
     g = numpy.random.default_rng(seed)
     for _ in range(count):
-        drawn = g.permutation(len(number))[: max(1, len(number) // 2)] if halves else g.integers(len(number), size=len(number))
-        # The pictures of caption c lie at order[first[c] : first[c] + size[c]].
-        sizes = size[drawn]
-        within = numpy.arange(sizes.sum()) - numpy.repeat(sizes.cumsum() - sizes, sizes)
-        yield order[numpy.repeat(first[drawn], sizes) + within]
+        number = len(pictures)
+        drawn = g.permutation(number)[: max(1, number // 2)] if halves else g.integers(number, size=number)
+        yield numpy.concatenate([pictures[i] for i in drawn])
 
 
 def mean_of(values: Any) -> Measure:
@@ -99,17 +78,11 @@ def bootstrap(measure: Measure, groups: Any, count: int = RESAMPLES, seed: int =
 
 
 def compared(value: float, values: Values, floor: float, floors: Values, level: float = LEVEL) -> Difference:
-    """The difference of two measures by their values on the same resamples, [count] each.
+    """The difference of two measures by their values on the same resamples, [count] each, one or more.
 
-    The percentile interval is moved so that the resamples' mean lies on the measured difference. Repeats move a distance upward;
-    in a difference this all but cancels, and what is left of it is no part of the spread.
+    The percentile interval, which leaves out (1 - level) / 2 at either end, is moved so that the resamples' mean lies on the measured
+    difference. Repeats move a distance upward; in a difference this all but cancels, and what is left of it is no part of the spread.
     """
     moved = values - floors
-    low, high = interval(moved - moved.mean() + (value - floor), level)
-    return Difference(value, floor, value - floor, low, high)
-
-
-def _checked(level: float) -> float:
-    if not 0 < level < 1:
-        raise ValueError(f"level must lie between 0 and 1, got {level}")
-    return level
+    low, high = numpy.quantile(moved - moved.mean() + (value - floor), ((1 - level) / 2, (1 + level) / 2))
+    return Difference(value, floor, value - floor, float(low), float(high))

@@ -5,7 +5,7 @@ made of. They are counted on the meta device, which knows shapes and no values: 
 and whoever asks for a value is caught. What is counted are PyTorch's operations, as many kernels each as `KERNELS` says. A library may
 run more, such as a sort in several passes, so that counts are lower bounds of what a profiler sees.
 
-    python -m lantern_demo.bench.launches
+    PYTHONPATH=. python tests/launches.py
 """
 
 from __future__ import annotations

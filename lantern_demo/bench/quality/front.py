@@ -1,0 +1,120 @@
+"""From pictures and rounds to the rows of the report: what every point gains, and what its pictures lose."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy
+from tqdm import tqdm
+
+from lantern_demo.bench.quality import published
+from lantern_demo.bench.quality.drawing import Record
+from lantern_demo.bench.quality.measuring import MEASURES, Judge, Seen, look, look_at_truth
+from lantern_demo.bench.quality.points import FLOOR, Point
+from lantern_demo.bench.quality.recommend import recommend
+from lantern_demo.bench.quality.scenes import SceneSet
+from lantern_demo.bench.quality.statistics import LEVEL, wilson
+from lantern_demo.bench.quality.tokens import clusters
+from lantern_demo.bench.summary import summarise
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.pipeline import Pipeline
+from lantern_demo.training.classifier import AttributeClassifier
+
+Drawn = dict[str, list[Record]]  # by point, its pictures
+Row = dict[str, Any]
+
+
+def gains(pipe: Pipeline, points: list[Point], drawn: Drawn, rounds: list[dict[str, Any]]) -> dict[str, Row]:
+    """By point what it is, and what it gains: tokens a step over all its pictures, the rest from the rounds; vanilla's with other seeds
+    gain what vanilla does."""
+    speeds = summarise(rounds, {p.name: p.method for p in points if p.group != "again"})["rows"]
+    rows = {}
+    for point in points:
+        told, records = speeds["vanilla" if point.group == "again" else point.name], drawn[point.name]
+        steps = sum(record["steps"] for record in records)
+        per_step = sum(len(record["tokens"]) - 1 for record in records) / steps if steps else told["mean_accepted_length"]
+        rows[point.name] = {
+            "name": point.name, "label": point.label, "method": point.method, "relaxed": not METHODS[point.method].lossless,
+            "group": point.group, "knob": point.knob, "settings": point.settings,
+            "preset": {**pipe.defaults.as_dict(), **point.settings}, "pictures": len(records),
+            "speed": {
+                "tokens_per_step": per_step, "c": told["c"], "gain": per_step / told["c"],
+                **{key: told[key] for key in ("speedup", "price", "one_step_tvd", "nodes")},
+            },
+        }  # fmt: skip
+    return rows
+
+
+def scene_front(
+    pipe: Pipeline,
+    classifier: AttributeClassifier,
+    scenes: SceneSet,
+    kept: Path,
+    resamples: int,
+    drawn: Drawn,
+    rows: dict[str, Row],
+) -> dict[str, Any]:
+    """The front of a model that draws lantern scenes, but what was run on what. Pictures are looked at once; what was seen is kept in the
+    folder `kept`. Raises ValueError when vanilla or the floor has no pictures."""
+    true, again = look_at_truth(pipe, classifier, scenes)
+    seen = {
+        name: look(pipe, classifier, scenes, [r["tokens"] for r in records], kept / f"{re.sub('[^a-z0-9.+]+', '-', name)}.npz")
+        for name, records in tqdm(drawn.items(), desc="looking", unit="point")
+        if records
+    }
+    if not {FLOOR, "vanilla"} <= set(seen):
+        raise ValueError("vanilla's pictures, which all others are held against, have not been drawn")
+    labels, judges = clusters(pipe.networks.tokenizer.codebook), dict[int, Judge]()
+    for name, row in tqdm(rows.items(), desc="measuring", unit="point"):
+        row |= {"right": None, "measures": {}}
+        if name not in seen or name == FLOOR:
+            continue
+        row["right"] = right_of(seen[name])
+        count = min(len(seen[some]) for some in (name, "vanilla", FLOOR))
+        count -= count % scenes.seeds  # whole captions only
+        if count not in judges:
+            sets = [some.first(count) for some in (seen["vanilla"], seen[FLOOR], again)]
+            judges[count] = Judge(sets[0], sets[1], sets[2], scenes.groups[:count], labels, pipe.info.grid, resamples)
+        row["measures"] = {
+            key: {"value": d.value, "floor": d.floor, "difference": d.difference, "interval": [d.low, d.high]}
+            for key, d in judges[count].price(seen[name].first(count), name == "vanilla").items()
+        }
+    told = [row for name, row in rows.items() if name != FLOOR]
+    return {
+        "level": LEVEL,
+        "measures": {key: measure._asdict() for key, measure in MEASURES.items()},
+        "truth": {"true": {"right": right_of(true)}, "again": {"right": right_of(again)}},
+        "floor": {"label": rows[FLOOR]["label"], "right": right_of(seen[FLOOR])},
+        "rows": told,
+        "recommended": recommend(told),
+    }
+
+
+def caption_front(
+    pipe: Pipeline, captions: list[str], real: Path, clip: bool, drawn: Drawn, rows: dict[str, Row]
+) -> dict[str, Any]:
+    """The front of a model that draws captions of the user's own: `scores` of every point with pictures, vanilla's with other seeds among
+    them. `captions` has one for each picture, `real` holds real pictures.
+
+    Raises ValueError for pictures that cannot be read, ModuleNotFoundError with what to install.
+    """
+    network, reader = published.inception(), published.clip() if clip else None
+    truth, found = published.features_of(network, published.real_files(real), pipe.device), []
+    for row in tqdm([row for row in rows.values() if drawn[row["name"]]], desc="measuring", unit="point"):
+        made = [pipe.decode_image(record["tokens"]) for record in drawn[row["name"]]]
+        row["scores"] = published.scores(truth, published.features_of(network, made, pipe.device))
+        if reader is not None:
+            row["scores"]["clip"] = published.clip_score(*reader, made, captions[: len(made)], pipe.device)
+        found.append(row)
+    return {"rows": found}
+
+
+def right_of(seen: Seen) -> dict[str, Any]:
+    """The share of pictures on which each attribute is as asked for, with Wilson's interval."""
+    told = {}
+    for name, values in seen.right.items():
+        right, of = int(values.sum()), len(values)
+        told[name] = {"right": right, "of": of, "share": float(numpy.mean(values)), "interval": list(wilson(right, of))}
+    return told
