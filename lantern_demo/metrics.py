@@ -40,16 +40,29 @@ def acceptance(drafted: Sequence[int], accepted: Sequence[int], deepest: int) ->
     histogram = [0] * (deepest + 1)
     for _, count in steps:
         histogram[count] += 1
-    sent, kept = sum(of for of, _ in steps), sum(count for _, count in steps)
+    return _told(histogram, sum(of for of, _ in steps))
+
+
+def pooled(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The metrics of several runs as if they were one."""
+    histogram = [0] * max((len(run["acceptance_histogram"]) for run in runs), default=1)
+    for run in runs:
+        for count, steps in enumerate(run["acceptance_histogram"]):
+            histogram[count] += steps
+    return _told(histogram, sum(run["num_draft_tokens"] for run in runs))
+
+
+def _told(histogram: list[int], sent: int) -> dict[str, Any]:
+    steps, kept = sum(histogram), sum(count * of for count, of in enumerate(histogram))
     return {
-        "mean_acceptance_length": 1 + kept / len(steps) if steps else None,
+        "mean_acceptance_length": 1 + kept / steps if steps else None,
         "draft_acceptance_rate": kept / sent if sent else None,
         "acceptance_histogram": histogram,
-        "num_spec_steps": len(steps),
+        "num_spec_steps": steps,
         "num_accepted_draft_tokens": kept,
         "num_draft_tokens": sent,
-        "num_spec_tokens": deepest,
-        "num_accepted_tokens_per_pos": [sum(histogram[place:]) for place in range(1, deepest + 1)],
+        "num_spec_tokens": len(histogram) - 1,
+        "num_accepted_tokens_per_pos": [sum(histogram[place:]) for place in range(1, len(histogram))],
     }
 
 

@@ -10,6 +10,7 @@ import numpy
 
 from lantern_demo.bench.speed import Run
 from lantern_demo.distortion import spread_evenly
+from lantern_demo.metrics import pooled
 
 Round = dict[str, Any]
 
@@ -97,6 +98,7 @@ def own(rounds: list[Round], name: str, vanilla: str | None) -> dict[str, Any]:
         "nodes": sorted({run["nodes"] for run in runs}),
         "tree": sorted({run["tree"] for run in runs}),
         "mean_accepted_length": mean(run["mean_accepted_length"] for run in runs),
+        "speculative_decoding": pooled([run["speculative_decoding"] for run in runs if "speculative_decoding" in run]),
         "ms_per_step": spread([step_ms(run) for run in runs]),
         **{f"ms_{p}": median(1000 * run[f"{p}_seconds"] / max(1, run["steps"]) for run in runs) for p in PARTS},
         "prefill_ms": median(1000 * run["prefill_seconds"] for run in runs),
