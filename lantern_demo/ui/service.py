@@ -26,6 +26,7 @@ from PIL import Image
 from lantern_demo.decoding.loop import Step
 from lantern_demo.faults import sentence
 from lantern_demo.knobs import shown
+from lantern_demo.metrics import Counters
 from lantern_demo.models.device import pick_device, pick_threads, unused_gpu
 from lantern_demo.models.estimate import picture_seconds
 from lantern_demo.models.families import runs_on_twins
@@ -111,6 +112,7 @@ class Service:
         self.default = self._first_info.id
         pick_device(device)
         # Shown on the page and written to the log.
+        self.counters = Counters()  # of the pictures drawn, for /metrics
         self.warning = unused_gpu() if device == "auto" else None
         self._loaded: dict[str, Pipeline] = {}
         self._seconds: dict[str, float] = {}  # by model, the longest that a method's run has taken
@@ -275,6 +277,7 @@ class Service:
                 while (item := self._compute(next, frames, None)) is not None:
                     if isinstance(item, Generation):
                         self._note(request.model, item)
+                        self.counters.add(item.record)
                         outcomes[item.method] = Outcome("drawn", seconds=item.stats.decode_seconds)
                     elif isinstance(item, MethodFailed):
                         outcomes[item.method] = Outcome("failed", why=item.message)
