@@ -29,10 +29,11 @@ from transformers.generation.logits_process import UnbatchedClassifierFreeGuidan
 from transformers.generation.utils import GenerateDecoderOnlyOutput
 
 from lantern_demo.decoding.config import Config
+from lantern_demo.decoding.drafting import Drafts
 from lantern_demo.decoding.loop import Decoded, decode
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling
-from lantern_demo.decoding.trees import TreePolicy
+from lantern_demo.decoding.window import CoupledWindow, Window
 from lantern_demo.metrics import acceptance
 
 ALLOWED = ("vanilla", "sjd", "scd")
@@ -136,10 +137,10 @@ def decode_with(
     return SpeculativeOutput(sequences=sequences, speculative_decoding=told)
 
 
-def _policy(method: str, window: int) -> TreePolicy:
+def _policy(method: str, window: int) -> Drafts:
     if method == "vanilla":
-        return TreePolicy.none()
-    return TreePolicy.window(window, "inverse" if method == "sjd" else "gumbel")
+        return Drafts()
+    return Window(window) if method == "sjd" else CoupledWindow(window)
 
 
 class _Text:
