@@ -214,6 +214,6 @@ class Comparison:
 def smaller_choice(method: Method, tree: Choice | None, error: Exception) -> Choice | None:
     """What to draft with instead where a tree was too large for the memory; None for another fault, or where nothing is smaller."""
     policy = smaller_tree(method)
-    if not out_of_memory(error) or method.source == "none" or (tree is not None and tree.policy.nodes <= policy.nodes):
+    if not out_of_memory(error) or method.alone or (tree is not None and tree.policy.nodes <= policy.nodes):
         return None
     return Choice(policy, "small: the device ran out of memory with the tree that was asked for")

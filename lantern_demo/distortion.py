@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from lantern_demo.decoding.acceptance import NOTHING, Near, Rule, candidates, counted, drafted, proximity, reject
+from lantern_demo.decoding.acceptance import NOTHING, Near, Rule
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.sampling import draw, running_sums
 from lantern_demo.decoding.trees import Draft
@@ -170,10 +170,8 @@ def fixed_shift(rule: Rule, p: Tensor, tokens: Tensor, neighbours: Tensor | None
     law = torch.zeros_like(p, dtype=torch.float64)
     left, open_mass = p.unsqueeze(0), torch.ones((), dtype=torch.float64, device=p.device)
     for x in tokens[tokens >= 0].view(-1, 1):
-        near = proximity(rule, left, candidates(rule, x.unsqueeze(0), neighbours, left)[:, 0])
-        chance = (
-            counted(rule, near.mass[0, 0], None if near.moved is None else near.moved[0], depth).view(()).clamp(max=1.0).double()
-        )
+        near = rule.near(left, rule.candidates(x.unsqueeze(0), neighbours, left)[:, 0])
+        chance = rule.chance(left, None, near, depth).view(())
         law[x[0]] += open_mass * chance
         open_mass = open_mass * (1 - chance)
         left = _after(rule, left, None, near, neighbours, depth)
@@ -183,7 +181,7 @@ def fixed_shift(rule: Rule, p: Tensor, tokens: Tensor, neighbours: Tensor | None
 def _after(rule: Rule, p: Tensor, q: Tensor | None, near: Near, neighbours: Tensor | None, depth: int) -> Tensor:
     """The law [M, V] behind the rejection of a child, at a node of some depth, that near is about, from p and q [M, V]; p where nothing is left."""
     left = p.clone()
-    reject(rule, left, near, q, None if q is None else torch.ones_like(left[:, :1]), neighbours, depth)
+    rule.reject(left, near, q, None if q is None else torch.ones_like(left[:, :1]), neighbours, depth)
     total = left.sum(-1, keepdim=True)
     return torch.where(total > 0, left / total, p)
 
@@ -216,7 +214,7 @@ def sampled_shift(
     history = torch.empty(1, 0, dtype=torch.int64, device=p.device)
     support = ((q > 0) | (realised(q, history)[0] > 0)).nonzero()[:, 0]
     exact = count == 1 and support.shape[0] * vocabulary <= _SUMMED
-    per_chain = max(vocabulary, support.shape[0] * max(rule.columns, 14 * (rule.kind == "grouped")))
+    per_chain = max(vocabulary, support.shape[0] * max(rule.columns, rule.reach))
     chains = support.shape[0] if exact else max(1, min(draws, _BUDGET // per_chain))
     # one row as long as the history is common to all chains, then one per chain
     left, law_q = p.unsqueeze(0), q.unsqueeze(0)
@@ -239,7 +237,7 @@ def sampled_shift(
             x, share = support, rejected[0, support] / lost[0].clamp(min=1e-300)
         else:
             x, share = _drawn(rejected.expand(chains, -1), u), torch.full_like(weight, 1 / chains)
-        near = proximity(rule, left, candidates(rule, x.unsqueeze(1), neighbours, left)[:, 0])
+        near = rule.near(left, rule.candidates(x.unsqueeze(1), neighbours, left)[:, 0])
         after = _after(rule, left, law_q, near, neighbours, depth)
         # the exact chains' shares sum to 0 where nothing is rejected, hence the accepted part by itself
         shift += ((accepted - tried * left) * weight.unsqueeze(1)).mean(0)
@@ -275,7 +273,7 @@ def coupled_shift(
         x, time = drawn.indices[:, i : i + 1], drawn.values[:, i : i + 1]
         if bool(offered[i]):
             tokens = support.expand(len(left), -1)
-            near = proximity(rule, left, candidates(rule, tokens, neighbours, left))
+            near = rule.near(left, rule.candidates(tokens, neighbours, left))
             others = near.ids[..., 1:].flatten(1)
             level = meeting(p, q, since, until)
             apart = level.gather(1, tokens).unsqueeze(-1) - level.gather(1, others).view(*near.ids.shape[:2], -1)
@@ -287,7 +285,7 @@ def coupled_shift(
             break
         left, p, q = (part.expand(chains, -1) for part in (left, p, q))
         if bool(offered[i]):
-            near = proximity(rule, left, candidates(rule, x, neighbours, left)[:, 0])
+            near = rule.near(left, rule.candidates(x, neighbours, left)[:, 0])
             stays = near.stays.masked_fill(time.isinf(), 1.0)
             mine = ((near.ids == own) & (stays == 0)).any(-1, keepdim=True) & hidden & (left.gather(1, own) > 0)
             shift.scatter_add_(0, x[:, 0], mine[:, 0].double() / chains)
@@ -376,9 +374,8 @@ def _split(
     """The law of a draw, drawn [M, V], split into what is emitted by acceptance under p and q [M, V] and what is rejected, both
     [M, V] float64."""
     tokens = support.expand(p.shape[0], -1)
-    near = proximity(rule, p, candidates(rule, tokens, neighbours, p))
-    mass = counted(rule, near.mass[..., 0], near.moved, depth).double()
-    chance = (mass / drafted(rule, q, near).double().clamp(min=1e-300)).clamp(max=1.0)
+    near = rule.near(p, rule.candidates(tokens, neighbours, p))
+    chance = rule.chance(p, q, near, depth)
     proposed = drawn.gather(1, tokens)
     nothing = torch.zeros_like(p, dtype=torch.float64)
     return nothing.scatter(1, tokens, proposed * chance), nothing.scatter(1, tokens, proposed * (1 - chance))

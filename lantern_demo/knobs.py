@@ -8,9 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from lantern_demo.decoding.acceptance import Grouped, Lantern, LanternPlusPlus, Rule, Weighted
 from lantern_demo.decoding.config import DICE
+from lantern_demo.decoding.drafting import Drafts, DynamicTree
 from lantern_demo.decoding.methods import METHODS, Method
-from lantern_demo.decoding.trees import COUPLINGS, GUESSES
+from lantern_demo.decoding.wavefront import Wavefront
+from lantern_demo.decoding.window import COUPLINGS, GUESSES, CoupledWindow, Window
 from lantern_demo.static_trees import STATIC_TREES
 
 # Trees by name: what static methods use, and what dynamic ones use (top_k, depth, nodes with the root).
@@ -64,24 +67,12 @@ def _has_a_tree(method: Method) -> bool:
     return method.needs_drafter
 
 
-def _has_a_window(method: Method) -> bool:
-    return method.source in ("window", "coupled")
+def _drafts_by(*kinds: type[Drafts]) -> Callable[[Method], bool]:
+    return lambda method: issubclass(method.drafts, kinds)
 
 
-def _is_coupled(method: Method) -> bool:
-    return method.source == "coupled"
-
-
-def _has_rows(method: Method) -> bool:
-    return method.source == "wavefront"
-
-
-def _grows(method: Method) -> bool:
-    return method.source == "dynamic"
-
-
-def _by_rule(*kinds: str) -> Callable[[Method], bool]:
-    return lambda method: method.rule in kinds
+def _accepts_by(*rules: type[Rule]) -> Callable[[Method], bool]:
+    return lambda method: method.rule in rules
 
 
 @dataclass(frozen=True)
@@ -142,62 +133,62 @@ KNOBS: dict[str, Knob] = {
     ),
     "lantern_k": Knob(
         100, "LANTERN k", "How many neighbours in the codebook may lend their probability to a guess.",
-        Limit(0, MAX_LANTERN_K, whole=True), reads=_by_rule("additive"), swept=(10, 100, 1000), explored=(0, 10, 30, 100, 300), sets="k",
+        Limit(0, MAX_LANTERN_K, whole=True), reads=_accepts_by(Lantern), swept=(10, 100, 1000), explored=(0, 10, 30, 100, 300), sets="k",
         explore="LANTERN's k: how many neighbours", symbol="k", short="k",
     ),
     "lantern_delta": Knob(
         0.2, "LANTERN delta", "The most probability that neighbours may lend: higher accepts more and strays further from the model.",
-        Limit(0, 1), step=0.01, sets="bound", reads=_by_rule("additive"), swept=(0.0, 0.05, 0.1, 0.2, 0.3, 0.4), explored=(0.0, 0.05, 0.1, 0.2, 0.4),
+        Limit(0, 1), step=0.01, sets="bound", reads=_accepts_by(Lantern), swept=(0.0, 0.05, 0.1, 0.2, 0.3, 0.4), explored=(0.0, 0.05, 0.1, 0.2, 0.4),
         explore="LANTERN's delta: how much neighbours may lend", symbol="\u03b4", short="delta", bounds=True,
     ),
     "lanternpp_k": Knob(
         10, "LANTERN++ k", "How many neighbours may lend their probability in LANTERN++.", Limit(0, MAX_LANTERN_K, whole=True),
-        reads=_by_rule("multiplicative"), swept=(10, 30, 100), symbol="k", short="k", sets="k",
+        reads=_accepts_by(LanternPlusPlus), swept=(10, 30, 100), symbol="k", short="k", sets="k",
     ),
     "lanternpp_lambda": Knob(
         3.0, "LANTERN++ lambda", "Neighbours may lend up to lambda - 1 times the guess's own probability; 1 relaxes nothing.",
-        Limit(1, 100), step=0.1, top=40.0, sets="bound", reads=_by_rule("multiplicative"), swept=(1.0, 2.0, 3.0, 5.0, 10.0, 30.0),
+        Limit(1, 100), step=0.1, top=40.0, sets="bound", reads=_accepts_by(LanternPlusPlus), swept=(1.0, 2.0, 3.0, 5.0, 10.0, 30.0),
         explored=(1.0, 3.0, 10.0, 20.0, 30.0), explore="LANTERN++'s lambda: how much, against the guess's own probability",
         symbol="\u03bb", short="lambda", bounds=True,
     ),
     "cool_delta": Knob(
         2.0, "COOL-SD delta", "By how much a guess's own probability is weighted up next to the last token; 1 and below weigh nothing up.",
-        Limit(0.1, 10), step=0.1, top=3.0, sets="bound", reads=_by_rule("weighted"), swept=(0.8, 1.1, 1.5, 2.0), symbol="\u03b4", short="delta", bounds=True, later=True,
+        Limit(0.1, 10), step=0.1, top=3.0, sets="bound", reads=_accepts_by(Weighted), swept=(0.8, 1.1, 1.5, 2.0), symbol="\u03b4", short="delta", bounds=True, later=True,
     ),
     "cool_mu": Knob(
         0.0, "COOL-SD mu", "Lowers that weight by e to the minus mu at every depth. Its value is our reading: the paper does not tell it.",
-        Limit(-2, 2), step=0.1, sets="mu", reads=_by_rule("weighted"), short="mu", later=True,
+        Limit(-2, 2), step=0.1, sets="mu", reads=_accepts_by(Weighted), short="mu", later=True,
     ),
     "gsd_delta": Knob(
         0.15, "GSD delta", "Tokens are as likely as a guess where their probabilities differ by less; higher accepts more, and 0 relaxes nothing.",
-        Limit(0, 1), step=0.01, sets="bound", reads=_by_rule("grouped"), swept=(0.0, 0.01, 0.05, 0.15), symbol="\u03b4", short="delta", bounds=True, later=True,
+        Limit(0, 1), step=0.01, sets="bound", reads=_accepts_by(Grouped), swept=(0.0, 0.01, 0.05, 0.15), symbol="\u03b4", short="delta", bounds=True, later=True,
     ),
     "window": Knob(
         0, "Window (0: fitted)",
         "How many places in a row a model without a drafter looks at in one pass, the next one counted; 1 guesses nothing, 0 is chosen for "
         f"this machine, or {WINDOW} where that cannot be told.",
-        Limit(0, 64, whole=True), reads=_has_a_window, swept=(4, 8, 16), symbol="w", later=True, fitted=True,
+        Limit(0, 64, whole=True), reads=_drafts_by(Window), swept=(4, 8, 16), symbol="w", later=True, fitted=True,
     ),
     "zipar_window": Knob(
         0, "ZipAR window (0: fitted)",
         "How many tokens a row is ahead when the next one begins; fewer is faster and strays further from the model, and a whole row is "
         f"vanilla. 0 is chosen for this machine among those within the price below, or {WINDOW} where that cannot be told.",
-        Limit(0, 256, whole=True), reads=_has_rows, swept=(2, 3, 4, 6, 8), explored=(2, 3, 4, 6, 8), explore="ZipAR's window: how far a row is ahead",
+        Limit(0, 256, whole=True), reads=_drafts_by(Wavefront), swept=(2, 3, 4, 6, 8), explored=(2, 3, 4, 6, 8), explore="ZipAR's window: how far a row is ahead",
         symbol="w", short="window", bounds=True, later=True, fitted=True,
     ),
     "zipar_price": Knob(
         0.12, "ZipAR price", "The most that a fitted window may cost: the mean total variation distance between the laws that tokens are "
         "drawn from and those of the model itself, as measured of this model.",
-        Limit(0, 1), step=0.01, reads=_has_rows, short="price", later=True,
+        Limit(0, 1), step=0.01, reads=_drafts_by(Wavefront), short="price", later=True,
     ),
     "coupling": Knob(
         "gumbel", "SCD coupling", "How guesses that are made anew stay what they were: by one vector of noise for each place (gumbel), "
         "or kept wherever the two laws allow it (maximal).",
-        choices=COUPLINGS[1:3], reads=_is_coupled, swept=COUPLINGS[1:3], later=True,
+        choices=COUPLINGS[:2], reads=_drafts_by(CoupledWindow), swept=COUPLINGS[:2], later=True,
     ),
     "guess": Knob(
         "left", "First guess", "What stands in for a place that no pass has seen yet: the token to the left, the one above, or any.",
-        choices=GUESSES, reads=_has_a_window, swept=GUESSES, later=True,
+        choices=GUESSES, reads=_drafts_by(Window), swept=GUESSES, later=True,
     ),
     "tree": Knob(
         FIT, "Draft tree",
@@ -208,24 +199,24 @@ KNOBS: dict[str, Knob] = {
     ),
     "draft_top_k": Knob(
         None, "Dynamic tree: top-k (0: of the draft tree)", "Children per node of EAGLE-2's and LANTERN's tree.",
-        Limit(1, 16, whole=True), of_tree=True, reads=_grows,
+        Limit(1, 16, whole=True), of_tree=True, reads=_drafts_by(DynamicTree),
     ),
     "draft_depth": Knob(
         None, "Dynamic tree: depth (0: of the draft tree)", "How many levels it grows below its first guesses.",
-        Limit(0, 8, whole=True), of_tree=True, reads=_grows,
+        Limit(0, 8, whole=True), of_tree=True, reads=_drafts_by(DynamicTree),
     ),
     "draft_nodes": Knob(
         None, "Dynamic tree: nodes (0: of the draft tree)", "How many nodes are kept for checking, the root counted.",
-        Limit(2, 128, whole=True), of_tree=True, reads=_grows,
+        Limit(2, 128, whole=True), of_tree=True, reads=_drafts_by(DynamicTree),
     ),
     "residual": Knob(
         "set", "Residual", "After a rejection: set takes out the guess and what was lent to it; released does what the authors' code does.",
-        choices=("set", "released"), sets="residual", reads=_by_rule("additive", "multiplicative"), swept=("set", "released"),
+        choices=("set", "released"), sets="residual", reads=_accepts_by(Lantern, LanternPlusPlus), swept=("set", "released"),
     ),
     "neighbours": Knob(
         "decoder", "Neighbours",
         "Which codebook vectors say what is near: those that the picture decoder sees, or the raw stored ones.",
-        choices=("decoder", "raw"), reads=_by_rule("additive", "multiplicative"),
+        choices=("decoder", "raw"), reads=_accepts_by(Lantern, LanternPlusPlus),
     ),
 }  # fmt: skip
 ON_THE_FORM = tuple(name for name in KNOBS if name != "seed")  # which has a place of its own

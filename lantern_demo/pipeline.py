@@ -15,13 +15,14 @@ from PIL import Image
 from torch import Tensor
 
 from lantern_demo.comparison import Comparison, Run, RunEvents, smaller_choice
+from lantern_demo.decoding.acceptance import Rule
 from lantern_demo.decoding.config import Config
+from lantern_demo.decoding.drafting import Drafts
 from lantern_demo.decoding.engines.kept import Engines
 from lantern_demo.decoding.loop import Decoded, decode
 from lantern_demo.decoding.loop import Step as StepEvent
 from lantern_demo.decoding.methods import METHODS, Method, default_methods
 from lantern_demo.decoding.timing import Clock
-from lantern_demo.decoding.trees import TreePolicy
 from lantern_demo.distortion import KEPT_BYTES, Distortion, Laws, measure, roots
 from lantern_demo.faults import in_words, release_memory, unreadable
 from lantern_demo.knobs import MAX_LANTERN_K
@@ -39,7 +40,7 @@ from lantern_demo.models.tuning import CACHED, Tuning, small_on_cpu
 from lantern_demo.price import Price, own_laws, picture_price
 from lantern_demo.recommended import read_recommended
 from lantern_demo.record import events_of, image_hash, run_record
-from lantern_demo.settings import Settings, asking_for, method_of, methods_of
+from lantern_demo.settings import Settings, method_of, methods_of
 from lantern_demo.stats import Drawn, Generation, MethodFailed, Schedule, Stats, disturbed
 from lantern_demo.tree_fitting import FIT_ROUNDS, Calibration, Choice, TreeFitting, calibration_folder, read_calibration
 
@@ -102,7 +103,7 @@ class Pipeline:
         self._no_fit = "this model has no calibration" if fit_trees else "nothing is measured on a device that is only lent"
         self.recommended = read_recommended(info.folder)
         # by method, tree, guidance and dice, what they run with
-        self._warm: dict[tuple[str, TreePolicy, bool, str], Choice] = {}
+        self._warm: dict[tuple[str, Drafts, bool, str], Choice] = {}
         self._engines = Engines()
         self._own: tuple[Any, list[Tensor]] | None = None  # see `_own_laws`
         self._read: tuple[str, Encoded, float] | None = None  # see `encode`
@@ -326,7 +327,7 @@ class Pipeline:
         return encoded
 
     def _asked_for(
-        self, method: Method, knobs: Settings, encoded: Encoded, tokens: int, tree: TreePolicy, kept: bool = True
+        self, method: Method, knobs: Settings, encoded: Encoded, tokens: int, tree: Drafts, kept: bool = True
     ) -> tuple[Config, Condition]:
         """What a run is asked to do, and from which condition."""
         with torch.inference_mode():
@@ -338,28 +339,26 @@ class Pipeline:
         return config, condition
 
     def _decode(
-        self, method: Method, knobs: Settings, encoded: Encoded, tokens: int, clock: Clock, tree: TreePolicy, kept: bool = True
+        self, method: Method, knobs: Settings, encoded: Encoded, tokens: int, clock: Clock, tree: Drafts, kept: bool = True
     ) -> Iterator[StepEvent | Decoded]:
         config, condition = self._asked_for(method, knobs, encoded, tokens, tree, kept)
         return decode(self.target, self.drafter, condition, config, clock, self._engines if kept else None)
 
     def tree_of(self, method: Method, knobs: Settings) -> Choice:
         """The draft tree that a method runs with, and why. One that is to fit stands once the method was warmed up."""
-        if method.source == "none":
-            return Choice(TreePolicy.none(), "none")
-        fits, asked = knobs.fits(method), self._asked(method, knobs)
+        fits, asked = method.drafts.fits(knobs), self._asked(method, knobs)
         fitted = self._trees.fitted(method, asked) if fits else None
         if fitted is not None and self._borrowed:
             return replace(fitted, reason=f"{fitted.reason}; what it lands was measured of {BORROWED}, not of this model")
         if fitted is not None:
             return fitted
-        named = "small" if method.needs_drafter else f"a window of {asked.lead or asked.nodes}"
-        return Choice(asked, f"{named}: {self._no_fit}" if fits else knobs.tree_asked(method))
+        named = "small" if method.needs_drafter else asked.words()
+        return Choice(asked, f"{named}: {self._no_fit}" if fits else method.drafts.asked(knobs))
 
-    def _asked(self, method: Method, knobs: Settings) -> TreePolicy:
+    def _asked(self, method: Method, knobs: Settings) -> Drafts:
         """The draft tree of a method where none is measured; where one is to be, what its choice depends on."""
-        asked = knobs.tree_policy(method)
-        if self._calibration is None or not knobs.fits(method):
+        asked = method.drafts.of(knobs)
+        if self._calibration is None or not method.drafts.fits(knobs):
             return asked
         return self._calibration.within(method, asked, knobs.zipar_price)
 
@@ -367,15 +366,15 @@ class Pipeline:
         """Choose the tree or window of a method for this machine, once; of what is asked for just now only a window's coupling and a
         wavefront's price play a part in it."""
         asked = self._asked(method, knobs)
-        if self._calibration is None or not knobs.fits(method) or self._trees.fitted(method, asked) is not None:
+        if self._calibration is None or not method.drafts.fits(knobs) or self._trees.fitted(method, asked) is not None:
             return
         encoded = self.encode(self._own_prompt)
 
-        def times(policy: TreePolicy) -> list[float]:
+        def times(policy: Drafts) -> list[float]:
             """Seconds of the steps of a short run, but the first, which starts the drafter, and a last one without drafts."""
             clock = Clock(self.device)
-            plain = next(m for m in METHODS.values() if m.source == policy.kind and m.rule in ("exact", "none"))
-            wave = policy.kind == "wavefront"
+            plain = next(m for m in METHODS.values() if m.drafts is type(policy) and m.rule is Rule)
+            wave = policy.side_by_side
             tokens = self.info.tokens if wave else min(FIT_TOKENS, self.info.tokens)
             events = self._decode(plain, self.defaults, encoded, tokens, clock, tree=policy, kept=False)
             if wave:  # as many rows are open as ever once the first one is done
@@ -402,7 +401,7 @@ class Pipeline:
 
         def one_step() -> Distortion | None:
             # a wavefront has no rule that could move the law it draws from: what that gives up shows on the whole picture alone
-            visits = [] if config.tree.kind == "wavefront" else roots(laws.visits(steps))
+            visits = [] if config.tree.side_by_side else roots(laws.visits(steps))
             # not with the run's own random numbers: the drafts came about through those
             return measure(config.rule, visits, config.neighbours, config.sampling.greedy, config.seed ^ 1, config.shared)
 
@@ -438,7 +437,7 @@ class Pipeline:
             config.method.id, len(outcome.tokens), outcome.steps, outcome.mean_accepted_length, outcome.accepted_lengths,
             seconds["text"], seconds["prefill"], seconds["draft"], seconds["verify"], seconds["commit"],
             outcome.decode_seconds, seconds["image"], outcome.tokens_per_second,
-            distortion and distortion.tvd, distortion and distortion.method, price and price.mean, price and price.method, outcome.nodes, choice.reason, asking_for(choice.policy),
+            distortion and distortion.tvd, distortion and distortion.method, price and price.mean, price and price.method, outcome.nodes, choice.reason, choice.policy.asking(),
             device_name(self.device), self.dtype, self.products, seconds["capture"], outcome.engine, outcome.engine_reason,
             self.threads.count, self.threads.reason, schedule, schedule_reason,
             waited, disturbed(waited, outcome.decode_seconds), config.dice_used,

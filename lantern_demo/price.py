@@ -50,8 +50,7 @@ def own_laws(target: Target, condition: Any, tokens: list[int], config: Config) 
 
 def draws_of(config: Config) -> int:
     """Draws of drafts that are averaged over: the exact rule's estimate is the same for all of them."""
-    rule = config.rule
-    return 1 if rule.kind == "exact" and rule.residual != "target" else DRAWS
+    return 1 if config.rule.settled else DRAWS
 
 
 def chosen(visits: dict[int, Visit], config: Config) -> dict[int, Visit]:

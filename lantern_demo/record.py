@@ -14,6 +14,7 @@ from PIL import Image
 
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.verify import Judged
+from lantern_demo.metrics import of_events
 from lantern_demo.models.registry import ModelInfo
 from lantern_demo.settings import Settings
 from lantern_demo.stats import Stats
@@ -88,7 +89,11 @@ def run_record(
 
     `sources` says of each published part which repository, file and commit it is; it is empty for a model that ships with the code.
     """
-    stats = {s.method: asdict(s) | {"token_ids": ids, "image_sha256": image, "events": events} for s, ids, image, events in runs}
+    stats = {
+        s.method: asdict(s)
+        | {"speculative_decoding": of_events(events), "token_ids": ids, "image_sha256": image, "events": events}
+        for s, ids, image, events in runs
+    }
     vanilla = stats.get("vanilla")
     if vanilla is not None:
         for entry in stats.values():

@@ -6,11 +6,12 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
 from lantern_demo.decoding.acceptance import Rule
+from lantern_demo.decoding.drafting import Drafts, StaticTree
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.sampling import Sampling
-from lantern_demo.decoding.trees import TreePolicy
+from lantern_demo.decoding.trees import Path
 from lantern_demo.knobs import DYNAMIC_TREES, FIT, KNOBS, SMALL_STATIC, TREES, WINDOW, shown
-from lantern_demo.static_trees import STATIC_TREES, read_paths, write_paths
+from lantern_demo.static_trees import STATIC_TREES, read_paths
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Settings:
                 object.__setattr__(self, name, knob.limit.check(name, value))
             elif name == "tree":
                 if not isinstance(value, str) or value not in TREES:
-                    _own_tree(value)
+                    _own_paths(value)
             elif knob.choices and (not isinstance(value, str) or value not in knob.choices):
                 raise ValueError(f"{name} must be one of {', '.join(knob.choices)}, got {shown(value)}")
         top_k, depth, nodes = self.dynamic_shape
@@ -72,53 +73,47 @@ class Settings:
         top_k, depth, nodes = (b if g is None else g for b, g in zip(base, given, strict=True))
         return top_k, depth, nodes
 
-    def tree_asked(self, method: Method) -> str:
-        """The draft tree of `tree_policy` in words."""
-        if method.source in ("window", "coupled"):
-            return f"a window of {self.window}: as asked"
-        if method.source == "wavefront":
-            return f"a window of {self.zipar_window}: as asked"
-        if method.source == "dynamic" and (self.draft_top_k, self.draft_depth, self.draft_nodes) != (None, None, None):
-            top_k, depth, nodes = self.dynamic_shape
-            return f"{nodes} nodes, top-k {top_k}, {depth + 1} deep: as asked"
-        if method.source == "dynamic" and self.tree not in DYNAMIC_TREES:
-            return f"small: {self.tree} is no dynamic tree"
-        return f"{self.tree}: as asked"
+    # What the kinds of drafts ask: see `decoding.drafting.Drafts`.
+
+    @property
+    def shape_given(self) -> bool:
+        """Whether part of the dynamic tree's shape is given beside its name."""
+        return (self.draft_top_k, self.draft_depth, self.draft_nodes) != (None, None, None)
+
+    @property
+    def names_a_shape(self) -> bool:
+        """Whether the draft tree's name is that of a dynamic one."""
+        return self.tree in DYNAMIC_TREES
+
+    @property
+    def static_paths(self) -> tuple[Path, ...]:
+        """The paths of the static tree."""
+        if self.tree in (FIT, "small"):
+            return SMALL_STATIC
+        named = STATIC_TREES.get("naive_extend_57" if self.tree == "paper" else self.tree)
+        return _own_paths(self.tree) if named is None else named
+
+    @property
+    def fits_tree(self) -> bool:
+        """Whether the machine is to choose the draft tree."""
+        return self.tree == FIT
+
+    @property
+    def window_asked(self) -> int:
+        """Nodes of a window where the machine does not choose."""
+        return self.window or WINDOW
+
+    @property
+    def lead_asked(self) -> int:
+        """The lead of a wavefront where the machine does not choose."""
+        return self.zipar_window or WINDOW
 
     def sampling(self) -> Sampling:
         return Sampling(self.temperature, self.top_k, self.top_p, self.cfg_scale)
 
-    def fits(self, method: Method) -> bool:
-        """Whether the machine is to choose the tree or the window of a method: not where part of its shape is given."""
-        if method.source in ("window", "coupled"):
-            return self.window == 0
-        if method.source == "wavefront":
-            return self.zipar_window == 0
-        given = (self.draft_top_k, self.draft_depth, self.draft_nodes) if method.source == "dynamic" else ()
-        return self.tree == FIT and method.needs_drafter and all(value is None for value in given)
-
-    def tree_policy(self, method: Method) -> TreePolicy:
-        """The draft tree that a method uses under these settings, when the machine does not choose it."""
-        if method.source == "none":
-            return TreePolicy.none()
-        if method.source in ("window", "coupled"):
-            return TreePolicy.window(
-                self.window or WINDOW, self.coupling if method.source == "coupled" else "inverse", self.guess
-            )
-        if method.source == "wavefront":
-            return TreePolicy.wavefront(self.zipar_window or WINDOW)
-        if method.source == "dynamic":
-            top_k, depth, nodes = self.dynamic_shape
-            return TreePolicy.dynamic(top_k=top_k, depth=depth, nodes=nodes)
-        if self.tree in (FIT, "small"):
-            return TreePolicy.static(SMALL_STATIC)
-        named = STATIC_TREES.get("naive_extend_57" if self.tree == "paper" else self.tree)
-        return _own_tree(self.tree) if named is None else TreePolicy.static(named)
-
     def rule(self, method: Method) -> Rule:
         """The acceptance rule that a method uses under these settings."""
-        kind = "exact" if method.rule == "none" else method.rule
-        return Rule(kind, **{knob.sets: getattr(self, name) for name, knob in KNOBS.items() if knob.sets and knob.reads(method)})
+        return method.rule(**{knob.sets: getattr(self, name) for name, knob in KNOBS.items() if knob.sets and knob.reads(method)})
 
     def with_changes(self, **changes: Any) -> Settings:
         """These settings with some values replaced. Raises ValueError for an unknown name or a value not allowed."""
@@ -132,20 +127,20 @@ class Settings:
         return asdict(self)
 
 
-def _own_tree(value: Any) -> TreePolicy:
+def _own_paths(value: Any) -> tuple[Path, ...]:
     """The static tree of a text of paths. Raises ValueError when it is none, or too large."""
     deepest, most = _highest("draft_depth") + 1, _highest("draft_nodes")
     try:
         if not isinstance(value, str) or len(value) > most * (deepest + 1) or not set(value) <= set("0123456789 "):
             raise ValueError("it is none of these")
-        policy = TreePolicy.static(read_paths(value))
+        policy = StaticTree(read_paths(value))
         if policy.nodes > most or len(policy.paths[-1]) > deepest:
             raise ValueError(f"a tree has at most {most} nodes with the root, {deepest} deep")
     except ValueError as error:
         raise ValueError(
             f"tree must be one of {', '.join(TREES)}, or paths such as '0 1 00', got {shown(value)}: {error}"
         ) from None
-    return policy
+    return policy.paths
 
 
 def _highest(name: str) -> int:
@@ -154,22 +149,9 @@ def _highest(name: str) -> int:
     return int(limit.high)
 
 
-def smaller_tree(method: Method) -> TreePolicy:
+def smaller_tree(method: Method) -> Drafts:
     """The draft tree of a method where memory is short."""
-    return Settings(tree="small", window=2).tree_policy(method)
-
-
-def asking_for(policy: TreePolicy) -> dict[str, Any]:
-    """The settings that give a draft tree, so that a record can be run again with the tree it had."""
-    if policy.kind == "static":
-        return {"tree": write_paths(policy.paths)}
-    if policy.kind in ("window", "coupled"):
-        return {"window": policy.nodes}
-    if policy.kind == "wavefront":
-        return {"zipar_window": policy.lead}
-    if policy.kind == "dynamic":
-        return {"draft_top_k": policy.top_k, "draft_depth": policy.depth, "draft_nodes": policy.nodes}
-    return {}
+    return method.drafts.of(Settings(tree="small", window=2, zipar_window=WINDOW))
 
 
 def method_of(value: Any) -> Method:

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from lantern_demo.decoding.trees import Path
 
 
 def read_paths(text: str) -> tuple[Path, ...]:
     """The paths of a text such as "0 1 00 01", a digit a choice. Raises ValueError for anything else than digits and spaces."""
     return tuple(tuple(int(digit) for digit in word) for word in text.split())
-
-
-def write_paths(paths: Iterable[Path]) -> str:
-    """The text of paths whose choices are below 10: see `read_paths`."""
-    return " ".join("".join(map(str, path)) for path in paths)
 
 
 # "021" is child 1 of child 2 of child 0 of the root.

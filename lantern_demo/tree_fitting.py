@@ -26,10 +26,11 @@ from typing import Any
 
 import torch
 
+from lantern_demo.decoding.drafting import Drafts, StaticTree
 from lantern_demo.decoding.loop import Step
-from lantern_demo.decoding.methods import Method
+from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.trees import Path as TreePath
-from lantern_demo.decoding.trees import TreePolicy
+from lantern_demo.decoding.wavefront import Wavefront
 from lantern_demo.models.store import locked, put, root
 from lantern_demo.models.tuning import Tuning
 
@@ -57,7 +58,7 @@ WINDOWS = (2, 4, 8, 16, 32, 64)
 LEADS = (2, 3, 4, 5, 6, 8, 12, 16, 24)  # windows of wavefronts to choose from, where rows are longer
 SHARES = (1.0, 0.8, 1.25)  # of the fitted cost of a node: the plane may be wrong, so what would be best then is measured too
 
-Seconds = Callable[[list[TreePolicy]], list[float]]  # of a step with each tree, measured in turn
+Seconds = Callable[[list[Drafts]], list[float]]  # of a step with each tree, measured in turn
 Cost = Callable[[int, int, int], float]  # (nodes with the root, depth, nodes that are drafted from) -> seconds of a step
 UNSTEADY = 1.5  # a median this many times the lower quartile tells of a busy machine
 
@@ -72,17 +73,17 @@ class Calibration:
     # window, tokens a pass, and the price: the mean total variation distance to the target's own laws
     wavefronts: dict[str, list[tuple[int, float, float]]] = field(default_factory=dict)
 
-    def within(self, method: Method, asked: TreePolicy, price: float) -> TreePolicy:
+    def within(self, method: Method, asked: Drafts, price: float) -> Drafts:
         """Of a wavefront the narrowest window that was calibrated at a price of at most `price`; else what is asked for."""
         windows = [window for window, _, costs in self.wavefronts.get(method.id, []) if costs <= price]
-        return TreePolicy.wavefront(min(windows)) if windows else asked
+        return Wavefront(min(windows)) if windows else asked
 
 
 @dataclass(frozen=True)
 class Choice:
     """A tree, and why."""
 
-    policy: TreePolicy
+    policy: Drafts
     reason: str
 
 
@@ -109,7 +110,7 @@ def read_calibration(folder: Path | None) -> Calibration | None:
 
 def static_choice(accept: list[list[float]], seconds: Seconds) -> Choice:
     """The best fixed tree: a plane through the costs of PROBES proposes, a measurement decides."""
-    cost = plane(dict(zip(PROBES, seconds([TreePolicy.static(paths) for paths in PROBES]), strict=True)))
+    cost = plane(dict(zip(PROBES, seconds([StaticTree(paths) for paths in PROBES]), strict=True)))
 
     def proposal(share: float) -> tuple[TreePath, ...]:
         return fit_static(accept, lambda nodes, depth, inner: cost(round(nodes * share), depth, inner), MOST_NODES).paths
@@ -118,25 +119,17 @@ def static_choice(accept: list[list[float]], seconds: Seconds) -> Choice:
         dict.fromkeys([*(proposal(share) for share in SHARES), *(paths for paths in PROBES if covered(accept, paths))])
     )
     tokens = {paths: 1 + sum(chances(accept, paths)) for paths in proposed}
-    measured = dict(zip(proposed, seconds([TreePolicy.static(paths) for paths in proposed]), strict=True))
+    measured = dict(zip(proposed, seconds([StaticTree(paths) for paths in proposed]), strict=True))
     best = max(proposed, key=lambda paths: tokens[paths] / measured[paths])
-    depth = max(map(len, best))
-    return Choice(
-        TreePolicy.static(best),
-        f"fitted: {1 + len(best)} nodes, {depth} deep; expected {tokens[best]:.2f} tokens a step of {1000 * measured[best]:.1f} ms",
-    )
+    tree = StaticTree(best)
+    return Choice(tree, f"fitted: {tree.words()}; expected {tokens[best]:.2f} tokens a step of {1000 * measured[best]:.1f} ms")
 
 
-def best_choice(tokens: dict[TreePolicy, float], seconds: Seconds) -> Choice:
+def best_choice(tokens: dict[Drafts, float], seconds: Seconds) -> Choice:
     """The best of the dynamic trees or windows that were calibrated, each with its tokens a step."""
     measured = dict(zip(tokens, seconds(list(tokens)), strict=True))
     best = max(tokens, key=lambda policy: tokens[policy] / measured[policy])
-    grown = f"{best.nodes} nodes, top-k {best.top_k}, {best.depth + 1} deep"
-    return Choice(
-        best,
-        f"fitted: {grown if best.kind == 'dynamic' else f'a window of {best.lead or best.nodes}'}; "
-        f"expected {tokens[best]:.2f} tokens a step of {1000 * measured[best]:.1f} ms",
-    )
+    return Choice(best, f"fitted: {best.words()}; expected {tokens[best]:.2f} tokens a step of {1000 * measured[best]:.1f} ms")
 
 
 @dataclass(frozen=True)
@@ -222,14 +215,14 @@ class StepCosts:
     """Seconds of a step with draft trees, measured when first asked for: `times(policy)` gives those of some steps of a short
     run."""
 
-    def __init__(self, times: Callable[[TreePolicy], list[float]], rounds: int) -> None:
+    def __init__(self, times: Callable[[Drafts], list[float]], rounds: int) -> None:
         self.times, self.rounds = times, rounds
         self.steady = True
-        self._known: dict[TreePolicy, float] = {}
+        self._known: dict[Drafts, float] = {}
 
-    def __call__(self, policies: list[TreePolicy]) -> list[float]:
+    def __call__(self, policies: list[Drafts]) -> list[float]:
         """The lower quartile over all steps of each policy: what disturbs a step only ever makes it longer."""
-        found: dict[TreePolicy, list[float]] = {policy: [] for policy in policies if policy not in self._known}
+        found: dict[Drafts, list[float]] = {policy: [] for policy in policies if policy not in self._known}
         for _ in range(self.rounds):
             for policy, times in found.items():  # in turn, so that what disturbs the machine disturbs all of them
                 times += self.times(policy)
@@ -280,13 +273,7 @@ def recall(file: Path) -> Choice | None:
     """A choice that `remember` wrote, None where there is none that can be used."""
     try:
         told = json.loads(file.read_text())
-        if "paths" in told:
-            policy = TreePolicy.static(told["paths"])
-        else:
-            makers: dict[str, Callable[..., TreePolicy]] = {
-                "shape": TreePolicy.dynamic, "window": TreePolicy.window, "wavefront": TreePolicy.wavefront,
-            }  # fmt: skip
-            (policy,) = (make(*told[kind]) for kind, make in makers.items() if kind in told)
+        (policy,) = (kind(*told[kind.key]) for kind in {method.drafts for method in METHODS.values()} if kind.key in told)
         return Choice(policy, str(told["reason"]))
     except (OSError, KeyError, TypeError, ValueError):
         return None
@@ -294,40 +281,21 @@ def recall(file: Path) -> Choice | None:
 
 def remember(file: Path, choice: Choice) -> None:
     """Write a choice to disk. Where the disk cannot be written, the next start measures again."""
-    policy = choice.policy
-    tree: dict[str, Any] = {"window": [policy.nodes, policy.coupling]}
-    if policy.kind == "static":
-        tree = {"paths": policy.paths}
-    elif policy.kind == "wavefront":
-        tree = {"wavefront": [policy.lead]}
-    elif policy.kind == "dynamic":
-        tree = {"shape": [policy.top_k, policy.depth, policy.nodes]}
     with suppress(OSError):
-        put(file, json.dumps({"reason": choice.reason, **tree}) + "\n")
+        put(file, json.dumps({"reason": choice.reason, choice.policy.key: choice.policy.saved()}) + "\n")
 
 
-def fit_name(method: Method, asked: TreePolicy) -> str:
-    """What a choice is for: a method, and where its window may be coupled in several ways, the way; of a wavefront the narrowest that is
-    allowed."""
-    told = {"coupled": asked.coupling, "wavefront": str(asked.lead)}.get(method.source)
-    return f"{method.id}-{told}" if told else method.id
+def fit_name(method: Method, asked: Drafts) -> str:
+    """What a choice is for: a method, and what else it hangs on."""
+    return f"{method.id}-{asked.variant()}" if asked.variant() else method.id
 
 
-def choose(method: Method, calibration: Calibration, seconds: Seconds, asked: TreePolicy) -> Choice | None:
+def choose(method: Method, calibration: Calibration, seconds: Seconds, asked: Drafts) -> Choice | None:
     """The tree or window of a method, or None for a method without one, or one that was not calibrated."""
-    if method.source == "static" and method.id in calibration.static:
+    if method.id in calibration.static:
         return static_choice(calibration.static[method.id], seconds)
-    if method.source == "dynamic" and method.id in calibration.dynamic:
-        return best_choice({TreePolicy.dynamic(k, d, n): tokens for k, d, n, tokens in calibration.dynamic[method.id]}, seconds)
-    if (name := fit_name(method, asked)) in calibration.windows:
-        return best_choice({TreePolicy.window(n, asked.coupling): tokens for n, tokens in calibration.windows[name]}, seconds)
-    waves = [row for row in calibration.wavefronts.get(method.id, []) if row[0] >= asked.lead]
-    most = max((price for window, _, price in waves if window == asked.lead), default=1.0)
-    if rows := [
-        (w, tokens) for w, tokens, price in waves if price <= most
-    ]:  # by noise a wider one may have been measured to cost more
-        return best_choice({TreePolicy.wavefront(w): tokens for w, tokens in rows}, seconds)
-    return None
+    tokens = asked.choices(calibration, method.id)
+    return best_choice(tokens, seconds) if tokens else None
 
 
 class TreeFitting:
@@ -339,9 +307,7 @@ class TreeFitting:
         self._fitted: dict[str, Choice] = {}
         self._costs: StepCosts | None = None
 
-    def fit(
-        self, method: Method, asked: TreePolicy, calibration: Calibration, times: Callable[[TreePolicy], list[float]]
-    ) -> None:
+    def fit(self, method: Method, asked: Drafts, calibration: Calibration, times: Callable[[Drafts], list[float]]) -> None:
         """Choose the tree of a method, once; `times` gives the seconds of some steps with a tree. `asked` is the one that it has
         where nothing is fitted: of a window it tells the coupling, of a wavefront the narrowest that is allowed."""
         name = fit_name(method, asked)
@@ -356,7 +322,7 @@ class TreeFitting:
         if choice is not None:
             self._fitted[name] = choice
 
-    def fitted(self, method: Method, asked: TreePolicy) -> Choice | None:
+    def fitted(self, method: Method, asked: Drafts) -> Choice | None:
         """The tree that was chosen for a method, with the first guesses of the one that it has where nothing is fitted."""
         choice = self._fitted.get(fit_name(method, asked))
-        return choice and replace(choice, policy=replace(choice.policy, guess=asked.guess))
+        return choice and replace(choice, policy=choice.policy.like(asked))

@@ -67,7 +67,7 @@ for name in pipe.available_methods:
     with torch.inference_mode():
         condition = pipe.networks.target.condition(encoded.features, encoded.mask, True)
         *_, last = decode(pipe.target, pipe.drafter if method.needs_drafter else None, condition, num_tokens=int(tokens), method=method,
-            sampling=knobs.sampling(), rule=knobs.rule(method), tree=knobs.tree_policy(method), neighbours=pipe.neighbours(), seed=1,
+            sampling=knobs.sampling(), rule=knobs.rule(method), tree=method.drafts.of(knobs), neighbours=pipe.neighbours(), seed=1,
             row=4)
     told["methods"][name] = {
         "tokens": last.tokens, "steps": last.steps, "tvd": last.one_step_tvd, "seconds": time.time() - start,

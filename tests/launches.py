@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.engines.fixed import ALIGNED, Fixed
-from lantern_demo.decoding.engines.waves import FixedWave
+from lantern_demo.decoding.engines.waves import Wave
 from lantern_demo.decoding.loop import parts_of
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import uniforms_of
@@ -186,7 +186,7 @@ def step_of(model: str, method: str, tree: str = "paper", dtype: torch.dtype = t
     knobs = Settings(**{**info.preset, **TREES[tree], **settings})
     target, drafter = _placed(blank_network(info.published.target), dtype), _placed(blank_network(info.published.drafter), dtype)
     runners = fused_runners(Networks(None, target, drafter, None, {}))  # type: ignore[arg-type]
-    policy = knobs.tree_policy(chosen)
+    policy = chosen.drafts.of(knobs)
     rows = 1 if knobs.cfg_scale == 1 else 2
     caches: list[Any] = [runners.target.new_cache(rows, Fixed.room(info.tokens, policy))]
     if chosen.needs_drafter:
@@ -205,10 +205,9 @@ def step_of(model: str, method: str, tree: str = "paper", dtype: torch.dtype = t
     uniforms = uniforms_of(0, torch.device("cpu"), 1, judge.draws + source.draws)
     uniforms = torch.empty(info.tokens, uniforms.shape[1], device=META)
     hidden = torch.empty(rows, 1, info.published.target.dim, device=META, dtype=dtype)
-    fixed = (FixedWave if policy.kind == "wavefront" else Fixed)(
-        runners.target, runners.drafter if len(caches) == 2 else None, caches[0], caches[1] if len(caches) == 2 else None,  # type: ignore[arg-type]
-        hidden, config, source, judge, info.tokens, uniforms,
-    )  # fmt: skip
+    parts: list[Any] = [runners.target, runners.drafter, *caches] if len(caches) == 2 else [runners.target, None, *caches, None]
+    parts += [config, source, judge, info.tokens, uniforms]
+    fixed = Wave(*parts, exact=False) if policy.side_by_side else Fixed(*parts)
     fixed.begin(hidden, torch.zeros(1, dtype=torch.int64, device=META), uniforms, 0)
     return fixed
 

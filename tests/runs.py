@@ -13,13 +13,13 @@ from lantern_demo.decoding import loop
 from lantern_demo.decoding import sampling as sampled_by
 from lantern_demo.decoding.acceptance import Rule
 from lantern_demo.decoding.config import Config
-from lantern_demo.decoding.drafting import DynamicSource, StaticSource
+from lantern_demo.decoding.drafting import Drafts, DynamicSource, StaticSource
 from lantern_demo.decoding.engines.kept import Engines
 from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.timing import Clock
-from lantern_demo.decoding.trees import Draft, Tree, TreePolicy
+from lantern_demo.decoding.trees import Draft, Tree
 from lantern_demo.decoding.verify import Found, Rejection, report
 from lantern_demo.distortion import Distortion, Laws, measure, roots
 from lantern_demo.settings import Settings
@@ -35,7 +35,7 @@ def small(method: str, row: int = 4, **changes: Any) -> dict[str, Any]:
     """How a method of the table is run small: what `decode` takes for it under SMALL with some settings changed, in pictures whose rows
     have `row` tokens."""
     chosen, settings = METHODS[method], SMALL.with_changes(**changes)
-    return {"method": chosen, "tree": settings.tree_policy(chosen), "rule": settings.rule(chosen), "row": row}
+    return {"method": chosen, "tree": chosen.drafts.of(settings), "rule": settings.rule(chosen), "row": row}
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def decode(
     run = loop.decode(target, drafter, condition, config, clock, engines, laws if measure_distortion else None)
 
     def distortion() -> Distortion | None:
-        visits = [] if config.tree.kind == "wavefront" else roots(laws.visits(steps))
+        visits = [] if config.tree.side_by_side else roots(laws.visits(steps))
         return measure(config.rule, visits, config.neighbours, config.sampling.greedy, config.seed ^ 1, config.shared)
 
     def events() -> Iterator[Step | Decoded]:
@@ -86,7 +86,7 @@ class Behind:
 
 
 def dynamic_draft(
-    policy: TreePolicy, root: Tensor, output: Tensor, drafter: Any, target: Any, cache: Any, sampling: Sampling
+    policy: Drafts, root: Tensor, output: Tensor, drafter: Any, target: Any, cache: Any, sampling: Sampling
 ) -> Draft:
     """A tree grown from the drafter's last stable output [R, 1, H]."""
     return DynamicSource(policy, sampling).draft(root, Behind(output, drafter, cache), target.head, root[:0])

@@ -2,48 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from runs import judged, walked
 from tables import along_the_tree, decide, decide_greedy, draw_without_replacement, neighbour_table, random_laws
 from torch import Tensor
 
-from lantern_demo.decoding.acceptance import Rule, Verdict, candidates, proximity
+from lantern_demo.decoding import reference
+from lantern_demo.decoding.acceptance import Lantern, LanternPlusPlus, Rule, Verdict, Weighted
 from lantern_demo.decoding.sampling import Sampling, probabilities
 from lantern_demo.decoding.trees import Draft, static_tree
 from lantern_demo.decoding.verify import report
 
 
-def slow_proximity(rule: Rule, p: list[float], x: int, neighbours: Tensor) -> tuple[list[int], float]:
-    bound = rule.bound if rule.kind == "additive" else (rule.bound - 1) * p[x]
-    near, mass = [], 0.0
-    for other in neighbours[x, : rule.k].tolist():
-        if mass + p[other] > bound:
-            break
-        near.append(other)
-        mass += p[other]
-    return near, mass
-
-
-def slow_decide(
-    rule: Rule, p: list[float], tokens: list[int], q: list[float] | None, neighbours: Tensor, u: list[float]
-) -> tuple[int, list[float], bool]:
-    """Obvious twin of `decide` for one node: rank, law of the bonus, relaxed."""
-    p = list(p)
-    for rank, x in enumerate(tokens):
-        near, mass = slow_proximity(rule, p, x, neighbours) if rule.kind != "exact" else ([], 0.0)
-        chance = (p[x] + mass) / (q[x] if q else 1.0)
-        if u[rank] < chance:
-            return rank, p, u[rank] >= p[x] / (q[x] if q else 1.0)
-        moved = [0.0 if y in near else p[y] for y in range(len(p))]
-        moved[x] = p[x] + mass
-        left = [max(0.0, a - b) for a, b in zip(moved, q, strict=True)] if q else moved
-        left[x] = 0.0
-        p = [value / sum(left) for value in left]
-        if q:
-            q = [0.0 if y == x else value for y, value in enumerate(q)]
-            q = [value / sum(q) for value in q]
-    return -1, p, False
+def near_of(rule: Rule, neighbours: Tensor) -> reference.Near:
+    """The reference's near(x) of a rule."""
+    if isinstance(rule, LanternPlusPlus):
+        return reference.lantern_plus_plus(neighbours.tolist(), rule.k, rule.bound)
+    return reference.lantern(neighbours.tolist(), rule.k, rule.bound) if isinstance(rule, Lantern) else lambda p, x: []
 
 
 def normalised(verdict: Verdict) -> Tensor:
@@ -52,10 +30,10 @@ def normalised(verdict: Verdict) -> Tensor:
 
 SET_RULES = [
     Rule(),
-    Rule("additive", 3, 0.2),
-    Rule("additive", 9, 0.6),
-    Rule("multiplicative", 3, 2.0),
-    Rule("multiplicative", 9, 5.0),
+    Lantern(3, 0.2),
+    Lantern(9, 0.6),
+    LanternPlusPlus(3, 2.0),
+    LanternPlusPlus(9, 5.0),
 ]
 
 
@@ -70,13 +48,16 @@ def test_decide_equals_its_slow_twin(rule: Rule, sampled: bool) -> None:
     neighbours = neighbour_table(vocab)
     verdict = decide(rule, p, tokens, q if sampled else None, neighbours, uniforms)
     for i in range(nodes):
-        rank, left, relaxed = slow_decide(
-            rule, p[i].double().tolist(), tokens[i].tolist(), q[i].double().tolist() if sampled else None,
-            neighbours, uniforms[i].tolist(),
+        rank, left, law = reference.relaxed(
+            p[i].double().tolist(), tokens[i].tolist(), q[i].double().tolist() if sampled else None,
+            uniforms[i].tolist(), near_of(rule, neighbours),
         )  # fmt: skip
-        assert int(verdict.rank[i]) == rank
-        assert rank < 0 or relaxed == (verdict.relaxed is not None and bool(verdict.relaxed[i, rank]))
-        if rank < 0:
+        assert int(verdict.rank[i]) == (-1 if rank is None else rank)
+        if rank is not None:
+            x = int(tokens[i, rank])
+            refused = float(uniforms[i, rank]) >= left[x] / (law[x] if law else 1.0)
+            assert refused == (verdict.relaxed is not None and bool(verdict.relaxed[i, rank]))
+        else:
             torch.testing.assert_close(normalised(verdict)[i], torch.tensor(left), atol=1e-5, rtol=1e-4)
 
 
@@ -84,12 +65,12 @@ def test_decide_equals_its_slow_twin(rule: Rule, sampled: bool) -> None:
 @pytest.mark.parametrize(
     "neutral",
     [
-        Rule("additive", 5, 0.0),
-        Rule("multiplicative", 5, 1.0),
-        Rule("additive", 0, 0.5),
-        Rule("multiplicative", 0, 4.0),
-        Rule("additive", 5, 1e-30),  # relaxes in name: the whole path of the relaxed rule with no mass to move
-        Rule("multiplicative", 5, 1.0 + 1e-15),
+        Lantern(5, 0.0),
+        LanternPlusPlus(5, 1.0),
+        Lantern(0, 0.5),
+        LanternPlusPlus(0, 4.0),
+        Lantern(5, 1e-30),  # relaxes in name: the whole path of the relaxed rule with no mass to move
+        LanternPlusPlus(5, 1.0 + 1e-15),
     ],
     ids=str,
 )
@@ -114,12 +95,12 @@ def test_neutral_bounds_are_the_exact_rule(neutral: Rule, sampled: bool) -> None
 def test_verdict_reports_masses() -> None:
     p = torch.tensor([[0.1, 0.2, 0.3, 0.4]])
     neighbours = torch.tensor([[1, 2, 3], [0, 2, 3], [3, 1, 0], [2, 1, 0]])
-    verdict = decide(Rule("additive", 3, 0.5), p, torch.tensor([[0]]), None, neighbours, torch.tensor([[0.55]]))
+    verdict = decide(Lantern(3, 0.5), p, torch.tensor([[0]]), None, neighbours, torch.tensor([[0.55]]))
     assert verdict.rank.tolist() == [0] and verdict.relaxed is not None and verdict.relaxed.tolist() == [[True]]
     torch.testing.assert_close(verdict.mass, torch.tensor([[0.1]]))
     torch.testing.assert_close(verdict.counted, torch.tensor([[0.6]]))
-    rule = Rule("additive", 3, 0.45)
-    near = proximity(rule, p, candidates(rule, torch.tensor([[0, 3]]), neighbours, p))
+    rule = Lantern(3, 0.45)
+    near = rule.near(p, rule.candidates(torch.tensor([[0, 3]]), neighbours, p))
     assert near.stays.tolist() == [[[0, 0, 1, 1], [0, 0, 1, 1]]]
 
 
@@ -146,34 +127,33 @@ def test_degenerate_laws_stay_laws(residual: str, sampled: bool) -> None:
     for value in (0.0, 0.5, 1 - 2**-24):
         for rule in (
             Rule(residual=residual),
-            Rule("additive", 2, 0.3, residual),
-            Rule("multiplicative", 4, 9.0, residual),
+            Lantern(2, 0.3, residual=residual),
+            LanternPlusPlus(4, 9.0, residual=residual),
         ):
             verdict = decide(rule, p, tokens, q if sampled else None, neighbour_table(5), torch.full((5, 3), value))
             open_nodes = verdict.rank < 0
             torch.testing.assert_close(normalised(verdict)[open_nodes].sum(-1), torch.ones(int(open_nodes.sum())))
-            if rule.kind == "exact":
+            if type(rule) is Rule:
                 assert verdict.rank.tolist() == [0, -1, -1, -1, -1]
 
 
 @pytest.mark.parametrize(
-    ("values", "complaint"),
+    ("made", "complaint"),
     [
-        (("odd",), "kind is 'odd'"),
-        (("additive", -1, 0.1), "k is -1"),
-        (("additive", 1, 1.5), "delta is 1.5; it must be between 0 and 1"),
-        (("multiplicative", 1, 0.5), "lambda is 0.5"),
-        (("exact", 0, 0.0, "odd"), "residual is 'odd'"),
+        (lambda: Lantern(-1, 0.1), "k is -1"),
+        (lambda: Lantern(1, 1.5), "delta is 1.5; it must be between 0 and 1"),
+        (lambda: LanternPlusPlus(1, 0.5), "lambda is 0.5"),
+        (lambda: Rule(residual="odd"), "residual is 'odd'"),
     ],
 )
-def test_rule_values_out_of_range(values: tuple, complaint: str) -> None:
+def test_rule_values_out_of_range(made: Callable[[], Rule], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
-        Rule(*values)
+        made()
 
 
 def test_relaxed_rule_without_a_table() -> None:
     with pytest.raises(ValueError, match="neighbours is None"):
-        decide(Rule("additive", 2, 0.1), torch.eye(3), torch.zeros(3, 1).long(), None, None, torch.ones(3, 1))
+        decide(Lantern(2, 0.1), torch.eye(3), torch.zeros(3, 1).long(), None, None, torch.ones(3, 1))
 
 
 def slow_walk(
@@ -193,8 +173,10 @@ def slow_walk(
             q = None if draft.q is None else draft.q[row].double().tolist()
             offered = [i for i, child in enumerate(children) if child >= 0]
             assert q is None or offered == list(range(len(offered))), "draws that are no nodes have a test of their own"
-            rank, p, _ = slow_decide(rule, p, [drawn[i] for i in offered], q, neighbours, [u[node][i] for i in offered])
-            rank = offered[rank] if rank >= 0 else -1
+            rank, p, _ = reference.relaxed(
+                p, [drawn[i] for i in offered], q, [u[node][i] for i in offered], near_of(rule, neighbours)
+            )
+            rank = -1 if rank is None else offered[rank]
         if rank < 0:
             break
         node = children[rank]
@@ -247,8 +229,8 @@ def test_nothing_is_read_back_on_an_accelerator() -> None:
     for residual in ("set", "released"):
         for rule in (
             Rule(residual=residual),
-            Rule("additive", 4, 0.1, residual),
-            Rule("multiplicative", 4, 3.0, residual),
+            Lantern(4, 0.1, residual=residual),
+            LanternPlusPlus(4, 3.0, residual=residual),
         ):
             for law in (None, q):
                 assert decide(rule, p, tokens, law, table, u).residual.shape == (4, 9)
@@ -261,7 +243,7 @@ def test_nothing_is_read_back_on_an_accelerator() -> None:
         q[:2],
         torch.empty(2, 3, dtype=torch.float64, device=meta),
     )
-    for rule in (Rule("additive", 4, 0.1), Rule("additive", 4, 0.1, "released"), Rule("weighted", bound=2.0)):
+    for rule in (Lantern(4, 0.1), Lantern(4, 0.1, residual="released"), Weighted(2.0)):
         for greedy in (False, True):
             sampling = Sampling(0.0 if greedy else 1.0)
             _, found = judged(rule, draft, torch.empty(5, 9, device=meta), sampling, table, torch.empty(5, 4, device=meta))

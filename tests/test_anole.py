@@ -34,8 +34,8 @@ from lantern_demo.models.anole.target import Anole
 from lantern_demo.models.convert import CheckpointError, weights_of
 from lantern_demo.models.families import LAYOUTS
 from lantern_demo.models.llamagen import accumulation
-from lantern_demo.models.products import sixteen_bits
 from lantern_demo.models.registry import REGISTRY
+from lantern_demo.models.sixteen import sixteen_bits
 from lantern_demo.pipeline import Generation, Pipeline, load
 
 pytestmark = pytest.mark.usefixtures("published_cache")

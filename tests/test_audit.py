@@ -137,7 +137,7 @@ def test_lossless_methods_are_at_the_noise(cell: Cell, runs: int) -> None:
 
 
 def test_a_residual_that_returns_the_law_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(acceptance, "reject", lambda *_: None)
+    monkeypatch.setattr(acceptance.Rule, "reject", lambda *_: None)
     row = run_cell(Cell("cool-sd", "delta 1", "top-p"), 300)
     assert row.p < 1e-6 and row.stretch_p < 1e-6 and row.tvd > row.p99 and row.verdict.startswith("off by 0.")
     assert audit.faults([row]) == [row]

@@ -13,10 +13,11 @@ from runs import decode
 from torch import Tensor
 from transformers import ChameleonConfig, ChameleonModel, ChameleonVQVAE, ChameleonVQVAEConfig, DynamicCache
 
+from lantern_demo.decoding.drafting import Drafts, DynamicTree, StaticTree
 from lantern_demo.decoding.loop import Decoded
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling
-from lantern_demo.decoding.trees import TreePolicy, static_tree
+from lantern_demo.decoding.trees import static_tree
 from lantern_demo.models.anole.drafter import AnoleDrafter, AnoleDrafterConfig
 from lantern_demo.models.anole.target import FIRST, Anole, AnoleConfig
 from lantern_demo.models.blank import blank_tokenizer, fill
@@ -144,8 +145,8 @@ def test_greedy_tokens_are_those_of_the_library(method: str) -> None:
         AnoleDrafterConfig(dim=64, heads=4, ffn=96, embeddings=120, vocab=80, grid=4, prefix=16, rope_base=500.0, eps=3e-5)
     ).requires_grad_(False)
     policies = {
-        "vanilla": TreePolicy.none(), "eagle1": TreePolicy.static(((0,), (1,), (0, 0))),
-        "eagle2": TreePolicy.dynamic(top_k=4, depth=2, nodes=12),
+        "vanilla": Drafts(), "eagle1": StaticTree(((0,), (1,), (0, 0))),
+        "eagle2": DynamicTree(top_k=4, depth=2, nodes=12),
     }  # fmt: skip
     *_, last = decode(
         ours, drafter, condition, num_tokens=12, method=METHODS[method], sampling=Sampling(temperature=0, cfg_scale=3.0),

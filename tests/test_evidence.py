@@ -13,14 +13,14 @@ import pytest
 from tiny import write_tiny_model
 
 from lantern_demo import load
-from lantern_demo.decoding.acceptance import KINDS
+from lantern_demo.decoding.acceptance import Lantern, LanternPlusPlus, Rule, Weighted
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.verify import Judged
 from lantern_demo.pipeline import Pipeline
 from lantern_demo.record import _trial
 from lantern_demo.settings import Settings
 from lantern_demo.ui import evidence
-from lantern_demo.ui.evidence import COMPARED, WORDS, Evidence, evidence_of, ordinal
+from lantern_demo.ui.evidence import COMPARED, WORDS, Evidence, Undrafted, evidence_of, ordinal
 from lantern_demo.ui.record_reader import read_record
 from lantern_demo.ui.recorded import recorded_runs
 
@@ -35,7 +35,7 @@ ASKED: dict[str, dict[str, Any]] = {
     "released, greedy": SMALL | {"residual": "released", "temperature": 0.0, "lantern_delta": 0.5, "lanternpp_lambda": 10.0},
 }
 OWN, SAME = {"dice": "own"}, {"dice": "same"}
-DRAFTING = [method for method in METHODS.values() if method.rule != "none"]
+DRAFTING = [method for method in METHODS.values() if method.guesses]
 
 
 def held_against_draws(method: Method, dice: str, asked: str) -> bool:
@@ -131,8 +131,8 @@ def test_the_words_are_of_what_decided(pipe: Pipeline, method: Method, dice: str
     entry["events"].pop("compared", None)
     entry["events"]["trials"] = [[] for _ in entry["events"]["trees"]]
     words = evidence_of(Settings(**settings), method, entry)
-    decided = method.rule != "none" and held_against_draws(method, dice, "sampled")
-    assert type(words) is (COMPARED if decided else WORDS)[method.rule]
+    decided = COMPARED if held_against_draws(method, dice, "sampled") else WORDS
+    assert type(words) is (decided[method.rule] if method.guesses else Undrafted)
     assert not any(words.trials(entry["events"]))
 
 
@@ -177,7 +177,7 @@ def test_older_records_are_told_by_numbers_that_agree_with_their_verdicts(pipe: 
     new = record["methods"][method.id]["events"]
     older = copy.deepcopy(record)
     events = older["methods"][method.id]["events"]
-    weighed = method.rule == "weighted"
+    weighed = method.rule is Weighted
     events["judged"] = [
         [[node, round(p, 5), 0.0 if weighed or p > limit else round(counted - p, 5), round(limit, 5)] for node, p, counted, limit in tried]
         for tried in events.pop("trials")
@@ -234,13 +234,13 @@ def test_digits_are_added_where_five_do_not_tell_two_numbers_apart() -> None:
 
 
 def test_every_rule_has_words_and_a_new_one_has_general_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert set(KINDS) <= set(WORDS)
-    monkeypatch.delitem(evidence.WORDS, "weighted")
+    assert {method.rule for method in METHODS.values()} <= set(WORDS)
+    monkeypatch.delitem(evidence.WORDS, Weighted)
     assert type(evidence_of(Settings(), METHODS["cool-sd"])) is Evidence
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("words", [*WORDS.values(), Evidence], ids=lambda words: words.__name__)
+@pytest.mark.parametrize("words", [*WORDS.values(), Undrafted, Evidence], ids=lambda words: words.__name__)
 def test_the_words_are_whole(words: type[Evidence], temperature: float) -> None:
     """Every name in braces is one that the page's script fills in, and no limit beyond 1 is told as a chance."""
     method = next((m for m in METHODS.values() if WORDS[m.rule] is words), METHODS["lantern++"])
@@ -256,9 +256,9 @@ def test_the_words_are_whole(words: type[Evidence], temperature: float) -> None:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("kind", [kind for kind in COMPARED if kind != "none"])
-def test_the_words_of_shared_noise_are_whole(kind: str, temperature: float) -> None:
-    method = next(method for method in METHODS.values() if method.rule == kind)
+@pytest.mark.parametrize("kind", COMPARED)
+def test_the_words_of_shared_noise_are_whole(kind: type[Rule], temperature: float) -> None:
+    method = next(method for method in METHODS.values() if method.rule is kind)
     words = COMPARED[kind](Settings(temperature=temperature).rule(method), temperature == 0)
     found = words.told()
     assert set(re.findall(r"\{(\w*)\}", json.dumps(found).replace("{}", ""))) == {"0", "1"}
@@ -272,11 +272,11 @@ def test_only_rules_that_ask_neighbours_speak_of_look_alikes(dice: str) -> None:
     for method in DRAFTING:
         used = "same" if held_against_draws(method, dice, "sampled") else "own"
         told = json.dumps(evidence_of(Settings(), method, {"dice": used, "events": {}}).told())
-        assert ("look-alikes" in told) == (method.rule in ("additive", "multiplicative")), method.id
+        assert ("look-alikes" in told) == (method.rule in (Lantern, LanternPlusPlus)), method.id
 
 
 def test_evidence_is_of_the_rule_that_greedy_runs_follow() -> None:
     greedy = Settings(temperature=0.0)
     for method in METHODS.values():
         rule = evidence_of(greedy, method).rule
-        assert rule.kind == ("exact" if method.rule in ("weighted", "grouped", "none") else method.rule)
+        assert type(rule) is (method.rule if method.rule in (Lantern, LanternPlusPlus) else Rule)

@@ -93,7 +93,7 @@ def test_out_of_memory_is_tried_again_with_a_smaller_tree(
         assert done.stats.tree == "small: the device ran out of memory with the tree that was asked for"
         assert done.stats.nodes == 8
         again = pipe.settings(**{**KNOBS, **done.stats.tree_settings})
-        assert again.tree_policy(METHODS[method]).nodes == 8
+        assert METHODS[method].drafts.of(again).nodes == 8
     assert isinstance(found["vanilla"], Generation)
 
 

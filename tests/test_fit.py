@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 import torch
 
+from lantern_demo.decoding.drafting import Drafts, DynamicTree, StaticTree
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS, Method
-from lantern_demo.decoding.trees import TreePolicy
+from lantern_demo.decoding.wavefront import Wavefront
+from lantern_demo.decoding.window import CoupledWindow, Window
 from lantern_demo.knobs import KNOBS
 from lantern_demo.models import store
 from lantern_demo.models.products import KINDS
@@ -52,7 +54,7 @@ def test_grown_trees_take_the_likeliest_paths() -> None:
     everything = [p for d in range(1, 5) for p in itertools.product(*(range(len(row)) for row in ACCEPT[:d]))]
     best = sorted((chances(ACCEPT, (p,))[0] for p in everything), reverse=True)[:10]
     assert [chance for _, chance in grown] == pytest.approx(best)
-    TreePolicy.static([path for path, _ in grown])  # makes a tree
+    StaticTree([path for path, _ in grown])  # makes a tree
 
 
 def test_the_best_tree_of_all_small_ones() -> None:
@@ -101,7 +103,7 @@ def test_a_plane_finds_what_things_cost() -> None:
     assert falling(40, 4, 10) > 0
 
 
-NONE = TreePolicy.none()
+NONE = Drafts()
 
 
 def test_the_choice_follows_the_machine() -> None:
@@ -127,7 +129,7 @@ def test_a_window_follows_the_machine() -> None:
             METHODS[method],
             calibration,
             lambda policies: [cost(policy.nodes) for policy in policies],
-            TreePolicy.window(8, coupling),
+            Window(8) if coupling == "inverse" else CoupledWindow(8, coupling=coupling),
         )
         assert choice is not None and choice.policy.coupling == coupling
         assert choice.reason.startswith(f"fitted: a window of {choice.policy.nodes}; expected ")
@@ -162,10 +164,10 @@ def test_calibrations_are_read_strictly(tmp_path: Path) -> None:
 
 def test_choices_are_kept(tmp_path: Path) -> None:
     for policy in (
-        TreePolicy.static(PROBES[3]),
-        TreePolicy.dynamic(3, 2, 8),
-        TreePolicy.window(12),
-        TreePolicy.window(4, "maximal"),
+        StaticTree(PROBES[3]),
+        DynamicTree(3, 2, 8),
+        Window(12),
+        CoupledWindow(4, coupling="maximal"),
     ):
         remember(tmp_path / "new" / "a.json", Choice(policy, "because"))
         assert recall(tmp_path / "new" / "a.json") == Choice(policy, "because")
@@ -219,9 +221,9 @@ def test_the_bundled_model_has_windows_of_all_sizes() -> None:
 
 
 def test_a_model_with_a_calibration_fits_its_windows(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[TreePolicy] = []
+    asked: list[Drafts] = []
 
-    def flat(self: StepCosts, policies: list[TreePolicy]) -> list[float]:
+    def flat(self: StepCosts, policies: list[Drafts]) -> list[float]:
         asked.extend(policies)
         return [1e-3] * len(policies)
 
@@ -256,15 +258,15 @@ WAVES = Calibration({}, {}, {}, {"zipar": [(2, 5.0, 0.2), (3, 4.0, 0.15), (4, 3.
     (1.0, lambda lead: 1.0 / lead**2, 8), (0.15, lambda lead: {3: 2.0, 4: 1.0, 8: 1.0}[lead], 4),
 ])  # fmt: skip
 def test_a_wavefront_follows_the_machine_within_its_price(price: float, cost: Callable[[int], float], window: int) -> None:
-    asked = WAVES.within(METHODS["zipar"], TreePolicy.wavefront(8), price)
+    asked = WAVES.within(METHODS["zipar"], Wavefront(8), price)
     measured: list[int] = []
 
-    def seconds(policies: list[TreePolicy]) -> list[float]:
+    def seconds(policies: list[Drafts]) -> list[float]:
         measured.extend(policy.lead for policy in policies)
         return [cost(policy.lead) for policy in policies]
 
     choice = choose(METHODS["zipar"], WAVES, seconds, asked)
-    assert choice is not None and choice.policy == TreePolicy.wavefront(window)
+    assert choice is not None and choice.policy == Wavefront(window)
     assert choice.reason.startswith(f"fitted: a window of {window}; expected ")
     prices = {lead: costs for lead, _, costs in WAVES.wavefronts["zipar"]}
     assert max(prices[lead] for lead in measured) <= price, "what is dearer is not even measured"
@@ -272,7 +274,7 @@ def test_a_wavefront_follows_the_machine_within_its_price(price: float, cost: Ca
 
 def test_a_wider_window_that_was_measured_to_cost_more_is_not_taken() -> None:
     waves = Calibration({}, {}, {}, {"zipar": [(5, 3.0, 0.074), (6, 2.5, 0.077), (8, 1.0, 0.0)]})
-    asked = waves.within(METHODS["zipar"], TreePolicy.wavefront(8), 0.075)
+    asked = waves.within(METHODS["zipar"], Wavefront(8), 0.075)
     choice = choose(
         METHODS["zipar"], waves, lambda policies: [{5: 2.0, 6: 0.1, 8: 1.0}[policy.lead] for policy in policies], asked
     )
@@ -296,7 +298,7 @@ def test_the_bundled_model_fits_its_wavefront(tmp_path: Path) -> None:
         and prices[0] == max(prices)
         and tokens == tuple(pytest.approx(255 / (15 + 15 * window), abs=1e-3) for window in windows)
     )
-    asked = calibration.within(METHODS["zipar"], TreePolicy.wavefront(8), Settings().zipar_price)
+    asked = calibration.within(METHODS["zipar"], Wavefront(8), Settings().zipar_price)
     file = tmp_path / "choice.json"
     remember(file, Choice(asked, "so"))
     assert recall(file) == Choice(asked, "so")
@@ -309,17 +311,17 @@ def test_a_window_has_8_places_where_nothing_is_fitted(tiny_model: Path) -> None
 
 
 def test_what_a_window_costs_is_measured_with_windows(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    measured: list[tuple[str, TreePolicy]] = []
+    measured: list[tuple[str, Drafts]] = []
     decode = Pipeline._decode
 
-    def seen(self: Pipeline, method: Method, *rest: Any, tree: TreePolicy, kept: bool = True, **more: Any) -> Any:
+    def seen(self: Pipeline, method: Method, *rest: Any, tree: Drafts, kept: bool = True, **more: Any) -> Any:
         if not kept:
             measured.append((method.id, tree))
         return decode(self, method, *rest, tree=tree, kept=kept, **more)
 
     monkeypatch.setattr(Pipeline, "_decode", seen)
     pipe._fit(METHODS["scd"], pipe.settings(coupling="maximal", window=0))
-    assert measured == [("scd", TreePolicy.window(nodes, "maximal")) for nodes in (2, 24)] * FIT_ROUNDS
+    assert measured == [("scd", CoupledWindow(nodes, coupling="maximal")) for nodes in (2, 24)] * FIT_ROUNDS
 
 
 def test_nothing_here_reads_global_randomness() -> None:
@@ -329,10 +331,10 @@ def test_nothing_here_reads_global_randomness() -> None:
 
 
 def test_costs_are_measured_once_and_in_turn() -> None:
-    small, large = TreePolicy.static(PROBES[0]), TreePolicy.static(PROBES[3])
-    asked: list[TreePolicy] = []
+    small, large = StaticTree(PROBES[0]), StaticTree(PROBES[3])
+    asked: list[Drafts] = []
 
-    def times(policy: TreePolicy) -> list[float]:
+    def times(policy: Drafts) -> list[float]:
         asked.append(policy)
         return [1.0 + policy.nodes, 1.1 + policy.nodes, 90.0, 1.05 + policy.nodes]
 
@@ -369,13 +371,11 @@ def test_a_tree_is_chosen_anew_where_other_products_run(tmp_path: Path, monkeypa
         tuning = Tuning("a model", torch.device("cpu"), "float32")
         tuning.products = products
 
-        def times(policy: TreePolicy, products: str = products) -> list[float]:
+        def times(policy: Drafts, products: str = products) -> list[float]:
             measured.append(products)
             return [float(policy.nodes)]
 
-        TreeFitting(tuning, FIT_ROUNDS).fit(
-            METHODS["eagle1"], TreePolicy.static(PROBES[3]), Calibration({"eagle1": ACCEPT}, {}), times
-        )
+        TreeFitting(tuning, FIT_ROUNDS).fit(METHODS["eagle1"], StaticTree(PROBES[3]), Calibration({"eagle1": ACCEPT}, {}), times)
     assert len(set(measured)) == 2 and measured.count("plain plain") == measured.count("half int8")
 
 
@@ -383,12 +383,12 @@ def test_a_step_without_drafts_is_no_measure_of_a_tree(pipe: Pipeline, monkeypat
     """The last step of a run may have no tree, and is much cheaper for that."""
     seen: dict[int, list[float]] = {}
 
-    def kept(self: StepCosts, policies: list[TreePolicy]) -> list[float]:
+    def kept(self: StepCosts, policies: list[Drafts]) -> list[float]:
         for policy in policies:
             seen[policy.nodes] = self.times(policy)
         return [1.0 * policy.nodes for policy in policies]
 
-    def events(*_: object, tree: TreePolicy, **__: object) -> list[Step]:
+    def events(*_: object, tree: Drafts, **__: object) -> list[Step]:
         whole = [0] * tree.nodes
         ends = [(1.0, []), (9.0, whole), (12.0, whole), (15.5, whole), (15.6, [0])]
         return [Step(i, [0], 1, 1 + i, seconds, tree_tokens=tokens) for i, (seconds, tokens) in enumerate(ends)]
@@ -401,7 +401,7 @@ def test_a_step_without_drafts_is_no_measure_of_a_tree(pipe: Pipeline, monkeypat
 
 
 def test_nothing_is_measured_on_a_device_that_is_only_lent(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(self: StepCosts, policies: list[TreePolicy]) -> list[float]:
+    def never(self: StepCosts, policies: list[Drafts]) -> list[float]:
         raise AssertionError("measured")
 
     monkeypatch.setattr(StepCosts, "__call__", never)

@@ -22,14 +22,14 @@ from lantern_demo import load
 from lantern_demo.decoding import loop
 from lantern_demo.decoding.acceptance import Rule
 from lantern_demo.decoding.config import Config
+from lantern_demo.decoding.drafting import DynamicTree
 from lantern_demo.decoding.engines import graphs, kept
 from lantern_demo.decoding.engines.fixed import Fixed
-from lantern_demo.decoding.engines.waves import FixedWave
+from lantern_demo.decoding.engines.waves import Wave
 from lantern_demo.decoding.loop import Decoded, Step, parts_of
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, uniforms_of
 from lantern_demo.decoding.timing import DECODE_PARTS
-from lantern_demo.decoding.trees import TreePolicy
 from lantern_demo.decoding.verify import goes
 from lantern_demo.models import families
 from lantern_demo.models.llamagen import accumulation
@@ -40,7 +40,7 @@ from lantern_demo.pipeline import Pipeline
 from lantern_demo.static_trees import write_paths
 
 VECTORS = torch.randn(64, 8, generator=torch.Generator().manual_seed(3))
-DYNAMIC = TreePolicy.dynamic(3, 2, 9)
+DYNAMIC = DynamicTree(3, 2, 9)
 GAPS = [(0,), (2,), (4,), (0, 1), (0, 3), (2, 0), (2, 0, 2)]
 
 
@@ -388,12 +388,13 @@ def test_nothing_is_read_back_on_an_accelerator(method: str, taps: tuple[int, ..
         for cache in caches:
             cache.advance(7)
         hidden = torch.empty(2, 1, 128 * (1 + len(taps)), device=meta)
-        kind = FixedWave if policy.kind == "wavefront" else Fixed
-        fixed = kind(FusedTarget(target), FusedDrafter(drafter), *caches, hidden, config, source, judge, 16, uniforms)
+        parts = (FusedTarget(target), FusedDrafter(drafter), *caches, config, source, judge, 16, uniforms)
+        wave = policy.side_by_side
+        fixed = Wave(*parts, exact=False) if wave else Fixed(*parts)
         fixed.begin(hidden, torch.zeros(1, dtype=torch.int64, device=meta), uniforms, 0)
         for bare in (False, True):
             law = fixed.step(fixed.bucket(3), bare)
-            assert law.looked.shape[1] == 60 and law.path.shape == (1 if bare and kind is Fixed else fixed.depth + 1,)
+            assert law.looked.shape[1] == 60 and law.path.shape == (1 if bare and not wave else fixed.depth + 1,)
 
 
 def test_kernels_of_a_layer(parts: dict[str, list[list[Any]]]) -> None:
@@ -575,10 +576,10 @@ def test_state_can_be_restored() -> None:
         events = start("lantern")
         first = [next(events), next(events)]
         with torch.inference_mode():
-            copies = seen[0].state.copies()
+            copies = [part.clone() for part in seen[0].state()]
             for _ in range(2):
                 seen[0].step(seen[0].slots, False)
-            seen[0].state.restore(copies)
+            seen[0].restore(copies)
         rest = list(events)
     assert summary([*first, *rest]) == summary(list(start("lantern")))
 

@@ -58,8 +58,8 @@ def test_points_move_one_knob_at_a_time_and_keep_the_tree(pipe: Pipeline, points
             assert {k for k in point.settings if point.settings[k] != start.get(k)} == {point.knob}
             assert point.settings[point.knob] != getattr(pipe.defaults, point.knob)
         if point.group in ("main", "sweep") and drawing.method_of(point.method).needs_drafter:
-            policy = pipe.settings(**point.settings).tree_policy(drawing.method_of(point.method))
-            assert policy == pipe.settings(tree="small").tree_policy(drawing.method_of(point.method))
+            policy = drawing.method_of(point.method).drafts.of(pipe.settings(**point.settings))
+            assert policy == drawing.method_of(point.method).drafts.of(pipe.settings(tree="small"))
 
 
 def test_pictures_are_those_of_the_pipeline(pipe: Pipeline, points: list[Point]) -> None:

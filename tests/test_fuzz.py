@@ -76,7 +76,7 @@ def test_requests(service: Service, values: dict[str, Any]) -> None:
         value = getattr(settings, name)
         assert knob.limit is None or value is None or knob.limit.low <= value <= knob.limit.high
     for method in METHODS.values():
-        assert settings.tree_policy(method).nodes <= 128
+        assert method.drafts.of(settings).nodes <= 128
         settings.rule(method)
     settings.sampling()
 
@@ -97,7 +97,7 @@ def test_trees(text: str) -> None:
     if sentence:
         assert sentence.startswith("tree must be one of")
         return
-    tree = static_tree(settings.tree_policy(METHODS["eagle1"]).paths)
+    tree = static_tree(METHODS["eagle1"].drafts.of(settings).paths)
     assert tree.size <= 128 and tree.depth <= 9
     assert all(int(parent) < node for node, parent in enumerate(tree.parents) if node), "no cycles"
 

@@ -17,7 +17,7 @@ import torch
 from lantern_demo.bench import gpu, gpu_parts
 from lantern_demo.bench.beds import bed_of, without_graphs
 from lantern_demo.bench.gpu_parts import PARTS, Part, Plan, Row
-from lantern_demo.decoding.trees import TreePolicy
+from lantern_demo.decoding.drafting import StaticTree
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -142,7 +142,7 @@ def test_without_a_device_nothing_is_tried(tmp_path: Path, capfd: pytest.Capture
 
 def test_trees_have_the_nodes_that_were_asked_for() -> None:
     for nodes in range(1, 60):
-        assert TreePolicy.static(gpu_parts.fixed_paths(nodes)).nodes == nodes
+        assert StaticTree(gpu_parts.fixed_paths(nodes)).nodes == nodes
 
 
 def test_costs_are_compared_with_vanilla() -> None:

@@ -9,10 +9,10 @@ import torch
 from runs import decode
 from tables import ChainTarget, decide, random_laws
 
-from lantern_demo.decoding.acceptance import Rule
+from lantern_demo.decoding.acceptance import Grouped, Rule
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling
-from lantern_demo.decoding.trees import TreePolicy
+from lantern_demo.decoding.window import Window
 from lantern_demo.distortion import sampled_shift
 
 VOCAB = 30
@@ -38,7 +38,7 @@ def test_it_is_what_it_says(delta: float) -> None:
     x = torch.arange(VOCAB).unsqueeze(1)
     wanted = torch.tensor([chance(p[i].tolist(), q[i].tolist(), i, delta) for i in range(VOCAB)]).unsqueeze(1)
     assert 0 < int((wanted < 1).sum()) < VOCAB or delta == 1.0
-    rule = Rule("grouped", bound=delta)
+    rule = Grouped(delta)
     below, above = (decide(rule, p, x, q, None, u) for u in (wanted - 1e-5, (wanted + 1e-5).clamp(max=1 - 1e-6)))
     assert bool((below.rank == 0).all())
     refused = wanted[:, 0] < 1 - 1e-5
@@ -55,14 +55,14 @@ def test_the_measured_distance_is_that_of_the_definition() -> None:
     left = (p - q).clamp(min=0).double()
     law = q * accepted + (q * (1 - accepted)).sum() * left / left.sum()
     generator = torch.Generator().manual_seed(0)
-    shift, _ = sampled_shift(Rule("grouped", bound=delta), p, q, torch.tensor([True]), None, generator)
+    shift, _ = sampled_shift(Grouped(delta), p, q, torch.tensor([True]), None, generator)
     torch.testing.assert_close(shift, law - p, atol=1e-6, rtol=0)
     assert float(shift.abs().sum()) > 0.02
 
 
 def run(method: str, bound: float, seed: int = 0, temperature: float = 1.0, **changes: Any) -> Any:
-    rule = Rule("grouped", bound=bound) if method == "gsd" else Rule()
-    knobs: dict[str, Any] = {"tree": TreePolicy.window(5), "sampling": Sampling(temperature), "rule": rule, **changes}
+    rule = Grouped(bound) if method == "gsd" else Rule()
+    knobs: dict[str, Any] = {"tree": Window(5), "sampling": Sampling(temperature), "rule": rule, **changes}
     *_, last = decode(CHAIN, None, torch.tensor([0]), num_tokens=200, method=METHODS[method], seed=seed, **knobs)
     return last
 

@@ -42,8 +42,8 @@ from lantern_demo.models.convert import CheckpointError
 from lantern_demo.models.janus.cpu import LeanJanus
 from lantern_demo.models.janus.drafter import JanusDrafter
 from lantern_demo.models.janus.prompts import read_vocabulary
-from lantern_demo.models.products import sixteen_bits
 from lantern_demo.models.registry import REGISTRY
+from lantern_demo.models.sixteen import sixteen_bits
 from lantern_demo.pipeline import Generation, Pipeline, load
 
 FULL = REGISTRY[JANUS_ID], REGISTRY[JANUS_7B_ID]  # before small models stand in for them
@@ -407,7 +407,7 @@ def test_states_go_through_the_head_row_by_row_before_they_are_mixed(large_model
     knobs, chosen = pipe.settings(temperature=0, tree="0 00 000"), METHODS["eagle1"]
     *_, last = decode(
         target, knower, condition, num_tokens=16, method=chosen, sampling=knobs.sampling(), rule=knobs.rule(chosen),
-        tree=knobs.tree_policy(chosen), engine="plain",
+        tree=chosen.drafts.of(knobs), engine="plain",
     )  # fmt: skip
     assert isinstance(last, Decoded) and last.tokens == tokens
     assert last.accepted_lengths[:3] == [4, 4, 4]

@@ -22,8 +22,8 @@ from lantern_demo.models.blank import blank_network, blank_tokenizer
 from lantern_demo.models.families import LAYOUTS
 from lantern_demo.models.janus.target import PAD, JanusConfig
 from lantern_demo.models.needs import held, memory
-from lantern_demo.models.products import sixteen_bits
 from lantern_demo.models.registry import REGISTRY
+from lantern_demo.models.sixteen import sixteen_bits
 
 TOKENS = 16
 

@@ -120,7 +120,7 @@ def test_a_greedy_picture_is_the_librarys(ours: Networks[Any]) -> None:
         chosen, knobs = METHODS[method], Settings(temperature=0, cfg_scale=SCALE, window=4)
         *_, last = decode(
             ours.target, None, condition, num_tokens=GRID * GRID, method=chosen, sampling=knobs.sampling(), rule=knobs.rule(chosen),
-            tree=knobs.tree_policy(chosen),
+            tree=chosen.drafts.of(knobs),
         )  # fmt: skip
         assert isinstance(last, Decoded) and last.tokens == wanted, method
     *_, plain = decode(

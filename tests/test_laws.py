@@ -16,20 +16,20 @@ from tables import TableDrafter, TableTarget, chi_square_p, decide, draw_without
 from torch import Tensor
 
 from lantern_demo import distortion
-from lantern_demo.decoding import acceptance
-from lantern_demo.decoding.acceptance import Rule
+from lantern_demo.decoding.acceptance import Lantern, LanternPlusPlus, Rule
+from lantern_demo.decoding.drafting import Drafts, DynamicTree, StaticTree
 from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, draw
-from lantern_demo.decoding.trees import Draft, TreePolicy, static_tree
+from lantern_demo.decoding.trees import Draft, static_tree
 from lantern_demo.distortion import KEPT_BYTES, MAX_ROOTS, Laws, Visit, fixed_shift, measure, roots, sampled_shift
 
 P_BOUND = 1e-4
 LOSSLESS = ["vanilla", "eagle1", "eagle2"]
 TREES = {
-    "vanilla": TreePolicy.none(),
-    "eagle1": TreePolicy.static([(0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (0, 0, 0)]),
-    "eagle2": TreePolicy.dynamic(top_k=3, depth=2, nodes=9),
+    "vanilla": Drafts(),
+    "eagle1": StaticTree([(0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (0, 0, 0)]),
+    "eagle2": DynamicTree(top_k=3, depth=2, nodes=9),
 }
 SAMPLINGS = [
     Sampling(cfg_scale=2.0),
@@ -127,7 +127,7 @@ def test_wrong_rules_fail_the_law_test(method: str, fault: str) -> None:
     draft = sampler.grown(3, 5) if method == "eagle2" else None
     tokens, q = sampler.proposals(draft, 0, 3, 5, runs)
     p, u = law.expand(runs, -1), torch.rand(runs, 4, generator=sampler.generator)
-    rule = Rule("additive", 4, 0.2) if fault == "relaxed" else Rule()
+    rule = Lantern(4, 0.2) if fault == "relaxed" else Rule()
     if fault == "wrong q":
         # fixed children taken for sampled ones, or sampled from another law than stated
         other = sampler.drafter.law(3, 5 if q is None else 4, sampler.target, sampling)
@@ -174,12 +174,12 @@ def test_lossless_loops_emit_the_target_law(method: str) -> None:
 
 
 RELAXED = [
-    Rule("additive", 3, 0.2),
-    Rule("additive", 5, 0.9),
-    Rule("multiplicative", 2, 2.0),
-    Rule("multiplicative", 5, 6.0),
-    Rule("additive", 3, 0.2, "released"),
-    Rule("multiplicative", 4, 3.0, "released"),
+    Lantern(3, 0.2),
+    Lantern(5, 0.9),
+    LanternPlusPlus(2, 2.0),
+    LanternPlusPlus(5, 6.0),
+    Lantern(3, 0.2, residual="released"),
+    LanternPlusPlus(4, 3.0, residual="released"),
 ]
 
 
@@ -199,8 +199,8 @@ def slow_law(rule: Rule, p: Tensor, q: Tensor | None, tokens: list[int], neighbo
     chances = {tokens[0]: 1.0} if q is None else {x: float(q[x]) for x in range(vocab) if q[x] > 0}
     for x, proposed in chances.items():
         near: list[int] = []
-        bound = {"exact": -1.0, "additive": rule.bound, "multiplicative": (rule.bound - 1) * float(p[x])}[rule.kind]
-        for other in neighbours[x, : rule.k].tolist():
+        bound = rule.slack * (float(p[x]) if isinstance(rule, LanternPlusPlus) else 1.0)
+        for other in neighbours[x, : rule.k].tolist() if isinstance(rule, Lantern) else ():
             if float(p[near].sum() + p[other]) > bound:
                 break
             near.append(other)
@@ -281,7 +281,7 @@ def test_lossless_distortion_is_zero_and_a_broken_rule_shows(monkeypatch: pytest
 
     sound = measure(Rule(), visits(), None, greedy=False, seed=0)
     assert sound is not None and sound.tvd < 1e-6 and sound.method == "monte carlo (64 draws)"
-    monkeypatch.setattr(distortion, "reject", lambda *_: None)
+    monkeypatch.setattr(Rule, "reject", lambda *_: None)
     broken = measure(Rule(), visits(), None, greedy=False, seed=0)
     assert broken is not None and broken.tvd > 0.02
 
@@ -293,7 +293,7 @@ def test_exhausted_drafts_distort_nothing() -> None:
     assert float(shift.abs().sum()) < 1e-6
 
 
-@pytest.mark.parametrize("rule", [Rule("multiplicative", 3, 2.0), Rule("multiplicative", 3, 6.0), Rule("additive", 3, 0.2)])
+@pytest.mark.parametrize("rule", [LanternPlusPlus(3, 2.0), LanternPlusPlus(3, 6.0), Lantern(3, 0.2)])
 def test_extra_acceptance_is_distortion(rule: Rule) -> None:
     """One sampled draft whose residual is norm([p - q]+): the one-step distance is the acceptance gained over
     the exact rule. The set rule has that residual when near(x) holds no token with p > q; else the distance
@@ -305,8 +305,8 @@ def test_extra_acceptance_is_distortion(rule: Rule) -> None:
         gaining = (p[apart] > q[apart]).int()
         table = apart.gather(1, torch.argsort(gaining, dim=1, stable=True))  # tokens with p <= q come first
         for neighbours, equal in ((table, int((p <= q).sum()) > rule.k), (apart, False)):
-            ids = acceptance.candidates(rule, torch.arange(vocab).unsqueeze(0), neighbours, p.unsqueeze(0))
-            moved = acceptance.proximity(rule, p.unsqueeze(0), ids).moved
+            ids = rule.candidates(torch.arange(vocab).unsqueeze(0), neighbours, p.unsqueeze(0))
+            moved = rule.near(p.unsqueeze(0), ids).moved
             assert moved is not None
             gained = float((torch.minimum(q, p + moved[0]) - torch.minimum(q, p)).sum())
             shift, _ = sampled_shift(rule, p, q, offered, neighbours, torch.Generator())

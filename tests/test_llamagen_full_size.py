@@ -24,8 +24,8 @@ from lantern_demo.models.blank import blank_network, blank_text, blank_tokenizer
 from lantern_demo.models.families import LAYOUTS
 from lantern_demo.models.llamagen.target import LlamaGenConfig
 from lantern_demo.models.needs import budget, memory
-from lantern_demo.models.products import sixteen_bits
 from lantern_demo.models.registry import REGISTRY, TextSizes
+from lantern_demo.models.sixteen import sixteen_bits
 
 MODEL, TOKENS, SHARDS = "llamagen-t2i-256", 16, 2
 

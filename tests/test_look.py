@@ -62,7 +62,7 @@ def test_tokens_of_every_kind_say_why_for_every_method(tab: Page, server: str, d
     look = tab.locator("#stage .look")
     for lane in lanes:
         method, words = METHODS[lane["id"]], lane["evidence"]
-        assert method.lossless or method.rule == "none" or "r" in lane["kinds"], method.id
+        assert method.lossless or not method.guesses or "r" in lane["kinds"], method.id
         check, bars = (names, 0) if method.id in compared else (holds, 1)
         look_at(tab, method.label)
         if not look.locator(".trials, .record .note").first.is_visible():
@@ -73,7 +73,7 @@ def test_tokens_of_every_kind_say_why_for_every_method(tab: Page, server: str, d
             expect(look.locator("h2")).to_have_text(f"This piece: {words['headings'][kind]}")
             expect(look.locator(".about .kind")).to_have_text(texts.WEB["terms"][kind])
             why = look.locator(".about p").nth(1).inner_text()
-            assert why in words["because"].values() or (method.source == "wavefront" and "side by side" in why)
+            assert why in words["because"].values() or (method.drafts.side_by_side and "side by side" in why)
             rows = lane["trials"][bisect_right(lane["committed"], lane["rank"][cell])]
             shown = look.locator(".trial")
             expect(shown).to_have_count(len(rows))

@@ -241,7 +241,7 @@ def test_the_model_chosen_again_changes_nothing(service: Service) -> None:
 
 
 def test_a_published_model_says_what_a_picture_would_take_here(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lantern_demo.models.estimate.SIDE", 256)
+    monkeypatch.setattr("lantern_demo.models.estimate.SHAPE", (256, 256))
     found = service.expected_seconds(service.offered()[TEXT_ID])
     assert found is not None and found[1] is not None and found[0] > 0 and found[1] > 0
     assert "A picture would take about" in note(service, TEXT_ID) and "with LANTERN++" in note(service, TEXT_ID)

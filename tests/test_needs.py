@@ -26,8 +26,8 @@ from transformers import (
 from lantern_demo.models import checkpoints, hub, needs
 from lantern_demo.models.blank import shapes
 from lantern_demo.models.families import LAYOUTS
-from lantern_demo.models.products import sixteen_bits
 from lantern_demo.models.registry import REGISTRY
+from lantern_demo.models.sixteen import sixteen_bits
 from lantern_demo.pipeline import load
 
 pytestmark = pytest.mark.usefixtures("published_cache")

@@ -158,7 +158,7 @@ def test_the_readme_is_short_and_leads_to_all_documents() -> None:
     for path in DOCS[1:]:
         assert f"](docs/{path.name}" in text, path.name
     rows = re.findall(r"^\| `([^`]+)` \| (\w+) \| .*? \| (yes|no) \|", text, re.MULTILINE)
-    assert rows == [(method.id, method.source, "yes" if method.lossless else "no") for method in METHODS.values()]
+    assert rows == [(method.id, method.drafts.name, "yes" if method.lossless else "no") for method in METHODS.values()]
 
 
 def test_the_recipes_name_what_the_code_has() -> None:

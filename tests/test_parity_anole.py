@@ -15,10 +15,11 @@ from test_parity_end_to_end import best_candidate, method_of
 from torch import Tensor
 
 from lantern_demo.decoding.cache import KVCache
+from lantern_demo.decoding.drafting import Drafts, DynamicTree, StaticTree
 from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, guide
-from lantern_demo.decoding.trees import Draft, TreePolicy
+from lantern_demo.decoding.trees import Draft
 from lantern_demo.models.anole.drafter import AnoleDrafter
 from lantern_demo.models.anole.target import FIRST, Anole
 from lantern_demo.models.common import Condition
@@ -35,8 +36,8 @@ def prefilled(case: Golden) -> tuple[Anole, Condition, PaddedCache, Tensor]:
     return target, condition, cache, target.prefill(condition, cache)
 
 
-def policy_of(case: Golden) -> TreePolicy:
-    return TreePolicy.dynamic(case.about["top_k"], case.about["depth"], case.about["total_tokens_argument"])
+def policy_of(case: Golden) -> Drafts:
+    return DynamicTree(case.about["top_k"], case.about["depth"], case.about["total_tokens_argument"])
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -176,7 +177,9 @@ def test_tokens_and_steps(case: Golden, run: str) -> None:
     assert result.tokens[: case.about["max_length"]] == golden[f"{run}.tokens"].tolist()
     done = [step for step in steps if isinstance(step, Step)][: len(wanted)]
     assert [step.accepted_length - 1 for step in done] == wanted
-    assert [best_candidate(step, policy.kind == "static") for step in done] == golden[f"{run}.best_candidate_per_step"].tolist()
+    assert [best_candidate(step, isinstance(policy, StaticTree)) for step in done] == golden[
+        f"{run}.best_candidate_per_step"
+    ].tolist()
 
 
 @pytest.mark.parametrize("case", cases("anole pictures"))

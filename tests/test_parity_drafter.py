@@ -21,9 +21,9 @@ from torch import Tensor
 
 from lantern_demo.decoding import drafting
 from lantern_demo.decoding.cache import KVCache
-from lantern_demo.decoding.drafting import StaticSource
+from lantern_demo.decoding.drafting import DynamicTree, StaticSource, StaticTree
 from lantern_demo.decoding.sampling import Sampling, guide
-from lantern_demo.decoding.trees import Draft, TreePolicy, static_tree
+from lantern_demo.decoding.trees import Draft, static_tree
 from lantern_demo.distortion import without
 from lantern_demo.models.llamagen.drafter import Drafter
 from lantern_demo.static_trees import STATIC_TREES
@@ -81,7 +81,7 @@ def test_dynamic_trees(case: Golden, law: str) -> None:
     golden, header = case.tensors, case.about
     target, drafter = lantern_target(case), lantern_drafter(case)
     sampling = sampling_of(None if law == "greedy" else header["processor"], golden)
-    policy = TreePolicy.dynamic(header["top_k"], header["depth"], header["total_tokens_argument"])
+    policy = DynamicTree(header["top_k"], header["depth"], header["total_tokens_argument"])
     accepted = golden[f"c2_{law}_hidden_states"]
     close(drafter.rope[: len(golden["drafter_freqs_cis"])], golden["drafter_freqs_cis"])
 
@@ -120,7 +120,7 @@ def same_tree(draft: Draft, golden: dict[str, Tensor], call: str) -> None:
 def test_static_tree_greedy(case: Golden, name: str) -> None:
     golden = {key.removeprefix(f"{name}_greedy_"): value for key, value in case.tensors.items()}
     target, drafter = lantern_target(case), lantern_drafter(case)
-    policy = TreePolicy.static(STATIC_TREES[name])
+    policy = StaticTree(STATIC_TREES[name])
     tree = static_tree(policy.paths)
     cache = drafter.new_cache(2, policy.expanded)
     token, spy, sampling = golden["input_ids"][0, -1:], Spy(drafter), sampling_of(None, golden)
@@ -144,7 +144,7 @@ def test_static_tree_sampled(case: Golden, name: str, monkeypatch: pytest.Monkey
     """With the recorded draws in the place of ours: the laws they came from, and each draw's probability given the earlier."""
     golden = {key.removeprefix(f"{name}_sample_"): value for key, value in case.tensors.items()}
     target, drafter = lantern_target(case), lantern_drafter(case)
-    policy = TreePolicy.static(STATIC_TREES[name])
+    policy = StaticTree(STATIC_TREES[name])
     tree = static_tree(policy.paths)
     draws = golden["ss_token"]
     rest = list(draws)

@@ -10,17 +10,17 @@ from released import Golden, cases, lantern_drafter, lantern_target, listed_path
 from runs import decode
 
 from lantern_demo.decoding.acceptance import Rule
+from lantern_demo.decoding.drafting import Drafts, DynamicTree, StaticTree
 from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.sampling import Sampling
-from lantern_demo.decoding.trees import TreePolicy
 from lantern_demo.models.text import left_pad
 from lantern_demo.static_trees import STATIC_TREES
 
 EXACT = Rule()
 
 
-def decoded(case: Golden, prompt: str, method: Method, rule: Rule, tree: TreePolicy, tokens: int) -> Iterator[Any]:
+def decoded(case: Golden, prompt: str, method: Method, rule: Rule, tree: Drafts, tokens: int) -> Iterator[Any]:
     """The steps and the result of a run over the recorded text features of a prompt."""
     golden, target = case.tensors, lantern_target(case)
     features, mask = golden[f"{prompt}.t5_embeddings"], golden[f"{prompt}.t5_mask"].bool()
@@ -39,7 +39,7 @@ def decoded(case: Golden, prompt: str, method: Method, rule: Rule, tree: TreePol
     )
 
 
-def method_of(case: Golden, run: str) -> tuple[Method, Rule, TreePolicy]:
+def method_of(case: Golden, run: str) -> tuple[Method, Rule, Drafts]:
     """What a run's name PROMPT.MODE or PROMPT.MODE.TREE stands for; modes are told in the header, and may hold points."""
     _, rest = run.split(".", 1)
     mode = max((mode for mode in case.about["modes"] if f"{rest}.".startswith(f"{mode}.")), key=len)
@@ -47,12 +47,12 @@ def method_of(case: Golden, run: str) -> tuple[Method, Rule, TreePolicy]:
     about = case.about["modes"][mode]
     rule = released_rule(about)
     if about["static_tree"]:
-        policy = TreePolicy.static(STATIC_TREES[tree or case.about.get("default_tree", "naive_extend_57")])
+        policy = StaticTree(STATIC_TREES[tree or case.about.get("default_tree", "naive_extend_57")])
     else:
-        policy = TreePolicy.dynamic(case.about["top_k"], case.about["depth"], case.about["total_token"])
+        policy = DynamicTree(case.about["top_k"], case.about["depth"], case.about["total_token"])
     # One of the methods on offer, or the same with another pair of tree and rule.
-    alike = [method for method in METHODS.values() if (method.source, method.rule) == (policy.kind, rule.kind)]
-    return (alike or [Method(mode, mode, policy.kind, rule.kind, False, "")])[0], rule, policy
+    alike = [method for method in METHODS.values() if (method.drafts, method.rule) == (type(policy), type(rule))]
+    return (alike or [Method(mode, mode, type(policy), type(rule), False, "")])[0], rule, policy
 
 
 def runs(file: Golden) -> list[str]:
@@ -73,7 +73,7 @@ def test_tokens_and_steps(case: Golden, run: str) -> None:
     assert result.tokens[: case.about["max_length"]] == golden[f"{run}.tokens"].tolist()
     steps = steps[: len(wanted)]
     assert [step.accepted_length - 1 for step in steps] == wanted
-    assert [best_candidate(step, policy.kind == "static") for step in steps] == chosen
+    assert [best_candidate(step, isinstance(policy, StaticTree)) for step in steps] == chosen
     mean = sum(step.accepted_length for step in steps) / len(steps)
     assert mean == pytest.approx(float(golden[f"{run}.mean_accept"]), abs=1e-6)
 
@@ -89,7 +89,7 @@ def best_candidate(step: Step, ordered: bool) -> int:
 def test_tokens_of_the_length_asked_for(case: Golden, run: str) -> None:
     """The picture as a user asks for it: as many tokens as recorded and not one more, the exact rule with its defaults."""
     method, rule, policy = method_of(case, run)
-    rule = EXACT if rule.kind == "exact" else rule
+    rule = EXACT if type(rule) is Rule else rule
     *_, result = decoded(case, run.split(".", 1)[0], method, rule, policy, case.about["max_length"])
     assert isinstance(result, Decoded)
     assert result.tokens == case.tensors[f"{run}.tokens"].tolist()
@@ -98,7 +98,7 @@ def test_tokens_of_the_length_asked_for(case: Golden, run: str) -> None:
 @pytest.mark.parametrize(("case", "prompt"), cases("greedy pictures", parts_like(r"(.*)\.ar\.tokens")))
 def test_tokens_without_drafts(case: Golden, prompt: str) -> None:
     length = case.about["max_length"]
-    *_, result = decoded(case, prompt, METHODS["vanilla"], EXACT, TreePolicy.none(), length)
+    *_, result = decoded(case, prompt, METHODS["vanilla"], EXACT, Drafts(), length)
     assert isinstance(result, Decoded)
     assert result.tokens == case.tensors[f"{prompt}.ar.tokens"].tolist()
     assert result.steps == length - 1

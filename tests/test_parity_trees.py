@@ -7,16 +7,17 @@ from typing import Any
 import pytest
 from released import Golden, cases, listed_paths
 
-from lantern_demo.decoding.trees import TreePolicy, static_tree
+from lantern_demo.decoding.drafting import Drafts, StaticTree
+from lantern_demo.decoding.trees import static_tree
 from lantern_demo.static_trees import STATIC_TREES
 
 CASES = cases("tables of static trees", lambda file: list(file.about["trees"]))
 
 
-def policy_of(case: Golden, name: str) -> tuple[TreePolicy, dict[str, Any]]:
+def policy_of(case: Golden, name: str) -> tuple[Drafts, dict[str, Any]]:
     """The tree of that name, or of the file's own list of paths where no tree on offer is called so; and the tables."""
     wanted = case.about["trees"][name]
-    return TreePolicy.static(STATIC_TREES.get(name, wanted["choices"])), wanted
+    return StaticTree(STATIC_TREES.get(name, wanted["choices"])), wanted
 
 
 @pytest.mark.parametrize(("case", "name"), CASES)

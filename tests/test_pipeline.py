@@ -207,10 +207,10 @@ def test_a_folder_says_its_own_size(tmp_path: Path) -> None:
 
 def test_settings_know_their_trees() -> None:
     paper = Settings(tree="paper")
-    assert paper.tree_policy(METHODS["eagle2"]).nodes == 59
-    assert paper.tree_policy(METHODS["lantern++"]).nodes == 58
-    assert Settings(tree="chain").tree_policy(METHODS["eagle1"]).nodes == 6
-    assert Settings().tree_policy(METHODS["vanilla"]).nodes == 1
+    assert METHODS["eagle2"].drafts.of(paper).nodes == 59
+    assert METHODS["lantern++"].drafts.of(paper).nodes == 58
+    assert METHODS["eagle1"].drafts.of(Settings(tree="chain")).nodes == 6
+    assert METHODS["vanilla"].drafts.of(Settings()).nodes == 1
 
 
 def test_a_tree_of_ones_own(pipe: Pipeline) -> None:
@@ -228,7 +228,7 @@ def test_a_tree_of_ones_own(pipe: Pipeline) -> None:
         ("eagle2", {"draft_nodes": 3, "draft_depth": 1}, "3 nodes, top-k 4, 2 deep: as asked"),
         ("eagle1", {"draft_nodes": 3, "tree": "chain"}, "chain: as asked"),
     ):
-        assert pipe.settings(**asked).tree_asked(METHODS[method]) == told
+        assert METHODS[method].drafts.asked(pipe.settings(**asked)) == told
     wide = " ".join(f"{a}{b}" if b >= 0 else str(a) for a in range(10) for b in range(-1, 10))
     for tree in (
         "00",

@@ -16,7 +16,7 @@ from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling
-from lantern_demo.decoding.trees import TreePolicy
+from lantern_demo.decoding.wavefront import Wavefront
 from lantern_demo.distortion import Laws, fixed_shift, measure, roots
 from lantern_demo.pipeline import Pipeline, load
 from lantern_demo.price import Price, own_laws, picture_price
@@ -50,7 +50,7 @@ def test_own_laws_are_the_models() -> None:
 @pytest.mark.parametrize("greedy", [False, True])
 @pytest.mark.parametrize("method", [method.id for method in METHODS.values() if method.lossless] + ["zipar"])
 def test_lossless_methods_cost_nothing(method: str, greedy: bool) -> None:
-    changes: dict[str, Any] = {"tree": TreePolicy.wavefront(6)} if method == "zipar" else {}  # rows of six
+    changes: dict[str, Any] = {"tree": Wavefront(6)} if method == "zipar" else {}  # rows of six
     for seed in range(3):
         found = priced(method, seed, sampling=Sampling(0.0 if greedy else 1.0, cfg_scale=2.0), **changes)[0]
         assert found.mean < 1e-5 and max(price or 0.0 for price in found.tokens) < 1e-5

@@ -4,6 +4,7 @@ pass."""
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ import pytest
 import torch
 from published import ANOLE_ID, CLASS_ID, JANUS_ID, TEXT_ID
 
-from lantern_demo.models import needs, products, registry, tuning
+from lantern_demo.models import needs, products, registry, sixteen, tuning
 from lantern_demo.models.llamagen.cpu import LeanTarget
-from lantern_demo.models.products import OF_FORMAT, ROW_EXACT, sixteen_bits, supported
+from lantern_demo.models.products import OF_FORMAT, ROW_EXACT, supported
+from lantern_demo.models.sixteen import sixteen_bits
 from lantern_demo.pipeline import Pipeline, load
 from lantern_demo.tree_fitting import FILE, calibration_folder
 
@@ -127,23 +129,53 @@ def test_weights_stay_in_their_files_until_they_are_packed(
     assert gone == sorted(set(gone)) and gone[0] == 0
 
 
-def test_the_default_is_a_row_exact_format_in_16_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_is_the_fastest_row_exact_format_in_16_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     info = registry.REGISTRY[TEXT_ID]
     assert info.dtype("auto", CPU) == sixteen_bits()
-    for native, cores, works, wanted in (
-        (True, 2, ("bfloat16", "half"), "bfloat16"),
-        (True, 1, ("bfloat16", "half"), "float16"),
-        (True, 1, ("bfloat16",), "bfloat16"),
-        (False, 2, ("bfloat16", "half"), "float16"),
-        (False, 2, (), "float32"),
+    assert OF_FORMAT.get(sixteen_bits(), "packed") in ROW_EXACT
+    for case, (native, works, fastest, wanted, prompts) in enumerate(
+        (
+            (True, ("bfloat16", "half"), "bfloat16", "bfloat16", "bfloat16"),
+            (True, ("bfloat16", "half"), "half", "float16", "bfloat16"),
+            (True, ("bfloat16",), None, "bfloat16", "bfloat16"),
+            (False, ("bfloat16", "half"), None, "float16", "float16"),
+            (False, (), None, "float32", "float32"),
+        )
     ):
-        monkeypatch.setattr(products, "processors", lambda cores=cores: cores)
+        monkeypatch.setenv("LANTERN_CACHE", str(tmp_path / str(case)))
         monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda native=native: native)
         monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
-        monkeypatch.setattr(products, "supported", lambda kind, works=works: kind in works)
-        assert sixteen_bits() == wanted
-        assert OF_FORMAT.get(wanted, "packed") in ROW_EXACT
+        monkeypatch.setattr(sixteen, "supported", lambda kind, works=works: kind in works)
+        monkeypatch.setattr(sixteen, "_fastest", lambda kinds, threads, fastest=fastest: fastest)
+        assert sixteen_bits() == wanted and sixteen.sixteen_bits_for_prompts() == prompts
+        monkeypatch.setattr(sixteen, "_fastest", None)
+        assert sixteen_bits() == wanted, "kept, not measured again"
     assert info.dtype("int8", CPU) == "int8", "by name"
+
+
+def test_what_is_fastest_is_measured_with_the_threads_of_a_large_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kind that is slow on them is not the one."""
+    monkeypatch.setattr(sixteen, "PROBED", (256, 64))
+    monkeypatch.setattr(sixteen, "PROBED_BYTES", 2**15)
+    monkeypatch.setenv("LANTERN_THREADS", "3")
+    monkeypatch.setattr(sixteen, "_kinds", lambda: ("bfloat16", "half"))
+    before, seen = torch.get_num_threads(), set()
+
+    def slow(kind: str) -> products.Product:
+        def run(x: torch.Tensor) -> torch.Tensor:
+            seen.add(torch.get_num_threads())
+            time.sleep(0.001 * (kind == "bfloat16"))
+            return x
+
+        return run
+
+    monkeypatch.setattr(sixteen, "product", lambda weight, kind: slow(kind))
+    sixteen._fastest.cache_clear()
+    try:
+        assert sixteen_bits() == "float16"
+    finally:
+        sixteen._fastest.cache_clear()
+    assert seen == {3} and torch.get_num_threads() == before
 
 
 def test_int8_is_refused_elsewhere() -> None:

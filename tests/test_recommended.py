@@ -123,6 +123,9 @@ def test_the_bundled_models_preset_is_recommended() -> None:
     info = REGISTRY["lantern-scenes"]
     told = read_recommended(info.folder)
     assert told is not None and told.fast_loss == FAST_LOSS
+    shared = [one for one in told.found if one.method == "lantern++" and one.settings.get("dice") != "own"]
+    text = texts.recommended(told)
+    assert (f"LANTERN++, careful: {texts.ONE_TRIED}; fast: lambda 30" in text) == (len(shared) == 1)
     found = [one for by_kind in told.methods.values() for kind in KINDS if (one := by_kind[kind])]
     assert found and all(one.pictures >= ENOUGH for one in found)
     preset = Settings(**info.preset).as_dict()

@@ -275,6 +275,21 @@ def test_products(kind: str, shape: tuple[int, int]) -> None:
         assert torch.equal(run(x[-rows:].clone()), whole[-rows:]), rows
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_products_on_any_number_of_threads(kind: str) -> None:
+    """They share out the columns of a product, not its sums."""
+    before = torch.get_num_threads()
+    run = product(torch.randn(768, 1280, generator=GENERATOR).half().float(), kind)
+    x, found = torch.randn(7, 1280, generator=GENERATOR), []
+    try:
+        for threads in (1, 2, 3, 5):
+            torch.set_num_threads(threads)
+            found.append(run(x))
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(other, found[0]) for other in found)
+
+
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_what_lies_between_products(threads: int) -> None:
     """Norms, also those of heads, gates and rotations of so many rows that threads share them, against those of one row."""

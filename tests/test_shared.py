@@ -20,14 +20,16 @@ from test_not_finite import all_nan, none_possible, one_infinite, one_nan, runs
 from torch import Tensor
 
 from lantern_demo import load
-from lantern_demo.decoding.acceptance import Rule, decide_shared
+from lantern_demo.decoding.acceptance import Lantern, LanternPlusPlus, Rule, decide_shared
 from lantern_demo.decoding.config import Config
+from lantern_demo.decoding.drafting import DynamicTree, StaticTree
 from lantern_demo.decoding.loop import Decoded
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.noise import gumbel_
 from lantern_demo.decoding.sampling import NO_LAW, Sampling, scores
 from lantern_demo.decoding.shared import SharedNoise
-from lantern_demo.decoding.trees import TreePolicy
+from lantern_demo.decoding.wavefront import Wavefront
+from lantern_demo.decoding.window import CoupledWindow, Window
 from lantern_demo.distortion import coupled_shift, fixed_shift, meeting
 from lantern_demo.pipeline import Generation
 from lantern_demo.ui.record_reader import checked
@@ -36,15 +38,15 @@ SAMPLINGS = {
     "guided": Sampling(cfg_scale=2.0), "unguided": Sampling(), "filtered": Sampling(0.8, 6, 0.9, 2.0), "hot": Sampling(1.7, 0, 0.8, 1.5),
     "cold": Sampling(0.05, cfg_scale=2.0), "greedy": Sampling(0, cfg_scale=2.0),
 }  # fmt: skip
-GAPS = TreePolicy.static([(0,), (2,), (4,), (0, 1), (0, 3), (2, 0), (2, 0, 2)])
+GAPS = StaticTree([(0,), (2,), (4,), (0, 1), (0, 3), (2, 0), (2, 0, 2)])
 # Every exact method with every kind of tree and window that it may have.
 EXACT: list[tuple[str, dict[str, Any]]] = [
-    ("eagle1", {"tree": STATIC}), ("eagle1", {"tree": GAPS}), ("eagle1", {"tree": TreePolicy.static([(0,) * n for n in range(1, 6)])}),
-    ("eagle2", {"tree": DYNAMIC}), ("eagle2", {"tree": TreePolicy.dynamic(5, 0, 6)}), ("eagle2", {"tree": TreePolicy.dynamic(2, 4, 19)}),
-    *(("sjd", {"tree": TreePolicy.window(5, guess=guess), "row": 6}) for guess in ("left", "above", "uniform")),
-    ("sjd", {"tree": TreePolicy.window(1)}), ("scd", {"tree": TreePolicy.window(12, "gumbel")}),
-    ("zipar", {"tree": TreePolicy.wavefront(6), "row": 6}),  # a whole row is vanilla
-    ("lantern", {"rule": Rule("additive", 4, 0.0)}), ("lantern++", {"rule": Rule("multiplicative", 4, 1.0)}),
+    ("eagle1", {"tree": STATIC}), ("eagle1", {"tree": GAPS}), ("eagle1", {"tree": StaticTree([(0,) * n for n in range(1, 6)])}),
+    ("eagle2", {"tree": DYNAMIC}), ("eagle2", {"tree": DynamicTree(5, 0, 6)}), ("eagle2", {"tree": DynamicTree(2, 4, 19)}),
+    *(("sjd", {"tree": Window(5, guess=guess), "row": 6}) for guess in ("left", "above", "uniform")),
+    ("sjd", {"tree": Window(1)}), ("scd", {"tree": CoupledWindow(12)}),
+    ("zipar", {"tree": Wavefront(6), "row": 6}),  # a whole row is vanilla
+    ("lantern", {"rule": Lantern(4, 0.0)}), ("lantern++", {"rule": LanternPlusPlus(4, 1.0)}),
 ]  # fmt: skip
 
 
@@ -81,7 +83,7 @@ def test_also_at_the_end_of_a_picture(count: int) -> None:
 def test_drafts_are_accepted_all_the_same(case: tuple[str, dict[str, Any]]) -> None:
     """Or the identity would hold of a method that refuses everything."""
     lengths = [run(case[0], 30, seed, dice="same", **case[1])[1].mean_accepted_length for seed in range(5)]
-    alone = case[1].get("tree") == TreePolicy.window(1) or case[0] == "zipar"
+    alone = case[1].get("tree") == Window(1) or case[0] == "zipar"
     assert sum(lengths) / 5 == 1 if alone else sum(lengths) / 5 > (1.6 if METHODS[case[0]].needs_drafter else 1.05)
 
 
@@ -109,9 +111,9 @@ def test_which_noise_a_run_has() -> None:
     assert {method: used(method) for method in ALL} == {method: "own" if method in own else "same" for method in ALL}
     assert {used(method, "own") for method in ALL} == {"own"}
     assert {used(method, sampling=Sampling(0)) for method in ALL} == {"none"}
-    assert used("lantern", rule=Rule("additive", 4, 0.3, "released")) == "own"
-    assert used("lantern", rule=Rule("additive", 0, 0.3, "released")) == "same", "it relaxes nothing"
-    assert used("scd", tree=TreePolicy.window(5, "maximal")) == "own"
+    assert used("lantern", rule=Lantern(4, 0.3, residual="released")) == "own"
+    assert used("lantern", rule=Lantern(0, 0.3, residual="released")) == "same", "it relaxes nothing"
+    assert used("scd", tree=CoupledWindow(5, coupling="maximal")) == "own"
     assert used("sjd", rule=Rule(residual="target")) == "own"
     with pytest.raises(ValueError, match="dice is 'odd'; allowed are same, own"):
         used("vanilla", "odd")
@@ -243,7 +245,7 @@ def met_by(rule: Rule, p: list[float], children: list[int], own: int, table: lis
         near, mass = {x} if x >= 0 else set(), 0.0
         for z in table[x][: rule.k] if x >= 0 else ():
             mass += left[z]
-            if mass > ((rule.bound - 1) * left[x] if rule.kind == "multiplicative" else rule.bound * sum(left)):
+            if mass > ((rule.bound - 1) * left[x] if isinstance(rule, LanternPlusPlus) else rule.bound * sum(left)):
                 break
             near.add(z)
         for z in near:
@@ -252,7 +254,7 @@ def met_by(rule: Rule, p: list[float], children: list[int], own: int, table: lis
     return next((i for i, near in enumerate(sets) if own in near), len(children)), sets
 
 
-@pytest.mark.parametrize("rule", [Rule(), Rule("additive", 4, 0.2), Rule("additive", 9, 0.6), Rule("multiplicative", 4, 3.0), Rule("multiplicative", 9, 8.0)], ids=str)  # fmt: skip
+@pytest.mark.parametrize("rule", [Rule(), Lantern(4, 0.2), Lantern(9, 0.6), LanternPlusPlus(4, 3.0), LanternPlusPlus(9, 8.0)], ids=str)  # fmt: skip
 def test_relaxed_acceptance_by_its_definition(rule: Rule) -> None:
     vocabulary, count, nodes = 12, 4, 1500
     generator, table = torch.Generator().manual_seed(4), neighbour_table(vocabulary)
@@ -288,7 +290,7 @@ def emitted(rule: Rule, p: Tensor, tokens: Tensor, own: Tensor, table: Tensor) -
     return found.bincount(minlength=len(p)).double() / len(own)
 
 
-@pytest.mark.parametrize("rule", [Rule("additive", 4, 0.3), Rule("multiplicative", 3, 4.0)], ids=str)
+@pytest.mark.parametrize("rule", [Lantern(4, 0.3), LanternPlusPlus(3, 4.0)], ids=str)
 def test_of_children_that_the_prefix_fixes_the_law_is_lanterns_own(rule: Rule) -> None:
     p, table, count = random_laws(1, 7, 1)[0], neighbour_table(7), 400_000
     children = torch.tensor([3, 0, 5])
@@ -312,7 +314,7 @@ def test_how_two_draws_with_the_same_noise_meet() -> None:
 
 
 @pytest.mark.parametrize("offered", [[1], [1, 1], [1, 1, 1], [0, 1], [1, 0, 1]], ids=str)
-@pytest.mark.parametrize("rule", [Rule("additive", 4, 0.3), Rule("multiplicative", 3, 4.0)], ids=str)
+@pytest.mark.parametrize("rule", [Lantern(4, 0.3), LanternPlusPlus(3, 4.0)], ids=str)
 def test_the_law_of_drawn_children_by_brute_force(rule: Rule, offered: list[int]) -> None:
     (p, q), table, count, nodes = random_laws(2, 7, 1), neighbour_table(7), 300_000, torch.tensor(offered).bool()
     tokens, own = drawn_together(p, q, count, len(offered), 3)
@@ -329,7 +331,7 @@ def test_of_a_sharp_law_there_are_fewer_drafts() -> None:
     """Three draws from a law of two tokens: the third is none, in runs as in what is measured of them."""
     p, table = random_laws(1, 7, 1)[0], neighbour_table(7)
     q = torch.tensor([0.5, 0.0, 0.0, 0.5, 0.0, 0.0, 0.0])
-    rule, three = Rule("multiplicative", 3, 4.0), torch.ones(3, dtype=torch.bool)
+    rule, three = LanternPlusPlus(3, 4.0), torch.ones(3, dtype=torch.bool)
     tokens, own = drawn_together(p, q, 300_000, 3, 5)
     assert tokens[:, 2].eq(-1).all() and tokens[:, :2].ge(0).all()
     shift, _ = coupled_shift(rule, p, q, three, table, torch.Generator().manual_seed(3), 60_000)

@@ -18,17 +18,17 @@ from torch import Tensor
 
 from lantern_demo import distortion
 from lantern_demo.decoding import drafting, sampling
+from lantern_demo.decoding.drafting import DynamicTree, StaticTree
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, draw, probabilities, uniforms_of
-from lantern_demo.decoding.trees import TreePolicy
 from lantern_demo.distortion import realised
 
 P_BOUND = 1e-5
 HIGHEST = 1 - 2.0**-48  # of the uniforms on a CPU
 VOCAB = 6
-STATIC = TreePolicy.static([(0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (1, 1), (0, 0, 0)])
-GAPS = TreePolicy.static([(1,), (3,), (1, 1), (3, 0)])  # draws 0 and 2 are no nodes
-DYNAMIC = TreePolicy.dynamic(top_k=3, depth=2, nodes=8)
+STATIC = StaticTree([(0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (1, 1), (0, 0, 0)])
+GAPS = StaticTree([(1,), (3,), (1, 1), (3, 0)])  # draws 0 and 2 are no nodes
+DYNAMIC = DynamicTree(top_k=3, depth=2, nodes=8)
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,14 @@ import torch
 
 from lantern_demo.bench import sizes
 from lantern_demo.bench.__main__ import main
+from lantern_demo.decoding.drafting import DynamicTree, StaticTree
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.decoding.trees import TreePolicy
+from lantern_demo.decoding.window import Window
+from lantern_demo.models.device import pick_threads
 from lantern_demo.models.llamagen.cpu import LeanTarget
-from lantern_demo.models.products import OF_FORMAT, ROW_EXACT, sixteen_bits, supported
+from lantern_demo.models.products import OF_FORMAT, ROW_EXACT, supported
 from lantern_demo.models.registry import BUNDLED
+from lantern_demo.models.sixteen import sixteen_bits
 from lantern_demo.tree_fitting import read_calibration
 
 
@@ -24,16 +27,37 @@ def test_the_report(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[st
     out = tmp_path / "sizes.json"
     kinds = ["packed"] if supported("packed") else ["plain"]
     with pytest.raises(SystemExit) as ended:
-        main(["sizes", "--small", "--models", model, "--kinds", "modules", *kinds, "--nodes", "3", "5", "--out", str(out)])
+        main(
+            [
+                "sizes",
+                "--small",
+                "--models",
+                model,
+                "--kinds",
+                "modules",
+                "library",
+                *kinds,
+                "--nodes",
+                "3",
+                "5",
+                "--out",
+                str(out),
+            ]
+        )
     assert ended.value.code == 0
     told = json.loads(out.read_text())
     report = told["models"][model]
-    assert report["threads"] == told["machine"]["threads"]
+    assert report["threads"] == pick_threads(None, sizes.CPU, small=False).count
     default = OF_FORMAT[sixteen_bits()]
     assert report["default_kind"] == default and report["random_weights"]
     assert set(report["kinds"]) == {"modules", *kinds, default}
     assert all(set(times) == {"1", "3", "5"} and min(times.values()) > 0 for times in report["kinds"].values())
     assert report["modules_format"] == "float32" and set(report["draft_ms"]) == {"1", "2", "4"}
+    if model == "janus-pro-1b":
+        assert set(report["library"]["ms_per_token"]) == {"float32", "bfloat16"} and "transformers" in report["library"]["name"]
+        assert min(report["library"]["ms_per_token"].values()) > 0
+    else:
+        assert "library" not in report
     assert report["modules_ms_per_token"] == report["kinds"]["modules"]["1"]
     assert all(said["row_exact"] == (kind in ROW_EXACT) for kind, said in report["exact"].items())
     assert report["row_exact"] and report["vanilla_price"] == 0
@@ -45,6 +69,7 @@ def test_the_report(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[st
         assert row["picture_seconds"] == pytest.approx(row["ms_per_token"] * report["tokens"] / 1000)
         assert name == "vanilla" or (row["acceptance"] == "borrowed from lantern-scenes" and row["tokens_per_step"] > 1)
     printed = capsys.readouterr().out
+    assert ("generate" in printed) == (model == "janus-pro-1b")
     assert f"| {model} | lantern++ |" in printed and f"| {model} | modules |" in printed
 
 
@@ -67,12 +92,26 @@ def test_it_goes_on_from_what_is_measured(
     assert done[-1] == first
 
 
-def test_what_memory_does_not_hold_is_refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("model", "kind", "said"),
+    [
+        ("llamagen-t2i-256", "bfloat16", "llamagen-t2i-256 with bfloat16 takes about 1.4 GiB"),
+        ("janus-pro-1b", "modules", "janus-pro-1b with modules takes about 2.8 GiB"),  # they would be in bfloat16
+        ("janus-pro-1b", "library", "janus-pro-1b by JanusForConditionalGeneration.generate of transformers"),
+        ("anole-7b", "int8", "anole-7b with int8 takes about 12.6 GiB"),
+        ("anole-7b", "packed", "anole-7b with packed takes about 25.3 GiB"),
+    ],
+)
+def test_what_memory_does_not_hold_is_refused(
+    model: str, kind: str, said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything of it is made, and with what it takes."""
     monkeypatch.setattr(sizes, "free_memory", lambda device: 2**20)
+    monkeypatch.setattr(sizes, "default_kind", lambda model: kind)
     with pytest.raises(SystemExit) as ended:
-        sizes.main(["--models", "llamagen-c2i-b-256", "--kinds", "packed"])
-    said = capsys.readouterr().err
-    assert ended.value.code == 2 and "takes about" in said and "and 1 MiB are free" in said
+        sizes.main(["--models", model, "--kinds", kind])
+    told = capsys.readouterr().err
+    assert ended.value.code == 2 and said in told and "of memory, and 1 MiB are free" in told
 
 
 @torch.inference_mode()
@@ -94,10 +133,10 @@ def test_tokens_a_step_are_those_of_the_calibration() -> None:
     calibration = read_calibration(BUNDLED / "lantern-scenes")
     assert calibration is not None
     first = calibration.static["lantern++"][0][0]
-    assert sizes.given_by(calibration, METHODS["lantern++"], TreePolicy.static([(0,)])) == 1 + first
+    assert sizes.given_by(calibration, METHODS["lantern++"], StaticTree([(0,)])) == 1 + first
     top_k, depth, nodes, tokens = calibration.dynamic["eagle2"][2]
-    assert sizes.given_by(calibration, METHODS["eagle2"], TreePolicy.dynamic(top_k, depth, nodes)) == tokens
-    assert sizes.given_by(calibration, METHODS["sjd"], TreePolicy.window(8)) == dict(calibration.windows["sjd"])[8]
+    assert sizes.given_by(calibration, METHODS["eagle2"], DynamicTree(top_k, depth, nodes)) == tokens
+    assert sizes.given_by(calibration, METHODS["sjd"], Window(8)) == dict(calibration.windows["sjd"])[8]
 
 
 @pytest.mark.parametrize(

@@ -10,21 +10,22 @@ import pytest
 import torch
 from runs import decode, walked
 from tables import TableDrafter, TableTarget, along_the_tree, decide, draw_without_replacement, neighbour_table, random_laws
-from test_acceptance import slow_proximity
+from test_acceptance import near_of
 from torch import Tensor
 
-from lantern_demo.decoding.acceptance import Rule
+from lantern_demo.decoding.acceptance import Lantern, LanternPlusPlus, Rule
+from lantern_demo.decoding.drafting import Drafts, DynamicTree, StaticTree
 from lantern_demo.decoding.loop import Decoded
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, draw, probabilities
-from lantern_demo.decoding.trees import Draft, TreePolicy, static_tree
+from lantern_demo.decoding.trees import Draft, static_tree
 from lantern_demo.models.tokenizer import neighbour_table as measured_neighbours
 
 VOCAB = 10
 ENDS = [
     Rule(),
-    *(Rule("additive", k, delta) for k in (0, 1, VOCAB - 1) for delta in (0.0, 1e-30, 1.0)),
-    *(Rule("multiplicative", k, bound) for k in (0, 1, VOCAB - 1) for bound in (1.0, 1 + 1e-12, 1e30)),
+    *(Lantern(k, delta) for k in (0, 1, VOCAB - 1) for delta in (0.0, 1e-30, 1.0)),
+    *(LanternPlusPlus(k, bound) for k in (0, 1, VOCAB - 1) for bound in (1.0, 1 + 1e-12, 1e30)),
 ]
 
 
@@ -37,7 +38,8 @@ def slow_step(
     for rank, x in enumerate(tokens):
         if x < 0:
             continue
-        near, mass = slow_proximity(rule, p, x, neighbours) if rule.kind != "exact" else ([], 0.0)
+        near = near_of(rule, neighbours)(p, x)
+        mass = sum(p[y] for y in near)
         if u[rank] * (q[x] if q else 1.0) < p[x] + mass:
             return rank, p
         left = [0.0 if y in near or y == x else value for y, value in enumerate(p)]
@@ -173,30 +175,30 @@ def test_masses_that_underflow_are_never_drawn_nor_lost() -> None:
 # -- whole runs
 
 
-def run(method: str, tokens: int, tree: TreePolicy | None = None, rule: Rule | None = None, **options: Any) -> list[int]:
+def run(method: str, tokens: int, tree: Drafts | None = None, rule: Rule | None = None, **options: Any) -> list[int]:
     target = TableTarget(vocab=VOCAB, seed=4, sharpness=2.0)
     drafter = options.pop("drafter", TableDrafter(target))
     *_, done = decode(
         target, drafter, torch.tensor([1, 2]), num_tokens=tokens, method=METHODS[method], rule=rule or Rule(),
-        tree=tree or TreePolicy.none(), neighbours=neighbour_table(VOCAB), **options,
+        tree=tree or Drafts(), neighbours=neighbour_table(VOCAB), **options,
     )  # fmt: skip
     assert isinstance(done, Decoded)
     return done.tokens
 
 
-DEEP = TreePolicy.static([(0,) * depth for depth in range(1, 9)])
-WIDE = TreePolicy.dynamic(top_k=5, depth=7, nodes=100)
+DEEP = StaticTree([(0,) * depth for depth in range(1, 9)])
+WIDE = DynamicTree(top_k=5, depth=7, nodes=100)
 
 
 @pytest.mark.parametrize("tokens", [1, 2, 3, 4, 5, 8, 9, 17])
 @pytest.mark.parametrize(
     ("method", "tree", "rule"),
     [
-        ("eagle1", DEEP, None), ("eagle2", WIDE, None), ("lantern", WIDE, Rule("additive", VOCAB - 1, 1.0)),
-        ("lantern++", DEEP, Rule("multiplicative", VOCAB - 1, 1e6)), ("lantern++", DEEP, Rule("multiplicative", 3, 2.0, "released")),
+        ("eagle1", DEEP, None), ("eagle2", WIDE, None), ("lantern", WIDE, Lantern(VOCAB - 1, 1.0)),
+        ("lantern++", DEEP, LanternPlusPlus(VOCAB - 1, 1e6)), ("lantern++", DEEP, LanternPlusPlus(3, 2.0, residual="released")),
     ],
 )  # fmt: skip
-def test_a_picture_may_end_inside_a_tree(method: str, tree: TreePolicy, rule: Rule | None, tokens: int) -> None:
+def test_a_picture_may_end_inside_a_tree(method: str, tree: Drafts, rule: Rule | None, tokens: int) -> None:
     """A tree deeper than what is left, also deeper than the whole picture. What is drawn does not depend on where the end is."""
     for seed in range(3):
         drawn = run(method, tokens, tree, rule, seed=seed, sampling=Sampling(1.0))
@@ -214,7 +216,7 @@ class Mistaken(TableDrafter):
 
 
 @pytest.mark.parametrize(("method", "tree"), [("eagle1", DEEP), ("eagle2", WIDE)])
-def test_all_siblings_rejected(method: str, tree: TreePolicy) -> None:
+def test_all_siblings_rejected(method: str, tree: Drafts) -> None:
     """Top-k 1 makes both laws point masses, mostly on different tokens: every draft is refused and the target's own token remains."""
     target = TableTarget(vocab=VOCAB, seed=4, sharpness=2.0)
     sampling = Sampling(top_k=1)
@@ -226,11 +228,11 @@ def test_all_siblings_rejected(method: str, tree: TreePolicy) -> None:
 @pytest.mark.parametrize(
     ("lossy", "lossless", "rules"),
     [
-        ("lantern", "eagle2", [Rule("additive", 0, 1.0), Rule("additive", VOCAB - 1, 0.0), Rule("additive", 4, 1e-30)]),
+        ("lantern", "eagle2", [Lantern(0, 1.0), Lantern(VOCAB - 1, 0.0), Lantern(4, 1e-30)]),
         (
             "lantern++",
             "eagle1",
-            [Rule("multiplicative", 0, 1e6), Rule("multiplicative", VOCAB - 1, 1.0), Rule("multiplicative", 4, 1 + 1e-15)],
+            [LanternPlusPlus(0, 1e6), LanternPlusPlus(VOCAB - 1, 1.0), LanternPlusPlus(4, 1 + 1e-15)],
         ),
     ],
 )

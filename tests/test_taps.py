@@ -20,9 +20,9 @@ from torch import Tensor
 
 from lantern_demo import load
 from lantern_demo.decoding.acceptance import Rule
+from lantern_demo.decoding.drafting import StaticTree
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, guide, probabilities
-from lantern_demo.decoding.trees import TreePolicy
 from lantern_demo.models import bundled, checkpoints, families
 from lantern_demo.models.llamagen.cpu import LeanDrafter, LeanTarget
 from lantern_demo.models.llamagen.cuda import FusedDrafter, FusedTarget
@@ -139,7 +139,7 @@ def test_the_law_is_the_targets_own() -> None:
         second = first @ probabilities(guide(target.head(hidden), sampling.cfg_scale), sampling)
     target.taps = TAPS
     models, counts, taken = (LeanTarget(target), LeanDrafter(drafter)), torch.zeros(6), 0
-    knobs = {"method": METHODS["eagle1"], "rule": Rule(), "tree": TreePolicy.static([(0,), (1,), (0, 0)]), "sampling": sampling}
+    knobs = {"method": METHODS["eagle1"], "rule": Rule(), "tree": StaticTree([(0,), (1,), (0, 0)]), "sampling": sampling}
     for seed in range(1000):
         *_, last = decode(*models, condition, num_tokens=3, seed=seed, measure_distortion=False, neighbours=None, **knobs)
         counts[last.tokens[1]] += 1

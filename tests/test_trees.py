@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from lantern_demo.decoding.drafting import grow
-from lantern_demo.decoding.trees import Tree, TreePolicy, ancestor_mask, static_tree
+from lantern_demo.decoding.drafting import Drafts, DynamicTree, StaticTree, grow
+from lantern_demo.decoding.trees import Tree, ancestor_mask, static_tree
 from lantern_demo.static_trees import STATIC_TREES
 
 
 @pytest.mark.parametrize("name", STATIC_TREES)
 def test_children_are_by_draw_number(name: str) -> None:
-    policy = TreePolicy.static(STATIC_TREES[name])
+    policy = StaticTree(STATIC_TREES[name])
     tree = static_tree(policy.paths)
     node_of = {path: node for node, path in enumerate([(), *policy.paths])}
     for path, node in node_of.items():
@@ -52,7 +52,7 @@ def test_root_only() -> None:
 )
 def test_paths_that_make_no_tree(paths: object, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
-        TreePolicy.static(paths)
+        StaticTree(paths)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_paths_that_make_no_tree(paths: object, complaint: str) -> None:
 )
 def test_dynamic_values_out_of_range(values: tuple, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
-        TreePolicy.dynamic(*values)
+        DynamicTree(*values)
 
 
 def test_ancestor_mask_of_a_long_chain() -> None:
@@ -74,7 +74,7 @@ def test_ancestor_mask_of_a_long_chain() -> None:
     assert torch.equal(ancestor_mask(parents, 12), torch.ones(13, 13).tril().bool())
 
 
-def slow_growth(law: PathLaw, policy: TreePolicy) -> dict[tuple[int, ...], float]:
+def slow_growth(law: PathLaw, policy: Drafts) -> dict[tuple[int, ...], float]:
     """Obvious twin: all proposals by their token path, the best ones with ancestors. law(path) ->
     log-probs."""
     top = law(()).topk(policy.top_k)
@@ -127,7 +127,7 @@ def token_paths(tree: Tree, tokens: Tensor) -> list[tuple[int, ...]]:
 
 @pytest.mark.parametrize(("top_k", "depth", "nodes"), [(4, 3, 20), (3, 0, 3), (1, 4, 6), (10, 4, 59), (5, 2, 56)])
 def test_growth_equals_its_slow_twin(top_k: int, depth: int, nodes: int) -> None:
-    policy = TreePolicy.dynamic(top_k, depth, nodes)
+    policy = DynamicTree(top_k, depth, nodes)
     for seed in range(5):
         law = PathLaw(16, seed)
         tree, tokens = grow(law(()), law.expand, policy)
@@ -143,7 +143,7 @@ def test_growth_equals_its_slow_twin(top_k: int, depth: int, nodes: int) -> None
 @pytest.mark.parametrize("kept", [1, 2])
 def test_growth_from_filtered_laws(kept: int) -> None:
     """Where too few tokens have mass, padding nodes are well-formed and cannot be reached."""
-    policy = TreePolicy.dynamic(4, 3, 30)
+    policy = DynamicTree(4, 3, 30)
     for seed in range(5):
         law = PathLaw(8, seed, kept)
         tree, tokens = grow(law(()), law.expand, policy)
@@ -168,18 +168,18 @@ def check_tree(tree: Tree, paths: list[tuple[int, ...]], reachable: set) -> None
 
 def test_tied_scores_keep_parents() -> None:
     """Every log-probability 0: ties everywhere, yet each kept node's parent is kept."""
-    policy = TreePolicy.dynamic(3, 3, 12)
+    policy = DynamicTree(3, 3, 12)
     tree, tokens = grow(torch.zeros(5), lambda t, r, d, m: torch.zeros(len(t), 5), policy)
     check_tree(tree, paths := token_paths(tree, tokens), reachable=set(paths))
 
 
 def test_growth_reads_nothing_back() -> None:
     """The meta device has shapes but no values: reading one raises."""
-    policy, root = TreePolicy.dynamic(3, 2, 12), torch.empty(7, device="meta")
+    policy, root = DynamicTree(3, 2, 12), torch.empty(7, device="meta")
     tree, tokens = grow(root, lambda t, r, d, m: torch.empty(len(t), 7, device="meta"), policy)
     assert tree.children.shape == (12, 3) and tokens.shape == (12,) and tree.mask.shape == (12, 12)
 
 
 def test_vocabulary_smaller_than_the_beam() -> None:
     with pytest.raises(ValueError, match=r"top_k is 6.*at most the vocabulary size 5"):
-        grow(torch.zeros(5), lambda t, r, d, m: torch.zeros(len(t), 5), TreePolicy.dynamic(6, 1, 5))
+        grow(torch.zeros(5), lambda t, r, d, m: torch.zeros(len(t), 5), DynamicTree(6, 1, 5))

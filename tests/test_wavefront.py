@@ -13,11 +13,11 @@ from test_fixed import FULL, PADDED, TEXT, assert_same, condition_of, networks
 from lantern_demo.bench.audit import Cell, run_cell
 from lantern_demo.decoding import loop
 from lantern_demo.decoding.config import Config
+from lantern_demo.decoding.drafting import Drafts
 from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, guide, probabilities
-from lantern_demo.decoding.trees import TreePolicy
-from lantern_demo.decoding.wavefront import nodes_at_most, nodes_of, plan_of
+from lantern_demo.decoding.wavefront import Wavefront, nodes_at_most, nodes_of, plan_of
 from lantern_demo.distortion import Laws
 from lantern_demo.models.llamagen.cuda import FusedTarget
 
@@ -27,9 +27,7 @@ SHAPES = [(16, 4, window) for window in (1, 2, 3, 4, 9)] + [(14, 4, 1), (14, 4, 
 
 def run(target: Any, condition: Any, window: int, engine: str = "plain", **changes: Any) -> list[Step | Decoded]:
     knobs: dict[str, Any] = {"num_tokens": 16, "seed": 3, "sampling": SAMPLING, "row": 4, **changes}
-    return list(
-        decode(target, None, condition, method=METHODS["zipar"], tree=TreePolicy.wavefront(window), engine=engine, **knobs)
-    )
+    return list(decode(target, None, condition, method=METHODS["zipar"], tree=Wavefront(window), engine=engine, **knobs))
 
 
 @pytest.mark.parametrize(("tokens", "row", "window"), SHAPES)
@@ -62,7 +60,7 @@ def test_a_window_of_a_whole_row_is_vanilla(engine: str, temperature: float) -> 
     with torch.inference_mode():
         condition = condition_of(target, PADDED)
     knobs: dict[str, Any] = {"num_tokens": 16, "seed": 3, "sampling": Sampling(temperature, cfg_scale=2.0), "row": 4}
-    *steps, vanilla = decode(target, None, condition, method=METHODS["vanilla"], tree=TreePolicy.none(), **knobs)
+    *steps, vanilla = decode(target, None, condition, method=METHODS["vanilla"], tree=Drafts(), **knobs)
     for window in (4, 7):
         *found, last = run(FusedTarget(target), condition, window, engine, **knobs)
         assert isinstance(last, Decoded) and isinstance(vanilla, Decoded)
@@ -100,7 +98,7 @@ def test_laws_are_those_of_one_pass_under_the_whole_mask(window: int) -> None:
     """All that a run read, in one pass: a node sees what was read up to its own pass at places up to its own, at each place the newest."""
     target, _ = networks(TEXT)
     laws, config = Laws(), Config(
-        METHODS["zipar"], 16, Sampling(1.0, cfg_scale=2.0), tree=TreePolicy.wavefront(window), seed=5, row=4
+        METHODS["zipar"], 16, Sampling(1.0, cfg_scale=2.0), tree=Wavefront(window), seed=5, row=4
     )  # fmt: skip
     with torch.inference_mode():
         condition = condition_of(target, FULL)
@@ -135,7 +133,7 @@ def test_only_a_whole_row_is_lossless() -> None:
 
 def test_what_is_refused() -> None:
     with pytest.raises(ValueError, match="window is 0; it must be at least 1"):
-        TreePolicy.wavefront(0)
+        Wavefront(0)
 
     class Plain:
         vocab_size = 60

@@ -15,14 +15,13 @@ from tiny import write_tiny_model
 from torch import Tensor
 
 from lantern_demo import load
-from lantern_demo.decoding import acceptance
-from lantern_demo.decoding.acceptance import Rule, weight
+from lantern_demo.decoding.acceptance import Rule, Weighted
+from lantern_demo.decoding.drafting import StaticTree
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, probabilities
-from lantern_demo.decoding.trees import TreePolicy
 from lantern_demo.distortion import sampled_shift
 
-TREE = TreePolicy.static([(0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0)])
+TREE = StaticTree([(0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0)])
 P_BOUND = 1e-4
 
 
@@ -33,9 +32,7 @@ def emitted(w: float, p: Tensor, q: Tensor) -> Tensor:
     return accepted + (1 - accepted.sum()) * left / left.sum()
 
 
-@pytest.mark.parametrize(
-    "rule", [Rule("weighted", bound=b, mu=mu) for b, mu in ((1.1, 0.0), (2.0, 0.0), (0.6, 0.0), (2.0, 0.5))], ids=str
-)
+@pytest.mark.parametrize("rule", [Weighted(b, mu=mu) for b, mu in ((1.1, 0.0), (2.0, 0.0), (0.6, 0.0), (2.0, 0.5))], ids=str)
 @pytest.mark.parametrize("depth", [0, 1, 3])
 def test_one_draft_follows_the_formula(rule: Rule, depth: int) -> None:
     p, q = random_laws(1, 8, 3)[0], random_laws(1, 8, 4)[0]
@@ -54,7 +51,7 @@ def test_one_draft_follows_the_formula(rule: Rule, depth: int) -> None:
 
 
 def test_weights_fall_with_depth() -> None:
-    found = weight(Rule("weighted", bound=2.0, mu=0.1), torch.tensor([[0], [1], [2]]))
+    found = Weighted(2.0, mu=0.1).weight(torch.tensor([[0], [1], [2]]))
     assert found is not None
     torch.testing.assert_close(found[:, 0], 2.0 * torch.exp(-torch.tensor([0.1, 0.8, 1.5])))
 
@@ -90,9 +87,9 @@ def transitions(rule: Rule) -> float:
 @pytest.mark.slow
 def test_a_weight_of_one_and_below_leaves_the_law_as_it_is() -> None:
     """What is accepted too seldom comes back with the residual, at every depth and for every sibling."""
-    rule = Rule("weighted", bound=0.8)
+    rule = Weighted(0.8)
     assert transitions(rule) > P_BOUND
-    assert transitions(Rule("weighted", bound=6.0)) < 1e-6, "a weight above one does not"
+    assert transitions(Weighted(6.0)) < 1e-6, "a weight above one does not"
     plain, fixed = (run(rule, engine, 1) for engine in ("plain", "fixed"))
     assert fixed.tokens == plain.tokens
     assert max(plain.one_step_tvd, fixed.one_step_tvd) < 1e-6
@@ -101,20 +98,19 @@ def test_a_weight_of_one_and_below_leaves_the_law_as_it_is() -> None:
 @pytest.mark.slow
 def test_the_exact_rules_residual_would_be_wrong_below_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Negative control of the test above: [p - q]+ is right for weights of one and above alone."""
-    right = acceptance.reject
-    monkeypatch.setattr(acceptance, "reject", lambda rule, *arguments: right(Rule(), *arguments[:5]))
-    assert transitions(Rule("weighted", bound=0.8)) < 1e-6
+    monkeypatch.setattr(Weighted, "reject", Rule.reject)
+    assert transitions(Weighted(0.8)) < 1e-6
 
 
 @pytest.mark.parametrize("engine", ["plain", "fixed"])
 def test_greedy_is_vanillas(engine: str) -> None:
-    assert run(Rule("weighted", bound=2.0), engine, 0, 60, 0.0).tokens == run(Rule(), engine, 0, 60, 0.0, "vanilla").tokens
+    assert run(Weighted(2.0), engine, 0, 60, 0.0).tokens == run(Rule(), engine, 0, 60, 0.0, "vanilla").tokens
 
 
 def test_what_is_no_weight_is_refused() -> None:
     for values in ({"bound": 0.0}, {"bound": math.inf}, {"bound": 1.0, "mu": math.nan}):
         with pytest.raises(ValueError, match="they must be finite numbers, delta above 0"):
-            Rule("weighted", **values)
+            Weighted(**values)
 
 
 def test_the_row_is_all_that_the_program_needs(tmp_path: Path) -> None:

@@ -13,9 +13,10 @@ from lantern_demo.bench.audit import Cell, run_cell
 from lantern_demo.decoding import window
 from lantern_demo.decoding.acceptance import Rule
 from lantern_demo.decoding.config import Config
+from lantern_demo.decoding.drafting import Drafts
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, probabilities
-from lantern_demo.decoding.trees import TreePolicy
+from lantern_demo.decoding.window import CoupledWindow, Window
 
 VOCAB, P_BOUND = 6, 1e-5
 EXACT = [("sjd", "inverse"), ("scd", "gumbel"), ("scd", "maximal")]
@@ -23,8 +24,12 @@ SAMPLINGS = {"whole": Sampling(), "filtered": Sampling(0.6, top_k=4), "cold": Sa
 CHAIN = ChainTarget(random_laws(VOCAB, VOCAB, 7).log(), random_laws(VOCAB, VOCAB, 8).log())
 
 
+def window_of(nodes: int, coupling: str, guess: str) -> Window:
+    return Window(nodes, guess) if coupling == "inverse" else CoupledWindow(nodes, guess, coupling)
+
+
 def run(method: str, coupling: str, tokens: int = 400, seed: int = 0, nodes: int = 5, guess: str = "left", **changes: Any) -> Any:
-    knobs: dict[str, Any] = {"sampling": Sampling(), "tree": TreePolicy.window(nodes, coupling, guess), "row": 4, **changes}
+    knobs: dict[str, Any] = {"sampling": Sampling(), "tree": window_of(nodes, coupling, guess), "row": 4, **changes}
     *_, last = decode(CHAIN, None, torch.tensor([0]), num_tokens=tokens, method=METHODS[method], seed=seed, **knobs)
     return last
 
@@ -79,7 +84,7 @@ def test_a_guess_that_keeps_its_old_law_fails_the_audit() -> None:
 @pytest.mark.parametrize(("method", "coupling"), EXACT)
 def test_a_window_of_one_is_vanilla(method: str, coupling: str, temperature: float) -> None:
     sampling = Sampling(temperature)
-    vanilla = run("vanilla", "inverse", 60, sampling=sampling, tree=TreePolicy.none())
+    vanilla = run("vanilla", "inverse", 60, sampling=sampling, tree=Drafts())
     assert run(method, coupling, 60, sampling=sampling, nodes=1).tokens == vanilla.tokens
 
 
@@ -107,12 +112,12 @@ def test_coupled_guesses_need_fewer_passes(monkeypatch: pytest.MonkeyPatch) -> N
 )
 def test_values_out_of_range(values: tuple, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
-        TreePolicy.window(*values)
+        Drafts.window(*values)
 
 
 def test_the_noise_of_a_place_is_the_runs_own() -> None:
     """Neighbouring seeds have noises that have nothing in common."""
-    source = window.DrawnWindow(Config(METHODS["scd"], 16, tree=TreePolicy.window(3, "gumbel"), row=4), VOCAB)
+    source = window.DrawnWindow(Config(METHODS["scd"], 16, tree=CoupledWindow(3), row=4), VOCAB)
     found = []
     for seed in range(20):
         source.begin(torch.tensor([1]), seed)

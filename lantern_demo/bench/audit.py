@@ -35,10 +35,12 @@ from lantern_demo.bench.report import check_out, machine_of, now, table, write
 from lantern_demo.bench.toy import LAWS, LENGTH, SEQUENCES, VOCAB, Tables, ToyDrafter, ToyTarget, index_of, neighbours
 from lantern_demo.bench.workers import spread
 from lantern_demo.decoding.config import Config
+from lantern_demo.decoding.drafting import Drafts
 from lantern_demo.decoding.loop import Decoded, decode
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.timing import Clock
-from lantern_demo.decoding.trees import TreePolicy
+from lantern_demo.decoding.wavefront import Wavefront
+from lantern_demo.decoding.window import CoupledWindow, Window
 from lantern_demo.settings import Settings
 
 RUNS = 100_000
@@ -68,7 +70,7 @@ class Variant(NamedTuple):
 
     lossless: bool
     rule: Mapping[str, Any] = MappingProxyType({})
-    tree: TreePolicy | None = None
+    tree: Drafts | None = None
     released: bool = False
     dice: str = "same"
 
@@ -78,20 +80,21 @@ VARIANTS: dict[str, dict[str, Variant]] = {
     "lantern": {"released": RELEASED},
     "lantern++": {"released": RELEASED},
     "sjd": {
-        "above": Variant(True, tree=TreePolicy.window(4, guess="above")),
-        "uniform": Variant(True, tree=TreePolicy.window(4, guess="uniform")),
+        "above": Variant(True, tree=Window(4, guess="above")),
+        "uniform": Variant(True, tree=Window(4, guess="uniform")),
         "resampled": Variant(False, {"residual": "target"}, released=True),
     },
     "scd": {
-        "maximal": Variant(True, tree=TreePolicy.window(4, "maximal")),
-        "released": Variant(False, tree=TreePolicy.window(4, "released"), released=True),
+        "maximal": Variant(True, tree=CoupledWindow(4, coupling="maximal")),
+        "released": Variant(False, tree=CoupledWindow(4, coupling="released"), released=True),
     },
     "cool-sd": {"delta 1": Variant(True, {"bound": 1.0})},
-    "zipar": {"whole row": Variant(True, tree=TreePolicy.wavefront(2))},
+    "zipar": {"whole row": Variant(True, tree=Wavefront(2))},
 }
-# What the papers' rejection sampling draws by its own random numbers; the others' rules know no shared noise.
-for _method in ("vanilla", "eagle1", "eagle2", "lantern", "lantern++", "sjd", "scd"):
-    VARIANTS[_method] = {"own": Variant(METHODS[_method].lossless, dice="own")} | VARIANTS.get(_method, {})
+# The papers' rejection sampling, of methods that can share noise.
+for _method in METHODS.values():
+    if SMALL.rule(_method).shares and _method.drafts.of(SMALL).shares and not _method.drafts.side_by_side:
+        VARIANTS[_method.id] = {"own": Variant(_method.lossless, dice="own")} | VARIANTS.get(_method.id, {})
 
 Report = dict[str, Any]
 
@@ -204,7 +207,7 @@ def player(cell: Cell) -> Callable[[int], Decoded]:
     method, law, tables = METHODS[cell.method], LAWS[cell.law], _tables(cell.law)
     target, drafter, clock, near = ToyTarget(tables), ToyDrafter(tables), Clock("cpu"), neighbours()
     variant = variant_of(cell)
-    rule, tree = replace(SMALL.rule(method), **variant.rule), variant.tree or SMALL.tree_policy(method)
+    rule, tree = replace(SMALL.rule(method), **variant.rule), variant.tree or method.drafts.of(SMALL)
 
     def play(seed: int) -> Decoded:
         config = Config(method, LENGTH, law.sampling, rule, tree, near, seed, engine="plain", row=2, dice=variant.dice)

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from lantern_demo.decoding import protocols
 from lantern_demo.decoding.config import Config
+from lantern_demo.decoding.drafting import Drafts
 from lantern_demo.decoding.loop import Decoded, Step, decode
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.decoding.trees import TreePolicy
 from lantern_demo.knobs import MAX_LANTERN_K
 from lantern_demo.models import bundled
 from lantern_demo.models.anole.target import AnoleConfig
@@ -52,19 +52,19 @@ class Bed:
     device: torch.device
 
     def run(
-        self, method: str, tree: TreePolicy | None = None, tokens: int | None = None, seed: int = 0, plain: bool = False
+        self, method: str, tree: Drafts | None = None, tokens: int | None = None, seed: int = 0, plain: bool = False
     ) -> Iterator[Step | Decoded]:
         """Decode so many tokens (by default a picture) with a draft tree (by default that of the settings) on the engine of GPUs."""
         chosen = METHODS[method]
         config = Config(
-            chosen, tokens or self.tokens, self.knobs.sampling(), self.knobs.rule(chosen), tree or self.knobs.tree_policy(chosen),
+            chosen, tokens or self.tokens, self.knobs.sampling(), self.knobs.rule(chosen), tree or chosen.drafts.of(self.knobs),
             self.neighbours, seed, self.device, engine="plain" if plain else "fixed", row=isqrt(self.tokens),
             dice=self.knobs.dice,
         )  # fmt: skip
         return decode(self.target, self.drafter, self.condition, config)
 
     def decoded(
-        self, method: str, tree: TreePolicy | None = None, tokens: int | None = None, seed: int = 0, plain: bool = False
+        self, method: str, tree: Drafts | None = None, tokens: int | None = None, seed: int = 0, plain: bool = False
     ) -> Decoded:
         """The outcome of `run`."""
         *_, last = self.run(method, tree, tokens, seed, plain)

@@ -17,9 +17,10 @@ from typing import Any
 from tqdm import tqdm
 
 from lantern_demo.bench.prompts import prompts_for
+from lantern_demo.decoding.drafting import DynamicTree, StaticTree
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.decoding.trees import TreePolicy
+from lantern_demo.decoding.wavefront import Wavefront
 from lantern_demo.knobs import KNOBS
 from lantern_demo.pipeline import load
 from lantern_demo.stats import Stats
@@ -55,23 +56,23 @@ def main() -> None:
         return round(mean(run.mean_accepted_length for run in runs(method, **settings)), 3)
 
     for method in (METHODS[name] for name in args.methods or pipe.available_methods):
-        if method.source == "static":
+        if method.drafts is StaticTree:
             steps: list[Step] = []
             for seed, prompt in enumerate(tqdm(prompts, desc=method.id), FIRST_SEED):
                 steps += [e for e in pipe.stream(prompt, method.id, seed=seed, tree=WIDE) if isinstance(e, Step)]
             static[method.id] = [[round(p, 4) for p in row] for row in acceptance_by_rank(steps)]
-        if method.source == "dynamic":
+        if method.drafts is DynamicTree:
             dynamic[method.id] = [
                 [k, depth, nodes, landed(method.id, draft_top_k=k, draft_depth=depth, draft_nodes=nodes)]
                 for k, depth, nodes in tqdm(SHAPES, desc=method.id)
             ]
         if KNOBS["window"].reads(method):
             for coupling in COUPLING.choices if COUPLING.reads(method) else (COUPLING.default,):
-                name = fit_name(method, TreePolicy.window(coupling=coupling))
+                name = fit_name(method, method.drafts.of(pipe.defaults.with_changes(coupling=coupling)))
                 windows[name] = [
                     [nodes, landed(method.id, window=nodes, coupling=coupling)] for nodes in tqdm(WINDOWS, desc=name)
                 ]
-        if method.source == "wavefront":
+        if method.drafts is Wavefront:
             leads = [lead for lead in LEADS if lead < pipe.info.grid]
             found = {lead: runs(method.id, zipar_window=lead) for lead in tqdm(leads, desc=method.id)}
             wavefronts[method.id] = [

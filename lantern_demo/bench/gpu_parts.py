@@ -25,10 +25,12 @@ from torch.profiler import ProfilerActivity, profile
 from lantern_demo.bench.beds import Bed, bed_of, without_graphs
 from lantern_demo.bench.memory import peak_of_process
 from lantern_demo.bench.report import machine_of
+from lantern_demo.decoding.drafting import Drafts, DynamicTree, StaticTree
 from lantern_demo.decoding.loop import Decoded
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.trees import Path as TreePath
-from lantern_demo.decoding.trees import TreePolicy
+from lantern_demo.decoding.wavefront import Wavefront
+from lantern_demo.decoding.window import CoupledWindow, Window
 from lantern_demo.models.device import pick_device
 from lantern_demo.static_trees import STATIC_TREES
 
@@ -186,15 +188,16 @@ def fixed_paths(nodes: int) -> tuple[TreePath, ...]:
     return tuple(sorted(paths, key=lambda path: (sum(choice + 1 for choice in path), path))[: nodes - 1])
 
 
-def _tree(method: Method, nodes: int, row: int) -> TreePolicy:
+def _tree(method: Method, nodes: int, row: int) -> Drafts:
     """A draft tree of so many nodes for a method, of a picture with rows of `row` tokens."""
-    if method.source == "dynamic":
-        return TreePolicy.dynamic(TOP_K, DEPTH, nodes)
-    if method.source == "static":
-        return TreePolicy.static(fixed_paths(nodes))
-    if method.source == "wavefront":  # as many nodes as that at most
-        return TreePolicy.wavefront(-(-row // max(1, nodes - 1)))
-    return TreePolicy.window(nodes, "gumbel" if method.source == "coupled" else "inverse")
+    makers: dict[type[Drafts], Callable[[], Drafts]] = {
+        DynamicTree: lambda: DynamicTree(TOP_K, DEPTH, nodes),
+        StaticTree: lambda: StaticTree(fixed_paths(nodes)),
+        Wavefront: lambda: Wavefront(-(-row // max(1, nodes - 1))),  # as many nodes as that at most
+        Window: lambda: Window(nodes),
+        CoupledWindow: lambda: CoupledWindow(nodes),
+    }
+    return makers[method.drafts]()
 
 
 def speed(model: str, plan: Plan) -> Iterator[Row]:
@@ -206,11 +209,11 @@ def speed(model: str, plan: Plan) -> Iterator[Row]:
     yield _speed_row(bed, "vanilla", vanilla, alone)
     for nodes in (8,) if plan.small else (8, 16, 32, 58):
         for method in METHODS.values():
-            if method.source != "none":
+            if not method.alone:
                 done = bed.decoded(method.id, _tree(method, nodes, isqrt(bed.tokens)), tokens)
                 yield _speed_row(bed, method.id, done, alone)
     for nodes in (2, 8) if plan.small else (2, 4, 8, 12, 16, 24, 32, 48, 59):
-        taken = part_ms(bed.decoded("eagle1", TreePolicy.static(fixed_paths(nodes)), tokens), "verify")
+        taken = part_ms(bed.decoded("eagle1", StaticTree(fixed_paths(nodes)), tokens), "verify")
         yield {"method": "one pass of the target", "nodes": nodes, "verify ms": round(taken, 3), "c": round(taken / single, 2)}
     yield _speed_row(bed, "vanilla", bed.decoded("vanilla", tokens=tokens), alone) | {"method": "vanilla again"}
 

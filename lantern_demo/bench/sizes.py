@@ -1,7 +1,7 @@
 """What models of every size take on a processor: `python -m lantern_demo.bench sizes --out sizes.json`.
 
 Of the bundled model, and of published sizes with random weights: passes of the target by nodes and by kinds of products, as PyTorch modules
-too, whole steps of every method, and the drafter's passes. What a step costs depends neither on the weights nor on what is accepted. How many
+too, whole steps of every method, and the drafter's passes; for Janus-Pro also the steps of Hugging Face's `generate`. What a step costs depends neither on the weights nor on what is accepted. How many
 tokens a step gives is borrowed from the bundled model's calibration, so that what a method would take for a picture is an estimate.
 
 Each size is measured in this process, one after the other, with as many threads as the program would take for it. What is measured lies in
@@ -30,22 +30,26 @@ from torch import Tensor, nn
 
 from lantern_demo.bench.beds import drafter_of, prompt_of, shrunk
 from lantern_demo.bench.journal import Journal
+from lantern_demo.bench.library import NAME, step_times
 from lantern_demo.bench.report import machine_of, table
+from lantern_demo.decoding.acceptance import Rule
 from lantern_demo.decoding.config import Config
+from lantern_demo.decoding.drafting import Drafts
 from lantern_demo.decoding.loop import Step, decode
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.sampling import guide, probabilities
-from lantern_demo.decoding.trees import TreePolicy, static_tree
+from lantern_demo.decoding.trees import static_tree
 from lantern_demo.models import bundled
 from lantern_demo.models.blank import blank_network, fill, held
 from lantern_demo.models.common import Condition
 from lantern_demo.models.device import pick_threads
 from lantern_demo.models.families import family_of
+from lantern_demo.models.janus.target import JanusConfig
 from lantern_demo.models.needs import free_memory, gib
 from lantern_demo.models.products import KINDS, OF_FORMAT, exact_kinds, supported
 from lantern_demo.models.registry import BUNDLED, REGISTRY, model_info
 from lantern_demo.settings import Settings
-from lantern_demo.tree_fitting import Calibration, chances, choose, fit_name, read_calibration
+from lantern_demo.tree_fitting import Calibration, chances, choose, read_calibration
 
 CPU = torch.device("cpu")
 BORROWED = "lantern-scenes"  # whose calibration tells how many tokens a step gives
@@ -55,7 +59,9 @@ PASSES = 5  # of each size that count
 STEPS = 4  # of each tree that count
 LONG = 1.0  # seconds after which two that count suffice
 BLOCK = 2**22  # random numbers that all weights are made of
-MODULES = "modules"  # the networks as they are, in float32, or in bfloat16 where memory does not hold that
+# The networks as they are: in float32, or in bfloat16 where memory does not hold that; and always in bfloat16.
+MODULES, MODULES_16 = UNPACKED = ("modules", "modules-bfloat16")
+LIBRARY = "library"  # transformers' own model, in both formats
 
 Report = dict[str, Any]
 
@@ -94,7 +100,7 @@ def random_network(sizes: Any, dtype: torch.dtype) -> Any:
 
 @torch.inference_mode()
 def size_of(model: str, kind: str, small: bool, drafts: bool = False) -> Size:
-    """A model on offer with a kind of products, or MODULES: the bundled one as it ships, another with random weights, with a drafter
+    """A model on offer with a kind of products, or one of UNPACKED: the bundled one as it ships, another with random weights, with a drafter
     of its target's sizes where none is published. Raises ValueError for one that memory does not hold."""
     info = model_info(model)
     knobs, dtype = Settings(**info.preset), torch.float32
@@ -107,9 +113,9 @@ def size_of(model: str, kind: str, small: bool, drafts: bool = False) -> Size:
         assert info.published is not None
         sizes = shrunk(info.published.target) if small else info.published.target
         free, count = free_memory(CPU), held(sizes)
-        if kind != MODULES:
+        if kind not in UNPACKED:
             dtype = torch.float16  # as published ones are kept until they are packed
-        elif free is not None and 4 * count > 0.9 * free:
+        elif kind == MODULES_16 or (free is not None and 4 * count > 0.9 * free):
             dtype = torch.bfloat16
         needed = count * max(dtype.itemsize, {"plain": 4, "packed": 4}.get(kind, 2))
         if free is not None and needed > 0.9 * free:
@@ -119,7 +125,7 @@ def size_of(model: str, kind: str, small: bool, drafts: bool = False) -> Size:
             drafter = random_network((not small and info.published.drafter) or drafter_of(sizes), dtype)
     c, twins = target.config, family_of(target.config).cpu
     features, mask = prompt_of(c, CPU)
-    if kind != MODULES:
+    if kind not in UNPACKED:
         assert twins is not None
         original, target = target, twins.target(target, kind, info.folder is None)
         drafter = twins.drafter(drafter, kind) if drafts else None
@@ -195,9 +201,9 @@ def exactness(size: Size, nodes: Sequence[int]) -> tuple[bool, float]:
     return same, float((laws[0] - laws[1]).abs().sum(-1).mean() / 2)
 
 
-def steps(size: Size, policy: TreePolicy) -> Iterator[float]:
+def steps(size: Size, policy: Drafts) -> Iterator[float]:
     """Seconds of steps at the start of a picture with a tree of a kind, behind the first, which starts the drafter."""
-    method = next(m for m in METHODS.values() if m.source == policy.kind and m.rule in ("exact", "none"))
+    method = next(m for m in METHODS.values() if m.drafts is type(policy) and m.rule is Rule)
     tokens = min(size.tokens, (STEPS + 2) * policy.nodes)
     config = Config(method, tokens, size.knobs.sampling(), tree=policy, seed=1, row=isqrt(size.tokens))
     clock = [event.seconds for event in decode(size.target, size.drafter, size.condition, config) if isinstance(event, Step)]
@@ -206,20 +212,20 @@ def steps(size: Size, policy: TreePolicy) -> Iterator[float]:
 
 def methods(size: Size, calibration: Calibration) -> Report:
     """By method what a picture would take, each with the tree that fits."""
-    known: dict[TreePolicy, float] = {}
+    known: dict[Drafts, float] = {}
 
-    def seconds(policies: list[TreePolicy]) -> list[float]:
+    def seconds(policies: list[Drafts]) -> list[float]:
         for policy in policies:
             if policy not in known:
                 known[policy] = median(steps(size, policy))
         return [known[policy] for policy in policies]
 
-    (alone,) = seconds([TreePolicy.none()])
+    (alone,) = seconds([Drafts()])
     found = {"vanilla": told(size, alone, 1.0, alone, "every token is the model's own", 1)}
     for method in METHODS.values():
         choice = None
-        if method.source not in ("none", "wavefront"):
-            choice = choose(method, calibration, seconds, size.knobs.tree_policy(method))
+        if method.guesses:
+            choice = choose(method, calibration, seconds, method.drafts.of(size.knobs))
         if choice is not None:
             given = given_by(calibration, method, choice.policy)
             borrowed = f"borrowed from {BORROWED}" if size.id != BORROWED else "as calibrated"
@@ -243,14 +249,11 @@ def drafts(size: Size) -> dict[str, float]:
     return found
 
 
-def given_by(calibration: Calibration, method: Method, policy: TreePolicy) -> float:
+def given_by(calibration: Calibration, method: Method, policy: Drafts) -> float:
     """Tokens a step, as calibrated."""
-    if policy.kind == "static":
-        return 1 + sum(chances(calibration.static[method.id], policy.paths))
-    if policy.kind == "dynamic":
-        shape = policy.top_k, policy.depth, policy.nodes
-        return next(tokens for *known, tokens in calibration.dynamic[method.id] if tuple(known) == shape)
-    return dict(calibration.windows[fit_name(method, policy)])[policy.nodes]
+    if method.id in calibration.static:
+        return 1 + sum(chances(calibration.static[method.id], *policy.saved()))
+    return policy.choices(calibration, method.id)[policy]
 
 
 def told(size: Size, seconds: float, tokens: float, alone: float, acceptance: str, nodes: int) -> Report:
@@ -273,16 +276,34 @@ def resident() -> int | None:
 
 
 def measured(model: str, kind: str, nodes: Sequence[int], small: bool) -> Report:
-    """What passes of a model with a kind of products take, or with MODULES."""
+    """What passes of a model with a kind of products take, or with one of UNPACKED."""
     before = resident()
     size = size_of(model, kind, small)
     after = resident()
-    same, price = (None, None) if kind == MODULES else exactness(size, nodes)
+    same, price = (None, None) if kind in UNPACKED else exactness(size, nodes)
     return {
         "ms": passes(size, nodes), "row_exact": same, "vanilla_price": price, "format": str(size.dtype).removeprefix("torch."),
         "bytes": None if before is None or after is None else after - before, "threads": torch.get_num_threads(),
         "parameters": held(size.target.config), "tokens": size.tokens, "rows": len(size.condition.features),
     }  # fmt: skip
+
+
+def library_times(model: str, small: bool) -> Report | None:
+    """What a token takes by transformers' own model, by number format; None of a model that it cannot draw with. Raises ValueError where
+    memory holds it in neither format."""
+    published = model_info(model).published
+    sizes = published and (shrunk(published.target) if small else published.target)
+    if not isinstance(sizes, JanusConfig):
+        return None
+    (ids, _), sampling = prompt_of(sizes, CPU), Settings(**model_info(model).preset).sampling()
+    free, found = free_memory(CPU), {}
+    for dtype in (torch.float32, torch.bfloat16):
+        if free is None or held(sizes) * dtype.itemsize <= 0.9 * free:
+            found[str(dtype).removeprefix("torch.")] = median(step_times(sizes, dtype, ids, sampling, PASSES))
+            gc.collect()
+    if not found:
+        raise ValueError(f"{model} by {NAME} takes about {gib(2 * held(sizes))} of memory, and {gib(free or 0)} are free")
+    return {"name": NAME, "ms_per_token": found, "tokens": PASSES}
 
 
 def report_of(identity: Report, journal: Journal, models: Sequence[str]) -> Report:
@@ -294,7 +315,7 @@ def report_of(identity: Report, journal: Journal, models: Sequence[str]) -> Repo
         if default not in lines:
             continue
         first, modules = lines[default], lines.get(MODULES)
-        twins = {kind: line for kind, line in lines.items() if kind != MODULES}
+        twins = {kind: line for kind, line in lines.items() if kind not in UNPACKED}
         report = {key: first[key] for key in ("parameters", "tokens", "rows", "threads", "row_exact", "vanilla_price")}
         report |= {"random_weights": model != BORROWED, "default_kind": default}
         report["kinds"] = {kind: line["ms"] for kind, line in lines.items()}
@@ -305,6 +326,8 @@ def report_of(identity: Report, journal: Journal, models: Sequence[str]) -> Repo
         report |= next(
             ({k: line[k] for k in ("methods", "draft_ms")} for line in journal.of("methods") if line["model"] == model), {}
         )
+        library = next((line["times"] for line in journal.of(LIBRARY) if line["model"] == model), None)
+        report |= {LIBRARY: library} if library else {}
         found[model] = report
     return {**identity, "models": found}
 
@@ -321,12 +344,17 @@ def markdown(models: dict[str, Report]) -> str:
             found.append(
                 [model, method, str(row["nodes"]), f"{row['tokens_per_step']:.2f}", f"{row['ms_per_token']:.2f}", f"{row['speedup']:.2f}", f"{row['picture_seconds']:.1f}"]
             )  # fmt: skip
+    libraries = [
+        f"{model} by {told['name']}: {', '.join(f'{ms:.0f} ms a token in {form}' for form, ms in told['ms_per_token'].items())}"
+        for model, report in models.items() if (told := report.get(LIBRARY))
+    ]  # fmt: skip
     nodes = next(iter(next(iter(models.values()))["kinds"].values()))
     return "\n".join(
         (
             "Milliseconds of a pass, by nodes; row-exact: a node has the same bits in each of them",
             table(["model", "products", *nodes, "row-exact"], kinds),
             "",
+            *libraries,
             f"Methods, an estimate: a step as measured, its tokens as {BORROWED} was calibrated",
             table(["model", "method", "nodes", "tokens a step", "ms a token", "speedup", "picture, s"], found),
         )
@@ -340,10 +368,10 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--models", nargs="+", choices=allowed(), default=list(MODELS), metavar="ID", help=f"of {', '.join(allowed())}"
     )
-    every = [MODULES, *KINDS]
     p.add_argument(
-        "--kinds", nargs="+", choices=every, default=[MODULES, "packed", "half", "bfloat16", "int8"], help="of products"
-    )
+        "--kinds", nargs="+", choices=[*UNPACKED, LIBRARY, *KINDS], default=[*UNPACKED, LIBRARY, "packed", "half", "bfloat16", "int8"],
+        help="of products; modules: PyTorch's, unpacked; library: transformers' generate, where it has the model",
+    )  # fmt: skip
     p.add_argument("--nodes", type=int, nargs="+", default=list(NODES), help="of the passes; 1 is always among them")
     p.add_argument("--threads", type=int, help="how many threads compute (default: as the program chooses)")
     p.add_argument("--small", action="store_true", help="published models of few weights")
@@ -359,7 +387,7 @@ def main(argv: Sequence[str]) -> int:
     nodes = sorted({1, *args.nodes})
     if nodes[0] < 1 or nodes[-1] > 58:
         p.error(f"--nodes must be between 1 and 58, got {' '.join(map(str, args.nodes))}")
-    missing = [kind for kind in args.kinds if kind != MODULES and not supported(kind)]
+    missing = [kind for kind in args.kinds if kind in KINDS and not supported(kind)]
     if missing:
         p.error(f"--kinds: {', '.join(missing)} do not work on this processor with this PyTorch")
     calibration = read_calibration(BUNDLED / BORROWED)
@@ -378,8 +406,10 @@ def main(argv: Sequence[str]) -> int:
             pick_threads(args.threads, CPU, model_info(model).folder is not None).use()
             default = default_kind(model)
             known = {line["products"] for line in journal.of("passes") if line["model"] == model}
+            if LIBRARY in wanted and not any(line["model"] == model for line in journal.of(LIBRARY)):
+                journal.add(LIBRARY, {"model": model, "times": library_times(model, args.small)})
             for kind in dict.fromkeys((default, *wanted)):
-                if kind not in known:
+                if kind not in known and kind != LIBRARY:
                     journal.add("passes", {"model": model, "products": kind, **measured(model, kind, nodes, args.small)})
                 gc.collect()  # two at once might not fit
             if not any(line["model"] == model for line in journal.of("methods")):

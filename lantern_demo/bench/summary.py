@@ -9,6 +9,7 @@ from typing import Any
 import numpy
 
 from lantern_demo.bench.speed import Run
+from lantern_demo.metrics import pooled
 
 Round = dict[str, Any]
 
@@ -89,6 +90,7 @@ def _own(runs: list[Run]) -> dict[str, Any]:
         "nodes": sorted({run["nodes"] for run in runs}),
         "tree": sorted({run["tree"] for run in runs}),
         "mean_accepted_length": mean(run["mean_accepted_length"] for run in runs),
+        "speculative_decoding": pooled([run["speculative_decoding"] for run in runs if "speculative_decoding" in run]),
         "ms_per_step": spread([step_ms(run) for run in runs]),
         **{f"ms_{p}": median(1000 * run[f"{p}_seconds"] / max(1, run["steps"]) for run in runs) for p in PARTS},
         "price": known("price"),

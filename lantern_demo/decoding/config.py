@@ -9,13 +9,41 @@ import torch
 from torch import Tensor
 
 from .acceptance import Rule
-from .methods import Method
+from .drafting import Drafts
 from .sampling import Sampling
-from .trees import TreePolicy
-from .wavefront import nodes_at_most
 
 ENGINES = ("auto", "plain", "fixed")
 DICE = ("same", "own")
+
+
+@dataclass(frozen=True)
+class Method:
+    """One row of the table of `methods`: where drafts come from, and the rule that they are accepted by, which is the exact one where there are
+    none. `lossless`: every token follows the target's own law. `summary` is a sentence for people. `default`: a comparison that names no
+    methods has it."""
+
+    id: str
+    label: str
+    drafts: type[Drafts]
+    rule: type[Rule]
+    lossless: bool
+    summary: str
+    default: bool = True
+
+    @property
+    def needs_drafter(self) -> bool:
+        """Whether it cannot do without a drafter."""
+        return self.drafts.needs_drafter
+
+    @property
+    def alone(self) -> bool:
+        """Whether the target draws token by token."""
+        return self.drafts is Drafts
+
+    @property
+    def guesses(self) -> bool:
+        """Whether it drafts at all."""
+        return not self.alone and not self.drafts.side_by_side
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,8 +53,8 @@ class Config:
     method: Method
     num_tokens: int
     sampling: Sampling = field(default_factory=Sampling)
-    rule: Rule = field(default_factory=Rule)  # of the kind that the method names; the exact one where it names none
-    tree: TreePolicy = field(default_factory=TreePolicy.none)  # of the kind that the method names
+    rule: Rule = field(default_factory=Rule)  # of the method's class, and so is the tree
+    tree: Drafts = field(default_factory=Drafts)
     neighbours: Tensor | None = None  # [V, >= k] int32 or int64, each token's nearest others; rules that relax need them
     seed: int = 0  # to 2**32 - 1
     device: torch.device | str = "cpu"
@@ -52,11 +80,10 @@ class Config:
         scale = self.sampling.cfg_scale
         if self.prefix_rows == 1 and scale != 1:
             raise ValueError(f"prefix_rows is 1; with cfg_scale {scale} there must be 2 (guidance needs both rows)")
-        if tree.kind != method.source:
-            raise ValueError(f"tree is of kind {tree.kind!r}; method {method.id} needs {method.source!r}")
-        wanted = "exact" if method.rule == "none" else method.rule
-        if rule.kind != wanted:
-            raise ValueError(f"rule is of kind {rule.kind!r}; method {method.id} needs {wanted!r}")
+        if type(tree) is not method.drafts:
+            raise ValueError(f"tree is of kind {tree.name!r}; method {method.id} needs {method.drafts.name!r}")
+        if rule.name != method.rule.name:
+            raise ValueError(f"rule is of kind {rule.name!r}; method {method.id} needs {method.rule.name!r}")
         if rule.columns and self.neighbours is None:
             raise ValueError(f"neighbours is None; method {method.id} needs a neighbour table")
 
@@ -67,18 +94,17 @@ class Config:
         if self.tree.width > vocabulary:
             raise ValueError(f"tree has {self.tree.width} children per node; allowed are at most the {vocabulary} tokens")
         if self.rule.columns and self.neighbours is not None:
-            k, least, shape = self.rule.k, min(self.rule.columns, vocabulary - 1), list(self.neighbours.shape)
+            least, shape = min(self.rule.columns, vocabulary - 1), list(self.neighbours.shape)
             if len(shape) != 2 or shape[0] != vocabulary or shape[1] < least:
-                raise ValueError(f"neighbours has shape {shape}; with k = {k} it must be [{vocabulary}, {least} or more]")
+                raise ValueError(f"neighbours has shape {shape}; with {self.rule} it must be [{vocabulary}, {least} or more]")
 
     @property
     def shared(self) -> bool:
         """Whether drafts are held against the target's own draws. At temperature 0, where there is no noise to share, that is what
-        acceptance is but for rules that count neighbours, which have one of their own. Guesses that are kept by a coupling of their laws
-        are judged by these laws."""
+        acceptance is but for rules that count neighbours, which have one of their own."""
         if self.sampling.greedy:
             return not self.rule.columns
-        return self.dice == "same" and self.rule.shares and self.tree.coupling in ("inverse", "gumbel")
+        return self.dice == "same" and self.rule.shares and self.tree.shares
 
     @property
     def dice_used(self) -> Literal["same", "own", "none"]:
@@ -96,18 +122,23 @@ class Config:
         return torch.device(self.device)
 
     @property
+    def places(self) -> int:
+        """Tokens that what it makes has room for."""
+        return self.room or self.num_tokens
+
+    @property
     def columns(self) -> int:
         """Tokens in a row of the picture."""
-        return self.row or self.room or self.num_tokens
+        return self.row or self.places
 
     @property
     def nodes(self) -> int:
         """How many tokens a pass reads at most."""
-        return nodes_at_most(self.columns, self.tree.lead) if self.tree.kind == "wavefront" else self.tree.nodes
+        return self.tree.read_at_once(self.columns)
 
     def bare(self, missing: int) -> bool:
         """Whether a step with so many tokens missing needs no drafts. The last token is the root's own successor: nothing to draft for.
         The released code drafts, and may relax, there too."""
-        if self.tree.kind == "wavefront":  # which has no drafts, and one kind of step
+        if self.tree.side_by_side:  # no drafts, and one kind of step
             return False
         return self.tree.nodes == 1 or (missing == 1 and not self.rule.released)

@@ -1,18 +1,19 @@
-"""Draft sources: what fills a draft tree in every step, for both engines in the same way. Shapes are fixed, and nothing is read back to
-the host.
+"""Where drafts come from. A kind of drafts (`Drafts`) is a value: what a run is asked for, how it is asked for, what suits a machine. Its
+source (`Source`) fills a draft tree in every step, for both engines in the same way: shapes are fixed, and nothing is read back to the host.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
 
 from .sampling import Sampling, draw_in_turn, guide, probabilities, scores, zero
-from .trees import Draft, Tree, TreePolicy, ancestor_mask, child_table, static_tree
+from .trees import Draft, Path, Tree, ancestor_mask, checked_paths, child_table, static_tree
 
 Head = Callable[[Tensor], Tensor]  # hidden states [R, n, H] -> logits [R, n, V] float32, the target's
 
@@ -25,6 +26,231 @@ class Passes(Protocol):
 
     def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor) -> Tensor:
         """As `protocols.Drafter.expand`, with the drafter's own cache."""
+
+
+Noisy = Callable[[Tensor, int], Tensor]  # scores [m, V] of nodes at a depth -> with the noise of the places that they draw
+
+
+class Asked(Protocol):
+    """What a source is told of its run, as `config.Config` has it."""
+
+    @property
+    def sampling(self) -> Sampling: ...
+    @property
+    def place(self) -> torch.device: ...
+    @property
+    def columns(self) -> int: ...
+    @property
+    def places(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class Drafts:
+    """A kind of drafts. This one is none: the root alone. `settings` are an object with the fields that a kind reads, `calibration` one with
+    what was counted of methods: see `lantern_demo.settings` and `lantern_demo.tree_fitting`."""
+
+    name: ClassVar[str] = "none"
+    needs_drafter: ClassVar[bool] = False
+    side_by_side: ClassVar[bool] = False  # rows are drawn instead of drafts: see `wavefront`
+    key: ClassVar[str] = "none"  # what a choice of it is called on disk
+
+    @property
+    def nodes(self) -> int:
+        """Of a draft tree, the root included."""
+        return 1
+
+    @property
+    def width(self) -> int:
+        """How many children a node has at most."""
+        return 0
+
+    @property
+    def deepest(self) -> int:
+        """The depth of the deepest node."""
+        return 0
+
+    @property
+    def expanded(self) -> int:
+        """How many tree slots the drafter fills at most."""
+        return 0
+
+    @property
+    def shares(self) -> bool:
+        """Whether they can be held against the target's own draws."""
+        return True
+
+    def read_at_once(self, columns: int) -> int:
+        """How many tokens a pass reads at most, of a picture with rows of so many."""
+        return self.nodes
+
+    def source(self, asked: Asked, vocabulary: int, noisy: Noisy | None, laws: bool) -> Source:
+        """What fills a run's trees. noisy: where noise is shared, which adds it; laws: whether the laws matter that are drawn from with it."""
+        return Source(asked.place)
+
+    @classmethod
+    def of(cls, settings: Any) -> Drafts:
+        """Those of some settings, where the machine does not choose."""
+        return cls()
+
+    @classmethod
+    def fits(cls, settings: Any) -> bool:
+        """Whether the machine is to choose them."""
+        return False
+
+    @classmethod
+    def asked(cls, settings: Any) -> str:
+        """What `of` gives, in words."""
+        return "none"
+
+    def asking(self) -> dict[str, Any]:
+        """The settings that give them again."""
+        return {}
+
+    def words(self) -> str:
+        """Their shape."""
+        return "none"
+
+    def variant(self) -> str:
+        """What else than the method a choice hangs on, if anything."""
+        return ""
+
+    def choices(self, calibration: Any, name: str) -> dict[Drafts, float]:
+        """Those that were calibrated under a method's name, each with its tokens a step."""
+        return {}
+
+    def saved(self) -> list[Any]:
+        """The values that make them."""
+        return []
+
+    def like(self, asked: Drafts) -> Drafts:
+        """These, with all that is no part of a choice as it is asked for."""
+        return self
+
+
+@dataclass(frozen=True)
+class StaticTree(Drafts):
+    """A list of paths such as (0,), (0, 0), (0, 1); child i of a node is the i-th token drawn there. Raises ValueError for paths that make
+    no tree."""
+
+    paths: tuple[Path, ...]
+
+    name: ClassVar[str] = "static"
+    needs_drafter: ClassVar[bool] = True
+    key: ClassVar[str] = "paths"
+
+    def __init__(self, paths: Iterable[Sequence[int]]) -> None:
+        object.__setattr__(self, "paths", checked_paths(paths))
+
+    @property
+    def nodes(self) -> int:
+        return 1 + len(self.paths)
+
+    @property
+    def width(self) -> int:
+        return max(path[-1] + 1 for path in self.paths)
+
+    @property
+    def deepest(self) -> int:
+        return len(self.paths[-1])
+
+    @property
+    def expanded(self) -> int:
+        return len({path[:-1] for path in self.paths} - {()})
+
+    def source(self, asked: Asked, vocabulary: int, noisy: Noisy | None, laws: bool) -> Source:
+        return StaticSource(static_tree(self.paths, asked.place), asked.sampling, noisy, laws)
+
+    @classmethod
+    def of(cls, settings: Any) -> StaticTree:
+        return cls(settings.static_paths)
+
+    @classmethod
+    def fits(cls, settings: Any) -> bool:
+        return settings.fits_tree
+
+    @classmethod
+    def asked(cls, settings: Any) -> str:
+        return f"{settings.tree}: as asked"
+
+    def asking(self) -> dict[str, Any]:
+        return {"tree": " ".join("".join(map(str, path)) for path in self.paths)}
+
+    def words(self) -> str:
+        return f"{self.nodes} nodes, {self.deepest} deep"
+
+    def saved(self) -> list[Any]:
+        return [self.paths]
+
+
+@dataclass(frozen=True)
+class DynamicTree(Drafts):
+    """EAGLE-2 (Li et al. 2024): a beam of `top_k` over `depth` drafter passes behind the first level, of which the best `nodes` are kept, the
+    root counted; the deepest lies at depth + 1. Raises ValueError when the beam cannot fill the nodes."""
+
+    top_k: int = 10
+    depth: int = 4
+    nodes: int = 59
+
+    name: ClassVar[str] = "dynamic"
+    needs_drafter: ClassVar[bool] = True
+    key: ClassVar[str] = "shape"
+
+    def __post_init__(self) -> None:
+        at_least_one("tree top_k", self.top_k)
+        if self.depth < 0:
+            raise ValueError(f"tree depth is {self.depth}; it must be 0 or more")
+        most = 1 + self.top_k + self.depth * self.top_k * self.top_k
+        if not 2 <= self.nodes <= most:
+            raise ValueError(
+                f"tree nodes is {self.nodes}; with top_k {self.top_k} and depth {self.depth} it must be between 2 and {most}"
+            )
+
+    @property
+    def width(self) -> int:
+        return min(self.top_k, self.nodes - 1)
+
+    @property
+    def deepest(self) -> int:
+        return self.depth + 1
+
+    @property
+    def expanded(self) -> int:
+        return self.depth * self.top_k
+
+    def source(self, asked: Asked, vocabulary: int, noisy: Noisy | None, laws: bool) -> Source:
+        return DynamicSource(self, asked.sampling)
+
+    @classmethod
+    def of(cls, settings: Any) -> DynamicTree:
+        return cls(*settings.dynamic_shape)
+
+    @classmethod
+    def fits(cls, settings: Any) -> bool:
+        return settings.fits_tree and not settings.shape_given
+
+    @classmethod
+    def asked(cls, settings: Any) -> str:
+        if settings.shape_given:
+            return f"{cls.of(settings).words()}: as asked"
+        return f"{settings.tree}: as asked" if settings.names_a_shape else f"small: {settings.tree} is no dynamic tree"
+
+    def asking(self) -> dict[str, Any]:
+        return {"draft_top_k": self.top_k, "draft_depth": self.depth, "draft_nodes": self.nodes}
+
+    def words(self) -> str:
+        return f"{self.nodes} nodes, top-k {self.top_k}, {self.deepest} deep"
+
+    def choices(self, calibration: Any, name: str) -> dict[Drafts, float]:
+        return {DynamicTree(k, depth, nodes): tokens for k, depth, nodes, tokens in calibration.dynamic.get(name, ())}
+
+    def saved(self) -> list[Any]:
+        return [self.top_k, self.depth, self.nodes]
+
+
+def at_least_one(name: str, value: int) -> None:
+    """Raises ValueError for a value below 1."""
+    if value < 1:
+        raise ValueError(f"{name} is {value}; it must be at least 1")
 
 
 class Source:
@@ -49,9 +275,6 @@ class Source:
     def observe(self, looked: Tensor, own: Tensor, depth: Tensor, bonus: Tensor, uniforms: Tensor) -> None:
         """What a step with drafts came to: what the target drew from [n, V], as `verify.Judge.look` gives it, and its own draws [n] (see
         `verify.Found`); the depth [1] of the last accepted node, the bonus token [1] behind it; uniforms [draws] of the step."""
-
-
-Noisy = Callable[[Tensor, int], Tensor]  # scores [m, V] of nodes at a depth -> with the noise of the places that they draw
 
 
 class StaticSource(Source):
@@ -98,10 +321,10 @@ class StaticSource(Source):
 
 
 class DynamicSource(Source):
-    """EAGLE-2's tree (Li et al. 2024), whose children are fixed by the prefix: a beam of `top_k` nodes that the drafter expands `depth`
-    times. All proposals gather in a pool, scored by the sum of log-probabilities along the path, and the best are the tree."""
+    """A `DynamicTree`, whose children are fixed by the prefix: all proposals of the beam gather in a pool, scored by the sum of
+    log-probabilities along the path, and the best are the tree."""
 
-    def __init__(self, policy: TreePolicy, sampling: Sampling) -> None:
+    def __init__(self, policy: DynamicTree, sampling: Sampling) -> None:
         self.policy, self.sampling, self.depth, self.tree = policy, sampling, policy.depth + 1, None
 
     def draft(self, root: Tensor, passes: Passes, head: Head, uniforms: Tensor) -> Draft:
@@ -120,7 +343,7 @@ class DynamicSource(Source):
         return Draft(tree, tokens, tokens[tree.children.clamp(min=0)].masked_fill_(tree.children < 0, -1))
 
 
-def grow(root: Tensor, expand: Callable[[Tensor, Tensor, int, Tensor], Tensor], policy: TreePolicy) -> tuple[Tree, Tensor]:
+def grow(root: Tensor, expand: Callable[[Tensor, Tensor, int, Tensor], Tensor], policy: DynamicTree) -> tuple[Tree, Tensor]:
     """The tree and its tokens [n] int64 (0 in the root's place) of a dynamic policy.
 
     root [V] float32: log-probabilities of the root's children, -inf for filtered tokens. expand(tokens [m], parent_rows [m], depth,
@@ -164,7 +387,7 @@ def grow(root: Tensor, expand: Callable[[Tensor, Tensor, int, Tensor], Tensor], 
 
 
 @lru_cache(maxsize=16)
-def _levels(policy: TreePolicy, device: torch.device) -> tuple[Tensor, ...]:
+def _levels(policy: DynamicTree, device: torch.device) -> tuple[Tensor, ...]:
     """What does not change from tree to tree of a policy."""
     beam, nodes = policy.top_k, torch.arange(policy.nodes, device=device)
     counts = [1, beam, *([beam * beam] * policy.depth)]  # of the pool's entries by depth

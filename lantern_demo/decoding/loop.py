@@ -17,18 +17,15 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from .config import Config
-from .drafting import DynamicSource, Source, StaticSource
+from .drafting import Source
 from .engines.kept import Engines, FixedRun
 from .engines.plain import Plain, Run
-from .engines.waves import PlainWave
 from .protocols import Drafter, FixedDrafter, FixedTarget, Target, Watcher
 from .sampling import NO_LAW, uniforms_of
 from .shared import SharedNoise
 from .timing import Clock
-from .trees import static_tree
 from .verify import Judge, Rejection
 from .verify import Step as Step
-from .window import DrawnWindow, WindowSource
 
 
 @dataclass(frozen=True)
@@ -61,33 +58,26 @@ def decode(
     able = isinstance(target, FixedTarget) and isinstance(drafter, FixedDrafter | None)
     if config.engine == "fixed" and not able:
         raise ValueError("engine is 'fixed'; target and drafter must implement FixedTarget and FixedDrafter")
-    wave = config.tree.kind == "wavefront"
+    wave = config.tree.side_by_side
     if wave and not isinstance(target, FixedTarget):
         raise ValueError(f"target must implement FixedTarget; method {config.method.id} reads places out of order")
     on_fixed = able and (config.engine == "fixed" or (config.engine == "auto" and config.place.type == "cuda"))
     parts = target, drafter, condition, config, clock, watcher
 
     def start(*more: Any) -> Run:
-        if on_fixed:
-            return FixedRun(*parts, *more, engines=engines)
-        return PlainWave(*parts, *more) if wave else Plain(*parts, *more)
+        if on_fixed or wave:
+            return FixedRun(*parts, *more, engines=engines if on_fixed else None, exact=not on_fixed)
+        return Plain(*parts, *more)
 
     return _events(target, condition, config, clock, start)
 
 
 def parts_of(config: Config, vocabulary: int) -> tuple[Source, Judge]:
     """What fills a run's draft trees, and what judges them."""
-    policy, sampling, rule = config.tree, config.sampling, config.rule
     shared = SharedNoise(config, vocabulary) if config.shared else None
-    judge = shared or Rejection(rule, sampling, config.neighbours, vocabulary, config.nodes, policy.width)
-    if policy.kind == "static":
-        noisy = None if shared is None else shared.noisy
-        return StaticSource(static_tree(policy.paths, config.place), sampling, noisy, laws=rule.columns > 0), judge
-    if policy.kind == "dynamic":
-        return DynamicSource(policy, sampling), judge
-    if policy.kind in ("window", "coupled") and policy.nodes > 1:
-        return (WindowSource if shared else DrawnWindow)(config, vocabulary), judge
-    return Source(config.place), judge
+    judge = shared or Rejection(config.rule, config.sampling, config.neighbours, vocabulary, config.nodes, config.tree.width)
+    noisy = None if shared is None else shared.noisy
+    return config.tree.source(config, vocabulary, noisy, laws=config.rule.relaxes), judge
 
 
 # cuDNN would build a plan for every shape. These take any mask, and a step's numbers do not hang on which of several is chosen.

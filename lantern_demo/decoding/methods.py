@@ -1,65 +1,45 @@
-"""The methods as data: a draft source and an acceptance rule each. A new method is a new row."""
+"""The methods as data: drafts and an acceptance rule each. A new method is a new row."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
-
-@dataclass(frozen=True)
-class Method:
-    """One row of the table of methods.
-
-    `source` says where drafts come from: "none", the drafter with a "static" or a "dynamic" tree, or a
-    "window" or "coupled" window that the target guesses itself; "wavefront" draws rows side by side instead. `rule` is a kind of
-    `acceptance.Rule`, "none" without drafts. `lossless`: every token follows the target's own law. `summary` is a sentence for
-    people. `default`: a comparison that names no methods has it.
-    """
-
-    id: str
-    label: str
-    source: str
-    rule: str
-    lossless: bool
-    summary: str
-    default: bool = True
-
-    @property
-    def needs_drafter(self) -> bool:
-        """Whether it cannot do without a drafter."""
-        return self.source in ("static", "dynamic")
-
+from .acceptance import Grouped, Lantern, LanternPlusPlus, Rule, Weighted
+from .config import Method as Method
+from .drafting import Drafts, DynamicTree, StaticTree
+from .wavefront import Wavefront
+from .window import CoupledWindow, Window
 
 _ROWS = (
-    Method("vanilla", "Vanilla", "none", "none", True, "One target pass per token, no drafts."),
-    Method("eagle1", "EAGLE-1", "static", "exact", True, "A fixed draft tree of sampled tokens, exact acceptance."),
-    Method("eagle2", "EAGLE-2", "dynamic", "exact", True, "A draft tree grown where the drafter is sure, exact acceptance."),
+    Method("vanilla", "Vanilla", Drafts, Rule, True, "One target pass per token, no drafts."),
+    Method("eagle1", "EAGLE-1", StaticTree, Rule, True, "A fixed draft tree of sampled tokens, exact acceptance."),
+    Method("eagle2", "EAGLE-2", DynamicTree, Rule, True, "A draft tree grown where the drafter is sure, exact acceptance."),
     Method(
-        "lantern", "LANTERN", "dynamic", "additive", False,
+        "lantern", "LANTERN", DynamicTree, Lantern, False,
         "EAGLE-2's tree; a draft also counts the mass of its codebook neighbours, up to delta.",
     ),
     Method(
-        "lantern++", "LANTERN++", "static", "multiplicative", False,
+        "lantern++", "LANTERN++", StaticTree, LanternPlusPlus, False,
         "A fixed tree; the neighbours' mass counts up to lambda - 1 times the draft's own probability.",
     ),
     Method(
-        "sjd", "SJD", "window", "exact", True,
+        "sjd", "SJD", Window, Rule, True,
         "No drafter: the model's own guesses from the pass before, exact acceptance.", default=False,
     ),
     Method(
-        "scd", "SCD", "coupled", "exact", True,
+        "scd", "SCD", CoupledWindow, Rule, True,
         "As SJD, but a guess that is made anew mostly stays what it was.", default=False,
     ),
     Method(
-        "gsd", "GSD", "window", "grouped", False,
+        "gsd", "GSD", Window, Grouped, False,
         "As SJD; a guess counts together with the tokens that are about as likely.", default=False,
     ),
     Method(
-        "cool-sd", "COOL-SD", "static", "weighted", False,
+        "cool-sd", "COOL-SD", StaticTree, Weighted, False,
         "A fixed tree; a guess's own probability is weighted up, the less the deeper it lies.", default=False,
     ),
     Method(
-        "zipar", "ZipAR", "wavefront", "none", False,
+        "zipar", "ZipAR", Wavefront, Rule, False,
         "No drafts: a row begins while the one above is still being drawn, and each pass draws a token of every open row.", default=False,
     ),
 )  # fmt: skip

@@ -22,7 +22,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from .acceptance import Near, Rule, decide_shared
+from .acceptance import Near, decide_shared
 from .config import Config
 from .noise import gumbel_
 from .sampling import guide, scores
@@ -34,9 +34,10 @@ class SharedNoise(Judge):
     """How a run with shared noise draws and judges. All its tensors stay where they are, so that a captured step may hold on to them."""
 
     def __init__(self, config: Config, vocabulary: int) -> None:
-        super().__init__(config.rule if config.rule.columns else Rule(), config.sampling, config.neighbours, vocabulary)
+        rule = config.rule.greedy if config.sampling.greedy else config.rule
+        super().__init__(rule, config.sampling, config.neighbours, vocabulary)
         # drafts may reach behind the picture's end
-        places = 0 if self.sampling.greedy else (config.room or config.num_tokens) + config.tree.deepest + 1
+        places = 0 if self.sampling.greedy else config.places + config.tree.deepest + 1
         self.noise = torch.empty(places, vocabulary, device=config.place)
         self.next = torch.zeros(1, dtype=torch.int64, device=config.place)  # the place that the root draws
         self.state = (self.next,)

@@ -1,4 +1,4 @@
-"""Draft trees: the policies, the tensors that describe a tree to target and rule, and a tree with its tokens.
+"""Draft trees: the tensors that describe a tree to target and rule, and a tree with its tokens.
 
 Node 0 is the root, the last committed token that the target has not seen yet. Nodes are numbered level by level.
 """
@@ -13,90 +13,10 @@ import torch
 from torch import Tensor
 
 Path = tuple[int, ...]
-COUPLINGS = ("inverse", "gumbel", "maximal", "released")
-GUESSES = ("left", "above", "uniform")
 
 
-@dataclass(frozen=True)
-class TreePolicy:
-    """How a draft tree comes about; build it with one of the methods below, which check the values."""
-
-    kind: str
-    paths: tuple[Path, ...] = ()  # of all but dynamic trees
-    top_k: int = 0  # of a dynamic tree, like `depth`: see `dynamic`
-    depth: int = 0
-    nodes: int = 1  # the root included
-    coupling: str = "inverse"  # of a window, like `guess`: see `decoding.window`
-    guess: str = "left"
-    lead: int = 0  # of a wavefront: its window, see `decoding.wavefront`
-
-    @classmethod
-    def none(cls) -> TreePolicy:
-        """The root alone: no drafts."""
-        return cls("none")
-
-    @classmethod
-    def static(cls, tree: Iterable[Sequence[int]]) -> TreePolicy:
-        """A list of paths such as (0,), (0, 0), (0, 1); child i of a node is the i-th token drawn there. Raises ValueError for paths
-        that make no tree."""
-        paths = _checked_paths(tree)
-        return cls("static", paths=paths, nodes=1 + len(paths))
-
-    @classmethod
-    def dynamic(cls, top_k: int = 10, depth: int = 4, nodes: int = 59) -> TreePolicy:
-        """EAGLE-2: a beam of `top_k` over `depth` drafter passes behind the first level, of which the best `nodes` are kept; the
-        deepest lies at depth + 1. Raises ValueError when the beam cannot fill the nodes."""
-        _at_least_one("tree top_k", top_k)
-        if depth < 0:
-            raise ValueError(f"tree depth is {depth}; it must be 0 or more")
-        most = 1 + top_k + depth * top_k * top_k
-        if not 2 <= nodes <= most:
-            raise ValueError(f"tree nodes is {nodes}; with top_k {top_k} and depth {depth} it must be between 2 and {most}")
-        return cls("dynamic", top_k=top_k, depth=depth, nodes=nodes)
-
-    @classmethod
-    def window(cls, nodes: int = 8, coupling: str = "inverse", guess: str = "left") -> TreePolicy:
-        """A chain that the target guesses itself: see `decoding.window`. Raises ValueError for values out of range."""
-        _at_least_one("window", nodes)
-        if coupling not in COUPLINGS:
-            raise ValueError(f"coupling is {coupling!r}; allowed are {', '.join(COUPLINGS)}")
-        if guess not in GUESSES:
-            raise ValueError(f"guess is {guess!r}; allowed are {', '.join(GUESSES)}")
-        kind = "window" if coupling == "inverse" else "coupled"
-        return cls(kind, tuple((0,) * depth for depth in range(1, nodes)), nodes=nodes, coupling=coupling, guess=guess)
-
-    @classmethod
-    def wavefront(cls, window: int = 4) -> TreePolicy:
-        """No tree: rows drawn side by side, see `decoding.wavefront`. Raises ValueError for a window below 1."""
-        _at_least_one("window", window)
-        return cls("wavefront", lead=window)
-
-    @property
-    def width(self) -> int:
-        """How many children a node has at most."""
-        if self.kind == "dynamic":
-            return min(self.top_k, self.nodes - 1)
-        return max((path[-1] + 1 for path in self.paths), default=0)
-
-    @property
-    def deepest(self) -> int:
-        """The depth of the deepest node."""
-        return self.depth + 1 if self.kind == "dynamic" else max(map(len, self.paths), default=0)
-
-    @property
-    def expanded(self) -> int:
-        """How many tree slots the drafter fills at most."""
-        if self.kind == "dynamic":
-            return self.depth * self.top_k
-        return len({path[:-1] for path in self.paths} - {()})
-
-
-def _at_least_one(name: str, value: int) -> None:
-    if value < 1:
-        raise ValueError(f"{name} is {value}; it must be at least 1")
-
-
-def _checked_paths(paths: Iterable[Sequence[int]]) -> tuple[Path, ...]:
+def checked_paths(paths: Iterable[Sequence[int]]) -> tuple[Path, ...]:
+    """Paths by depth, in order. Raises ValueError for paths that make no tree."""
     ordered = sorted((tuple(path) for path in paths), key=lambda path: (len(path), path))
     known = {(), *ordered}
     if not ordered:
@@ -216,7 +136,7 @@ def static_tree(paths: Iterable[Sequence[int]], device: torch.device | str = "cp
 @lru_cache(maxsize=64)
 def _static_tree(paths: tuple[Path, ...], device: torch.device) -> Tree:
     long = partial(torch.tensor, dtype=torch.int64, device=device)
-    names: list[Path] = [(), *(_checked_paths(paths) if paths else ())]
+    names: list[Path] = [(), *(checked_paths(paths) if paths else ())]
     index = {name: node for node, name in enumerate(names)}
     parents = [index[name[:-1]] for name in names]
     inner = sorted(set(parents[1:]))

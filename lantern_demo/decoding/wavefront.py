@@ -15,11 +15,62 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from .drafting import Drafts, at_least_one
+
 Node = tuple[int, int, int]  # the place whose token it reads, the place that it stands at, the place that it draws
+
+
+@dataclass(frozen=True)
+class Wavefront(Drafts):
+    """No drafts: rows drawn side by side, each `lead` tokens ahead of the next. Raises ValueError for a lead below 1."""
+
+    lead: int = 4
+
+    name: ClassVar[str] = "wavefront"
+    side_by_side: ClassVar[bool] = True
+    key: ClassVar[str] = "wavefront"
+
+    def __post_init__(self) -> None:
+        at_least_one("window", self.lead)
+
+    def read_at_once(self, columns: int) -> int:
+        return nodes_at_most(columns, self.lead)
+
+    @classmethod
+    def of(cls, settings: Any) -> Wavefront:
+        return cls(settings.lead_asked)
+
+    @classmethod
+    def fits(cls, settings: Any) -> bool:
+        return settings.zipar_window == 0
+
+    @classmethod
+    def asked(cls, settings: Any) -> str:
+        return f"{cls.of(settings).words()}: as asked"
+
+    def asking(self) -> dict[str, Any]:
+        return {"zipar_window": self.lead}
+
+    def words(self) -> str:
+        return f"a window of {self.lead}"
+
+    def variant(self) -> str:
+        """The narrowest lead that is allowed."""
+        return str(self.lead)
+
+    def choices(self, calibration: Any, name: str) -> dict[Drafts, float]:
+        rows = [row for row in calibration.wavefronts.get(name, ()) if row[0] >= self.lead]
+        # by noise a wider one may have been measured to cost more
+        most = max((price for lead, _, price in rows if lead == self.lead), default=1.0)
+        return {Wavefront(lead): tokens for lead, tokens, price in rows if price <= most}
+
+    def saved(self) -> list[Any]:
+        return [self.lead]
 
 
 @dataclass(frozen=True)
@@ -29,25 +80,6 @@ class Plan:
     passes: tuple[tuple[Node, ...], ...]
     table: Tensor  # [3, passes, n] int64, the three numbers of each pass's nodes, the idle ones last
     since: Tensor  # [T + 1] int64, the first pass that reads a token at a place: from then on it is seen by what lies behind it
-
-
-class Picture:
-    """A picture as it is drawn by a plan over a cache of so many slots, all in place."""
-
-    def __init__(self, plan: Plan, slots: int) -> None:
-        self.plan, self.columns = plan, torch.arange(slots, device=plan.since.device)
-        self.tokens = torch.zeros_like(plan.since)  # of each place, and of what nobody asked for
-        self.since = torch.zeros_like(self.columns)  # `Plan.since` of the slots, 0 for those of the prefix
-
-    def begin(self, root: Tensor, prefix: int) -> None:
-        """Behind a prefix of so many slots there is only the first token root [1]."""
-        self.tokens.zero_()[:1] = root
-        self.since.zero_()[prefix : prefix + len(self.tokens)] = self.plan.since
-
-    def visible(self, number: Tensor | int, slots: Tensor, end: int) -> Tensor:
-        """[n, end] bool: what the nodes at slots [n] of a pass see of the first slots."""
-        own, columns = slots.unsqueeze(1), self.columns[:end]
-        return ((self.since[:end] <= number) & (columns <= own)) | (columns == own)
 
 
 def nodes_at_most(row: int, window: int) -> int:

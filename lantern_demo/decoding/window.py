@@ -19,27 +19,125 @@ anew: with the exact rule every token follows p. The law of a guess for a slot t
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
 import torch
 from torch import Tensor
 
-from .config import Config
-from .drafting import Head, Passes, Source
+from .drafting import Asked, Drafts, Head, Noisy, Passes, Source, at_least_one
 from .sampling import draw
 from .trees import Draft, Tree, static_tree
+
+COUPLINGS = ("gumbel", "maximal", "released")
+GUESSES = ("left", "above", "uniform")
+
+
+@dataclass(frozen=True)
+class Window(Drafts):
+    """A chain of `nodes` nodes, the root counted, that the target guesses itself. Raises ValueError for values out of range."""
+
+    nodes: int = 8
+    guess: str = "left"  # what stands in a slot that no pass has seen
+
+    name: ClassVar[str] = "window"
+    key: ClassVar[str] = "window"
+
+    def __post_init__(self) -> None:
+        at_least_one("window", self.nodes)
+        if self.guess not in GUESSES:
+            raise ValueError(f"guess is {self.guess!r}; allowed are {', '.join(GUESSES)}")
+
+    @property
+    def coupling(self) -> str:
+        """How guesses that are made anew stay what they were."""
+        return "inverse"
+
+    @property
+    def width(self) -> int:
+        return min(1, self.deepest)
+
+    @property
+    def deepest(self) -> int:
+        return self.nodes - 1
+
+    def source(self, asked: Asked, vocabulary: int, noisy: Noisy | None, laws: bool) -> Source:
+        if self.nodes == 1:
+            return super().source(asked, vocabulary, noisy, laws)
+        return (DrawnWindow if noisy is None else WindowSource)(self, asked, vocabulary)
+
+    @classmethod
+    def of(cls, settings: Any) -> Window:
+        return cls(nodes=settings.window_asked, guess=settings.guess)
+
+    @classmethod
+    def fits(cls, settings: Any) -> bool:
+        return settings.window == 0
+
+    @classmethod
+    def asked(cls, settings: Any) -> str:
+        return f"{cls.of(settings).words()}: as asked"
+
+    def asking(self) -> dict[str, Any]:
+        return {"window": self.nodes}
+
+    def words(self) -> str:
+        return f"a window of {self.nodes}"
+
+    def choices(self, calibration: Any, name: str) -> dict[Drafts, float]:
+        name = f"{name}-{self.variant()}" if self.variant() else name
+        return {replace(self, nodes=nodes): tokens for nodes, tokens in calibration.windows.get(name, ())}
+
+    def saved(self) -> list[Any]:
+        return [self.nodes]
+
+    def like(self, asked: Drafts) -> Drafts:
+        assert isinstance(asked, Window)
+        return replace(asked, nodes=self.nodes)
+
+
+@dataclass(frozen=True)
+class CoupledWindow(Window):
+    """A window whose guesses are coupled from pass to pass."""
+
+    coupling: str = "gumbel"
+
+    name: ClassVar[str] = "coupled"
+    key: ClassVar[str] = "coupled"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.coupling not in COUPLINGS:
+            raise ValueError(f"coupling is {self.coupling!r}; allowed are {', '.join(COUPLINGS)}")
+
+    @property
+    def shares(self) -> bool:
+        """Guesses that are kept by a coupling of their laws are judged by these laws."""
+        return self.coupling == "gumbel"
+
+    @classmethod
+    def of(cls, settings: Any) -> CoupledWindow:
+        return cls(settings.window_asked, settings.guess, settings.coupling)
+
+    def variant(self) -> str:
+        return self.coupling
+
+    def saved(self) -> list[Any]:
+        return [self.nodes, self.guess, self.coupling]
 
 
 class WindowSource(Source):
     """The window of a run with shared noise. All its tensors stay where they are, so that a captured step may hold on to them."""
 
-    def __init__(self, config: Config, vocabulary: int) -> None:
-        policy, device, places = config.tree, config.place, config.room or config.num_tokens
+    def __init__(self, policy: Window, asked: Asked, vocabulary: int) -> None:
         slots = policy.nodes - 1
-        self.policy, self.row, self.slots, self.vocabulary = policy, config.columns, slots, vocabulary
-        self.tree: Tree = static_tree(policy.paths, device)
+        self.policy, self.row, self.slots, self.vocabulary = policy, asked.columns, slots, vocabulary
+        device = asked.place
+        self.tree: Tree = static_tree([(0,) * depth for depth in range(1, policy.nodes)], device)
         self.depth, self.draws = slots, 2 * slots
         self.number = torch.arange(slots, device=device)
         self.tokens, self.place = torch.zeros_like(self.number), self.number.new_zeros(1)  # the guesses; where the root is
-        self.picture = self.number.new_zeros(places + 2 * policy.nodes)  # what has been committed
+        self.picture = self.number.new_zeros(asked.places + 2 * policy.nodes)  # what has been committed
         self.state = (self.tokens, self.place, self.picture)
 
     def begin(self, root: Tensor, seed: int) -> None:
@@ -81,8 +179,8 @@ class WindowSource(Source):
 class DrawnWindow(WindowSource):
     """The window of a run with the papers' rules: each guess is kept with the law that it was drawn from."""
 
-    def __init__(self, config: Config, vocabulary: int) -> None:
-        super().__init__(config, vocabulary)
+    def __init__(self, policy: Window, asked: Asked, vocabulary: int) -> None:
+        super().__init__(policy, asked, vocabulary)
         self.laws = self.number.new_zeros(self.slots, vocabulary, dtype=torch.float32)
         numbers = {"inverse": 1, "gumbel": vocabulary}.get(self.policy.coupling, 0)
         kind = torch.float64 if numbers == 1 else torch.float32  # as fine as the sums that a token is drawn off

@@ -1,13 +1,12 @@
 """How long a picture of a published model would take on this processor, before anything of it is fetched.
 
-A pass of a large model waits for its weights. How long a byte of them takes is measured in products with one large random matrix, of as
-many rows as a pass has. What that leaves out, such as attention, is small beside it.
+A pass of a large model waits for its weights. How long a byte of them takes is measured in products with random matrices as large as a
+layer's, of as many rows as a pass has. What that leaves out, such as attention, is small beside it.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from statistics import median
 from time import perf_counter
 
 import torch
@@ -17,23 +16,30 @@ from lantern_demo.models.needs import BYTES
 from lantern_demo.models.products import OF_FORMAT, product
 from lantern_demo.models.registry import Published
 
-SIDE = 6144  # of the matrix: 72 MiB in 16 bits, more than caches hold
-CALLS = 5  # of which the median counts
+SHAPE = (3840, 1280)  # of a matrix: queries, keys and values of LlamaGen-XL
+MATRICES = 16  # 150 MiB in 16 bits, more than caches hold
+ROUNDS = 6  # over all of them
+# Of the calls' times in rising order the one at this share counts. Other programs interrupt a call of half a millisecond or do not: one
+# long call would always be interrupted, and half of the short ones are on a machine that is busy.
+UNDISTURBED = 0.1
 
 
 @lru_cache(maxsize=8)
 @torch.inference_mode()
 def seconds_a_byte(kind: str, rows: int, threads: int) -> float:
-    """Seconds that a product of `rows` rows takes for each byte of its weights, with so many threads, which are this thread's."""
-    weight = torch.randn(SIDE, 64).repeat(1, SIDE // 64)
-    run, x = product(weight, kind), torch.ones(rows, SIDE)
-    run(x)
+    """Seconds that a product of `rows` rows takes for each byte of its weights where nothing disturbs it, with so many threads, which are
+    this thread's."""
+    weight = torch.randn(SHAPE[0], 64).repeat(1, SHAPE[1] // 64)
+    runs, x = [product(weight, kind) for _ in range(MATRICES)], torch.ones(rows, SHAPE[1])
     found = []
-    for _ in range(CALLS):
-        began = perf_counter()
-        run(x)
-        found.append(perf_counter() - began)
-    return median(found) / (weight.numel() * BYTES[{kind: name for name, kind in OF_FORMAT.items()}.get(kind, "float32")])
+    for _ in range(1 + ROUNDS):
+        for run in runs:
+            began = perf_counter()
+            run(x)
+            found.append(perf_counter() - began)
+    warm = sorted(found[MATRICES:])
+    undisturbed = warm[int(UNDISTURBED * len(warm))]
+    return undisturbed / (weight.numel() * BYTES[{kind: name for name, kind in OF_FORMAT.items()}.get(kind, "float32")])
 
 
 def picture_seconds(published: Published, dtype: str, guesses: int, tokens_per_step: float) -> tuple[float, float | None]:

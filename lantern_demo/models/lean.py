@@ -10,8 +10,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from copy import deepcopy
 from functools import partial
-from math import prod
-from time import perf_counter
 from typing import Any, TypeVar
 
 import torch
@@ -20,10 +18,8 @@ from torch import Tensor, nn
 from lantern_demo.models import decoder
 from lantern_demo.models.common import Condition, prefix_mask, with_tapped
 from lantern_demo.models.cpu import Layer, LeanCache, Norm, Place, Sight, bias_of, complex_rope, paired
-from lantern_demo.models.products import KINDS, Product, exact_kinds, product, supported
+from lantern_demo.models.products import KINDS, PROBED_NODES, Product, exact_kinds, product, quickest, supported
 
-PROBED_NODES = (1, 6)  # of the forwards that decide between kinds of products: what vanilla and a small tree run
-PROBES = 12  # forwards each
 PROBED_BYTES = 2**26  # of layers' weights in float32 that these forwards go through: more than caches hold, and soon packed
 
 Network = TypeVar("Network", bound=nn.Module)
@@ -202,7 +198,7 @@ def fastest_kind(twin: Callable[..., LeanDecoder], target: Any) -> str:
         for n in PROBED_NODES:
             tokens, mask = torch.zeros(n, dtype=torch.int64), torch.eye(n, dtype=torch.bool)
             calls[kind, n] = partial(_verification, made, tokens, mask, cache)
-    return _quickest(calls) if calls else kinds[0]
+    return quickest(calls) if calls else kinds[0]
 
 
 def fastest_drafter_kind(twin: Callable[[Any, str], Any], drafter: Any) -> str:
@@ -217,20 +213,8 @@ def fastest_drafter_kind(twin: Callable[[Any, str], Any], drafter: Any) -> str:
         for n in (1, 2):
             tokens, mask = torch.zeros(n, dtype=torch.int64), torch.eye(n, dtype=torch.bool)
             calls[kind, n] = partial(made.expand, tokens, torch.ones(rows, n, drafter.config.dim), 1, mask, cache)
-    return _quickest(calls)
+    return quickest(calls)
 
 
 def _verification(target: LeanDecoder, tokens: Tensor, mask: Tensor, cache: LeanCache) -> Tensor:
     return target.head(target.forward(tokens, torch.zeros_like(tokens), mask, cache))
-
-
-@torch.inference_mode()
-def _quickest(calls: dict[tuple[str, int], Callable[[], object]]) -> str:
-    """The kind whose calls, by kind and size, take the least time: the product of its best times."""
-    best = dict.fromkeys(calls, float("inf"))
-    for _ in range(PROBES):
-        for key, call in calls.items():  # in turn, so that what disturbs the machine disturbs all of them
-            began = perf_counter()
-            call()
-            best[key] = min(best[key], perf_counter() - began)
-    return min({kind for kind, _ in calls}, key=lambda kind: prod(time for (of, _), time in best.items() if of == kind))

@@ -11,13 +11,13 @@ Kinds in `ROW_EXACT` compute a row of their output from its row of the input alo
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from math import prod
+from time import perf_counter
 
 import torch
 from torch import Tensor
-
-from lantern_demo.models.device import processors
 
 Product = Callable[[Tensor], Tensor]  # x [M, D] float32 -> [M, O] float32
 
@@ -29,6 +29,10 @@ KINDS = {
     "int8": "8-bit products of 8-bit weights and inputs, which have a scale for each row (FBGEMM)",
     "int8-call": "8-bit products of 8-bit weights and inputs, which have one scale for all rows (FBGEMM)",
 }
+PROBED_NODES = (1, 6)  # of the passes that decide between kinds: what vanilla and a small tree run
+PROBES = 12  # passes each
+FEW = 4  # rows
+SMALL = 2**19  # numbers of a weight whose products several threads would not be sooner done with than one
 ROW_EXACT = ("packed", "half", "bfloat16", "int8")
 OF_FORMAT = {"float16": "half", "bfloat16": "bfloat16", "int8": "int8"}  # the kinds of number formats that are asked for by name
 
@@ -54,26 +58,15 @@ def product(weight: Tensor, kind: str) -> Product:
     packed = torch.ops.mkldnn._reorder_linear_weight(weight.to(dtype).contiguous(), None)
     run = torch.ops.mkldnn._linear_pointwise.default
     if kind == "bfloat16":
-        return lambda x: _two_rows(lambda rows: run(rows.bfloat16(), packed, None, "none", [], "").float(), x)
-    return lambda x: _two_rows(lambda rows: run(rows, packed, None, "none", [], ""), x)
+        return lambda x: _several_rows(lambda rows: run(rows.bfloat16(), packed, None, "none", [], "").float(), x)
+    return lambda x: _several_rows(lambda rows: run(rows, packed, None, "none", [], ""), x)
 
 
-def _two_rows(run: Product, x: Tensor) -> Tensor:
-    """A product of oneDNN, which sums a row alone in another order than a row among others: it is never alone."""
-    return run(x) if len(x) > 1 else run(x.expand(2, -1))[:1]
-
-
-def sixteen_bits() -> str:
-    """The number format in 16 bits that is fastest here: bfloat16 where the processor multiplies in it and has several cores, or else
-    float16 weights in float32 products. float32 where neither works.
-
-    Products with float16 weights run on one core however many threads there are. On one core a pass of a node takes little more than half as
-    long with them as with bfloat16, and one of four nodes little longer.
-    """
-    multiplies = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
-    if multiplies and (processors() > 1 or not supported("half")) and supported("bfloat16"):
-        return "bfloat16"
-    return "float16" if supported("half") else "float32"
+def _several_rows(run: Product, x: Tensor) -> Tensor:
+    """A product of oneDNN, which may sum a row alone in another order than a row among others, and takes longer for two rows than for
+    FEW: fewer are repeated."""
+    count = len(x)
+    return run(x) if count >= FEW else run(x.repeat(-(-FEW // count), 1))[:count]
 
 
 def supported(kind: str) -> bool:
@@ -87,12 +80,29 @@ def supported(kind: str) -> bool:
     return bool(((found - x @ weight.t()).abs() < 0.5).all())
 
 
+@torch.inference_mode()
+def quickest(calls: Mapping[tuple[str, int], Callable[[], object]]) -> str:
+    """The kind whose calls, by kind and size, take the least time: the product of its best times."""
+    best = dict.fromkeys(calls, float("inf"))
+    for _ in range(PROBES):
+        for key, call in calls.items():  # in turn, so that what disturbs the machine disturbs all of them
+            began = perf_counter()
+            call()
+            best[key] = min(best[key], perf_counter() - began)
+    return min({kind for kind, _ in calls}, key=lambda kind: prod(time for (of, _), time in best.items() if of == kind))
+
+
 def _half(weight: Tensor) -> Product:
     """Weights in float16, which are widened as they are read.
 
-    By functions that PyTorch means to drop for `quantized.linear_dynamic_fp16`: the same kernel, but a call of that one takes ten
-    microseconds more, as much as a whole product of one of these layers.
+    Large ones by `quantized.linear_dynamic_fp16`, which shares out its columns among threads. Small ones by functions that PyTorch means to
+    drop for that: the same kernel on one thread, with the same bits, but a call takes ten microseconds less, which is as much as a whole
+    product of a small layer.
     """
+    if weight.numel() > SMALL:
+        shared = torch.ops.quantized.linear_dynamic_fp16.default
+        columns = torch.ops.quantized.linear_prepack_fp16(weight, None)
+        return lambda x: shared(x, columns)
     run = torch.fbgemm_linear_fp16_weight_fp32_activation
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

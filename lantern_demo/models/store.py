@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from filelock import FileLock
@@ -30,7 +30,9 @@ from torch import Tensor
 
 from lantern_demo.models.convert import CheckpointError
 from lantern_demo.models.hub import Located, disk_full, revision_of
-from lantern_demo.models.registry import Source
+
+if TYPE_CHECKING:
+    from lantern_demo.models.registry import Source
 
 VERSION = 1  # of the converter; a part that another version wrote is converted anew
 MANIFEST = "manifest.json"

@@ -3,15 +3,12 @@ so that the same seed gives the same picture at the next start too."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import torch
 
-from lantern_demo.models import families, store
+from lantern_demo.models import choices, families
 from lantern_demo.models.bundled import Networks
 from lantern_demo.models.device import device_name
 from lantern_demo.models.families import Runners
@@ -57,24 +54,12 @@ class Tuning:
         return families.lean_runners(networks, kind, drafter_kind, spent)
 
     def file(self, name: str, versions: object = "") -> Path:
-        """The file of a choice. Its name has a digest of what the choice depends on: device, number format, PyTorch and
-        `versions`."""
-        everything = f"{device_name(self.device)} {self.dtype} {torch.__version__} {versions}"
-        digest = hashlib.sha256(everything.encode()).hexdigest()[:12]
-        return store.root() / "fitted" / f"{self.model}-{name}-{digest}.json"
+        """The file of a choice, which depends on device, number format, PyTorch and `versions`."""
+        return choices.choice_file(f"{self.model}-{name}", device_name(self.device), self.dtype, torch.__version__, versions)
 
     def _kept_kind(self, name: str, allowed: tuple[str, ...], find: Callable[[], str]) -> str:
-        """A kind of products: what is on disk, or else what `find` finds, which is written there. One process finds at a time:
-        two would disturb each other's clocks, and draw other pictures should they not agree."""
-        file, kind = self.file(name, allowed), ""
-        with store.locked(file):
-            with suppress(OSError, ValueError):
-                kind = json.loads(file.read_text())
-            if kind not in allowed or not supported(kind):
-                kind = find()
-                with suppress(OSError):
-                    store.put(file, json.dumps(kind) + "\n")
-        return kind
+        """A kind of products, of these that are allowed."""
+        return choices.kept_choice(self.file(name, allowed), lambda kind: kind in allowed and supported(kind), find)
 
 
 def small_on_cpu(networks: Networks, device: torch.device, most: int) -> bool:

@@ -113,7 +113,7 @@ def describe(service: Service) -> dict[str, Any]:
             for pipe in service.loaded()
         ],
         "methods": [
-            {"id": m.id, "label": m.label, "lossless": m.lossless, "tree": m.source, "acceptance": m.rule, "summary": m.summary,
+            {"id": m.id, "label": m.label, "lossless": m.lossless, "tree": m.drafts.name, "acceptance": m.rule.name if m.guesses else "none", "summary": m.summary,
              "default": m.default}
             for m in METHODS.values()
         ],

@@ -11,6 +11,7 @@ from contextlib import closing
 from dataclasses import replace
 from math import isqrt
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import gradio as gr
@@ -36,7 +37,8 @@ from lantern_demo.ui.method_panel import chosen_of
 from lantern_demo.ui.prompt_builder import drawn_without, refusal
 from lantern_demo.ui.run_state import Lane, Shown, Token
 from lantern_demo.ui.run_view import LABELS, lane_view, leading, live, picture_address, picture_of
-from lantern_demo.ui.service import Frame, Request, Service, jpeg
+from lantern_demo.ui.service import PROMPT, Frame, Request, Service, jpeg
+from lantern_demo.ui.time_left import seconds_left
 
 FRAMES_TOLD = 4  # answers whose tokens each answer tells again: a browser that is busy shows the latest of several alone
 
@@ -151,15 +153,16 @@ def _events(
     records: list[dict[str, Any]] = []
     no_room = False
     sent: deque[dict[str, list[Token]]] = deque(maxlen=FRAMES_TOLD)  # what the latest answers told
+    since: float | None = None  # when the first token came
     with closing(service.frames(request, True)) as events:
         for event in events:
             updates: Updates = {}
             preview: tuple[str, bytes] | None = None
             if isinstance(event, Frame):
-                if not event.lanes:
-                    yield {w.status: gr.skip()}  # still warming up; only between two answers can a run be stopped
+                if not event.lanes:  # only between two answers can a run be stopped
+                    yield {w.status: gr.skip() if event.ready is None else status_html(_made_ready(event.ready), "busy")}
                     continue
-                began = not any(lane.committed for lane in lanes.values())
+                began, since = since is None, since or perf_counter()
                 preview = event.picture
                 for method, progress in event.lanes.items():
                     lanes[method] = lanes[method].at(progress)
@@ -186,8 +189,13 @@ def _events(
                     shown.files[event.method] = f"gradio_api/file={file}"
             sent.append({m: list(new.fresh) for m, new in event.lanes.items()} if isinstance(event, Frame) else {})
             pictures = {} if preview is None else {preview[0]: _address(preview[1])}
-            yield {**updates, w.stage: _live(shown, pictures, _together(sent))}
+            left = None if since is None else seconds_left(lanes.values(), perf_counter() - since)
+            yield {**updates, w.stage: _live(shown, pictures, _together(sent), left)}
     yield {w.status: _closing_words(service, lanes, shown.record, expected, no_room)}
+
+
+def _made_ready(what: str) -> str:
+    return texts.READING if what == PROMPT else texts.warming_up(LABELS[what])
 
 
 def _through(lanes: dict[str, Lane]) -> str:
@@ -205,9 +213,11 @@ def _together(sent: Iterable[dict[str, list[Token]]]) -> dict[str, list[Token]]:
     return fresh
 
 
-def _live(shown: Shown, pictures: dict[str, str] | None = None, fresh: dict[str, list[Token]] | None = None) -> str:
+def _live(
+    shown: Shown, pictures: dict[str, str] | None = None, fresh: dict[str, list[Token]] | None = None, left: float | None = None
+) -> str:
     """The stage's value while a run goes on; `pictures` are addresses of previews, `fresh` the tokens that are painted now: all that were
-    drawn when left out."""
+    drawn when left out. left: seconds until they are all there, where that is told."""
     greedy = shown.record is not None and shown.record["settings"]["temperature"] == 0
     leads = leading(shown.lanes)
     lanes = [lane_view(lane, shown.lanes.get("vanilla"), name in leads, greedy) for name, lane in shown.lanes.items()]
@@ -223,6 +233,7 @@ def _live(shown: Shown, pictures: dict[str, str] | None = None, fresh: dict[str,
             "lanes": lanes,
             "pictures": pictures or {},
             "fresh": shown.told if fresh is None else fresh,
+            "left": "" if left is None else texts.left(left, sum(lane.phase == "waiting" for lane in shown.lanes.values())),
         }
     )
 

@@ -14,7 +14,8 @@ from typing import Any, ClassVar
 
 import torch
 
-from lantern_demo.decoding.acceptance import Rule, counted
+from lantern_demo.decoding.acceptance import Grouped as GroupedRule
+from lantern_demo.decoding.acceptance import Lantern, LanternPlusPlus, Rule, Weighted
 from lantern_demo.decoding.methods import Method
 from lantern_demo.settings import Settings
 
@@ -25,7 +26,7 @@ Line = tuple[str, str]  # a label, and a value in which {own}, {counted}, {extra
 class Evidence:
     """The words of any rule. `greedy`: no dice were thrown, and what was counted had to reach the chance of the model's favourite."""
 
-    rule: Rule
+    rule: Any  # a `Rule` of the class that the words are for
     greedy: bool = False
 
     kept_as: ClassVar[str] = "trials"  # what a record's events call what was tried
@@ -267,12 +268,10 @@ class ComparedNearByShare(ComparedNear, LentByShare):
     """The same of LANTERN++."""
 
 
-WORDS: dict[str, type[Evidence]] = {
-    "none": Undrafted, "exact": Exact, "additive": Lent, "multiplicative": LentByShare, "weighted": Weighed, "grouped": Grouped,
+WORDS: dict[type[Rule], type[Evidence]] = {
+    Rule: Exact, Lantern: Lent, LanternPlusPlus: LentByShare, Weighted: Weighed, GroupedRule: Grouped,
 }  # fmt: skip
-COMPARED: dict[str, type[Evidence]] = {
-    "none": Undrafted, "exact": Compared, "additive": ComparedNear, "multiplicative": ComparedNearByShare,
-}  # fmt: skip
+COMPARED: dict[type[Rule], type[Evidence]] = {Rule: Compared, Lantern: ComparedNear, LanternPlusPlus: ComparedNearByShare}
 
 
 def evidence_of(settings: Settings, method: Method, entry: dict[str, Any] | None = None) -> Evidence:
@@ -280,11 +279,12 @@ def evidence_of(settings: Settings, method: Method, entry: dict[str, Any] | None
     the model's own draws; without it, and where it does not say so, a rule of chances decided."""
     greedy = settings.temperature == 0
     rule = settings.rule(method).greedy if greedy else settings.rule(method)
-    kind = "none" if method.rule == "none" else rule.kind
+    if not method.guesses:
+        return Undrafted(rule, greedy)
     # greedy there is no noise to share, and what was compared is there all the same
     if entry is not None and (entry["dice"] == "same" or "compared" in entry["events"]):
-        return COMPARED.get(kind, Compared)(rule, greedy)
-    return WORDS.get(kind, Evidence)(rule, greedy)
+        return COMPARED.get(type(rule), Compared)(rule, greedy)
+    return WORDS.get(type(rule), Evidence)(rule, greedy)
 
 
 def ordinal(number: int) -> str:
@@ -299,7 +299,7 @@ def trials_of_older(rule: Rule, trees: list[dict[str, Any]], judged: list[list[S
     rows = [(*row, tree["parents"]) for tree, tried in zip(trees, judged, strict=True) for row in tried]
     depths = torch.tensor([_depth(parents, int(node)) - 1 for node, *_, parents in rows])
     p, near = (torch.tensor([row[i] for row in rows], dtype=torch.float64) for i in (1, 2))
-    stands = iter(counted(rule, p, near, depths).tolist())
+    stands = iter(rule.counts(p, near, depths).tolist())
     return [[[node, own, next(stands), limit] for node, own, _, limit in tried] for tried in judged]
 
 

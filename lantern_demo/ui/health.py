@@ -1,4 +1,5 @@
-"""GET /healthz: whether the program is up and its model there, for uptime checks. It asks nothing of the device."""
+"""GET /healthz: whether the program is up and its model there, for uptime checks. GET /metrics: what it drew so far, for Prometheus.
+Neither asks anything of the device."""
 
 from __future__ import annotations
 
@@ -7,13 +8,14 @@ from typing import Any
 
 import gradio as gr
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 
 import lantern_demo
 from lantern_demo.ui.gradio_patches import pending, waiting
 from lantern_demo.ui.service import Service
 
-PATH = "/healthz"
+PATH, METRICS = "/healthz", "/metrics"
+FRESH = {"Cache-Control": "no-store"}
 
 
 def health(page: gr.Blocks, service: Service, device: str) -> Callable[[Request], Awaitable[JSONResponse]]:
@@ -32,6 +34,19 @@ def health(page: gr.Blocks, service: Service, device: str) -> Callable[[Request]
         }
         if service.warning:
             body["warning"] = service.warning
-        return JSONResponse(body, status_code=200 if body["ready"] else 503, headers={"Cache-Control": "no-store"})
+        return JSONResponse(body, status_code=200 if body["ready"] else 503, headers=FRESH)
+
+    return answer
+
+
+def metrics(page: gr.Blocks, service: Service, device: str) -> Callable[[Request], Awaitable[Response]]:
+    """The endpoint that Prometheus reads: counters of the pictures drawn since the program started, by model and method, and two gauges."""
+
+    async def answer(_: Request) -> Response:
+        gauges = (
+            ("ready", "1 when the model is loaded.", float(service.state == "ready")),
+            ("requests_waiting", "Requests in the queue for the device.", float(waiting(page, device))),
+        )
+        return Response(service.counters.text(gauges), media_type="text/plain; version=0.0.4", headers=FRESH)
 
     return answer

@@ -36,7 +36,7 @@ from lantern_demo.ui.components import (
 from lantern_demo.ui.form import choices, drawer_foot, drawer_head, knob_boxes, reset, results_column
 from lantern_demo.ui.gradio_patches import LAUNCH_OPTIONS, MISCALLS, OPEN_VIEW, calm_queue, forget_calls, http_request, waiting
 from lantern_demo.ui.head import CARD, Head, card, tags
-from lantern_demo.ui.health import PATH, health
+from lantern_demo.ui.health import METRICS, PATH, health, metrics
 from lantern_demo.ui.look_alikes import LookAlikes
 from lantern_demo.ui.model_choice import ModelWidgets, choose, choose_another, class_box
 from lantern_demo.ui.palettes import PALETTES, palettes
@@ -203,6 +203,7 @@ def launch(page: gr.Blocks, **options: Any) -> Any:
             ],
             "routes": [
                 Route(PATH, health(page, page.lantern_service, DEVICE["concurrency_id"])),
+                Route(METRICS, metrics(page, page.lantern_service, DEVICE["concurrency_id"])),
                 Route(SWEEPS, sweeps),
                 Route(PALETTES, palettes(page.lantern_service)),
                 Route(CARD, card),

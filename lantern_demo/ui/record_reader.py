@@ -13,6 +13,7 @@ from lantern_demo.decoding.acceptance import Rule
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.faults import unreadable
 from lantern_demo.knobs import KNOBS
+from lantern_demo.metrics import of_events
 from lantern_demo.models.device import MOST_THREADS
 from lantern_demo.settings import Settings
 from lantern_demo.stats import Schedule, disturbed
@@ -84,6 +85,7 @@ def _entry(name: str, found: Any, settings: Settings) -> dict[str, Any]:
     tvd, price = entry.get("one_step_tvd"), entry.get("price")  # records from before there was a price have none
     if _text(entry, "method", 20) != name:
         raise ValueError(f"the entry of {name} says that it is of {entry['method']!r}")
+    events = _events(_mapping(entry.get("events"), "events"), tokens, steps, evidence_of(settings, METHODS[name]).rule)
     return {
         "method": name,
         "tokens": tokens,
@@ -101,9 +103,10 @@ def _entry(name: str, found: Any, settings: Settings) -> dict[str, Any]:
         **{key: _text(entry, key, 2000) for key in TEXTS},
         "dice": _dice(entry),
         **_circumstances(entry, seconds["decode_seconds"]),
+        "speculative_decoding": of_events(events),
         "token_ids": _list(entry, "token_ids", tokens, _within(0, 2**20)),
         "image_sha256": _text(entry, "image_sha256", 64),
-        "events": _events(_mapping(entry.get("events"), "events"), tokens, steps, evidence_of(settings, METHODS[name]).rule),
+        "events": events,
     }
 
 

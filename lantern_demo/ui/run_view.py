@@ -181,8 +181,8 @@ def _result(name: str, entry: dict[str, Any], settings: Settings, picture: str |
     if "prices" in events:
         events["prices"] = [price and round(price, 3) for price in events["prices"]]
     return {
-        "window": method.source in ("window", "coupled"),
-        "wave": method.source == "wavefront",
+        "window": method.guesses and not method.needs_drafter,
+        "wave": method.drafts.side_by_side,
         "speedup": entry.get("speedup"),
         "price": entry["price"],
         "steps": entry["steps"],

@@ -26,6 +26,7 @@ from PIL import Image
 from lantern_demo.decoding.loop import Step
 from lantern_demo.faults import sentence
 from lantern_demo.knobs import shown
+from lantern_demo.metrics import Counters
 from lantern_demo.models.device import pick_device, pick_threads, unused_gpu
 from lantern_demo.models.estimate import picture_seconds
 from lantern_demo.models.families import runs_on_twins
@@ -49,6 +50,7 @@ MOST_LEASED = 80
 EXPECTED = ((0,), (0, 0), (0, 0, 0))  # the draft tree of an estimate
 RUNS_KEPT = 20  # whose seconds tell how long others will wait
 REDRAW_LEASE = 15  # of these seconds, for the pictures of a loaded record
+PROMPT = "prompt"  # what is made ready first
 
 Result = TypeVar("Result")
 
@@ -80,10 +82,11 @@ class Progress:
 @dataclass(frozen=True)
 class Frame:
     """What has changed since the last one: where methods are, and of one of them what its picture looks like (JPEG), when that was
-    asked for. Empty while methods are warmed up."""
+    asked for. No lanes while something is made ready: `ready` is the method that is warmed up, or PROMPT while the prompt is read."""
 
     lanes: dict[str, Progress]
     picture: tuple[str, bytes] | None = None
+    ready: str | None = None
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,7 @@ class Service:
         self.default = self._first_info.id
         pick_device(device)
         # Shown on the page and written to the log.
+        self.counters = Counters()  # of the pictures drawn, for /metrics
         self.warning = unused_gpu() if device == "auto" else None
         self._loaded: dict[str, Pipeline] = {}
         self._seconds: dict[str, float] = {}  # by model, the longest that a method's run has taken
@@ -273,6 +277,7 @@ class Service:
                 while (item := self._compute(next, frames, None)) is not None:
                     if isinstance(item, Generation):
                         self._note(request.model, item)
+                        self.counters.add(item.record)
                         outcomes[item.method] = Outcome("drawn", seconds=item.stats.decode_seconds)
                     elif isinstance(item, MethodFailed):
                         outcomes[item.method] = Outcome("failed", why=item.message)
@@ -337,9 +342,14 @@ class Service:
         tokens: dict[str, dict[int, int]] = {}  # by method, those that are there by place
         changed: dict[str, Progress] = {}
         pictured: dict[str, float] = {}  # by method that draws, when it was last previewed
+        told = set[
+            str
+        ]()  # methods whose cells can be painted: a preview, which a large decoder takes seconds for, sharpens them later
         due = preview_due = 0.0
         # A lender takes its device back without asking; what is drawn by then should be on its way.
         seconds = min(self._run_seconds, self._lease(request, previews) - 2) if on_zero_gpu() else self._run_seconds
+        if pipe.info.published is not None:  # whose text encoder is as large as the rest
+            yield Frame({}, ready=PROMPT)
         with closing(pipe.beats(request.prompt, request.methods, seconds, request.trees, **request.knobs)) as events:
             for method, event in events:
                 if isinstance(event, Step):
@@ -368,13 +378,15 @@ class Service:
                 if now < due:
                     continue
                 picture = None
-                if previews and now >= preview_due and pictured:
-                    oldest = min(pictured, key=lambda name: pictured[name])
+                painted = [name for name in pictured if name in told]
+                if previews and now >= preview_due and painted:
+                    oldest = min(painted, key=lambda name: pictured[name])
                     data = _preview(pipe, tokens[oldest])
                     picture = None if data is None else (oldest, data)
                     pictured[oldest] = perf_counter()
                     preview_due = pictured[oldest] + PREVIEW_SHARE * (pictured[oldest] - now)
-                yield Frame(changed, picture)
+                yield Frame(changed, picture, method if event is None else None)
+                told.update(changed)
                 changed, due = {}, perf_counter() + FRAME_SECONDS
 
     def _note(self, model: str, done: Generation) -> None:

@@ -70,6 +70,7 @@ PAPERS, PROGRAM = "Papers", "This demo"
 CODE, DOCS, LICENCE = "Code", "Docs", "Licence (Apache 2.0)"
 FILES_TITLE = "What this demo is made of"
 
+ONE_TRIED = "not known yet, since with shared noise only the fast ones were tried"
 RECOMMENDED_BUTTONS = {"careful": "Careful settings", "fast": "Fast settings"}
 TIMING_TITLE = "How timings are taken"
 TABLE_TITLE = "All numbers of this run, and where the time goes"
@@ -163,6 +164,7 @@ STOPPED_RACE = "Stopped."
 KEPT = "Drawn by {model} on {device} on {date}, with seed {seed}: {prompt}"
 LOADED = "Loaded record: it says it was drawn on {device} on {date}. Nothing of it was measured here."
 ASKED = "Waiting for the device."
+READING = "Reading the prompt; this is not timed."
 NOT_STARTED = "Nothing was started."
 MEASURED_LATER = "What it gave up is measured after the race."
 NO_BASELINE = "no vanilla run"
@@ -227,8 +229,9 @@ WEB: dict[str, Any] = {
         "some": "One more guess costs {cost} of a pass, drafting included.",
         "seconds": "As measured: {check} of a pass to check a guess, and the rest to draft it.",
         "bare": "The clock of the machine that drew this.",
+        "size": "As {name} took on {device}, random weights.",
     },
-    "costMarks": {"none": "free", "here": "measured: {cost}"},
+    "costMarks": {"none": "free", "here": "here: {cost}", "size": "{name}: {cost}"},
     "passesTime": "like {steps} passes", "pieces": "{count} of {total} pieces", "inSeconds": "in seconds: {took}",
     "inSecondsGain": "in seconds: {took} ({gain})", "slower": "{times} times slower", "faster": "{times} times faster",
     "differences": "Differences", "wipe": "{method}: vanilla's picture on the left, its own on the right",
@@ -320,7 +323,9 @@ def recommended(found: Recommended) -> str:
         "",
     ]
     for method, by_kind in found.methods.items():
-        shown = [f"{kind}: {_recommendation(one)}" for kind, one in by_kind.items()]
+        shared = [one for one in found.found if one.method == method and one.settings.get("dice") != "own"]
+        none = ONE_TRIED if len(shared) == 1 and by_kind["fast"] else "none of those tried"
+        shown = [f"{kind}: {_recommendation(one) if one else none}" for kind, one in by_kind.items()]
         lines.append(f"- {METHODS[method].label}, {'; '.join(shown)}")
     counts = sorted({one.pictures for by_kind in found.methods.values() for one in by_kind.values() if one})
     if counts:
@@ -328,9 +333,7 @@ def recommended(found: Recommended) -> str:
     return "\n".join(lines)
 
 
-def _recommendation(one: Recommendation | None) -> str:
-    if one is None:
-        return "none of those tried"
+def _recommendation(one: Recommendation) -> str:
     settings = ", ".join(f"{short_name(name)} {value:g}" for name, value in one.settings.items())
     shown = f"{100 * abs(one.loss):.1f} {'fewer' if one.loss > 0 else 'more'} of 100 pictures show all that was asked for"
     speed = f"gains {one.gain:.2f}\u00d7" if one.gain >= 1 else f"slower: {one.gain:.2f}\u00d7"
@@ -388,7 +391,7 @@ def price(value: float, method: Method, greedy: bool = False) -> str:
     """What a method gave up, for everybody. A price of p: however luck is shared, tokens agree with the model's at most 1 - p of the time.
     Greedy there is no luck."""
     if value < ROUNDING:
-        if method.source == "none":
+        if method.alone:
             return "The model itself: it gives up nothing."
         if not method.lossless:
             return f"Gave up nothing with these settings (price {value:.3f})."
@@ -405,10 +408,10 @@ def price(value: float, method: Method, greedy: bool = False) -> str:
 
 def price_in_short(value: float, method: Method, greedy: bool = False, alike: bool = False) -> str:
     """The same in a few words, for a lane. alike: its tokens are vanilla's."""
-    if alike and method.lossless and method.source != "none":
+    if alike and method.lossless and not method.alone:
         return "Exact: the very picture that vanilla draws."
     if value < ROUNDING:
-        if method.source == "none":
+        if method.alone:
             return "The model itself."
         if not method.lossless or greedy:
             return "Gave up nothing in this run."
@@ -480,7 +483,10 @@ def expected(vanilla: float, fast: float | None) -> str:
     """About how long a picture would take here."""
     told = f"A picture would take about {about(vanilla)} here with vanilla"
     told += "" if fast is None else f" and {about(fast)} with LANTERN++"
-    return f"{told} (an estimate: from what a product of its size takes just now, and from what guesses land with the bundled model)."
+    return (
+        f"{told} (an estimate: from what products of its size take here when nothing disturbs them, and from what guesses land with the "
+        "bundled model)."
+    )
 
 
 def unavailable(labels: list[str], missing: NoDrafter) -> str:
@@ -500,6 +506,16 @@ def unmet(reason: str) -> str:
 
 def loading(title: str, published: bool) -> str:
     return f"Loading {title}." + (" The first time it is downloaded and converted, which takes a while." if published else "")
+
+
+def warming_up(label: str) -> str:
+    return f"Getting {label} ready; this is not timed."
+
+
+def left(seconds: float, waiting: int) -> str:
+    """How long a race still takes by what has been drawn, in steps of five seconds; `waiting` methods come after it, if any."""
+    after = f", and then what {waiting} more take" if waiting else ""
+    return f"About {about(5 * max(1, round(seconds / 5)))} left, at the pace so far{after}."
 
 
 def through(done: int, total: int) -> str:

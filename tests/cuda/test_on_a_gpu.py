@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from lantern_demo.bench.beds import Bed, bed_of, without_graphs
+from lantern_demo.decoding.drafting import StaticTree
 from lantern_demo.decoding.engines.fixed import Fixed
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, draw, probabilities
-from lantern_demo.decoding.trees import TreePolicy
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
 
@@ -44,15 +44,15 @@ def test_a_capture_that_fails_leaves_the_stream_as_it_was(bed: Bed, monkeypatch:
     def reads(self: Fixed, *args: Any, **options: Any) -> Any:
         taken = step(self, *args, **options)
         if torch.cuda.is_current_stream_capturing():
-            self.state.root.item()  # the host may not read in a capture
+            self.root.item()  # the host may not read in a capture
         return taken
 
     with monkeypatch.context() as patch:
         patch.setattr(Fixed, "step", reads)
-        failed = bed.decoded("eagle1", TreePolicy.static([(0,), (1,)]), tokens=12)
+        failed = bed.decoded("eagle1", StaticTree([(0,), (1,)]), tokens=12)
     assert failed.engine == "fixed" and failed.engine_reason.startswith("without graphs") and len(failed.tokens) == 12
     assert torch.cuda.current_stream() == before
-    assert bed.decoded("eagle1", TreePolicy.static([(0,), (1,), (2,)]), tokens=12).engine == "graphs"
+    assert bed.decoded("eagle1", StaticTree([(0,), (1,), (2,)]), tokens=12).engine == "graphs"
 
 
 def test_a_run_that_is_left_in_the_middle_harms_no_other(bed: Bed) -> None:

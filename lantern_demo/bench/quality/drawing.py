@@ -91,7 +91,7 @@ def pictures(pipe: Pipeline, job: Job) -> list[Record]:
         encoded = networks.text.encode(pipe.check_prompt(job.prompts[0]))
         condition = networks.target.condition(encoded.features, encoded.mask, knobs.cfg_scale != 1)
         config = Config(
-            method, pipe.info.tokens, knobs.sampling(), knobs.rule(method), knobs.tree_policy(method),
+            method, pipe.info.tokens, knobs.sampling(), knobs.rule(method), method.drafts.of(knobs),
             pipe.neighbours(knobs.neighbours), job.seed, pipe.device, row=pipe.info.grid, dice=knobs.dice,
         )  # fmt: skip
         *_, last = decode(pipe.target, pipe.drafter, condition, config)

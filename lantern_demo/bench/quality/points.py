@@ -10,7 +10,7 @@ from lantern_demo.bench.speed import Row
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.knobs import KNOBS, short_name, swept_by
 from lantern_demo.pipeline import Pipeline
-from lantern_demo.settings import Settings, asking_for, method_of
+from lantern_demo.settings import Settings, method_of
 
 # main: what the tables compare; again: vanilla with other seeds, the noise floor; sweep: one knob moved; tree: speed only.
 Group = Literal["main", "again", "sweep", "tree"]
@@ -54,6 +54,6 @@ def _moves(method: str, base: Settings) -> Iterator[tuple[str, Any]]:
 def _tree(pipe: Pipeline, name: str, base: Settings, prompt: str) -> dict[str, Any]:
     """The settings that ask for a method's very tree, so that all processes and all points of a method use the same."""
     method = method_of(name)
-    if base.fits(method):
+    if method.drafts.fits(base):
         pipe.generate(prompt, name, tree=base.tree)  # whose warm-up measures and chooses
-    return asking_for(pipe.tree_of(method, base).policy)
+    return pipe.tree_of(method, base).policy.asking()

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -18,10 +17,10 @@ from torch import Tensor
 
 from ..cache import KVCache
 from ..config import Config
-from ..drafting import Source
+from ..drafting import Drafts, Source
 from ..protocols import FixedDrafter, FixedTarget
 from ..sampling import guide
-from ..trees import Draft, TreePolicy
+from ..trees import Draft
 from ..verify import Judge, Step, goes, report
 
 Part = Callable[[str], AbstractContextManager[object]]
@@ -36,45 +35,17 @@ class StepLaw(NamedTuple):
     path: Tensor  # [D + 1] int64, the accepted nodes, behind their end the last one again
 
 
-@dataclass
-class State:
-    """Where a run stands, on its device. The drafter's committed length is `length - last - 1` before its stable pass and `length` behind
-    it, so that one number serves both caches."""
-
-    length: Tensor  # [1] int64, committed slots of the target's cache: the prefix and all tokens but the root's
-    root: Tensor  # [1] int64, the last committed token, which the target has not seen
-    step: Tensor  # [1] int64, number of the next step, from 1
-    last: Tensor  # [1] int64, the last of the unseen slots that counts
-    unseen_tokens: Tensor  # [D + 1] int64, tokens that the drafter has not seen
-    unseen_hidden: Tensor  # [R, D + 1, H], the target's states before them
-    results: Tensor  # [steps, width] int64, a `verify.report` per step, and zeros behind it
-    kept: tuple[Tensor, ...]  # what the draft source and the judge keep
-
-    def _tensors(self) -> list[Tensor]:
-        return [*(value for value in vars(self).values() if isinstance(value, Tensor)), *self.kept]
-
-    def copies(self) -> list[Tensor]:
-        """Copies of all tensors, for `restore`."""
-        return [value.clone() for value in self._tensors()]
-
-    def restore(self, copies: list[Tensor]) -> None:
-        """Go back to where `copies` were made. Cache slots behind the length need no restoring."""
-        for value, kept in zip(self._tensors(), copies, strict=True):
-            value.copy_(kept)
-
-
 class Fixed:
     """The steps of one run after the other, behind its prefill, for at most `num_tokens` tokens. cache and drafter_cache (None: no drafter)
-    have room for `room(...)` slots behind the prefix; hidden [Rd, T, H] are the target's prefix states as the drafter reads them. Of
-    these and of uniforms only sizes matter here. `begin` starts a run."""
+    have room for `room(...)` slots behind the prefix; of uniforms only what a step has of them matters here. `begin` starts a run."""
 
     def __init__(
         self, target: FixedTarget, drafter: FixedDrafter | None, cache: KVCache, drafter_cache: KVCache | None,
-        hidden: Tensor, config: Config, source: Source, judge: Judge, num_tokens: int, uniforms: Tensor,
+        config: Config, source: Source, judge: Judge, num_tokens: int, uniforms: Tensor,
     ) -> None:  # fmt: skip
         self.target, self.drafter, self.cache, self.drafter_cache = target, drafter, cache, drafter_cache
         self.config, self.source, self.judge, self.num_tokens = config, source, judge, num_tokens
-        policy, device, tree = config.tree, hidden.device, source.tree
+        policy, device, tree = config.tree, config.place, source.tree
         self.alone, self.depth, self.size = Source(device), source.depth, config.nodes
         self.slots = min(c.slots for c in (cache, drafter_cache) if c is not None) // ALIGNED * ALIGNED
         self.columns = torch.arange(self.slots, device=device)
@@ -86,33 +57,49 @@ class Fixed:
         self.padding = self.nothing.repeat(cache.k.shape[1], 1, 1, self.slots)
         self.tree_bias = None if tree is None else self.additive(tree.mask)
         self.node_bias = None if tree is None else self.additive(tree.mask[tree.inner[1:]][:, tree.inner[1:]])
-        numbers = torch.zeros(4, dtype=torch.int64, device=device)
-        length, root, step, last = numbers.split(1)
-        self.place = numbers[::2]  # length and step, which every step moves on by 1
-        tokens, states = numbers.new_zeros(self.depth + 1), hidden.new_zeros(hidden.shape[0], self.depth + 1, hidden.shape[2])
-        results = numbers.new_zeros(num_tokens, 6 * self.size)
-        self.state = State(length, root, step, last, tokens, states, results, (*source.state, *judge.state))
+        # Where a run stands. The drafter's committed length is `length - last - 1` before its stable pass and `length` behind it, so that
+        # one number serves both caches.
+        self.numbers = torch.zeros(4, dtype=torch.int64, device=device)
+        # [1] each: committed slots of the target's cache, the prefix and all tokens but the root's; the last committed token, which the
+        # target has not seen; the next step, from 1; the last of the unseen slots that counts
+        self.length, self.root, self.number, self.last = self.numbers.split(1)
+        self.place = self.numbers[::2]  # length and number, which every step moves on by 1
+        self.unseen_tokens = self.numbers.new_zeros(self.depth + 1)  # tokens that the drafter has not seen
+        self.unseen_hidden = torch.empty(0)  # [Rd, D + 1, H], the target's states before them, from the first run on
+        self.results = self.numbers.new_zeros(num_tokens, 6 * self.size)  # a `verify.report` per step, and zeros behind it
+        self.kept = (*source.state, *judge.state)
         self.rows = uniforms.new_zeros(num_tokens, uniforms.shape[1])
 
     def begin(self, hidden: Tensor, root: Tensor, uniforms: Tensor, seed: int) -> None:
         """Start a run: both caches hold its prefix. All tensors stay where they are, so that graphs captured in a run before go on being
-        right. hidden [Rd, T, H] ends with the last state before root [1], the first token; uniforms as the run's seed gives them."""
-        state = self.state
+        right. hidden [Rd, T, H], the target's states as the drafter reads them, ends with the last one before root [1], the first token;
+        uniforms as the run's seed gives them."""
+        if not self.unseen_hidden.numel():
+            self.unseen_hidden = hidden.new_zeros(hidden.shape[0], self.depth + 1, hidden.shape[2])
         self.prefix = self.cache.length
         self.cache.hide_padding(self.padding)
         self.rows[: len(uniforms)].copy_(uniforms)
-        state.length.fill_(self.prefix)
-        state.root.copy_(root)
-        state.step.fill_(1)
-        state.last.zero_()
-        state.unseen_tokens[:1] = root
-        state.unseen_hidden[:, :1] = hidden[:, -1:]
+        self.length.fill_(self.prefix)
+        self.root.copy_(root)
+        self.number.fill_(1)
+        self.last.zero_()
+        self.unseen_tokens[:1] = root
+        self.unseen_hidden[:, :1] = hidden[:, -1:]
         self.source.begin(root, seed)
+
+    def state(self) -> list[Tensor]:
+        """All that a step changes, but for cache slots behind the length."""
+        return [self.numbers, self.unseen_tokens, self.unseen_hidden, self.results, *self.kept]
+
+    def restore(self, copies: list[Tensor]) -> None:
+        """Go back to where copies of the `state` were made."""
+        for part, copy in zip(self.state(), copies, strict=True):
+            part.copy_(copy)
 
     # -- shapes
 
     @staticmethod
-    def room(num_tokens: int, policy: TreePolicy) -> int:
+    def room(num_tokens: int, policy: Drafts) -> int:
         """Slots behind the prefix that a run needs."""
         return num_tokens + max(policy.nodes, policy.expanded) + ALIGNED
 
@@ -141,39 +128,46 @@ class Fixed:
 
     def draft(self, slots: int, bare: bool) -> Draft:
         """The tree of the current root. What is set here is for the whole step."""
-        state = self.state
         self.bucketed = slots
-        self.from_last = state.length + self.offsets
+        self.from_last = self.length + self.offsets
         self.scratch = self.from_last[1:]  # the slots behind the committed ones
-        self.row = self.rows.index_select(0, state.step)[0]
+        self.row = self.rows.index_select(0, self.number)[0]
         source = self.alone if bare else self.source
-        return source.draft(state.root, self, self.target.head, self.row[self.judge.draws :])
+        return source.draft(self.root, self, self.target.head, self.row[self.judge.draws :])
 
     def verify(self, draft: Draft) -> tuple[Tensor, Tensor]:
         """The target's states [R, n, H] of a draft, and what tokens are drawn from there [n, V]."""
-        tree, state, size = draft.tree, self.state, draft.tree.size
+        tree, size = draft.tree, draft.tree.size
         at, slots = self.scratch[:size], self.bucketed
-        seen = self.columns[:slots] < state.length
+        seen = self.columns[:slots] < self.length
         bias = torch.where(seen, self.padding[..., :slots].expand(-1, -1, size, -1), self.never)
         own = self.additive(tree.mask) if self.tree_bias is None or size == 1 else self.tree_bias
         bias.index_copy_(3, at, own.expand(*bias.shape[:2], -1, -1))
-        hidden = self.target.forward_at(draft.tokens, state.length + tree.depths, at, bias, self.cache)
+        hidden = self.target.forward_at(draft.tokens, self.length + tree.depths, at, bias, self.cache)
         return hidden, self.judge.look(self.target.head(hidden))
 
     def commit(self, draft: Draft, hidden: Tensor, looked: Tensor) -> StepLaw:
-        """Accept, move the accepted rows up, and write down what happened."""
-        tree, state, judge = draft.tree, self.state, self.judge
+        """Accept, move the K/V of the accepted path up, and write down what happened."""
+        tree, judge = draft.tree, self.judge
         found = judge.judge(draft, looked, self.row)
         row = report(draft, found)
-        state.results[:, : row.shape[0]].index_copy_(0, state.step, row.unsqueeze(0))
+        self.results[:, : row.shape[0]].index_copy_(0, self.number, row.unsqueeze(0))
         path, depth, bonus = goes(draft, found)
         # where the bonus token is none any valid one: steps may be in flight that start from it
-        torch.clamp(bonus, 0, self.target.vocab_size - 1, out=state.root)
+        torch.clamp(bonus, 0, self.target.vocab_size - 1, out=self.root)
         if tree.size > 1:  # alone, the root is where it belongs, and the drafter is not asked again
-            self._move(draft, hidden, path, depth)
+            self.cache.move(self.length + path, self.scratch[: self.depth + 1])
+            # what the drafter reads next: the accepted tokens, the new root behind them, and what is behind that does not count
+            torch.index_select(draft.tokens, 0, path[1:], out=self.unseen_tokens[: self.depth])
+            self.last.copy_(depth)
+            self.unseen_tokens.scatter_(0, self.last, self.root)
+            if self.drafter is not None and self.drafter.guided:
+                self.unseen_hidden.copy_(guide(hidden.index_select(1, path), self.config.sampling.cfg_scale)[None])
+            else:
+                torch.index_select(hidden, 1, path, out=self.unseen_hidden)
             self.source.observe(looked, found.own, depth, bonus, self.row[judge.draws :])
         self.place.add_(1)
-        state.length.add_(depth)
+        self.length.add_(depth)
         judge.move(depth)
         return StepLaw(draft, looked, path)
 
@@ -187,33 +181,20 @@ class Fixed:
         """A mask, True for what is seen, as what attention adds."""
         return torch.where(mask, self.nothing, self.never)
 
-    def _move(self, draft: Draft, hidden: Tensor, path: Tensor, depth: Tensor) -> None:
-        """Move the path's K/V up and hand its states and next tokens to the drafter: the accepted ones, the new root behind them, and
-        what is behind that does not count."""
-        state = self.state
-        self.cache.move(state.length + path, self.scratch[: self.depth + 1])
-        torch.index_select(draft.tokens, 0, path[1:], out=state.unseen_tokens[: self.depth])
-        state.last.copy_(depth)
-        state.unseen_tokens.scatter_(0, state.last, state.root)
-        if self.drafter is not None and self.drafter.guided:
-            state.unseen_hidden.copy_(guide(hidden.index_select(1, path), self.config.sampling.cfg_scale)[None])
-        else:
-            torch.index_select(hidden, 1, path, out=state.unseen_hidden)
-
     # -- the drafter's passes: see `drafting.Passes`
 
     def stable(self) -> Tensor:
         """Of D + 1 slots the unseen ones count."""
-        drafter, state, cache = self.drafter, self.state, self.drafter_cache
+        drafter, cache = self.drafter, self.drafter_cache
         assert drafter is not None
-        at = self.from_last[: self.depth + 1] - state.last
+        at = self.from_last[: self.depth + 1] - self.last
         self.seen = self.additive(self.columns[: self.bucketed] <= at.unsqueeze(1))[None, None]
         turn = drafter.turns_at(at, cache)
-        output = drafter.run_at(state.unseen_tokens, state.unseen_hidden, turn, at, self.seen, cache)
+        output = drafter.run_at(self.unseen_tokens, self.unseen_hidden, turn, at, self.seen, cache)
         if self.node_bias is not None:  # for all passes over a tree that is known at once
             self.bias = self._of_nodes(self.node_bias)
             self.turns = drafter.turns_at(self.scratch[: self.depth], cache)  # a node's depth is its place on the grid
-        return output.index_select(1, state.last)
+        return output.index_select(1, self.last)
 
     def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor) -> Tensor:
         drafter, cache = self.drafter, self.drafter_cache
@@ -224,11 +205,11 @@ class Fixed:
             turn, bias = self.turns[:, depth - 1 : depth], self.bias[:, :, own]
         else:
             bias = self._of_nodes(self.additive(mask))
-            turn = drafter.turns_at(self.state.length + (depth - 1), cache)
+            turn = drafter.turns_at(self.length + (depth - 1), cache)
         return drafter.run_at(tokens, hidden, turn, self.scratch[own], bias, cache)
 
     def _of_nodes(self, own: Tensor) -> Tensor:
         """The mask [1, 1, m, S] of m nodes that see what the last unseen slot sees, which is all that is committed, and of the w slots
         behind it what own [m, w] says."""
         size, width = own.shape
-        return self.seen.index_select(2, self.state.last.expand(size)).index_copy_(3, self.scratch[:width], own[None, None])
+        return self.seen.index_select(2, self.last.expand(size)).index_copy_(3, self.scratch[:width], own[None, None])

@@ -47,7 +47,7 @@ class Steps:
 
     def row(self, index: int) -> list[int]:
         """Wait for a step and read its results, once, in order; its seconds are on the clock from then on."""
-        return self.fixed.state.results[index].tolist()
+        return self.fixed.results[index].tolist()
 
     def close(self) -> None:
         """Wait for what is in flight, and put its times where they belong."""
@@ -71,8 +71,8 @@ class Graphs(Steps):
     def __init__(self, fixed: Fixed, free: Callable[[], bool] = lambda: False) -> None:
         super().__init__(fixed)
         self.ahead, self.name, self.device, self.free = AHEAD, "graphs", fixed.config.place, free
-        results = fixed.state.results
-        self.host = torch.empty(results.shape, dtype=results.dtype, pin_memory=results.is_cuda)  # copied to without waiting
+        # copied to without waiting
+        self.host = torch.empty(fixed.results.shape, dtype=torch.int64, pin_memory=fixed.results.is_cuda)
         self.pool: Any = None
         self.graphs: dict[tuple[int, bool], _Captured] = {}
         self.flying: dict[int, tuple[_Captured, torch.cuda.Event, torch.cuda.Event]] = {}
@@ -89,7 +89,7 @@ class Graphs(Steps):
         here = torch.cuda.current_stream(self.device)
         start.record(here)
         captured.graph.replay()
-        self.host[index].copy_(self.fixed.state.results[index], non_blocking=True)
+        self.host[index].copy_(self.fixed.results[index], non_blocking=True)
         end.record(here)
         self.flying[index] = (captured, start, end)
         return captured.law
@@ -144,14 +144,14 @@ class Graphs(Steps):
         fixed, here = self.fixed, torch.cuda.current_stream(self.device)
         if self.device not in _STREAMS:
             _STREAMS[self.device] = torch.cuda.Stream(self.device)
-        stream, kept = _STREAMS[self.device], fixed.state.copies()
+        stream, kept = _STREAMS[self.device], [part.clone() for part in fixed.state()]
         stream.wait_stream(here)
         graph, marks = torch.cuda.CUDAGraph(), external_events()
         try:
             with torch.cuda.stream(stream):
                 for _ in range(1 if self.graphs else WARM_UP):
                     fixed.step(slots, bare)
-                    fixed.state.restore(kept)
+                    fixed.restore(kept)
             # thread_local: another thread's allocations are no fault of this capture
             with torch.cuda.graph(graph, pool=self.pool, stream=stream, capture_error_mode="thread_local"):
                 before = iter(marks)
@@ -162,7 +162,7 @@ class Graphs(Steps):
             # a capture that cannot be ended raises before torch itself goes back to the stream from before
             torch.cuda.set_stream(here)
             here.wait_stream(stream)
-            fixed.state.restore(kept)
+            fixed.restore(kept)
         self.pool = graph.pool()
         return _Captured(graph, law, marks)
 

@@ -8,31 +8,19 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..cache import KVCache
-from ..methods import METHODS
 from ..verify import Step
 from .fixed import Fixed
 from .graphs import Graphs, Steps
 from .plain import Run
-from .waves import FixedWave
+from .waves import Wave
 
-MOST = len(METHODS) + 1  # idle engines: all methods, and one more
+MOST = 16  # idle engines: all methods, and a few more
 RESERVE = 0.1  # share of a GPU's memory that idle engines leave free
-
-
-@dataclass
-class Engine:
-    """What one run at a time works with."""
-
-    cache: KVCache
-    drafter_cache: KVCache | None
-    steps: Steps | None = None  # from the first run's prefill on
 
 
 class Engines:
@@ -40,19 +28,19 @@ class Engines:
 
     def __init__(self, most: int = MOST) -> None:
         self.most = most
-        self._idle: list[tuple[Hashable, Engine]] = []  # the last used last
+        self._idle: list[tuple[Hashable, Steps]] = []  # the last used last
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._idle)
 
-    def take(self, key: Hashable, make: Callable[[], Engine]) -> Engine:
+    def take(self, key: Hashable, make: Callable[[], Steps]) -> Steps:
         """An idle engine of this key, emptied, or a new one. Where memory does not suffice for a new one, the idle ones go first."""
         with self._lock:
             at = next((i for i in reversed(range(len(self._idle))) if self._idle[i][0] == key), None)
             engine = None if at is None else self._idle.pop(at)[1]
         if engine is not None:
-            for cache in (engine.cache, engine.drafter_cache):
+            for cache in (engine.fixed.cache, engine.fixed.drafter_cache):
                 if cache is not None:
                     cache.wipe()
             return engine
@@ -63,13 +51,13 @@ class Engines:
                 raise
         return make()
 
-    def give(self, key: Hashable, engine: Engine) -> None:
-        """Hand an engine back whose run is over. It is dropped where it has not begun or has been refused a capture."""
-        if engine.steps is None or engine.steps.reason:
+    def give(self, key: Hashable, engine: Steps) -> None:
+        """Hand an engine back whose run is over. It is dropped where it has been refused a capture."""
+        if engine.reason:
             return
         with self._lock:
             self._idle.append((key, engine))
-            while len(self._idle) > self.most or (self._idle and _scarce(engine.cache.k.device)):
+            while len(self._idle) > self.most or (self._idle and _scarce(engine.fixed.cache.k.device)):
                 self._idle.pop(0)
 
     def clear(self) -> bool:
@@ -83,25 +71,32 @@ class Engines:
 
 
 class FixedRun(Run):
-    """A run on the fixed engine. `engines` lends what it works with; None: it makes its own. Up to `steps.ahead` steps are in flight, so
+    """A run on steps of fixed shapes. `engines` lends what it works with; None: it makes its own. Up to `steps.ahead` steps are in flight, so
     that reading a result is the only wait, once per step. A step may be launched before the results of others are known when tokens will
-    be missing even if those commit as many as they can, and when it is sure of which kind it is: the last token may need no drafts."""
+    be missing even if those commit as many as they can, and when it is sure of which kind it is: the last token may need no drafts.
+    exact: a wavefront on the plain engine, whose steps wait for the host."""
 
-    def __init__(self, *parts: Any, engines: Engines | None) -> None:
+    def __init__(self, *parts: Any, engines: Engines | None, exact: bool = False) -> None:
         super().__init__(*parts)
         config = self.config
-        self.engines, self.room = engines, config.room or config.num_tokens
-        self.lent: Engine | None = self._make() if engines is None else engines.take(self._key, self._make)
-        self.cache, self.name = self.lent.cache, Steps.name
-        if self.lent.steps is not None:  # whose graphs hold on to a judge
-            self.judge = self.lent.steps.fixed.judge
+        self.engines, self.exact, self.room = engines, exact, config.num_tokens if exact else config.room or config.num_tokens
+        self.lent: Steps | None = self._make() if engines is None else engines.take(self._key, self._make)
+        self.steps, self.fixed = self.lent, self.lent.fixed
+        self.cache, self.judge = self.fixed.cache, self.fixed.judge  # graphs hold on to a judge
+        self.steps.clock, self.name = self.clock, "plain" if exact else Steps.name
         self.flying: deque[tuple[bool, int]] = deque()  # steps whose results have not been read: bare or not, tokens at most
         self.launched = 0
         self.unsure = 0 if config.bare(1) == config.bare(2) else 1  # how many tokens may be missing for a step of an unknown kind
 
-    def _make(self) -> Engine:
-        slots = Fixed.room(self.room, self.config.tree)
-        return Engine(self.target.new_cache(self.config.rows, slots), self.cache_for_drafter(slots))
+    def _make(self) -> Steps:
+        config = self.config
+        slots = Fixed.room(self.room, config.tree)
+        caches = self.target.new_cache(config.rows, slots), self.cache_for_drafter(slots)
+        parts = self.target, self.drafter, *caches, config, self.source, self.judge, self.room, self.uniforms
+        fixed = Wave(*parts, exact=self.exact) if config.tree.side_by_side else Fixed(*parts)
+        if config.place.type != "cuda":
+            return Steps(fixed)
+        return Graphs(fixed, (lambda: False) if self.engines is None else self.engines.clear)
 
     @property
     def _key(self) -> tuple[object, ...]:
@@ -112,27 +107,16 @@ class FixedRun(Run):
 
     def begin(self, hidden: Tensor, root: Tensor) -> None:
         """Both caches hold the prefix then; the drafter reads it."""
-        engine, config, drafter = self.lent, self.config, self.drafter
-        assert engine is not None
+        config, drafter, fixed = self.config, self.drafter, self.fixed
         hidden = self.for_drafter(hidden)
         if drafter is not None and not config.bare(config.num_tokens - 1):
             with self.clock.measure("draft"):
                 # a step's stable pass takes the last of these slots again, with the output that it needs
-                drafter.start(hidden, root, engine.drafter_cache, self.condition)
-        if engine.steps is None:
-            kind = FixedWave if config.tree.kind == "wavefront" else Fixed
-            fixed = kind(
-                self.target, drafter, engine.cache, engine.drafter_cache,
-                hidden, config, self.source, self.judge, self.room, self.uniforms,
-            )  # fmt: skip
-            free = (lambda: False) if self.engines is None else self.engines.clear
-            engine.steps = Graphs(fixed, free) if config.place.type == "cuda" else Steps(fixed)
-        self.steps, self.fixed = engine.steps, engine.steps.fixed
-        self.steps.clock = self.clock
+                drafter.start(hidden, root, fixed.drafter_cache, self.condition)
         with self.clock.measure("prefill"):
-            self.fixed.begin(hidden, root, self.uniforms, config.seed)
+            fixed.begin(hidden, root, self.uniforms, config.seed)
         if self.engines is not None:  # the next run is to find everything in place
-            self.steps.prepare(self.fixed.shapes())
+            self.steps.prepare(fixed.shapes())
 
     def next(self, committed: int) -> Step:
         while len(self.flying) < self.steps.ahead:
@@ -151,14 +135,14 @@ class FixedRun(Run):
 
     def close(self, whole: bool) -> None:
         """Hand the engine back; graphs may be in flight when the consumer gave up. After a fault nobody shall have it again."""
-        engine, self.lent = self.lent, None
-        if engine is None:
+        lent, self.lent = self.lent, None
+        if lent is None:
             return
-        if engine.steps is not None:
-            engine.steps.close()
-            self.name, self.reason = engine.steps.name, engine.steps.reason
+        lent.close()
+        if not self.exact:
+            self.name, self.reason = lent.name, lent.reason
         if whole and self.engines is not None:
-            self.engines.give(self._key, engine)
+            self.engines.give(self._key, lent)
 
 
 def _scarce(device: torch.device) -> bool:

@@ -25,7 +25,8 @@ from lantern_demo.models.lean import packed
 from lantern_demo.models.llamagen.target import LlamaGenConfig
 from lantern_demo.models.llamagen.weights import LAYOUTS
 from lantern_demo.models.needs import free_memory
-from lantern_demo.models.products import OF_FORMAT, sixteen_bits
+from lantern_demo.models.products import OF_FORMAT
+from lantern_demo.models.sixteen import sixteen_bits_for_prompts
 from lantern_demo.models.text import END, PAD, UNKNOWN, Encoded, left_pad
 
 LEAST_FREE = 2**30  # bytes of memory: a T5 that is not at work makes room below
@@ -135,7 +136,7 @@ class CaptionEncoder:
         if device.type != "cpu":
             return load_text(located, target.caption_dim, device, DTYPES[half(device)])
         mapped = load_text(located, target.caption_dim, device, None)
-        return cls(mapped.tokenizer, partial(packed, mapped.encoder, OF_FORMAT.get(sixteen_bits(), "plain")))
+        return cls(mapped.tokenizer, partial(packed, mapped.encoder, OF_FORMAT.get(sixteen_bits_for_prompts(), "plain")))
 
     @property
     def encoder(self) -> T5EncoderModel:

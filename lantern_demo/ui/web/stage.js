@@ -24,9 +24,9 @@ const controls = el("div", { class: "controls", role: "group", "aria-label": wor
 const clockButton = (kind) => el("button", { type: "button", "data-clock": kind, "aria-pressed": "false", onclick: () => { state.picked = kind; useClock(kind, 0); } }, words.clocks[kind]);
 const clockButtons = ["passes", "seconds"].map(clockButton);
 const cost = el("input", { type: "range", min: 0, max: 1, step: 0.01, value: 0, "aria-label": words.cost, oninput: () => { state.picked = "passes"; useClock("passes", Number(cost.value)); } });
-const [costTold, costMarks] = [el("output", { class: "cost-told" }), el("div", { class: "cost-marks" })];
+const [costTold, costMarks, costTicks] = [el("output", { class: "cost-told" }), el("div", { class: "cost-marks" }), el("div", { class: "cost-ticks", "aria-hidden": "true" })];
 const clocks = el("div", { class: "clocks" }, el("div", { class: "choice", role: "group", "aria-label": words.clock }, ...clockButtons),
-  el("div", { class: "cost" }, el("div", { class: "slider" }, cost, costMarks), costTold));
+  el("div", { class: "cost" }, el("div", { class: "slider" }, costTicks, cost), costMarks, costTold));
 const grid = el("div", { class: "lanes" });
 const more = el("button", { type: "button", class: "more", "aria-expanded": "false", onclick: () => more.setAttribute("aria-expanded", String(grid.classList.toggle("unfolded"))) });
 const [leads, rest] = [el("div", { class: "leads" }), el("div", { class: "rest" })];
@@ -99,7 +99,7 @@ function goOn(view, racing) {
   scrub.value = 0;
   scrub.style.setProperty("--played", "0%");
   headline.textContent = racing ? words.racing : view.live;
-  why.textContent = racing ? words.racingOn : "";
+  why.textContent = racing ? `${view.left} ${words.racingOn}`.trim() : "";
   for (const [part, on] of [[clockButtons[0], false], [clockButtons[1], true]]) part.setAttribute("aria-pressed", String(on));
   for (const one of state.lanes) {
     if (one.data) continue;
@@ -185,18 +185,21 @@ function useClock(kind, price) {
   });
   for (const part of clockButtons) part.setAttribute("aria-pressed", String(part.dataset.clock === kind));
   cost.value = kind === "passes" ? price : (state.measured?.whole ?? 0);
-  const told = kind === "passes" ? (price ? "some" : "none") : state.measured ? "seconds" : "bare";
-  costTold.textContent = say(words.costTold[told], { cost: price.toFixed(2), check: state.measured?.check.toFixed(2) });
+  const size = kind === "passes" ? words.sizes.find((one) => one.cost === price) : null;
+  const told = size ? "size" : kind === "passes" ? (price ? "some" : "none") : state.measured ? "seconds" : "bare";
+  costTold.textContent = say(words.costTold[told], { ...size, cost: price.toFixed(2), check: state.measured?.check.toFixed(2) });
   tellStory(known.map((one) => one.data));
   go(share * state.total);
 }
 
-/** Where on the slider a guess that costs nothing is, and one that costs what it cost here. */
+/** What a guess costs in known cases, to choose from, and where on the slider these are: nothing, what it took with published sizes, and here. */
 function markCosts() {
   const here = state.measured?.whole;
   cost.max = Math.max(1, Math.ceil((here ?? 0) * 1.5 * 10) / 10).toFixed(1);
-  const mark = (at, label) => el("button", { type: "button", style: `left: ${(100 * at) / cost.max}%`, onclick: () => { state.picked = "passes"; useClock("passes", at); } }, label);
-  costMarks.replaceChildren(mark(0, words.costMarks.none), ...(here ? [mark(Number(here.toFixed(2)), say(words.costMarks.here, { cost: here.toFixed(2) }))] : []));
+  const known = [[0, words.costMarks.none], ...words.sizes.map((size) => [size.cost, say(words.costMarks.size, { ...size, cost: size.cost.toFixed(2) })]),
+    ...(here ? [[Number(here.toFixed(2)), say(words.costMarks.here, { cost: here.toFixed(2) })]] : [])];
+  costMarks.replaceChildren(...known.map(([at, label]) => el("button", { type: "button", onclick: () => { state.picked = "passes"; useClock("passes", at); } }, label)));
+  costTicks.replaceChildren(...known.map(([at]) => el("i", { style: `left: ${(100 * at) / cost.max}%` })));
 }
 
 /** What the run shows, in one line, and beside it why that is more or less on the other clock, and what it gave up. */

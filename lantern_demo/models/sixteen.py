@@ -1,0 +1,59 @@
+"""The number format in 16 bits that published models have on a processor: which one is fastest there is measured, and kept on disk, so
+that the same seed gives the same picture at the next start too."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import torch
+
+from lantern_demo.models import choices
+from lantern_demo.models.device import device_name, pick_threads
+from lantern_demo.models.products import PROBED_NODES, Product, product, quickest, supported
+
+KINDS = {"bfloat16": "bfloat16", "half": "float16"}  # row-exact kinds of products, and their formats
+PROBED = (3840, 1280)  # a weight of a LlamaGen-XL's
+PROBED_BYTES = 2**27  # of such weights in 16 bits that a probe goes through: more than caches hold
+
+
+def sixteen_bits() -> str:
+    """The number format of a target and its drafter on a CPU: bfloat16 (where the processor multiplies in it), or float16 weights in
+    float32 products, whichever is faster for the few rows of their passes; float32 where neither works. Raises ValueError as
+    `device.pick_threads` does."""
+    kinds = _kinds()
+    if len(kinds) < 2:
+        return KINDS[kinds[0]] if kinds else "float32"
+    threads = pick_threads(None, torch.device("cpu"), small=False).count
+    file = choices.choice_file("sixteen-bits", device_name(torch.device("cpu")), threads, torch.__version__, PROBED, PROBED_BYTES)
+    return choices.kept_choice(file, list(KINDS.values()).__contains__, lambda: KINDS[_fastest(kinds, threads)])
+
+
+def sixteen_bits_for_prompts() -> str:
+    """The number format of a text encoder on a CPU, which reads all of a prompt at once: as `sixteen_bits`, and bfloat16 wherever the
+    processor multiplies in it, which is arithmetic's own format."""
+    return KINDS[kinds[0]] if (kinds := _kinds()) else "float32"
+
+
+def _kinds() -> tuple[str, ...]:
+    native = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    return tuple(kind for kind in KINDS if (native or kind != "bfloat16") and supported(kind))
+
+
+@lru_cache(maxsize=1)
+def _fastest(kinds: tuple[str, ...], threads: int) -> str:
+    """The fastest of some kinds on so many threads, found in about a second."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        weight = torch.linspace(-1, 1, PROBED[0] * PROBED[1]).view(PROBED)
+        count = PROBED_BYTES // (2 * weight.numel())
+        layers = {kind: [product(weight, kind) for _ in range(count)] for kind in kinds}
+        inputs = {nodes: torch.ones(2 * nodes, PROBED[1]) for nodes in PROBED_NODES}
+
+        def run(products: list[Product], nodes: int) -> None:
+            for one in products:
+                one(inputs[nodes])
+
+        return quickest({(kind, n): (lambda p=p, n=n: run(p, n)) for kind, p in layers.items() for n in inputs})  # type: ignore[misc]
+    finally:
+        torch.set_num_threads(before)

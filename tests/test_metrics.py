@@ -1,0 +1,120 @@
+"""What speculation came to under the names of serving engines: by hand, of true runs, and at /metrics."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import httpx
+import pytest
+from gradio_client import Client
+from tiny import write_tiny_model
+
+from lantern_demo.metrics import Counters, acceptance, of_events, pooled
+from lantern_demo.pipeline import Pipeline, load
+from lantern_demo.ui.record_reader import read_record
+
+# By hand: a chain of three drafts in five steps, and a last step without drafts.
+DRAFTED, ACCEPTED = [3, 3, 3, 3, 3, 0], [0, 3, 1, 0, 1, 0]
+BY_HAND = {
+    "mean_acceptance_length": 2.0,
+    "draft_acceptance_rate": 1 / 3,
+    "acceptance_histogram": [2, 2, 0, 1],
+    "num_spec_steps": 5,
+    "num_accepted_draft_tokens": 5,
+    "num_draft_tokens": 15,
+    "num_spec_tokens": 3,
+    "num_accepted_tokens_per_pos": [3, 1, 1],
+}
+
+
+def test_metrics_are_those_by_hand() -> None:
+    assert acceptance(DRAFTED, ACCEPTED, 3) == BY_HAND
+    halves = [acceptance(DRAFTED[part], ACCEPTED[part], 3) for part in (slice(2), slice(2, 6))]
+    assert pooled(halves) == BY_HAND
+
+
+def test_where_nothing_is_drafted_there_is_no_rate() -> None:
+    told = acceptance([0, 0], [0, 0], 0)
+    assert told["mean_acceptance_length"] is None and told["draft_acceptance_rate"] is None
+    assert told["acceptance_histogram"] == [0] and told["num_accepted_tokens_per_pos"] == []
+    assert pooled([]) == told
+
+
+@pytest.mark.parametrize(("drafted", "accepted"), [([3], [4]), ([3], [-1]), ([9], [4]), ([3, 3], [1])])
+def test_steps_that_cannot_be_are_refused(drafted: list[int], accepted: list[int]) -> None:
+    with pytest.raises(ValueError, match="accepted"):
+        acceptance(drafted, accepted, 3)
+
+
+def test_a_trees_drafts_are_all_its_nodes_but_the_root() -> None:
+    trees = [
+        {"tokens": [], "parents": [], "path": []},  # the prefill
+        {"tokens": [7, 1, 2, 3], "parents": [0, 0, 0, 1], "path": [0, 1, 3]},
+        {"tokens": [7, 1, 2, 3], "parents": [0, 0, 0, 1], "path": [0]},
+        {"tokens": [7], "parents": [0], "path": [0]},
+    ]
+    told = of_events({"trees": trees})
+    assert (told["num_spec_steps"], told["num_draft_tokens"], told["num_accepted_draft_tokens"]) == (2, 6, 2)
+    assert told["num_spec_tokens"] == 2 and told["acceptance_histogram"] == [1, 0, 1]
+
+
+@pytest.fixture(scope="module")
+def pipe(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
+    return load(write_tiny_model(tmp_path_factory.mktemp("models") / "tiny"), "cpu", fit_trees=False)
+
+
+@pytest.mark.parametrize("method", ["vanilla", "lantern", "lantern++", "sjd", "zipar"])
+def test_a_runs_metrics_agree_with_its_stats(pipe: Pipeline, method: str) -> None:
+    done = pipe.generate("a red lantern", method, seed=3, tree="small", lantern_k=10)
+    entry = done.record["methods"][method]
+    told = entry["speculative_decoding"]
+    # each step commits its accepted drafts and a bonus token, the last one uncut
+    whole = sum(entry["accepted_lengths"])
+    if method in ("vanilla", "zipar"):
+        assert told["num_spec_steps"] == 0
+    else:
+        assert told["num_accepted_draft_tokens"] == whole - entry["steps"] > 0
+        assert told["num_spec_steps"] in (entry["steps"], entry["steps"] - 1)
+        assert 1 < told["mean_acceptance_length"] <= 1 + told["num_spec_tokens"]
+    assert read_record(json.dumps(done.record).encode())["methods"][method]["speculative_decoding"] == told
+    # a record from before has none, and gets it from its steps
+    del entry["speculative_decoding"]
+    assert read_record(json.dumps(done.record).encode())["methods"][method]["speculative_decoding"] == told
+
+
+def test_counters_add_up_and_are_well_formed() -> None:
+    counters = Counters()
+    entry = {"speculative_decoding": BY_HAND, "tokens": 256, "decode_seconds": 0.5}
+    for _ in range(2):
+        counters.add({"model": {"id": 'a"b\\c'}, "methods": {"lantern++": entry}})
+    text = counters.text([("ready", "Whether.", 1.0)])
+    labels = r'{model="a\"b\\c",method="lantern++"}'
+    assert f"lantern:spec_decode_num_drafts_total{labels} 10\n" in text
+    assert f"lantern:spec_decode_num_draft_tokens_total{labels} 30\n" in text
+    assert f"lantern:spec_decode_num_accepted_tokens_total{labels} 10\n" in text
+    assert 'per_pos_total{model="a\\"b\\\\c",method="lantern++",position="0"} 6\n' in text
+    assert f"lantern:pictures_total{labels} 2\n" in text and f"lantern:decode_seconds_total{labels} 1\n" in text
+    assert "lantern:ready 1\n" in text
+    for line in text.splitlines():
+        assert re.fullmatch(r"# (HELP|TYPE) \S+ .+|lantern:\w+(\{.+\})? \S+", line), line
+
+
+def test_metrics_count_what_the_page_draws(server: str) -> None:
+    def counted() -> dict[str, float]:
+        answer = httpx.get(f"{server}metrics")
+        assert answer.status_code == 200 and answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+        pairs: list[Any] = [line.rsplit(" ", 1) for line in answer.text.splitlines() if not line.startswith("#")]
+        return {name: float(value) for name, value in pairs}
+
+    before = counted()
+    asked = {"seed": 3, "tree": "small", "lantern_k": 10}
+    _, record = Client(server, verbose=False).predict("a red lantern", method="eagle1", **asked, api_name="/generate")
+    gained = {name: value - before.get(name, 0) for name, value in counted().items() if 'method="eagle1"' in name}
+    told = record["methods"]["eagle1"]["speculative_decoding"]
+    at = next(name for name in gained if name.startswith("lantern:spec_decode_num_drafts_total"))
+    labels = at[at.index("{") :]
+    assert gained[at] == told["num_spec_steps"] > 0
+    assert gained[f"lantern:spec_decode_num_accepted_tokens_total{labels}"] == told["num_accepted_draft_tokens"]
+    assert gained[f"lantern:pictures_total{labels}"] == 1 and gained[f"lantern:image_tokens_total{labels}"] == 256

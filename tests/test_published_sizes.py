@@ -1,0 +1,70 @@
+"""What was measured of published sizes on a processor, as the page tells it, and what is estimated of them where nothing was measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lantern_demo.models import estimate
+from lantern_demo.models.registry import BUNDLED, REGISTRY
+from lantern_demo.tree_fitting import chances, read_calibration
+from lantern_demo.ui.published_sizes import guess_costs, measured_sizes
+from lantern_demo.ui.service import EXPECTED
+
+DOCS = Path(__file__).parents[1] / "docs" / "benchmark.md"
+# Picoseconds a byte by rows: `seconds_a_byte` of bfloat16 on the machine of these docs with two threads, the median of six.
+RATES = {2: 72.0, 8: 71.0}
+
+
+def test_the_file_is_what_the_docs_tell() -> None:
+    lines = {line.split("|")[1].strip(): line for line in DOCS.read_text().splitlines() if line.count("|") == 10}
+    sizes = measured_sizes()["models"]
+    for method, label in (("vanilla", "Vanilla"), ("eagle1", "EAGLE-1"), ("lantern++", "LANTERN++")):
+        cells = [cell.strip() for cell in lines[label].split("|")[2:-1]]
+        for model, (nodes, each, picture, _) in (("llamagen-t2i-256", cells[:4]), ("llamagen-c2i-b-256", cells[4:])):
+            found = sizes[model]["methods"][method]
+            assert (found["nodes"], f"{found['picture_seconds']:.1f} s") == (int(nodes), picture)
+            assert found["ms_per_token"] == pytest.approx(float(each), abs=0.6)
+
+
+def test_what_a_guess_cost_is_of_whole_steps() -> None:
+    """LlamaGen-XL: a step of four nodes took 46.8 ms x 2.88 tokens, one of vanilla 109.9 ms; three guesses took the difference."""
+    costs = {one["name"]: one for one in guess_costs()}
+    assert costs["LlamaGen-XL"]["cost"] == pytest.approx((46.8 * 2.8845 / 109.94 - 1) / 3, abs=0.006)
+    assert costs["LlamaGen-B"]["cost"] == pytest.approx((11.24 * 2.8845 / 19.39 - 1) / 3, abs=0.006)
+    assert all(one["device"] == "AMD EPYC (2 threads)" for one in costs.values())
+
+
+def test_estimates_come_near_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On that machine, where a product's own speed is known: within 1.5 times, either way."""
+    monkeypatch.setattr(estimate, "seconds_a_byte", lambda kind, rows, threads: RATES[rows] * 1e-12)
+    calibration = read_calibration(BUNDLED / "lantern-scenes")
+    assert calibration is not None
+    tokens = 1 + sum(chances(calibration.static["lantern++"], EXPECTED))
+    for model, found in measured_sizes()["models"].items():
+        published = REGISTRY[model].published
+        assert published is not None and found["default_kind"] == "bfloat16"
+        vanilla, fast = estimate.picture_seconds(published, "bfloat16", len(EXPECTED), tokens)
+        assert 1 / 1.5 < vanilla / found["methods"]["vanilla"]["picture_seconds"] < 1.5
+        assert fast is None or 1 / 1.5 < fast / found["methods"]["lantern++"]["picture_seconds"] < 1.5
+
+
+def test_an_estimate_is_of_a_machine_that_nothing_disturbs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of three calls are interrupted and take ten times as long."""
+    calls, now = [0], [0.0]
+
+    def call(x: torch.Tensor) -> None:
+        calls[0] += 1
+        now[0] += 1e-3 if calls[0] % 3 == 0 else 1e-2
+
+    made: list[Any] = []
+    monkeypatch.setattr(estimate, "product", lambda weight, kind: made.append(weight) or call)
+    monkeypatch.setattr(estimate, "perf_counter", lambda: now[0])
+    estimate.seconds_a_byte.cache_clear()
+    try:
+        assert estimate.seconds_a_byte("bfloat16", 2, 1) == pytest.approx(1e-3 / (made[0].numel() * 2))
+    finally:
+        estimate.seconds_a_byte.cache_clear()
