@@ -23,10 +23,8 @@ from published import (
     write_shards,
     write_vocabulary,
 )
-from runs import decode
 from torch import nn
 
-from lantern_demo.decoding.loop import Decoded
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models import checkpoints, store
 from lantern_demo.models.anole.cpu import LeanAnole
@@ -226,33 +224,6 @@ def test_every_method_draws(pipe: Pipeline) -> None:
     assert str(Path.home()) not in json.dumps(sources)
     assert all(done[m].stats.one_step_tvd == pytest.approx(0, abs=1e-5) for m in ("vanilla", "eagle1", "eagle2"))
     assert isinstance(pipe.target, LeanAnole) and done["vanilla"].stats.dtype == sixteen_bits()
-
-
-def test_greedy_tokens_are_vanillas_by_every_exact_method(pipe: Pipeline) -> None:
-    wanted = pipe.generate(PROMPT, temperature=0).tokens
-    assert len(set(wanted)) > 3
-    exact = pipe.compare(PROMPT, ["eagle1", "eagle2", "lantern", "lantern++"], temperature=0, lantern_k=0, lanternpp_k=0)
-    assert [e.tokens for _, e in exact if isinstance(e, Generation)] == [wanted] * 4
-    assert pipe.generate("blue night", temperature=0).tokens != wanted
-
-
-@pytest.mark.parametrize("scale", [1.0, 3.0])
-@pytest.mark.parametrize("method", list(METHODS))
-def test_steps_of_fixed_shapes_draw_the_same(pipe: Pipeline, method: str, scale: float) -> None:
-    """What runs as graphs on a GPU, step by step here, against the engine that waits for the host."""
-    knobs, chosen = pipe.settings(seed=3, cfg_scale=scale), METHODS[method]
-    encoded = pipe.networks.text.encode(PROMPT)
-    condition = pipe.networks.target.condition(encoded.features, encoded.mask, scale != 1)
-    found = []
-    for engine in ("plain", "fixed"):
-        with torch.inference_mode():
-            *_, last = decode(
-                pipe.networks.target, pipe.networks.drafter, condition, num_tokens=16, method=chosen, sampling=knobs.sampling(),
-                rule=knobs.rule(chosen), tree=chosen.drafts.of(knobs), neighbours=pipe.neighbours(), seed=3, engine=engine,  # type: ignore[arg-type]
-            )  # fmt: skip
-        assert isinstance(last, Decoded) and last.engine == engine
-        found.append((last.tokens, last.accepted_lengths))
-    assert found[0] == found[1]
 
 
 def test_preset_is_the_published_one() -> None:

@@ -22,7 +22,7 @@ from lantern_demo import load
 from lantern_demo.decoding import loop
 from lantern_demo.decoding.acceptance import Rule
 from lantern_demo.decoding.config import Config
-from lantern_demo.decoding.drafting import DynamicTree
+from lantern_demo.decoding.drafting import DynamicTree, StaticTree
 from lantern_demo.decoding.engines import graphs, kept
 from lantern_demo.decoding.engines.fixed import Fixed
 from lantern_demo.decoding.engines.waves import Wave
@@ -37,7 +37,6 @@ from lantern_demo.models.llamagen.cuda import FusedDrafter, FusedTarget
 from lantern_demo.models.llamagen.target import LlamaGenConfig
 from lantern_demo.models.tokenizer import neighbour_table
 from lantern_demo.pipeline import Pipeline
-from lantern_demo.static_trees import write_paths
 
 VECTORS = torch.randn(64, 8, generator=torch.Generator().manual_seed(3))
 DYNAMIC = DynamicTree(3, 2, 9)
@@ -46,7 +45,7 @@ GAPS = [(0,), (2,), (4,), (0, 1), (0, 3), (2, 0), (2, 0, 2)]
 
 def settings(method: str, static: Any = STATIC, residual: str = "set", vocab: int = 60) -> dict[str, Any]:
     table = neighbour_table(VECTORS[:vocab], 7)
-    return {**small(method, tree=write_paths(static), residual=residual), "neighbours": table}
+    return {**small(method, **StaticTree(static).asking(), residual=residual), "neighbours": table}
 
 
 def summary(events: list[Step | Decoded]) -> tuple[Any, ...]:

@@ -8,14 +8,12 @@ import pytest
 import torch
 from runs import decode
 from tables import ChainTarget, decide, random_laws
-from test_fixed import FULL, TEXT, assert_same, condition_of, networks
 
 from lantern_demo.decoding.acceptance import Grouped, Rule
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.window import Window
 from lantern_demo.distortion import sampled_shift
-from lantern_demo.models.llamagen.cuda import FusedTarget
 
 VOCAB = 30
 CHAIN = ChainTarget(random_laws(6, 6, 7).log(), random_laws(6, 6, 8).log())
@@ -79,17 +77,3 @@ def test_no_difference_is_sjd() -> None:
 
 def test_greedy_is_sjds() -> None:
     assert run("gsd", 0.15, temperature=0.0).tokens == run("sjd", 0.0, temperature=0.0).tokens
-
-
-def test_both_engines_draw_the_same() -> None:
-    target, _ = networks(TEXT)
-    with torch.inference_mode():
-        condition = condition_of(target, FULL)
-    knobs: dict[str, Any] = {
-        "num_tokens": 16, "method": METHODS["gsd"], "tree": Window(5), "row": 4, "rule": Grouped(0.15),
-        "sampling": Sampling(cfg_scale=2.0),
-    }  # fmt: skip
-    assert_same(
-        list(decode(target, None, condition, **knobs)),
-        list(decode(FusedTarget(target), None, condition, engine="fixed", **knobs)),
-    )

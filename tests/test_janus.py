@@ -347,26 +347,6 @@ def test_greedy_tokens_are_vanillas_by_every_exact_method(large_model: Path) -> 
     assert [e.tokens for _, e in exact if isinstance(e, Generation)] == [wanted] * 4
 
 
-@pytest.mark.parametrize("scale", [1.0, 5.0])
-@pytest.mark.parametrize("method", list(METHODS))
-def test_steps_of_fixed_shapes_draw_the_same(large_model: Path, method: str, scale: float) -> None:
-    """What runs as graphs on a GPU, step by step here, against the engine that waits for the host."""
-    pipe = load(JANUS_7B_ID, device="cpu", folder=large_model)
-    knobs, chosen = pipe.settings(seed=3, cfg_scale=scale, window=4), METHODS[method]
-    encoded = pipe.networks.text.encode(PROMPT)
-    with torch.inference_mode():
-        condition = pipe.networks.target.condition(encoded.features, encoded.mask, scale != 1)
-    found = []
-    for engine in ("plain", "fixed"):
-        *_, last = decode(
-            pipe.networks.target, pipe.networks.drafter, condition, num_tokens=16, method=chosen, sampling=knobs.sampling(), rule=knobs.rule(chosen),
-            tree=chosen.drafts.of(knobs), neighbours=pipe.neighbours(), seed=3, engine=engine, row=GRID,
-        )  # fmt: skip
-        assert isinstance(last, Decoded) and last.engine == engine
-        found.append((last.tokens, last.accepted_lengths))
-    assert found[0] == found[1]
-
-
 @torch.no_grad()
 def test_the_drafter_computes_what_the_published_code_does() -> None:
     """State and vector through one linear layer and a SiLU into the library's Llama of one layer with its norm, over a picture

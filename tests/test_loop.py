@@ -12,7 +12,6 @@ import pytest
 import torch
 from runs import decode, small
 from tables import TableDrafter, TableTarget, neighbour_table
-from torch import Tensor
 
 from lantern_demo.decoding.acceptance import Lantern
 from lantern_demo.decoding.cache import KVCache
@@ -335,36 +334,3 @@ def test_clock_is_cheap() -> None:
                 pass
         best = min(best, (perf_counter() - since) / 200)
     assert best < 4e-6  # 2 us on an idle core; twice that leaves room for a busy one
-
-
-class Broken(TableTarget):
-    """A target whose states go wrong after so many passes, the prefix's counted."""
-
-    def __init__(self, value: float, after: int) -> None:
-        super().__init__(VOCAB, seed=1)
-        self.value, self.after, self.passes = value, after, 0
-
-    def _states(self, before: Tensor, last: Tensor, rows: int) -> Tensor:
-        self.passes += 1
-        states = super()._states(before, last, rows)
-        return states.fill_(self.value) if self.passes > self.after else states
-
-
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
-@pytest.mark.parametrize("after", [0, 1, 6])
-@pytest.mark.parametrize("method", list(METHODS))
-def test_logits_that_are_no_numbers_are_named(method: str, after: int, value: float, temperature: float) -> None:
-    settings = {"neighbours": NEIGHBOURS, **SETTINGS[method], "sampling": Sampling(temperature=temperature)}
-    with pytest.raises(FloatingPointError, match="the target's logits are not finite numbers"):
-        list(decode(Broken(value, after), DRAFTER, PREFIX, num_tokens=40, **settings))
-
-
-def test_a_drafter_that_draws_no_numbers_is_named() -> None:
-    class Blank(TableDrafter):
-        def extend(self, tokens: Tensor, hidden: Tensor, cache: KVCache) -> Tensor:
-            return super().extend(tokens, hidden, cache) * float("nan")
-
-    settings = {"neighbours": NEIGHBOURS, **SETTINGS["eagle1"], "sampling": Sampling(cfg_scale=2.0)}
-    with pytest.raises(FloatingPointError, match="the drafter's logits are not finite numbers"):
-        list(decode(TARGET, Blank(TARGET), PREFIX, num_tokens=40, **settings))

@@ -102,14 +102,6 @@ def test_the_exact_rules_residual_would_be_wrong_below_one(monkeypatch: pytest.M
     assert transitions(Weighted(0.8)) < 1e-6
 
 
-@pytest.mark.parametrize("bound", [0.8, 2.0])
-def test_both_engines_draw_the_same(bound: float) -> None:
-    rule = Weighted(bound, mu=0.2)
-    assert [run(rule, "plain", seed, 60).tokens for seed in range(6)] == [
-        run(rule, "fixed", seed, 60).tokens for seed in range(6)
-    ]
-
-
 @pytest.mark.parametrize("engine", ["plain", "fixed"])
 def test_greedy_is_vanillas(engine: str) -> None:
     assert run(Weighted(2.0), engine, 0, 60, 0.0).tokens == run(Rule(), engine, 0, 60, 0.0, "vanilla").tokens

@@ -8,7 +8,6 @@ import pytest
 import torch
 from runs import decode
 from tables import ChainTarget, chi_square_p, random_laws
-from test_fixed import FULL, TEXT, assert_same, condition_of, networks
 
 from lantern_demo.bench.audit import Cell, run_cell
 from lantern_demo.decoding import window
@@ -18,7 +17,6 @@ from lantern_demo.decoding.drafting import Drafts
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, probabilities
 from lantern_demo.decoding.window import CoupledWindow, Window
-from lantern_demo.models.llamagen.cuda import FusedTarget
 
 VOCAB, P_BOUND = 6, 1e-5
 EXACT = [("sjd", "inverse"), ("scd", "gumbel"), ("scd", "maximal")]
@@ -88,31 +86,6 @@ def test_a_window_of_one_is_vanilla(method: str, coupling: str, temperature: flo
     sampling = Sampling(temperature)
     vanilla = run("vanilla", "inverse", 60, sampling=sampling, tree=Drafts())
     assert run(method, coupling, 60, sampling=sampling, nodes=1).tokens == vanilla.tokens
-
-
-@pytest.mark.parametrize(("method", "coupling"), EXACT)
-def test_greedy_is_vanillas(method: str, coupling: str) -> None:
-    sampling = Sampling(0)
-    assert (
-        run(method, coupling, 60, sampling=sampling).tokens
-        == run("vanilla", "inverse", 60, sampling=sampling, tree=Drafts()).tokens
-    )
-
-
-@pytest.mark.parametrize("guess", ["left", "above", "uniform"])
-@pytest.mark.parametrize("coupling", ["inverse", "gumbel", "maximal"])
-def test_both_engines_draw_the_same(coupling: str, guess: str) -> None:
-    target, _ = networks(TEXT)
-    with torch.inference_mode():
-        condition = condition_of(target, FULL)
-    for nodes, temperature in ((2, 1.0), (6, 1.0), (6, 0.0), (20, 1.0)):
-        knobs: dict[str, Any] = {
-            "num_tokens": 16, "seed": 3, "sampling": Sampling(temperature, cfg_scale=2.0), "row": 4,
-            "method": METHODS["sjd" if coupling == "inverse" else "scd"], "tree": window_of(nodes, coupling, guess),
-        }  # fmt: skip
-        plain = list(decode(target, None, condition, **knobs))
-        assert_same(plain, list(decode(FusedTarget(target), None, condition, engine="fixed", **knobs)))
-        assert plain[-1].one_step_tvd < 1e-6  # type: ignore[union-attr]
 
 
 def test_coupled_guesses_need_fewer_passes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,9 +91,10 @@ VARIANTS: dict[str, dict[str, Variant]] = {
     "cool-sd": {"delta 1": Variant(True, {"bound": 1.0})},
     "zipar": {"whole row": Variant(True, tree=Wavefront(2))},
 }
-# What the papers' rejection sampling draws by its own random numbers; the others' rules know no shared noise.
-for _method in ("vanilla", "eagle1", "eagle2", "lantern", "lantern++", "sjd", "scd"):
-    VARIANTS[_method] = {"own": Variant(METHODS[_method].lossless, dice="own")} | VARIANTS.get(_method, {})
+# The papers' rejection sampling, of methods that can share noise.
+for _method in METHODS.values():
+    if SMALL.rule(_method).shares and _method.drafts.of(SMALL).shares and not _method.drafts.side_by_side:
+        VARIANTS[_method.id] = {"own": Variant(_method.lossless, dice="own")} | VARIANTS.get(_method.id, {})
 
 Report = dict[str, Any]
 
