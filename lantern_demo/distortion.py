@@ -158,6 +158,12 @@ def shift_at(
     used, 0 when none were needed. shared: drafts and target drew with the same noise."""
     if not visit.tokens.shape[0] or not bool(visit.offered.any()):
         return torch.zeros_like(visit.p, dtype=torch.float64), 0
+    aim = rule.target(visit.p, visit.q)
+    if visit.q is not None and aim is not visit.p:  # the exact rule, with another target
+        shift, used = aim.new_zeros(aim.shape, dtype=torch.float64), 0
+        if not shared:
+            shift, used = sampled_shift(Rule(), aim, visit.q, visit.offered, neighbours, generator, draws, visit.depth)
+        return shift + (aim.double() - visit.p), used
     if visit.q is None:
         return fixed_shift(rule, visit.p, visit.tokens, neighbours, visit.depth), 0
     if shared:
@@ -265,6 +271,7 @@ def coupled_shift(
         return torch.zeros_like(p, dtype=torch.float64), 0
     chains = 1 if count == 1 else max(1, min(draws, _BUDGET // max(vocabulary, support.shape[0] * (1 + rule.columns))))
     clocks = torch.empty(chains, vocabulary, dtype=torch.float64, device=device).exponential_(generator=generator)
+    passing = rule.passing(p)
     left, p, q = p.unsqueeze(0), p.double().unsqueeze(0), q.double().unsqueeze(0)
     drawn, own = (clocks / q).topk(count, largest=False), (clocks / p).argmin(-1, keepdim=True)
     since, until = p.new_zeros(1, 1), p.new_full((1, 1), torch.inf)
@@ -276,6 +283,8 @@ def coupled_shift(
             near = rule.near(left, rule.candidates(tokens, neighbours, left))
             others = near.ids[..., 1:].flatten(1)
             level = meeting(p, q, since, until)
+            if passing is not None:
+                shift += whatever_is_drawn(level, p * (left > 0), q * passing)
             apart = level.gather(1, tokens).unsqueeze(-1) - level.gather(1, others).view(*near.ids.shape[:2], -1)
             moved = q.gather(1, tokens).unsqueeze(-1) * p.gather(1, others).view_as(apart) * apart.clamp(min=0.0)
             moved = moved * (1 - near.stays[..., 1:]) * (left.gather(1, others).view_as(apart) > 0)
@@ -287,16 +296,31 @@ def coupled_shift(
         if bool(offered[i]):
             near = rule.near(left, rule.candidates(x, neighbours, left)[:, 0])
             stays = near.stays.masked_fill(time.isinf(), 1.0)
-            mine = ((near.ids == own) & (stays == 0)).any(-1, keepdim=True) & hidden & (left.gather(1, own) > 0)
+            mine = ((near.ids == own) & (stays == 0)).any(-1, keepdim=True)
+            if passing is not None:
+                mine = mine | passing[x] & ~time.isinf()
+            mine = mine & hidden & (left.gather(1, own) > 0)
             shift.scatter_add_(0, x[:, 0], mine[:, 0].double() / chains)
             shift.scatter_add_(0, own[:, 0], mine[:, 0].double() / -chains)
             left = left.scatter_reduce(1, near.ids, stays, "prod")
+            if passing is not None:
+                left = left * ~passing[x]
             left = left / left.sum(-1, keepdim=True).clamp(min=NOTHING)
         else:
             hidden = hidden | (x == own)
         since, until = time, torch.minimum(until, clocks.gather(1, x) / p.gather(1, x))
         p, q = p.scatter(1, x, 0.0), q.scatter(1, x, 0.0)
     return shift, chains if count > 1 else 0
+
+
+def whatever_is_drawn(level: Tensor, p: Tensor, q: Tensor) -> Tensor:
+    """Law of the token emitted minus p, [V] float64, mean over rows, where a draft that has mass in q is kept whatever the target draws: the sum
+    over tokens of q(a) p(b) max(0, h(a) - h(b)) (1 at a, -1 at b), h [M, V] as `meeting` gives it, p and q [M, V]."""
+    h, order = level.sort(-1)
+    p, q = p.gather(1, order), q.gather(1, order)
+    gained = q * (h * p.cumsum(-1) - (h * p).cumsum(-1))
+    behind, weighed = (part.flip(-1).cumsum(-1).flip(-1) for part in (q, h * q))
+    return torch.zeros_like(level).scatter_(1, order, gained - p * (weighed - h * behind)).mean(0)
 
 
 def _bulk(q: Tensor) -> Tensor:

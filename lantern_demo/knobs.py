@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from lantern_demo.decoding.acceptance import Grouped, Lantern, LanternPlusPlus, Rule, Weighted
+from lantern_demo.decoding.acceptance import Ensemble, Grouped, Lantern, LanternPlusPlus, Rule, Typical, Weighted
 from lantern_demo.decoding.config import DICE
 from lantern_demo.decoding.drafting import Drafts, DynamicTree
 from lantern_demo.decoding.methods import METHODS, Method
@@ -158,6 +158,14 @@ KNOBS: dict[str, Knob] = {
     "cool_mu": Knob(
         0.0, "COOL-SD mu", "Lowers that weight by e to the minus mu at every depth. Its value is our reading: the paper does not tell it.",
         Limit(-2, 2), step=0.1, sets="mu", reads=_accepts_by(Weighted), short="mu", later=True,
+    ),
+    "typical_epsilon": Knob(
+        0.09, "Typical epsilon", "A guess is kept above this probability, or above its root times e to the minus entropy: lower accepts more.",
+        Limit(0, 1), step=0.01, sets="bound", reads=_accepts_by(Typical), swept=(0.01, 0.03, 0.09, 0.3), symbol="\u03b5", short="epsilon", bounds=True, later=True,
+    ),
+    "ensemble_weight": Knob(
+        0.7, "Ensemble weight", "The model's share in the mixture that guesses are held against, the drafter's being the rest; 1 is the model alone.",
+        Limit(0, 1), step=0.05, sets="bound", reads=_accepts_by(Ensemble), swept=(0.3, 0.5, 0.7, 0.9, 1.0), symbol="w", short="weight", bounds=True, later=True,
     ),
     "gsd_delta": Knob(
         0.15, "GSD delta", "Tokens are as likely as a guess where their probabilities differ by less; higher accepts more, and 0 relaxes nothing.",

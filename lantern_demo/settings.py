@@ -33,6 +33,8 @@ class Settings:
     lanternpp_lambda: float = KNOBS["lanternpp_lambda"].default
     cool_delta: float = KNOBS["cool_delta"].default
     cool_mu: float = KNOBS["cool_mu"].default
+    typical_epsilon: float = KNOBS["typical_epsilon"].default
+    ensemble_weight: float = KNOBS["ensemble_weight"].default
     gsd_delta: float = KNOBS["gsd_delta"].default
     window: int = KNOBS["window"].default  # 0 is chosen for the machine, 1 guesses nothing
     zipar_window: int = KNOBS["zipar_window"].default  # 0 is chosen for the machine

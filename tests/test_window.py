@@ -106,13 +106,13 @@ def test_coupled_guesses_need_fewer_passes(monkeypatch: pytest.MonkeyPatch) -> N
     ("values", "complaint"),
     [
         ((0,), "window is 0"),
-        ((4, "odd"), "coupling is 'odd'"),
-        ((4, "inverse", "odd"), "guess is 'odd'; allowed are left, above, uniform"),
+        ((4, "left", "odd"), "coupling is 'odd'"),
+        ((4, "odd"), "guess is 'odd'; allowed are left, above, uniform"),
     ],
 )
 def test_values_out_of_range(values: tuple, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
-        Drafts.window(*values)
+        CoupledWindow(*values)
 
 
 def test_the_noise_of_a_place_is_the_runs_own() -> None:

@@ -76,6 +76,11 @@ class Rule:
         return False
 
     @property
+    def mixes(self) -> bool:
+        """Whether drafts are held against another law than the target's: see `target`."""
+        return False
+
+    @property
     def shares(self) -> bool:
         """Whether the target's own draw can decide: it needs sets of tokens that each stand for one, and nothing of q."""
         return self.residual != "target"
@@ -104,6 +109,15 @@ class Rule:
     def greedy(self) -> Rule:
         """The rule by which greedy drafts are accepted: the exact one, unless this one counts neighbours."""
         return self if self.columns else Rule()
+
+    def target(self, p: Tensor, q: Tensor | None) -> Tensor:
+        """The law [..., V] that drafts are held against, of the target's law p and the law q that they were drawn from; p itself but for rules
+        that mix them."""
+        return p
+
+    def passing(self, p: Tensor) -> Tensor | None:
+        """[..., V] bool, the tokens that are kept under p [..., V] whatever the target draws; None: there is no such thing."""
+        return None
 
     def candidates(self, x: Tensor, neighbours: Tensor | None, p: Tensor) -> Tensor:
         """Tokens x [P, m], each with the tokens behind it that may count: [P, m, 1 + k] int64. neighbours [V, >= k] int32 or int64, rows
@@ -385,6 +399,88 @@ class Grouped(Rule):
         return heights if q is None or share is None else u * share * self.drafted(q, near)
 
 
+@dataclass(frozen=True)
+class Typical(Rule):
+    """Medusa's typical acceptance (arXiv 2401.10774): a draft is kept where p(x) > min(e, sqrt(e) exp(-H)), H the entropy of p in nats and e the
+    bound, whatever it was drawn from; and else p stays as it is. With shared noise the first draft is kept that passes so or is what the
+    target itself drew."""
+
+    bound: float = 0.09  # epsilon, 0 to 1
+
+    name: ClassVar[str] = "typical"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.bound <= 1:
+            raise ValueError(f"epsilon is {self.bound}; it must be between 0 and 1")
+
+    @property
+    def relaxes(self) -> bool:
+        return True
+
+    def threshold(self, p: Tensor) -> Tensor:
+        """What the mass of a draft has to exceed under p [..., V]: [..., 1]."""
+        return torch.special.entr(p).sum(-1, keepdim=True).neg_().exp_().mul_(math.sqrt(self.bound)).clamp_(max=self.bound)
+
+    def passing(self, p: Tensor) -> Tensor:
+        return p > self.threshold(p)
+
+    def stand_in(self, p: Tensor, x: Tensor, own: Tensor, neighbours: Tensor | None) -> Near:
+        """Beside itself a draft that passes stands for the target's own draw, whatever that is."""
+        ids, tried = torch.stack([x.clamp(min=0), own.expand_as(x)], -1), x >= 0
+        mass = p.gather(1, ids[..., 0])
+        stays = torch.stack([~tried, ~(tried & (mass > self.threshold(p)))], -1).to(p.dtype)
+        return Near(ids, mass.unsqueeze(-1).expand(ids.shape), stays, mass.unsqueeze(-1))
+
+    def bar(self, heights: Tensor, u: Tensor, share: Tensor | None, q: Tensor | None, near: Near, p: Tensor) -> Tensor:
+        return self.threshold(p).expand_as(heights)
+
+    def chance(self, p: Tensor, q: Tensor | None, near: Near, depth: Tensor | float = 0.0) -> Tensor:
+        return (near.mass[..., 0] > self.threshold(p)).double()
+
+    def reject(
+        self,
+        left: Tensor,
+        near: Near,
+        q: Tensor | None,
+        share: Tensor | None,
+        neighbours: Tensor | None,
+        depth: Tensor | float = 0.0,
+    ) -> None:
+        """Nothing leaves p."""
+
+
+@dataclass(frozen=True)
+class Ensemble(Rule):
+    """A mixture with the drafter (DIVERSED, arXiv 2604.07622; `assistant_ensemble_weight` of transformers): the exact rule, with
+    v = w p + (1 - w) q in place of p, w the bound. With shared noise the token that v and the place's noise give is held against the drafts.
+    Where nothing was drafted, and where q is not known, v is p."""
+
+    bound: float = 0.7  # w, 0 to 1
+
+    name: ClassVar[str] = "ensemble"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.bound <= 1:
+            raise ValueError(f"weight is {self.bound}; it must be between 0 and 1")
+
+    @property
+    def relaxes(self) -> bool:
+        return self.bound < 1
+
+    @property
+    def mixes(self) -> bool:
+        return self.relaxes
+
+    @property
+    def settled(self) -> bool:
+        return self.residual != "target"
+
+    def target(self, p: Tensor, q: Tensor | None) -> Tensor:
+        return p if q is None or not self.relaxes else torch.lerp(q, p, self.bound)
+
+
 class Verdict(NamedTuple):
     """What a rule decided at P nodes of C children, and what each child was judged by, as if all before it were rejected."""
 
@@ -417,6 +513,7 @@ def decide(
         nothing = left[:, :0]
         return Verdict(tokens.new_zeros(nodes), left, nothing, nothing, nothing, nothing, tokens >= 0, None)
     tried, x = (tokens >= 0, tokens.clamp(min=0)) if rest is None else (rest >= NOTHING, tokens)
+    p, left = left, rule.target(left, q)
     share, thinned = None, False
     heights = uniforms[:, :count]
     if q is not None:
@@ -447,6 +544,7 @@ def decide(
     bar = rule.bar(heights, uniforms[:, :count], share, q, found, left)
     mass = found.mass[..., 0]
     stands = rule.counts(mass, found.moved, depth)
+    mass = mass if left is p else p.gather(1, x)
     # strictly below: a token of mass 0 is not accepted even at u = 0
     accepted = tried & ((bar < stands) | (after <= 0))
     relaxed = torch.ge(heights, mass, out=torch.empty_like(x)) if rule.relaxes else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .acceptance import Grouped, Lantern, LanternPlusPlus, Rule, Weighted
+from .acceptance import Ensemble, Grouped, Lantern, LanternPlusPlus, Rule, Typical, Weighted
 from .config import Method as Method
 from .drafting import Drafts, DynamicTree, StaticTree
 from .wavefront import Wavefront
@@ -37,6 +37,14 @@ _ROWS = (
     Method(
         "cool-sd", "COOL-SD", StaticTree, Weighted, False,
         "A fixed tree; a guess's own probability is weighted up, the less the deeper it lies.", default=False,
+    ),
+    Method(
+        "typical", "Typical", StaticTree, Typical, False,
+        "A fixed tree; every guess is kept that is likely enough for how sure the model is.", default=False,
+    ),
+    Method(
+        "ensemble", "Ensemble", StaticTree, Ensemble, False,
+        "A fixed tree; exact acceptance against a mixture of the model's odds and the drafter's.", default=False,
     ),
     Method(
         "zipar", "ZipAR", Wavefront, Rule, False,

@@ -36,6 +36,7 @@ class SharedNoise(Judge):
     def __init__(self, config: Config, vocabulary: int) -> None:
         rule = config.rule.greedy if config.sampling.greedy else config.rule
         super().__init__(rule, config.sampling, config.neighbours, vocabulary)
+        self.flagged = rule.mixes
         # drafts may reach behind the picture's end
         places = 0 if self.sampling.greedy else config.places + config.tree.deepest + 1
         self.noise = torch.empty(places, vocabulary, device=config.place)
@@ -64,14 +65,18 @@ class SharedNoise(Judge):
 
     def choose(self, draft: Draft, looked: Tensor, uniforms: Tensor) -> Found:
         """Hold the draft against the target's own draws."""
-        tree = draft.tree
+        tree, p, flags = draft.tree, None, None
         own = likeliest(self.noisy(looked, tree.depths))
-        at_inner = own if tree.whole else own.index_select(0, tree.inner)
-        p = None
         if self.rule.relaxes:
             p = self.law(looked if tree.whole else looked.index_select(0, tree.inner))
+            mixed = self.rule.target(p, draft.law)
+            if mixed is not p:
+                drawn = likeliest(self.noisy(mixed.log(), tree.inner_depths[:, 0]))
+                alone, own = own, drawn if tree.whole else own.index_copy(0, tree.inner, drawn)
+                flags = alone.ne(own).long()
+        at_inner = own if tree.whole else own.index_select(0, tree.inner)
         rank, near = decide_shared(self.rule, p, draft.drawn, at_inner, self.neighbours)
-        return Found(own, onward(tree, rank), tried=near)
+        return Found(own, onward(tree, rank), flags, tried=near)
 
     def evidence(self, step: Step, draft: Draft, found: Found) -> Step:
         compared = []

@@ -1,0 +1,106 @@
+"""`typical` and `ensemble`: their laws by formula and by counting, with dice of their own and with shared noise."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from tables import chi_square_p, decide, draw_without_replacement, random_laws
+from torch import Tensor
+
+from lantern_demo.decoding.acceptance import Ensemble, Rule, Typical, decide_shared
+from lantern_demo.decoding.config import Config
+from lantern_demo.decoding.drafting import StaticTree
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.sampling import Sampling
+from lantern_demo.decoding.shared import SharedNoise
+from lantern_demo.decoding.trees import Draft, static_tree
+from lantern_demo.distortion import Visit, shift_at
+
+RUNS, VOCAB = 100_000, 8
+P_BOUND = 1e-4
+P, Q = random_laws(1, VOCAB, 3)[0], random_laws(1, VOCAB, 4)[0]
+
+
+def counted(rule: Rule, count: int, seed: int = 5) -> Tensor:
+    """How often each token came out behind so many drafts, by the papers' dice."""
+    generator = torch.Generator().manual_seed(seed)
+    tokens = draw_without_replacement(Q.expand(RUNS, -1), torch.rand(RUNS, count, generator=generator))
+    u = torch.rand(RUNS, count + 1, generator=generator)
+    verdict = decide(rule, P.expand(RUNS, -1), tokens, Q.expand(RUNS, -1), None, u)
+    bonus = torch.multinomial(verdict.residual, 1, generator=generator)[:, 0]
+    kept = tokens.gather(1, verdict.rank.clamp(min=0).unsqueeze(1))[:, 0]
+    return torch.where(verdict.rank < 0, bonus, kept).bincount(minlength=VOCAB)
+
+
+def shift(rule: Rule, count: int, draws: int = 64, shared: bool = False) -> Tensor:
+    visit = Visit(P, torch.zeros(count, dtype=torch.int64), torch.ones(count, dtype=torch.bool), Q, 0)
+    return shift_at(rule, visit, None, torch.Generator().manual_seed(1), draws, shared)[0]
+
+
+def by_noise(seed: int = 6) -> tuple[Tensor, Tensor]:
+    """Gumbel noise [RUNS, V] added to the scores of the target and of the drafter."""
+    noise = -torch.rand(RUNS, VOCAB, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).log_().neg_().log_()
+    return P.log() + noise, Q.log() + noise
+
+
+@pytest.mark.parametrize("epsilon", [0.02, 0.09, 0.3])
+def test_typical_keeps_what_is_likely_enough(epsilon: float) -> None:
+    entropy = -float((P * P.log()).sum())
+    passes = min(epsilon, math.sqrt(epsilon) * math.exp(-entropy)) < P
+    law = Q * passes + (1 - (Q * passes).sum()) * P
+    found = counted(Typical(epsilon), 1)
+    assert 0 < int(passes.sum()) < VOCAB and chi_square_p(found, law) > P_BOUND > chi_square_p(found, P)
+    torch.testing.assert_close(shift(Typical(epsilon), 1), (law - P).double(), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("rule", [Typical(0.09), Ensemble(0.6)], ids=str)
+def test_several_drafts_follow_the_law_that_the_price_tells(rule: Rule) -> None:
+    found = counted(rule, 3)
+    law = P + shift(rule, 3, 4096)
+    assert float((found / RUNS - law).abs().sum()) < 0.015 < float((found / RUNS - P).abs().sum())
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("weight", [0.1, 0.3, 1.0])
+def test_an_ensemble_draws_from_the_mixture(weight: float, count: int) -> None:
+    law = weight * P + (1 - weight) * Q
+    assert chi_square_p(counted(Ensemble(weight), count), law) > P_BOUND
+    torch.testing.assert_close(shift(Ensemble(weight), count), (law - P).double(), atol=1e-6, rtol=0)
+    assert chi_square_p(counted(Ensemble(weight), count), 0.5 * law + 0.5 / VOCAB) < P_BOUND
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_typical_with_shared_noise_follows_the_law_that_the_price_tells(count: int) -> None:
+    rule, (target, drafter) = Typical(0.09), by_noise()
+    own, tokens = target.argmax(-1), drafter.topk(count).indices
+    rank, _ = decide_shared(rule, P.expand(RUNS, -1), tokens, own, None)
+    came = torch.where(rank < count, tokens.gather(1, rank.clamp(max=count - 1).unsqueeze(1))[:, 0], own)
+    found, law = came.bincount(minlength=VOCAB) / RUNS, P + shift(rule, count, 4096, shared=True)
+    assert float((found - law).abs().sum()) < 0.015 < float((found - P).abs().sum())
+    passes = rule.passing(P)
+    assert bool((passes[came] | (came == own)).all()) and bool((came == own)[~passes[tokens].any(1)].all())
+
+
+def test_an_ensemble_with_shared_noise_draws_from_the_mixture() -> None:
+    weight, runs = 0.4, 4000
+    tree = StaticTree([(0,)])
+    config = Config(METHODS["ensemble"], 4, Sampling(), Ensemble(weight), tree, dice="same")
+    judge, found = SharedNoise(config, VOCAB), torch.zeros(VOCAB)
+    drawn = static_tree(tree.paths)
+    for seed in range(runs):
+        judge.begin(seed)
+        child = judge.noisy(Q.log().unsqueeze(0), 0).argmax(-1)
+        draft = Draft(drawn, torch.stack([torch.tensor(0), child[0]]), child.unsqueeze(0), scored=Q.log().unsqueeze(0))
+        made = judge.judge(draft, P.log().expand(2, -1).clone(), torch.empty(0))
+        assert (int(made.following[0]) == 1) == (int(made.own[0]) == int(child)) and made.relaxed is not None
+        found[made.own[0]] += 1
+    law = weight * P + (1 - weight) * Q
+    assert chi_square_p(found, law) > P_BOUND > chi_square_p(found, P)
+
+
+def test_what_is_no_share_is_refused() -> None:
+    for made, name in ((lambda: Typical(1.5), "epsilon is 1.5"), (lambda: Ensemble(-0.1), "weight is -0.1")):
+        with pytest.raises(ValueError, match=f"{name}; it must be between 0 and 1"):
+            made()
