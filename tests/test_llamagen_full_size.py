@@ -74,12 +74,14 @@ def files() -> Iterator[Path]:
         shutil.rmtree(folder)
 
 
-def test_it_loads_and_every_method_draws(files: Path) -> None:
-    told = load_and_draw(MODEL, "auto", files, TOKENS)
+@pytest.mark.parametrize(("asked", "most"), [("auto", 2.2), ("float32", 3.6)])
+def test_it_loads_and_every_method_draws(asked: str, most: float, files: Path) -> None:
+    """most: GiB of the target's weights."""
+    told = load_and_draw(MODEL, asked, files, TOKENS)
     published = REGISTRY[MODEL].published
-    assert published is not None and told["dtype"] == sixteen_bits()
+    assert published is not None and told["dtype"] == (sixteen_bits() if asked == "auto" else asked)
     parts = {part: count / 2**30 for part, count in budget(published, told["dtype"], on_cpu=True).items()}
-    assert parts["target"] < 2.2
+    assert parts["target"] < most
     # The text encoder stays in its files until there is a prompt.
     loaded = parts["target"] + parts["drafter"] + parts["image tokenizer"] + parts["the rest"]
     assert told["loaded"]["most of its own"] < 1.3 * loaded

@@ -99,19 +99,6 @@ class RMSNorm(nn.Module):
         return F.rms_norm(x.float(), x.shape[-1:], eps=self.eps).type_as(x) * self.weight
 
 
-class MLP(nn.Module):
-    """The feed-forward half of a LLaMA layer, under the names that Hugging Face checkpoints use."""
-
-    def __init__(self, dim: int, ffn: int) -> None:
-        super().__init__()
-        self.gate_proj = nn.Linear(dim, ffn, bias=False)
-        self.up_proj = nn.Linear(dim, ffn, bias=False)
-        self.down_proj = nn.Linear(ffn, dim, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
-
-
 def unrolled(
     hidden: Tensor, passes: int, read: Callable[[Tensor], tuple[Tensor, Tensor, Tensor, Tensor]],
     finish: Callable[[Tensor, Tensor], Tensor],

@@ -5,7 +5,7 @@ such layer."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lantern_demo.decoding.cache import KVCache
-from lantern_demo.models.common import BEYOND, MLP, Condition, RMSNorm, prefix_mask
-
-Store = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # new keys and values [R, heads, n, d] -> all that are attended to
+from lantern_demo.models import llama
+from lantern_demo.models.common import BEYOND, Condition, RMSNorm, prefix_mask
+from lantern_demo.models.llama import FeedForward, SplitAttention, Store, unstored
 
 
 class PaddedCache(KVCache):
@@ -76,52 +76,20 @@ def turn(x: Tensor, rope: Tensor) -> Tensor:
     return torch.cat((a * cos - b * sin, b * cos + a * sin), -1).type_as(x)
 
 
-class Attention(nn.Module):
+class Attention(SplitAttention):
+    """Attention of these families: pairs of halves turn."""
+
     def __init__(self, dim: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.q_proj = nn.Linear(dim, dim, bias=False)
-        self.k_proj = nn.Linear(dim, dim, bias=False)
-        self.v_proj = nn.Linear(dim, dim, bias=False)
-        self.o_proj = nn.Linear(dim, dim, bias=False)
-
-    def normed(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries and keys [R, n, heads, d] as they are turned; a family may normalise them."""
-        return q, k
-
-    def project(self, x: Tensor, rope: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """x [R, n, H] -> turned queries and keys, and values, [R, heads, n, d] each."""
-        q, k, v = (p(x).unflatten(-1, (self.heads, -1)) for p in (self.q_proj, self.k_proj, self.v_proj))
-        q, k = self.normed(q, k)
-        return turn(q, rope).transpose(1, 2), turn(k, rope).transpose(1, 2), v.transpose(1, 2)
-
-    def forward(self, x: Tensor, rope: Tensor, mask: Tensor | None, store: Store) -> Tensor:
-        """Attention [R, heads, n, d] of x [R, n, H], before the output projection."""
-        q, k, v = self.project(x, rope)
-        k, v = store(k, v)
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        super().__init__(dim, heads, turn)
 
 
-class Layer(nn.Module):
+class Layer(llama.Layer):
     """A decoder layer, of a target and of its drafter alike."""
 
     attention: type[Attention] = Attention
 
     def __init__(self, dim: int, heads: int, ffn: int, eps: float) -> None:
-        super().__init__()
-        self.input_layernorm = RMSNorm(dim, eps)
-        self.self_attn = self.attention(dim, heads)
-        self.post_attention_layernorm = RMSNorm(dim, eps)
-        self.mlp = MLP(dim, ffn)
-
-    def forward(self, x: Tensor, rope: Tensor, mask: Tensor | None, store: Store) -> Tensor:
-        """x [R, n, H], rope [R or 1, n, d / 2, 2], mask [R or 1, 1, n, S] bool or additive, or None -> [R, n, H]."""
-        return self.finish(x, self.self_attn(self.input_layernorm(x), rope, mask, store))
-
-    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
-        """What follows attention: x [R, n, H], attended [R, heads, n, d] -> [R, n, H]."""
-        x = x + self.self_attn.o_proj(attended.transpose(1, 2).flatten(2))
-        return x + self.mlp(self.post_attention_layernorm(x))
+        super().__init__(RMSNorm(dim, eps), self.attention(dim, heads), RMSNorm(dim, eps), FeedForward(dim, ffn))
 
 
 class SequenceTarget(nn.Module, ABC):
@@ -191,7 +159,7 @@ class SequenceTarget(nn.Module, ABC):
         n, t = x.shape[1], ids.shape[1]
         seen = prefix_mask(None if mask is None else F.pad(mask, (0, n - t), value=True), n, x.device, "self", x.dtype)
         # counted from the padding's begin: attention knows positions by their differences alone
-        return self._run(x, torch.arange(n, device=x.device)[None], seen, [lambda k, v: (k, v)] * len(self.layers))
+        return self._run(x, torch.arange(n, device=x.device)[None], seen, [unstored] * len(self.layers))
 
     def _run(self, x: Tensor, positions: Tensor, mask: Tensor | None, stores: Sequence[Store]) -> Tensor:
         rope = self.rope[positions]

@@ -77,7 +77,7 @@ class AnoleAttention(Attention):
         self.k_norm = HeadNorm(heads, dim // heads)
 
     def normed(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """As `Attention.normed`."""
+        """As `SplitAttention.normed`."""
         return self.q_norm(q), self.k_norm(k)
 
 

@@ -10,6 +10,7 @@ A drafter may also read what some of the target's blocks give, after EAGLE-3 (Li
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import cast
 
 import torch
@@ -17,7 +18,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lantern_demo.decoding.cache import KVCache
-from lantern_demo.models.common import MLP, DrafterSizes, RMSNorm, unrolled
+from lantern_demo.models.common import DrafterSizes, RMSNorm, unrolled
+from lantern_demo.models.llama import FeedForward, Layer, SplitAttention
 from lantern_demo.models.llamagen.target import LlamaGen, rope_table, rotate
 
 
@@ -62,43 +64,12 @@ class DrafterConfig(DrafterSizes["Drafter"]):
             )
 
 
-class DrafterAttention(nn.Module):
-    def __init__(self, config: DrafterConfig) -> None:
-        super().__init__()
-        self.heads = config.heads
-        self.q_proj = nn.Linear(config.dim, config.dim, bias=False)
-        self.k_proj = nn.Linear(config.dim, config.dim, bias=False)
-        self.v_proj = nn.Linear(config.dim, config.dim, bias=False)
-        self.o_proj = nn.Linear(config.dim, config.dim, bias=False)
-
-    def forward(self, x: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache, offset: int) -> Tensor:
-        """Attention [B, heads, n, d] of x [B, n, H], before the output projection."""
-        q, k, v = self.project(x, rope)
-        k, v = cache.write(0, offset, k, v)
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-
-    def project(self, x: Tensor, rope: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Rotated queries and keys, and values, [B, heads, n, d] each."""
-        q, k, v = (p(x).unflatten(-1, (self.heads, -1)) for p in (self.q_proj, self.k_proj, self.v_proj))
-        return rotate(q, rope).transpose(1, 2), rotate(k, rope).transpose(1, 2), v.transpose(1, 2)
-
-
-class DrafterLayer(nn.Module):
+class DrafterLayer(Layer):
     """A decoder layer without a norm before its attention."""
 
     def __init__(self, config: DrafterConfig) -> None:
-        super().__init__()
-        self.self_attn = DrafterAttention(config)
-        self.post_attention_layernorm = RMSNorm(config.dim, config.eps)
-        self.mlp = MLP(config.dim, config.ffn)
-
-    def forward(self, x: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache, offset: int) -> Tensor:
-        return self.finish(x, self.self_attn(x, rope, mask, cache, offset))
-
-    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
-        """What follows attention: x [B, n, H], attended [B, heads, n, d] -> output [B, n, H]."""
-        x = x + self.self_attn.o_proj(attended.transpose(1, 2).flatten(2))
-        return x + self.mlp(self.post_attention_layernorm(x))
+        attention = SplitAttention(config.dim, config.heads, rotate)
+        super().__init__(None, attention, RMSNorm(config.dim, config.eps), FeedForward(config.dim, config.ffn))
 
 
 class Drafter(nn.Module):
@@ -196,4 +167,4 @@ class Drafter(nn.Module):
 
     def _run(self, tokens: Tensor, hidden: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache, offset: int) -> Tensor:
         embedded = self.embed_tokens(tokens).expand(hidden.shape[0], -1, -1)
-        return self.layer(self.fuse(embedded, hidden), rope, mask, cache, offset)
+        return self.layer(self.fuse(embedded, hidden), rope, mask, partial(cache.write, 0, offset))

@@ -9,6 +9,7 @@ Tensor names are those of the published .pt files.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, cast
 
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 
 from lantern_demo.decoding.cache import KVCache
 from lantern_demo.models.common import BEYOND, Condition, RMSNorm, TargetSizes, prefix_mask, with_tapped
+from lantern_demo.models.llama import Attention, FeedForward, Layer, Store, unstored
 
 
 @dataclass(frozen=True)
@@ -70,51 +72,41 @@ def rotate(x: Tensor, rope: Tensor) -> Tensor:
     return torch.stack((a * cos - b * sin, b * cos + a * sin), -1).flatten(-2).type_as(x)
 
 
-class Attention(nn.Module):
+class JoinedAttention(Attention):
+    """Queries, keys and values by one weight."""
+
     def __init__(self, config: LlamaGenConfig) -> None:
-        super().__init__()
-        self.heads = config.heads
+        super().__init__(config.heads, rotate)
         self.wqkv = nn.Linear(config.dim, 3 * config.dim, bias=False)
         self.wo = nn.Linear(config.dim, config.dim, bias=False)
 
-    def forward(
-        self, x: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache | None, layer: int, slots: Tensor | None
-    ) -> Tensor:
+    def read(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """As `Attention.read`."""
         qkv = self.wqkv(x).unflatten(-1, (3, self.heads, -1))
-        qk, v = rotate(qkv[:, :, :2].flatten(2, 3), rope).unflatten(2, (2, self.heads)), qkv[:, :, 2]
-        q, k, v = qk[:, :, 0].transpose(1, 2), qk[:, :, 1].transpose(1, 2), v.transpose(1, 2)
-        if cache is not None and slots is None:
-            k, v = cache.write(layer, 0, k, v)
-        elif cache is not None and slots is not None and mask is not None:
-            k, v = cache.write_at(layer, slots, mask.shape[-1], k, v)
-        out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-        return self.wo(out.transpose(1, 2).flatten(2))
+        return qkv[:, :, :2].flatten(2, 3), qkv[:, :, 2]
+
+    def out(self, attended: Tensor) -> Tensor:
+        """As `Attention.out`."""
+        return self.wo(attended)
 
 
-class FeedForward(nn.Module):
+class LlamaGenFeedForward(FeedForward):
+    names = ("w1", "w3", "w2")
+    w1: nn.Linear
+    w3: nn.Linear
+    w2: nn.Linear
+
+
+class Block(Layer):
+    names = ("attention_norm", "attention", "ffn_norm", "feed_forward")
+    attention_norm: RMSNorm
+    attention: JoinedAttention
+    ffn_norm: RMSNorm
+    feed_forward: LlamaGenFeedForward
+
     def __init__(self, config: LlamaGenConfig) -> None:
-        super().__init__()
-        self.w1 = nn.Linear(config.dim, config.ffn, bias=False)
-        self.w3 = nn.Linear(config.dim, config.ffn, bias=False)
-        self.w2 = nn.Linear(config.ffn, config.dim, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.w2(F.silu(self.w1(x)) * self.w3(x))
-
-
-class Block(nn.Module):
-    def __init__(self, config: LlamaGenConfig) -> None:
-        super().__init__()
-        self.attention_norm = RMSNorm(config.dim, config.eps)
-        self.attention = Attention(config)
-        self.ffn_norm = RMSNorm(config.dim, config.eps)
-        self.feed_forward = FeedForward(config)
-
-    def forward(
-        self, x: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache | None, layer: int, slots: Tensor | None
-    ) -> Tensor:
-        x = x + self.attention(self.attention_norm(x), rope, mask, cache, layer, slots)
-        return x + self.feed_forward(self.ffn_norm(x))
+        norms = RMSNorm(config.dim, config.eps), RMSNorm(config.dim, config.eps)
+        super().__init__(norms[0], JoinedAttention(config), norms[1], LlamaGenFeedForward(config.dim, config.ffn))
 
 
 class CaptionEmbedding(nn.Module):
@@ -255,7 +247,12 @@ class LlamaGen(nn.Module):
         behind the committed ones."""
         tapped: list[Tensor] = []
         for i, block in enumerate(self.blocks):
-            x = block(x, rope, mask, cache, i, slots)
+            store: Store = unstored
+            if cache is not None and slots is None:
+                store = partial(cache.write, i, 0)
+            elif cache is not None and slots is not None and mask is not None:
+                store = partial(cache.write_at, i, slots, mask.shape[-1])
+            x = block(x, rope, mask, store)
             if i + 1 in self.taps:
                 tapped.append(x)
         return with_tapped(self.norm(x), tapped)
