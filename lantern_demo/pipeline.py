@@ -75,7 +75,9 @@ class Pipeline:
         fit_trees: bool = True,
     ) -> None:  # fmt: skip
         self.info, self.networks, self.device, self.dtype = info, networks, device, dtype
-        self.host = torch.device("cpu") if device.type == "mps" else device  # where drafts, noise and judging are: see `models.mps`
+        self.host = (
+            torch.device("cpu") if device.type == "mps" else device
+        )  # where drafts, noise and judging are: see `models.mps`
         self.defaults = Settings(**info.preset)
         self.threads = pick_threads(threads, device, small_on_cpu(networks, device, CACHED))
         self.threads.use()

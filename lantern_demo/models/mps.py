@@ -54,7 +54,7 @@ class Hosted:
     def __init__(self, network: Any, device: torch.device) -> None:
         self.network, self.device = network, device
 
-    def new_cache(self, rows: int, length: int) -> HostedCache:
+    def new_cache(self, rows: int, length: int) -> Any:
         return HostedCache(self.network.new_cache(rows, length))
 
     def call(self, name: str, *given: Any) -> Tensor:
@@ -75,9 +75,9 @@ class Hosted:
 class HostedTarget(Hosted):
     """Implements `decoding.protocols.FixedTarget`."""
 
-    @property
-    def vocab_size(self) -> int:
-        return self.network.vocab_size
+    def __init__(self, network: Any, device: torch.device) -> None:
+        super().__init__(network, device)
+        self.vocab_size: int = network.vocab_size
 
     def head(self, hidden: Tensor) -> Tensor:
         return self.call("head", hidden)
@@ -95,9 +95,9 @@ class HostedTarget(Hosted):
 class HostedDrafter(Hosted):
     """Implements `decoding.protocols.Drafter`."""
 
-    @property
-    def guided(self) -> bool:
-        return self.network.guided
+    def __init__(self, network: Any, device: torch.device) -> None:
+        super().__init__(network, device)
+        self.guided: bool = network.guided
 
     def start(self, hidden: Tensor, token: Tensor, cache: HostedCache, condition: Any) -> Tensor:
         return self.call("start", hidden, token, cache, condition)
