@@ -18,6 +18,9 @@ const prompt = "two blue box lanterns at dawn";
 const [offer] = await call("models", {});
 console.log("models:", offer.models.map((model) => model.id).join(", "));
 
+const [drawn, numbers] = await call("draw", { prompt });
+console.log("draw:", drawn.url, numbers.passes, "passes");
+
 const [picture, run] = await call("generate", { prompt, method: "lantern++", seed: 7 });
 console.log("generate:", picture.url, run.methods["lantern++"].steps, "steps");
 

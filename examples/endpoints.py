@@ -11,6 +11,9 @@ client = Client(sys.argv[1] if len(sys.argv) > 1 else "http://127.0.0.1:7860", v
 offer = client.predict(api_name="/models")
 print("models:", ", ".join(model["id"] for model in offer["models"]))
 
+picture, numbers = client.predict("two blue box lanterns at dawn", api_name="/draw")
+print("draw:", picture, numbers["passes"], "passes")
+
 picture, record = client.predict("two blue box lanterns at dawn", method="lantern++", seed=7, api_name="/generate")
 print("generate:", picture, record["methods"]["lantern++"]["steps"], "steps")
 

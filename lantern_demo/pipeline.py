@@ -76,6 +76,9 @@ class Pipeline:
         fit_trees: bool = True,
     ) -> None:  # fmt: skip
         self.info, self.networks, self.device, self.dtype = info, networks, device, dtype
+        self.host = (
+            torch.device("cpu") if device.type == "mps" else device
+        )  # where drafts, noise and judging are: see `models.mps`
         self.defaults = Settings(**info.preset)
         self.threads = pick_threads(threads, device, small_on_cpu(networks, device, CACHED))
         self.threads.use()
@@ -333,7 +336,7 @@ class Pipeline:
         with torch.inference_mode():
             condition = self.networks.target.condition(encoded.features, encoded.mask, knobs.cfg_scale != 1)
         config = Config(
-            method, tokens, knobs.sampling(), knobs.rule(method), tree, self.neighbours(knobs.neighbours), knobs.seed, self.device,
+            method, tokens, knobs.sampling(), knobs.rule(method), tree, self.neighbours(knobs.neighbours), knobs.seed, self.host,
             room=self.info.tokens if kept else None, row=self.info.grid, dice=knobs.dice,
         )  # fmt: skip
         return config, condition
@@ -478,7 +481,7 @@ class Pipeline:
 
     @torch.inference_mode()
     def neighbours(self, vectors: str = "decoder") -> Tensor:
-        """The neighbour table [V, k] int32 on the device, from the vectors the decoder sees or the "raw" ones."""
+        """The neighbour table [V, k] int32 where drafts are judged, from the vectors the decoder sees or the "raw" ones."""
         if vectors not in self._neighbours:
             tokenizer = self.networks.tokenizer
             book = tokenizer.codebook if vectors == "decoder" else tokenizer.vq.quantize.embedding.weight
@@ -486,7 +489,7 @@ class Pipeline:
             columns = min(MAX_LANTERN_K + 1, len(book) - 1)
             name, shape = f"neighbours-{vectors}", (len(book), columns)
             table = store.table(self.networks.tables, name, shape, lambda: neighbour_table(book, columns))
-            self._neighbours[vectors] = table.to(self.device)
+            self._neighbours[vectors] = table.to(self.host)
         return self._neighbours[vectors]
 
 
@@ -502,7 +505,7 @@ def load(
 ) -> Pipeline:  # fmt: skip
     """Load a model by its registry id, or from a folder in the format of the bundled one.
 
-    device: "auto", "cpu", "cuda", "cuda:N". dtype, of target and drafter: "float32", "bfloat16", "float16", "int8" (8-bit products,
+    device: "auto", "cpu", "cuda", "cuda:N", "mps" (Apple, untried). dtype, of target and drafter: "float32", "bfloat16", "float16", "int8" (8-bit products,
     on a CPU), or "auto", which is float32 for the bundled model, and 16 bits for a published one: bfloat16, or float16 where that is faster
     or a GPU lacks the other.
     A published model is fetched from the Hub at its first start; `folder` is a local folder to take its files from instead (see

@@ -204,7 +204,7 @@ def test_plain_http_refusals(server: str) -> None:
     for name, body, status, sentence in (
         ("compare", {}, 400, "No value provided for required argument: prompt"),
         ("compare", {"prompt": PROMPT, "sede": 3}, 400, "Parameter `sede` is not a valid key-word argument."),
-        ("paint", {}, 404, "there is no endpoint 'paint'; there are /compare, /generate and /models"),
+        ("paint", {}, 404, "there is no endpoint 'paint'; there are /draw, /compare, /generate and /models"),
     ):
         response = post(server, name, body)
         assert response.status_code == status
@@ -215,7 +215,7 @@ def test_plain_http_refusals(server: str) -> None:
 def test_documentation(server: str) -> None:
     """Only the API is public; each parameter but the prompt has a default, and all have their sentence."""
     endpoints = httpx.get(f"{server}gradio_api/info").json()["named_endpoints"]
-    assert set(endpoints) == {"/compare", "/generate", "/models"}
+    assert set(endpoints) == {"/draw", "/compare", "/generate", "/models"}
     for name in ("/compare", "/generate"):
         required = [p["parameter_name"] for p in endpoints[name]["parameters"] if not p["parameter_has_default"]]
         assert required == ["prompt"]
@@ -289,12 +289,12 @@ def test_every_endpoint_in_every_language(server: str, name: str, program: str) 
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     if program == "bash":
-        offer, (_, drawn), (_, compared) = (json.loads(line) for line in lines)
-        assert offer[0]["default_model"] == "tiny"
+        offer, (_, numbers), (_, drawn), (_, compared) = (json.loads(line) for line in lines)
+        assert offer[0]["default_model"] == "tiny" and numbers["method"] == "lantern++"
         assert (drawn["order"], compared["order"]) == (["lantern++"], ["vanilla", "eagle1"])
     else:
-        assert [line.split(":")[0] for line in lines] == ["models", "generate", "compare", "compare"]
-        assert "lantern-scenes" in lines[0] and ".png" in lines[1] and lines[2].endswith("1.00x")
+        assert [line.split(":")[0] for line in lines] == ["models", "draw", "generate", "compare", "compare"]
+        assert "lantern-scenes" in lines[0] and all(".png" in line for line in lines[1:3]) and lines[3].endswith("1.00x")
 
 
 def test_an_unknown_model_ends_the_program_with_a_sentence(

@@ -91,7 +91,7 @@ def allowed(name: str, value: Any) -> bool:
 
 
 @fuzz(60, 0.1)
-@given(st.sampled_from(["compare", "generate", "models"]), st.dictionaries(TEXTS, JSON, min_size=1, max_size=3))
+@given(st.sampled_from(["draw", "compare", "generate", "models"]), st.dictionaries(TEXTS, JSON, min_size=1, max_size=3))
 def test_unknown_parameters_are_refused_by_name(
     http: httpx.Client, info: dict[str, Any], name: str, extra: dict[str, Any]
 ) -> None:
@@ -104,7 +104,7 @@ def test_unknown_parameters_are_refused_by_name(
 
 
 @fuzz(60, 0.1)
-@given(st.sampled_from(["compare", "generate", "models"]), st.lists(JSON, max_size=30))
+@given(st.sampled_from(["draw", "compare", "generate", "models"]), st.lists(JSON, max_size=30))
 def test_positional_calls_of_the_wrong_length_are_refused(
     http: httpx.Client, info: dict[str, Any], name: str, values: list[Any]
 ) -> None:
@@ -165,7 +165,7 @@ def _events(http: httpx.Client) -> dict[int, int]:
     return {
         d["id"]: len(d["inputs"])
         for d in config["dependencies"]
-        if d["backend_fn"] and d["api_name"] not in ("compare", "generate")
+        if d["backend_fn"] and d["api_name"] not in ("draw", "compare", "generate")
     }
 
 

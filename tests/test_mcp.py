@@ -83,6 +83,8 @@ def test_tools_say_what_they_are(served: str) -> None:
             True,
             False,
         )
+    assert "what there is to draw here" in found["draw"].description.lower()
+    assert set(found["draw"].inputSchema["properties"]) == {"prompt", "model", "method", "seed", "with_vanilla"}
     for name in ("compare", "generate"):
         schema = found[name].inputSchema
         assert schema["required"] == ["prompt"]
@@ -102,6 +104,14 @@ def test_a_tool_draws(served: str, progress: bool) -> None:
     entry = record["methods"]["lantern++"]
     assert (record["prompt"], run["steps"], run["speedup"]) == ("a red lantern", entry["steps"], None)
     assert run["price"] == round(entry["price"], 4) > 0 and run["decode_seconds"] > 0
+
+
+def test_one_tool_draws_with_a_prompt_alone(served: str) -> None:
+    told, (picture,) = call(served, "draw", prompt="a red zebra lantern")
+    assert picture.size == (256, 256) and picture.info["prompt"] == "a red zebra lantern"
+    assert (told["method"], told["model"], told["unknown_words"]) == ("lantern++", "tiny", ["zebra"])
+    assert told["seconds"] > 0 and told["speedup"] is None and told["passes"] > 0
+    assert told["tokens_a_pass"] == pytest.approx(255 / told["passes"], abs=1e-3) and told["price"] > 0
 
 
 def test_a_tool_compares(served: str) -> None:
@@ -130,7 +140,7 @@ def test_a_bad_call_of_a_tool_gets_its_sentence(served: str) -> None:
 
 def test_the_tools_are_no_part_of_the_api(served: str) -> None:
     """But they are checked like it."""
-    assert set(httpx.get(f"{served}gradio_api/info").json()["named_endpoints"]) == {"/compare", "/generate", "/models"}
+    assert set(httpx.get(f"{served}gradio_api/info").json()["named_endpoints"]) == {"/draw", "/compare", "/generate", "/models"}
     file = {"path": "/etc/passwd", "meta": {"_type": "gradio.FileData"}}
     answer = httpx.post(f"{served}gradio_api/call/tool_generate", json={"data": [file, *[None] * (2 + len(KNOBS))]})
     assert answer.status_code == 400 and "must not be a file" in answer.text

@@ -37,7 +37,7 @@ class Clock:
 
     def __init__(self, device: torch.device | str) -> None:
         self._device = torch.device(device)
-        self._cuda = self._device.type == "cuda"
+        self._waits = {"cuda": torch.cuda.synchronize, "mps": lambda _: torch.mps.synchronize()}.get(self._device.type)
         self.seconds: dict[str, float] = dict.fromkeys(PARTS, 0.0)
         # those in which the calling thread had no processor; on a GPU it waits for the device by design, and they say nothing
         self.waited: dict[str, float] = dict.fromkeys(PARTS, 0.0)
@@ -51,8 +51,8 @@ class Clock:
 
     def synchronize(self) -> None:
         """Wait until the device has done what was asked; on a CPU it always has."""
-        if self._cuda:
-            torch.cuda.synchronize(self._device)
+        if self._waits is not None:
+            self._waits(self._device)
 
     @property
     def decode_seconds(self) -> float:
@@ -62,4 +62,4 @@ class Clock:
     @property
     def waited_seconds(self) -> float | None:
         """Of the decode seconds those without a processor; None on a GPU."""
-        return None if self._cuda else sum(self.waited[part] for part in DECODE_PARTS)
+        return None if self._waits is not None else sum(self.waited[part] for part in DECODE_PARTS)

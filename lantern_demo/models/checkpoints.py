@@ -259,7 +259,7 @@ def main() -> None:
         "--check", action="store_true", help="only say what it would take; exit code 1 when something does not fit"
     )
     parser.add_argument("--folder", type=Path, help="a local folder with the published files; its tensors are checked one by one")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: %(default)s)")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:N or mps (default: %(default)s)")
     parser.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16 (default: %(default)s)")
     args = parser.parse_args()
     info = model_info(args.model)

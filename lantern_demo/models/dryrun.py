@@ -8,6 +8,7 @@ from lantern_demo.models import families, hub, needs
 from lantern_demo.models.convert import CheckpointError
 from lantern_demo.models.device import pick_device
 from lantern_demo.models.hub import Located
+from lantern_demo.models.mps import UNTRIED
 from lantern_demo.models.needs import MISSING, Piece, gib
 from lantern_demo.models.registry import ModelInfo, Part, Published
 
@@ -45,6 +46,8 @@ def report(info: ModelInfo, device: str = "auto", dtype: str = "auto", folder: P
     lines.append(f"Memory on {chosen}: about {sizes}. {room} " + (f"Not enough: {tight}." if tight else f"Enough for {number}."))
     taken = ", ".join(f"{what} {gib(size)}" for what, size in needs.budget(published, number, on_cpu).items() if size)
     lines.append(f"Of it in {number}: {taken}.")
+    if chosen.type == "mps":
+        lines.append(UNTRIED)
     return lines, fits and not short and not tight
 
 

@@ -42,6 +42,7 @@ from lantern_demo.models.llamagen.cuda import FusedDrafter, FusedTarget
 from lantern_demo.models.llamagen.drafter import DrafterConfig
 from lantern_demo.models.llamagen.labels import ClassLabels
 from lantern_demo.models.llamagen.target import LlamaGenConfig
+from lantern_demo.models.mps import HostedDrafter, HostedTarget
 from lantern_demo.models.products import ROW_EXACT
 from lantern_demo.models.registry import ModelInfo, Part, Published
 from lantern_demo.models.text import PromptEncoder
@@ -186,6 +187,12 @@ def fused_runners(networks: Networks) -> Runners:
     family = family_of(networks.target.config)
     drafter = networks.drafter
     return Runners(family.cuda_target(networks.target), None if drafter is None else family.cuda_drafter(drafter))
+
+
+def hosted_runners(networks: Networks, device: torch.device) -> Runners:
+    """What decodes a model on a device that only networks run on: see `models.mps`."""
+    drafter = networks.drafter
+    return Runners(HostedTarget(networks.target, device), None if drafter is None else HostedDrafter(drafter, device))
 
 
 @torch.inference_mode()

@@ -37,6 +37,8 @@ class Tuning:
         target, drafter = networks.target, networks.drafter
         if self.device.type == "cuda":
             return families.fused_runners(networks)
+        if self.device.type == "mps":
+            return families.hosted_runners(networks, self.device)
         twins = families.family_of(target.config).cpu
         if twins is None:
             return Runners(target, drafter)

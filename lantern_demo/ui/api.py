@@ -1,4 +1,4 @@
-"""The public API: /compare, /generate and /models. Gradio documents each from its signature and docstring."""
+"""The public API: /draw, /compare, /generate and /models. Gradio documents each from its signature and docstring."""
 
 # No `from __future__ import annotations` here: Gradio reads the return annotations as they stand.
 
@@ -35,6 +35,29 @@ DEVICE: dict[str, Any] = {"concurrency_id": "device", "concurrency_limit": 1}  #
 
 def add_endpoints(page: gr.Blocks, service: Service) -> None:
     """Add the API to the page being built."""
+
+    def draw(
+        prompt: str, model: str | None = None, method: str | None = None, seed: int | None = None, with_vanilla: bool = False
+    ) -> Iterator[tuple[dict | None, dict]]:
+        """Draw a picture of a prompt: the one call that most programs want.
+
+        {can_draw}
+
+        Args:
+            prompt: What to draw. Required.
+            model: A model id of /models; the one that the server was started with when left out.
+            method: A method id of /models; LANTERN++ when left out, or SJD for a model without a drafter.
+            seed: The same seed draws the same picture on the same machine; the preset's when left out.
+            with_vanilla: Whether vanilla draws it too, which takes its time as well, so that the speedup is known.
+
+        Returns:
+            The picture, a PNG file.
+            Numbers: seconds of decoding; speedup over vanilla (null unless it ran); passes of the model; tokens_a_pass; price, the least share of tokens that came out differently than the model itself would have drawn them, 0 up to rounding where the method is lossless and null where it was not measured. Beside them method, model, seed, and unknown_words of the prompt that the model does not know.
+        """
+        yield from drawn(service, prompt, model, method, seed, with_vanilla)
+
+    draw.__doc__ = (draw.__doc__ or "").replace("{can_draw}", can_draw(service))
+    draw.__annotations__["return"] = tuple[dict | None, dict]  # of one answer, which is what Gradio takes for a generator's type
 
     def compare(
         prompt: str, model: str | None = None, methods: list[str] | None = None, **knobs: Any
@@ -84,12 +107,62 @@ def add_endpoints(page: gr.Blocks, service: Service) -> None:
         return describe(service)
 
     for endpoint, name, queue in (
+        (draw, "draw", DEVICE),
         (spelt_out(compare, tuple[dict, dict]), "compare", DEVICE),
         (spelt_out(generate, tuple[dict | None, dict]), "generate", DEVICE),
         (models, "models", {"concurrency_limit": None}),
     ):
         dependency = gr.api(endpoint, api_name=name, **queue)
         document(page, dependency, endpoint)
+
+
+def can_draw(service: Service) -> str:
+    """What the model that the server was started with draws, for whoever is about to write a prompt."""
+    info = service.offered()[service.default]
+    prompts = info.prompts or tuple(prompt for prompt, _ in texts.EXAMPLES)
+    return f"What there is to draw here: {info.description} Prompts that suit it: {'; '.join(prompts[:2])}."
+
+
+def method_for(service: Service, model: Any, method: Any) -> Any:
+    """The method of a call that names none: LANTERN++, or SJD where the model has no drafter."""
+    if method is not None:
+        return method
+    info = service.offered().get(service.default if model is None else str(model))
+    return "sjd" if info is not None and "lantern++" in service.unavailable(info) else "lantern++"
+
+
+def drawn(
+    service: Service, prompt: Any, model: Any, method: Any, seed: Any, with_vanilla: Any
+) -> Generator[tuple[dict | None, dict], None, None]:
+    """What /draw answers: progress without a picture now and then, and at last the picture and its numbers."""
+    if not isinstance(with_vanilla, bool):
+        raise gr.Error(f"with_vanilla must be true or false, got {writable(repr(with_vanilla))}", print_exception=False)
+    chosen = method_for(service, model, method)
+    methods = ["vanilla", chosen] if with_vanilla and chosen != "vanilla" else [chosen]
+    with closing(answers(service, prompt, model, methods, {"seed": seed})) as found:
+        for pictures, record in found:
+            if "progress" in record:
+                yield None, record
+            elif chosen not in record["methods"]:
+                raise gr.Error(f"{chosen} failed: {record['failed'][chosen]}", print_exception=False)
+            else:
+                yield pictures.get(chosen), numbers(record, chosen)
+
+
+def numbers(record: dict[str, Any], method: str) -> dict[str, Any]:
+    """What is worth knowing of one picture, out of the record of its run."""
+    entry = record["methods"][method]
+    return {
+        "seconds": entry["decode_seconds"],
+        "speedup": entry.get("speedup") if method != "vanilla" else 1.0,
+        "passes": entry["steps"],
+        "tokens_a_pass": entry["mean_accepted_length"],
+        "price": entry["price"],
+        "method": method,
+        "model": record["model"]["id"],
+        "seed": record["settings"]["seed"],
+        "unknown_words": record["unknown_words"],
+    }
 
 
 def describe(service: Service) -> dict[str, Any]:
@@ -156,7 +229,9 @@ def refuse_call(request: HttpRequest, error: Exception) -> JSONResponse:
     if "/component_server" in request.url.path:
         return JSONResponse({"error": texts.NO_SUCH_EVENT}, status_code=404)
     name = writable(request.url.path.rstrip("/").rsplit("/", 1)[-1])
-    return JSONResponse({"error": f"there is no endpoint {name!r}; there are /compare, /generate and /models"}, status_code=404)
+    return JSONResponse(
+        {"error": f"there is no endpoint {name!r}; there are /draw, /compare, /generate and /models"}, status_code=404
+    )
 
 
 def answers(

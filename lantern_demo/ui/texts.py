@@ -63,7 +63,12 @@ KEEP_NOTE = (
     "Load one here to replay it and to run it again on this machine. Every picture says in its file what it was drawn from."
 )
 
-TOOL_TITLES = {"compare": "Race decoding methods", "generate": "Draw a picture", "models": "Models and methods"}
+TOOL_TITLES = {
+    "draw": "Draw a picture",
+    "compare": "Race decoding methods",
+    "generate": "Draw with every setting",
+    "models": "Models and methods",
+}
 
 FOOT = "About this demo"
 PAPERS, PROGRAM = "Papers", "This demo"

@@ -15,7 +15,7 @@ from PIL import Image
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.device import device_name
 from lantern_demo.ui import texts
-from lantern_demo.ui.api import DEVICE, answers, spelt_out
+from lantern_demo.ui.api import DEVICE, answers, can_draw, drawn, spelt_out
 from lantern_demo.ui.files import saved, write_record, write_sheet
 from lantern_demo.ui.gradio_patches import as_tool
 from lantern_demo.ui.service import Service
@@ -38,6 +38,34 @@ def mcp_asked_for() -> bool:
 
 def add_tools(service: Service) -> None:
     """Add the tools to the page being built."""
+
+    def draw(
+        prompt: str, model: str | None = None, method: str | None = None, seed: int | None = None, with_vanilla: bool = False
+    ) -> Iterator[dict]:
+        """Draw a picture of a prompt: the one tool that is mostly needed.
+
+        {can_draw}
+
+        Answers the picture and JSON: seconds of decoding, speedup over vanilla (null unless vanilla ran), passes of the model, tokens a
+        pass, and price (at least this share of the tokens come out differently than the model itself would have drawn them; 0 for lossless
+        methods).
+
+        Args:
+            prompt: What to draw, in words that the model knows.
+            model: A model id that the tool `models` lists; the one that the server was started with when left out.
+            method: A method id that the tool `models` lists; LANTERN++ when left out, or SJD for a model without a drafter.
+            seed: The same seed draws the same picture on the same machine.
+            with_vanilla: Whether vanilla draws it too, so that the speedup is known.
+        """
+        with closing(drawn(service, prompt, model, method, seed, with_vanilla)) as found:
+            for picture, told in found:
+                if "progress" in told:
+                    yield {}  # between two answers Gradio sees that its client is gone
+                else:
+                    yield {"told": {key: _short(value) for key, value in told.items()}, "picture": picture}
+
+    draw.__doc__ = (draw.__doc__ or "").replace("{can_draw}", can_draw(service))
+    draw.__annotations__["return"] = dict  # as of the other tools
 
     def compare(prompt: str, model: str | None = None, methods: list[str] | None = None, **knobs: Any) -> Iterator[dict]:
         """Draw one prompt with several decoding methods that race on one device, and compare their speed and what each gave up for it.
@@ -74,6 +102,7 @@ def add_tools(service: Service) -> None:
         return {"told": offer(service), "picture": None}
 
     for endpoint, queue in (
+        (draw, DEVICE),
         (spelt_out(compare, dict), DEVICE),
         (spelt_out(generate, dict), DEVICE),
         (models, {"concurrency_limit": None}),
