@@ -17,7 +17,7 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import Route
 
 from lantern_demo.models.store import root
-from lantern_demo.ui import admission, log, reading, texts
+from lantern_demo.ui import admission, extras, log, quiz, reading, texts
 from lantern_demo.ui.api import DEVICE, add_endpoints, refuse_call
 from lantern_demo.ui.audit_panel import audit_panel
 from lantern_demo.ui.compare import again, begin, draw, settle
@@ -206,6 +206,8 @@ def launch(page: gr.Blocks, **options: Any) -> Any:
                 Route(SWEEPS, sweeps),
                 Route(PALETTES, palettes(page.lantern_service)),
                 Route(CARD, card),
+                Route(quiz.ADDRESS, quiz.pairs),
+                Route(extras.ADDRESS, extras.served),
                 Route(f"/{reading.FILES}", reading.listed),
                 Route(f"/{reading.FILES}/{{name:path}}", reading.file),
             ],
