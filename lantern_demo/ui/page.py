@@ -52,6 +52,7 @@ from lantern_demo.ui.sweep import Explorer, explore, rest
 from lantern_demo.ui.tools import add_tools, mcp_asked_for
 
 CACHE_SECONDS = 3600  # how long pictures are kept
+STAGE_SCRIPTS = ("grid", "mosaic", "clock", "cells", "look", "stage")
 
 QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}  # events that are the page's own business
 AT_ONCE: dict[str, Any] = {"queue": False, **QUIET}  # those that are answered even when the queue is full
@@ -111,7 +112,7 @@ def build(
             filled, reset_button = drawer_foot()
         examples = component("cards", ["cards"], cards(), elem_id="examples")
         stage = component(
-            "stage", ["grid", "mosaic", "clock", "cells", "look", "stage"], first_view(), elem_id="stage",
+            "stage", STAGE_SCRIPTS, first_view(), elem_id="stage",
             server_functions=[looking_at(page, LookAlikes(service))],
         )  # fmt: skip
         results, searching = results_column()

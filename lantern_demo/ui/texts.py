@@ -341,6 +341,16 @@ EXTRAS: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 
+# What the page says otherwise where no server stands behind it.
+STATIC: dict[str, str] = {
+    "hint": "Every picture can be clicked: see what the marked pieces were guessed from, and why they were kept.",
+    "lookNote": "Tap a marked cell of the picture, or use the arrow keys. The same cell is lit in every lane.",
+    "patchWait": "Fetching the look-alikes\u2026", "notAhead": "Look-alikes are there for the marked pieces alone.",
+    "extraMissing": "That could not be fetched.", "cardsTitle": "Recorded races: pick one to play it.",
+    "sweepNoted": "Recorded with the race.", "noSweeps": "What was recorded with other values could not be fetched.",
+}  # fmt: skip
+STATIC_NOTE = "These races are recordings; the program itself draws live."
+
 
 def quiz_drawn(found: dict[str, Any]) -> str:
     """How the pairs of the quiz were drawn, of what `record_quiz` wrote."""

@@ -49,7 +49,7 @@ function lane(view) {
   const made = { view, data: null, wipe, drawn: drawnSoFar(), shown: -1, canvas, flag, big, gain, picture, bar, side, short, keep };
   made.root = el("article", { class: "lane", id: `lane-${view.name}`, style: `--lane: ${view.colour}`, "data-method": view.id, "aria-label": view.label, onclick: (event) => open(made, event) },
     el("header", {}, el("h3", {}, view.label), badge), el("div", { class: "frame" }, picture, flag, keep, wipe), bar, el("p", { class: "took" }, big, gain), side, short);
-  picture.addEventListener("pointermove", (event) => event.pointerType === "mouse" && made.data && !look.open && light(cellAt(made, event)));
+  picture.addEventListener("pointermove", (event) => event.pointerType === "mouse" && made.data && !look.open && light(meant(cellAt(made, event))));
   picture.addEventListener("pointerleave", () => !look.open && light(-1));
   return made;
 }
@@ -258,7 +258,7 @@ function repaint() {
   paintLook(state.cell);
 }
 
-const paintLook = (cell) => look.paint({ ...drawing(cell), differs: state.whole?.pressable && new Set(state.whole.pressable) });
+const paintLook = (cell) => look.paint({ ...drawing(cell), pressable: state.whole?.pressable });
 
 function draw() {
   const common = drawing(state.cell);
