@@ -129,10 +129,9 @@ def test_four_captions_show_one_run_of_the_race(page: Page) -> None:
     committed = entry["events"]["committed"]
     page.get_by_role("button", name=texts.WEB["tour"]).press("Enter")
     box = page.locator(".tour")
-    cell = page.evaluate(
-        "document.querySelector('#stage .look .spoken').textContent.match(/row (\\\\d+), column (\\\\d+)/).slice(1).map(Number)"
-    )
-    at = (cell[0] - 1) * 16 + cell[1] - 1
+    expect(box).to_be_visible()
+    row, column = map(int, re.findall(r"row (\d+), column (\d+)", page.locator("#stage .look .spoken").inner_text())[0])
+    at = (row - 1) * 16 + column - 1
     assert entry["events"]["kinds"][at] == "r"
     step = next(i for i, count in enumerate(committed) if count > at)
     assert committed[step] - committed[step - 1] == 3

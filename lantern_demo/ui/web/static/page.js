@@ -18,7 +18,7 @@ const looks = {}; // by race
 async function look(asked) {
   const { name, lanes } = window.lanternRun;
   const lane = lanes.find((one) => one.tokens === asked.tokens);
-  looks[name] ??= unpacked(`looks/${name}.json.gz`);
+  looks[name] ??= unpacked(`looks/${name}.json.gz`).catch((fault) => { delete looks[name]; throw fault; });
   return (await looks[name])[lane.id]?.[asked.cell] ?? { error: WORDS.notAhead };
 }
 
