@@ -11,6 +11,7 @@ import pytest
 from test_browser import LANES, LEADS, browser, draw, expect, new_tab, only, open_page, page, pytestmark, tab
 
 from lantern_demo.ui.components import SCRIPTS
+from lantern_demo.ui.published_sizes import guess_costs
 from lantern_demo.ui.recorded import recorded_runs
 
 __all__ = ["browser", "page", "pytestmark", "tab"]  # the fixtures and marks of the browser's tests
@@ -92,6 +93,17 @@ def test_what_a_guess_costs_moves_the_clock_of_passes_to_the_machines(rested: Pa
     assert "like" in numbers(rested, "lanternpp")[0]
     price_a_guess(rested, 0)
     assert numbers(rested, "lanternpp")[0] == f"{run['lantern++']['steps']} passes"
+
+
+def test_published_sizes_have_marks(rested: Page) -> None:
+    """A press puts the clock to what a guess took with one, says of what machine that is, and a tick stands on the slider for each."""
+    for size in guess_costs():
+        rested.get_by_role("button", name=f"{size['name']}: {size['cost']:.2f}").click()
+        expect(rested.get_by_label(SLIDER)).to_have_value(str(size["cost"]))
+        expect(rested.locator("#stage .cost-told")).to_have_text(f"As {size['name']} took on {size['device']}, random weights.")
+    marks, ticks = rested.locator("#stage .cost-marks button"), rested.locator("#stage .cost-ticks i")
+    assert marks.count() == ticks.count() == 2 + len(guess_costs())
+    price_a_guess(rested, 0)
 
 
 def test_a_replay_that_would_be_over_at_once_is_slower_and_says_so(rested: Page) -> None:

@@ -131,7 +131,7 @@ def test_markup_stays_text(tiny_model: Path) -> None:
     evil = "<img src=x onerror=alert(1)>${alert(1)}{{7*7}}"
     html = status_html(evil, "error", [evil])
     assert "<img" not in html and "&lt;img" in html
-    for script in SCRIPTS.glob("*.js"):
+    for script in SCRIPTS.rglob("*.js"):
         assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b", script.read_text()), script.name
     service = Service(tiny_model, "cpu")
     with pytest.raises(ValueError, match="tree must be one of"):

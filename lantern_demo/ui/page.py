@@ -17,7 +17,7 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import Route
 
 from lantern_demo.models.store import root
-from lantern_demo.ui import admission, log, reading, texts
+from lantern_demo.ui import admission, extras, log, quiz, reading, texts
 from lantern_demo.ui.api import DEVICE, add_endpoints, refuse_call
 from lantern_demo.ui.audit_panel import audit_panel
 from lantern_demo.ui.compare import again, begin, draw, settle
@@ -52,6 +52,7 @@ from lantern_demo.ui.sweep import Explorer, explore, rest
 from lantern_demo.ui.tools import add_tools, mcp_asked_for
 
 CACHE_SECONDS = 3600  # how long pictures are kept
+STAGE_SCRIPTS = ("grid", "mosaic", "clock", "cells", "look", "stage")
 
 QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}  # events that are the page's own business
 AT_ONCE: dict[str, Any] = {"queue": False, **QUIET}  # those that are answered even when the queue is full
@@ -111,7 +112,7 @@ def build(
             filled, reset_button = drawer_foot()
         examples = component("cards", ["cards"], cards(), elem_id="examples")
         stage = component(
-            "stage", ["grid", "mosaic", "clock", "cells", "look", "stage"], first_view(), elem_id="stage",
+            "stage", STAGE_SCRIPTS, first_view(), elem_id="stage",
             server_functions=[looking_at(page, LookAlikes(service))],
         )  # fmt: skip
         results, searching = results_column()
@@ -207,6 +208,8 @@ def launch(page: gr.Blocks, **options: Any) -> Any:
                 Route(SWEEPS, sweeps),
                 Route(PALETTES, palettes(page.lantern_service)),
                 Route(CARD, card),
+                Route(quiz.ADDRESS, quiz.pairs),
+                Route(extras.ADDRESS, extras.served),
                 Route(f"/{reading.FILES}", reading.listed),
                 Route(f"/{reading.FILES}/{{name:path}}", reading.file),
             ],

@@ -1,0 +1,71 @@
+// A first minute: four captions on a race that stands still, at a step of the method that keeps near misses. Escape or Skip ends it.
+
+/** Where to look: a near miss in a step that added as many pieces as there are to be found, next to the middle of the picture. */
+function telling(data, grid, stepOf) {
+  const added = (token) => data.committed[stepOf(data, token)] - data.committed[stepOf(data, token) - 1];
+  const away = (token) => Math.hypot((token % grid) - grid / 2, Math.floor(token / grid) - grid / 2);
+  const loose = data.kinds.flatMap((kind, token) => (kind === "r" ? [token] : []));
+  const three = loose.filter((token) => added(token) === 3);
+  return (three.length ? three : loose).sort((a, b) => away(a) - away(b))[0];
+}
+
+lanternExtras.tour = ({ lanes, grid, stepOf, pressable, look }) => {
+  const data = lanes.map((lane) => lane.data).find(({ id, kinds }) => id === "lantern++" && kinds.includes("r")) ?? lanes.map((lane) => lane.data).find(({ kinds }) => kinds.includes("r"));
+  if (!data) return false;
+  document.querySelector(".tour")?.remove();
+  const cell = telling(pressable ? { ...data, kinds: data.kinds.map((kind, token) => (pressable.includes(token) ? kind : "")) } : data, grid, stepOf);
+  const step = stepOf(data, cell);
+  const facts = { method: data.label, guesses: data.trees[step].tokens.length - 1, added: data.committed[step] - data.committed[step - 1] };
+  const told = el("p", { class: "told", tabindex: "-1" });
+  const next = el("button", { type: "button", class: "first" });
+  const skip = el("button", { type: "button", onclick: end }, words.skip);
+  const count = el("small");
+  const box = el("section", { class: "tour", role: "dialog", "aria-label": words.title }, told, el("div", {}, skip, count, next));
+  const onward = () => look.root.querySelector(".next")?.click();
+  // A look's own button goes through the phases of a step: draft, verify, accept.
+  const stops = [
+    { at: "tree-box", go: onward },
+    { at: "tree-box", go: onward },
+    { at: "alike", go: () => {} },
+    { at: "tree-box", go: onward },
+  ];
+  let at = -1;
+
+  /** Ring a part of the look, by the name that the styles have for it. */
+  function point(name) {
+    if (name) look.root.dataset.pointed = name;
+    else delete look.root.dataset.pointed;
+    look.root.querySelector(name ? `.${name}` : "h2")?.scrollIntoView({ block: "nearest" });
+  }
+
+  function onto() {
+    at += 1;
+    if (at === stops.length) return end();
+    stops[at].go();
+    point(stops[at].at);
+    told.textContent = say(words.captions[at], facts);
+    count.textContent = say(words.count, { number: at + 1, of: stops.length });
+    next.textContent = at + 1 < stops.length ? words.next : words.done;
+    told.focus({ preventScroll: true });
+  }
+
+  function end() {
+    document.removeEventListener("keydown", leave, true);
+    box.remove();
+    point(null);
+    look.close();
+  }
+
+  function leave(event) {
+    if (event.key !== "Escape") return;
+    event.stopPropagation();
+    end();
+  }
+
+  next.addEventListener("click", onto);
+  document.addEventListener("keydown", leave, true);
+  look.open(data, cell);
+  document.body.append(box);
+  onto();
+  return true;
+};
