@@ -11,7 +11,8 @@ Kinds in `ROW_EXACT` compute a row of their output from its row of the input alo
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from math import prod
 from time import perf_counter
@@ -101,7 +102,8 @@ def _half(weight: Tensor) -> Product:
     """
     if weight.numel() > SMALL:
         shared = torch.ops.quantized.linear_dynamic_fp16.default
-        columns = torch.ops.quantized.linear_prepack_fp16(weight, None)
+        with _packed_by_fbgemm():
+            columns = torch.ops.quantized.linear_prepack_fp16(weight, None)
         return lambda x: shared(x, columns)
     run = torch.fbgemm_linear_fp16_weight_fp32_activation
     with warnings.catch_warnings():
@@ -111,18 +113,24 @@ def _half(weight: Tensor) -> Product:
     return lambda x: run(x, packed, None)
 
 
+@contextmanager
+def _packed_by_fbgemm() -> Iterator[None]:
+    """While quantised operators pack weights by FBGEMM, whatever engine is set; who packed them runs them."""
+    before = torch.backends.quantized.engine
+    torch.backends.quantized.engine = "fbgemm"
+    try:
+        yield
+    finally:
+        torch.backends.quantized.engine = before
+
+
 def _int8(weight: Tensor) -> Product:
     """Weights with a scale per output, inputs with one scale and offset per call."""
     scale = (weight.abs().amax(1) / 127).clamp_min(1e-8).double()
-    before = torch.backends.quantized.engine
-    torch.backends.quantized.engine = "fbgemm"  # decides how weights are packed, and no more
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # PyTorch means to drop its quantised tensors
-            zero = torch.zeros(len(scale), dtype=torch.int64)
-            packed = torch.ops.quantized.linear_prepack(torch.quantize_per_channel(weight, scale, zero, 0, torch.qint8), None)
-    finally:
-        torch.backends.quantized.engine = before
+    with _packed_by_fbgemm(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch means to drop its quantised tensors
+        zero = torch.zeros(len(scale), dtype=torch.int64)
+        packed = torch.ops.quantized.linear_prepack(torch.quantize_per_channel(weight, scale, zero, 0, torch.qint8), None)
     run = torch.ops.quantized.linear_dynamic.default
     return lambda x: run(x, packed, False)
 
