@@ -31,6 +31,10 @@ SMALL = Settings(
 )  # fmt: skip
 
 
+# A method for every kind of drafts, of those that have none among them: networks do not know by which rule their drafts are accepted.
+OF_EACH_KIND = list({method.drafts: method.id for method in METHODS.values()}.values())
+
+
 def small(method: str, row: int = 4, **changes: Any) -> dict[str, Any]:
     """How a method of the table is run small: what `decode` takes for it under SMALL with some settings changed, in pictures whose rows
     have `row` tokens."""

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 from published import anole_networks
+from runs import OF_EACH_KIND
 from twins import same_numbers, same_runs, weights_once
 
-from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models import cuda
 from lantern_demo.models.anole.cuda import FusedAnole, FusedAnoleDrafter
 from lantern_demo.models.anole.target import BEGIN_IMAGE, END_OF_TURN
@@ -46,7 +46,7 @@ def test_the_same_numbers(modules: Pair, twins: Pair, guided: bool) -> None:
     same_numbers(modules, twins, IDS, guided, logits=1e-3)
 
 
-@pytest.mark.parametrize("method", list(METHODS))
+@pytest.mark.parametrize("method", OF_EACH_KIND)
 def test_the_same_runs(modules: Pair, twins: Pair, method: str) -> None:
     same_runs(modules, twins, IDS, method, scale=3.0)
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 from published import janus_drafter, janus_target
+from runs import OF_EACH_KIND
 from twins import same_numbers, same_runs, weights_once
 
-from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.janus.cuda import FusedJanus, FusedJanusDrafter
 
 IDS = torch.tensor([[0, 23, 20, 24, 22, 10, 11, 12, 25, 23, 21, 24, 22, 3]])
@@ -33,7 +33,7 @@ def test_the_same_numbers(modules: Pair, twins: Pair, guided: bool) -> None:
     same_numbers(modules, twins, IDS, guided, logits=1e-4)
 
 
-@pytest.mark.parametrize("method", list(METHODS))
+@pytest.mark.parametrize("method", OF_EACH_KIND)
 def test_the_same_runs(modules: Pair, twins: Pair, method: str) -> None:
     same_runs(modules, twins, IDS, method, scale=5.0)
 

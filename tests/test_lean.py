@@ -8,10 +8,9 @@ from typing import Any, TypeVar
 
 import pytest
 import torch
-from runs import decode, small
+from runs import OF_EACH_KIND, decode, small
 from torch import Tensor
 
-from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.trees import static_tree
 from lantern_demo.models.anole.cpu import LeanAnole
@@ -239,7 +238,7 @@ def test_a_drafter_in_16_bits_stays_what_it_is(family: str) -> None:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("method", list(METHODS))
+@pytest.mark.parametrize("method", OF_EACH_KIND)
 @pytest.mark.parametrize("family", ["anole", "janus"])
 def test_same_pictures_with_the_prompt_in_the_sequence(family: str, method: str, temperature: float) -> None:
     target, drafter, twin = sequence_networks(family)
@@ -253,7 +252,7 @@ def test_same_pictures_with_the_prompt_in_the_sequence(family: str, method: str,
 @pytest.mark.parametrize("guided", [False, True])
 @pytest.mark.parametrize(
     ("method", "taps"),
-    [pytest.param(method, (), id=method) for method in METHODS]
+    [pytest.param(method, (), id=method) for method in OF_EACH_KIND]
     + [pytest.param(method, TAPS, id=f"{method} with taps") for method in ("vanilla", "eagle1", "eagle2")],
 )
 def test_same_pictures(method: str, taps: tuple[int, ...], guided: bool, temperature: float) -> None:
