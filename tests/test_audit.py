@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 
@@ -21,6 +21,8 @@ from lantern_demo.bench.audit import Cell, Row, cells_of, main, run_cell
 from lantern_demo.bench.goodness import chi_square, distance, noise, worst_stretch
 from lantern_demo.bench.toy import LAWS, LENGTH, VOCAB, Tables, ToyTarget, index_of
 from lantern_demo.decoding import acceptance
+from lantern_demo.decoding.acceptance import Rule
+from lantern_demo.decoding.drafting import Drafts, StaticTree
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.sampling import guide, probabilities
 
@@ -172,13 +174,22 @@ def test_relaxed_methods_show_their_distance() -> None:
     assert audit.faults([row]) == []
 
 
+@dataclass(frozen=True)
+class Crystal(Drafts):
+    """Drafts of which nobody told the audit."""
+
+    facets: int
+
+    name = "crystal"
+
+
 def test_every_method_of_the_table_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(METHODS, "later", Method("later", "Later", "static", "exact", True, "A row that was added."))
+    monkeypatch.setitem(METHODS, "later", Method("later", "Later", StaticTree, Rule, True, "A row that was added."))
     cells = cells_of(list(METHODS), ["cold"])
     assert {cell.method for cell in cells} == set(METHODS)
     assert [cell.variant for cell in cells if cell.method == "lantern"] == ["", "own", "released"]
     assert run_cell(Cell("later", "", "cold"), 20).lossless
-    monkeypatch.setitem(METHODS, "later", replace(METHODS["later"], source="crystal"))
+    monkeypatch.setitem(METHODS, "later", replace(METHODS["later"], drafts=Crystal))
     assert main(["--runs", "10", "--methods", "later", "--laws", "cold"]) == 2
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from lantern_demo.decoding.acceptance import Grouped, Lantern, LanternPlusPlus, Rule, Weighted
 from lantern_demo.decoding.cache import KVCache
-from lantern_demo.decoding.drafting import DynamicTree, StaticTree
+from lantern_demo.decoding.drafting import Drafts, DynamicTree, StaticTree
 from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling
@@ -43,6 +43,9 @@ SETTINGS: dict[str, dict] = {
     "cool-sd": {"tree": STATIC, "rule": Weighted(2.0)},
     "zipar": {"tree": Wavefront(2), "row": 6},
 }
+TREES = {StaticTree: STATIC, DynamicTree: DYNAMIC, Window: Window(5), CoupledWindow: CoupledWindow(5), Wavefront: Wavefront(2)}
+for other in METHODS.values():  # what has no settings of its own here has those of its classes
+    SETTINGS.setdefault(other.id, {"tree": TREES.get(other.drafts, Drafts()), "rule": other.rule()})
 ALL = list(METHODS)
 DRAFTING = ALL[1:]
 
