@@ -58,10 +58,18 @@ def decode(
     able = isinstance(target, FixedTarget) and isinstance(drafter, FixedDrafter | None)
     if config.engine == "fixed" and not able:
         raise ValueError("engine is 'fixed'; target and drafter must implement FixedTarget and FixedDrafter")
+    if config.engine == "fixed" and config.tree.reads_back:
+        raise ValueError(
+            f"engine is 'fixed'; method {config.method.id} reads numbers back in every step and needs 'plain' or 'auto'"
+        )
     wave = config.tree.side_by_side
     if wave and not isinstance(target, FixedTarget):
         raise ValueError(f"target must implement FixedTarget; method {config.method.id} reads places out of order")
-    on_fixed = able and (config.engine == "fixed" or (config.engine == "auto" and config.place.type == "cuda"))
+    on_fixed = (
+        able
+        and not config.tree.reads_back
+        and (config.engine == "fixed" or (config.engine == "auto" and config.place.type == "cuda"))
+    )
     parts = target, drafter, condition, config, clock, watcher
 
     def start(*more: Any) -> Run:
