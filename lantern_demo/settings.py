@@ -76,7 +76,7 @@ class Settings:
         top_k, depth, nodes = (b if g is None else g for b, g in zip(base, given, strict=True))
         return top_k, depth, nodes
 
-    # What the kinds of drafts ask: see `decoding.drafting.Drafts`.
+    # What the kinds of drafts ask: see `decoding.trees.Drafts`.
 
     @property
     def shape_given(self) -> bool:

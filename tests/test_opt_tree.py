@@ -23,7 +23,9 @@ SAMPLINGS = {
 }  # fmt: skip
 
 
-def steps_of(chance: float, seed: int, sampling: Sampling = SAMPLINGS["guided"], method: str = "opt-tree", **changes: Any) -> list[Any]:
+def steps_of(
+    chance: float, seed: int, sampling: Sampling = SAMPLINGS["guided"], method: str = "opt-tree", **changes: Any
+) -> list[Any]:
     tree = {} if method == "vanilla" else {"tree": OptTree(chance)}
     return list(decode(
         TARGET, DRAFTER, PREFIX, num_tokens=18, method=METHODS[method], sampling=sampling, seed=seed, measure_distortion=False,
@@ -68,7 +70,9 @@ def test_every_guess_has_the_chance_that_was_asked_for() -> None:
         draft = source.draft(root, Passes(), lambda hidden: logits.expand(1, 1, -1), torch.empty(0))
         chances = ((logits + noise[0]) / SHARPNESS).softmax(-1).sort(descending=True)
         first = draft.tokens[1:][draft.tree.depths[1:] == 1] if draft.tree.size > 1 else draft.tokens[:0]
-        wanted = [token for token, p in zip(chances.indices.tolist(), chances.values.tolist(), strict=True) if p >= chance][: policy.width]
+        wanted = [token for token, p in zip(chances.indices.tolist(), chances.values.tolist(), strict=True) if p >= chance][
+            : policy.width
+        ]
         assert first.tolist() == wanted
         for depth in range(1, draft.tree.depth + 1 if draft.tree.size > 1 else 1):
             above = float(chances.values[0]) ** (depth - 1)
@@ -85,7 +89,7 @@ def test_the_comb() -> None:
 
 @pytest.mark.parametrize("chance", [0, 1, -0.1, float("nan")])
 def test_a_chance_that_is_none_is_refused(chance: float) -> None:
-    with pytest.raises(ValueError, match="opt_chance is .*; it must be between 0 and 1, both excluded"):
+    with pytest.raises(ValueError, match=r"opt_chance is .*; it must be between 0 and 1, both excluded"):
         OptTree(chance)
 
 

@@ -380,8 +380,26 @@ def all_imports() -> dict[str, set[str]]:
 def test_no_module_imports_itself_by_way_of_others() -> None:
     imports = all_imports()
     assert "lantern_demo.models.common" in imports["lantern_demo.models.anole.target"]
-    assert "lantern_demo.decoding.trees" in imports["lantern_demo.decoding.loop"]
+    assert "lantern_demo.decoding.shared" in imports["lantern_demo.decoding.loop"]
     TopologicalSorter(imports).prepare()  # raises CycleError, which tells the circle
+
+
+def test_nobody_asks_by_name_what_kind_drafts_and_rules_are() -> None:
+    """They are classes that answer for themselves."""
+    names = {cls.name for method in METHODS.values() for cls in (method.drafts, method.rule)}
+    found = []
+    for path in (ROOT / "lantern_demo").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Compare):
+                sides = [node.left, *node.comparators]
+                sides += [one for side in sides if isinstance(side, (ast.Tuple, ast.List, ast.Set)) for one in side.elts]
+                asked = any(
+                    isinstance(side, ast.Attribute) and side.attr in ("kind", "source", "rule", "drafts", "name")
+                    for side in sides
+                )
+                if asked and any(isinstance(side, ast.Constant) and side.value in names for side in sides):
+                    found.append(f"{path.name}:{node.lineno}")
+    assert len(found) <= 5, found
 
 
 def test_decoding_has_six_floors() -> None:

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from .acceptance import Rule
-from .drafting import Drafts
 from .sampling import Sampling
+from .trees import Drafts
 
 ENGINES = ("auto", "plain", "fixed")
 DICE = ("same", "own")

@@ -1,131 +1,33 @@
-"""Where drafts come from. A kind of drafts (`Drafts`) is a value: what a run is asked for, how it is asked for, what suits a machine. Its
-source (`Source`) fills a draft tree in every step, for both engines in the same way: shapes are fixed, and nothing is read back to the host.
-"""
+"""Trees that a drafter fills: of fixed paths, or grown where it is sure. A kind of drafts is a value (see `trees.Drafts`), and its source
+fills a tree in every step."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from .sampling import Sampling, draw_in_turn, guide, probabilities, scores, zero
-from .trees import Draft, Path, Tree, ancestor_mask, checked_paths, child_table, static_tree
-
-Head = Callable[[Tensor], Tensor]  # hidden states [R, n, H] -> logits [R, n, V] float32, the target's
-
-
-class Passes(Protocol):
-    """One step's way to the drafter."""
-
-    def stable(self) -> Tensor:
-        """Read what has been committed since the step before; the last output [R, 1, H], which stands for the root."""
-
-    def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor) -> Tensor:
-        """As `protocols.Drafter.expand`, with the drafter's own cache."""
-
-
-Noisy = Callable[[Tensor, int], Tensor]  # scores [m, V] of nodes at a depth -> with the noise of the places that they draw
-
-
-class Asked(Protocol):
-    """What a source is told of its run, as `config.Config` has it."""
-
-    @property
-    def sampling(self) -> Sampling: ...
-    @property
-    def place(self) -> torch.device: ...
-    @property
-    def columns(self) -> int: ...
-    @property
-    def places(self) -> int: ...
-
-
-@dataclass(frozen=True)
-class Drafts:
-    """A kind of drafts. This one is none: the root alone. `settings` are an object with the fields that a kind reads, `calibration` one with
-    what was counted of methods: see `lantern_demo.settings` and `lantern_demo.tree_fitting`."""
-
-    name: ClassVar[str] = "none"
-    needs_drafter: ClassVar[bool] = False
-    reads_back: ClassVar[bool] = False  # each step's tree hangs on numbers that the host reads: the plain engine's alone
-    side_by_side: ClassVar[bool] = False  # rows are drawn instead of drafts: see `wavefront`
-    key: ClassVar[str] = "none"  # what a choice of it is called on disk
-
-    @property
-    def nodes(self) -> int:
-        """Of a draft tree, the root included."""
-        return 1
-
-    @property
-    def width(self) -> int:
-        """How many children a node has at most."""
-        return 0
-
-    @property
-    def deepest(self) -> int:
-        """The depth of the deepest node."""
-        return 0
-
-    @property
-    def expanded(self) -> int:
-        """How many tree slots the drafter fills at most."""
-        return 0
-
-    @property
-    def shares(self) -> bool:
-        """Whether they can be held against the target's own draws."""
-        return True
-
-    def read_at_once(self, columns: int) -> int:
-        """How many tokens a pass reads at most, of a picture with rows of so many."""
-        return self.nodes
-
-    def source(self, asked: Asked, vocabulary: int, noisy: Noisy | None, laws: bool) -> Source:
-        """What fills a run's trees. noisy: where noise is shared, which adds it; laws: whether the laws matter that are drawn from with it."""
-        return Source(asked.place)
-
-    @classmethod
-    def of(cls, settings: Any) -> Drafts:
-        """Those of some settings, where the machine does not choose."""
-        return cls()
-
-    @classmethod
-    def fits(cls, settings: Any) -> bool:
-        """Whether the machine is to choose them."""
-        return False
-
-    @classmethod
-    def asked(cls, settings: Any) -> str:
-        """What `of` gives, in words."""
-        return "none"
-
-    def asking(self) -> dict[str, Any]:
-        """The settings that give them again."""
-        return {}
-
-    def words(self) -> str:
-        """Their shape."""
-        return "none"
-
-    def variant(self) -> str:
-        """What else than the method a choice hangs on, if anything."""
-        return ""
-
-    def choices(self, calibration: Any, name: str) -> dict[Drafts, float]:
-        """Those that were calibrated under a method's name, each with its tokens a step."""
-        return {}
-
-    def saved(self) -> list[Any]:
-        """The values that make them."""
-        return []
-
-    def like(self, asked: Drafts) -> Drafts:
-        """These, with all that is no part of a choice as it is asked for."""
-        return self
+from .trees import (
+    Asked,
+    Draft,
+    Head,
+    Noisy,
+    Passes,
+    Path,
+    Source,
+    Tree,
+    ancestor_mask,
+    at_least_one,
+    checked_paths,
+    child_table,
+    static_tree,
+)
+from .trees import Drafts as Drafts
 
 
 @dataclass(frozen=True)
@@ -246,36 +148,6 @@ class DynamicTree(Drafts):
 
     def saved(self) -> list[Any]:
         return [self.top_k, self.depth, self.nodes]
-
-
-def at_least_one(name: str, value: int) -> None:
-    """Raises ValueError for a value below 1."""
-    if value < 1:
-        raise ValueError(f"{name} is {value}; it must be at least 1")
-
-
-class Source:
-    """Fills draft trees. This one drafts nothing: the root alone."""
-
-    depth = 0  # of the deepest node
-    draws = 0  # uniforms that it takes in a step
-    tree: Tree | None  # where it is the same in every step
-    state: tuple[Tensor, ...] = ()  # what it keeps from step to step, in place
-
-    def __init__(self, device: torch.device | str) -> None:
-        self.tree = static_tree((), device)
-
-    def begin(self, root: Tensor, seed: int) -> None:
-        """A run starts with its first token root [1] int64."""
-
-    def draft(self, root: Tensor, passes: Passes, head: Head, uniforms: Tensor) -> Draft:
-        """The tree of the last committed token root [1] int64; uniforms [draws] in [TINY, 1)."""
-        assert self.tree is not None
-        return Draft(self.tree, root, root.new_empty(0, 0))
-
-    def observe(self, looked: Tensor, own: Tensor, depth: Tensor, bonus: Tensor, uniforms: Tensor) -> None:
-        """What a step with drafts came to: what the target drew from [n, V], as `verify.Judge.look` gives it, and its own draws [n] (see
-        `verify.Found`); the depth [1] of the last accepted node, the bonus token [1] behind it; uniforms [draws] of the step."""
 
 
 class StaticSource(Source):

@@ -17,13 +17,13 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from .config import Config
-from .drafting import Source
 from .engines.kept import Engines, FixedRun
 from .engines.plain import Plain, Run
 from .protocols import Drafter, FixedDrafter, FixedTarget, Target, Watcher
 from .sampling import NO_LAW, uniforms_of
 from .shared import SharedNoise
 from .timing import Clock
+from .trees import Source
 from .verify import Judge, Rejection
 from .verify import Step as Step
 

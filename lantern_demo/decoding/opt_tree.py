@@ -19,9 +19,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from .drafting import Asked, Drafts, Head, Noisy, Passes, Source
 from .sampling import guide, scores
-from .trees import Draft, Tree, ancestor_mask, child_table
+from .trees import Asked, Draft, Drafts, Head, Noisy, Passes, Source, Tree, ancestor_mask, child_table
 
 # Of 0.4 to 4 the divisor under which the softmax of noisy scores tells best, by likelihood, whether the first guess is accepted: 841 steps of
 # chains of six guesses of the bundled model (8 pictures). 4 in 10 of the guesses said to have 0.4 to 0.6 were, 9 in 10 of those above 0.8.

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from .drafting import Drafts, at_least_one
+from .trees import Drafts, at_least_one
 
 Node = tuple[int, int, int]  # the place whose token it reads, the place that it stands at, the place that it draws
 

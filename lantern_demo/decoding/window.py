@@ -25,9 +25,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from .drafting import Asked, Drafts, Head, Noisy, Passes, Source, at_least_one
 from .sampling import draw
-from .trees import Draft, Tree, static_tree
+from .trees import Asked, Draft, Drafts, Head, Noisy, Passes, Source, Tree, at_least_one, static_tree
 
 COUPLINGS = ("gumbel", "maximal", "released")
 GUESSES = ("left", "above", "uniform")

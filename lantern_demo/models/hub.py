@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from huggingface_hub import HfApi, hf_hub_download, snapshot_download, try_to_load_from_cache
 from huggingface_hub.constants import HF_HUB_CACHE
@@ -21,9 +20,7 @@ from huggingface_hub.errors import (
 )
 
 from lantern_demo.models.convert import CheckpointError
-
-if TYPE_CHECKING:
-    from lantern_demo.models.registry import Part, Source
+from lantern_demo.models.registry import Part, Source
 
 REVISIONS = "LANTERN_REVISIONS"  # an environment variable: "repo=revision", several with commas
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import torch
 
-from lantern_demo.models import choices
+from lantern_demo.models import kept
 from lantern_demo.models.device import device_name, pick_threads
 from lantern_demo.models.products import PROBED_NODES, Product, product, quickest, supported
 
@@ -24,8 +24,8 @@ def sixteen_bits() -> str:
     if len(kinds) < 2:
         return KINDS[kinds[0]] if kinds else "float32"
     threads = pick_threads(None, torch.device("cpu"), small=False).count
-    file = choices.choice_file("sixteen-bits", device_name(torch.device("cpu")), threads, torch.__version__, PROBED, PROBED_BYTES)
-    return choices.kept_choice(file, list(KINDS.values()).__contains__, lambda: KINDS[_fastest(kinds, threads)])
+    file = kept.choice_file("sixteen-bits", device_name(torch.device("cpu")), threads, torch.__version__, PROBED, PROBED_BYTES)
+    return kept.kept_choice(file, list(KINDS.values()).__contains__, lambda: KINDS[_fastest(kinds, threads)])
 
 
 def sixteen_bits_for_prompts() -> str:

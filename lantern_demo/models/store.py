@@ -1,6 +1,6 @@
 """Converted checkpoints on disk: each part is converted once, and later starts read what was written then.
 
-They lie under $LANTERN_CACHE, or in lantern-demo under the Hub's HF_HOME:
+They lie in `kept.root()`:
   converted/<repository>/<revision>/<file>/   a part from the Hub
   converted/local/<file>-<hash>/              a part from a local folder, by its path
   drafters/<model id>/                        a drafter that was trained here (see `checkpoints.save_drafter`)
@@ -15,32 +15,24 @@ import json
 import os
 import shutil
 import tempfile
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from filelock import FileLock
-from huggingface_hub.constants import HF_HOME
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from lantern_demo.models.convert import CheckpointError
 from lantern_demo.models.hub import Located, disk_full, revision_of
-
-if TYPE_CHECKING:
-    from lantern_demo.models.registry import Source
+from lantern_demo.models.kept import locked as locked
+from lantern_demo.models.kept import put as put
+from lantern_demo.models.kept import root as root
+from lantern_demo.models.registry import Source
 
 VERSION = 1  # of the converter; a part that another version wrote is converted anew
 MANIFEST = "manifest.json"
-
-
-def root() -> Path:
-    """The folder of everything that is kept."""
-    return Path(os.environ.get("LANTERN_CACHE") or Path(HF_HOME) / "lantern-demo").expanduser()
 
 
 def hub_folder(source: Source) -> Path:
@@ -69,35 +61,6 @@ def manifest(folder: Path, facts: dict[str, Any] | None = None) -> dict[str, Any
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     return found if usable and whole else None
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Keep other processes, and other threads, from making the same file or folder meanwhile. Without a lock where none can be
-    had: on a disk that cannot be written there is nothing to disturb."""
-    place = path.parent / ".locks"
-    lock = FileLock(place / path.name)
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-    except OSError:
-        yield
-        return
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def put(path: Path, text: str) -> None:
-    """Write a small file so that nobody ever reads half of it. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.part")
-    try:
-        unfinished.write_text(text)
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 def write(folder: Path, located: Located, config: dict[str, Any], convert: Callable[[Path], list[Path]]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from lantern_demo.models import choices, families
+from lantern_demo.models import families, kept
 from lantern_demo.models.bundled import Networks
 from lantern_demo.models.device import device_name
 from lantern_demo.models.families import Runners
@@ -57,11 +57,11 @@ class Tuning:
 
     def file(self, name: str, versions: object = "") -> Path:
         """The file of a choice, which depends on device, number format, PyTorch and `versions`."""
-        return choices.choice_file(f"{self.model}-{name}", device_name(self.device), self.dtype, torch.__version__, versions)
+        return kept.choice_file(f"{self.model}-{name}", device_name(self.device), self.dtype, torch.__version__, versions)
 
     def _kept_kind(self, name: str, allowed: tuple[str, ...], find: Callable[[], str]) -> str:
         """A kind of products, of these that are allowed."""
-        return choices.kept_choice(self.file(name, allowed), lambda kind: kind in allowed and supported(kind), find)
+        return kept.kept_choice(self.file(name, allowed), lambda kind: kind in allowed and supported(kind), find)
 
 
 def small_on_cpu(networks: Networks, device: torch.device, most: int) -> bool:

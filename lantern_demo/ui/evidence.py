@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 
 import torch
 
+from lantern_demo.decoding.acceptance import Ensemble, Lantern, LanternPlusPlus, Rule, Typical, Weighted
 from lantern_demo.decoding.acceptance import Grouped as GroupedRule
-from lantern_demo.decoding.acceptance import Lantern, LanternPlusPlus, Rule, Weighted
 from lantern_demo.decoding.methods import Method
 from lantern_demo.settings import Settings
 
@@ -195,6 +195,32 @@ class Grouped(Evidence):
         return "alone" if kept == "e" and own > limit else super().case(kept, own, limit)
 
 
+class Likely(Evidence):
+    """Medusa's typical acceptance: no dice, a threshold that falls with how unsure the model is."""
+
+    heading = "a guess kept because it is likely enough"
+    reason = "It was likely enough for how sure the model is here: the piece may not be what the model would have drawn."
+    only = "because it is likely enough"
+    bar = "The bar is the model's chance of the guess; the line is lower where the model is less sure."
+
+    def counts(self) -> list[Line]:
+        return []
+
+
+class Mixed(Evidence):
+    """The model's odds mixed with the drafter's."""
+
+    heading = "a guess kept by mixed odds"
+    reason = "The drafter's odds count too, and with these it was kept: the piece may not be what the model would have drawn."
+    only = "because the drafter's odds count too"
+
+    def counts(self) -> list[Line]:
+        return [("mixed with the drafter's, it counts as", "{counted}")]
+
+    def note(self) -> str:
+        return f"{super().note()} The model's share in the mixture is {self.rule.bound:g}."
+
+
 class Compared(Evidence):
     """Shared noise: a guess was held against what the model itself drew in its place. Greedy that is its favourite."""
 
@@ -268,10 +294,49 @@ class ComparedNearByShare(ComparedNear, LentByShare):
     """The same of LANTERN++."""
 
 
+class ComparedLikely(Compared, Likely):
+    """The same with shared noise: what is likely enough is kept whatever the model drew."""
+
+    reason = "The model itself drew another piece here, and the guess was kept since it is likely enough."
+
+    def also(self) -> str:
+        return ", or when it is likely enough for how sure the model is"
+
+    def nor(self) -> str:
+        return ", or likely enough"
+
+    def where(self, near: int, others: int) -> str:
+        return ", and the guess is likely enough by itself" if others else ", and the guess is not likely enough by itself"
+
+
+class ComparedMixed(Compared, Mixed):
+    """The same with shared noise: the model and the drafter draw together."""
+
+    reason = "The model itself drew another piece here; together with the drafter's odds its dice gave this guess."
+
+    def cases(self) -> dict[str, dict[str, Any]]:
+        drew = {
+            "refused": "was refused: model and drafter together drew {0}{1}.",
+            "exact": "was accepted: the model itself drew this very piece here.",
+        }
+        drew["relaxed"] = "was accepted: model and drafter together drew this very piece here."
+        return {case: {"said": said, "numbers": []} for case, said in drew.items()}
+
+    def note(self) -> str:
+        return f"A guess is kept when model and drafter together drew it in its place; the model's share is {self.rule.bound:g}."
+
+    def row(self, trial: Sequence[Any], kept: str | None) -> list[Any]:
+        node, case, *told = super().row(trial, kept)
+        return [node, "relaxed" if kept == "r" else case, *told]
+
+
 WORDS: dict[type[Rule], type[Evidence]] = {
-    Rule: Exact, Lantern: Lent, LanternPlusPlus: LentByShare, Weighted: Weighed, GroupedRule: Grouped,
+    Rule: Exact, Lantern: Lent, LanternPlusPlus: LentByShare, Weighted: Weighed, GroupedRule: Grouped, Typical: Likely,
+    Ensemble: Mixed,
 }  # fmt: skip
-COMPARED: dict[type[Rule], type[Evidence]] = {Rule: Compared, Lantern: ComparedNear, LanternPlusPlus: ComparedNearByShare}
+COMPARED: dict[type[Rule], type[Evidence]] = {
+    Rule: Compared, Lantern: ComparedNear, LanternPlusPlus: ComparedNearByShare, Typical: ComparedLikely, Ensemble: ComparedMixed,
+}  # fmt: skip
 
 
 def evidence_of(settings: Settings, method: Method, entry: dict[str, Any] | None = None) -> Evidence:

@@ -26,7 +26,7 @@ from lantern_demo.ui.recorded import Recorded, cards, recorded_runs
 from lantern_demo.ui.run_view import results_view
 from lantern_demo.ui.service import Service
 
-CELLS = 6  # of a race at which look-alikes are decoded
+CELLS = 12  # of a race at which look-alikes are decoded
 HERO = "lantern++"
 MOST_BYTES = 3_000_000
 SHARED = ("dom", "extras", "charts", "layers")

@@ -28,7 +28,7 @@ from lantern_demo.bench.quality.recommend import ENOUGH
 from lantern_demo.bench.quality.report import Report, markdown, recommendations
 from lantern_demo.bench.quality.scenes import load_classifier_of, truth
 from lantern_demo.bench.quality.statistics import RESAMPLES
-from lantern_demo.bench.report import machine_of, now, session, write
+from lantern_demo.bench.report import machine_of, now, write
 from lantern_demo.bench.speed import Contestant, jobs_of, measure, play
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.pipeline import Pipeline, load
@@ -137,7 +137,6 @@ def run(args: argparse.Namespace) -> Report:
     points = points_of(pipe, args.methods, args.tree, captions[0])
     counts, identity = counts_of(points, args), identity_of(pipe, args, points)
     journal = Journal(args.out / "drawn.jsonl", identity, args.fresh)
-    journal.add("session", session() | {"machine": machine_of(pipe.device), "processes": args.processes})
     jobs = drawing.jobs_of(points, counts, prompts, drawing.batches(pipe))
     drawing.draw(pipe, (args.model, args.device, args.dtype), jobs, journal, args.processes)
     drawn = drawing.finished(journal.of("picture"), points, counts)

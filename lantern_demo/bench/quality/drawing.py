@@ -11,6 +11,7 @@ from tqdm import tqdm
 
 from lantern_demo.bench.journal import Journal
 from lantern_demo.bench.quality.points import Point
+from lantern_demo.bench.report import machine_of, session
 from lantern_demo.bench.workers import spread
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.loop import Decoded, decode
@@ -57,6 +58,8 @@ def draw(pipe: Pipeline, model: Model, jobs: list[Job], journal: Journal, proces
     """Draw what the journal lacks of these jobs, by `pipe` or by processes that load `model` themselves."""
     done = {(record["point"], record["picture"]) for record in journal.of("picture")}
     left = [job for job in jobs if any((job.point.name, job.first + i) not in done for i in range(len(job.prompts)))]
+    if left:
+        journal.add("session", session() | {"machine": machine_of(pipe.device), "processes": processes})
     call = partial(pictures, pipe) if processes == 1 else partial(_drawn_by, model)
     with tqdm(total=len(left), desc="pictures", unit="job") as bar:
         for records in spread(call, left, processes, max(1, (os.cpu_count() or 1) // processes)):

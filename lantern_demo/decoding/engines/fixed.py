@@ -17,10 +17,9 @@ from torch import Tensor
 
 from ..cache import KVCache
 from ..config import Config
-from ..drafting import Drafts, Source
 from ..protocols import FixedDrafter, FixedTarget
 from ..sampling import guide
-from ..trees import Draft
+from ..trees import Draft, Drafts, Source
 from ..verify import Judge, Step, goes, report
 
 Part = Callable[[str], AbstractContextManager[object]]
@@ -181,7 +180,7 @@ class Fixed:
         """A mask, True for what is seen, as what attention adds."""
         return torch.where(mask, self.nothing, self.never)
 
-    # -- the drafter's passes: see `drafting.Passes`
+    # -- the drafter's passes: see `trees.Passes`
 
     def stable(self) -> Tensor:
         """Of D + 1 slots the unseen ones count."""

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from ..cache import KVCache
 from ..config import Config
-from ..drafting import Source
 from ..protocols import Watcher
 from ..sampling import guide
 from ..timing import Clock
+from ..trees import Source
 from ..verify import Judge, Step, goes, report
 
 
@@ -106,7 +106,7 @@ class Plain(Run):
         self.steps += 1
         return judge.evidence(step, draft, found)
 
-    # the drafter's passes: see `drafting.Passes`
+    # the drafter's passes: see `trees.Passes`
 
     def stable(self) -> Tensor:
         hidden, tokens = self.unseen
