@@ -106,13 +106,17 @@ def test_a_plane_finds_what_things_cost() -> None:
 NONE = Drafts()
 
 
+def asked(method: str) -> Drafts:
+    return METHODS[method].drafts.of(Settings())
+
+
 def test_the_choice_follows_the_machine() -> None:
     calibration = Calibration({"eagle1": ACCEPT, "lantern++": ACCEPT}, {"eagle2": [(1, 0, 2, 1.4), (4, 2, 8, 2.0)]})
     dear = {
-        m: choose(METHODS[m], calibration, lambda policies: [1e-3 * policy.nodes for policy in policies], NONE)
+        m: choose(METHODS[m], calibration, lambda policies: [1e-3 * policy.nodes for policy in policies], asked(m))
         for m in ("eagle1", "eagle2")
     }
-    cheap = {m: choose(METHODS[m], calibration, lambda policies: [1e-3] * len(policies), NONE) for m in ("eagle1", "eagle2")}
+    cheap = {m: choose(METHODS[m], calibration, lambda policies: [1e-3] * len(policies), asked(m)) for m in ("eagle1", "eagle2")}
     assert dear["eagle1"] and cheap["eagle1"] and dear["eagle2"] and cheap["eagle2"]
     assert dear["eagle1"].policy.nodes < cheap["eagle1"].policy.nodes
     assert (dear["eagle2"].policy.nodes, cheap["eagle2"].policy.nodes) == (2, 8)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
 from tables import chi_square_p, decide, draw_without_replacement, random_laws
+from tiny import write_tiny_model
 from torch import Tensor
 
+from lantern_demo import load
 from lantern_demo.decoding.acceptance import Ensemble, Rule, Typical, decide_shared
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.drafting import StaticTree
@@ -17,6 +20,8 @@ from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.shared import SharedNoise
 from lantern_demo.decoding.trees import Draft, static_tree
 from lantern_demo.distortion import Visit, shift_at
+from lantern_demo.settings import Settings
+from lantern_demo.ui.evidence import evidence_of
 
 RUNS, VOCAB = 100_000, 8
 P_BOUND = 1e-4
@@ -98,6 +103,24 @@ def test_an_ensemble_with_shared_noise_draws_from_the_mixture() -> None:
         found[made.own[0]] += 1
     law = weight * P + (1 - weight) * Q
     assert chi_square_p(found, law) > P_BOUND > chi_square_p(found, P)
+
+
+@pytest.mark.parametrize("method", ["typical", "ensemble"])
+def test_what_is_told_of_a_guess_is_what_decided(method: str, tmp_path: Path) -> None:
+    """With shared noise: a guess that vanilla's own draw is not was kept by the rule alone, and the page says so."""
+    pipe = load(str(write_tiny_model(tmp_path / "tiny")))
+    entry = pipe.generate("a red lantern", method, tree="small", seed=3).record["methods"][method]
+    words = evidence_of(Settings(tree="small", seed=3), METHODS[method], entry)
+    before, seen = 0, set()
+    for after, tree, tried in zip(
+        entry["events"]["committed"], entry["events"]["trees"], words.trials(entry["events"]), strict=True
+    ):
+        kept = dict(zip(tree["path"][1:], entry["events"]["kinds"][before:after], strict=False))
+        before = after
+        for node, case, *_ in tried:
+            assert {"exact": "e", "relaxed": "r", "refused": None}[case] == kept.get(node)
+            seen.add(case)
+    assert seen == {"exact", "relaxed", "refused"}
 
 
 def test_what_is_no_share_is_refused() -> None:

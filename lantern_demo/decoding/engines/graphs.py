@@ -53,6 +53,12 @@ class Steps:
         """Wait for what is in flight, and put its times where they belong."""
 
 
+class Waiting(Steps):
+    """Steps of the plain engine: the host waits for each."""
+
+    ahead, name = 1, "plain"
+
+
 @dataclass
 class _Captured:
     """One graph, what it leaves on the device, and the events inside it (none: torch cannot record them)."""

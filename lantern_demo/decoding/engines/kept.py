@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..verify import Step
 from .fixed import Fixed
-from .graphs import Graphs, Steps
+from .graphs import Graphs, Steps, Waiting
 from .plain import Run
 from .waves import Wave
 
@@ -83,7 +83,7 @@ class FixedRun(Run):
         self.lent: Steps | None = self._make() if engines is None else engines.take(self._key, self._make)
         self.steps, self.fixed = self.lent, self.lent.fixed
         self.cache, self.judge = self.fixed.cache, self.fixed.judge  # graphs hold on to a judge
-        self.steps.clock, self.name = self.clock, "plain" if exact else Steps.name
+        self.steps.clock, self.name = self.clock, (Waiting if exact else Steps).name
         self.flying: deque[tuple[bool, int]] = deque()  # steps whose results have not been read: bare or not, tokens at most
         self.launched = 0
         self.unsure = 0 if config.bare(1) == config.bare(2) else 1  # how many tokens may be missing for a step of an unknown kind
@@ -94,6 +94,8 @@ class FixedRun(Run):
         caches = self.target.new_cache(config.rows, slots), self.cache_for_drafter(slots)
         parts = self.target, self.drafter, *caches, config, self.source, self.judge, self.room, self.uniforms
         fixed = Wave(*parts, exact=self.exact) if config.tree.side_by_side else Fixed(*parts)
+        if self.exact:
+            return Waiting(fixed)
         if config.place.type != "cuda":
             return Steps(fixed)
         return Graphs(fixed, (lambda: False) if self.engines is None else self.engines.clear)
@@ -139,8 +141,7 @@ class FixedRun(Run):
         if lent is None:
             return
         lent.close()
-        if not self.exact:
-            self.name, self.reason = lent.name, lent.reason
+        self.name, self.reason = lent.name, lent.reason
         if whole and self.engines is not None:
             self.engines.give(self._key, lent)
 
