@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -171,15 +171,6 @@ def test_relaxed_methods_show_their_distance() -> None:
     row = run_cell(Cell("lantern", "released", "top-p"), 60)
     assert not row.lossless and not row.at_the_noise and row.off_by > 0.05 and row.name == "lantern (released)"
     assert audit.faults([row]) == []
-
-
-@dataclass(frozen=True)
-class Crystal(Drafts):
-    """Drafts of which nobody told the audit."""
-
-    facets: int
-
-    name = "crystal"
 
 
 def test_every_method_of_the_table_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
