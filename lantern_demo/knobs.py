@@ -12,6 +12,7 @@ from lantern_demo.decoding.acceptance import Ensemble, Grouped, Lantern, Lantern
 from lantern_demo.decoding.config import DICE
 from lantern_demo.decoding.drafting import Drafts, DynamicTree
 from lantern_demo.decoding.methods import METHODS, Method
+from lantern_demo.decoding.opt_tree import CHANCE, OptTree
 from lantern_demo.decoding.wavefront import Wavefront
 from lantern_demo.decoding.window import COUPLINGS, GUESSES, CoupledWindow, Window
 from lantern_demo.static_trees import STATIC_TREES
@@ -170,6 +171,12 @@ KNOBS: dict[str, Knob] = {
     "gsd_delta": Knob(
         0.15, "GSD delta", "Tokens are as likely as a guess where their probabilities differ by less; higher accepts more, and 0 relaxes nothing.",
         Limit(0, 1), step=0.01, sets="bound", reads=_accepts_by(Grouped), swept=(0.0, 0.01, 0.05, 0.15), symbol="\u03b4", short="delta", bounds=True, later=True,
+    ),
+    "opt_chance": Knob(
+        0.0, "OPT-Tree chance (0: fitted)",
+        "A guess is checked where its chance to be reached and right is at least this; lower checks more guesses. 0 is chosen for this machine, "
+        f"or {CHANCE} where that cannot be told.",
+        Limit(0, 0.9), step=0.01, reads=_drafts_by(OptTree), swept=(0.05, 0.1, 0.2, 0.3), short="chance", later=True, fitted=True,
     ),
     "window": Knob(
         0, "Window (0: fitted)",

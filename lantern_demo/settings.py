@@ -36,6 +36,7 @@ class Settings:
     typical_epsilon: float = KNOBS["typical_epsilon"].default
     ensemble_weight: float = KNOBS["ensemble_weight"].default
     gsd_delta: float = KNOBS["gsd_delta"].default
+    opt_chance: float = KNOBS["opt_chance"].default  # 0 is chosen for the machine
     window: int = KNOBS["window"].default  # 0 is chosen for the machine, 1 guesses nothing
     zipar_window: int = KNOBS["zipar_window"].default  # 0 is chosen for the machine
     zipar_price: float = KNOBS["zipar_price"].default

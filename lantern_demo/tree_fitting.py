@@ -55,6 +55,7 @@ SHAPES = (
 )  # fmt: skip
 # Nodes of the windows to choose from, the root counted.
 WINDOWS = (2, 4, 8, 16, 32, 64)
+CHANCES = (0.03, 0.06, 0.1, 0.15, 0.2, 0.25, 0.3)  # of OPT-Trees to choose from
 LEADS = (2, 3, 4, 5, 6, 8, 12, 16, 24)  # windows of wavefronts to choose from, where rows are longer
 SHARES = (1.0, 0.8, 1.25)  # of the fitted cost of a node: the plane may be wrong, so what would be best then is measured too
 
@@ -72,6 +73,8 @@ class Calibration:
     windows: dict[str, list[tuple[int, float]]] = field(default_factory=dict)  # by `fit_name`: nodes, mean accepted length
     # window, tokens a pass, and the price: the mean total variation distance to the target's own laws
     wavefronts: dict[str, list[tuple[int, float, float]]] = field(default_factory=dict)
+    # of OPT-Tree: the least chance, mean accepted length
+    chances: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
 
     def within(self, method: Method, asked: Drafts, price: float) -> Drafts:
         """Of a wavefront the narrowest window that was calibrated at a price of at most `price`; else what is asked for."""
@@ -103,7 +106,8 @@ def read_calibration(folder: Path | None) -> Calibration | None:
         windows = {m: [(int(n), float(t)) for n, t in rows] for m, rows in told.get("windows", {}).items()}
         static = {m: [[float(p) for p in row] for row in rows] for m, rows in told["static"].items()}
         wavefronts = {m: [(int(w), float(t), float(p)) for w, t, p in rows] for m, rows in told.get("wavefronts", {}).items()}
-        return Calibration(static, dynamic, windows, wavefronts)
+        least = {m: [(float(c), float(t)) for c, t in rows] for m, rows in told.get("chances", {}).items()}
+        return Calibration(static, dynamic, windows, wavefronts, least)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{folder / FILE} is not a calibration: {error!r}") from error
 

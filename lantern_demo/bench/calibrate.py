@@ -1,7 +1,7 @@
 """Count what a model's drafter lands, and its windows, for trees that fit: `python -m lantern_demo.bench.calibrate --prompts 6`.
 
 Writes calibration.json into the model's folder, of a published model into this machine's cache: at the preset settings, the chance of every draw of a wide fixed tree to be the
-accepted one, the mean accepted length of dynamic trees of several shapes and of windows of several sizes, and tokens a pass and price of
+accepted one, the mean accepted length of dynamic trees of several shapes, of OPT-Trees and of windows of several sizes, and tokens a pass and price of
 wavefronts. Prompts and seeds are none of the benchmarks', which count theirs from 0: a tree must not be fitted on the rounds that it is
 judged by.
 """
@@ -20,11 +20,12 @@ from lantern_demo.bench.prompts import prompts_for
 from lantern_demo.decoding.drafting import DynamicTree, StaticTree
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.opt_tree import OptTree
 from lantern_demo.decoding.wavefront import Wavefront
 from lantern_demo.knobs import KNOBS
 from lantern_demo.pipeline import load
 from lantern_demo.stats import Stats
-from lantern_demo.tree_fitting import FILE, LEADS, SHAPES, WINDOWS, acceptance_by_rank, calibration_folder, fit_name
+from lantern_demo.tree_fitting import CHANCES, FILE, LEADS, SHAPES, WINDOWS, acceptance_by_rank, calibration_folder, fit_name
 
 WIDE = "naive_extend_57"
 FIRST_SEED = 1_000_000
@@ -45,7 +46,8 @@ def main() -> None:
     out = args.out or calibration_folder(pipe.info.id, pipe.info.folder) / FILE
     out.parent.mkdir(parents=True, exist_ok=True)
     kept = json.loads(out.read_text()) if args.methods and out.exists() else {}
-    static, dynamic, windows, wavefronts = (kept.get(kind, {}) for kind in ("static", "dynamic", "windows", "wavefronts"))
+    kinds = ("static", "dynamic", "windows", "chances", "wavefronts")
+    static, dynamic, windows, chances, wavefronts = (kept.get(kind, {}) for kind in kinds)
 
     def runs(method: str, **settings: Any) -> list[Stats]:
         """A run of a method for each prompt."""
@@ -66,6 +68,8 @@ def main() -> None:
                 [k, depth, nodes, landed(method.id, draft_top_k=k, draft_depth=depth, draft_nodes=nodes)]
                 for k, depth, nodes in tqdm(SHAPES, desc=method.id)
             ]
+        if method.drafts is OptTree:
+            chances[method.id] = [[least, landed(method.id, opt_chance=least)] for least in tqdm(CHANCES, desc=method.id)]
         if KNOBS["window"].reads(method):
             for coupling in COUPLING.choices if COUPLING.reads(method) else (COUPLING.default,):
                 name = fit_name(method, method.drafts.of(pipe.defaults.with_changes(coupling=coupling)))
@@ -86,6 +90,7 @@ def main() -> None:
         "static": static,
         "dynamic": dynamic,
         "windows": windows,
+        "chances": chances,
         "wavefronts": wavefronts,
     }
     out.write_text(json.dumps(told, indent=1) + "\n")

@@ -56,12 +56,18 @@ def decode(
     clock = clock or Clock(config.device)
     config.check_models(target.vocab_size, drafter)
     able = isinstance(target, FixedTarget) and isinstance(drafter, FixedDrafter | None)
+    if config.engine == "fixed" and config.tree.reads_back:
+        raise ValueError(f"engine is 'fixed'; method {config.method.id} reads numbers back in every step: 'plain' or 'auto'")
     if config.engine == "fixed" and not able:
         raise ValueError("engine is 'fixed'; target and drafter must implement FixedTarget and FixedDrafter")
     wave = config.tree.side_by_side
     if wave and not isinstance(target, FixedTarget):
         raise ValueError(f"target must implement FixedTarget; method {config.method.id} reads places out of order")
-    on_fixed = able and (config.engine == "fixed" or (config.engine == "auto" and config.place.type == "cuda"))
+    on_fixed = (
+        able
+        and not config.tree.reads_back
+        and (config.engine == "fixed" or (config.engine == "auto" and config.place.type == "cuda"))
+    )
     parts = target, drafter, condition, config, clock, watcher
 
     def start(*more: Any) -> Run:

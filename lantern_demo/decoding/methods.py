@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from .acceptance import Ensemble, Grouped, Lantern, LanternPlusPlus, Rule, Typical, Weighted
 from .config import Method as Method
 from .drafting import Drafts, DynamicTree, StaticTree
+from .opt_tree import OptTree
 from .wavefront import Wavefront
 from .window import CoupledWindow, Window
 
@@ -45,6 +46,10 @@ _ROWS = (
     Method(
         "ensemble", "Ensemble", StaticTree, Ensemble, False,
         "A fixed tree; exact acceptance against a mixture of the model's odds and the drafter's.", default=False,
+    ),
+    Method(
+        "opt-tree", "OPT-Tree", OptTree, Rule, True,
+        "A draft tree chosen anew in each step: it grows where the drafter is sure, exact acceptance.", default=False,
     ),
     Method(
         "zipar", "ZipAR", Wavefront, Rule, False,

@@ -219,6 +219,7 @@ class Drafts:
 
     name: ClassVar[str] = "none"
     needs_drafter: ClassVar[bool] = False
+    reads_back: ClassVar[bool] = False  # each step's tree hangs on numbers that the host reads: the plain engine's alone
     side_by_side: ClassVar[bool] = False  # rows are drawn instead of drafts: see `wavefront`
     key: ClassVar[str] = "none"  # what a choice of it is called on disk
 
