@@ -31,8 +31,10 @@ SMALL = Settings(
 )  # fmt: skip
 
 
-# A method for every kind of drafts, of those that have none among them: networks do not know by which rule their drafts are accepted.
-OF_EACH_KIND = list({method.drafts: method.id for method in METHODS.values()}.values())
+# Methods that both engines run.
+ON_BOTH = [method.id for method in METHODS.values() if not method.drafts.reads_back]
+# Of these one for every kind of drafts, that of none among them: networks do not know by which rule their drafts are accepted.
+OF_EACH_KIND = list({METHODS[name].drafts: name for name in ON_BOTH}.values())
 
 
 def small(method: str, row: int = 4, **changes: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 import published
 import pytest
 import torch
-from runs import decode, judged, small
+from runs import ON_BOTH, decode, judged, small
 from test_lean import CLASS, FULL, PADDED, STATIC, TAPS, TEXT, condition_of, networks
 from tiny import write_tiny_model
 from torch import Tensor
@@ -97,7 +97,7 @@ def both(
 @pytest.mark.parametrize(
     "guided", [pytest.param(False, id="two-row drafter"), pytest.param(True, id="guided drafter", marks=pytest.mark.slow)]
 )
-@pytest.mark.parametrize("method", list(METHODS))
+@pytest.mark.parametrize("method", ON_BOTH)
 def test_same_runs(method: str, guided: bool) -> None:
     padded, full = both(guided=guided), both(guided=guided, mask=FULL)
     for temperature, top_k, top_p in ((1.0, 0, 1.0), (0.0, 0, 1.0), (0.9, 20, 0.9)):
@@ -115,14 +115,14 @@ def test_same_runs_where_a_drafter_reads_some_blocks(method: str, guided: bool) 
     assert_same(*both(guidance=False, taps=TAPS)(method, sampling=Sampling()))
 
 
-@pytest.mark.parametrize("method", list(METHODS))
+@pytest.mark.parametrize("method", ON_BOTH)
 def test_same_runs_without_guidance(method: str) -> None:
     run = both(guidance=False)
     for temperature in (0.0, 1.0):
         assert_same(*run(method, sampling=Sampling(temperature)))
 
 
-@pytest.mark.parametrize("method", list(METHODS))
+@pytest.mark.parametrize("method", ON_BOTH)
 def test_ends_of_the_image(method: str) -> None:
     run = both()
     for num_tokens in (2, 3, 4):
@@ -162,7 +162,7 @@ def test_released_padding_and_long_prefix(method: str) -> None:
     assert_same(plain, list(decode(FusedTarget(target), FusedDrafter(drafter), condition, engine="fixed", **knobs)))
 
 
-@pytest.mark.parametrize("method", list(METHODS))
+@pytest.mark.parametrize("method", ON_BOTH)
 def test_launching_ahead_changes_nothing(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graphs.Steps, "ahead", 4)
     run = both()
@@ -504,7 +504,7 @@ def faked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
     return captured
 
 
-@pytest.mark.parametrize("method", list(METHODS))
+@pytest.mark.parametrize("method", ON_BOTH)
 def test_replayed_graphs(method: str, faked: list[tuple[int, bool]]) -> None:
     """The host's side of graphs: captured once per bucket and kind, launched ahead, read in order, timed by events."""
     plain, replayed = both()(method, measure_distortion=False)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from runs import decode
+from runs import ON_BOTH, decode
 from test_fixed import FULL, PADDED, TEXT, condition_of, faked, networks, settings, summary  # noqa: F401
 
 from lantern_demo.decoding import loop
@@ -51,7 +51,7 @@ def without_time(events: list[Any]) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("method", list(METHODS))
+@pytest.mark.parametrize("method", ON_BOTH)
 def test_runs_on_a_kept_engine_are_those_on_a_new_one(method: str, temperature: float, model: Model) -> None:
     """Whatever the run before was: another prompt, padded or not, another seed, cut short, or shorter."""
     engines, knobs = Engines(), {"sampling": Sampling(temperature, cfg_scale=2.0)}

@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from runs import decode
+from runs import ON_BOTH, decode
 from test_fixed import PADDED, TEXT, condition_of, networks, settings
 from torch import Tensor
 
 from lantern_demo.decoding.engines import graphs
 from lantern_demo.decoding.loop import Step
-from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import NO_DRAFT_LAW, NO_LAW, Sampling
 from lantern_demo.models.llamagen.cuda import FusedDrafter, FusedTarget
 
@@ -113,7 +112,7 @@ def runs(
 @pytest.mark.slow
 @pytest.mark.parametrize("residual", ["set", "released"])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("method", list(METHODS))
+@pytest.mark.parametrize("method", ON_BOTH)
 def test_a_target_that_fails_mid_run(method: str, temperature: float, residual: str) -> None:
     for spoil in (one_nan, all_nan, one_infinite, none_possible):
         knobs = {"sampling": Sampling(temperature, cfg_scale=2.0), "rule": settings(method, residual=residual)["rule"]}
@@ -122,7 +121,7 @@ def test_a_target_that_fails_mid_run(method: str, temperature: float, residual: 
 
 
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(0), Sampling(0.7, 20), Sampling(1.0, 0, 0.9)])
-@pytest.mark.parametrize("method", list(METHODS))
+@pytest.mark.parametrize("method", ON_BOTH)
 def test_whatever_comes_between_logits_and_law(method: str, sampling: Sampling) -> None:
     for spoil in (one_nan, one_infinite, none_possible):
         plain, fixed = runs(method, (spoil, 1), None, sampling=sampling)
@@ -148,7 +147,7 @@ def test_drafts_that_are_judged_by_the_target_alone_may_come_from_anything(metho
     assert fixed[1] == plain[1] == "" and sum(len(tokens) for tokens, _ in fixed[0]) == 16
 
 
-@pytest.mark.parametrize("method", list(METHODS))
+@pytest.mark.parametrize("method", ON_BOTH)
 def test_steps_that_are_in_flight_do_not_hide_it(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graphs.Steps, "ahead", 4)
     plain, fixed = runs(method, (all_nan, 2), None)
@@ -156,7 +155,7 @@ def test_steps_that_are_in_flight_do_not_hide_it(method: str, monkeypatch: pytes
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", list(METHODS))
+@pytest.mark.parametrize("method", ON_BOTH)
 def test_what_is_finite_goes_on(method: str) -> None:
     """A spoilt target that spoils nothing: the wrappers themselves change no run."""
     for sampling in (Sampling(cfg_scale=2.0), Sampling(0, cfg_scale=2.0)):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from launches import count_launches
-from runs import decode
+from runs import ON_BOTH, decode
 from tables import ChainTarget, chi_square_p, neighbour_table, random_laws
 from test_fixed import FULL, PADDED, assert_same, both
 from test_launches import few_layers
@@ -132,7 +132,7 @@ def test_where_noise_is_not_shared_nothing_has_changed(method: str) -> None:
 # -- engines, models, races
 
 
-@pytest.mark.parametrize("method", ALL)
+@pytest.mark.parametrize("method", ON_BOTH)
 def test_both_engines_draw_the_same(method: str) -> None:
     for mask in (PADDED, FULL):
         models = both(mask=mask)
