@@ -249,7 +249,7 @@ def test_the_quality_harness_draws_from_captions(janus_model: Path, tmp_path: Pa
     assert {point.method for point in points} == set(pipe.available_methods)
     counts = {point.name: len(prompts) for point in points}
     jobs = drawing.jobs_of(points, counts, prompts, drawing.batches(pipe))
-    assert max(job.number for job in jobs) == len(prompts)
+    assert max(len(job.prompts) for job in jobs) == len(prompts)
     journal = Journal(tmp_path / "drawn.jsonl", {"test": 1}, False)
     drawing.draw(pipe, ("", "", ""), jobs, journal)
     drawn = drawing.finished(journal.of("picture"), points, counts)

@@ -67,12 +67,12 @@ def test_runs_on_a_kept_engine_are_those_on_a_new_one(method: str, temperature: 
 
 def test_a_second_run_captures_nothing(faked: Captured, model: Model) -> None:  # noqa: F811
     engines = Engines()
-    for name in METHODS:  # a warm-up of a few tokens gets everything ready
+    for name in ON_BOTH:  # a warm-up of a few tokens gets everything ready
         first = list(model.run(name, engines=engines, num_tokens=3))
         assert first[-1].engine == "graphs" and first[-1].seconds["capture"] > 0
     captured = len(faked)
-    assert captured >= 2 * len(METHODS) - 2
-    for name in METHODS:
+    assert captured >= 2 * len(ON_BOTH) - 2
+    for name in ON_BOTH:
         alone = list(model.run(name, seed=4, measure_distortion=False))
         del faked[captured:]
         again = list(model.run(name, engines=engines, seed=4, measure_distortion=False))
@@ -111,7 +111,7 @@ def test_few_are_kept_and_the_longest_unused_goes() -> None:
     made: list[Any] = []
 
     def caches() -> list[int]:
-        return [id(engine.cache) for _, engine in engines._idle]
+        return [id(engine.fixed.cache) for _, engine in engines._idle]
 
     for name in ("vanilla", "eagle1", "vanilla", "eagle2"):
         list(model.run(name, engines=engines))
@@ -135,10 +135,10 @@ def test_what_is_not_finite_does_not_reach_the_next_run(model: Model) -> None:
     wanted = without_time(list(model.run("eagle1")))
     list(model.run("eagle1", engines=engines))
     ((_, engine),) = engines._idle
-    assert engine.drafter_cache is not None
+    assert engine.fixed.drafter_cache is not None
     with torch.inference_mode():
-        engine.cache.both.fill_(torch.nan)
-        engine.drafter_cache.both.fill_(torch.nan)
+        engine.fixed.cache.both.fill_(torch.nan)
+        engine.fixed.drafter_cache.both.fill_(torch.nan)
     assert without_time(list(model.run("eagle1", engines=engines))) == wanted
 
 
@@ -293,7 +293,7 @@ def test_all_captures_are_on_one_stream(faked: Captured, model: Model, monkeypat
         return made[-1]
 
     monkeypatch.setattr(torch.cuda, "Stream", watched)
-    for method in METHODS:
+    for method in ON_BOTH:
         list(model.run(method))
     assert len(made) == 1 and len(faked) > 5
 

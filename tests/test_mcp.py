@@ -22,7 +22,7 @@ from lantern_demo.settings import Settings
 from lantern_demo.ui import gradio_patches as patches
 from lantern_demo.ui import texts, tools
 
-MOST = 3000  # characters of an answer: it is read by a language model, which has to pay for each
+MOST = 3200  # characters of an answer: it is read by a language model, which has to pay for each
 FEW = {"tree": "small", "lantern_k": 10}
 
 

@@ -182,6 +182,8 @@ SLOW_FILES = {
     "test_queue",
     "test_replay",
     "test_reproducible",
+    "test_sent_on",
+    "test_static",
     "test_stage",
     "test_zero_gpu",
 }

@@ -28,7 +28,7 @@ TOKENS = 30
 def priced(method: str, seed: int = 0, **changes: Any) -> tuple[Price, list[Step], Decoded, Laws, Config]:
     knobs = {"sampling": Sampling(cfg_scale=2.0), **SETTINGS[method], **changes}
     knobs["neighbours"] = (torch.arange(1, 12) + torch.arange(12).unsqueeze(1)) % 12
-    config, laws = Config(METHODS[method], TOKENS, seed=seed, **knobs), Laws()
+    config, laws = Config(num_tokens=TOKENS, seed=seed, **knobs), Laws()
     *steps, last = loop.decode(TARGET, DRAFTER, PREFIX, config, watcher=laws)
     assert isinstance(last, Decoded)
     with torch.inference_mode():

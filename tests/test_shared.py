@@ -105,7 +105,7 @@ def test_noise_of_another_place_is_noticed(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_which_noise_a_run_has() -> None:
     def used(method: str, dice: str = "same", **changes: Any) -> str:
-        return Config(METHODS[method], 8, **{"neighbours": NEIGHBOURS, **SETTINGS[method], "dice": dice, **changes}).dice_used
+        return Config(num_tokens=8, **{"neighbours": NEIGHBOURS, **SETTINGS[method], "dice": dice, **changes}).dice_used
 
     own = {"gsd", "cool-sd"}
     assert {method: used(method) for method in ALL} == {method: "own" if method in own else "same" for method in ALL}
@@ -243,7 +243,7 @@ def met_by(rule: Rule, p: list[float], children: list[int], own: int, table: lis
     left, sets = list(p), []
     for x in children:
         near, mass = {x} if x >= 0 else set(), 0.0
-        for z in table[x][: rule.k] if x >= 0 else ():
+        for z in table[x][: rule.columns] if x >= 0 else ():
             mass += left[z]
             if mass > ((rule.bound - 1) * left[x] if isinstance(rule, LanternPlusPlus) else rule.bound * sum(left)):
                 break

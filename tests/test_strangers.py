@@ -49,7 +49,7 @@ def test_what_is_not_needed_is_off(server: str) -> None:
     assert httpx.get(f"{server}gradio_api/runs").status_code == 404
     assert httpx.get(f"{server}gradio_api/mcp/").status_code == 404, "only with GRADIO_MCP_SERVER=True"
     assert httpx.get(f"{server}docs").status_code == 404 or "swagger" not in httpx.get(f"{server}docs").text.lower()
-    for name in ("draw", "again", "explore", "load_record", "choose", "first", "arrive"):
+    for name in ("again", "explore", "load_record", "choose", "first", "arrive"):
         response = httpx.post(f"{server}gradio_api/call/v2/{name}", json={})
         assert response.status_code == 404
 

@@ -117,7 +117,8 @@ def test_values_out_of_range(values: tuple, complaint: str) -> None:
 
 def test_the_noise_of_a_place_is_the_runs_own() -> None:
     """Neighbouring seeds have noises that have nothing in common."""
-    source = window.DrawnWindow(Config(METHODS["scd"], 16, tree=CoupledWindow(3), row=4), VOCAB)
+    tree = CoupledWindow(3)
+    source = window.DrawnWindow(tree, Config(METHODS["scd"], 16, tree=tree, row=4), VOCAB)
     found = []
     for seed in range(20):
         source.begin(torch.tensor([1]), seed)

@@ -312,7 +312,7 @@ class ComparedLikely(Compared, Likely):
 class ComparedMixed(Compared, Mixed):
     """The same with shared noise: the model and the drafter draw together."""
 
-    reason = "The model itself drew another piece here; together with the drafter's odds its dice gave this guess."
+    reason = "The model itself drew another piece here; together with the drafter's odds it came to this guess."
 
     def cases(self) -> dict[str, dict[str, Any]]:
         drew = {

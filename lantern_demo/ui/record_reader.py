@@ -19,6 +19,9 @@ from lantern_demo.settings import Settings
 from lantern_demo.stats import Schedule, disturbed
 from lantern_demo.ui.evidence import evidence_of, trials_of_older
 
+# The settings that ask for a very tree again.
+OF_TREES = {"tree"} | {name for name, knob in KNOBS.items() if knob.of_tree or knob.fitted}
+
 MEGABYTES = 4
 VERSIONS = ("0.1", "0.2")  # whose records are read: 0.2 draws other pictures for a seed than 0.1, since noise is shared
 MOST_TOKENS, MOST_NODES = 4096, 256
@@ -201,8 +204,8 @@ def _settings(found: Any) -> dict[str, Any]:
 
 def _tree_settings(entry: dict[str, Any]) -> dict[str, Any]:
     asked = _mapping(entry.get("tree_settings"), "tree_settings")
-    if not set(asked) <= {"tree", "draft_top_k", "draft_depth", "draft_nodes", "window", "zipar_window"}:
-        raise ValueError("tree_settings must be of tree, draft_top_k, draft_depth, draft_nodes, window and zipar_window")
+    if not set(asked) <= OF_TREES:
+        raise ValueError(f"tree_settings must be of {', '.join(sorted(OF_TREES))}")
     Settings().with_changes(**asked)
     return asked
 
