@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from launches import BUDGETS, META, Launches, Watch, count_launches
+from runs import ON_BOTH
 
 from lantern_demo.decoding.acceptance import Lantern, LanternPlusPlus
 from lantern_demo.decoding.methods import METHODS, Method
@@ -47,7 +48,7 @@ def ways_of(model: str, method: Method) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", list(METHODS))
+@pytest.mark.parametrize("method", ON_BOTH)
 @pytest.mark.parametrize("model", ["llamagen-t2i-256", "anole-7b", "janus-pro-7b"])
 def test_steps_of_published_models_run_on_their_own(model: str, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     few_layers(model, monkeypatch)

@@ -24,7 +24,7 @@ def bed(request: pytest.FixtureRequest) -> Bed:
     return bed_of(request.param, torch.device("cuda"), small=True)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [name for name in METHODS if not METHODS[name].drafts.reads_back])
 def test_steps_run_as_graphs_and_give_the_tokens_of_eager_steps(bed: Bed, method: str) -> None:
     with without_graphs():
         eager = bed.decoded(method, tokens=TOKENS, seed=3)
