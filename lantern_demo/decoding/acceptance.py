@@ -208,8 +208,7 @@ class Lantern(Rule):
 
     def check(self) -> None:
         """Raises ValueError for a bound out of range."""
-        if not 0 <= self.bound <= 1:
-            raise ValueError(f"delta is {self.bound}; it must be between 0 and 1")
+        check_share("delta", self.bound)
 
     @property
     def relaxes(self) -> bool:
@@ -364,8 +363,7 @@ class Grouped(Rule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.bound <= 1:
-            raise ValueError(f"delta is {self.bound}; it must be between 0 and 1")
+        check_share("delta", self.bound)
 
     @property
     def relaxes(self) -> bool:
@@ -411,8 +409,7 @@ class Typical(Rule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.bound <= 1:
-            raise ValueError(f"epsilon is {self.bound}; it must be between 0 and 1")
+        check_share("epsilon", self.bound)
 
     @property
     def relaxes(self) -> bool:
@@ -462,8 +459,7 @@ class Ensemble(Rule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.bound <= 1:
-            raise ValueError(f"weight is {self.bound}; it must be between 0 and 1")
+        check_share("weight", self.bound)
 
     @property
     def relaxes(self) -> bool:
@@ -479,6 +475,12 @@ class Ensemble(Rule):
 
     def target(self, p: Tensor, q: Tensor | None) -> Tensor:
         return p if q is None or not self.relaxes else torch.lerp(q, p, self.bound)
+
+
+def check_share(name: str, value: float) -> None:
+    """Raises ValueError for a value that is not between 0 and 1."""
+    if not 0 <= value <= 1:
+        raise ValueError(f"{name} is {value}; it must be between 0 and 1")
 
 
 class Verdict(NamedTuple):

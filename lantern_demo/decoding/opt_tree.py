@@ -11,7 +11,6 @@ long as what it may find there is worth a pass of its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -94,8 +93,6 @@ class OptTree(Drafts):
 class OptSource(Source):
     """An `OptTree`. Each level's chances are read back to the host, which decides on the next one."""
 
-    tree = None
-
     def __init__(self, policy: OptTree, asked: Asked, noisy: Noisy | None) -> None:
         """noisy: where noise is shared. Without it, as at temperature 0, children are the drafter's likeliest tokens, fixed by the prefix."""
         super().__init__(asked.place)
@@ -128,7 +125,7 @@ class OptSource(Source):
 
 
 @lru_cache(maxsize=1024)
-def comb(counts: Sequence[int], width: int, device: torch.device) -> Tree:
+def comb(counts: tuple[int, ...], width: int, device: torch.device) -> Tree:
     """The tree whose node at depth d, the first of its level, has counts[d] children; its child table has `width` columns."""
     parents, depths, above = [0], [0], 0
     for depth, count in enumerate(counts, 1):
