@@ -102,7 +102,7 @@ SPOILT: list[tuple[tuple[Any, ...], Any, str]] = [
     (("methods", "vanilla", "decode_seconds"), 10**400, "decode_seconds must be a number"),
     (("methods", "vanilla", "one_step_tvd"), 2, "one_step_tvd must be a number between 0 and 1"),
     (("methods", "vanilla", "method"), "lantern", "says that it is of 'lantern'"),
-    (("methods", "vanilla", "tree_settings"), {"seed": 1}, "tree_settings must be of tree"),
+    (("methods", "vanilla", "tree_settings"), {"seed": 1}, "tree_settings must be of .*, tree, "),
     (("methods", "vanilla", "tree_settings"), {"window": 99}, "window must be a whole number between 0 and 64"),
     (("methods", "vanilla", "events"), None, "events must be an object"),
     (("methods", "vanilla", "price"), 2, "price must be a number between 0 and 1"),
