@@ -251,6 +251,7 @@ def test_a_published_model_says_what_a_picture_would_take_here(service: Service,
 
 def test_an_estimate_grows_with_what_a_pass_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(estimate, "seconds_a_byte", lambda kind, rows, threads: 1e-12 * rows)
+    monkeypatch.setattr(estimate, "layer_seconds", lambda *_: 0.0)
     by_id = {info.id: info.published for info in REGISTRY.values() if info.published is not None}
     small, large = by_id["llamagen-c2i-b-256"], by_id["llamagen-t2i-256"]
     (least, none), (most, fast) = (estimate.picture_seconds(one, "bfloat16", 3, 2.5) for one in (small, large))
