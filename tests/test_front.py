@@ -149,11 +149,10 @@ def test_drawn_and_seen_depend_on_the_weights_that_make_them(folder: Path, tmp_p
     """Pictures of a folder are not mixed with those of other weights, and are seen anew with another classifier."""
     copy = shutil.copytree(folder, tmp_path / "copy")
     pipe = load(copy, device="cpu", fit_trees=False)
-    args = command.parser().parse_args(["--out", str(tmp_path / "out")])
 
     def digests() -> tuple[Any, Any]:
-        seen = command.weights_digest(pipe, *command.SEEN)
-        return command.identity_of(pipe, args, [])["model"], seen
+        seen = drawing.weights_digest(pipe, *command.SEEN)
+        return drawing.identity_of(pipe, [], {})["model"], seen
 
     before = digests()
     assert digests() == before

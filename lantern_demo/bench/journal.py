@@ -9,28 +9,82 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
+
+Job = TypeVar("Job")
+
+
+class Slice(NamedTuple):
+    """Slice `number`, counted from 1, of a work that `of` commands share, on one machine or on many."""
+
+    number: int = 1
+    of: int = 1
+
+    @property
+    def mark(self) -> str:
+        """What tells its files from those of the others; nothing for the whole work."""
+        return "" if self.of == 1 else f"-{self.number}-of-{self.of}"
+
+    def share(self, jobs: Iterable[Job], kind: Callable[[Job], str]) -> list[Job]:
+        """Its part of the jobs: every `of`-th of each kind, since jobs of some kinds take longer."""
+        seen: Counter[str] = Counter()
+        mine = []
+        for job in jobs:
+            if seen[kind(job)] % self.of == self.number - 1:
+                mine.append(job)
+            seen[kind(job)] += 1
+        return mine
+
+
+WHOLE = Slice()
+
+
+def slice_of(text: str | None, environment: Mapping[str, str] = os.environ) -> Slice:
+    """ "i/n" -> slice i of n; without a text the process's rank under torchrun, or all there is. Raises ValueError for no such slice."""
+    if text is None:
+        if int(environment.get("WORLD_SIZE", 1)) == 1:
+            return WHOLE
+        text = f"{int(environment['RANK']) + 1}/{environment['WORLD_SIZE']}"
+    number, _, of = text.partition("/")
+    if not (number.isdigit() and of.isdigit() and 1 <= int(number) <= int(of)):
+        raise ValueError(f"--slice must be i/n with i from 1 to n, got {text!r}")
+    return Slice(int(number), int(of))
 
 
 class Journal:
-    """The lines of a command; with a `file` of None they are kept in memory only."""
+    """The lines of a command; with a `file` of None they are kept in memory only.
 
-    def __init__(self, file: Path | None, identity: dict[str, Any], fresh: bool = False) -> None:
+    Slices of one work write a file each, FILE-1-of-4.jsonl say, and read those of all: a picture that any of them has drawn is drawn.
+    Whoever takes no slice goes on from all of them, which is how they are merged.
+    """
+
+    def __init__(self, file: Path | None, identity: dict[str, Any], fresh: bool = False, part: Slice = WHOLE) -> None:
         """Open, or go on with, a journal. `fresh` throws away what is there.
 
-        Raises ValueError with a sentence that names what differs when the file is another command's, or not a journal.
+        Raises ValueError with a sentence that names what differs when a file is another command's, or not a journal.
         """
-        self.file, self.identity = file, identity
+        self.identity = identity
         self.lines: list[dict[str, Any]] = []
-        if file is None:
+        self.others: list[dict[str, Any]] = []
+        self.file = file and file.with_stem(file.stem + part.mark)
+        if file is None or self.file is None:
             return
+        told = json.loads(json.dumps(identity))
+        for other in sorted({file, *file.parent.glob(f"{file.stem}-*-of-*.jsonl")} - {self.file}):
+            if fresh:
+                other.unlink(missing_ok=True)
+            elif other.exists():
+                self.others += _read(other, told)
+        file = self.file
         if file.exists() and not fresh:
-            self.lines = _read(file, json.loads(json.dumps(identity)))
+            self.lines = _read(file, told)
         file.parent.mkdir(parents=True, exist_ok=True)
-        part = file.with_suffix(".part")  # without half a line at the end, on which the next could not be appended
-        part.write_text("".join(json.dumps(line) + "\n" for line in ({"identity": identity}, *self.lines)))
-        part.replace(file)
+        half = file.with_suffix(".part")  # without half a line at the end, on which the next could not be appended
+        half.write_text("".join(json.dumps(line) + "\n" for line in ({"identity": identity}, *self.lines)))
+        half.replace(file)
 
     def add(self, kind: str, record: dict[str, Any]) -> None:
         """Append one record, so that neither an exception nor a lost machine takes it away again."""
@@ -43,8 +97,8 @@ class Journal:
                 os.fsync(f.fileno())
 
     def of(self, kind: str) -> list[dict[str, Any]]:
-        """The records of a kind, in the order they came."""
-        return [line for line in self.lines if line["kind"] == kind]
+        """The records of a kind, in the order they came, those of other slices first."""
+        return [line for line in (*self.others, *self.lines) if line["kind"] == kind]
 
 
 def _read(file: Path, identity: dict[str, Any]) -> list[dict[str, Any]]:
@@ -80,3 +134,8 @@ def digest_of(folder: Path, *patterns: str) -> str:
     for path in sorted({p for pattern in patterns for p in folder.rglob(pattern) if p.is_file()}):
         digest.update(f"{path.relative_to(folder).as_posix()}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()[:16]
+
+
+def digest(value: Any) -> str:
+    """A digest of a JSON-able value."""
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]

@@ -61,13 +61,18 @@ def write(out: Path, report: dict[str, Any], text: str) -> list[Path]:
     """Write a report as FILE.json, a line for each key and for each row of a list, and its text as FILE.md -> the files. Each is whole at
     any time."""
     lines = ",\n".join(f"{json.dumps(key)}: {_lines(value)}" for key, value in report.items())
-    out.parent.mkdir(parents=True, exist_ok=True)
     files = {out: f"{{\n{lines}\n}}\n", out.with_suffix(".md"): text}
     for file, content in files.items():
-        part = file.with_suffix(".part")
-        part.write_text(content)
-        part.replace(file)
+        write_file(file, content)
     return list(files)
+
+
+def write_file(file: Path, content: str, mark: str = "") -> None:
+    """Write a file that is whole at any time. Commands that may write it at once need a `mark` of their own."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_name(f"{file.stem}{mark}.part")
+    part.write_text(content, encoding="utf-8")
+    part.replace(file)
 
 
 def _lines(value: Any) -> str:

@@ -33,21 +33,34 @@ PREFIX = "A photo depicts "  # before every caption, as in CLIPScore (Hessel et 
 COLUMNS = ("fid", "kid", "clip", "precision", "recall")
 
 
-def read_captions(file: Path, count: int, seed: int = 0) -> list[str]:
-    """`count` captions of a COCO annotation file (.json), of every picture the longest, or of a text file, one a line, drawn without
-    repeats by `seed`. Raises ValueError with what is wrong with the file."""
+def lines_of(file: Path) -> list[str]:
+    """The lines of a text file that hold something. Raises ValueError for one that cannot be read."""
+    return [line for line in _text(file).splitlines() if line.strip()]
+
+
+def _text(file: Path) -> str:
     try:
-        text = file.read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"captions cannot be read from {file}: {error}") from error
-    lines = _coco(text, file) if file.suffix.lower() == ".json" else text.splitlines()
-    captions = [" ".join(line.split()) for line in lines if line.strip()]
+
+
+def captions_of(file: Path) -> list[tuple[str, str]]:
+    """The captions of a file with their ids: of a COCO annotation file (.json) the longest of every picture, in the order of pictures' first
+    captions, or the lines of a text file. Raises ValueError with what is wrong with the file."""
+    found = _coco(_text(file), file) if file.suffix.lower() == ".json" else dict(enumerate(lines_of(file)))
+    return [(str(key), " ".join(caption.split())) for key, caption in found.items() if caption.strip()]
+
+
+def read_captions(file: Path, count: int, seed: int = 0) -> list[str]:
+    """`count` of a file's captions, drawn without repeats by `seed`. Raises ValueError with what is wrong with the file."""
+    captions = [caption for _, caption in captions_of(file)]
     if not 0 < count <= len(captions):
         raise ValueError(f"{file} holds {len(captions)} captions, {count} were asked for")
     return random.Random(seed).sample(captions, count)
 
 
-def _coco(text: str, file: Path) -> list[str]:
+def _coco(text: str, file: Path) -> dict[Any, str]:
     longest: dict[Any, str] = {}
     try:
         for note in json.loads(text)["annotations"]:
@@ -57,7 +70,7 @@ def _coco(text: str, file: Path) -> list[str]:
         raise ValueError(
             f"{file} must be a COCO captions file, a JSON object with a list of annotations that have an image_id and a caption: {error!r}"
         ) from error
-    return list(longest.values())
+    return longest
 
 
 def real_files(folder: Path) -> list[Path]:
@@ -68,18 +81,24 @@ def real_files(folder: Path) -> list[Path]:
     return files
 
 
+def opened(picture: Image.Image | Path) -> Image.Image:
+    """A picture, or the file it is in, in RGB. Raises ValueError naming a file that cannot be read."""
+    if isinstance(picture, Image.Image):
+        return picture.convert("RGB")
+    try:
+        with Image.open(picture) as image:
+            return image.convert("RGB")
+    except (OSError, UnidentifiedImageError) as error:
+        raise ValueError(f"{picture} cannot be read as a picture: {error}") from error
+
+
 def prepare(picture: Image.Image | Path, size: int = SIZE) -> Tensor:
     """A picture, or the file it is in -> [3, size, size] uint8: the largest square around its centre, resized with Pillow's Lanczos
     filter. Raises ValueError naming a file that cannot be read."""
-    if isinstance(picture, Path):
-        try:
-            with Image.open(picture) as image:
-                return prepare(image.convert("RGB"), size)
-        except (OSError, UnidentifiedImageError) as error:
-            raise ValueError(f"{picture} cannot be read as a picture: {error}") from error
+    picture = opened(picture)
     side = min(picture.size)
     left, top = (picture.width - side) // 2, (picture.height - side) // 2
-    square = picture.convert("RGB").crop((left, top, left + side, top + side))
+    square = picture.crop((left, top, left + side, top + side))
     if side != size:
         square = square.resize((size, size), Image.Resampling.LANCZOS)
     return torch.frombuffer(bytearray(square.tobytes()), dtype=torch.uint8).view(size, size, 3).permute(2, 0, 1).contiguous()
@@ -130,13 +149,17 @@ def clip() -> tuple[Any, Any]:
 
 
 @torch.inference_mode()
-def clip_score(network: Any, processor: Any, pictures: Sequence[Image.Image], captions: list[str], device: torch.device) -> float:
+def clip_score(
+    network: Any, processor: Any, pictures: Sequence[Image.Image | Path], captions: list[str], device: torch.device
+) -> float:
     """The mean of 100 cos(picture, PREFIX + caption) over pictures and their captions; a negative mean counts as 0."""
     found: list[float] = []
     for start in range(0, len(pictures), BATCH):
         some = slice(start, start + BATCH)
         texts = [PREFIX + caption for caption in captions[some]]
-        given = processor(text=texts, images=list(pictures[some]), return_tensors="pt", padding=True, truncation=True)
+        given = processor(
+            text=texts, images=[opened(one) for one in pictures[some]], return_tensors="pt", padding=True, truncation=True
+        )
         seen = network.to(device)(**given.to(device))
         found += torch.nn.functional.cosine_similarity(seen.image_embeds, seen.text_embeds).tolist()
     return max(0.0, 100 * sum(found) / len(found))
