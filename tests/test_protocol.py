@@ -18,8 +18,8 @@ from tiny import write_tiny_model
 
 from lantern_demo import load
 from lantern_demo.bench.__main__ import main
-from lantern_demo.bench.journal import Journal, Slice, slice_of
 from lantern_demo.bench.quality import protocol, scorers
+from lantern_demo.bench.resume import Journal, Slice, slice_of
 
 COLOURS = ("red", "green", "blue", "yellow", "purple", "white", "orange", "cyan")
 
@@ -118,6 +118,15 @@ def test_slices_draw_and_merge_to_what_one_command_draws(
     assert (shared / "manifest.json").read_text() == (whole / "manifest.json").read_text()
 
 
+@pytest.mark.usefixtures("stand_ins")
+def test_points_with_a_knob_moved_are_scored_too(folder: Path, tmp_path: Path, captions: Path) -> None:
+    run(folder, tmp_path / "out", captions, "--pictures", "8", "--candidates", "lantern++ lambda 2", "vanilla again")
+    rows = json.loads((tmp_path / "out" / "coco5k.json").read_text())["rows"]
+    assert [row["name"] for row in rows] == ["vanilla", "lantern++", "vanilla again", "lantern++ lambda 2"]
+    drawn = tokens_of(tmp_path / "out")
+    assert drawn["vanilla", 0] != drawn["vanilla again", 0] and (tmp_path / "out" / "lantern++ lambda 2" / "00007.png").exists()
+
+
 def test_what_is_missing_is_said_and_nothing_is_fetched(
     folder: Path, tmp_path: Path, captions: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,6 +183,7 @@ def test_a_published_model_draws_genevals_layout(janus_model: Path, tmp_path: Pa
 @pytest.mark.parametrize(
     ("given", "says"),
     [
+        (["--candidates", "lantern", "--pictures", "8"], "--candidates must name points among lantern++ "),
         (["--slice", "4/3"], "--slice must be i/n"),
         (["--slice", "x"], "--slice must be i/n"),
         (["--slice", "1/2", "--fresh"], "--fresh would throw away"),
@@ -191,10 +201,9 @@ def test_what_cannot_be_drawn_is_refused_in_a_sentence(
     assert stopped.value.code == 2 and says in capsys.readouterr().err
 
 
-def test_slices_share_every_kind_of_job() -> None:
-    jobs = [(kind, i) for i in range(5) for kind in "ab"]
-    parts = [Slice(i, 2).share(jobs, lambda job: job[0]) for i in (1, 2)]
-    assert sorted(parts[0] + parts[1]) == sorted(jobs) and [len(part) for part in parts] == [6, 4]
+def test_slices_share_the_work() -> None:
+    parts = [[i for i in range(5) if Slice(number, 2).holds(i)] for number in (1, 2)]
+    assert parts == [[0, 2, 4], [1, 3]]
     assert slice_of("2/4") == Slice(2, 4) and slice_of(None, {}) == Slice()
     assert slice_of(None, {"RANK": "1", "WORLD_SIZE": "4"}) == Slice(2, 4)
 

@@ -17,15 +17,15 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
-from lantern_demo.bench.journal import Journal
-from lantern_demo.bench.quality import drawing, protocol, published
-from lantern_demo.bench.quality.front import caption_front, gains, scene_front
+from lantern_demo.bench.quality import drawing, protocol
+from lantern_demo.bench.quality.front import gains, scene_front
 from lantern_demo.bench.quality.points import Point, points_of
 from lantern_demo.bench.quality.recommend import ENOUGH
 from lantern_demo.bench.quality.report import Report, markdown, recommendations
 from lantern_demo.bench.quality.scenes import load_classifier_of, truth
 from lantern_demo.bench.quality.statistics import RESAMPLES
 from lantern_demo.bench.report import machine_of, now, write
+from lantern_demo.bench.resume import Journal
 from lantern_demo.bench.speed import Contestant, jobs_of, measure, play
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.knobs import FIT
@@ -63,15 +63,10 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--tree", help="draft tree of all points (default: fit, the machine's own; of a protocol paper)")
     p.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
     p.add_argument("--dtype", default="auto", help="of target and drafter (default: auto)")
-    own = p.add_argument_group(
-        "captions of your own",
-        "for models that draw something else than lantern scenes; needs one more package, see published.py",
-    )
-    own.add_argument("--captions", type=Path, help="a COCO captions file (.json) or a text file, one a line")
-    own.add_argument("--real", type=Path, help="a folder of real pictures, to measure distances to")
-    own.add_argument("--clip", action="store_true", help="the CLIP score too")
-    paper = p.add_argument_group("a paper's evaluation", "of --captions, see protocol.py")
+    paper = p.add_argument_group("a paper's evaluation", "of any model that draws from text, see protocol.py")
     paper.add_argument("--protocol", choices=list(protocol.PROTOCOLS), help="which one")
+    paper.add_argument("--captions", type=Path, help="; ".join(f"{name}: {one.file}" for name, one in protocol.PROTOCOLS.items()))
+    paper.add_argument("--real", type=Path, help="a folder of real pictures, to measure distances to")
     paper.add_argument("--slice", metavar="I/N", help="draw this part of the pictures and end; torchrun tells it by itself")
     paper.add_argument("--merge", action="store_true", help="draw nothing: score what all slices have drawn")
     p.add_argument("--fresh", action="store_true", help="throw away what an earlier command left in --out")
@@ -98,8 +93,6 @@ def check(args: argparse.Namespace) -> None:
     ):
         if (given := getattr(args, name)) is not None and given < least:
             raise ValueError(f"--{name.replace('_', '-')} must be at least {least}, got {getattr(args, name)}")
-    if args.protocol is None and (args.captions is None) != (args.real is None):
-        raise ValueError("--captions and --real go together: pictures are drawn from the one and held against the other")
     if 0 < args.sweep_pictures < FEWEST:
         raise ValueError(f"--sweep-pictures must be 0 or at least {FEWEST}, got {args.sweep_pictures}")
     for name in ("pictures", "sweep_pictures") if args.protocol is None else ():
@@ -108,41 +101,31 @@ def check(args: argparse.Namespace) -> None:
 
 
 def counts_of(points: list[Point], args: argparse.Namespace) -> drawing.Counts:
-    """How many pictures of each point are drawn. Raises ValueError for a name in --candidates that is none of the sweep's."""
-    swept = [p.name for p in points if p.group == "sweep"]
-    for name in args.candidates:
-        if name not in swept:
-            raise ValueError(f"--candidates must name points among {', '.join(swept)}, got {name!r}")
+    """How many pictures of each point are drawn."""
     of_group = {"main": args.pictures, "again": args.pictures, "sweep": args.sweep_pictures, "tree": 0}
     closer = max(args.sweep_pictures, min(args.pictures, ENOUGH))
-    return {p.name: closer if p.name in args.candidates else of_group[p.group] for p in points}
+    return {p.name: closer if p.group == "sweep" and p.name in args.candidates else of_group[p.group] for p in points}
 
 
 def run(args: argparse.Namespace) -> Report:
     """Draw, measure and report -> the report. Raises ValueError for what cannot be run or resumed, RuntimeError when a method fails."""
     pipe = load(args.model, args.device, args.dtype)
     number = max(args.pictures, args.sweep_pictures) // args.seeds
-    scenes = None if args.captions else truth(number, args.seeds)
-    classifier = load_classifier_of(pipe.info.folder, pipe.device) if scenes else None
-    captions = scenes.captions if scenes else published.read_captions(args.captions, number)
-    prompts = [caption for caption in captions for _ in range(args.seeds)]
-    points = points_of(pipe, args.methods, args.tree, captions[0])
+    scenes = truth(number, args.seeds)
+    classifier, captions = load_classifier_of(pipe.info.folder, pipe.device), scenes.captions
+    points = points_of(pipe, args.methods, args.tree, captions[0], args.candidates)
     counts = counts_of(points, args)
-    said = {"seeds": args.seeds, "captions": args.captions and str(args.captions)}
-    identity = drawing.identity_of(pipe, points, said)
+    identity = drawing.identity_of(pipe, points, {"seeds": args.seeds, "captions": None})
     journal = Journal(args.out / "drawn.jsonl", identity, args.fresh)
-    jobs = drawing.jobs_of(points, counts, prompts, drawing.batches(pipe))
+    jobs = drawing.jobs_of(points, counts, scenes.prompts, drawing.batches(pipe))
     drawing.draw(pipe, (args.model, args.device, args.dtype), jobs, journal, args.processes)
     drawn = drawing.finished(journal.of("picture"), points, counts)
     pipe.threads.use()  # as its runs do
     identity |= {"machine": machine_of(pipe.device), "products": pipe.products}
     rounds = _speed(pipe, args, points, captions, identity)
     rows = gains(pipe, points, drawn, rounds)
-    if scenes is not None and classifier is not None:
-        seen = args.out / "seen" / str(drawing.weights_digest(pipe, *SEEN))
-        front = scene_front(pipe, classifier, scenes, seen, args.resamples, drawn, rows)
-    else:
-        front = caption_front(pipe, prompts, args.real, args.clip, drawn, rows)
+    seen = args.out / "seen" / str(drawing.weights_digest(pipe, *SEEN))
+    front = scene_front(pipe, classifier, scenes, seen, args.resamples, drawn, rows)
     asked = {"pictures": args.pictures, "sweep_pictures": args.sweep_pictures, "seeds": args.seeds, "rounds": len(rounds)}
     return {"created": now(), **identity, **asked, **front}
 
@@ -163,19 +146,16 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         check(args)
         report = run(args) if args.protocol is None else protocol.evaluated(args)
-    except (ValueError, ModuleNotFoundError) as error:
+    except ValueError as error:
         p.exit(2, f"{p.prog}: {error}\n")
     if report is None:
         print(
             f"drew slice {args.slice or 'of this rank'} into {args.out}; the same command without it scores when all slices are there"
         )
         return
-    if args.protocol:
-        text = protocol.markdown(report)
-    else:
-        text = published.markdown(report["rows"]) if args.captions else markdown(report)
+    text = protocol.markdown(report) if args.protocol else markdown(report)
     files = write(args.out / f"{args.protocol or 'front'}.json", report, text)
-    if not args.captions:
+    if args.protocol is None:
         files.append(args.out / FILE)
         files[-1].write_text(json.dumps(recommendations(report), indent=1) + "\n")
         if find_spec("matplotlib") is None:

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import torch
 from tqdm import tqdm
 
-from lantern_demo.bench.journal import Journal, digest_of
 from lantern_demo.bench.quality.points import Point
 from lantern_demo.bench.report import machine_of, session
+from lantern_demo.bench.resume import Journal, digest_of
 from lantern_demo.bench.workers import spread
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.loop import Decoded, decode

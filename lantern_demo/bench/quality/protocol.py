@@ -23,13 +23,12 @@ from typing import Any, NamedTuple
 import torch
 from tqdm import tqdm
 
-from lantern_demo.bench.journal import Journal, Slice, digest, slice_of
-from lantern_demo.bench.quality import drawing, published, scorers
-from lantern_demo.bench.quality.points import Point
+from lantern_demo.bench.quality import drawing, scorers
+from lantern_demo.bench.quality.points import Point, points_of
 from lantern_demo.bench.report import now, number, table, write_file
+from lantern_demo.bench.resume import Journal, Slice, digest, slice_of
 from lantern_demo.knobs import FIT
 from lantern_demo.pipeline import Pipeline, load
-from lantern_demo.settings import method_of
 
 Report = dict[str, Any]
 
@@ -59,17 +58,49 @@ class Protocol:
     place: Callable[[int, int], Path]  # of picture `seed` of prompt `number`, in the folder of a method
 
 
+def lines_of(file: Path) -> list[str]:
+    """The lines of a text file that hold something. Raises ValueError for one that cannot be read."""
+    return [line for line in _text(file).splitlines() if line.strip()]
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"captions cannot be read from {file}: {error}") from error
+
+
+def captions_of(file: Path) -> list[tuple[str, str]]:
+    """The captions of a file with their ids: of a COCO annotation file (.json) the longest of every picture, in the order of pictures' first
+    captions, or the lines of a text file. Raises ValueError with what is wrong with the file."""
+    found = _coco(_text(file), file) if file.suffix.lower() == ".json" else dict(enumerate(lines_of(file)))
+    return [(str(key), " ".join(caption.split())) for key, caption in found.items() if caption.strip()]
+
+
+def _coco(text: str, file: Path) -> dict[Any, str]:
+    longest: dict[Any, str] = {}
+    try:
+        for note in json.loads(text)["annotations"]:
+            # Of equally long ones the first stays.
+            longest[note["image_id"]] = max(longest.get(note["image_id"], ""), " ".join(note["caption"].split()), key=len)
+    except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"{file} must be a COCO captions file, a JSON object with a list of annotations that have an image_id and a caption: {error!r}"
+        ) from error
+    return longest
+
+
 def read_coco(file: Path) -> list[Prompt]:
     """The longest caption of every image of a COCO captions file, by image id, or the lines of a text file. Raises ValueError with what is
     wrong with the file."""
-    found = sorted(published.captions_of(file), key=lambda pair: (len(pair[0]), pair[0]))
+    found = sorted(captions_of(file), key=lambda pair: (len(pair[0]), pair[0]))
     return [Prompt(*pair) for pair in found]
 
 
 def read_geneval(file: Path) -> list[Prompt]:
     """The lines of GenEval's evaluation_metadata.jsonl. Raises ValueError naming the line that is none."""
     found = []
-    for place, line in enumerate(published.lines_of(file)):
+    for place, line in enumerate(lines_of(file)):
         try:
             told = json.loads(line)
             found.append(Prompt(str(place), told["prompt"].strip(), line))
@@ -138,7 +169,7 @@ def work_of(args: argparse.Namespace) -> Work:
         raise ValueError("--fresh would throw away what other slices have drawn; empty the folder instead")
     prompts, seeds = protocol.read(args.captions), args.seeds or protocol.seeds
     wanted = protocol.prompts if args.pictures is None else args.pictures // seeds
-    if not prompts or len(prompts) < (wanted or 0):
+    if not prompts[:wanted] or len(prompts) < (wanted or 0):
         raise ValueError(f"{args.captions} holds {len(prompts)} captions, {wanted} were asked for; --pictures asks for fewer")
     return Work(protocol, args.out, part, prompts[:wanted], seeds)
 
@@ -147,11 +178,10 @@ def evaluated(args: argparse.Namespace) -> Report | None:
     """Draw, and score unless it is a slice -> the report. Raises ValueError for what cannot be drawn, resumed or merged."""
     work = work_of(args)
     pipe = load(args.model, device_of(args.device), args.dtype, fit_trees=False)
-    base, chosen = pipe.settings(tree=args.tree or "paper"), ("vanilla", *args.methods)
     points = [
-        Point(name, name, pipe.tree_of(method_of(name), base).policy.asking())
-        for name in pipe.available_methods
-        if name in chosen
+        point
+        for point in points_of(pipe, args.methods, args.tree or "paper", None, args.candidates)
+        if point.group == "main" or point.name in args.candidates
     ]
     for prompt in work.prompts:
         pipe.check_prompt(prompt.text)
@@ -161,7 +191,7 @@ def evaluated(args: argparse.Namespace) -> Report | None:
     identity = drawing.identity_of(pipe, points, said)
     journal = Journal(args.out / "drawn.jsonl", identity, args.fresh, work.part)
     write_manifest(work, identity)
-    jobs = work.part.share(drawing.jobs_of(points, counts, captions, batched=False), lambda job: job.point.name)
+    jobs = [job for job in drawing.jobs_of(points, counts, captions, batched=False) if work.part.holds(job.first)]
     if args.merge:
         left = drawing.left_of(jobs, journal)
         if left:

@@ -7,23 +7,74 @@ resizing and in weights: only numbers of one harness, at one number of pictures,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import torch
-from torch import nn
+from PIL import Image, UnidentifiedImageError
+from torch import Tensor, nn
 
-from lantern_demo.bench.quality import distances, published
+from lantern_demo.bench.quality import distances
 
 Scores = dict[str, float]
 Scorer = Callable[[list[Path], list[str]], Scores]  # of picture files and their captions
 
 COLUMNS = {"fid": "FID", "kid": "KID", "precision": "precision", "recall": "recall", "clip": "CLIP", "hpsv2": "HPSv2"}
+SIZE = 256  # pixels a side of what the networks are shown
+BATCH = 32
+SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
+CLIP = "openai/clip-vit-base-patch32"
+PREFIX = "A photo depicts "  # before every caption, as in CLIPScore (Hessel et al. 2021) and LANTERN's evaluation
 HPS = ("xswu/HPSv2", "HPS_v2.1_compressed.pt")
 HPS_BASE = ("laion/CLIP-ViT-H-14-laion2B-s32B-b79K", "open_clip_pytorch_model.bin")  # what hpsv2 starts from
+
+
+def real_files(folder: Path) -> list[Path]:
+    """The picture files in a folder, by name. Raises ValueError when there are none."""
+    files = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES) if folder.is_dir() else []
+    if not files:
+        raise ValueError(f"--real must name a folder of pictures ({', '.join(SUFFIXES)}), got {str(folder)!r}")
+    return files
+
+
+def opened(picture: Image.Image | Path) -> Image.Image:
+    """A picture, or the file it is in, in RGB. Raises ValueError naming a file that cannot be read."""
+    if isinstance(picture, Image.Image):
+        return picture.convert("RGB")
+    try:
+        with Image.open(picture) as image:
+            return image.convert("RGB")
+    except (OSError, UnidentifiedImageError) as error:
+        raise ValueError(f"{picture} cannot be read as a picture: {error}") from error
+
+
+def prepare(picture: Image.Image | Path, size: int = SIZE) -> Tensor:
+    """A picture, or the file it is in -> [3, size, size] uint8: the largest square around its centre, resized with Pillow's Lanczos
+    filter. Raises ValueError naming a file that cannot be read."""
+    picture = opened(picture)
+    side = min(picture.size)
+    left, top = (picture.width - side) // 2, (picture.height - side) // 2
+    square = picture.crop((left, top, left + side, top + side))
+    if side != size:
+        square = square.resize((size, size), Image.Resampling.LANCZOS)
+    return torch.frombuffer(bytearray(square.tobytes()), dtype=torch.uint8).view(size, size, 3).permute(2, 0, 1).contiguous()
+
+
+def batches(pictures: Sequence[Image.Image | Path], size: int = SIZE) -> Iterator[Tensor]:
+    """Pictures prepared, a batch at a time -> [B, 3, size, size] uint8."""
+    for start in range(0, len(pictures), BATCH):
+        yield torch.stack([prepare(one, size) for one in pictures[start : start + BATCH]])
+
+
+@torch.inference_mode()
+def features_of(network: nn.Module, pictures: Sequence[Image.Image | Path], device: torch.device) -> Tensor:
+    """Pictures through a feature network -> [N, D] float32 on the CPU."""
+    network = network.to(device).eval()
+    found = [network(part.to(device)) for part in batches(pictures)]
+    return torch.cat([(one[0] if isinstance(one, tuple) else one).float().cpu() for one in found])
 
 
 class MissingError(Exception):
@@ -81,12 +132,10 @@ def clip() -> tuple[Any, Any]:
 
     try:
         options = {"local_files_only": True}
-        network = transformers.CLIPModel.from_pretrained(published.CLIP, **options).eval()
-        return network, transformers.CLIPProcessor.from_pretrained(published.CLIP, **options)
+        network = transformers.CLIPModel.from_pretrained(CLIP, **options).eval()
+        return network, transformers.CLIPProcessor.from_pretrained(CLIP, **options)
     except OSError as error:
-        raise MissingError(
-            f"the CLIP score needs {published.CLIP}, which is not in Hugging Face's cache: hf download {published.CLIP}"
-        ) from error
+        raise MissingError(f"the CLIP score needs {CLIP}, which is not in Hugging Face's cache: hf download {CLIP}") from error
 
 
 def hps() -> tuple[nn.Module, Any, Any]:
@@ -103,10 +152,10 @@ def hps() -> tuple[nn.Module, Any, Any]:
 def of_distances(real: Path | None, device: torch.device) -> Scorer:
     """FID (Heusel et al. 2017) and KID (Binkowski et al. 2018) to the pictures in a folder."""
     network, files = inception(), _real(real)
-    truth = published.features_of(network, files, device)
+    truth = features_of(network, files, device)
 
     def score(pictures: list[Path], captions: list[str]) -> Scores:
-        made = published.features_of(network, pictures, device)
+        made = features_of(network, pictures, device)
         return {"fid": distances.frechet(made, truth), "kid": distances.Kernel(made, truth)()}
 
     return score
@@ -115,10 +164,10 @@ def of_distances(real: Path | None, device: torch.device) -> Scorer:
 def of_manifolds(real: Path | None, device: torch.device) -> Scorer:
     """Precision and recall against the pictures in a folder."""
     network, files = vgg(), _real(real)
-    truth = published.features_of(network, files, device)
+    truth = features_of(network, files, device)
 
     def score(pictures: list[Path], captions: list[str]) -> Scores:
-        made = published.features_of(network, pictures, device)
+        made = features_of(network, pictures, device)
         return dict(zip(("precision", "recall"), distances.Manifolds(truth, made)(), strict=True))
 
     return score
@@ -127,7 +176,24 @@ def of_manifolds(real: Path | None, device: torch.device) -> Scorer:
 def of_clip(real: Path | None, device: torch.device) -> Scorer:
     """The mean CLIP score times 100 (Hessel et al. 2021)."""
     network, processor = clip()
-    return lambda pictures, captions: {"clip": published.clip_score(network, processor, pictures, captions, device)}
+    return lambda pictures, captions: {"clip": clip_score(network, processor, pictures, captions, device)}
+
+
+@torch.inference_mode()
+def clip_score(
+    network: Any, processor: Any, pictures: Sequence[Image.Image | Path], captions: list[str], device: torch.device
+) -> float:
+    """The mean of 100 cos(picture, PREFIX + caption) over pictures and their captions; a negative mean counts as 0."""
+    found: list[float] = []
+    for start in range(0, len(pictures), BATCH):
+        some = slice(start, start + BATCH)
+        texts = [PREFIX + caption for caption in captions[some]]
+        given = processor(
+            text=texts, images=[opened(one) for one in pictures[some]], return_tensors="pt", padding=True, truncation=True
+        )
+        seen = network.to(device)(**given.to(device))
+        found += torch.nn.functional.cosine_similarity(seen.image_embeds, seen.text_embeds).tolist()
+    return max(0.0, 100 * sum(found) / len(found))
 
 
 def of_hps(real: Path | None, device: torch.device) -> Scorer:
@@ -138,9 +204,9 @@ def of_hps(real: Path | None, device: torch.device) -> Scorer:
     @torch.inference_mode()
     def score(pictures: list[Path], captions: list[str]) -> Scores:
         found: list[float] = []
-        for start in range(0, len(pictures), published.BATCH):
-            some = slice(start, start + published.BATCH)
-            images = torch.stack([prepare(published.opened(file)) for file in pictures[some]]).to(device)
+        for start in range(0, len(pictures), BATCH):
+            some = slice(start, start + BATCH)
+            images = torch.stack([prepare(opened(file)) for file in pictures[some]]).to(device)
             with torch.autocast(device.type, enabled=device.type == "cuda"):
                 seen = network(images, tokenizer(captions[some]).to(device))
             found += (seen["image_features"] * seen["text_features"]).sum(-1).float().tolist()
@@ -152,7 +218,7 @@ def of_hps(real: Path | None, device: torch.device) -> Scorer:
 def _real(folder: Path | None) -> list[Path]:
     if folder is None:
         raise MissingError("FID, KID, precision and recall need real pictures to compare with: --real FOLDER")
-    return published.real_files(folder)
+    return real_files(folder)
 
 
 def at_hand(

@@ -9,12 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
-
-Job = TypeVar("Job")
+from typing import Any, NamedTuple
 
 
 class Slice(NamedTuple):
@@ -28,15 +25,9 @@ class Slice(NamedTuple):
         """What tells its files from those of the others; nothing for the whole work."""
         return "" if self.of == 1 else f"-{self.number}-of-{self.of}"
 
-    def share(self, jobs: Iterable[Job], kind: Callable[[Job], str]) -> list[Job]:
-        """Its part of the jobs: every `of`-th of each kind, since jobs of some kinds take longer."""
-        seen: Counter[str] = Counter()
-        mine = []
-        for job in jobs:
-            if seen[kind(job)] % self.of == self.number - 1:
-                mine.append(job)
-            seen[kind(job)] += 1
-        return mine
+    def holds(self, index: int) -> bool:
+        """Whether it is to do the piece of work with this number, from 0 on."""
+        return index % self.of == self.number - 1
 
 
 WHOLE = Slice()
