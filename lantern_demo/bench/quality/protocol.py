@@ -187,7 +187,7 @@ def evaluated(args: argparse.Namespace) -> Report | None:
         pipe.check_prompt(prompt.text)
     captions = work.captions
     counts = {point.name: len(captions) for point in points}
-    said = {"protocol": args.protocol, "seeds": work.seeds, "captions": digest(captions)}
+    said = {"protocol": args.protocol, "seeds": work.seeds, "captions": digest(captions), "sources": pipe.networks.sources}
     identity = drawing.identity_of(pipe, points, said)
     journal = Journal(args.out / "drawn.jsonl", identity, args.fresh, work.part)
     write_manifest(work, identity)
