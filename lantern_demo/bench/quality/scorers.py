@@ -119,9 +119,9 @@ def inception() -> nn.Module:
 
 def vgg() -> nn.Module:
     """[B, 3, H, W] uint8 -> a tuple with features [B, 4096], as precision and recall are taken in (Kynkäänniemi et al. 2019)."""
-    package = _imported("precision and recall", "torch_fidelity.feature_extractor_vgg16", '"torch-fidelity>=0.4.0" torchvision')
+    package = _imported("precision (and recall)", "torch_fidelity.feature_extractor_vgg16", '"torch-fidelity>=0.4.0" torchvision')
     source = "https://download.pytorch.org/models/vgg16-397923af.pth"
-    weights = _in_torch_hub("precision and recall", source.rpartition("/")[2], source)
+    weights = _in_torch_hub("precision (and recall)", source.rpartition("/")[2], source)
     network: nn.Module = package.FeatureExtractorVGG16("vgg16", ["fc2_relu"], feature_extractor_weights_path=weights)
     return network
 
