@@ -13,7 +13,7 @@ from tiny import write_tiny_model
 
 from lantern_demo import load
 from lantern_demo.bench import __main__ as command
-from lantern_demo.bench import journal, peers, speed
+from lantern_demo.bench import peers, resume, speed
 from lantern_demo.bench.prompts import prompts_for, scene_prompts
 from lantern_demo.bench.speed_report import markdown
 from lantern_demo.bench.summary import FEWEST, interval, summarise
@@ -140,19 +140,19 @@ def test_a_round_runs_all_in_turn_after_a_warm_up() -> None:
 
 def test_a_journal_goes_on_after_a_line_cut_off(tmp_path: Path) -> None:
     file = tmp_path / "bench.jsonl"
-    journal.Journal(file, {"prompts": 1}).add("round", {"number": 0})
+    resume.Journal(file, {"prompts": 1}).add("round", {"number": 0})
     with file.open("a") as f:
         f.write('{"kind": "round", "num')
-    again = journal.Journal(file, {"prompts": 1})
+    again = resume.Journal(file, {"prompts": 1})
     assert [r["number"] for r in again.of("round")] == [0]
     again.add("round", {"number": 1})
-    assert [r["number"] for r in journal.Journal(file, {"prompts": 1}).of("round")] == [0, 1]
+    assert [r["number"] for r in resume.Journal(file, {"prompts": 1}).of("round")] == [0, 1]
     with pytest.raises(ValueError, match=r"another command's results \(prompts was 1, now 2\)"):
-        journal.Journal(file, {"prompts": 2})
-    assert journal.Journal(file, {"prompts": 2}, fresh=True).lines == []
+        resume.Journal(file, {"prompts": 2})
+    assert resume.Journal(file, {"prompts": 2}, fresh=True).lines == []
     file.write_text("not one\n")
     with pytest.raises(ValueError, match="not a journal"):
-        journal.Journal(file, {})
+        resume.Journal(file, {})
 
 
 def arguments(folder: Path, out: Path, *more: str) -> list[str]:

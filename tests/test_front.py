@@ -15,10 +15,10 @@ from tiny import write_tiny_model
 
 from lantern_demo import load
 from lantern_demo.bench.__main__ import main
-from lantern_demo.bench.journal import Journal
-from lantern_demo.bench.quality import command, drawing, published
+from lantern_demo.bench.quality import command, drawing
 from lantern_demo.bench.quality.points import FLOOR, Point, points_of
 from lantern_demo.bench.quality.recommend import ENOUGH, FAST_LOSS, recommend
+from lantern_demo.bench.resume import Journal
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models import bundled
 from lantern_demo.pipeline import Pipeline
@@ -149,11 +149,10 @@ def test_drawn_and_seen_depend_on_the_weights_that_make_them(folder: Path, tmp_p
     """Pictures of a folder are not mixed with those of other weights, and are seen anew with another classifier."""
     copy = shutil.copytree(folder, tmp_path / "copy")
     pipe = load(copy, device="cpu", fit_trees=False)
-    args = command.parser().parse_args(["--out", str(tmp_path / "out")])
 
     def digests() -> tuple[Any, Any]:
-        seen = command.weights_digest(pipe, *command.SEEN)
-        return command.identity_of(pipe, args, [])["model"], seen
+        seen = drawing.weights_digest(pipe, *command.SEEN)
+        return drawing.identity_of(pipe, [], {})["model"], seen
 
     before = digests()
     assert digests() == before
@@ -198,35 +197,6 @@ def test_the_whole_command_on_a_small_model(folder: Path, tmp_path: Path, capsys
     assert len((out / "drawn.jsonl").read_text().splitlines()) == len(drawn.splitlines())
     again = json.loads((out / "front.json").read_text())
     assert {**again, "created": ""} == {**report, "created": ""}
-
-
-def test_the_front_of_captions_of_ones_own(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "captions.txt").write_text("\n".join(f"{n} lanterns" for n in ("one", "two", "three", "four")))
-    (tmp_path / "real").mkdir()
-    for i in range(9):
-        Image.effect_noise((40, 36), 30 + 5 * i).save(tmp_path / "real" / f"{i}.png")
-    shown = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(4), torch.nn.Flatten())
-    monkeypatch.setattr(published, "inception", lambda: Scaled(shown))
-    command = ["quality", "--model", str(folder), "--out", str(tmp_path / "out"), "--pictures", "8", "--sweep-pictures", "0"]
-    command += ["--rounds", "1", "--tree", "small", "--device", "cpu", "--captions", str(tmp_path / "captions.txt")]
-    main([*command, "--methods", "lantern++", "--real", str(tmp_path / "real")])
-    report = json.loads((tmp_path / "out" / "front.json").read_text())
-    rows = {row["name"]: row for row in report["rows"]}
-    assert set(rows) == {FLOOR, "vanilla", "lantern++"}
-    assert all(row["scores"]["fid"] > 0 and row["scores"]["real"] == 9 for row in rows.values())
-    assert rows["lantern++"]["speed"]["tokens_per_step"] > rows["vanilla"]["speed"]["tokens_per_step"] == 1
-    assert "FID" in (tmp_path / "out" / "front.md").read_text()
-
-
-class Scaled(torch.nn.Module):
-    """A network that takes bytes, as Inception does."""
-
-    def __init__(self, network: torch.nn.Module) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        return self.network(images.float() / 255)
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ import pytest
 import torch
 
 from lantern_demo.bench import gpu, gpu_parts
-from lantern_demo.bench.beds import bed_of, without_graphs
 from lantern_demo.bench.gpu_parts import PARTS, Part, Plan, Row
+from lantern_demo.bench.models import timed_model, without_graphs
 from lantern_demo.decoding.drafting import StaticTree
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -146,18 +146,18 @@ def test_trees_have_the_nodes_that_were_asked_for() -> None:
 
 
 def test_costs_are_compared_with_vanilla() -> None:
-    bed = bed_of("llamagen-t2i-256", torch.device("cpu"), small=True)
-    vanilla = bed.decoded("vanilla", tokens=6)
+    timed = timed_model("llamagen-t2i-256", torch.device("cpu"), small=True)
+    vanilla = timed.decoded("vanilla", tokens=6)
     assert gpu_parts.step_ms(vanilla) == pytest.approx(1000 * sum(vanilla.seconds[p] for p in ("draft", "verify", "commit")) / 5)
-    row = gpu_parts._speed_row(bed, "vanilla", vanilla, gpu_parts.step_ms(vanilla) / 4)
+    row = gpu_parts._speed_row(timed, "vanilla", vanilla, gpu_parts.step_ms(vanilla) / 4)
     assert row["c"] == 4.0 and "gain" not in row
 
 
 @pytest.mark.parametrize("model", ["llamagen-t2i-256", "anole-7b", "janus-pro-7b"])
 def test_there_is_a_small_bed_of_every_family(model: str) -> None:
     """Whose twins draw on the engine of GPUs what the plain engine draws."""
-    bed = bed_of(model, torch.device("cpu"), small=True)
-    fixed, plain = bed.decoded("eagle1", tokens=4, seed=1), bed.decoded("eagle1", tokens=4, seed=1, plain=True)
+    timed = timed_model(model, torch.device("cpu"), small=True)
+    fixed, plain = timed.decoded("eagle1", tokens=4, seed=1), timed.decoded("eagle1", tokens=4, seed=1, plain=True)
     assert (fixed.engine, plain.engine) == ("fixed", "plain") and fixed.tokens == plain.tokens
 
 

@@ -31,9 +31,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaModel
 
-from lantern_demo.bench.journal import Journal
 from lantern_demo.bench.quality import drawing
 from lantern_demo.bench.quality.points import points_of
+from lantern_demo.bench.resume import Journal
 from lantern_demo.decoding.loop import Decoded
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import guide

@@ -24,10 +24,10 @@ import torch
 import transformers
 
 import lantern_demo
-from lantern_demo.bench.journal import Journal, digest_of
 from lantern_demo.bench.peers import PeerFile, load_peers, play_peer
 from lantern_demo.bench.prompts import prompts_for
 from lantern_demo.bench.report import check_out, machine_of, session, write
+from lantern_demo.bench.resume import Journal, digest_of
 from lantern_demo.bench.speed import VARIED, Contestant, Row, jobs_of, measure, play, rows_of
 from lantern_demo.bench.speed_report import Report, markdown, report_of
 from lantern_demo.decoding.methods import METHODS

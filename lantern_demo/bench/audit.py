@@ -13,7 +13,6 @@ the noise.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import zlib
@@ -29,9 +28,9 @@ import numpy
 import torch
 
 import lantern_demo
-from lantern_demo.bench.goodness import FEWEST, chi_square, distance, noise, worst_stretch
-from lantern_demo.bench.journal import Journal, digest_of
-from lantern_demo.bench.report import check_out, machine_of, now, table, write
+from lantern_demo.bench.chi_square import FEWEST, chi_square, distance, noise, worst_stretch
+from lantern_demo.bench.report import check_out, machine_of, now, table, table_of, write
+from lantern_demo.bench.resume import Journal, digest_of
 from lantern_demo.bench.toy import LAWS, LENGTH, SEQUENCES, VOCAB, Tables, ToyDrafter, ToyTarget, index_of, neighbours
 from lantern_demo.bench.workers import spread
 from lantern_demo.decoding.config import Config
@@ -174,7 +173,7 @@ def faults(rows: Sequence[Row]) -> list[Row]:
 
 
 def rows_of(report: Report) -> list[Row]:
-    """The rows of a report, with or without what they come to. Raises KeyError or TypeError for what is none."""
+    """The rows of a report, or of a journal."""
     return [Row(**{field.name: row[field.name] for field in fields(Row)}) for row in report["rows"]]
 
 
@@ -252,31 +251,23 @@ def cells_of(methods: Sequence[str], laws: Sequence[str]) -> list[Cell]:
 
 def markdown(report: Report) -> str:
     """The report as people read it: the verdicts at a glance, then all numbers."""
-    head = [
-        "method",
-        "law",
-        "lossless",
-        "TVD",
-        "expected",
-        "99 %",
-        "chi2",
-        "df",
-        "p",
-        "worst",
-        "tokens a pass",
-        "runs a second",
-        "verdict",
-    ]
-    lines = [
-        [
-            row.name, row.law, "yes" if row.lossless else "no", f"{row.tvd:.4f}", f"{row.expected:.4f}", f"{row.p99:.4f}",
-            f"{row.chi2:.0f}" + (f", {row.impossible} impossible" if row.impossible else ""), str(row.df), f"{row.p:.2g}",
-            f"{row.stretch}: {row.stretch_p:.2g}", f"{row.accepted:.2f}", f"{row.runs / max(row.seconds, 0.01):.0f}", row.verdict,
-        ]
-        for row in rows_of(report)
-    ]  # fmt: skip
+    columns: dict[str, Callable[[Row], str]] = {
+        "method": lambda row: row.name,
+        "law": lambda row: row.law,
+        "lossless": lambda row: "yes" if row.lossless else "no",
+        "TVD": lambda row: f"{row.tvd:.4f}",
+        "expected": lambda row: f"{row.expected:.4f}",
+        "99 %": lambda row: f"{row.p99:.4f}",
+        "chi2": lambda row: f"{row.chi2:.0f}" + (f", {row.impossible} impossible" if row.impossible else ""),
+        "df": lambda row: str(row.df),
+        "p": lambda row: f"{row.p:.2g}",
+        "worst": lambda row: f"{row.stretch}: {row.stretch_p:.2g}",
+        "tokens a pass": lambda row: f"{row.accepted:.2f}",
+        "runs a second": lambda row: f"{row.runs / max(row.seconds, 0.01):.0f}",
+        "verdict": lambda row: row.verdict,
+    }
     listed = "; ".join(f"`{law}`: {label}" for law, label in report["laws"].items())
-    return "\n\n".join([glance(report), f"Laws: {listed}.", table(head, lines), HOW]) + "\n"
+    return "\n\n".join([glance(report), f"Laws: {listed}.", table_of(rows_of(report), columns), HOW]) + "\n"
 
 
 def glance(report: Report) -> str:
@@ -304,7 +295,6 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--laws", nargs="+", choices=list(LAWS), default=list(LAWS), help="default: all")
     p.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="default: one for each processor")
     p.add_argument("--out", type=Path, help="FILE.json: write FILE.json and FILE.md, and be resumable")
-    p.add_argument("--judge", type=Path, metavar="FILE.json", help="run nothing, say what the rows of this report come to")
     p.add_argument("--fresh", action="store_true", help="throw away what an earlier command left beside --out")
     return p
 
@@ -340,22 +330,13 @@ def audit(args: argparse.Namespace) -> Report:
     return judged(report, sorted(rows, key=lambda row: order.index(row.cell)))
 
 
-def judge(file: Path) -> Report:
-    """A report that is there, with what its rows come to. Raises ValueError naming the file when it is none."""
-    try:
-        report = json.loads(file.read_text())
-        return judged(report, rows_of(report))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"--judge: {file} is not a report of the audit") from error
-
-
 def main(argv: Sequence[str]) -> int:
     """0 when all lossless methods are at the noise, 1 when one is not, 2 for what cannot be run."""
     p = parser()
     args = p.parse_args(argv)
     torch.set_num_threads(1)
     try:
-        report = judge(args.judge) if args.judge else audit(args)
+        report = audit(args)
     except ValueError as error:
         print(f"{p.prog}: {error}", file=sys.stderr)
         return 2

@@ -32,15 +32,17 @@ FIRST_SEED = 1_000_000
 COUPLING = KNOBS["coupling"]
 
 
+def parser() -> argparse.ArgumentParser:
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    p.add_argument("--model", default="lantern-scenes", help="registry id or a model folder")
+    p.add_argument("--prompts", type=int, default=6)
+    p.add_argument("--methods", nargs="+", choices=list(METHODS), help="only these; the file keeps what it says of the others")
+    p.add_argument("--out", type=Path, help="the file to write; by default where the model's own is looked for")
+    return p
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("--model", default="lantern-scenes", help="registry id or a model folder")
-    parser.add_argument("--prompts", type=int, default=6)
-    parser.add_argument(
-        "--methods", nargs="+", choices=list(METHODS), help="only these; the file keeps what it says of the others"
-    )
-    parser.add_argument("--out", type=Path, help="the file to write; by default where the model's own is looked for")
-    args = parser.parse_args()
+    args = parser().parse_args()
     pipe = load(args.model)
     prompts = prompts_for(pipe.info, args.prompts, FIRST_SEED)
     out = args.out or calibration_folder(pipe.info.id, pipe.info.folder) / FILE

@@ -1,9 +1,9 @@
 """Everything that only a GPU can tell, in one command: `python -m lantern_demo.bench gpu --out DIR`.
 
 Within ten minutes on one card, without a network and without weights of published models: runs the tests that need a device, checks that
-steps run as graphs, that a seed draws the same picture twenty times, and that replayed steps give the tokens of steps run one by one, counts
-kernels, compares attention backends, watches the memory over fifty runs, and times the steps of the bundled model, of LlamaGen-XL and of
-Anole-7B at trees of several sizes. The last two have random weights of the published sizes: what a step costs is measured, what it lands is not.
+steps run as graphs, that a seed draws the same picture twenty times, and that replayed steps give the tokens of steps run one by one, compares
+attention backends, watches the memory over fifty runs, and times the steps of the bundled model, of LlamaGen-XL and of Anole-7B at trees of
+several sizes. The last two have random weights of the published sizes: what a step costs is measured, what it lands is not.
 
 Every part runs in a process of its own with a time limit of its own; one that fails leaves the others alone. DIR/gpu.json and DIR/gpu.md are
 written anew after every row. `--device cpu` goes through the same with tiny models in less than a minute, to look at the command itself.

@@ -20,10 +20,9 @@ from typing import Any
 import torch
 import transformers
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.profiler import ProfilerActivity, profile
 
-from lantern_demo.bench.beds import Bed, bed_of, without_graphs
 from lantern_demo.bench.memory import peak_of_process
+from lantern_demo.bench.models import TimedModel, timed_model, without_graphs
 from lantern_demo.bench.report import machine_of
 from lantern_demo.decoding.drafting import Drafts, DynamicTree, StaticTree
 from lantern_demo.decoding.loop import Decoded
@@ -39,7 +38,6 @@ FIXED = [method.id for method in METHODS.values() if not method.drafts.reads_bac
 
 BUNDLED, XL, ANOLE = "lantern-scenes", "llamagen-t2i-256", "anole-7b"
 TOP_K, DEPTH = 10, 4  # of the dynamic trees, as published
-WARM = 4  # steps before those whose kernels are counted
 MIB = 2**20
 BACKENDS: dict[str, SDPBackend | None] = {
     "PyTorch's choice": None,
@@ -62,8 +60,8 @@ class Plan:
         """Of a run."""
         return 10 if self.small else 96
 
-    def bed(self, model: str) -> Bed:
-        return bed_of(model, pick_device(self.device), self.small)
+    def timed(self, model: str) -> TimedModel:
+        return timed_model(model, pick_device(self.device), self.small)
 
 
 @dataclass(frozen=True)
@@ -101,25 +99,25 @@ def tests(plan: Plan) -> Iterator[Row]:
 def repeats(plan: Plan) -> Iterator[Row]:
     runs = 3 if plan.small else 20
     for model in (BUNDLED, XL):
-        bed = plan.bed(model)
+        timed = plan.timed(model)
         for method in ("vanilla", "eagle2", "lantern++"):
-            found = {tuple(bed.decoded(method, tokens=plan.tokens, seed=1).tokens) for _ in range(runs)}
+            found = {tuple(timed.decoded(method, tokens=plan.tokens, seed=1).tokens) for _ in range(runs)}
             yield {"model": model, "method": method, "runs": runs, "different pictures": len(found), "ok": len(found) == 1}
 
 
 def engines(plan: Plan) -> Iterator[Row]:
     for model in (BUNDLED, XL):
-        bed = plan.bed(model)
+        timed = plan.timed(model)
         for method in FIXED:
             with without_graphs():
-                eager = bed.decoded(method, tokens=plan.tokens, seed=2)
-            replayed = bed.decoded(method, tokens=plan.tokens, seed=2)
-            plain = bed.decoded(method, tokens=plan.tokens, seed=2, plain=True)
+                eager = timed.decoded(method, tokens=plan.tokens, seed=2)
+            replayed = timed.decoded(method, tokens=plan.tokens, seed=2)
+            plain = timed.decoded(method, tokens=plan.tokens, seed=2, plain=True)
             yield {
                 "model": model, "method": method, "eager": eager.engine, "replayed": replayed.engine,
                 "capture s": round(replayed.seconds["capture"], 2),
                 "eager to replayed": agreement(eager, replayed), "plain to replayed": agreement(plain, replayed),
-                "ok": eager.tokens == replayed.tokens and replayed.engine == ("graphs" if bed.device.type == "cuda" else "fixed"),
+                "ok": eager.tokens == replayed.tokens and replayed.engine == ("graphs" if timed.device.type == "cuda" else "fixed"),
             }  # fmt: skip
 
 
@@ -131,51 +129,30 @@ def agreement(one: Decoded, other: Decoded) -> str:
     return "the same"
 
 
-def kernels(plan: Plan) -> Iterator[Row]:
-    """Kernels of a step that the profiler sees, copies left out; on a processor PyTorch's operations instead."""
-    steps = 2 if plan.small else 6
-    for model in (XL, ANOLE):
-        bed = plan.bed(model)
-        cuda = bed.device.type == "cuda"
-        for method in FIXED:
-            run = bed.run(method, tokens=bed.tokens)
-            with without_graphs():
-                for _ in range(1 + WARM):
-                    next(run)
-                with profile(activities=[ProfilerActivity.CUDA if cuda else ProfilerActivity.CPU]) as seen:
-                    did = sum(1 for _ in zip(range(steps), run, strict=False))
-                    if cuda:
-                        torch.cuda.synchronize(bed.device)
-            run.close()  # type: ignore[attr-defined]
-            on_gpu = [e for e in seen.events() if e.device_type.name == "CUDA" and not e.name.startswith(("Memcpy", "Memset"))]
-            counted = on_gpu if cuda else [e for e in seen.events() if e.name.startswith("aten::")]
-            yield {"model": model, "method": method, "kernels a step": round(len(counted) / max(1, did), 1)}
-
-
 def backends(plan: Plan) -> Iterator[Row]:
     """Whole steps under each backend, PyTorch's plain attention standing in where it takes no mask."""
-    bed = plan.bed(XL)
+    timed = plan.timed(XL)
     for name, backend in BACKENDS.items():
         row: Row = {"model": XL, "attention": name}
         for method in ("vanilla", "lantern++"):
             with nullcontext() if backend is None else sdpa_kernel([backend, SDPBackend.MATH]):
-                row[f"{method} ms a step"] = round(step_ms(bed.decoded(method, tokens=plan.tokens)), 3)
+                row[f"{method} ms a step"] = round(step_ms(timed.decoded(method, tokens=plan.tokens)), 3)
         yield row
 
 
 def memory(plan: Plan) -> Iterator[Row]:
-    bed, runs = plan.bed(BUNDLED), len(FIXED) + 2 if plan.small else 50
-    cuda = bed.device.type == "cuda"
+    timed, runs = plan.timed(BUNDLED), len(FIXED) + 2 if plan.small else 50
+    cuda = timed.device.type == "cuda"
     settled, methods = 0, list(FIXED)
     for run in range(1, runs + 1):
-        bed.decoded(methods[run % len(methods)], tokens=min(plan.tokens, 32), seed=run)
-        held = torch.cuda.memory_allocated(bed.device) if cuda else peak_of_process() or 0
+        timed.decoded(methods[run % len(methods)], tokens=min(plan.tokens, 32), seed=run)
+        held = torch.cuda.memory_allocated(timed.device) if cuda else peak_of_process() or 0
         if run == len(methods):  # every method has run once
             settled = held
         if run in (1, len(methods), 10, 25, runs):
             row = {"runs": run, "MiB" if cuda else "peak MiB of the process": round(held / MIB, 1)}
             if cuda:
-                row |= {"reserved MiB": round(torch.cuda.memory_reserved(bed.device) / MIB, 1)}
+                row |= {"reserved MiB": round(torch.cuda.memory_reserved(timed.device) / MIB, 1)}
                 row |= {"ok": not settled or held <= settled + MIB}
             yield row
 
@@ -203,28 +180,28 @@ def _tree(method: Method, nodes: int, row: int) -> Drafts:
 
 def speed(model: str, plan: Plan) -> Iterator[Row]:
     """The steps of a model: every method at trees of several sizes, and passes of several sizes."""
-    bed = plan.bed(model)
-    tokens = plan.tokens if bed.random or plan.small else bed.tokens
-    vanilla = bed.decoded("vanilla", tokens=tokens)
+    timed = plan.timed(model)
+    tokens = plan.tokens if timed.random or plan.small else timed.tokens
+    vanilla = timed.decoded("vanilla", tokens=tokens)
     alone, single = step_ms(vanilla), part_ms(vanilla, "verify")
-    yield _speed_row(bed, "vanilla", vanilla, alone)
+    yield _speed_row(timed, "vanilla", vanilla, alone)
     for nodes in (8,) if plan.small else (8, 16, 32, 58):
         for method in map(METHODS.__getitem__, FIXED):
             if not method.alone:
-                done = bed.decoded(method.id, _tree(method, nodes, isqrt(bed.tokens)), tokens)
-                yield _speed_row(bed, method.id, done, alone)
+                done = timed.decoded(method.id, _tree(method, nodes, isqrt(timed.tokens)), tokens)
+                yield _speed_row(timed, method.id, done, alone)
     for nodes in (2, 8) if plan.small else (2, 4, 8, 12, 16, 24, 32, 48, 59):
-        taken = part_ms(bed.decoded("eagle1", StaticTree(fixed_paths(nodes)), tokens), "verify")
+        taken = part_ms(timed.decoded("eagle1", StaticTree(fixed_paths(nodes)), tokens), "verify")
         yield {"method": "one pass of the target", "nodes": nodes, "verify ms": round(taken, 3), "c": round(taken / single, 2)}
-    yield _speed_row(bed, "vanilla", bed.decoded("vanilla", tokens=tokens), alone) | {"method": "vanilla again"}
+    yield _speed_row(timed, "vanilla", timed.decoded("vanilla", tokens=tokens), alone) | {"method": "vanilla again"}
 
 
-def _speed_row(bed: Bed, method: str, done: Decoded, alone: float) -> Row:
+def _speed_row(timed: TimedModel, method: str, done: Decoded, alone: float) -> Row:
     cost = step_ms(done) / alone
     row: Row = {"method": method, "nodes": done.nodes, "ms a step": round(step_ms(done), 3)}
     row |= {f"{part} ms": round(part_ms(done, part), 3) for part in ("draft", "verify", "commit")}
     row |= {"c": round(cost, 2), "ran as": done.engine}
-    if not bed.random:
+    if not timed.random:
         row |= {"tokens a step": round(done.mean_accepted_length, 2), "tokens a second": round(done.tokens_per_second, 1)}
         row["gain"] = round(done.mean_accepted_length / cost, 2)
     return row
@@ -260,7 +237,6 @@ PARTS: dict[str, Part] = {
         120,
         engines,
     ),
-    "kernels": Part("Kernels", "Of a step that is not captured, with the draft tree of the preset.", 60, kernels),
     "backends": Part(f"Steps of {XL} by attention", "Whole steps, random weights.", 50, backends),
     "memory": Part("Memory", "Once every method has run, further runs must not hold more.", 50, memory),
     "bundled": Part(f"Steps of {BUNDLED}", _ABOUT_SPEED + _REAL, 90, partial(speed, BUNDLED)),

@@ -5,20 +5,27 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from lantern_demo.models.device import device_name
+
+Row = TypeVar("Row")
 
 
 def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     """A Markdown table whose first column is text."""
     rows = [f"| {' | '.join(line)} |" for line in (head, *lines)]
     return "\n".join([rows[0], "|---|" + "--:|" * (len(head) - 1), *rows[1:]])
+
+
+def table_of(rows: Iterable[Row], columns: Mapping[str, Callable[[Row], str]]) -> str:
+    """A table with a line for each row, and columns by what stands in them."""
+    return table(list(columns), [[cell(row) for cell in columns.values()] for row in rows])
 
 
 def number(value: float | None, digits: int) -> str:
@@ -61,13 +68,18 @@ def write(out: Path, report: dict[str, Any], text: str) -> list[Path]:
     """Write a report as FILE.json, a line for each key and for each row of a list, and its text as FILE.md -> the files. Each is whole at
     any time."""
     lines = ",\n".join(f"{json.dumps(key)}: {_lines(value)}" for key, value in report.items())
-    out.parent.mkdir(parents=True, exist_ok=True)
     files = {out: f"{{\n{lines}\n}}\n", out.with_suffix(".md"): text}
     for file, content in files.items():
-        part = file.with_suffix(".part")
-        part.write_text(content)
-        part.replace(file)
+        write_file(file, content)
     return list(files)
+
+
+def write_file(file: Path, content: str, mark: str = "") -> None:
+    """Write a file that is whole at any time. Commands that may write it at once need a `mark` of their own."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_name(f"{file.stem}{mark}.part")
+    part.write_text(content, encoding="utf-8")
+    part.replace(file)
 
 
 def _lines(value: Any) -> str:

@@ -28,10 +28,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lantern_demo.bench.beds import drafter_of, prompt_of, shrunk
-from lantern_demo.bench.journal import Journal
 from lantern_demo.bench.library import NAME, step_times
+from lantern_demo.bench.models import drafter_of, prompt_of, shrunk
 from lantern_demo.bench.report import machine_of, table
+from lantern_demo.bench.resume import Journal
 from lantern_demo.decoding.acceptance import Rule
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.drafting import Drafts

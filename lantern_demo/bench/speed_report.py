@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from lantern_demo.bench.report import now, number, table
+from lantern_demo.bench.report import now, number, table, table_of
 from lantern_demo.bench.speed import Row
 from lantern_demo.bench.summary import FEWEST, PARTS, summarise
 
@@ -79,33 +81,33 @@ def _head(report: Report) -> str:
 
 
 def _speed(report: Report) -> str:
-    head = [
-        "method",
-        "nodes",
-        "MAL",
-        "ms / step",
-        *PARTS,
-        "c",
-        "tokens / s",
-        "speedup",
-        "95 %",
-        "price",
-        "one-step TVD",
-        "peak MiB",
-    ]
-    lines = []
-    for name, row in (report["summary"]["rows"] | report["summary"]["peers"]).items():
-        own = ["-"] * 7
-        if name in report["labels"]:
-            own = [", ".join(map(str, row["nodes"])), f"{row['mean_accepted_length']:.2f}", f"{row['ms_per_step']['median']:.2f}"]
-            own += [*(f"{row[f'ms_{p}']:.2f}" for p in PARTS), number(row.get("c"), 2)]
-        lines.append([
-            report["labels"].get(name, name), *own, _spread(row["tokens_per_second"], 0), _spread(row.get("speedup"), 2, "x"),
-            _interval(row.get("speedup")), number(row.get("price"), 4), number(row.get("one_step_tvd"), 4), _mib(row["peak_bytes"]),
-        ])  # fmt: skip
-    if report["process_peak_bytes"] is not None and all(line[-1] == "-" for line in lines):
-        head, lines = head[:-1], [line[:-1] for line in lines]  # a CPU's peak is the whole process's and stands below
-    return table(head, lines)
+    rows = report["summary"]["rows"] | report["summary"]["peers"]
+
+    def own(cell: Callable[[Report], str]) -> Callable[[str], str]:
+        """A cell that peers leave empty."""
+        return lambda name: cell(rows[name]) if name in report["labels"] else "-"
+
+    columns: dict[str, Callable[[str], str]] = {
+        "method": lambda name: report["labels"].get(name, name),
+        "nodes": own(lambda row: ", ".join(map(str, row["nodes"]))),
+        "MAL": own(lambda row: f"{row['mean_accepted_length']:.2f}"),
+        "ms / step": own(lambda row: f"{row['ms_per_step']['median']:.2f}"),
+        **{part: own(partial(_part, part)) for part in PARTS},
+        "c": own(lambda row: number(row.get("c"), 2)),
+        "tokens / s": lambda name: _spread(rows[name]["tokens_per_second"], 0),
+        "speedup": lambda name: _spread(rows[name].get("speedup"), 2, "x"),
+        "95 %": lambda name: _interval(rows[name].get("speedup")),
+        "price": lambda name: number(rows[name].get("price"), 4),
+        "one-step TVD": lambda name: number(rows[name].get("one_step_tvd"), 4),
+        "peak MiB": lambda name: _mib(rows[name]["peak_bytes"]),
+    }
+    if report["process_peak_bytes"] is not None and all(row["peak_bytes"] is None for row in rows.values()):
+        del columns["peak MiB"]  # a CPU's peak is the whole process's and stands below
+    return table_of(rows, columns)
+
+
+def _part(part: str, row: Report) -> str:
+    return f"{row[f'ms_{part}']:.2f}"
 
 
 def _spread(told: dict[str, Any] | None, digits: int, unit: str = "") -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from lantern_demo.bench.beds import Bed, bed_of, without_graphs
+from lantern_demo.bench.models import TimedModel, timed_model, without_graphs
 from lantern_demo.decoding.drafting import StaticTree
 from lantern_demo.decoding.engines.fixed import Fixed
 from lantern_demo.decoding.methods import METHODS
@@ -19,26 +19,26 @@ TOKENS = 36
 
 
 @pytest.fixture(scope="module", params=["llamagen-t2i-256", "anole-7b", "janus-pro-7b"])
-def bed(request: pytest.FixtureRequest) -> Bed:
+def timed(request: pytest.FixtureRequest) -> TimedModel:
     """A small model of every family."""
-    return bed_of(request.param, torch.device("cuda"), small=True)
+    return timed_model(request.param, torch.device("cuda"), small=True)
 
 
 @pytest.mark.parametrize("method", [name for name in METHODS if not METHODS[name].drafts.reads_back])
-def test_steps_run_as_graphs_and_give_the_tokens_of_eager_steps(bed: Bed, method: str) -> None:
+def test_steps_run_as_graphs_and_give_the_tokens_of_eager_steps(timed: TimedModel, method: str) -> None:
     with without_graphs():
-        eager = bed.decoded(method, tokens=TOKENS, seed=3)
+        eager = timed.decoded(method, tokens=TOKENS, seed=3)
     assert eager.engine == "fixed" and eager.engine_reason.startswith("without graphs")
-    replayed = bed.decoded(method, tokens=TOKENS, seed=3)
+    replayed = timed.decoded(method, tokens=TOKENS, seed=3)
     assert replayed.engine == "graphs"
     assert replayed.tokens == eager.tokens and replayed.accepted_lengths == eager.accepted_lengths
 
 
-def test_a_seed_draws_one_picture(bed: Bed) -> None:
-    assert len({tuple(bed.decoded("eagle1", tokens=TOKENS, seed=5).tokens) for _ in range(5)}) == 1
+def test_a_seed_draws_one_picture(timed: TimedModel) -> None:
+    assert len({tuple(timed.decoded("eagle1", tokens=TOKENS, seed=5).tokens) for _ in range(5)}) == 1
 
 
-def test_a_capture_that_fails_leaves_the_stream_as_it_was(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_capture_that_fails_leaves_the_stream_as_it_was(timed: TimedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     step, before = Fixed.step, torch.cuda.current_stream()
 
     def reads(self: Fixed, *args: Any, **options: Any) -> Any:
@@ -49,23 +49,23 @@ def test_a_capture_that_fails_leaves_the_stream_as_it_was(bed: Bed, monkeypatch:
 
     with monkeypatch.context() as patch:
         patch.setattr(Fixed, "step", reads)
-        failed = bed.decoded("eagle1", StaticTree([(0,), (1,)]), tokens=12)
+        failed = timed.decoded("eagle1", StaticTree([(0,), (1,)]), tokens=12)
     assert failed.engine == "fixed" and failed.engine_reason.startswith("without graphs") and len(failed.tokens) == 12
     assert torch.cuda.current_stream() == before
-    assert bed.decoded("eagle1", StaticTree([(0,), (1,), (2,)]), tokens=12).engine == "graphs"
+    assert timed.decoded("eagle1", StaticTree([(0,), (1,), (2,)]), tokens=12).engine == "graphs"
 
 
-def test_a_run_that_is_left_in_the_middle_harms_no_other(bed: Bed) -> None:
-    wanted = bed.decoded("lantern++", tokens=TOKENS, seed=7).tokens
-    run = bed.run("lantern++", tokens=TOKENS, seed=7)
+def test_a_run_that_is_left_in_the_middle_harms_no_other(timed: TimedModel) -> None:
+    wanted = timed.decoded("lantern++", tokens=TOKENS, seed=7).tokens
+    run = timed.run("lantern++", tokens=TOKENS, seed=7)
     for _ in range(4):
         next(run)
     run.close()  # type: ignore[attr-defined]
-    assert bed.decoded("lantern++", tokens=TOKENS, seed=7).tokens == wanted
+    assert timed.decoded("lantern++", tokens=TOKENS, seed=7).tokens == wanted
 
 
-def test_steps_take_time_and_their_parts_add_up(bed: Bed) -> None:
-    done = bed.decoded("eagle2", tokens=TOKENS)
+def test_steps_take_time_and_their_parts_add_up(timed: TimedModel) -> None:
+    done = timed.decoded("eagle2", tokens=TOKENS)
     parts = [done.seconds[name] for name in ("prefill", "draft", "verify", "commit")]
     assert min(parts) > 0 and sum(parts) == pytest.approx(done.decode_seconds)
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from tqdm import tqdm
 
-from lantern_demo.bench.journal import Journal
 from lantern_demo.bench.quality.points import Point
 from lantern_demo.bench.report import machine_of, session
+from lantern_demo.bench.resume import Journal, digest_of
 from lantern_demo.bench.workers import spread
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.loop import Decoded, decode
@@ -20,6 +22,8 @@ from lantern_demo.settings import method_of
 from lantern_demo.training.sample import encode_prompts, sample_batch
 
 BATCH = 50  # pictures of the floor that are drawn at once
+DRAWN = ("text", "target", "drafter", "tokenizer")  # the networks that tokens depend on
+PACKAGE = Path(__file__).resolve().parent.parent.parent
 AGAIN = 1_000_000  # between the seeds of the floor and those of the points
 
 Counts = dict[str, int]  # how many pictures, by point; none of those that are not in it
@@ -54,16 +58,48 @@ def jobs_of(points: list[Point], counts: Counts, prompts: list[str], batched: bo
     return sorted(jobs, key=lambda job: job.first)
 
 
-def draw(pipe: Pipeline, model: Model, jobs: list[Job], journal: Journal, processes: int = 1) -> None:
-    """Draw what the journal lacks of these jobs, by `pipe` or by processes that load `model` themselves."""
+def identity_of(pipe: Pipeline, points: list[Point], command: Record) -> Record:
+    """What is drawn, by which code and by the weights that its tokens depend on."""
+    return {
+        "command": {**command, "points": {p.name: p.settings for p in points}},
+        "model": {"id": pipe.info.id, "files": weights_digest(pipe, *DRAWN)},
+        "settings": pipe.defaults.as_dict(),
+        "dtype": pipe.dtype,
+        "versions": {"torch": torch.__version__, "decoding": digest_of(PACKAGE / "decoding", "*.py")},
+    }
+
+
+def weights_digest(pipe: Pipeline, *parts: str) -> str | None:
+    """A digest of some networks of a model folder."""
+    folder = pipe.info.folder
+    return None if folder is None else digest_of(folder, *(f"{part}/*.safetensors" for part in parts))
+
+
+def left_of(jobs: list[Job], journal: Journal) -> list[Job]:
+    """The jobs of which the journal lacks a picture."""
     done = {(record["point"], record["picture"]) for record in journal.of("picture")}
-    left = [job for job in jobs if any((job.point.name, job.first + i) not in done for i in range(len(job.prompts)))]
+    return [job for job in jobs if any((job.point.name, job.first + i) not in done for i in range(len(job.prompts)))]
+
+
+def draw(
+    pipe: Pipeline,
+    model: Model,
+    jobs: list[Job],
+    journal: Journal,
+    processes: int = 1,
+    save: Callable[[Record], None] | None = None,
+) -> None:
+    """Draw what the journal lacks of these jobs, by `pipe` or by processes that load `model` themselves. `save` gets every picture's
+    record before the journal does."""
+    left = left_of(jobs, journal)
     if left:
         journal.add("session", session() | {"machine": machine_of(pipe.device), "processes": processes})
     call = partial(pictures, pipe) if processes == 1 else partial(_drawn_by, model)
     with tqdm(total=len(left), desc="pictures", unit="job") as bar:
         for records in spread(call, left, processes, max(1, (os.cpu_count() or 1) // processes)):
             for record in records:
+                if save is not None:
+                    save(record)
                 journal.add("picture", record)
             bar.update()
 

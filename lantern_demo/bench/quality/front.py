@@ -9,14 +9,12 @@ from typing import Any
 import numpy
 from tqdm import tqdm
 
-from lantern_demo.bench.quality import published
 from lantern_demo.bench.quality.drawing import Record
 from lantern_demo.bench.quality.measuring import MEASURES, Judge, Seen, look, look_at_truth
 from lantern_demo.bench.quality.points import FLOOR, Point
 from lantern_demo.bench.quality.recommend import recommend
 from lantern_demo.bench.quality.scenes import SceneSet
 from lantern_demo.bench.quality.statistics import LEVEL, wilson
-from lantern_demo.bench.quality.tokens import clusters
 from lantern_demo.bench.summary import summarise
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.pipeline import Pipeline
@@ -66,7 +64,7 @@ def scene_front(
     }
     if not {FLOOR, "vanilla"} <= set(seen):
         raise ValueError("vanilla's pictures, which all others are held against, have not been drawn")
-    labels, judges = clusters(pipe.networks.tokenizer.codebook), dict[int, Judge]()
+    judges = dict[int, Judge]()
     for name, row in tqdm(rows.items(), desc="measuring", unit="point"):
         row |= {"right": None, "measures": {}}
         if name not in seen or name == FLOOR:
@@ -76,7 +74,9 @@ def scene_front(
         count -= count % scenes.seeds  # whole captions only
         if count not in judges:
             sets = [some.first(count) for some in (seen["vanilla"], seen[FLOOR], again)]
-            judges[count] = Judge(sets[0], sets[1], sets[2], scenes.groups[:count], labels, pipe.info.grid, resamples)
+            judges[count] = Judge(
+                sets[0], sets[1], sets[2], scenes.groups[:count], pipe.networks.tokenizer.codebook.shape[0], resamples
+            )
         row["measures"] = {
             key: {"value": d.value, "floor": d.floor, "difference": d.difference, "interval": [d.low, d.high]}
             for key, d in judges[count].price(seen[name].first(count), name == "vanilla").items()
@@ -90,25 +90,6 @@ def scene_front(
         "rows": told,
         "recommended": recommend(told),
     }
-
-
-def caption_front(
-    pipe: Pipeline, captions: list[str], real: Path, clip: bool, drawn: Drawn, rows: dict[str, Row]
-) -> dict[str, Any]:
-    """The front of a model that draws captions of the user's own: `scores` of every point with pictures, vanilla's with other seeds among
-    them. `captions` has one for each picture, `real` holds real pictures.
-
-    Raises ValueError for pictures that cannot be read, ModuleNotFoundError with what to install.
-    """
-    network, reader = published.inception(), published.clip() if clip else None
-    truth, found = published.features_of(network, published.real_files(real), pipe.device), []
-    for row in tqdm([row for row in rows.values() if drawn[row["name"]]], desc="measuring", unit="point"):
-        made = [pipe.decode_image(record["tokens"]) for record in drawn[row["name"]]]
-        row["scores"] = published.scores(truth, published.features_of(network, made, pipe.device))
-        if reader is not None:
-            row["scores"]["clip"] = published.clip_score(*reader, made, captions[: len(made)], pipe.device)
-        found.append(row)
-    return {"rows": found}
 
 
 def right_of(seen: Seen) -> dict[str, Any]:

@@ -16,13 +16,11 @@ import numpy
 import torch
 from numpy.typing import NDArray
 
-from lantern_demo.bench.quality import distances, pixels, tokens
+from lantern_demo.bench.quality import distances, tokens
 from lantern_demo.bench.quality.scenes import ALL, SceneSet, draw_truth, drawn, read, true_tokens
-from lantern_demo.bench.quality.statistics import Difference, Indices, Measure, Values, bootstrap, compared, mean_of
+from lantern_demo.bench.quality.statistics import Difference, Measure, Values, bootstrap, compared, mean_of
 from lantern_demo.pipeline import Pipeline
 from lantern_demo.training.classifier import AttributeClassifier
-
-BATCH = 50
 
 
 class Told(NamedTuple):
@@ -41,21 +39,16 @@ MEASURES: dict[str, Told] = {
     "diversity": Told("diversity per caption over seeds", "higher"),
     "fid_vanilla": Told("scene-FID to vanilla's pictures", "lower"),
     "kernel_vanilla": Told("kernel distance to vanilla's x 1000", "lower"),
-    "spectrum": Told("spectrum, dB from vanilla's", "lower"),
-    "patches": Told("patches, sliced Wasserstein to vanilla's", "lower"),
     "nll": Told("nats a token under the target", ""),
     "usage": Told("use of codes, TV to vanilla's", "lower"),
-    "pairs": Told("neighbouring codes, TV to vanilla's", "lower"),
 }
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What is kept of N pictures: of each its features [N, 256], light's spectrum, patches, right attributes and, of drawn ones, tokens."""
+    """What is kept of N pictures: of each its features [N, 256], right attributes and, of drawn ones, tokens with their nats."""
 
     features: NDArray[numpy.float32]
-    spectrum: NDArray[numpy.float64]
-    patches: NDArray[numpy.float32]
     right: dict[str, NDArray[numpy.bool_]]
     tokens: NDArray[numpy.int64]
     nats: NDArray[numpy.float64]
@@ -77,7 +70,7 @@ def look(pipe: Pipeline, classifier: AttributeClassifier, scenes: SceneSet, ids:
         with numpy.load(file) as kept:
             if numpy.array_equal(kept["tokens"], given.numpy()):
                 right = {name[6:]: kept[name] for name in kept.files if name.startswith("right_")}
-                return Seen(right=right, **{name: kept[name] for name in kept.files if not name.startswith("right_")})
+                return Seen(kept["features"], right, kept["tokens"], kept["nats"])
     networks, count = pipe.networks, len(ids)
     nats = tokens.nll(networks.target, networks.text, scenes.prompts[:count], given, pipe.defaults.sampling()).numpy()
     wanted = {name: values[:count] for name, values in scenes.wanted.items()}
@@ -102,20 +95,18 @@ def look_at_truth(pipe: Pipeline, classifier: AttributeClassifier, scenes: Scene
 
 def _seen(classifier: AttributeClassifier, images: torch.Tensor, wanted: dict[str, Any], ids: Any, nats: Any) -> Seen:
     reading = read(classifier, images, wanted)
-    rows = [(pixels.spectrum(part), pixels.patches(part)) for part in images.split(BATCH)]
-    light, small = (numpy.concatenate(column) for column in zip(*rows, strict=True))
-    return Seen(reading.features, light, small, reading.right, ids, nats)
+    return Seen(reading.features, reading.right, ids, nats)
 
 
 class Judge:
     """Measures of points that have the same number of pictures, the first of every set."""
 
     def __init__(
-        self, reference: Seen, floor: Seen, truth: Seen, groups: NDArray[numpy.int64], labels: Any, grid: int, resamples: int
+        self, reference: Seen, floor: Seen, truth: Seen, groups: NDArray[numpy.int64], codes: int, resamples: int
     ) -> None:
-        """`groups` [N] is the caption of each picture; `labels` [V] the cluster of each code; all sets have N pictures.
+        """`groups` [N] is the caption of each picture; `codes` how many codes there are; all sets have N pictures.
         Intervals are of `resamples` draws."""
-        self.resamples, self.groups, self.labels, self.grid = resamples, groups, labels, grid
+        self.resamples, self.groups, self.codes = resamples, groups, codes
         self.reference, self.truth = reference, truth
         self._moments = distances.moments(truth.features), distances.moments(reference.features)
         # The root mean square of the true scenes' features: of large ones a kernel of the third degree sees the few largest alone.
@@ -146,20 +137,10 @@ class Judge:
         made, true, vanilla = (of.features / self._size for of in (seen, self.truth, self.reference))
         to_truth, to_reference = distances.Kernel(made, true), distances.Kernel(made, vanilla)
         manifolds = distances.Manifolds(self.truth.features, seen.features)
-        light, small = self.reference.spectrum.mean(0), self.reference.patches.mean(0, dtype=numpy.float64)
-        codes = len(self.labels)
-        used = tokens.usage(self.reference.tokens, codes)
-        pairs = tokens.neighbour_pairs(self.reference.tokens, self.labels, self.grid)
+        used = tokens.usage(self.reference.tokens, self.codes)
 
         def fid(other: distances.Moments) -> Measure:
             return lambda index: distances.frechet(distances.moments(seen.features[index]), other)
-
-        def small_mean(index: Indices) -> Any:
-            # as a product, since gathering rows of thousands of numbers for every resample would take most of the time
-            return numpy.bincount(index, minlength=len(seen)).astype(numpy.float32) @ seen.patches / len(index)
-
-        def pairs_of(index: Indices) -> Any:
-            return tokens.neighbour_pairs(seen.tokens[index], self.labels, self.grid)
 
         found: dict[str, Measure] = {
             ALL: mean_of(seen.right[ALL]),
@@ -169,15 +150,12 @@ class Judge:
             "recall": lambda index: manifolds(None, index)[1],
             "fid_vanilla": fid(reference),
             "kernel_vanilla": lambda index: 1000 * to_reference(index),
-            "spectrum": lambda index: pixels.spectrum_distance(seen.spectrum[index], light),
-            "patches": lambda index: pixels.patch_distance(small_mean(index), small),
             "nll": mean_of(seen.nats),
-            "usage": lambda index: tokens.total_variation(tokens.usage(seen.tokens[index], codes), used),
-            "pairs": lambda index: tokens.total_variation(pairs_of(index), pairs),
+            "usage": lambda index: tokens.total_variation(tokens.usage(seen.tokens[index], self.codes), used),
         }
         if len(self.groups) > len(numpy.unique(self.groups)):
             found["diversity"] = mean_of(distances.diversity(seen.features, self.groups))
         return {key: found[key] for key in MEASURES if key in found}
 
 
-TO_REFERENCE = ("fid_vanilla", "kernel_vanilla", "spectrum", "patches", "usage", "pairs")
+TO_REFERENCE = ("fid_vanilla", "kernel_vanilla", "usage")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -26,9 +26,9 @@ class Point(Row):
     knob: str | None = None
 
 
-def points_of(pipe: Pipeline, methods: list[str], tree: str, prompt: str) -> list[Point]:
+def points_of(pipe: Pipeline, methods: list[str], tree: str, prompt: str | None, candidates: Collection[str] = ()) -> list[Point]:
     """All points of vanilla and these methods, each with the tree that `tree` comes to on this machine. `prompt` is drawn from to fit
-    it."""
+    it; without one nothing is fitted. Raises ValueError for a name among `candidates` that is none of the sweep's or the floor's."""
     base = pipe.settings(tree=tree)
     trees = {name: _tree(pipe, name, base, prompt) for name in pipe.available_methods if name in ("vanilla", *methods)}
     points = [Point(name, name, settings) for name, settings in trees.items()]
@@ -40,6 +40,10 @@ def points_of(pipe: Pipeline, methods: list[str], tree: str, prompt: str) -> lis
     if tree != "paper":
         drafting = [name for name in trees if METHODS[name].needs_drafter]
         points += [Point(f"{name} tree paper", name, {"tree": "paper"}, "tree", "tree") for name in drafting]
+    swept = [*(point.name for point in points if point.group == "sweep"), FLOOR]
+    for name in candidates:
+        if name not in swept:
+            raise ValueError(f"--candidates must name points among {', '.join(swept)}, got {name!r}")
     return points
 
 
@@ -51,9 +55,9 @@ def _moves(method: str, base: Settings) -> Iterator[tuple[str, Any]]:
                 yield knob, value
 
 
-def _tree(pipe: Pipeline, name: str, base: Settings, prompt: str) -> dict[str, Any]:
+def _tree(pipe: Pipeline, name: str, base: Settings, prompt: str | None) -> dict[str, Any]:
     """The settings that ask for a method's very tree, so that all processes and all points of a method use the same."""
     method = method_of(name)
-    if method.drafts.fits(base):
+    if prompt is not None and method.drafts.fits(base):
         pipe.generate(prompt, name, tree=base.tree)  # whose warm-up measures and chooses
     return pipe.tree_of(method, base).policy.asking()

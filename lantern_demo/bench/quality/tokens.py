@@ -1,4 +1,4 @@
-"""What tokens alone tell: how likely the target finds a picture, which codes are used, and which lie side by side."""
+"""What tokens alone tell: how likely the target finds a picture, and which codes are used."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from lantern_demo.training.sample import encode_prompts
 
 FLOOR = 1e-9  # the least probability a token counts with, 20.7 nats: one impossible token must not make a picture's mean infinite
 POSITIONS = 2048  # rows of logits that are held at once
-CLUSTERS = 32
-ROUNDS = 100  # of Lloyd's algorithm, which stands still long before
 
 
 @torch.inference_mode()
@@ -64,40 +62,3 @@ def total_variation(a: Any, b: Any) -> float:
     share nothing. It is above 0 for samples of equal laws too, the more the fewer pictures."""
     apart = numpy.abs(numpy.asarray(a) - numpy.asarray(b))
     return float(apart.sum() / 2 / (1 if apart.ndim == 1 else len(apart)))
-
-
-@torch.inference_mode()
-def clusters(codebook: Tensor, count: int = CLUSTERS, seed: int = 0) -> NDArray[numpy.int64]:
-    """Codebook vectors [V, e] -> the cluster of each code [V], by k-means (Lloyd's algorithm from a k-means++ start).
-
-    The same for the same codebook and seed on one machine. Raises ValueError for more clusters than codes.
-    """
-    if not 0 < count <= len(codebook):
-        raise ValueError(f"count must be between 1 and {len(codebook)} (the codebook's size), got {count}")
-    x = codebook.detach().double().cpu()
-    g = torch.Generator().manual_seed(seed)
-    centres = x[torch.randint(len(x), (1,), generator=g)]
-    while len(centres) < count:
-        nearest = torch.cdist(x, centres).amin(1).square()
-        # Codes that lie on centres already are drawn only when no other is left.
-        centres = torch.cat((centres, x[torch.multinomial(nearest + 1e-300, 1, generator=g)]))
-    labels = torch.cdist(x, centres).argmin(1)
-    for _ in range(ROUNDS):
-        size = torch.bincount(labels, minlength=count)[:, None]
-        mean = torch.zeros_like(centres).index_add_(0, labels, x) / size.clamp(min=1)
-        centres = torch.where(size > 0, mean, centres)
-        before, labels = labels, torch.cdist(x, centres).argmin(1)
-        if bool((before == labels).all()):
-            break
-    return labels.numpy()
-
-
-def neighbour_pairs(tokens: Any, labels: Any, grid: int) -> NDArray[numpy.float64]:
-    """Token ids [B, grid * grid], row by row, and the cluster of each code [V] -> shares of pairs of clusters [2, C * C].
-
-    First the pairs (token, its right neighbour), then (token, the one below it); each of the two histograms sums to 1.
-    """
-    count = int(numpy.max(labels)) + 1
-    seen = numpy.asarray(labels)[numpy.asarray(tokens)].reshape(-1, grid, grid)
-    pairs = ((seen[:, :, :-1], seen[:, :, 1:]), (seen[:, :-1], seen[:, 1:]))
-    return numpy.stack([usage(a * count + b, count * count) for a, b in pairs])

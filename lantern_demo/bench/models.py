@@ -38,7 +38,7 @@ SMALL: dict[str, Any] = {"dim": 64, "heads": 2, "ffn": 64, "vocab": 1024, "grid"
 
 
 @dataclass(frozen=True)
-class Bed:
+class TimedModel:
     """A model on a device, its prompt read."""
 
     id: str
@@ -86,8 +86,8 @@ def without_graphs() -> Iterator[None]:
         torch.cuda.CUDAGraph = graph  # type: ignore[misc]
 
 
-def bed_of(model: str, device: torch.device, small: bool = False) -> Bed:
-    """A bed of a model of the registry: the bundled one as it ships, the others with random weights of their sizes, in bfloat16 on a GPU.
+def timed_model(model: str, device: torch.device, small: bool = False) -> TimedModel:
+    """A model of the registry to time: the bundled one as it ships, the others with random weights of their sizes, in bfloat16 on a GPU.
 
     `small` shrinks the others. Raises ValueError for a model without a drafter.
     """
@@ -105,13 +105,13 @@ def bed_of(model: str, device: torch.device, small: bool = False) -> Bed:
     drafter = _random(blank_network(drafter_of(sizes) if small else published.drafter), device, dtype)
     with torch.inference_mode():
         condition = target.condition(*prompt_of(sizes, device), knobs.cfg_scale != 1)
-    return Bed(
+    return TimedModel(
         model, True, *_twins(target, drafter), condition, knobs, _some_neighbours(sizes.vocab, device),
         sizes.tokens, device,
     )  # fmt: skip
 
 
-def _bundled(model: str, device: torch.device, knobs: Settings) -> Bed:
+def _bundled(model: str, device: torch.device, knobs: Settings) -> TimedModel:
     folder = REGISTRY[model].folder
     assert folder is not None
     networks = bundled.load(folder, device)
@@ -122,7 +122,7 @@ def _bundled(model: str, device: torch.device, knobs: Settings) -> Bed:
         book = networks.tokenizer.codebook
         table = neighbour_table(book, min(MAX_LANTERN_K + 1, len(book) - 1)).to(device)
     twins = _twins(networks.target, networks.drafter)
-    return Bed(model, False, *twins, condition, knobs, table, networks.target.config.tokens, device)
+    return TimedModel(model, False, *twins, condition, knobs, table, networks.target.config.tokens, device)
 
 
 def _twins(target: Any, drafter: Any) -> tuple[protocols.Target, protocols.Drafter]:

@@ -1,0 +1,234 @@
+"""What a paper's tables say of pictures, each by the package that others take for it, where it and its weights are at hand.
+
+Nothing is fetched. FID and KID are taken in Inception's features and precision and recall in VGG16's, both of torch-fidelity, of pictures
+cropped to a square and resized to 256; CLIP is OpenAI's ViT-B/32 by transformers; HPSv2 is version 2.1 by hpsv2. Harnesses differ in
+resizing and in weights: only numbers of one harness, at one number of pictures, compare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+from PIL import Image, UnidentifiedImageError
+from torch import Tensor, nn
+
+from lantern_demo.bench.quality import distances
+
+Scores = dict[str, float]
+Scorer = Callable[[list[Path], list[str]], Scores]  # of picture files and their captions
+
+COLUMNS = {"fid": "FID", "kid": "KID", "precision": "precision", "recall": "recall", "clip": "CLIP", "hpsv2": "HPSv2"}
+SIZE = 256  # pixels a side of what the networks are shown
+BATCH = 32
+SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
+CLIP = "openai/clip-vit-base-patch32"
+PREFIX = "A photo depicts "  # before every caption, as in CLIPScore (Hessel et al. 2021) and LANTERN's evaluation
+HPS = ("xswu/HPSv2", "HPS_v2.1_compressed.pt")
+HPS_BASE = ("laion/CLIP-ViT-H-14-laion2B-s32B-b79K", "open_clip_pytorch_model.bin")  # what hpsv2 starts from
+
+
+def real_files(folder: Path) -> list[Path]:
+    """The picture files in a folder, by name. Raises ValueError when there are none."""
+    files = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES) if folder.is_dir() else []
+    if not files:
+        raise ValueError(f"--real must name a folder of pictures ({', '.join(SUFFIXES)}), got {str(folder)!r}")
+    return files
+
+
+def opened(picture: Image.Image | Path) -> Image.Image:
+    """A picture, or the file it is in, in RGB. Raises ValueError naming a file that cannot be read."""
+    if isinstance(picture, Image.Image):
+        return picture.convert("RGB")
+    try:
+        with Image.open(picture) as image:
+            return image.convert("RGB")
+    except (OSError, UnidentifiedImageError) as error:
+        raise ValueError(f"{picture} cannot be read as a picture: {error}") from error
+
+
+def prepare(picture: Image.Image | Path, size: int = SIZE) -> Tensor:
+    """A picture, or the file it is in -> [3, size, size] uint8: the largest square around its centre, resized with Pillow's Lanczos
+    filter. Raises ValueError naming a file that cannot be read."""
+    picture = opened(picture)
+    side = min(picture.size)
+    left, top = (picture.width - side) // 2, (picture.height - side) // 2
+    square = picture.crop((left, top, left + side, top + side))
+    if side != size:
+        square = square.resize((size, size), Image.Resampling.LANCZOS)
+    return torch.frombuffer(bytearray(square.tobytes()), dtype=torch.uint8).view(size, size, 3).permute(2, 0, 1).contiguous()
+
+
+def batches(pictures: Sequence[Image.Image | Path], size: int = SIZE) -> Iterator[Tensor]:
+    """Pictures prepared, a batch at a time -> [B, 3, size, size] uint8."""
+    for start in range(0, len(pictures), BATCH):
+        yield torch.stack([prepare(one, size) for one in pictures[start : start + BATCH]])
+
+
+@torch.inference_mode()
+def features_of(network: nn.Module, pictures: Sequence[Image.Image | Path], device: torch.device) -> Tensor:
+    """Pictures through a feature network -> [N, D] float32 on the CPU."""
+    network = network.to(device).eval()
+    found = [network(part.to(device)) for part in batches(pictures)]
+    return torch.cat([(one[0] if isinstance(one, tuple) else one).float().cpu() for one in found])
+
+
+class MissingError(Exception):
+    """A sentence on what a measure lacks."""
+
+
+def _imported(measure: str, module: str, install: str) -> Any:
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise MissingError(f"{measure} needs {error.name or module}, which is not installed: pip install {install}") from error
+
+
+def _in_torch_hub(measure: str, name: str, source: str) -> str:
+    """The file of weights that a package keeps in torch's hub folder."""
+    file = Path(torch.hub.get_dir()) / "checkpoints" / name
+    if not file.is_file():
+        raise MissingError(f"{measure} needs the weights {file}, which are not there: put there {source}")
+    return str(file)
+
+
+def _in_hub_cache(measure: str, repository: str, name: str) -> str:
+    from huggingface_hub import try_to_load_from_cache
+
+    file = try_to_load_from_cache(repository, name)
+    if not isinstance(file, str):
+        raise MissingError(
+            f"{measure} needs {name} of {repository}, which is not in Hugging Face's cache: hf download {repository} {name}"
+        )
+    return file
+
+
+def inception() -> nn.Module:
+    """[B, 3, H, W] uint8 -> a tuple with features [B, 2048]."""
+    package = _imported("FID", "torch_fidelity.feature_extractor_inceptionv3", "torch-fidelity")
+    weights = _in_torch_hub("FID", package.URL_INCEPTION_V3.rpartition("/")[2], package.URL_INCEPTION_V3)
+    network: nn.Module = package.FeatureExtractorInceptionV3(
+        "inception-v3-compat", ["2048"], feature_extractor_weights_path=weights
+    )
+    return network
+
+
+def vgg() -> nn.Module:
+    """[B, 3, H, W] uint8 -> a tuple with features [B, 4096], as precision and recall are taken in (Kynkäänniemi et al. 2019)."""
+    package = _imported("precision (and recall)", "torch_fidelity.feature_extractor_vgg16", '"torch-fidelity>=0.4.0" torchvision')
+    source = "https://download.pytorch.org/models/vgg16-397923af.pth"
+    weights = _in_torch_hub("precision (and recall)", source.rpartition("/")[2], source)
+    network: nn.Module = package.FeatureExtractorVGG16("vgg16", ["fc2_relu"], feature_extractor_weights_path=weights)
+    return network
+
+
+def clip() -> tuple[Any, Any]:
+    """CLIP and its processor, of transformers."""
+    import transformers
+
+    try:
+        options = {"local_files_only": True}
+        network = transformers.CLIPModel.from_pretrained(CLIP, **options).eval()
+        return network, transformers.CLIPProcessor.from_pretrained(CLIP, **options)
+    except OSError as error:
+        raise MissingError(f"the CLIP score needs {CLIP}, which is not in Hugging Face's cache: hf download {CLIP}") from error
+
+
+def hps() -> tuple[nn.Module, Any, Any]:
+    """HPSv2's network, what prepares a picture, and what reads captions (Wu et al. 2023)."""
+    package = _imported("HPSv2", "hpsv2.img_score", "hpsv2")
+    weights = _in_hub_cache("HPSv2", *HPS)
+    _in_hub_cache("HPSv2", *HPS_BASE)
+    package.initialize_model()
+    network = package.model_dict["model"]
+    network.load_state_dict(torch.load(weights, map_location="cpu", weights_only=True)["state_dict"])
+    return network.eval(), package.model_dict["preprocess_val"], package.get_tokenizer("ViT-H-14")
+
+
+def of_distances(real: Path | None, device: torch.device) -> Scorer:
+    """FID (Heusel et al. 2017) and KID (Binkowski et al. 2018) to the pictures in a folder."""
+    network, files = inception(), _real(real)
+    truth = features_of(network, files, device)
+
+    def score(pictures: list[Path], captions: list[str]) -> Scores:
+        made = features_of(network, pictures, device)
+        return {"fid": distances.frechet(made, truth), "kid": distances.Kernel(made, truth)()}
+
+    return score
+
+
+def of_manifolds(real: Path | None, device: torch.device) -> Scorer:
+    """Precision and recall against the pictures in a folder."""
+    network, files = vgg(), _real(real)
+    truth = features_of(network, files, device)
+
+    def score(pictures: list[Path], captions: list[str]) -> Scores:
+        made = features_of(network, pictures, device)
+        return dict(zip(("precision", "recall"), distances.Manifolds(truth, made)(), strict=True))
+
+    return score
+
+
+def of_clip(real: Path | None, device: torch.device) -> Scorer:
+    """The mean CLIP score times 100 (Hessel et al. 2021)."""
+    network, processor = clip()
+    return lambda pictures, captions: {"clip": clip_score(network, processor, pictures, captions, device)}
+
+
+@torch.inference_mode()
+def clip_score(
+    network: Any, processor: Any, pictures: Sequence[Image.Image | Path], captions: list[str], device: torch.device
+) -> float:
+    """The mean of 100 cos(picture, PREFIX + caption) over pictures and their captions; a negative mean counts as 0."""
+    found: list[float] = []
+    for start in range(0, len(pictures), BATCH):
+        some = slice(start, start + BATCH)
+        texts = [PREFIX + caption for caption in captions[some]]
+        given = processor(
+            text=texts, images=[opened(one) for one in pictures[some]], return_tensors="pt", padding=True, truncation=True
+        )
+        seen = network.to(device)(**given.to(device))
+        found += torch.nn.functional.cosine_similarity(seen.image_embeds, seen.text_embeds).tolist()
+    return max(0.0, 100 * sum(found) / len(found))
+
+
+def of_hps(real: Path | None, device: torch.device) -> Scorer:
+    """The mean human preference score."""
+    network, prepare, tokenizer = hps()
+    network.to(device)
+
+    @torch.inference_mode()
+    def score(pictures: list[Path], captions: list[str]) -> Scores:
+        found: list[float] = []
+        for start in range(0, len(pictures), BATCH):
+            some = slice(start, start + BATCH)
+            images = torch.stack([prepare(opened(file)) for file in pictures[some]]).to(device)
+            with torch.autocast(device.type, enabled=device.type == "cuda"):
+                seen = network(images, tokenizer(captions[some]).to(device))
+            found += (seen["image_features"] * seen["text_features"]).sum(-1).float().tolist()
+        return {"hpsv2": fmean(found)}
+
+    return score
+
+
+def _real(folder: Path | None) -> list[Path]:
+    if folder is None:
+        raise MissingError("FID, KID, precision and recall need real pictures to compare with: --real FOLDER")
+    return real_files(folder)
+
+
+def at_hand(
+    makers: Iterable[Callable[[Path | None, torch.device], Scorer]], real: Path | None, device: torch.device
+) -> tuple[list[Scorer], list[str]]:
+    """Those that can be had, and a sentence for each that cannot. Raises ValueError for a folder `real` without pictures."""
+    found, missing = list[Scorer](), dict[str, None]()
+    for make in makers:
+        try:
+            found.append(make(real, device))
+        except MissingError as error:
+            missing[str(error)] = None
+    return found, list(missing)
