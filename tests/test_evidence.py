@@ -13,8 +13,9 @@ import pytest
 from tiny import write_tiny_model
 
 from lantern_demo import load
-from lantern_demo.decoding.acceptance import Lantern, LanternPlusPlus, Rule, Weighted
 from lantern_demo.decoding.methods import METHODS, Method
+from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule
+from lantern_demo.decoding.successors import Weighted
 from lantern_demo.decoding.verify import Judged
 from lantern_demo.pipeline import Pipeline
 from lantern_demo.record import _trial

@@ -40,6 +40,8 @@ class StaticTree(Drafts):
     name: ClassVar[str] = "static"
     needs_drafter: ClassVar[bool] = True
     key: ClassVar[str] = "paths"
+    reads: ClassVar[dict[str, str]] = {"paths": "static_paths"}
+    asks: ClassVar[dict[str, str]] = {"paths": "tree"}
 
     def __init__(self, paths: Iterable[Sequence[int]]) -> None:
         object.__setattr__(self, "paths", checked_paths(paths))
@@ -64,10 +66,6 @@ class StaticTree(Drafts):
         return StaticSource(static_tree(self.paths, asked.place), asked.sampling, noisy, laws)
 
     @classmethod
-    def of(cls, settings: Any) -> StaticTree:
-        return cls(settings.static_paths)
-
-    @classmethod
     def fits(cls, settings: Any) -> bool:
         return settings.fits_tree
 
@@ -80,9 +78,6 @@ class StaticTree(Drafts):
 
     def words(self) -> str:
         return f"{self.nodes} nodes, {self.deepest} deep"
-
-    def saved(self) -> list[Any]:
-        return [self.paths]
 
 
 @dataclass(frozen=True)
@@ -97,6 +92,8 @@ class DynamicTree(Drafts):
     name: ClassVar[str] = "dynamic"
     needs_drafter: ClassVar[bool] = True
     key: ClassVar[str] = "shape"
+    asks: ClassVar[dict[str, str]] = {"top_k": "draft_top_k", "depth": "draft_depth", "nodes": "draft_nodes"}
+    calibrated: ClassVar[str] = "dynamic"
 
     def __post_init__(self) -> None:
         at_least_one("tree top_k", self.top_k)
@@ -137,17 +134,8 @@ class DynamicTree(Drafts):
             return f"{cls.of(settings).words()}: as asked"
         return f"{settings.tree}: as asked" if settings.names_a_shape else f"small: {settings.tree} is no dynamic tree"
 
-    def asking(self) -> dict[str, Any]:
-        return {"draft_top_k": self.top_k, "draft_depth": self.depth, "draft_nodes": self.nodes}
-
     def words(self) -> str:
         return f"{self.nodes} nodes, top-k {self.top_k}, {self.deepest} deep"
-
-    def choices(self, calibration: Any, name: str) -> dict[Drafts, float]:
-        return {DynamicTree(k, depth, nodes): tokens for k, depth, nodes, tokens in calibration.dynamic.get(name, ())}
-
-    def saved(self) -> list[Any]:
-        return [self.top_k, self.depth, self.nodes]
 
 
 class StaticSource(Source):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .acceptance import Ensemble, Grouped, Lantern, LanternPlusPlus, Rule, Typical, Weighted
 from .config import Method as Method
 from .drafting import Drafts, DynamicTree, StaticTree
 from .opt_tree import OptTree
+from .rules import Lantern, LanternPlusPlus, Rule
+from .successors import Ensemble, Grouped, Typical, Weighted
 from .wavefront import Wavefront
 from .window import CoupledWindow, Window
 

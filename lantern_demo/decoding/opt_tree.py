@@ -41,6 +41,8 @@ class OptTree(Drafts):
     needs_drafter: ClassVar[bool] = True
     reads_back: ClassVar[bool] = True
     key: ClassVar[str] = "chance"
+    asks: ClassVar[dict[str, str]] = {"chance": "opt_chance"}
+    calibrated: ClassVar[str] = "chances"
 
     def __post_init__(self) -> None:
         if not 0 < self.chance < 1:
@@ -69,25 +71,8 @@ class OptTree(Drafts):
     def of(cls, settings: Any) -> OptTree:
         return cls(settings.opt_chance or CHANCE)
 
-    @classmethod
-    def fits(cls, settings: Any) -> bool:
-        return settings.opt_chance == 0
-
-    @classmethod
-    def asked(cls, settings: Any) -> str:
-        return f"{cls.of(settings).words()}: as asked"
-
-    def asking(self) -> dict[str, Any]:
-        return {"opt_chance": self.chance}
-
     def words(self) -> str:
         return f"guesses with a chance of {self.chance:g} or more"
-
-    def choices(self, calibration: Any, name: str) -> dict[Drafts, float]:
-        return {OptTree(chance): tokens for chance, tokens in calibration.chances.get(name, ())}
-
-    def saved(self) -> list[Any]:
-        return [self.chance]
 
 
 class OptSource(Source):

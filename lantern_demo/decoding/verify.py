@@ -13,8 +13,9 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from .acceptance import NOTHING, Near, Rule, Verdict, decide, decide_greedy
-from .sampling import NO_DRAFT_LAW, NO_LAW, Sampling, draw, guide, probabilities
+from .deciding import Verdict, decide, decide_greedy
+from .rules import Children, Near, Rule
+from .sampling import NO_DRAFT_LAW, NO_LAW, NOTHING, Sampling, draw, guide, probabilities
 from .trees import Draft, Tree
 
 
@@ -44,7 +45,7 @@ class Judged(NamedTuple):
 
     node: int
     p: float  # the target's probability of it, without what siblings that were tried before it took along
-    counted: float  # by the rule, p included: see `acceptance.counted`
+    counted: float  # by the rule, p included: see `rules.Rule.counts`
     limit: float  # the uniform times the drafter's probability of what was counted; greedy: the highest probability
 
 
@@ -130,7 +131,7 @@ class Judge(ABC):
 
 
 class Rejection(Judge):
-    """Judges by the papers' rejection sampling: see `acceptance`."""
+    """Judges by the papers' rejection sampling: see `deciding`."""
 
     flagged = True
 
@@ -153,15 +154,13 @@ class Rejection(Judge):
         inner, whole = tree.inner, tree.whole
         uniforms = uniforms[: tree.size * (self.width + 1)].view(tree.size, -1)
         laws = p.index_select(0, inner)  # a copy, to be worked on
+        children = Children(draft.drawn, draft.q, self.neighbours, tree.inner_depths, tree.offered, draft.rest)
         if greedy:
-            verdict = decide_greedy(rule, laws, draft.drawn, self.neighbours)
-            rank = _longest(draft, verdict.accepted) if rule.released else verdict.rank
+            verdict = decide_greedy(rule, laws, children)
         else:
-            heights = uniforms if whole else uniforms.index_select(0, inner)
-            verdict = decide(
-                rule, laws, draft.drawn, draft.q, self.neighbours, heights, tree.offered, tree.inner_depths, draft.rest
-            )
-            rank = verdict.rank
+            verdict = decide(rule, laws, children, uniforms if whole else uniforms.index_select(0, inner))
+        longest = greedy and rule.released
+        rank = _longest(draft, verdict.accepted) if longest else verdict.rank
         following = onward(tree, rank)
         path = walk(tree, following)
         last = path[-1:]
@@ -175,8 +174,7 @@ class Rejection(Judge):
         else:
             left = verdict.residual if whole else p.index_copy(0, inner, verdict.residual)
             bonus = draw(left.index_select(0, last), uniforms[:, -1].index_select(0, last))
-        by_verdict = not (greedy and rule.released)
-        return Found(bonus.expand(tree.size), following, flags, path, verdict if by_verdict else None)
+        return Found(bonus.expand(tree.size), following, flags, path, None if longest else verdict)
 
     def evidence(self, step: Step, draft: Draft, found: Found) -> Step:
         """As `Judge.evidence`. A node of a height of 0 was not tried: the drafter's law had ended before it."""
