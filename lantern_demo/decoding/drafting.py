@@ -21,11 +21,10 @@ from .trees import (
     Path,
     Source,
     Tree,
-    ancestor_mask,
     at_least_one,
     checked_paths,
-    child_table,
     static_tree,
+    whole_tree,
 )
 from .trees import Drafts as Drafts
 
@@ -234,16 +233,12 @@ def grow(root: Tensor, expand: Callable[[Tensor, Tensor, int, Tensor], Tensor], 
         mask = torch.cat([mask.index_select(0, parent_rows), itself], dim=1)
     # A child never scores above its parent and comes after it in the pool, so with a stable sort the best entries always hold their
     # ancestors, ties and -inf included. A score that is no number would come before the root's.
-    pool, size = torch.cat(pool_scores).nan_to_num(nan=-torch.inf, neginf=-torch.inf), policy.nodes
-    kept = pool.sort(descending=True, stable=True).indices[:size].sort().values
+    pool = torch.cat(pool_scores).nan_to_num(nan=-torch.inf, neginf=-torch.inf)
+    kept = pool.sort(descending=True, stable=True).indices[: policy.nodes].sort().values
     node_of = torch.zeros_like(depths).index_copy_(0, kept, nodes)
     parents = node_of.index_select(0, torch.cat(pool_parents).index_select(0, kept))
     reachable = pool.index_select(0, kept) > -torch.inf
-    tree = Tree(
-        parents=parents, depths=depths.index_select(0, kept), children=child_table(parents, reachable, policy.width),
-        mask=ancestor_mask(parents, policy.depth + 1), inner=nodes, inner_rows=nodes, nodes=nodes,
-        size=size, depth=policy.depth + 1, width=policy.width,
-    )  # fmt: skip
+    tree = whole_tree(parents, depths.index_select(0, kept), nodes, reachable, policy.depth + 1, policy.width)
     return tree, torch.cat(pool_tokens).index_select(0, kept)
 
 

@@ -140,6 +140,15 @@ def child_table(parents: Tensor, reachable: Tensor, width: int) -> Tensor:
     return table[:, :width]
 
 
+def whole_tree(parents: Tensor, depths: Tensor, nodes: Tensor, reachable: Tensor, depth: int, width: int) -> Tree:
+    """The tree in which every node may have children: nodes [n] with parents [n] at depths [n] of at most `depth`; of the children those count
+    that are reachable [n] bool, `width` of a node at most."""
+    children, mask = child_table(parents, reachable, width), ancestor_mask(parents, depth)
+    return Tree(
+        parents, depths, children, mask, inner=nodes, inner_rows=nodes, nodes=nodes, size=len(nodes), depth=depth, width=width
+    )
+
+
 def static_tree(paths: Iterable[Sequence[int]], device: torch.device | str = "cpu") -> Tree:
     """The tree of a list of paths (none: the root alone). Raises ValueError for paths that make no tree."""
     return _static_tree(tuple(map(tuple, paths)), torch.device(device))
@@ -164,24 +173,29 @@ def _static_tree(paths: tuple[Path, ...], device: torch.device) -> Tree:
         stride = max(len(nodes), 2)  # a single row is drawn from twice: see `sampling.running_sums`
         places |= {(*names[node], i): end + i * stride + row for row, node in enumerate(nodes) for i in range(draws)}
         slots = inner[1 : inner.index(nodes[-1]) + 1]
-        levels.append(
-            Level(
-                nodes=long(nodes), parent_rows=long([above.index(parents[node]) for node in nodes]),
-                mask=mask[long(nodes)][:, long(slots)], draws=draws, own=long([places[names[node]] for node in nodes]),
-                span=slice(end, end + draws * stride),
-            )
-        )  # fmt: skip
+        parent_rows, own = long([above.index(parents[node]) for node in nodes]), long([places[names[node]] for node in nodes])
+        sees, span = mask[long(nodes)][:, long(slots)], slice(end, end + draws * stride)
+        levels.append(Level(nodes=long(nodes), parent_rows=parent_rows, mask=sees, draws=draws, own=own, span=span))
         above, end = nodes, end + draws * stride
     # Where the draws that are nodes always come first, those behind them are as if they were not made.
     gapless = all(sorted(row, key=lambda child: child < 0) == row for row in children)
     found = {name: places[name] for name in names} if gapless else places
     proposed = [found.get((*names[node], draw), end) for node in inner for draw in range(width)]
     return Tree(
-        parents=long(parents), depths=long([len(name) for name in names]), children=table, mask=mask, inner=long(inner),
+        parents=long(parents),
+        depths=long([len(name) for name in names]),
+        children=table,
+        mask=mask,
+        inner=long(inner),
         inner_rows=long([inner.index(node) if node in inner else -1 for node in range(len(names))]),
-        nodes=long(range(len(names))), size=len(names), depth=depth, width=width, levels=tuple(levels),
-        places=long([places[name] for name in names] + proposed), offered=None if gapless else table[long(inner)] >= 0,
-    )  # fmt: skip
+        nodes=long(range(len(names))),
+        size=len(names),
+        depth=depth,
+        width=width,
+        levels=tuple(levels),
+        places=long([places[name] for name in names] + proposed),
+        offered=None if gapless else table[long(inner)] >= 0,
+    )
 
 
 # -- where drafts come from
