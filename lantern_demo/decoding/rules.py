@@ -73,6 +73,20 @@ class Children:
     rest: Tensor | None = None
 
 
+class Explained(NamedTuple):
+    """What a rule says to people of the drafts that it tried; as it stands here, what is true of any. In `counts` and `note` {own} stands for
+    the target's probability of the draft, {counted} for what the rule counted, and {extra} for what is over in that."""
+
+    heading: str = "a guess kept by a looser rule"  # over a draft that the exact rule would have refused
+    because: str = "The method's looser rule kept it: the piece may not be what the model would have drawn."
+    only: str = "by the looser rule"
+    bar: str = "The dark part of the bar is the model's chance of the guess, the striped one what the method adds."
+    counts: tuple[tuple[str, str], ...] = (
+        ("the method counts", "{counted}"),
+    )  # labels and values beside the target's probability
+    note: str = ""  # behind what is said of the bar
+
+
 @dataclass(frozen=True)
 class Rule:
     """The exact rule, of which all others are kinds. Raises ValueError for values out of range.
@@ -139,6 +153,16 @@ class Rule:
     def greedy(self) -> Rule:
         """The rule by which greedy drafts are accepted: the exact one, unless this one counts neighbours."""
         return self if self.columns else Rule()
+
+    # -- for people
+
+    def explain(self) -> Explained:
+        """Why it keeps what it keeps."""
+        return Explained(bar="The bar is the model's chance of the guess.", counts=()) if type(self) is Rule else Explained()
+
+    def needless(self, own: float, limit: float) -> bool:
+        """Whether what was counted besides the target's own probability was not needed for a draft that the exact rule keeps too."""
+        return False
 
     # -- what counts
 
@@ -262,6 +286,23 @@ class Lantern(Rule):
     def slack(self) -> float:
         return self.bound
 
+    def explain(self) -> Explained:
+        return Explained(
+            "a guess kept because it looks right",
+            "Its look-alikes lent it their chances, and with these it was kept: the picture may differ from the model's own here, mostly by "
+            "something that looks the same.",
+            "because its look-alikes count with it",
+            "The dark part of the bar is the model's chance of the guess, the striped one what its look-alikes lend.",
+            (("its look-alikes lend", "{extra}"), ("they may lend at most", self.most())),
+        )
+
+    def most(self) -> str:
+        """The bound, for people."""
+        return f"{self.bound:g} (delta)"
+
+    def needless(self, own: float, limit: float) -> bool:
+        return True
+
     def whole(self, near: Near, total: Tensor | float) -> Tensor | float:
         """What the slack is a share of: here of all mass."""
         return total
@@ -321,6 +362,9 @@ class LanternPlusPlus(Lantern):
     @property
     def slack(self) -> float:
         return self.bound - 1
+
+    def most(self) -> str:
+        return f"{self.slack:g} times its own chance (lambda \u2212 1)"
 
     def whole(self, near: Near, total: Tensor | float) -> Tensor:
         return near.mass[..., :1]

@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from .rules import Children, Near, Rule, check_share
+from .rules import Children, Explained, Near, Rule, check_share
 from .sampling import numbers
 
 
@@ -39,6 +39,18 @@ class Weighted(Rule):
     @property
     def thins(self) -> bool:
         return True
+
+    def explain(self) -> Explained:
+        first = self.bound * math.exp(-self.mu)
+        return Explained(
+            "a guess kept because guesses count for more",
+            "This method lets a guess count for more than its chance, and with that it was kept: the piece may not be what the model would "
+            "have drawn.",
+            "because its chance is weighed up",
+            "The dark part of the bar is the model's chance of the guess, the striped one what weighing adds.",
+            (("weighed, it counts as", "{counted}"),),
+            f" The weight is {first:.3g} for a step's first guess, and about half of that for each one behind it.",
+        )
 
     def weight(self, depth: Tensor | float) -> Tensor:
         """w [P, 1] of drafts whose parents lie at depth [P, 1], or all at one."""
@@ -76,6 +88,23 @@ class Grouped(Rule):
     @property
     def shares(self) -> bool:
         return super().shares and not self.relaxes
+
+    def explain(self) -> Explained:
+        return Explained(
+            "a guess kept with others about as likely",
+            "It counted together with pieces that are about as likely, and with these it was kept: the piece may not be what the model would "
+            "have drawn.",
+            "because pieces about as likely count with it",
+            "The dark part of the bar is the model's chance of the guess, the striped one that of pieces about as likely; the line is for all "
+            "of them.",
+            (
+                ("pieces about as likely add", "{extra}"),
+                ("whose chances differ from its own by less than", f"{self.bound:g} (delta)"),
+            ),
+        )
+
+    def needless(self, own: float, limit: float) -> bool:
+        return own > limit
 
     def candidates(self, x: Tensor, neighbours: Tensor | None, p: Tensor) -> Tensor:
         if not self.relaxes:
@@ -117,6 +146,15 @@ class Typical(Rule):
     @property
     def relaxes(self) -> bool:
         return True
+
+    def explain(self) -> Explained:
+        return Explained(
+            "a guess kept because it is likely enough",
+            "It was likely enough for how sure the model is here: the piece may not be what the model would have drawn.",
+            "because it is likely enough",
+            "The bar is the model's chance of the guess; the line is lower where the model is less sure.",
+            (),
+        )
 
     def threshold(self, p: Tensor) -> Tensor:
         """What the mass of a draft has to exceed under p [..., V]: [..., 1]."""
@@ -166,6 +204,15 @@ class Ensemble(Rule):
     @property
     def settled(self) -> bool:
         return self.residual != "target"
+
+    def explain(self) -> Explained:
+        return Explained(
+            "a guess kept by mixed odds",
+            "The drafter's odds count too, and with these it was kept: the piece may not be what the model would have drawn.",
+            "because the drafter's odds count too",
+            counts=(("mixed with the drafter's, it counts as", "{counted}"),),
+            note=f" The model's share in the mixture is {self.bound:g}.",
+        )
 
     def target(self, p: Tensor, q: Tensor | None) -> Tensor:
         return p if q is None or not self.relaxes else torch.lerp(q, p, self.bound)
