@@ -74,16 +74,14 @@ class Children:
 
 
 class Explained(NamedTuple):
-    """What a rule says to people of the drafts that it tried; as it stands here, what is true of any. In `counts` and `note` {own} stands for
-    the target's probability of the draft, {counted} for what the rule counted, and {extra} for what is over in that."""
+    """What a rule says to people of the drafts that it tried; as it stands here, what is true of any. In `counts`, labels and values
+    beside the target's probability, {counted} stands for what the rule counted and {extra} for what is over in that."""
 
     heading: str = "a guess kept by a looser rule"  # over a draft that the exact rule would have refused
     because: str = "The method's looser rule kept it: the piece may not be what the model would have drawn."
     only: str = "by the looser rule"
     bar: str = "The dark part of the bar is the model's chance of the guess, the striped one what the method adds."
-    counts: tuple[tuple[str, str], ...] = (
-        ("the method counts", "{counted}"),
-    )  # labels and values beside the target's probability
+    counts: tuple[tuple[str, str], ...] = (("the method counts", "{counted}"),)
     note: str = ""  # behind what is said of the bar
 
 

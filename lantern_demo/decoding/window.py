@@ -19,7 +19,7 @@ anew: with the exact rule every token follows p. The law of a guess for a slot t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -169,8 +169,7 @@ class DrawnWindow(WindowSource):
                 self.noise.uniform_(generator=generator)
 
     def draft(self, root: Tensor, passes: Passes, head: Head, uniforms: Tensor) -> Draft:
-        tokens = torch.cat([root, self.tokens])
-        return Draft(self.tree, tokens, self.tokens.unsqueeze(1).clone(), self.laws.clone())
+        return replace(super().draft(root, passes, head, uniforms), q=self.laws.clone())
 
     def observe(self, looked: Tensor, own: Tensor, depth: Tensor, bonus: Tensor, uniforms: Tensor) -> None:
         """Move the window on by what was committed, and guess its slots anew."""
