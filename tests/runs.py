@@ -16,11 +16,12 @@ from lantern_demo.decoding.drafting import Drafts, DynamicSource, StaticSource
 from lantern_demo.decoding.engines.kept import Engines
 from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.rejection import Rejection
 from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.timing import Clock
 from lantern_demo.decoding.trees import Draft, Tree
-from lantern_demo.decoding.verify import Found, Rejection, report
+from lantern_demo.decoding.verify import Found, report
 from lantern_demo.distortion import Distortion, Laws, measure, roots
 from lantern_demo.settings import Settings
 

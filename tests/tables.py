@@ -13,8 +13,7 @@ from torch import Tensor
 
 from lantern_demo.decoding import deciding, sampling
 from lantern_demo.decoding.cache import KVCache
-from lantern_demo.decoding.deciding import Verdict
-from lantern_demo.decoding.rules import Children, Rule
+from lantern_demo.decoding.rules import Children, Rule, Verdict
 from lantern_demo.decoding.sampling import NOTHING, Sampling, guide, probabilities
 from lantern_demo.decoding.trees import Tree
 

@@ -11,8 +11,7 @@ from tables import along_the_tree, decide, decide_greedy, draw_without_replaceme
 from torch import Tensor
 
 from lantern_demo.decoding import reference
-from lantern_demo.decoding.deciding import Verdict
-from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule
+from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule, Verdict
 from lantern_demo.decoding.sampling import Sampling, probabilities
 from lantern_demo.decoding.successors import Weighted
 from lantern_demo.decoding.trees import Draft, static_tree

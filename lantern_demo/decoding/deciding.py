@@ -4,27 +4,12 @@ target's own draw. What counts and what a rejection leaves are the rule's to say
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from .rules import Children, Near, Rule
+from .rules import Children, Near, Rule, Verdict
 from .sampling import NOTHING, numbers
-
-
-class Verdict(NamedTuple):
-    """What was decided at P nodes of C children, and what each child was judged by, as if all before it were rejected."""
-
-    rank: Tensor  # [P] int64, draw number of the accepted child, C for none
-    residual: Tensor  # [P, V] law of the bonus token where none was accepted, not normalised
-    mass: Tensor  # [P, C] p of the child, without what rejected siblings took along
-    counted: Tensor  # [P, C] what the rule counted for it
-    height: Tensor  # [P, C] what that had to exceed: the uniform times the drafter's probability; greedy it had to reach the highest one
-    total: Tensor  # [P, C] what these three are parts of
-    accepted: Tensor  # [P, C] bool
-    # [P, C], of the first accepted child: 1 or true where the exact rule would refuse it; None: it never does
-    relaxed: Tensor | None
 
 
 def decide(rule: Rule, p: Tensor, children: Children, uniforms: Tensor) -> Verdict:

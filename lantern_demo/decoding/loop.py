@@ -20,11 +20,12 @@ from .config import Config
 from .engines.kept import Engines, FixedRun
 from .engines.plain import Plain, Run
 from .protocols import Drafter, FixedDrafter, FixedTarget, Target, Watcher
+from .rejection import Rejection
 from .sampling import NO_LAW, uniforms_of
 from .shared import SharedNoise
 from .timing import Clock
 from .trees import Source
-from .verify import Judge, Rejection
+from .verify import Judge
 from .verify import Step as Step
 
 

@@ -73,6 +73,20 @@ class Children:
     rest: Tensor | None = None
 
 
+class Verdict(NamedTuple):
+    """What was decided at P nodes of C children, and what each child was judged by, as if all before it were rejected."""
+
+    rank: Tensor  # [P] int64, draw number of the accepted child, C for none
+    residual: Tensor  # [P, V] law of the bonus token where none was accepted, not normalised
+    mass: Tensor  # [P, C] p of the child, without what rejected siblings took along
+    counted: Tensor  # [P, C] what the rule counted for it
+    height: Tensor  # [P, C] what that had to exceed: the uniform times the drafter's probability; greedy it had to reach the highest one
+    total: Tensor  # [P, C] what these three are parts of
+    accepted: Tensor  # [P, C] bool
+    # [P, C], of the first accepted child: 1 or true where the exact rule would refuse it; None: it never does
+    relaxed: Tensor | None
+
+
 class Explained(NamedTuple):
     """What a rule says to people of the drafts that it tried; as it stands here, what is true of any. In `counts`, labels and values
     beside the target's probability, {counted} stands for what the rule counted and {extra} for what is over in that."""

@@ -12,7 +12,7 @@ So the tokens of every exact method are vanilla's, whatever the tree and the dra
 drafter (Daliri and others, arXiv 2408.07978), with several drafts (Gumbel-max list sampling, arXiv 2506.05632). Relaxed rules draw
 by LANTERN's own law from children that the prefix fixes; where children are drawn it is another rule than LANTERN++'s published one.
 
-The other way, `dice="own"`, is the papers' rejection sampling: see `deciding` and `verify`.
+The other way, `dice="own"`, is the papers' rejection sampling: see `rejection`.
 """
 
 from __future__ import annotations
