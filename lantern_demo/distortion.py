@@ -16,9 +16,9 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from lantern_demo.decoding.acceptance import NOTHING, Near, Rule
 from lantern_demo.decoding.loop import Step
-from lantern_demo.decoding.sampling import draw, running_sums
+from lantern_demo.decoding.rules import Children, Near, Rule
+from lantern_demo.decoding.sampling import NOTHING, draw, running_sums
 from lantern_demo.decoding.trees import Draft
 
 Item = TypeVar("Item")
@@ -176,18 +176,19 @@ def fixed_shift(rule: Rule, p: Tensor, tokens: Tensor, neighbours: Tensor | None
     law = torch.zeros_like(p, dtype=torch.float64)
     left, open_mass = p.unsqueeze(0), torch.ones((), dtype=torch.float64, device=p.device)
     for x in tokens[tokens >= 0].view(-1, 1):
-        near = rule.near(left, rule.candidates(x.unsqueeze(0), neighbours, left)[:, 0])
-        chance = rule.chance(left, None, near, depth).view(())
+        children = Children(x, None, neighbours, depth)
+        near = rule.near(left, x, neighbours)
+        chance = rule.chance(left, near, children).view(())
         law[x[0]] += open_mass * chance
         open_mass = open_mass * (1 - chance)
-        left = _after(rule, left, None, near, neighbours, depth)
+        left = _after(rule, left, near, children)
     return law + open_mass * _drawn_once(left)[0] - p
 
 
-def _after(rule: Rule, p: Tensor, q: Tensor | None, near: Near, neighbours: Tensor | None, depth: int) -> Tensor:
-    """The law [M, V] behind the rejection of a child, at a node of some depth, that near is about, from p and q [M, V]; p where nothing is left."""
+def _after(rule: Rule, p: Tensor, near: Near, children: Children) -> Tensor:
+    """The law [M, V] behind the rejection of the child that near is about, from p [M, V] and what children say; p where nothing is left."""
     left = p.clone()
-    rule.reject(left, near, q, None if q is None else torch.ones_like(left[:, :1]), neighbours, depth)
+    rule.reject(left, near, None if children.q is None else torch.ones_like(left[:, :1]), children)
     total = left.sum(-1, keepdim=True)
     return torch.where(total > 0, left / total, p)
 
@@ -234,7 +235,7 @@ def sampled_shift(
             law_q, history = without(law_q, x), torch.cat([history, x.unsqueeze(1)], 1)
             continue
         drawn = realised(q, history)
-        accepted, rejected = _split(rule, left, law_q, drawn, support, neighbours, depth)
+        accepted, rejected = _split(rule, left, drawn, Children(support, law_q, neighbours, depth))
         lost = rejected.sum(-1, keepdim=True)
         # 1, or 0 where q has run out of tokens and the rule tries nothing
         tried = (drawn.sum(-1, keepdim=True) > 0).double()
@@ -243,8 +244,7 @@ def sampled_shift(
             x, share = support, rejected[0, support] / lost[0].clamp(min=1e-300)
         else:
             x, share = _drawn(rejected.expand(chains, -1), u), torch.full_like(weight, 1 / chains)
-        near = rule.near(left, rule.candidates(x.unsqueeze(1), neighbours, left)[:, 0])
-        after = _after(rule, left, law_q, near, neighbours, depth)
+        after = _after(rule, left, rule.near(left, x, neighbours), Children(x, law_q, neighbours, depth))
         # the exact chains' shares sum to 0 where nothing is rejected, hence the accepted part by itself
         shift += ((accepted - tried * left) * weight.unsqueeze(1)).mean(0)
         follows = _drawn_once(after) if i == count - 1 else after  # the bonus token's
@@ -280,7 +280,7 @@ def coupled_shift(
         x, time = drawn.indices[:, i : i + 1], drawn.values[:, i : i + 1]
         if bool(offered[i]):
             tokens = support.expand(len(left), -1)
-            near = rule.near(left, rule.candidates(tokens, neighbours, left))
+            near = rule.near(left, tokens, neighbours)
             others = near.ids[..., 1:].flatten(1)
             level = meeting(p, q, since, until)
             if passing is not None:
@@ -294,7 +294,7 @@ def coupled_shift(
             break
         left, p, q = (part.expand(chains, -1) for part in (left, p, q))
         if bool(offered[i]):
-            near = rule.near(left, rule.candidates(x, neighbours, left)[:, 0])
+            near = rule.near(left, x[:, 0], neighbours)
             stays = near.stays.masked_fill(time.isinf(), 1.0)
             mine = ((near.ids == own) & (stays == 0)).any(-1, keepdim=True)
             if passing is not None:
@@ -392,14 +392,11 @@ def _drawn_once(law: Tensor) -> Tensor:
     return sums.diff(dim=-1, prepend=torch.zeros_like(sums[..., :1])) / sums[..., -1:].clamp(min=1e-300)
 
 
-def _split(
-    rule: Rule, p: Tensor, q: Tensor, drawn: Tensor, support: Tensor, neighbours: Tensor | None, depth: int
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """The law of a draw, drawn [M, V], split into what is emitted by acceptance under p and q [M, V] and what is rejected, both
-    [M, V] float64."""
-    tokens = support.expand(p.shape[0], -1)
-    near = rule.near(p, rule.candidates(tokens, neighbours, p))
-    chance = rule.chance(p, q, near, depth)
+def _split(rule: Rule, p: Tensor, drawn: Tensor, children: Children) -> tuple[Tensor, Tensor]:
+    """The law of a draw, drawn [M, V], of any of the tokens of children [m], split into what is emitted by acceptance under p and the children's
+    q [M, V] and what is rejected, both [M, V] float64."""
+    tokens = children.tokens.expand(p.shape[0], -1)
+    chance = rule.chance(p, rule.near(p, tokens, children.neighbours), children)
     proposed = drawn.gather(1, tokens)
     nothing = torch.zeros_like(p, dtype=torch.float64)
     return nothing.scatter(1, tokens, proposed * chance), nothing.scatter(1, tokens, proposed * (1 - chance))

@@ -8,11 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from lantern_demo.decoding.acceptance import Ensemble, Grouped, Lantern, LanternPlusPlus, Rule, Typical, Weighted
 from lantern_demo.decoding.config import DICE
 from lantern_demo.decoding.drafting import Drafts, DynamicTree
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.opt_tree import CHANCE, OptTree
+from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule
+from lantern_demo.decoding.successors import Ensemble, Grouped, Typical, Weighted
 from lantern_demo.decoding.wavefront import Wavefront
 from lantern_demo.decoding.window import COUPLINGS, GUESSES, CoupledWindow, Window
 from lantern_demo.static_trees import STATIC_TREES
@@ -87,7 +88,7 @@ class Knob:
     choices: tuple[str, ...] = ()  # of a text
     step: float | None = None  # of the page's slider; None for a field
     top: float | None = None  # of the slider, where more is allowed than is worth sliding over
-    sets: str = ""  # the field of `acceptance.Rule` that it sets, if one
+    sets: str = ""  # the field of `rules.Rule` that it sets, if one
     of_tree: bool = False  # None is allowed and means: as the draft tree has it
     reads: Callable[[Method], bool] = _everybody  # which methods it is for
     swept: tuple[Any, ...] = ()  # values that speed is held against quality at

@@ -15,13 +15,13 @@ from PIL import Image
 from torch import Tensor
 
 from lantern_demo.comparison import Comparison, Run, RunEvents, smaller_choice
-from lantern_demo.decoding.acceptance import Rule
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.drafting import Drafts
 from lantern_demo.decoding.engines.kept import Engines
 from lantern_demo.decoding.loop import Decoded, decode
 from lantern_demo.decoding.loop import Step as StepEvent
 from lantern_demo.decoding.methods import METHODS, Method, default_methods
+from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.timing import Clock
 from lantern_demo.distortion import KEPT_BYTES, Distortion, Laws, measure, roots
 from lantern_demo.faults import in_words, release_memory, unreadable

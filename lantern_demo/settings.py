@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
-from lantern_demo.decoding.acceptance import Rule
 from lantern_demo.decoding.drafting import Drafts, StaticTree
 from lantern_demo.decoding.methods import METHODS, Method
+from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.trees import Path
 from lantern_demo.knobs import DYNAMIC_TREES, FIT, KNOBS, SMALL_STATIC, TREES, WINDOW, shown

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from transformers import JanusVQVAEConfig
 
-from lantern_demo.decoding.acceptance import Lantern, LanternPlusPlus, Rule
+from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule
 from lantern_demo.decoding.sampling import Sampling, probabilities
 from lantern_demo.models.anole.drafter import AnoleDrafter, AnoleDrafterConfig
 from lantern_demo.models.anole.target import FIRST, Anole, AnoleConfig

@@ -11,16 +11,17 @@ from torch import Tensor
 
 from lantern_demo.decoding import loop
 from lantern_demo.decoding import sampling as sampled_by
-from lantern_demo.decoding.acceptance import Rule
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.drafting import Drafts, DynamicSource, StaticSource
 from lantern_demo.decoding.engines.kept import Engines
 from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.rejection import Rejection
+from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.timing import Clock
 from lantern_demo.decoding.trees import Draft, Tree
-from lantern_demo.decoding.verify import Found, Rejection, report
+from lantern_demo.decoding.verify import Found, report
 from lantern_demo.distortion import Distortion, Laws, measure, roots
 from lantern_demo.settings import Settings
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lantern_demo.decoding import acceptance, sampling
-from lantern_demo.decoding.acceptance import NOTHING, Rule, Verdict
+from lantern_demo.decoding import deciding, sampling
 from lantern_demo.decoding.cache import KVCache
-from lantern_demo.decoding.sampling import Sampling, guide, probabilities
+from lantern_demo.decoding.rules import Children, Rule, Verdict
+from lantern_demo.decoding.sampling import NOTHING, Sampling, guide, probabilities
 from lantern_demo.decoding.trees import Tree
 
 
@@ -156,14 +156,18 @@ def draw_without_replacement(q: Tensor, u: Tensor) -> Tensor:
     return out.masked_fill(torch.stack(masses) < NOTHING, -1)[:, : len(q)].t()
 
 
-def decide(rule: Rule, p: Tensor, tokens: Tensor, *given: Tensor | None, **named: Tensor) -> Verdict:
-    """`acceptance.decide`, which leaves p alone, and says -1 for none and nothing of others than the accepted child."""
-    return _plainly(acceptance.decide(rule, p.clone(memory_format=torch.contiguous_format), tokens, *given, **named))  # type: ignore[arg-type]
+def decide(
+    rule: Rule, p: Tensor, tokens: Tensor, q: Tensor | None, neighbours: Tensor | None, uniforms: Tensor,
+    offered: Tensor | None = None, depth: Tensor | float = 0.0, rest: Tensor | None = None,
+) -> Verdict:  # fmt: skip
+    """`deciding.decide`, which leaves p alone, and says -1 for none and nothing of others than the accepted child."""
+    children = Children(tokens, q, neighbours, depth, offered, rest)
+    return _plainly(deciding.decide(rule, p.clone(memory_format=torch.contiguous_format), children, uniforms))
 
 
 def decide_greedy(rule: Rule, p: Tensor, tokens: Tensor, neighbours: Tensor | None) -> Verdict:
-    """`acceptance.decide_greedy`, which says -1 for none."""
-    return _plainly(acceptance.decide_greedy(rule, p, tokens, neighbours))
+    """`deciding.decide_greedy`, which says -1 for none."""
+    return _plainly(deciding.decide_greedy(rule, p, Children(tokens, None, neighbours)))
 
 
 def _plainly(verdict: Verdict) -> Verdict:

@@ -11,8 +11,9 @@ from tables import along_the_tree, decide, decide_greedy, draw_without_replaceme
 from torch import Tensor
 
 from lantern_demo.decoding import reference
-from lantern_demo.decoding.acceptance import Lantern, LanternPlusPlus, Rule, Verdict, Weighted
+from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule, Verdict
 from lantern_demo.decoding.sampling import Sampling, probabilities
+from lantern_demo.decoding.successors import Weighted
 from lantern_demo.decoding.trees import Draft, static_tree
 from lantern_demo.decoding.verify import report
 
@@ -100,7 +101,7 @@ def test_verdict_reports_masses() -> None:
     torch.testing.assert_close(verdict.mass, torch.tensor([[0.1]]))
     torch.testing.assert_close(verdict.counted, torch.tensor([[0.6]]))
     rule = Lantern(3, 0.45)
-    near = rule.near(p, rule.candidates(torch.tensor([[0, 3]]), neighbours, p))
+    near = rule.near(p, torch.tensor([[0, 3]]), neighbours)
     assert near.stays.tolist() == [[[0, 0, 1, 1], [0, 0, 1, 1]]]
 
 

@@ -19,10 +19,10 @@ from lantern_demo.bench import audit
 from lantern_demo.bench.audit import Cell, Row, cells_of, main, rows_of, run_cell
 from lantern_demo.bench.chi_square import chi_square, distance, noise, worst_stretch
 from lantern_demo.bench.toy import LAWS, LENGTH, VOCAB, Tables, ToyTarget, index_of
-from lantern_demo.decoding import acceptance
-from lantern_demo.decoding.acceptance import Rule
+from lantern_demo.decoding import successors
 from lantern_demo.decoding.drafting import StaticTree
 from lantern_demo.decoding.methods import METHODS, Method
+from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.sampling import guide, probabilities
 
 
@@ -139,7 +139,7 @@ def test_lossless_methods_are_at_the_noise(cell: Cell, runs: int) -> None:
 
 
 def test_a_residual_that_returns_the_law_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(acceptance.Weighted, "reject", lambda *_: None)
+    monkeypatch.setattr(successors.Weighted, "reject", lambda *_: None)
     row = run_cell(Cell("cool-sd", "delta 1", "top-p"), 300)
     assert row.p < 1e-6 and row.stretch_p < 1e-6 and row.tvd > row.p99 and row.verdict.startswith("off by 0.")
     assert audit.faults([row]) == [row]

@@ -13,14 +13,14 @@ import pytest
 from tiny import write_tiny_model
 
 from lantern_demo import load
-from lantern_demo.decoding.acceptance import Lantern, LanternPlusPlus, Rule, Weighted
 from lantern_demo.decoding.methods import METHODS, Method
+from lantern_demo.decoding.rules import Explained, Lantern, LanternPlusPlus, Rule
+from lantern_demo.decoding.successors import Weighted
 from lantern_demo.decoding.verify import Judged
 from lantern_demo.pipeline import Pipeline
 from lantern_demo.record import _trial
 from lantern_demo.settings import Settings
-from lantern_demo.ui import evidence
-from lantern_demo.ui.evidence import COMPARED, WORDS, Evidence, Undrafted, evidence_of, ordinal
+from lantern_demo.ui.evidence import COMPARED, Compared, Evidence, Undrafted, evidence_of, ordinal
 from lantern_demo.ui.record_reader import read_record
 from lantern_demo.ui.recorded import recorded_runs
 
@@ -139,8 +139,8 @@ def test_the_words_are_of_what_decided(pipe: Pipeline, method: Method, dice: str
     entry["events"].pop("compared", None)
     entry["events"]["trials"] = [[] for _ in entry["events"]["trees"]]
     words = evidence_of(Settings(**settings), method, entry)
-    decided = COMPARED if held_against_draws(method, dice, "sampled") else WORDS
-    assert type(words) is (decided[method.rule] if method.guesses else Undrafted)
+    decided = COMPARED.get(method.rule, Compared) if held_against_draws(method, dice, "sampled") else Evidence
+    assert type(words) is (decided if method.guesses else Undrafted) and type(words.rule) is method.rule
     assert not any(words.trials(entry["events"]))
 
 
@@ -241,19 +241,23 @@ def test_digits_are_added_where_five_do_not_tell_two_numbers_apart() -> None:
     assert _trial(Judged(1, 0.5, 0.5, 0.5)) == [1, 0.5, 0.5, 0.5]
 
 
-def test_every_rule_has_words_and_a_new_one_has_general_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert {method.rule for method in METHODS.values()} <= set(WORDS)
-    monkeypatch.delitem(evidence.WORDS, Weighted)
-    assert type(evidence_of(Settings(), METHODS["cool-sd"])) is Evidence
+class New(Rule):
+    """A rule that says nothing for itself."""
+
+
+def test_every_rule_has_words_and_a_new_one_has_general_ones() -> None:
+    found = [Settings().rule(method).explain() for method in METHODS.values()]
+    assert Explained() not in found and len(set(found)) == len({method.rule for method in METHODS.values()})
+    assert New().explain() == Explained()
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("words", [*WORDS.values(), Undrafted, Evidence], ids=lambda words: words.__name__)
-def test_the_words_are_whole(words: type[Evidence], temperature: float) -> None:
+@pytest.mark.parametrize("kind", [*{method.rule for method in METHODS.values()}, New], ids=lambda kind: kind.__name__)
+def test_the_words_are_whole(kind: type[Rule], temperature: float) -> None:
     """Every name in braces is one that the page's script fills in, and no limit beyond 1 is told as a chance."""
-    method = next((m for m in METHODS.values() if WORDS[m.rule] is words), METHODS["lantern++"])
+    method = next((m for m in METHODS.values() if m.rule is kind), None)
     settings = Settings(temperature=temperature, lanternpp_lambda=5.0)
-    found = words(settings.rule(method), temperature == 0).told()
+    found = Evidence(settings.rule(method) if method else kind(), temperature == 0).told()
     names = set(re.findall(r"\{(\w*)\}", json.dumps(found).replace("{}", "")))
     assert names <= {"own", "counted", "extra", "limit"}
     for case in ("refused", "exact", "alone", "relaxed"):
@@ -264,10 +268,10 @@ def test_the_words_are_whole(words: type[Evidence], temperature: float) -> None:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("kind", COMPARED)
+@pytest.mark.parametrize("kind", [Rule, *COMPARED])
 def test_the_words_of_shared_noise_are_whole(kind: type[Rule], temperature: float) -> None:
     method = next(method for method in METHODS.values() if method.rule is kind)
-    words = COMPARED[kind](Settings(temperature=temperature).rule(method), temperature == 0)
+    words = COMPARED.get(kind, Compared)(Settings(temperature=temperature).rule(method), temperature == 0)
     found = words.told()
     assert set(re.findall(r"\{(\w*)\}", json.dumps(found).replace("{}", ""))) == {"0", "1"}
     assert set(found["cases"]) == {"refused", "exact", "relaxed"} and not any(case["numbers"] for case in found["cases"].values())

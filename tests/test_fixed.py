@@ -20,7 +20,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lantern_demo import load
 from lantern_demo.decoding import loop
-from lantern_demo.decoding.acceptance import Rule
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.drafting import DynamicTree, StaticTree
 from lantern_demo.decoding.engines import graphs, kept
@@ -28,6 +27,7 @@ from lantern_demo.decoding.engines.fixed import Fixed
 from lantern_demo.decoding.engines.waves import Wave
 from lantern_demo.decoding.loop import Decoded, Step, parts_of
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.sampling import Sampling, uniforms_of
 from lantern_demo.decoding.timing import DECODE_PARTS
 from lantern_demo.decoding.verify import goes

@@ -9,9 +9,10 @@ import torch
 from runs import decode
 from tables import ChainTarget, decide, random_laws
 
-from lantern_demo.decoding.acceptance import Grouped, Rule
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.sampling import Sampling
+from lantern_demo.decoding.successors import Grouped
 from lantern_demo.decoding.window import Window
 from lantern_demo.distortion import sampled_shift
 

@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from launches import BUDGETS, META, Launches, Watch, count_launches
 from runs import ON_BOTH
 
-from lantern_demo.decoding.acceptance import Lantern, LanternPlusPlus
 from lantern_demo.decoding.methods import METHODS, Method
+from lantern_demo.decoding.rules import Lantern, LanternPlusPlus
 from lantern_demo.models.cuda import keeps_sums
 from lantern_demo.models.registry import REGISTRY
 

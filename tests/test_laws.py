@@ -16,10 +16,10 @@ from tables import TableDrafter, TableTarget, chi_square_p, decide, draw_without
 from torch import Tensor
 
 from lantern_demo import distortion
-from lantern_demo.decoding.acceptance import Lantern, LanternPlusPlus, Rule
 from lantern_demo.decoding.drafting import Drafts, DynamicTree, StaticTree
 from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule
 from lantern_demo.decoding.sampling import Sampling, draw
 from lantern_demo.decoding.trees import Draft, static_tree
 from lantern_demo.distortion import KEPT_BYTES, MAX_ROOTS, Laws, Visit, fixed_shift, measure, roots, sampled_shift
@@ -305,8 +305,7 @@ def test_extra_acceptance_is_distortion(rule: Rule) -> None:
         gaining = (p[apart] > q[apart]).int()
         table = apart.gather(1, torch.argsort(gaining, dim=1, stable=True))  # tokens with p <= q come first
         for neighbours, equal in ((table, int((p <= q).sum()) > rule.k), (apart, False)):
-            ids = rule.candidates(torch.arange(vocab).unsqueeze(0), neighbours, p.unsqueeze(0))
-            moved = rule.near(p.unsqueeze(0), ids).moved
+            moved = rule.near(p.unsqueeze(0), torch.arange(vocab).unsqueeze(0), neighbours).moved
             assert moved is not None
             gained = float((torch.minimum(q, p + moved[0]) - torch.minimum(q, p)).sum())
             shift, _ = sampled_shift(rule, p, q, offered, neighbours, torch.Generator())

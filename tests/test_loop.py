@@ -13,11 +13,11 @@ import torch
 from runs import decode, small
 from tables import TableDrafter, TableTarget, neighbour_table
 
-from lantern_demo.decoding.acceptance import Lantern
 from lantern_demo.decoding.cache import KVCache
 from lantern_demo.decoding.drafting import DynamicTree, StaticTree
 from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.rules import Lantern
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.timing import PARTS, Clock
 

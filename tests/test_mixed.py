@@ -12,12 +12,14 @@ from tiny import write_tiny_model
 from torch import Tensor
 
 from lantern_demo import load
-from lantern_demo.decoding.acceptance import Ensemble, Rule, Typical, decide_shared
 from lantern_demo.decoding.config import Config
+from lantern_demo.decoding.deciding import decide_shared
 from lantern_demo.decoding.drafting import StaticTree
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.shared import SharedNoise
+from lantern_demo.decoding.successors import Ensemble, Typical
 from lantern_demo.decoding.trees import Draft, static_tree
 from lantern_demo.distortion import Visit, shift_at
 from lantern_demo.settings import Settings

@@ -12,7 +12,7 @@ from tables import decide, draw_without_replacement
 from torch import Tensor
 
 from lantern_demo.decoding import sampling as sampled_by
-from lantern_demo.decoding.acceptance import Rule
+from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.trees import Draft, static_tree
 from lantern_demo.distortion import fixed_shift, without

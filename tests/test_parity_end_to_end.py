@@ -9,10 +9,10 @@ import pytest
 from released import Golden, cases, lantern_drafter, lantern_target, listed_paths, parts_like, released_rule, same_neighbours
 from runs import decode
 
-from lantern_demo.decoding.acceptance import Rule
 from lantern_demo.decoding.drafting import Drafts, DynamicTree, StaticTree
 from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.methods import METHODS, Method
+from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models.text import left_pad
 from lantern_demo.static_trees import STATIC_TREES

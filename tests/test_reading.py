@@ -17,9 +17,7 @@ def test_docs_licence_and_code_can_be_read(server: str) -> None:
     listed = httpx.get(f"{server}files")
     assert listed.headers["content-type"] == "text/html; charset=utf-8"
     names = re.findall(r'<a href="files/([^"]+)">', listed.text)
-    assert {"README.md", "LICENSE", "docs/api.md", "lantern_demo/decoding/acceptance.py", "lantern_demo/ui/web/stage.js"} <= set(
-        names
-    )
+    assert {"README.md", "LICENSE", "docs/api.md", "lantern_demo/decoding/rules.py", "lantern_demo/ui/web/stage.js"} <= set(names)
     assert names == list(reading.served()) and 'id="docs"' in listed.text and 'id="code"' in listed.text
     for name in ("LICENSE", "docs/methods.md", "lantern_demo/__init__.py"):
         answer = httpx.get(f"{server}files/{name}").raise_for_status()

@@ -20,12 +20,13 @@ from test_not_finite import all_nan, none_possible, one_infinite, one_nan, runs
 from torch import Tensor
 
 from lantern_demo import load
-from lantern_demo.decoding.acceptance import Lantern, LanternPlusPlus, Rule, decide_shared
 from lantern_demo.decoding.config import Config
+from lantern_demo.decoding.deciding import decide_shared
 from lantern_demo.decoding.drafting import DynamicTree, StaticTree
 from lantern_demo.decoding.loop import Decoded
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.noise import gumbel_
+from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule
 from lantern_demo.decoding.sampling import NO_LAW, Sampling, scores
 from lantern_demo.decoding.shared import SharedNoise
 from lantern_demo.decoding.wavefront import Wavefront

@@ -13,10 +13,10 @@ from tables import TableDrafter, TableTarget, along_the_tree, decide, draw_witho
 from test_acceptance import near_of
 from torch import Tensor
 
-from lantern_demo.decoding.acceptance import Lantern, LanternPlusPlus, Rule
 from lantern_demo.decoding.drafting import Drafts, DynamicTree, StaticTree
 from lantern_demo.decoding.loop import Decoded
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule
 from lantern_demo.decoding.sampling import Sampling, draw, probabilities
 from lantern_demo.decoding.trees import Draft, static_tree
 from lantern_demo.models.tokenizer import neighbour_table as measured_neighbours

@@ -19,9 +19,9 @@ from tiny import write_tiny_model
 from torch import Tensor
 
 from lantern_demo import load
-from lantern_demo.decoding.acceptance import Rule
 from lantern_demo.decoding.drafting import StaticTree
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.sampling import Sampling, guide, probabilities
 from lantern_demo.models import bundled, checkpoints, families
 from lantern_demo.models.llamagen.cpu import LeanDrafter, LeanTarget

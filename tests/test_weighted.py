@@ -15,10 +15,11 @@ from tiny import write_tiny_model
 from torch import Tensor
 
 from lantern_demo import load
-from lantern_demo.decoding.acceptance import Rule, Weighted
 from lantern_demo.decoding.drafting import StaticTree
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.sampling import Sampling, probabilities
+from lantern_demo.decoding.successors import Weighted
 from lantern_demo.distortion import sampled_shift
 
 TREE = StaticTree([(0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0)])

@@ -11,10 +11,10 @@ from tables import ChainTarget, chi_square_p, random_laws
 
 from lantern_demo.bench.audit import Cell, run_cell
 from lantern_demo.decoding import window
-from lantern_demo.decoding.acceptance import Rule
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.drafting import Drafts
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.sampling import Sampling, probabilities
 from lantern_demo.decoding.window import CoupledWindow, Window
 

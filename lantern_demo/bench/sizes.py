@@ -32,11 +32,11 @@ from lantern_demo.bench.library import NAME, step_times
 from lantern_demo.bench.models import drafter_of, prompt_of, shrunk
 from lantern_demo.bench.report import machine_of, table
 from lantern_demo.bench.resume import Journal
-from lantern_demo.decoding.acceptance import Rule
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.drafting import Drafts
 from lantern_demo.decoding.loop import Step, decode
 from lantern_demo.decoding.methods import METHODS, Method
+from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.sampling import guide, probabilities
 from lantern_demo.decoding.trees import static_tree
 from lantern_demo.models import bundled

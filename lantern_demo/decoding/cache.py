@@ -20,9 +20,16 @@ class KVCache:
     visible: Tensor | None = None  # [R, 1, 1, T] bool, which of the first T slots are not padding; None: all
 
     def __init__(
-        self, layers: int, rows: int, heads: int, slots: int, head_dim: int,
-        *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu",
-    ) -> None:  # fmt: skip
+        self,
+        layers: int,
+        rows: int,
+        heads: int,
+        slots: int,
+        head_dim: int,
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ) -> None:
         check_sizes(layers, rows, heads, slots, head_dim)
         self.both = torch.zeros(layers, rows, 2 * heads, slots, head_dim, dtype=dtype, device=device)
         self.k, self.v = self.both.chunk(2, 2)

@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from .acceptance import Rule
+from .rules import Rule
 from .sampling import Sampling
 from .trees import Drafts
 

@@ -21,11 +21,10 @@ from .trees import (
     Path,
     Source,
     Tree,
-    ancestor_mask,
     at_least_one,
     checked_paths,
-    child_table,
     static_tree,
+    whole_tree,
 )
 from .trees import Drafts as Drafts
 
@@ -40,6 +39,8 @@ class StaticTree(Drafts):
     name: ClassVar[str] = "static"
     needs_drafter: ClassVar[bool] = True
     key: ClassVar[str] = "paths"
+    reads: ClassVar[dict[str, str]] = {"paths": "static_paths"}
+    asks: ClassVar[dict[str, str]] = {"paths": "tree"}
 
     def __init__(self, paths: Iterable[Sequence[int]]) -> None:
         object.__setattr__(self, "paths", checked_paths(paths))
@@ -64,10 +65,6 @@ class StaticTree(Drafts):
         return StaticSource(static_tree(self.paths, asked.place), asked.sampling, noisy, laws)
 
     @classmethod
-    def of(cls, settings: Any) -> StaticTree:
-        return cls(settings.static_paths)
-
-    @classmethod
     def fits(cls, settings: Any) -> bool:
         return settings.fits_tree
 
@@ -80,9 +77,6 @@ class StaticTree(Drafts):
 
     def words(self) -> str:
         return f"{self.nodes} nodes, {self.deepest} deep"
-
-    def saved(self) -> list[Any]:
-        return [self.paths]
 
 
 @dataclass(frozen=True)
@@ -97,6 +91,8 @@ class DynamicTree(Drafts):
     name: ClassVar[str] = "dynamic"
     needs_drafter: ClassVar[bool] = True
     key: ClassVar[str] = "shape"
+    asks: ClassVar[dict[str, str]] = {"top_k": "draft_top_k", "depth": "draft_depth", "nodes": "draft_nodes"}
+    calibrated: ClassVar[str] = "dynamic"
 
     def __post_init__(self) -> None:
         at_least_one("tree top_k", self.top_k)
@@ -137,17 +133,8 @@ class DynamicTree(Drafts):
             return f"{cls.of(settings).words()}: as asked"
         return f"{settings.tree}: as asked" if settings.names_a_shape else f"small: {settings.tree} is no dynamic tree"
 
-    def asking(self) -> dict[str, Any]:
-        return {"draft_top_k": self.top_k, "draft_depth": self.depth, "draft_nodes": self.nodes}
-
     def words(self) -> str:
         return f"{self.nodes} nodes, top-k {self.top_k}, {self.deepest} deep"
-
-    def choices(self, calibration: Any, name: str) -> dict[Drafts, float]:
-        return {DynamicTree(k, depth, nodes): tokens for k, depth, nodes, tokens in calibration.dynamic.get(name, ())}
-
-    def saved(self) -> list[Any]:
-        return [self.top_k, self.depth, self.nodes]
 
 
 class StaticSource(Source):
@@ -246,16 +233,12 @@ def grow(root: Tensor, expand: Callable[[Tensor, Tensor, int, Tensor], Tensor], 
         mask = torch.cat([mask.index_select(0, parent_rows), itself], dim=1)
     # A child never scores above its parent and comes after it in the pool, so with a stable sort the best entries always hold their
     # ancestors, ties and -inf included. A score that is no number would come before the root's.
-    pool, size = torch.cat(pool_scores).nan_to_num(nan=-torch.inf, neginf=-torch.inf), policy.nodes
-    kept = pool.sort(descending=True, stable=True).indices[:size].sort().values
+    pool = torch.cat(pool_scores).nan_to_num(nan=-torch.inf, neginf=-torch.inf)
+    kept = pool.sort(descending=True, stable=True).indices[: policy.nodes].sort().values
     node_of = torch.zeros_like(depths).index_copy_(0, kept, nodes)
     parents = node_of.index_select(0, torch.cat(pool_parents).index_select(0, kept))
     reachable = pool.index_select(0, kept) > -torch.inf
-    tree = Tree(
-        parents=parents, depths=depths.index_select(0, kept), children=child_table(parents, reachable, policy.width),
-        mask=ancestor_mask(parents, policy.depth + 1), inner=nodes, inner_rows=nodes, nodes=nodes,
-        size=size, depth=policy.depth + 1, width=policy.width,
-    )  # fmt: skip
+    tree = whole_tree(parents, depths.index_select(0, kept), nodes, reachable, policy.depth + 1, policy.width)
     return tree, torch.cat(pool_tokens).index_select(0, kept)
 
 

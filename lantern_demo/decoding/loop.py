@@ -20,11 +20,12 @@ from .config import Config
 from .engines.kept import Engines, FixedRun
 from .engines.plain import Plain, Run
 from .protocols import Drafter, FixedDrafter, FixedTarget, Target, Watcher
+from .rejection import Rejection
 from .sampling import NO_LAW, uniforms_of
 from .shared import SharedNoise
 from .timing import Clock
 from .trees import Source
-from .verify import Judge, Rejection
+from .verify import Judge
 from .verify import Step as Step
 
 
@@ -46,9 +47,14 @@ class Decoded:
 
 
 def decode(
-    target: Target, drafter: Drafter | None, condition: Any, config: Config,
-    clock: Clock | None = None, engines: Engines | None = None, watcher: Watcher | None = None,
-) -> Iterator[Step | Decoded]:  # fmt: skip
+    target: Target,
+    drafter: Drafter | None,
+    condition: Any,
+    config: Config,
+    clock: Clock | None = None,
+    engines: Engines | None = None,
+    watcher: Watcher | None = None,
+) -> Iterator[Step | Decoded]:
     """Decode; yields a `Step` per step and at last the `Decoded` result. `clock` may be shared with other parts of a run. `engines` keeps
     what the fixed engine has set up for later runs. The models are not called before the first `next`; closing the iterator early is
     allowed at any time. Raises ValueError at the call for models that do not go with the configuration."""
@@ -135,10 +141,8 @@ def _events(
                 places.extend(step.places or range(before, len(tokens)))
                 if len(tokens) == config.num_tokens:
                     run.close(True)  # so that the last step has all of the run's seconds, however late the result is asked for
-            yield replace(
-                step, index=len(lengths), tokens=step.tokens[:missing], kinds=step.kinds[:missing], committed=len(tokens),
-                seconds=clock.decode_seconds, places=places[before:],
-            )  # fmt: skip
+            counted = replace(step, index=len(lengths), committed=len(tokens), seconds=clock.decode_seconds)
+            yield replace(counted, tokens=step.tokens[:missing], kinds=step.kinds[:missing], places=places[before:])
         whole = True
     except GeneratorExit:
         whole = True  # given up by the consumer, not by a fault
@@ -149,8 +153,15 @@ def _events(
                 run.close(whole)
     steps, seconds = len(lengths), clock.decode_seconds
     yield Decoded(
-        tokens=[token for _, token in sorted(zip(places, tokens, strict=True))], steps=steps, accepted_lengths=lengths, mean_accepted_length=(len(tokens) - 1) / steps if steps else 0.0,
-        seconds=dict(clock.seconds), decode_seconds=seconds, waited_seconds=clock.waited_seconds,
+        tokens=[token for _, token in sorted(zip(places, tokens, strict=True))],
+        steps=steps,
+        accepted_lengths=lengths,
+        mean_accepted_length=(len(tokens) - 1) / steps if steps else 0.0,
+        seconds=dict(clock.seconds),
+        decode_seconds=seconds,
+        waited_seconds=clock.waited_seconds,
         tokens_per_second=len(tokens) / seconds if seconds > 0 else 0.0,
-        nodes=config.nodes, engine=run.name, engine_reason=run.reason,
-    )  # fmt: skip
+        nodes=config.nodes,
+        engine=run.name,
+        engine_reason=run.reason,
+    )

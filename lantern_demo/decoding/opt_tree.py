@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from .sampling import guide, scores
-from .trees import Asked, Draft, Drafts, Head, Noisy, Passes, Source, Tree, ancestor_mask, child_table
+from .trees import Asked, Draft, Drafts, Head, Noisy, Passes, Source, Tree, whole_tree
 
 # Of 0.4 to 4 the divisor under which the softmax of noisy scores tells best, by likelihood, whether the first guess is accepted: 841 steps of
 # chains of six guesses of the bundled model (8 pictures). 4 in 10 of the guesses said to have 0.4 to 0.6 were, 9 in 10 of those above 0.8.
@@ -41,6 +41,8 @@ class OptTree(Drafts):
     needs_drafter: ClassVar[bool] = True
     reads_back: ClassVar[bool] = True
     key: ClassVar[str] = "chance"
+    asks: ClassVar[dict[str, str]] = {"chance": "opt_chance"}
+    calibrated: ClassVar[str] = "chances"
 
     def __post_init__(self) -> None:
         if not 0 < self.chance < 1:
@@ -69,25 +71,8 @@ class OptTree(Drafts):
     def of(cls, settings: Any) -> OptTree:
         return cls(settings.opt_chance or CHANCE)
 
-    @classmethod
-    def fits(cls, settings: Any) -> bool:
-        return settings.opt_chance == 0
-
-    @classmethod
-    def asked(cls, settings: Any) -> str:
-        return f"{cls.of(settings).words()}: as asked"
-
-    def asking(self) -> dict[str, Any]:
-        return {"opt_chance": self.chance}
-
     def words(self) -> str:
         return f"guesses with a chance of {self.chance:g} or more"
-
-    def choices(self, calibration: Any, name: str) -> dict[Drafts, float]:
-        return {OptTree(chance): tokens for chance, tokens in calibration.chances.get(name, ())}
-
-    def saved(self) -> list[Any]:
-        return [self.chance]
 
 
 class OptSource(Source):
@@ -133,9 +118,6 @@ def comb(counts: tuple[int, ...], width: int, device: torch.device) -> Tree:
         parents += [above] * count
         depths += [depth] * count
         above = first
-    of = torch.tensor(parents, device=device)
     nodes = torch.arange(len(parents), device=device)
-    return Tree(
-        parents=of, depths=torch.tensor(depths, device=device), children=child_table(of, nodes >= 0, width), mask=ancestor_mask(of, len(counts)),
-        inner=nodes, inner_rows=nodes, nodes=nodes, size=len(parents), depth=len(counts), width=width,
-    )  # fmt: skip
+    parent_of, depth_of = torch.tensor(parents, device=device), torch.tensor(depths, device=device)
+    return whole_tree(parent_of, depth_of, nodes, nodes >= 0, len(counts), width)

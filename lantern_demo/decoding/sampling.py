@@ -15,7 +15,9 @@ COLDEST = 1e-30  # and below this one as if they were it: a float32 holds no quo
 NO_LAW = "the target's logits are not finite numbers; its weights or its number format may be at fault"
 NO_DRAFT_LAW = "the drafter's logits are not finite numbers; it may not fit its target"
 
-TINY = 2.0**-100  # the smallest uniform: no height is 0 but that of nothing
+TINY = 2.0**-100  # the smallest uniform. None is 0, so that u * q(x) is 0 only where q(x) is
+# Below this a law's rest is taken as empty; one over it still fits a float32. Of laws that are sharper fewer siblings are tried.
+NOTHING = 2.0**-125
 
 
 @dataclass(frozen=True)
@@ -128,8 +130,8 @@ def draw(law: Tensor, u: Tensor) -> Tensor:
 def draw_in_turn(q: Tensor, u: Tensor, out: Tensor) -> list[Tensor]:
     """Draw C tokens one after the other without replacement from each of the laws q [P, V] at uniforms u [P, C] in [TINY, 1). They go to
     `out` [C, max(P, 2)] int64: a single row is drawn from twice, see `running_sums`. Returns what each row had left before each draw, C
-    times [max(P, 2)] float64; where that is below `acceptance.NOTHING`, as in a row that is no law, no token was drawn, though there is a valid one
-    in `out`."""
+    times [max(P, 2)] float64; where that is below NOTHING, as in a row that is no law, no token was drawn, though there is a valid one in
+    `out`."""
     left = torch.fmax(q.expand(out.shape[1], -1), zero(q.device))  # what is not a number counts as 0
     u, masses = u.expand(out.shape[1], -1), []
     for i in range(out.shape[0]):
@@ -147,6 +149,12 @@ def draw_in_turn(q: Tensor, u: Tensor, out: Tensor) -> list[Tensor]:
 def zero(device: torch.device) -> Tensor:
     """[1] float64 on a device."""
     return torch.zeros(1, dtype=torch.float64, device=device)
+
+
+@lru_cache(maxsize=64)
+def numbers(count: int, device: torch.device) -> Tensor:
+    """0, 1, ... on a device."""
+    return torch.arange(count, device=device)
 
 
 def uniforms_of(seed: int, device: torch.device, steps: int, count: int) -> Tensor:

@@ -5,14 +5,14 @@ of Gumbel noise G_i (see `noise`):
     vanilla    draws y_i
     drafter    a node's children are the top of its own logits / T + G_i; a dynamic tree's, and a window's guesses, are what they are
     exact      a child that equals y_i is accepted, else y_i is the bonus token
-    relaxed    the first child x in whose set near(x) y_i lies is accepted; near(x) is that of `acceptance`, and each token belongs to
+    relaxed    the first child x in whose set near(x) y_i lies is accepted; near(x) is that of `rules`, and each token belongs to
                the first child's set that has it
 
 So the tokens of every exact method are vanilla's, whatever the tree and the drafter: speculative decoding that does not depend on its
 drafter (Daliri and others, arXiv 2408.07978), with several drafts (Gumbel-max list sampling, arXiv 2506.05632). Relaxed rules draw
 by LANTERN's own law from children that the prefix fixes; where children are drawn it is another rule than LANTERN++'s published one.
 
-The other way, `dice="own"`, is the papers' rejection sampling: see `acceptance` and `verify`.
+The other way, `dice="own"`, is the papers' rejection sampling: see `rejection`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from .acceptance import Near, decide_shared
 from .config import Config
+from .deciding import decide_shared
 from .noise import gumbel_
+from .rules import Near
 from .sampling import guide, scores
 from .trees import Draft
 from .verify import Compared, Found, Judge, Step, likeliest, onward, tried

@@ -8,12 +8,15 @@ Node 0 is the root, the last committed token that the target has not seen yet. N
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from typing import Self  # which Python 3.10 lacks
 
 Path = tuple[int, ...]
 
@@ -104,7 +107,7 @@ class Draft:
     drawn: Tensor  # [I, width] int64, tokens proposed at the inner nodes by draw number, -1 for none
     # [I, V] float32, the laws they were drawn from without replacement; None when the prefix fixes the children
     q: Tensor | None = None
-    # [I, width] float64, what the laws had left before each draw: below `acceptance.NOTHING` there was none, and `drawn` has any token.
+    # [I, width] float64, what the laws had left before each draw: below `sampling.NOTHING` there was none, and `drawn` has any token.
     # None: the whole law, drawn from once.
     rest: Tensor | None = None
     scored: Tensor | None = None  # [I, V] the scores that they are the top of with shared noise, where anybody needs to know
@@ -137,6 +140,15 @@ def child_table(parents: Tensor, reachable: Tensor, width: int) -> Tensor:
     return table[:, :width]
 
 
+def whole_tree(parents: Tensor, depths: Tensor, nodes: Tensor, reachable: Tensor, depth: int, width: int) -> Tree:
+    """The tree in which every node may have children: nodes [n] with parents [n] at depths [n] of at most `depth`; of the children those count
+    that are reachable [n] bool, `width` of a node at most."""
+    children, mask = child_table(parents, reachable, width), ancestor_mask(parents, depth)
+    return Tree(
+        parents, depths, children, mask, inner=nodes, inner_rows=nodes, nodes=nodes, size=len(nodes), depth=depth, width=width
+    )
+
+
 def static_tree(paths: Iterable[Sequence[int]], device: torch.device | str = "cpu") -> Tree:
     """The tree of a list of paths (none: the root alone). Raises ValueError for paths that make no tree."""
     return _static_tree(tuple(map(tuple, paths)), torch.device(device))
@@ -161,24 +173,29 @@ def _static_tree(paths: tuple[Path, ...], device: torch.device) -> Tree:
         stride = max(len(nodes), 2)  # a single row is drawn from twice: see `sampling.running_sums`
         places |= {(*names[node], i): end + i * stride + row for row, node in enumerate(nodes) for i in range(draws)}
         slots = inner[1 : inner.index(nodes[-1]) + 1]
-        levels.append(
-            Level(
-                nodes=long(nodes), parent_rows=long([above.index(parents[node]) for node in nodes]),
-                mask=mask[long(nodes)][:, long(slots)], draws=draws, own=long([places[names[node]] for node in nodes]),
-                span=slice(end, end + draws * stride),
-            )
-        )  # fmt: skip
+        parent_rows, own = long([above.index(parents[node]) for node in nodes]), long([places[names[node]] for node in nodes])
+        sees, span = mask[long(nodes)][:, long(slots)], slice(end, end + draws * stride)
+        levels.append(Level(nodes=long(nodes), parent_rows=parent_rows, mask=sees, draws=draws, own=own, span=span))
         above, end = nodes, end + draws * stride
     # Where the draws that are nodes always come first, those behind them are as if they were not made.
     gapless = all(sorted(row, key=lambda child: child < 0) == row for row in children)
     found = {name: places[name] for name in names} if gapless else places
     proposed = [found.get((*names[node], draw), end) for node in inner for draw in range(width)]
     return Tree(
-        parents=long(parents), depths=long([len(name) for name in names]), children=table, mask=mask, inner=long(inner),
+        parents=long(parents),
+        depths=long([len(name) for name in names]),
+        children=table,
+        mask=mask,
+        inner=long(inner),
         inner_rows=long([inner.index(node) if node in inner else -1 for node in range(len(names))]),
-        nodes=long(range(len(names))), size=len(names), depth=depth, width=width, levels=tuple(levels),
-        places=long([places[name] for name in names] + proposed), offered=None if gapless else table[long(inner)] >= 0,
-    )  # fmt: skip
+        nodes=long(range(len(names))),
+        size=len(names),
+        depth=depth,
+        width=width,
+        levels=tuple(levels),
+        places=long([places[name] for name in names] + proposed),
+        offered=None if gapless else table[long(inner)] >= 0,
+    )
 
 
 # -- where drafts come from
@@ -222,6 +239,10 @@ class Drafts:
     reads_back: ClassVar[bool] = False  # each step's tree hangs on numbers that the host reads: the plain engine's alone
     side_by_side: ClassVar[bool] = False  # rows are drawn instead of drafts: see `wavefront`
     key: ClassVar[str] = "none"  # what a choice of it is called on disk
+    reads: ClassVar[dict[str, str]] = {}  # its fields, each with what settings call its value
+    # those that a machine may choose, each with the setting that asks for it; where that is 0 the machine is to choose
+    asks: ClassVar[dict[str, str]] = {}
+    calibrated: ClassVar[str] = ""  # which field of a calibration has rows of these, each with its tokens a step last
 
     @property
     def nodes(self) -> int:
@@ -257,23 +278,23 @@ class Drafts:
         return Source(asked.place)
 
     @classmethod
-    def of(cls, settings: Any) -> Drafts:
+    def of(cls, settings: Any) -> Self:
         """Those of some settings, where the machine does not choose."""
-        return cls()
+        return cls(**{name: getattr(settings, setting) for name, setting in cls.reads.items()})
 
     @classmethod
     def fits(cls, settings: Any) -> bool:
         """Whether the machine is to choose them."""
-        return False
+        return any(getattr(settings, setting) == 0 for setting in cls.asks.values())
 
     @classmethod
     def asked(cls, settings: Any) -> str:
         """What `of` gives, in words."""
-        return "none"
+        return f"{cls.of(settings).words()}: as asked" if cls.reads else "none"
 
     def asking(self) -> dict[str, Any]:
         """The settings that give them again."""
-        return {}
+        return {setting: getattr(self, name) for name, setting in self.asks.items()}
 
     def words(self) -> str:
         """Their shape."""
@@ -285,15 +306,17 @@ class Drafts:
 
     def choices(self, calibration: Any, name: str) -> dict[Drafts, float]:
         """Those that were calibrated under a method's name, each with its tokens a step."""
-        return {}
+        table = getattr(calibration, self.calibrated) if self.calibrated else {}
+        rows = table.get(f"{name}-{self.variant()}" if self.variant() else name, ())
+        return {replace(self, **dict(zip(self.asks, values, strict=True))): tokens for *values, tokens in rows}
 
     def saved(self) -> list[Any]:
         """The values that make them."""
-        return []
+        return list(vars(self).values())
 
-    def like(self, asked: Drafts) -> Drafts:
+    def like(self, asked: Self) -> Self:
         """These, with all that is no part of a choice as it is asked for."""
-        return self
+        return replace(asked, **{name: getattr(self, name) for name in self.asks})
 
 
 class Source:

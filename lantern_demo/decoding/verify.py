@@ -1,20 +1,20 @@
 """The walk from the root along accepted nodes: all nodes are judged at once, without a host read, and reported in one row of numbers.
-Both engines use it, so that with the same seed they give the same tokens up to rounding. `Rejection` judges by the papers' rejection
-sampling; what judges by shared noise is in `shared`."""
+Both engines use it, so that with the same seed they give the same tokens up to rounding. What judges by the papers' rejection sampling is in
+`rejection`, and what judges by shared noise in `shared`."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from operator import ne
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from .acceptance import NOTHING, Near, Rule, Verdict, decide, decide_greedy
-from .sampling import NO_DRAFT_LAW, NO_LAW, Sampling, draw, guide, probabilities
+from .rules import Near, Rule, Verdict
+from .sampling import NO_DRAFT_LAW, NO_LAW, NOTHING, Sampling
 from .trees import Draft, Tree
 
 
@@ -44,7 +44,7 @@ class Judged(NamedTuple):
 
     node: int
     p: float  # the target's probability of it, without what siblings that were tried before it took along
-    counted: float  # by the rule, p included: see `acceptance.counted`
+    counted: float  # by the rule, p included: see `rules.Rule.counts`
     limit: float  # the uniform times the drafter's probability of what was counted; greedy: the highest probability
 
 
@@ -129,69 +129,6 @@ class Judge(ABC):
         return Step(0, [*accepted, drawn[-1]], len(path), 0, 0.0, [*kinds, "target"], tokens, parents, path)
 
 
-class Rejection(Judge):
-    """Judges by the papers' rejection sampling: see `acceptance`."""
-
-    flagged = True
-
-    def __init__(
-        self, rule: Rule, sampling: Sampling, neighbours: Tensor | None, vocabulary: int, nodes: int, width: int
-    ) -> None:
-        """nodes and width are the most that a draft tree has, and the most children of a node."""
-        super().__init__(rule, sampling, neighbours, vocabulary)
-        self.width, self.draws = width, nodes * (width + 1)
-
-    def look(self, logits: Tensor) -> Tensor:
-        return probabilities(guide(logits, self.sampling.cfg_scale), self.sampling, spent=True)
-
-    def each(self, looked: Tensor, places: Tensor | None, uniforms: Tensor) -> Tensor:
-        return likeliest(looked) if self.sampling.greedy else draw(looked, uniforms[: len(looked)])
-
-    def choose(self, draft: Draft, looked: Tensor, uniforms: Tensor) -> Found:
-        """uniforms [at least n (width + 1)] in [0, 1): of each node one for each child and one for the bonus token behind it."""
-        tree, rule, greedy, p = draft.tree, self.rule, self.sampling.greedy, looked
-        inner, whole = tree.inner, tree.whole
-        uniforms = uniforms[: tree.size * (self.width + 1)].view(tree.size, -1)
-        laws = p.index_select(0, inner)  # a copy, to be worked on
-        if greedy:
-            verdict = decide_greedy(rule, laws, draft.drawn, self.neighbours)
-            rank = _longest(draft, verdict.accepted) if rule.released else verdict.rank
-        else:
-            heights = uniforms if whole else uniforms.index_select(0, inner)
-            verdict = decide(
-                rule, laws, draft.drawn, draft.q, self.neighbours, heights, tree.offered, tree.inner_depths, draft.rest
-            )
-            rank = verdict.rank
-        following = onward(tree, rank)
-        path = walk(tree, following)
-        last = path[-1:]
-        if verdict.relaxed is None:
-            flags = tree.parents[:1].expand(tree.size)  # 0
-        else:  # a node has at most one accepted child
-            flags = verdict.relaxed.gather(1, rank.unsqueeze(1).clamp(max=tree.width - 1))[:, 0]
-            flags = flags if whole else flags.index_select(0, tree.rows)
-        if greedy:
-            bonus = likeliest(p.index_select(0, last))
-        else:
-            left = verdict.residual if whole else p.index_copy(0, inner, verdict.residual)
-            bonus = draw(left.index_select(0, last), uniforms[:, -1].index_select(0, last))
-        by_verdict = not (greedy and rule.released)
-        return Found(bonus.expand(tree.size), following, flags, path, verdict if by_verdict else None)
-
-    def evidence(self, step: Step, draft: Draft, found: Found) -> Step:
-        """As `Judge.evidence`. A node of a height of 0 was not tried: the drafter's law had ended before it."""
-        if not isinstance(found.tried, Verdict):
-            return step
-        of = found.tried
-        mass, stands, heights, totals = (values.tolist() for values in (of.mass, of.counted, of.height, of.total))
-        judged = []
-        for _, row, i, child in tried(draft.tree, step.path):
-            if heights[row][i] > 0:
-                parts = (numbers[row][i] / totals[row][i] for numbers in (mass, stands, heights))
-                judged.append(Judged(child, *parts))
-        return replace(step, judged=judged)
-
-
 def report(draft: Draft, found: Found) -> Tensor:
     """All that the host wants to know of a step, [m] int64, to be read at once by `Judge.read`."""
     parts = [found.own, found.following, draft.tokens, draft.tree.parents]
@@ -243,21 +180,3 @@ def likeliest(law: Tensor) -> Tensor:
     """The likeliest tokens [m] of laws or scores [m, V]; no token, -2, of what is none: not finite numbers, or no token possible."""
     top, best = law.max(-1)
     return torch.where(top.abs() < torch.inf, best, -2)
-
-
-def _longest(draft: Draft, accepted: Tensor) -> Tensor:
-    """Draw numbers [I], C for none, that lead to the longest path of accepted [I, C] children, as the released code takes it; of
-    equals the one that it lists first: sorted for static trees, where it goes like the node numbers, and by leaf for dynamic ones."""
-    tree, node = draft.tree, draft.tree.nodes
-    children = tree.children.index_select(0, tree.inner)
-    by_itself = torch.zeros(tree.size + 1, dtype=torch.bool, device=accepted.device)
-    by_itself[torch.where(children < 0, tree.size, children)] = accepted  # what is no child goes to the end, which is cut off
-    by_itself[0] = True
-    alive = ~(tree.mask & ~by_itself[:-1]).any(1)
-    listed = node
-    if not tree.levels:
-        leaf_below = tree.mask & (tree.children < 0).all(1).unsqueeze(1)
-        listed = torch.where(leaf_below, node.unsqueeze(1), tree.size).amin(0).clamp(max=tree.size - 1)
-    end = torch.where(alive, tree.depths * tree.size - listed, -tree.size).argmax().view(1)
-    on_the_way = tree.mask.index_select(0, end)[0][children.clamp(min=0)] & (children >= 0)
-    return torch.where(on_the_way.any(1), on_the_way.int().argmax(1), tree.width)

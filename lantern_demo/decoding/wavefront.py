@@ -34,27 +34,14 @@ class Wavefront(Drafts):
     name: ClassVar[str] = "wavefront"
     side_by_side: ClassVar[bool] = True
     key: ClassVar[str] = "wavefront"
+    reads: ClassVar[dict[str, str]] = {"lead": "lead_asked"}
+    asks: ClassVar[dict[str, str]] = {"lead": "zipar_window"}
 
     def __post_init__(self) -> None:
         at_least_one("window", self.lead)
 
     def read_at_once(self, columns: int) -> int:
         return nodes_at_most(columns, self.lead)
-
-    @classmethod
-    def of(cls, settings: Any) -> Wavefront:
-        return cls(settings.lead_asked)
-
-    @classmethod
-    def fits(cls, settings: Any) -> bool:
-        return settings.zipar_window == 0
-
-    @classmethod
-    def asked(cls, settings: Any) -> str:
-        return f"{cls.of(settings).words()}: as asked"
-
-    def asking(self) -> dict[str, Any]:
-        return {"zipar_window": self.lead}
 
     def words(self) -> str:
         return f"a window of {self.lead}"
@@ -68,9 +55,6 @@ class Wavefront(Drafts):
         # by noise a wider one may have been measured to cost more
         most = max((price for lead, _, price in rows if lead == self.lead), default=1.0)
         return {Wavefront(lead): tokens for lead, tokens, price in rows if price <= most}
-
-    def saved(self) -> list[Any]:
-        return [self.lead]
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ anew: with the exact rule every token follows p. The law of a guess for a slot t
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -41,6 +41,9 @@ class Window(Drafts):
 
     name: ClassVar[str] = "window"
     key: ClassVar[str] = "window"
+    reads: ClassVar[dict[str, str]] = {"nodes": "window_asked", "guess": "guess"}
+    asks: ClassVar[dict[str, str]] = {"nodes": "window"}
+    calibrated: ClassVar[str] = "windows"
 
     def __post_init__(self) -> None:
         at_least_one("window", self.nodes)
@@ -65,34 +68,8 @@ class Window(Drafts):
             return super().source(asked, vocabulary, noisy, laws)
         return (DrawnWindow if noisy is None else WindowSource)(self, asked, vocabulary)
 
-    @classmethod
-    def of(cls, settings: Any) -> Window:
-        return cls(nodes=settings.window_asked, guess=settings.guess)
-
-    @classmethod
-    def fits(cls, settings: Any) -> bool:
-        return settings.window == 0
-
-    @classmethod
-    def asked(cls, settings: Any) -> str:
-        return f"{cls.of(settings).words()}: as asked"
-
-    def asking(self) -> dict[str, Any]:
-        return {"window": self.nodes}
-
     def words(self) -> str:
         return f"a window of {self.nodes}"
-
-    def choices(self, calibration: Any, name: str) -> dict[Drafts, float]:
-        name = f"{name}-{self.variant()}" if self.variant() else name
-        return {replace(self, nodes=nodes): tokens for nodes, tokens in calibration.windows.get(name, ())}
-
-    def saved(self) -> list[Any]:
-        return [self.nodes]
-
-    def like(self, asked: Drafts) -> Drafts:
-        assert isinstance(asked, Window)
-        return replace(asked, nodes=self.nodes)
 
 
 @dataclass(frozen=True)
@@ -103,6 +80,7 @@ class CoupledWindow(Window):
 
     name: ClassVar[str] = "coupled"
     key: ClassVar[str] = "coupled"
+    reads: ClassVar[dict[str, str]] = {**Window.reads, "coupling": "coupling"}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -114,15 +92,8 @@ class CoupledWindow(Window):
         """Guesses that are kept by a coupling of their laws are judged by these laws."""
         return self.coupling == "gumbel"
 
-    @classmethod
-    def of(cls, settings: Any) -> CoupledWindow:
-        return cls(settings.window_asked, settings.guess, settings.coupling)
-
     def variant(self) -> str:
         return self.coupling
-
-    def saved(self) -> list[Any]:
-        return [self.nodes, self.guess, self.coupling]
 
 
 class WindowSource(Source):
@@ -198,8 +169,7 @@ class DrawnWindow(WindowSource):
                 self.noise.uniform_(generator=generator)
 
     def draft(self, root: Tensor, passes: Passes, head: Head, uniforms: Tensor) -> Draft:
-        tokens = torch.cat([root, self.tokens])
-        return Draft(self.tree, tokens, self.tokens.unsqueeze(1).clone(), self.laws.clone())
+        return replace(super().draft(root, passes, head, uniforms), q=self.laws.clone())
 
     def observe(self, looked: Tensor, own: Tensor, depth: Tensor, bonus: Tensor, uniforms: Tensor) -> None:
         """Move the window on by what was committed, and guess its slots anew."""

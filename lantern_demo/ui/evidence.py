@@ -1,68 +1,62 @@
 """Why a guess was kept or not, in the words of the rule that decided: what it counted, what that had to exceed, and what follows.
 
-A rule has a class of words here, made once for a run; one that has none is told in general words, which are true of any rule. With shared
-noise there is nothing to count: a guess was held against the model's own draw, and there are classes for that. The page's script fills
-in numbers and prints, and knows no rule.
+What a rule counts is the rule's to say (`explain` of `decoding.rules.Rule`), and here are the sentences around it. With shared noise there
+is nothing to count: a guess was held against the model's own draw, and there are classes for that. The page's script fills in numbers and
+prints, and knows no rule.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 
-from lantern_demo.decoding.acceptance import Ensemble, Lantern, LanternPlusPlus, Rule, Typical, Weighted
-from lantern_demo.decoding.acceptance import Grouped as GroupedRule
 from lantern_demo.decoding.methods import Method
+from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule
+from lantern_demo.decoding.successors import Ensemble, Typical
 from lantern_demo.settings import Settings
-
-Line = tuple[str, str]  # a label, and a value in which {own}, {counted}, {extra} (counted without own) and {limit} are filled in
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """The words of any rule. `greedy`: no dice were thrown, and what was counted had to reach the chance of the model's favourite."""
+    """The sentences around a rule's words. `greedy`: no dice were thrown, and what was counted had to reach the chance of the model's
+    favourite."""
 
-    rule: Any  # a `Rule` of the class that the words are for
+    rule: Any  # a `Rule`, of the class that the words are for
     greedy: bool = False
 
     kept_as: ClassVar[str] = "trials"  # what a record's events call what was tried
-    # Of a guess that the exact rule would have refused: what is over it, why it was kept, and the same in a list of trials.
-    heading: ClassVar[str] = "a guess kept by a looser rule"
-    reason: ClassVar[str] = "The method's looser rule kept it: the piece may not be what the model would have drawn."
-    only: ClassVar[str] = "by the looser rule"
-    bar: ClassVar[str] = "The dark part of the bar is the model's chance of the guess, the striped one what the method adds."
-
-    def counts(self) -> list[Line]:
-        """What the rule counts beside the model's chance of the guess."""
-        return [("the method counts", "{counted}")]
+    reason: ClassVar[str] = (
+        ""  # why a guess was kept that the exact rule would have refused, where that is not what the rule says
+    )
 
     def case(self, kept: str | None, own: float, limit: float) -> str:
         """Which of the `cases` a trial is. kept: the letter that records have for an accepted guess, None for a refused one."""
+        if kept == "e" and self.rule.needless(own, limit):
+            return "alone"
         return {"e": "exact", "r": "relaxed"}.get(kept or "", "refused")
 
     def cases(self) -> dict[str, dict[str, Any]]:
         """What is said of a trial, and the numbers that belong to it: without any, {0}, {1}... of a sentence are what its row ends with."""
-        own = ("the model's chance of it", "{own}")
+        own, told = ("the model's chance of it", "{own}"), self.rule.explain()
         limit = (
             "had to reach (the chance of the model's favourite)" if self.greedy else "had to exceed (drawn at random)",
             "{limit}",
         )
-        numbers = [own, *self.counts(), limit]
+        numbers = [own, *told.counts, limit]
         return {
             "refused": {"said": "was refused.", "numbers": numbers},
             "exact": {"said": "was accepted, as exact decoding would have.", "numbers": numbers},
             "alone": {"said": "was accepted: its own chance was enough.", "numbers": [own, limit]},
-            "relaxed": {"said": f"was accepted only {self.only}: exact decoding would have refused it here.", "numbers": numbers},
+            "relaxed": {"said": f"was accepted only {told.only}: exact decoding would have refused it here.", "numbers": numbers},
         }
 
     def told(self) -> dict[str, Any]:
         """All that the page's script says of the rule."""
         return {
-            "headings": {"e": "a guess kept exactly", "r": self.heading, "t": "drawn by the model"},
+            "headings": {"e": "a guess kept exactly", "r": self.rule.explain().heading, "t": "drawn by the model"},
             "because": self.because(),
             "cases": self.cases(),
             "note": self.note(),
@@ -70,7 +64,8 @@ class Evidence:
 
     def note(self) -> str:
         """What the bar of a trial shows."""
-        return f"{self.bar} A guess is kept when the bar {'reaches' if self.greedy else 'passes'} the line."
+        told = self.rule.explain()
+        return f"{told.bar} A guess is kept when the bar {'reaches' if self.greedy else 'passes'} the line.{told.note}"
 
     def because(self) -> dict[str, str]:
         """Why a token is what it is: by the letter that records have for it, where it is the first, and where guesses were refused."""
@@ -85,7 +80,7 @@ class Evidence:
         return {
             "first": "The first piece: the model draws it itself after reading the prompt.",
             "e": kept,
-            "r": f"{alone} {self.reason}",
+            "r": f"{alone} {self.reason or self.rule.explain().because}",
             "t": "The model drew this piece itself: no guess reached this place.",
             "refused": refused,
         }
@@ -114,111 +109,6 @@ class Undrafted(Evidence):
 
     def because(self) -> dict[str, str]:
         return super().because() | {"t": "This method makes no guesses: the model drew this piece itself."}
-
-
-class Exact(Evidence):
-    """Nothing counts but the model's chance of the draft."""
-
-    bar = "The bar is the model's chance of the guess."
-
-    def counts(self) -> list[Line]:
-        return []
-
-
-class Lent(Evidence):
-    """LANTERN: the draft's neighbours in the codebook lend it their probability, up to delta. When its own is enough, none is needed."""
-
-    heading = "a guess kept because it looks right"
-    reason = (
-        "Its look-alikes lent it their chances, and with these it was kept: the picture may differ from the model's own here, mostly by "
-        "something that looks the same."
-    )
-    only = "because its look-alikes count with it"
-    bar = "The dark part of the bar is the model's chance of the guess, the striped one what its look-alikes lend."
-
-    def counts(self) -> list[Line]:
-        return [("its look-alikes lend", "{extra}"), ("they may lend at most", self.most())]
-
-    def most(self) -> str:
-        return f"{self.rule.bound:g} (delta)"
-
-    def case(self, kept: str | None, own: float, limit: float) -> str:
-        return "alone" if kept == "e" else super().case(kept, own, limit)
-
-
-class LentByShare(Lent):
-    """LANTERN++: up to lambda - 1 times the draft's own probability."""
-
-    def most(self) -> str:
-        return f"{self.rule.slack:g} times its own chance (lambda \u2212 1)"
-
-
-class Weighed(Evidence):
-    """COOL-SD: the draft's probability is weighed up, the less the deeper it lies."""
-
-    heading = "a guess kept because guesses count for more"
-    reason = (
-        "This method lets a guess count for more than its chance, and with that it was kept: the piece may not be what the model would "
-        "have drawn."
-    )
-    only = "because its chance is weighed up"
-    bar = "The dark part of the bar is the model's chance of the guess, the striped one what weighing adds."
-
-    def counts(self) -> list[Line]:
-        return [("weighed, it counts as", "{counted}")]
-
-    def note(self) -> str:
-        first = self.rule.bound * math.exp(-self.rule.mu)
-        return (
-            f"{super().note()} The weight is {first:.3g} for a step's first guess, and about half of that for each one behind it."
-        )
-
-
-class Grouped(Evidence):
-    """GSD: the draft counts together with the tokens about as likely, in what was counted as well as in what that had to exceed."""
-
-    heading = "a guess kept with others about as likely"
-    reason = (
-        "It counted together with pieces that are about as likely, and with these it was kept: the piece may not be what the model would "
-        "have drawn."
-    )
-    only = "because pieces about as likely count with it"
-    bar = "The dark part of the bar is the model's chance of the guess, the striped one that of pieces about as likely; the line is for all of them."
-
-    def counts(self) -> list[Line]:
-        return [
-            ("pieces about as likely add", "{extra}"),
-            ("whose chances differ from its own by less than", f"{self.rule.bound:g} (delta)"),
-        ]
-
-    def case(self, kept: str | None, own: float, limit: float) -> str:
-        return "alone" if kept == "e" and own > limit else super().case(kept, own, limit)
-
-
-class Likely(Evidence):
-    """Medusa's typical acceptance: no dice, a threshold that falls with how unsure the model is."""
-
-    heading = "a guess kept because it is likely enough"
-    reason = "It was likely enough for how sure the model is here: the piece may not be what the model would have drawn."
-    only = "because it is likely enough"
-    bar = "The bar is the model's chance of the guess; the line is lower where the model is less sure."
-
-    def counts(self) -> list[Line]:
-        return []
-
-
-class Mixed(Evidence):
-    """The model's odds mixed with the drafter's."""
-
-    heading = "a guess kept by mixed odds"
-    reason = "The drafter's odds count too, and with these it was kept: the piece may not be what the model would have drawn."
-    only = "because the drafter's odds count too"
-
-    def counts(self) -> list[Line]:
-        return [("mixed with the drafter's, it counts as", "{counted}")]
-
-    def note(self) -> str:
-        return f"{super().note()} The model's share in the mixture is {self.rule.bound:g}."
 
 
 class Compared(Evidence):
@@ -270,13 +160,13 @@ class Compared(Evidence):
         return ""
 
 
-class ComparedNear(Compared, Lent):
+class ComparedNear(Compared):
     """LANTERN with shared noise: the guess stands for its neighbours in the codebook as well, as many as may lend to it."""
 
     reason = "The model itself drew another piece here, a look-alike of this guess, and the guess stands for it."
 
     def also(self) -> str:
-        return f", or one of its look-alikes that count: the {self.rule.k} nearest at most, as long as their chances add up to no more than {self.most()}"
+        return f", or one of its look-alikes that count: the {self.rule.k} nearest at most, as long as their chances add up to no more than {self.rule.most()}"
 
     def nor(self) -> str:
         return ", or had it among its look-alikes that count"
@@ -290,11 +180,7 @@ class ComparedNear(Compared, Lent):
         return f", which is {place} of the guess's {others} look-alikes that count"
 
 
-class ComparedNearByShare(ComparedNear, LentByShare):
-    """The same of LANTERN++."""
-
-
-class ComparedLikely(Compared, Likely):
+class ComparedLikely(Compared):
     """The same with shared noise: what is likely enough is kept whatever the model drew."""
 
     reason = "The model itself drew another piece here, and the guess was kept since it is likely enough."
@@ -309,7 +195,7 @@ class ComparedLikely(Compared, Likely):
         return ", and the guess is likely enough by itself" if others else ", and the guess is not likely enough by itself"
 
 
-class ComparedMixed(Compared, Mixed):
+class ComparedMixed(Compared):
     """The same with shared noise: the model and the drafter draw together."""
 
     reason = "The model itself drew another piece here; together with the drafter's odds it came to this guess."
@@ -330,13 +216,12 @@ class ComparedMixed(Compared, Mixed):
         return [node, "relaxed" if kept == "r" else case, *told]
 
 
-WORDS: dict[type[Rule], type[Evidence]] = {
-    Rule: Exact, Lantern: Lent, LanternPlusPlus: LentByShare, Weighted: Weighed, GroupedRule: Grouped, Typical: Likely,
-    Ensemble: Mixed,
-}  # fmt: skip
-COMPARED: dict[type[Rule], type[Evidence]] = {
-    Rule: Compared, Lantern: ComparedNear, LanternPlusPlus: ComparedNearByShare, Typical: ComparedLikely, Ensemble: ComparedMixed,
-}  # fmt: skip
+COMPARED: dict[type[Rule], type[Compared]] = {
+    Lantern: ComparedNear,
+    LanternPlusPlus: ComparedNear,
+    Typical: ComparedLikely,
+    Ensemble: ComparedMixed,
+}
 
 
 def evidence_of(settings: Settings, method: Method, entry: dict[str, Any] | None = None) -> Evidence:
@@ -349,7 +234,7 @@ def evidence_of(settings: Settings, method: Method, entry: dict[str, Any] | None
     # greedy there is no noise to share, and what was compared is there all the same
     if entry is not None and (entry["dice"] == "same" or "compared" in entry["events"]):
         return COMPARED.get(type(rule), Compared)(rule, greedy)
-    return WORDS.get(type(rule), Evidence)(rule, greedy)
+    return Evidence(rule, greedy)
 
 
 def ordinal(number: int) -> str:

@@ -9,8 +9,8 @@ from itertools import pairwise
 from math import isqrt
 from typing import Any, get_args
 
-from lantern_demo.decoding.acceptance import Rule
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.rules import Rule
 from lantern_demo.faults import unreadable
 from lantern_demo.knobs import KNOBS
 from lantern_demo.metrics import of_events

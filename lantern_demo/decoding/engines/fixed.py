@@ -39,9 +39,17 @@ class Fixed:
     have room for `room(...)` slots behind the prefix; of uniforms only what a step has of them matters here. `begin` starts a run."""
 
     def __init__(
-        self, target: FixedTarget, drafter: FixedDrafter | None, cache: KVCache, drafter_cache: KVCache | None,
-        config: Config, source: Source, judge: Judge, num_tokens: int, uniforms: Tensor,
-    ) -> None:  # fmt: skip
+        self,
+        target: FixedTarget,
+        drafter: FixedDrafter | None,
+        cache: KVCache,
+        drafter_cache: KVCache | None,
+        config: Config,
+        source: Source,
+        judge: Judge,
+        num_tokens: int,
+        uniforms: Tensor,
+    ) -> None:
         self.target, self.drafter, self.cache, self.drafter_cache = target, drafter, cache, drafter_cache
         self.config, self.source, self.judge, self.num_tokens = config, source, judge, num_tokens
         policy, device, tree = config.tree, config.place, source.tree

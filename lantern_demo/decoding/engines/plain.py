@@ -24,9 +24,17 @@ class Run(ABC):
     cache: KVCache  # the target's
 
     def __init__(
-        self, target: Any, drafter: Any, condition: Any, config: Config, clock: Clock, watcher: Watcher | None,
-        source: Source, judge: Judge, uniforms: Tensor,
-    ) -> None:  # fmt: skip
+        self,
+        target: Any,
+        drafter: Any,
+        condition: Any,
+        config: Config,
+        clock: Clock,
+        watcher: Watcher | None,
+        source: Source,
+        judge: Judge,
+        uniforms: Tensor,
+    ) -> None:
         """uniforms are the run's: see `sampling.uniforms_of`."""
         self.target, self.drafter, self.condition, self.config = target, drafter, condition, config
         self.source, self.judge, self.uniforms, self.clock, self.watcher = source, judge, uniforms, clock, watcher
