@@ -39,9 +39,9 @@ from lantern_demo.models.tokenizer import neighbour_table
 from lantern_demo.models.tuning import CACHED, Tuning, small_on_cpu
 from lantern_demo.price import Price, own_laws, picture_price
 from lantern_demo.recommended import read_recommended
-from lantern_demo.record import events_of, image_hash, run_record
+from lantern_demo.record import Entry, events_of, run_record
 from lantern_demo.settings import Settings, method_of, methods_of
-from lantern_demo.stats import Drawn, Generation, MethodFailed, Schedule, Stats, disturbed
+from lantern_demo.stats import Drawn, Generation, MethodFailed, Schedule, Stats
 from lantern_demo.tree_fitting import FIT_ROUNDS, Calibration, Choice, TreeFitting, calibration_folder, read_calibration
 
 __all__ = ["Drawn", "Generation", "MethodFailed", "Pipeline", "Stats", "StepEvent", "load"]
@@ -311,8 +311,8 @@ class Pipeline:
         given_up = self._given_up(text, config, condition, laws, steps, outcome)
         stats = self._stats(config, tree, outcome, *given_up, clock, schedule, schedule_reason)
         prices = None if given_up[1] is None else given_up[1].tokens
-        run = (stats, outcome.tokens, image_hash(image), events_of(steps, prices))
-        record = run_record(self.info, self.networks.trained, self.networks.sources, text, encoded.unknown, knobs, [run])
+        entry = Entry.of(stats, outcome.tokens, image, events_of(steps, prices))
+        record = run_record(self.info, self.networks.trained, self.networks.sources, text, encoded.unknown, knobs, entry)
         yield Generation(method.id, image, outcome.tokens, stats, record)
 
     @torch.inference_mode()
@@ -425,26 +425,37 @@ class Pipeline:
         return self._own[1]
 
     def _stats(
-        self,
-        config: Config,
-        choice: Choice,
-        outcome: Decoded,
-        distortion: Distortion | None,
-        price: Price | None,
-        clock: Clock,
-        schedule: Schedule,
-        schedule_reason: str,
-    ) -> Stats:
-        seconds, waited = clock.seconds, outcome.waited_seconds
+        self, config: Config, choice: Choice, outcome: Decoded, distortion: Distortion | None, price: Price | None, clock: Clock,
+        schedule: Schedule, schedule_reason: str,
+    ) -> Stats:  # fmt: skip
+        parts = ("text", "prefill", "draft", "verify", "commit", "image", "capture")
         return Stats(
-            config.method.id, len(outcome.tokens), outcome.steps, outcome.mean_accepted_length, outcome.accepted_lengths,
-            seconds["text"], seconds["prefill"], seconds["draft"], seconds["verify"], seconds["commit"],
-            outcome.decode_seconds, seconds["image"], outcome.tokens_per_second,
-            distortion and distortion.tvd, distortion and distortion.method, price and price.mean, price and price.method, outcome.nodes, choice.reason, choice.policy.asking(),
-            device_name(self.device), self.dtype, self.products, seconds["capture"], outcome.engine, outcome.engine_reason,
-            self.threads.count, self.threads.reason, schedule, schedule_reason,
-            waited, disturbed(waited, outcome.decode_seconds), config.dice_used,
-        )  # fmt: skip
+            method=config.method.id,
+            tokens=len(outcome.tokens),
+            steps=outcome.steps,
+            mean_accepted_length=outcome.mean_accepted_length,
+            accepted_lengths=outcome.accepted_lengths,
+            decode_seconds=outcome.decode_seconds,
+            **{f"{part}_seconds": clock.seconds[part] for part in parts},
+            one_step_tvd=distortion and distortion.tvd,
+            one_step_tvd_method=distortion and distortion.method,
+            price=price and price.mean,
+            price_method=price and price.method,
+            nodes=outcome.nodes,
+            tree=choice.reason,
+            tree_settings=choice.policy.asking(),
+            device=device_name(self.device),
+            dtype=self.dtype,
+            products=self.products,
+            engine=outcome.engine,
+            engine_reason=outcome.engine_reason,
+            threads=self.threads.count,
+            threads_reason=self.threads.reason,
+            schedule=schedule,
+            schedule_reason=schedule_reason,
+            waited_seconds=outcome.waited_seconds,
+            dice=config.dice_used,
+        )
 
     # -- pictures and tables
 
