@@ -224,7 +224,8 @@ def methods(size: Size, calibration: Calibration) -> Report:
     found = {"vanilla": told(size, alone, 1.0, alone, "every token is the model's own", 1)}
     for method in METHODS.values():
         choice = None
-        if method.guesses:
+        # How large a tree becomes that is chosen anew in every step, random weights do not tell.
+        if method.guesses and (size.id == BORROWED or not method.drafts.reads_back):
             choice = choose(method, calibration, seconds, method.drafts.of(size.knobs))
         if choice is not None:
             given = given_by(calibration, method, choice.policy)

@@ -25,6 +25,7 @@ from lantern_demo.models.products import Product
 
 WIDENED = 64  # slots by which the table of keys grows, LEAST or more
 LEAST = 64  # positions that are looked at: a softmax of fewer numbers than a vector register holds takes its sum another way
+ALONE = 2**22  # multiplications up to which attention is done sooner by one thread than by several that have to wake up first
 SERIAL = 2**15  # numbers of one elementwise operation that PyTorch never shares out among threads
 
 
@@ -212,6 +213,25 @@ def bias_of(mask: Tensor) -> Tensor:
     return torch.zeros(mask.shape).masked_fill_(~mask, -torch.inf).transpose(1, 2)
 
 
+def attend(q: Tensor, sight: Sight, place: Place) -> Tensor:
+    """What queries [R, n, heads, d], scaled for attention, find in a place -> [R * n * heads, d]."""
+    rows, n, heads, _ = q.shape
+    threads = torch.get_num_threads()
+    if q.numel() * sight.positions <= ALONE:
+        torch.set_num_threads(1)  # of this thread of the program alone; it takes a fraction of a microsecond
+    try:
+        scores = weighted_rows(place.keys, sight.key_rows, sight.key_starts, q.reshape(-1)).view(rows, n, heads, -1)
+        if sight.slots is None:
+            scores = scores[..., : sight.positions]
+        else:
+            scores = scores.gather(3, sight.slots.unsqueeze(1).expand(rows, n, heads, -1))
+        if sight.bias is not None:
+            scores = scores + sight.bias
+        return weighted_rows(place.values, sight.value_rows, sight.value_starts, scores.softmax(-1).view(-1))
+    finally:
+        torch.set_num_threads(threads)
+
+
 class Layer:
     """One decoder layer of fused products."""
 
@@ -220,24 +240,14 @@ class Layer:
 
     def attention(self, x: Tensor, rope: Tensor, sight: Sight, place: Place, slots: Tensor | None = None) -> Tensor:
         """Attention of x [R * n, D], whose keys and values are written to a place, at slots [n] of it if these are given -> [R * n, D]."""
-        n, heads, rows = len(rope), self.heads, len(place.new_keys)
-        q, k, v = self.turned(x, rope, rows)
+        q, k, v = self.turned(x, rope, len(place.new_keys))
         if slots is None:
             place.new_keys.copy_(k.permute(0, 2, 3, 1))
             place.new_values.copy_(v.transpose(1, 2))
         else:
             place.new_keys.index_copy_(3, slots, k.permute(0, 2, 3, 1))
             place.new_values.index_copy_(2, slots, v.transpose(1, 2))
-        scores = weighted_rows(place.keys, sight.key_rows, sight.key_starts, q.reshape(-1))
-        scores = scores.view(rows, n, heads, -1)
-        if sight.slots is None:
-            scores = scores[..., : sight.positions]
-        else:
-            scores = scores.gather(3, sight.slots.unsqueeze(1).expand(rows, n, heads, -1))
-        if sight.bias is not None:
-            scores = scores + sight.bias
-        weights = scores.softmax(-1).view(-1)
-        return weighted_rows(place.values, sight.value_rows, sight.value_starts, weights).view(x.shape)
+        return attend(q, sight, place).view(x.shape)
 
     def turned(self, x: Tensor, rope: Tensor, rows: int) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, scaled for attention, keys and values [R, n, heads, d] of x [R * n, D]."""

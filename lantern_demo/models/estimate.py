@@ -1,7 +1,7 @@
 """How long a picture of a published model would take on this processor, before anything of it is fetched.
 
 A pass of a large model waits for its weights. How long a byte of them takes is measured in products with random matrices as large as a
-layer's, of as many rows as a pass has. What that leaves out, such as attention, is small beside it.
+layer's, of as many rows as a pass has, and beside it all else that a layer does in the middle of a picture.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from time import perf_counter
 import torch
 
 from lantern_demo.models.blank import Sizes, multiplied
+from lantern_demo.models.cpu import Layer, LeanCache, Norm
 from lantern_demo.models.needs import BYTES
-from lantern_demo.models.products import OF_FORMAT, product
+from lantern_demo.models.products import OF_FORMAT, Product, product
 from lantern_demo.models.registry import Published
 
 SHAPE = (3840, 1280)  # of a matrix: queries, keys and values of LlamaGen-XL
@@ -37,9 +38,37 @@ def seconds_a_byte(kind: str, rows: int, threads: int) -> float:
             began = perf_counter()
             run(x)
             found.append(perf_counter() - began)
-    warm = sorted(found[MATRICES:])
-    undisturbed = warm[int(UNDISTURBED * len(warm))]
-    return undisturbed / (weight.numel() * BYTES[{kind: name for name, kind in OF_FORMAT.items()}.get(kind, "float32")])
+    return undisturbed(found[MATRICES:]) / (
+        weight.numel() * BYTES[{kind: name for name, kind in OF_FORMAT.items()}.get(kind, "float32")]
+    )
+
+
+@lru_cache(maxsize=16)
+@torch.inference_mode()
+def layer_seconds(heads: int, head_dim: int, ffn: int, positions: int, nodes: int, threads: int) -> float:
+    """Seconds that a layer takes beside its products, with guidance, of so many nodes that look at so many positions."""
+    dim, rows = heads * head_dim, 2 * nodes
+
+    def made(width: int) -> Product:
+        numbers = torch.ones(rows, width)
+        return lambda _: numbers.clone()
+
+    norm = Norm(torch.ones(dim), 1e-5)
+    layer = Layer(made(3 * dim), made(dim), norm, made(2 * ffn), made(dim), heads)
+    cache = LeanCache(1, 2, heads, positions, head_dim)
+    cache.length = positions - nodes
+    place, sight = next(cache.places(0, nodes)), cache.sight(nodes, positions, None)
+    x, turn, found = torch.ones(rows, dim), torch.ones(nodes, 3 * dim // 2, dtype=torch.complex64), []
+    for _ in range(1 + ROUNDS * MATRICES):
+        began = perf_counter()
+        layer.finish(x, layer.attention(norm(x), turn, sight, place))
+        found.append(perf_counter() - began)
+    return undisturbed(found[1:])
+
+
+def undisturbed(seconds: list[float]) -> float:
+    """Of the seconds of several calls what one takes where nothing disturbs it."""
+    return sorted(seconds)[int(UNDISTURBED * len(seconds))]
 
 
 def picture_seconds(published: Published, dtype: str, guesses: int, tokens_per_step: float) -> tuple[float, float | None]:
@@ -48,11 +77,17 @@ def picture_seconds(published: Published, dtype: str, guesses: int, tokens_per_s
     kind, threads = OF_FORMAT.get(dtype, "packed"), torch.get_num_threads()
     target, drafter = published.target, published.drafter
 
-    def seconds(sizes: Sizes, rows: int) -> float:
-        return multiplied(sizes) * BYTES[dtype] * seconds_a_byte(kind, rows, threads)
+    def seconds(sizes: Sizes, nodes: int) -> float:
+        return multiplied(sizes) * BYTES[dtype] * seconds_a_byte(kind, 2 * nodes, threads)
 
-    vanilla = target.tokens * seconds(target, 2)
+    def verification(nodes: int) -> float:
+        positions = target.prefix + target.tokens // 2
+        return seconds(target, nodes) + target.layers * layer_seconds(
+            target.heads, target.head_dim, target.ffn, positions, nodes, threads
+        )
+
+    vanilla = target.tokens * verification(1)
     if drafter is None:
         return vanilla, None
-    step = seconds(target, 2 * (1 + guesses)) + guesses * seconds(drafter, 2)
+    step = verification(1 + guesses) + guesses * seconds(drafter, 1)
     return vanilla, target.tokens / tokens_per_step * step

@@ -33,7 +33,7 @@ KINDS = {
 PROBED_NODES = (1, 6)  # of the passes that decide between kinds: what vanilla and a small tree run
 PROBES = 12  # passes each
 FEW = 4  # rows
-SMALL = 2**19  # numbers of a weight whose products several threads would not be sooner done with than one
+SMALL = 2**21  # numbers of a weight whose products several threads would not be sooner done with than one
 ROW_EXACT = ("packed", "half", "bfloat16", "int8")
 OF_FORMAT = {"float16": "half", "bfloat16": "bfloat16", "int8": "int8"}  # the kinds of number formats that are asked for by name
 

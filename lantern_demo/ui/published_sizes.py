@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 FILE = Path(__file__).with_name("recorded") / "sizes.json"
-NAMES = {"llamagen-t2i-256": "LlamaGen-XL", "llamagen-c2i-b-256": "LlamaGen-B"}
+NAMES = {"llamagen-t2i-256": "LlamaGen-XL", "llamagen-c2i-b-256": "LlamaGen-B", "janus-pro-1b": "Janus-Pro 1B"}
 SHOWN = "lantern++"  # the method whose steps tell what a guess costs
 
 
