@@ -7,15 +7,16 @@ run alone. Where memory does not hold all runs at once they run one after the ot
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import closing
+from collections.abc import Generator, Iterable
+from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 
 from lantern_demo.decoding.loop import Step
-from lantern_demo.decoding.methods import Method
+from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.distortion import KEPT_BYTES
 from lantern_demo.faults import in_words, out_of_memory
 from lantern_demo.models.needs import no_room_to_race
@@ -36,33 +37,56 @@ Run = Generator[Step | Drawn | Generation, None, None]  # a run's steps, Drawn, 
 RunEvents = Generator[tuple[str, Step | Drawn | Generation | MethodFailed | None], None, None]
 
 
-def race(runs: dict[str, Run]) -> Generator[tuple[str, Step | Drawn | Exception], None, None]:
-    """Give runs slices of `SLICE_SECONDS` in rotation until each has drawn its last token, or raised, which is an event too.
+@dataclass(frozen=True)
+class Request:
+    """A checked comparison of methods, each with its settings, on one prompt and model."""
+
+    model: str
+    prompt: str
+    settings: dict[str, Settings]  # by method, in the order they run
+
+    @property
+    def methods(self) -> list[str]:
+        return list(self.settings)
+
+    @property
+    def seed(self) -> int:
+        return next(iter(self.settings.values())).seed
+
+    def with_seed(self, seed: int) -> Request:
+        return replace(self, settings={method: own.with_changes(seed=seed) for method, own in self.settings.items()})
+
+
+class Read(NamedTuple):
+    """A prompt as the target's condition, and the seconds that this took."""
+
+    prompt: str
+    encoded: Encoded
+    seconds: float
+
+
+class Rotation:
+    """Whose turn it is: runs have slices of `SLICE_SECONDS` in rotation until each is out.
 
     A rotation takes every run up to the same decode seconds, so that one whose steps are longer than a slice gets no more than the
     others. Every rotation begins with another run, so that none is always the first.
     """
-    left, rotation, end = list(runs), 0, 0.0
-    spent = dict.fromkeys(runs, 0.0)
-    while left:
-        end = max(end, min(spent[name] for name in left)) + SLICE_SECONDS
-        first = rotation % len(left)
-        for name in left[first:] + left[:first]:
-            while spent[name] < end:
-                event: Step | Drawn | Exception
-                try:
-                    found = next(runs[name])
-                    assert not isinstance(found, Generation)  # comes after Drawn
-                    event = found
-                except Exception as error:
-                    event = error
-                if not isinstance(event, Step):
-                    left.remove(name)
-                    yield name, event
-                    break
-                spent[name] = event.seconds
-                yield name, event
-        rotation += 1
+
+    def __init__(self, runs: Iterable[str]) -> None:
+        self.spent = dict.fromkeys(runs, 0.0)  # decode seconds of those that are not out
+        self._waiting: list[str] = []  # in this rotation, the one whose slice it is first
+        self._rotations, self._end = 0, 0.0
+
+    def next(self) -> str:
+        """The run whose slice it is. At least one must be left."""
+        while True:
+            while self._waiting:
+                if self.spent.get(self._waiting[0], self._end) < self._end:
+                    return self._waiting[0]
+                del self._waiting[0]
+            left, first = list(self.spent), self._rotations % len(self.spent)
+            self._end = max(self._end, min(self.spent.values())) + SLICE_SECONDS
+            self._waiting, self._rotations = left[first:] + left[:first], self._rotations + 1
 
 
 class Runner(Protocol):
@@ -81,111 +105,129 @@ class Runner(Protocol):
         """Give back all memory that no run needs just now."""
         ...
 
-    def encode(self, text: str) -> Encoded:
+    def turn(self) -> AbstractContextManager[None]:
+        """No other run of the pipeline is open meanwhile."""
+        ...
+
+    def go_on(self) -> None:
+        """Make the thread that goes on behind a yield compute as the pipeline was told."""
+        ...
+
+    def read(self, prompt: str) -> Read:
         """A prompt as the target's condition."""
         ...
 
     def warm_up(
-        self, method: Method, knobs: Settings, encoded: Encoded, tree: Choice | None = None
+        self, method: Method, settings: Settings, read: Read, tree: Choice | None = None
     ) -> Generator[tuple[str, None], None, Choice]:
         """A few uncounted tokens with a method -> the tree to run it with."""
         ...
 
-    def run(self, method: Method, knobs: Settings, text: str, tree: Choice, schedule: Schedule, schedule_reason: str) -> Run:
+    def run(self, method: Method, settings: Settings, read: Read, tree: Choice, schedule: Schedule, schedule_reason: str) -> Run:
         """One run of a method."""
         ...
 
 
-class Comparison:
-    """Methods on one prompt, each with its settings. What is not drawn after `seconds` fails; None: never."""
+class Race:
+    """A comparison on a pipeline. What is not drawn after `seconds` fails; None: never."""
 
-    def __init__(self, pipe: Runner, methods: list[Method], knobs: dict[str, Settings], text: str, seconds: float | None) -> None:
-        self.pipe, self.methods, self.knobs, self.text, self.seconds = pipe, methods, knobs, text, seconds
+    def __init__(self, pipe: Runner, request: Request, seconds: float | None) -> None:
+        self.pipe, self.request, self.seconds = pipe, request, seconds
 
     def events(self) -> RunEvents:
         """Everything that happens, in order: see `Pipeline.compare`."""
-        self.began = perf_counter()
-        try:
-            encoded = self.pipe.encode(self.text)
-        except Exception as error:
-            why = in_words(error, "the text encoder")
-            for method in self.methods:
-                yield method.id, MethodFailed(method.id, why)
-            return
-        ready: dict[str, Choice] = {}
-        for method in self.methods:
+        with self.pipe.turn():
+            self.began = perf_counter()
+            methods = [METHODS[name] for name in self.request.methods]
             try:
-                ready[method.id] = yield from self.pipe.warm_up(method, self.knobs[method.id], encoded)
-            except Exception as error:  # one method's fault must not take the others' results with it
-                yield method.id, MethodFailed(method.id, in_words(error, method.id))
-        left, schedule, why = [method for method in self.methods if method.id in ready], ALONE, ""
-        if len(left) > 1:
-            pipe = self.pipe
-            crowded = no_room_to_race(pipe.info, pipe.device, pipe.dtype, len(left), pipe.idle_engines, KEPT_BYTES)
-            if crowded is None:
-                left = yield from self._race(left, ready)
-                crowded = CROWDED
-            schedule, why = IN_TURN, crowded
-        for method in left:
-            yield from self._by_itself(method, ready[method.id], encoded, schedule, why)
+                self.read = self.pipe.read(self.request.prompt)
+            except Exception as error:
+                why = in_words(error, "the text encoder")
+                for method in methods:
+                    yield method.id, MethodFailed(method.id, why)
+                return
+            ready: dict[str, Choice] = {}
+            for method in methods:
+                try:
+                    ready[method.id] = yield from self.pipe.warm_up(method, self.request.settings[method.id], self.read)
+                except Exception as error:  # one method's fault must not take the others' results with it
+                    yield method.id, MethodFailed(method.id, in_words(error, method.id))
+            left, schedule, why = [method for method in methods if method.id in ready], ALONE, ""
+            if len(left) > 1:
+                pipe = self.pipe
+                crowded = no_room_to_race(pipe.info, pipe.device, pipe.dtype, len(left), pipe.idle_engines, KEPT_BYTES)
+                if crowded is None:
+                    left = yield from self._race(left, ready)
+                    crowded = CROWDED
+                schedule, why = IN_TURN, crowded
+            for method in left:
+                yield from self._by_itself(method, ready[method.id], schedule, why)
+
+    def _run(self, method: Method, tree: Choice, schedule: Schedule, why: str) -> Run:
+        return self.pipe.run(method, self.request.settings[method.id], self.read, tree, schedule, why)
 
     def _race(
         self, methods: list[Method], trees: dict[str, Choice]
     ) -> Generator[tuple[str, Step | Drawn | Generation | MethodFailed], None, list[Method]]:
         """Race methods -> those that have to run once more, one after the other, since memory did not hold all of them."""
-        runs = {m.id: self.pipe.run(m, self.knobs[m.id], self.text, trees[m.id], RACE, "") for m in methods}
-        left, drawn, late = {m.id: m for m in methods}, [], False
+        runs = {m.id: self._run(m, trees[m.id], RACE, "") for m in methods}
+        rotation, drawn, late = Rotation(runs), list[str](), False
         try:
-            with closing(race(runs)) as events:
-                for name, event in events:
-                    if isinstance(event, Exception):
-                        if out_of_memory(event):
-                            break
-                        del left[name]
-                        yield name, MethodFailed(name, in_words(event, name))
-                        continue
-                    if isinstance(event, Drawn):
-                        del left[name]
-                        drawn.append(name)
-                    yield name, event
-                    late = isinstance(event, Step) and self._late()
-                    if late:
+            while rotation.spent and not late:
+                self.pipe.go_on()
+                name = rotation.next()
+                event: Step | Drawn | MethodFailed
+                try:
+                    found = next(runs[name])
+                    assert not isinstance(found, Generation)  # comes after Drawn
+                    event = found
+                except Exception as error:
+                    if out_of_memory(error):
                         break
-            event = None  # type: ignore[assignment]  # a fault keeps alive what its run had allocated
-            for name in left:
+                    event = MethodFailed(name, in_words(error, name))
+                if isinstance(event, Step):
+                    rotation.spent[name] = event.seconds
+                else:
+                    del rotation.spent[name]
+                    drawn += [name] * isinstance(event, Drawn)
+                yield name, event
+                late = isinstance(event, Step) and self._late()
+            for name in rotation.spent:
                 runs[name].close()
             for name in runs:
                 if name in drawn:
-                    yield from self._rest(name, runs[name])
+                    yield name, self._rest(name, runs[name])
         finally:
             for run in runs.values():
                 run.close()
         if late:
-            for name in left:
+            for name in rotation.spent:
                 yield name, self._out_of_time(name)
             return []
-        if left:
+        if rotation.spent:
             self.pipe.make_room()
-        return list(left.values())
+        return [method for method in methods if method.id in rotation.spent]
 
-    def _rest(self, name: str, run: Run) -> Generator[tuple[str, Step | Drawn | Generation | MethodFailed], None, None]:
-        """What a run has left to do once it has drawn."""
+    def _rest(self, name: str, run: Run) -> Step | Drawn | Generation | MethodFailed:
+        """What a run comes to once it has drawn."""
         try:
-            for event in run:
-                yield name, event
+            self.pipe.go_on()
+            return next(run)
         except Exception as error:
-            yield name, MethodFailed(name, in_words(error, name))
+            return MethodFailed(name, in_words(error, name))
 
-    def _by_itself(self, method: Method, tree: Choice, encoded: Encoded, schedule: Schedule, why: str) -> RunEvents:
+    def _by_itself(self, method: Method, tree: Choice, schedule: Schedule, why: str) -> RunEvents:
         """Run a method that is warm; where memory does not suffice, once more with a smaller tree."""
         warm = True
         while not self._late():
             try:
+                self.pipe.go_on()
                 if not warm:
-                    tree = yield from self.pipe.warm_up(method, self.knobs[method.id], encoded, tree)
-                with closing(self.pipe.run(method, self.knobs[method.id], self.text, tree, schedule, why)) as run:
+                    tree = yield from self.pipe.warm_up(method, self.request.settings[method.id], self.read, tree)
+                with closing(self._run(method, tree, schedule, why)) as run:
                     for event in run:
                         yield method.id, event
+                        self.pipe.go_on()
                         if isinstance(event, Step) and self._late():
                             break
                     else:

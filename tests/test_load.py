@@ -39,7 +39,7 @@ def url(server: str) -> str:
 @contextmanager
 def occupied(url: str) -> Iterator[None]:
     """While somebody else's run keeps the device: it is held up by a request that nobody listens to."""
-    with held(Pipeline, "encode") as held_up:
+    with held(Pipeline, "read") as held_up:
         wait_for(lambda: idle(url), "what ran before")
         event = join(url, CASE, "10.9.9.9").json()["event_id"]
         wait_for(lambda: runs_alone(url), "the run to begin")
@@ -201,9 +201,10 @@ def test_closing_takes_no_step_more(tiny_model: Path, monkeypatch: pytest.Monkey
 
 def test_a_warm_up_can_be_left_too(tiny_model: Path) -> None:
     service = Service(tiny_model, "cpu")
-    with closing(service.pipeline("tiny").beats("a lantern", ["eagle1", "eagle2"], tree="paper")) as beats:
-        assert [next(beats) for _ in range(3)] == [("eagle1", None)] * 3
-    assert service.pipeline("tiny").generate("a lantern", seed=1).tokens
+    pipe = service.pipeline("tiny")
+    with closing(pipe.race(pipe.request("a lantern", ["eagle1", "eagle2"], tree="paper"))) as events:
+        assert [next(events) for _ in range(3)] == [("eagle1", None)] * 3
+    assert pipe.generate("a lantern", seed=1).tokens
 
 
 # -- deadlines

@@ -141,7 +141,7 @@ class Apart(TorchDispatchMode):
 
 def test_nothing_of_the_device_meets_what_is_on_the_processor(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pipe = hosted(folder, "float32")
-    encoded, asked = pipe.encode("a red lantern"), Settings(tree="small", lantern_k=8, cfg_scale=2.0)
+    encoded, asked = pipe.read("a red lantern").encoded, Settings(tree="small", lantern_k=8, cfg_scale=2.0)
     runs = []
     for method in ("eagle2", "lantern++", "sjd"):
         tree = pipe.tree_of(METHODS[method], asked).policy

@@ -186,7 +186,7 @@ class Visitor:
         answers = list(draw(self.service, self.w, prompt, None, ["vanilla"], self.seed, locked, self.asked, *knobs))
         (shown,) = [answer[self.w.shown] for answer in answers if self.w.shown in answer]
         self.fills(settle(self.service, self.w, shown))
-        assert shown.record["settings"]["seed"] == self.seed == shown.request.knobs["seed"]
+        assert shown.record["settings"]["seed"] == self.seed == shown.request.seed
         return self.seed, " ".join(str(answer.get(self.w.status)) for answer in answers)
 
 

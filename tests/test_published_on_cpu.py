@@ -67,7 +67,7 @@ def test_formats_differ(text_model: Path) -> None:
     for dtype in FORMATS:
         pipe = load(TEXT_ID, device="cpu", dtype=dtype, folder=text_model)
         with torch.inference_mode():
-            encoded = pipe.encode(PROMPT)
+            encoded = pipe.read(PROMPT).encoded
             condition = pipe.networks.target.condition(encoded.features, encoded.mask, True)
             target = twin(pipe)
             logits[dtype] = target.head(target.prefill(condition, target.new_cache(2, 1))[:, -1:])

@@ -34,14 +34,14 @@ class Device:
 
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
-    device, beats = Device(), Pipeline.beats
+    device, race = Device(), Pipeline.race
 
     def held(self: Pipeline, *args: Any, **kwargs: Any) -> Iterator[Any]:
         device.entered.set()
         assert device.gate.wait(120)
-        yield from beats(self, *args, **kwargs)
+        yield from race(self, *args, **kwargs)
 
-    monkeypatch.setattr(Pipeline, "beats", held)
+    monkeypatch.setattr(Pipeline, "race", held)
     yield device
     device.gate.set()
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import groupby
@@ -21,7 +21,7 @@ import torch
 from tiny import write_tiny_model
 
 from lantern_demo import comparison, load
-from lantern_demo.comparison import SLICE_SECONDS, race
+from lantern_demo.comparison import SLICE_SECONDS, Rotation
 from lantern_demo.decoding import timing
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
@@ -55,46 +55,46 @@ def pipe(folder: Path) -> Pipeline:
     return load(folder, device="cpu")
 
 
-def run_of(seconds: float, steps: int, fails_at: int = -1) -> Generator[Any, None, None]:
-    """A run whose steps take `seconds` each."""
-    for i in range(steps):
-        if i == fails_at:
-            raise RuntimeError("broken")
-        yield Step(i, [0], 1, i + 1, seconds * (i + 1))
-    yield Drawn("", None, [])  # type: ignore[arg-type]
+def turns(seconds: dict[str, float], count: int) -> list[str]:
+    """Whose turn it is, `count` times, among runs whose steps take so many seconds each."""
+    rotation, found = Rotation(seconds), []
+    for _ in range(count):
+        found.append(rotation.next())
+        rotation.spent[found[-1]] += seconds[found[-1]]
+    return found
 
 
 # -- slices
 
 
 def test_slices_are_equal_whatever_a_step_takes() -> None:
-    spent = {"slow": 0.0, "quick": 0.0, "middling": 0.0}
-    longest = 0.05
-    for name, event in race({"slow": run_of(longest, 60), "quick": run_of(0.001, 3000), "middling": run_of(0.013, 240)}):
-        assert isinstance(event, (Step, Drawn))
-        if isinstance(event, Drawn):
-            break
-        spent[name] = event.seconds
-        assert max(spent.values()) - min(spent.values()) <= SLICE_SECONDS + longest + 1e-9, "over the whole run"
-    assert min(spent.values()) > 2.5
+    seconds = {"slow": 0.05, "quick": 0.001, "middling": 0.013}
+    spent = dict.fromkeys(seconds, 0.0)
+    for name in turns(seconds, 2500):
+        spent[name] += seconds[name]
+        assert max(spent.values()) - min(spent.values()) <= SLICE_SECONDS + seconds["slow"] + 1e-9, "over the whole run"
+    assert min(spent.values()) > 2
 
 
 def test_steps_longer_than_a_slice_are_shared_too() -> None:
-    turns = [name for name, _ in race({"a": run_of(1.0, 40), "b": run_of(0.5, 80)})]
+    found = turns({"a": 1.0, "b": 0.5}, 120)
     for count in range(1, 100):
-        assert abs(turns[:count].count("a") - 0.5 * turns[:count].count("b")) <= 1
+        assert abs(found[:count].count("a") - 0.5 * found[:count].count("b")) <= 1
 
 
 def test_every_rotation_begins_with_another_run() -> None:
-    turns = [name for name, _ in race({name: run_of(SLICE_SECONDS, 6) for name in "abc"})]
-    assert "".join(turns[:9]) == "abcbcacab"
+    assert "".join(turns(dict.fromkeys("abc", SLICE_SECONDS), 9)) == "abcbcacab"
 
 
-def test_a_run_that_raises_leaves_the_others() -> None:
-    events = list(race({"good": run_of(0.02, 9), "bad": run_of(0.02, 9, fails_at=5)}))
-    assert [type(event) for name, event in events if name == "bad"][-1] is RuntimeError
-    assert [type(event) for name, event in events if name == "good"][-1] is Drawn
-    assert sum(name == "good" for name, _ in events) == 10
+def test_one_that_is_out_leaves_the_others_their_turns() -> None:
+    rotation = Rotation("abc")
+    assert rotation.next() == "a"
+    del rotation.spent["a"]
+    assert rotation.next() == "b"
+    del rotation.spent["b"]
+    for _ in range(5):
+        assert rotation.next() == "c"
+        rotation.spent["c"] += SLICE_SECONDS
 
 
 # -- a comparison as a race
@@ -243,7 +243,7 @@ def test_a_second_run_in_the_thread_of_an_open_one_is_refused(pipe: Pipeline) ->
 def test_preparing_leaves_a_visitors_run_nothing_to_do(pipe: Pipeline) -> None:
     for _ in pipe.prepare():
         pass
-    assert [method for method, event in pipe.beats(PROMPT, seed=1) if event is None] == []
+    assert [method for method, event in pipe.race(pipe.request(PROMPT, seed=1)) if event is None] == []
 
 
 def test_what_is_asked_for_first_plays_no_part_in_what_is_chosen(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

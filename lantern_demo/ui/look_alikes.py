@@ -155,7 +155,7 @@ class LookAlikes:
         """By place the model's favourites, each with its chance given all tokens before; none of the first, which has none before it."""
         key = (pipe.info.id, prompt, settings.sampling(), tuple(tokens))
         if key not in self._laws:
-            encoded = pipe.encode(prompt)
+            encoded = pipe.read(prompt).encoded
             condition = pipe.networks.target.condition(encoded.features, encoded.mask, settings.cfg_scale != 1)
             config = Config(METHODS["vanilla"], len(tokens), settings.sampling(), device=pipe.device)
             tops = [law.topk(min(LIKED, len(law))) for law in own_laws(pipe.target, condition, tokens, config)]

@@ -11,6 +11,7 @@ from typing import Any
 
 import gradio as gr
 
+from lantern_demo.comparison import Request
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.knobs import KNOBS, ON_THE_FORM, seed_of, short_name
 from lantern_demo.pipeline import Pipeline
@@ -20,7 +21,7 @@ from lantern_demo.ui.components import Answer, Updates, Widgets, answer, compone
 from lantern_demo.ui.prompt_builder import refusal
 from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.run_view import COLOURS, picture_address
-from lantern_demo.ui.service import Frame, Request, Service
+from lantern_demo.ui.service import Frame, Service
 
 
 @dataclass(frozen=True)
