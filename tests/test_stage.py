@@ -103,6 +103,7 @@ def test_published_sizes_have_marks(rested: Page) -> None:
         expect(rested.locator("#stage .cost-told")).to_have_text(f"As {size['name']} took on {size['device']}, random weights.")
     marks, ticks = rested.locator("#stage .cost-marks button"), rested.locator("#stage .cost-ticks i")
     assert marks.count() == ticks.count() == 2 + len(guess_costs())
+    assert marks.evaluate_all("all => all.every(mark => mark.offsetTop === all[0].offsetTop)"), "in one line, and none cut off"
     price_a_guess(rested, 0)
 
 

@@ -9,7 +9,12 @@ from pathlib import Path
 from typing import Any
 
 FILE = Path(__file__).with_name("recorded") / "sizes.json"
-NAMES = {"llamagen-t2i-256": "LlamaGen-XL", "llamagen-c2i-b-256": "LlamaGen-B", "janus-pro-1b": "Janus-Pro 1B"}
+# A model's name, and what is left of it where there is little room.
+NAMES = {
+    "llamagen-t2i-256": ("LlamaGen-XL", "XL"),
+    "llamagen-c2i-b-256": ("LlamaGen-B", "B"),
+    "janus-pro-1b": ("Janus-Pro 1B", "Janus-Pro 1B"),
+}
 SHOWN = "lantern++"  # the method whose steps tell what a guess costs
 
 
@@ -21,11 +26,13 @@ def measured_sizes() -> dict[str, Any]:
 
 
 def guess_costs() -> list[dict[str, Any]]:
-    """By size what one more guess cost in a step, in passes of vanilla, drafting included: {"name", "cost", "device"}, cheapest first."""
+    """By size what one more guess cost in a step, in passes of vanilla, drafting included: {"name", "short", "cost",
+    "device"}, cheapest first."""
     found = measured_sizes()
     costs = [
-        {"name": NAMES.get(model, model), "cost": round(_cost(size["methods"]), 2), "device": found["machine"]["device"]}
+        {"name": name, "short": short, "cost": round(_cost(size["methods"]), 2), "device": found["machine"]["device"]}
         for model, size in found["models"].items()
+        for name, short in (NAMES.get(model, (model, model)),)
     ]
     return sorted(costs, key=lambda one: one["cost"])
 

@@ -200,9 +200,10 @@ function useClock(kind, price) {
 function markCosts() {
   const here = state.measured?.whole;
   cost.max = Math.max(1, Math.ceil((here ?? 0) * 1.5 * 10) / 10).toFixed(1);
-  const known = [[0, words.costMarks.none], ...words.sizes.map((size) => [size.cost, say(words.costMarks.size, { ...size, cost: size.cost.toFixed(2) })]),
-    ...(here ? [[Number(here.toFixed(2)), say(words.costMarks.here, { cost: here.toFixed(2) })]] : [])];
-  costMarks.replaceChildren(...known.map(([at, label]) => el("button", { type: "button", onclick: () => { state.picked = "passes"; useClock("passes", at); } }, label)));
+  const sized = (size, name) => say(words.costMarks.size, { name, cost: size.cost.toFixed(2) });
+  const known = [[0, words.costMarks.none], ...words.sizes.map((size) => [size.cost, sized(size, size.short), sized(size, size.name)]),
+    ...(here ? [[Number(here.toFixed(2)), say(words.costMarks.here, { cost: here.toFixed(2) })]] : [])].sort(([a], [b]) => a - b);
+  costMarks.replaceChildren(...known.map(([at, label, whole]) => el("button", { type: "button", "aria-label": whole ?? label, onclick: () => { state.picked = "passes"; useClock("passes", at); } }, label)));
   costTicks.replaceChildren(...known.map(([at]) => el("i", { style: `left: ${(100 * at) / cost.max}%` })));
 }
 
