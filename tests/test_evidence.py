@@ -16,9 +16,9 @@ from lantern_demo import load
 from lantern_demo.decoding.acceptance import Lantern, LanternPlusPlus, Rule, Weighted
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.verify import Judged
-from lantern_demo.pipeline import Pipeline
-from lantern_demo.record import _trial
-from lantern_demo.settings import Settings
+from lantern_demo.runs.pipeline import Pipeline
+from lantern_demo.runs.record import _trial
+from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import evidence
 from lantern_demo.ui.evidence import COMPARED, WORDS, Evidence, Undrafted, evidence_of, ordinal
 from lantern_demo.ui.record_reader import read_record

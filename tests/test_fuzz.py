@@ -16,13 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lantern_demo import load
-from lantern_demo.comparison import Request
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.trees import static_tree
-from lantern_demo.knobs import KNOBS
-from lantern_demo.pipeline import Generation, Pipeline
-from lantern_demo.record import merge_records
-from lantern_demo.settings import Settings
+from lantern_demo.runs.pipeline import Generation, Pipeline
+from lantern_demo.runs.race import Request
+from lantern_demo.runs.record import merge_records
+from lantern_demo.settings.knobs import KNOBS
+from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import link
 from lantern_demo.ui.contact_sheet import contact_sheet
 from lantern_demo.ui.files import write_record

@@ -22,7 +22,7 @@ import pytest
 from gradio_client import Client
 from soak import FULL, YOURS, answer, join, served, soak, sound, wait_until_ready
 
-from lantern_demo.pipeline import Drawn, Generation, MethodFailed, Pipeline, StepEvent
+from lantern_demo.runs.pipeline import Drawn, Generation, MethodFailed, Pipeline, StepEvent
 from lantern_demo.ui import admission, log
 from lantern_demo.ui.service import Frame, Service, run_seconds
 from lantern_demo.version import __version__
@@ -227,7 +227,7 @@ def test_a_run_that_takes_too_long_ends_with_what_is_good(tiny_model: Path, monk
 
     clock = [0.0]
     monkeypatch.setattr(Pipeline, "run", slow)
-    monkeypatch.setattr("lantern_demo.comparison.perf_counter", lambda: clock[0])
+    monkeypatch.setattr("lantern_demo.runs.race.perf_counter", lambda: clock[0])
     service._run_seconds = 500
     outcomes = {item.method: item for item in service.frames(request, False) if not isinstance(item, Frame)}
     assert len(drawn) == 1 and isinstance(outcomes[drawn[0]], Generation), "what it gave up is measured all the same"

@@ -24,8 +24,8 @@ from lantern_demo.models import bundled, device, dryrun
 from lantern_demo.models.families import hosted_runners
 from lantern_demo.models.mps import UNTRIED, Hosted
 from lantern_demo.models.registry import REGISTRY
-from lantern_demo.pipeline import Pipeline, load
-from lantern_demo.settings import Settings
+from lantern_demo.runs.pipeline import Pipeline, load
+from lantern_demo.settings.settings import Settings
 
 IDS = ("vanilla", "eagle1", "eagle2", "lantern++", "sjd", "zipar")
 ATTENTION = (

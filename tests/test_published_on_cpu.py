@@ -16,8 +16,8 @@ from lantern_demo.models import needs, products, registry, sixteen, tuning
 from lantern_demo.models.llamagen.cpu import LeanTarget
 from lantern_demo.models.products import OF_FORMAT, ROW_EXACT, supported
 from lantern_demo.models.sixteen import sixteen_bits
-from lantern_demo.pipeline import Pipeline, load
-from lantern_demo.tree_fitting import FILE, calibration_folder
+from lantern_demo.runs.fitting import FILE, calibration_folder
+from lantern_demo.runs.pipeline import Pipeline, load
 
 PROMPT = "three red round lanterns over a lake at dusk"
 CPU = torch.device("cpu")

@@ -15,7 +15,7 @@ import pytest
 from gradio_client import Client
 from test_browser import browser, draw, expect, only, open_page, page, pytestmark, show_example, tab
 
-from lantern_demo.pipeline import Pipeline
+from lantern_demo.runs.pipeline import Pipeline
 
 __all__ = ["browser", "page", "pytestmark", "tab"]  # the fixtures and marks of the browser's tests; `page` opens the server below
 if TYPE_CHECKING:

@@ -20,17 +20,18 @@ import pytest
 import torch
 from tiny import write_tiny_model
 
-from lantern_demo import comparison, load
-from lantern_demo.comparison import SLICE_SECONDS, Rotation
+from lantern_demo import load
 from lantern_demo.decoding import timing
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.timing import Clock
-from lantern_demo.knobs import ON_THE_FORM
 from lantern_demo.models import device, needs
 from lantern_demo.models.registry import REGISTRY
-from lantern_demo.pipeline import Pipeline
-from lantern_demo.stats import Drawn, Generation, MethodFailed, disturbed
+from lantern_demo.runs import race
+from lantern_demo.runs.pipeline import Pipeline
+from lantern_demo.runs.race import SLICE_SECONDS, Rotation
+from lantern_demo.runs.stats import Drawn, Generation, MethodFailed, disturbed
+from lantern_demo.settings.knobs import ON_THE_FORM
 from lantern_demo.ui import files
 from lantern_demo.ui.api import answers
 from lantern_demo.ui.compare import FRAMES_TOLD, again, begin, draw, settle
@@ -102,7 +103,7 @@ def test_one_that_is_out_leaves_the_others_their_turns() -> None:
 
 def test_tokens_are_those_of_a_run_alone(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bit for bit, with the methods changing after every step, greedy and not."""
-    monkeypatch.setattr(comparison, "SLICE_SECONDS", 1e-9)
+    monkeypatch.setattr(race, "SLICE_SECONDS", 1e-9)
     for knobs in (KNOBS, {**KNOBS, "temperature": 0}, {**KNOBS, "residual": "released", "cfg_scale": 1}):
         alone = {method: pipe.generate(PROMPT, method, **knobs) for method in DEFAULT}
         order, raced = [], {}
@@ -161,18 +162,18 @@ def failing_when_crowded(monkeypatch: pytest.MonkeyPatch, pipe: Pipeline, most: 
 @pytest.mark.slow
 def test_what_memory_does_not_hold_at_once_runs_one_after_the_other(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = {method: pipe.generate(PROMPT, method, **KNOBS).tokens for method in DEFAULT}
-    monkeypatch.setattr(comparison, "SLICE_SECONDS", 1e-9)
+    monkeypatch.setattr(race, "SLICE_SECONDS", 1e-9)
     failing_when_crowded(monkeypatch, pipe, 2)
     found = {method: event for method, event in pipe.compare(PROMPT, **KNOBS) if isinstance(event, (Generation, MethodFailed))}
     assert {method: getattr(event, "tokens", event) for method, event in found.items()} == wanted
     for event in found.values():
         assert isinstance(event, Generation)
-        assert (event.stats.schedule, event.stats.schedule_reason) == ("in turn", comparison.CROWDED)
+        assert (event.stats.schedule, event.stats.schedule_reason) == ("in turn", race.CROWDED)
         assert event.stats.tree == ("none" if event.method == "vanilla" else "small: as asked"), "no tree had to shrink"
 
 
 def test_no_race_is_begun_that_memory_cannot_hold(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comparison, "no_room_to_race", lambda *_: "5 methods at once need about 9.0 GiB")
+    monkeypatch.setattr(race, "no_room_to_race", lambda *_: "5 methods at once need about 9.0 GiB")
     order = [method for method, _ in pipe.compare(PROMPT, ["vanilla", "eagle1"], **KNOBS)]
     assert [name for name, _ in groupby(order)] == ["vanilla", "eagle1"]
     (stats,) = {
@@ -386,7 +387,7 @@ def test_what_begins_again_by_itself_is_previewed_too(folder: Path, monkeypatch:
     """Methods that wait for memory after a race that broke off have older previews, and no new ones."""
     monkeypatch.setattr("lantern_demo.ui.service.FRAME_SECONDS", 0.0)
     monkeypatch.setattr("lantern_demo.ui.service.PREVIEW_SHARE", 0.0)
-    monkeypatch.setattr(comparison, "SLICE_SECONDS", 1e-9)
+    monkeypatch.setattr(race, "SLICE_SECONDS", 1e-9)
     service = Service(folder, "cpu")
     failing_when_crowded(monkeypatch, service.pipeline(service.default), 2)
     pictured: list[str] = []
@@ -401,17 +402,17 @@ def test_what_begins_again_by_itself_is_previewed_too(folder: Path, monkeypatch:
 @pytest.mark.parametrize(
     ("slices", "told"),
     [
-        (1e-9, f"The methods ran one after the other, not as a race: {comparison.CROWDED}."),
+        (1e-9, f"The methods ran one after the other, not as a race: {race.CROWDED}."),
         (
             1e9,
-            f"EAGLE-2, LANTERN, LANTERN++ could not race with the others: {comparison.CROWDED}.",
+            f"EAGLE-2, LANTERN, LANTERN++ could not race with the others: {race.CROWDED}.",
         ),  # those before are drawn by then
     ],
 )
 def test_the_page_says_which_methods_did_not_race(
     folder: Path, monkeypatch: pytest.MonkeyPatch, slices: float, told: str
 ) -> None:
-    monkeypatch.setattr(comparison, "SLICE_SECONDS", slices)
+    monkeypatch.setattr(race, "SLICE_SECONDS", slices)
     service, w, _ = page_of(folder, draw)
     failing_when_crowded(monkeypatch, service.pipeline(service.default), 2)
     answers = list(draw(service, w, PROMPT, None, None, 3, False, None, *[None] * len(ON_THE_FORM)))

@@ -16,8 +16,8 @@ import pytest
 
 import lantern_demo
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.knobs import ON_THE_FORM, by_readers
-from lantern_demo.pipeline import Generation, Pipeline
+from lantern_demo.runs.pipeline import Generation, Pipeline
+from lantern_demo.settings.knobs import ON_THE_FORM, by_readers
 from lantern_demo.ui import service as services
 from lantern_demo.ui import texts
 from lantern_demo.ui.restore import _redrawn

@@ -30,8 +30,8 @@ from lantern_demo.decoding.sampling import NO_LAW, Sampling, scores
 from lantern_demo.decoding.shared import SharedNoise
 from lantern_demo.decoding.wavefront import Wavefront
 from lantern_demo.decoding.window import CoupledWindow, Window
-from lantern_demo.distortion import coupled_shift, fixed_shift, meeting
-from lantern_demo.pipeline import Generation
+from lantern_demo.runs.distortion import coupled_shift, fixed_shift, meeting
+from lantern_demo.runs.pipeline import Generation
 from lantern_demo.ui.record_reader import checked
 
 SAMPLINGS = {

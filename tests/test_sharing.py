@@ -15,9 +15,9 @@ from PIL import Image
 from lantern_demo import load
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.registry import BUNDLED
-from lantern_demo.pipeline import Generation
-from lantern_demo.record import VERSIONS, image_hash, merge_records, same_decoder
-from lantern_demo.settings import Settings
+from lantern_demo.runs.pipeline import Generation
+from lantern_demo.runs.record import VERSIONS, image_hash, merge_records, same_decoder
+from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import link, recorded, texts
 from lantern_demo.ui.contact_sheet import contact_sheet
 from lantern_demo.ui.files import write_picture

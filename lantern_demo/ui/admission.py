@@ -18,7 +18,7 @@ from fastapi.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lantern_demo.faults import writable
-from lantern_demo.record import depth_of
+from lantern_demo.runs.record import depth_of
 from lantern_demo.ui import texts
 from lantern_demo.ui.gradio_patches import Joining, guard_queue, holds_file, pending, waiting
 from lantern_demo.ui.service import on_space

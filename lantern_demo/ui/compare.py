@@ -15,10 +15,10 @@ from typing import Any
 
 import gradio as gr
 
-from lantern_demo.comparison import Request
-from lantern_demo.knobs import MAX_SEED, ON_THE_FORM, seed_of
-from lantern_demo.record import merge_records
-from lantern_demo.stats import Drawn, MethodFailed
+from lantern_demo.runs.race import Request
+from lantern_demo.runs.record import merge_records
+from lantern_demo.runs.stats import Drawn, MethodFailed
+from lantern_demo.settings.knobs import MAX_SEED, ON_THE_FORM, seed_of
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import (
     Updates,

@@ -17,7 +17,7 @@ import torch
 from lantern_demo.decoding.acceptance import Ensemble, Lantern, LanternPlusPlus, Rule, Typical, Weighted
 from lantern_demo.decoding.acceptance import Grouped as GroupedRule
 from lantern_demo.decoding.methods import Method
-from lantern_demo.settings import Settings
+from lantern_demo.settings.settings import Settings
 
 Line = tuple[str, str]  # a label, and a value in which {own}, {counted}, {extra} (counted without own) and {limit} are filled in
 

@@ -15,9 +15,9 @@ from PIL import Image
 
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.pipeline import Pipeline
-from lantern_demo.price import own_laws
-from lantern_demo.settings import Settings
+from lantern_demo.runs.pipeline import Pipeline
+from lantern_demo.runs.price import own_laws
+from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.run_view import webp_address
 from lantern_demo.ui.service import Service, on_zero_gpu

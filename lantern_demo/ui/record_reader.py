@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.record import parsed
-from lantern_demo.settings import Settings
+from lantern_demo.runs.record import parsed
+from lantern_demo.settings.settings import Settings
 from lantern_demo.ui.evidence import evidence_of, trials_of_older
 
 MEGABYTES = 4

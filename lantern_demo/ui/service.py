@@ -23,20 +23,20 @@ from typing import Any, Literal, TypeVar
 import spaces
 from PIL import Image
 
-from lantern_demo.comparison import Request
 from lantern_demo.decoding.loop import Step
 from lantern_demo.faults import sentence
-from lantern_demo.knobs import shown
 from lantern_demo.metrics import Counters
 from lantern_demo.models.device import pick_device, pick_threads, unused_gpu
 from lantern_demo.models.estimate import picture_seconds
 from lantern_demo.models.families import runs_on_twins
 from lantern_demo.models.needs import requirements_unmet
 from lantern_demo.models.registry import BUNDLED, REGISTRY, ModelInfo
-from lantern_demo.pipeline import BORROWED, DrafterMissing, Pipeline, info_of, load, unavailable_methods
-from lantern_demo.record import same_decoder
-from lantern_demo.stats import Drawn, Generation, MethodFailed
-from lantern_demo.tree_fitting import chances, read_calibration
+from lantern_demo.runs.fitting import chances, read_calibration
+from lantern_demo.runs.pipeline import BORROWED, DrafterMissing, Pipeline, info_of, load, unavailable_methods
+from lantern_demo.runs.race import Request
+from lantern_demo.runs.record import same_decoder
+from lantern_demo.runs.stats import Drawn, Generation, MethodFailed
+from lantern_demo.settings.knobs import shown
 from lantern_demo.ui import texts
 from lantern_demo.ui.log import of_prompt
 

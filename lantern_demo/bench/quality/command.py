@@ -31,8 +31,8 @@ from lantern_demo.bench.quality.statistics import RESAMPLES
 from lantern_demo.bench.report import machine_of, now, write
 from lantern_demo.bench.speed import Contestant, jobs_of, measure, play
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.pipeline import Pipeline, load
-from lantern_demo.recommended import FILE
+from lantern_demo.runs.pipeline import Pipeline, load
+from lantern_demo.settings.recommended import FILE
 
 # The networks that tokens depend on, and those that what is seen of them does: with the latter exchanged nothing is drawn anew.
 DRAWN = ("text", "target", "drafter", "tokenizer")

@@ -18,7 +18,7 @@ from lantern_demo.decoding.window import COUPLINGS, GUESSES, CoupledWindow, Wind
 from lantern_demo.static_trees import STATIC_TREES
 
 # Trees by name: what static methods use, and what dynamic ones use (top_k, depth, nodes with the root).
-# "fit" is chosen for the machine (see `tree_fitting`), "paper" is what LANTERN and LANTERN++ published, "small" suits machines on
+# "fit" is chosen for the machine (see `fitting`), "paper" is what LANTERN and LANTERN++ published, "small" suits machines on
 # which checking a node is not free, and stands in for "fit" where a model has no calibration.
 SMALL_STATIC = ((0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (0, 0, 0))
 DYNAMIC_TREES: dict[str, tuple[int, int, int]] = {"small": (4, 2, 8), "paper": (10, 4, 59)}
@@ -117,7 +117,7 @@ def knob(*told: Any, **more: Any) -> Any:
 
 @dataclass(frozen=True)
 class Knobs:
-    """The value of every knob: what `lantern_demo.settings.Settings` checks."""
+    """The value of every knob: what `lantern_demo.settings.settings.Settings` checks."""
 
     # fmt: off
     seed: int = knob(0, "Seed", "The random seed: the same seed, settings and machine give the same tokens.", Limit(0, MAX_SEED, whole=True))

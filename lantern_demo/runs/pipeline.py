@@ -14,7 +14,6 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from lantern_demo.comparison import Race, Read, Request, Run, RunEvents, smaller_choice
 from lantern_demo.decoding.acceptance import Rule
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.drafting import Drafts
@@ -23,9 +22,7 @@ from lantern_demo.decoding.loop import Decoded, decode
 from lantern_demo.decoding.loop import Step as StepEvent
 from lantern_demo.decoding.methods import METHODS, Method, default_methods
 from lantern_demo.decoding.timing import Clock
-from lantern_demo.distortion import KEPT_BYTES, Distortion, Laws, measure, roots
 from lantern_demo.faults import in_words, release_memory, unreadable
-from lantern_demo.knobs import MAX_LANTERN_K
 from lantern_demo.models import bundled, checkpoints, families, store
 from lantern_demo.models.common import Condition
 from lantern_demo.models.device import DTYPES, INT8, device_name, pick_device, pick_threads
@@ -37,12 +34,15 @@ from lantern_demo.models.registry import BUNDLED, REGISTRY, ModelInfo, model_inf
 from lantern_demo.models.text import Encoded
 from lantern_demo.models.tokenizer import neighbour_table
 from lantern_demo.models.tuning import CACHED, Tuning, small_on_cpu
-from lantern_demo.price import Price, own_laws, picture_price
-from lantern_demo.recommended import read_recommended
-from lantern_demo.record import Entry, events_of, run_record
-from lantern_demo.settings import Settings, methods_of
-from lantern_demo.stats import Drawn, Generation, MethodFailed, Schedule, Stats
-from lantern_demo.tree_fitting import FIT_ROUNDS, Calibration, Choice, TreeFitting, calibration_folder, read_calibration
+from lantern_demo.runs.distortion import KEPT_BYTES, Distortion, Laws, measure, roots
+from lantern_demo.runs.fitting import FIT_ROUNDS, Calibration, Choice, TreeFitting, calibration_folder, read_calibration
+from lantern_demo.runs.price import Price, own_laws, picture_price
+from lantern_demo.runs.race import Race, Read, Request, Run, RunEvents, smaller_choice
+from lantern_demo.runs.record import Entry, events_of, run_record
+from lantern_demo.runs.stats import Drawn, Generation, MethodFailed, Schedule, Stats
+from lantern_demo.settings.knobs import MAX_LANTERN_K
+from lantern_demo.settings.recommended import read_recommended
+from lantern_demo.settings.settings import Settings, methods_of
 
 __all__ = ["Drawn", "Generation", "MethodFailed", "Pipeline", "Stats", "StepEvent", "load"]
 
@@ -181,7 +181,7 @@ class Pipeline:
     def compare(
         self, prompt: str, methods: list[str] | None = None, **settings: Any
     ) -> Generator[tuple[str, StepEvent | Drawn | Generation | MethodFailed], None, None]:
-        """Race methods on this device, each warmed up before the first is timed; see `comparison`.
+        """Race methods on this device, each warmed up before the first is timed; see `race`.
 
         Yields (method id, event): a StepEvent per step, Drawn with the last token, and once all are through its Generation; or
         MethodFailed when it raised. Methods are the default ones that are available when left out. Raises ValueError at the call for bad input.

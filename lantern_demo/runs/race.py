@@ -17,14 +17,14 @@ import torch
 
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS, Method
-from lantern_demo.distortion import KEPT_BYTES
 from lantern_demo.faults import in_words, out_of_memory
 from lantern_demo.models.needs import no_room_to_race
 from lantern_demo.models.registry import ModelInfo
 from lantern_demo.models.text import Encoded
-from lantern_demo.settings import Settings, smaller_tree
-from lantern_demo.stats import Drawn, Generation, MethodFailed, Schedule
-from lantern_demo.tree_fitting import Choice
+from lantern_demo.runs.distortion import KEPT_BYTES
+from lantern_demo.runs.fitting import Choice
+from lantern_demo.runs.stats import Drawn, Generation, MethodFailed, Schedule
+from lantern_demo.settings.settings import Settings, smaller_tree
 
 SLICE_SECONDS = 0.08  # of decoding; a slice is one step at least
 CROWDED = "the device ran out of memory with all methods at once"

@@ -59,7 +59,7 @@ class Stats:
     tokens_per_second: float = field(init=False)
     one_step_tvd: Share | None  # None where there was no step to measure
     one_step_tvd_method: Line | None
-    price: Share | None  # of the picture: see `lantern_demo.price`; None where there was no step
+    price: Share | None  # of the picture: see `lantern_demo.runs.price`; None where there was no step
     price_method: Line | None
     nodes: Annotated[Whole, Field(ge=1, le=MOST_NODES)]  # of the draft tree, root included
     tree: Text  # which draft tree, and why

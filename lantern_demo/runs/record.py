@@ -23,11 +23,11 @@ from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.verify import Judged
 from lantern_demo.faults import writable
-from lantern_demo.knobs import KNOBS
 from lantern_demo.metrics import of_events
 from lantern_demo.models.registry import ModelInfo
-from lantern_demo.settings import Settings
-from lantern_demo.stats import MOST_NODES, MOST_TOKENS, READABLE, Line, Many, Name, Number, Share, Stats, Whole
+from lantern_demo.runs.stats import MOST_NODES, MOST_TOKENS, READABLE, Line, Many, Name, Number, Share, Stats, Whole
+from lantern_demo.settings.knobs import KNOBS
+from lantern_demo.settings.settings import Settings
 from lantern_demo.version import __version__
 
 VERSIONS = ("0.1", "0.2")  # whose records are read: 0.2 draws other pictures for a seed than 0.1, since noise is shared

@@ -10,7 +10,7 @@ from lantern_demo.decoding.drafting import Drafts, StaticTree
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.trees import Path
-from lantern_demo.knobs import DYNAMIC_TREES, FIT, KNOBS, SMALL_STATIC, TREES, WINDOW, Knobs, shown
+from lantern_demo.settings.knobs import DYNAMIC_TREES, FIT, KNOBS, SMALL_STATIC, TREES, WINDOW, Knobs, shown
 from lantern_demo.static_trees import STATIC_TREES, read_paths
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from lantern_demo.settings import Settings, method_of
+from lantern_demo.settings.settings import Settings, method_of
 
 FILE = "recommended.json"
 Kind = Literal["careful", "fast"]
