@@ -73,8 +73,10 @@ def test_what_is_not_known_is_not_kept(record: dict[str, Any]) -> None:
     more = copy.deepcopy(record) | {"note": "<b>"}
     more["methods"]["vanilla"]["speedup"] = 99.0
     more["methods"]["vanilla"]["extra"] = {}
+    more["methods"]["lantern"]["events"]["judged"] = [[["x"]]]  # where there are trials
     read = checked(more)
     assert "note" not in read and "extra" not in read["methods"]["vanilla"]
+    assert "judged" not in read["methods"]["lantern"]["events"]
     assert read["methods"]["vanilla"]["speedup"] == 1, "speedups are computed, not believed"
 
 

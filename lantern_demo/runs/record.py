@@ -208,16 +208,19 @@ def _consistent(entry: Entry) -> Entry:
     tokens, steps, events = entry.tokens, entry.steps, entry.events
     if isqrt(tokens) ** 2 != tokens:
         raise ValueError(f"tokens must be the tokens of a square picture, got {tokens}")
-    lengths: dict[str, tuple[Any, int]] = {
-        "accepted_lengths": (entry.accepted_lengths, steps),
-        "token_ids": (entry.token_ids, tokens),
-    }
-    each = {"committed": steps + 1, "milliseconds": steps + 1, "trees": steps + 1, "trials": steps + 1, "judged": steps + 1}
-    each |= {"compared": steps + 1, "kinds": tokens, "places": tokens, "prices": tokens}
-    for name, (values, length) in (lengths | {name: (getattr(events, name), each[name]) for name in each}).items():
-        if values is not None and len(values) != length:
-            raise ValueError(f"{name} must have {length} entries, got {len(values)}")
     committed, moments, trials = events.committed, events.milliseconds, events.judged if events.trials is None else events.trials
+    if trials is None:
+        raise ValueError("trials must be given")
+    lists: dict[str, Any] = vars(events) | {
+        "trials": trials,
+        "accepted_lengths": entry.accepted_lengths,
+        "token_ids": entry.token_ids,
+    }
+    lengths = dict.fromkeys(("committed", "milliseconds", "trees", "trials", "compared"), steps + 1) | {"accepted_lengths": steps}
+    lengths |= dict.fromkeys(("token_ids", "kinds", "places", "prices"), tokens)
+    for name, length in lengths.items():
+        if lists[name] is not None and len(lists[name]) != length:
+            raise ValueError(f"{name} must have {length} entries, got {len(lists[name])}")
     if committed[0] != 1 or committed[-1] != tokens or any(b <= a for a, b in pairwise(committed)):
         raise ValueError("committed must rise from 1 to the number of tokens")
     if any(b < a for a, b in pairwise(moments)) or not moments[-1] > 0:
@@ -226,8 +229,6 @@ def _consistent(entry: Entry) -> Entry:
         raise ValueError("places must name each place of the picture once, the first one first")
     if not set(events.kinds) <= set("ert"):
         raise ValueError("kinds must have one of the letters e, r and t for each token")
-    if trials is None:
-        raise ValueError("trials must be given")
     for tree, tried in zip(events.trees, trials, strict=True):
         if not all(_row(row, (len(tree.tokens) - 1, 1e3, 1e3, 1e3), (1, 0, 0, 0), 1) for row in tried):
             raise ValueError("trials must list a node of the tree and three numbers of 0 to 1000 for each draft that was tried")

@@ -44,7 +44,7 @@ class Stats:
     With captured graphs the steps' parts are told apart as `decoding.engines.graphs` says, and `capture_seconds` went into capturing them.
     """
 
-    method: str
+    method: Name
     tokens: Annotated[Whole, Field(ge=1, le=MOST_TOKENS)]  # image tokens
     steps: Annotated[Whole, Field(ge=0, le=MOST_TOKENS)]  # target forwards after the prefill
     mean_accepted_length: Annotated[Number, Field(ge=0, le=MOST_NODES)]  # tokens committed per step, the bonus token counted

@@ -30,10 +30,10 @@ def checked(found: Any) -> dict[str, Any]:
     record, settings = parsed(found), None
     for name, entry in record["methods"].items():
         events = entry["events"]
-        if "judged" in events:
+        judged = events.pop("judged", None)
+        if "trials" not in events:
             settings = settings or Settings(**record["settings"])
-            judged = events.pop("judged")
-            events.setdefault("trials", trials_of_older(evidence_of(settings, METHODS[name]).rule, events["trees"], judged))
+            events["trials"] = trials_of_older(evidence_of(settings, METHODS[name]).rule, events["trees"], judged)
     return record
 
 
