@@ -306,7 +306,9 @@ def parsed(found: Any) -> dict[str, Any]:
     except ValidationError as error:
         fault = error.errors(include_url=False, include_input=False)[0]
     where = writable(".".join(str(part)[:40] for part in fault["loc"]))
-    what = SAID.get(fault["type"]) or re.sub(r"^\w+ should", "must", fault["msg"].removeprefix("Value error, "))
+    what = SAID.get(fault["type"]) or re.sub(
+        r"^\w+ should", "must", fault["msg"].removeprefix("Value error, ").replace(" after validation", "")
+    )
     raise ValueError(f"{where}: {what}" if where else what)
 
 
