@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import spaces  # isort: skip  # noqa: F401  # as in app.py
 
 from lantern_demo.decoding.methods import Method
-from lantern_demo.pipeline import Pipeline
+from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.ui import admission
 from lantern_demo.ui import page as served
 

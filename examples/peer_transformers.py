@@ -16,7 +16,7 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 from lantern_demo.decoding.sampling import guide
 from lantern_demo.models.common import prefix_mask
 from lantern_demo.models.llamagen.target import LlamaGen
-from lantern_demo.pipeline import Pipeline
+from lantern_demo.runs.pipeline import Pipeline
 
 
 class ImageConfig(PretrainedConfig):

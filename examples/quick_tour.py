@@ -12,7 +12,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from lantern_demo import load
-from lantern_demo.pipeline import Generation
+from lantern_demo.runs.pipeline import Generation
 
 PROMPT = "three red round lanterns over a lake at dusk with a full moon"
 

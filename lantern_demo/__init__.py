@@ -16,13 +16,13 @@ if "torch" not in sys.modules:
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 if TYPE_CHECKING:
-    from lantern_demo.pipeline import Generation, Pipeline, load
+    from lantern_demo.runs.pipeline import Generation, Pipeline, load
 
 
 def __getattr__(name: str) -> object:
     # `lantern_demo.decoding` stands on torch alone, so importing the package must not pull in the models' libraries.
     if name in __all__:
-        from lantern_demo import pipeline
+        from lantern_demo.runs import pipeline
 
         return getattr(pipeline, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -33,7 +33,7 @@ from pathlib import Path
 import torch
 from runs import decode
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.pipeline import load
+from lantern_demo.runs.pipeline import load
 
 model, dtype, folder, tokens = sys.argv[1:]
 

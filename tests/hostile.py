@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.knobs import KNOBS, TREES
+from lantern_demo.settings.knobs import KNOBS, TREES
 
 CASES = int(os.environ.get("FUZZ_CASES", "0"))
 

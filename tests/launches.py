@@ -30,7 +30,7 @@ from lantern_demo.models.bundled import Networks
 from lantern_demo.models.decoder import PaddedCache
 from lantern_demo.models.families import fused_runners
 from lantern_demo.models.registry import REGISTRY
-from lantern_demo.settings import Settings
+from lantern_demo.settings.settings import Settings
 
 META = torch.device("meta")
 PARTS = ("draft", "verify", "commit")

@@ -22,8 +22,8 @@ from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.timing import Clock
 from lantern_demo.decoding.trees import Draft, Tree
 from lantern_demo.decoding.verify import Found, report
-from lantern_demo.distortion import Distortion, Laws, measure, roots
-from lantern_demo.settings import Settings
+from lantern_demo.runs.distortion import Distortion, Laws, measure, roots
+from lantern_demo.settings.settings import Settings
 
 # Small draft trees and windows, and bounds that say something among few tokens.
 SMALL = Settings(

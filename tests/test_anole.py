@@ -36,7 +36,7 @@ from lantern_demo.models.families import LAYOUTS
 from lantern_demo.models.llamagen import accumulation
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.models.sixteen import sixteen_bits
-from lantern_demo.pipeline import Generation, Pipeline, load
+from lantern_demo.runs.pipeline import Generation, Pipeline, load
 
 pytestmark = pytest.mark.usefixtures("published_cache")
 CPU = torch.device("cpu")

@@ -20,8 +20,8 @@ from tiny import same_picture
 
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.models.registry import REGISTRY
-from lantern_demo.record import image_hash
-from lantern_demo.settings import Settings
+from lantern_demo.runs.record import image_hash
+from lantern_demo.settings.settings import Settings
 
 PROMPT = "two red zebra lanterns over a lake"
 KNOBS = {"lantern_k": 10, "tree": "small"}

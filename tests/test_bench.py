@@ -17,7 +17,7 @@ from lantern_demo.bench import peers, resume, speed
 from lantern_demo.bench.prompts import prompts_for, scene_prompts
 from lantern_demo.bench.speed_report import markdown
 from lantern_demo.bench.summary import FEWEST, interval, summarise
-from lantern_demo.pipeline import Pipeline
+from lantern_demo.runs.pipeline import Pipeline
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
 

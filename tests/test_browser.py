@@ -19,8 +19,8 @@ import pytest
 from PIL import Image
 
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.knobs import ON_THE_FORM
-from lantern_demo.pipeline import Pipeline
+from lantern_demo.runs.pipeline import Pipeline
+from lantern_demo.settings.knobs import ON_THE_FORM
 from lantern_demo.ui import page as served
 from lantern_demo.ui import restore, texts
 

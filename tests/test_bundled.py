@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from lantern_demo import load
 from lantern_demo.models.products import exact_kinds
 from lantern_demo.models.registry import BUNDLED
-from lantern_demo.pipeline import Generation, Pipeline
+from lantern_demo.runs.pipeline import Generation, Pipeline
 from lantern_demo.training.picture import steepness_kept
 from lantern_demo.training.scenes import render, sample_scenes
 from lantern_demo.training.tokenizer import HELD_OUT, psnr

@@ -29,7 +29,7 @@ from safetensors.torch import save_file
 from lantern_demo.models import checkpoints, hub, store
 from lantern_demo.models.convert import CheckpointError
 from lantern_demo.models.registry import REGISTRY, Source
-from lantern_demo.pipeline import load
+from lantern_demo.runs.pipeline import load
 
 pytestmark = pytest.mark.usefixtures("published_cache")
 CPU = torch.device("cpu")

@@ -35,7 +35,7 @@ from lantern_demo.models.llamagen.drafter import Drafter
 from lantern_demo.models.registry import REGISTRY, TokenizerSizes
 from lantern_demo.models.sixteen import sixteen_bits
 from lantern_demo.models.tokenizer import neighbour_table
-from lantern_demo.pipeline import Generation, Pipeline, load
+from lantern_demo.runs.pipeline import Generation, Pipeline, load
 
 pytestmark = pytest.mark.usefixtures("published_cache")
 CPU = torch.device("cpu")
@@ -184,12 +184,12 @@ def test_every_method_draws_and_the_record_says_from_what(pipe: Pipeline) -> Non
 
 def test_neighbours_are_kept_on_disk(pipe: Pipeline, text_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = {kind: pipe.neighbours(kind) for kind in ("raw", "decoder")}
-    monkeypatch.setattr("lantern_demo.pipeline.neighbour_table", lambda *_: pytest.fail("made again"))
+    monkeypatch.setattr("lantern_demo.runs.pipeline.neighbour_table", lambda *_: pytest.fail("made again"))
     again = load(TEXT_ID, device="cpu", folder=text_model)
     assert all(torch.equal(again.neighbours(kind), table) for kind, table in made.items())
     assert pipe.networks.tables is not None
     (pipe.networks.tables / "neighbours-raw.safetensors").write_bytes(b"damaged")
-    monkeypatch.setattr("lantern_demo.pipeline.neighbour_table", neighbour_table)
+    monkeypatch.setattr("lantern_demo.runs.pipeline.neighbour_table", neighbour_table)
     assert torch.equal(load(TEXT_ID, device="cpu", folder=text_model).neighbours("raw"), made["raw"])
 
 

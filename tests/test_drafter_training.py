@@ -34,7 +34,7 @@ from lantern_demo.models.janus.drafter import JanusDrafter
 from lantern_demo.models.janus.prompts import ChatPrompt, read_vocabulary
 from lantern_demo.models.llamagen.target import LlamaGen
 from lantern_demo.models.registry import REGISTRY
-from lantern_demo.pipeline import Pipeline, load
+from lantern_demo.runs.pipeline import Pipeline, load
 from lantern_demo.training import drafter, run
 from lantern_demo.training.sample import encode_prompts, sample_batch
 

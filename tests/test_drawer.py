@@ -10,7 +10,7 @@ import pytest
 from test_browser import DEFAULT, browser, draw, expect, only, open_page, page, pytestmark, settings, shifts, tab
 
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.knobs import KNOBS, by_readers
+from lantern_demo.settings.knobs import KNOBS, by_readers
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import status_html
 

@@ -17,9 +17,9 @@ from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.rules import Explained, Lantern, LanternPlusPlus, Rule
 from lantern_demo.decoding.successors import Weighted
 from lantern_demo.decoding.verify import Judged
-from lantern_demo.pipeline import Pipeline
-from lantern_demo.record import _trial
-from lantern_demo.settings import Settings
+from lantern_demo.runs.pipeline import Pipeline
+from lantern_demo.runs.record import _trial
+from lantern_demo.settings.settings import Settings
 from lantern_demo.ui.evidence import COMPARED, Compared, Evidence, Undrafted, evidence_of, ordinal
 from lantern_demo.ui.record_reader import read_record
 from lantern_demo.ui.recorded import recorded_runs

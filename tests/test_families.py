@@ -20,7 +20,7 @@ from lantern_demo.models.anole.target import Anole, AnoleConfig
 from lantern_demo.models.convert import AS_PUBLISHED
 from lantern_demo.models.families import FAMILIES, LAYOUTS, Family, family_of
 from lantern_demo.models.registry import REGISTRY, Published, Source, Words
-from lantern_demo.pipeline import load
+from lantern_demo.runs.pipeline import load
 
 PROJECT = Path(__file__).resolve().parents[1] / "lantern_demo"
 MODELS = PROJECT / "models"

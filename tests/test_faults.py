@@ -18,14 +18,15 @@ import pytest
 import torch
 from tiny import write_tiny_model
 
-from lantern_demo import faults, load, pipeline
+from lantern_demo import faults, load
 from lantern_demo.decoding.cache import KVCache
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models import store
 from lantern_demo.models.hub import Located
 from lantern_demo.models.registry import REGISTRY, Source
-from lantern_demo.pipeline import Drawn, Generation, MethodFailed, Pipeline, StepEvent
-from lantern_demo.settings import Settings
+from lantern_demo.runs import pipeline
+from lantern_demo.runs.pipeline import Drawn, Generation, MethodFailed, Pipeline, StepEvent
+from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import files
 from lantern_demo.ui import service as service_module
 from lantern_demo.ui.api import answers

@@ -17,14 +17,11 @@ from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.wavefront import Wavefront
 from lantern_demo.decoding.window import CoupledWindow, Window
-from lantern_demo.knobs import KNOBS
 from lantern_demo.models import store
 from lantern_demo.models.products import KINDS
 from lantern_demo.models.registry import BUNDLED
 from lantern_demo.models.tuning import Tuning
-from lantern_demo.pipeline import Pipeline, load
-from lantern_demo.settings import Settings
-from lantern_demo.tree_fitting import (
+from lantern_demo.runs.fitting import (
     FILE,
     FIT_ROUNDS,
     LEADS,
@@ -44,6 +41,9 @@ from lantern_demo.tree_fitting import (
     recall,
     remember,
 )
+from lantern_demo.runs.pipeline import Pipeline, load
+from lantern_demo.settings.knobs import KNOBS
+from lantern_demo.settings.settings import Settings
 
 ACCEPT = [[0.5, 0.2, 0.1], [0.45, 0.2], [0.4, 0.1], [0.3]]
 LANDED = {"sjd": [(2, 1.3), (8, 2.0), (32, 2.5)], "scd-gumbel": [(2, 1.4), (16, 3.0)], "scd-maximal": [(2, 1.4), (24, 2.9)]}
@@ -196,7 +196,7 @@ def pipe(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
 
 @pytest.mark.slow
 def test_a_model_with_a_calibration_fits_its_trees(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lantern_demo.tree_fitting.UNSTEADY", float("inf"))
+    monkeypatch.setattr("lantern_demo.runs.fitting.UNSTEADY", float("inf"))
     first = pipe.generate("two red lanterns", "lantern++", seed=3, lanternpp_k=5)
     kind, drafter_kind = pipe._trees.tuning.products.split()
     assert pipe.products.startswith(KINDS[kind]) and drafter_kind in KINDS
@@ -211,7 +211,7 @@ def test_a_model_with_a_calibration_fits_its_trees(pipe: Pipeline, monkeypatch: 
     def measured(*_: object) -> None:
         raise AssertionError("measured again")
 
-    monkeypatch.setattr("lantern_demo.tree_fitting.choose", measured)
+    monkeypatch.setattr("lantern_demo.runs.fitting.choose", measured)
     again = load(pipe.info.folder or "", "cpu").generate("two red lanterns", "lantern++", seed=3, lanternpp_k=5)
     assert again.tokens == first.tokens and again.stats.tree == first.stats.tree
 
@@ -249,7 +249,7 @@ def test_a_model_with_a_calibration_fits_its_windows(pipe: Pipeline, monkeypatch
     above = pipe.tree_of(METHODS["sjd"], pipe.settings(guess="above")).policy
     assert (above.nodes, above.guess) == (32, "above")
 
-    monkeypatch.setattr("lantern_demo.tree_fitting.choose", None)  # nothing is chosen again
+    monkeypatch.setattr("lantern_demo.runs.fitting.choose", None)  # nothing is chosen again
     again = load(pipe.info.folder or "", "cpu").generate("two red lanterns", "sjd", seed=3)
     assert again.tokens == first.tokens and again.stats.tree == told
 

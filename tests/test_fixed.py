@@ -36,7 +36,7 @@ from lantern_demo.models.llamagen import accumulation
 from lantern_demo.models.llamagen.cuda import FusedDrafter, FusedTarget
 from lantern_demo.models.llamagen.target import LlamaGenConfig
 from lantern_demo.models.tokenizer import neighbour_table
-from lantern_demo.pipeline import Pipeline
+from lantern_demo.runs.pipeline import Pipeline
 
 VECTORS = torch.randn(64, 8, generator=torch.Generator().manual_seed(3))
 DYNAMIC = DynamicTree(3, 2, 9)
@@ -173,7 +173,7 @@ def test_launching_ahead_changes_nothing(method: str, monkeypatch: pytest.Monkey
 
 def as_fixed(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make a pipeline on a CPU decode as one on a GPU does, short of the capture."""
-    from lantern_demo import pipeline
+    from lantern_demo.runs import pipeline
 
     twins = families.fused_runners(pipe.networks)
     pipe.target, pipe.drafter = twins.target, twins.drafter

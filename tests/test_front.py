@@ -21,8 +21,8 @@ from lantern_demo.bench.quality.recommend import ENOUGH, FAST_LOSS, recommend
 from lantern_demo.bench.resume import Journal
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models import bundled
-from lantern_demo.pipeline import Pipeline
-from lantern_demo.recommended import read_recommended
+from lantern_demo.runs.pipeline import Pipeline
+from lantern_demo.settings.recommended import read_recommended
 from lantern_demo.training.classifier import AttributeClassifier
 
 MODEL = ("", "", "")  # not loaded: one process draws with the pipeline that it has

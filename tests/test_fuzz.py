@@ -18,16 +18,17 @@ from hypothesis import strategies as st
 from lantern_demo import load
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.trees import static_tree
-from lantern_demo.knobs import KNOBS
-from lantern_demo.pipeline import Generation, Pipeline
-from lantern_demo.record import merge_records
-from lantern_demo.settings import Settings
+from lantern_demo.runs.pipeline import Generation, Pipeline
+from lantern_demo.runs.race import Request
+from lantern_demo.runs.record import merge_records
+from lantern_demo.settings.knobs import KNOBS
+from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import link
 from lantern_demo.ui.contact_sheet import contact_sheet
 from lantern_demo.ui.files import write_record
 from lantern_demo.ui.record_reader import read_record
 from lantern_demo.ui.run_view import live, results_view
-from lantern_demo.ui.service import Request, Service
+from lantern_demo.ui.service import Service
 
 NAMED = re.compile("|".join(["prompt", "model", "methods?", "tree", "unknown setting", *KNOBS]))
 
@@ -71,7 +72,7 @@ def test_requests(service: Service, values: dict[str, Any]) -> None:
     assert request.prompt == " ".join(named["prompt"].split()) and 0 < len(request.prompt) <= 200
     request.prompt.encode()
     assert set(request.methods) <= set(METHODS) and len(request.methods) <= len(METHODS)
-    settings = service.pipeline("tiny").settings(**request.knobs)
+    settings = next(iter(request.settings.values()))
     for name, knob in KNOBS.items():
         value = getattr(settings, name)
         assert knob.limit is None or value is None or knob.limit.low <= value <= knob.limit.high

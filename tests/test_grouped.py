@@ -14,7 +14,7 @@ from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.successors import Grouped
 from lantern_demo.decoding.window import Window
-from lantern_demo.distortion import sampled_shift
+from lantern_demo.runs.distortion import sampled_shift
 
 VOCAB = 30
 CHAIN = ChainTarget(random_laws(6, 6, 7).log(), random_laws(6, 6, 8).log())

@@ -44,7 +44,7 @@ from lantern_demo.models.janus.drafter import JanusDrafter
 from lantern_demo.models.janus.prompts import read_vocabulary
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.models.sixteen import sixteen_bits
-from lantern_demo.pipeline import Generation, Pipeline, load
+from lantern_demo.runs.pipeline import Generation, Pipeline, load
 
 FULL = REGISTRY[JANUS_ID], REGISTRY[JANUS_7B_ID]  # before small models stand in for them
 pytestmark = pytest.mark.usefixtures("published_cache")

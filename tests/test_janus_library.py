@@ -23,7 +23,7 @@ from lantern_demo.models import checkpoints
 from lantern_demo.models.bundled import Networks
 from lantern_demo.models.janus.target import Janus
 from lantern_demo.models.registry import REGISTRY
-from lantern_demo.settings import Settings
+from lantern_demo.settings.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("published_cache")
 PROMPT = torch.tensor([[0, 23, 20, 24, 22, 10, 11, 12, 25, 23, 21, 24, 22, 3]])  # the last starts a picture

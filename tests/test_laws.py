@@ -15,14 +15,14 @@ from runs import decode, dynamic_draft
 from tables import TableDrafter, TableTarget, chi_square_p, decide, draw_without_replacement, neighbour_table, random_laws
 from torch import Tensor
 
-from lantern_demo import distortion
 from lantern_demo.decoding.drafting import Drafts, DynamicTree, StaticTree
 from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule
 from lantern_demo.decoding.sampling import Sampling, draw
 from lantern_demo.decoding.trees import Draft, static_tree
-from lantern_demo.distortion import KEPT_BYTES, MAX_ROOTS, Laws, Visit, fixed_shift, measure, roots, sampled_shift
+from lantern_demo.runs import distortion
+from lantern_demo.runs.distortion import KEPT_BYTES, MAX_ROOTS, Laws, Visit, fixed_shift, measure, roots, sampled_shift
 
 P_BOUND = 1e-4
 LOSSLESS = ["vanilla", "eagle1", "eagle2"]

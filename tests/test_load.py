@@ -22,7 +22,7 @@ import pytest
 from gradio_client import Client
 from soak import FULL, YOURS, answer, join, served, soak, sound, wait_until_ready
 
-from lantern_demo.pipeline import Drawn, Generation, MethodFailed, Pipeline, StepEvent
+from lantern_demo.runs.pipeline import Drawn, Generation, MethodFailed, Pipeline, StepEvent
 from lantern_demo.ui import admission, log
 from lantern_demo.ui.service import Frame, Service, run_seconds
 from lantern_demo.version import __version__
@@ -39,7 +39,7 @@ def url(server: str) -> str:
 @contextmanager
 def occupied(url: str) -> Iterator[None]:
     """While somebody else's run keeps the device: it is held up by a request that nobody listens to."""
-    with held(Pipeline, "encode") as held_up:
+    with held(Pipeline, "read") as held_up:
         wait_for(lambda: idle(url), "what ran before")
         event = join(url, CASE, "10.9.9.9").json()["event_id"]
         wait_for(lambda: runs_alone(url), "the run to begin")
@@ -201,9 +201,10 @@ def test_closing_takes_no_step_more(tiny_model: Path, monkeypatch: pytest.Monkey
 
 def test_a_warm_up_can_be_left_too(tiny_model: Path) -> None:
     service = Service(tiny_model, "cpu")
-    with closing(service.pipeline("tiny").beats("a lantern", ["eagle1", "eagle2"], tree="paper")) as beats:
-        assert [next(beats) for _ in range(3)] == [("eagle1", None)] * 3
-    assert service.pipeline("tiny").generate("a lantern", seed=1).tokens
+    pipe = service.pipeline("tiny")
+    with closing(pipe.race(pipe.request("a lantern", ["eagle1", "eagle2"], tree="paper"))) as events:
+        assert [next(events) for _ in range(3)] == [("eagle1", None)] * 3
+    assert pipe.generate("a lantern", seed=1).tokens
 
 
 # -- deadlines
@@ -226,7 +227,7 @@ def test_a_run_that_takes_too_long_ends_with_what_is_good(tiny_model: Path, monk
 
     clock = [0.0]
     monkeypatch.setattr(Pipeline, "run", slow)
-    monkeypatch.setattr("lantern_demo.comparison.perf_counter", lambda: clock[0])
+    monkeypatch.setattr("lantern_demo.runs.race.perf_counter", lambda: clock[0])
     service._run_seconds = 500
     outcomes = {item.method: item for item in service.frames(request, False) if not isinstance(item, Frame)}
     assert len(drawn) == 1 and isinstance(outcomes[drawn[0]], Generation), "what it gave up is measured all the same"

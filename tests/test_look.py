@@ -11,7 +11,7 @@ from test_browser import DEFAULT, browser, draw, expect, fits, open_page, page, 
 from test_replay import look_at
 
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.settings import Settings
+from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import SCRIPTS
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from starlette.requests import Request
 
-from lantern_demo.settings import Settings
+from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import admission, texts
 from lantern_demo.ui.look_alikes import AROUND, GUESSES, LIKED, LookAlikes
 from lantern_demo.ui.page import build

@@ -16,9 +16,9 @@ from PIL import Image
 from tiny import same_picture
 
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.knobs import KNOBS
 from lantern_demo.models.registry import REGISTRY
-from lantern_demo.settings import Settings
+from lantern_demo.settings.knobs import KNOBS
+from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import gradio_patches as patches
 from lantern_demo.ui import texts, tools
 

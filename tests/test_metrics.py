@@ -12,7 +12,7 @@ from gradio_client import Client
 from tiny import write_tiny_model
 
 from lantern_demo.metrics import Counters, acceptance, of_events, pooled
-from lantern_demo.pipeline import Pipeline, load
+from lantern_demo.runs.pipeline import Pipeline, load
 from lantern_demo.ui.record_reader import read_record
 
 # By hand: a chain of three drafts in five steps, and a last step without drafts.

@@ -21,8 +21,8 @@ from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.shared import SharedNoise
 from lantern_demo.decoding.successors import Ensemble, Typical
 from lantern_demo.decoding.trees import Draft, static_tree
-from lantern_demo.distortion import Visit, shift_at
-from lantern_demo.settings import Settings
+from lantern_demo.runs.distortion import Visit, shift_at
+from lantern_demo.settings.settings import Settings
 from lantern_demo.ui.evidence import evidence_of
 
 RUNS, VOCAB = 100_000, 8

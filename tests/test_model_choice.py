@@ -13,12 +13,12 @@ import torch
 from published import ANOLE_ID, CLASS_ID, JANUS_ID, TEXT_ID, tiny_info, write_class_model
 
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.knobs import ON_THE_FORM
 from lantern_demo.models import blank, estimate
 from lantern_demo.models.bundled import NoDrafter
 from lantern_demo.models.needs import short_of_memory
 from lantern_demo.models.registry import REGISTRY
-from lantern_demo.pipeline import DrafterMissing, Generation, Pipeline
+from lantern_demo.runs.pipeline import DrafterMissing, Generation, Pipeline
+from lantern_demo.settings.knobs import ON_THE_FORM
 from lantern_demo.ui import texts
 from lantern_demo.ui.api import describe
 from lantern_demo.ui.components import loading
@@ -183,7 +183,7 @@ def test_a_stranger_starts_no_download_on_a_space(service: Service, monkeypatch:
 def test_a_class_model_runs_by_name_and_number(service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LANTERN_CACHE", str(tmp_path / "cache"))
     monkeypatch.setitem(REGISTRY, CLASS_ID, tiny_info(CLASS_ID))
-    from lantern_demo.pipeline import load
+    from lantern_demo.runs.pipeline import load
 
     monkeypatch.setitem(service._loaded, CLASS_ID, load(CLASS_ID, folder=write_class_model(tmp_path / "files")))
     first, second = (
@@ -203,7 +203,7 @@ def test_a_janus_pro_runs_on_the_page(
     """Without a drafter: vanilla and what guesses itself, side by side, with pictures on the way."""
     monkeypatch.setenv("LANTERN_CACHE", str(tmp_path / "cache"))
     monkeypatch.setitem(REGISTRY, JANUS_ID, tiny_info(JANUS_ID))
-    from lantern_demo.pipeline import load
+    from lantern_demo.runs.pipeline import load
 
     monkeypatch.setitem(service._loaded, JANUS_ID, load(JANUS_ID, device="cpu", folder=janus_model))
     request = service.request(

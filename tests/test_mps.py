@@ -24,8 +24,8 @@ from lantern_demo.models import bundled, device, dryrun
 from lantern_demo.models.families import hosted_runners
 from lantern_demo.models.mps import UNTRIED, Hosted
 from lantern_demo.models.registry import REGISTRY
-from lantern_demo.pipeline import Pipeline, load
-from lantern_demo.settings import Settings
+from lantern_demo.runs.pipeline import Pipeline, load
+from lantern_demo.settings.settings import Settings
 
 IDS = ("vanilla", "eagle1", "eagle2", "lantern++", "sjd", "zipar")
 ATTENTION = (
@@ -141,7 +141,7 @@ class Apart(TorchDispatchMode):
 
 def test_nothing_of_the_device_meets_what_is_on_the_processor(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pipe = hosted(folder, "float32")
-    encoded, asked = pipe.encode("a red lantern"), Settings(tree="small", lantern_k=8, cfg_scale=2.0)
+    encoded, asked = pipe.read("a red lantern").encoded, Settings(tree="small", lantern_k=8, cfg_scale=2.0)
     runs = []
     for method in ("eagle2", "lantern++", "sjd"):
         tree = pipe.tree_of(METHODS[method], asked).policy

@@ -28,7 +28,7 @@ from lantern_demo.models.blank import shapes
 from lantern_demo.models.families import LAYOUTS
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.models.sixteen import sixteen_bits
-from lantern_demo.pipeline import load
+from lantern_demo.runs.pipeline import load
 
 pytestmark = pytest.mark.usefixtures("published_cache")
 FULL = dict(REGISTRY)  # as it is, before tests put small models in the place of some

@@ -18,7 +18,7 @@ import pytest
 import lantern_demo
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.registry import REGISTRY
-from lantern_demo.settings import TREES, Settings
+from lantern_demo.settings.settings import TREES, Settings
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
@@ -415,7 +415,7 @@ def test_decoding_has_six_floors() -> None:
 
 @pytest.mark.slow
 def test_models_run_without_gradio() -> None:
-    loaded = imported_by("import lantern_demo.pipeline, lantern_demo.models.registry")
+    loaded = imported_by("import lantern_demo.runs.pipeline, lantern_demo.models.registry")
     assert not loaded & {"gradio", "gradio_client"}
 
 

@@ -15,7 +15,7 @@ from lantern_demo.decoding import sampling as sampled_by
 from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.trees import Draft, static_tree
-from lantern_demo.distortion import fixed_shift, without
+from lantern_demo.runs.distortion import fixed_shift, without
 
 
 @pytest.fixture(autouse=True)

@@ -24,8 +24,8 @@ from lantern_demo.decoding.cache import KVCache
 from lantern_demo.decoding.drafting import DynamicTree, StaticSource, StaticTree
 from lantern_demo.decoding.sampling import Sampling, guide
 from lantern_demo.decoding.trees import Draft, static_tree
-from lantern_demo.distortion import without
 from lantern_demo.models.llamagen.drafter import Drafter
+from lantern_demo.runs.distortion import without
 from lantern_demo.static_trees import STATIC_TREES
 
 

@@ -12,9 +12,9 @@ from tiny import same_picture, write_tiny_model
 from lantern_demo import load
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.picture import PictureDecoder
-from lantern_demo.pipeline import Generation, MethodFailed, Pipeline, StepEvent
-from lantern_demo.record import merge_records
-from lantern_demo.settings import Settings
+from lantern_demo.runs.pipeline import Generation, MethodFailed, Pipeline, StepEvent
+from lantern_demo.runs.record import merge_records
+from lantern_demo.settings.settings import Settings
 
 PROMPT = "two red box lanterns over a lake"
 GRID = 8

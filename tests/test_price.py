@@ -10,16 +10,16 @@ from runs import decode
 from tables import TableTarget
 from test_loop import DRAFTER, PREFIX, SETTINGS, TARGET
 
-from lantern_demo import price
 from lantern_demo.decoding import loop
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.wavefront import Wavefront
-from lantern_demo.distortion import Laws, fixed_shift, measure, roots
-from lantern_demo.pipeline import Pipeline, load
-from lantern_demo.price import Price, own_laws, picture_price
+from lantern_demo.runs import price
+from lantern_demo.runs.distortion import Laws, fixed_shift, measure, roots
+from lantern_demo.runs.pipeline import Pipeline, load
+from lantern_demo.runs.price import Price, own_laws, picture_price
 from lantern_demo.ui import texts
 
 TOKENS = 30

@@ -12,10 +12,10 @@ from typing import Any, cast
 import pytest
 from tiny import write_tiny_model
 
-from lantern_demo.knobs import KNOBS, MAX_SEED, ON_THE_FORM
 from lantern_demo.models.registry import REGISTRY
-from lantern_demo.pipeline import info_of
-from lantern_demo.settings import Settings
+from lantern_demo.runs.pipeline import info_of
+from lantern_demo.settings.knobs import KNOBS, MAX_SEED, ON_THE_FORM
+from lantern_demo.settings.settings import Settings
 from lantern_demo.training.scenes import ATTRIBUTES, WORDINGS, caption, full_caption, sample_scenes, vocabulary
 from lantern_demo.ui import page as served
 from lantern_demo.ui import texts
@@ -186,7 +186,7 @@ class Visitor:
         answers = list(draw(self.service, self.w, prompt, None, ["vanilla"], self.seed, locked, self.asked, *knobs))
         (shown,) = [answer[self.w.shown] for answer in answers if self.w.shown in answer]
         self.fills(settle(self.service, self.w, shown))
-        assert shown.record["settings"]["seed"] == self.seed == shown.request.knobs["seed"]
+        assert shown.record["settings"]["seed"] == self.seed == shown.request.seed
         return self.seed, " ".join(str(answer.get(self.w.status)) for answer in answers)
 
 

@@ -16,8 +16,8 @@ from lantern_demo.models import needs, products, registry, sixteen, tuning
 from lantern_demo.models.llamagen.cpu import LeanTarget
 from lantern_demo.models.products import OF_FORMAT, ROW_EXACT, supported
 from lantern_demo.models.sixteen import sixteen_bits
-from lantern_demo.pipeline import Pipeline, load
-from lantern_demo.tree_fitting import FILE, calibration_folder
+from lantern_demo.runs.fitting import FILE, calibration_folder
+from lantern_demo.runs.pipeline import Pipeline, load
 
 PROMPT = "three red round lanterns over a lake at dusk"
 CPU = torch.device("cpu")
@@ -67,7 +67,7 @@ def test_formats_differ(text_model: Path) -> None:
     for dtype in FORMATS:
         pipe = load(TEXT_ID, device="cpu", dtype=dtype, folder=text_model)
         with torch.inference_mode():
-            encoded = pipe.encode(PROMPT)
+            encoded = pipe.read(PROMPT).encoded
             condition = pipe.networks.target.condition(encoded.features, encoded.mask, True)
             target = twin(pipe)
             logits[dtype] = target.head(target.prefill(condition, target.new_cache(2, 1))[:, -1:])

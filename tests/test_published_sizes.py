@@ -10,7 +10,7 @@ import torch
 
 from lantern_demo.models import estimate
 from lantern_demo.models.registry import BUNDLED, REGISTRY
-from lantern_demo.tree_fitting import chances, read_calibration
+from lantern_demo.runs.fitting import chances, read_calibration
 from lantern_demo.ui.published_sizes import NAMES, guess_costs, measured_sizes
 from lantern_demo.ui.service import EXPECTED
 

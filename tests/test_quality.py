@@ -18,7 +18,7 @@ from lantern_demo.bench.quality import distances, scenes, statistics, tokens
 from lantern_demo.bench.quality.measuring import Judge, Seen
 from lantern_demo.bench.report import number
 from lantern_demo.decoding.sampling import Sampling, guide, probabilities
-from lantern_demo.pipeline import Pipeline
+from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.training.classifier import AttributeClassifier
 from lantern_demo.training.sample import sample_batch
 from lantern_demo.training.scenes import ATTRIBUTES, full_caption, render

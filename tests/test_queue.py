@@ -15,7 +15,7 @@ import pytest
 from gradio_client import Client
 from test_browser import browser, draw, expect, only, open_page, page, pytestmark, show_example, tab
 
-from lantern_demo.pipeline import Pipeline
+from lantern_demo.runs.pipeline import Pipeline
 
 __all__ = ["browser", "page", "pytestmark", "tab"]  # the fixtures and marks of the browser's tests; `page` opens the server below
 if TYPE_CHECKING:
@@ -34,14 +34,14 @@ class Device:
 
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
-    device, beats = Device(), Pipeline.beats
+    device, race = Device(), Pipeline.race
 
     def held(self: Pipeline, *args: Any, **kwargs: Any) -> Iterator[Any]:
         device.entered.set()
         assert device.gate.wait(120)
-        yield from beats(self, *args, **kwargs)
+        yield from race(self, *args, **kwargs)
 
-    monkeypatch.setattr(Pipeline, "beats", held)
+    monkeypatch.setattr(Pipeline, "race", held)
     yield device
     device.gate.set()
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import groupby
@@ -20,17 +20,18 @@ import pytest
 import torch
 from tiny import write_tiny_model
 
-from lantern_demo import comparison, load
-from lantern_demo.comparison import SLICE_SECONDS, race
+from lantern_demo import load
 from lantern_demo.decoding import timing
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.timing import Clock
-from lantern_demo.knobs import ON_THE_FORM
 from lantern_demo.models import device, needs
 from lantern_demo.models.registry import REGISTRY
-from lantern_demo.pipeline import Pipeline
-from lantern_demo.stats import Drawn, Generation, MethodFailed, disturbed
+from lantern_demo.runs import race
+from lantern_demo.runs.pipeline import Pipeline
+from lantern_demo.runs.race import SLICE_SECONDS, Rotation
+from lantern_demo.runs.stats import Drawn, Generation, MethodFailed, disturbed
+from lantern_demo.settings.knobs import ON_THE_FORM
 from lantern_demo.ui import files
 from lantern_demo.ui.api import answers
 from lantern_demo.ui.compare import FRAMES_TOLD, again, begin, draw, settle
@@ -55,46 +56,46 @@ def pipe(folder: Path) -> Pipeline:
     return load(folder, device="cpu")
 
 
-def run_of(seconds: float, steps: int, fails_at: int = -1) -> Generator[Any, None, None]:
-    """A run whose steps take `seconds` each."""
-    for i in range(steps):
-        if i == fails_at:
-            raise RuntimeError("broken")
-        yield Step(i, [0], 1, i + 1, seconds * (i + 1))
-    yield Drawn("", None, [])  # type: ignore[arg-type]
+def turns(seconds: dict[str, float], count: int) -> list[str]:
+    """Whose turn it is, `count` times, among runs whose steps take so many seconds each."""
+    rotation, found = Rotation(seconds), []
+    for _ in range(count):
+        found.append(rotation.next())
+        rotation.spent[found[-1]] += seconds[found[-1]]
+    return found
 
 
 # -- slices
 
 
 def test_slices_are_equal_whatever_a_step_takes() -> None:
-    spent = {"slow": 0.0, "quick": 0.0, "middling": 0.0}
-    longest = 0.05
-    for name, event in race({"slow": run_of(longest, 60), "quick": run_of(0.001, 3000), "middling": run_of(0.013, 240)}):
-        assert isinstance(event, (Step, Drawn))
-        if isinstance(event, Drawn):
-            break
-        spent[name] = event.seconds
-        assert max(spent.values()) - min(spent.values()) <= SLICE_SECONDS + longest + 1e-9, "over the whole run"
-    assert min(spent.values()) > 2.5
+    seconds = {"slow": 0.05, "quick": 0.001, "middling": 0.013}
+    spent = dict.fromkeys(seconds, 0.0)
+    for name in turns(seconds, 2500):
+        spent[name] += seconds[name]
+        assert max(spent.values()) - min(spent.values()) <= SLICE_SECONDS + seconds["slow"] + 1e-9, "over the whole run"
+    assert min(spent.values()) > 2
 
 
 def test_steps_longer_than_a_slice_are_shared_too() -> None:
-    turns = [name for name, _ in race({"a": run_of(1.0, 40), "b": run_of(0.5, 80)})]
+    found = turns({"a": 1.0, "b": 0.5}, 120)
     for count in range(1, 100):
-        assert abs(turns[:count].count("a") - 0.5 * turns[:count].count("b")) <= 1
+        assert abs(found[:count].count("a") - 0.5 * found[:count].count("b")) <= 1
 
 
 def test_every_rotation_begins_with_another_run() -> None:
-    turns = [name for name, _ in race({name: run_of(SLICE_SECONDS, 6) for name in "abc"})]
-    assert "".join(turns[:9]) == "abcbcacab"
+    assert "".join(turns(dict.fromkeys("abc", SLICE_SECONDS), 9)) == "abcbcacab"
 
 
-def test_a_run_that_raises_leaves_the_others() -> None:
-    events = list(race({"good": run_of(0.02, 9), "bad": run_of(0.02, 9, fails_at=5)}))
-    assert [type(event) for name, event in events if name == "bad"][-1] is RuntimeError
-    assert [type(event) for name, event in events if name == "good"][-1] is Drawn
-    assert sum(name == "good" for name, _ in events) == 10
+def test_one_that_is_out_leaves_the_others_their_turns() -> None:
+    rotation = Rotation("abc")
+    assert rotation.next() == "a"
+    del rotation.spent["a"]
+    assert rotation.next() == "b"
+    del rotation.spent["b"]
+    for _ in range(5):
+        assert rotation.next() == "c"
+        rotation.spent["c"] += SLICE_SECONDS
 
 
 # -- a comparison as a race
@@ -102,7 +103,7 @@ def test_a_run_that_raises_leaves_the_others() -> None:
 
 def test_tokens_are_those_of_a_run_alone(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bit for bit, with the methods changing after every step, greedy and not."""
-    monkeypatch.setattr(comparison, "SLICE_SECONDS", 1e-9)
+    monkeypatch.setattr(race, "SLICE_SECONDS", 1e-9)
     for knobs in (KNOBS, {**KNOBS, "temperature": 0}, {**KNOBS, "residual": "released", "cfg_scale": 1}):
         alone = {method: pipe.generate(PROMPT, method, **knobs) for method in DEFAULT}
         order, raced = [], {}
@@ -161,18 +162,18 @@ def failing_when_crowded(monkeypatch: pytest.MonkeyPatch, pipe: Pipeline, most: 
 @pytest.mark.slow
 def test_what_memory_does_not_hold_at_once_runs_one_after_the_other(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = {method: pipe.generate(PROMPT, method, **KNOBS).tokens for method in DEFAULT}
-    monkeypatch.setattr(comparison, "SLICE_SECONDS", 1e-9)
+    monkeypatch.setattr(race, "SLICE_SECONDS", 1e-9)
     failing_when_crowded(monkeypatch, pipe, 2)
     found = {method: event for method, event in pipe.compare(PROMPT, **KNOBS) if isinstance(event, (Generation, MethodFailed))}
     assert {method: getattr(event, "tokens", event) for method, event in found.items()} == wanted
     for event in found.values():
         assert isinstance(event, Generation)
-        assert (event.stats.schedule, event.stats.schedule_reason) == ("in turn", comparison.CROWDED)
+        assert (event.stats.schedule, event.stats.schedule_reason) == ("in turn", race.CROWDED)
         assert event.stats.tree == ("none" if event.method == "vanilla" else "small: as asked"), "no tree had to shrink"
 
 
 def test_no_race_is_begun_that_memory_cannot_hold(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comparison, "no_room_to_race", lambda *_: "5 methods at once need about 9.0 GiB")
+    monkeypatch.setattr(race, "no_room_to_race", lambda *_: "5 methods at once need about 9.0 GiB")
     order = [method for method, _ in pipe.compare(PROMPT, ["vanilla", "eagle1"], **KNOBS)]
     assert [name for name, _ in groupby(order)] == ["vanilla", "eagle1"]
     (stats,) = {
@@ -243,7 +244,7 @@ def test_a_second_run_in_the_thread_of_an_open_one_is_refused(pipe: Pipeline) ->
 def test_preparing_leaves_a_visitors_run_nothing_to_do(pipe: Pipeline) -> None:
     for _ in pipe.prepare():
         pass
-    assert [method for method, event in pipe.beats(PROMPT, seed=1) if event is None] == []
+    assert [method for method, event in pipe.race(pipe.request(PROMPT, seed=1)) if event is None] == []
 
 
 def test_what_is_asked_for_first_plays_no_part_in_what_is_chosen(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -386,7 +387,7 @@ def test_what_begins_again_by_itself_is_previewed_too(folder: Path, monkeypatch:
     """Methods that wait for memory after a race that broke off have older previews, and no new ones."""
     monkeypatch.setattr("lantern_demo.ui.service.FRAME_SECONDS", 0.0)
     monkeypatch.setattr("lantern_demo.ui.service.PREVIEW_SHARE", 0.0)
-    monkeypatch.setattr(comparison, "SLICE_SECONDS", 1e-9)
+    monkeypatch.setattr(race, "SLICE_SECONDS", 1e-9)
     service = Service(folder, "cpu")
     failing_when_crowded(monkeypatch, service.pipeline(service.default), 2)
     pictured: list[str] = []
@@ -401,17 +402,17 @@ def test_what_begins_again_by_itself_is_previewed_too(folder: Path, monkeypatch:
 @pytest.mark.parametrize(
     ("slices", "told"),
     [
-        (1e-9, f"The methods ran one after the other, not as a race: {comparison.CROWDED}."),
+        (1e-9, f"The methods ran one after the other, not as a race: {race.CROWDED}."),
         (
             1e9,
-            f"EAGLE-2, LANTERN, LANTERN++ could not race with the others: {comparison.CROWDED}.",
+            f"EAGLE-2, LANTERN, LANTERN++ could not race with the others: {race.CROWDED}.",
         ),  # those before are drawn by then
     ],
 )
 def test_the_page_says_which_methods_did_not_race(
     folder: Path, monkeypatch: pytest.MonkeyPatch, slices: float, told: str
 ) -> None:
-    monkeypatch.setattr(comparison, "SLICE_SECONDS", slices)
+    monkeypatch.setattr(race, "SLICE_SECONDS", slices)
     service, w, _ = page_of(folder, draw)
     failing_when_crowded(monkeypatch, service.pipeline(service.default), 2)
     answers = list(draw(service, w, PROMPT, None, None, 3, False, None, *[None] * len(ON_THE_FORM)))

@@ -14,8 +14,8 @@ import pytest
 from lantern_demo import load
 from lantern_demo.bench.quality.recommend import ENOUGH, FAST_LOSS
 from lantern_demo.models.registry import REGISTRY
-from lantern_demo.recommended import FILE, KINDS, Recommendation, read_recommended
-from lantern_demo.settings import Settings
+from lantern_demo.settings.recommended import FILE, KINDS, Recommendation, read_recommended
+from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.api import describe
 from lantern_demo.ui.recommended_box import fill_in

@@ -13,7 +13,7 @@ import pytest
 
 from lantern_demo import load
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.pipeline import Generation, Pipeline
+from lantern_demo.runs.pipeline import Generation, Pipeline
 from lantern_demo.ui.service import Service
 
 PROMPT = "two red box lanterns over a lake"
@@ -25,7 +25,7 @@ SETTINGS: list[dict[str, Any]] = [
 PROGRAM = """
 import json, sys
 from lantern_demo import load
-from lantern_demo.pipeline import Generation
+from lantern_demo.runs.pipeline import Generation
 folder, prompt, settings = json.loads(sys.argv[1])
 pipe = load(folder, device="cpu")
 pipe.generate("something else", seed=1, tree="small")

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import copy
+import inspect
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
 
+import lantern_demo
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.knobs import ON_THE_FORM, by_readers
-from lantern_demo.pipeline import Generation, Pipeline
+from lantern_demo.runs.pipeline import Generation, Pipeline
+from lantern_demo.settings.knobs import ON_THE_FORM, by_readers
 from lantern_demo.ui import service as services
 from lantern_demo.ui import texts
 from lantern_demo.ui.restore import _redrawn
 from lantern_demo.ui.service import Service
+
+PACKAGE = Path(lantern_demo.__file__).parent
 
 
 @pytest.fixture
@@ -48,6 +54,30 @@ def test_one_thread_computes_whichever_asks(tiny_model: Path, threads: list[str]
         found.append(item)
     assert [item.method for item in found if isinstance(item, Generation)] == ["vanilla", "eagle1"]
     assert len(set(threads)) == 1 and threads[0].startswith("device")
+
+
+def test_at_most_six_generators_stand_around_a_step(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever follows a step from the page's service to the model goes through each of them."""
+    service, most = Service(tiny_model, "cpu"), 0
+    target = service.pipeline(service.default).target
+    forward = target.forward
+
+    def counted(*args: Any) -> Any:
+        nonlocal most
+        around = 0
+        for frame in sys._current_frames().values():  # of who asks, and of who computes
+            at: FrameType | None = frame
+            while at is not None:
+                ours = Path(at.f_code.co_filename).is_relative_to(PACKAGE)
+                around += ours and bool(at.f_code.co_flags & inspect.CO_GENERATOR)
+                at = at.f_back
+        most = max(most, around)
+        return forward(*args)
+
+    monkeypatch.setattr(target, "forward", counted)
+    frames = service.frames(service.request("a lantern", None, ["vanilla", "eagle1"], {"seed": 3}), True)
+    assert sum(isinstance(item, Generation) for item in frames) == 2
+    assert 0 < most <= 6
 
 
 def test_pictures_of_a_record_say_by_what_they_differ(tiny_model: Path) -> None:

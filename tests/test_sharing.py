@@ -15,14 +15,14 @@ from PIL import Image
 from lantern_demo import load
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.registry import BUNDLED
-from lantern_demo.pipeline import Generation
-from lantern_demo.record import image_hash, merge_records, same_decoder
-from lantern_demo.settings import Settings
+from lantern_demo.runs.pipeline import Generation
+from lantern_demo.runs.record import VERSIONS, image_hash, merge_records, same_decoder
+from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import link, recorded, texts
 from lantern_demo.ui.contact_sheet import contact_sheet
 from lantern_demo.ui.files import write_picture
 from lantern_demo.ui.record_examples import RECORDED, redrawn
-from lantern_demo.ui.record_reader import MEGABYTES, VERSIONS, checked, read_record
+from lantern_demo.ui.record_reader import MEGABYTES, checked, read_record
 from lantern_demo.ui.run_view import live, picture_address, picture_of, results_view
 from lantern_demo.ui.sweep import SWEEPS
 from lantern_demo.version import __version__
@@ -73,46 +73,48 @@ def test_what_is_not_known_is_not_kept(record: dict[str, Any]) -> None:
     more = copy.deepcopy(record) | {"note": "<b>"}
     more["methods"]["vanilla"]["speedup"] = 99.0
     more["methods"]["vanilla"]["extra"] = {}
+    more["methods"]["lantern"]["events"]["judged"] = [[["x"]]]  # where there are trials
     read = checked(more)
     assert "note" not in read and "extra" not in read["methods"]["vanilla"]
+    assert "judged" not in read["methods"]["lantern"]["events"]
     assert read["methods"]["vanilla"]["speedup"] == 1, "speedups are computed, not believed"
 
 
 SPOILT: list[tuple[tuple[Any, ...], Any, str]] = [
     (("lantern_demo",), "9.0.0", "version '9.0.0'; this program reads those of 0.1, 0.2"),
-    (("lantern_demo",), None, "lantern_demo must be text"),
-    (("prompt",), "x" * 1001, "prompt must be text of at most 1000 characters"),
-    (("prompt",), ["x"], "prompt must be text"),
-    (("created",), "yesterday", "created must be a date and time"),
-    (("device",), {}, "device must be text"),
+    (("lantern_demo",), None, "lantern_demo: must be text"),
+    (("prompt",), "x" * 1001, "prompt: must have at most 1000 characters"),
+    (("prompt",), ["x"], "prompt: must be text"),
+    (("created",), "yesterday", "created: must be a date and time"),
+    (("device",), {}, "device: must be text"),
     (("order",), ["vanilla"], "order must name the record's methods"),
-    (("order",), [], "order must name the record's methods"),
-    (("methods",), [], "methods must be an object"),
-    (("unknown_words",), [1], "unknown_words must be a list of texts"),
-    (("settings",), {"seed": 1}, "settings must be seed, temperature"),
+    (("order",), [], "order: must have at least 1 item"),
+    (("methods",), [], "methods: must be an object"),
+    (("unknown_words",), [1], "unknown_words.0: must be text"),
+    (("settings",), {"seed": 1}, "settings: must be seed, temperature"),
     (("settings", "seed"), None, "seed must have a value"),
     (("settings", "temperature"), 9, "temperature must be a number between 0 and 2"),
     (("settings", "tree"), "<img>", "tree must be one of"),
     (("settings", "seed"), float("nan"), "not a JSON file that can be read"),
     (("methods", "vanilla", "tokens"), 255, "tokens of a square picture"),
-    (("methods", "vanilla", "token_ids"), [1, 2], "token_ids must be a list of 256 entries"),
-    (("methods", "vanilla", "token_ids", 0), -1, "token_ids must be a list"),
-    (("methods", "vanilla", "token_ids", 0), True, "token_ids must be a list"),
-    (("methods", "vanilla", "decode_seconds"), 0, "decode_seconds of vanilla must be more than 0"),
-    (("methods", "vanilla", "decode_seconds"), 10**400, "decode_seconds must be a number"),
-    (("methods", "vanilla", "one_step_tvd"), 2, "one_step_tvd must be a number between 0 and 1"),
+    (("methods", "vanilla", "token_ids"), [1, 2], "methods.vanilla: token_ids must have 256 entries"),
+    (("methods", "vanilla", "token_ids", 0), -1, "methods.vanilla.token_ids.0: must be greater than or equal to 0"),
+    (("methods", "vanilla", "token_ids", 0), True, "token_ids.0: must be a whole number"),
+    (("methods", "vanilla", "decode_seconds"), 0, "methods.vanilla.decode_seconds: must be greater than 0"),
+    (("methods", "vanilla", "decode_seconds"), 10**400, "decode_seconds: must be a number"),
+    (("methods", "vanilla", "one_step_tvd"), 2, "one_step_tvd: must be less than or equal to 1"),
     (("methods", "vanilla", "method"), "lantern", "says that it is of 'lantern'"),
     (("methods", "vanilla", "tree_settings"), {"seed": 1}, "tree_settings must be of .*, tree, "),
     (("methods", "vanilla", "tree_settings"), {"window": 99}, "window must be a whole number between 0 and 64"),
-    (("methods", "vanilla", "events"), None, "events must be an object"),
-    (("methods", "vanilla", "price"), 2, "price must be a number between 0 and 1"),
-    (("methods", "vanilla", "events", "prices"), [2.0] * 256, "prices must be a list of 256 entries"),
-    (("methods", "vanilla", "events", "prices"), [0.1] * 255, "prices must be a list of 256 entries"),
+    (("methods", "vanilla", "events"), None, "methods.vanilla.events: must be an object"),
+    (("methods", "vanilla", "price"), 2, "price: must be less than or equal to 1"),
+    (("methods", "vanilla", "events", "prices"), [2.0] * 256, "prices.0: must be less than or equal to 1"),
+    (("methods", "vanilla", "events", "prices"), [0.1] * 255, "prices must have 256 entries"),
     (("methods", "vanilla", "events", "kinds"), "x" * 256, "kinds must have one of the letters"),
     (("methods", "vanilla", "events", "committed", 3), 200, "committed must rise"),
     (("methods", "vanilla", "events", "milliseconds", 3), 1e8, "milliseconds must not fall"),
-    (("methods", "lantern", "events", "trees", 1, "parents"), [7] * 8, "trees must list parents before their children"),
-    (("methods", "lantern", "events", "trees", 1, "path"), [0, 99], "path must be a list"),
+    (("methods", "lantern", "events", "trees", 1, "parents"), [7] * 8, "trees.1: must list parents before their children"),
+    (("methods", "lantern", "events", "trees", 1, "path"), [0, 99], "trees.1: must list parents before their children, and a path"),
     (("methods", "lantern", "events", "trials", 1), [[1, 0.5]], "trials must list a node of the tree"),
     (("methods", "lantern", "events", "trials", 1), [[99, 0.5, 0, 0]], "trials must list a node of the tree"),
 ]  # fmt: skip

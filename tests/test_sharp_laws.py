@@ -16,12 +16,12 @@ from runs import decode
 from tables import ChainDrafter, ChainTarget, chi_square_p, draw_without_replacement
 from torch import Tensor
 
-from lantern_demo import distortion
 from lantern_demo.decoding import drafting, sampling
 from lantern_demo.decoding.drafting import DynamicTree, StaticTree
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, draw, probabilities, uniforms_of
-from lantern_demo.distortion import realised
+from lantern_demo.runs import distortion
+from lantern_demo.runs.distortion import realised
 
 P_BOUND = 1e-5
 HIGHEST = 1 - 2.0**-48  # of the uniforms on a CPU

@@ -19,7 +19,7 @@ from lantern_demo.models.llamagen.cpu import LeanTarget
 from lantern_demo.models.products import OF_FORMAT, ROW_EXACT, supported
 from lantern_demo.models.registry import BUNDLED
 from lantern_demo.models.sixteen import sixteen_bits
-from lantern_demo.tree_fitting import read_calibration
+from lantern_demo.runs.fitting import read_calibration
 
 
 @pytest.mark.parametrize("model", ["llamagen-c2i-b-256", "llamagen-t2i-256", "janus-pro-1b", "anole-7b"])

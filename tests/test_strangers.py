@@ -19,8 +19,8 @@ import pytest
 from gradio_client import Client
 
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.knobs import MAX_LANTERN_K
 from lantern_demo.models.store import root
+from lantern_demo.settings.knobs import MAX_LANTERN_K
 from lantern_demo.ui.record_reader import read_record
 from lantern_demo.ui.service import Service
 
@@ -152,12 +152,16 @@ def test_limits(server: str) -> None:
 @pytest.mark.parametrize(
     ("path", "value", "sentence"),
     [
-        (("prompt",), "a \ud800", "prompt must be text without control characters, got U\\+D800"),
-        (("device",), "a\x1b[31m", "device must be text without control characters"),
-        (("unknown_words",), ["\x00"], "unknown_words must be a list of texts"),
-        (("model", "trained"), {"a": {"b": {"c": {"d": {}}}}}, "trained must be an object of at most 20000 characters, 4 levels"),
-        (("model", "sources"), {"a": "x" * 30_000}, "sources must be an object of at most"),
-        (("versions",), {}, "python must be text"),
+        (("prompt",), "a \ud800", "prompt: must be text without control characters"),
+        (("device",), "a\x1b[31m", "device: must be text without control characters"),
+        (("unknown_words",), ["\x00"], "unknown_words.0: must be text without control characters"),
+        (
+            ("model", "trained"),
+            {"a": {"b": {"c": {"d": {}}}}},
+            "model.trained: must be an object of at most 20000 characters, 4 levels",
+        ),
+        (("model", "sources"), {"a": "x" * 30_000}, "model.sources: must be an object of at most"),
+        (("versions",), {}, "versions.python: must be given"),
     ],
 )
 def test_a_record_brings_nothing_along(path: tuple[str, ...], value: Any, sentence: str) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from published import TEXT_ID
 
-from lantern_demo import pipeline
-from lantern_demo.knobs import ON_THE_FORM
-from lantern_demo.stats import Drawn
+from lantern_demo.runs import pipeline
+from lantern_demo.runs.stats import Drawn
+from lantern_demo.settings.knobs import ON_THE_FORM
 from lantern_demo.ui import compare, texts, time_left
 from lantern_demo.ui import service as services
 from lantern_demo.ui.compare import draw

@@ -18,8 +18,8 @@ from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, guide, probabilities
 from lantern_demo.decoding.wavefront import Wavefront, nodes_at_most, nodes_of, plan_of
-from lantern_demo.distortion import Laws
 from lantern_demo.models.llamagen.cuda import FusedTarget
+from lantern_demo.runs.distortion import Laws
 
 SAMPLING = Sampling(0.9, top_k=30, cfg_scale=2.0)
 SHAPES = [(16, 4, window) for window in (1, 2, 3, 4, 9)] + [(14, 4, 1), (14, 4, 3), (5, 2, 1), (3, 4, 2), (256, 16, 5)]

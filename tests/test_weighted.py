@@ -20,7 +20,7 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.sampling import Sampling, probabilities
 from lantern_demo.decoding.successors import Weighted
-from lantern_demo.distortion import sampled_shift
+from lantern_demo.runs.distortion import sampled_shift
 
 TREE = StaticTree([(0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0)])
 P_BOUND = 1e-4

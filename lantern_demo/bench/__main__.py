@@ -31,9 +31,9 @@ from lantern_demo.bench.resume import Journal, digest_of
 from lantern_demo.bench.speed import VARIED, Contestant, Row, jobs_of, measure, play, rows_of
 from lantern_demo.bench.speed_report import Report, markdown, report_of
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.knobs import KNOBS, TREES
-from lantern_demo.pipeline import Pipeline, load
-from lantern_demo.settings import methods_of
+from lantern_demo.runs.pipeline import Pipeline, load
+from lantern_demo.settings.knobs import KNOBS, TREES
+from lantern_demo.settings.settings import methods_of
 
 # Imported when asked for, so that no command needs what only another one does.
 COMMANDS = {name: f"lantern_demo.bench.{name}" for name in ("gpu", "audit", "sizes")} | {

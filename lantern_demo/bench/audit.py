@@ -40,7 +40,7 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.timing import Clock
 from lantern_demo.decoding.wavefront import Wavefront
 from lantern_demo.decoding.window import CoupledWindow, Window
-from lantern_demo.settings import Settings
+from lantern_demo.settings.settings import Settings
 
 RUNS = 100_000
 # A row is at the noise when its p-value over all stretches is not below this: of 24 lossless rows one falls below by chance 2 times in 1000.

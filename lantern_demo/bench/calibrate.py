@@ -22,10 +22,10 @@ from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.opt_tree import OptTree
 from lantern_demo.decoding.wavefront import Wavefront
-from lantern_demo.knobs import KNOBS
-from lantern_demo.pipeline import load
-from lantern_demo.stats import Stats
-from lantern_demo.tree_fitting import CHANCES, FILE, LEADS, SHAPES, WINDOWS, acceptance_by_rank, calibration_folder, fit_name
+from lantern_demo.runs.fitting import CHANCES, FILE, LEADS, SHAPES, WINDOWS, acceptance_by_rank, calibration_folder, fit_name
+from lantern_demo.runs.pipeline import load
+from lantern_demo.runs.stats import Stats
+from lantern_demo.settings.knobs import KNOBS
 
 WIDE = "naive_extend_57"
 FIRST_SEED = 1_000_000

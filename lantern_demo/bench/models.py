@@ -17,7 +17,6 @@ from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.drafting import Drafts
 from lantern_demo.decoding.loop import Decoded, Step, decode
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.knobs import MAX_LANTERN_K
 from lantern_demo.models import bundled
 from lantern_demo.models.anole.target import AnoleConfig
 from lantern_demo.models.blank import blank_network, fill
@@ -28,7 +27,8 @@ from lantern_demo.models.janus.target import JanusConfig
 from lantern_demo.models.llamagen.target import LlamaGenConfig
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.models.tokenizer import neighbour_table
-from lantern_demo.settings import Settings
+from lantern_demo.settings.knobs import MAX_LANTERN_K
+from lantern_demo.settings.settings import Settings
 
 Network = TypeVar("Network", bound=nn.Module)
 

@@ -18,7 +18,7 @@ from typing import Any
 from lantern_demo.bench.memory import start_peak, stop_peak
 from lantern_demo.bench.speed import Run
 from lantern_demo.decoding.timing import Clock
-from lantern_demo.pipeline import Pipeline
+from lantern_demo.runs.pipeline import Pipeline
 
 Generate = Callable[[str, int], list[int]]
 

@@ -48,8 +48,8 @@ from lantern_demo.models.janus.target import JanusConfig
 from lantern_demo.models.needs import free_memory, gib
 from lantern_demo.models.products import KINDS, OF_FORMAT, exact_kinds, supported
 from lantern_demo.models.registry import BUNDLED, REGISTRY, model_info
-from lantern_demo.settings import Settings
-from lantern_demo.tree_fitting import Calibration, chances, choose, read_calibration
+from lantern_demo.runs.fitting import Calibration, chances, choose, read_calibration
+from lantern_demo.settings.settings import Settings
 
 CPU = torch.device("cpu")
 BORROWED = "lantern-scenes"  # whose calibration tells how many tokens a step gives

@@ -17,8 +17,8 @@ from tqdm import tqdm
 
 from lantern_demo.bench.memory import peak_of_process, start_peak, stop_peak
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.knobs import KNOBS
-from lantern_demo.pipeline import Generation, Pipeline
+from lantern_demo.runs.pipeline import Generation, Pipeline
+from lantern_demo.settings.knobs import KNOBS
 
 Run = dict[str, Any]  # what one contestant did in one round, JSON-able
 Contestant = Callable[[str, int], Run]

@@ -232,7 +232,7 @@ class Asked(Protocol):
 @dataclass(frozen=True)
 class Drafts:
     """A kind of drafts. This one is none: the root alone. `settings` are an object with the fields that a kind reads, `calibration` one with
-    what was counted of methods: see `lantern_demo.settings` and `lantern_demo.tree_fitting`."""
+    what was counted of methods: see `lantern_demo.settings.settings` and `lantern_demo.runs.fitting`."""
 
     name: ClassVar[str] = "none"
     needs_drafter: ClassVar[bool] = False

@@ -17,7 +17,7 @@ from lantern_demo.models.bundled import PALETTE
 from lantern_demo.models.palette import token_colours
 from lantern_demo.models.registry import BUNDLED
 from lantern_demo.models.tokenizer import ImageTokenizer
-from lantern_demo.pipeline import load
+from lantern_demo.runs.pipeline import load
 from lantern_demo.training.scenes import render, sample_scenes
 
 BATCH = 32

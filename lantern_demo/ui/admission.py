@@ -9,7 +9,6 @@ import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from time import monotonic
-from typing import Any
 
 import gradio as gr
 from fastapi import HTTPException
@@ -19,6 +18,7 @@ from fastapi.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lantern_demo.faults import writable
+from lantern_demo.runs.record import depth_of
 from lantern_demo.ui import texts
 from lantern_demo.ui.gradio_patches import Joining, guard_queue, holds_file, pending, waiting
 from lantern_demo.ui.service import on_space
@@ -73,7 +73,7 @@ def guard(page: gr.Blocks, device: str) -> None:
             names = [str(label) for label in labels] if asked.event.public else []
             raise Refused(400, texts.wrong_count(asked.event.name, names, len(asked.values), len(labels)))
         for label, value in zip(labels, asked.values, strict=True):
-            if (depth := _depth(value)) > DEEPEST:
+            if (depth := depth_of(value, DEEPEST)) > DEEPEST:
                 raise Refused(400, texts.too_deep(label or "a value", DEEPEST))
             if asked.event.public and depth and holds_file(value):
                 raise Refused(400, texts.no_file(str(label)))
@@ -102,15 +102,6 @@ class Looks:
             return texts.LOOK_SLOWER
         times.append(now)
         return None
-
-
-def _depth(value: Any) -> int:
-    """How many levels of lists and objects a value has, counted no further than just beyond DEEPEST."""
-    level, depth = [value], 0
-    while depth <= DEEPEST and (level := [v for v in level if isinstance(v, (list, dict))]):
-        depth += 1
-        level = [x for v in level for x in (v.values() if isinstance(v, dict) else v)]
-    return depth
 
 
 def _check_room(page: gr.Blocks, device: str, client: str) -> None:

@@ -17,13 +17,13 @@ from fastapi.responses import JSONResponse
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.faults import writable
-from lantern_demo.knobs import KNOBS
 from lantern_demo.models.device import device_name
 from lantern_demo.models.needs import describe as describe_needs
-from lantern_demo.recommended import KINDS
-from lantern_demo.record import merge_records
-from lantern_demo.settings import Settings
-from lantern_demo.stats import Drawn, MethodFailed
+from lantern_demo.runs.record import merge_records
+from lantern_demo.runs.stats import Drawn, MethodFailed
+from lantern_demo.settings.knobs import KNOBS
+from lantern_demo.settings.recommended import KINDS
+from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.files import saved, write_picture
 from lantern_demo.ui.gradio_patches import CALL_PATHS, document

@@ -8,7 +8,6 @@ import secrets
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from dataclasses import replace
 from math import isqrt
 from pathlib import Path
 from time import perf_counter
@@ -16,9 +15,10 @@ from typing import Any
 
 import gradio as gr
 
-from lantern_demo.knobs import MAX_SEED, ON_THE_FORM, seed_of
-from lantern_demo.record import merge_records
-from lantern_demo.stats import Drawn, MethodFailed
+from lantern_demo.runs.race import Request
+from lantern_demo.runs.record import merge_records
+from lantern_demo.runs.stats import Drawn, MethodFailed
+from lantern_demo.settings.knobs import MAX_SEED, ON_THE_FORM, seed_of
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import (
     Updates,
@@ -37,7 +37,7 @@ from lantern_demo.ui.method_panel import chosen_of
 from lantern_demo.ui.prompt_builder import drawn_without, refusal
 from lantern_demo.ui.run_state import Lane, Shown, Token
 from lantern_demo.ui.run_view import LABELS, lane_view, leading, live, picture_address, picture_of
-from lantern_demo.ui.service import PROMPT, Frame, Request, Service, jpeg
+from lantern_demo.ui.service import PROMPT, Frame, Service, jpeg
 from lantern_demo.ui.time_left import seconds_left
 
 FRAMES_TOLD = 4  # answers whose tokens each answer tells again: a browser that is busy shows the latest of several alone
@@ -71,7 +71,7 @@ def draw(
         return
     anew = request == asked and not locked
     if anew:
-        request = replace(request, knobs={**request.knobs, "seed": secrets.randbelow(MAX_SEED + 1)})
+        request = request.with_seed(secrets.randbelow(MAX_SEED + 1))
     yield from _shown(service, w, request, None, anew)
 
 
@@ -116,7 +116,7 @@ def settle(service: Service, w: Widgets, shown: Shown) -> Updates:
     shown.settled = True
     updates |= {w.stage: _live(shown), w.asked: shown.request}
     if shown.request is not None:
-        updates[w.seed] = shown.request.knobs["seed"]
+        updates[w.seed] = shown.request.seed
     if shown.record is not None:
         updates[w.result] = shown
         kept_as = w.finished.keep(shown.record, shown.pictures)
@@ -132,7 +132,7 @@ def _shown(
     """Run a request. `expected` is a record whose tokens should come again; `anew`: the seed is new."""
     total = service.offered()[request.model].tokens
     shown = Shown({method: Lane(method, "waiting", total) for method in request.methods}, request=request)
-    yield {w.status: status_html(texts.starting(request.knobs["seed"], anew), "busy"), w.stage: _live(shown), w.shown: shown}
+    yield {w.status: status_html(texts.starting(request.seed, anew), "busy"), w.stage: _live(shown), w.shown: shown}
     try:
         with scratch() as folder:
             yield from _events(service, w, request, shown, Path(folder), expected)

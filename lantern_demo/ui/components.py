@@ -14,8 +14,8 @@ from typing import Any, Literal
 import gradio as gr
 from PIL import Image
 
-from lantern_demo.knobs import KNOBS
-from lantern_demo.settings import Settings
+from lantern_demo.settings.knobs import KNOBS
+from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.files import saved, write_record, write_sheet
 from lantern_demo.ui.gradio_patches import keep_file

@@ -16,7 +16,7 @@ import torch
 from lantern_demo.decoding.methods import Method
 from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule
 from lantern_demo.decoding.successors import Ensemble, Typical
-from lantern_demo.settings import Settings
+from lantern_demo.settings.settings import Settings
 
 
 @dataclass(frozen=True)

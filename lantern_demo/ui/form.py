@@ -7,8 +7,8 @@ from typing import Any
 import gradio as gr
 
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.knobs import KNOBS, MAX_SEED, ON_THE_FORM, by_readers
-from lantern_demo.settings import Settings
+from lantern_demo.settings.knobs import KNOBS, MAX_SEED, ON_THE_FORM, by_readers
+from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import Results, Updates, component, field_value, prose, status_html
 from lantern_demo.ui.method_panel import method_chooser

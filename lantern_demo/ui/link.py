@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
-from lantern_demo.knobs import KNOBS, shown
-from lantern_demo.settings import Settings, methods_of
+from lantern_demo.settings.knobs import KNOBS, shown
+from lantern_demo.settings.settings import Settings, methods_of
 
 RUN = "run"  # names a run that is kept
 LONGEST = 4000  # characters of a value

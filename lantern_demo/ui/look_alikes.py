@@ -15,9 +15,9 @@ from PIL import Image
 
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.pipeline import Pipeline
-from lantern_demo.price import own_laws
-from lantern_demo.settings import Settings
+from lantern_demo.runs.pipeline import Pipeline
+from lantern_demo.runs.price import own_laws
+from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.run_view import webp_address
 from lantern_demo.ui.service import Service, on_zero_gpu
@@ -155,7 +155,7 @@ class LookAlikes:
         """By place the model's favourites, each with its chance given all tokens before; none of the first, which has none before it."""
         key = (pipe.info.id, prompt, settings.sampling(), tuple(tokens))
         if key not in self._laws:
-            encoded = pipe.encode(prompt)
+            encoded = pipe.read(prompt).encoded
             condition = pipe.networks.target.condition(encoded.features, encoded.mask, settings.cfg_scale != 1)
             config = Config(METHODS["vanilla"], len(tokens), settings.sampling(), device=pipe.device)
             tops = [law.topk(min(LIKED, len(law))) for law in own_laws(pipe.target, condition, tokens, config)]

@@ -9,7 +9,7 @@ from typing import Any
 import gradio as gr
 
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.recommended import KINDS, Kind, Recommended, read_recommended
+from lantern_demo.settings.recommended import KINDS, Kind, Recommended, read_recommended
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import Updates, prose, status_html
 from lantern_demo.ui.service import Service

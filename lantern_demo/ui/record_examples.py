@@ -13,8 +13,8 @@ from typing import Any
 from PIL import Image
 
 from lantern_demo import load
-from lantern_demo.pipeline import Generation, Pipeline
-from lantern_demo.record import image_hash, merge_records
+from lantern_demo.runs.pipeline import Generation, Pipeline
+from lantern_demo.runs.record import image_hash, merge_records
 from lantern_demo.ui import recorded, texts
 from lantern_demo.ui.run_view import picture_address
 from lantern_demo.ui.sweep import recorded_sweep

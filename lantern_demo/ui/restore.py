@@ -9,8 +9,8 @@ from typing import Any
 import gradio as gr
 from PIL import Image
 
-from lantern_demo.record import image_hash
-from lantern_demo.settings import Settings
+from lantern_demo.runs.record import image_hash
+from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import link, texts
 from lantern_demo.ui.components import Updates, Widgets, numbers_of, stage_of, status_html
 from lantern_demo.ui.model_choice import ModelWidgets, choose

@@ -6,7 +6,8 @@ import secrets
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from lantern_demo.ui.service import Progress, Request
+from lantern_demo.runs.race import Request
+from lantern_demo.ui.service import Progress
 
 Phase = Literal["waiting", "drawing", "drawn", "done", "failed", "stopped"]
 

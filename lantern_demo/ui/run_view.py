@@ -13,10 +13,10 @@ from typing import Any
 from PIL import Image
 
 from lantern_demo.decoding.methods import METHODS, Method
-from lantern_demo.knobs import KNOBS
 from lantern_demo.models.registry import REGISTRY
-from lantern_demo.recommended import read_recommended
-from lantern_demo.settings import Settings
+from lantern_demo.settings.knobs import KNOBS
+from lantern_demo.settings.recommended import read_recommended
+from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.evidence import evidence_of
 from lantern_demo.ui.run_state import Lane, Source

@@ -25,18 +25,18 @@ from PIL import Image
 
 from lantern_demo.decoding.loop import Step
 from lantern_demo.faults import sentence
-from lantern_demo.knobs import shown
 from lantern_demo.metrics import Counters
 from lantern_demo.models.device import pick_device, pick_threads, unused_gpu
 from lantern_demo.models.estimate import picture_seconds
 from lantern_demo.models.families import runs_on_twins
 from lantern_demo.models.needs import requirements_unmet
 from lantern_demo.models.registry import BUNDLED, REGISTRY, ModelInfo
-from lantern_demo.pipeline import BORROWED, DrafterMissing, Pipeline, info_of, load, unavailable_methods
-from lantern_demo.record import same_decoder
-from lantern_demo.settings import methods_of
-from lantern_demo.stats import Drawn, Generation, MethodFailed
-from lantern_demo.tree_fitting import chances, read_calibration
+from lantern_demo.runs.fitting import chances, read_calibration
+from lantern_demo.runs.pipeline import BORROWED, DrafterMissing, Pipeline, info_of, load, unavailable_methods
+from lantern_demo.runs.race import Request
+from lantern_demo.runs.record import same_decoder
+from lantern_demo.runs.stats import Drawn, Generation, MethodFailed
+from lantern_demo.settings.knobs import shown
 from lantern_demo.ui import texts
 from lantern_demo.ui.log import of_prompt
 
@@ -55,17 +55,6 @@ PROMPT = "prompt"  # what is made ready first
 Result = TypeVar("Result")
 
 _LOG = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Request:
-    """A checked comparison: what it runs on, and the values it was given."""
-
-    model: str
-    prompt: str
-    methods: list[str]
-    knobs: dict[str, Any]
-    trees: dict[str, dict[str, Any]]  # by method, settings of its draft tree that are not those of `knobs`
 
 
 @dataclass(frozen=True)
@@ -252,13 +241,7 @@ class Service:
     ) -> Request:
         """Check a comparison's values; None stands for the default. Raises ValueError with a sentence for what is not allowed."""
         pipe = self.pipeline(self.default if model is None else model)
-        chosen = methods_of(pipe.default_methods if methods is None else methods)
-        given = {name: value for name, value in knobs.items() if value is not None}
-        settings = pipe.settings(**given)
-        for tree in (trees or {}).values():
-            settings.with_changes(**tree)
-        pipe.check_methods(chosen)
-        return Request(pipe.info.id, pipe.check_prompt(prompt), [method.id for method in chosen], given, trees or {})
+        return pipe.request(prompt, methods, trees, **{name: value for name, value in knobs.items() if value is not None})
 
     def frames(self, request: Request, previews: bool) -> Generator[Frame | Drawn | Generation | MethodFailed, None, None]:
         """Race the methods: a Frame now and then, for each Drawn with its last token, and at the end its Generation; or MethodFailed.
@@ -350,7 +333,7 @@ class Service:
         seconds = min(self._run_seconds, self._lease(request, previews) - 2) if on_zero_gpu() else self._run_seconds
         if pipe.info.published is not None:  # whose text encoder is as large as the rest
             yield Frame({}, ready=PROMPT)
-        with closing(pipe.beats(request.prompt, request.methods, seconds, request.trees, **request.knobs)) as events:
+        with closing(pipe.race(request, seconds)) as events:
             for method, event in events:
                 if isinstance(event, Step):
                     if event.index == 0:
@@ -413,7 +396,7 @@ def _log(request: Request, outcomes: dict[str, Outcome], seconds: float) -> None
     kinds = {outcome.kind for outcome in outcomes.values()}
     _LOG.info(
         "run: model %s, seed %s, prompt %s, %s: %s; %.2f s on the device",
-        request.model, request.knobs.get("seed", "of the preset"), of_prompt(request.prompt),
+        request.model, request.seed, of_prompt(request.prompt),
         "stopped" if "stopped" in kinds else "failed" if "failed" in kinds else "done",
         ", ".join(f"{method} {outcome.words()}" for method, outcome in outcomes.items()), seconds,
     )  # fmt: skip

@@ -12,15 +12,16 @@ from typing import Any
 import gradio as gr
 
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.knobs import KNOBS, ON_THE_FORM, seed_of, short_name
-from lantern_demo.pipeline import Pipeline
-from lantern_demo.stats import Drawn, Generation, MethodFailed
+from lantern_demo.runs.pipeline import Pipeline
+from lantern_demo.runs.race import Request
+from lantern_demo.runs.stats import Drawn, Generation, MethodFailed
+from lantern_demo.settings.knobs import KNOBS, ON_THE_FORM, seed_of, short_name
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import Answer, Updates, Widgets, answer, component, loading, pack, setting_value, status_html
 from lantern_demo.ui.prompt_builder import refusal
 from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.run_view import COLOURS, picture_address
-from lantern_demo.ui.service import Frame, Request, Service
+from lantern_demo.ui.service import Frame, Service
 
 
 @dataclass(frozen=True)

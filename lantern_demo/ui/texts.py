@@ -8,9 +8,9 @@ from typing import Any
 
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.faults import sentence
-from lantern_demo.knobs import KNOBS, short_name
 from lantern_demo.models.bundled import NoDrafter
-from lantern_demo.recommended import Found, Recommendation, Recommended
+from lantern_demo.settings.knobs import KNOBS, short_name
+from lantern_demo.settings.recommended import Found, Recommendation, Recommended
 
 TITLE = "LANTERN: images, drawn faster"
 INTRO = (

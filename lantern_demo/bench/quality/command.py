@@ -28,9 +28,9 @@ from lantern_demo.bench.report import machine_of, now, write
 from lantern_demo.bench.resume import Journal
 from lantern_demo.bench.speed import Contestant, jobs_of, measure, play
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.knobs import FIT
-from lantern_demo.pipeline import Pipeline, load
-from lantern_demo.recommended import FILE
+from lantern_demo.runs.pipeline import Pipeline, load
+from lantern_demo.settings.knobs import FIT
+from lantern_demo.settings.recommended import FILE
 
 # The networks that what is seen of pictures depends on: with these exchanged nothing is drawn anew.
 SEEN = ("target", "tokenizer", "picture", "classifier")

@@ -17,8 +17,8 @@ from lantern_demo.bench.resume import Journal, digest_of
 from lantern_demo.bench.workers import spread
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.loop import Decoded, decode
-from lantern_demo.pipeline import Pipeline, load
-from lantern_demo.settings import method_of
+from lantern_demo.runs.pipeline import Pipeline, load
+from lantern_demo.settings.settings import method_of
 from lantern_demo.training.sample import encode_prompts, sample_batch
 
 BATCH = 50  # pictures of the floor that are drawn at once

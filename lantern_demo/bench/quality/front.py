@@ -17,7 +17,7 @@ from lantern_demo.bench.quality.scenes import SceneSet
 from lantern_demo.bench.quality.statistics import LEVEL, wilson
 from lantern_demo.bench.summary import summarise
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.pipeline import Pipeline
+from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.training.classifier import AttributeClassifier
 
 Drawn = dict[str, list[Record]]  # by point, its pictures

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.knobs import bound_of
+from lantern_demo.settings.knobs import bound_of
 
 COLUMNS = 3
 # Okabe and Ito's colours, which colour-blind people can tell apart.

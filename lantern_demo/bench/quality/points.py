@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 from lantern_demo.bench.speed import Row
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.knobs import KNOBS, short_name, swept_by
-from lantern_demo.pipeline import Pipeline
-from lantern_demo.settings import Settings, method_of
+from lantern_demo.runs.pipeline import Pipeline
+from lantern_demo.settings.knobs import KNOBS, short_name, swept_by
+from lantern_demo.settings.settings import Settings, method_of
 
 # main: what the tables compare; again: vanilla with other seeds, the noise floor; sweep: one knob moved; tree: speed only.
 Group = Literal["main", "again", "sweep", "tree"]

@@ -27,8 +27,8 @@ from lantern_demo.bench.quality import drawing, scorers
 from lantern_demo.bench.quality.points import Point, points_of
 from lantern_demo.bench.report import now, number, table, write_file
 from lantern_demo.bench.resume import Journal, Slice, digest, slice_of
-from lantern_demo.knobs import FIT
-from lantern_demo.pipeline import Pipeline, load
+from lantern_demo.runs.pipeline import Pipeline, load
+from lantern_demo.settings.knobs import FIT
 
 Report = dict[str, Any]
 

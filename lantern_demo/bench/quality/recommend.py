@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.knobs import KNOBS, swept_by
+from lantern_demo.settings.knobs import KNOBS, swept_by
 
 FAST_LOSS = 0.05  # of the pictures, in which not everything asked for is found any more
 ENOUGH = 500  # pictures; of fewer no loss can be told from noise, and the luckiest point would be chosen

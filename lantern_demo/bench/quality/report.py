@@ -105,7 +105,7 @@ def _recommended(report: Report) -> str:
 
 
 def recommendations(report: Report) -> dict[str, Any]:
-    """What a model's folder keeps of a report; see `lantern_demo.recommended`."""
+    """What a model's folder keeps of a report; see `lantern_demo.settings.recommended`."""
     known = [row for row in report["rows"] if row["right"] is not None]
     return {
         "device": report["machine"]["device"], "level": report["level"], "measures": len(report["measures"]),

@@ -1,7 +1,7 @@
 """Measured distortion: how far the law of the next token under a rule is from the target's law p.
 
 Measured at nodes that a run came by, for the token that came out there: the one-step distance at the first of some steps, the
-picture's price (see `lantern_demo.price`) at all of them. Runs after the run, with a generator of its own.
+picture's price (see `lantern_demo.runs.price`) at all of them. Runs after the run, with a generator of its own.
 
 A token is drawn off running sums, which round. The laws here are those that the sums realise (`sampling.running_sums`), while the
 rule judges by the laws it was told: a draw that does not follow its law shows as distortion.

@@ -22,9 +22,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from pathlib import Path
-from typing import Any
 
 import torch
+from pydantic import TypeAdapter, ValidationError
 
 from lantern_demo.decoding.drafting import Drafts, StaticTree
 from lantern_demo.decoding.loop import Step
@@ -101,15 +101,9 @@ def read_calibration(folder: Path | None) -> Calibration | None:
     if folder is None or not (folder / FILE).exists():
         return None
     try:
-        told: dict[str, Any] = json.loads((folder / FILE).read_text())
-        dynamic = {m: [(int(k), int(d), int(n), float(t)) for k, d, n, t in rows] for m, rows in told["dynamic"].items()}
-        windows = {m: [(int(n), float(t)) for n, t in rows] for m, rows in told.get("windows", {}).items()}
-        static = {m: [[float(p) for p in row] for row in rows] for m, rows in told["static"].items()}
-        wavefronts = {m: [(int(w), float(t), float(p)) for w, t, p in rows] for m, rows in told.get("wavefronts", {}).items()}
-        least = {m: [(float(c), float(t)) for c, t in rows] for m, rows in told.get("chances", {}).items()}
-        return Calibration(static, dynamic, windows, wavefronts, least)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{folder / FILE} is not a calibration: {error!r}") from error
+        return TypeAdapter(Calibration).validate_json((folder / FILE).read_bytes())
+    except ValidationError as error:
+        raise ValueError(f"{folder / FILE} is not a calibration: {error.errors()[0]['msg']}") from error
 
 
 def static_choice(accept: list[list[float]], seconds: Seconds) -> Choice:

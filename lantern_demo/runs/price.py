@@ -20,7 +20,7 @@ from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.protocols import Target
 from lantern_demo.decoding.sampling import guide, probabilities
-from lantern_demo.distortion import Laws, Visit, shift_at
+from lantern_demo.runs.distortion import Laws, Visit, shift_at
 
 CHUNK = 32  # tokens a pass over the finished picture takes at once
 DRAWS = 8  # of drafts that are averaged over; the mean of many tokens needs few

@@ -2,54 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from lantern_demo.decoding.drafting import Drafts, StaticTree
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.trees import Path
-from lantern_demo.knobs import DYNAMIC_TREES, FIT, KNOBS, SMALL_STATIC, TREES, WINDOW, shown
+from lantern_demo.settings.knobs import DYNAMIC_TREES, FIT, KNOBS, SMALL_STATIC, TREES, WINDOW, Knobs, shown
 from lantern_demo.static_trees import STATIC_TREES, read_paths
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Knobs):
     """All knobs of a run. Raises ValueError for a value that is not allowed.
 
     The draft_* values are those of `tree` unless given: they shape the dynamic tree (EAGLE-2), `nodes` counting the root.
     """
-
-    seed: int = KNOBS["seed"].default
-    temperature: float = KNOBS["temperature"].default  # 0 is greedy
-    top_k: int = KNOBS["top_k"].default  # 0 keeps the whole vocabulary
-    top_p: float = KNOBS["top_p"].default
-    cfg_scale: float = KNOBS["cfg_scale"].default  # 1 is no guidance
-    dice: Literal["same", "own"] = KNOBS["dice"].default
-    lantern_k: int = KNOBS["lantern_k"].default
-    lantern_delta: float = KNOBS["lantern_delta"].default
-    lanternpp_k: int = KNOBS["lanternpp_k"].default
-    lanternpp_lambda: float = KNOBS["lanternpp_lambda"].default
-    cool_delta: float = KNOBS["cool_delta"].default
-    cool_mu: float = KNOBS["cool_mu"].default
-    typical_epsilon: float = KNOBS["typical_epsilon"].default
-    ensemble_weight: float = KNOBS["ensemble_weight"].default
-    gsd_delta: float = KNOBS["gsd_delta"].default
-    opt_chance: float = KNOBS["opt_chance"].default  # 0 is chosen for the machine
-    window: int = KNOBS["window"].default  # 0 is chosen for the machine, 1 guesses nothing
-    zipar_window: int = KNOBS["zipar_window"].default  # 0 is chosen for the machine
-    zipar_price: float = KNOBS["zipar_price"].default
-    coupling: str = KNOBS["coupling"].default
-    guess: str = KNOBS["guess"].default
-    tree: str = KNOBS["tree"].default  # one of TREES, or the paths of a static tree such as "0 1 00"
-    draft_top_k: int | None = KNOBS["draft_top_k"].default
-    draft_depth: int | None = KNOBS["draft_depth"].default
-    draft_nodes: int | None = KNOBS["draft_nodes"].default
-    residual: Literal["set", "released"] = KNOBS["residual"].default
-    neighbours: Literal["decoder", "raw"] = KNOBS[
-        "neighbours"
-    ].default  # which codebook vectors the proximity sets are measured on
 
     def __post_init__(self) -> None:
         for name, knob in KNOBS.items():
@@ -120,10 +90,9 @@ class Settings:
 
     def with_changes(self, **changes: Any) -> Settings:
         """These settings with some values replaced. Raises ValueError for an unknown name or a value not allowed."""
-        known = {f.name for f in fields(self)}
         for name in changes:
-            if name not in known:
-                raise ValueError(f"unknown setting {shown(name)}; allowed are {', '.join(sorted(known))}")
+            if name not in KNOBS:
+                raise ValueError(f"unknown setting {shown(name)}; allowed are {', '.join(sorted(KNOBS))}")
         return replace(self, **changes)
 
     def as_dict(self) -> dict[str, Any]:

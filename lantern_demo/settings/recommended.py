@@ -6,16 +6,32 @@ recommended.json.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from lantern_demo.settings import Settings, method_of
+from pydantic import AfterValidator, TypeAdapter, ValidationError
+
+from lantern_demo.settings.settings import Settings, method_of
 
 FILE = "recommended.json"
 Kind = Literal["careful", "fast"]
 KINDS: tuple[Kind, ...] = ("careful", "fast")
+
+
+def _allowed(settings: dict[str, Any]) -> dict[str, Any]:
+    Settings().with_changes(**settings)
+    return settings
+
+
+def _complete(found: dict[Kind, Any]) -> dict[Kind, Any]:
+    if set(found) != set(KINDS):
+        raise ValueError(f"must have {' and '.join(KINDS)}")
+    return found
+
+
+MethodId = Annotated[str, AfterValidator(lambda name: method_of(name).id)]
+Changes = Annotated[dict[str, Any], AfterValidator(_allowed)]
 
 
 @dataclass(frozen=True)
@@ -23,7 +39,7 @@ class Recommendation:
     """Settings of one method: what they gained (tokens a step over what a step costs), and the share of pictures that lost something
     of what was asked for, negative where vanilla's lost more; both measured on `pictures` pictures."""
 
-    settings: dict[str, Any]
+    settings: Changes
     gain: float
     loss: float
     pictures: int
@@ -33,8 +49,8 @@ class Recommendation:
 class Found:
     """On how many of `of` pictures everything asked for was found (`right`), drawn by a method with the model's preset but for `settings`."""
 
-    method: str
-    settings: dict[str, Any]
+    method: MethodId
+    settings: Changes
     right: int
     of: int
 
@@ -48,7 +64,7 @@ class Recommended:
     level: float
     measures: int
     fast_loss: float
-    methods: dict[str, dict[Kind, Recommendation | None]]
+    methods: dict[MethodId, Annotated[dict[Kind, Recommendation | None], AfterValidator(_complete)]]
     found: tuple[Found, ...] = ()
 
     def settings(self, kind: Kind) -> dict[str, Any]:
@@ -63,24 +79,6 @@ def read_recommended(folder: Path | None) -> Recommended | None:
     if folder is None or not (folder / FILE).exists():
         return None
     try:
-        found: dict[str, Any] = json.loads((folder / FILE).read_text())
-        methods = {
-            method_of(name).id: {kind: None if row[kind] is None else _recommendation(row[kind]) for kind in KINDS}
-            for name, row in found["methods"].items()
-        }
-        return Recommended(
-            str(found["device"]), float(found["level"]), int(found["measures"]), float(found["fast_loss"]), methods,
-            tuple(_found(row) for row in found.get("found", ())),
-        )  # fmt: skip
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{folder / FILE} holds no recommended settings: {error!r}") from error
-
-
-def _found(row: dict[str, Any]) -> Found:
-    Settings().with_changes(**row["settings"])
-    return Found(method_of(row["method"]).id, dict(row["settings"]), int(row["right"]), int(row["of"]))
-
-
-def _recommendation(row: dict[str, Any]) -> Recommendation:
-    Settings().with_changes(**row["settings"])
-    return Recommendation(dict(row["settings"]), float(row["gain"]), float(row["loss"]), int(row["pictures"]))
+        return TypeAdapter(Recommended).validate_json((folder / FILE).read_bytes())
+    except ValidationError as error:
+        raise ValueError(f"{folder / FILE} holds no recommended settings: {error.errors()[0]['msg']}") from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 from pathlib import Path
@@ -14,7 +14,6 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from lantern_demo.comparison import Comparison, Run, RunEvents, smaller_choice
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.drafting import Drafts
 from lantern_demo.decoding.engines.kept import Engines
@@ -23,9 +22,7 @@ from lantern_demo.decoding.loop import Step as StepEvent
 from lantern_demo.decoding.methods import METHODS, Method, default_methods
 from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.timing import Clock
-from lantern_demo.distortion import KEPT_BYTES, Distortion, Laws, measure, roots
 from lantern_demo.faults import in_words, release_memory, unreadable
-from lantern_demo.knobs import MAX_LANTERN_K
 from lantern_demo.models import bundled, checkpoints, families, store
 from lantern_demo.models.common import Condition
 from lantern_demo.models.device import DTYPES, INT8, device_name, pick_device, pick_threads
@@ -37,16 +34,18 @@ from lantern_demo.models.registry import BUNDLED, REGISTRY, ModelInfo, model_inf
 from lantern_demo.models.text import Encoded
 from lantern_demo.models.tokenizer import neighbour_table
 from lantern_demo.models.tuning import CACHED, Tuning, small_on_cpu
-from lantern_demo.price import Price, own_laws, picture_price
-from lantern_demo.recommended import read_recommended
-from lantern_demo.record import events_of, image_hash, run_record
-from lantern_demo.settings import Settings, method_of, methods_of
-from lantern_demo.stats import Drawn, Generation, MethodFailed, Schedule, Stats, disturbed
-from lantern_demo.tree_fitting import FIT_ROUNDS, Calibration, Choice, TreeFitting, calibration_folder, read_calibration
+from lantern_demo.runs.distortion import KEPT_BYTES, Distortion, Laws, measure, roots
+from lantern_demo.runs.fitting import FIT_ROUNDS, Calibration, Choice, TreeFitting, calibration_folder, read_calibration
+from lantern_demo.runs.price import Price, own_laws, picture_price
+from lantern_demo.runs.race import Race, Read, Request, Run, RunEvents, smaller_choice
+from lantern_demo.runs.record import Entry, events_of, run_record
+from lantern_demo.runs.stats import Drawn, Generation, MethodFailed, Schedule, Stats
+from lantern_demo.settings.knobs import MAX_LANTERN_K
+from lantern_demo.settings.recommended import read_recommended
+from lantern_demo.settings.settings import Settings, methods_of
 
 __all__ = ["Drawn", "Generation", "MethodFailed", "Pipeline", "Stats", "StepEvent", "load"]
 
-Event = TypeVar("Event")
 Found = TypeVar("Found")
 
 WARM_UP_TOKENS = 12
@@ -109,7 +108,7 @@ class Pipeline:
         self._warm: dict[tuple[str, Drafts, bool, str], Choice] = {}
         self._engines = Engines()
         self._own: tuple[Any, list[Tensor]] | None = None  # see `_own_laws`
-        self._read: tuple[str, Encoded, float] | None = None  # see `encode`
+        self._read: Read | None = None  # see `read`
         self._turn = threading.Lock()
         self._at_work: int | None = None  # the thread that went on last with the run whose turn it is
 
@@ -167,85 +166,84 @@ class Pipeline:
     def stream(self, prompt: str, method: str = "vanilla", **settings: Any) -> Iterator[StepEvent | Generation]:
         """As `generate`, yielding a StepEvent per step and the Generation last. Closing it stops within a step; on a GPU
         within the few that are in flight."""
-        (chosen,) = self.check_methods([method_of(method)])
-        knobs, text = self.settings(**settings), self.check_prompt(prompt)
+        request = self.request(prompt, [method], **settings)
 
         def events() -> Iterator[StepEvent | Generation]:
-            for _, event in self._beats([chosen], {chosen.id: knobs}, text):
-                if isinstance(event, MethodFailed):
-                    raise RuntimeError(event.message)
-                if isinstance(event, (StepEvent, Generation)):
-                    yield event
+            with closing(self.race(request)) as found:
+                for _, event in found:
+                    if isinstance(event, MethodFailed):
+                        raise RuntimeError(event.message)
+                    if isinstance(event, (StepEvent, Generation)):
+                        yield event
 
         return events()
 
     def compare(
         self, prompt: str, methods: list[str] | None = None, **settings: Any
     ) -> Generator[tuple[str, StepEvent | Drawn | Generation | MethodFailed], None, None]:
-        """Race methods on this device, each warmed up before the first is timed; see `comparison`.
+        """Race methods on this device, each warmed up before the first is timed; see `race`.
 
         Yields (method id, event): a StepEvent per step, Drawn with the last token, and once all are through its Generation; or
         MethodFailed when it raised. Methods are the default ones that are available when left out. Raises ValueError at the call for bad input.
         Where memory does not hold all methods at once they start again one after the other, their steps counted from 0; so does a
         method that runs out of memory by itself, with a smaller tree.
         """
-        beats = self.beats(prompt, methods, **settings)
+        request = self.request(prompt, methods, **settings)
 
         def events() -> Generator[tuple[str, StepEvent | Drawn | Generation | MethodFailed], None, None]:
-            with closing(beats):
-                for method, event in beats:
+            with closing(self.race(request)) as found:
+                for method, event in found:
                     if event is not None:
                         yield method, event
 
         return events()
 
-    def beats(
-        self, prompt: str, methods: list[str] | None = None, seconds: float | None = None,
-        trees: dict[str, dict[str, Any]] | None = None, **settings: Any,
-    ) -> RunEvents:  # fmt: skip
-        """As `compare`, with None for an event after every step of the warm-up too: whoever steps through can stop in between.
-        What is not drawn after `seconds` fails. `trees` are settings of some methods' draft trees that differ from the others'."""
-        chosen = self.check_methods(methods_of(self.default_methods if methods is None else methods))
-        knobs = self.settings(**settings)
-        own = {method.id: knobs.with_changes(**(trees or {}).get(method.id, {})) for method in chosen}
-        return self._beats(chosen, own, self.check_prompt(prompt), seconds)
+    def request(
+        self, prompt: Any, methods: Any = None, trees: dict[str, dict[str, Any]] | None = None, **settings: Any
+    ) -> Request:
+        """Check what a comparison is asked for; no methods are the default ones, and `trees` are settings of some methods' draft trees
+        that differ from the others'. Raises ValueError with a sentence for what is not allowed."""
+        chosen = methods_of(self.default_methods if methods is None else methods)
+        common = self.settings(**settings)
+        own = {method.id: common.with_changes(**(trees or {}).get(method.id, {})) for method in chosen}
+        self.check_methods(chosen)
+        return Request(self.info.id, self.check_prompt(prompt), own)
 
-    def _beats(self, methods: list[Method], knobs: dict[str, Settings], text: str, seconds: float | None = None) -> RunEvents:
-        return self._one_by_one(Comparison(self, methods, knobs, text, seconds).events())
+    def race(self, request: Request, seconds: float | None = None) -> RunEvents:
+        """As `compare`, with None for an event after every step of the warm-up too: whoever steps through can stop in between.
+        What is not drawn after `seconds` fails."""
+        return Race(self, request, seconds).events()
 
     def prepare(self) -> Generator[None, None, None]:
         """Choose the trees that fit this machine and warm up every method, so that no visitor's run has to; yields between steps.
 
         It depends on nothing that anybody asked for: the prompt is always the same, the settings are the preset's.
         """
-        return self._one_by_one(self._prepare())
+        with self.turn():
+            read = self.read(self._own_prompt)
+            for name in self.available_methods:
+                try:
+                    for _ in self.warm_up(METHODS[name], self.defaults, read):
+                        yield
+                except Exception as error:  # such as memory that does not suffice: whoever asks for the method gets to know
+                    in_words(error, name)
 
-    def _prepare(self) -> Generator[None, None, None]:
-        encoded = self.encode(self._own_prompt)
-        for name in self.available_methods:
-            try:
-                for _ in self.warm_up(METHODS[name], self.defaults, encoded):
-                    yield
-            except Exception as error:  # such as memory that does not suffice: whoever asks for the method gets to know
-                in_words(error, name)
-
-    def _one_by_one(self, events: Generator[Event, None, None]) -> Generator[Event, None, None]:
-        """Go through events as soon as no other run is open. Whichever thread goes on with them computes with the chosen number of its
-        own, whatever it did in between."""
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """No other run is open meanwhile. Raises RuntimeError in a thread that would wait for itself."""
         if self._at_work == threading.get_ident():
             raise RuntimeError(
                 "a run of this pipeline is still open in this thread; go through its events to the end, or close it"
             )
-        with self._turn, closing(events):
+        with self._turn:
             try:
-                self._go_on()
-                for event in events:
-                    yield event
-                    self._go_on()
+                self.go_on()
+                yield
             finally:
                 self._at_work = None
 
-    def _go_on(self) -> None:
+    def go_on(self) -> None:
+        """Whichever thread goes on with a run computes with the chosen number of its own, whatever it did in between."""
         self._at_work = threading.get_ident()
         self.threads.use()
 
@@ -260,13 +258,13 @@ class Pipeline:
         release_memory()
 
     def warm_up(
-        self, method: Method, knobs: Settings, encoded: Encoded, tree: Choice | None = None
+        self, method: Method, settings: Settings, read: Read, tree: Choice | None = None
     ) -> Generator[tuple[str, None], None, Choice]:
         """A few uncounted tokens with a method, once for each tree, yielding between steps -> the tree to run it with, a smaller one
         than asked where memory does not suffice. Raises what the method raises."""
-        self._fit(method, knobs)
-        asked = self.tree_of(method, knobs) if tree is None else tree
-        key = (method.id, asked.policy, knobs.cfg_scale != 1, knobs.dice)
+        self._fit(method, settings)
+        asked = self.tree_of(method, settings) if tree is None else tree
+        key = (method.id, asked.policy, settings.cfg_scale != 1, settings.dice)
         if key in self._warm:
             known = self._warm[key]
             return asked if known.policy == asked.policy else known  # the reason is that of whoever asks
@@ -274,8 +272,9 @@ class Pipeline:
         while True:
             try:
                 clock, tokens = Clock(self.device), min(WARM_UP_TOKENS, self.info.tokens)
-                for _ in self._decode(method, knobs, encoded, tokens, clock, tree=choice.policy):
+                for _ in self._decode(method, settings, read.encoded, tokens, clock, tree=choice.policy):
                     yield method.id, None
+                    self.go_on()
                 self.decode_image([0] * self.info.tokens)
                 self._warm[key] = choice
                 return choice
@@ -286,15 +285,15 @@ class Pipeline:
             self.make_room()
             choice = smaller
 
-    def run(self, method: Method, knobs: Settings, text: str, tree: Choice, schedule: Schedule, schedule_reason: str) -> Run:
+    def run(self, method: Method, settings: Settings, read: Read, tree: Choice, schedule: Schedule, schedule_reason: str) -> Run:
         """One run of a method: a StepEvent per step, Drawn, then, once it is resumed, what it gave up is measured and its Generation
         comes."""
-        clock = Clock(self.device)
-        encoded = self.encode(text, clock)
+        clock, encoded = Clock(self.device), read.encoded
+        clock.seconds["text"] = read.seconds
         outcome: Decoded | None = None
         steps: list[StepEvent] = []
         image: Image.Image | None = None
-        laws, config, condition = Laws(), *self._asked_for(method, knobs, encoded, self.info.tokens, tree.policy)
+        laws, config, condition = Laws(), *self._asked_for(method, settings, encoded, self.info.tokens, tree.policy)
         for event in decode(self.target, self.drafter, condition, config, clock, self._engines, laws):
             if isinstance(event, Decoded):
                 outcome = event
@@ -308,26 +307,28 @@ class Pipeline:
                     image = self.decode_image(tokens)
                 yield Drawn(method.id, image, tokens)
         assert outcome is not None and image is not None
-        given_up = self._given_up(text, config, condition, laws, steps, outcome)
+        given_up = self._given_up(read.prompt, config, condition, laws, steps, outcome)
         stats = self._stats(config, tree, outcome, *given_up, clock, schedule, schedule_reason)
         prices = None if given_up[1] is None else given_up[1].tokens
-        run = (stats, outcome.tokens, image_hash(image), events_of(steps, prices))
-        record = run_record(self.info, self.networks.trained, self.networks.sources, text, encoded.unknown, knobs, [run])
+        entry = Entry.of(stats, outcome.tokens, image, events_of(steps, prices))
+        record = run_record(
+            self.info, self.networks.trained, self.networks.sources, read.prompt, encoded.unknown, settings, entry
+        )
         yield Generation(method.id, image, outcome.tokens, stats, record)
 
     @torch.inference_mode()
-    def encode(self, text: str, clock: Clock | None = None) -> Encoded:
-        """A prompt that passed `check_prompt`, as the target's condition. A published model reads the same prompt once for all runs that
-        follow each other, and each is told the seconds that it took."""
-        clock = clock or Clock(self.device)
-        if self._read is not None and self._read[0] == text:
-            clock.seconds["text"] += self._read[2]
-            return self._read[1]
+    def read(self, prompt: str) -> Read:
+        """A prompt that passed `check_prompt`, as the target's condition. A published model reads the same prompt once for all comparisons
+        that follow each other."""
+        if self._read is not None and self._read.prompt == prompt:
+            return self._read
+        clock = Clock(self.device)
         with clock.measure("text"):
-            encoded = self.networks.text.encode(text)
+            encoded = self.networks.text.encode(prompt)
+        found = Read(prompt, encoded, clock.seconds["text"])
         if self.info.published is not None:
-            self._read = text, encoded, clock.seconds["text"]
-        return encoded
+            self._read = found
+        return found
 
     def _asked_for(
         self, method: Method, knobs: Settings, encoded: Encoded, tokens: int, tree: Drafts, kept: bool = True
@@ -371,7 +372,7 @@ class Pipeline:
         asked = self._asked(method, knobs)
         if self._calibration is None or not method.drafts.fits(knobs) or self._trees.fitted(method, asked) is not None:
             return
-        encoded = self.encode(self._own_prompt)
+        encoded = self.read(self._own_prompt).encoded
 
         def times(policy: Drafts) -> list[float]:
             """Seconds of the steps of a short run, but the first, which starts the drafter, and a last one without drafts."""
@@ -425,26 +426,37 @@ class Pipeline:
         return self._own[1]
 
     def _stats(
-        self,
-        config: Config,
-        choice: Choice,
-        outcome: Decoded,
-        distortion: Distortion | None,
-        price: Price | None,
-        clock: Clock,
-        schedule: Schedule,
-        schedule_reason: str,
-    ) -> Stats:
-        seconds, waited = clock.seconds, outcome.waited_seconds
+        self, config: Config, choice: Choice, outcome: Decoded, distortion: Distortion | None, price: Price | None, clock: Clock,
+        schedule: Schedule, schedule_reason: str,
+    ) -> Stats:  # fmt: skip
+        parts = ("text", "prefill", "draft", "verify", "commit", "image", "capture")
         return Stats(
-            config.method.id, len(outcome.tokens), outcome.steps, outcome.mean_accepted_length, outcome.accepted_lengths,
-            seconds["text"], seconds["prefill"], seconds["draft"], seconds["verify"], seconds["commit"],
-            outcome.decode_seconds, seconds["image"], outcome.tokens_per_second,
-            distortion and distortion.tvd, distortion and distortion.method, price and price.mean, price and price.method, outcome.nodes, choice.reason, choice.policy.asking(),
-            device_name(self.device), self.dtype, self.products, seconds["capture"], outcome.engine, outcome.engine_reason,
-            self.threads.count, self.threads.reason, schedule, schedule_reason,
-            waited, disturbed(waited, outcome.decode_seconds), config.dice_used,
-        )  # fmt: skip
+            method=config.method.id,
+            tokens=len(outcome.tokens),
+            steps=outcome.steps,
+            mean_accepted_length=outcome.mean_accepted_length,
+            accepted_lengths=outcome.accepted_lengths,
+            decode_seconds=outcome.decode_seconds,
+            **{f"{part}_seconds": clock.seconds[part] for part in parts},
+            one_step_tvd=distortion and distortion.tvd,
+            one_step_tvd_method=distortion and distortion.method,
+            price=price and price.mean,
+            price_method=price and price.method,
+            nodes=outcome.nodes,
+            tree=choice.reason,
+            tree_settings=choice.policy.asking(),
+            device=device_name(self.device),
+            dtype=self.dtype,
+            products=self.products,
+            engine=outcome.engine,
+            engine_reason=outcome.engine_reason,
+            threads=self.threads.count,
+            threads_reason=self.threads.reason,
+            schedule=schedule,
+            schedule_reason=schedule_reason,
+            waited_seconds=outcome.waited_seconds,
+            dice=config.dice_used,
+        )
 
     # -- pictures and tables
 

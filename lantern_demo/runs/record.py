@@ -1,0 +1,376 @@
+"""The run record: everything needed to say what was run, on what, and to run it again. Its fields are stated here once; what is written
+and what is read are made of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from datetime import datetime, timezone
+from itertools import pairwise
+from math import isqrt
+from typing import Annotated, Any
+
+import torch
+import transformers
+from PIL import Image
+from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError
+
+from lantern_demo.decoding.loop import Step
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.verify import Judged
+from lantern_demo.faults import writable
+from lantern_demo.metrics import of_events
+from lantern_demo.models.registry import ModelInfo
+from lantern_demo.runs.stats import MOST_NODES, MOST_TOKENS, READABLE, Line, Many, Name, Number, Share, Stats, Whole
+from lantern_demo.settings.knobs import KNOBS
+from lantern_demo.settings.settings import Settings
+from lantern_demo.version import __version__
+
+VERSIONS = ("0.1", "0.2")  # whose records are read: 0.2 draws other pictures for a seed than 0.1, since noise is shared
+DEEPEST, LONGEST = 4, 20_000  # levels, and characters, of what differs from model to model
+# Kinds of faults that pydantic words for programmers.
+SAID = {
+    "missing": "must be given", "string_type": "must be text", "int_type": "must be a whole number", "float_type": "must be a number",
+    "dict_type": "must be an object", "dataclass_type": "must be an object", "list_type": "must be a list",
+    "string_unicode": "must be text without control characters",
+}  # fmt: skip
+# What the entries of older records do not say.
+LATER: dict[str, Any] = {
+    "one_step_tvd": None, "one_step_tvd_method": None, "price": None, "price_method": None, "threads": None, "threads_reason": "",
+    "schedule": "in turn", "schedule_reason": "", "engine_reason": "", "waited_seconds": None, "dice": "own",
+}  # fmt: skip
+# The settings that ask for a very tree again.
+OF_TREES = {"tree"} | {name for name, knob in KNOBS.items() if knob.of_tree or knob.fitted}
+HOW_TIMED = (
+    "Seconds of synchronised device work, previews and the page excluded. Every method was warmed up first. Methods whose schedule is "
+    "race had equal slices of the device's time in rotation; the others ran one after the other, and schedule_reason says why. "
+    "On a GPU a step's seconds lie between two events of the device, and capturing its graphs is counted apart. "
+    "waited_seconds are those of decode_seconds in which the computing thread had no processor; disturbed: more than a tenth. "
+    "speedup = vanilla's decode_seconds / this method's, both of this run; absent without a vanilla run."
+)
+
+
+def image_hash(image: Image.Image) -> str:
+    """SHA-256 of the size and the RGB bytes, whatever file format they are saved in.
+
+    It tells whether a file still is the picture that was recorded. It does not compare machines: the same tokens decoded with
+    another number format or thread count may differ by a level or two of 255, and then the hash is another.
+    """
+    return hashlib.sha256(f"{image.size}".encode() + image.tobytes()).hexdigest()
+
+
+def same_decoder(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether pictures of two models, told by what their records hold as `trained`, are drawn by one and the same network."""
+    return all(one.get(part) == other.get(part) for part in ("tokenizer", "picture"))
+
+
+def depth_of(value: Any, deepest: int) -> int:
+    """How many levels of lists and objects a value has, counted no further than just beyond `deepest`."""
+    level, depth = [value], 0
+    while depth <= deepest and (level := [v for v in level if isinstance(v, (list, dict))]):
+        depth += 1
+        level = [x for v in level for x in (v.values() if isinstance(v, dict) else v)]
+    return depth
+
+
+def _version(told: str) -> str:
+    if ".".join(told.split(".")[:2]) not in VERSIONS:
+        raise ValueError(f"the record is of version {told!r}; this program reads those of {', '.join(VERSIONS)}")
+    return told
+
+
+def _moment(told: str) -> str:
+    try:
+        return datetime.fromisoformat(told).isoformat(timespec="seconds")
+    except ValueError:
+        raise ValueError("must be a date and time") from None
+
+
+def _bounded(facts: dict[str, Any]) -> dict[str, Any]:
+    if depth_of(facts, DEEPEST) > DEEPEST or len(json.dumps(facts)) > LONGEST:
+        raise ValueError(f"must be an object of at most {LONGEST} characters, {DEEPEST} levels deep")
+    return facts
+
+
+def _settings(found: dict[str, Any]) -> dict[str, Any]:
+    """Settings; a knob that is younger than the record has its default, or what there was before it."""
+    usual = Settings().as_dict()
+    if not {name for name in usual if not KNOBS[name].later} <= set(found) <= set(usual):
+        raise ValueError(f"must be {', '.join(usual)}, got {', '.join(map(str, found))[:200]!r}")
+    if empty := [name for name in found if found[name] is None and usual[name] is not None]:
+        raise ValueError(f"{empty[0]} must have a value")
+    before = {name: knob.before for name, knob in KNOBS.items() if knob.before is not None}
+    return Settings(**(before | found)).as_dict()
+
+
+Facts = Annotated[dict[str, Any], AfterValidator(_bounded)]  # of a model: shown to nobody
+Id = Annotated[Whole, Field(ge=0, le=2**20)]  # of a token
+Words = Annotated[Many[Line], Field(max_length=1000)]
+
+
+@dataclass(frozen=True)
+class Versions:
+    """What the program stood on."""
+
+    python: Name
+    torch: Name
+    transformers: Name
+
+
+@dataclass(frozen=True)
+class Model:
+    """What drew. `sources` says of each published part which repository, file and commit it is; it is empty for a model that ships with
+    the code."""
+
+    id: Name
+    trained: Facts
+    sources: Facts
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A step's draft tree, parents before their children, and the path that was taken; all empty without one."""
+
+    tokens: Annotated[Many[Id], Field(max_length=MOST_NODES)]
+    parents: Annotated[Many[Whole], Field(max_length=MOST_NODES)]
+    path: Annotated[Many[Whole], Field(max_length=MOST_NODES)]
+
+
+def _rooted(tree: Tree) -> Tree:
+    tokens, parents, path = tree.tokens, tree.parents, tree.path
+    rooted = len(parents) == len(tokens) and parents[:1] in ([], [0]) and all(0 <= p < i for i, p in enumerate(parents) if i)
+    within = path[:1] in ([], [0]) and all(0 <= node < len(tokens) for node in path) and bool(path) == bool(tokens)
+    if not (rooted and within and all(a < b and parents[b] == a for a, b in pairwise(path))):
+        raise ValueError("must list parents before their children, and a path from the root")
+    return tree
+
+
+@dataclass(frozen=True, kw_only=True)
+class Events:
+    """What happened in a run, step by step: step 0 is the prefill, whose token the target draws alone.
+
+    `committed` and `milliseconds` are totals after each step, `kinds` has a letter per token: e for a draft that the exact rule
+    accepts, r for one that only the relaxation accepts, t for the target's own. `trees` are the draft trees, and `trials` the drafts
+    that were tried: node, the target's probability, what the rule counted, and what that had to exceed (greedy: reach). With shared noise
+    there are `compared` instead: node, the token that the target itself drew there, where that stands (0: it is the draft, j: the j-th of
+    the draft's neighbours, of those that count, -1: neither), and how many tokens stood for the draft, itself counted. `places` says where in the
+    picture each token is, in the order they came, and is there only where that is not raster order. `prices` are those of the picture's
+    tokens in raster order, None where nothing was measured. Older records have `judged` in place of `trials`.
+    """
+
+    places: Many[Whole] | None = None
+    compared: Many[Many[list[Any]]] | None = None
+    prices: Many[Share | None] | None = None
+    committed: Many[Whole]
+    milliseconds: Many[Annotated[Number, Field(ge=0, le=1e9)]]
+    kinds: Annotated[str, Field(max_length=MOST_TOKENS)]
+    trees: Many[Annotated[Tree, AfterValidator(_rooted)]]
+    trials: Many[Many[list[Any]]] | None = None
+    judged: Many[Many[list[Any]]] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry(Stats):
+    """A method of a record: what its run measured, drew and went through. `token_ids` are what was drawn; `image_sha256` is `image_hash`
+    of the picture that was made of them then and there."""
+
+    speculative_decoding: dict[str, Any] = field(init=False)
+    token_ids: Many[Id]
+    image_sha256: Name
+    events: Events
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "speculative_decoding", of_events({"trees": [vars(tree) for tree in self.events.trees]}))
+
+    @classmethod
+    def of(cls, stats: Stats, tokens: list[int], image: Image.Image, events: Events) -> Entry:
+        """The entry of a run."""
+        told = {one.name: getattr(stats, one.name) for one in fields(stats) if one.init}
+        return cls(**told, token_ids=tokens, image_sha256=image_hash(image), events=events)
+
+
+def _row(row: list[Any], high: Sequence[float], low: Sequence[float], whole: int) -> bool:
+    """Whether a row has a number for each bound, the first few of them whole."""
+    return (
+        len(row) == len(high)
+        and all(type(value) is int or (type(value) is float and i >= whole) for i, value in enumerate(row))
+        and all(a <= value <= b for a, value, b in zip(low, row, high, strict=True))
+    )
+
+
+def _consistent(entry: Entry) -> Entry:
+    """An entry whose lists fit each other. Raises ValueError for another."""
+    tokens, steps, events = entry.tokens, entry.steps, entry.events
+    if isqrt(tokens) ** 2 != tokens:
+        raise ValueError(f"tokens must be the tokens of a square picture, got {tokens}")
+    committed, moments, trials = events.committed, events.milliseconds, events.judged if events.trials is None else events.trials
+    if trials is None:
+        raise ValueError("trials must be given")
+    lists: dict[str, Any] = vars(events) | {
+        "trials": trials,
+        "accepted_lengths": entry.accepted_lengths,
+        "token_ids": entry.token_ids,
+    }
+    lengths = dict.fromkeys(("committed", "milliseconds", "trees", "trials", "compared"), steps + 1) | {"accepted_lengths": steps}
+    lengths |= dict.fromkeys(("token_ids", "kinds", "places", "prices"), tokens)
+    for name, length in lengths.items():
+        if lists[name] is not None and len(lists[name]) != length:
+            raise ValueError(f"{name} must have {length} entries, got {len(lists[name])}")
+    if committed[0] != 1 or committed[-1] != tokens or any(b <= a for a, b in pairwise(committed)):
+        raise ValueError("committed must rise from 1 to the number of tokens")
+    if any(b < a for a, b in pairwise(moments)) or not moments[-1] > 0:
+        raise ValueError("milliseconds must not fall")
+    if events.places is not None and (events.places[0] != 0 or sorted(events.places) != list(range(tokens))):
+        raise ValueError("places must name each place of the picture once, the first one first")
+    if not set(events.kinds) <= set("ert"):
+        raise ValueError("kinds must have one of the letters e, r and t for each token")
+    for tree, tried in zip(events.trees, trials, strict=True):
+        if not all(_row(row, (len(tree.tokens) - 1, 1e3, 1e3, 1e3), (1, 0, 0, 0), 1) for row in tried):
+            raise ValueError("trials must list a node of the tree and three numbers of 0 to 1000 for each draft that was tried")
+    for tree, held in zip(events.trees, events.compared or [[]] * len(events.trees), strict=True):
+        if not all(_row(row, (len(tree.tokens) - 1, 2**20, 2**20, 2**20), (1, 0, -1, 1), 4) for row in held):
+            raise ValueError("compared must list a node of the tree, a token, where it stands and how many stand there")
+    if not set(entry.tree_settings) <= OF_TREES:
+        raise ValueError(f"tree_settings must be of {', '.join(sorted(OF_TREES))}")
+    Settings().with_changes(**entry.tree_settings)
+    return entry
+
+
+def _named(found: Any) -> Any:
+    """The entries of methods that there are, before anything is made of them."""
+    if not isinstance(found, dict) or not found or not set(found) <= set(METHODS):
+        raise ValueError(f"must be an object with an entry for each method that ran, out of {', '.join(METHODS)}")
+    return found
+
+
+def _as_now(found: Any) -> Any:
+    """An entry with what older ones do not say."""
+    return LATER | found if isinstance(found, dict) else found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """A run or a comparison: its entries by method, in the `order` they ran."""
+
+    lantern_demo: Annotated[Name, AfterValidator(_version)]
+    created: Annotated[Name, AfterValidator(_moment)]
+    versions: Versions
+    model: Model
+    device: Line
+    prompt: Annotated[str, Field(max_length=1000), READABLE]
+    unknown_words: Words
+    settings: Annotated[dict[str, Any], AfterValidator(_settings)]
+    order: Annotated[Many[Line], Field(min_length=1, max_length=len(METHODS))]
+    how_timed: Annotated[str, Field(max_length=1000), READABLE]
+    methods: Annotated[
+        dict[str, Annotated[Entry, BeforeValidator(_as_now), AfterValidator(_consistent)]], BeforeValidator(_named)
+    ]
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON holds it."""
+        told: dict[str, Any] = RECORD.dump_python(self, warnings=False)
+        for name, entry in told["methods"].items():
+            made = self.methods[name]
+            entry |= {one.name: getattr(made, one.name) for one in fields(made) if not one.init}
+            entry["events"] = {name: value for name, value in entry["events"].items() if value is not None}
+        _compare(told["methods"])
+        return told
+
+
+def _whole(record: Record) -> Record:
+    if record.order != list(record.methods):
+        raise ValueError(f"order must name the record's methods, {', '.join(record.methods)}, got {', '.join(record.order)}")
+    for name, entry in record.methods.items():
+        if entry.method != name:
+            raise ValueError(f"the entry of {name} says that it is of {entry.method!r}")
+    if len({entry.tokens for entry in record.methods.values()}) > 1:
+        raise ValueError("the methods of the record differ in how many tokens they drew")
+    return record
+
+
+RECORD = TypeAdapter(Annotated[Record, AfterValidator(_whole)])
+PARTS = ("lantern_demo", "model", "prompt", "settings", "order", "methods")  # JSON without them is something else
+
+
+def parsed(found: Any) -> dict[str, Any]:
+    """A record made anew from what is known of one that JSON held. Raises ValueError with a sentence that names the field."""
+    if not isinstance(found, dict) or not set(PARTS) <= set(found):
+        raise ValueError(f"this is not a run record, which has {', '.join(PARTS)}")
+    try:
+        return RECORD.validate_python(found).as_dict()
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_input=False)[0]
+    where = writable(".".join(str(part)[:40] for part in fault["loc"]))
+    what = SAID.get(fault["type"]) or re.sub(
+        r"^\w+ should", "must", fault["msg"].removeprefix("Value error, ").replace(" after validation", "")
+    )
+    raise ValueError(f"{where}: {what}" if where else what)
+
+
+def events_of(steps: list[Step], prices: list[float | None] | None) -> Events:
+    """What happened in a run whose picture's tokens have these prices."""
+    places = [place for step in steps for place in step.places]
+    compared = [[list(one) for one in step.compared] for step in steps]
+    return Events(
+        places=None if places == sorted(places) else places,
+        compared=compared if any(compared) else None,
+        prices=None if prices is None else [price and round(price, 5) for price in prices],
+        committed=[step.committed for step in steps],
+        milliseconds=[round(1000 * step.seconds, 3) for step in steps],
+        kinds="".join(kind[0] for step in steps for kind in step.kinds),
+        trees=[Tree(step.tree_tokens, step.parents, step.path) for step in steps],
+        trials=[[_trial(judged) for judged in step.judged] for step in steps],
+    )
+
+
+def _trial(judged: Judged) -> list[float]:
+    """A trial as records keep it: with five digits, or with the nine that two float32 numbers differ in, if it takes these to tell
+    what was counted from its limit."""
+    node, *values = judged
+    for digits in (5, 9):
+        p, counted, limit = (float(f"{value:.{digits}g}") for value in values)
+        if counted != limit:
+            break
+    return [node, p, counted, limit]
+
+
+def run_record(
+    info: ModelInfo, trained: dict[str, Any], sources: dict[str, dict[str, Any]], prompt: str, unknown: list[str], settings: Settings,
+    entry: Entry,
+) -> dict[str, Any]:  # fmt: skip
+    """The JSON-able record of a run."""
+    return Record(
+        lantern_demo=__version__,
+        created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        versions=Versions(platform.python_version(), torch.__version__, transformers.__version__),
+        model=Model(info.id, trained, sources),
+        device=entry.device,
+        prompt=prompt,
+        unknown_words=unknown,
+        settings=settings.as_dict(),
+        order=[entry.method],
+        how_timed=HOW_TIMED,
+        methods={entry.method: entry},
+    ).as_dict()
+
+
+def merge_records(records: list[dict[str, Any]]) -> dict[str, Any]:
+    """One record of a comparison from those of its methods, all with the same prompt and settings."""
+    merged = {**records[0], "methods": {k: v for r in records for k, v in r["methods"].items()}}
+    merged["order"] = list(merged["methods"])
+    _compare(merged["methods"])
+    return merged
+
+
+def _compare(entries: dict[str, dict[str, Any]]) -> None:
+    """Say how much faster than vanilla methods were, where that ran too."""
+    vanilla = entries.get("vanilla")
+    for entry in entries.values():
+        entry.pop("speedup", None)
+        if vanilla is not None:
+            entry["speedup"] = vanilla["decode_seconds"] / entry["decode_seconds"]

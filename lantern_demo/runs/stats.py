@@ -1,0 +1,120 @@
+"""What comes out of a run: its statistics, its picture, or the reason why there is none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, TypeVar
+
+from PIL import Image
+from pydantic import AfterValidator, Field, Strict
+
+from lantern_demo.faults import unreadable
+from lantern_demo.models.device import MOST_THREADS
+
+BUSY_SHARE = 0.1  # of its decode seconds: a run that waited longer for a processor was disturbed
+MOST_TOKENS, MOST_NODES = 4096, 256  # of a run, and of a draft tree, that records may have
+
+Item = TypeVar("Item")
+
+
+def _readable(text: str) -> str:
+    if bad := unreadable(text):
+        raise ValueError(f"must be text without control characters, got {bad}")
+    return text
+
+
+# What is read back is held to these; what is written is not looked at. A list's first fault is enough: there may be a million.
+READABLE = AfterValidator(_readable)
+Name = Annotated[str, Field(max_length=80), READABLE]
+Line = Annotated[str, Field(max_length=200), READABLE]
+Text = Annotated[str, Field(max_length=2000), READABLE]
+Whole = Annotated[int, Strict()]
+Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
+Seconds = Annotated[Number, Field(ge=0, le=1e6)]
+Share = Annotated[Number, Field(ge=0, le=1)]
+Many = Annotated[list[Item], Field(fail_fast=True, max_length=MOST_TOKENS + 1)]
+
+Schedule = Literal["alone", "race", "in turn"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stats:
+    """What a run measured. Seconds are of synchronised device work; `decode_seconds` = prefill + draft + verify + commit.
+
+    With captured graphs the steps' parts are told apart as `decoding.engines.graphs` says, and `capture_seconds` went into capturing them.
+    """
+
+    method: Name
+    tokens: Annotated[Whole, Field(ge=1, le=MOST_TOKENS)]  # image tokens
+    steps: Annotated[Whole, Field(ge=0, le=MOST_TOKENS)]  # target forwards after the prefill
+    mean_accepted_length: Annotated[Number, Field(ge=0, le=MOST_NODES)]  # tokens committed per step, the bonus token counted
+    accepted_lengths: Many[Annotated[Whole, Field(ge=1, le=MOST_NODES)]]
+    text_seconds: Seconds
+    prefill_seconds: Seconds
+    draft_seconds: Seconds
+    verify_seconds: Seconds
+    commit_seconds: Seconds
+    decode_seconds: Annotated[Seconds, Field(gt=0)]
+    image_seconds: Seconds
+    tokens_per_second: float = field(init=False)
+    one_step_tvd: Share | None  # None where there was no step to measure
+    one_step_tvd_method: Line | None
+    price: Share | None  # of the picture: see `lantern_demo.runs.price`; None where there was no step
+    price_method: Line | None
+    nodes: Annotated[Whole, Field(ge=1, le=MOST_NODES)]  # of the draft tree, root included
+    tree: Text  # which draft tree, and why
+    tree_settings: dict[str, Any]  # what to ask for to get this very tree
+    device: Text
+    dtype: Text
+    products: Text  # how products with the weights are computed
+    capture_seconds: Seconds  # no part of decode_seconds
+    engine: Text  # what ran the steps: "plain", "fixed" or "graphs"
+    engine_reason: Text  # why it is not what it could be, if so
+    threads: (
+        Annotated[Whole, Field(ge=1, le=MOST_THREADS)] | None
+    )  # of the processor, that compute; None in records that do not say
+    threads_reason: Text
+    schedule: Schedule  # how the methods of the comparison shared the device
+    schedule_reason: Text  # why they did not race; empty where they did
+    waited_seconds: Seconds | None  # of decode_seconds, those in which the thread had no processor; None on a GPU
+    disturbed: bool = field(init=False)  # it waited for more than `BUSY_SHARE` of its decode seconds
+    # how it drew: by noise shared with all, by its paper's rule, or at temperature 0 not at all
+    dice: Literal["same", "own", "none"]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tokens_per_second", self.tokens / self.decode_seconds)
+        object.__setattr__(self, "disturbed", disturbed(self.waited_seconds, self.decode_seconds))
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A method has drawn its last token. Its Generation follows once all methods are through, since measuring what it gave up
+    would hold up the others."""
+
+    method: str
+    image: Image.Image
+    tokens: list[int]
+
+
+@dataclass(frozen=True)
+class Generation:
+    """A finished picture, how it came about, and the record that reproduces it."""
+
+    method: str
+    image: Image.Image
+    tokens: list[int]
+    stats: Stats
+    record: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class MethodFailed:
+    """A method of a comparison that raised; the others go on."""
+
+    method: str
+    message: str
+
+
+def disturbed(waited: float | None, seconds: float) -> bool:
+    """Whether a run waited for a processor for so long that its time says little."""
+    return waited is not None and waited > BUSY_SHARE * seconds

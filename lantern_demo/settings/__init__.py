@@ -1,0 +1,1 @@
+"""Settings: the knobs, their values for a run, and what is recommended."""
