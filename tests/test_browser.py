@@ -104,7 +104,7 @@ def new_tab(browser: Browser) -> Iterator[Page]:
 
 def open_page(page: Page, address: str) -> None:
     page.goto(address)
-    expect(page.locator("#status")).to_contain_text("press Draw")
+    expect(page.locator("#status")).to_contain_text(re.compile("press Draw", re.IGNORECASE))
     # the last that a fresh page does: until then it may put what was typed early back to what it came with
     expect(page.locator("#link :is(input, textarea)")).not_to_have_value("")
 
