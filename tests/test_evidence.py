@@ -252,7 +252,9 @@ def test_every_rule_has_words_and_a_new_one_has_general_ones() -> None:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("kind", [*dict.fromkeys(method.rule for method in METHODS.values()), New], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+    "kind", [*dict.fromkeys(method.rule for method in METHODS.values()), New], ids=lambda kind: kind.__name__
+)
 def test_the_words_are_whole(kind: type[Rule], temperature: float) -> None:
     """Every name in braces is one that the page's script fills in, and no limit beyond 1 is told as a chance."""
     method = next((m for m in METHODS.values() if m.rule is kind), None)
