@@ -47,9 +47,11 @@ class ImageModel(PreTrainedModel, GenerationMixin):
 
     def __init__(self, target: LlamaGen, cfg_scale: float) -> None:
         config = ImageConfig(
-            vocab_size=target.vocab_size, hidden_size=target.config.dim, num_hidden_layers=target.config.layers,
+            vocab_size=target.vocab_size,
+            hidden_size=target.config.dim,
+            num_hidden_layers=target.config.layers,
             num_attention_heads=target.config.heads,
-        )  # fmt: skip
+        )
         super().__init__(config)
         self.target, self.cfg_scale = target, cfg_scale
 
@@ -57,9 +59,14 @@ class ImageModel(PreTrainedModel, GenerationMixin):
         return self.target.tok_embeddings
 
     def forward(
-        self, input_ids: Tensor | None = None, inputs_embeds: Tensor | None = None, unconditional: Tensor | None = None,
-        attention_mask: Tensor | None = None, past_key_values: DynamicCache | None = None, **_: object,
-    ) -> CausalLMOutputWithPast:  # fmt: skip
+        self,
+        input_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        unconditional: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        past_key_values: DynamicCache | None = None,
+        **_: object,
+    ) -> CausalLMOutputWithPast:
         """The prefix inputs_embeds [1, T, H] with its unconditional row, or one token [1, 1] -> guided logits [1, 1, V].
 
         attention_mask [1, all positions so far] tells the prompt's padding; None when there is none.
@@ -90,9 +97,12 @@ class Peer:
         self.model = ImageModel(pipe.networks.target, knobs.cfg_scale).eval()
         sampled = {"temperature": knobs.temperature, "top_k": knobs.top_k, "top_p": knobs.top_p}
         self.config = GenerationConfig(
-            max_new_tokens=pipe.info.tokens, min_new_tokens=pipe.info.tokens, use_cache=True, do_sample=knobs.temperature > 0,
+            max_new_tokens=pipe.info.tokens,
+            min_new_tokens=pipe.info.tokens,
+            use_cache=True,
+            do_sample=knobs.temperature > 0,
             **(sampled if knobs.temperature > 0 else {}),
-        )  # fmt: skip
+        )
         self.read: dict[str, dict[str, Tensor]] = {}
 
     @torch.inference_mode()

@@ -11,8 +11,8 @@ from lantern_demo.version import __version__ as __version__
 __all__ = ["Generation", "Pipeline", "load"]
 
 if "torch" not in sys.modules:
-    # OpenMP reads it once, while PyTorch is loaded. Threads that spin while they wait for each other take the processor from the one
-    # that they wait for, as soon as anything else runs: see `models.device.pick_threads`.
+    # OpenMP reads it once, while PyTorch is loaded. Threads that spin while they wait for each other take the processor from the
+    # one that they wait for, as soon as anything else runs: see `models.device.pick_threads`.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 if TYPE_CHECKING:

@@ -1,12 +1,12 @@
 """What speculation came to, under the names that serving engines use, so that their tools and tables can be set beside ours.
 
-Names and definitions are vLLM's: its per-request metrics (docs/features/speculative_decoding/acceptance_metrics.md) and its Prometheus
-counters (vllm/v1/spec_decode/metrics.py); NVIDIA AIPerf reads the same fields. A step here is one that had drafts: what vLLM leaves
-out, a pass without drafts, is left out here, so that vanilla and ZipAR have no such steps.
+Names and definitions are vLLM's: its per-request metrics (docs/features/speculative_decoding/acceptance_metrics.md) and its
+Prometheus counters (vllm/v1/spec_decode/metrics.py); NVIDIA AIPerf reads the same fields. A step here is one that had drafts:
+what vLLM leaves out, a pass without drafts, is left out here, so that vanilla and ZipAR have no such steps.
 
     num_spec_steps                 steps that had drafts
-    num_draft_tokens               drafts that the model verified: the nodes of a tree but its root, since engines that draft chains
-                                   count all that they send to the model
+    num_draft_tokens               drafts that the model verified: the nodes of a tree but its root, since engines that draft
+                                   chains count all that they send to the model
     num_accepted_draft_tokens      those that were accepted; the bonus token behind them is not one
     num_spec_tokens                the most that one step can accept: the depth of the tree or window
     mean_acceptance_length         1 + num_accepted_draft_tokens / num_spec_steps: the bonus token is counted
@@ -28,7 +28,8 @@ PREFIX = "lantern"  # of the counters; vLLM's own begin with "vllm"
 
 
 def acceptance(drafted: Sequence[int], accepted: Sequence[int], deepest: int) -> dict[str, Any]:
-    """The metrics of a run whose steps had `drafted` drafts, of which they accepted `accepted`; `deepest`: the most that one can accept.
+    """The metrics of a run whose steps had `drafted` drafts, of which they accepted `accepted`; `deepest`: the most that one can
+    accept.
 
     Means and rates are None where nothing was drafted. Raises ValueError for steps that cannot be.
     """

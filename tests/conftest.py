@@ -29,7 +29,8 @@ FAST = pytest.StashKey[Counter[Path]]()
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """Give a run that names no files to a process per processor, where pytest-xdist is installed and `-n` does not say otherwise.
 
-    The tests of a file stay together, for the sake of their fixtures. With `-s` everything stays in this process, which alone shows it.
+    The tests of a file stay together, for the sake of their fixtures. With `-s` everything stays in this process, which alone
+    shows it.
     """
     whole = config.args_source == pytest.Config.ArgsSource.TESTPATHS and config.option.capture != "no"
     if whole and config.pluginmanager.hasplugin("xdist") and not hasattr(config, "workerinput"):
@@ -49,7 +50,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Keep the half a million objects of the imported libraries out of the garbage collector's rounds, which are quicker for it."""
+    """Keep the half a million objects of the imported libraries out of the garbage collector's rounds, which are quicker for
+    it."""
     gc.disable()
     try:
         return (yield)
@@ -60,8 +62,8 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Count the tests of every file that are in the fast set, before any is left out. Files with the most slow ones come first: begun
-    last, one would leave all processes but its own with nothing to do."""
+    """Count the tests of every file that are in the fast set, before any is left out. Files with the most slow ones come first:
+    begun last, one would leave all processes but its own with nothing to do."""
     slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
     config.stash[FAST] = Counter({item.path: 0 for item in items})
     config.stash[FAST].update(item.path for item in items if item.get_closest_marker("slow") is None)

@@ -1,4 +1,5 @@
-"""What the tests of models in full size share: random weights that neither vanish nor blow up, and a process that loads and draws."""
+"""What the tests of models in full size share: random weights that neither vanish nor blow up, and a process that loads and
+draws."""
 
 from __future__ import annotations
 
@@ -66,9 +67,11 @@ for name in pipe.available_methods:
     start = time.time()
     with torch.inference_mode():
         condition = pipe.networks.target.condition(encoded.features, encoded.mask, True)
-        *_, last = decode(pipe.target, pipe.drafter if method.needs_drafter else None, condition, num_tokens=int(tokens), method=method,
-            sampling=knobs.sampling(), rule=knobs.rule(method), tree=method.drafts.of(knobs), neighbours=pipe.neighbours(), seed=1,
-            row=4)
+        drafter = pipe.drafter if method.needs_drafter else None
+        asked = dict(sampling=knobs.sampling(), rule=knobs.rule(method), tree=method.drafts.of(knobs), seed=1, row=4)
+        *_, last = decode(
+            pipe.target, drafter, condition, num_tokens=int(tokens), method=method, neighbours=pipe.neighbours(), **asked
+        )
     told["methods"][name] = {
         "tokens": last.tokens, "steps": last.steps, "tvd": last.one_step_tvd, "seconds": time.time() - start,
         "decode": last.decode_seconds}

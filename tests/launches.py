@@ -1,9 +1,9 @@
 """How many kernels a step launches, counted without a GPU, and how many it may.
 
-A step in a graph costs about two microseconds a kernel, whatever the kernel does, so that launches are what a step of a small model is
-made of. They are counted on the meta device, which knows shapes and no values: whole steps at published sizes in no time and memory,
-and whoever asks for a value is caught. What is counted are PyTorch's operations, as many kernels each as `KERNELS` says. A library may
-run more, such as a sort in several passes, so that counts are lower bounds of what a profiler sees.
+A step in a graph costs about two microseconds a kernel, whatever the kernel does, so that launches are what a step of a small
+model is made of. They are counted on the meta device, which knows shapes and no values: whole steps at published sizes in no time
+and memory, and whoever asks for a value is caught. What is counted are PyTorch's operations, as many kernels each as `KERNELS`
+says. A library may run more, such as a sort in several passes, so that counts are lower bounds of what a profiler sees.
 
     PYTHONPATH=. python tests/launches.py
 """
@@ -180,7 +180,8 @@ def _placed(part: nn.Module, dtype: torch.dtype) -> nn.Module:
 
 
 def step_of(model: str, method: str, tree: str = "paper", dtype: torch.dtype = torch.bfloat16, **settings: Any) -> Fixed:
-    """The fixed engine of a published model with a drafter, behind a prefix, on the meta device. settings are those of `Settings`."""
+    """The fixed engine of a published model with a drafter, behind a prefix, on the meta device. settings are those of
+    `Settings`."""
     info, chosen = REGISTRY[model], METHODS[method]
     assert info.published is not None and info.published.drafter is not None
     knobs = Settings(**{**info.preset, **TREES[tree], **settings})
@@ -216,8 +217,8 @@ def step_of(model: str, method: str, tree: str = "paper", dtype: torch.dtype = t
 def count_launches(
     model: str, method: str, tree: str = "paper", dtype: torch.dtype = torch.bfloat16, bare: bool = False, **settings: Any
 ) -> Launches:
-    """Kernels of one whole step in the middle of a picture. bare: the step without drafts at its end. Raises KeyError for an unknown
-    model, method or tree, and ValueError for settings that are not allowed."""
+    """Kernels of one whole step in the middle of a picture. bare: the step without drafts at its end. Raises KeyError for an
+    unknown model, method or tree, and ValueError for settings that are not allowed."""
     fixed, found = step_of(model, method, tree, dtype, **settings), Launches()
     slots = fixed.bucket(fixed.num_tokens // 2)
     fixed.step(slots, bare)  # as before a capture: what is worked out once is there from then on

@@ -110,9 +110,14 @@ def anole_networks() -> tuple[Anole, AnoleDrafter, ChameleonTokenizer]:
     """The same of Anole's family."""
     torch.manual_seed(0)
     picture = JanusVQVAEConfig(
-        base_channels=ANOLE_PICTURES.channels, channel_multiplier=list(ANOLE_PICTURES.multipliers), embed_dim=ANOLE_PICTURES.dim,
-        num_res_blocks=ANOLE_PICTURES.blocks, latent_channels=ANOLE_PICTURES.latent, num_embeddings=VOCAB, num_patches=GRID,
-    )  # fmt: skip
+        base_channels=ANOLE_PICTURES.channels,
+        channel_multiplier=list(ANOLE_PICTURES.multipliers),
+        embed_dim=ANOLE_PICTURES.dim,
+        num_res_blocks=ANOLE_PICTURES.blocks,
+        latent_channels=ANOLE_PICTURES.latent,
+        num_embeddings=VOCAB,
+        num_patches=GRID,
+    )
     made = Anole(ANOLE), AnoleDrafter(ANOLE_DRAFTER), ChameleonTokenizer(picture)
     for part in made[:2]:
         _strengthen(part)
@@ -124,9 +129,14 @@ def networks(config: LlamaGenConfig = TARGET) -> tuple[LlamaGen, Drafter, ImageT
     """Random networks, always the same, strong enough that prompts and tokens matter."""
     torch.manual_seed(0)
     picture = JanusVQVAEConfig(
-        base_channels=PICTURES.channels, channel_multiplier=list(PICTURES.multipliers), num_res_blocks=PICTURES.blocks,
-        latent_channels=PICTURES.latent, embed_dim=PICTURES.dim, num_embeddings=VOCAB, num_patches=GRID,
-    )  # fmt: skip
+        base_channels=PICTURES.channels,
+        channel_multiplier=list(PICTURES.multipliers),
+        num_res_blocks=PICTURES.blocks,
+        latent_channels=PICTURES.latent,
+        embed_dim=PICTURES.dim,
+        num_embeddings=VOCAB,
+        num_patches=GRID,
+    )
     made = LlamaGen(config), Drafter(DRAFTER), ImageTokenizer(picture)
     for part in made[:2]:
         _strengthen(part)
@@ -148,17 +158,22 @@ def lantern_tensors(target: LlamaGen) -> dict[str, Tensor]:
     own = target.state_dict()
     found = {f"model.{k}": v for k, v in own.items() if k.startswith("cls_embedding.")}
     found |= {
-        "model.embed_tokens.weight": own["tok_embeddings.weight"], "model.norm.weight": own["norm.weight"],
+        "model.embed_tokens.weight": own["tok_embeddings.weight"],
+        "model.norm.weight": own["norm.weight"],
         "lm_head.weight": own["output.weight"],
-    }  # fmt: skip
+    }
     for i in range(target.config.layers):
         ours, theirs = f"layers.{i}.", f"model.layers.{i}."
         for part, rows in zip("qkv", own[f"{ours}attention.wqkv.weight"].chunk(3), strict=True):
             found[f"{theirs}self_attn.{part}_proj.weight"] = rows.clone()
         for a, b in (
-            ("attention.wo", "self_attn.o_proj"), ("feed_forward.w1", "mlp.gate_proj"), ("feed_forward.w3", "mlp.up_proj"),
-            ("feed_forward.w2", "mlp.down_proj"), ("attention_norm", "input_layernorm"), ("ffn_norm", "post_attention_layernorm"),
-        ):  # fmt: skip
+            ("attention.wo", "self_attn.o_proj"),
+            ("feed_forward.w1", "mlp.gate_proj"),
+            ("feed_forward.w3", "mlp.up_proj"),
+            ("feed_forward.w2", "mlp.down_proj"),
+            ("attention_norm", "input_layernorm"),
+            ("ffn_norm", "post_attention_layernorm"),
+        ):
             found[f"{theirs}{b}.weight"] = own[f"{ours}{a}.weight"]
     return found
 
@@ -178,9 +193,16 @@ def vq_tensors(tokenizer: ImageTokenizer) -> dict[str, Tensor]:
 def target_config() -> dict[str, Any]:
     """What config.json says beside a LANTERN target, among other things."""
     return {
-        "architectures": ["LlamaForCausalLM"], "hidden_size": DIM, "num_attention_heads": 2, "num_key_value_heads": 2,
-        "num_hidden_layers": 2, "rms_norm_eps": EPS, "block_size": GRID * GRID, "cls_token_num": 120, "input_type": "t2i",
-    }  # fmt: skip
+        "architectures": ["LlamaForCausalLM"],
+        "hidden_size": DIM,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
+        "num_hidden_layers": 2,
+        "rms_norm_eps": EPS,
+        "block_size": GRID * GRID,
+        "cls_token_num": 120,
+        "input_type": "t2i",
+    }
 
 
 def write_text_model(folder: Path, drafter: bool = True) -> Path:
@@ -229,10 +251,16 @@ def write_shards(tensors: dict[str, Tensor], folder: Path, count: int) -> None:
 def anole_config() -> dict[str, Any]:
     """What config.json says beside an Anole, among other things."""
     return {
-        "architectures": ["ChameleonForConditionalGeneration"], "hidden_size": DIM, "num_attention_heads": 2,
-        "num_key_value_heads": 2, "num_hidden_layers": 2, "rms_norm_eps": EPS, "rope_theta": 5000.0, "swin_norm": False,
+        "architectures": ["ChameleonForConditionalGeneration"],
+        "hidden_size": DIM,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
+        "num_hidden_layers": 2,
+        "rms_norm_eps": EPS,
+        "rope_theta": 5000.0,
+        "swin_norm": False,
         "vocab_size": ANOLE.embeddings,
-    }  # fmt: skip
+    }
 
 
 def write_anole(folder: Path, drafter: bool = True) -> Path:
@@ -267,19 +295,39 @@ def janus_library() -> JanusForConditionalGeneration:
     """transformers' own Janus with random weights, always the same, strong enough that prompts and tokens matter."""
     torch.manual_seed(0)
     text = LlamaConfig(
-        hidden_size=DIM, intermediate_size=JANUS.ffn, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2,
-        vocab_size=JANUS.embeddings, rms_norm_eps=EPS, rope_parameters={"rope_type": "default", "rope_theta": JANUS.rope_base},
-        max_position_embeddings=256, pad_token_id=JANUS.pad, bos_token_id=0, eos_token_id=1,
-    )  # fmt: skip
+        hidden_size=DIM,
+        intermediate_size=JANUS.ffn,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        vocab_size=JANUS.embeddings,
+        rms_norm_eps=EPS,
+        rope_parameters={"rope_type": "default", "rope_theta": JANUS.rope_base},
+        max_position_embeddings=256,
+        pad_token_id=JANUS.pad,
+        bos_token_id=0,
+        eos_token_id=1,
+    )
     vision = JanusVisionConfig(
-        hidden_size=32, num_hidden_layers=1, num_attention_heads=2, image_size=16 * GRID, patch_size=16, projection_dim=DIM,
-        num_image_tokens=GRID * GRID, mlp_ratio=2.0,
-    )  # fmt: skip
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        image_size=16 * GRID,
+        patch_size=16,
+        projection_dim=DIM,
+        num_image_tokens=GRID * GRID,
+        mlp_ratio=2.0,
+    )
     pictures = JanusVQVAEConfig(
-        base_channels=JANUS_PICTURES.channels, channel_multiplier=list(JANUS_PICTURES.multipliers), embed_dim=JANUS_PICTURES.dim,
-        num_res_blocks=JANUS_PICTURES.blocks, latent_channels=JANUS_PICTURES.latent, num_embeddings=VOCAB, projection_dim=DIM,
+        base_channels=JANUS_PICTURES.channels,
+        channel_multiplier=list(JANUS_PICTURES.multipliers),
+        embed_dim=JANUS_PICTURES.dim,
+        num_res_blocks=JANUS_PICTURES.blocks,
+        latent_channels=JANUS_PICTURES.latent,
+        num_embeddings=VOCAB,
+        projection_dim=DIM,
         image_token_embed_dim=DIM,
-    )  # fmt: skip
+    )
     model = JanusForConditionalGeneration(
         LibraryConfig(text_config=text, vision_config=vision, vq_config=pictures, image_token_id=5)
     )
@@ -308,10 +356,12 @@ def janus_target() -> Janus:
     own = janus_library().model.state_dict()
     found = {name.removeprefix("language_model."): weight for name, weight in own.items() if name.startswith("language_model.")}
     for ours, theirs in (
-        ("image_embedding.codes", "generation_embeddings"), ("image_embedding.fc1", "generation_aligner.fc1"),
-        ("image_embedding.fc2", "generation_aligner.hidden_layers.0"), ("image_head.proj_out", "generation_head.proj_out"),
+        ("image_embedding.codes", "generation_embeddings"),
+        ("image_embedding.fc1", "generation_aligner.fc1"),
+        ("image_embedding.fc2", "generation_aligner.hidden_layers.0"),
+        ("image_head.proj_out", "generation_head.proj_out"),
         ("image_head.vision_head", "generation_head.vision_head"),
-    ):  # fmt: skip
+    ):
         found |= {f"{ours}.{name.rsplit('.', 1)[1]}": weight for name, weight in own.items() if name.startswith(f"{theirs}.")}
     target = Janus(JANUS)
     target.load_state_dict(found, strict=True)
@@ -330,11 +380,14 @@ def authors_tensors(model: JanusForConditionalGeneration) -> dict[str, Tensor]:
         found[part] = torch.zeros(3)
     for name, weight in model.model.state_dict().items():
         for ours, theirs in (
-            (r"^language_model\.", "language_model.model."), (r"^generation_embeddings\.", "gen_embed."),
-            (r"^generation_aligner\.fc1\.", "gen_aligner.layers.0."), (r"^generation_aligner\.hidden_layers\.0\.", "gen_aligner.layers.2."),
-            (r"^generation_head\.proj_out\.", "gen_head.output_mlp_projector."), (r"^generation_head\.vision_head\.", "gen_head.vision_head."),
+            (r"^language_model\.", "language_model.model."),
+            (r"^generation_embeddings\.", "gen_embed."),
+            (r"^generation_aligner\.fc1\.", "gen_aligner.layers.0."),
+            (r"^generation_aligner\.hidden_layers\.0\.", "gen_aligner.layers.2."),
+            (r"^generation_head\.proj_out\.", "gen_head.output_mlp_projector."),
+            (r"^generation_head\.vision_head\.", "gen_head.vision_head."),
             (r"^vqmodel\.", "gen_vision_model."),
-        ):  # fmt: skip
+        ):
             if re.match(ours, name):
                 new = re.sub(ours, theirs, name)
                 if new.startswith("gen_vision_model."):
@@ -350,10 +403,18 @@ def authors_tensors(model: JanusForConditionalGeneration) -> dict[str, Tensor]:
 def authors_config() -> dict[str, Any]:
     """What config.json says beside DeepSeek's own files, among other things; the published one leaves out eps and theta."""
     language = {
-        "hidden_size": DIM, "intermediate_size": JANUS.ffn, "max_position_embeddings": 256, "model_type": "llama", "num_attention_heads": 2,
-        "num_key_value_heads": 2, "num_hidden_layers": 2, "torch_dtype": "bfloat16", "vocab_size": JANUS.embeddings,
-        "rms_norm_eps": EPS, "rope_theta": JANUS.rope_base,
-    }  # fmt: skip
+        "hidden_size": DIM,
+        "intermediate_size": JANUS.ffn,
+        "max_position_embeddings": 256,
+        "model_type": "llama",
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
+        "num_hidden_layers": 2,
+        "torch_dtype": "bfloat16",
+        "vocab_size": JANUS.embeddings,
+        "rms_norm_eps": EPS,
+        "rope_theta": JANUS.rope_base,
+    }
     return {"model_type": "multi_modality", "language_config": language, "gen_head_config": {"cls": "vision_head"}}
 
 
@@ -437,9 +498,16 @@ def write_t5(folder: Path) -> T5ForConditionalGeneration:
     folder.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(1)
     config = T5Config(
-        d_model=TEXT.width, num_layers=TEXT.layers, num_heads=TEXT.heads, d_kv=TEXT.head, d_ff=TEXT.ffn, vocab_size=TEXT.vocab,
-        feed_forward_proj="gated-gelu", decoder_start_token_id=0, dropout_rate=0.0,
-    )  # fmt: skip
+        d_model=TEXT.width,
+        num_layers=TEXT.layers,
+        num_heads=TEXT.heads,
+        d_kv=TEXT.head,
+        d_ff=TEXT.ffn,
+        vocab_size=TEXT.vocab,
+        feed_forward_proj="gated-gelu",
+        decoder_start_token_id=0,
+        dropout_rate=0.0,
+    )
     model = T5ForConditionalGeneration(config).eval()
     config.save_pretrained(folder)
     state = {k: v.clone() for k, v in model.state_dict().items() if k != "encoder.embed_tokens.weight"}

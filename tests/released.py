@@ -1,4 +1,5 @@
-"""Golden cases: what the released code (LlamaGen, LANTERN) gave on tiny random models, and those models under this project's names.
+"""Golden cases: what the released code (LlamaGen, LANTERN) gave on tiny random models, and those models under this project's
+names.
 
 The files lie in tests/golden, or in the folder that the environment variable GOLDEN_DIR names. What a file holds is told by its
 header and the names of its tensors, never by its own name or a list kept here, so that any folder of such cases can be tested.
@@ -394,10 +395,16 @@ def anole_sizes(case: Golden, part: str) -> dict[str, Any]:
     """What a case's header says of its target or drafter; the image tokens are what its list of the others leaves."""
     c = case.about[f"{part}_config"]
     return {
-        "dim": c["hidden_size"], "heads": c["num_attention_heads"], "ffn": c["intermediate_size"], "embeddings": c["vocab_size"],
-        "vocab": c["vocab_size"] - len(case.tensors["non_image_tokens"]), "grid": 8, "prefix": case.tensors["input_ids"].shape[1],
-        "rope_base": c["rope_theta"], "eps": c["rms_norm_eps"],
-    }  # fmt: skip
+        "dim": c["hidden_size"],
+        "heads": c["num_attention_heads"],
+        "ffn": c["intermediate_size"],
+        "embeddings": c["vocab_size"],
+        "vocab": c["vocab_size"] - len(case.tensors["non_image_tokens"]),
+        "grid": 8,
+        "prefix": case.tensors["input_ids"].shape[1],
+        "rope_base": c["rope_theta"],
+        "eps": c["rms_norm_eps"],
+    }
 
 
 @lru_cache
@@ -422,9 +429,14 @@ def chameleon_tokenizer(case: Golden) -> ChameleonTokenizer:
     c = parts[0].about["config"]
     d, levels = c["ddconfig"], len(c["ddconfig"]["ch_mult"])
     config = JanusVQVAEConfig(
-        base_channels=d["ch"], channel_multiplier=d["ch_mult"], num_res_blocks=d["num_res_blocks"], latent_channels=d["z_channels"],
-        embed_dim=c["embed_dim"], num_embeddings=c["n_embed"], num_patches=math.isqrt(len(case.tensors["indices"])),
-    )  # fmt: skip
+        base_channels=d["ch"],
+        channel_multiplier=d["ch_mult"],
+        num_res_blocks=d["num_res_blocks"],
+        latent_channels=d["z_channels"],
+        embed_dim=c["embed_dim"],
+        num_embeddings=c["n_embed"],
+        num_patches=math.isqrt(len(case.tensors["indices"])),
+    )
     model = _with_32_groups(ChameleonTokenizer(config))
     state = {
         re.sub(r"^decoder\.up\.(\d+)", lambda m: f"decoder.up.{levels - 1 - int(m[1])}", name): value

@@ -27,9 +27,18 @@ from lantern_demo.settings.settings import Settings
 
 # Small draft trees and windows, and bounds that say something among few tokens.
 SMALL = Settings(
-    tree="0 1 2 00 01 10 000", draft_top_k=3, draft_depth=2, draft_nodes=9, window=4, zipar_window=2,
-    lantern_k=5, lantern_delta=0.2, lanternpp_k=5, lanternpp_lambda=2.0, cool_delta=1.5,
-)  # fmt: skip
+    tree="0 1 2 00 01 10 000",
+    draft_top_k=3,
+    draft_depth=2,
+    draft_nodes=9,
+    window=4,
+    zipar_window=2,
+    lantern_k=5,
+    lantern_delta=0.2,
+    lanternpp_k=5,
+    lanternpp_lambda=2.0,
+    cool_delta=1.5,
+)
 
 
 # Methods that both engines run.
@@ -39,8 +48,8 @@ OF_EACH_KIND = list({METHODS[name].drafts: name for name in ON_BOTH}.values())
 
 
 def small(method: str, row: int = 4, **changes: Any) -> dict[str, Any]:
-    """How a method of the table is run small: what `decode` takes for it under SMALL with some settings changed, in pictures whose rows
-    have `row` tokens."""
+    """How a method of the table is run small: what `decode` takes for it under SMALL with some settings changed, in pictures
+    whose rows have `row` tokens."""
     chosen, settings = METHODS[method], SMALL.with_changes(**changes)
     return {"method": chosen, "tree": chosen.drafts.of(settings), "rule": settings.rule(chosen), "row": row}
 
@@ -54,9 +63,14 @@ class Measured(Decoded):
 
 
 def decode(
-    target: Any, drafter: Any, condition: Any, clock: Clock | None = None, engines: Engines | None = None,
-    measure_distortion: bool = True, **settings: Any,
-) -> Iterator[Step | Decoded]:  # fmt: skip
+    target: Any,
+    drafter: Any,
+    condition: Any,
+    clock: Clock | None = None,
+    engines: Engines | None = None,
+    measure_distortion: bool = True,
+    **settings: Any,
+) -> Iterator[Step | Decoded]:
     """As `loop.decode`; the result tells the measured distortion too. Bad settings are refused at the call."""
     config, laws, steps = Config(**settings), Laws(), list[Step]()
     run = loop.decode(target, drafter, condition, config, clock, engines, laws if measure_distortion else None)

@@ -1,11 +1,12 @@
-"""A soak: API clients and pages ask one server for minutes on end, and every answer is checked against the same request made alone.
+"""A soak: API clients and pages ask one server for minutes on end, and every answer is checked against the same request made
+alone.
 
     python tests/soak.py --minutes 10 --clients 20 --pages 5 --out soak.json
 
 Some clients behave badly: they cancel, hang up in the middle, send nonsense, or fifty requests at once. It fails when an accepted
-request ends with anything but its right answer, when a refusal does not say so with a number, or when the server does not end well.
-The server's memory, threads, open files and temporary files are written down every few seconds; `--out` gets the figures, and a
-picture of the curves beside it. Pages need playwright and a Chromium, as the tests of the page do.
+request ends with anything but its right answer, when a refusal does not say so with a number, or when the server does not end
+well. The server's memory, threads, open files and temporary files are written down every few seconds; `--out` gets the figures,
+and a picture of the curves beside it. Pages need playwright and a Chromium, as the tests of the page do.
 """
 
 from __future__ import annotations
@@ -80,8 +81,11 @@ def served(model: str, place: Path) -> Iterator[tuple[str, subprocess.Popen[byte
         port = probe.getsockname()[1]
     (place / "tmp").mkdir()
     env = os.environ | {
-        "GRADIO_ANALYTICS_ENABLED": "False", "HF_HUB_OFFLINE": "1", "TMPDIR": str(place / "tmp"), "LANTERN_CACHE": str(place / "cache"),
-    }  # fmt: skip
+        "GRADIO_ANALYTICS_ENABLED": "False",
+        "HF_HUB_OFFLINE": "1",
+        "TMPDIR": str(place / "tmp"),
+        "LANTERN_CACHE": str(place / "cache"),
+    }
     env.pop("GRADIO_TEMP_DIR", None)
     command = [sys.executable, str(ROOT / "app.py"), "--model", model, "--device", "cpu", "--port", str(port)]
     with (place / "log.txt").open("wb") as log:
@@ -274,10 +278,13 @@ def usage(process: subprocess.Popen[bytes], place: Path, since: float) -> dict[s
         with suppress(OSError):  # gone meanwhile
             sizes += path.stat().st_size
     return {
-        "seconds": round(time.monotonic() - since, 1), "memory_mib": int(status["VmRSS"].split()[0]) / 1024,
-        "threads": int(status["Threads"]), "handles": len(list(Path(f"/proc/{process.pid}/fd").iterdir())),
-        "files": len(files), "files_mib": sizes / 2**20,
-    }  # fmt: skip
+        "seconds": round(time.monotonic() - since, 1),
+        "memory_mib": int(status["VmRSS"].split()[0]) / 1024,
+        "threads": int(status["Threads"]),
+        "handles": len(list(Path(f"/proc/{process.pid}/fd").iterdir())),
+        "files": len(files),
+        "files_mib": sizes / 2**20,
+    }
 
 
 def draw_curves(curve: list[dict[str, float]], path: Path) -> None:
@@ -334,22 +341,36 @@ def soak(model: str, minutes: float, clients: int, page_count: int, every: float
         seconds = sorted(tally.seconds)
         log = (place / "log.txt").read_text(errors="replace")
         return {
-            "minutes": minutes, "api_clients": clients, "pages": page_count, "model": model,
-            "right": tally.done["right"], "counts": dict(tally.done), "faults": tally.faults, "hung_clients": hung,
+            "minutes": minutes,
+            "api_clients": clients,
+            "pages": page_count,
+            "model": model,
+            "right": tally.done["right"],
+            "counts": dict(tally.done),
+            "faults": tally.faults,
+            "hung_clients": hung,
             "right_by_client": dict(sorted(tally.by_client.items())),
-            "seconds_median": seconds[len(seconds) // 2] if seconds else None, "seconds_longest": seconds[-1] if seconds else None,
-            "idle_at_the_end": not health["running"] and not health["waiting"], "right_afterwards": after,
-            "exit_code": code, "seconds_to_end": round(time.monotonic() - stopped, 2), "tracebacks_in_log": log.count("Traceback"),
+            "seconds_median": seconds[len(seconds) // 2] if seconds else None,
+            "seconds_longest": seconds[-1] if seconds else None,
+            "idle_at_the_end": not health["running"] and not health["waiting"],
+            "right_afterwards": after,
+            "exit_code": code,
+            "seconds_to_end": round(time.monotonic() - stopped, 2),
+            "tracebacks_in_log": log.count("Traceback"),
             "curve": curve,
-        }  # fmt: skip
+        }
 
 
 def sound(found: dict[str, Any]) -> bool:
     """Whether a soak shows no fault."""
     return bool(
-        found["right"] and not found["faults"] and not found["hung_clients"] and found["idle_at_the_end"] and found["right_afterwards"]
+        found["right"]
+        and not found["faults"]
+        and not found["hung_clients"]
+        and found["idle_at_the_end"]
+        and found["right_afterwards"]
         and found["exit_code"] == 0
-    )  # fmt: skip
+    )
 
 
 def main() -> None:

@@ -157,9 +157,16 @@ def draw_without_replacement(q: Tensor, u: Tensor) -> Tensor:
 
 
 def decide(
-    rule: Rule, p: Tensor, tokens: Tensor, q: Tensor | None, neighbours: Tensor | None, uniforms: Tensor,
-    offered: Tensor | None = None, depth: Tensor | float = 0.0, rest: Tensor | None = None,
-) -> Verdict:  # fmt: skip
+    rule: Rule,
+    p: Tensor,
+    tokens: Tensor,
+    q: Tensor | None,
+    neighbours: Tensor | None,
+    uniforms: Tensor,
+    offered: Tensor | None = None,
+    depth: Tensor | float = 0.0,
+    rest: Tensor | None = None,
+) -> Verdict:
     """`deciding.decide`, which leaves p alone, and says -1 for none and nothing of others than the accepted child."""
     children = Children(tokens, q, neighbours, depth, offered, rest)
     return _plainly(deciding.decide(rule, p.clone(memory_format=torch.contiguous_format), children, uniforms))

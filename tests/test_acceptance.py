@@ -50,9 +50,12 @@ def test_decide_equals_its_slow_twin(rule: Rule, sampled: bool) -> None:
     verdict = decide(rule, p, tokens, q if sampled else None, neighbours, uniforms)
     for i in range(nodes):
         rank, left, law = reference.relaxed(
-            p[i].double().tolist(), tokens[i].tolist(), q[i].double().tolist() if sampled else None,
-            uniforms[i].tolist(), near_of(rule, neighbours),
-        )  # fmt: skip
+            p[i].double().tolist(),
+            tokens[i].tolist(),
+            q[i].double().tolist() if sampled else None,
+            uniforms[i].tolist(),
+            near_of(rule, neighbours),
+        )
         assert int(verdict.rank[i]) == (-1 if rank is None else rank)
         if rank is not None:
             x = int(tokens[i, rank])

@@ -1,5 +1,5 @@
-"""Anole as a published model: its files load to the numbers they were written from, prompts become its tokens, and the program runs on
-it."""
+"""Anole as a published model: its files load to the numbers they were written from, prompts become its tokens, and the program
+runs on it."""
 
 from __future__ import annotations
 
@@ -109,13 +109,28 @@ def test_the_authors_image_tokenizer_may_stand_in(tmp_path: Path) -> None:
     assert found.generate(PROMPT).record["model"]["sources"]["tokenizer"]["file"] == "tokenizer/vqgan.ckpt"
 
 
-@pytest.mark.parametrize(("change", "says"), [
-    (lambda t: t.pop("model.layers.1.self_attn.k_norm.bias"), r"tensor 'model.layers.1.self_attn.k_norm.bias' is missing"),
-    (lambda t: t.update({"model.layers.1.mlp.up_proj.bias": torch.zeros(96)}), r"unknown tensor 'model.layers.1.mlp.up_proj.bias'"),
-    (lambda t: t.update({"lm_head.weight": torch.zeros(64, 64)}), r"'lm_head.weight' has shape \[64, 64\], expected \[8730, 64\]"),
-    (lambda t: t.pop("model.vqmodel.decoder.up.4.block.0.conv1.weight"), r"'model.vqmodel.decoder.up.4.block.0.conv1.weight' is missing"),
-    (lambda t: t.update({"model.vqmodel.decoder.up.0.attn.0.q.weight": torch.zeros(1)}), r"unknown tensor 'model.vqmodel.decoder.up.0.attn"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda t: t.pop("model.layers.1.self_attn.k_norm.bias"), r"tensor 'model.layers.1.self_attn.k_norm.bias' is missing"),
+        (
+            lambda t: t.update({"model.layers.1.mlp.up_proj.bias": torch.zeros(96)}),
+            r"unknown tensor 'model.layers.1.mlp.up_proj.bias'",
+        ),
+        (
+            lambda t: t.update({"lm_head.weight": torch.zeros(64, 64)}),
+            r"'lm_head.weight' has shape \[64, 64\], expected \[8730, 64\]",
+        ),
+        (
+            lambda t: t.pop("model.vqmodel.decoder.up.4.block.0.conv1.weight"),
+            r"'model.vqmodel.decoder.up.4.block.0.conv1.weight' is missing",
+        ),
+        (
+            lambda t: t.update({"model.vqmodel.decoder.up.0.attn.0.q.weight": torch.zeros(1)}),
+            r"unknown tensor 'model.vqmodel.decoder.up.0.attn",
+        ),
+    ],
+)
 def test_wrong_tensors_are_named(change: Any, says: str, tmp_path: Path) -> None:
     folder = write_anole(tmp_path / "m")
     target, _, tokenizer = anole_networks()
@@ -219,8 +234,11 @@ def test_every_method_draws(pipe: Pipeline) -> None:
     assert all(len(d.tokens) == 16 and min(d.tokens) >= 0 and max(d.tokens) < ANOLE.vocab for d in done.values())
     sources = done["vanilla"].record["model"]["sources"]
     assert {part: source["file"] for part, source in sources.items()} == {
-        "target": "model-*.safetensors", "drafter": "pytorch_model.bin", "tokenizer": "model-*.safetensors", "text": "tokenizer.json",
-    }  # fmt: skip
+        "target": "model-*.safetensors",
+        "drafter": "pytorch_model.bin",
+        "tokenizer": "model-*.safetensors",
+        "text": "tokenizer.json",
+    }
     assert str(Path.home()) not in json.dumps(sources)
     assert all(done[m].stats.one_step_tvd == pytest.approx(0, abs=1e-5) for m in ("vanilla", "eagle1", "eagle2"))
     assert isinstance(pipe.target, LeanAnole) and done["vanilla"].stats.dtype == sixteen_bits()
@@ -252,7 +270,8 @@ def test_what_is_for_the_other_family_alone(pipe: Pipeline, monkeypatch: pytest.
 
 
 def test_everything_comes_from_the_hub(anole_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Target, image tokenizer and vocabulary from one repository, the drafter from another; a second start asks for nothing new."""
+    """Target, image tokenizer and vocabulary from one repository, the drafter from another; a second start asks for nothing
+    new."""
     commit, asked = "0123456789abcdef0123456789abcdef01234567", []
 
     def file(repo: str, name: str, revision: str) -> str:
@@ -272,9 +291,11 @@ def test_everything_comes_from_the_hub(anole_model: Path, tmp_path: Path, monkey
     found = load(ANOLE_ID, device="cpu").generate(PROMPT)
     sources = found.record["model"]["sources"]
     assert {part: (s["repo"], s["commit"]) for part, s in sources.items()} == {
-        "target": ("leloy/Anole-7b-v0.1-hf", commit), "tokenizer": ("leloy/Anole-7b-v0.1-hf", commit),
-        "text": ("leloy/Anole-7b-v0.1-hf", commit), "drafter": ("jadohu/anole_drafter", commit),
-    }  # fmt: skip
+        "target": ("leloy/Anole-7b-v0.1-hf", commit),
+        "tokenizer": ("leloy/Anole-7b-v0.1-hf", commit),
+        "text": ("leloy/Anole-7b-v0.1-hf", commit),
+        "drafter": ("jadohu/anole_drafter", commit),
+    }
     asked.clear()
     monkeypatch.setattr(checkpoints, "convert", lambda *_: pytest.fail("converted again"))
     assert load(ANOLE_ID, device="cpu").generate(PROMPT).tokens == found.tokens

@@ -67,12 +67,18 @@ def test_the_script_reads_and_writes_as_the_server_does(browser: Browser) -> Non
     for text, one in zip(prompts, found, strict=True):
         reading = BOOK.read(text)
         expected = {
-            "named": reading.named, "said": dict(reading.said), "drawable": reading.drawable, "sure": reading.sure,
+            "named": reading.named,
+            "said": dict(reading.said),
+            "drawable": reading.drawable,
+            "sure": reading.sure,
             "nearest": BOOK.nearest(text),
-        }  # fmt: skip
+        }
         assert one == expected, text
     unknown = page.evaluate(
-        "book => ['A Red\\u00a0cat, with a HAT. (lanterns) cat', '\\u7ea2\\u706f\\u7b3c \\u{1f3ee} !', 'two red lanterns'].map((one) => unknownWords(one, book))",
+        (
+            "book => ['A Red\\u00a0cat, with a HAT. (lanterns) cat', '\\u7ea2\\u706f\\u7b3c \\u{1f3ee} !', 'two red "
+            "lanterns'].map((one) => unknownWords(one, book))"
+        ),
         BOOK.view(),
     )
     assert unknown == [["cat", "hat"], ["\u7ea2\u706f\u7b3c", "\U0001f3ee"], []]

@@ -1,5 +1,5 @@
-"""The audit of losslessness: its exact laws, its statistics, that it tells sound methods from faulty ones, and that it goes on where
-it was interrupted. Seeds are fixed."""
+"""The audit of losslessness: its exact laws, its statistics, that it tells sound methods from faulty ones, and that it goes on
+where it was interrupted. Seeds are fixed."""
 
 from __future__ import annotations
 

@@ -38,7 +38,8 @@ def test_the_document_shows_the_report_that_ships() -> None:
 
 
 def test_the_report_that_ships_is_whole() -> None:
-    """Every method and variant in it was run under every law, stands in the group that the tables say, and is judged as the command judges."""
+    """Every method and variant in it was run under every law, stands in the group that the tables say, and is judged as the
+    command judges."""
     cells = [row.cell for row in ROWS]
     assert {method for method in METHODS if METHODS[method].default} <= {cell.method for cell in cells}
     assert cells == [cell for cell in cells_of(list(METHODS), list(LAWS)) if cell in cells]

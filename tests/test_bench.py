@@ -61,11 +61,24 @@ def made_run(method: str, seconds: float, steps: int) -> dict[str, Any]:
     """A run of `steps` steps of equal length after a prefill that takes a tenth of its seconds."""
     each = 0.9 * seconds / steps
     return {
-        "method": method, "peer": False, "tokens": TOKENS, "steps": steps, "decode_seconds": seconds, "prefill_seconds": 0.1 * seconds,
-        "draft_seconds": 0.2 * each * steps, "verify_seconds": 0.7 * each * steps, "commit_seconds": 0.1 * each * steps,
-        "wall_seconds": 1.1 * seconds, "nodes": 4, "tree": "made up", "mean_accepted_length": (TOKENS - 1) / steps,
-        "tokens_per_second": TOKENS / seconds, "one_step_tvd": 0.5, "price": 0.25, "peak_bytes": None,
-    }  # fmt: skip
+        "method": method,
+        "peer": False,
+        "tokens": TOKENS,
+        "steps": steps,
+        "decode_seconds": seconds,
+        "prefill_seconds": 0.1 * seconds,
+        "draft_seconds": 0.2 * each * steps,
+        "verify_seconds": 0.7 * each * steps,
+        "commit_seconds": 0.1 * each * steps,
+        "wall_seconds": 1.1 * seconds,
+        "nodes": 4,
+        "tree": "made up",
+        "mean_accepted_length": (TOKENS - 1) / steps,
+        "tokens_per_second": TOKENS / seconds,
+        "one_step_tvd": 0.5,
+        "price": 0.25,
+        "peak_bytes": None,
+    }
 
 
 def made_rounds(vanilla: list[float], other: list[float], peer: list[float] | None = None) -> list[dict[str, Any]]:
@@ -119,8 +132,12 @@ def test_a_peer_is_compared_by_the_walls_clock() -> None:
 def test_rows_are_methods_under_the_settings_that_they_read() -> None:
     rows = speed.rows_of(["vanilla", "eagle1", "lantern++"], {"tree": ["small", "paper"], "lanternpp_lambda": [2.0]})
     assert [row.name for row in rows] == [
-        "vanilla", "eagle1 tree small", "eagle1 tree paper", "lantern++ tree small", "lantern++ tree paper",
-    ]  # fmt: skip
+        "vanilla",
+        "eagle1 tree small",
+        "eagle1 tree paper",
+        "lantern++ tree small",
+        "lantern++ tree paper",
+    ]
     assert rows[0].settings == {}
     assert rows[1].settings == {"tree": "small"}
     assert rows[3].settings == {"tree": "small", "lanternpp_lambda": 2.0}
@@ -130,8 +147,9 @@ def test_rows_are_methods_under_the_settings_that_they_read() -> None:
 def test_a_round_runs_all_in_turn_after_a_warm_up() -> None:
     calls: list[tuple[str, int]] = []
     contestants: dict[str, speed.Contestant] = {
-        name: lambda prompt, seed, name=name: calls.append((name, seed)) or {} for name in ("a", "b")  # type: ignore[misc]
-    }  # fmt: skip
+        name: lambda prompt, seed, name=name: calls.append((name, seed)) or {}
+        for name in ("a", "b")  # type: ignore[misc]
+    }
     records = list(speed.measure(contestants, speed.jobs_of(["p", "q", "r"], 1), {0}))
     assert [r["number"] for r in records] == [1, 2]
     assert [r["order"] for r in records] == [["b", "a"], ["a", "b"]]
@@ -213,11 +231,16 @@ def test_an_interrupted_command_goes_on(folder: Path, tmp_path: Path, monkeypatc
     assert calls == 7 + 3 + 3
 
 
-@pytest.mark.parametrize(("more", "says"), [
-    (["--prompts", "0"], "--prompts must be at least 1, got 0"), (["--out", "bench.txt"], "must end in .json"),
-    (["--set", "lanterns=3"], "unknown setting 'lanterns'"), (["--lanternpp-lambda", "0.5"], "lanternpp_lambda must be"),
-    (["--against", "nowhere.py"], "--against must name a Python file"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (["--prompts", "0"], "--prompts must be at least 1, got 0"),
+        (["--out", "bench.txt"], "must end in .json"),
+        (["--set", "lanterns=3"], "unknown setting 'lanterns'"),
+        (["--lanternpp-lambda", "0.5"], "lanternpp_lambda must be"),
+        (["--against", "nowhere.py"], "--against must name a Python file"),
+    ],
+)
 def test_bad_commands_get_a_sentence(
     folder: Path, tmp_path: Path, more: list[str], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -227,10 +250,16 @@ def test_bad_commands_get_a_sentence(
     assert not list(tmp_path.glob("bench*"))
 
 
-@pytest.mark.parametrize(("tokens", "says"), [
-    ([1] * (TOKENS - 1), "must return a list of 16 token ids, got 15"), ("tokens", "got str"), ([64] * TOKENS, "from 0 to 63, got 64"),
-    ([True] * TOKENS, "got True"), ([1.0] * TOKENS, "got 1.0"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("tokens", "says"),
+    [
+        ([1] * (TOKENS - 1), "must return a list of 16 token ids, got 15"),
+        ("tokens", "got str"),
+        ([64] * TOKENS, "from 0 to 63, got 64"),
+        ([True] * TOKENS, "got True"),
+        ([1.0] * TOKENS, "got 1.0"),
+    ],
+)
 def test_what_a_peer_returns_is_checked(pipe: Pipeline, tokens: Any, says: str) -> None:
     with pytest.raises(RuntimeError, match=says):
         peers.play_peer(pipe, "liar", lambda prompt, seed: tokens, "a lantern", 0)

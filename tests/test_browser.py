@@ -39,10 +39,17 @@ pytestmark = [
 ]
 
 FLAGS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
-]  # fmt: skip
-# axe-core checks accessibility; it is no part of the project: npm install --no-save axe-core, here or where $AXE names its axe.min.js.
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+]
+# axe-core checks accessibility; it is no part of the project: npm install --no-save axe-core, here or where $AXE names its
+# axe.min.js.
 AXE = Path(os.environ.get("AXE") or Path(__file__).parent.parent / "node_modules" / "axe-core" / "axe.min.js")
 PATIENCE = 180_000  # ms; a busy machine can be slow, and nothing here waits longer than it must
 DEFAULT = [method.id for method in METHODS.values() if method.default]
@@ -173,7 +180,9 @@ def shifts(page: Page) -> list[tuple[float, list[str]]]:
         """() => new Promise((done) => {
           const found = [], name = ({ node }) => node?.id || node?.className || node?.nodeName;
           new PerformanceObserver((list) => {
-            for (const entry of list.getEntries()) if (!entry.hadRecentInput) found.push([entry.value, entry.sources.map(name).map(String)]);
+            for (const entry of list.getEntries()) {
+              if (!entry.hadRecentInput) found.push([entry.value, entry.sources.map(name).map(String)]);
+            }
           }).observe({ type: "layout-shift", buffered: true });
           setTimeout(() => done(found), 500);
         })"""
@@ -502,12 +511,14 @@ def test_headings_and_targets(page: Page) -> None:
     assert all(b <= a + 1 for a, b in pairwise(levels)), levels
     settings(page)
     sizes = page.locator("main :is(button, select, summary, #stage a, label.method, label.toggle):visible").evaluate_all(
-        "all => all.map((one) => [one.outerHTML.slice(0, 90), one.getBoundingClientRect().width, one.getBoundingClientRect().height])"
+        "all => all.map((one) => [one.outerHTML.slice(0, 90), one.getBoundingClientRect().width, "
+        "one.getBoundingClientRect().height])"
     )
     assert len(sizes) > 20
     assert [size for size in sizes if min(size[1:]) < 24] == []
     small = page.locator("#stage *, #examples *").evaluate_all(
-        "all => all.filter((one) => one.childNodes[0]?.nodeType === 3 && parseFloat(getComputedStyle(one).fontSize) < 12).map((one) => one.outerHTML.slice(0, 90))"
+        "all => all.filter((one) => one.childNodes[0]?.nodeType === 3 && parseFloat(getComputedStyle(one).fontSize) < "
+        "12).map((one) => one.outerHTML.slice(0, 90))"
     )
     assert small == []
     assert page.locator("#stage [title], #price [title], #examples [title]").count() == 0, "a tooltip that no touch opens"
@@ -522,10 +533,14 @@ def test_nothing_is_cut_or_covered_on_the_stage(page: Page) -> None:
             """lanes => lanes.flatMap((lane) => {
               const parts = ["h3", ".big-number", ".gain", ".side", ".short"].map((name) => lane.querySelector(name));
               const boxes = parts.map((part) => part.getBoundingClientRect()), room = lane.getBoundingClientRect();
-              const apart = (a, b) => a.right <= b.left + 1 || b.right <= a.left + 1 || a.bottom <= b.top + 1 || b.bottom <= a.top + 1;
-              const cut = parts.filter((part, i) => part.scrollWidth > part.clientWidth + 1 && part.clientWidth || boxes[i].right > room.right || boxes[i].bottom > room.bottom);
-              const covered = boxes.flatMap((a, i) => boxes.slice(i + 1).map((b, j) => apart(a, b) ? "" : `${parts[i].className} ${parts[i + 1 + j].className}`)).filter((one) => one);
-              return [...cut.map((part) => `${lane.id}: ${part.outerHTML} is cut`), ...covered.map((one) => `${lane.id}: ${one} overlap`)];
+              const beside = (a, b) => a.right <= b.left + 1 || b.right <= a.left + 1;
+              const apart = (a, b) => beside(a, b) || a.bottom <= b.top + 1 || b.bottom <= a.top + 1;
+              const wide = (part) => part.scrollWidth > part.clientWidth + 1 && part.clientWidth;
+              const cut = parts.filter((part, i) => wide(part) || boxes[i].right > room.right || boxes[i].bottom > room.bottom);
+              const pair = (i, j) => apart(boxes[i], boxes[j]) ? "" : `${parts[i].className} ${parts[j].className}`;
+              const covered = boxes.flatMap((_, i) => boxes.slice(i + 1).map((_, j) => pair(i, i + 1 + j))).filter((one) => one);
+              const told = covered.map((one) => `${lane.id}: ${one} overlap`);
+              return [...cut.map((part) => `${lane.id}: ${part.outerHTML} is cut`), ...told];
             })"""
         )
         assert faults == [], width
@@ -540,8 +555,8 @@ def test_the_documentation_opens_by_its_address(tab: Page, server: str) -> None:
 
 
 def test_what_a_first_visit_costs(browser: Browser, server: str) -> None:
-    """All that is sent until the page rests, compressed, with the recorded race in it. Gradio's own scripts come beside it: they are not ours
-    to shrink, and a browser keeps them."""
+    """All that is sent until the page rests, compressed, with the recorded race in it. Gradio's own scripts come beside it: they
+    are not ours to shrink, and a browser keeps them."""
     fresh = browser.new_context()
     try:
         sent, visit = first_visit(fresh.new_page(), server)

@@ -1,5 +1,5 @@
-"""Anole against transformers' Chameleon with small random weights: the target's states and logits, cached and over a tree, what the
-cut head gives, and the image tokenizer."""
+"""Anole against transformers' Chameleon with small random weights: the target's states and logits, cached and over a tree, what
+the cut head gives, and the image tokenizer."""
 
 from __future__ import annotations
 
@@ -33,12 +33,22 @@ CPU = torch.device("cpu")
 def pair() -> tuple[ChameleonModel, Tensor, Anole]:
     """The library's model with random weights, a head for its whole vocabulary [E, H], and ours with the same."""
     config = ChameleonConfig(
-        vocab_size=SIZES.embeddings, hidden_size=SIZES.dim, intermediate_size=SIZES.ffn, num_hidden_layers=SIZES.layers,
-        num_attention_heads=SIZES.heads, num_key_value_heads=SIZES.heads, max_position_embeddings=256, rms_norm_eps=SIZES.eps,
-        rope_parameters={"rope_type": "default", "rope_theta": SIZES.rope_base}, swin_norm=False, attn_implementation="eager",
+        vocab_size=SIZES.embeddings,
+        hidden_size=SIZES.dim,
+        intermediate_size=SIZES.ffn,
+        num_hidden_layers=SIZES.layers,
+        num_attention_heads=SIZES.heads,
+        num_key_value_heads=SIZES.heads,
+        max_position_embeddings=256,
+        rms_norm_eps=SIZES.eps,
+        rope_parameters={"rope_type": "default", "rope_theta": SIZES.rope_base},
+        swin_norm=False,
+        attn_implementation="eager",
         vocabulary_map={"<image>": 99, "IMGIMGAZ": 4},
-        vq_config=ChameleonVQVAEConfig(base_channels=32, channel_multiplier=[1], num_res_blocks=1, latent_channels=8, embed_dim=8, num_embeddings=8),
-    )  # fmt: skip
+        vq_config=ChameleonVQVAEConfig(
+            base_channels=32, channel_multiplier=[1], num_res_blocks=1, latent_channels=8, embed_dim=8, num_embeddings=8
+        ),
+    )
     torch.manual_seed(0)
     theirs = ChameleonModel(config).eval()
     for name, weight in theirs.named_parameters():
@@ -125,8 +135,9 @@ def test_the_cut_head_is_the_whole_one_with_everything_else_masked() -> None:
 
 @pytest.mark.parametrize("method", ["vanilla", "eagle1", "eagle2"])
 def test_greedy_tokens_are_those_of_the_library(method: str) -> None:
-    """Twelve tokens under guidance: the library runs the whole sequence for each, with the whole head, and takes the likeliest image
-    token; here a step at a time, with drafts of a drafter that knows nothing, and so is right now and then by accident alone."""
+    """Twelve tokens under guidance: the library runs the whole sequence for each, with the whole head, and takes the likeliest
+    image token; here a step at a time, with drafts of a drafter that knows nothing, and so is right now and then by accident
+    alone."""
     _, head, ours = pair()
     condition = ours.condition(PROMPT, None, True)
     assert condition.mask is not None
@@ -145,13 +156,19 @@ def test_greedy_tokens_are_those_of_the_library(method: str) -> None:
         AnoleDrafterConfig(dim=64, heads=4, ffn=96, embeddings=120, vocab=80, grid=4, prefix=16, rope_base=500.0, eps=3e-5)
     ).requires_grad_(False)
     policies = {
-        "vanilla": Drafts(), "eagle1": StaticTree(((0,), (1,), (0, 0))),
+        "vanilla": Drafts(),
+        "eagle1": StaticTree(((0,), (1,), (0, 0))),
         "eagle2": DynamicTree(top_k=4, depth=2, nodes=12),
-    }  # fmt: skip
+    }
     *_, last = decode(
-        ours, drafter, condition, num_tokens=12, method=METHODS[method], sampling=Sampling(temperature=0, cfg_scale=3.0),
+        ours,
+        drafter,
+        condition,
+        num_tokens=12,
+        method=METHODS[method],
+        sampling=Sampling(temperature=0, cfg_scale=3.0),
         tree=policies[method],
-    )  # fmt: skip
+    )
     assert isinstance(last, Decoded) and last.tokens == wanted
     assert len(set(wanted)) > 3
 
@@ -177,10 +194,15 @@ def test_encoder_of_the_library() -> None:
     sizes = TokenizerSizes(channels=32, multipliers=(1, 2, 4), latent=24, dim=24, codebook=90, kind="chameleon")
     theirs = ChameleonVQVAE(
         ChameleonVQVAEConfig(
-            base_channels=32, channel_multiplier=[1, 2, 4], num_res_blocks=2, latent_channels=24, embed_dim=24, num_embeddings=90,
+            base_channels=32,
+            channel_multiplier=[1, 2, 4],
+            num_res_blocks=2,
+            latent_channels=24,
+            embed_dim=24,
+            num_embeddings=90,
             resolution=32,
         )
-    ).eval()  # fmt: skip
+    ).eval()
     torch.manual_seed(3)
     images = torch.rand(2, 3, 32, 32)
     # Codes that these very pictures use: every other of their vectors, at random a little off.

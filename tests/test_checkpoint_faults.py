@@ -46,14 +46,19 @@ def _broken(change: Any) -> Any:
     return {"model": state}
 
 
-@pytest.mark.parametrize(("change", "says"), [
-    (lambda s: s.update(extra=torch.zeros(1)), "unknown tensor 'extra'"),
-    (lambda s: s.pop("layers.1.attention.wo.weight"), "tensor 'layers.1.attention.wo.weight' is missing"),
-    (lambda s: s.update({"norm.weight": torch.ones(65)}), r"tensor 'norm.weight' has shape \[65\], expected \[64\]"),
-    (lambda s: s.update({"norm.weight": torch.ones(64, dtype=torch.int64)}),
-     "tensor 'norm.weight' is int64, allowed are float32, float16, bfloat16"),
-    (lambda s: [s.pop(k) for k in list(s)[:7]], ".*is missing; .*is missing; .*is missing; and 4 more"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda s: s.update(extra=torch.zeros(1)), "unknown tensor 'extra'"),
+        (lambda s: s.pop("layers.1.attention.wo.weight"), "tensor 'layers.1.attention.wo.weight' is missing"),
+        (lambda s: s.update({"norm.weight": torch.ones(65)}), r"tensor 'norm.weight' has shape \[65\], expected \[64\]"),
+        (
+            lambda s: s.update({"norm.weight": torch.ones(64, dtype=torch.int64)}),
+            "tensor 'norm.weight' is int64, allowed are float32, float16, bfloat16",
+        ),
+        (lambda s: [s.pop(k) for k in list(s)[:7]], ".*is missing; .*is missing; .*is missing; and 4 more"),
+    ],
+)
 def test_wrong_tensors_are_named(change: Any, says: str, class_model: Path, tmp_path: Path) -> None:
     folder = write_class_model(tmp_path / "m")
     torch.save(_broken(change), folder / "c2i_B_256.pt")
@@ -66,8 +71,10 @@ def test_wrong_tensors_of_a_conversion_go_by_its_own_names(tmp_path: Path) -> No
     state = lantern_tensors(networks()[0])
     name = "model.layers.0.self_attn.k_proj.weight"
     for value, says in ((None, "is missing"), (torch.zeros(65, 64), r"has shape \[65, 64\], expected \[64, 64\]")):
-        save_file({k: v for k, v in state.items() if k != name} | ({} if value is None else {name: value}),
-                  folder / "target" / "model.safetensors")  # fmt: skip
+        save_file(
+            {k: v for k, v in state.items() if k != name} | ({} if value is None else {name: value}),
+            folder / "target" / "model.safetensors",
+        )
         with pytest.raises(CheckpointError, match=rf"model.safetensors: tensor '{name}' {says}"):
             load(TEXT_ID, device="cpu", folder=folder)
 
@@ -97,10 +104,14 @@ class Evil:
         return os.mkdir, ("ran",)
 
 
-@pytest.mark.parametrize(("content", "says"), [
-    (lambda whole: whole[: len(whole) // 2], "is damaged or no PyTorch checkpoint"), (lambda _: b"", "is damaged or no PyTorch checkpoint"),
-    (lambda _: b"version https://git-lfs.github.com/spec/v1\n", "is damaged or no PyTorch checkpoint"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (lambda whole: whole[: len(whole) // 2], "is damaged or no PyTorch checkpoint"),
+        (lambda _: b"", "is damaged or no PyTorch checkpoint"),
+        (lambda _: b"version https://git-lfs.github.com/spec/v1\n", "is damaged or no PyTorch checkpoint"),
+    ],
+)
 def test_damaged_pickles(content: Any, says: str, tmp_path: Path) -> None:
     path = write_class_model(tmp_path / "m") / "c2i_B_256.pt"
     path.write_bytes(content(path.read_bytes()))
@@ -278,15 +289,27 @@ def _failure(name: str, status: int) -> Exception:
         return kind("it failed")
 
 
-@pytest.mark.parametrize(("error", "says"), [
-    (_failure("GatedRepoError", 403), r"jadohu/LlamaGen-T2I is gated: ask for access on its page on the Hub, and set HF_TOKEN"),
-    (_failure("RepositoryNotFoundError", 404), r"jadohu/LlamaGen-T2I is not on the Hub, or it is private: .* set HF_TOKEN"),
-    (_failure("RevisionNotFoundError", 404), r"jadohu/LlamaGen-T2I has no revision 'main'; correct it in LANTERN_REVISIONS"),
-    (_failure("RemoteEntryNotFoundError", 404), r"jadohu/LlamaGen-T2I at revision main lacks a file .*LANTERN_REVISIONS"),
-    (_failure("LocalEntryNotFoundError", 0), r"model.safetensors of jadohu/LlamaGen-T2I is not on this machine and the Hub was not reached"),
-    (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), r"The disk of .* is full: .* does not fit; .*HF_HOME"),
-    (ConnectionResetError("by peer"), r"model.safetensors of jadohu/LlamaGen-T2I could not be downloaded \(ConnectionResetError"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (
+            _failure("GatedRepoError", 403),
+            r"jadohu/LlamaGen-T2I is gated: ask for access on its page on the Hub, and set HF_TOKEN",
+        ),
+        (_failure("RepositoryNotFoundError", 404), r"jadohu/LlamaGen-T2I is not on the Hub, or it is private: .* set HF_TOKEN"),
+        (_failure("RevisionNotFoundError", 404), r"jadohu/LlamaGen-T2I has no revision 'main'; correct it in LANTERN_REVISIONS"),
+        (_failure("RemoteEntryNotFoundError", 404), r"jadohu/LlamaGen-T2I at revision main lacks a file .*LANTERN_REVISIONS"),
+        (
+            _failure("LocalEntryNotFoundError", 0),
+            r"model.safetensors of jadohu/LlamaGen-T2I is not on this machine and the Hub was not reached",
+        ),
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), r"The disk of .* is full: .* does not fit; .*HF_HOME"),
+        (
+            ConnectionResetError("by peer"),
+            r"model.safetensors of jadohu/LlamaGen-T2I could not be downloaded \(ConnectionResetError",
+        ),
+    ],
+)
 def test_failed_downloads_get_a_sentence(error: Exception, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object, **__: object) -> str:
         raise error

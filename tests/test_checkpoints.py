@@ -135,9 +135,14 @@ def test_weights_are_those_of_the_file_and_no_copy(class_model: Path) -> None:
     assert target.output.weight.data_ptr() == mapped["output.weight"].data_ptr()
 
 
-@pytest.mark.parametrize(("kind", "form", "released"), [
-    ("target", "lantern", lantern_target), ("dynamic trees", "drafter", lantern_drafter), ("llamagen", "llamagen", llamagen),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "form", "released"),
+    [
+        ("target", "lantern", lantern_target),
+        ("dynamic trees", "drafter", lantern_drafter),
+        ("llamagen", "llamagen", llamagen),
+    ],
+)
 def test_files_that_the_released_code_wrote(kind: str, form: Any, released: Any) -> None:
     """Golden weights were written by the authors' classes: their names and layout are not ours to make up."""
     for case in (parameter.values[0] for parameter in cases(kind) if parameter.values[0]):

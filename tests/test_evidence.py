@@ -1,5 +1,5 @@
-"""What is kept and said of every guess that was tried: the rule's own numbers, by which it was kept or not, or with shared noise what the
-model itself drew in its place."""
+"""What is kept and said of every guess that was tried: the rule's own numbers, by which it was kept or not, or with shared noise
+what the model itself drew in its place."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ DRAFTING = [method for method in METHODS.values() if method.guesses]
 
 
 def held_against_draws(method: Method, dice: str, asked: str) -> bool:
-    """Whether a method holds its drafts against the model's own draws; greedy, where there are no dice, all do that count no neighbours."""
+    """Whether a method holds its drafts against the model's own draws; greedy, where there are no dice, all do that count no
+    neighbours."""
     settings = Settings(**ASKED[asked] | {"dice": dice})
     rule = settings.rule(method)
     return not rule.columns if settings.temperature == 0 else dice == "same" and rule.shares
@@ -66,7 +67,8 @@ def drawn(pipe: Pipeline, method: Method, asked: str, dice: dict[str, str]) -> t
 
 
 def agree(accepted: bool, counted: float, limit: float, greedy: bool) -> bool:
-    """Whether a verdict follows from what was counted. Greedy the favourite reaches its own chance; one as likely may be refused."""
+    """Whether a verdict follows from what was counted. Greedy the favourite reaches its own chance; one as likely may be
+    refused."""
     return (counted >= limit if accepted else counted <= limit) if greedy else accepted == (counted > limit)
 
 
@@ -187,9 +189,12 @@ def test_older_records_are_told_by_numbers_that_agree_with_their_verdicts(pipe: 
     events = older["methods"][method.id]["events"]
     weighed = method.rule is Weighted
     events["judged"] = [
-        [[node, round(p, 5), 0.0 if weighed or p > limit else round(counted - p, 5), round(limit, 5)] for node, p, counted, limit in tried]
+        [
+            [node, round(p, 5), 0.0 if weighed or p > limit else round(counted - p, 5), round(limit, 5)]
+            for node, p, counted, limit in tried
+        ]
         for tried in events.pop("trials")
-    ]  # fmt: skip
+    ]
     read = read_record(json.dumps(older).encode())["methods"][method.id]["events"]
     assert "judged" not in read
     words, told = evidence_of(Settings(**record["settings"]), method), 0
@@ -223,9 +228,11 @@ def test_the_recorded_examples_agree_with_themselves() -> None:
 def test_what_is_behind_the_end_of_the_picture_is_not_told() -> None:
     tree = {"tokens": [1, 2, 3], "parents": [0, 0, 1], "path": [0, 1, 2]}
     events = {
-        "committed": [1, 2], "kinds": "te", "trees": [{"tokens": [], "parents": [], "path": []}, tree],
+        "committed": [1, 2],
+        "kinds": "te",
+        "trees": [{"tokens": [], "parents": [], "path": []}, tree],
         "trials": [[], [[1, 0.5, 0.5, 0.4], [2, 0.5, 0.5, 0.1]]],
-    }  # fmt: skip
+    }
     assert evidence_of(Settings(), METHODS["eagle1"]).trials(events) == [[], [[1, "exact", 0.5, 0.5, 0.4]]]
     events["compared"] = [[], [[1, 2, 0, 1], [2, 3, 0, 1]]]
     shared = evidence_of(Settings(), METHODS["eagle1"], {"dice": "same", "events": events})

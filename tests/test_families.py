@@ -1,4 +1,5 @@
-"""The table of families: it is complete, nothing else asks which family a model is of, and a new family needs an entry and no more."""
+"""The table of families: it is complete, nothing else asks which family a model is of, and a new family needs an entry and no
+more."""
 
 from __future__ import annotations
 

@@ -177,7 +177,8 @@ def test_a_single_bad_logit_is_seen_too(pipe: Pipeline, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("method", ["eagle1", "eagle2", "lantern", "lantern++"])
 def test_a_drafter_of_nonsense_is_named_or_does_no_harm(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
-    """What the drafter says decides the speed, never the law: a lossless method draws vanilla's greedy tokens, or says what is wrong."""
+    """What the drafter says decides the speed, never the law: a lossless method draws vanilla's greedy tokens, or says what is
+    wrong."""
     wanted = pipe.generate(PROMPT, temperature=0).tokens
     for name in ("start", "extend", "expand"):
         real = getattr(pipe.drafter, name)
@@ -196,7 +197,8 @@ def test_a_drafter_of_nonsense_is_named_or_does_no_harm(pipe: Pipeline, monkeypa
 
 
 def test_a_gpu_fault_leaves_what_was_drawn_before_it(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A CUDA context does not come back: from the fault on, every call fails, those that measure what a drawn picture gave up too."""
+    """A CUDA context does not come back: from the fault on, every call fails, those that measure what a drawn picture gave up
+    too."""
     text = "CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be asynchronously reported"
     dead = threading.Event()
     for part, name in ((pipe.target, "forward"), (pipe.target, "forward_at"), (pipeline, "measure")):
@@ -211,8 +213,8 @@ def test_a_gpu_fault_leaves_what_was_drawn_before_it(pipe: Pipeline, monkeypatch
     assert drawn[0].stats.one_step_tvd is None and drawn[0].stats.decode_seconds > 0
     for failed in found.values():
         assert isinstance(failed, Generation) or failed.message == (
-            "The GPU reported a fault (CUDA error: an illegal memory access was encountered). Try again; if it fails once more, start "
-            "the program anew."
+            "The GPU reported a fault (CUDA error: an illegal memory access was encountered). Try again; if it fails once "
+            "more, start the program anew."
         )
 
 
@@ -253,8 +255,11 @@ def test_every_damaged_file_of_a_model_folder_is_named(folder: Path, tmp_path: P
     assert len(names) > 5
     for number, name in enumerate(names):
         for damage, change in {
-            "cut": lambda data: data[: len(data) // 2], "empty": lambda _: b"", "pointer": lambda _: pointer, "gone": lambda _: None,
-        }.items():  # fmt: skip
+            "cut": lambda data: data[: len(data) // 2],
+            "empty": lambda _: b"",
+            "pointer": lambda _: pointer,
+            "gone": lambda _: None,
+        }.items():
             copy = tmp_path / f"{number}-{damage}"
             shutil.copytree(folder, copy)
             data = change((copy / name).read_bytes())

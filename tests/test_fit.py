@@ -257,10 +257,18 @@ def test_a_model_with_a_calibration_fits_its_windows(pipe: Pipeline, monkeypatch
 WAVES = Calibration({}, {}, {}, {"zipar": [(2, 5.0, 0.2), (3, 4.0, 0.15), (4, 3.0, 0.1), (8, 1.0, 0.0)]})
 
 
-@pytest.mark.parametrize(("price", "cost", "window"), [
-    (1.0, lambda lead: 1.0, 2), (0.2, lambda lead: 1.0, 2), (0.19, lambda lead: 1.0, 3), (0.1, lambda lead: 1.0, 4), (0.0, lambda lead: 1.0, 8),
-    (1.0, lambda lead: 1.0 / lead**2, 8), (0.15, lambda lead: {3: 2.0, 4: 1.0, 8: 1.0}[lead], 4),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("price", "cost", "window"),
+    [
+        (1.0, lambda lead: 1.0, 2),
+        (0.2, lambda lead: 1.0, 2),
+        (0.19, lambda lead: 1.0, 3),
+        (0.1, lambda lead: 1.0, 4),
+        (0.0, lambda lead: 1.0, 8),
+        (1.0, lambda lead: 1.0 / lead**2, 8),
+        (0.15, lambda lead: {3: 2.0, 4: 1.0, 8: 1.0}[lead], 4),
+    ],
+)
 def test_a_wavefront_follows_the_machine_within_its_price(price: float, cost: Callable[[int], float], window: int) -> None:
     asked = WAVES.within(METHODS["zipar"], Wavefront(8), price)
     measured: list[int] = []

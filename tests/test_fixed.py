@@ -1,4 +1,5 @@
-"""Steps of fixed shapes against the plain loop: the same runs, token for token, from steps that never wait and never change shape."""
+"""Steps of fixed shapes against the plain loop: the same runs, token for token, from steps that never wait and never change
+shape."""
 
 from __future__ import annotations
 
@@ -377,9 +378,15 @@ def test_nothing_is_read_back_on_an_accelerator(method: str, taps: tuple[int, ..
     knobs = settings(method, residual=residual)
     policy, rule = knobs["tree"], knobs["rule"]
     config = Config(
-        METHODS[method], 16, Sampling(temperature, top_k=20, top_p=0.9, cfg_scale=2.0), rule, policy, knobs["neighbours"].to(meta),
-        device=meta, row=4,
-    )  # fmt: skip
+        METHODS[method],
+        16,
+        Sampling(temperature, top_k=20, top_p=0.9, cfg_scale=2.0),
+        rule,
+        policy,
+        knobs["neighbours"].to(meta),
+        device=meta,
+        row=4,
+    )
     source, judge = parts_of(config, 60)
     uniforms = uniforms_of(0, torch.device("cpu"), 16, judge.draws + source.draws).to(meta)
     with torch.inference_mode():
@@ -486,9 +493,14 @@ def faked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
     """CUDA's streams, events and graphs faked on a CPU; returns the buckets and kinds that are captured."""
     captured: list[tuple[int, bool]] = []
     for name, fake in (
-        ("Stream", FakeStream), ("Event", FakeEvent), ("CUDAGraph", FakeGraph), ("current_stream", FakeStream),
-        ("stream", lambda _: nullcontext()), ("graph", lambda *_, **__: nullcontext()), ("set_stream", lambda _: None),
-    ):  # fmt: skip
+        ("Stream", FakeStream),
+        ("Event", FakeEvent),
+        ("CUDAGraph", FakeGraph),
+        ("current_stream", FakeStream),
+        ("stream", lambda _: nullcontext()),
+        ("graph", lambda *_, **__: nullcontext()),
+        ("set_stream", lambda _: None),
+    ):
         monkeypatch.setattr(torch.cuda, name, fake)
     monkeypatch.setattr(graphs, "_STREAMS", {})
     monkeypatch.setattr(kept, "Steps", graphs.Graphs)

@@ -1,4 +1,5 @@
-"""The front of speed against quality: what is drawn and resumed, what is recommended, and the whole command on a small random model."""
+"""The front of speed against quality: what is drawn and resumed, what is recommended, and the whole command on a small random
+model."""
 
 from __future__ import annotations
 
@@ -108,9 +109,16 @@ def row(name: str, gain: float, lost: float, half: float, **changes: Any) -> dic
     """A row with one measure: the share of pictures that are right, `lost` fewer than vanilla's, give or take `half`."""
     measures = {"all": {"difference": -lost, "interval": [-lost - half, -lost + half]}}
     return {
-        "name": name, "method": "lantern++", "relaxed": True, "settings": {}, "preset": {"lanternpp_lambda": gain, "seed": 1},
-        "pictures": ENOUGH, "speed": {"gain": gain}, "measures": measures, **changes,
-    }  # fmt: skip
+        "name": name,
+        "method": "lantern++",
+        "relaxed": True,
+        "settings": {},
+        "preset": {"lanternpp_lambda": gain, "seed": 1},
+        "pictures": ENOUGH,
+        "speed": {"gain": gain},
+        "measures": measures,
+        **changes,
+    }
 
 
 def test_careful_is_the_fastest_within_the_noise_and_fast_within_a_stated_loss() -> None:
@@ -127,8 +135,12 @@ def test_careful_is_the_fastest_within_the_noise_and_fast_within_a_stated_loss()
     assert list(found) == ["lantern++"]
     assert found["lantern++"]["careful"]["row"] == "good"
     assert found["lantern++"]["fast"] == {
-        "row": "lossy", "settings": {"lanternpp_lambda": 1.6}, "gain": 1.6, "loss": FAST_LOSS - 0.001, "pictures": ENOUGH,
-    }  # fmt: skip
+        "row": "lossy",
+        "settings": {"lanternpp_lambda": 1.6},
+        "gain": 1.6,
+        "loss": FAST_LOSS - 0.001,
+        "pictures": ENOUGH,
+    }
     assert recommend(rows[3:4]) == {"lantern++": {"careful": None, "fast": None}}
 
 

@@ -1,5 +1,5 @@
-"""What is checked before anything runs, against arbitrary values: a request is right, or refused by a short sentence that names what
-is wrong. Nothing else is ever raised. How many cases: see `hostile`."""
+"""What is checked before anything runs, against arbitrary values: a request is right, or refused by a short sentence that names
+what is wrong. Nothing else is ever raised. How many cases: see `hostile`."""
 
 from __future__ import annotations
 

@@ -119,9 +119,23 @@ def test_positional_calls_of_the_wrong_length_are_refused(
 
 
 PLACES = [
-    "call/compare", "call/v2/compare", "call/generate", "call/v2/models", "call/nothing", "call/v2/nothing", "queue/join", "run/compare",
-    "api/generate", "run/nothing", "cancel", "reset", "component_server", "upload", "stream/x", "stream/x/close",
-]  # fmt: skip
+    "call/compare",
+    "call/v2/compare",
+    "call/generate",
+    "call/v2/models",
+    "call/nothing",
+    "call/v2/nothing",
+    "queue/join",
+    "run/compare",
+    "api/generate",
+    "run/nothing",
+    "cancel",
+    "reset",
+    "component_server",
+    "upload",
+    "stream/x",
+    "stream/x/close",
+]
 
 
 @fuzz(150, 0.25)

@@ -79,9 +79,7 @@ def wrong(_: Plan) -> Iterator[Row]:
     yield {"value": "a | b", "ok": False}
 
 
-MADE_UP = {
-    "machine": one_row, "failing": failing, "dying": dying, "hanging": hanging, "wrong": wrong, "last": one_row,
-}  # fmt: skip
+MADE_UP = {"machine": one_row, "failing": failing, "dying": dying, "hanging": hanging, "wrong": wrong, "last": one_row}
 
 
 @pytest.mark.slow

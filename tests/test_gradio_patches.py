@@ -32,7 +32,8 @@ def until(condition: Callable[[], Any]) -> None:
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[SimpleNamespace]:
-    """A page with every patch: its address, what asked to join, and the calls that went wrong. `gate` holds the endpoint /hold."""
+    """A page with every patch: its address, what asked to join, and the calls that went wrong. `gate` holds the endpoint
+    /hold."""
     found = SimpleNamespace(joining=[], miscalls=[], sessions=[], gate=threading.Event())
 
     def hold(first: str) -> str:
@@ -185,9 +186,12 @@ def test_an_endpoint_is_documented_by_its_docstring(served: SimpleNamespace) -> 
 def test_a_page_knows_where_it_was_found(root: str, headers: dict[str, str], address: str) -> None:
     found = {"host": "lanterns.example:7860", **headers}
     scope = {
-        "type": "http", "scheme": "http", "path": "/", "query_string": b"seed=3",
+        "type": "http",
+        "scheme": "http",
+        "path": "/",
+        "query_string": b"seed=3",
         "headers": [(name.encode(), value.encode()) for name, value in found.items()],
-    }  # fmt: skip
+    }
     assert patches.own_address(SimpleNamespace(root_path=root), Request(scope)) == address
 
 

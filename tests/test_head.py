@@ -94,7 +94,10 @@ def test_a_proxy_names_the_address_and_can_put_nothing_else_into_the_page(server
     assert Tags(told).named["og:url"] == ["https://someone-lanterns.hf.space/"], "a Space knows its own address"
 
 
-PAGE = b'<html><head><meta property="og:title" content="Gradio" /><title>Gradio</title>\n<script>"<meta name=\\"description\\">"</script></head></html>'
+PAGE = (
+    b'<html><head><meta property="og:title" content="Gradio" /><title>Gradio</title>\n<script>"<meta '
+    b'name=\\"description\\">"</script></head></html>'
+)
 
 
 def served(page: Any, **options: Any) -> TestClient:

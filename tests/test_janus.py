@@ -114,25 +114,50 @@ def rewritten(folder: Path, form: str, change: Callable[[dict[str, Tensor]], Any
     return folder
 
 
-@pytest.mark.parametrize(("form", "change", "says"), [
-    ("authors", lambda t: t.pop("gen_head.vision_head.bias"), r"tensor 'gen_head.vision_head.bias' is missing"),
-    ("authors", lambda t: t.update({"gen_head.more.weight": torch.zeros(2)}), r"unknown tensor 'gen_head.more.weight'"),
-    ("authors", lambda t: t.update({"gen_embed.weight": torch.zeros(64, 9)}), r"'gen_embed.weight' has shape \[64, 9\], expected \[64, 8\]"),
-    ("authors", lambda t: t.pop("gen_vision_model.decoder.conv_blocks.4.res.0.conv1.weight"), r"conv_blocks.4.res.0.conv1.weight' is missing"),
-    ("library", lambda t: t.pop("model.generation_aligner.fc1.weight"), r"tensor 'model.generation_aligner.fc1.weight' is missing"),
-    ("library", lambda t: t.update({"model.language_model.norm.bias": torch.zeros(64)}), r"unknown tensor 'model.language_model.norm.bias'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("form", "change", "says"),
+    [
+        ("authors", lambda t: t.pop("gen_head.vision_head.bias"), r"tensor 'gen_head.vision_head.bias' is missing"),
+        ("authors", lambda t: t.update({"gen_head.more.weight": torch.zeros(2)}), r"unknown tensor 'gen_head.more.weight'"),
+        (
+            "authors",
+            lambda t: t.update({"gen_embed.weight": torch.zeros(64, 9)}),
+            r"'gen_embed.weight' has shape \[64, 9\], expected \[64, 8\]",
+        ),
+        (
+            "authors",
+            lambda t: t.pop("gen_vision_model.decoder.conv_blocks.4.res.0.conv1.weight"),
+            r"conv_blocks.4.res.0.conv1.weight' is missing",
+        ),
+        (
+            "library",
+            lambda t: t.pop("model.generation_aligner.fc1.weight"),
+            r"tensor 'model.generation_aligner.fc1.weight' is missing",
+        ),
+        (
+            "library",
+            lambda t: t.update({"model.language_model.norm.bias": torch.zeros(64)}),
+            r"unknown tensor 'model.language_model.norm.bias'",
+        ),
+    ],
+)
 def test_wrong_tensors_are_named(form: str, change: Any, says: str, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=says):
         load(JANUS_ID, device="cpu", folder=rewritten(tmp_path / "m", form, change))
 
 
-@pytest.mark.parametrize(("config", "says"), [
-    ({"language_config": {"num_attention_heads": 4}}, "says num_attention_heads 4, but this model has 2: it belongs to another"),
-    ({"language_config": {"num_hidden_layers": 30}}, "says num_hidden_layers 30, but this model has 2"),
-    ({"text_config": {"vocab_size": 102400}}, "says vocab_size 102400, but this model has 48"),
-    ({"hidden_size": 64}, "says nothing of a language model: it belongs to another model"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        (
+            {"language_config": {"num_attention_heads": 4}},
+            "says num_attention_heads 4, but this model has 2: it belongs to another",
+        ),
+        ({"language_config": {"num_hidden_layers": 30}}, "says num_hidden_layers 30, but this model has 2"),
+        ({"text_config": {"vocab_size": 102400}}, "says vocab_size 102400, but this model has 48"),
+        ({"hidden_size": 64}, "says nothing of a language model: it belongs to another model"),
+    ],
+)
 def test_files_of_another_model_are_told_by_their_config(config: dict[str, Any], says: str, tmp_path: Path) -> None:
     folder = write_janus(tmp_path / "m")
     (folder / "Janus-Pro-1B" / "config.json").write_text(json.dumps(config))
@@ -200,10 +225,13 @@ def test_a_prompt_has_no_more_tokens_than_positions(pipe: Pipeline) -> None:
         pipe.generate(f"{most} red")
 
 
-@pytest.mark.parametrize(("old", "new", "says"), [
-    ('"<begin_of_image>"', '"<begin>"', "<begin_of_image> must be below 48 in it, and is None"),
-    ('"<\uff5c\u2581pad\u2581\uff5c>": 2', '"<\uff5c\u2581pad\u2581\uff5c>": 9', "must be 2 in it, and is 9"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ('"<begin_of_image>"', '"<begin>"', "<begin_of_image> must be below 48 in it, and is None"),
+        ('"<\uff5c\u2581pad\u2581\uff5c>": 2', '"<\uff5c\u2581pad\u2581\uff5c>": 9', "must be 2 in it, and is 9"),
+    ],
+)
 def test_a_vocabulary_without_its_marks_is_refused(old: str, new: str, says: str, tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
     write_chat_vocabulary(path)
@@ -235,8 +263,10 @@ def test_without_a_drafter_every_method_that_needs_none_draws(pipe: Pipeline) ->
     assert done["zipar"].stats.steps == 9 and done["zipar"].stats.price > 0.01
     sources = done["vanilla"].record["model"]["sources"]
     assert {part: source["file"] for part, source in sources.items()} == {
-        "target": "pytorch_model.bin", "tokenizer": "pytorch_model.bin", "text": "tokenizer.json",
-    }  # fmt: skip
+        "target": "pytorch_model.bin",
+        "tokenizer": "pytorch_model.bin",
+        "text": "tokenizer.json",
+    }
     assert done["vanilla"].tokens != pipe.generate("blue night", seed=1).tokens
     assert isinstance(pipe.target, LeanJanus) and done["vanilla"].stats.dtype == sixteen_bits()
 
@@ -284,11 +314,17 @@ def test_the_drafter_of_others_is_loaded_if_its_tensors_are_what_its_code_says(l
     assert all(done[m].stats.one_step_tvd == pytest.approx(0, abs=1e-5) for m in ("vanilla", "eagle1", "eagle2"))
 
 
-@pytest.mark.parametrize(("change", "says"), [
-    (lambda t: t.pop("fusion.weight"), "tensor 'fusion.weight' is missing"),
-    (lambda t: t.update({"fusion2.weight": torch.zeros(2)}), "unknown tensor 'fusion2.weight'"),
-    (lambda t: t.update({"fusion.weight": torch.zeros(64, 64)}), r"'fusion.weight' has shape \[64, 64\], expected \[64, 128\]"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda t: t.pop("fusion.weight"), "tensor 'fusion.weight' is missing"),
+        (lambda t: t.update({"fusion2.weight": torch.zeros(2)}), "unknown tensor 'fusion2.weight'"),
+        (
+            lambda t: t.update({"fusion.weight": torch.zeros(64, 64)}),
+            r"'fusion.weight' has shape \[64, 64\], expected \[64, 128\]",
+        ),
+    ],
+)
 def test_another_drafter_is_refused_with_a_sentence_and_the_model_does_without(
     change: Any, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -353,9 +389,16 @@ def test_the_drafter_computes_what_the_published_code_does() -> None:
     from position 0; a pass over its first slots, one over the rest, then one node behind them."""
     drafter, c = janus_drafter(), JANUS_DRAFTER
     config = LlamaConfig(
-        hidden_size=c.dim, intermediate_size=c.ffn, num_hidden_layers=1, num_attention_heads=c.heads, num_key_value_heads=c.heads,
-        vocab_size=4, rms_norm_eps=c.eps, rope_parameters={"rope_type": "default", "rope_theta": c.rope_base}, max_position_embeddings=64,
-    )  # fmt: skip
+        hidden_size=c.dim,
+        intermediate_size=c.ffn,
+        num_hidden_layers=1,
+        num_attention_heads=c.heads,
+        num_key_value_heads=c.heads,
+        vocab_size=4,
+        rms_norm_eps=c.eps,
+        rope_parameters={"rope_type": "default", "rope_theta": c.rope_base},
+        max_position_embeddings=64,
+    )
     language = LlamaModel(config).eval()
     own = drafter.state_dict()
     state = {name: weight for name, weight in own.items() if name.startswith(("layers.", "norm."))}
@@ -406,9 +449,16 @@ def test_states_go_through_the_head_row_by_row_before_they_are_mixed(large_model
     knower = Perfect({t + j: states[:, j : j + 1] for j in range(len(tokens))})
     knobs, chosen = pipe.settings(temperature=0, tree="0 00 000"), METHODS["eagle1"]
     *_, last = decode(
-        target, knower, condition, num_tokens=16, method=chosen, sampling=knobs.sampling(), rule=knobs.rule(chosen),
-        tree=chosen.drafts.of(knobs), engine="plain",
-    )  # fmt: skip
+        target,
+        knower,
+        condition,
+        num_tokens=16,
+        method=chosen,
+        sampling=knobs.sampling(),
+        rule=knobs.rule(chosen),
+        tree=chosen.drafts.of(knobs),
+        engine="plain",
+    )
     assert isinstance(last, Decoded) and last.tokens == tokens
     assert last.accepted_lengths[:3] == [4, 4, 4]
 

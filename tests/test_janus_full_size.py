@@ -1,6 +1,7 @@
-"""Janus-Pro 1B in full size with random weights, in DeepSeek's own file and in transformers': its packed weights are in
-memory once, and every method without a drafter draws. It writes about 4 GB to the folder that FULL_SIZE_DIR names, takes them away again,
-and wants about 6 GB of memory: without that variable it is skipped. The figures that it measures are printed (`pytest -s`).
+"""Janus-Pro 1B in full size with random weights, in DeepSeek's own file and in transformers': its packed weights are in memory
+once, and every method without a drafter draws. It writes about 4 GB to the folder that FULL_SIZE_DIR names, takes them away
+again, and wants about 6 GB of memory: without that variable it is skipped. The figures that it measures are printed (`pytest
+-s`).
 """
 
 from __future__ import annotations

@@ -119,14 +119,24 @@ def test_a_greedy_picture_is_the_librarys(ours: Networks[Any]) -> None:
     for method in ("vanilla", "sjd", "scd"):
         chosen, knobs = METHODS[method], Settings(temperature=0, cfg_scale=SCALE, window=4)
         *_, last = decode(
-            ours.target, None, condition, num_tokens=GRID * GRID, method=chosen, sampling=knobs.sampling(), rule=knobs.rule(chosen),
+            ours.target,
+            None,
+            condition,
+            num_tokens=GRID * GRID,
+            method=chosen,
+            sampling=knobs.sampling(),
+            rule=knobs.rule(chosen),
             tree=chosen.drafts.of(knobs),
-        )  # fmt: skip
+        )
         assert isinstance(last, Decoded) and last.tokens == wanted, method
     *_, plain = decode(
-        ours.target, None, ours.target.condition(PROMPT, None, False), num_tokens=GRID * GRID, method=METHODS["vanilla"],
+        ours.target,
+        None,
+        ours.target.condition(PROMPT, None, False),
+        num_tokens=GRID * GRID,
+        method=METHODS["vanilla"],
         sampling=Sampling(temperature=0, cfg_scale=1.0),
-    )  # fmt: skip
+    )
     assert plain.tokens != wanted
 
 

@@ -27,11 +27,17 @@ def test_every_title_names_its_class() -> None:
     assert all(label_of(label.title) == label and label_of(str(label.id)) == label for label in labels())
 
 
-@pytest.mark.parametrize(("text", "says"), [
-    ("crane", r"names several classes; choose crane \(134\) or crane \(517\)"), ("goldfsh", r"got 'goldfsh'; near it are goldfish \(1\)"),
-    ("1000", r"from 0 to 999, got '1000'"), ("qqqq", r"got 'qqqq'; for example: goldfish \(1\)"), ("-1", r"from 0 to 999, got '-1'"),
-    ("\u00b2", "must be an ImageNet class"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("crane", r"names several classes; choose crane \(134\) or crane \(517\)"),
+        ("goldfsh", r"got 'goldfsh'; near it are goldfish \(1\)"),
+        ("1000", r"from 0 to 999, got '1000'"),
+        ("qqqq", r"got 'qqqq'; for example: goldfish \(1\)"),
+        ("-1", r"from 0 to 999, got '-1'"),
+        ("\u00b2", "must be an ImageNet class"),
+    ],
+)
 def test_what_is_no_class_gets_a_sentence(text: str, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         label_of(text)

@@ -149,9 +149,16 @@ def test_lossless_loops_emit_the_target_law(method: str) -> None:
 
     def run(count: int, seed: int) -> list[int]:
         *_, result = decode(
-            target, drafter, condition, num_tokens=count, method=METHODS[method], sampling=sampling,
-            tree=TREES[method], seed=seed, measure_distortion=False,
-        )  # fmt: skip
+            target,
+            drafter,
+            condition,
+            num_tokens=count,
+            method=METHODS[method],
+            sampling=sampling,
+            tree=TREES[method],
+            seed=seed,
+            measure_distortion=False,
+        )
         assert isinstance(result, Decoded)
         return result.tokens
 

@@ -67,7 +67,8 @@ def sequence_networks(family: str) -> tuple[Any, Any, Any]:
 
 
 def prompt_of(target: Any, padded: int, guided: bool = True) -> Any:
-    """The rows of a prompt of 7 ids, of which so many are padding. Anole pads its unconditional row alone, whatever is asked for."""
+    """The rows of a prompt of 7 ids, of which so many are padding. Anole pads its unconditional row alone, whatever is asked
+    for."""
     ids = torch.tensor([[0, 11, 7, 23, 5, 19, 9]])
     return target.condition(ids, torch.arange(7)[None] >= padded if padded else None, guided)
 
@@ -80,9 +81,16 @@ def networks(
 ) -> tuple[LlamaGen, Drafter]:
     torch.manual_seed(0)
     sizes = DrafterConfig(
-        dim=config.dim, heads=config.heads, ffn=96, vocab=config.vocab, grid=config.grid, prefix=config.prefix,
-        guided=guided, bias=bias, taps=taps,
-    )  # fmt: skip
+        dim=config.dim,
+        heads=config.heads,
+        ffn=96,
+        vocab=config.vocab,
+        grid=config.grid,
+        prefix=config.prefix,
+        guided=guided,
+        bias=bias,
+        taps=taps,
+    )
     target, drafter = strong(LlamaGen(config)), strong(Drafter(sizes))
     target.taps = taps
     if taps:  # beside fc's: a chain of nodes would grow until rounding shows
@@ -267,9 +275,16 @@ def pictures_of(target: Any, drafter: Any, condition: Any, method: str, temperat
     """The tokens of a picture."""
     table = neighbour_table(torch.randn(60, 8, generator=torch.Generator().manual_seed(3)), 5)
     *_, last = decode(
-        target, drafter, condition, num_tokens=16, **small(method), sampling=Sampling(temperature=temperature, cfg_scale=2.0),
-        neighbours=table, seed=5, measure_distortion=False,
-    )  # fmt: skip
+        target,
+        drafter,
+        condition,
+        num_tokens=16,
+        **small(method),
+        sampling=Sampling(temperature=temperature, cfg_scale=2.0),
+        neighbours=table,
+        seed=5,
+        measure_distortion=False,
+    )
     return last.tokens
 
 

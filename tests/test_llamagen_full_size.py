@@ -1,8 +1,8 @@
-"""LlamaGen-XL with a flan-t5-xl in full size with random weights, in the files that are published: packed weights are in memory once, also
-while they are packed, and every method draws.
+"""LlamaGen-XL with a flan-t5-xl in full size with random weights, in the files that are published: packed weights are in memory
+once, also while they are packed, and every method draws.
 
-It writes about 12 GB to the folder that FULL_SIZE_DIR names, takes them away again, and wants about 8 GB of memory: without that variable
-it is skipped. The figures that it measures are printed (`pytest -s`).
+It writes about 12 GB to the folder that FULL_SIZE_DIR names, takes them away again, and wants about 8 GB of memory: without that
+variable it is skipped. The figures that it measures are printed (`pytest -s`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Many at once, and those who leave: the queue's limits, fairness, stopping, deadlines, health, the log, and the end by Ctrl-C."""
+"""Many at once, and those who leave: the queue's limits, fairness, stopping, deadlines, health, the log, and the end by
+Ctrl-C."""
 
 from __future__ import annotations
 
@@ -261,8 +262,13 @@ def test_health(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     response = httpx.get(f"{url}/healthz")
     assert response.status_code == 200
     assert response.json() == {
-        "status": "ready", "ready": True, "model": "tiny", "running": False, "waiting": 0, "version": __version__,
-    }  # fmt: skip
+        "status": "ready",
+        "ready": True,
+        "model": "tiny",
+        "running": False,
+        "waiting": 0,
+        "version": __version__,
+    }
     for state in ("loading", "failed"):
         monkeypatch.setattr(Service, "state", state)
         response = httpx.get(f"{url}/healthz")
@@ -289,7 +295,10 @@ def test_a_line_per_run(tiny_model: Path, heard: pytest.LogCaptureFixture, monke
     list(service.frames(request, False))
     (line,) = lines(heard)
     assert re.fullmatch(
-        r"run: model tiny, seed 3, prompt 16 characters, done: vanilla \d+\.\d\d s, eagle1 \d+\.\d\d s; \d+\.\d\d s on the device",
+        (
+            r"run: model tiny, seed 3, prompt 16 characters, done: vanilla \d+\.\d\d s, eagle1 \d+\.\d\d s; \d+\.\d\d s on the "
+            r"device"
+        ),
         line,
     )
     heard.clear()
@@ -359,7 +368,8 @@ def test_ctrl_c_while_the_model_loads(tmp_path: Path) -> None:
     program = (
         "import os, signal, sys, threading, time, app\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # background commands of a script begin with it ignored
-        "app.wait_for_model = lambda page: (threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start(), time.sleep(60))\n"
+        "app.wait_for_model = lambda page: (threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start(), "
+        "time.sleep(60))\n"
         "app.launch = lambda page, **_: threading.Thread(target=time.sleep, args=(60,)).start()\n"
         "app.build = lambda *_: None\n"
         "sys.argv = ['app.py']\n"
@@ -368,9 +378,14 @@ def test_ctrl_c_while_the_model_loads(tmp_path: Path) -> None:
     root = Path(__file__).parent.parent
     start = time.monotonic()
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=root, env=os.environ | {"PYTHONPATH": str(root)}, capture_output=True, text=True,
-        timeout=120, check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", program],
+        cwd=root,
+        env=os.environ | {"PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.returncode == 0 and done.stdout.endswith("Stopped.\n") and "Traceback" not in done.stderr
     assert time.monotonic() - start < 55, "it did not wait for its threads"
 

@@ -21,8 +21,15 @@ if TYPE_CHECKING:
 
 # Bounds so wide that every method that may accept more does, and trees so small that they are drawn with pictures.
 ASKED = {
-    "seed": 3, "tree": "small", "window": 4, "zipar_window": 4, "lantern_k": 10, "lantern_delta": 0.5, "lanternpp_lambda": 5.5, "gsd_delta": 0.3,
-}  # fmt: skip
+    "seed": 3,
+    "tree": "small",
+    "window": 4,
+    "zipar_window": 4,
+    "lantern_k": 10,
+    "lantern_delta": 0.5,
+    "lanternpp_lambda": 5.5,
+    "gsd_delta": 0.3,
+}
 
 
 def drawn(page: Page, server: str, methods: list[str], **asked: Any) -> list[dict[str, Any]]:

@@ -30,11 +30,20 @@ STATIC = StaticTree([(0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (0, 0, 0), (0, 1,
 DYNAMIC = DynamicTree(top_k=4, depth=2, nodes=14)
 SETTINGS = {
     method: small(
-        method, row=6, tree="0 1 2 00 01 10 000 010", draft_top_k=4, draft_nodes=14, window=5,
-        lantern_k=4, lantern_delta=0.3, lanternpp_k=4, lanternpp_lambda=3.0, cool_delta=2.0,
+        method,
+        row=6,
+        tree="0 1 2 00 01 10 000 010",
+        draft_top_k=4,
+        draft_nodes=14,
+        window=5,
+        lantern_k=4,
+        lantern_delta=0.3,
+        lanternpp_k=4,
+        lanternpp_lambda=3.0,
+        cool_delta=2.0,
     )
     for method in METHODS
-}  # fmt: skip
+}
 ALL = list(METHODS)
 DRAFTING = ALL[1:]
 
@@ -167,8 +176,8 @@ def test_greedy_relaxed(method: str, residual: str) -> None:
 
 @pytest.mark.parametrize("method", [name for name in DRAFTING if name not in ("zipar", "ensemble")])
 def test_top_k_one_is_greedy(method: str) -> None:
-    """One token of mass per law: every method must give that token, relaxed or not, and accept full paths; but for a mixture with the
-    drafter's law, which has two, and for rows side by side."""
+    """One token of mass per law: every method must give that token, relaxed or not, and accept full paths; but for a mixture with
+    the drafter's law, which has two, and for rows side by side."""
     rule = SETTINGS[method]["rule"]
     if method == "lantern":
         rule = replace(rule, bound=0.0)  # an additive bound lets a token of mass 0 in through its neighbours

@@ -168,9 +168,13 @@ def test_an_answer_with_every_method_is_short() -> None:
 
 def test_a_failure_is_told_in_short() -> None:
     record = {
-        "model": {"id": "tiny"}, "device": "a CPU", "settings": {"seed": 1}, "unknown_words": [], "failed": {"eagle1": "x" * 5000},
+        "model": {"id": "tiny"},
+        "device": "a CPU",
+        "settings": {"seed": 1},
+        "unknown_words": [],
+        "failed": {"eagle1": "x" * 5000},
         "methods": {"vanilla": {"decode_seconds": 0.123456, "steps": 255, "mean_accepted_length": 1.0, "price": None}},
-    }  # fmt: skip
+    }
     told = tools.told(record, {}, None)
     assert told["failed"] == {"eagle1": "x" * tools.REASON + "\u2026"}
     assert told["methods"] == {"vanilla": [0.1235, 255, 1.0, None, None, None]} and told["record"] is None

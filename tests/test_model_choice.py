@@ -40,9 +40,16 @@ def service() -> Service:
 def chosen(service: Service, model: str) -> dict[str, Any]:
     with gr.Blocks():
         w = ModelWidgets(
-            gr.State(service.default), gr.HTML(), gr.Textbox(), gr.Dropdown(), gr.HTML(), gr.HTML(), gr.HTML(), recommended_box(service),
+            gr.State(service.default),
+            gr.HTML(),
+            gr.Textbox(),
+            gr.Dropdown(),
+            gr.HTML(),
+            gr.HTML(),
+            gr.HTML(),
+            recommended_box(service),
             {name: gr.Number() for name in ON_THE_FORM},
-        )  # fmt: skip
+        )
     found = choose(service, w, model)
     names = {
         id(w.model): "model",
@@ -146,9 +153,11 @@ def test_janus_pro_is_offered_with_prompts_that_suit_it_and_its_licence(
         assert set(listed["unavailable_methods"]) == (drafting if model == "janus-pro-1b" else set())
     # The 7B suits a card of 24 GB in 16 bits, and not one of 16 GB; the 1B a laptop of 16 GB, in float32 too.
     for model, dtype, free, fits in (
-        ("janus-pro-7b", "bfloat16", 24e9, True), ("janus-pro-7b", "bfloat16", 16e9, False),
-        ("janus-pro-1b", "float32", 12e9, True), ("janus-pro-1b", "bfloat16", 4e9, False),
-    ):  # fmt: skip
+        ("janus-pro-7b", "bfloat16", 24e9, True),
+        ("janus-pro-7b", "bfloat16", 16e9, False),
+        ("janus-pro-1b", "float32", 12e9, True),
+        ("janus-pro-1b", "bfloat16", 4e9, False),
+    ):
         monkeypatch.setattr("lantern_demo.models.needs.free_memory", lambda _, free=free: int(free))
         assert (short_of_memory(REGISTRY[model].published, torch.device("cuda"), dtype) is None) == fits  # type: ignore[arg-type]
     assert chosen(service, ANOLE_ID)["prompt"]["value"] == texts.EXAMPLES[0][0]
@@ -232,9 +241,16 @@ def test_the_model_chosen_again_changes_nothing(service: Service) -> None:
     """Gradio tells of a choice, too, when the box is left as it was."""
     with gr.Blocks():
         w = ModelWidgets(
-            gr.State(service.default), gr.HTML(), gr.Textbox(), gr.Dropdown(), gr.HTML(), gr.HTML(), gr.HTML(), recommended_box(service),
+            gr.State(service.default),
+            gr.HTML(),
+            gr.Textbox(),
+            gr.Dropdown(),
+            gr.HTML(),
+            gr.HTML(),
+            gr.HTML(),
+            recommended_box(service),
             {name: gr.Number() for name in ON_THE_FORM},
-        )  # fmt: skip
+        )
     assert list(choose_another(service, w, service.default, service.default)) == [w.model]
     found = choose_another(service, w, TEXT_ID, service.default)
     assert found[w.model] == TEXT_ID and w.prompt in found and w.methods in found

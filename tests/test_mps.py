@@ -1,5 +1,5 @@
-"""Apple's MPS by its rules, without a Mac: what decides stays on the processor, networks use no float64 and no operation that PyTorch
-lacks there, and what is drawn is what the same networks draw without the way over the device."""
+"""Apple's MPS by its rules, without a Mac: what decides stays on the processor, networks use no float64 and no operation that
+PyTorch lacks there, and what is drawn is what the same networks draw without the way over the device."""
 
 from __future__ import annotations
 

@@ -50,13 +50,18 @@ def _spelt_out(tensors: dict[str, list[int]]) -> dict[str, tuple[int, ...]]:
     return found
 
 
-@pytest.mark.parametrize(("model", "part", "golden"), [
-    ("llamagen-c2i-b-384", "target", "llamagen/GPT-B/c2i"), ("llamagen-c2i-l-256", "target", "llamagen/GPT-L/c2i"),
-    ("llamagen-c2i-xl-384", "target", "llamagen/GPT-XL/c2i"), ("llamagen-t2i-512", "target", "llamagen/GPT-XL/t2i"),
-    ("llamagen-t2i-512", "drafter", "lantern/llamagen_drafter, llamagen2_drafter (1 layer, bias default True)"),
-    ("llamagen-t2i-512", "tokenizer", "llamagen/VQ-16"),
-    ("anole-7b", "drafter", "lantern/anole_drafter (1 layer, bias default True)"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("model", "part", "golden"),
+    [
+        ("llamagen-c2i-b-384", "target", "llamagen/GPT-B/c2i"),
+        ("llamagen-c2i-l-256", "target", "llamagen/GPT-L/c2i"),
+        ("llamagen-c2i-xl-384", "target", "llamagen/GPT-XL/c2i"),
+        ("llamagen-t2i-512", "target", "llamagen/GPT-XL/t2i"),
+        ("llamagen-t2i-512", "drafter", "lantern/llamagen_drafter, llamagen2_drafter (1 layer, bias default True)"),
+        ("llamagen-t2i-512", "tokenizer", "llamagen/VQ-16"),
+        ("anole-7b", "drafter", "lantern/anole_drafter (1 layer, bias default True)"),
+    ],
+)
 def test_full_sizes_are_those_of_the_released_classes(model: str, part: Any, golden: str) -> None:
     published = FULL[model].published
     assert published is not None
@@ -101,10 +106,11 @@ def test_full_sizes_of_janus_pro_are_those_of_the_library(model: str, published_
     with torch.device("meta"):
         library = JanusForConditionalGeneration(
             JanusConfig(
-                text_config=LlamaConfig(**text, vocab_size=102400), vision_config=vision,
+                text_config=LlamaConfig(**text, vocab_size=102400),
+                vision_config=vision,
                 vq_config=JanusVQVAEConfig(projection_dim=c.dim, image_token_embed_dim=c.dim),
             )
-        )  # fmt: skip
+        )
     wanted = {n: tuple(w.shape) for n, w in library.state_dict().items()}
     own = {n: shape for n, shape in shapes(c).items() if n not in ("lm_head.weight", "vision_model")}
     decoder = {n: shape for n, shape in wanted.items() if not re.match(r"lm_head|model\.(vision_model|aligner|vqmodel)\.", n)}
@@ -124,7 +130,8 @@ def test_full_sizes_of_janus_pro_are_those_of_the_library(model: str, published_
 
 
 def test_anole_fits_a_card_of_24_gb_in_16_bits() -> None:
-    """With its cache, its steps as graphs keep them and the image tokenizer; in float32 it does not. What takes how much is told."""
+    """With its cache, its steps as graphs keep them and the image tokenizer; in float32 it does not. What takes how much is
+    told."""
     info = FULL[ANOLE_ID]
     assert info.published is not None
     parts = needs.budget(info.published, "bfloat16")

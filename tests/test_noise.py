@@ -1,4 +1,5 @@
-"""The noise that all methods share: each number comes of its seed, place and token alone, and draws made with it follow the law."""
+"""The noise that all methods share: each number comes of its seed, place and token alone, and draws made with it follow the
+law."""
 
 from __future__ import annotations
 
@@ -59,8 +60,8 @@ def test_no_number_is_infinite() -> None:
 
 
 def chance(score: float, above: Tensor, equal: bool) -> Tensor:
-    """The chance [n] float64 that a token's score with its noise is above (or equal to) numbers [n] float32: noise falls as its uniform
-    rises, so that it is the uniform at which it no longer is, found among the float32 numbers by halving."""
+    """The chance [n] float64 that a token's score with its noise is above (or equal to) numbers [n] float32: noise falls as its
+    uniform rises, so that it is the uniform at which it no longer is, found among the float32 numbers by halving."""
     low, high = torch.zeros(len(above), dtype=torch.int32), torch.full((len(above),), 0x3F7FFFFF, dtype=torch.int32)
     for _ in range(31):
         middle = low + (high - low + 1) // 2
@@ -84,9 +85,9 @@ def test_a_draw_of_two_tokens_follows_its_law(gap: float, height: float) -> None
 
 
 def worst_share(height: float) -> float:
-    """How far the chances of 16,384 equal tokens are from equal, as a share of them: a bound of twice the total variation distance. The
-    first has the best chance, since it wins where it is one of several, and the last the worst. The uniforms that are looked at are those
-    of winners; each counts for as much as it is likelier there than elsewhere."""
+    """How far the chances of 16,384 equal tokens are from equal, as a share of them: a bound of twice the total variation
+    distance. The first has the best chance, since it wins where it is one of several, and the last the worst. The uniforms that
+    are looked at are those of winners; each counts for as much as it is likelier there than elsewhere."""
     vocabulary, count = 16384, 2**15
     w = (torch.arange(count, dtype=torch.float64) + 0.5) / count
     u = -torch.expm1(w.log() / vocabulary)  # the least of so many

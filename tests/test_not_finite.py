@@ -138,9 +138,17 @@ def test_a_drafter_that_fails_under_a_sampled_static_tree(method: str) -> None:
     assert plain == fixed and fixed[1] == NO_DRAFT_LAW
 
 
-@pytest.mark.parametrize(("method", "temperature"), [
-    ("eagle1", 0.0), ("lantern++", 0.0), ("eagle2", 0.0), ("eagle2", 1.0), ("lantern", 0.0), ("lantern", 1.0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("method", "temperature"),
+    [
+        ("eagle1", 0.0),
+        ("lantern++", 0.0),
+        ("eagle2", 0.0),
+        ("eagle2", 1.0),
+        ("lantern", 0.0),
+        ("lantern", 1.0),
+    ],
+)
 def test_drafts_that_are_judged_by_the_target_alone_may_come_from_anything(method: str, temperature: float) -> None:
     plain, fixed = runs(method, None, (all_nan, 2), sampling=Sampling(temperature, cfg_scale=2.0))
     assert [tokens for tokens, _ in fixed[0]] == [tokens for tokens, _ in plain[0]]

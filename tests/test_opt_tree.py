@@ -19,18 +19,31 @@ TARGET = TableTarget(VOCAB, seed=1)
 DRAFTER = TableDrafter(TARGET)
 PREFIX = torch.tensor([1, 2, 3])
 SAMPLINGS = {
-    "guided": Sampling(cfg_scale=2.0), "filtered": Sampling(0.8, 6, 0.9, 2.0), "cold": Sampling(0.05, cfg_scale=2.0), "greedy": Sampling(0, cfg_scale=2.0),
-}  # fmt: skip
+    "guided": Sampling(cfg_scale=2.0),
+    "filtered": Sampling(0.8, 6, 0.9, 2.0),
+    "cold": Sampling(0.05, cfg_scale=2.0),
+    "greedy": Sampling(0, cfg_scale=2.0),
+}
 
 
 def steps_of(
     chance: float, seed: int, sampling: Sampling = SAMPLINGS["guided"], method: str = "opt-tree", **changes: Any
 ) -> list[Any]:
     tree = {} if method == "vanilla" else {"tree": OptTree(chance)}
-    return list(decode(
-        TARGET, DRAFTER, PREFIX, num_tokens=18, method=METHODS[method], sampling=sampling, seed=seed, measure_distortion=False,
-        dice="same", **(tree | changes),
-    ))  # fmt: skip
+    return list(
+        decode(
+            TARGET,
+            DRAFTER,
+            PREFIX,
+            num_tokens=18,
+            method=METHODS[method],
+            sampling=sampling,
+            seed=seed,
+            measure_distortion=False,
+            dice="same",
+            **(tree | changes),
+        )
+    )
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=list(SAMPLINGS))

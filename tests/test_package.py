@@ -24,12 +24,23 @@ ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 DOCS = (README, *sorted((ROOT / "docs").glob("*.md")))
 CARD = ROOT / "lantern_demo" / "bundled" / "lantern-scenes" / "README.md"
-# Read by the Spaces' builder; anything else there is a slip of the pen. The second set has its place only once the owner is known,
-# or a published model is served: see docs/operations.md, "Put it on a Space".
+# Read by the Spaces' builder; anything else there is a slip of the pen. The second set has its place only once the owner is
+# known, or a published model is served: see docs/operations.md, "Put it on a Space".
 FRONT_MATTER_KEYS = {
-    "title", "emoji", "colorFrom", "colorTo", "sdk", "sdk_version", "python_version", "app_file", "license", "short_description",
-    "tags", "pinned", "suggested_hardware",
-}  # fmt: skip
+    "title",
+    "emoji",
+    "colorFrom",
+    "colorTo",
+    "sdk",
+    "sdk_version",
+    "python_version",
+    "app_file",
+    "license",
+    "short_description",
+    "tags",
+    "pinned",
+    "suggested_hardware",
+}
 LATER_KEYS = {"thumbnail", "models", "preload_from_hub"}
 COLOURS = {"red", "yellow", "green", "blue", "indigo", "purple", "pink", "gray"}
 HARDWARE = ("cpu-", "t4-", "l4x", "l40sx", "a10g-", "a100")  # what the Spaces' builder takes for a suggestion begins so
@@ -190,7 +201,8 @@ SLOW_FILES = {
 
 
 def test_the_fast_set_of_tests_is_known_and_leaves_no_file_out(fast_tests: Counter[Path]) -> None:
-    """Both commands are in the documents. Every file of tests has fast ones too, but those that need a browser or ask for minutes."""
+    """Both commands are in the documents. Every file of tests has fast ones too, but those that need a browser or ask for
+    minutes."""
     command = 'python -m pytest -m "not slow"'
     assert all(f"`{command}`" in (ROOT / path).read_text() for path in ("README.md", "docs/operations.md"))
     assert 'left out by -m \\"not slow\\"' in (ROOT / "pyproject.toml").read_text()
@@ -221,7 +233,8 @@ print(json.dumps(found))
 
 
 def options_of(programs: Iterable[str]) -> dict[str, set[str]]:
-    """The options of modules' command lines (such as `lantern_demo.bench quality`), by their help, and of scripts, by their text."""
+    """The options of modules' command lines (such as `lantern_demo.bench quality`), by their help, and of scripts, by their
+    text."""
     scripts = {program for program in programs if program.endswith(".py")}
     command = [sys.executable, "-c", HELP, *sorted(set(programs) - scripts)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
@@ -262,7 +275,8 @@ def test_commands_and_options_exist() -> None:
 
 
 def test_names_in_the_docs_exist() -> None:
-    """Files and environment variables that README and docs name are there; all settings, methods, trees and models are described."""
+    """Files and environment variables that README and docs name are there; all settings, methods, trees and models are
+    described."""
     text = "\n".join(path.read_text() for path in DOCS)
     # Where a sentence has named the folder before, a file stands without it.
     places = [ROOT, *(ROOT / "lantern_demo" / folder for folder in ("bench/quality", "models", "decoding"))]
@@ -313,7 +327,8 @@ def test_requirements_are_pinned() -> None:
 
 
 def test_a_space_gets_a_pytorch_that_zero_gpu_has() -> None:
-    """What is installed first lies within requirements.txt, which then leaves it as it is; so does the line for Spaces without a GPU."""
+    """What is installed first lies within requirements.txt, which then leaves it as it is; so does the line for Spaces without a
+    GPU."""
     assert pins("pre-requirements.txt") == {"torch": ">=2.8,<2.12"}
     wanted = re.fullmatch(r">=2\.(\d+),<2\.(\d+)", pins()["torch"])
     assert wanted and int(wanted[1]) <= 8 and int(wanted[2]) >= 12
@@ -360,8 +375,8 @@ def test_decoding_imports_nothing_else_of_the_project() -> None:
 
 
 def all_imports() -> dict[str, set[str]]:
-    """What each module imports of the project, for type checkers and within functions too. A package's own file is what its name alone
-    names."""
+    """What each module imports of the project, for type checkers and within functions too. A package's own file is what its name
+    alone names."""
     files = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in (ROOT / "lantern_demo").rglob("*.py")}
     modules = {name.removesuffix(".__init__"): path for name, path in files.items()}
     imports: dict[str, set[str]] = {}

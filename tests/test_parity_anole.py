@@ -1,8 +1,8 @@
 """LANTERN's Anole: its target over a prompt and a tree, its drafter over two calls, and its trees, as the released code has them.
 
-The numbers were recorded by running LANTERN's own classes (jadohu/LANTERN@3a56e45) on small random weights in float32 on a CPU, with a
-short list in the place of the ids that are no image tokens. The released target pads an unconditional row on the left, and what its
-padded positions hold nobody reads: they are not compared.
+The numbers were recorded by running LANTERN's own classes (jadohu/LANTERN@3a56e45) on small random weights in float32 on a CPU,
+with a short list in the place of the ids that are no image tokens. The released target pads an unconditional row on the left, and
+what its padded positions hold nobody reads: they are not compared.
 """
 
 from __future__ import annotations
@@ -162,17 +162,24 @@ def test_drafter_passes_of_fixed_shapes(case: Golden) -> None:
 
 @pytest.mark.parametrize(("case", "run"), cases("anole pictures", parts_like(r"(.*)\.tokens")))
 def test_tokens_and_steps(case: Golden, run: str) -> None:
-    """Every method's tokens and what each step accepted, of a prompt as long as the model takes and of a short one. The released code
-    runs on until there are more than enough tokens; the one more makes its last step one with drafts here too."""
+    """Every method's tokens and what each step accepted, of a prompt as long as the model takes and of a short one. The released
+    code runs on until there are more than enough tokens; the one more makes its last step one with drafts here too."""
     golden, made = case.tensors, anole_case(case)
     target, drafter = anole(made), anole_drafter(made)
     wanted = golden[f"{run}.accept_length_per_step"].tolist()
     method, rule, policy = method_of(case, run)
     first, *steps, result = decode(
-        target, drafter, target.condition(golden[f"{run.split('.')[0]}.ids"][None], None, True),
-        num_tokens=1 + sum(length + 1 for length in wanted) + 1, method=method, rule=rule, tree=policy,
-        sampling=Sampling(temperature=0, cfg_scale=case.about["cfg_scale"]), neighbours=golden["nearest"], measure_distortion=False,
-    )  # fmt: skip
+        target,
+        drafter,
+        target.condition(golden[f"{run.split('.')[0]}.ids"][None], None, True),
+        num_tokens=1 + sum(length + 1 for length in wanted) + 1,
+        method=method,
+        rule=rule,
+        tree=policy,
+        sampling=Sampling(temperature=0, cfg_scale=case.about["cfg_scale"]),
+        neighbours=golden["nearest"],
+        measure_distortion=False,
+    )
     assert isinstance(first, Step) and isinstance(result, Decoded)
     assert result.tokens[: case.about["max_length"]] == golden[f"{run}.tokens"].tolist()
     done = [step for step in steps if isinstance(step, Step)][: len(wanted)]
@@ -188,9 +195,13 @@ def test_tokens_without_drafts(case: Golden) -> None:
     golden, target = case.tensors, anole(anole_case(case))
     for prompt in parts_like(r"(.*)\.ids")(case):
         *_, result = decode(
-            target, None, target.condition(golden[f"{prompt}.ids"][None], None, True), num_tokens=case.about["max_length"],
-            method=METHODS["vanilla"], sampling=Sampling(temperature=0, cfg_scale=case.about["cfg_scale"]),
-        )  # fmt: skip
+            target,
+            None,
+            target.condition(golden[f"{prompt}.ids"][None], None, True),
+            num_tokens=case.about["max_length"],
+            method=METHODS["vanilla"],
+            sampling=Sampling(temperature=0, cfg_scale=case.about["cfg_scale"]),
+        )
         assert isinstance(result, Decoded)
         assert result.tokens == golden[f"{prompt}.eagle2.tokens"].tolist() == golden[f"{prompt}.static_exact.tokens"].tolist()
     same_neighbours(golden["latents"], golden["nearest"])

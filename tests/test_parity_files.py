@@ -49,9 +49,7 @@ def test_kinds_are_told_by_content(folder: Path) -> None:
     (folder / "four.json").write_text("[]")
     (folder / "README.md").write_text("not a case")
     found = {file.name: file.kind for file in released.files()}
-    assert found == {
-        "one": "llamagen", "two": "drafter weights", "other": None, "three": "tables of static trees", "four": None,
-    }  # fmt: skip
+    assert found == {"one": "llamagen", "two": "drafter weights", "other": None, "three": "tables of static trees", "four": None}
     (only,) = released.cases("llamagen")
     assert only.values[0].name == "one" and not only.marks
     (nothing,) = released.cases("target")

@@ -29,9 +29,14 @@ def tokenizer() -> ImageTokenizer:
     """One for 32 pixels, 4 x 4 tokens, whose decoder has noise in every layer."""
     torch.manual_seed(3)
     shape = JanusVQVAEConfig(
-        base_channels=32, channel_multiplier=[1, 1, 1, 2], num_res_blocks=1, latent_channels=16, embed_dim=8, num_embeddings=32,
+        base_channels=32,
+        channel_multiplier=[1, 1, 1, 2],
+        num_res_blocks=1,
+        latent_channels=16,
+        embed_dim=8,
+        num_embeddings=32,
         num_patches=4,
-    )  # fmt: skip
+    )
     return ImageTokenizer(shape).requires_grad_(False).eval()
 
 

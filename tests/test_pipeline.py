@@ -87,10 +87,15 @@ def test_greedy_speculation_is_greedy_vanilla(pipe: Pipeline, method: str) -> No
     assert pipe.generate(PROMPT, method=method, temperature=0).tokens == pipe.generate(PROMPT, temperature=0).tokens
 
 
-@pytest.mark.parametrize(("lossy", "lossless", "off"), [
-    ("lantern", "eagle2", {"lantern_delta": 0.0}), ("lantern", "eagle2", {"lantern_k": 0}),
-    ("lantern++", "eagle1", {"lanternpp_lambda": 1.0}), ("lantern++", "eagle1", {"lanternpp_k": 0}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("lossy", "lossless", "off"),
+    [
+        ("lantern", "eagle2", {"lantern_delta": 0.0}),
+        ("lantern", "eagle2", {"lantern_k": 0}),
+        ("lantern++", "eagle1", {"lanternpp_lambda": 1.0}),
+        ("lantern++", "eagle1", {"lanternpp_k": 0}),
+    ],
+)
 def test_relaxation_switched_off_is_the_exact_method(pipe: Pipeline, lossy: str, lossless: str, off: dict[str, float]) -> None:
     assert pipe.generate(PROMPT, method=lossy, seed=2, **off).tokens == pipe.generate(PROMPT, method=lossless, seed=2).tokens
 
@@ -154,8 +159,16 @@ def test_preview_paints_what_is_missing(pipe: Pipeline) -> None:
     assert picture.getpixel((last, 4)) != (9, 8, 7)
     ahead = pipe.preview({0: 1, 1: 1, GRID: 1}, empty=(9, 8, 7))  # of rows side by side
     assert [ahead.getpixel((8 * column + 4, 8 * row + 4)) == (9, 8, 7) for row in (0, 1, 2) for column in (0, 1, 2)] == [
-        False, False, True, False, True, True, True, True, True,
-    ]  # fmt: skip
+        False,
+        False,
+        True,
+        False,
+        True,
+        True,
+        True,
+        True,
+        True,
+    ]
 
 
 def test_previews_are_the_tokenizers_and_pictures_the_decoders(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,15 +182,28 @@ def test_previews_are_the_tokenizers_and_pictures_the_decoders(tiny_model: Path,
     assert preview.getpixel((127, 2 * 8 + 4)) == (9, 8, 7) != preview.getpixel((60, 2 * 8 + 4))
 
 
-@pytest.mark.parametrize(("values", "says"), [
-    ({"prompt": ""}, "prompt is empty"), ({"prompt": "x" * 500}, "prompt has 500 characters"), ({"prompt": None}, "prompt must be text"),
-    ({"prompt": "a " * 60}, "at most"), ({"method": "magic"}, "method must be one of vanilla"), ({"seed": -1}, "seed must be"),
-    ({"seed": 1.5}, "seed must be a whole number"), ({"temperature": 9}, "temperature must be"), ({"top_p": "much"}, "top_p must be"),
-    ({"cfg_scale": float("nan")}, "cfg_scale must be"), ({"lantern_delta": 2}, "lantern_delta must be"),
-    ({"lanternpp_lambda": 0.5}, "lanternpp_lambda must be"), ({"tree": "oak"}, "tree must be one of"),
-    ({"draft_nodes": 100, "draft_top_k": 2, "draft_depth": 1}, "draft_nodes must be at most"), ({"lanterns": 3}, "unknown setting 'lanterns'"),
-    ({"residual": "none"}, "residual must be one of"), ({"seed": True}, "seed must be"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"prompt": ""}, "prompt is empty"),
+        ({"prompt": "x" * 500}, "prompt has 500 characters"),
+        ({"prompt": None}, "prompt must be text"),
+        ({"prompt": "a " * 60}, "at most"),
+        ({"method": "magic"}, "method must be one of vanilla"),
+        ({"seed": -1}, "seed must be"),
+        ({"seed": 1.5}, "seed must be a whole number"),
+        ({"temperature": 9}, "temperature must be"),
+        ({"top_p": "much"}, "top_p must be"),
+        ({"cfg_scale": float("nan")}, "cfg_scale must be"),
+        ({"lantern_delta": 2}, "lantern_delta must be"),
+        ({"lanternpp_lambda": 0.5}, "lanternpp_lambda must be"),
+        ({"tree": "oak"}, "tree must be one of"),
+        ({"draft_nodes": 100, "draft_top_k": 2, "draft_depth": 1}, "draft_nodes must be at most"),
+        ({"lanterns": 3}, "unknown setting 'lanterns'"),
+        ({"residual": "none"}, "residual must be one of"),
+        ({"seed": True}, "seed must be"),
+    ],
+)
 def test_bad_input_gets_a_sentence_that_names_it(pipe: Pipeline, values: dict[str, object], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         pipe.stream(**{"prompt": PROMPT, **values})  # type: ignore[arg-type]

@@ -65,8 +65,8 @@ def test_the_others_cost_something(method: str) -> None:
 
 
 def test_it_agrees_with_the_closed_form_and_the_one_step_distance() -> None:
-    """LANTERN's children are fixed by the prefix: the price of each token is its rule's closed form, and the mean of the first tokens of
-    steps is the one-step distance."""
+    """LANTERN's children are fixed by the prefix: the price of each token is its rule's closed form, and the mean of the first
+    tokens of steps is the one-step distance."""
     found, steps, _, laws, config = priced("lantern")
     visits = laws.visits(steps)
     for step in visits:

@@ -158,7 +158,8 @@ def test_weights_that_are_not_there_are_named(tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.usefixtures("published_cache", "stand_ins")
 def test_a_published_model_draws_genevals_layout(janus_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """https://github.com/djghosh13/geneval: a folder a prompt, its line as metadata.jsonl, the pictures numbered under samples."""
+    """https://github.com/djghosh13/geneval: a folder a prompt, its line as metadata.jsonl, the pictures numbered under
+    samples."""
     monkeypatch.setattr(protocol, "load", lambda _, *given, **more: load(JANUS_ID, *given, folder=janus_model, **more))
     lines = [
         json.dumps({"tag": "single_object", "include": [{"class": word, "count": 1}], "prompt": f"a photo of a {word}"})

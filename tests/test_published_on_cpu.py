@@ -1,5 +1,5 @@
-"""Published models on a processor: they run on twins, whose weights are there once, in a number format that rounds a node alike in every
-pass."""
+"""Published models on a processor: they run on twins, whose weights are there once, in a number format that rounds a node alike
+in every pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What was measured of published sizes on a processor, as the page tells it, and what is estimated of them where nothing was measured."""
+"""What was measured of published sizes on a processor, as the page tells it, and what is estimated of them where nothing was
+measured."""
 
 from __future__ import annotations
 

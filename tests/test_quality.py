@@ -188,11 +188,13 @@ def test_the_kernel_distance_does_not_hang_on_how_large_features_are() -> None:
     def found(size: float) -> float:
         sets = [
             Seen(
-                size * (normal(count, 6, seed=seed) + seed).astype(numpy.float32), {scenes.ALL: numpy.ones(count, bool)},
-                g.integers(0, 9, (count, 16)), numpy.ones(count),
+                size * (normal(count, 6, seed=seed) + seed).astype(numpy.float32),
+                {scenes.ALL: numpy.ones(count, bool)},
+                g.integers(0, 9, (count, 16)),
+                numpy.ones(count),
             )
             for seed in (1, 2, 3)
-        ]  # fmt: skip
+        ]
         judge = Judge(*sets, groups, codes=9, resamples=20)
         return judge.price(sets[0], is_reference=True)["kernel_truth"].difference
 
@@ -224,9 +226,15 @@ def test_diversity_is_within_captions() -> None:
 # -- tokens
 
 
-@pytest.mark.parametrize("sampling", [
-    Sampling(cfg_scale=3.0), Sampling(temperature=0.7, top_k=9, cfg_scale=2.0), Sampling(top_p=0.8), Sampling(temperature=0, cfg_scale=2.0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        Sampling(cfg_scale=3.0),
+        Sampling(temperature=0.7, top_k=9, cfg_scale=2.0),
+        Sampling(top_p=0.8),
+        Sampling(temperature=0, cfg_scale=2.0),
+    ],
+)
 def test_nll_is_what_decoding_token_by_token_finds(tiny: Pipeline, sampling: Sampling) -> None:
     target, encoder = tiny.networks.target, tiny.networks.text
     ids = torch.randint(64, (3, 16), generator=torch.Generator().manual_seed(2))

@@ -54,12 +54,17 @@ def test_captions_are_the_longest_of_every_picture_by_its_id(tmp_path: Path) -> 
     assert [prompt.text for prompt in protocol.read_coco(lines)] == ["a cat", "two dogs", *["more"] * 9]
 
 
-@pytest.mark.parametrize(("name", "content", "says"), [
-    ("a.json", "{", "must be a COCO captions file"), ("a.json", [1], "must be a COCO captions file"),
-    ("a.json", {"images": []}, "'annotations'"), ("a.json", {"annotations": 3}, "must be a COCO captions file"),
-    ("a.json", {"annotations": [{"image_id": 1, "bbox": []}]}, "must be a COCO captions file"),
-    ("a.json", {"annotations": [{"image_id": 1, "caption": 2}]}, "must be a COCO captions file"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("a.json", "{", "must be a COCO captions file"),
+        ("a.json", [1], "must be a COCO captions file"),
+        ("a.json", {"images": []}, "'annotations'"),
+        ("a.json", {"annotations": 3}, "must be a COCO captions file"),
+        ("a.json", {"annotations": [{"image_id": 1, "bbox": []}]}, "must be a COCO captions file"),
+        ("a.json", {"annotations": [{"image_id": 1, "caption": 2}]}, "must be a COCO captions file"),
+    ],
+)
 def test_what_is_wrong_with_captions_is_said(tmp_path: Path, name: str, content: Any, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         protocol.read_coco(write(tmp_path / name, content))

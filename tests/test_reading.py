@@ -26,9 +26,20 @@ def test_docs_licence_and_code_can_be_read(server: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["nothing", "pyproject.toml", "tests/conftest.py", "../pyproject.toml", "%2e%2e/pyproject.toml", "docs/../pyproject.toml",
-             "/etc/passwd", "docs", "", "lantern_demo/bundled/lantern-scenes/config.json"],
-)  # fmt: skip
+    "name",
+    [
+        "nothing",
+        "pyproject.toml",
+        "tests/conftest.py",
+        "../pyproject.toml",
+        "%2e%2e/pyproject.toml",
+        "docs/../pyproject.toml",
+        "/etc/passwd",
+        "docs",
+        "",
+        "lantern_demo/bundled/lantern-scenes/config.json",
+    ],
+)
 def test_nothing_else_can(server: str, name: str) -> None:
     answer = httpx.get(f"{server}files/{name}", follow_redirects=False)
     assert answer.status_code in (307, 404) and "[project]" not in answer.text and "root:" not in answer.text
@@ -46,8 +57,10 @@ def test_every_link_of_the_foot_leads_somewhere(server: str, monkeypatch: pytest
     monkeypatch.setenv("SPACE_ID", "someone/lanterns")
     space = "https://huggingface.co/spaces/someone/lanterns"
     assert reading.links()[texts.PROGRAM] == {
-        texts.CODE: f"{space}/tree/main", texts.DOCS: f"{space}/tree/main/docs", texts.LICENCE: f"{space}/blob/main/LICENSE"
-    }  # fmt: skip
+        texts.CODE: f"{space}/tree/main",
+        texts.DOCS: f"{space}/tree/main/docs",
+        texts.LICENCE: f"{space}/blob/main/LICENSE",
+    }
 
 
 def test_an_installed_package_links_what_it_has(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

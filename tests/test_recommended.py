@@ -22,11 +22,20 @@ from lantern_demo.ui.recommended_box import fill_in
 from lantern_demo.ui.service import Service
 
 RECOMMENDED: dict[str, Any] = {
-    "device": "a slow machine", "level": 0.99, "measures": 13, "fast_loss": 0.05,
+    "device": "a slow machine",
+    "level": 0.99,
+    "measures": 13,
+    "fast_loss": 0.05,
     "methods": {
         "lantern": {
             "careful": None,
-            "fast": {"row": "lantern", "settings": {"lantern_delta": 0.15, "lantern_k": 50}, "gain": 1.5, "loss": 0.031, "pictures": 1000},
+            "fast": {
+                "row": "lantern",
+                "settings": {"lantern_delta": 0.15, "lantern_k": 50},
+                "gain": 1.5,
+                "loss": 0.031,
+                "pictures": 1000,
+            },
         },
         "lantern++": {
             "careful": {"row": "lantern++", "settings": {"lanternpp_lambda": 2.5}, "gain": 1.6, "loss": -0.002, "pictures": 1000},
@@ -34,7 +43,7 @@ RECOMMENDED: dict[str, Any] = {
         },
         "zipar": {"careful": None, "fast": {"row": "zipar", "settings": {}, "gain": 3.3, "loss": 0.006, "pictures": 1000}},
     },
-}  # fmt: skip
+}
 
 
 @pytest.fixture
@@ -81,15 +90,19 @@ def test_the_api_tells_them(folder: Path) -> None:
     by_id = {model["id"]: model["recommended"] for model in describe(Service(folder, "cpu"))["models"]}
     assert by_id["advised"] == {
         "device": "a slow machine",
-        "careful": {"settings": {"lanternpp_lambda": 2.5}, "measured": {"lantern++": {"gain": 1.6, "loss": -0.002, "pictures": 1000}}},
+        "careful": {
+            "settings": {"lanternpp_lambda": 2.5},
+            "measured": {"lantern++": {"gain": 1.6, "loss": -0.002, "pictures": 1000}},
+        },
         "fast": {
             "settings": {"lantern_delta": 0.15, "lantern_k": 50, "lanternpp_lambda": 4.0},
             "measured": {
-                "lantern": {"gain": 1.5, "loss": 0.031, "pictures": 1000}, "lantern++": {"gain": 1.7, "loss": 0.02, "pictures": 1000},
+                "lantern": {"gain": 1.5, "loss": 0.031, "pictures": 1000},
+                "lantern++": {"gain": 1.7, "loss": 0.02, "pictures": 1000},
                 "zipar": {"gain": 3.3, "loss": 0.006, "pictures": 1000},
             },
         },
-    }  # fmt: skip
+    }
     assert by_id["anole-7b"] is None
 
 
@@ -108,9 +121,9 @@ def test_the_page_says_why(folder: Path) -> None:
     text = texts.recommended(told)
     assert "none of 13 measures" in text and "(99% intervals)" in text and "at most 5 of 100 pictures" in text
     assert (
-        "LANTERN, careful: none of those tried; fast: delta 0.15, k 50 (gains 1.50\u00d7; 3.1 fewer of 100 pictures show all that was asked for)"
-        in text
-    )
+        "LANTERN, careful: none of those tried; fast: delta 0.15, k 50 (gains 1.50\u00d7; 3.1 fewer of 100 pictures show "
+        "all that was asked for)"
+    ) in text
     assert "lambda 2.5 (gains 1.60\u00d7; 0.2 more of 100 pictures show all that was asked for)" in text
     slower = replace(told, methods={"lantern": {"careful": None, "fast": Recommendation({"lantern_k": 50}, 0.91, 0.0, 1000)}})
     assert "fast: k 50 (slower: 0.91\u00d7; 0.0 more of 100" in texts.recommended(slower)

@@ -1,4 +1,5 @@
-"""The same request gives the same tokens: in another process, after other requests, with other methods beside it, in any order."""
+"""The same request gives the same tokens: in another process, after other requests, with other methods beside it, in any
+order."""
 
 from __future__ import annotations
 
@@ -54,9 +55,14 @@ def right(pipe: Pipeline) -> list[dict[str, list[int]]]:
 def test_across_processes(tiny_model: Path, right: list[dict[str, list[int]]]) -> None:
     """The other process runs other things before, each method by itself, and backwards."""
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, json.dumps([str(tiny_model), PROMPT, SETTINGS])], cwd=Path(__file__).parent.parent,
-        env=os.environ | {"PYTHONHASHSEED": "random"}, capture_output=True, text=True, timeout=300, check=True,
-    )  # fmt: skip
+        [sys.executable, "-c", PROGRAM, json.dumps([str(tiny_model), PROMPT, SETTINGS])],
+        cwd=Path(__file__).parent.parent,
+        env=os.environ | {"PYTHONHASHSEED": "random"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
     assert json.loads(done.stdout.splitlines()[-1]) == right
 
 

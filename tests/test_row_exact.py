@@ -1,4 +1,5 @@
-"""What a CPU's twins compute for a node is the same to the bit, however many nodes are in the pass and wherever its ancestors lie."""
+"""What a CPU's twins compute for a node is the same to the bit, however many nodes are in the pass and wherever its ancestors
+lie."""
 
 from __future__ import annotations
 
@@ -163,8 +164,8 @@ def read_chains(picture: Picture) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_branching_trees(small: Small, kind: str) -> None:
-    """The picture's tokens lie along some path of each tree; others hang beside it. Its nodes have what was read one by one, and so has
-    what comes after they have moved up."""
+    """The picture's tokens lie along some path of each tree; others hang beside it. Its nodes have what was read one by one, and
+    so has what comes after they have moved up."""
     picture, draw, committed = Picture(small.twin(small.target, kind), small.condition(2, 3)), random.Random(0), 0
     cache = picture.cache()
     for size in (5, 2, 16, 58, 9, 30, 3, 43, 24, 58):

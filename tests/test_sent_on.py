@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 # Plays a film from its first picture to its last -> thumbnails of some of them, [pixels, 4], the last one at the end.
 PLAYED = """async ([data, type]) => {
   const bytes = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
-  const film = Object.assign(document.createElement("video"), { src: URL.createObjectURL(new Blob([bytes], { type })), muted: true });
+  const src = URL.createObjectURL(new Blob([bytes], { type }));
+  const film = Object.assign(document.createElement("video"), { src, muted: true });
   document.body.append(film);
   const canvas = Object.assign(document.createElement("canvas"), { width: 64, height: 36 });
   const seen = [], look = () => {
@@ -118,8 +119,8 @@ def test_what_the_quiz_ends_with_is_computed() -> None:
         {"steps": {"vanilla": 255, "lantern++": 90}, "price": 0.2},
     ]
     assert texts.quiz_passes(pairs) == (
-        "For these pairs LANTERN++ ran the model 85 times a picture instead of 255, and at least 15 of 100 pieces are not what the model "
-        "alone would draw."
+        "For these pairs LANTERN++ ran the model 85 times a picture instead of 255, and at least 15 of 100 pieces are not what "
+        "the model alone would draw."
     )
 
 

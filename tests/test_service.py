@@ -137,10 +137,13 @@ def test_how_long_others_wait_is_known_from_runs_that_ended(tiny_model: Path, mo
 @pytest.mark.parametrize(
     ("before", "seconds", "told"),
     [
-        (1, None, "1 before you."), (1, 6.3, "1 before you, about 6 s."), (2, 0.0, "2 before you, about 1 s."),
-        (9, 89.0, "9 before you, about 89 s."), (20, 130.0, "20 before you, about 2 min."),
+        (1, None, "1 before you."),
+        (1, 6.3, "1 before you, about 6 s."),
+        (2, 0.0, "2 before you, about 1 s."),
+        (9, 89.0, "9 before you, about 89 s."),
+        (20, 130.0, "20 before you, about 2 min."),
     ],
-)  # fmt: skip
+)
 def test_the_queue_in_words(before: int, seconds: float | None, told: str) -> None:
     assert texts.in_line(before, seconds) == told
 

@@ -1,5 +1,5 @@
-"""Shared noise: whatever is drafted, exact methods draw vanilla's tokens; relaxed ones follow their definition, and their price the law
-that this realises."""
+"""Shared noise: whatever is drafted, exact methods draw vanilla's tokens; relaxed ones follow their definition, and their price
+the law that this realises."""
 
 from __future__ import annotations
 
@@ -36,19 +36,29 @@ from lantern_demo.runs.pipeline import Generation
 from lantern_demo.ui.record_reader import checked
 
 SAMPLINGS = {
-    "guided": Sampling(cfg_scale=2.0), "unguided": Sampling(), "filtered": Sampling(0.8, 6, 0.9, 2.0), "hot": Sampling(1.7, 0, 0.8, 1.5),
-    "cold": Sampling(0.05, cfg_scale=2.0), "greedy": Sampling(0, cfg_scale=2.0),
-}  # fmt: skip
+    "guided": Sampling(cfg_scale=2.0),
+    "unguided": Sampling(),
+    "filtered": Sampling(0.8, 6, 0.9, 2.0),
+    "hot": Sampling(1.7, 0, 0.8, 1.5),
+    "cold": Sampling(0.05, cfg_scale=2.0),
+    "greedy": Sampling(0, cfg_scale=2.0),
+}
 GAPS = StaticTree([(0,), (2,), (4,), (0, 1), (0, 3), (2, 0), (2, 0, 2)])
 # Every exact method with every kind of tree and window that it may have.
 EXACT: list[tuple[str, dict[str, Any]]] = [
-    ("eagle1", {"tree": STATIC}), ("eagle1", {"tree": GAPS}), ("eagle1", {"tree": StaticTree([(0,) * n for n in range(1, 6)])}),
-    ("eagle2", {"tree": DYNAMIC}), ("eagle2", {"tree": DynamicTree(5, 0, 6)}), ("eagle2", {"tree": DynamicTree(2, 4, 19)}),
+    ("eagle1", {"tree": STATIC}),
+    ("eagle1", {"tree": GAPS}),
+    ("eagle1", {"tree": StaticTree([(0,) * n for n in range(1, 6)])}),
+    ("eagle2", {"tree": DYNAMIC}),
+    ("eagle2", {"tree": DynamicTree(5, 0, 6)}),
+    ("eagle2", {"tree": DynamicTree(2, 4, 19)}),
     *(("sjd", {"tree": Window(5, guess=guess), "row": 6}) for guess in ("left", "above", "uniform")),
-    ("sjd", {"tree": Window(1)}), ("scd", {"tree": CoupledWindow(12)}),
+    ("sjd", {"tree": Window(1)}),
+    ("scd", {"tree": CoupledWindow(12)}),
     ("zipar", {"tree": Wavefront(6), "row": 6}),  # a whole row is vanilla
-    ("lantern", {"rule": Lantern(4, 0.0)}), ("lantern++", {"rule": LanternPlusPlus(4, 1.0)}),
-]  # fmt: skip
+    ("lantern", {"rule": Lantern(4, 0.0)}),
+    ("lantern++", {"rule": LanternPlusPlus(4, 1.0)}),
+]
 
 
 def names(cases: list[tuple[str, dict[str, Any]]]) -> list[str]:
@@ -179,9 +189,12 @@ def test_a_race_and_a_run_that_is_given_up(tiny_model: Path) -> None:
 def test_the_bundled_models_pictures_are_vanillas() -> None:
     pipe = load("lantern-scenes", "cpu", fit_trees=False)
     ways: list[tuple[str, dict[str, Any]]] = [
-        ("eagle1", {"tree": "small"}), ("eagle1", {"tree": "paper"}), ("eagle2", {"tree": "small"}),
-        ("sjd", {"window": 8}), ("scd", {"window": 16}),
-    ]  # fmt: skip
+        ("eagle1", {"tree": "small"}),
+        ("eagle1", {"tree": "paper"}),
+        ("eagle2", {"tree": "small"}),
+        ("sjd", {"window": 8}),
+        ("scd", {"window": 16}),
+    ]
     for seed in range(5):
         wanted, *found = (
             pipe.generate("three red round lanterns over a lake at dusk", method, seed=seed, dice="same", **knobs).tokens
@@ -255,7 +268,9 @@ def met_by(rule: Rule, p: list[float], children: list[int], own: int, table: lis
     return next((i for i, near in enumerate(sets) if own in near), len(children)), sets
 
 
-@pytest.mark.parametrize("rule", [Rule(), Lantern(4, 0.2), Lantern(9, 0.6), LanternPlusPlus(4, 3.0), LanternPlusPlus(9, 8.0)], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "rule", [Rule(), Lantern(4, 0.2), Lantern(9, 0.6), LanternPlusPlus(4, 3.0), LanternPlusPlus(9, 8.0)], ids=str
+)
 def test_relaxed_acceptance_by_its_definition(rule: Rule) -> None:
     vocabulary, count, nodes = 12, 4, 1500
     generator, table = torch.Generator().manual_seed(4), neighbour_table(vocabulary)

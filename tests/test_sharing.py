@@ -114,10 +114,14 @@ SPOILT: list[tuple[tuple[Any, ...], Any, str]] = [
     (("methods", "vanilla", "events", "committed", 3), 200, "committed must rise"),
     (("methods", "vanilla", "events", "milliseconds", 3), 1e8, "milliseconds must not fall"),
     (("methods", "lantern", "events", "trees", 1, "parents"), [7] * 8, "trees.1: must list parents before their children"),
-    (("methods", "lantern", "events", "trees", 1, "path"), [0, 99], "trees.1: must list parents before their children, and a path"),
+    (
+        ("methods", "lantern", "events", "trees", 1, "path"),
+        [0, 99],
+        "trees.1: must list parents before their children, and a path",
+    ),
     (("methods", "lantern", "events", "trials", 1), [[1, 0.5]], "trials must list a node of the tree"),
     (("methods", "lantern", "events", "trials", 1), [[99, 0.5, 0, 0]], "trials must list a node of the tree"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("data", [b"{}", b'"text"', b"7", b'{"lantern_demo": "0.1", "prompt": "a lantern"}'])

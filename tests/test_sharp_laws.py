@@ -81,8 +81,8 @@ def run(case: Case, method: str = "eagle1", tokens: int = 400, seed: int = 0, **
 
 
 def p_value(case: Case, runs: list[list[Any]]) -> float:
-    """The smallest p-value of the tokens of runs under the target's law: of those behind each token, and of all together by how far
-    they are behind the last one."""
+    """The smallest p-value of the tokens of runs under the target's law: of those behind each token, and of all together by how
+    far they are behind the last one."""
     law = probabilities(chain(case.target), case.sampling)
     counts = torch.zeros(VOCAB, VOCAB)
     for events in runs:
@@ -112,13 +112,13 @@ def careless(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- laws of whole runs
 
 
-# The plain engine's runs are held against the law. The fixed engine has to draw the very same tokens, which says more than a test of
-# its law and takes one run.
+# The plain engine's runs are held against the law. The fixed engine has to draw the very same tokens, which says more than a test
+# of its law and takes one run.
 
 
 def follows(case: Case, seeds: int, method: str = "eagle1", **changes: Any) -> None:
-    """Assert that runs of so many seeds follow the target's law with no distortion, and that the fixed engine draws the first one's
-    tokens."""
+    """Assert that runs of so many seeds follow the target's law with no distortion, and that the fixed engine draws the first
+    one's tokens."""
     runs = [run(case, method, seed=seed, engine="plain", **changes) for seed in range(seeds)]
     assert p_value(case, runs) > P_BOUND, method
     fixed = run(case, method, engine="fixed", **changes)

@@ -62,8 +62,10 @@ def test_the_first_view_counts_passes(page: Page) -> None:
     for name, lane in zip(run, LANES, strict=True):
         took, gain = run[name]["events"]["milliseconds"][-1] / 1000, run[name]["speedup"]
         assert numbers(page, lane) == (
-            f"{steps[name]} passes", f"{steps['vanilla'] / steps[name]:.2f}\u00d7", f"in seconds: {took:.2f} s ({gain:.2f}\u00d7)"
-        )  # fmt: skip
+            f"{steps[name]} passes",
+            f"{steps['vanilla'] / steps[name]:.2f}\u00d7",
+            f"in seconds: {took:.2f} s ({gain:.2f}\u00d7)",
+        )
     page.get_by_role("button", name="Seconds", exact=True).click()
     at_the_end(page)
     for name, lane in zip(run, LANES, strict=True):
@@ -78,7 +80,8 @@ def test_the_first_view_counts_passes(page: Page) -> None:
 
 
 def test_what_a_guess_costs_moves_the_clock_of_passes_to_the_machines(rested: Page) -> None:
-    """Free, only passes count; at what was measured each method takes as many passes of vanilla as its seconds say; between, between."""
+    """Free, only passes count; at what was measured each method takes as many passes of vanilla as its seconds say; between,
+    between."""
     run = entries()
     price_a_guess(rested, 0.2)
     some = {lane: float(numbers(rested, lane)[1][:-1]) for lane in LANES}
@@ -96,7 +99,8 @@ def test_what_a_guess_costs_moves_the_clock_of_passes_to_the_machines(rested: Pa
 
 
 def test_published_sizes_have_marks(rested: Page) -> None:
-    """A press puts the clock to what a guess took with one, says of what machine that is, and a tick stands on the slider for each."""
+    """A press puts the clock to what a guess took with one, says of what machine that is, and a tick stands on the slider for
+    each."""
     for size in guess_costs():
         rested.get_by_role("button", name=f"{size['name']}: {size['cost']:.2f}").click()
         expect(rested.get_by_label(SLIDER)).to_have_value(str(size["cost"]))
@@ -154,7 +158,8 @@ def test_a_race_is_painted_token_by_token(page: Page) -> None:
     colours = """() => {
       const canvas = document.querySelector("#lane-vanilla canvas"), g = canvas.getContext("2d");
       const cell = canvas.width / 16;
-      const seen = [...Array(64).keys()].map((i) => g.getImageData((i % 16 + 0.2) * cell, (Math.floor(i / 16) + 0.2) * cell, 1, 1).data.join());
+      const colour = (x, y) => g.getImageData((x + 0.2) * cell, (y + 0.2) * cell, 1, 1).data.join();
+      const seen = [...Array(64).keys()].map((i) => colour(i % 16, Math.floor(i / 16)));
       return document.body.classList.contains("racing") ? new Set(seen).size : 0;
     }"""
     page.wait_for_function(f"({colours})() > 3")
@@ -189,16 +194,35 @@ def test_a_live_race_is_told_on_the_machines_clock(page: Page) -> None:
 
 
 def test_at_the_mark_every_method_takes_what_it_took_in_passes_of_vanilla(browser: Browser) -> None:
-    """By hand: vanilla 8 passes of 10 ms; two guesses a pass, 4 passes of 25 ms; rows side by side, 4 passes of two tokens in 15 ms each."""
+    """By hand: vanilla 8 passes of 10 ms; two guesses a pass, 4 passes of 25 ms; rows side by side, 4 passes of two tokens in 15
+    ms each."""
     nothing = {"tokens": []}
     lanes = [
-        {"id": "vanilla", "steps": 8, "verify": 0.08, "committed": [1, *range(2, 10)], "milliseconds": [5 + 10 * i for i in range(9)],
-         "trees": [nothing] + 8 * [{"tokens": [1]}]},
-        {"id": "tree", "steps": 4, "verify": 0.06, "committed": [1, 3, 5, 7, 9], "milliseconds": [5 + 25 * i for i in range(5)],
-         "trees": [nothing] + 4 * [{"tokens": [1, 2, 3]}]},
-        {"id": "rows", "steps": 4, "verify": 0.06, "committed": [1, 3, 5, 7, 9], "milliseconds": [5 + 15 * i for i in range(5)],
-         "trees": 5 * [nothing]},
-    ]  # fmt: skip
+        {
+            "id": "vanilla",
+            "steps": 8,
+            "verify": 0.08,
+            "committed": [1, *range(2, 10)],
+            "milliseconds": [5 + 10 * i for i in range(9)],
+            "trees": [nothing] + 8 * [{"tokens": [1]}],
+        },
+        {
+            "id": "tree",
+            "steps": 4,
+            "verify": 0.06,
+            "committed": [1, 3, 5, 7, 9],
+            "milliseconds": [5 + 25 * i for i in range(5)],
+            "trees": [nothing] + 4 * [{"tokens": [1, 2, 3]}],
+        },
+        {
+            "id": "rows",
+            "steps": 4,
+            "verify": 0.06,
+            "committed": [1, 3, 5, 7, 9],
+            "milliseconds": [5 + 15 * i for i in range(5)],
+            "trees": 5 * [nothing],
+        },
+    ]
     page = browser.new_page()
     page.add_script_tag(path=SCRIPTS / "clock.js")
     found = page.evaluate(

@@ -72,7 +72,10 @@ def test_it_shows_what_the_served_page_shows(tab: Page, host: str) -> None:
 
 def test_every_cell_that_can_be_pressed_has_its_look_alikes(tab: Page, host: str) -> None:
     """In every lane, by the mouse and by arrow keys: what the page asks for is what was decoded."""
-    wrapped = "run(document.getElementById(id), props, (_, { index }) => race(index), (_, told) => watchers.push(told), { look: (asked) => { (window.askedFor ??= []).push(asked); return look(asked); } });"
+    wrapped = (
+        "run(document.getElementById(id), props, (_, { index }) => race(index), (_, told) => watchers.push(told), { look: "
+        "(asked) => { (window.askedFor ??= []).push(asked); return look(asked); } });"
+    )
     page = (Path(static.SCRIPTS) / "static" / "page.js").read_text()
     original = next(line.strip() for line in page.splitlines() if line.strip().startswith("run(document"))
     tab.route(host, lambda route: route.fulfill(response=(got := route.fetch()), body=got.text().replace(original, wrapped)))

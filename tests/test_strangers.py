@@ -30,10 +30,21 @@ KNOBS = {"tree": "small", "lantern_k": 10}
 @pytest.mark.parametrize(
     "path",
     [
-        "/etc/passwd", "app.py", "README.md", "../etc/passwd", "lantern_demo/ui/page.py", ".ci/run", ".git/HEAD", "requirements.txt",
-        "//etc/passwd", "%2e%2e/%2e%2e/etc/passwd", "http://127.0.0.1:1/", "https://example.invalid/x.png", "\\\\host\\share",
+        "/etc/passwd",
+        "app.py",
+        "README.md",
+        "../etc/passwd",
+        "lantern_demo/ui/page.py",
+        ".ci/run",
+        ".git/HEAD",
+        "requirements.txt",
+        "//etc/passwd",
+        "%2e%2e/%2e%2e/etc/passwd",
+        "http://127.0.0.1:1/",
+        "https://example.invalid/x.png",
+        "\\\\host\\share",
     ],
-)  # fmt: skip
+)
 def test_only_the_runs_own_files_are_served(server: str, path: str) -> None:
     for place in ("gradio_api/file=", "gradio_api/file/", "file=", "static/", "assets/", "gradio_api/proxy="):
         response = httpx.get(f"{server}{place}{path}", follow_redirects=False)
@@ -125,7 +136,8 @@ def test_models_come_from_the_registry_or_the_folder_named_at_start(
 
 
 def test_markup_stays_text(tiny_model: Path) -> None:
-    """What a visitor types reaches no template: the page's HTML is made of escaped texts, and its scripts only make text of it."""
+    """What a visitor types reaches no template: the page's HTML is made of escaped texts, and its scripts only make text of
+    it."""
     from lantern_demo.ui.components import SCRIPTS, status_html
 
     evil = "<img src=x onerror=alert(1)>${alert(1)}{{7*7}}"

@@ -1,5 +1,6 @@
 """Numbers at the edge: underflow, one token left, temperatures near 0, k and bounds at their ends, codebooks with equal vectors,
-pictures that end inside a tree, residuals of zero. All against the slow twin, which does what the rules say one token at a time."""
+pictures that end inside a tree, residuals of zero. All against the slow twin, which does what the rules say one token at a
+time."""
 
 from __future__ import annotations
 
@@ -32,8 +33,8 @@ ENDS = [
 def slow_step(
     rule: Rule, p: list[float], tokens: list[int], q: list[float] | None, neighbours: Tensor, u: list[float]
 ) -> tuple[int, list[float]]:
-    """Which child of a node is accepted, -1 for none, and the law of the bonus token; with residuals that come out empty: what is left
-    of p without x stands in, and p itself where it is x alone."""
+    """Which child of a node is accepted, -1 for none, and the law of the bonus token; with residuals that come out empty: what is
+    left of p without x stands in, and p itself where it is x alone."""
     p, q = [value / sum(p) for value in p], None if q is None else list(q)  # the sum of float32 numbers may pass a bound of 1
     for rank, x in enumerate(tokens):
         if x < 0:
@@ -179,9 +180,16 @@ def run(method: str, tokens: int, tree: Drafts | None = None, rule: Rule | None 
     target = TableTarget(vocab=VOCAB, seed=4, sharpness=2.0)
     drafter = options.pop("drafter", TableDrafter(target))
     *_, done = decode(
-        target, drafter, torch.tensor([1, 2]), num_tokens=tokens, method=METHODS[method], rule=rule or Rule(),
-        tree=tree or Drafts(), neighbours=neighbour_table(VOCAB), **options,
-    )  # fmt: skip
+        target,
+        drafter,
+        torch.tensor([1, 2]),
+        num_tokens=tokens,
+        method=METHODS[method],
+        rule=rule or Rule(),
+        tree=tree or Drafts(),
+        neighbours=neighbour_table(VOCAB),
+        **options,
+    )
     assert isinstance(done, Decoded)
     return done.tokens
 
@@ -194,10 +202,13 @@ WIDE = DynamicTree(top_k=5, depth=7, nodes=100)
 @pytest.mark.parametrize(
     ("method", "tree", "rule"),
     [
-        ("eagle1", DEEP, None), ("eagle2", WIDE, None), ("lantern", WIDE, Lantern(VOCAB - 1, 1.0)),
-        ("lantern++", DEEP, LanternPlusPlus(VOCAB - 1, 1e6)), ("lantern++", DEEP, LanternPlusPlus(3, 2.0, residual="released")),
+        ("eagle1", DEEP, None),
+        ("eagle2", WIDE, None),
+        ("lantern", WIDE, Lantern(VOCAB - 1, 1.0)),
+        ("lantern++", DEEP, LanternPlusPlus(VOCAB - 1, 1e6)),
+        ("lantern++", DEEP, LanternPlusPlus(3, 2.0, residual="released")),
     ],
-)  # fmt: skip
+)
 def test_a_picture_may_end_inside_a_tree(method: str, tree: Drafts, rule: Rule | None, tokens: int) -> None:
     """A tree deeper than what is left, also deeper than the whole picture. What is drawn does not depend on where the end is."""
     for seed in range(3):
@@ -217,7 +228,8 @@ class Mistaken(TableDrafter):
 
 @pytest.mark.parametrize(("method", "tree"), [("eagle1", DEEP), ("eagle2", WIDE)])
 def test_all_siblings_rejected(method: str, tree: Drafts) -> None:
-    """Top-k 1 makes both laws point masses, mostly on different tokens: every draft is refused and the target's own token remains."""
+    """Top-k 1 makes both laws point masses, mostly on different tokens: every draft is refused and the target's own token
+    remains."""
     target = TableTarget(vocab=VOCAB, seed=4, sharpness=2.0)
     sampling = Sampling(top_k=1)
     wanted = run("vanilla", 30, sampling=sampling)

@@ -1,4 +1,5 @@
-"""Drafters that read some blocks of their target: what they read, that what they draft changes no law, how they are kept and trained."""
+"""Drafters that read some blocks of their target: what they read, that what they draft changes no law, how they are kept and
+trained."""
 
 from __future__ import annotations
 

@@ -24,7 +24,8 @@ def lane(committed: int, seconds: float, phase: str = "drawing") -> Lane:
 
 
 def test_the_time_left_follows_from_what_has_been_drawn() -> None:
-    """Half of one picture and a quarter of the other in 10 + 10 seconds of decoding: 10 and 30 more. They took 25 seconds by the clock."""
+    """Half of one picture and a quarter of the other in 10 + 10 seconds of decoding: 10 and 30 more. They took 25 seconds by the
+    clock."""
     assert seconds_left([lane(128, 10.0), lane(64, 10.0)], 25.0) == pytest.approx(50.0)
     assert seconds_left([lane(128, 10.0), lane(256, 10.0, "drawn")], 25.0) == pytest.approx(12.5), "what is drawn takes no more"
 

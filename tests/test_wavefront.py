@@ -1,5 +1,5 @@
-"""Rows drawn side by side: the plan against its rule played through by hand, the laws against one pass under a mask that says it all, and
-vanilla where the window is a row."""
+"""Rows drawn side by side: the plan against its rule played through by hand, the laws against one pass under a mask that says it
+all, and vanilla where the window is a row."""
 
 from __future__ import annotations
 
@@ -95,11 +95,10 @@ def test_the_first_tokens_of_a_picture_do_not_hang_on_how_many_there_are() -> No
 
 @pytest.mark.parametrize("window", [1, 2, 3, 4])
 def test_laws_are_those_of_one_pass_under_the_whole_mask(window: int) -> None:
-    """All that a run read, in one pass: a node sees what was read up to its own pass at places up to its own, at each place the newest."""
+    """All that a run read, in one pass: a node sees what was read up to its own pass at places up to its own, at each place the
+    newest."""
     target, _ = networks(TEXT)
-    laws, config = Laws(), Config(
-        METHODS["zipar"], 16, Sampling(1.0, cfg_scale=2.0), tree=Wavefront(window), seed=5, row=4
-    )  # fmt: skip
+    laws, config = Laws(), Config(METHODS["zipar"], 16, Sampling(1.0, cfg_scale=2.0), tree=Wavefront(window), seed=5, row=4)
     with torch.inference_mode():
         condition = condition_of(target, FULL)
         *steps, last = loop.decode(target, None, condition, config, watcher=laws)

@@ -69,9 +69,16 @@ def run(
     target, drafter, _ = models()
     knobs: dict[str, Any] = ({"tree": TREE, "rule": rule} if method == "cool-sd" else {}) | changes
     *_, last = decode(
-        target, drafter, torch.tensor([0]), num_tokens=tokens, method=METHODS[method], sampling=Sampling(temperature), seed=seed,
-        engine=engine, **knobs,
-    )  # fmt: skip
+        target,
+        drafter,
+        torch.tensor([0]),
+        num_tokens=tokens,
+        method=METHODS[method],
+        sampling=Sampling(temperature),
+        seed=seed,
+        engine=engine,
+        **knobs,
+    )
     return last
 
 

@@ -27,13 +27,21 @@ def write_tiny_model(folder: Path, grid: int = 8, vocab: int = 64, dim: int = 64
     target = LlamaGenConfig(dim=dim, layers=2, heads=2, ffn=dim, vocab=vocab, grid=grid, prefix=24, caption_dim=64)
     drafter = DrafterConfig(dim=dim, heads=2, ffn=dim, vocab=vocab, grid=grid, prefix=24)
     picture = JanusVQVAEConfig(
-        base_channels=32, channel_multiplier=[1, 1, 1, 1], num_res_blocks=1, latent_channels=32,
-        embed_dim=8, num_embeddings=vocab, num_patches=grid,
-    )  # fmt: skip
+        base_channels=32,
+        channel_multiplier=[1, 1, 1, 1],
+        num_res_blocks=1,
+        latent_channels=32,
+        embed_dim=8,
+        num_embeddings=vocab,
+        num_patches=grid,
+    )
     networks = bundled.Networks(
-        TextEncoder(words, small_t5(words.get_vocab_size(), 64, 1), 24), LlamaGen(target), Drafter(drafter), ImageTokenizer(picture),
+        TextEncoder(words, small_t5(words.get_vocab_size(), 64, 1), 24),
+        LlamaGen(target),
+        Drafter(drafter),
+        ImageTokenizer(picture),
         {"steps": 0},
-    )  # fmt: skip
+    )
     for part in (networks.target, networks.drafter):
         for name, weight in part.named_parameters():
             if weight.dim() > 1:

@@ -16,7 +16,8 @@ ROOM = 10  # slots behind the prompt, more than a few nodes take
 
 
 def same_numbers(modules: tuple[Any, Any], twins: tuple[Any, Any], ids: Tensor, guided: bool, logits: float) -> None:
-    """A pass of three nodes by a target and its drafter, and by their twins; prompts [1, T]. `logits` is how near logits must be."""
+    """A pass of three nodes by a target and its drafter, and by their twins; prompts [1, T]. `logits` is how near logits must
+    be."""
     (target, drafter), (twin, small) = modules, twins
     generator = torch.Generator().manual_seed(2)
     with torch.inference_mode():
@@ -51,16 +52,18 @@ def same_numbers(modules: tuple[Any, Any], twins: tuple[Any, Any], ids: Tensor, 
 
 
 def same_runs(modules: tuple[Any, Any], twins: tuple[Any, Any], ids: Tensor, method: str, scale: float) -> None:
-    """Sixteen tokens of a method by the plain engine with the modules and by the fixed one with the twins: guided, greedy, and with a
-    row alone."""
+    """Sixteen tokens of a method by the plain engine with the modules and by the fixed one with the twins: guided, greedy, and
+    with a row alone."""
     target = modules[0]
     for guidance, temperature in ((scale, 1.0), (scale, 0.0), (1.0, 1.0)):
         with torch.inference_mode():
             condition = target.condition(ids, None, guidance != 1)
         knobs = {
-            "num_tokens": 16, "seed": 3, "sampling": Sampling(temperature, cfg_scale=guidance),
+            "num_tokens": 16,
+            "seed": 3,
+            "sampling": Sampling(temperature, cfg_scale=guidance),
             **settings(method, vocab=target.vocab_size),
-        }  # fmt: skip
+        }
         *_, plain = decode(*modules, condition, engine="plain", **knobs)
         *_, fixed = decode(*twins, condition, engine="fixed", **knobs)
         assert (fixed.tokens, fixed.accepted_lengths) == (plain.tokens, plain.accepted_lengths)

@@ -1,5 +1,5 @@
-"""A ZeroGPU Space without a GPU: `python tests/zero_gpu.py MODEL SCRATCH` serves the page as such a Space would, with the variables that
-it has and a stand-in for the service that lends GPUs, and prints what became of it as one line of JSON.
+"""A ZeroGPU Space without a GPU: `python tests/zero_gpu.py MODEL SCRATCH` serves the page as such a Space would, with the
+variables that it has and a stand-in for the service that lends GPUs, and prints what became of it as one line of JSON.
 
 The stand-in lends nothing: it keeps what it was asked for and says that the visitor's time is used up, or lets the visitor wait.
 PyTorch's CPU build lacks a few things that `spaces` looks for; they get a stand-in.
@@ -98,10 +98,14 @@ def prepare(lender: Lender, scratch: Path) -> None:
     """This process as one of a ZeroGPU Space; before PyTorch is used and `spaces` is imported."""
     (scratch / "cgroup").write_text("0::/\n")
     os.environ.update(
-        SPACES_ZERO_GPU="true", SPACES_ZERO_DEVICE_API_URL=f"http://127.0.0.1:{lender.server_port}",
-        ZEROGPU_OFFLOAD_DIR=str(scratch / "tensors"), ZEROGPU_PROC_SELF_CGROUP_PATH=str(scratch / "cgroup"),
-        LANTERN_CACHE=str(scratch / "cache"), GRADIO_TEMP_DIR=str(scratch / "gradio"), NO_PROXY="127.0.0.1",
-    )  # fmt: skip
+        SPACES_ZERO_GPU="true",
+        SPACES_ZERO_DEVICE_API_URL=f"http://127.0.0.1:{lender.server_port}",
+        ZEROGPU_OFFLOAD_DIR=str(scratch / "tensors"),
+        ZEROGPU_PROC_SELF_CGROUP_PATH=str(scratch / "cgroup"),
+        LANTERN_CACHE=str(scratch / "cache"),
+        GRADIO_TEMP_DIR=str(scratch / "gradio"),
+        NO_PROXY="127.0.0.1",
+    )
     import torch
 
     if not hasattr(torch._C, "_cuda_init"):

@@ -1,11 +1,11 @@
 """Speed and distortion of every method on this machine: `python -m lantern_demo.bench --prompts 6 --out bench.json`.
 
-Every prompt and seed is a round: the methods one after the other on one device, in every other round backwards. Printed are medians
-over the rounds; speedups are ratios within a round. With --out FILE.json the report is also written as FILE.json and FILE.md, and the
-same command goes on where it was interrupted.
+Every prompt and seed is a round: the methods one after the other on one device, in every other round backwards. Printed are
+medians over the rounds; speedups are ratios within a round. With --out FILE.json the report is also written as FILE.json and
+FILE.md, and the same command goes on where it was interrupted.
 
-Other commands, of which `python -m lantern_demo.bench COMMAND --help` tells: quality (speed against quality), gpu (a look at a GPU), audit
-(of losslessness), and sizes (what models of every size take on a processor).
+Other commands, of which `python -m lantern_demo.bench COMMAND --help` tells: quality (speed against quality), gpu (a look at a
+GPU), audit (of losslessness), and sizes (what models of every size take on a processor).
 """
 
 from __future__ import annotations
@@ -91,11 +91,15 @@ def identity_of(args: argparse.Namespace, pipe: Pipeline, rows: list[Row], files
     info, networks = pipe.info, pipe.networks
     return {
         "command": {
-            "prompts": args.prompts, "seeds": args.seeds, "rows": {row.name: row.settings for row in rows},
+            "prompts": args.prompts,
+            "seeds": args.seeds,
+            "rows": {row.name: row.settings for row in rows},
             "against": {path: file.sha256 for path, file in files.items()},
         },
         "model": {
-            "id": info.id, "trained": networks.trained, "sources": networks.sources,
+            "id": info.id,
+            "trained": networks.trained,
+            "sources": networks.sources,
             "files": None if info.folder is None else digest_of(info.folder, "*"),
         },
         "dtype": pipe.dtype,
@@ -103,10 +107,13 @@ def identity_of(args: argparse.Namespace, pipe: Pipeline, rows: list[Row], files
         "settings": pipe.defaults.as_dict(),
         "machine": machine_of(pipe.device),
         "versions": {
-            "lantern_demo": lantern_demo.__version__, "code": digest_of(Path(lantern_demo.__file__).parent, "*.py"),
-            "python": platform.python_version(), "torch": torch.__version__, "transformers": transformers.__version__,
+            "lantern_demo": lantern_demo.__version__,
+            "code": digest_of(Path(lantern_demo.__file__).parent, "*.py"),
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
         },
-    }  # fmt: skip
+    }
 
 
 def benchmark(args: argparse.Namespace) -> Report:

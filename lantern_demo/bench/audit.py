@@ -1,13 +1,13 @@
 """The audit of losslessness: does every method draw what its target would? `python -m lantern_demo.bench audit --out audit.json`.
 
-On toy models whose law of whole sequences is known exactly (`toy`) the decoding loop itself runs many times, each time with another
-seed. The sequences that come out are counted and held against the exact law, to the last token of the picture: by the total variation
-distance, beside the one that as many draws of the exact law show, and by Pearson's chi-square test. A lossless method must be at the
-noise. The others show by how much they are off.
+On toy models whose law of whole sequences is known exactly (`toy`) the decoding loop itself runs many times, each time with
+another seed. The sequences that come out are counted and held against the exact law, to the last token of the picture: by the
+total variation distance, beside the one that as many draws of the exact law show, and by Pearson's chi-square test. A lossless
+method must be at the noise. The others show by how much they are off.
 
 What runs is this project's implementation of each method, not its authors' program. With --out FILE.json the report is written as
-FILE.json and FILE.md, and the same command goes on where it was interrupted. The exit status is 1 where a lossless method is not at
-the noise.
+FILE.json and FILE.md, and the same command goes on where it was interrupted. The exit status is 1 where a lossless method is not
+at the noise.
 """
 
 from __future__ import annotations
@@ -43,29 +43,38 @@ from lantern_demo.decoding.window import CoupledWindow, Window
 from lantern_demo.settings.settings import Settings
 
 RUNS = 100_000
-# A row is at the noise when its p-value over all stretches is not below this: of 24 lossless rows one falls below by chance 2 times in 1000.
+# A row is at the noise when its p-value over all stretches is not below this: of 24 lossless rows one falls below by chance 2
+# times in 1000.
 LEAST_P = 1e-4
 HOW = (
-    f"Toy models of {VOCAB} tokens draw sequences of {LENGTH}. TVD is the total variation distance (0 to 1) between the sequences drawn and "
-    "the exact law; expected and 99 % are the mean and the 99th percentile of the one that as many draws of the exact law show. "
-    f"chi2 and p are of the same sequences by Pearson's test, neighbours taken together until {FEWEST:.0f} are expected. Worst is the "
-    "stretch of tokens whose joint law fits worst, and its p-value times the number of stretches. "
-    f"At the noise: that is {LEAST_P:g} or more. Off by: the TVD less the expected one; the true distance lies between that and their sum, "
-    "up to the spread of the noise. "
-    f"How far a relaxed method is off among {VOCAB} tokens does not tell how far it is off on images. "
-    "What ran is this project's implementation of each method, not its authors' program."
+    f"Toy models of {VOCAB} tokens draw sequences of {LENGTH}. TVD is the total variation distance (0 to 1) between the "
+    "sequences drawn and the exact law; expected and 99 % are the mean and the 99th percentile of the one that as many draws "
+    "of the exact law show. chi2 and p are of the same sequences by Pearson's test, neighbours taken together until "
+    f"{FEWEST:.0f} are expected. Worst is the stretch of tokens whose joint law fits worst, and its p-value times the number "
+    f"of stretches. At the noise: that is {LEAST_P:g} or more. Off by: the TVD less the expected one; the true distance lies "
+    f"between that and their sum, up to the spread of the noise. How far a relaxed method is off among {VOCAB} tokens does not "
+    "tell how far it is off on images. What ran is this project's implementation of each method, not its authors' program."
 )
 
-# What methods run with: small draft trees and windows, and bounds that say something among so few tokens. The rest is as by default.
+# What methods run with: small draft trees and windows, and bounds that say something among so few tokens. The rest is as by
+# default.
 SMALL = Settings(
-    tree="0 1 00 01 10 000", draft_top_k=2, draft_depth=2, draft_nodes=6, window=4, zipar_window=1,
-    lantern_k=2, lantern_delta=0.2, lanternpp_k=2, lanternpp_lambda=2.0,
-)  # fmt: skip
+    tree="0 1 00 01 10 000",
+    draft_top_k=2,
+    draft_depth=2,
+    draft_nodes=6,
+    window=4,
+    zipar_window=1,
+    lantern_k=2,
+    lantern_delta=0.2,
+    lanternpp_k=2,
+    lanternpp_lambda=2.0,
+)
 
 
 class Variant(NamedTuple):
-    """What else a method is run with: other fields of its rule, another draft tree, whether it is lossless by these, whether it does what a
-    released code does, by our reading, and whether noise is shared where the method can."""
+    """What else a method is run with: other fields of its rule, another draft tree, whether it is lossless by these, whether it
+    does what a released code does, by our reading, and whether noise is shared where the method can."""
 
     lossless: bool
     rule: Mapping[str, Any] = MappingProxyType({})
@@ -110,11 +119,12 @@ class Cell(NamedTuple):
 class Row:
     """What came of a cell.
 
-    `lossless`: by the method's own claim; `released`: it does what a released code does, by our reading. `tvd` is the total variation
-    distance (0 to 1) between the sequences drawn and the exact law, `expected` and `p99` the mean and the 99th percentile of the one
-    that as many draws of the exact law show. `cells` to `p` are of Pearson's test of whole sequences, `stretch` is the stretch of tokens
-    whose joint law fits worst, and `stretch_p` its p-value times the number of stretches. `impossible` sequences were drawn that the
-    exact law never draws. `accepted` tokens came of a pass behind the prefill. `seconds` are those of one process.
+    `lossless`: by the method's own claim; `released`: it does what a released code does, by our reading. `tvd` is the total
+    variation distance (0 to 1) between the sequences drawn and the exact law, `expected` and `p99` the mean and the 99th
+    percentile of the one that as many draws of the exact law show. `cells` to `p` are of Pearson's test of whole sequences,
+    `stretch` is the stretch of tokens whose joint law fits worst, and `stretch_p` its p-value times the number of stretches.
+    `impossible` sequences were drawn that the exact law never draws. `accepted` tokens came of a pass behind the prefill.
+    `seconds` are those of one process.
     """
 
     method: str
@@ -152,7 +162,8 @@ class Row:
 
     @property
     def off_by(self) -> float:
-        """The distance less what the noise alone would show, 0 or more. The true one is no smaller, but for the spread of the noise."""
+        """The distance less what the noise alone would show, 0 or more. The true one is no smaller, but for the spread of the
+        noise."""
         return max(0.0, self.tvd - self.expected)
 
     @property
@@ -231,10 +242,19 @@ def run_cell(cell: Cell, runs: int) -> Row:
     expected, p99 = _noise(cell.law, runs)
     stretch, stretch_p = worst_stretch(counts.reshape((VOCAB,) * LENGTH), law.reshape((VOCAB,) * LENGTH))
     return Row(
-        *cell, lossless=variant_of(cell).lossless, released=variant_of(cell).released, runs=runs, tvd=distance(counts, law), expected=expected, p99=p99,
-        **chi_square(counts, law)._asdict(), stretch=stretch, stretch_p=stretch_p,
-        accepted=round(runs * (LENGTH - 1) / passes, 4), seconds=round(seconds, 2),
-    )  # fmt: skip
+        *cell,
+        lossless=variant_of(cell).lossless,
+        released=variant_of(cell).released,
+        runs=runs,
+        tvd=distance(counts, law),
+        expected=expected,
+        p99=p99,
+        **chi_square(counts, law)._asdict(),
+        stretch=stretch,
+        stretch_p=stretch_p,
+        accepted=round(runs * (LENGTH - 1) / passes, 4),
+        seconds=round(seconds, 2),
+    )
 
 
 def cells_of(methods: Sequence[str], laws: Sequence[str]) -> list[Cell]:
@@ -310,10 +330,13 @@ def audit(args: argparse.Namespace) -> Report:
         "runs": args.runs,
         "machine": machine_of(torch.device("cpu")),
         "versions": {
-            "lantern_demo": lantern_demo.__version__, "torch": torch.__version__,
-            "code": digest_of(here.parent / "decoding", "*.py"), "toy": digest_of(here, "toy.py"), "audit": digest_of(here, "audit.py"),
+            "lantern_demo": lantern_demo.__version__,
+            "torch": torch.__version__,
+            "code": digest_of(here.parent / "decoding", "*.py"),
+            "toy": digest_of(here, "toy.py"),
+            "audit": digest_of(here, "audit.py"),
         },
-    }  # fmt: skip
+    }
     journal = Journal(args.out and args.out.with_suffix(".jsonl"), identity, args.fresh)
     cells = cells_of(args.methods, args.laws)
     rows = rows_of({"rows": journal.of("row")})

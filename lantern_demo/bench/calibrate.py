@@ -1,9 +1,9 @@
 """Count what a model's drafter lands, and its windows, for trees that fit: `python -m lantern_demo.bench.calibrate --prompts 6`.
 
-Writes calibration.json into the model's folder, of a published model into this machine's cache: at the preset settings, the chance of every draw of a wide fixed tree to be the
-accepted one, the mean accepted length of dynamic trees of several shapes, of OPT-Trees and of windows of several sizes, and tokens a pass and price of
-wavefronts. Prompts and seeds are none of the benchmarks', which count theirs from 0: a tree must not be fitted on the rounds that it is
-judged by.
+Writes calibration.json into the model's folder, of a published model into this machine's cache: at the preset settings, the
+chance of every draw of a wide fixed tree to be the accepted one, the mean accepted length of dynamic trees of several shapes, of
+OPT-Trees and of windows of several sizes, and tokens a pass and price of wavefronts. Prompts and seeds are none of the
+benchmarks', which count theirs from 0: a tree must not be fitted on the rounds that it is judged by.
 """
 
 from __future__ import annotations

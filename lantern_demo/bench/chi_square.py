@@ -19,8 +19,8 @@ SIMULATED = 1000  # sets of counts drawn for a 99th percentile
 
 
 class Pearson(NamedTuple):
-    """Pearson's test of counts against a law: how many cells, the statistic, its degrees of freedom and p-value, and how many draws had
-    probability 0."""
+    """Pearson's test of counts against a law: how many cells, the statistic, its degrees of freedom and p-value, and how many
+    draws had probability 0."""
 
     cells: int
     chi2: float
@@ -32,7 +32,8 @@ class Pearson(NamedTuple):
 def chi_square(counts: Counts, law: Law) -> Pearson:
     """Pearson's test of counts against a law, both [n].
 
-    Neighbours are taken together until `FEWEST` are expected. What has probability 0 belongs to no cell; when it was drawn p is 0.
+    Neighbours are taken together until `FEWEST` are expected. What has probability 0 belongs to no cell; when it was drawn p is
+    0.
     Raises ValueError when nothing was counted.
     """
     runs = int(counts.sum())
@@ -57,11 +58,11 @@ def chi_square(counts: Counts, law: Law) -> Pearson:
 
 
 def worst_stretch(counts: Counts, law: Law) -> tuple[str, float]:
-    """Of all stretches of tokens that follow each other, such as "2-4", the one whose joint law fits worst, and the p-value of that times
-    the number of stretches (Bonferroni), at most 1.
+    """Of all stretches of tokens that follow each other, such as "2-4", the one whose joint law fits worst, and the p-value of
+    that times the number of stretches (Bonferroni), at most 1.
 
-    counts and law are [V, ..., V] with a dimension for every token. Few tokens make few cells, in which a small fault shows that is
-    lost among all sequences.
+    counts and law are [V, ..., V] with a dimension for every token. Few tokens make few cells, in which a small fault shows that
+    is lost among all sequences.
     """
     found = []
     for first in range(law.ndim):

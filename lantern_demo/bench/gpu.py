@@ -1,12 +1,14 @@
 """Everything that only a GPU can tell, in one command: `python -m lantern_demo.bench gpu --out DIR`.
 
-Within ten minutes on one card, without a network and without weights of published models: runs the tests that need a device, checks that
-steps run as graphs, that a seed draws the same picture twenty times, and that replayed steps give the tokens of steps run one by one, compares
-attention backends, watches the memory over fifty runs, and times the steps of the bundled model, of LlamaGen-XL and of Anole-7B at trees of
-several sizes. The last two have random weights of the published sizes: what a step costs is measured, what it lands is not.
+Within ten minutes on one card, without a network and without weights of published models: runs the tests that need a device,
+checks that steps run as graphs, that a seed draws the same picture twenty times, and that replayed steps give the tokens of steps
+run one by one, compares attention backends, watches the memory over fifty runs, and times the steps of the bundled model, of
+LlamaGen-XL and of Anole-7B at trees of several sizes. The last two have random weights of the published sizes: what a step costs
+is measured, what it lands is not.
 
-Every part runs in a process of its own with a time limit of its own; one that fails leaves the others alone. DIR/gpu.json and DIR/gpu.md are
-written anew after every row. `--device cpu` goes through the same with tiny models in less than a minute, to look at the command itself.
+Every part runs in a process of its own with a time limit of its own; one that fails leaves the others alone. DIR/gpu.json and
+DIR/gpu.md are written anew after every row. `--device cpu` goes through the same with tiny models in less than a minute, to look
+at the command itself.
 """
 
 from __future__ import annotations
@@ -41,8 +43,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run_part(name: str, plan: Plan, limit: float, heard: Callable[[Row], None]) -> tuple[str, str]:
-    """Run a part in a process of its own for at most `limit` seconds -> how it ended, "done", "failed" or "stopped", and why; `heard` gets
-    its rows as they come."""
+    """Run a part in a process of its own for at most `limit` seconds -> how it ended, "done", "failed" or "stopped", and why;
+    `heard` gets its rows as they come."""
     # A process that used CUDA cannot be forked, and what libraries ask of it when they are imported counts.
     start = "fork" if plan.small and "fork" in multiprocessing.get_all_start_methods() else "spawn"
     context: Any = multiprocessing.get_context(start)

@@ -1,4 +1,5 @@
-"""What `python -m lantern_demo.bench gpu` looks at, part by part. A part yields rows of a table; a row whose `ok` is False is a fault.
+"""What `python -m lantern_demo.bench gpu` looks at, part by part. A part yields rows of a table; a row whose `ok` is False is a
+fault.
 
 Nothing here imports Gradio, and each part runs in a process of its own.
 """
@@ -114,11 +115,16 @@ def engines(plan: Plan) -> Iterator[Row]:
             replayed = timed.decoded(method, tokens=plan.tokens, seed=2)
             plain = timed.decoded(method, tokens=plan.tokens, seed=2, plain=True)
             yield {
-                "model": model, "method": method, "eager": eager.engine, "replayed": replayed.engine,
+                "model": model,
+                "method": method,
+                "eager": eager.engine,
+                "replayed": replayed.engine,
                 "capture s": round(replayed.seconds["capture"], 2),
-                "eager to replayed": agreement(eager, replayed), "plain to replayed": agreement(plain, replayed),
-                "ok": eager.tokens == replayed.tokens and replayed.engine == ("graphs" if timed.device.type == "cuda" else "fixed"),
-            }  # fmt: skip
+                "eager to replayed": agreement(eager, replayed),
+                "plain to replayed": agreement(plain, replayed),
+                "ok": eager.tokens == replayed.tokens
+                and replayed.engine == ("graphs" if timed.device.type == "cuda" else "fixed"),
+            }
 
 
 def agreement(one: Decoded, other: Decoded) -> str:
@@ -232,8 +238,8 @@ PARTS: dict[str, Part] = {
     "repeats": Part("The same seed", "The same seed must draw the same picture, run after run.", 80, repeats),
     "engines": Part(
         "Eager and replayed",
-        "Every method's steps must run as captured graphs, and steps run one by one must give the tokens of replayed ones. The plain "
-        "engine rounds differently and may part from both.",
+        "Every method's steps must run as captured graphs, and steps run one by one must give the tokens of replayed ones. The "
+        "plain engine rounds differently and may part from both.",
         120,
         engines,
     ),

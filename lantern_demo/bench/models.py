@@ -1,5 +1,6 @@
-"""Models to time steps on. Where a published model's files are not at hand, random weights of its sizes do: what a step of fixed shapes
-costs depends neither on the weights nor on what is accepted. What is accepted does depend on them, and means nothing then."""
+"""Models to time steps on. Where a published model's files are not at hand, random weights of its sizes do: what a step of fixed
+shapes costs depends neither on the weights nor on what is accepted. What is accepted does depend on them, and means nothing
+then."""
 
 from __future__ import annotations
 
@@ -54,13 +55,22 @@ class TimedModel:
     def run(
         self, method: str, tree: Drafts | None = None, tokens: int | None = None, seed: int = 0, plain: bool = False
     ) -> Iterator[Step | Decoded]:
-        """Decode so many tokens (by default a picture) with a draft tree (by default that of the settings) on the engine of GPUs."""
+        """Decode so many tokens (by default a picture) with a draft tree (by default that of the settings) on the engine of
+        GPUs."""
         chosen = METHODS[method]
         config = Config(
-            chosen, tokens or self.tokens, self.knobs.sampling(), self.knobs.rule(chosen), tree or chosen.drafts.of(self.knobs),
-            self.neighbours, seed, self.device, engine="plain" if plain else "fixed", row=isqrt(self.tokens),
+            chosen,
+            tokens or self.tokens,
+            self.knobs.sampling(),
+            self.knobs.rule(chosen),
+            tree or chosen.drafts.of(self.knobs),
+            self.neighbours,
+            seed,
+            self.device,
+            engine="plain" if plain else "fixed",
+            row=isqrt(self.tokens),
             dice=self.knobs.dice,
-        )  # fmt: skip
+        )
         return decode(self.target, self.drafter, self.condition, config)
 
     def decoded(
@@ -87,7 +97,8 @@ def without_graphs() -> Iterator[None]:
 
 
 def timed_model(model: str, device: torch.device, small: bool = False) -> TimedModel:
-    """A model of the registry to time: the bundled one as it ships, the others with random weights of their sizes, in bfloat16 on a GPU.
+    """A model of the registry to time: the bundled one as it ships, the others with random weights of their sizes, in bfloat16 on
+    a GPU.
 
     `small` shrinks the others. Raises ValueError for a model without a drafter.
     """
@@ -106,9 +117,8 @@ def timed_model(model: str, device: torch.device, small: bool = False) -> TimedM
     with torch.inference_mode():
         condition = target.condition(*prompt_of(sizes, device), knobs.cfg_scale != 1)
     return TimedModel(
-        model, True, *_twins(target, drafter), condition, knobs, _some_neighbours(sizes.vocab, device),
-        sizes.tokens, device,
-    )  # fmt: skip
+        model, True, *_twins(target, drafter), condition, knobs, _some_neighbours(sizes.vocab, device), sizes.tokens, device
+    )
 
 
 def _bundled(model: str, device: torch.device, knobs: Settings) -> TimedModel:

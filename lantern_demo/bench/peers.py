@@ -1,9 +1,9 @@
 """Other people's decoders in the same rounds: `--against FILE.py`.
 
-The file defines `load(pipe) -> {name: generate}`, where `generate(prompt, seed)` returns the image's token ids, as a list of ints.
-`pipe` is the loaded pipeline; its `defaults` are the settings to sample with. A `generate` that has a method `prepare(prompt)` gets
-that called first, off the clock: the place for reading the prompt, which is off our clock too. The file's docstring is shown below
-the table and should say what is timed.
+The file defines `load(pipe) -> {name: generate}`, where `generate(prompt, seed)` returns the image's token ids, as a list of
+ints. `pipe` is the loaded pipeline; its `defaults` are the settings to sample with. A `generate` that has a method
+`prepare(prompt)` gets that called first, off the clock: the place for reading the prompt, which is off our clock too. The file's
+docstring is shown below the table and should say what is timed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ def load_peers(path: Path, pipe: Pipeline) -> PeerFile:
 
 
 def play_peer(pipe: Pipeline, name: str, generate: Generate, prompt: str, seed: int) -> Run:
-    """One picture by a peer, on the wall's clock with the device synchronised. Raises RuntimeError for tokens that are no picture."""
+    """One picture by a peer, on the wall's clock with the device synchronised. Raises RuntimeError for tokens that are no
+    picture."""
     prepare = getattr(generate, "prepare", None)
     if prepare is not None:
         prepare(prompt)
@@ -55,9 +56,14 @@ def play_peer(pipe: Pipeline, name: str, generate: Generate, prompt: str, seed: 
     seconds = clock.seconds["verify"]
     check_tokens(name, tokens, pipe.info.tokens, pipe.target.vocab_size)
     return {
-        "peer": True, "method": name, "tokens": len(tokens), "wall_seconds": seconds, "tokens_per_second": len(tokens) / seconds,
-        "token_ids": tokens, "peak_bytes": stop_peak(pipe.device),
-    }  # fmt: skip
+        "peer": True,
+        "method": name,
+        "tokens": len(tokens),
+        "wall_seconds": seconds,
+        "tokens_per_second": len(tokens) / seconds,
+        "token_ids": tokens,
+        "peak_bytes": stop_peak(pipe.device),
+    }
 
 
 def check_tokens(name: str, tokens: Any, count: int, vocabulary: int) -> None:

@@ -65,8 +65,8 @@ def check_out(out: Path | None) -> None:
 
 
 def write(out: Path, report: dict[str, Any], text: str) -> list[Path]:
-    """Write a report as FILE.json, a line for each key and for each row of a list, and its text as FILE.md -> the files. Each is whole at
-    any time."""
+    """Write a report as FILE.json, a line for each key and for each row of a list, and its text as FILE.md -> the files. Each is
+    whole at any time."""
     lines = ",\n".join(f"{json.dumps(key)}: {_lines(value)}" for key, value in report.items())
     files = {out: f"{{\n{lines}\n}}\n", out.with_suffix(".md"): text}
     for file, content in files.items():

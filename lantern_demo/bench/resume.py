@@ -34,7 +34,8 @@ WHOLE = Slice()
 
 
 def slice_of(text: str | None, environment: Mapping[str, str] = os.environ) -> Slice:
-    """ "i/n" -> slice i of n; without a text the process's rank under torchrun, or all there is. Raises ValueError for no such slice."""
+    """ "i/n" -> slice i of n; without a text the process's rank under torchrun, or all there is. Raises ValueError for no such
+    slice."""
     if text is None:
         if int(environment.get("WORLD_SIZE", 1)) == 1:
             return WHOLE
@@ -48,8 +49,8 @@ def slice_of(text: str | None, environment: Mapping[str, str] = os.environ) -> S
 class Journal:
     """The lines of a command; with a `file` of None they are kept in memory only.
 
-    Slices of one work write a file each, FILE-1-of-4.jsonl say, and read those of all: a picture that any of them has drawn is drawn.
-    Whoever takes no slice goes on from all of them, which is how they are merged.
+    Slices of one work write a file each, FILE-1-of-4.jsonl say, and read those of all: a picture that any of them has drawn is
+    drawn. Whoever takes no slice goes on from all of them, which is how they are merged.
     """
 
     def __init__(self, file: Path | None, identity: dict[str, Any], fresh: bool = False, part: Slice = WHOLE) -> None:

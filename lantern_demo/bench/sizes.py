@@ -1,12 +1,13 @@
 """What models of every size take on a processor: `python -m lantern_demo.bench sizes --out sizes.json`.
 
-Of the bundled model, and of published sizes with random weights: passes of the target by nodes and by kinds of products, as PyTorch modules
-too, whole steps of every method, and the drafter's passes; for Janus-Pro also the steps of Hugging Face's `generate`. What a step costs depends neither on the weights nor on what is accepted. How many
-tokens a step gives is borrowed from the bundled model's calibration, so that what a method would take for a picture is an estimate.
+Of the bundled model, and of published sizes with random weights: passes of the target by nodes and by kinds of products, as
+PyTorch modules too, whole steps of every method, and the drafter's passes; for Janus-Pro also the steps of Hugging Face's
+`generate`. What a step costs depends neither on the weights nor on what is accepted. How many tokens a step gives is borrowed
+from the bundled model's calibration, so that what a method would take for a picture is an estimate.
 
-Each size is measured in this process, one after the other, with as many threads as the program would take for it. What is measured lies in
-FILE.jsonl beside the report at once, and the same command goes on from there. `--small` shrinks the published ones, to look at the command
-itself.
+Each size is measured in this process, one after the other, with as many threads as the program would take for it. What is
+measured lies in FILE.jsonl beside the report at once, and the same command goes on from there. `--small` shrinks the published
+ones, to look at the command itself.
 """
 
 from __future__ import annotations
@@ -100,8 +101,8 @@ def random_network(sizes: Any, dtype: torch.dtype) -> Any:
 
 @torch.inference_mode()
 def size_of(model: str, kind: str, small: bool, drafts: bool = False) -> Size:
-    """A model on offer with a kind of products, or one of UNPACKED: the bundled one as it ships, another with random weights, with a drafter
-    of its target's sizes where none is published. Raises ValueError for one that memory does not hold."""
+    """A model on offer with a kind of products, or one of UNPACKED: the bundled one as it ships, another with random weights,
+    with a drafter of its target's sizes where none is published. Raises ValueError for one that memory does not hold."""
     info = model_info(model)
     knobs, dtype = Settings(**info.preset), torch.float32
     target: Any
@@ -185,8 +186,8 @@ def passes(size: Size, nodes: Sequence[int]) -> dict[str, float]:
 
 @torch.inference_mode()
 def exactness(size: Size, nodes: Sequence[int]) -> tuple[bool, float]:
-    """Whether the nodes of passes of several sizes have the same bits as those of passes of one, and the mean total variation distance
-    between their laws in the largest pass: what vanilla's price would show."""
+    """Whether the nodes of passes of several sizes have the same bits as those of passes of one, and the mean total variation
+    distance between their laws in the largest pass: what vanilla's price would show."""
     count, sampling = max(nodes), size.knobs.sampling()
     tokens = torch.arange(count) * 7 % size.target.vocab_size
     cache = in_the_middle(size, count)
@@ -261,9 +262,13 @@ def told(size: Size, seconds: float, tokens: float, alone: float, acceptance: st
     """A method's row, of the seconds of its step and of vanilla's."""
     each = seconds / tokens
     return {
-        "ms_per_token": 1000 * each, "tokens_per_step": tokens, "speedup": alone / each, "picture_seconds": each * size.tokens,
-        "acceptance": acceptance, "nodes": nodes,
-    }  # fmt: skip
+        "ms_per_token": 1000 * each,
+        "tokens_per_step": tokens,
+        "speedup": alone / each,
+        "picture_seconds": each * size.tokens,
+        "acceptance": acceptance,
+        "nodes": nodes,
+    }
 
 
 def resident() -> int | None:
@@ -283,15 +288,21 @@ def measured(model: str, kind: str, nodes: Sequence[int], small: bool) -> Report
     after = resident()
     same, price = (None, None) if kind in UNPACKED else exactness(size, nodes)
     return {
-        "ms": passes(size, nodes), "row_exact": same, "vanilla_price": price, "format": str(size.dtype).removeprefix("torch."),
-        "bytes": None if before is None or after is None else after - before, "threads": torch.get_num_threads(),
-        "parameters": held(size.target.config), "tokens": size.tokens, "rows": len(size.condition.features),
-    }  # fmt: skip
+        "ms": passes(size, nodes),
+        "row_exact": same,
+        "vanilla_price": price,
+        "format": str(size.dtype).removeprefix("torch."),
+        "bytes": None if before is None or after is None else after - before,
+        "threads": torch.get_num_threads(),
+        "parameters": held(size.target.config),
+        "tokens": size.tokens,
+        "rows": len(size.condition.features),
+    }
 
 
 def library_times(model: str, small: bool) -> Report | None:
-    """What a token takes by transformers' own model, by number format; None of a model that it cannot draw with. Raises ValueError where
-    memory holds it in neither format."""
+    """What a token takes by transformers' own model, by number format; None of a model that it cannot draw with. Raises
+    ValueError where memory holds it in neither format."""
     published = model_info(model).published
     sizes = published and (shrunk(published.target) if small else published.target)
     if not isinstance(sizes, JanusConfig):
@@ -343,12 +354,21 @@ def markdown(models: dict[str, Report]) -> str:
             kinds.append([model, kind, *(f"{ms:.2f}" for ms in times.values()), said])
         for method, row in report.get("methods", {}).items():
             found.append(
-                [model, method, str(row["nodes"]), f"{row['tokens_per_step']:.2f}", f"{row['ms_per_token']:.2f}", f"{row['speedup']:.2f}", f"{row['picture_seconds']:.1f}"]
-            )  # fmt: skip
+                [
+                    model,
+                    method,
+                    str(row["nodes"]),
+                    f"{row['tokens_per_step']:.2f}",
+                    f"{row['ms_per_token']:.2f}",
+                    f"{row['speedup']:.2f}",
+                    f"{row['picture_seconds']:.1f}",
+                ]
+            )
     libraries = [
         f"{model} by {told['name']}: {', '.join(f'{ms:.0f} ms a token in {form}' for form, ms in told['ms_per_token'].items())}"
-        for model, report in models.items() if (told := report.get(LIBRARY))
-    ]  # fmt: skip
+        for model, report in models.items()
+        if (told := report.get(LIBRARY))
+    ]
     nodes = next(iter(next(iter(models.values()))["kinds"].values()))
     return "\n".join(
         (
@@ -370,9 +390,12 @@ def parser() -> argparse.ArgumentParser:
         "--models", nargs="+", choices=allowed(), default=list(MODELS), metavar="ID", help=f"of {', '.join(allowed())}"
     )
     p.add_argument(
-        "--kinds", nargs="+", choices=[*UNPACKED, LIBRARY, *KINDS], default=[*UNPACKED, LIBRARY, "packed", "half", "bfloat16", "int8"],
+        "--kinds",
+        nargs="+",
+        choices=[*UNPACKED, LIBRARY, *KINDS],
+        default=[*UNPACKED, LIBRARY, "packed", "half", "bfloat16", "int8"],
         help="of products; modules: PyTorch's, unpacked; library: transformers' generate, where it has the model",
-    )  # fmt: skip
+    )
     p.add_argument("--nodes", type=int, nargs="+", default=list(NODES), help="of the passes; 1 is always among them")
     p.add_argument("--threads", type=int, help="how many threads compute (default: as the program chooses)")
     p.add_argument("--small", action="store_true", help="published models of few weights")

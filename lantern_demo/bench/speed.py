@@ -70,8 +70,8 @@ def jobs_of(prompts: list[str], seeds: int) -> list[Job]:
 def play(pipe: Pipeline, row: Row, prompt: str, seed: int) -> Run:
     """Draw a picture -> its entry of the run record, its settings, seconds by the wall's clock and peak memory.
 
-    `decode_seconds` is the engine's clock. `wall_seconds` is the wall's over the same stretch, with whatever Python does between the
-    clock's segments: what a peer, which has no such clock, is compared with. Raises RuntimeError when the method fails.
+    `decode_seconds` is the engine's clock. `wall_seconds` is the wall's over the same stretch, with whatever Python does between
+    the clock's segments: what a peer, which has no such clock, is compared with. Raises RuntimeError when the method fails.
     """
     walls: list[float] = []
     start_peak(pipe.device)

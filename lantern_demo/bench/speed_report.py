@@ -13,22 +13,26 @@ from lantern_demo.bench.summary import FEWEST, PARTS, summarise
 Report = dict[str, Any]
 
 HOW = (
-    "Every round draws one prompt with one seed by all contestants in turn, in every other round backwards, after a whole round that "
-    "is thrown away. Times are synchronised device work; ms / step is the mean of a run without its prefill, tokens / s counts the prefill. "
-    "c is ms / step over "
-    "vanilla's, speedup is vanilla's decode seconds over the method's, both taken within a round. Given are medians over the rounds, "
-    "in brackets the 10th and 90th percentile; the 95 % interval is the bootstrap's for the median, rounds taken as independent, and "
-    f"needs {FEWEST} rounds. MAL and one-step TVD are means."
+    "Every round draws one prompt with one seed by all contestants in turn, in every other round backwards, after a whole "
+    "round that is thrown away. Times are synchronised device work; ms / step is the mean of a run without its prefill, "
+    "tokens / s counts the prefill. c is ms / step over vanilla's, speedup is vanilla's decode seconds over the method's, "
+    "both taken within a round. Given are medians over the rounds, in brackets the 10th and 90th percentile; the 95 % "
+    f"interval is the bootstrap's for the median, rounds taken as independent, and needs {FEWEST} rounds. MAL and one-step TVD "
+    "are means."
 )
 HOW_PEERS = (
-    "Peers are timed by the wall around their call. They are compared with our wall time of the same stretch, prefill to last token, "
-    "which holds all that Python does between the segments of our clock."
+    "Peers are timed by the wall around their call. They are compared with our wall time of the same stretch, prefill to last "
+    "token, which holds all that Python does between the segments of our clock."
 )
 
 
 def report_of(
-    identity: dict[str, Any], rows: list[Row], notes: dict[str, str], rounds: list[dict[str, Any]], sessions: list[dict[str, Any]],
-) -> Report:  # fmt: skip
+    identity: dict[str, Any],
+    rows: list[Row],
+    notes: dict[str, str],
+    rounds: list[dict[str, Any]],
+    sessions: list[dict[str, Any]],
+) -> Report:
     """The document. `notes` maps peers to what their files say of themselves. Raises ValueError when there is no round."""
     peaks = [r["process_peak_bytes"] for r in rounds if r["process_peak_bytes"] is not None]
     return {
@@ -53,11 +57,13 @@ def markdown(report: Report) -> str:
         head = ["peer", "tokens / s", "over our vanilla", *(f"our {label} over it" for label in labels.values())]
         lines = [
             [
-                name, _spread(row["tokens_per_second"], 0), _spread(row.get("speedup"), 2, "x"),
+                name,
+                _spread(row["tokens_per_second"], 0),
+                _spread(row.get("speedup"), 2, "x"),
                 *(_spread(row["ours_over_it"][ours], 2, "x") for ours in labels),
             ]
             for name, row in summary["peers"].items()
-        ]  # fmt: skip
+        ]
         parts += [table(head, lines), HOW_PEERS, *dict.fromkeys(note for note in report["peer_notes"].values() if note)]
     parts.append(HOW)
     if report["process_peak_bytes"] is not None and report["machine"]["device_type"] == "cpu":

@@ -43,8 +43,8 @@ def step_ms(run: Run) -> float:
 def summarise(rounds: list[Round], rows: dict[str, str], peers: Iterable[str] = ()) -> dict[str, dict[str, Any]]:
     """Rounds of the same contestants -> {"rows": by our name, "peers": by the peer's name}.
 
-    `rows` maps our names to method ids; speedups are over the first that is vanilla, and there are none without. Raises ValueError when
-    there is no round.
+    `rows` maps our names to method ids; speedups are over the first that is vanilla, and there are none without. Raises
+    ValueError when there is no round.
     """
     if not rounds:
         raise ValueError("there is no finished round to sum up")

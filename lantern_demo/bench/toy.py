@@ -1,8 +1,9 @@
-"""Models whose law of whole sequences is known exactly: a target and a drafter that are tables of logits, one row for every prefix.
+"""Models whose law of whole sequences is known exactly: a target and a drafter that are tables of logits, one row for every
+prefix.
 
 A sequence has `LENGTH` tokens out of `VOCAB`, so that all of them can be listed. A prefix is a node of the tree of all prefixes,
-numbered level by level: the empty one is 0, and the one that goes on from s with token t is s * VOCAB + t + 1. Nothing is looked up
-but by the tokens that stand in the cache and that the mask shows. A wrong mask, depth or commit finds another row, and the
+numbered level by level: the empty one is 0, and the one that goes on from s with token t is s * VOCAB + t + 1. Nothing is looked
+up but by the tokens that stand in the cache and that the mask shows. A wrong mask, depth or commit finds another row, and the
 sequences follow another law.
 """
 
@@ -34,8 +35,9 @@ Array = NDArray[numpy.float64]
 
 @dataclass(frozen=True)
 class Law:
-    """How the tables are made and sampled. `spread` is the standard deviation of the target's logits; `sharp`: behind a third of the
-    prefixes one token has all but 1e-6 of the mass, by the drafter behind another third, drawn without regard to the first."""
+    """How the tables are made and sampled. `spread` is the standard deviation of the target's logits; `sharp`: behind a third of
+    the prefixes one token has all but 1e-6 of the mass, by the drafter behind another third, drawn without regard to the
+    first."""
 
     id: str
     label: str
@@ -56,8 +58,8 @@ LAWS: dict[str, Law] = {law.id: law for law in _LAWS}
 
 
 class Tables:
-    """The logits of a law. `target` and `drafter` are [2, PREFIXES + 1, VOCAB] float32, the conditional row first; the drafter's are the
-    target's with noise of the same size. Drawn from a fixed seed."""
+    """The logits of a law. `target` and `drafter` are [2, PREFIXES + 1, VOCAB] float32, the conditional row first; the drafter's
+    are the target's with noise of the same size. Drawn from a fixed seed."""
 
     def __init__(self, law: Law) -> None:
         generator = torch.Generator().manual_seed(2410_03355)
@@ -163,7 +165,8 @@ class ToyTarget(_Network):
 
 
 class ToyDrafter(_Network):
-    """The drafter of a law's tables; see `protocols.Drafter`. It knows the prefix by the state that it is handed and the token behind."""
+    """The drafter of a law's tables; see `protocols.Drafter`. It knows the prefix by the state that it is handed and the token
+    behind."""
 
     guided = False
 

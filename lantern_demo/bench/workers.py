@@ -1,4 +1,5 @@
-"""Processes that share a command's work, on one machine: one thread or a few each, and a GPU of its own where there are several."""
+"""Processes that share a command's work, on one machine: one thread or a few each, and a GPU of its own where there are
+several."""
 
 from __future__ import annotations
 

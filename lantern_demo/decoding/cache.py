@@ -13,9 +13,9 @@ def check_sizes(*sizes: int) -> None:
 
 
 class KVCache:
-    """Keys and values [layers, rows, heads, slots, head_dim] and the number `length` of committed slots; those from there on are scratch.
-    Both are views of one storage `both` [layers, rows, 2 heads, slots, head_dim], so that one copy moves them. It never moves or grows,
-    so captured graphs may hold on to it. A method whose slots do not fit raises ValueError."""
+    """Keys and values [layers, rows, heads, slots, head_dim] and the number `length` of committed slots; those from there on are
+    scratch. Both are views of one storage `both` [layers, rows, 2 heads, slots, head_dim], so that one copy moves them. It never
+    moves or grows, so captured graphs may hold on to it. A method whose slots do not fit raises ValueError."""
 
     visible: Tensor | None = None  # [R, 1, 1, T] bool, which of the first T slots are not padding; None: all
 
@@ -89,6 +89,7 @@ class KVCache:
         self.length = 0
 
     def wipe(self) -> None:
-        """Forget everything, and overwrite it with zeros: what was not finite would reach a later run through a mask's 0 weight."""
+        """Forget everything, and overwrite it with zeros: what was not finite would reach a later run through a mask's 0
+        weight."""
         self.reset()
         self.both.zero_()

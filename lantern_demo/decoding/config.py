@@ -18,9 +18,9 @@ DICE = ("same", "own")
 
 @dataclass(frozen=True)
 class Method:
-    """One row of the table of `methods`: where drafts come from, and the rule that they are accepted by, which is the exact one where there are
-    none. `lossless`: every token follows the target's own law. `summary` is a sentence for people. `default`: a comparison that names no
-    methods has it."""
+    """One row of the table of `methods`: where drafts come from, and the rule that they are accepted by, which is the exact one
+    where there are none. `lossless`: every token follows the target's own law. `summary` is a sentence for people. `default`: a
+    comparison that names no methods has it."""
 
     id: str
     label: str
@@ -88,7 +88,8 @@ class Config:
             raise ValueError(f"neighbours is None; method {method.id} needs a neighbour table")
 
     def check_models(self, vocabulary: int, drafter: object) -> None:
-        """Raise ValueError when the method needs a drafter and there is none, or the tree or the table does not fit the vocabulary."""
+        """Raise ValueError when the method needs a drafter and there is none, or the tree or the table does not fit the
+        vocabulary."""
         if self.method.needs_drafter and drafter is None:
             raise ValueError(f"drafter is None; method {self.method.id} needs one")
         if self.tree.width > vocabulary:
@@ -100,8 +101,8 @@ class Config:
 
     @property
     def shared(self) -> bool:
-        """Whether drafts are held against the target's own draws. At temperature 0, where there is no noise to share, that is what
-        acceptance is but for rules that count neighbours, which have one of their own."""
+        """Whether drafts are held against the target's own draws. At temperature 0, where there is no noise to share, that is
+        what acceptance is but for rules that count neighbours, which have one of their own."""
         if self.sampling.greedy:
             return not self.rule.columns
         return self.dice == "same" and self.rule.shares and self.tree.shares
@@ -137,8 +138,8 @@ class Config:
         return self.tree.read_at_once(self.columns)
 
     def bare(self, missing: int) -> bool:
-        """Whether a step with so many tokens missing needs no drafts. The last token is the root's own successor: nothing to draft for.
-        The released code drafts, and may relax, there too."""
+        """Whether a step with so many tokens missing needs no drafts. The last token is the root's own successor: nothing to
+        draft for. The released code drafts, and may relax, there too."""
         if self.tree.side_by_side:  # no drafts, and one kind of step
             return False
         return self.tree.nodes == 1 or (missing == 1 and not self.rule.released)

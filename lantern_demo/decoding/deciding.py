@@ -1,5 +1,5 @@
-"""Which child of a tree node is accepted, and from what the next token is drawn when none is: by rejection sampling, greedy, or by the
-target's own draw. What counts and what a rejection leaves are the rule's to say: see `rules`."""
+"""Which child of a tree node is accepted, and from what the next token is drawn when none is: by rejection sampling, greedy, or
+by the target's own draw. What counts and what a rejection leaves are the rule's to say: see `rules`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .sampling import NOTHING, numbers
 
 
 def decide(rule: Rule, p: Tensor, children: Children, uniforms: Tensor) -> Verdict:
-    """Try the children of P nodes in draw order, at uniforms [P, >= C] in [0, 1); see `rules` for the rule. The target's laws p [P, V] are
-    worked on in place, and become the residual. A draft that would leave nothing behind is accepted: in exact arithmetic it always is. A
-    law that is none, because it is not made of finite numbers, accepts nothing."""
+    """Try the children of P nodes in draw order, at uniforms [P, >= C] in [0, 1); see `rules` for the rule. The target's laws p
+    [P, V] are worked on in place, and become the residual. A draft that would leave nothing behind is accepted: in exact
+    arithmetic it always is. A law that is none, because it is not made of finite numbers, accepts nothing."""
     nodes, count = children.tokens.shape
     if not count:
         none = p[:, :0]
@@ -54,8 +54,8 @@ def decide(rule: Rule, p: Tensor, children: Children, uniforms: Tensor) -> Verdi
 
 
 def _drawn(children: Children) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-    """The tokens x [P, C], any where there is none; which of them are tried; q(x), and 1 over what q had left before each draw, 0 for what is
-    not tried, both None where the prefix fixes the children."""
+    """The tokens x [P, C], any where there is none; which of them are tried; q(x), and 1 over what q had left before each draw, 0
+    for what is not tried, both None where the prefix fixes the children."""
     tokens, q, rest = children.tokens, children.q, children.rest
     tried, x = (tokens >= 0, tokens.clamp(min=0)) if rest is None else (rest >= NOTHING, tokens)
     if q is None:
@@ -69,9 +69,9 @@ def _drawn(children: Children) -> tuple[Tensor, Tensor, Tensor | None, Tensor | 
 
 
 def decide_greedy(rule: Rule, p: Tensor, children: Children) -> Verdict:
-    """Greedy acceptance of the children of P nodes, each judged by itself under p [P, V], the plain softmax of the guided logits. Exact: x is
-    the argmax. Relaxed: x is the argmax once its mass is p(x) + S and the others keep theirs; of equals the first token wins, as in
-    `argmax`."""
+    """Greedy acceptance of the children of P nodes, each judged by itself under p [P, V], the plain softmax of the guided logits.
+    Exact: x is the argmax. Relaxed: x is the argmax once its mass is p(x) + S and the others keep theirs; of equals the first
+    token wins, as in `argmax`."""
     rule, tokens = rule.greedy, children.tokens
     top, best = p.max(-1, keepdim=True)
     best = best.masked_fill(top.isnan(), -2)  # no token
@@ -89,9 +89,10 @@ def decide_greedy(rule: Rule, p: Tensor, children: Children) -> Verdict:
 def decide_shared(
     rule: Rule, p: Tensor | None, tokens: Tensor, own: Tensor, neighbours: Tensor | None
 ) -> tuple[Tensor, Near | None]:
-    """Accept the first of the children tokens [P, C] of P nodes, -1 for none, near which the target's own draw own [P] lies: its draw
-    number [P] int64, C for none, and what lies near the children [P, C, 1 + k], None for an exact rule. p [P, V] are the target's laws,
-    which only the relaxed rules need to know. Of a token that lies near several the first one decides: it has left p with that."""
+    """Accept the first of the children tokens [P, C] of P nodes, -1 for none, near which the target's own draw own [P] lies: its
+    draw number [P] int64, C for none, and what lies near the children [P, C, 1 + k], None for an exact rule. p [P, V] are the
+    target's laws, which only the relaxed rules need to know. Of a token that lies near several the first one decides: it has left
+    p with that."""
     own = own.unsqueeze(1)
     near = None if p is None else rule.stand_in(p, tokens, own, neighbours)
     if near is None:

@@ -1,5 +1,5 @@
-"""Trees that a drafter fills: of fixed paths, or grown where it is sure. A kind of drafts is a value (see `trees.Drafts`), and its source
-fills a tree in every step."""
+"""Trees that a drafter fills: of fixed paths, or grown where it is sure. A kind of drafts is a value (see `trees.Drafts`), and
+its source fills a tree in every step."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from .trees import Drafts as Drafts
 
 @dataclass(frozen=True)
 class StaticTree(Drafts):
-    """A list of paths such as (0,), (0, 0), (0, 1); child i of a node is the i-th token drawn there. Raises ValueError for paths that make
-    no tree."""
+    """A list of paths such as (0,), (0, 0), (0, 1); child i of a node is the i-th token drawn there. Raises ValueError for paths
+    that make no tree."""
 
     paths: tuple[Path, ...]
 
@@ -81,8 +81,8 @@ class StaticTree(Drafts):
 
 @dataclass(frozen=True)
 class DynamicTree(Drafts):
-    """EAGLE-2 (Li et al. 2024): a beam of `top_k` over `depth` drafter passes behind the first level, of which the best `nodes` are kept, the
-    root counted; the deepest lies at depth + 1. Raises ValueError when the beam cannot fill the nodes."""
+    """EAGLE-2 (Li et al. 2024): a beam of `top_k` over `depth` drafter passes behind the first level, of which the best `nodes`
+    are kept, the root counted; the deepest lies at depth + 1. Raises ValueError when the beam cannot fill the nodes."""
 
     top_k: int = 10
     depth: int = 4
@@ -138,8 +138,8 @@ class DynamicTree(Drafts):
 
 
 class StaticSource(Source):
-    """A tree of fixed paths, filled with tokens drawn from the drafter without replacement: the top of its scores with the run's noise
-    (Kool and others 2019), at temperature 0 without; or, where no `noisy` is given, one after the other with uniforms."""
+    """A tree of fixed paths, filled with tokens drawn from the drafter without replacement: the top of its scores with the run's
+    noise (Kool and others 2019), at temperature 0 without; or, where no `noisy` is given, one after the other with uniforms."""
 
     def __init__(self, tree: Tree, sampling: Sampling, noisy: Noisy | None = None, laws: bool = False) -> None:
         """laws: the laws matter that are drawn from with noise. A token that they do not have is then no draft."""
@@ -206,11 +206,11 @@ class DynamicSource(Source):
 def grow(root: Tensor, expand: Callable[[Tensor, Tensor, int, Tensor], Tensor], policy: DynamicTree) -> tuple[Tree, Tensor]:
     """The tree and its tokens [n] int64 (0 in the root's place) of a dynamic policy.
 
-    root [V] float32: log-probabilities of the root's children, -inf for filtered tokens. expand(tokens [m], parent_rows [m], depth,
-    mask [m, w + m]) -> those [m, V] of the beam's children at that depth, where parent_rows are the rows of the nodes' parents in the
-    beam before (depth 1: the root, row 0) and mask is the one `Passes.expand` asks for. Where too few proposals have mass, the nodes
-    left over hang on the tree as padding that no child table names, so they are never accepted. Raises ValueError when the vocabulary is
-    smaller than the beam.
+    root [V] float32: log-probabilities of the root's children, -inf for filtered tokens. expand(tokens [m], parent_rows [m],
+    depth, mask [m, w + m]) -> those [m, V] of the beam's children at that depth, where parent_rows are the rows of the nodes'
+    parents in the beam before (depth 1: the root, row 0) and mask is the one `Passes.expand` asks for. Where too few proposals
+    have mass, the nodes left over hang on the tree as padding that no child table names, so they are never accepted. Raises
+    ValueError when the vocabulary is smaller than the beam.
     """
     beam = policy.top_k
     if root.shape[0] < beam:
@@ -231,8 +231,8 @@ def grow(root: Tensor, expand: Callable[[Tensor, Tensor, int, Tensor], Tensor], 
         tokens, parent_rows = proposals.index_select(0, chosen), chosen // beam
         in_pool = chosen + (1 + beam + (depth - 1) * beam * beam)
         mask = torch.cat([mask.index_select(0, parent_rows), itself], dim=1)
-    # A child never scores above its parent and comes after it in the pool, so with a stable sort the best entries always hold their
-    # ancestors, ties and -inf included. A score that is no number would come before the root's.
+    # A child never scores above its parent and comes after it in the pool, so with a stable sort the best entries always hold
+    # their ancestors, ties and -inf included. A score that is no number would come before the root's.
     pool = torch.cat(pool_scores).nan_to_num(nan=-torch.inf, neginf=-torch.inf)
     kept = pool.sort(descending=True, stable=True).indices[: policy.nodes].sort().values
     node_of = torch.zeros_like(depths).index_copy_(0, kept, nodes)

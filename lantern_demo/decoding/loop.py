@@ -1,8 +1,8 @@
-"""The decoding loop: prefill, then draft, verify, accept and commit until all tokens are there. One for every method; vanilla is the
-tree of the root alone, and a wavefront has no tree: `engines.waves` has its steps.
+"""The decoding loop: prefill, then draft, verify, accept and commit until all tokens are there. One for every method; vanilla is
+the tree of the root alone, and a wavefront has no tree: `engines.waves` has its steps.
 
-There are two engines. "plain" waits for the host in every step: it suits CPUs and is the reference. "fixed" runs steps of fixed shapes
-without waiting, on a CUDA device as captured graphs. With the same seed both give the same tokens, up to rounding.
+There are two engines. "plain" waits for the host in every step: it suits CPUs and is the reference. "fixed" runs steps of fixed
+shapes without waiting, on a CUDA device as captured graphs. With the same seed both give the same tokens, up to rounding.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ def decode(
     engines: Engines | None = None,
     watcher: Watcher | None = None,
 ) -> Iterator[Step | Decoded]:
-    """Decode; yields a `Step` per step and at last the `Decoded` result. `clock` may be shared with other parts of a run. `engines` keeps
-    what the fixed engine has set up for later runs. The models are not called before the first `next`; closing the iterator early is
-    allowed at any time. Raises ValueError at the call for models that do not go with the configuration."""
+    """Decode; yields a `Step` per step and at last the `Decoded` result. `clock` may be shared with other parts of a run.
+    `engines` keeps what the fixed engine has set up for later runs. The models are not called before the first `next`; closing
+    the iterator early is allowed at any time. Raises ValueError at the call for models that do not go with the configuration."""
     drafter = drafter if config.method.needs_drafter else None
     clock = clock or Clock(config.device)
     config.check_models(target.vocab_size, drafter)
@@ -97,8 +97,8 @@ ATTENTION = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
 def _device_work(device: torch.device) -> AbstractContextManager[Any]:
-    """Work on a device: without gradients, on a GPU with that one current and one kind of attention. Never yield inside: the modes would
-    leak into the consumer."""
+    """Work on a device: without gradients, on a GPU with that one current and one kind of attention. Never yield inside: the
+    modes would leak into the consumer."""
     if device.type != "cuda":
         return torch.inference_mode()
     stack = ExitStack()

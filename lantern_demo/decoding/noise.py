@@ -1,10 +1,10 @@
-"""Gumbel noise: one vector G_i for each place i of a picture, made of the picture's seed alone. argmax(logits + G_i) is a draw from
-softmax(logits).
+"""Gumbel noise: one vector G_i for each place i of a picture, made of the picture's seed alone. argmax(logits + G_i) is a draw
+from softmax(logits).
 
-Each number comes of its own seed, place and token by SplitMix64 (Steele and others 2014), so that it is the same for every method,
-engine, tree and order of work. G = -log(E), E = -log(1 - u), where u are 63 bits read as a float32: near 0, where E decides which token wins, they
-keep all of a float32's digits, and u is never 0 nor 1. What a draw's law is off by through this is below 1e-6, on flat laws over
-16,384 tokens and on sharp ones.
+Each number comes of its own seed, place and token by SplitMix64 (Steele and others 2014), so that it is the same for every
+method, engine, tree and order of work. G = -log(E), E = -log(1 - u), where u are 63 bits read as a float32: near 0, where E
+decides which token wins, they keep all of a float32's digits, and u is never 0 nor 1. What a draw's law is off by through this is
+below 1e-6, on flat laws over 16,384 tokens and on sharp ones.
 """
 
 from __future__ import annotations

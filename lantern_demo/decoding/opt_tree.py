@@ -1,12 +1,12 @@
-"""A tree that is chosen anew in every step (OPT-Tree, arXiv 2406.17276): it grows where the drafter is sure, and stops where the next guess
-is not worth a node.
+"""A tree that is chosen anew in every step (OPT-Tree, arXiv 2406.17276): it grows where the drafter is sure, and stops where the
+next guess is not worth a node.
 
-How likely a guess is to be the target's own draw is known before it is checked. With shared noise the drafter draws by its own scores with
-the noise of the place, and the target by its own: the more the winner stands out among the drafter's, the likelier it is the target's
-winner too. `SHARPNESS` is what makes the softmax of the noisy scores that chance. The chance that verification reaches a guess is the product
-along its path (section 3 of the paper). A guess is kept where that is at least `chance`, which is what a node costs in tokens on a machine:
-expected tokens and cost are sums over nodes, so that each is worth its own or not. The drafter goes on behind the likeliest guess alone, as
-long as what it may find there is worth a pass of its own.
+How likely a guess is to be the target's own draw is known before it is checked. With shared noise the drafter draws by its own
+scores with the noise of the place, and the target by its own: the more the winner stands out among the drafter's, the likelier it
+is the target's winner too. `SHARPNESS` is what makes the softmax of the noisy scores that chance. The chance that verification
+reaches a guess is the product along its path (section 3 of the paper). A guess is kept where that is at least `chance`, which is
+what a node costs in tokens on a machine: expected tokens and cost are sums over nodes, so that each is worth its own or not. The
+drafter goes on behind the likeliest guess alone, as long as what it may find there is worth a pass of its own.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from torch import Tensor
 from .sampling import guide, scores
 from .trees import Asked, Draft, Drafts, Head, Noisy, Passes, Source, Tree, whole_tree
 
-# Of 0.4 to 4 the divisor under which the softmax of noisy scores tells best, by likelihood, whether the first guess is accepted: 841 steps of
-# chains of six guesses of the bundled model (8 pictures). 4 in 10 of the guesses said to have 0.4 to 0.6 were, 9 in 10 of those above 0.8.
+# Of 0.4 to 4 the divisor under which the softmax of noisy scores tells best, by likelihood, whether the first guess is accepted:
+# 841 steps of chains of six guesses of the bundled model (8 pictures). 4 in 10 of the guesses said to have 0.4 to 0.6 were, 9 in
+# 10 of those above 0.8.
 SHARPNESS = 0.9
 WIDTH, DEPTH = 3, 7  # children of a node, and levels, at most
 CHANCE = 0.15  # where nothing is fitted
-# The drafter goes on behind a guess with so many times `chance`: a pass of it costs about what a node does, so that the two must come to twice
-# that, and of its first guesses 6 in 10 are right.
+# The drafter goes on behind a guess with so many times `chance`: a pass of it costs about what a node does, so that the two must
+# come to twice that, and of its first guesses 6 in 10 are right.
 WORTH_A_PASS = 3.2
 
 
@@ -79,7 +80,8 @@ class OptSource(Source):
     """An `OptTree`. Each level's chances are read back to the host, which decides on the next one."""
 
     def __init__(self, policy: OptTree, asked: Asked, noisy: Noisy | None) -> None:
-        """noisy: where noise is shared. Without it, as at temperature 0, children are the drafter's likeliest tokens, fixed by the prefix."""
+        """noisy: where noise is shared. Without it, as at temperature 0, children are the drafter's likeliest tokens, fixed by
+        the prefix."""
         super().__init__(asked.place)
         self.policy, self.sampling, self.noisy, self.depth = policy, asked.sampling, noisy, policy.deepest
         self.seen = [torch.ones(1, depth, dtype=torch.bool, device=asked.place) for depth in range(policy.deepest)]

@@ -18,14 +18,16 @@ def vanilla(p: Law, u: float) -> int:
 
 
 def shared(scores: Law, noise: Law, drafts: Sequence[int]) -> tuple[int | None, int]:
-    """With shared noise the target draws by itself, and a draft is right when it equals what came out: its rank, and that token."""
+    """With shared noise the target draws by itself, and a draft is right when it equals what came out: its rank, and that
+    token."""
     own = max(range(len(scores)), key=lambda token: scores[token] + noise[token])
     return (drafts.index(own) if own in drafts else None), own
 
 
 def relaxed(p: Law, drafts: Sequence[int], q: Law | None, u: Sequence[float], near: Near) -> tuple[int | None, Law, Law | None]:
-    """Drafts are tried in the order in which they were drawn from q without replacement (None: fixed by the prefix, as if q(x) were 1). The
-    rank of the one that is accepted, None where none is; the law p that is left, from which the next token is drawn then; and q."""
+    """Drafts are tried in the order in which they were drawn from q without replacement (None: fixed by the prefix, as if q(x)
+    were 1). The rank of the one that is accepted, None where none is; the law p that is left, from which the next token is drawn
+    then; and q."""
     for rank, x in enumerate(drafts):
         group = near(p, x)
         if u[rank] * (q[x] if q else 1.0) < p[x] + sum(p[y] for y in group):

@@ -76,7 +76,8 @@ class Rejection(Judge):
 
 def _longest(draft: Draft, accepted: Tensor) -> Tensor:
     """Draw numbers [I], C for none, that lead to the longest path of accepted [I, C] children, as the released code takes it; of
-    equals the one that it lists first: sorted for static trees, where it goes like the node numbers, and by leaf for dynamic ones."""
+    equals the one that it lists first: sorted for static trees, where it goes like the node numbers, and by leaf for dynamic
+    ones."""
     tree, node = draft.tree, draft.tree.nodes
     children = tree.children.index_select(0, tree.inner)
     by_itself = torch.zeros(tree.size + 1, dtype=torch.bool, device=accepted.device)

@@ -1,5 +1,6 @@
-"""Acceptance rules: what counts for a draft, and what a rejected one leaves of the target's probabilities. Here are the exact rule and
-LANTERN's; others are in `successors`. `deciding` runs them for both engines, and the measured distortion runs the very same.
+"""Acceptance rules: what counts for a draft, and what a rejected one leaves of the target's probabilities. Here are the exact
+rule and LANTERN's; others are in `successors`. `deciding` runs them for both engines, and the measured distortion runs the very
+same.
 
     near(x)  = x with the tokens that stand for it beside itself, whose mass is S; by the exact rule there are none
     accept x with probability min(1, (p(x) + S) / q(x)); q(x) = 1 where the prefix fixes the children
@@ -12,8 +13,8 @@ With shared noise (see `shared`) the target's own draw y decides instead, where 
 With S = 0 this is lossless speculative sampling from several drafts (Leviathan et al. 2023, EAGLE): the law of every token is p.
 A rule is a class that says where it differs from this one.
 
-All functions work on P nodes at once and never read a value back to the host. Laws [P, V] need not be normalised: their sums are kept
-beside them. On a GPU a step is as long as its list of kernels, so that what is left of p is worked on in place.
+All functions work on P nodes at once and never read a value back to the host. Laws [P, V] need not be normalised: their sums are
+kept beside them. On a GPU a step is as long as its list of kernels, so that what is left of p is worked on in place.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ RESIDUALS = ("set", "released", "target")
 
 
 class Near(NamedTuple):
-    """Tokens x, each with k others that may stand for it. For one token a node, or, with a dimension more behind or before P, for several."""
+    """Tokens x, each with k others that may stand for it. For one token a node, or, with a dimension more behind or before P, for
+    several."""
 
     ids: Tensor  # [P, 1 + k] int64, x first
     mass: Tensor  # [P, 1 + k] p of them
@@ -45,8 +47,8 @@ class Near(NamedTuple):
 
     @staticmethod
     def room(ids: Tensor, p: Tensor, tried: Tensor | None) -> tuple[Near, list[Near]]:
-        """Room for near(x) of tokens ids [P, C, 1 + k], which is found out child by child: [C, P, ...] as a whole, and by child. tried
-        [P, C] bool: of the others even x itself stays in p. None: what becomes of x itself is not asked for."""
+        """Room for near(x) of tokens ids [P, C, 1 + k], which is found out child by child: [C, P, ...] as a whole, and by child.
+        tried [P, C] bool: of the others even x itself stays in p. None: what becomes of x itself is not asked for."""
         ids = ids.transpose(0, 1)
         mass, stays = p.new_empty(2, *ids.shape)
         near = Near(ids, mass, stays, torch.empty_like(mass[..., 1:]))
@@ -69,7 +71,8 @@ class Children:
     neighbours: Tensor | None = None  # [V, >= k] int32 or int64, each token's nearest others
     depth: Tensor | float = 0.0  # [P, 1] of the nodes, or of all of them
     offered: Tensor | None = None  # [P, C] bool, which draws are nodes of the tree; the others only leave q. None: all
-    # [P, C], what q had left before each draw: below `sampling.NOTHING` nothing was drawn, and `tokens` has any token. None: worked out
+    # [P, C], what q had left before each draw: below `sampling.NOTHING` nothing was drawn, and `tokens` has any token. None:
+    # worked out
     rest: Tensor | None = None
 
 
@@ -80,7 +83,9 @@ class Verdict(NamedTuple):
     residual: Tensor  # [P, V] law of the bonus token where none was accepted, not normalised
     mass: Tensor  # [P, C] p of the child, without what rejected siblings took along
     counted: Tensor  # [P, C] what the rule counted for it
-    height: Tensor  # [P, C] what that had to exceed: the uniform times the drafter's probability; greedy it had to reach the highest one
+    height: (
+        Tensor  # [P, C] what that had to exceed: the uniform times the drafter's probability; greedy the highest one, to reach
+    )
     total: Tensor  # [P, C] what these three are parts of
     accepted: Tensor  # [P, C] bool
     # [P, C], of the first accepted child: 1 or true where the exact rule would refuse it; None: it never does
@@ -88,8 +93,8 @@ class Verdict(NamedTuple):
 
 
 class Explained(NamedTuple):
-    """What a rule says to people of the drafts that it tried; as it stands here, what is true of any. In `counts`, labels and values
-    beside the target's probability, {counted} stands for what the rule counted and {extra} for what is over in that."""
+    """What a rule says to people of the drafts that it tried; as it stands here, what is true of any. In `counts`, labels and
+    values beside the target's probability, {counted} stands for what the rule counted and {extra} for what is over in that."""
 
     heading: str = "a guess kept by a looser rule"  # over a draft that the exact rule would have refused
     because: str = "The method's looser rule kept it: the piece may not be what the model would have drawn."
@@ -103,9 +108,9 @@ class Explained(NamedTuple):
 class Rule:
     """The exact rule, of which all others are kinds. Raises ValueError for values out of range.
 
-    residual="set" takes away from the residual what was offered to the draft. residual="released" does what LANTERN's authors' code does
-    (see `Lantern`), and other rules take it for "set". residual="target" leaves p as it is, as Lumina-mGPT 2.0's own decoder does by our
-    reading: not exact.
+    residual="set" takes away from the residual what was offered to the draft. residual="released" does what LANTERN's authors'
+    code does (see `Lantern`), and other rules take it for "set". residual="target" leaves p as it is, as Lumina-mGPT 2.0's own
+    decoder does by our reading: not exact.
     """
 
     residual: str = field(default="set", kw_only=True)
@@ -173,19 +178,20 @@ class Rule:
         return Explained(bar="The bar is the model's chance of the guess.", counts=()) if type(self) is Rule else Explained()
 
     def needless(self, own: float, limit: float) -> bool:
-        """Whether what was counted besides the target's own probability was not needed for a draft that the exact rule keeps too."""
+        """Whether what was counted besides the target's own probability was not needed for a draft that the exact rule keeps
+        too."""
         return False
 
     # -- what counts
 
     def target(self, p: Tensor, q: Tensor | None) -> Tensor:
-        """The law [..., V] that drafts are held against, of the target's law p and the law q that they were drawn from; p itself but for rules
-        that mix them."""
+        """The law [..., V] that drafts are held against, of the target's law p and the law q that they were drawn from; p itself
+        but for rules that mix them."""
         return p
 
     def candidates(self, x: Tensor, neighbours: Tensor | None, p: Tensor) -> Tensor:
-        """Tokens x [P, m], each with the tokens behind it that may count under p [P, V]: [P, m, 1 + k] int64. Raises ValueError where a table is
-        needed and missing."""
+        """Tokens x [P, m], each with the tokens behind it that may count under p [P, V]: [P, m, 1 + k] int64. Raises ValueError
+        where a table is needed and missing."""
         return x.unsqueeze(-1)
 
     def near(self, p: Tensor, x: Tensor, neighbours: Tensor | None) -> Near:
@@ -198,8 +204,8 @@ class Rule:
         return near
 
     def fill(self, room: Near, p: Tensor, total: Tensor | float, slack: Tensor | float) -> None:
-        """Write near(x) under p [P, V] of sums total [P, 1] into its room, whose `stays` of x itself is said already. slack [P, 1]: the rule's,
-        or 0 for tokens that are not tried, near which nothing that has mass is then."""
+        """Write near(x) under p [P, V] of sums total [P, 1] into its room, whose `stays` of x itself is said already. slack [P,
+        1]: the rule's, or 0 for tokens that are not tried, near which nothing that has mass is then."""
         torch.gather(p, 1, room.ids, out=room.mass)
         if room.ids.shape[-1] > 1:
             self.limit(room, total, slack)
@@ -218,8 +224,8 @@ class Rule:
         return q.gather(1, near.ids[..., 0])
 
     def bar(self, heights: Tensor, u: Tensor, share: Tensor | None, near: Near, p: Tensor, children: Children) -> Tensor:
-        """What has to be exceeded by what is counted for the children that near is about: heights [P, C] = u share q(x), where the uniforms
-        u and share are [P, C]; p [P, V]."""
+        """What has to be exceeded by what is counted for the children that near is about: heights [P, C] = u share q(x), where
+        the uniforms u and share are [P, C]; p [P, V]."""
         return heights
 
     def chance(self, p: Tensor, near: Near, children: Children) -> Tensor:
@@ -231,8 +237,9 @@ class Rule:
     # -- what a rejection leaves
 
     def reject(self, left: Tensor, near: Near, share: Tensor | None, children: Children) -> None:
-        """Make left [P, V], the law p so far, what is left of it once the token that near is about was tried and rejected, in place. share
-        [P, 1] times q is the law of the draw scaled to p's sum, and 0 where nothing was tried; None for children fixed by the prefix."""
+        """Make left [P, V], the law p so far, what is left of it once the token that near is about was tried and rejected, in
+        place. share [P, 1] times q is the law of the draw scaled to p's sum, and 0 where nothing was tried; None for children
+        fixed by the prefix."""
         if self.residual == "target":
             return
         if children.q is None or share is None:
@@ -250,18 +257,19 @@ class Rule:
         return None
 
     def stand_in(self, p: Tensor, x: Tensor, own: Tensor, neighbours: Tensor | None) -> Near | None:
-        """near(x) [P, C, 1 + k] of the children x [P, C], -1 for none, where the target's own draws own [P, 1] decide: each token stands in
-        the first child's that may have it. None: each child stands for itself alone."""
+        """near(x) [P, C, 1 + k] of the children x [P, C], -1 for none, where the target's own draws own [P, 1] decide: each token
+        stands in the first child's that may have it. None: each child stands for itself alone."""
         return None
 
 
 @dataclass(frozen=True)
 class Lantern(Rule):
-    """LANTERN (arXiv 2410.03355): near(x) has the longest prefix of x's first k codebook neighbours whose mass sums to at most the bound.
+    """LANTERN (arXiv 2410.03355): near(x) has the longest prefix of x's first k codebook neighbours whose mass sums to at most
+    the bound.
 
-    residual="released" does what the authors' code does: all k + 1 nearest tokens leave p (fixed children) or q (sampled children) once
-    any of them was counted, and an empty residual becomes uniform; greedy, the longest accepted path wins; and the last token is drafted
-    too. Where nothing is relaxed it is the exact rule all the same.
+    residual="released" does what the authors' code does: all k + 1 nearest tokens leave p (fixed children) or q (sampled
+    children) once any of them was counted, and an empty residual becomes uniform; greedy, the longest accepted path wins; and the
+    last token is drafted too. Where nothing is relaxed it is the exact rule all the same.
     """
 
     k: int = 0  # neighbours that may count
@@ -301,8 +309,8 @@ class Lantern(Rule):
     def explain(self) -> Explained:
         return Explained(
             "a guess kept because it looks right",
-            "Its look-alikes lent it their chances, and with these it was kept: the picture may differ from the model's own here, mostly by "
-            "something that looks the same.",
+            "Its look-alikes lent it their chances, and with these it was kept: the picture may differ from the model's own "
+            "here, mostly by something that looks the same.",
             "because its look-alikes count with it",
             "The dark part of the bar is the model's chance of the guess, the striped one what its look-alikes lend.",
             (("its look-alikes lend", "{extra}"), ("they may lend at most", self.most())),

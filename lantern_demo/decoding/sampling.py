@@ -61,10 +61,11 @@ def guide(logits: Tensor, scale: float) -> Tensor:
 
 
 def scores(logits: Tensor, sampling: Sampling, spent: bool = False) -> Tensor:
-    """What a draw with Gumbel noise is made from: guided logits [..., V] over the temperature, minus infinity for what top-k and then
-    top-p drop, as in LlamaGen. Ties at the top-k boundary all stay; top-p drops the tokens before which more than top_p of the mass
-    lies, so the best always stays. Where there is a temperature the highest score is 0, since a float32 holds the differences of large
-    numbers badly. Greedy: the logits, without filters. spent: nobody reads the logits again, so that they may be overwritten."""
+    """What a draw with Gumbel noise is made from: guided logits [..., V] over the temperature, minus infinity for what top-k and
+    then top-p drop, as in LlamaGen. Ties at the top-k boundary all stay; top-p drops the tokens before which more than top_p of
+    the mass lies, so the best always stays. Where there is a temperature the highest score is 0, since a float32 holds the
+    differences of large numbers badly. Greedy: the logits, without filters. spent: nobody reads the logits again, so that they
+    may be overwritten."""
     if sampling.greedy:
         return logits
     if sampling.temperature != 1:
@@ -76,8 +77,8 @@ def scores(logits: Tensor, sampling: Sampling, spent: bool = False) -> Tensor:
 
 
 def probabilities(logits: Tensor, sampling: Sampling, spent: bool = False) -> Tensor:
-    """Probabilities [..., V] float32 of guided logits [..., V]: the softmax of their `scores`, up to rounding. Greedy: the plain softmax
-    at temperature 1, without filters, on which the greedy rules and the draft trees work. spent: as there."""
+    """Probabilities [..., V] float32 of guided logits [..., V]: the softmax of their `scores`, up to rounding. Greedy: the plain
+    softmax at temperature 1, without filters, on which the greedy rules and the draft trees work. spent: as there."""
     if sampling.greedy:
         return logits.softmax(-1)
     if sampling.temperature != 1:
@@ -111,27 +112,28 @@ def _behind(probs: Tensor, top_p: float) -> Tensor:
 
 
 def running_sums(values: Tensor) -> Tensor:
-    """Running sums of values [..., V] along the last dimension: a token is drawn off them, and its chance is the width of its step over
-    the last sum. They are float64 since float32 loses the tails: over 16,384 tokens some 1e-4 of the mass ends up at other tokens."""
+    """Running sums of values [..., V] along the last dimension: a token is drawn off them, and its chance is the width of its
+    step over the last sum. They are float64 since float32 loses the tails: over 16,384 tokens some 1e-4 of the mass ends up at
+    other tokens."""
     if values.numel() > values.shape[-1]:
         return values.double().cumsum(-1)
-    # A GPU sums a single long row by a scan in which each block adds what others have ready, so that the order varies from run to run.
-    # Of several rows each is summed by one block: a single one is summed twice.
+    # A GPU sums a single long row by a scan in which each block adds what others have ready, so that the order varies from run to
+    # run. Of several rows each is summed by one block: a single one is summed twice.
     return values.expand(2, *values.shape).double().cumsum(-1)[0]
 
 
 def draw(law: Tensor, u: Tensor) -> Tensor:
-    """Tokens [m] int64 of laws [m, V] (>= 0, any positive sum) at uniforms u [m] in [0, 1): the inverse CDF, which never gives a token
-    of probability 0. V, or below 0, where a law is none, because it has no mass or is not made of finite numbers."""
+    """Tokens [m] int64 of laws [m, V] (>= 0, any positive sum) at uniforms u [m] in [0, 1): the inverse CDF, which never gives a
+    token of probability 0. V, or below 0, where a law is none, because it has no mass or is not made of finite numbers."""
     sums = running_sums(law)
     return torch.searchsorted(sums, u.unsqueeze(-1) * sums[:, -1:], right=True).squeeze(-1)
 
 
 def draw_in_turn(q: Tensor, u: Tensor, out: Tensor) -> list[Tensor]:
-    """Draw C tokens one after the other without replacement from each of the laws q [P, V] at uniforms u [P, C] in [TINY, 1). They go to
-    `out` [C, max(P, 2)] int64: a single row is drawn from twice, see `running_sums`. Returns what each row had left before each draw, C
-    times [max(P, 2)] float64; where that is below NOTHING, as in a row that is no law, no token was drawn, though there is a valid one in
-    `out`."""
+    """Draw C tokens one after the other without replacement from each of the laws q [P, V] at uniforms u [P, C] in [TINY, 1).
+    They go to `out` [C, max(P, 2)] int64: a single row is drawn from twice, see `running_sums`. Returns what each row had left
+    before each draw, C times [max(P, 2)] float64; where that is below NOTHING, as in a row that is no law, no token was drawn,
+    though there is a valid one in `out`."""
     left = torch.fmax(q.expand(out.shape[1], -1), zero(q.device))  # what is not a number counts as 0
     u, masses = u.expand(out.shape[1], -1), []
     for i in range(out.shape[0]):
@@ -158,8 +160,8 @@ def numbers(count: int, device: torch.device) -> Tensor:
 
 
 def uniforms_of(seed: int, device: torch.device, steps: int, count: int) -> Tensor:
-    """The uniforms of a run [steps, count] in [TINY, 1), float64 on a CPU and float32 elsewhere, drawn at once from its seed: a step only
-    reads its row, of which the first are the judge's and the others the draft source's."""
+    """The uniforms of a run [steps, count] in [TINY, 1), float64 on a CPU and float32 elsewhere, drawn at once from its seed: a
+    step only reads its row, of which the first are the judge's and the others the draft source's."""
     generator = torch.Generator(device).manual_seed(seed)
     rows = torch.rand(steps, count, generator=generator, device=device)
     # With a float32's 24 bits every chance is a multiple of 6e-8, which over 16,384 tokens puts some 1e-4 of the mass elsewhere.

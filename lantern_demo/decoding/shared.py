@@ -1,16 +1,17 @@
-"""Shared noise: everybody draws with the same numbers, and verification is a comparison. Of each place i of the picture, with one vector
-of Gumbel noise G_i (see `noise`):
+"""Shared noise: everybody draws with the same numbers, and verification is a comparison. Of each place i of the picture, with one
+vector of Gumbel noise G_i (see `noise`):
 
-    target     its own draw there is y_i = argmax(logits / T + G_i) over what top-k and top-p leave; at temperature 0 there is no noise
+    target     its own draw there is y_i = argmax(logits / T + G_i) over what top-k and top-p leave; no noise at temperature 0
     vanilla    draws y_i
-    drafter    a node's children are the top of its own logits / T + G_i; a dynamic tree's, and a window's guesses, are what they are
+    drafter    a node's children are the top of its own logits / T + G_i; a dynamic tree's, and a window's, are what they are
     exact      a child that equals y_i is accepted, else y_i is the bonus token
     relaxed    the first child x in whose set near(x) y_i lies is accepted; near(x) is that of `rules`, and each token belongs to
                the first child's set that has it
 
-So the tokens of every exact method are vanilla's, whatever the tree and the drafter: speculative decoding that does not depend on its
-drafter (Daliri and others, arXiv 2408.07978), with several drafts (Gumbel-max list sampling, arXiv 2506.05632). Relaxed rules draw
-by LANTERN's own law from children that the prefix fixes; where children are drawn it is another rule than LANTERN++'s published one.
+So the tokens of every exact method are vanilla's, whatever the tree and the drafter: speculative decoding that does not depend on
+its drafter (Daliri and others, arXiv 2408.07978), with several drafts (Gumbel-max list sampling, arXiv 2506.05632). Relaxed rules
+draw by LANTERN's own law from children that the prefix fixes; where children are drawn it is another rule than LANTERN++'s
+published one.
 
 The other way, `dice="own"`, is the papers' rejection sampling: see `rejection`.
 """
@@ -32,7 +33,8 @@ from .verify import Compared, Found, Judge, Step, likeliest, onward, tried
 
 
 class SharedNoise(Judge):
-    """How a run with shared noise draws and judges. All its tensors stay where they are, so that a captured step may hold on to them."""
+    """How a run with shared noise draws and judges. All its tensors stay where they are, so that a captured step may hold on to
+    them."""
 
     def __init__(self, config: Config, vocabulary: int) -> None:
         rule = config.rule.greedy if config.sampling.greedy else config.rule

@@ -1,5 +1,5 @@
-"""The rules of LANTERN's successors and rivals, which read no table of neighbours: COOL-SD's, GSD's, Medusa's and mixtures with the drafter.
-`rules` says what a rule answers; what a class does not say here is as in the exact one."""
+"""The rules of LANTERN's successors and rivals, which read no table of neighbours: COOL-SD's, GSD's, Medusa's and mixtures with
+the drafter. `rules` says what a rule answers; what a class does not say here is as in the exact one."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .sampling import numbers
 
 @dataclass(frozen=True)
 class Weighted(Rule):
-    """COOL-SD (arXiv 2601.09212). At depth i it accepts x with probability min(1, w p(x) / q(x)), and else p <- norm([p - min(q, w p)]+), where
-    w = bound exp(-0.7 i - mu). The paper does not say whether i begins at 0, as here, or what mu is."""
+    """COOL-SD (arXiv 2601.09212). At depth i it accepts x with probability min(1, w p(x) / q(x)), and else p <- norm([p - min(q,
+    w p)]+), where w = bound exp(-0.7 i - mu). The paper does not say whether i begins at 0, as here, or what mu is."""
 
     bound: float = 1.0  # delta, above 0
     mu: float = 0.0
@@ -44,8 +44,8 @@ class Weighted(Rule):
         first = self.bound * math.exp(-self.mu)
         return Explained(
             "a guess kept because guesses count for more",
-            "This method lets a guess count for more than its chance, and with that it was kept: the piece may not be what the model would "
-            "have drawn.",
+            "This method lets a guess count for more than its chance, and with that it was kept: the piece may not be what the "
+            "model would have drawn.",
             "because its chance is weighed up",
             "The dark part of the bar is the model's chance of the guess, the striped one what weighing adds.",
             (("weighed, it counts as", "{counted}"),),
@@ -69,9 +69,9 @@ class Weighted(Rule):
 
 @dataclass(frozen=True)
 class Grouped(Rule):
-    """GSD (arXiv 2508.07747): near(x) are up to 13 tokens next to x when all are sorted by p, those of them whose mass differs from x's by less
-    than the bound. x is accepted with probability min(1, p(near(x)) / q(near(x))), x counted, and else p <- norm([p - q]+). The release asks
-    besides that the tokens' embeddings lie close, which is left out here."""
+    """GSD (arXiv 2508.07747): near(x) are up to 13 tokens next to x when all are sorted by p, those of them whose mass differs
+    from x's by less than the bound. x is accepted with probability min(1, p(near(x)) / q(near(x))), x counted, and else p <-
+    norm([p - q]+). The release asks besides that the tokens' embeddings lie close, which is left out here."""
 
     bound: float = 0.0  # delta, 0 to 1
 
@@ -92,11 +92,11 @@ class Grouped(Rule):
     def explain(self) -> Explained:
         return Explained(
             "a guess kept with others about as likely",
-            "It counted together with pieces that are about as likely, and with these it was kept: the piece may not be what the model would "
-            "have drawn.",
+            "It counted together with pieces that are about as likely, and with these it was kept: the piece may not be what "
+            "the model would have drawn.",
             "because pieces about as likely count with it",
-            "The dark part of the bar is the model's chance of the guess, the striped one that of pieces about as likely; the line is for all "
-            "of them.",
+            "The dark part of the bar is the model's chance of the guess, the striped one that of pieces about as likely; the "
+            "line is for all of them.",
             (
                 ("pieces about as likely add", "{extra}"),
                 ("whose chances differ from its own by less than", f"{self.bound:g} (delta)"),
@@ -132,9 +132,9 @@ class Grouped(Rule):
 
 @dataclass(frozen=True)
 class Typical(Rule):
-    """Medusa's typical acceptance (arXiv 2401.10774): a draft is kept where p(x) > min(e, sqrt(e) exp(-H)), H the entropy of p in nats and e the
-    bound, whatever it was drawn from; and else p stays as it is. With shared noise the first draft is kept that passes so or is what the
-    target itself drew."""
+    """Medusa's typical acceptance (arXiv 2401.10774): a draft is kept where p(x) > min(e, sqrt(e) exp(-H)), H the entropy of p in
+    nats and e the bound, whatever it was drawn from; and else p stays as it is. With shared noise the first draft is kept that
+    passes so or is what the target itself drew."""
 
     bound: float = 0.09  # epsilon, 0 to 1
 
@@ -183,8 +183,8 @@ class Typical(Rule):
 @dataclass(frozen=True)
 class Ensemble(Rule):
     """A mixture with the drafter (DIVERSED, arXiv 2604.07622; `assistant_ensemble_weight` of transformers): the exact rule, with
-    v = w p + (1 - w) q in place of p, w the bound. With shared noise the token that v and the place's noise give is held against the drafts.
-    Where nothing was drafted, and where q is not known, v is p."""
+    v = w p + (1 - w) q in place of p, w the bound. With shared noise the token that v and the place's noise give is held against
+    the drafts. Where nothing was drafted, and where q is not known, v is p."""
 
     bound: float = 0.7  # w, 0 to 1
 

@@ -32,8 +32,8 @@ class _Segment:
 
 
 class Clock:
-    """Seconds per part of a run. Use as `with clock.measure("draft"): ...`; never yield inside. The device is synchronised at both ends
-    of a segment, so that work is charged to the part that queued it."""
+    """Seconds per part of a run. Use as `with clock.measure("draft"): ...`; never yield inside. The device is synchronised at
+    both ends of a segment, so that work is charged to the part that queued it."""
 
     def __init__(self, device: torch.device | str) -> None:
         self._device = torch.device(device)

@@ -1,6 +1,6 @@
-"""Draft trees: the tensors that describe a tree to target and rule, a tree with its tokens, and what kinds of drafts are asked. A kind of
-drafts (`Drafts`) is a value: what a run is asked for, how it is asked for, what suits a machine. Its source (`Source`) fills a draft tree in
-every step, for both engines in the same way: shapes are fixed, and nothing is read back to the host.
+"""Draft trees: the tensors that describe a tree to target and rule, a tree with its tokens, and what kinds of drafts are asked. A
+kind of drafts (`Drafts`) is a value: what a run is asked for, how it is asked for, what suits a machine. Its source (`Source`)
+fills a draft tree in every step, for both engines in the same way: shapes are fixed, and nothing is read back to the host.
 
 Node 0 is the root, the last committed token that the target has not seen yet. Nodes are numbered level by level.
 """
@@ -70,8 +70,8 @@ class Tree:
     depth: int  # of the deepest node a path may reach
     width: int
     levels: tuple[Level, ...] = ()  # these and what follows: of static trees only
-    # [n + I x width]. What the drafter draws stands in one row: the root's token, the draws of the levels, and behind them a token that
-    # stands for none. These are the places there of the nodes' tokens, then of what was drawn at the inner nodes.
+    # [n + I x width]. What the drafter draws stands in one row: the root's token, the draws of the levels, and behind them a
+    # token that stands for none. These are the places there of the nodes' tokens, then of what was drawn at the inner nodes.
     places: Tensor | None = None
     offered: Tensor | None = None  # [I, width] bool, which draws are nodes; None: those always come first
 
@@ -107,8 +107,8 @@ class Draft:
     drawn: Tensor  # [I, width] int64, tokens proposed at the inner nodes by draw number, -1 for none
     # [I, V] float32, the laws they were drawn from without replacement; None when the prefix fixes the children
     q: Tensor | None = None
-    # [I, width] float64, what the laws had left before each draw: below `sampling.NOTHING` there was none, and `drawn` has any token.
-    # None: the whole law, drawn from once.
+    # [I, width] float64, what the laws had left before each draw: below `sampling.NOTHING` there was none, and `drawn` has any
+    # token. None: the whole law, drawn from once.
     rest: Tensor | None = None
     scored: Tensor | None = None  # [I, V] the scores that they are the top of with shared noise, where anybody needs to know
 
@@ -129,7 +129,8 @@ def ancestor_mask(parents: Tensor, depth: int) -> Tensor:
 
 
 def child_table(parents: Tensor, reachable: Tensor, width: int) -> Tensor:
-    """[n, width] int64: each node's reachable children in node order, at most `width`, then -1; parents [n], reachable [n] bool."""
+    """[n, width] int64: each node's reachable children in node order, at most `width`, then -1; parents [n], reachable [n]
+    bool."""
     size = parents.shape[0]
     node = torch.arange(size, device=parents.device)
     offered = reachable & (node > 0)
@@ -141,8 +142,8 @@ def child_table(parents: Tensor, reachable: Tensor, width: int) -> Tensor:
 
 
 def whole_tree(parents: Tensor, depths: Tensor, nodes: Tensor, reachable: Tensor, depth: int, width: int) -> Tree:
-    """The tree in which every node may have children: nodes [n] with parents [n] at depths [n] of at most `depth`; of the children those count
-    that are reachable [n] bool, `width` of a node at most."""
+    """The tree in which every node may have children: nodes [n] with parents [n] at depths [n] of at most `depth`; of the
+    children those count that are reachable [n] bool, `width` of a node at most."""
     children, mask = child_table(parents, reachable, width), ancestor_mask(parents, depth)
     return Tree(
         parents, depths, children, mask, inner=nodes, inner_rows=nodes, nodes=nodes, size=len(nodes), depth=depth, width=width
@@ -231,8 +232,8 @@ class Asked(Protocol):
 
 @dataclass(frozen=True)
 class Drafts:
-    """A kind of drafts. This one is none: the root alone. `settings` are an object with the fields that a kind reads, `calibration` one with
-    what was counted of methods: see `lantern_demo.settings.settings` and `lantern_demo.runs.fitting`."""
+    """A kind of drafts. This one is none: the root alone. `settings` are an object with the fields that a kind reads,
+    `calibration` one with what was counted of methods: see `lantern_demo.settings.settings` and `lantern_demo.runs.fitting`."""
 
     name: ClassVar[str] = "none"
     needs_drafter: ClassVar[bool] = False
@@ -274,7 +275,8 @@ class Drafts:
         return self.nodes
 
     def source(self, asked: Asked, vocabulary: int, noisy: Noisy | None, laws: bool) -> Source:
-        """What fills a run's trees. noisy: where noise is shared, which adds it; laws: whether the laws matter that are drawn from with it."""
+        """What fills a run's trees. noisy: where noise is shared, which adds it; laws: whether the laws matter that are drawn
+        from with it."""
         return Source(asked.place)
 
     @classmethod
@@ -339,5 +341,6 @@ class Source:
         return Draft(self.tree, root, root.new_empty(0, 0))
 
     def observe(self, looked: Tensor, own: Tensor, depth: Tensor, bonus: Tensor, uniforms: Tensor) -> None:
-        """What a step with drafts came to: what the target drew from [n, V], as `verify.Judge.look` gives it, and its own draws [n] (see
-        `verify.Found`); the depth [1] of the last accepted node, the bonus token [1] behind it; uniforms [draws] of the step."""
+        """What a step with drafts came to: what the target drew from [n, V], as `verify.Judge.look` gives it, and its own draws
+        [n] (see `verify.Found`); the depth [1] of the last accepted node, the bonus token [1] behind it; uniforms [draws] of the
+        step."""

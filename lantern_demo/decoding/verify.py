@@ -1,6 +1,6 @@
-"""The walk from the root along accepted nodes: all nodes are judged at once, without a host read, and reported in one row of numbers.
-Both engines use it, so that with the same seed they give the same tokens up to rounding. What judges by the papers' rejection sampling is in
-`rejection`, and what judges by shared noise in `shared`."""
+"""The walk from the root along accepted nodes: all nodes are judged at once, without a host read, and reported in one row of
+numbers. Both engines use it, so that with the same seed they give the same tokens up to rounding. What judges by the papers'
+rejection sampling is in `rejection`, and what judges by shared noise in `shared`."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ AcceptKind = Literal["exact", "relaxed", "target"]  # relaxed: only the relaxati
 
 @dataclass(frozen=True)
 class Step:
-    """What one step committed, on the host. Step 0 is the prefill, whose token the target draws alone; it has no tree. At the image's end
-    the loop cuts `tokens` and `kinds`, while `accepted_length` and `path` are not cut."""
+    """What one step committed, on the host. Step 0 is the prefill, whose token the target draws alone; it has no tree. At the
+    image's end the loop cuts `tokens` and `kinds`, while `accepted_length` and `path` are not cut."""
 
     index: int  # this, `committed` and `seconds` are the loop's to know
     tokens: list[int]  # newly committed tokens: those of the accepted nodes behind the root, then the bonus token
@@ -141,7 +141,8 @@ def report(draft: Draft, found: Found) -> Tensor:
 
 
 def goes(draft: Draft, found: Found) -> tuple[Tensor, Tensor, Tensor]:
-    """Where a judgement leads, on the device: the accepted path as `walk` gives it, its depth [1], and the target's token behind it [1]."""
+    """Where a judgement leads, on the device: the accepted path as `walk` gives it, its depth [1], and the target's token behind
+    it [1]."""
     tree = draft.tree
     if tree.size == 1:
         return tree.parents, tree.depths, found.own
@@ -151,8 +152,8 @@ def goes(draft: Draft, found: Found) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def tried(tree: Tree, path: Sequence[int]) -> Iterator[tuple[int, int, int, int]]:
-    """The drafts that were tried along a path, in order: their parent, its row among the inner nodes, the draw number, the node. Reads
-    the tree back to the host."""
+    """The drafts that were tried along a path, in order: their parent, its row among the inner nodes, the draw number, the node.
+    Reads the tree back to the host."""
     rows, children = tree.inner_rows.tolist(), tree.children.tolist()
     for node, chosen in zip(path, [*path[1:], -1], strict=True):
         for i, child in enumerate(children[node] if rows[node] >= 0 else ()):
@@ -163,7 +164,8 @@ def tried(tree: Tree, path: Sequence[int]) -> Iterator[tuple[int, int, int, int]
 
 
 def onward(tree: Tree, rank: Tensor) -> Tensor:
-    """Where a walk goes from each node, [n] int64: to the child of the draw number rank [I], C for none, or to the node itself."""
+    """Where a walk goes from each node, [n] int64: to the child of the draw number rank [I], C for none, or to the node
+    itself."""
     at = rank.unsqueeze(1)
     return tree.onward.gather(1, at if tree.whole else at.index_select(0, tree.rows))[:, 0]
 
@@ -177,6 +179,7 @@ def walk(tree: Tree, following: Tensor) -> Tensor:
 
 
 def likeliest(law: Tensor) -> Tensor:
-    """The likeliest tokens [m] of laws or scores [m, V]; no token, -2, of what is none: not finite numbers, or no token possible."""
+    """The likeliest tokens [m] of laws or scores [m, V]; no token, -2, of what is none: not finite numbers, or no token
+    possible."""
     top, best = law.max(-1)
     return torch.where(top.abs() < torch.inf, best, -2)

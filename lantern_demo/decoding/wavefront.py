@@ -1,14 +1,14 @@
-"""Rows of a picture drawn side by side (ZipAR, arXiv 2412.04062): a row begins once the row above is `window` tokens ahead, and one pass
-draws the next token of every open row.
+"""Rows of a picture drawn side by side (ZipAR, arXiv 2412.04062): a row begins once the row above is `window` tokens ahead, and
+one pass draws the next token of every open row.
 
-A node of a pass reads a token at its own place in the picture and draws the one behind it. It sees the tokens that have been read at
-places before its own, those of this pass included, and not what open rows above it have yet to draw: so its law is not the law of the
-model in raster order, and the method is lossy. The first node of a row would read the last token of the row above, which is not there
-yet. The newest token of that row stands in for it, seen like any other, until the true token is read at its place. What has not been
-read is hidden; the released code leaves such slots of the cache zeroed and visible.
+A node of a pass reads a token at its own place in the picture and draws the one behind it. It sees the tokens that have been read
+at places before its own, those of this pass included, and not what open rows above it have yet to draw: so its law is not the law
+of the model in raster order, and the method is lossy. The first node of a row would read the last token of the row above, which
+is not there yet. The newest token of that row stands in for it, seen like any other, until the true token is read at its place.
+What has not been read is hidden; the released code leaves such slots of the cache zeroed and visible.
 
-Which places a pass reads and draws depends on nothing that is drawn, so that all of it is laid out before the run. With a window as
-long as a row there is one node a pass, in raster order: vanilla.
+Which places a pass reads and draws depends on nothing that is drawn, so that all of it is laid out before the run. With a window
+as long as a row there is one node a pass, in raster order: vanilla.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ class Wavefront(Drafts):
 
 @dataclass(frozen=True)
 class Plan:
-    """The passes of a picture of T tokens, from pass 1; pass 0 is the prefill. T itself stands for no place: idle nodes stand there."""
+    """The passes of a picture of T tokens, from pass 1; pass 0 is the prefill. T itself stands for no place: idle nodes stand
+    there."""
 
     passes: tuple[tuple[Node, ...], ...]
     table: Tensor  # [3, passes, n] int64, the three numbers of each pass's nodes, the idle ones last

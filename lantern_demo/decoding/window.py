@@ -1,20 +1,22 @@
 """Drafts without a drafter: the target guesses the next tokens itself, in the pass before (speculative Jacobi decoding).
 
-A window of W nodes is a chain behind the last committed token: W - 1 slots hold guesses. One pass gives the target's law p_i at every
-slot i, given the guesses before it, and with shared noise (see `shared`) its own draw there. Those draws are what the slots behind
-the first wrong guess hold next: Jacobi iteration to vanilla's picture. Slots that the pass before has not seen get a guess.
+A window of W nodes is a chain behind the last committed token: W - 1 slots hold guesses. One pass gives the target's law p_i at
+every slot i, given the guesses before it, and with shared noise (see `shared`) its own draw there. Those draws are what the slots
+behind the first wrong guess hold next: Jacobi iteration to vanilla's picture. Slots that the pass before has not seen get a
+guess.
 
 With the papers' rules the guesses are tried from left to right, each against the law q_i that it was drawn from. Behind the first
 rejection the slots are guessed anew from this very pass, and their laws become q:
 
-    inverse    x_i = the token at which the sums of p_i reach u, one number u for each place of the picture      SJD (arXiv 2410.01699)
-    gumbel     x_i = argmax p_i / e, one vector e of exponential numbers for each place of the picture           SCD (arXiv 2510.24211)
-    maximal    keep x_i with probability min(1, p_i / q_i), else x_i ~ norm([p_i - q_i]+)                  SCD
+    inverse    x_i = the token at which the sums of p_i reach u, one number u for each place of the picture      SJD (arXiv
+    2410.01699) gumbel     x_i = argmax p_i / e, one vector e of exponential numbers for each place of the picture           SCD
+    (arXiv 2510.24211) maximal    keep x_i with probability min(1, p_i / q_i), else x_i ~ norm([p_i - q_i]+)                  SCD
     released   as maximal, but a token that is kept keeps its old q_i: what SCD's code does by our reading. Not exact.
 
-SJD says x_i ~ p_i, and not by which random numbers; with the same one for a place in every pass a guess changes less often. What a slot
-holds depends on earlier passes only through tokens that are given when it is tried and on numbers of its place alone, and r is drawn
-anew: with the exact rule every token follows p. The law of a guess for a slot that no pass has seen is a point mass or flat.
+SJD says x_i ~ p_i, and not by which random numbers; with the same one for a place in every pass a guess changes less often. What
+a slot holds depends on earlier passes only through tokens that are given when it is tried and on numbers of its place alone, and
+r is drawn anew: with the exact rule every token follows p. The law of a guess for a slot that no pass has seen is a point mass or
+flat.
 """
 
 from __future__ import annotations
@@ -186,8 +188,8 @@ class DrawnWindow(WindowSource):
         self._mark_guesses(~known)
 
     def _drawn(self, law: Tensor, q: Tensor, old: Tensor, held: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
-        """Tokens [W - 1] of slots with laws p and q [W - 1, V], and which of them were kept on purpose; old tokens [W - 1] are there
-        where held; u [2, W - 1]."""
+        """Tokens [W - 1] of slots with laws p and q [W - 1, V], and which of them were kept on purpose; old tokens [W - 1] are
+        there where held; u [2, W - 1]."""
         most, nowhere = law.shape[1] - 1, held & False
         if self.noise.numel():
             noise = self.noise.index_select(0, self.place + 1 + self.number)

@@ -31,9 +31,14 @@ def blank_network(sizes: NetworkSizes[Network]) -> Network:
 def blank_tokenizer(sizes: TokenizerSizes, grid: int) -> ImageTokenizer:
     """An image tokenizer for pictures of grid x grid tokens, on the meta device."""
     config = JanusVQVAEConfig(
-        base_channels=sizes.channels, channel_multiplier=list(sizes.multipliers), num_res_blocks=sizes.blocks,
-        latent_channels=sizes.latent, embed_dim=sizes.dim, num_embeddings=sizes.codebook, num_patches=grid,
-    )  # fmt: skip
+        base_channels=sizes.channels,
+        channel_multiplier=list(sizes.multipliers),
+        num_res_blocks=sizes.blocks,
+        latent_channels=sizes.latent,
+        embed_dim=sizes.dim,
+        num_embeddings=sizes.codebook,
+        num_patches=grid,
+    )
     with torch.device("meta"):
         return ChameleonTokenizer(config) if sizes.kind == "chameleon" else ImageTokenizer(config)
 
@@ -47,9 +52,15 @@ def blank_text(config: T5Config) -> T5EncoderModel:
 def t5_config(sizes: TextSizes) -> T5Config:
     """The configuration of a T5 (version 1.1) of these sizes."""
     return T5Config(
-        d_model=sizes.width, num_layers=sizes.layers, num_heads=sizes.heads, d_kv=sizes.head, d_ff=sizes.ffn,
-        vocab_size=sizes.vocab, feed_forward_proj="gated-gelu", tie_word_embeddings=False,
-    )  # fmt: skip
+        d_model=sizes.width,
+        num_layers=sizes.layers,
+        num_heads=sizes.heads,
+        d_kv=sizes.head,
+        d_ff=sizes.ffn,
+        vocab_size=sizes.vocab,
+        feed_forward_proj="gated-gelu",
+        tie_word_embeddings=False,
+    )
 
 
 def shapes(sizes: Sizes) -> dict[str, tuple[int, ...]]:

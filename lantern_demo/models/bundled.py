@@ -73,7 +73,8 @@ class Networks(Generic[Prompts, TargetModel, DrafterModel]):
         return self.picture.size if self.picture is not None else self.tokenizer.size
 
     def draw(self, tokens: Tensor) -> Tensor:
-        """Token ids [B, G * G] -> pictures [B, 3, image_size, image_size] float32 in [0, 1], by the picture decoder where there is one."""
+        """Token ids [B, G * G] -> pictures [B, 3, image_size, image_size] float32 in [0, 1], by the picture decoder where there
+        is one."""
         if self.picture is None:
             return self.tokenizer.decode(tokens)
         return self.picture(self.tokenizer.vectors(tokens))

@@ -61,9 +61,10 @@ def load(
 ) -> Networks[PromptEncoder]:
     """A published model's networks, from the Hub or from a local folder.
 
-    Target and drafter are in `dtype` (None: in that of their files), the image tokenizer in float32, a text encoder in bfloat16 as LANTERN has it (float16 on a
-    GPU without bfloat16). On a CPU, weights that are asked for in the dtype they were published in stay in the files, mapped into
-    memory. `drafter` is a folder that `save_drafter` wrote, to be used instead of the published one.
+    Target and drafter are in `dtype` (None: in that of their files), the image tokenizer in float32, a text encoder in bfloat16
+    as LANTERN has it (float16 on a GPU without bfloat16). On a CPU, weights that are asked for in the dtype they were published
+    in stay in the files, mapped into memory. `drafter` is a folder that `save_drafter` wrote, to be used instead of the published
+    one.
     Raises CheckpointError (a ValueError) for what cannot be fetched, read or used.
     """
     published = info.published
@@ -220,7 +221,8 @@ def load_drafter(folder: Path, target: TargetSizes[Any], device: torch.device, d
     for name in ("dim", "vocab", "grid", "prefix"):
         if getattr(config, name) != getattr(target, name):
             raise CheckpointError(
-                f"{path} says {name} {getattr(config, name)}, but the target has {getattr(target, name)}: it is another model's drafter"
+                f"{path} says {name} {getattr(config, name)}, but the target has {getattr(target, name)}: it is another "
+                "model's drafter"
             )
     try:
         config.check_taps(target.layers)

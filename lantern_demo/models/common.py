@@ -84,7 +84,8 @@ class DrafterSizes(NetworkSizes[Network]):
         named = all(type(tap) is int and 1 <= tap <= layers for tap in self.taps)
         if not named or list(self.taps) != sorted(set(self.taps)):
             raise ValueError(
-                f"taps are {list(self.taps)}; they must be numbers of the target's blocks, from 1 to {layers}, each above the one before"
+                f"taps are {list(self.taps)}; they must be numbers of the target's blocks, from 1 to {layers}, each above "
+                "the one before"
             )
 
 
@@ -100,11 +101,13 @@ class RMSNorm(nn.Module):
 
 
 def unrolled(
-    hidden: Tensor, passes: int, read: Callable[[Tensor], tuple[Tensor, Tensor, Tensor, Tensor]],
+    hidden: Tensor,
+    passes: int,
+    read: Callable[[Tensor], tuple[Tensor, Tensor, Tensor, Tensor]],
     finish: Callable[[Tensor, Tensor], Tensor],
-) -> list[Tensor]:  # fmt: skip
-    """A drafter under teacher forcing, as drafting will see it: the target's hidden [B, S, H], or wider where it reads more of the
-    target than final states -> outputs [B, S, H] a pass; every output i imitates the final state at position i + 1.
+) -> list[Tensor]:
+    """A drafter under teacher forcing, as drafting will see it: the target's hidden [B, S, H], or wider where it reads more of
+    the target than final states -> outputs [B, S, H] a pass; every output i imitates the final state at position i + 1.
 
     `read` makes of the states before each slot's token [B, S, H] the layer's input x and its queries, keys and values [B, heads,
     S, d], `finish` of x and what was attended to the output. Pass 0 reads the target's states, as the stable slots do. Pass t

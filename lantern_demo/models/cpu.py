@@ -1,14 +1,14 @@
-"""LLaMA layers as they run on a CPU: the same numbers from fewer, larger operations, and the same bits for a node whatever else is in
-its pass.
+"""LLaMA layers as they run on a CPU: the same numbers from fewer, larger operations, and the same bits for a node whatever else
+is in its pass.
 
-Queries, keys and values are one product, gate and up another, the rotation is one complex product. All of it is float32 but for the
-products when `products.KINDS` says otherwise.
+Queries, keys and values are one product, gate and up another, the rotation is one complex product. All of it is float32 but for
+the products when `products.KINDS` says otherwise.
 
-Rows are exact: nothing that is computed for a node depends on how many nodes are in the pass, nor on the slots in which its ancestors lie.
-Library products and attention do not offer that: how they split a sum depends on the shape of the whole call. So both halves of attention
-are written as weighted sums of rows of a table, which PyTorch takes one row after the other, each sum by itself, and what a node sees
-stands in the order of positions, its own ancestors last. What it does not see stands behind that with the weight 0, and adding 0 changes
-no sum. Which products are exact in this sense is said by `products.ROW_EXACT`.
+Rows are exact: nothing that is computed for a node depends on how many nodes are in the pass, nor on the slots in which its
+ancestors lie. Library products and attention do not offer that: how they split a sum depends on the shape of the whole call. So
+both halves of attention are written as weighted sums of rows of a table, which PyTorch takes one row after the other, each sum by
+itself, and what a node sees stands in the order of positions, its own ancestors last. What it does not see stands behind that
+with the weight 0, and adding 0 changes no sum. Which products are exact in this sense is said by `products.ROW_EXACT`.
 """
 
 from __future__ import annotations
@@ -30,21 +30,22 @@ SERIAL = 2**15  # numbers of one elementwise operation that PyTorch never shares
 
 
 def complex_rope(rope: Tensor, heads: int) -> Tensor:
-    """A rotary table [S, d / 2, 2] (cos, sin) -> [S, 3 heads * d / 2] complex64 for queries, keys and values. Queries are scaled for
-    attention as they turn; values do not turn."""
+    """A rotary table [S, d / 2, 2] (cos, sin) -> [S, 3 heads * d / 2] complex64 for queries, keys and values. Queries are scaled
+    for attention as they turn; values do not turn."""
     turn = torch.view_as_complex(rope.float().contiguous()).unsqueeze(1).expand(-1, heads, -1)
     return torch.cat((turn * (2 * turn.shape[-1]) ** -0.5, turn, torch.ones_like(turn)), 1).flatten(1)
 
 
 def paired(rows: Tensor, heads: int) -> Tensor:
-    """Rows [heads * d, ...] of queries or keys -> the same, so ordered that what a family turns as the pairs (i, i + d / 2) of each head
-    stands side by side, as `complex_rope` turns it. Scores are sums over all of a head: they do not know of the order."""
+    """Rows [heads * d, ...] of queries or keys -> the same, so ordered that what a family turns as the pairs (i, i + d / 2) of
+    each head stands side by side, as `complex_rope` turns it. Scores are sums over all of a head: they do not know of the
+    order."""
     return rows.unflatten(0, (heads, 2, -1)).transpose(1, 2).reshape(rows.shape)
 
 
 def by_rows(function: Callable[..., Tensor], *operands: Tensor) -> Tensor:
-    """An elementwise function of tensors [..., M, W] on so few rows at a time that one thread does them all. Where PyTorch shares an
-    operation out among threads, numbers at the seams come from other instructions, and may differ in the last bit."""
+    """An elementwise function of tensors [..., M, W] on so few rows at a time that one thread does them all. Where PyTorch shares
+    an operation out among threads, numbers at the seams come from other instructions, and may differ in the last bit."""
     first = operands[0]
     if first.numel() <= SERIAL:
         return function(*operands)
@@ -53,14 +54,14 @@ def by_rows(function: Callable[..., Tensor], *operands: Tensor) -> Tensor:
 
 
 def weighted_rows(table: Tensor, rows: Tensor, starts: Tensor, weights: Tensor) -> Tensor:
-    """Sums [B, W] of weighted rows of a table [N, W]. Sum b takes rows[starts[b] : starts[b + 1]] in this order, each times its weight:
-    rows and weights [I], starts [B], int32."""
+    """Sums [B, W] of weighted rows of a table [N, W]. Sum b takes rows[starts[b] : starts[b + 1]] in this order, each times its
+    weight: rows and weights [I], starts [B], int32."""
     return torch.embedding_bag(table, rows, starts, False, 0, False, weights, False)[0]
 
 
 class Norm:
-    """x [M, D] -> x / sqrt(mean(x^2) + eps) times a weight [D]: RMSNorm in small operations that are rounded correctly, so that it does
-    not matter which instructions compute them."""
+    """x [M, D] -> x / sqrt(mean(x^2) + eps) times a weight [D]: RMSNorm in small operations that are rounded correctly, so that
+    it does not matter which instructions compute them."""
 
     def __init__(self, weight: Tensor, eps: float) -> None:
         dim = weight.shape[0]
@@ -81,7 +82,8 @@ class Place(NamedTuple):
 
 
 class Sight(NamedTuple):
-    """What the nodes of a pass see, for all layers alike. Rows and starts are those of `weighted_rows`, for R * n * heads sums."""
+    """What the nodes of a pass see, for all layers alike. Rows and starts are those of `weighted_rows`, for R * n * heads
+    sums."""
 
     key_rows: Tensor
     key_starts: Tensor
@@ -95,8 +97,8 @@ class Sight(NamedTuple):
 class LeanCache(KVCache):
     """A cache whose keys and values are tables for weighted sums of their rows.
 
-    `keys` [layers, R, heads, d, width] have the slots last and grow with what is in use, since a sum is as wide as its table; `values`
-    are [layers, R, heads, slots, d].
+    `keys` [layers, R, heads, d, width] have the slots last and grow with what is in use, since a sum is as wide as its table;
+    `values` are [layers, R, heads, slots, d].
     """
 
     def __init__(self, layers: int, rows: int, heads: int, slots: int, head_dim: int) -> None:
@@ -239,7 +241,8 @@ class Layer:
         self.qkv, self.out, self.norm, self.gate_up, self.down, self.heads = qkv, out, norm, gate_up, down, heads
 
     def attention(self, x: Tensor, rope: Tensor, sight: Sight, place: Place, slots: Tensor | None = None) -> Tensor:
-        """Attention of x [R * n, D], whose keys and values are written to a place, at slots [n] of it if these are given -> [R * n, D]."""
+        """Attention of x [R * n, D], whose keys and values are written to a place, at slots [n] of it if these are given -> [R *
+        n, D]."""
         q, k, v = self.turned(x, rope, len(place.new_keys))
         if slots is None:
             place.new_keys.copy_(k.permute(0, 2, 3, 1))

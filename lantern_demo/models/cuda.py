@@ -194,9 +194,14 @@ class SequenceLayer(FusedLayer):
         """The fields up to `heads`, of a layer whose weights become those of the twin."""
         a, m = layer.self_attn, layer.mlp
         return (
-            layer.input_layernorm.weight, join(a, "q_proj", "k_proj", "v_proj"), a.o_proj.weight,
-            layer.post_attention_layernorm.weight, join(m, "gate_proj", "up_proj"), m.down_proj.weight, a.heads,
-        )  # fmt: skip
+            layer.input_layernorm.weight,
+            join(a, "q_proj", "k_proj", "v_proj"),
+            a.o_proj.weight,
+            layer.post_attention_layernorm.weight,
+            join(m, "gate_proj", "up_proj"),
+            m.down_proj.weight,
+            a.heads,
+        )
 
     @classmethod
     def of(cls, layer: Layer, eps: float) -> SequenceLayer:

@@ -24,8 +24,8 @@ INT8 = "int8"  # products of 8-bit weights and inputs, the rest in float32: on a
 
 
 def pick_device(device: str) -> torch.device:
-    """The torch device of a name; "auto" is CUDA's or the processor, since Apple's MPS is untried. Raises ValueError when there is no such
-    device here."""
+    """The torch device of a name; "auto" is CUDA's or the processor, since Apple's MPS is untried. Raises ValueError when there
+    is no such device here."""
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -48,9 +48,9 @@ def unused_gpu() -> str | None:
     found = re.search(r"\d+\.\d[\d.]*", DRIVER.read_text()) if DRIVER.exists() else None
     driver = f"NVIDIA's driver {found[0]}" if found else "NVIDIA's driver"
     return (
-        f"This machine has {driver}, but PyTorch {torch.__version__}, built for CUDA {torch.version.cuda}, finds no GPU that it can "
-        "use, so everything runs on the processor. Mostly the driver is too old for that CUDA: update it, or install a PyTorch built "
-        "for an older one."
+        f"This machine has {driver}, but PyTorch {torch.__version__}, built for CUDA {torch.version.cuda}, finds no GPU that "
+        "it can use, so everything runs on the processor. Mostly the driver is too old for that CUDA: update it, or install a "
+        "PyTorch built for an older one."
     )
 
 
@@ -81,7 +81,8 @@ def half(device: torch.device) -> str:
 
 def pick_dtype(dtype: str, device: torch.device, large: bool, on_cpu: str = "float32", int8: bool = True) -> str:
     """A number format's name; "auto" is 16 bits for a large model on a GPU, `on_cpu` for one on a CPU, and float32 for the rest.
-    Raises ValueError for an unknown one, for bfloat16 on MPS, and for int8 elsewhere than on a CPU or where the model has none."""
+    Raises ValueError for an unknown one, for bfloat16 on MPS, and for int8 elsewhere than on a CPU or where the model has
+    none."""
     if dtype == "auto" and not large:
         return "float32"
     if dtype == "auto":
@@ -111,7 +112,8 @@ class Threads:
 
 
 def processors() -> int:
-    """How many threads can compute at once: PyTorch's own number, and no more than a container's quota has whole processors for."""
+    """How many threads can compute at once: PyTorch's own number, and no more than a container's quota has whole processors
+    for."""
     try:
         quota, period = QUOTA.read_text().split()
         return max(1, min(_USUAL_THREADS, int(quota) // int(period)))
@@ -122,11 +124,11 @@ def processors() -> int:
 def pick_threads(asked: int | None, device: torch.device, small: bool) -> Threads:
     """How many threads of the CPU are to compute; `small`: on a CPU, a model whose weights stay in a core's caches.
 
-    Threads wait for each other after every operation, some 200 times a token. A small model's operations are so short that this takes
-    as long as they do: one thread. A large one's wait for weights, which several threads fetch sooner. But threads that spin while
-    they wait take the processor from the very thread that they wait for as soon as another program is at work on it, and a pass then
-    takes many times as long. So there are several only where they sleep while they wait, which holds where this package was
-    imported before PyTorch, or `WAITS` is passive in the environment.
+    Threads wait for each other after every operation, some 200 times a token. A small model's operations are so short that this
+    takes as long as they do: one thread. A large one's wait for weights, which several threads fetch sooner. But threads that
+    spin while they wait take the processor from the very thread that they wait for as soon as another program is at work on it,
+    and a pass then takes many times as long. So there are several only where they sleep while they wait, which holds where this
+    package was imported before PyTorch, or `WAITS` is passive in the environment.
 
     Raises ValueError for anything but a whole number between 1 and `MOST_THREADS`.
     """

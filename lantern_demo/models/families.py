@@ -50,8 +50,8 @@ from lantern_demo.models.text import PromptEncoder
 
 @dataclass(frozen=True)
 class CpuTwins:
-    """Twins for a CPU, built of a network and a kind of products (see `products.KINDS`), a target's also of whether the network gives
-    its weights up."""
+    """Twins for a CPU, built of a network and a kind of products (see `products.KINDS`), a target's also of whether the network
+    gives its weights up."""
 
     target: Callable[..., LeanDecoder]
     drafter: Callable[[Any, str], protocols.Drafter]
@@ -197,8 +197,8 @@ def hosted_runners(networks: Networks, device: torch.device) -> Runners:
 
 @torch.inference_mode()
 def lean_runners(networks: Networks, kind: str, drafter_kind: str, spent: bool = False) -> Runners:
-    """What decodes a model on a CPU: its family's twins, with a kind of products each. spent: the target's network gives its weights
-    up as the twin packs them."""
+    """What decodes a model on a CPU: its family's twins, with a kind of products each. spent: the target's network gives its
+    weights up as the twin packs them."""
     twins, drafter = family_of(networks.target.config).cpu, networks.drafter
     assert twins is not None
     twin = None if drafter is None else twins.drafter(drafter, drafter_kind)

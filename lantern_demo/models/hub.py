@@ -167,8 +167,8 @@ def _sentence(error: Exception, source: Source, revision: str) -> str:
         return f"{source.repo} is not on the Hub, or it is private: if you have access, set HF_TOKEN to a token of your account"
     if isinstance(error, LocalEntryNotFoundError):
         return (
-            f"{what} is not on this machine and the Hub was not reached: connect to the network and unset HF_HUB_OFFLINE, or give "
-            "a folder that holds the files"
+            f"{what} is not on this machine and the Hub was not reached: connect to the network and unset HF_HUB_OFFLINE, or "
+            "give a folder that holds the files"
         )
     if isinstance(error, EntryNotFoundError):
         return f"{source.repo} at revision {revision} lacks a file ({error}); pin a revision that has it in {REVISIONS}"

@@ -1,5 +1,5 @@
-"""What is kept on disk between starts, under $LANTERN_CACHE, or in lantern-demo under the Hub's HF_HOME; choices among it, so that the
-same seed gives the same picture at the next start too."""
+"""What is kept on disk between starts, under $LANTERN_CACHE, or in lantern-demo under the Hub's HF_HOME; choices among it, so
+that the same seed gives the same picture at the next start too."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def choice_file(name: str, *circumstances: object) -> Path:
 
 
 def kept_choice(file: Path, allowed: Callable[[str], bool], find: Callable[[], str]) -> str:
-    """A choice among names: what is on disk, or else what `find` finds, which is written there. One process finds at a time: two would
-    disturb each other's clocks, and draw other pictures should they not agree."""
+    """A choice among names: what is on disk, or else what `find` finds, which is written there. One process finds at a time: two
+    would disturb each other's clocks, and draw other pictures should they not agree."""
     with locked(file):
         with suppress(OSError, ValueError):
             if isinstance(choice := json.loads(file.read_text()), str) and allowed(choice):

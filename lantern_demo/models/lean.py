@@ -1,7 +1,7 @@
 """Targets and drafters as they run on a CPU, once for all families: see `models.cpu` for what their layers are and promise.
 
-A target's layers are fused ones of `models.cpu`, and row-exact. A drafter runs its own module with packed products: what it drafts decides on
-no token by itself, so that its attention and norms may be the library's.
+A target's layers are fused ones of `models.cpu`, and row-exact. A drafter runs its own module with packed products: what it
+drafts decides on no token by itself, so that its attention and norms may be the library's.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Network = TypeVar("Network", bound=nn.Module)
 
 
 class Packing:
-    """Makes products of a kind (see `products.KINDS`) of a network's linear layers. spent: these give up their weights, each as it is
-    packed, so that no more than one is in memory twice."""
+    """Makes products of a kind (see `products.KINDS`) of a network's linear layers. spent: these give up their weights, each as
+    it is packed, so that no more than one is in memory twice."""
 
     def __init__(self, kind: str, spent: bool) -> None:
         self.kind, self.spent = kind, spent
@@ -57,8 +57,8 @@ class Packing:
 
 
 class LeanDecoder(ABC):
-    """A target on a CPU; implements `decoding.protocols.FixedTarget` and keeps the original for its conditions. A family adds how its
-    layers are packed, how prompts and tokens enter, and its head."""
+    """A target on a CPU; implements `decoding.protocols.FixedTarget` and keeps the original for its conditions. A family adds how
+    its layers are packed, how prompts and tokens enter, and its head."""
 
     padding = "self"  # what padded positions of a prompt see: see `common.prefix_mask`
 
@@ -149,7 +149,7 @@ class LeanSequence(LeanDecoder):
             packing.product(m.gate_proj, m.up_proj),
             packing.product(m.down_proj),
             a.heads,
-        )  # fmt: skip
+        )
         return Norm(block.input_layernorm.weight, eps), layer
 
     def read(self, condition: Condition) -> Tensor:
@@ -173,8 +173,8 @@ class Packed(nn.Module):
 
 
 def packed(network: Network, kind: str) -> Network:
-    """A network on a CPU, such as a drafter of a `decoder.SequenceTarget`: the same module with packed products, norms in float32, and the
-    original's own vectors of tokens."""
+    """A network on a CPU, such as a drafter of a `decoder.SequenceTarget`: the same module with packed products, norms in
+    float32, and the original's own vectors of tokens."""
     shared = {id(weight): nn.Parameter(weight.detach(), requires_grad=False) for weight in network.parameters()}
     twin = deepcopy(network, shared)
     for name, part in list(twin.named_modules()):
@@ -187,7 +187,8 @@ def packed(network: Network, kind: str) -> Network:
 
 
 def fastest_kind(twin: Callable[..., LeanDecoder], target: Any) -> str:
-    """The kind of float32 products that makes forwards of this target fastest here, found in well under a second. twin: its class."""
+    """The kind of float32 products that makes forwards of this target fastest here, found in well under a second. twin: its
+    class."""
     calls: dict[tuple[str, int], Callable[[], object]] = {}
     kinds = exact_kinds(target.parameters())
     layers = max(1, PROBED_BYTES // (4 * sum(p.numel() for p in target.blocks[0].parameters())))

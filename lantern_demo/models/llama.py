@@ -1,7 +1,8 @@
-"""A LLaMA layer, written once for all families: attention and a gated feed-forward half, each behind a norm and added to what came in.
+"""A LLaMA layer, written once for all families: attention and a gated feed-forward half, each behind a norm and added to what
+came in.
 
-A family hands in how its queries and keys turn, and says under which names its published files have the weights. The twins compute the
-same from fused weights (`models.cpu`, `models.cuda`), and are held against this.
+A family hands in how its queries and keys turn, and says under which names its published files have the weights. The twins
+compute the same from fused weights (`models.cpu`, `models.cuda`), and are held against this.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class Attention(nn.Module, ABC):
 
     @abstractmethod
     def read(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """x [R, n, H] -> queries and keys side by side [R, n, 2 heads, d], before they are turned, and values [R, n, heads, d]."""
+        """x [R, n, H] -> queries and keys side by side [R, n, 2 heads, d], before they are turned, and values [R, n, heads,
+        d]."""
 
     @abstractmethod
     def out(self, attended: Tensor) -> Tensor:
@@ -97,8 +99,8 @@ class FeedForward(nn.Module):
 
 
 class Layer(nn.Module):
-    """The whole of a layer, under the names that Hugging Face checkpoints use. `before` is None where nothing is normalised before
-    attention."""
+    """The whole of a layer, under the names that Hugging Face checkpoints use. `before` is None where nothing is normalised
+    before attention."""
 
     names: ClassVar[tuple[str, str, str, str]] = ("input_layernorm", "self_attn", "post_attention_layernorm", "mlp")
     input_layernorm: RMSNorm

@@ -1,9 +1,10 @@
 """Apple's GPU by way of PyTorch's MPS: the networks lie on it, and everything that decides lies on the processor.
 
-MPS has no float64, which running sums and measured prices need, and lacks some operations. So a model is handed over with its inputs and
-outputs on the processor: drafts, noise, judging and drawing there are what they are on a machine without a GPU, with the same random
-numbers, and only the networks' own float32 or float16 operations run on the GPU. Every call waits for its result, so the clock counts what
-it should. Nobody has tried it on a Mac yet: tests hold the operations against the list of those that PyTorch has for MPS.
+MPS has no float64, which running sums and measured prices need, and lacks some operations. So a model is handed over with its
+inputs and outputs on the processor: drafts, noise, judging and drawing there are what they are on a machine without a GPU, with
+the same random numbers, and only the networks' own float32 or float16 operations run on the GPU. Every call waits for its result,
+so the clock counts what it should. Nobody has tried it on a Mac yet: tests hold the operations against the list of those that
+PyTorch has for MPS.
 """
 
 from __future__ import annotations

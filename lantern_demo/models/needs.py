@@ -41,8 +41,11 @@ class Piece:
 def sizes_of(published: Published) -> dict[Part, Sizes]:
     """The sizes of a model's parts, in the order they are loaded."""
     every: dict[Part, Sizes | None] = {
-        "target": published.target, "drafter": published.drafter, "tokenizer": published.tokenizer, "text": published.text,
-    }  # fmt: skip
+        "target": published.target,
+        "drafter": published.drafter,
+        "tokenizer": published.tokenizer,
+        "text": published.text,
+    }
     return {part: sizes for part, sizes in every.items() if sizes is not None}
 
 
@@ -62,8 +65,8 @@ def budget(published: Published, dtype: str, on_cpu: bool = False) -> dict[str, 
     vectors = target.vocab * target.dim * (computed - each)  # more than `held` has them at
     positions = target.prefix + target.tokens + TREE_SLOTS
     layers = target.layers + (1 if drafter else 0)
-    # What lives at once in a step: states and feed-forward halves of two rows, the mask, and some laws of the vocabulary in float32.
-    # Captured steps share one pool, since one runs at a time.
+    # What lives at once in a step: states and feed-forward halves of two rows, the mask, and some laws of the vocabulary in
+    # float32. Captured steps share one pool, since one runs at a time.
     states, laws = 2 * TREE_NODES * (8 * target.dim + 3 * target.ffn + positions), 16 * TREE_NODES * target.vocab
     return {
         "target": held(target) * each + vectors,
@@ -130,7 +133,8 @@ def pieces(info: ModelInfo, folder: Path | None = None) -> list[Piece]:
 
 
 def _written(sizes: Sizes, source: Source) -> int:
-    """Estimated bytes that converting a part writes: what is read in place is not converted, and what is left aside not written."""
+    """Estimated bytes that converting a part writes: what is read in place is not converted, and what is left aside not
+    written."""
     return 0 if source.in_place else held(sizes) * source.number_bytes
 
 

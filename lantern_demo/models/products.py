@@ -5,7 +5,8 @@ On one machine a plain product of two rows takes six times as long as a packed o
 has to read, and the same numbers where float16 holds the weights exactly, as it does those of a model that was stored so.
 `bfloat16` and the 8-bit kinds round weights and inputs, and so change the laws that are sampled from.
 
-Kinds in `ROW_EXACT` compute a row of their output from its row of the input alone: the same bits whatever other rows are in the call.
+Kinds in `ROW_EXACT` compute a row of their output from its row of the input alone: the same bits whatever other rows are in the
+call.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ OF_FORMAT = {"float16": "half", "bfloat16": "bfloat16", "int8": "int8"}  # the k
 
 
 def exact_kinds(weights: Iterable[Tensor]) -> tuple[str, ...]:
-    """The kinds that work here, are row-exact, and whose products with these weights are float32 ones; `plain` where there is none."""
+    """The kinds that work here, are row-exact, and whose products with these weights are float32 ones; `plain` where there is
+    none."""
     held = all(torch.equal(weight.half().to(weight.dtype), weight) for weight in weights)
     return tuple(filter(supported, ("packed", "half") if held else ("packed",))) or ("plain",)
 
@@ -64,8 +66,8 @@ def product(weight: Tensor, kind: str) -> Product:
 
 
 def _several_rows(run: Product, x: Tensor) -> Tensor:
-    """A product of oneDNN, which may sum a row alone in another order than a row among others, and takes longer for two rows than for
-    FEW: fewer are repeated."""
+    """A product of oneDNN, which may sum a row alone in another order than a row among others, and takes longer for two rows than
+    for FEW: fewer are repeated."""
     count = len(x)
     return run(x) if count >= FEW else run(x.repeat(-(-FEW // count), 1))[:count]
 
@@ -96,9 +98,9 @@ def quickest(calls: Mapping[tuple[str, int], Callable[[], object]]) -> str:
 def _half(weight: Tensor) -> Product:
     """Weights in float16, which are widened as they are read.
 
-    Large ones by `quantized.linear_dynamic_fp16`, which shares out its columns among threads. Small ones by functions that PyTorch means to
-    drop for that: the same kernel on one thread, with the same bits, but a call takes ten microseconds less, which is as much as a whole
-    product of a small layer.
+    Large ones by `quantized.linear_dynamic_fp16`, which shares out its columns among threads. Small ones by functions that
+    PyTorch means to drop for that: the same kernel on one thread, with the same bits, but a call takes ten microseconds less,
+    which is as much as a whole product of a small layer.
     """
     if weight.numel() > SMALL:
         shared = torch.ops.quantized.linear_dynamic_fp16.default
@@ -136,8 +138,8 @@ def _int8(weight: Tensor) -> Product:
 
 
 def _int8_rows(weight: Tensor) -> Product:
-    """As `_int8`, with inputs that have a scale per row: each row is brought to the range from -1 to 1, and one more row that holds
-    both ends keeps the scale of the call what it is."""
+    """As `_int8`, with inputs that have a scale per row: each row is brought to the range from -1 to 1, and one more row that
+    holds both ends keeps the scale of the call what it is."""
     run, ends = _int8(weight), weight.new_zeros(1, weight.shape[1])
     ends[0, 0], ends[0, -1] = 1.0, -1.0
 

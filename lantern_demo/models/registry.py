@@ -83,8 +83,8 @@ class Published:
     drafter: DrafterSizes[Any] | None = None
     tokenizer: TokenizerSizes = TokenizerSizes()
     text: TextSizes | Words | None = None
-    # Number format on a CPU, where none is asked for, of a family without twins for a CPU: weights stay in their files where it is the
-    # published one. None: twins run, in the fastest format in 16 bits.
+    # Number format on a CPU, where none is asked for, of a family without twins for a CPU: weights stay in their files where it
+    # is the published one. None: twins run, in the fastest format in 16 bits.
     on_cpu: str | None = None
 
 
@@ -115,8 +115,8 @@ class ModelInfo:
 
     @property
     def vocabulary(self) -> frozenset[str] | None:
-        """The words of a prompt that the model knows; None where it reads any text, and for a folder without a list of words that can
-        be read: loading that one says what is wrong with it."""
+        """The words of a prompt that the model knows; None where it reads any text, and for a folder without a list of words that
+        can be read: loading that one says what is wrong with it."""
         return None if self.folder is None else _words_of(self.folder / "words.json")
 
     def dtype(self, asked: str, device: torch.device) -> str:
@@ -131,9 +131,7 @@ class ModelInfo:
 BASE: dict[str, Any] = {"dim": 768, "layers": 12, "heads": 12, "ffn": 2048}
 LARGE: dict[str, Any] = {"dim": 1024, "layers": 24, "heads": 16, "ffn": 2816}
 XL: dict[str, Any] = {"dim": 1280, "layers": 36, "heads": 20, "ffn": 3584}
-PAPER: dict[str, Any] = {
-    "lantern_k": 1000, "lantern_delta": 0.2, "lanternpp_k": 10, "lanternpp_lambda": 3.0,
-}  # fmt: skip
+PAPER: dict[str, Any] = {"lantern_k": 1000, "lantern_delta": 0.2, "lanternpp_k": 10, "lanternpp_lambda": 3.0}
 
 
 def _text_to_image(stage: str, size: int, target: str, original: str, drafter: str) -> ModelInfo:
@@ -294,8 +292,8 @@ _ROWS = (
         image_size=256,
         grid=16,
         max_prompt=200,
-        # LANTERN's are what `python -m lantern_demo.bench quality` recommends as fast (recommended.json beside the weights). LANTERN++'s
-        # are for shared noise: their price is that of the published rule with k 10 and lambda 10 (docs/methods.md).
+        # LANTERN's are what `python -m lantern_demo.bench quality` recommends as fast (recommended.json beside the weights).
+        # LANTERN++'s are for shared noise: their price is that of the published rule with k 10 and lambda 10 (docs/methods.md).
         preset={
             "cfg_scale": 3.0,
             "lantern_k": 100,

@@ -1,5 +1,5 @@
-"""The number format in 16 bits that published models have on a processor: which one is fastest there is measured, and kept on disk, so
-that the same seed gives the same picture at the next start too."""
+"""The number format in 16 bits that published models have on a processor: which one is fastest there is measured, and kept on
+disk, so that the same seed gives the same picture at the next start too."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ PROBED_BYTES = 2**27  # of such weights in 16 bits that a probe goes through: mo
 
 
 def sixteen_bits() -> str:
-    """The number format of a target and its drafter on a CPU: bfloat16 (where the processor multiplies in it), or float16 weights in
-    float32 products, whichever is faster for the few rows of their passes; float32 where neither works. Raises ValueError as
+    """The number format of a target and its drafter on a CPU: bfloat16 (where the processor multiplies in it), or float16 weights
+    in float32 products, whichever is faster for the few rows of their passes; float32 where neither works. Raises ValueError as
     `device.pick_threads` does."""
     kinds = _kinds()
     if len(kinds) < 2:
@@ -29,8 +29,8 @@ def sixteen_bits() -> str:
 
 
 def sixteen_bits_for_prompts() -> str:
-    """The number format of a text encoder on a CPU, which reads all of a prompt at once: as `sixteen_bits`, and bfloat16 wherever the
-    processor multiplies in it, which is arithmetic's own format."""
+    """The number format of a text encoder on a CPU, which reads all of a prompt at once: as `sixteen_bits`, and bfloat16 wherever
+    the processor multiplies in it, which is arithmetic's own format."""
     return KINDS[kinds[0]] if (kinds := _kinds()) else "float32"
 
 

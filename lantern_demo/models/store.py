@@ -92,8 +92,8 @@ def _write(folder: Path, located: Located, config: dict[str, Any], convert: Call
     except OSError as error:
         if disk_full(error):
             raise CheckpointError(
-                f"The disk of {folder.parent} is full: the converted {located.source.weights} does not fit; free some space, or set "
-                "LANTERN_CACHE to a larger disk"
+                f"The disk of {folder.parent} is full: the converted {located.source.weights} does not fit; free some space, "
+                "or set LANTERN_CACHE to a larger disk"
             ) from error
         raise CheckpointError(f"{folder} cannot be written ({error}); set LANTERN_CACHE to a folder that can") from error
     return made

@@ -105,6 +105,15 @@ class TextEncoder(nn.Module):
 def small_t5(vocabulary: int, width: int = 256, layers: int = 2) -> T5Config:
     """The configuration of the bundled text encoder."""
     return T5Config(
-        vocab_size=vocabulary, d_model=width, d_kv=64, num_heads=width // 64, d_ff=2 * width, num_layers=layers,
-        dropout_rate=0.0, feed_forward_proj="gated-gelu", use_cache=False, pad_token_id=0, eos_token_id=2,
-    )  # fmt: skip
+        vocab_size=vocabulary,
+        d_model=width,
+        d_kv=64,
+        num_heads=width // 64,
+        d_ff=2 * width,
+        num_layers=layers,
+        dropout_rate=0.0,
+        feed_forward_proj="gated-gelu",
+        use_cache=False,
+        pad_token_id=0,
+        eos_token_id=2,
+    )

@@ -14,8 +14,8 @@ from transformers.models.janus.modeling_janus import JanusVQVAE
 def fit_groups(network: nn.Module) -> None:
     """Give every group norm of a VQ network groups of 4 channels, 32 groups at most.
 
-    The published width gives the 32 groups 4 channels each. A group of one channel would wipe out its mean, and with it the colour
-    of a whole picture, so a narrower network keeps the 4 channels and has fewer groups.
+    The published width gives the 32 groups 4 channels each. A group of one channel would wipe out its mean, and with it the
+    colour of a whole picture, so a narrower network keeps the 4 channels and has fewer groups.
     """
     for module in network.modules():
         if isinstance(module, nn.GroupNorm):
@@ -119,9 +119,13 @@ def neighbour_table(vectors: Tensor, k: int) -> Tensor:
 
 
 _PUBLISHED_NAMES = (
-    (r"^vq\.", ""), (r"\.(down|up)\.(\d+)\.block\.", r".conv_blocks.\2.res."), (r"\.(down|up)\.(\d+)\.", r".conv_blocks.\2."),
-    (r"\.mid\.block_1\.", ".mid.0."), (r"\.mid\.attn_1\.", ".mid.1."), (r"\.mid\.block_2\.", ".mid.2."),
-)  # fmt: skip
+    (r"^vq\.", ""),
+    (r"\.(down|up)\.(\d+)\.block\.", r".conv_blocks.\2.res."),
+    (r"\.(down|up)\.(\d+)\.", r".conv_blocks.\2."),
+    (r"\.mid\.block_1\.", ".mid.0."),
+    (r"\.mid\.attn_1\.", ".mid.1."),
+    (r"\.mid\.block_2\.", ".mid.2."),
+)
 
 
 def published_vq_name(name: str) -> str:

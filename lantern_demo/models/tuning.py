@@ -30,8 +30,8 @@ class Tuning:
         """What decodes the model.
 
         The twins of its family where there are any for the device, else the networks themselves. On a CPU they have the fastest
-        products of the number format; the drafter of a float32 model may round, since its drafts are verified exactly all the same.
-        A large target's weights are there once: its network gives them up.
+        products of the number format; the drafter of a float32 model may round, since its drafts are verified exactly all the
+        same. A large target's weights are there once: its network gives them up.
         Raises ValueError for a number format that does not work here.
         """
         target, drafter = networks.target, networks.drafter

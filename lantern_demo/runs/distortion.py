@@ -43,8 +43,9 @@ class Distortion(NamedTuple):
 
 @dataclass(frozen=True)
 class Visit:
-    """One node that a run came by, where a token was drawn: target law p [V], tokens drafted there [C] (-1 none), which of them are
-    nodes [C] bool, the law q [V] they were drawn from (None: fixed by the prefix), the token that came out, and the node's depth."""
+    """One node that a run came by, where a token was drawn: target law p [V], tokens drafted there [C] (-1 none), which of them
+    are nodes [C] bool, the law q [V] they were drawn from (None: fixed by the prefix), the token that came out, and the node's
+    depth."""
 
     p: Tensor
     tokens: Tensor
@@ -69,9 +70,9 @@ class _Kept(NamedTuple):
 
 
 class Laws:
-    """The laws of a run's steps, of all of them where they fit into KEPT_BYTES, else evenly spread, MAX_ROOTS of them whatever they take;
-    the same for the same run. A `protocols.Watcher`. It keeps every `stride`-th step; when the room is used up, every other one goes and
-    the stride doubles."""
+    """The laws of a run's steps, of all of them where they fit into KEPT_BYTES, else evenly spread, MAX_ROOTS of them whatever
+    they take; the same for the same run. A `protocols.Watcher`. It keeps every `stride`-th step; when the room is used up, every
+    other one goes and the stride doubles."""
 
     def __init__(self) -> None:
         self._kept: list[_Kept] = []
@@ -154,8 +155,8 @@ def spread_evenly(steps: Sequence[Item]) -> Sequence[Item]:
 def shift_at(
     rule: Rule, visit: Visit, neighbours: Tensor | None, generator: torch.Generator, draws: int = DRAWS, shared: bool = False
 ) -> tuple[Tensor, int]:
-    """Law of the token that comes out at a visited node minus p, [V] float64, whatever was drafted there; and the Monte Carlo draws
-    used, 0 when none were needed. shared: drafts and target drew with the same noise."""
+    """Law of the token that comes out at a visited node minus p, [V] float64, whatever was drafted there; and the Monte Carlo
+    draws used, 0 when none were needed. shared: drafts and target drew with the same noise."""
     if not visit.tokens.shape[0] or not bool(visit.offered.any()):
         return torch.zeros_like(visit.p, dtype=torch.float64), 0
     aim = rule.target(visit.p, visit.q)
@@ -186,7 +187,8 @@ def fixed_shift(rule: Rule, p: Tensor, tokens: Tensor, neighbours: Tensor | None
 
 
 def _after(rule: Rule, p: Tensor, near: Near, children: Children) -> Tensor:
-    """The law [M, V] behind the rejection of the child that near is about, from p [M, V] and what children say; p where nothing is left."""
+    """The law [M, V] behind the rejection of the child that near is about, from p [M, V] and what children say; p where nothing
+    is left."""
     left = p.clone()
     rule.reject(left, near, None if children.q is None else torch.ones_like(left[:, :1]), children)
     total = left.sum(-1, keepdim=True)
@@ -202,9 +204,15 @@ def without(q: Tensor, x: Tensor) -> Tensor:
 
 
 def sampled_shift(
-    rule: Rule, p: Tensor, q: Tensor, offered: Tensor, neighbours: Tensor | None, generator: torch.Generator,
-    draws: int = DRAWS, depth: int = 0,
-) -> tuple[Tensor, int]:  # fmt: skip
+    rule: Rule,
+    p: Tensor,
+    q: Tensor,
+    offered: Tensor,
+    neighbours: Tensor | None,
+    generator: torch.Generator,
+    draws: int = DRAWS,
+    depth: int = 0,
+) -> tuple[Tensor, int]:
     """Law of the token emitted at a node of some depth minus p, [V] float64, for children drawn from q; and the Monte Carlo
     draws used, 0 when none were needed.
 
@@ -257,12 +265,13 @@ def sampled_shift(
 def coupled_shift(
     rule: Rule, p: Tensor, q: Tensor, offered: Tensor, neighbours: Tensor | None, generator: torch.Generator, draws: int = DRAWS
 ) -> tuple[Tensor, int]:
-    """As `sampled_shift`, for a rule that relaxes, where the children are the top of q with the very noise that the target draws from p
-    with: law of the token emitted minus p. With x_i the i-th child and y the target's own draw it is the sum over i and tokens b of
-    P(x_i = a, y = b, b near a and near no child before) (1 at a, -1 at b).
+    """As `sampled_shift`, for a rule that relaxes, where the children are the top of q with the very noise that the target draws
+    from p with: law of the token emitted minus p. With x_i the i-th child and y the target's own draw it is the sum over i and
+    tokens b of P(x_i = a, y = b, b near a and near no child before) (1 at a, -1 at b).
 
-    A single child's part is exact but for TAIL. Of several, each part is so given the children before and the times at which they were
-    drawn (see `meeting`), which are sampled. A draw that is no node stays a token that y may be: of those the sampled y counts.
+    A single child's part is exact but for TAIL. Of several, each part is so given the children before and the times at which they
+    were drawn (see `meeting`), which are sampled. A draw that is no node stays a token that y may be: of those the sampled y
+    counts.
     """
     offered = offered[: int(offered.nonzero()[-1]) + 1]  # later draws reach no node
     vocabulary, count, device = p.shape[0], offered.shape[0], p.device
@@ -314,8 +323,9 @@ def coupled_shift(
 
 
 def whatever_is_drawn(level: Tensor, p: Tensor, q: Tensor) -> Tensor:
-    """Law of the token emitted minus p, [V] float64, mean over rows, where a draft that has mass in q is kept whatever the target draws: the sum
-    over tokens of q(a) p(b) max(0, h(a) - h(b)) (1 at a, -1 at b), h [M, V] as `meeting` gives it, p and q [M, V]."""
+    """Law of the token emitted minus p, [V] float64, mean over rows, where a draft that has mass in q is kept whatever the target
+    draws: the sum over tokens of q(a) p(b) max(0, h(a) - h(b)) (1 at a, -1 at b), h [M, V] as `meeting` gives it, p and q [M,
+    V]."""
     h, order = level.sort(-1)
     p, q = p.gather(1, order), q.gather(1, order)
     gained = q * (h * p.cumsum(-1) - (h * p).cumsum(-1))
@@ -330,16 +340,17 @@ def _bulk(q: Tensor) -> Tensor:
 
 
 def meeting(p: Tensor, q: Tensor, since: Tensor, until: Tensor) -> Tensor:
-    """Numbers h [M, V] float64 such that P(x = a, y = b) = q(a) p(b) max(0, h(a) - h(b)) for tokens a != b, where x is the next token drawn
-    from q and y the one drawn from p with the same noise.
+    """Numbers h [M, V] float64 such that P(x = a, y = b) = q(a) p(b) max(0, h(a) - h(b)) for tokens a != b, where x is the next
+    token drawn from q and y the one drawn from p with the same noise.
 
-    Each token v has an exponential clock E(v); x is the first by E / q, y the first by E / p. At times `since` [M, 1] tokens had been drawn from q
-    that are gone from p and q [M, V], and the first of which by E / p would be drawn from p at `until` [M, 1]: all others have
-    E(v) > q(v) since. That x = a at time t and y = b at time s = r t then has the density
+    Each token v has an exponential clock E(v); x is the first by E / q, y the first by E / p. At times `since` [M, 1] tokens had
+    been drawn from q that are gone from p and q [M, V], and the first of which by E / p would be drawn from p at `until` [M, 1]:
+    all others have E(v) > q(v) since. That x = a at time t and y = b at time s = r t then has the density
 
         q(a) p(b) exp(-t m(r) + since sum(q)),   m(r) = sum over v of max(q(v), r p(v)),   q(b) / p(b) < r < q(a) / p(a)
 
-    and h(v) is its integral over t from since to until / r, times t, and over r from 0 to q(v) / p(v), between which m is a straight line.
+    and h(v) is its integral over t from since to until / r, times t, and over r from 0 to q(v) / p(v), between which m is a
+    straight line.
     """
     ratio = torch.where(q > 0, q / p, 0.0).clamp(max=1e30)  # where p is 0, which is beyond all others
     ends, order = ratio.sort(-1)
@@ -393,8 +404,8 @@ def _drawn_once(law: Tensor) -> Tensor:
 
 
 def _split(rule: Rule, p: Tensor, drawn: Tensor, children: Children) -> tuple[Tensor, Tensor]:
-    """The law of a draw, drawn [M, V], of any of the tokens of children [m], split into what is emitted by acceptance under p and the children's
-    q [M, V] and what is rejected, both [M, V] float64."""
+    """The law of a draw, drawn [M, V], of any of the tokens of children [m], split into what is emitted by acceptance under p and
+    the children's q [M, V] and what is rejected, both [M, V] float64."""
     tokens = children.tokens.expand(p.shape[0], -1)
     chance = rule.chance(p, rule.near(p, tokens, children.neighbours), children)
     proposed = drawn.gather(1, tokens)

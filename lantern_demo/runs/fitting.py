@@ -1,17 +1,17 @@
-"""Choose the draft tree, or the window, that draws fastest on this machine: how many tokens a step with a tree gives, as calibrated,
-against how long the step takes here, as measured.
+"""Choose the draft tree, or the window, that draws fastest on this machine: how many tokens a step with a tree gives, as
+calibrated, against how long the step takes here, as measured.
 
-A model's calibration.json (written by `python -m lantern_demo.bench.calibrate`) holds, for the model's preset settings,
-the chance of every draw in a static tree to be accepted and the mean accepted length of some dynamic trees and windows. The time of
-steps is measured once, in a few seconds: of static trees first a few in turn, to which a plane is fitted, then the most promising ones;
-of dynamic trees and windows all that were calibrated. The choice is kept on disk, so that the same seed gives the same picture at the next start too. It is not kept
-when the machine was busy and the times varied.
+A model's calibration.json (written by `python -m lantern_demo.bench.calibrate`) holds, for the model's preset settings, the
+chance of every draw in a static tree to be accepted and the mean accepted length of some dynamic trees and windows. The time of
+steps is measured once, in a few seconds: of static trees first a few in turn, to which a plane is fitted, then the most promising
+ones; of dynamic trees and windows all that were calibrated. The choice is kept on disk, so that the same seed gives the same
+picture at the next start too. It is not kept when the machine was busy and the times varied.
 
 The best static tree has the most expected tokens a second. A step gives 1 token (the bonus token) and one for each node that
 verification reaches. `accept[d][r]` is the chance that draw r of a node at depth d is accepted, as counted in runs; the chance to
 reach a node is the product along its path, and the best tree of n nodes takes the n likeliest. Every depth and size is compared
-by tokens and seconds, as Sequoia does (arXiv 2402.12374, section 3.1); trees are small enough to try all of them. A window has no such
-chances: how often a guess is accepted depends on how many passes it was in the window for, and so on the size of that.
+by tokens and seconds, as Sequoia does (arXiv 2402.12374, section 3.1); trees are small enough to try all of them. A window has no
+such chances: how often a guess is accepted depends on how many passes it was in the window for, and so on the size of that.
 """
 
 from __future__ import annotations
@@ -44,15 +44,38 @@ PROBES: tuple[tuple[TreePath, ...], ...] = (
     ((0,), (0, 0), (0, 0, 0)),
     ((0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (0, 0, 0)),
     (
-        (0,), (1,), (2,), (3,), (0, 0), (0, 1), (1, 0), (1, 1), (2, 0),
-        (0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0), (0, 0, 0, 0), (0, 0, 0, 1),
+        (0,),
+        (1,),
+        (2,),
+        (3,),
+        (0, 0),
+        (0, 1),
+        (1, 0),
+        (1, 1),
+        (2, 0),
+        (0, 0, 0),
+        (0, 0, 1),
+        (0, 1, 0),
+        (1, 0, 0),
+        (0, 0, 0, 0),
+        (0, 0, 0, 1),
     ),
-)  # fmt: skip
+)
 # top_k, depth and nodes of the dynamic trees to choose from.
 SHAPES = (
-    (1, 0, 2), (2, 0, 3), (1, 1, 3), (2, 1, 4), (3, 1, 6), (1, 2, 4),
-    (2, 2, 6), (3, 2, 8), (4, 2, 8), (2, 3, 8), (3, 3, 12), (4, 3, 16),
-)  # fmt: skip
+    (1, 0, 2),
+    (2, 0, 3),
+    (1, 1, 3),
+    (2, 1, 4),
+    (3, 1, 6),
+    (1, 2, 4),
+    (2, 2, 6),
+    (3, 2, 8),
+    (4, 2, 8),
+    (2, 3, 8),
+    (3, 3, 12),
+    (4, 3, 16),
+)
 # Nodes of the windows to choose from, the root counted.
 WINDOWS = (2, 4, 8, 16, 32, 64)
 CHANCES = (0.03, 0.06, 0.1, 0.15, 0.2, 0.25, 0.3)  # of OPT-Trees to choose from
@@ -91,13 +114,14 @@ class Choice:
 
 
 def calibration_folder(model: str, folder: Path | None) -> Path:
-    """Where the calibration of a model lies: in its folder, or, of a published one, which has none, beside what else was found out here."""
+    """Where the calibration of a model lies: in its folder, or, of a published one, which has none, beside what else was found
+    out here."""
     return folder or root() / "calibrated" / model
 
 
 def read_calibration(folder: Path | None) -> Calibration | None:
-    """The calibration of a model folder, None where there is none; it may lack windows and wavefronts. Raises ValueError naming the file when it is
-    damaged."""
+    """The calibration of a model folder, None where there is none; it may lack windows and wavefronts. Raises ValueError naming
+    the file when it is damaged."""
     if folder is None or not (folder / FILE).exists():
         return None
     try:

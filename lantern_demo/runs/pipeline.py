@@ -67,13 +67,18 @@ class DrafterMissing:
 
 
 class Pipeline:
-    """One loaded model on one device. Runs take turns: a caller in another thread waits for the one before, and one in the same thread,
-    which could wait for ever, gets a RuntimeError."""
+    """One loaded model on one device. Runs take turns: a caller in another thread waits for the one before, and one in the same
+    thread, which could wait for ever, gets a RuntimeError."""
 
     def __init__(
-        self, info: ModelInfo, networks: bundled.Networks[Any], device: torch.device, dtype: str, threads: int | None = None,
+        self,
+        info: ModelInfo,
+        networks: bundled.Networks[Any],
+        device: torch.device,
+        dtype: str,
+        threads: int | None = None,
         fit_trees: bool = True,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.info, self.networks, self.device, self.dtype = info, networks, device, dtype
         self.host = (
             torch.device("cpu") if device.type == "mps" else device
@@ -97,7 +102,8 @@ class Pipeline:
         self._calibration = read_calibration(calibration_folder(info.id, info.folder)) if fit_trees else None
         fast = device.type == "cuda" or runners.kind is not None
         self._borrowed = fit_trees and self._calibration is None and info.published is not None and fast
-        # A GPU's steps take the same time over and over, and each short run there begins with a capture; a large model's are long.
+        # A GPU's steps take the same time over and over, and each short run there begins with a capture; a large model's are
+        # long.
         self._trees = TreeFitting(tuning, 1 if device.type == "cuda" or info.published is not None else FIT_ROUNDS)
         if self._borrowed:
             # What a tree costs differs more from machine to machine than what it lands differs from model to model.
@@ -184,9 +190,9 @@ class Pipeline:
         """Race methods on this device, each warmed up before the first is timed; see `race`.
 
         Yields (method id, event): a StepEvent per step, Drawn with the last token, and once all are through its Generation; or
-        MethodFailed when it raised. Methods are the default ones that are available when left out. Raises ValueError at the call for bad input.
-        Where memory does not hold all methods at once they start again one after the other, their steps counted from 0; so does a
-        method that runs out of memory by itself, with a smaller tree.
+        MethodFailed when it raised. Methods are the default ones that are available when left out. Raises ValueError at the call
+        for bad input. Where memory does not hold all methods at once they start again one after the other, their steps counted
+        from 0; so does a method that runs out of memory by itself, with a smaller tree.
         """
         request = self.request(prompt, methods, **settings)
 
@@ -201,8 +207,8 @@ class Pipeline:
     def request(
         self, prompt: Any, methods: Any = None, trees: dict[str, dict[str, Any]] | None = None, **settings: Any
     ) -> Request:
-        """Check what a comparison is asked for; no methods are the default ones, and `trees` are settings of some methods' draft trees
-        that differ from the others'. Raises ValueError with a sentence for what is not allowed."""
+        """Check what a comparison is asked for; no methods are the default ones, and `trees` are settings of some methods' draft
+        trees that differ from the others'. Raises ValueError with a sentence for what is not allowed."""
         chosen = methods_of(self.default_methods if methods is None else methods)
         common = self.settings(**settings)
         own = {method.id: common.with_changes(**(trees or {}).get(method.id, {})) for method in chosen}
@@ -260,8 +266,8 @@ class Pipeline:
     def warm_up(
         self, method: Method, settings: Settings, read: Read, tree: Choice | None = None
     ) -> Generator[tuple[str, None], None, Choice]:
-        """A few uncounted tokens with a method, once for each tree, yielding between steps -> the tree to run it with, a smaller one
-        than asked where memory does not suffice. Raises what the method raises."""
+        """A few uncounted tokens with a method, once for each tree, yielding between steps -> the tree to run it with, a smaller
+        one than asked where memory does not suffice. Raises what the method raises."""
         self._fit(method, settings)
         asked = self.tree_of(method, settings) if tree is None else tree
         key = (method.id, asked.policy, settings.cfg_scale != 1, settings.dice)
@@ -286,8 +292,8 @@ class Pipeline:
             choice = smaller
 
     def run(self, method: Method, settings: Settings, read: Read, tree: Choice, schedule: Schedule, schedule_reason: str) -> Run:
-        """One run of a method: a StepEvent per step, Drawn, then, once it is resumed, what it gave up is measured and its Generation
-        comes."""
+        """One run of a method: a StepEvent per step, Drawn, then, once it is resumed, what it gave up is measured and its
+        Generation comes."""
         clock, encoded = Clock(self.device), read.encoded
         clock.seconds["text"] = read.seconds
         outcome: Decoded | None = None
@@ -318,8 +324,8 @@ class Pipeline:
 
     @torch.inference_mode()
     def read(self, prompt: str) -> Read:
-        """A prompt that passed `check_prompt`, as the target's condition. A published model reads the same prompt once for all comparisons
-        that follow each other."""
+        """A prompt that passed `check_prompt`, as the target's condition. A published model reads the same prompt once for all
+        comparisons that follow each other."""
         if self._read is not None and self._read.prompt == prompt:
             return self._read
         clock = Clock(self.device)
@@ -337,9 +343,18 @@ class Pipeline:
         with torch.inference_mode():
             condition = self.networks.target.condition(encoded.features, encoded.mask, knobs.cfg_scale != 1)
         config = Config(
-            method, tokens, knobs.sampling(), knobs.rule(method), tree, self.neighbours(knobs.neighbours), knobs.seed, self.host,
-            room=self.info.tokens if kept else None, row=self.info.grid, dice=knobs.dice,
-        )  # fmt: skip
+            method,
+            tokens,
+            knobs.sampling(),
+            knobs.rule(method),
+            tree,
+            self.neighbours(knobs.neighbours),
+            knobs.seed,
+            self.host,
+            room=self.info.tokens if kept else None,
+            row=self.info.grid,
+            dice=knobs.dice,
+        )
         return config, condition
 
     def _decode(
@@ -367,8 +382,8 @@ class Pipeline:
         return self._calibration.within(method, asked, knobs.zipar_price)
 
     def _fit(self, method: Method, knobs: Settings) -> None:
-        """Choose the tree or window of a method for this machine, once; of what is asked for just now only a window's coupling and a
-        wavefront's price play a part in it."""
+        """Choose the tree or window of a method for this machine, once; of what is asked for just now only a window's coupling
+        and a wavefront's price play a part in it."""
         asked = self._asked(method, knobs)
         if self._calibration is None or not method.drafts.fits(knobs) or self._trees.fitted(method, asked) is not None:
             return
@@ -426,9 +441,16 @@ class Pipeline:
         return self._own[1]
 
     def _stats(
-        self, config: Config, choice: Choice, outcome: Decoded, distortion: Distortion | None, price: Price | None, clock: Clock,
-        schedule: Schedule, schedule_reason: str,
-    ) -> Stats:  # fmt: skip
+        self,
+        config: Config,
+        choice: Choice,
+        outcome: Decoded,
+        distortion: Distortion | None,
+        price: Price | None,
+        clock: Clock,
+        schedule: Schedule,
+        schedule_reason: str,
+    ) -> Stats:
         parts = ("text", "prefill", "draft", "verify", "commit", "image", "capture")
         return Stats(
             method=config.method.id,
@@ -484,7 +506,8 @@ class Pipeline:
         return image
 
     def palette(self) -> Tensor:
-        """The colour of each token of the codebook [V, 3] uint8 on the CPU: what a picture is painted with before it is decoded."""
+        """The colour of each token of the codebook [V, 3] uint8 on the CPU: what a picture is painted with before it is
+        decoded."""
         if self._palette is None:
             networks, shape = self.networks, (self.networks.tokenizer.codebook_size, 3)
             made = store.table(networks.tables, "palette", shape, lambda: token_colours(networks.tokenizer))
@@ -511,23 +534,28 @@ def _image(pixels: Tensor) -> Image.Image:
 
 
 def load(
-    model: str | Path = "lantern-scenes", device: str = "auto", dtype: str = "auto", folder: str | Path | None = None,
-    drafter: str | Path | None = None, fp16_accumulation: bool = False, threads: int | None = None,
+    model: str | Path = "lantern-scenes",
+    device: str = "auto",
+    dtype: str = "auto",
+    folder: str | Path | None = None,
+    drafter: str | Path | None = None,
+    fp16_accumulation: bool = False,
+    threads: int | None = None,
     fit_trees: bool = True,
-) -> Pipeline:  # fmt: skip
+) -> Pipeline:
     """Load a model by its registry id, or from a folder in the format of the bundled one.
 
-    device: "auto", "cpu", "cuda", "cuda:N", "mps" (Apple, untried). dtype, of target and drafter: "float32", "bfloat16", "float16", "int8" (8-bit products,
-    on a CPU), or "auto", which is float32 for the bundled model, and 16 bits for a published one: bfloat16, or float16 where that is faster
-    or a GPU lacks the other.
-    A published model is fetched from the Hub at its first start; `folder` is a local folder to take its files from instead (see
-    `models.checkpoints`), `drafter` one with a drafter of one's own to use in place of the published one.
-    fp16_accumulation keeps the sums of float16 products in float16, for this process, if this moves the target's laws little enough
-    (see `models.llamagen.accumulation`); "auto" is then float16 on a GPU.
-    threads is how many threads of a CPU compute; None: see `models.device.pick_threads`. fit_trees=False: trees are not measured on
-    this machine, "fit" means "small", and a window that was to fit has 8 places.
-    Raises ValueError for an unknown model, device or dtype, an impossible number of threads, a folder that cannot be read, a published
-    model that does not fit this machine or whose files cannot be fetched or are wrong, and when fp16_accumulation is refused.
+    device: "auto", "cpu", "cuda", "cuda:N", "mps" (Apple, untried). dtype, of target and drafter: "float32", "bfloat16",
+    "float16", "int8" (8-bit products, on a CPU), or "auto", which is float32 for the bundled model, and 16 bits for a published
+    one: bfloat16, or float16 where that is faster or a GPU lacks the other. A published model is fetched from the Hub at its
+    first start; `folder` is a local folder to take its files from instead (see `models.checkpoints`), `drafter` one with a
+    drafter of one's own to use in place of the published one. fp16_accumulation keeps the sums of float16 products in float16,
+    for this process, if this moves the target's laws little enough (see `models.llamagen.accumulation`); "auto" is then float16
+    on a GPU. threads is how many threads of a CPU compute; None: see `models.device.pick_threads`. fit_trees=False: trees are not
+    measured on this machine, "fit" means "small", and a window that was to fit has 8 places.
+    Raises ValueError for an unknown model, device or dtype, an impossible number of threads, a folder that cannot be read, a
+    published model that does not fit this machine or whose files cannot be fetched or are wrong, and when fp16_accumulation is
+    refused.
     """
     chosen = pick_device(device)
     info = info_of(model)
@@ -569,8 +597,8 @@ def unavailable_methods(info: ModelInfo) -> dict[str, DrafterMissing]:
 
 
 def _if_possible(measured: Callable[[], Found]) -> Found | None:
-    """What is measured behind a run, None where memory does not suffice or on a device that a fault elsewhere took along: what was
-    decoded stands."""
+    """What is measured behind a run, None where memory does not suffice or on a device that a fault elsewhere took along: what
+    was decoded stands."""
     try:
         return measured()
     except (RuntimeError, MemoryError):

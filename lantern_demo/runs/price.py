@@ -1,10 +1,12 @@
 """The picture's price, for every method alike: how far the laws that a run drew its tokens from are from the model's own.
 
-One pass of the target over the finished picture gives its law of every token given all tokens before it. The price of a token is the
-total variation distance between that law and the one by which the method drew it, given what it could see: drafts and random numbers
-are averaged out (see `distortion`), and of a wavefront it is the law that was drawn from. A lossless method's price is rounding.
+One pass of the target over the finished picture gives its law of every token given all tokens before it. The price of a token is
+the total variation distance between that law and the one by which the method drew it, given what it could see: drafts and random
+numbers are averaged out (see `distortion`), and of a wavefront it is the law that was drawn from. A lossless method's price is
+rounding.
 
-A price of 0.1 says: of 100 tokens at least 10 come out differently than the model would have drawn them, in the best case on average.
+A price of 0.1 says: of 100 tokens at least 10 come out differently than the model would have drawn them, in the best case on
+average.
 """
 
 from __future__ import annotations
@@ -54,8 +56,8 @@ def draws_of(config: Config) -> int:
 
 
 def chosen(visits: dict[int, Visit], config: Config) -> dict[int, Visit]:
-    """The visits that are looked at, by place: all of them, or, where their estimates would take more than WORK, as many as that has
-    room for, FEWEST at least, picked at random; the same for the same run."""
+    """The visits that are looked at, by place: all of them, or, where their estimates would take more than WORK, as many as that
+    has room for, FEWEST at least, picked at random; the same for the same run."""
     vocabulary = len(next(iter(visits.values())).p)
     # most of the time goes by for tokens that have mass, and some of it for all
     entries = min(vocabulary, config.sampling.top_k or vocabulary) + vocabulary // 8
@@ -74,9 +76,10 @@ def chosen(visits: dict[int, Visit], config: Config) -> dict[int, Visit]:
 def picture_price(
     own: Iterable[Tensor], config: Config, laws: Laws, steps: Sequence[Step], tokens: list[int], seconds: float | None = None
 ) -> Price | None:
-    """What a run gave up on its picture: own are the picture's `own_laws`, `laws` watched the run, `steps` are its steps and `tokens` the
-    picture in raster order. With `seconds` no more tokens are looked at than that has time for, FEWEST at least, picked at random all over
-    the picture; what makes `own` does not count. None where there is no token but the first, which the prefill draws from the model's own law."""
+    """What a run gave up on its picture: own are the picture's `own_laws`, `laws` watched the run, `steps` are its steps and
+    `tokens` the picture in raster order. With `seconds` no more tokens are looked at than that has time for, FEWEST at least,
+    picked at random all over the picture; what makes `own` does not count. None where there is no token but the first, which the
+    prefill draws from the model's own law."""
     visits = dict(pair for step in laws.visits(steps) for pair in step)
     if not visits:
         return None

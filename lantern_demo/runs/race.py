@@ -1,8 +1,8 @@
 """A comparison: every method is warmed up, then they race.
 
 A race gives its methods equal slices of device time in rotation, so that whatever disturbs the machine disturbs all of them alike
-and none pays for its place in the order. Each run has a cache, a clock and random numbers of its own, so its tokens are those of a
-run alone. Where memory does not hold all runs at once they run one after the other, and their statistics say why.
+and none pays for its place in the order. Each run has a cache, a clock and random numbers of its own, so its tokens are those of
+a run alone. Where memory does not hold all runs at once they run one after the other, and their statistics say why.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class Read(NamedTuple):
 class Rotation:
     """Whose turn it is: runs have slices of `SLICE_SECONDS` in rotation until each is out.
 
-    A rotation takes every run up to the same decode seconds, so that one whose steps are longer than a slice gets no more than the
-    others. Every rotation begins with another run, so that none is always the first.
+    A rotation takes every run up to the same decode seconds, so that one whose steps are longer than a slice gets no more than
+    the others. Every rotation begins with another run, so that none is always the first.
     """
 
     def __init__(self, runs: Iterable[str]) -> None:
@@ -254,7 +254,8 @@ class Race:
 
 
 def smaller_choice(method: Method, tree: Choice | None, error: Exception) -> Choice | None:
-    """What to draft with instead where a tree was too large for the memory; None for another fault, or where nothing is smaller."""
+    """What to draft with instead where a tree was too large for the memory; None for another fault, or where nothing is
+    smaller."""
     policy = smaller_tree(method)
     if not out_of_memory(error) or method.alone or (tree is not None and tree.policy.nodes <= policy.nodes):
         return None

@@ -1,5 +1,5 @@
-"""The run record: everything needed to say what was run, on what, and to run it again. Its fields are stated here once; what is written
-and what is read are made of them."""
+"""The run record: everything needed to say what was run, on what, and to run it again. Its fields are stated here once; what is
+written and what is read are made of them."""
 
 from __future__ import annotations
 
@@ -34,23 +34,37 @@ VERSIONS = ("0.1", "0.2")  # whose records are read: 0.2 draws other pictures fo
 DEEPEST, LONGEST = 4, 20_000  # levels, and characters, of what differs from model to model
 # Kinds of faults that pydantic words for programmers.
 SAID = {
-    "missing": "must be given", "string_type": "must be text", "int_type": "must be a whole number", "float_type": "must be a number",
-    "dict_type": "must be an object", "dataclass_type": "must be an object", "list_type": "must be a list",
+    "missing": "must be given",
+    "string_type": "must be text",
+    "int_type": "must be a whole number",
+    "float_type": "must be a number",
+    "dict_type": "must be an object",
+    "dataclass_type": "must be an object",
+    "list_type": "must be a list",
     "string_unicode": "must be text without control characters",
-}  # fmt: skip
+}
 # What the entries of older records do not say.
 LATER: dict[str, Any] = {
-    "one_step_tvd": None, "one_step_tvd_method": None, "price": None, "price_method": None, "threads": None, "threads_reason": "",
-    "schedule": "in turn", "schedule_reason": "", "engine_reason": "", "waited_seconds": None, "dice": "own",
-}  # fmt: skip
+    "one_step_tvd": None,
+    "one_step_tvd_method": None,
+    "price": None,
+    "price_method": None,
+    "threads": None,
+    "threads_reason": "",
+    "schedule": "in turn",
+    "schedule_reason": "",
+    "engine_reason": "",
+    "waited_seconds": None,
+    "dice": "own",
+}
 # The settings that ask for a very tree again.
 OF_TREES = {"tree"} | {name for name, knob in KNOBS.items() if knob.of_tree or knob.fitted}
 HOW_TIMED = (
-    "Seconds of synchronised device work, previews and the page excluded. Every method was warmed up first. Methods whose schedule is "
-    "race had equal slices of the device's time in rotation; the others ran one after the other, and schedule_reason says why. "
-    "On a GPU a step's seconds lie between two events of the device, and capturing its graphs is counted apart. "
-    "waited_seconds are those of decode_seconds in which the computing thread had no processor; disturbed: more than a tenth. "
-    "speedup = vanilla's decode_seconds / this method's, both of this run; absent without a vanilla run."
+    "Seconds of synchronised device work, previews and the page excluded. Every method was warmed up first. Methods whose "
+    "schedule is race had equal slices of the device's time in rotation; the others ran one after the other, and "
+    "schedule_reason says why. On a GPU a step's seconds lie between two events of the device, and capturing its graphs is "
+    "counted apart. waited_seconds are those of decode_seconds in which the computing thread had no processor; disturbed: more "
+    "than a tenth. speedup = vanilla's decode_seconds / this method's, both of this run; absent without a vanilla run."
 )
 
 
@@ -123,8 +137,8 @@ class Versions:
 
 @dataclass(frozen=True)
 class Model:
-    """What drew. `sources` says of each published part which repository, file and commit it is; it is empty for a model that ships with
-    the code."""
+    """What drew. `sources` says of each published part which repository, file and commit it is; it is empty for a model that
+    ships with the code."""
 
     id: Name
     trained: Facts
@@ -154,12 +168,13 @@ class Events:
     """What happened in a run, step by step: step 0 is the prefill, whose token the target draws alone.
 
     `committed` and `milliseconds` are totals after each step, `kinds` has a letter per token: e for a draft that the exact rule
-    accepts, r for one that only the relaxation accepts, t for the target's own. `trees` are the draft trees, and `trials` the drafts
-    that were tried: node, the target's probability, what the rule counted, and what that had to exceed (greedy: reach). With shared noise
-    there are `compared` instead: node, the token that the target itself drew there, where that stands (0: it is the draft, j: the j-th of
-    the draft's neighbours, of those that count, -1: neither), and how many tokens stood for the draft, itself counted. `places` says where in the
-    picture each token is, in the order they came, and is there only where that is not raster order. `prices` are those of the picture's
-    tokens in raster order, None where nothing was measured. Older records have `judged` in place of `trials`.
+    accepts, r for one that only the relaxation accepts, t for the target's own. `trees` are the draft trees, and `trials` the
+    drafts that were tried: node, the target's probability, what the rule counted, and what that had to exceed (greedy: reach).
+    With shared noise there are `compared` instead: node, the token that the target itself drew there, where that stands (0: it is
+    the draft, j: the j-th of the draft's neighbours, of those that count, -1: neither), and how many tokens stood for the draft,
+    itself counted. `places` says where in the picture each token is, in the order they came, and is there only where that is not
+    raster order. `prices` are those of the picture's tokens in raster order, None where nothing was measured. Older records have
+    `judged` in place of `trials`.
     """
 
     places: Many[Whole] | None = None
@@ -175,8 +190,8 @@ class Events:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry(Stats):
-    """A method of a record: what its run measured, drew and went through. `token_ids` are what was drawn; `image_sha256` is `image_hash`
-    of the picture that was made of them then and there."""
+    """A method of a record: what its run measured, drew and went through. `token_ids` are what was drawn; `image_sha256` is
+    `image_hash` of the picture that was made of them then and there."""
 
     speculative_decoding: dict[str, Any] = field(init=False)
     token_ids: Many[Id]
@@ -329,8 +344,8 @@ def events_of(steps: list[Step], prices: list[float | None] | None) -> Events:
 
 
 def _trial(judged: Judged) -> list[float]:
-    """A trial as records keep it: with five digits, or with the nine that two float32 numbers differ in, if it takes these to tell
-    what was counted from its limit."""
+    """A trial as records keep it: with five digits, or with the nine that two float32 numbers differ in, if it takes these to
+    tell what was counted from its limit."""
     node, *values = judged
     for digits in (5, 9):
         p, counted, limit = (float(f"{value:.{digits}g}") for value in values)
@@ -340,9 +355,14 @@ def _trial(judged: Judged) -> list[float]:
 
 
 def run_record(
-    info: ModelInfo, trained: dict[str, Any], sources: dict[str, dict[str, Any]], prompt: str, unknown: list[str], settings: Settings,
+    info: ModelInfo,
+    trained: dict[str, Any],
+    sources: dict[str, dict[str, Any]],
+    prompt: str,
+    unknown: list[str],
+    settings: Settings,
     entry: Entry,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """The JSON-able record of a run."""
     return Record(
         lantern_demo=__version__,

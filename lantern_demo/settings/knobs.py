@@ -1,5 +1,5 @@
-"""The knobs of a run in one table: what a setting may be, what it is unless told, what it is called, who reads it, and which of its
-values are worth trying. Settings, page, API, links, sweeps and benchmarks read it from here."""
+"""The knobs of a run in one table: what a setting may be, what it is unless told, what it is called, who reads it, and which of
+its values are worth trying. Settings, page, API, links, sweeps and benchmarks read it from here."""
 
 from __future__ import annotations
 
@@ -120,131 +120,283 @@ def knob(*told: Any, **more: Any) -> Any:
 class Knobs:
     """The value of every knob: what `lantern_demo.settings.settings.Settings` checks."""
 
-    # fmt: off
-    seed: int = knob(0, "Seed", "The random seed: the same seed, settings and machine give the same tokens.", Limit(0, MAX_SEED, whole=True))
+    seed: int = knob(
+        0, "Seed", "The random seed: the same seed, settings and machine give the same tokens.", Limit(0, MAX_SEED, whole=True)
+    )
     temperature: float = knob(
-        1.0, "Temperature",
+        1.0,
+        "Temperature",
         "1 samples from the model's own law, lower is safer. 0 is greedy: such models then draw poor, flat pictures, because the "
         "likeliest token is mostly the plainest.",
-        Limit(0, 2), step=0.05,
+        Limit(0, 2),
+        step=0.05,
     )
     top_k: int = knob(0, "Top-k", "Only the k likeliest tokens may be drawn; 0 allows all.", Limit(0, 65536, whole=True))
     top_p: float = knob(
         1.0, "Top-p", "Only the likeliest tokens that together reach this probability may be drawn.", Limit(0.05, 1), step=0.01
     )
     cfg_scale: float = knob(
-        3.0, "CFG scale", "How much the prompt's effect is exaggerated (classifier-free guidance); 1 leaves it as the model has it.",
-        Limit(1, 20), step=0.1, top=10.0,
+        3.0,
+        "CFG scale",
+        "How much the prompt's effect is exaggerated (classifier-free guidance); 1 leaves it as the model has it.",
+        Limit(1, 20),
+        step=0.1,
+        top=10.0,
     )
     dice: Literal["same", "own"] = knob(
-        "same", "Random numbers",
-        "same: one vector of noise for each place of the picture, shared by all methods, so that exact ones draw the very picture that "
-        "vanilla draws. own: each method spends its numbers by its paper's own rule. COOL-SD, GSD, the released residual and SCD's maximal "
-        "coupling have no other.",
-        choices=DICE, later=True, before="own",
+        "same",
+        "Random numbers",
+        "same: one vector of noise for each place of the picture, shared by all methods, so that exact ones draw the very "
+        "picture that vanilla draws. own: each method spends its numbers by its paper's own rule. COOL-SD, GSD, the released "
+        "residual and SCD's maximal coupling have no other.",
+        choices=DICE,
+        later=True,
+        before="own",
     )
     lantern_k: int = knob(
-        100, "LANTERN k", "How many neighbours in the codebook may lend their probability to a guess.",
-        Limit(0, MAX_LANTERN_K, whole=True), reads=_accepts_by(Lantern), swept=(10, 100, 1000), explored=(0, 10, 30, 100, 300), sets="k",
-        explore="LANTERN's k: how many neighbours", symbol="k", short="k",
+        100,
+        "LANTERN k",
+        "How many neighbours in the codebook may lend their probability to a guess.",
+        Limit(0, MAX_LANTERN_K, whole=True),
+        reads=_accepts_by(Lantern),
+        swept=(10, 100, 1000),
+        explored=(0, 10, 30, 100, 300),
+        sets="k",
+        explore="LANTERN's k: how many neighbours",
+        symbol="k",
+        short="k",
     )
     lantern_delta: float = knob(
-        0.2, "LANTERN delta", "The most probability that neighbours may lend: higher accepts more and strays further from the model.",
-        Limit(0, 1), step=0.01, sets="bound", reads=_accepts_by(Lantern), swept=(0.0, 0.05, 0.1, 0.2, 0.3, 0.4), explored=(0.0, 0.05, 0.1, 0.2, 0.4),
-        explore="LANTERN's delta: how much neighbours may lend", symbol="\u03b4", short="delta", bounds=True,
+        0.2,
+        "LANTERN delta",
+        "The most probability that neighbours may lend: higher accepts more and strays further from the model.",
+        Limit(0, 1),
+        step=0.01,
+        sets="bound",
+        reads=_accepts_by(Lantern),
+        swept=(0.0, 0.05, 0.1, 0.2, 0.3, 0.4),
+        explored=(0.0, 0.05, 0.1, 0.2, 0.4),
+        explore="LANTERN's delta: how much neighbours may lend",
+        symbol="\u03b4",
+        short="delta",
+        bounds=True,
     )
     lanternpp_k: int = knob(
-        10, "LANTERN++ k", "How many neighbours may lend their probability in LANTERN++.", Limit(0, MAX_LANTERN_K, whole=True),
-        reads=_accepts_by(LanternPlusPlus), swept=(10, 30, 100), symbol="k", short="k", sets="k",
+        10,
+        "LANTERN++ k",
+        "How many neighbours may lend their probability in LANTERN++.",
+        Limit(0, MAX_LANTERN_K, whole=True),
+        reads=_accepts_by(LanternPlusPlus),
+        swept=(10, 30, 100),
+        symbol="k",
+        short="k",
+        sets="k",
     )
     lanternpp_lambda: float = knob(
-        3.0, "LANTERN++ lambda", "Neighbours may lend up to lambda - 1 times the guess's own probability; 1 relaxes nothing.",
-        Limit(1, 100), step=0.1, top=40.0, sets="bound", reads=_accepts_by(LanternPlusPlus), swept=(1.0, 2.0, 3.0, 5.0, 10.0, 30.0),
-        explored=(1.0, 3.0, 10.0, 20.0, 30.0), explore="LANTERN++'s lambda: how much, against the guess's own probability",
-        symbol="\u03bb", short="lambda", bounds=True,
+        3.0,
+        "LANTERN++ lambda",
+        "Neighbours may lend up to lambda - 1 times the guess's own probability; 1 relaxes nothing.",
+        Limit(1, 100),
+        step=0.1,
+        top=40.0,
+        sets="bound",
+        reads=_accepts_by(LanternPlusPlus),
+        swept=(1.0, 2.0, 3.0, 5.0, 10.0, 30.0),
+        explored=(1.0, 3.0, 10.0, 20.0, 30.0),
+        explore="LANTERN++'s lambda: how much, against the guess's own probability",
+        symbol="\u03bb",
+        short="lambda",
+        bounds=True,
     )
     cool_delta: float = knob(
-        2.0, "COOL-SD delta", "By how much a guess's own probability is weighted up next to the last token; 1 and below weigh nothing up.",
-        Limit(0.1, 10), step=0.1, top=3.0, sets="bound", reads=_accepts_by(Weighted), swept=(0.8, 1.1, 1.5, 2.0), symbol="\u03b4", short="delta", bounds=True, later=True,
+        2.0,
+        "COOL-SD delta",
+        "By how much a guess's own probability is weighted up next to the last token; 1 and below weigh nothing up.",
+        Limit(0.1, 10),
+        step=0.1,
+        top=3.0,
+        sets="bound",
+        reads=_accepts_by(Weighted),
+        swept=(0.8, 1.1, 1.5, 2.0),
+        symbol="\u03b4",
+        short="delta",
+        bounds=True,
+        later=True,
     )
     cool_mu: float = knob(
-        0.0, "COOL-SD mu", "Lowers that weight by e to the minus mu at every depth. Its value is our reading: the paper does not tell it.",
-        Limit(-2, 2), step=0.1, sets="mu", reads=_accepts_by(Weighted), short="mu", later=True,
+        0.0,
+        "COOL-SD mu",
+        "Lowers that weight by e to the minus mu at every depth. Its value is our reading: the paper does not tell it.",
+        Limit(-2, 2),
+        step=0.1,
+        sets="mu",
+        reads=_accepts_by(Weighted),
+        short="mu",
+        later=True,
     )
     typical_epsilon: float = knob(
-        0.09, "Typical epsilon", "A guess is kept above this probability, or above its root times e to the minus entropy: lower accepts more.",
-        Limit(0, 1), step=0.01, sets="bound", reads=_accepts_by(Typical), swept=(0.01, 0.03, 0.09, 0.3), symbol="\u03b5", short="epsilon", bounds=True, later=True,
+        0.09,
+        "Typical epsilon",
+        "A guess is kept above this probability, or above its root times e to the minus entropy: lower accepts more.",
+        Limit(0, 1),
+        step=0.01,
+        sets="bound",
+        reads=_accepts_by(Typical),
+        swept=(0.01, 0.03, 0.09, 0.3),
+        symbol="\u03b5",
+        short="epsilon",
+        bounds=True,
+        later=True,
     )
     ensemble_weight: float = knob(
-        0.7, "Ensemble weight", "The model's share in the mixture that guesses are held against, the drafter's being the rest; 1 is the model alone.",
-        Limit(0, 1), step=0.05, sets="bound", reads=_accepts_by(Ensemble), swept=(0.3, 0.5, 0.7, 0.9, 1.0), symbol="w", short="weight", bounds=True, later=True,
+        0.7,
+        "Ensemble weight",
+        "The model's share in the mixture that guesses are held against, the drafter's being the rest; 1 is the model alone.",
+        Limit(0, 1),
+        step=0.05,
+        sets="bound",
+        reads=_accepts_by(Ensemble),
+        swept=(0.3, 0.5, 0.7, 0.9, 1.0),
+        symbol="w",
+        short="weight",
+        bounds=True,
+        later=True,
     )
     gsd_delta: float = knob(
-        0.15, "GSD delta", "Tokens are as likely as a guess where their probabilities differ by less; higher accepts more, and 0 relaxes nothing.",
-        Limit(0, 1), step=0.01, sets="bound", reads=_accepts_by(Grouped), swept=(0.0, 0.01, 0.05, 0.15), symbol="\u03b4", short="delta", bounds=True, later=True,
+        0.15,
+        "GSD delta",
+        "Tokens are as likely as a guess where their probabilities differ by less; higher accepts more, and 0 relaxes nothing.",
+        Limit(0, 1),
+        step=0.01,
+        sets="bound",
+        reads=_accepts_by(Grouped),
+        swept=(0.0, 0.01, 0.05, 0.15),
+        symbol="\u03b4",
+        short="delta",
+        bounds=True,
+        later=True,
     )
     opt_chance: float = knob(
-        0.0, "OPT-Tree chance (0: fitted)",
-        "A guess is checked where its chance to be reached and right is at least this; lower checks more guesses. 0 is chosen for this machine, "
-        f"or {CHANCE} where that cannot be told.",
-        Limit(0, 0.9), step=0.01, reads=_drafts_by(OptTree), swept=(0.05, 0.1, 0.2, 0.3), short="chance", later=True, fitted=True,
+        0.0,
+        "OPT-Tree chance (0: fitted)",
+        "A guess is checked where its chance to be reached and right is at least this; lower checks more guesses. 0 is chosen "
+        f"for this machine, or {CHANCE} where that cannot be told.",
+        Limit(0, 0.9),
+        step=0.01,
+        reads=_drafts_by(OptTree),
+        swept=(0.05, 0.1, 0.2, 0.3),
+        short="chance",
+        later=True,
+        fitted=True,
     )
     window: int = knob(
-        0, "Window (0: fitted)",
-        "How many places in a row a model without a drafter looks at in one pass, the next one counted; 1 guesses nothing, 0 is chosen for "
-        f"this machine, or {WINDOW} where that cannot be told.",
-        Limit(0, 64, whole=True), reads=_drafts_by(Window), swept=(4, 8, 16), symbol="w", later=True, fitted=True,
+        0,
+        "Window (0: fitted)",
+        "How many places in a row a model without a drafter looks at in one pass, the next one counted; 1 guesses nothing, 0 "
+        f"is chosen for this machine, or {WINDOW} where that cannot be told.",
+        Limit(0, 64, whole=True),
+        reads=_drafts_by(Window),
+        swept=(4, 8, 16),
+        symbol="w",
+        later=True,
+        fitted=True,
     )
     zipar_window: int = knob(
-        0, "ZipAR window (0: fitted)",
-        "How many tokens a row is ahead when the next one begins; fewer is faster and strays further from the model, and a whole row is "
-        f"vanilla. 0 is chosen for this machine among those within the price below, or {WINDOW} where that cannot be told.",
-        Limit(0, 256, whole=True), reads=_drafts_by(Wavefront), swept=(2, 3, 4, 6, 8), explored=(2, 3, 4, 6, 8), explore="ZipAR's window: how far a row is ahead",
-        symbol="w", short="window", bounds=True, later=True, fitted=True,
+        0,
+        "ZipAR window (0: fitted)",
+        "How many tokens a row is ahead when the next one begins; fewer is faster and strays further from the model, and a "
+        "whole row is vanilla. 0 is chosen for this machine among those within the price below, or "
+        f"{WINDOW} where that cannot be told.",
+        Limit(0, 256, whole=True),
+        reads=_drafts_by(Wavefront),
+        swept=(2, 3, 4, 6, 8),
+        explored=(2, 3, 4, 6, 8),
+        explore="ZipAR's window: how far a row is ahead",
+        symbol="w",
+        short="window",
+        bounds=True,
+        later=True,
+        fitted=True,
     )
     zipar_price: float = knob(
-        0.12, "ZipAR price", "The most that a fitted window may cost: the mean total variation distance between the laws that tokens are "
+        0.12,
+        "ZipAR price",
+        "The most that a fitted window may cost: the mean total variation distance between the laws that tokens are "
         "drawn from and those of the model itself, as measured of this model.",
-        Limit(0, 1), step=0.01, reads=_drafts_by(Wavefront), short="price", later=True,
+        Limit(0, 1),
+        step=0.01,
+        reads=_drafts_by(Wavefront),
+        short="price",
+        later=True,
     )
     coupling: str = knob(
-        "gumbel", "SCD coupling", "How guesses that are made anew stay what they were: by one vector of noise for each place (gumbel), "
+        "gumbel",
+        "SCD coupling",
+        "How guesses that are made anew stay what they were: by one vector of noise for each place (gumbel), "
         "or kept wherever the two laws allow it (maximal).",
-        choices=COUPLINGS[:2], reads=_drafts_by(CoupledWindow), swept=COUPLINGS[:2], later=True,
+        choices=COUPLINGS[:2],
+        reads=_drafts_by(CoupledWindow),
+        swept=COUPLINGS[:2],
+        later=True,
     )
     guess: str = knob(
-        "left", "First guess", "What stands in for a place that no pass has seen yet: the token to the left, the one above, or any.",
-        choices=GUESSES, reads=_drafts_by(Window), swept=GUESSES, later=True,
+        "left",
+        "First guess",
+        "What stands in for a place that no pass has seen yet: the token to the left, the one above, or any.",
+        choices=GUESSES,
+        reads=_drafts_by(Window),
+        swept=GUESSES,
+        later=True,
     )
     tree: str = knob(
-        FIT, "Draft tree",
-        "fit is chosen for this machine, from what checking costs here and how often guesses land; small suits processors, paper is what "
-        "was published for GPUs; the others are fixed trees, with which EAGLE-2 and LANTERN use the small dynamic one. One of your own: "
-        "paths such as 0 1 00, where 00 is the first child of the first child.",
-        choices=TREES, reads=_has_a_tree,
+        FIT,
+        "Draft tree",
+        "fit is chosen for this machine, from what checking costs here and how often guesses land; small suits processors, "
+        "paper is what was published for GPUs; the others are fixed trees, with which EAGLE-2 and LANTERN use the small "
+        "dynamic one. One of your own: paths such as 0 1 00, where 00 is the first child of the first child.",
+        choices=TREES,
+        reads=_has_a_tree,
     )
     draft_top_k: int | None = knob(
-        None, "Dynamic tree: top-k (0: of the draft tree)", "Children per node of EAGLE-2's and LANTERN's tree.",
-        Limit(1, 16, whole=True), of_tree=True, reads=_drafts_by(DynamicTree),
+        None,
+        "Dynamic tree: top-k (0: of the draft tree)",
+        "Children per node of EAGLE-2's and LANTERN's tree.",
+        Limit(1, 16, whole=True),
+        of_tree=True,
+        reads=_drafts_by(DynamicTree),
     )
     draft_depth: int | None = knob(
-        None, "Dynamic tree: depth (0: of the draft tree)", "How many levels it grows below its first guesses.",
-        Limit(0, 8, whole=True), of_tree=True, reads=_drafts_by(DynamicTree),
+        None,
+        "Dynamic tree: depth (0: of the draft tree)",
+        "How many levels it grows below its first guesses.",
+        Limit(0, 8, whole=True),
+        of_tree=True,
+        reads=_drafts_by(DynamicTree),
     )
     draft_nodes: int | None = knob(
-        None, "Dynamic tree: nodes (0: of the draft tree)", "How many nodes are kept for checking, the root counted.",
-        Limit(2, 128, whole=True), of_tree=True, reads=_drafts_by(DynamicTree),
+        None,
+        "Dynamic tree: nodes (0: of the draft tree)",
+        "How many nodes are kept for checking, the root counted.",
+        Limit(2, 128, whole=True),
+        of_tree=True,
+        reads=_drafts_by(DynamicTree),
     )
     residual: Literal["set", "released"] = knob(
-        "set", "Residual", "After a rejection: set takes out the guess and what was lent to it; released does what the authors' code does.",
-        choices=("set", "released"), sets="residual", reads=_accepts_by(Lantern, LanternPlusPlus), swept=("set", "released"),
+        "set",
+        "Residual",
+        "After a rejection: set takes out the guess and what was lent to it; released does what the authors' code does.",
+        choices=("set", "released"),
+        sets="residual",
+        reads=_accepts_by(Lantern, LanternPlusPlus),
+        swept=("set", "released"),
     )
     neighbours: Literal["decoder", "raw"] = knob(
-        "decoder", "Neighbours",
+        "decoder",
+        "Neighbours",
         "Which codebook vectors say what is near: those that the picture decoder sees, or the raw stored ones.",
-        choices=("decoder", "raw"), reads=_accepts_by(Lantern, LanternPlusPlus),
+        choices=("decoder", "raw"),
+        reads=_accepts_by(Lantern, LanternPlusPlus),
     )
-    # fmt: on
 
 
 KNOBS: dict[str, Knob] = {one.name: one.metadata["knob"] for one in fields(Knobs)}

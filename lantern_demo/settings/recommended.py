@@ -36,8 +36,8 @@ Changes = Annotated[dict[str, Any], AfterValidator(_allowed)]
 
 @dataclass(frozen=True)
 class Recommendation:
-    """Settings of one method: what they gained (tokens a step over what a step costs), and the share of pictures that lost something
-    of what was asked for, negative where vanilla's lost more; both measured on `pictures` pictures."""
+    """Settings of one method: what they gained (tokens a step over what a step costs), and the share of pictures that lost
+    something of what was asked for, negative where vanilla's lost more; both measured on `pictures` pictures."""
 
     settings: Changes
     gain: float
@@ -47,7 +47,8 @@ class Recommendation:
 
 @dataclass(frozen=True)
 class Found:
-    """On how many of `of` pictures everything asked for was found (`right`), drawn by a method with the model's preset but for `settings`."""
+    """On how many of `of` pictures everything asked for was found (`right`), drawn by a method with the model's preset but for
+    `settings`."""
 
     method: MethodId
     settings: Changes
@@ -57,8 +58,8 @@ class Found:
 
 @dataclass(frozen=True)
 class Recommended:
-    """The recommendations of a model by method and kind; None where nothing that was tried qualifies. Fast ones lose `fast_loss` at most.
-    `found`: what the pictures of the points that were measured showed."""
+    """The recommendations of a model by method and kind; None where nothing that was tried qualifies. Fast ones lose `fast_loss`
+    at most. `found`: what the pictures of the points that were measured showed."""
 
     device: str
     level: float

@@ -35,7 +35,8 @@ class Settings(Knobs):
         pool = top_k + depth * top_k * top_k
         if nodes > pool + 1:
             raise ValueError(
-                f"draft_nodes must be at most {pool + 1}, the nodes that draft_top_k {top_k} and draft_depth {depth} make, got {nodes}"
+                f"draft_nodes must be at most {pool + 1}, the nodes that draft_top_k {top_k} and draft_depth {depth} make, "
+                f"got {nodes}"
             )
 
     @property

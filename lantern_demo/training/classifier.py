@@ -1,7 +1,8 @@
 """Train the classifier that reads a picture's attributes: `python -m lantern_demo.training.classifier --out runs/classifier`.
 
-It learns from rendered scenes alone, half of them drawn at twice the size and reduced, softened, shifted in brightness and noised so
-that it does not lean on pixels that a tokenizer changes. What it reads off a model's pictures is compared with what it reads off reconstructions of true scenes.
+It learns from rendered scenes alone, half of them drawn at twice the size and reduced, softened, shifted in brightness and noised
+so that it does not lean on pixels that a tokenizer changes. What it reads off a model's pictures is compared with what it reads
+off reconstructions of true scenes.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 The loss is the total variation to the target's law, because the chance that a sampled draft is accepted is one minus just that,
 and, with smaller weights, the terms of EAGLE and LANTERN: cross-entropy to the law through the target's frozen head, and SmoothL1
-to its next final state, with noise on the states. The law is the guided one that is decoded with, and the drafter also learns from
-its own outputs, as deep nodes of a draft tree will make it (`Drafter.train_passes`). With --guided the drafter works on guided
-states, one row instead of two, and with --taps it reads some blocks of the target too: see `llamagen.drafter.DrafterConfig`. Of
-published models it trains those whose drafters implement `teaching.Learner`.
+to its next final state, with noise on the states. The law is the guided one that is decoded with, and the drafter also learns
+from its own outputs, as deep nodes of a draft tree will make it (`Drafter.train_passes`). With --guided the drafter works on
+guided states, one row instead of two, and with --taps it reads some blocks of the target too: see
+`llamagen.drafter.DrafterConfig`. Of published models it trains those whose drafters implement `teaching.Learner`.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ class Pictures:
 
 
 def asked_sizes(target: TargetSizes[Any], ffn: int, args: argparse.Namespace) -> DrafterSizes[Any]:
-    """The sizes of the drafter that the command line asks for. Ends the program with a sentence where the target cannot have it."""
+    """The sizes of the drafter that the command line asks for. Ends the program with a sentence where the target cannot have
+    it."""
     try:
         return drafter_sizes(target, ffn, args.guided, args.taps)
     except ValueError as error:
@@ -153,8 +154,8 @@ def keep_states(own: OwnPictures, target: Any, states: Callable[[Tensor, list[st
     there = sum(path.stat().st_size for path in opts.out.glob("states*.pt"))
     if wanted > there + free:
         raise SystemExit(
-            f"--keep-states needs {wanted / 1e9:.1f} GB in {opts.out}, {one / 1e6:.1f} MB a picture, and {free / 1e9:.1f} GB are free: "
-            "lower --own, or leave it out"
+            f"--keep-states needs {wanted / 1e9:.1f} GB in {opts.out}, {one / 1e6:.1f} MB a picture, and {free / 1e9:.1f} GB "
+            "are free: lower --own, or leave it out"
         )
     norms = b"".join(p.detach().float().cpu().numpy().tobytes() for p in target.parameters() if p.dim() == 1)
     own.keep_states(states, hashlib.sha256(norms + str(target.taps).encode()).hexdigest()[:12])
@@ -179,9 +180,10 @@ def main() -> None:
         "--taps", type=int, nargs="+", default=[], metavar="BLOCK", help="blocks of the target to read too, counted from 1"
     )
     parser.add_argument(
-        "--keep-states", action="store_true",
+        "--keep-states",
+        action="store_true",
         help="train on the target's own pictures alone (--own), and keep its states of them on disk",
-    )  # fmt: skip
+    )
     args = parser.parse_args()
     opts = run.options(args)
     info = REGISTRY.get(args.target)

@@ -37,9 +37,12 @@ class _GroupNorm(torch.autograd.Function):
         by_dy, by_x, constant = (t.to(x.dtype)[:, None] for t in (by_dy, by_x, constant))
         dx = torch.addcmul(constant, flat_dy, by_dy).addcmul_(flat_x, by_x)
         return (
-            dx.reshape(b, h, w, c).permute(0, 3, 1, 2), sum_dy_normed.sum(0).to(weight.dtype), sum_dy.sum(0).to(weight.dtype),
-            None, None,
-        )  # fmt: skip
+            dx.reshape(b, h, w, c).permute(0, 3, 1, 2),
+            sum_dy_normed.sum(0).to(weight.dtype),
+            sum_dy.sum(0).to(weight.dtype),
+            None,
+            None,
+        )
 
 
 class FastGroupNorm(nn.GroupNorm):

@@ -28,9 +28,16 @@ class OwnPictures:
     """
 
     def __init__(
-        self, folder: Path, rank: int, target: Teacher, encoder: PromptEncoder,
-        prompts: Callable[[int, random.Random], list[str]], pictures: int, size: int, sampling: Sampling,
-    ) -> None:  # fmt: skip
+        self,
+        folder: Path,
+        rank: int,
+        target: Teacher,
+        encoder: PromptEncoder,
+        prompts: Callable[[int, random.Random], list[str]],
+        pictures: int,
+        size: int,
+        sampling: Sampling,
+    ) -> None:
         self.folder, self.rank, self.target, self.encoder = folder, rank, target, encoder
         self.prompts, self.size, self.sampling = prompts, size, sampling
         self.shards = pictures // size
@@ -40,7 +47,8 @@ class OwnPictures:
         self._kept: dict[int, Tensor] = {}
 
     def keep_states(self, states: Callable[[Tensor, list[str]], Tensor], kind: str) -> None:
-        """Keep what `states` makes of n pictures and prompts, [2n, S, W]; `kind` is a name for all that it depends on but for these."""
+        """Keep what `states` makes of n pictures and prompts, [2n, S, W]; `kind` is a name for all that it depends on but for
+        these."""
         self.states, self.kind = states, kind
 
     def available(self, step: int, steps: int) -> int:
@@ -49,7 +57,8 @@ class OwnPictures:
         return self.shards if self.states else min(self.shards, 1 + 2 * self.shards * step // max(1, steps))
 
     def shard(self, number: int | str) -> tuple[Tensor, list[str]]:
-        """Token ids [size, N] int16 and their prompts; drawn now if they are not there. A name instead of a number is one more shard."""
+        """Token ids [size, N] int16 and their prompts; drawn now if they are not there. A name instead of a number is one more
+        shard."""
         name = f"own{self.rank}-{number}"
         if name not in self._read:
             path = self.folder / f"{name}.pt"

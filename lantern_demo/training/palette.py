@@ -25,7 +25,8 @@ BATCH = 32
 
 @torch.inference_mode()
 def mean_colours(tokenizer: ImageTokenizer, scenes: int) -> tuple[Tensor, int]:
-    """The mean colour [V, 3] int32 of each token over rendered scenes, and how many tokens were seen; others as `token_colours` has them."""
+    """The mean colour [V, 3] int32 of each token over rendered scenes, and how many tokens were seen; others as `token_colours`
+    has them."""
     book = tokenizer.codebook_size
     total, seen = torch.zeros(book, 3, dtype=torch.float64), torch.zeros(book, dtype=torch.float64)
     cell = tokenizer.size // tokenizer.grid

@@ -142,12 +142,12 @@ def specks(pictures: Tensor) -> Tensor:
 
 
 def picture_loss(output: Tensor, picture: Tensor) -> Tensor:
-    """Errors of pixels and, at three sizes, of the slopes between them; of how steep every neighbourhood and the whole picture are;
-    and of specks once more.
+    """Errors of pixels and, at three sizes, of the slopes between them; of how steep every neighbourhood and the whole picture
+    are; and of specks once more.
 
-    Where the tokens leave open where exactly an edge lies, errors of pixels and slopes are smallest for a blur, and for no star at
-    all. How steep a neighbourhood is asks for as much edge nearby as the true picture has, and not for its exact place. The errors of
-    specks weigh more, so that a star is drawn that is rather there than not.
+    Where the tokens leave open where exactly an edge lies, errors of pixels and slopes are smallest for a blur, and for no star
+    at all. How steep a neighbourhood is asks for as much edge nearby as the true picture has, and not for its exact place. The
+    errors of specks weigh more, so that a star is drawn that is rather there than not.
     """
     error = output - picture
     loss = error.abs().mean() + 6 * error.square().mean()

@@ -87,9 +87,22 @@ def options(args: argparse.Namespace) -> Options:
     args.out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(args.seed)
     return Options(
-        args.out, args.steps, args.batch, args.lr, args.warmup, args.seed, args.save_every, args.validate_every,
-        args.average, torch.device(device), args.compile, args.muon, args.minutes, rank, world,
-    )  # fmt: skip
+        args.out,
+        args.steps,
+        args.batch,
+        args.lr,
+        args.warmup,
+        args.seed,
+        args.save_every,
+        args.validate_every,
+        args.average,
+        torch.device(device),
+        args.compile,
+        args.muon,
+        args.minutes,
+        rank,
+        world,
+    )
 
 
 def train(
@@ -123,9 +136,15 @@ def train(
         seconds = spent + time.perf_counter() - began
         part = last.with_suffix(".part")
         torch.save(
-            {"model": state_of(), "optimizers": [o.state_dict() for o in optimizers], "average": average,
-             "step": step, "seconds": seconds}, part,
-        )  # fmt: skip
+            {
+                "model": state_of(),
+                "optimizers": [o.state_dict() for o in optimizers],
+                "average": average,
+                "step": step,
+                "seconds": seconds,
+            },
+            part,
+        )
         part.replace(last)  # a run that is killed while it saves keeps the checkpoint before
 
     def write(step: int, numbers: dict[str, float]) -> None:
@@ -192,10 +211,13 @@ def optimizers_of(model: nn.Module, opts: Options) -> list[torch.optim.Optimizer
     taken = {id(p) for p in inner}
     rest = [p for p in learnt if id(p) not in taken]
     adamw = torch.optim.AdamW(
-        [{"params": [p for p in rest if p.dim() > 1], "weight_decay": 0.02},
-         {"params": [p for p in rest if p.dim() <= 1], "weight_decay": 0.0}],
-        lr=opts.lr, betas=(0.9, 0.98),
-    )  # fmt: skip
+        [
+            {"params": [p for p in rest if p.dim() > 1], "weight_decay": 0.02},
+            {"params": [p for p in rest if p.dim() <= 1], "weight_decay": 0.0},
+        ],
+        lr=opts.lr,
+        betas=(0.9, 0.98),
+    )
     if not inner:
         return [adamw]
     groups = [{"params": inner, "share": MUON_SHARE}]
@@ -203,7 +225,8 @@ def optimizers_of(model: nn.Module, opts: Options) -> list[torch.optim.Optimizer
 
 
 def learning_rate(step: int, opts: Options, minutes: float = 0.0) -> float:
-    """Linear warm-up, then a cosine down to a fiftieth of the peak, over the steps or, where they are sooner over, the minutes."""
+    """Linear warm-up, then a cosine down to a fiftieth of the peak, over the steps or, where they are sooner over, the
+    minutes."""
     if step < opts.warmup:
         return opts.lr * (step + 1) / opts.warmup
     progress = (step - opts.warmup) / max(1, opts.steps - opts.warmup)

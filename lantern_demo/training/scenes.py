@@ -92,8 +92,8 @@ class Scenes:
 
 
 def sample_scenes(batch: int, seed: int, wanted: dict[str, Tensor] | None = None) -> Scenes:
-    """Draw the parameters of `batch` scenes, with the attributes `wanted` [batch] where they are given. The same seed gives the same
-    scenes on every machine (CPU generator)."""
+    """Draw the parameters of `batch` scenes, with the attributes `wanted` [batch] where they are given. The same seed gives the
+    same scenes on every machine (CPU generator)."""
     g = torch.Generator().manual_seed(seed)
 
     def uniform(low: float, high: float, *shape: int) -> Tensor:
@@ -120,9 +120,19 @@ def sample_scenes(batch: int, seed: int, wanted: dict[str, Tensor] | None = None
     moon_at = torch.stack((side * uniform(0.35, 0.78, batch), uniform(-0.80, -0.58, batch)), -1)
     stars = torch.stack((uniform(-1, 1, batch, STARS), uniform(-1, 0.3, batch, STARS), uniform(0.2, 1, batch, STARS)), -1)
     return Scenes(
-        count, colour, shape, place, time, moon, torch.stack((x, y), -1), radius,
-        uniform(*HORIZON, batch), moon_at, uniform(0, 2 * math.pi, batch, 8), stars,
-    )  # fmt: skip
+        count,
+        colour,
+        shape,
+        place,
+        time,
+        moon,
+        torch.stack((x, y), -1),
+        radius,
+        uniform(*HORIZON, batch),
+        moon_at,
+        uniform(0, 2 * math.pi, batch, 8),
+        stars,
+    )
 
 
 def _edge(distance: Tensor, size: int, softness: float = 1.2) -> Tensor:
@@ -174,7 +184,8 @@ def _sky(s: Scenes, x: Tensor, y: Tensor, size: int, stars: bool = True) -> Tens
 
 
 def _lanterns(s: Scenes, x: Tensor, y: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Lanterns at the points (x, y) -> their colour [B, 3, H, W], their cover [B, 1, H, W], the light around them [B, 3, H, W]."""
+    """Lanterns at the points (x, y) -> their colour [B, 3, H, W], their cover [B, 1, H, W], the light around them [B, 3, H,
+    W]."""
     paper = _column(_PAPER.to(x.device)[s.colour])
     is_box, is_sky = _column(s.shape == 1), _column(s.shape == 2)
     colour, cover = torch.zeros_like(x).expand(-1, 3, -1, -1), torch.zeros_like(x)
@@ -295,12 +306,17 @@ def render(scenes: Scenes, size: int = SIZE) -> Tensor:
 
 NOUN = "lantern"
 BEFORE_NOUN = ("count", "colour", "shape")  # attributes that are said before it; the others are said behind it
-# By attribute, for each of its classes the wordings that captions choose from, the plainest first; one that is there twice is chosen twice as often.
+# By attribute, for each of its classes the wordings that captions choose from, the plainest first; one that is there twice is
+# chosen twice as often.
 WORDINGS: dict[str, tuple[tuple[str, ...], ...]] = {
     "count": (("one", "a", "a single"), ("two", "a pair of", "two"), ("three", "three"), ("four", "four")),
     "colour": (
-        ("red", "red", "scarlet", "crimson"), ("orange", "orange", "amber"), ("yellow", "yellow", "golden"),
-        ("green", "green", "jade"), ("blue", "blue", "azure"), ("purple", "purple", "violet"),
+        ("red", "red", "scarlet", "crimson"),
+        ("orange", "orange", "amber"),
+        ("yellow", "yellow", "golden"),
+        ("green", "green", "jade"),
+        ("blue", "blue", "azure"),
+        ("purple", "purple", "violet"),
     ),
     "shape": (("round", "round", "globe"), ("box", "box", "square"), ("sky", "sky", "floating")),
     "place": (
@@ -317,7 +333,7 @@ WORDINGS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("without a moon", "no moon", "under a moonless sky"),
         ("with a full moon", "under the moon", "with a moon", "in the moonlight"),
     ),
-}  # fmt: skip
+}
 
 
 def caption(scenes: Scenes, index: int, rng: random.Random, omit: float = 0.0) -> str:

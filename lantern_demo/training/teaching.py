@@ -40,7 +40,8 @@ class Learner(Protocol):
 
     def train_passes(self, tokens: Tensor, hidden: Tensor, passes: int) -> list[Tensor]:
         """Teacher forcing over S slots, `lead` of them in front of the picture's: tokens [B, S], the one behind each slot's
-        state, 0 in front of the picture, and hidden [B, S, (1 + taps) H] -> outputs [B, S, H] a pass; see `models.common.unrolled`."""
+        state, 0 in front of the picture, and hidden [B, S, (1 + taps) H] -> outputs [B, S, H] a pass; see
+        `models.common.unrolled`."""
 
 
 def drafter_sizes(target: TargetSizes[Any], ffn: int, guided: bool, taps: Sequence[int] = ()) -> DrafterSizes[Any]:

@@ -18,9 +18,14 @@ HELD_OUT = 900_000_007  # seed of the scenes that no training batch uses
 def config(codebook: int = 2048) -> JanusVQVAEConfig:
     """LlamaGen's VQ network at small width: 128 px to 16 x 16 tokens of 8 dimensions."""
     return JanusVQVAEConfig(
-        base_channels=32, channel_multiplier=[1, 2, 2, 4], num_res_blocks=1, latent_channels=64,
-        embed_dim=8, num_embeddings=codebook, num_patches=16,
-    )  # fmt: skip
+        base_channels=32,
+        channel_multiplier=[1, 2, 2, 4],
+        num_res_blocks=1,
+        latent_channels=64,
+        embed_dim=8,
+        num_embeddings=codebook,
+        num_patches=16,
+    )
 
 
 class Quantiser(torch.nn.Module):
@@ -69,7 +74,8 @@ class Quantiser(torch.nn.Module):
 
 
 def reconstruction_loss(output: Tensor, image: Tensor) -> Tensor:
-    """L1 + L2 + differences between neighbouring pixels and neighbours two apart, which keep ribs and ripples from washing out."""
+    """L1 + L2 + differences between neighbouring pixels and neighbours two apart, which keep ribs and ripples from washing
+    out."""
     error = output - image
     slopes = error.diff(dim=-1).abs().mean() + error.diff(dim=-2).abs().mean()
     wide = (error[..., 2:] - error[..., :-2]).abs().mean() + (error[..., 2:, :] - error[..., :-2, :]).abs().mean()

@@ -1,5 +1,5 @@
-"""Who may join the queue, and with what: how many requests wait in all, how many of one client, how large one may be, and how many
-visitors are kept in memory."""
+"""Who may join the queue, and with what: how many requests wait in all, how many of one client, how large one may be, and how
+many visitors are kept in memory."""
 
 from __future__ import annotations
 

@@ -64,8 +64,9 @@ def add_endpoints(page: gr.Blocks, service: Service) -> None:
     ) -> Iterator[tuple[dict, dict]]:
         """Draw a prompt with several methods that race on one device, and time them.
 
-        Answers now and then while it runs; the last answer is the whole result, the ones before it have no pictures and in place of
-        the record a `progress`: by method that went on since the last one its tokens, steps and seconds so far. A picture is a file: {"path", "url", ...}. Settings left out are the model's preset, which /models tells.
+        Answers now and then while it runs; the last answer is the whole result, the ones before it have no pictures and in place
+        of the record a `progress`: by method that went on since the last one its tokens, steps and seconds so far. A picture is a
+        file: {"path", "url", ...}. Settings left out are the model's preset, which /models tells.
 
         Args:
             prompt: What to draw. Required.
@@ -83,8 +84,8 @@ def add_endpoints(page: gr.Blocks, service: Service) -> None:
     ) -> Iterator[tuple[dict | None, dict]]:
         """Draw a prompt with one method.
 
-        Answers now and then while it runs, with no picture and a `progress` in place of the record; the last answer is the result.
-        Settings left out are the model's preset, which /models tells.
+        Answers now and then while it runs, with no picture and a `progress` in place of the record; the last answer is the
+        result. Settings left out are the model's preset, which /models tells.
 
         Args:
             prompt: What to draw. Required.
@@ -172,22 +173,44 @@ def describe(service: Service) -> dict[str, Any]:
         "warning": service.warning,
         "models": [
             {
-                "id": info.id, "title": info.title, "description": info.description, "image_size": info.image_size,
-                "tokens": info.tokens, "max_prompt": info.max_prompt, "preset": Settings(**info.preset).as_dict(),
-                "kind": info.kind, "prompts": list(info.prompts), "licence": info.licence,
-                "needs": describe_needs(info), "unmet": service.unmet(info),
-                "unavailable_methods": {method: missing.sentence() for method, missing in service.unavailable(info).items()}, "recommended": _recommended(service, info.id),
+                "id": info.id,
+                "title": info.title,
+                "description": info.description,
+                "image_size": info.image_size,
+                "tokens": info.tokens,
+                "max_prompt": info.max_prompt,
+                "preset": Settings(**info.preset).as_dict(),
+                "kind": info.kind,
+                "prompts": list(info.prompts),
+                "licence": info.licence,
+                "needs": describe_needs(info),
+                "unmet": service.unmet(info),
+                "unavailable_methods": {method: missing.sentence() for method, missing in service.unavailable(info).items()},
+                "recommended": _recommended(service, info.id),
             }
             for info in service.offered().values()
         ],
         "loaded": [
-            {"id": pipe.info.id, "device": device_name(pipe.device), "dtype": pipe.dtype, "products": pipe.products,
-             "threads": pipe.threads.count, "threads_reason": pipe.threads.reason}
+            {
+                "id": pipe.info.id,
+                "device": device_name(pipe.device),
+                "dtype": pipe.dtype,
+                "products": pipe.products,
+                "threads": pipe.threads.count,
+                "threads_reason": pipe.threads.reason,
+            }
             for pipe in service.loaded()
         ],
         "methods": [
-            {"id": m.id, "label": m.label, "lossless": m.lossless, "tree": m.drafts.name, "acceptance": m.rule.name if m.guesses else "none", "summary": m.summary,
-             "default": m.default}
+            {
+                "id": m.id,
+                "label": m.label,
+                "lossless": m.lossless,
+                "tree": m.drafts.name,
+                "acceptance": m.rule.name if m.guesses else "none",
+                "summary": m.summary,
+                "default": m.default,
+            }
             for m in METHODS.values()
         ],
         "limits": {
@@ -196,7 +219,7 @@ def describe(service: Service) -> dict[str, Any]:
             if knob.limit is not None
         },
         "choices": {name: list(knob.choices) for name, knob in KNOBS.items() if knob.choices},
-    }  # fmt: skip
+    }
 
 
 def _recommended(service: Service, model: str) -> dict[str, Any] | None:
@@ -217,7 +240,7 @@ def _recommended(service: Service, model: str) -> dict[str, Any] | None:
             }
             for kind in KINDS
         },
-    }  # fmt: skip
+    }
 
 
 def refuse_call(request: HttpRequest, error: Exception) -> JSONResponse:
@@ -250,8 +273,8 @@ def answers(
         with TemporaryDirectory(prefix="lantern-demo-") as folder, closing(service.frames(request, False)) as events:
             for event in events:
                 if isinstance(event, Frame):
-                    # Every time: only between two answers does Gradio see that its client is gone. Pictures come with the last answer:
-                    # Gradio would handle them anew for each.
+                    # Every time: only between two answers does Gradio see that its client is gone. Pictures come with the last
+                    # answer: Gradio would handle them anew for each.
                     yield (
                         {},
                         {

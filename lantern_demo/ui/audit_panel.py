@@ -17,7 +17,8 @@ FILE = FOLDER / "audit.json"
 
 
 def read_audit(file: Path) -> dict[str, Any]:
-    """The report that `python -m lantern_demo.bench audit --out FILE` wrote. Raises ValueError naming the file when it is none."""
+    """The report that `python -m lantern_demo.bench audit --out FILE` wrote. Raises ValueError naming the file when it is
+    none."""
     try:
         report = json.loads(file.read_text())
         audit_view(report)

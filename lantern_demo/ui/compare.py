@@ -76,7 +76,8 @@ def draw(
 
 
 def again(service: Service, w: Widgets, result: Shown) -> Iterator[Updates]:
-    """Run what the results are of once more, each method with the very tree that it had, and say whether the tokens are the same."""
+    """Run what the results are of once more, each method with the very tree that it had, and say whether the tokens are the
+    same."""
     record = result.record
     if record is None:
         yield {w.status: status_html(texts.NOTHING_TO_REPEAT, "error")}
@@ -94,8 +95,8 @@ def again(service: Service, w: Widgets, result: Shown) -> Iterator[Updates]:
 
 
 def begin(w: Widgets, told: gr.HTML, shown: Shown) -> Updates:
-    """What is `told` at once, while the run may still wait for the device. In the middle of a run, where Enter begins nothing, its own
-    words stay."""
+    """What is `told` at once, while the run may still wait for the device. In the middle of a run, where Enter begins nothing,
+    its own words stay."""
     if shown.running:
         return {told: gr.skip(), w.before: gr.skip(), **w.busy(True)}
     return {told: status_html(texts.ASKED, "busy"), w.before: shown.run, **w.busy(True)}
@@ -147,8 +148,8 @@ def _shown(
 def _events(
     service: Service, w: Widgets, request: Request, shown: Shown, folder: Path, expected: dict[str, Any] | None
 ) -> Iterator[Updates]:
-    """What changes on the page, event by event. An answer holds a line of numbers for each lane and at most one picture, however much
-    has been drawn. `shown` is kept up to date."""
+    """What changes on the page, event by event. An answer holds a line of numbers for each lane and at most one picture, however
+    much has been drawn. `shown` is kept up to date."""
     lanes = shown.lanes
     records: list[dict[str, Any]] = []
     no_room = False
@@ -216,8 +217,8 @@ def _together(sent: Iterable[dict[str, list[Token]]]) -> dict[str, list[Token]]:
 def _live(
     shown: Shown, pictures: dict[str, str] | None = None, fresh: dict[str, list[Token]] | None = None, left: float | None = None
 ) -> str:
-    """The stage's value while a run goes on; `pictures` are addresses of previews, `fresh` the tokens that are painted now: all that were
-    drawn when left out. left: seconds until they are all there, where that is told."""
+    """The stage's value while a run goes on; `pictures` are addresses of previews, `fresh` the tokens that are painted now: all
+    that were drawn when left out. left: seconds until they are all there, where that is told."""
     greedy = shown.record is not None and shown.record["settings"]["temperature"] == 0
     leads = leading(shown.lanes)
     lanes = [lane_view(lane, shown.lanes.get("vanilla"), name in leads, greedy) for name, lane in shown.lanes.items()]

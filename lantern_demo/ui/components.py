@@ -33,8 +33,8 @@ STYLES = [Path(__file__).with_name("style.css"), *sorted(SCRIPTS.glob("*.css"))]
 
 
 def script(name: str) -> str:
-    """A script as it is sent: every visit pays for it, and comments and indentation, which stand on lines of their own or before them,
-    are for readers of the file."""
+    """A script as it is sent: every visit pays for it, and comments and indentation, which stand on lines of their own or before
+    them, are for readers of the file."""
     lines = (line.strip() for line in (SCRIPTS / f"{name}.js").read_text().splitlines())
     return "\n".join(line for line in lines if not line.startswith(("//", "/*", "*")))
 
@@ -46,7 +46,8 @@ def shared_scripts() -> str:
 
 
 def component(place: str, scripts: Sequence[str], value: Any = None, **options: Any) -> gr.HTML:
-    """An element of class `place` that the last of the scripts fills from the component's value, using those before it and the shared ones.
+    """An element of class `place` that the last of the scripts fills from the component's value, using those before it and the
+    shared ones.
 
     The template holds no value: templates would take a visitor's text for markup, while the scripts only ever make text of it.
     """
@@ -74,8 +75,8 @@ class Offer:
 
 @dataclass(frozen=True)
 class Answer:
-    """Where it is said what becomes of what was asked for. While it waits, its place in the queue stands there instead: another event
-    says it, and what that one says last is sent once more when it ends."""
+    """Where it is said what becomes of what was asked for. While it waits, its place in the queue stands there instead: another
+    event says it, and what that one says last is sent once more when it ends."""
 
     place: gr.HTML
     words: gr.HTML
@@ -133,8 +134,8 @@ class Widgets:
 
 
 def prose(text: str) -> str:
-    """HTML of our own texts, which mark **bold**, *emphasis*, `code` and "- " lists as Markdown does: Gradio's component for that would be a
-    tenth of all that a visitor waits for."""
+    """HTML of our own texts, which mark **bold**, *emphasis*, `code` and "- " lists as Markdown does: Gradio's component for that
+    would be a tenth of all that a visitor waits for."""
     marks = ((r"`([^`]+)`", r"<code>\1</code>"), (r"\*\*([^*]+)\*\*", r"<b>\1</b>"), (r"\*([^*]+)\*", r"<em>\1</em>"))
     html, listed = "", False
     for block in re.split(r"\n\s*\n|\n(?=- )|  \n", text.strip()):
@@ -150,8 +151,8 @@ def prose(text: str) -> str:
 def status_html(
     text: str, kind: Literal["info", "ready", "busy", "error"] = "info", notes: Iterable[str] = (), offer: Offer | None = None
 ) -> str:
-    """The line under the buttons; screen readers are told when it changes. The notes take one line, however many there are, until they are
-    opened: what is below would jump."""
+    """The line under the buttons; screen readers are told when it changes. The notes take one line, however many there are, until
+    they are opened: what is below would jump."""
     role = "alert" if kind == "error" else "status"
     told = "".join(f"<span>{escape(note)} </span>" for note in notes)
     more = f'<details class="notes"><summary>{told}</summary></details>' if told else ""

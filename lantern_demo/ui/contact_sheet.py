@@ -1,4 +1,5 @@
-"""Pictures to post: the contact sheet, which is all pictures of a run with their names and numbers, and the card of link previews."""
+"""Pictures to post: the contact sheet, which is all pictures of a run with their names and numbers, and the card of link
+previews."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Why a guess was kept or not, in the words of the rule that decided: what it counted, what that had to exceed, and what follows.
 
-What a rule counts is the rule's to say (`explain` of `decoding.rules.Rule`), and here are the sentences around it. With shared noise there
-is nothing to count: a guess was held against the model's own draw, and there are classes for that. The page's script fills in numbers and
-prints, and knows no rule.
+What a rule counts is the rule's to say (`explain` of `decoding.rules.Rule`), and here are the sentences around it. With shared
+noise there is nothing to count: a guess was held against the model's own draw, and there are classes for that. The page's script
+fills in numbers and prints, and knows no rule.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from lantern_demo.settings.settings import Settings
 
 @dataclass(frozen=True)
 class Evidence:
-    """The sentences around a rule's words. `greedy`: no dice were thrown, and what was counted had to reach the chance of the model's
-    favourite."""
+    """The sentences around a rule's words. `greedy`: no dice were thrown, and what was counted had to reach the chance of the
+    model's favourite."""
 
     rule: Any  # a `Rule`, of the class that the words are for
     greedy: bool = False
@@ -39,7 +39,8 @@ class Evidence:
         return {"e": "exact", "r": "relaxed"}.get(kept or "", "refused")
 
     def cases(self) -> dict[str, dict[str, Any]]:
-        """What is said of a trial, and the numbers that belong to it: without any, {0}, {1}... of a sentence are what its row ends with."""
+        """What is said of a trial, and the numbers that belong to it: without any, {0}, {1}... of a sentence are what its row
+        ends with."""
         own, told = ("the model's chance of it", "{own}"), self.rule.explain()
         limit = (
             "had to reach (the chance of the model's favourite)" if self.greedy else "had to exceed (drawn at random)",
@@ -68,7 +69,8 @@ class Evidence:
         return f"{told.bar} A guess is kept when the bar {'reaches' if self.greedy else 'passes'} the line.{told.note}"
 
     def because(self) -> dict[str, str]:
-        """Why a token is what it is: by the letter that records have for it, where it is the first, and where guesses were refused."""
+        """Why a token is what it is: by the letter that records have for it, where it is the first, and where guesses were
+        refused."""
         if self.greedy:
             kept = "A guess stood here, and it is what the model itself likes best."
             alone = "This guess is not what the model likes best."
@@ -86,8 +88,8 @@ class Evidence:
         }
 
     def trials(self, events: dict[str, Any]) -> list[list[list[Any]]]:
-        """What was tried in a record's events by step, without what was for tokens behind the picture's end: [node, case, and what belongs
-        to the case: own, counted, limit, or what its sentence names]. None where it was not kept."""
+        """What was tried in a record's events by step, without what was for tokens behind the picture's end: [node, case, and
+        what belongs to the case: own, counted, limit, or what its sentence names]. None where it was not kept."""
         found, before = [], 0
         rows = events.get(self.kept_as, [[]] * len(events["committed"]))
         for after, tree, tried in zip(events["committed"], events["trees"], rows, strict=True):
@@ -156,7 +158,8 @@ class Compared(Evidence):
         return [node, case, drawn, self.where(near, tokens - 1)]
 
     def where(self, near: int, others: int) -> str:
-        """Where the model's own draw stands, when it is not the guess: the near-th of so many others that count, or at -1 none of them."""
+        """Where the model's own draw stands, when it is not the guess: the near-th of so many others that count, or at -1 none of
+        them."""
         return ""
 
 
@@ -166,7 +169,10 @@ class ComparedNear(Compared):
     reason = "The model itself drew another piece here, a look-alike of this guess, and the guess stands for it."
 
     def also(self) -> str:
-        return f", or one of its look-alikes that count: the {self.rule.k} nearest at most, as long as their chances add up to no more than {self.rule.most()}"
+        return (
+            f", or one of its look-alikes that count: the {self.rule.k} nearest at most, as long as their chances add up to no "
+            f"more than {self.rule.most()}"
+        )
 
     def nor(self) -> str:
         return ", or had it among its look-alikes that count"
@@ -225,8 +231,8 @@ COMPARED: dict[type[Rule], type[Compared]] = {
 
 
 def evidence_of(settings: Settings, method: Method, entry: dict[str, Any] | None = None) -> Evidence:
-    """The words for a method's trials under these settings. entry: what a record has of the run, which says whether drafts were held against
-    the model's own draws; without it, and where it does not say so, a rule of chances decided."""
+    """The words for a method's trials under these settings. entry: what a record has of the run, which says whether drafts were
+    held against the model's own draws; without it, and where it does not say so, a rule of chances decided."""
     greedy = settings.temperature == 0
     rule = settings.rule(method).greedy if greedy else settings.rule(method)
     if not method.guesses:
@@ -244,8 +250,8 @@ def ordinal(number: int) -> str:
 
 
 def trials_of_older(rule: Rule, trees: list[dict[str, Any]], judged: list[list[Sequence[float]]]) -> list[list[list[float]]]:
-    """The trials of an older record, which has [node, p, near, limit] of each: near is the proximity set's mass without p, or 0 where p
-    was enough by itself. There p stands for what was counted: at least that much was."""
+    """The trials of an older record, which has [node, p, near, limit] of each: near is the proximity set's mass without p, or 0
+    where p was enough by itself. There p stands for what was counted: at least that much was."""
     rows = [(*row, tree["parents"]) for tree, tried in zip(trees, judged, strict=True) for row in tried]
     depths = torch.tensor([_depth(parents, int(node)) - 1 for node, *_, parents in rows])
     p, near = (torch.tensor([row[i] for row in rows], dtype=torch.float64) for i in (1, 2))

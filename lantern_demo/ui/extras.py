@@ -1,4 +1,5 @@
-"""GET /extras/NAME: scripts that only some visitors ask for, each with its words, and their styles. No first visit pays for them."""
+"""GET /extras/NAME: scripts that only some visitors ask for, each with its words, and their styles. No first visit pays for
+them."""
 
 from __future__ import annotations
 

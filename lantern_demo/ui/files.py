@@ -1,4 +1,5 @@
-"""The files that a run hands out: previews, pictures, the contact sheet and the record. No name is made from what a visitor sent."""
+"""The files that a run hands out: previews, pictures, the contact sheet and the record. No name is made from what a visitor
+sent."""
 
 from __future__ import annotations
 

@@ -24,13 +24,22 @@ def choices(service: Service) -> tuple[gr.Dropdown, gr.HTML, gr.HTML, gr.Number,
     with gr.Row(elem_id="choices"):
         with gr.Column(min_width=250, scale=2):
             model = gr.Dropdown(
-                [(info.title, info.id) for info in service.offered().values()], value=service.default, label=texts.MODEL_LABEL,
-                info=texts.MODEL_INFO, elem_id="model",
-            )  # fmt: skip
+                [(info.title, info.id) for info in service.offered().values()],
+                value=service.default,
+                label=texts.MODEL_LABEL,
+                info=texts.MODEL_INFO,
+                elem_id="model",
+            )
             model_note = gr.HTML(prose(note(service, service.default)), elem_id="model-note", elem_classes="note")
             seed = gr.Number(
-                texts.EXAMPLES[0][1] if examples else 0, label=texts.SEED_LABEL, info=texts.SEED_INFO, precision=0, minimum=0, maximum=MAX_SEED, elem_id="seed"
-            )  # fmt: skip
+                texts.EXAMPLES[0][1] if examples else 0,
+                label=texts.SEED_LABEL,
+                info=texts.SEED_INFO,
+                precision=0,
+                minimum=0,
+                maximum=MAX_SEED,
+                elem_id="seed",
+            )
             locked = gr.Checkbox(False, label=texts.LOCK_LABEL, info=texts.LOCK_INFO, elem_id="lock-seed")
         with gr.Column(min_width=280, scale=5):
             methods = method_chooser()

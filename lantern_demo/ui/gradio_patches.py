@@ -1,15 +1,15 @@
 """Every use of a part of Gradio that its documentation does not promise. Whoever upgrades Gradio opens this file first.
 
-Each function says what it works around. All were checked with the version CHECKED; `tests/test_gradio_patches.py` fails when one of
-the parts is gone, and when another version is installed.
+Each function says what it works around. All were checked with the version CHECKED; `tests/test_gradio_patches.py` fails when one
+of the parts is gone, and when another version is installed.
 
 Three dependences cannot be moved here. `style.css` and `web/*.css` name classes of Gradio's own elements: `.html-container`,
-`.gr-accordion`, `.label-wrap`, `.main.fillable`, `.main.contain`, `.column`, `.tab-like-container`, `.head` and `.toast-wrap`, the mark
-`data-testid="status-tracker"` of what it shows while the page loads, and `web/layers.js` the role `listbox` of an open list. `web/lost.js`
-stands between Gradio's page and `/gradio_api/app_id`, which it asks for once the server does not answer. `web/frames.js` stops
-a count that goes on for ever by the words of the function that counts. And a run changes the
-`run_state.Shown` that it has handed to a `gr.State` in place, which only
-works since Gradio keeps the object itself and no copy; a test holds on to that.
+`.gr-accordion`, `.label-wrap`, `.main.fillable`, `.main.contain`, `.column`, `.tab-like-container`, `.head` and `.toast-wrap`,
+the mark `data-testid="status-tracker"` of what it shows while the page loads, and `web/layers.js` the role `listbox` of an open
+list. `web/lost.js` stands between Gradio's page and `/gradio_api/app_id`, which it asks for once the server does not answer.
+`web/frames.js` stops a count that goes on for ever by the words of the function that counts. And a run changes the
+`run_state.Shown` that it has handed to a `gr.State` in place, which only works since Gradio keeps the object itself and no copy;
+a test holds on to that.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from gradio_client.utils import is_file_obj_with_meta, traverse
 
 CHECKED = "6.31.0"
 
-# What Gradio raises for a plain HTTP call with a parameter too many or too few, or to no endpoint, and where such calls arrive. Without
-# a handler of our own each is a bare 500.
+# What Gradio raises for a plain HTTP call with a parameter too many or too few, or to no endpoint, and where such calls arrive.
+# Without a handler of our own each is a bare 500.
 MISCALLS = (TypeError, KeyError, FnIndexInferError)
 CALL_PATHS = ("/call/", "/run/", "/api/", "/queue/join", "/component_server")
 
@@ -41,8 +41,8 @@ CALL_PATHS = ("/call/", "/run/", "/api/", "/queue/join", "/component_server")
 LAUNCH_OPTIONS: dict[str, Any] = {"_frontend": False}
 
 
-# Opened directly, /?view=api shows the page: Gradio marks its documentation as open without loading it. Closed and opened again by its
-# own button it is loaded.
+# Opened directly, /?view=api shows the page: Gradio marks its documentation as open without loading it. Closed and opened again
+# by its own button it is loaded.
 OPEN_VIEW = """() => {
   if (new URLSearchParams(location.search).get("view") !== "api") return;
   const button = document.querySelector("footer button.show-api");
@@ -82,11 +82,11 @@ class Queued:
 
 
 def guard_queue(page: gr.Blocks, check: Callable[[Joining], None]) -> None:
-    """Call `check` for each request before it joins the queue of a page; what it raises is the answer. Requests are checked one after
-    the other, so none joins between the check of another and its joining.
+    """Call `check` for each request before it joins the queue of a page; what it raises is the answer. Requests are checked one
+    after the other, so none joins between the check of another and its joining.
 
-    It replaces `Queue.push`: Gradio limits the length of the whole queue only, and checks neither the number of values nor what they
-    are before a worker takes them.
+    It replaces `Queue.push`: Gradio limits the length of the whole queue only, and checks neither the number of values nor what
+    they are before a worker takes them.
     """
     queue, one_by_one = page._queue, asyncio.Lock()
     join = queue.push
@@ -108,8 +108,8 @@ def calm_queue(page: gr.Blocks) -> None:
     """Let the queue of a page do less beside the runs that are being timed.
 
     It sets three attributes of `Queue`. Gradio sums up the latest runs after every one of them, for the monitoring page that is
-    switched off here. And it looks at the queue a thousand times a second while somebody waits, which takes the interpreter from what
-    is being timed.
+    switched off here. And it looks at the queue a thousand times a second while somebody waits, which takes the interpreter from
+    what is being timed.
     """
     queue = page._queue
     queue.ANALYTICS_MAX_EVENTS = 1
@@ -123,8 +123,8 @@ def waiting(page: gr.Blocks, concurrency_id: str) -> int:
 
 
 def pending(page: gr.Blocks, concurrency_id: str) -> Iterator[Queued]:
-    """The requests that run on what a concurrency id names, and those that wait for it, the next one first. Gradio has no public list of
-    them."""
+    """The requests that run on what a concurrency id names, and those that wait for it, the next one first. Gradio has no public
+    list of them."""
     queue = page._queue
     running = [
         event for job in queue.active_jobs for event in job or () if event.concurrency_id == concurrency_id and event.alive
@@ -137,7 +137,8 @@ def pending(page: gr.Blocks, concurrency_id: str) -> Iterator[Queued]:
 
 
 def ahead_of(page: gr.Blocks, concurrency_id: str, session: str | None) -> int | None:
-    """How many requests run or wait before the next one of a session for what a concurrency id names; None when none of it waits."""
+    """How many requests run or wait before the next one of a session for what a concurrency id names; None when none of it
+    waits."""
     for place, queued in enumerate(pending(page, concurrency_id)):
         if queued.waits and queued.session == session:
             return place
@@ -167,20 +168,21 @@ def http_request(request: Any) -> HttpRequest:
 
 
 def own_address(page: gr.Blocks, request: HttpRequest) -> str:
-    """The whole address under which a request for "/" found a page, without a slash at its end. Gradio reads it from the request and
-    from what proxies add to it, so it is a stranger's text."""
+    """The whole address under which a request for "/" found a page, without a slash at its end. Gradio reads it from the request
+    and from what proxies add to it, so it is a stranger's text."""
     return get_root_url(request, "/", request.scope.get("root_path") or page.root_path)
 
 
 def holds_file(value: Any) -> bool:
-    """Whether Gradio would take a part of a value for a file of the server's. Gradio's own test decides, so that none slips by."""
+    """Whether Gradio would take a part of a value for a file of the server's. Gradio's own test decides, so that none slips
+    by."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return is_file_obj_with_meta(value) or any(map(holds_file, inner))
 
 
 def keep_file(block: gr.components.Component, path: str) -> str:
-    """Copy a file to where Gradio serves the files of a component, and return the copy's path. Gradio copies by itself only once an
-    answer is sent, when the run's folder is gone already."""
+    """Copy a file to where Gradio serves the files of a component, and return the copy's path. Gradio copies by itself only once
+    an answer is sent, when the run's folder is gone already."""
     return block.move_resource_to_block_cache(path) or ""
 
 
@@ -196,11 +198,11 @@ def document(page: gr.Blocks, dependency: Any, endpoint: Callable[..., Any]) -> 
 
 
 def as_tool(endpoint: Callable[..., Any], title: str) -> Callable[..., Any]:
-    """Mark an endpoint as an MCP tool, whose last answer is {"told": what becomes JSON, "picture": a PNG file or None}. From then on the
-    pages of this process have no other tools.
+    """Mark an endpoint as an MCP tool, whose last answer is {"told": what becomes JSON, "picture": a PNG file or None}. From then
+    on the pages of this process have no other tools.
 
-    Without it every public endpoint would be one, without a title, and its answer the `str` of what Gradio's client returned: Python's
-    spelling of a dict, and pictures for some clients only.
+    Without it every public endpoint would be one, without a title, and its answer the `str` of what Gradio's client returned:
+    Python's spelling of a dict, and pictures for some clients only.
     """
     endpoint.mcp_title = title  # type: ignore[attr-defined]
     gradio.mcp.GradioMCPServer = ToolServer
@@ -208,7 +210,8 @@ def as_tool(endpoint: Callable[..., Any], title: str) -> Callable[..., Any]:
 
 
 class ToolServer(gradio.mcp.GradioMCPServer):
-    """Gradio's MCP server with the endpoints that `as_tool` marked. It overrides three methods, and wraps the handler that lists tools."""
+    """Gradio's MCP server with the endpoints that `as_tool` marked. It overrides three methods, and wraps the handler that lists
+    tools."""
 
     def get_tool_to_endpoint(self) -> dict[str, str]:
         marked = {f"/{fn.api_name}" for fn in self.blocks.fns.values() if hasattr(fn.fn, "mcp_title")}

@@ -72,16 +72,26 @@ def tags(page: gr.Blocks, request: Request) -> str:
     asked = f"?{request.url.query}" if request.url.query else ""  # a link to a run stays one
     told = {
         "description": texts.DESCRIPTION,
-        "og:type": "website", "og:title": texts.TITLE, "og:description": texts.DESCRIPTION, "og:url": f"{address}/{asked}",
-        "twitter:card": "summary_large_image", "twitter:title": texts.TITLE, "twitter:description": texts.DESCRIPTION,
-    }  # fmt: skip
+        "og:type": "website",
+        "og:title": texts.TITLE,
+        "og:description": texts.DESCRIPTION,
+        "og:url": f"{address}/{asked}",
+        "twitter:card": "summary_large_image",
+        "twitter:title": texts.TITLE,
+        "twitter:description": texts.DESCRIPTION,
+    }
     if recorded_runs():
         picture, words = f"{address}{CARD}", texts.card_in_words(recorded_runs()[0].record, SHOWN)
         width, height = CARD_SIZE
         told |= {
-            "og:image": picture, "og:image:type": "image/png", "og:image:width": str(width), "og:image:height": str(height),
-            "og:image:alt": words, "twitter:image": picture, "twitter:image:alt": words,
-        }  # fmt: skip
+            "og:image": picture,
+            "og:image:type": "image/png",
+            "og:image:width": str(width),
+            "og:image:height": str(height),
+            "og:image:alt": words,
+            "twitter:image": picture,
+            "twitter:image:alt": words,
+        }
     lines = [
         f'<meta {"property" if name.startswith("og:") else "name"}="{name}" content="{escape(text)}" />'
         for name, text in told.items()

@@ -1,5 +1,5 @@
-"""GET /healthz: whether the program is up and its model there, for uptime checks. GET /metrics: what it drew so far, for Prometheus.
-Neither asks anything of the device."""
+"""GET /healthz: whether the program is up and its model there, for uptime checks. GET /metrics: what it drew so far, for
+Prometheus. Neither asks anything of the device."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def health(page: gr.Blocks, service: Service, device: str) -> Callable[[Request]
 
 
 def metrics(page: gr.Blocks, service: Service, device: str) -> Callable[[Request], Awaitable[Response]]:
-    """The endpoint that Prometheus reads: counters of the pictures drawn since the program started, by model and method, and two gauges."""
+    """The endpoint that Prometheus reads: counters of the pictures drawn since the program started, by model and method, and two
+    gauges."""
 
     async def answer(_: Request) -> Response:
         gauges = (

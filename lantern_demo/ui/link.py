@@ -16,12 +16,15 @@ CHOSEN = [name for name in Settings().as_dict() if name != "seed"]
 
 
 def query(record: dict[str, Any], preset: Settings, kept_as: str | None = None) -> str:
-    """The part of a link behind the page's address; settings as the model's preset has them are left out. `kept_as` names the run itself,
-    which is shown as long as the program that drew it keeps it."""
+    """The part of a link behind the page's address; settings as the model's preset has them are left out. `kept_as` names the run
+    itself, which is shown as long as the program that drew it keeps it."""
     settings = record["settings"]
     values = {
-        "prompt": record["prompt"], "model": record["model"]["id"], "methods": ",".join(record["order"]), "seed": settings["seed"],
-    }  # fmt: skip
+        "prompt": record["prompt"],
+        "model": record["model"]["id"],
+        "methods": ",".join(record["order"]),
+        "seed": settings["seed"],
+    }
     usual = preset.as_dict()
     values |= {name: settings[name] for name in CHOSEN if settings[name] != usual[name] and settings[name] is not None}
     return "?" + urlencode(values | ({} if kept_as is None else {RUN: kept_as}))

@@ -1,4 +1,5 @@
-"""What the program writes to its log: a line per run and each warning once. What visitors type is left out unless it is asked for."""
+"""What the program writes to its log: a line per run and each warning once. What visitors type is left out unless it is asked
+for."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Guesses as pictures: what one place of a finished picture looks like with other tokens in it. A guess and its neighbours in the codebook
-look alike, which is why a relaxed rule may take one for the other.
+"""Guesses as pictures: what one place of a finished picture looks like with other tokens in it. A guess and its neighbours in the
+codebook look alike, which is why a relaxed rule may take one for the other.
 
 Nothing of a run is kept for this: the page sends the picture's tokens, and the places are decoded when somebody looks at them.
 """
@@ -31,7 +31,8 @@ KEPT = 8  # pictures whose laws are kept: a law costs a pass over the picture, a
 
 
 class Node(NamedTuple):
-    """A node of a draft tree: its place in the picture, which may lie behind the end, and the tokens on the way to it by place."""
+    """A node of a draft tree: its place in the picture, which may lie behind the end, and the tokens on the way to it by
+    place."""
 
     cell: int
     tokens: dict[int, int]
@@ -58,7 +59,8 @@ class Squares:
         self.found: list[Image.Image] = []
 
     def add(self, cell: int, replaced: dict[int, int]) -> int | None:
-        """Add the surroundings of a cell with tokens replaced by place -> the number of the square; None behind the picture's end."""
+        """Add the surroundings of a cell with tokens replaced by place -> the number of the square; None behind the picture's
+        end."""
         if cell >= len(self._tokens):
             return None
         tokens = tuple(replaced.get(place, token) for place, token in enumerate(self._tokens))
@@ -84,10 +86,10 @@ class LookAlikes:
         self._one = Lock()  # a look at a time: the next one waits for it, and not for a run
 
     def look(self, asked: Any) -> dict[str, Any]:
-        """What a page's script shows of a place: {"picture": a strip of squares, "squares": how many, "tokens": the token in this place of
-        the first ones, "guesses": [[guess, its neighbours...]], "liked": [[token, chance]], "tree": of each node of a draft tree its
-        square, None where it lies behind the picture's end; None where no tree was sent}, or {"error": a sentence}. `asked` is checked
-        here: anybody can send anything.
+        """What a page's script shows of a place: {"picture": a strip of squares, "squares": how many, "tokens": the token in this
+        place of the first ones, "guesses": [[guess, its neighbours...]], "liked": [[token, chance]], "tree": of each node of a
+        draft tree its square, None where it lies behind the picture's end; None where no tree was sent}, or {"error": a
+        sentence}. `asked` is checked here: anybody can send anything.
         """
         try:
             place = self._checked(asked)
@@ -147,12 +149,17 @@ class LookAlikes:
             drawn.add(cell, {cell: token})
         nodes = None if tree is None else [drawn.add(*place) for place in tree]
         return {
-            "picture": webp_address(drawn.strip()), "squares": len(drawn.found), "tokens": wanted, "guesses": rows, "liked": liked,
+            "picture": webp_address(drawn.strip()),
+            "squares": len(drawn.found),
+            "tokens": wanted,
+            "guesses": rows,
+            "liked": liked,
             "tree": nodes,
-        }  # fmt: skip
+        }
 
     def _liked(self, pipe: Pipeline, settings: Settings, prompt: str, tokens: list[int]) -> list[list[tuple[int, float]]]:
-        """By place the model's favourites, each with its chance given all tokens before; none of the first, which has none before it."""
+        """By place the model's favourites, each with its chance given all tokens before; none of the first, which has none before
+        it."""
         key = (pipe.info.id, prompt, settings.sampling(), tuple(tokens))
         if key not in self._laws:
             encoded = pipe.read(prompt).encoded
@@ -170,15 +177,18 @@ def _ids(value: Any, limit: int) -> TypeGuard[list[int]]:
 
 
 def _tree(asked: Any, codes: int, places: int) -> list[Node]:
-    """The nodes of a draft tree that was sent: {"tokens", "parents": a node of the ones before for each but the root, "at": the root's
-    place}."""
+    """The nodes of a draft tree that was sent: {"tokens", "parents": a node of the ones before for each but the root, "at": the
+    root's place}."""
     found = asked if isinstance(asked, dict) else {}
     tokens, parents, at = (found.get(name) for name in ("tokens", "parents", "at"))
     roots = [at]
     if (
-        not _ids(tokens, codes) or not _ids(parents, NODES) or not _ids(roots, places) or not 1 <= len(tokens) == len(parents) <= NODES
+        not _ids(tokens, codes)
+        or not _ids(parents, NODES)
+        or not _ids(roots, places)
+        or not 1 <= len(tokens) == len(parents) <= NODES
         or any(parent >= node for node, parent in enumerate(parents) if node)
-    ):  # fmt: skip
+    ):
         raise ValueError(f"tree must have at most {NODES} tokens, the parent of each among those before it, and the root's place")
     nodes = [Node(roots[0], {roots[0]: tokens[0]})]
     for token, parent in zip(tokens[1:], parents[1:], strict=True):

@@ -1,4 +1,5 @@
-"""The methods to choose from: those of the usual comparison, and behind them the others, exact and lossy, with a sentence each."""
+"""The methods to choose from: those of the usual comparison, and behind them the others, exact and lossy, with a sentence
+each."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ def methods_view(usable: Iterable[Method], chosen: Sequence[str]) -> dict[str, A
 
 
 def chosen_of(value: Any) -> Any:
-    """The ids that are on, of what the page sends. Raises ValueError when there are none; what is no chooser's value is returned as it is."""
+    """The ids that are on, of what the page sends. Raises ValueError when there are none; what is no chooser's value is returned
+    as it is."""
     if not isinstance(value, str):
         return value
     try:

@@ -94,9 +94,15 @@ def build(
         gr.HTML(f"<h1>{escape(texts.TITLE)}</h1><p>{escape(texts.INTRO)}</p>", elem_id="intro")
         with gr.Row(elem_id="ask"):
             prompt = gr.Textbox(
-                texts.EXAMPLES[0][0], label=texts.PROMPT_LABEL, placeholder=texts.PROMPT_PLACEHOLDER, lines=1, max_lines=3, scale=5,
-                container=False, elem_id="prompt",
-            )  # fmt: skip
+                texts.EXAMPLES[0][0],
+                label=texts.PROMPT_LABEL,
+                placeholder=texts.PROMPT_PLACEHOLDER,
+                lines=1,
+                max_lines=3,
+                scale=5,
+                container=False,
+                elem_id="prompt",
+            )
             label = class_box()
             draw_button = gr.Button(texts.DRAW, variant="primary", min_width=80, elem_id="draw")
             stop_button = gr.Button(texts.STOP, variant="stop", min_width=80, interactive=False, elem_id="stop")
@@ -112,9 +118,8 @@ def build(
             filled, reset_button = drawer_foot()
         examples = component("cards", ["cards"], cards(), elem_id="examples")
         stage = component(
-            "stage", STAGE_SCRIPTS, first_view(), elem_id="stage",
-            server_functions=[looking_at(page, LookAlikes(service))],
-        )  # fmt: skip
+            "stage", STAGE_SCRIPTS, first_view(), elem_id="stage", server_functions=[looking_at(page, LookAlikes(service))]
+        )
         results, searching = results_column()
         upload = gr.UploadButton(texts.LOAD, file_types=[".json"], type="binary", size="md", elem_id="load")
         said_of_upload = answer("load-told")
@@ -159,8 +164,8 @@ def build(
     calm_queue(page)
     admission.guard(page, DEVICE["concurrency_id"])
     forget_calls(page)
-    # With every answer to an event Gradio's page goes through all components that any event's progress is to be seen on, and counts
-    # time on them. It is seen on none: one is enough, and a button shows nothing.
+    # With every answer to an event Gradio's page goes through all components that any event's progress is to be seen on, and
+    # counts time on them. It is seen on none: one is enough, and a button shows nothing.
     for event in page.fns.values():
         event.show_progress_on = [w.draw]
     page.lantern_service = service
@@ -173,7 +178,8 @@ def wait_for_model(page: gr.Blocks) -> None:
 
 
 def launch(page: gr.Blocks, **options: Any) -> Any:
-    """Serve a page that `build` made; `options` are those of `gr.Blocks.launch`, and what they leave out GRADIO_* variables may set."""
+    """Serve a page that `build` made; `options` are those of `gr.Blocks.launch`, and what they leave out GRADIO_* variables may
+    set."""
     log.set_up()
     if page.lantern_service.warning:
         logging.getLogger(__name__).warning(page.lantern_service.warning)
@@ -263,17 +269,21 @@ def _wire_runs(page: gr.Blocks, service: Service, w: Widgets, form: Form, search
     repeating = wire([w.results.again.click], partial(again, service, w), [w.result], w.of_a_frame(), end, said)
     w.explore.click(None, js=EXPLORER_IN_VIEW, **QUIET)
     trying = wire(
-        [w.explore.click], partial(explore, service, w, searching), [w.shown, searching.knob, prompt, form.model, form.seed, *knobs],
-        [w.shown, searching.plot], partial(rest, w, searching), searching.answer,
-    )  # fmt: skip
+        [w.explore.click],
+        partial(explore, service, w, searching),
+        [w.shown, searching.knob, prompt, form.model, form.seed, *knobs],
+        [w.shown, searching.plot],
+        partial(rest, w, searching),
+        searching.answer,
+    )
     w.stop.click(
         lambda: (status_html(texts.STOPPED), None), None, [w.status, w.before], cancels=[drawing, repeating, trying], **AT_ONCE
     )
 
 
 def looking_at(page: gr.Blocks, alikes: LookAlikes) -> Callable[[Any, Any], dict[str, Any]]:
-    """What the stage's script calls for a place that somebody looks at. It passes the queue and its guard by, and has one of its own.
-    Gradio marks the function, and a method takes no marks."""
+    """What the stage's script calls for a place that somebody looks at. It passes the queue and its guard by, and has one of its
+    own. Gradio marks the function, and a method takes no marks."""
     looks = admission.Looks()
 
     def look(asked: Any, request: gr.Request) -> dict[str, Any]:
@@ -287,7 +297,8 @@ def looking_at(page: gr.Blocks, alikes: LookAlikes) -> Callable[[Any, Any], dict
 def _failed(
     page: gr.Blocks, w: Widgets, told: gr.HTML, end: Callable[[Shown], Updates], shown: Shown, before: str | None
 ) -> Updates:
-    """After a run that broke off or was refused: settle, and say that it never began. Gradio itself only shows a passing message."""
+    """After a run that broke off or was refused: settle, and say that it never began. Gradio itself only shows a passing
+    message."""
     never_began = shown.run == before and not shown.exploring
     updates = end(shown)
     if never_began:
@@ -297,9 +308,15 @@ def _failed(
 
 
 def _wire_restoring(
-    page: gr.Blocks, service: Service, w: Widgets, form: Form, examples: gr.HTML, upload: gr.UploadButton, said: Answer,
+    page: gr.Blocks,
+    service: Service,
+    w: Widgets,
+    form: Form,
+    examples: gr.HTML,
+    upload: gr.UploadButton,
+    said: Answer,
     arriving: gr.HTML,
-) -> None:  # fmt: skip
+) -> None:
     """Examples, records, links, and what the page shows at first."""
     outputs = list(dict.fromkeys([*w.all(), *form.all()]))
 

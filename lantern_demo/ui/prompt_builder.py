@@ -24,7 +24,8 @@ def builder_view(info: ModelInfo) -> dict[str, Any] | None:
 
 
 def refusal(info: ModelInfo, prompt: str) -> str | None:
-    """The status instead of a run, when a model of few words would only make mush of a prompt, with the nearest one that it can draw."""
+    """The status instead of a run, when a model of few words would only make mush of a prompt, with the nearest one that it can
+    draw."""
     book = phrasebook(info)
     if book is None:
         return None
@@ -36,7 +37,8 @@ def refusal(info: ModelInfo, prompt: str) -> str | None:
 
 
 def drawn_without(info: ModelInfo, prompt: str, unknown: list[str]) -> tuple[list[str], Offer | None]:
-    """What is said of words that a model drew without, if they are more than marks: notes, or a prompt that is offered instead."""
+    """What is said of words that a model drew without, if they are more than marks: notes, or a prompt that is offered
+    instead."""
     words = [word for word in dict.fromkeys(unknown) if not all(unicodedata.category(letter).startswith("P") for letter in word)]
     if not words:
         return [], None

@@ -39,8 +39,8 @@ class Reading:
 
     @property
     def sure(self) -> bool:
-        """Whether what is asked for mostly appears. One lantern alone is left out of about every second picture unless all but the moon
-        is said; several are not."""
+        """Whether what is asked for mostly appears. One lantern alone is left out of about every second picture unless all but
+        the moon is said; several are not."""
         several = self.said.get(NUMBER) not in SINGULAR
         return self.drawable and (several or all(part in self.said for part in ALL_BUT_THE_MOON))
 
@@ -59,15 +59,16 @@ class Phrasebook:
         self.usual = self.read(texts.EXAMPLES[0][0]).said
 
     def _readings(self) -> list[tuple[str, str, str]]:
-        """(words, part, the phrase that they say), the longest first: "under a moonless sky" holds the kind "sky" and does not say it."""
+        """(words, part, the phrase that they say), the longest first: "under a moonless sky" holds the kind "sky" and does not
+        say it."""
         whole: dict[str, tuple[str, str]] = {}
         ends: dict[str, tuple[str, str]] = {}
         for part, options in self.parts.items():
             for option in options:
                 whole |= {phrase: (part, phrase) for phrase in option if phrase != ARTICLE}
                 if part not in BEFORE_NOUN:
-                    # Alone, the last word of a phrase says it: a lake, whatever stands before it. Of two options that share one the
-                    # later is said, so that a moon is a moon unless it is said that there is none.
+                    # Alone, the last word of a phrase says it: a lake, whatever stands before it. Of two options that share one
+                    # the later is said, so that a moon is a moon unless it is said that there is none.
                     ends |= {phrase.split()[-1]: (part, phrase) for phrase in reversed(option)}
         found = {**ends, **whole}
         return [(words, *found[words]) for words in sorted(found, key=lambda words: -len(words.split()))]
@@ -93,9 +94,17 @@ class Phrasebook:
     def view(self) -> dict[str, Any]:
         """The same as the page's script takes it."""
         return {
-            "words": sorted(self.words), "nouns": NOUNS, "number": NUMBER, "singular": SINGULAR, "before": BEFORE_NOUN,
-            "allButTheMoon": ALL_BUT_THE_MOON, "gap": GAP, "usual": self.usual, "parts": self.parts, "readings": self.readings,
-        }  # fmt: skip
+            "words": sorted(self.words),
+            "nouns": NOUNS,
+            "number": NUMBER,
+            "singular": SINGULAR,
+            "before": BEFORE_NOUN,
+            "allButTheMoon": ALL_BUT_THE_MOON,
+            "gap": GAP,
+            "usual": self.usual,
+            "parts": self.parts,
+            "readings": self.readings,
+        }
 
 
 def phrasebook(info: ModelInfo) -> Phrasebook | None:

@@ -1,5 +1,5 @@
-"""What passes of published sizes took on a processor, as `python -m lantern_demo.bench sizes` measured it with random weights: a part of the
-report that the command wrote."""
+"""What passes of published sizes took on a processor, as `python -m lantern_demo.bench sizes` measured it with random weights: a
+part of the report that the command wrote."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ SHOWN = "lantern++"  # the method whose steps tell what a guess costs
 
 @cache
 def measured_sizes() -> dict[str, Any]:
-    """The report: `machine`, and by model `tokens` of a picture, `kinds` (milliseconds of a pass by nodes) and `methods` (milliseconds a
-    token, tokens a step, seconds of a picture, nodes of the tree)."""
+    """The report: `machine`, and by model `tokens` of a picture, `kinds` (milliseconds of a pass by nodes) and `methods`
+    (milliseconds a token, tokens a step, seconds of a picture, nodes of the tree)."""
     return json.loads(FILE.read_text())
 
 

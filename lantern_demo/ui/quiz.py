@@ -1,6 +1,7 @@
 """Which one took the shortcut? Pairs of pictures of one prompt and seed, by vanilla and by LANTERN++, for visitors to tell apart.
 
-They are drawn ahead by `record_quiz`, which says how they were chosen. What a visitor guesses stays in the browser and ends with the page.
+They are drawn ahead by `record_quiz`, which says how they were chosen. What a visitor guesses stays in the browser and ends with
+the page.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ DAY = 24 * 60 * 60  # seconds that a browser keeps the pairs
 
 @cache
 def quiz() -> dict[str, Any]:
-    """The pairs as the page's script takes them: {"drawn": a sentence on how they were drawn, "measured": sentences for the end, "pairs":
-    [{"prompt", "seed", "pictures": [{"method", "picture"}]}]}."""
+    """The pairs as the page's script takes them: {"drawn": a sentence on how they were drawn, "measured": sentences for the end,
+    "pairs": [{"prompt", "seed", "pictures": [{"method", "picture"}]}]}."""
     found = json.loads(FILE.read_text())
     pairs = found["pairs"]
     settings = Settings(**{**found["settings"], "seed": 0})

@@ -1,5 +1,5 @@
-"""What the foot of the page links: the papers, the code, the docs and the licence. Off a Space the program serves its own files as plain
-text, since it knows no other place where they are."""
+"""What the foot of the page links: the papers, the code, the docs and the licence. Off a Space the program serves its own files
+as plain text, since it knows no other place where they are."""
 
 from __future__ import annotations
 

@@ -33,10 +33,14 @@ def recommended_box(service: Service) -> RecommendedBox:
         with gr.Row():
             buttons = {
                 kind: gr.Button(
-                    texts.RECOMMENDED_BUTTONS[kind], size="sm", min_width=140, elem_id=f"recommended-{kind}", interactive=_any(found, kind)
+                    texts.RECOMMENDED_BUTTONS[kind],
+                    size="sm",
+                    min_width=140,
+                    elem_id=f"recommended-{kind}",
+                    interactive=_any(found, kind),
                 )
                 for kind in KINDS
-            }  # fmt: skip
+            }
         note = gr.HTML(prose(texts.recommended(found)) if found else "", elem_classes="prose note")
     return RecommendedBox(column, note, buttons)
 

@@ -25,8 +25,8 @@ REDRAWN = " The pictures were drawn anew from the tokens on {date}, by a later d
 
 
 def redrawn(pipe: Pipeline, record: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Image.Image]]:
-    """A run with its pictures drawn anew from its tokens, and the pictures by method. All that the run timed stays; `how_timed` says
-    that the pictures are later."""
+    """A run with its pictures drawn anew from its tokens, and the pictures by method. All that the run timed stays; `how_timed`
+    says that the pictures are later."""
     pictures = {name: pipe.decode_image(entry["token_ids"]) for name, entry in record["methods"].items()}
     entries = {name: {**entry, "image_sha256": image_hash(pictures[name])} for name, entry in record["methods"].items()}
     how = record["how_timed"].split(REDRAWN.partition("{date}")[0])[0]  # one such sentence, the latest
@@ -43,7 +43,10 @@ def redrawn_sweep(pipe: Pipeline, sweep: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description="Draw every example of the page with all methods and keep the runs. What it times is shown to visitors: let nothing else run."
+        description=(
+            "Draw every example of the page with all methods and keep the runs. What it times is shown to visitors: let "
+            "nothing else run."
+        )
     )
     parser.add_argument("--out", type=Path, default=recorded.FOLDER, help="folder for the runs (default: the package's own)")
     parser.add_argument("--count", type=int, default=len(texts.EXAMPLES), help="only the first N examples")

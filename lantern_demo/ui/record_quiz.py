@@ -1,7 +1,7 @@
 """Draw the pairs of the quiz anew: python -m lantern_demo.ui.record_quiz [--out FILE]
 
-A pair is one prompt with one seed, drawn by vanilla and by LANTERN++ with the preset's settings. The prompts are the first ten of `prompts`,
-and the seeds their numbers: whatever comes out is kept, and nobody chooses.
+A pair is one prompt with one seed, drawn by vanilla and by LANTERN++ with the preset's settings. The prompts are the first ten of
+`prompts`, and the seeds their numbers: whatever comes out is kept, and nobody chooses.
 """
 
 from __future__ import annotations
@@ -47,16 +47,22 @@ def main() -> None:
         shown = METHODS_OF_A_PAIR if plain_left else METHODS_OF_A_PAIR[::-1]
         pairs.append(
             {
-                "prompt": prompt, "seed": seed,
+                "prompt": prompt,
+                "seed": seed,
                 "pictures": [{"method": name, "picture": picture_address(drawn[name].image, 80)} for name in shown],
-                "steps": {name: one.stats.steps for name, one in drawn.items()}, "price": drawn["lantern++"].stats.price,
+                "steps": {name: one.stats.steps for name, one in drawn.items()},
+                "price": drawn["lantern++"].stats.price,
             }
-        )  # fmt: skip
+        )
         print(f"{seed + 1} of {PAIRS}  {prompt}", flush=True)
     whole = {
-        "model": record["model"]["id"], "settings": {**record["settings"], "seed": None}, "device": record["device"],
-        "created": datetime.now(timezone.utc).date().isoformat(), "prompts_seed": SEED, "pairs": pairs,
-    }  # fmt: skip
+        "model": record["model"]["id"],
+        "settings": {**record["settings"], "seed": None},
+        "device": record["device"],
+        "created": datetime.now(timezone.utc).date().isoformat(),
+        "prompts_seed": SEED,
+        "pairs": pairs,
+    }
     args.out.write_text(json.dumps(whole, indent=1) + "\n")
     print(f"{args.out}  {args.out.stat().st_size / 1024:.0f} KB")
 

@@ -43,7 +43,8 @@ class Recorded:
 
     @property
     def sweeps_told(self) -> dict[str, Any] | None:
-        """Where a page finds the sweeps when somebody comes to them, and how many: they weigh as much as the run with all else."""
+        """Where a page finds the sweeps when somebody comes to them, and how many: they weigh as much as the run with all
+        else."""
         if not self.sweeps:
             return None
         return {"address": SWEEPS.format(name=self.name).lstrip("/"), "count": len(self.sweeps)}
@@ -85,8 +86,8 @@ def unpack(data: bytes) -> Recorded:
 
 
 class FinishedRuns:
-    """The latest runs of a program by names that cannot be guessed, packed and in memory only: a link, a reload or the way back shows
-    them again."""
+    """The latest runs of a program by names that cannot be guessed, packed and in memory only: a link, a reload or the way back
+    shows them again."""
 
     def __init__(self, most: int = 200) -> None:
         self._most, self._packed = most, OrderedDict[str, bytes]()
@@ -106,7 +107,8 @@ class FinishedRuns:
 
 
 def cards() -> dict[str, Any] | None:
-    """The value of the examples' component: of each a small picture as vanilla drew it, and the prompt. The first is on the stage."""
+    """The value of the examples' component: of each a small picture as vanilla drew it, and the prompt. The first is on the
+    stage."""
     found = [{"prompt": run.record["prompt"], "picture": _thumbnail(run.pictures.get("vanilla"))} for run in recorded_runs()]
     return {"cards": found, "picked": 0} if found else None
 

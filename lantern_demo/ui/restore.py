@@ -50,7 +50,8 @@ def show_example(service: Service, w: Widgets, form: Form, shown: Shown, index: 
 
 
 def first_view() -> dict[str, Any] | None:
-    """What is on the stage at first: the first recorded run, which plays once. Every visit pays for its pictures, so they are packed closer."""
+    """What is on the stage at first: the first recorded run, which plays once. Every visit pays for its pictures, so they are
+    packed closer."""
     for run in recorded_runs()[:1]:
         pictures = {name: picture_address(picture_of(address), FIRST_QUALITY) for name, address in run.pictures.items()}
         return results_view(run.record, pictures, run.source, True, sweeps=run.sweeps_told)
@@ -58,15 +59,16 @@ def first_view() -> dict[str, Any] | None:
 
 
 def show_first(service: Service, w: Widgets) -> Updates:
-    """The numbers and files of the first recorded run, which is on the stage already. Nothing is filled in: the visitor may be typing."""
+    """The numbers and files of the first recorded run, which is on the stage already. Nothing is filled in: the visitor may be
+    typing."""
     run = recorded_runs()[0]
     shown = _presented(service, w, run, run.source, False, {})
     return {part: update for part, update in shown.items() if part is not w.stage}
 
 
 def load_record(service: Service, w: Widgets, form: Form, told: gr.HTML, shown: Shown, data: Any) -> Updates:
-    """Show a record that a visitor hands in. Its pictures are drawn anew from its tokens, where its model is loaded. What is refused is
-    `told` beside the button."""
+    """Show a record that a visitor hands in. Its pictures are drawn anew from its tokens, where its model is loaded. What is
+    refused is `told` beside the button."""
     if shown.running:
         return {told: status_html(texts.STILL_RUNNING, "error")}
     try:
@@ -98,7 +100,8 @@ def _redrawn(service: Service, record: dict[str, Any], images: list[Image.Image]
 
 
 def from_link(service: Service, w: Widgets, form: Form, parameters: Mapping[str, str]) -> Updates | None:
-    """Show the run that a link names, if it is still kept, or else fill in what the link asks for; None when it asks for nothing."""
+    """Show the run that a link names, if it is still kept, or else fill in what the link asks for; None when it asks for
+    nothing."""
     offered = service.offered()
     run = w.finished.get(parameters.get(link.RUN, ""))
     if run is not None:
@@ -123,7 +126,7 @@ def from_link(service: Service, w: Widgets, form: Form, parameters: Mapping[str,
 
 def _presented(
     service: Service, w: Widgets, run: Recorded, source: Source, play: bool, more: Updates, kept_as: str | None = None
-) -> Updates:  # fmt: skip
+) -> Updates:
     """Show a run that was not drawn just now. A run that begins meanwhile takes the stage: it writes `w.shown`."""
     now = Shown({}, run.record, run.pictures)
     images = {name: picture_of(address) for name, address in run.pictures.items()}

@@ -21,7 +21,8 @@ from lantern_demo.ui import texts
 from lantern_demo.ui.evidence import evidence_of
 from lantern_demo.ui.run_state import Lane, Source
 
-# In the methods' order Okabe and Ito's colours, which colour-blind people can tell apart, and behind them some for methods that are added.
+# In the methods' order Okabe and Ito's colours, which colour-blind people can tell apart, and behind them some for methods that
+# are added.
 PALETTE = (
     "#7f7f7f",
     "#56b4e9",
@@ -59,15 +60,24 @@ def leading(methods: Iterable[str]) -> set[str]:
 
 
 def lane_view(lane: Lane, vanilla: Lane | None, lead: bool, greedy: bool = False) -> dict[str, Any]:
-    """What the page's script shows of a lane: texts, never markup. `vanilla` is the lane that speedups are against; lead: it is shown
-    large; greedy: the run takes the likeliest tokens."""
+    """What the page's script shows of a lane: texts, never markup. `vanilla` is the lane that speedups are against; lead: it is
+    shown large; greedy: the run takes the likeliest tokens."""
     method = METHODS[lane.method]
     return {
-        "id": lane.method, "name": stem(lane.method), "label": method.label, "colour": COLOURS[lane.method], "lossless": method.lossless,
-        "badge": texts.badge(method), "lead": lead, "phase": lane.phase, "share": f"{lane.committed / lane.total if lane.total else 0.0:.1%}",
-        "passes": _passes(lane), "took": f"{lane.seconds:.2f} s" if lane.committed else texts.NOT_YET, "gain": _speedup(lane, vanilla),
+        "id": lane.method,
+        "name": stem(lane.method),
+        "label": method.label,
+        "colour": COLOURS[lane.method],
+        "lossless": method.lossless,
+        "badge": texts.badge(method),
+        "lead": lead,
+        "phase": lane.phase,
+        "share": f"{lane.committed / lane.total if lane.total else 0.0:.1%}",
+        "passes": _passes(lane),
+        "took": f"{lane.seconds:.2f} s" if lane.committed else texts.NOT_YET,
+        "gain": _speedup(lane, vanilla),
         "short": _in_short(lane, vanilla, method, greedy),
-    }  # fmt: skip
+    }
 
 
 def _passes(lane: Lane) -> str:
@@ -91,7 +101,8 @@ STALL = 10  # times the median step: a step that takes longer is told apart
 
 
 def stalls(entry: dict[str, Any]) -> tuple[float, float]:
-    """Seconds of decoding in steps that took over STALL times the median step, and in all others; the prompt's own pass is none."""
+    """Seconds of decoding in steps that took over STALL times the median step, and in all others; the prompt's own pass is
+    none."""
     ends = entry["events"]["milliseconds"]
     steps = [(end - start) / 1000 for start, end in pairwise(ends)]
     most = STALL * median(steps) if steps else 0.0
@@ -148,9 +159,13 @@ def live(record: dict[str, Any]) -> Source:
 
 
 def results_view(
-    record: dict[str, Any], pictures: dict[str, str], source: Source, play: bool = False, run: str | None = None,
+    record: dict[str, Any],
+    pictures: dict[str, str],
+    source: Source,
+    play: bool = False,
+    run: str | None = None,
     sweeps: dict[str, Any] | None = None,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """The stage's value for a run that is over. `play`: whether the replay starts by itself; `run`: the id of one that was live;
     `sweeps`: as `Recorded.sweeps_told`."""
     settings = Settings(**record["settings"])
@@ -163,14 +178,23 @@ def results_view(
         for name, entry in entries.items()
     ]
     return {
-        "run": run, "prompt": record["prompt"], "model": record["model"]["id"], "settings": record["settings"], "grid": isqrt(len(lanes[0]["tokens"])),
-        "source": {"kind": source.kind, "text": source.text}, "play": play, "lanes": lanes, "sweeps": sweeps,
-        "device": texts.one_thread(record["device"]), "quality": found_in_pictures(record["model"]["id"], settings, entries),
-    }  # fmt: skip
+        "run": run,
+        "prompt": record["prompt"],
+        "model": record["model"]["id"],
+        "settings": record["settings"],
+        "grid": isqrt(len(lanes[0]["tokens"])),
+        "source": {"kind": source.kind, "text": source.text},
+        "play": play,
+        "lanes": lanes,
+        "sweeps": sweeps,
+        "device": texts.one_thread(record["device"]),
+        "quality": found_in_pictures(record["model"]["id"], settings, entries),
+    }
 
 
 def found_in_pictures(model: str, settings: Settings, methods: Iterable[str]) -> str | None:
-    """What was measured of the pictures of vanilla and LANTERN++, where it was with these very settings; trees and seeds play no part."""
+    """What was measured of the pictures of vanilla and LANTERN++, where it was with these very settings; trees and seeds play no
+    part."""
     info = REGISTRY.get(model)
     known = read_recommended(info.folder) if info is not None else None
     if info is None or known is None or not {"vanilla", "lantern++"} <= set(methods):
@@ -178,9 +202,8 @@ def found_in_pictures(model: str, settings: Settings, methods: Iterable[str]) ->
     free = {name for name in KNOBS if KNOBS[name].of_tree or KNOBS[name].fitted}
     asked = {name: value for name, value in settings.as_dict().items() if name not in free | {"seed", "tree"}}
     found = {
-        one.method: one for one in known.found
-        if asked.items() <= {**Settings(**info.preset).as_dict(), **one.settings}.items()
-    }  # fmt: skip
+        one.method: one for one in known.found if asked.items() <= {**Settings(**info.preset).as_dict(), **one.settings}.items()
+    }
     if not {"vanilla", "lantern++"} <= set(found):
         return None
     return texts.found_in_pictures(found["vanilla"], found["lantern++"])

@@ -1,5 +1,5 @@
-"""The models that are loaded, and the runs on the device. On ZeroGPU a run is another process, so what `_frames` takes and yields can
-be pickled."""
+"""The models that are loaded, and the runs on the device. On ZeroGPU a run is another process, so what `_frames` takes and yields
+can be pickled."""
 
 from __future__ import annotations
 
@@ -70,8 +70,9 @@ class Progress:
 
 @dataclass(frozen=True)
 class Frame:
-    """What has changed since the last one: where methods are, and of one of them what its picture looks like (JPEG), when that was
-    asked for. No lanes while something is made ready: `ready` is the method that is warmed up, or PROMPT while the prompt is read."""
+    """What has changed since the last one: where methods are, and of one of them what its picture looks like (JPEG), when that
+    was asked for. No lanes while something is made ready: `ready` is the method that is warmed up, or PROMPT while the prompt is
+    read."""
 
     lanes: dict[str, Progress]
     picture: tuple[str, bytes] | None = None
@@ -94,7 +95,8 @@ class Service:
     """Loads models once and runs comparisons on them."""
 
     def __init__(self, model: str | Path, device: str, fp16_accumulation: bool = False, threads: int | None = None) -> None:
-        """Starts to load a model and to prepare it, and does not wait for it. Raises ValueError for an unknown model or device."""
+        """Starts to load a model and to prepare it, and does not wait for it. Raises ValueError for an unknown model or
+        device."""
         self._device, self._threads, self._loading = device, threads, threading.Lock()
         self._run_seconds = run_seconds()
         self._first_info = info_of(model)
@@ -107,8 +109,9 @@ class Service:
         self._seconds: dict[str, float] = {}  # by model, the longest that a method's run has taken
         self._held = deque[float](maxlen=RUNS_KEPT)  # seconds for which the latest runs had the device
         self._since: float | None = None  # when the run that has it began
-        # On a CPU every thread that computes keeps a pool of helpers, and with more of those than cores OpenMP lets them sleep between
-        # operations: steps took 1.9 times as long. So one thread does all that is timed, and no other that lives on computes.
+        # On a CPU every thread that computes keeps a pool of helpers, and with more of those than cores OpenMP lets them sleep
+        # between operations: steps took 1.9 times as long. So one thread does all that is timed, and no other that lives on
+        # computes.
         self._worker, self._turn = ThreadPoolExecutor(1, "device"), threading.Lock()
         self._first: Future[None] = Future()
         if on_zero_gpu():
@@ -143,13 +146,14 @@ class Service:
             with self._turn:
                 self._worker.submit(lambda: deque(pipe.prepare(), maxlen=0)).result()
                 self._worker.submit(pipe.palette).result()
-        # Half a million objects of libraries are there for good. Python would look at them all once, for half a second, in the middle of
-        # one of the first races.
+        # Half a million objects of libraries are there for good. Python would look at them all once, for half a second, in the
+        # middle of one of the first races.
         gc.collect()
         gc.freeze()
 
     def wait(self) -> None:
-        """Until the model that the program was started with is there and prepared. Raises ValueError, as `load` does, when it cannot be."""
+        """Until the model that the program was started with is there and prepared. Raises ValueError, as `load` does, when it
+        cannot be."""
         self._first.result()
 
     @property
@@ -214,8 +218,8 @@ class Service:
         return requirements_unmet(info, device, info.dtype("auto", device))
 
     def expected_seconds(self, info: ModelInfo) -> tuple[float, float | None] | None:
-        """About how long a picture of a published model would take here by vanilla and by LANTERN++, None for that where it has no drafter:
-        what a pass takes is measured on a product, what its guesses land borrowed. None where it is not known."""
+        """About how long a picture of a published model would take here by vanilla and by LANTERN++, None for that where it has
+        no drafter: what a pass takes is measured on a product, what its guesses land borrowed. None where it is not known."""
         device = pick_device(self._device)
         calibration = read_calibration(BUNDLED / BORROWED)
         if info.published is None or calibration is None or not runs_on_twins(info, device) or self.unmet(info):
@@ -244,8 +248,8 @@ class Service:
         return pipe.request(prompt, methods, trees, **{name: value for name, value in knobs.items() if value is not None})
 
     def frames(self, request: Request, previews: bool) -> Generator[Frame | Drawn | Generation | MethodFailed, None, None]:
-        """Race the methods: a Frame now and then, for each Drawn with its last token, and at the end its Generation; or MethodFailed.
-        Callers take turns.
+        """Race the methods: a Frame now and then, for each Drawn with its last token, and at the end its Generation; or
+        MethodFailed. Callers take turns.
 
         Closing it frees the device within a step. A comparison that lasts too long ends with MethodFailed for what is not done.
         """
@@ -280,8 +284,8 @@ class Service:
         return pipe.palette().numpy().tobytes()
 
     def wait_behind(self, before: int) -> float | None:
-        """About how many seconds it takes until so many requests are through, the first of which may have the device already: by the median
-        of the latest runs that were not stopped, whatever they drew. None before the first has ended."""
+        """About how many seconds it takes until so many requests are through, the first of which may have the device already: by
+        the median of the latest runs that were not stopped, whatever they drew. None before the first has ended."""
         if not self._held:
             return None
         usual, since = median(self._held), self._since
@@ -304,7 +308,8 @@ class Service:
         return same_decoder(self._loaded[model].networks.trained, trained)
 
     def at_once(self, call: Callable[..., Result], *args: Any) -> Result | None:
-        """The result of a short call in the thread that computes, or None while a run has the device: nothing holds up what is timed."""
+        """The result of a short call in the thread that computes, or None while a run has the device: nothing holds up what is
+        timed."""
         if not self._turn.acquire(blocking=False):
             return None
         try:
@@ -313,8 +318,8 @@ class Service:
             self._turn.release()
 
     def _compute(self, call: Callable[..., Result], *args: Any) -> Result:
-        """The result of a call in the thread that computes, in the context of the caller: on ZeroGPU it says who asks, whose share of
-        the GPU is spent, and whether they are still there."""
+        """The result of a call in the thread that computes, in the context of the caller: on ZeroGPU it says who asks, whose
+        share of the GPU is spent, and whether they are still there."""
         return self._worker.submit(copy_context().run, call, *args).result()
 
     def _pictures(self, model: str, tokens: list[list[int]]) -> list[Image.Image]:
@@ -379,8 +384,9 @@ class Service:
         self._seconds[model] = max(took, self._seconds.get(model, 0.0))
 
     def _lease(self, request: Request, previews: bool) -> int:
-        """Seconds of a shared GPU to ask for: ten until the model is on it, then for each method its run and the capture of its steps,
-        guessed at first and later what the longest run took, twice since each is warmed up. What is left over is given back."""
+        """Seconds of a shared GPU to ask for: ten until the model is on it, then for each method its run and the capture of its
+        steps, guessed at first and later what the longest run took, twice since each is warmed up. What is left over is given
+        back."""
         took = self._seconds.get(request.model)
         per_method = 2 + 0.006 * self.offered()[request.model].tokens if took is None else 1 + 2 * took
         return min(MOST_LEASED, 10 + round(per_method * len(request.methods)))
@@ -396,10 +402,13 @@ def _log(request: Request, outcomes: dict[str, Outcome], seconds: float) -> None
     kinds = {outcome.kind for outcome in outcomes.values()}
     _LOG.info(
         "run: model %s, seed %s, prompt %s, %s: %s; %.2f s on the device",
-        request.model, request.seed, of_prompt(request.prompt),
+        request.model,
+        request.seed,
+        of_prompt(request.prompt),
         "stopped" if "stopped" in kinds else "failed" if "failed" in kinds else "done",
-        ", ".join(f"{method} {outcome.words()}" for method, outcome in outcomes.items()), seconds,
-    )  # fmt: skip
+        ", ".join(f"{method} {outcome.words()}" for method, outcome in outcomes.items()),
+        seconds,
+    )
 
 
 def run_seconds() -> float:

@@ -1,8 +1,8 @@
 """The page as files that any static host can serve, without Python: python -m lantern_demo.ui.static OUT [--cells N]
 
-It has the recorded races with their clocks and sliders, the quiz, the video and the captions, by the scripts of the served page. Look-alikes
-are decoded ahead, at some cells of every race in all lanes: near misses of LANTERN++, the nearest to the middle of the picture first. Only these
-cells can be pressed there.
+It has the recorded races with their clocks and sliders, the quiz, the video and the captions, by the scripts of the served page.
+Look-alikes are decoded ahead, at some cells of every race in all lanes: near misses of LANTERN++, the nearest to the middle of
+the picture first. Only these cells can be pressed there.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ COMPONENTS = {"examples": ("cards", ("cards",)), "stage": ("stage", STAGE_SCRIPT
 
 
 def write(out: Path, cells: int = CELLS, runs: Sequence[Recorded] | None = None) -> int:
-    """Write the edition into a folder -> its bytes. runs: the races, all recorded ones when left out. Raises ValueError for a number of cells
-    that is none, for a folder that has something in it, and for an edition of more than MOST_BYTES."""
+    """Write the edition into a folder -> its bytes. runs: the races, all recorded ones when left out. Raises ValueError for a
+    number of cells that is none, for a folder that has something in it, and for an edition of more than MOST_BYTES."""
     if cells < 1:
         raise ValueError(f"cells must be at least 1, got {cells}")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -75,7 +75,10 @@ def index(runs: Sequence[Recorded]) -> str:
     words = texts.WEB | texts.STATIC | {"sizes": guess_costs()}
     shared = "\n".join([f"const WORDS = {_script_json(words)};", *(script(name) for name in SHARED)])
     parts = "\n".join(
-        f'component("{place}", (element, props, trigger, watch, server) => {{\n{chr(10).join(script(name) for name in names)}\n}});'
+        (
+            f'component("{place}", (element, props, trigger, watch, server) => '
+            f"{{\n{chr(10).join(script(name) for name in names)}\n}});"
+        )
         for place, (_, names) in COMPONENTS.items()
     )
     shown = cards()
@@ -86,9 +89,11 @@ def index(runs: Sequence[Recorded]) -> str:
     papers = ", ".join(f'<a href="{escape(address)}" rel="noopener">{escape(name)}</a>' for name, address in PAPERS.items())
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(texts.TITLE)}</title><meta name="description" content="{escape(texts.DESCRIPTION)}"><link rel="icon" href="data:,"><link rel="stylesheet" href="style.css"></head>
+<title>{escape(texts.TITLE)}</title><meta name="description" content="{escape(texts.DESCRIPTION)}">
+<link rel="icon" href="data:,"><link rel="stylesheet" href="style.css"></head>
 <body><main><div id="intro"><h1>{escape(texts.TITLE)}</h1><p>{escape(texts.INTRO)}</p></div>
-{places}<footer id="foot"><nav aria-label="{escape(texts.FOOT)}"><span>{escape(texts.PAPERS)}: {papers}</span><span>{escape(texts.STATIC_NOTE)}</span></nav></footer></main>
+{places}<footer id="foot"><nav aria-label="{escape(texts.FOOT)}"><span>{escape(texts.PAPERS)}: {papers}</span>
+<span>{escape(texts.STATIC_NOTE)}</span></nav></footer></main>
 <script>{shared}
 const RACES = {_script_json([run.name for run in runs])};
 {script("static/page")}
@@ -118,9 +123,15 @@ def asked(view: dict[str, Any], lane: dict[str, Any], cell: int) -> dict[str, An
     step = bisect_right(lane["committed"], cell)
     beside = [other["tokens"][cell] for other in view["lanes"] if other["id"] == "vanilla" and other is not lane]
     return {
-        "model": view["model"], "prompt": view["prompt"], "settings": view["settings"], "tokens": lane["tokens"], "cell": cell,
-        "guesses": _guesses(lane, cell, step), "beside": beside, "tree": _tree(lane, step),
-    }  # fmt: skip
+        "model": view["model"],
+        "prompt": view["prompt"],
+        "settings": view["settings"],
+        "tokens": lane["tokens"],
+        "cell": cell,
+        "guesses": _guesses(lane, cell, step),
+        "beside": beside,
+        "tree": _tree(lane, step),
+    }
 
 
 def _guesses(lane: dict[str, Any], cell: int, step: int) -> list[int]:

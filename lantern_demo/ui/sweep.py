@@ -69,7 +69,8 @@ def explorer() -> Explorer:
 def explore(
     service: Service, w: Widgets, e: Explorer, shown: Shown, name: Any, prompt: Any, model: Any, seed: Any, *knobs: Any
 ) -> Iterator[Updates]:
-    """Draw with vanilla once, then with the chosen setting at each of its values. `knobs` are in the order of `knobs.ON_THE_FORM`."""
+    """Draw with vanilla once, then with the chosen setting at each of its values. `knobs` are in the order of
+    `knobs.ON_THE_FORM`."""
     try:
         if name not in SWEEPS:
             raise ValueError(f"the knob must be one of {', '.join(SWEEPS)}, got {name!r}")
@@ -91,8 +92,10 @@ def explore(
         yield {e.answer.words: refused}
         return
     yield {
-        e.answer.words: status_html(texts.exploring(0, len(requests)), "busy"), e.plot: "", w.shown: replace(shown, exploring=True),
-    }  # fmt: skip
+        e.answer.words: status_html(texts.exploring(0, len(requests)), "busy"),
+        e.plot: "",
+        w.shown: replace(shown, exploring=True),
+    }
     try:
         yield from _points(service, e, sweep, requests)
         yield {e.answer.words: status_html(texts.explored(values["seed"])), w.shown: replace(shown, exploring=False)}
@@ -113,9 +116,11 @@ def rest(w: Widgets, e: Explorer, shown: Shown) -> Updates:
 def _points(service: Service, e: Explorer, sweep: Sweep, requests: list[Request]) -> Iterator[Updates]:
     method = METHODS[sweep.method]
     value: dict[str, Any] = {
-        "points": [], "picture": None, "colour": COLOURS[method.id],
+        "points": [],
+        "picture": None,
+        "colour": COLOURS[method.id],
         "title": texts.explore_title(method.label, sweep.setting),
-    }  # fmt: skip
+    }
     baseline = 0.0
     for number, (request, setting) in enumerate(zip(requests, sweep.values, strict=True), 1):
         with closing(service.frames(request, False)) as events:
@@ -135,9 +140,11 @@ def _points(service: Service, e: Explorer, sweep: Sweep, requests: list[Request]
 
 def _point(sweep: Sweep, setting: float, event: Generation, baseline: float, picture: str) -> dict[str, Any]:
     return {
-        "label": f"{KNOBS[sweep.setting].symbol} = {setting:g}", "picture": picture, "price": event.stats.price,
+        "label": f"{KNOBS[sweep.setting].symbol} = {setting:g}",
+        "picture": picture,
+        "price": event.stats.price,
         "speedup": baseline / event.stats.decode_seconds,
-    }  # fmt: skip
+    }
 
 
 def recorded_sweep(pipe: Pipeline, prompt: str, seed: int, name: str) -> dict[str, Any]:

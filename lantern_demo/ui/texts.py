@@ -18,12 +18,12 @@ INTRO = (
     "and keeps guesses that look right."
 )
 DESCRIPTION = (
-    "Watch a visual autoregressive model draw one picture with several decoding methods that race side by side: vanilla, EAGLE, LANTERN, "
-    "LANTERN++ and others, with true timings and the price of each."
+    "Watch a visual autoregressive model draw one picture with several decoding methods that race side by side: vanilla, "
+    "EAGLE, LANTERN, LANTERN++ and others, with true timings and the price of each."
 )
 
-# Prompts with the seeds of their recorded runs. The fourth's was chosen out of six for a picture that shows a lantern; the others were
-# not chosen.
+# Prompts with the seeds of their recorded runs. The fourth's was chosen out of six for a picture that shows a lantern; the others
+# were not chosen.
 EXAMPLES = (
     ("three red round lanterns over a lake at dusk", 7),
     ("four golden sky lanterns over the hills at night", 3),
@@ -80,46 +80,68 @@ RECOMMENDED_BUTTONS = {"careful": "Careful settings", "fast": "Fast settings"}
 TIMING_TITLE = "How timings are taken"
 TABLE_TITLE = "All numbers of this run, and where the time goes"
 TABLE_NOTE = (
-    "MAL is the mean accepted length: tokens committed per step, a step being one pass of the target. Price is the mean total variation "
-    "distance between the laws that the picture's tokens were drawn from and the target's own, given all of the picture before them: 0 "
-    "changes nothing, 1 everything. TVD is the same of the first tokens of up to 16 steps alone. Seconds = prefill + draft + verify + commit."
+    "MAL is the mean accepted length: tokens committed per step, a step being one pass of the target. Price is the mean total "
+    "variation distance between the laws that the picture's tokens were drawn from and the target's own, given all of the "
+    "picture before them: 0 changes nothing, 1 everything. TVD is the same of the first tokens of up to 16 steps alone. "
+    "Seconds = prefill + draft + verify + commit."
 )
 TABLE_HEAD = (
-    "Method", "Seconds", "Tokens/s", "Steps", "MAL", "Speedup", "Price", "TVD", "Prefill s", "Draft s", "Verify s", "Commit s", "Tree nodes",
-)  # fmt: skip
+    "Method",
+    "Seconds",
+    "Tokens/s",
+    "Steps",
+    "MAL",
+    "Speedup",
+    "Price",
+    "TVD",
+    "Prefill s",
+    "Draft s",
+    "Verify s",
+    "Commit s",
+    "Tree nodes",
+)
 
 TIMING = """
-- The methods **race on one device**: they get it in turn for slices of about 80 ms of decoding, a step at least, so that whatever
-  else the machine does disturbs all of them alike and none pays for its place in the order. Every rotation begins with another one.
-  Their tokens are those of a run alone. Where memory does not hold all of them at once they run one after the other, and the page says so.
-- The clock counts **synchronised device work only**, of each method its own: prefill, draft, verify, accept and commit. Previews,
-  picture files, the network and this page happen between its ticks. Encoding the prompt and decoding the final picture are timed apart.
-- **Every method is warmed up** with a few tokens, which are not counted, and the trees that fit are chosen: once, when the program starts.
-- **Passes** of the model do not depend on the machine, seconds and speedups do. On a processor the clock also takes the time in which
-  the run had a processor; where a method waited for more than a tenth of its seconds, the page says that the machine was busy.
+- The methods **race on one device**: they get it in turn for slices of about 80 ms of decoding, a step at least, so that
+  whatever else the machine does disturbs all of them alike and none pays for its place in the order. Every rotation begins with
+  another one. Their tokens are those of a run alone. Where memory does not hold all of them at once they run one after the
+  other, and the page says so.
+- The clock counts **synchronised device work only**, of each method its own: prefill, draft, verify, accept and commit.
+  Previews, picture files, the network and this page happen between its ticks. Encoding the prompt and decoding the final
+  picture are timed apart.
+- **Every method is warmed up** with a few tokens, which are not counted, and the trees that fit are chosen: once, when the
+  program starts.
+- **Passes** of the model do not depend on the machine, seconds and speedups do. On a processor the clock also takes the time in
+  which the run had a processor; where a method waited for more than a tenth of its seconds, the page says that the machine was
+  busy.
 - **Speedup** is vanilla's decode seconds over the method's, both of this run on this device. Without vanilla there is none.
-- Vanilla runs on the same engine as the others. Below 1 a method is slower: on a processor every guess that is verified takes time, and with a small model that can be more than it saves.
-- **The price** is measured after the race, off the clock, for every method in the same way: the model reads the finished picture once, which
-  gives its own law of every token, and each is held against the law that the method drew that token from, by the total variation
-  distance. Its mean says how many of 100 tokens at least come out differently than the model would have drawn them.
+- Vanilla runs on the same engine as the others. Below 1 a method is slower: on a processor every guess that is verified takes
+  time, and with a small model that can be more than it saves.
+- **The price** is measured after the race, off the clock, for every method in the same way: the model reads the finished
+  picture once, which gives its own law of every token, and each is held against the law that the method drew that token from,
+  by the total variation distance. Its mean says how many of 100 tokens at least come out differently than the model would have
+  drawn them.
 """
 
 AUDIT_TITLE = "Is it lossless?"
 AUDIT_NOTE = """
-A lossless method must draw what the model alone would draw. To check that, every method drew many short sequences with a **small toy
-model whose law is known exactly**: all its sequences can be listed, with the chance of each. What was drawn is held against that law,
-under several ways of sampling. What ran is **this project's own implementation of each method, not its authors' programs**.
+A lossless method must draw what the model alone would draw. To check that, every method drew many short sequences with a
+**small toy model whose law is known exactly**: all its sequences can be listed, with the chance of each. What was drawn is held
+against that law, under several ways of sampling. What ran is **this project's own implementation of each method, not its
+authors' programs**.
 """
 AUDIT_OWN = (
-    "Each method had dice of its own (its paper's rule) in these runs. With the same dice for all, which is what runs unless you choose "
-    "otherwise, an exact method draws the very picture that vanilla draws: a race shows it."
+    "Each method had dice of its own (its paper's rule) in these runs. With the same dice for all, which is what runs unless "
+    "you choose otherwise, an exact method draws the very picture that vanilla draws: a race shows it."
 )
 AUDIT_HEAD = ("Law", "Distance", "Noise", "p", "In words")
 AUDIT_HOW = """
-- **Distance** is the total variation distance, 0 to 1, between the sequences that were drawn and the exact law. **Noise** is the one that
-  as many draws of the exact law itself show on average: it is far from 0, since thousands of sequences share the runs.
-- **p** is of a chi-square test of the stretch of tokens that fits worst, times the number of stretches. From 0.0001 on the method is *at
-  the noise*: these runs do not tell its law from the exact one, which proves nothing about more runs. Else *off by* is the distance less the noise.
+- **Distance** is the total variation distance, 0 to 1, between the sequences that were drawn and the exact law. **Noise** is
+  the one that as many draws of the exact law itself show on average: it is far from 0, since thousands of sequences share the
+  runs.
+- **p** is of a chi-square test of the stretch of tokens that fits worst, times the number of stretches. From 0.0001 on the
+  method is *at the noise*: these runs do not tell its law from the exact one, which proves nothing about more runs. Else *off
+  by* is the distance less the noise.
 - `python -m lantern_demo.bench audit` does it again; `docs/audit.md` says how it works.
 """
 AUDIT_GROUPS = {
@@ -130,13 +152,20 @@ AUDIT_GROUPS = {
     ),
     "released": (
         "As released, by our reading",
-        "Our re-implementation of what released codes do where that differs from the methods above, as we read them. The codes themselves did not run.",
+        (
+            "Our re-implementation of what released codes do where that differs from the methods above, as we read them. The "
+            "codes themselves did not run."
+        ),
     ),
 }
 AUDIT_VARIANTS = {
-    "released": "as released", "resampled": "the target's law for the residual", "above": "guesses from the row above",
-    "uniform": "uniform guesses", "maximal": "maximal coupling", "own": "random numbers of its own",
-}  # fmt: skip
+    "released": "as released",
+    "resampled": "the target's law for the residual",
+    "above": "guesses from the row above",
+    "uniform": "uniform guesses",
+    "maximal": "maximal coupling",
+    "own": "random numbers of its own",
+}
 
 ROUNDING = 0.0005  # a price below it is rounding, whatever the number format
 
@@ -154,12 +183,12 @@ NO_SUCH_FILE = "There is no such file; /files lists those that can be read."
 STILL_RUNNING = "Something is being drawn; press Stop first."
 NOTHING_TO_REPEAT = "There is nothing to run again yet."
 REDRAWN = (
-    "The pictures are drawn here from the recorded tokens, and not all are the recorded ones to the byte: another number format or "
-    "thread count may change a colour level or two."
+    "The pictures are drawn here from the recorded tokens, and not all are the recorded ones to the byte: another number "
+    "format or thread count may change a colour level or two."
 )
 OTHER_DECODER = (
-    "The run was drawn with another picture decoder than this model has here. Its tokens are shown as they were; the pictures are "
-    "drawn from them anew, and do not look as they did."
+    "The run was drawn with another picture decoder than this model has here. Its tokens are shown as they were; the pictures "
+    "are drawn from them anew, and do not look as they did."
 )
 LOADING_FIRST = "Loading the model. Draw can be pressed already; it starts as soon as the model is there."
 LIVE = "Drawn just now on {device}, with seed {seed}: {prompt}"
@@ -196,8 +225,8 @@ NOT_MEASURED = "What it gave up was not measured."
 
 
 EXPLORE_NOTE = (
-    "Measuring draws your prompt and seed with vanilla once and with one knob at five values, the others as in Settings. Each point is one "
-    "run: up is faster, left is closer to the model's own law."
+    "Measuring draws your prompt and seed with vanilla once and with one knob at five values, the others as in Settings. Each "
+    "point is one run: up is faster, left is closer to the model's own law."
 )
 EXPLORE_LABEL = "Knob"
 EXPLORE = "Measure here"
@@ -205,31 +234,50 @@ EXPLORE = "Measure here"
 # What the page's scripts say; {names} are filled in there.
 WEB: dict[str, Any] = {
     "prompt": {
-        "title": "What to draw, in parts", "draws": "This model draws", "surprise": "Surprise me",
+        "title": "What to draw, in parts",
+        "draws": "This model draws",
+        "surprise": "Surprise me",
         "parts": {"count": "Number", "colour": "Colour", "shape": "Kind", "place": "Place", "time": "Time", "moon": "Moon"},
         "any": {
-            "count": "any number", "colour": "any colour", "shape": "any kind", "place": "any place", "time": "any time",
+            "count": "any number",
+            "colour": "any colour",
+            "shape": "any kind",
+            "place": "any place",
+            "time": "any time",
             "moon": "moon or none",
         },
-        "unknown": "Not known: {words}.", "only": "This model draws only {noun}. Try:", "without": "Without:",
+        "unknown": "Not known: {words}.",
+        "only": "This model draws only {noun}. Try:",
+        "without": "Without:",
         "bare": "Say a colour, a kind, a place or a time too, such as:",
         "alone": "One lantern alone is often left out. More surely drawn:",
     },
-    "tour": "Show me how it works.", "clip": "Save the race as a video", "quiz": "Which one took the shortcut?",
+    "tour": "Show me how it works.",
+    "clip": "Save the race as a video",
+    "quiz": "Which one took the shortcut?",
     "extraMissing": "That could not be fetched. Is the server still there?",
-    "stage": "The race", "hint": "Every picture can be clicked: see what each piece was guessed from, and why it was kept.",
+    "stage": "The race",
+    "hint": "Every picture can be clicked: see what each piece was guessed from, and why it was kept.",
     "headline": "{method} asked the model {passes} times instead of {alone}.",
     "headlineEven": "{method} asked the model {passes} times, once for each piece of the picture.",
     "headlineSeconds": "{method} took {took} instead of {alone}.",
-    "whyPasses": "Counted in runs of the model (passes) it is {there} as fast as the plain way (vanilla). In seconds it was {here} on {device}, "
-                 "where each guess cost {cost} of a pass.",
-    "whySeconds": "Why only {here}? On {device} each guess cost {cost} of a pass. A large model on a GPU waits for its weights, and guesses cost "
-                  "it much less: the LANTERN++ paper reports up to 2.56\u00d7 there.",
+    "whyPasses": (
+        "Counted in runs of the model (passes) it is {there} as fast as the plain way (vanilla). In seconds it was {here} on "
+        "{device}, where each guess cost {cost} of a pass."
+    ),
+    "whySeconds": (
+        "Why only {here}? On {device} each guess cost {cost} of a pass. A large model on a GPU waits for its weights, and "
+        "guesses cost it much less: the LANTERN++ paper reports up to 2.56\u00d7 there."
+    ),
     "whyNoMore": "In seconds it was {here} as fast as vanilla on {device}, where each guess cost {cost} of a pass.",
     "playPasses": "Play it as if guesses were free.",
     "racing": "The methods race on this machine's clock.",
-    "racingOn": "They take turns on the device, each with a clock of its own, and paint piece by piece. Then the race can be played again on either clock.",
-    "clock": "Clock of the replay", "clocks": {"passes": "Passes", "seconds": "Seconds"},
+    "racingOn": (
+        "They take turns on the device, each with a clock of its own, and paint piece by piece. Then the race can be played "
+        "again on either clock."
+    ),
+    "clock": "Clock of the replay",
+    "clocks": {"passes": "Passes", "seconds": "Seconds"},
     "cost": "What one more guess costs, in passes of the model",
     "costTold": {
         "none": "A guess costs nothing: only runs of the model count.",
@@ -239,120 +287,218 @@ WEB: dict[str, Any] = {
         "size": "As {name} took on {device}, random weights.",
     },
     "costMarks": {"none": "free", "here": "here: {cost}", "size": "{name}: {cost}"},
-    "passesTime": "like {steps} passes", "pieces": "{count} of {total} pieces", "inSeconds": "in seconds: {took}",
-    "inSecondsGain": "in seconds: {took} ({gain})", "slower": "{times} times slower", "faster": "{times} times faster",
-    "differences": "Differences", "wipe": "{method}: vanilla's picture on the left, its own on the right",
-    "fullScreen": "Full screen (F)", "more": "Also: {methods}",
+    "passesTime": "like {steps} passes",
+    "pieces": "{count} of {total} pieces",
+    "inSeconds": "in seconds: {took}",
+    "inSecondsGain": "in seconds: {took} ({gain})",
+    "slower": "{times} times slower",
+    "faster": "{times} times faster",
+    "differences": "Differences",
+    "wipe": "{method}: vanilla's picture on the left, its own on the right",
+    "fullScreen": "Full screen (F)",
+    "more": "Also: {methods}",
     "download": "Download the picture drawn with {method} (PNG)",
-    "controls": "Replay", "play": "\u25b6 Play", "pause": "\u275a\u275a Pause", "again": "\u25b6 Replay", "scrub": "Time of the replay",
-    "view": "View", "speed": "Speed of the replay", "showSteps": "Steps", "showGuesses": "Guesses", "showPrice": "Price", "showMarks": "Tokens",
+    "controls": "Replay",
+    "play": "\u25b6 Play",
+    "pause": "\u275a\u275a Pause",
+    "again": "\u25b6 Replay",
+    "scrub": "Time of the replay",
+    "view": "View",
+    "speed": "Speed of the replay",
+    "showSteps": "Steps",
+    "showGuesses": "Guesses",
+    "showPrice": "Price",
+    "showMarks": "Tokens",
     "viewNotes": {
-        "steps": "tints each run of tokens that one pass committed", "guesses": "tints tokens by how often their guess changed",
-        "price": "the picture in grey; the redder, the further from the model's own odds", "marks": "marks where each token came from:",
+        "steps": "tints each run of tokens that one pass committed",
+        "guesses": "tints tokens by how often their guess changed",
+        "price": "the picture in grey; the redder, the further from the model's own odds",
+        "marks": "marks where each token came from:",
     },
     "places": ["1st", "2nd", "3rd", *(f"{place}th" for place in range(4, len(METHODS) + 1))],
-    "pass": "1 pass", "passes": "{steps} passes", "open": "{method}: look at its tokens",
-    "noBaseline": "\u2013 no speedup: vanilla was not run", "noBaselineShort": "\u2013 (no vanilla run)",
-    "notMeasured": "price not measured", "priced": "price {price}", "rounding": ROUNDING,
+    "pass": "1 pass",
+    "passes": "{steps} passes",
+    "open": "{method}: look at its tokens",
+    "noBaseline": "\u2013 no speedup: vanilla was not run",
+    "noBaselineShort": "\u2013 (no vanilla run)",
+    "notMeasured": "price not measured",
+    "priced": "price {price}",
+    "rounding": ROUNDING,
     "kinds": {"e": "guess accepted exactly", "r": "guess accepted only by relaxation", "t": "drawn by the model itself"},
-    "lookTitle": "A look at one piece", "heading": "This piece: {what}", "close": "Close",
+    "lookTitle": "A look at one piece",
+    "heading": "This piece: {what}",
+    "close": "Close",
     "terms": {"e": "exact acceptance", "r": "relaxed acceptance", "t": "the target's own token"},
     "lookNote": "Point at a cell of the picture, tap it, or use the arrow keys. The same cell is lit in every lane.",
-    "whyOther": "An exact (lossless) method's picture can differ from vanilla's all the same: it keeps the model's odds, and rolls dice of its own.",
-    "control": "EAGLE-1 guesses in the same way, along a fixed tree of guesses, and accepts no near misses: what LANTERN++ gains over it comes from "
-               "near misses, and from the longer tree that they make worth while.",
+    "whyOther": (
+        "An exact (lossless) method's picture can differ from vanilla's all the same: it keeps the model's odds, and rolls "
+        "dice of its own."
+    ),
+    "control": (
+        "EAGLE-1 guesses in the same way, along a fixed tree of guesses, and accepts no near misses: what LANTERN++ gains over "
+        "it comes from near misses, and from the longer tree that they make worth while."
+    ),
     "patchesTitle": "This place of the picture with other pieces",
-    "patchGuess": "refused guess", "patchBoth": "the guess, which stands here", "patchKept": "what stands here", "patchVanilla": "what vanilla drew at this place", "patchNear": "its look-alikes", "patchModel": "what the model itself likes best",
+    "patchGuess": "refused guess",
+    "patchBoth": "the guess, which stands here",
+    "patchKept": "what stands here",
+    "patchVanilla": "what vanilla drew at this place",
+    "patchNear": "its look-alikes",
+    "patchModel": "what the model itself likes best",
     "patchWait": "Decoding the look-alikes\u2026",
-    "patchAlt": "Token {token} in this place", "chance": "{percent} %",
-    "next": "Next step \u203a", "phases": {
-        "draft": "1. Draft: guesses for the tokens ahead, {count} of them.", "verify": "2. Verify: one pass of the model looks at all of them at once.",
-        "refused": "Refused: {refused}.", "accept": "3. Accept: tokens that this adds to the picture: {count}.",
+    "patchAlt": "Token {token} in this place",
+    "chance": "{percent} %",
+    "next": "Next step \u203a",
+    "phases": {
+        "draft": "1. Draft: guesses for the tokens ahead, {count} of them.",
+        "verify": "2. Verify: one pass of the model looks at all of them at once.",
+        "refused": "Refused: {refused}.",
+        "accept": "3. Accept: tokens that this adds to the picture: {count}.",
     },
     "record": "For the record: tokens and numbers",
-    "pick": "Method to look at", "gridRole": "token grid", "gridLabel": "Tokens of {method}: arrow keys move from one to the next",
+    "pick": "Method to look at",
+    "gridRole": "token grid",
+    "gridLabel": "Tokens of {method}: arrow keys move from one to the next",
     "tokenAt": "Token {token}: row {row}, column {column}",
     "prefill": "The first token: the model draws it itself after reading the prompt, in {ms} ms.",
     "step": "Step {step} of {steps} took {ms} ms. Tokens committed: {tokens}.",
     "sideBySide": (
-        "Drawn side by side with the other rows that were open in this pass: {missing} of the tokens before it were not there yet."
+        "Drawn side by side with the other rows that were open in this pass: {missing} of the tokens before it were not "
+        "there yet."
     ),
-    "tokenPrice": "At this place the method's odds are not quite the model's (price {price}): drawn {of} times over, at least {count} would be another piece than the model alone would draw.",
+    "tokenPrice": (
+        "At this place the method's odds are not quite the model's (price {price}): drawn {of} times over, at least {count} "
+        "would be another piece than the model alone would draw."
+    ),
     "tokenFree": "Its price is 0: it was drawn with the model's own odds.",
     "neverGuessed": "This token was never guessed: it lay behind the window of every pass before.",
-    "guessedOnce": "Guessed once; the", "guessedOften": "Guessed {count} times ({chain}); the last",
-    "stoodOnce": "guess stood for 1 pass", "stood": "guess stood for {passes} passes",
-    "guessAccepted": "and was accepted.", "guessRefused": "and was refused: the model drew {token} itself.",
+    "guessedOnce": "Guessed once; the",
+    "guessedOften": "Guessed {count} times ({chain}); the last",
+    "stoodOnce": "guess stood for 1 pass",
+    "stood": "guess stood for {passes} passes",
+    "guessAccepted": "and was accepted.",
+    "guessRefused": "and was refused: the model drew {token} itself.",
     "noDrafts": "Nothing was guessed in this step; the model drew the token itself.",
     "notKept": "What was tried in this step was not kept: GPUs do not keep it, nor do greedy runs of the released residual.",
-    "draft": "Guess", "none": "none", "overOne": "more than 1",
+    "draft": "Guess",
+    "none": "none",
+    "overOne": "more than 1",
     "treeTold": "The draft tree of this step, {nodes} nodes with the root. Accepted: {path}.",
-    "treePictures": "The draft tree, the last piece before it on top. Each node shows its place of the picture with that guess, and those above it, drawn in.",
-    "treeTokens": "The draft tree, the last piece before it on top. The numbers are the guesses' numbers in the model's list of pieces (codebook).",
+    "treePictures": (
+        "The draft tree, the last piece before it on top. Each node shows its place of the picture with that guess, and those "
+        "above it, drawn in."
+    ),
+    "treeTokens": (
+        "The draft tree, the last piece before it on top. The numbers are the guesses' numbers in the model's list of pieces "
+        "(codebook)."
+    ),
     "treeSigns": {
-        "accepted": "a guess that was kept", "refused": "a guess that was refused", "untried": "a guess that was not tried", "target": "drawn by the model itself",
+        "accepted": "a guess that was kept",
+        "refused": "a guess that was refused",
+        "untried": "a guess that was not tried",
+        "target": "drawn by the model itself",
         "chosen": "the piece you look at",
     },
     "treeNode": "Token {token}: {state}",
-    "states": {"root": "the last piece before", "accepted": "accepted", "refused": "refused", "untried": "not tried", "target": "drawn by the model itself"},
+    "states": {
+        "root": "the last piece before",
+        "accepted": "accepted",
+        "refused": "refused",
+        "untried": "not tried",
+        "target": "drawn by the model itself",
+    },
     "numbersTitle": "The price and the numbers",
     "numbersNote": (
-        "Exact (lossless) methods give up nothing. What the others gave up is measured, and called the price: at least this share of the pieces is not "
-        "what the model alone would draw."
+        "Exact (lossless) methods give up nothing. What the others gave up is measured, and called the price: at least this "
+        "share of the pieces is not what the model alone would draw."
     ),
-    "speedupTitle": "Speed in seconds, against vanilla", "speedupNote": "The line is vanilla's speed.",
-    "priceTitle": "Speed in seconds against what was given up", "priceNote": "Up is faster, left is truer.",
-    "priceAxis": "price (given up)", "speedupAxis": "speedup", "secondsAxis": "seconds of decoding", "tokensAxis": "tokens",
-    "pricePoint": "{method}: speedup {speedup}, price {price}", "linePoint": "{method} needs {seconds}",
-    "linesTitle": "Tokens over time", "partsTitle": "Where a step's milliseconds go",
+    "speedupTitle": "Speed in seconds, against vanilla",
+    "speedupNote": "The line is vanilla's speed.",
+    "priceTitle": "Speed in seconds against what was given up",
+    "priceNote": "Up is faster, left is truer.",
+    "priceAxis": "price (given up)",
+    "speedupAxis": "speedup",
+    "secondsAxis": "seconds of decoding",
+    "tokensAxis": "tokens",
+    "pricePoint": "{method}: speedup {speedup}, price {price}",
+    "linePoint": "{method} needs {seconds}",
+    "linesTitle": "Tokens over time",
+    "partsTitle": "Where a step's milliseconds go",
     "parts": {"draft": "draft", "verify": "verify", "commit": "accept and commit"},
-    "sweepPoint": "{value}: speedup {speedup}, price {price}", "sweepNote": "Each point is one run of one picture; times vary from run to run.",
-    "pictureAt": "The picture drawn with {value}", "vanilla": "Vanilla", "waiting": "No value has been drawn yet.",
+    "sweepPoint": "{value}: speedup {speedup}, price {price}",
+    "sweepNote": "Each point is one run of one picture; times vary from run to run.",
+    "pictureAt": "The picture drawn with {value}",
+    "vanilla": "Vanilla",
+    "waiting": "No value has been drawn yet.",
     "cardsTitle": "Examples: pick one to replay its recorded run; Draw then runs it here, live.",
-    "noSweeps": "What was recorded with other values could not be fetched; Measure here still works.", "sweepNoted": "Recorded with the example. Measure here runs it on this machine.",
+    "noSweeps": "What was recorded with other values could not be fetched; Measure here still works.",
+    "sweepNoted": "Recorded with the example. Measure here runs it on this machine.",
     "lost": "The server cannot be reached. What was drawn and what you typed stay here; the page keeps looking for it.",
-    "back": "The server is back. A reload lets you draw again, and takes your prompt, methods and seed along.", "reload": "Reload",
+    "back": "The server is back. A reload lets you draw again, and takes your prompt, methods and seed along.",
+    "reload": "Reload",
     "lostRace": "The connection broke during the race: this is how far it came.",
     "showCard": "Show the recorded run of: {prompt}",
-}  # fmt: skip
+}
 
 # What scripts say that come when they are asked for, by script.
 EXTRAS: dict[str, dict[str, Any]] = {
     "clip": {
-        "title": "The race as a video", "recording": "Recording: the race is played once, in about eight seconds.",
+        "title": "The race as a video",
+        "recording": "Recording: the race is played once, in about eight seconds.",
         "done": "Recorded in your browser, {size} KB. It was sent nowhere.",
         "still": "This browser cannot record, so here is the last picture of the race, {size} KB.",
-        "save": "Save {file}", "send": "Send it on\u2026",
+        "save": "Save {file}",
+        "send": "Send it on\u2026",
     },
     "quiz": {
         "title": "Which one took the shortcut?",
         "question": "Pair {number} of {of}: {prompt}.",
-        "hint": "One was drawn piece by piece by the model alone, the other by LANTERN++, which keeps near misses. Which one is LANTERN++'s?",
-        "sides": ["Left", "Right"], "alt": "{side} picture of: {prompt}",
-        "right": "Right: LANTERN++ drew the one on the {side}.", "wrong": "No: LANTERN++ drew the one on the {side}.",
+        "hint": (
+            "One was drawn piece by piece by the model alone, the other by LANTERN++, which keeps near misses. Which one is "
+            "LANTERN++'s?"
+        ),
+        "sides": ["Left", "Right"],
+        "alt": "{side} picture of: {prompt}",
+        "right": "Right: LANTERN++ drew the one on the {side}.",
+        "wrong": "No: LANTERN++ drew the one on the {side}.",
         "methods": {"vanilla": "the model alone", "lantern++": "LANTERN++"},
-        "next": "Next pair", "end": "How many were right?", "score": "You: {right} of {of}. Chance: {chance}.",
+        "next": "Next pair",
+        "end": "How many were right?",
+        "score": "You: {right} of {of}. Chance: {chance}.",
         "missing": "The pairs could not be fetched.",
     },
     "tour": {
-        "title": "How it works", "skip": "Skip", "next": "Next", "done": "Done", "count": "{number} of {of}",
+        "title": "How it works",
+        "skip": "Skip",
+        "next": "Next",
+        "done": "Done",
+        "count": "{number} of {of}",
         "captions": [
             "{method} guesses ahead: each circle is a piece of the picture that may come next, {guesses} guesses in all.",
             "One run of the big model looks at all of them at once. Without guesses that run would give one piece.",
-            "This piece is a near miss: not the one that the model would have drawn, but one that looks like it. Here are its look-alikes.",
-            "So one run gave {added} pieces, the last of them the model's own. That is how the race is won; the price says how often a near miss was kept.",
+            (
+                "This piece is a near miss: not the one that the model would have drawn, but one that looks like it. Here are "
+                "its look-alikes."
+            ),
+            (
+                "So one run gave {added} pieces, the last of them the model's own. That is how the race is won; the price says "
+                "how often a near miss was kept."
+            ),
         ],
     },
-}  # fmt: skip
+}
 
 # What the page says otherwise where no server stands behind it.
 STATIC: dict[str, str] = {
     "hint": "Every picture can be clicked: see what the marked pieces were guessed from, and why they were kept.",
     "lookNote": "Tap a marked cell of the picture, or use the arrow keys. The same cell is lit in every lane.",
-    "patchWait": "Fetching the look-alikes\u2026", "notAhead": "Look-alikes are there for the marked pieces alone.",
-    "extraMissing": "That could not be fetched.", "cardsTitle": "Recorded races: pick one to play it.",
-    "sweepNoted": "Recorded with the race.", "noSweeps": "What was recorded with other values could not be fetched.",
-}  # fmt: skip
+    "patchWait": "Fetching the look-alikes\u2026",
+    "notAhead": "Look-alikes are there for the marked pieces alone.",
+    "extraMissing": "That could not be fetched.",
+    "cardsTitle": "Recorded races: pick one to play it.",
+    "sweepNoted": "Recorded with the race.",
+    "noSweeps": "What was recorded with other values could not be fetched.",
+}
 STATIC_NOTE = "These races are recordings; the program itself draws live."
 
 
@@ -360,9 +506,9 @@ def quiz_drawn(found: dict[str, Any]) -> str:
     """How the pairs of the quiz were drawn, of what `record_quiz` wrote."""
     count, seeds = len(found["pairs"]), [pair["seed"] for pair in found["pairs"]]
     return (
-        f"The pairs were drawn on {found['created']} by {found['model']} on {one_thread(found['device'])}, both pictures of a pair with one seed, "
-        f"{seeds[0]} to {seeds[-1]}. The prompts are the first {count} that random parts gave (seed {found['prompts_seed']}); none was left out. "
-        "What you guessed is kept nowhere."
+        f"The pairs were drawn on {found['created']} by {found['model']} on {one_thread(found['device'])}, both pictures of a "
+        f"pair with one seed, {seeds[0]} to {seeds[-1]}. The prompts are the first {count} that random parts gave (seed "
+        f"{found['prompts_seed']}); none was left out. What you guessed is kept nowhere."
     )
 
 
@@ -371,8 +517,8 @@ def quiz_passes(pairs: Sequence[dict[str, Any]]) -> str:
     steps = {name: sum(pair["steps"][name] for pair in pairs) / len(pairs) for name in ("vanilla", "lantern++")}
     price = sum(pair["price"] for pair in pairs) / len(pairs)
     return (
-        f"For these pairs LANTERN++ ran the model {steps['lantern++']:.0f} times a picture instead of {steps['vanilla']:.0f}, and at least "
-        f"{int(100 * price)} of 100 pieces are not what the model alone would draw."
+        f"For these pairs LANTERN++ ran the model {steps['lantern++']:.0f} times a picture instead of {steps['vanilla']:.0f}, "
+        f"and at least {int(100 * price)} of 100 pieces are not what the model alone would draw."
     )
 
 
@@ -383,9 +529,9 @@ def method_sentence(method: Method) -> str:
 def recommended(found: Recommended) -> str:
     """Why settings are recommended; Markdown, from our own words and numbers alone."""
     lines = [
-        f"**Careful** is the fastest of the settings tried at which none of {found.measures} measures of the pictures differs from "
-        f"vanilla's by more than noise ({found.level:.0%} intervals). **Fast** is the fastest that loses at most {100 * found.fast_loss:g} of 100 pictures in which "
-        "everything asked for is found.",
+        f"**Careful** is the fastest of the settings tried at which none of {found.measures} measures of the pictures differs "
+        f"from vanilla's by more than noise ({found.level:.0%} intervals). **Fast** is the fastest that loses at most "
+        f"{100 * found.fast_loss:g} of 100 pictures in which everything asked for is found.",
         "",
     ]
     for method, by_kind in found.methods.items():
@@ -439,8 +585,8 @@ def audited_summary(rows: Sequence[dict[str, Any]]) -> str:
 
 def found_in_pictures(vanilla: Found, other: Found) -> str:
     return (
-        f"An automatic check found all that was asked for in {100 * other.right / other.of:.1f} of 100 pictures by LANTERN++ and in "
-        f"{100 * vanilla.right / vanilla.of:.1f} by vanilla ({other.of} of each)."
+        f"An automatic check found all that was asked for in {100 * other.right / other.of:.1f} of 100 pictures by LANTERN++ "
+        f"and in {100 * vanilla.right / vanilla.of:.1f} by vanilla ({other.of} of each)."
     )
 
 
@@ -454,8 +600,8 @@ def times(speedup: float) -> str:
 
 
 def price(value: float, method: Method, greedy: bool = False) -> str:
-    """What a method gave up, for everybody. A price of p: however luck is shared, tokens agree with the model's at most 1 - p of the time.
-    Greedy there is no luck."""
+    """What a method gave up, for everybody. A price of p: however luck is shared, tokens agree with the model's at most 1 - p of
+    the time. Greedy there is no luck."""
     if value < ROUNDING:
         if method.alone:
             return "The model itself: it gives up nothing."
@@ -538,7 +684,10 @@ def filled_in(kind: str, settings: dict[str, Any], without: Sequence[str]) -> st
 
 def needs(download: str, memory: dict[str, str]) -> str:
     amounts = ", ".join(f"{amount} in {dtype}" for dtype, amount in memory.items())
-    return f"Needs a download of about {download} at its first run, and memory of about {amounts} (estimates from the sizes of its tensors)."
+    return (
+        f"Needs a download of about {download} at its first run, and memory of about {amounts} (estimates from the sizes of its "
+        "tensors)."
+    )
 
 
 def about(seconds: float) -> str:
@@ -550,8 +699,8 @@ def expected(vanilla: float, fast: float | None) -> str:
     told = f"A picture would take about {about(vanilla)} here with vanilla"
     told += "" if fast is None else f" and {about(fast)} with LANTERN++"
     return (
-        f"{told} (an estimate: from what products of its size take here when nothing disturbs them, and from what guesses land with the "
-        "bundled model)."
+        f"{told} (an estimate: from what products of its size take here when nothing disturbs them, and from what guesses land "
+        "with the bundled model)."
     )
 
 
@@ -614,7 +763,10 @@ def waited(entry: dict[str, Any]) -> str:
 def busy_machine(entries: dict[str, dict[str, Any]]) -> str:
     """Which methods had to wait for a processor, by label."""
     shares = ", ".join(f"{label} {entry['waited_seconds'] / entry['decode_seconds']:.0%}" for label, entry in entries.items())
-    return f"The machine was busy: trust the passes more than the seconds. Of their seconds these methods waited for a processor: {shares}."
+    return (
+        "The machine was busy: trust the passes more than the seconds. Of their seconds these methods waited for a processor: "
+        f"{shares}."
+    )
 
 
 def in_turn(labels: list[str], reason: str) -> str:
@@ -657,7 +809,10 @@ def internal_error(error: BaseException) -> str:
 
 
 def load_failed(model: str, error: BaseException) -> str:
-    return f"model {model} could not be loaded: {sentence(error)} Other models are not affected; choose one of them, or try again later."
+    return (
+        f"model {model} could not be loaded: {sentence(error)} Other models are not affected; choose one of them, or try again "
+        "later."
+    )
 
 
 def knobs_of(methods: Sequence[Method]) -> str:
@@ -744,7 +899,10 @@ def explore_title(label: str, setting: str) -> str:
 
 
 def sheet_facts(record: dict[str, Any]) -> str:
-    return f"seed {record['settings']['seed']}  \u00b7  {record['model']['id']}  \u00b7  {record['device']}  \u00b7  {record['created'][:10]}"
+    return (
+        f"seed {record['settings']['seed']}  \u00b7  {record['model']['id']}  \u00b7  {record['device']}  \u00b7  "
+        f"{record['created'][:10]}"
+    )
 
 
 def sheet_lines(entry: dict[str, Any]) -> list[str]:
@@ -771,7 +929,10 @@ def card_price(record: dict[str, Any], method: str) -> str:
 
 
 def card_in_words(record: dict[str, Any], method: str) -> str:
-    return f"{' '.join(card_headline(record, method))}: {record['prompt']!r}, drawn by vanilla decoding and by {METHODS[method].label}"
+    return (
+        f"{' '.join(card_headline(record, method))}: {record['prompt']!r}, drawn by vanilla decoding and by "
+        f"{METHODS[method].label}"
+    )
 
 
 def card_facts(record: dict[str, Any]) -> str:
@@ -783,7 +944,11 @@ def picture_facts(record: dict[str, Any], method: str | None) -> dict[str, str]:
     """What a PNG says of itself, by the keys of its text chunks."""
     settings = record["settings"]
     facts = {
-        "Software": f"lantern-demo {record['lantern_demo']}", "prompt": record["prompt"], "seed": str(settings["seed"]),
-        "model": record["model"]["id"], "settings": json.dumps(settings), "version": record["lantern_demo"],
-    }  # fmt: skip
+        "Software": f"lantern-demo {record['lantern_demo']}",
+        "prompt": record["prompt"],
+        "seed": str(settings["seed"]),
+        "model": record["model"]["id"],
+        "settings": json.dumps(settings),
+        "version": record["lantern_demo"],
+    }
     return facts if method is None else facts | {"method": method}

@@ -11,8 +11,8 @@ LONG = 10.0  # seconds of drawing in all; of less nobody needs to be told
 
 
 def seconds_left(lanes: Collection[Lane], elapsed: float) -> float | None:
-    """Seconds until the last token of the lanes that draw, at the pace that each has had. elapsed: seconds since the first token, in which
-    lanes also waited for each other. None while nobody can tell, with nothing left to draw, and of a short race."""
+    """Seconds until the last token of the lanes that draw, at the pace that each has had. elapsed: seconds since the first token,
+    in which lanes also waited for each other. None while nobody can tell, with nothing left to draw, and of a short race."""
     drawing = [lane for lane in lanes if lane.phase == "drawing"]
     if not drawing or any(lane.committed < ENOUGH * lane.total for lane in drawing):
         return None

@@ -1,4 +1,5 @@
-"""The API as MCP tools, for programs that read every answer with a language model: little JSON, a picture, and the addresses of the rest."""
+"""The API as MCP tools, for programs that read every answer with a language model: little JSON, a picture, and the addresses of
+the rest."""
 
 # No `from __future__ import annotations` here: Gradio reads the return annotations as they stand.
 
@@ -46,9 +47,9 @@ def add_tools(service: Service) -> None:
 
         {can_draw}
 
-        Answers the picture and JSON: seconds of decoding, speedup over vanilla (null unless vanilla ran), passes of the model, tokens a
-        pass, and price (at least this share of the tokens come out differently than the model itself would have drawn them; 0 for lossless
-        methods).
+        Answers the picture and JSON: seconds of decoding, speedup over vanilla (null unless vanilla ran), passes of the model,
+        tokens a pass, and price (at least this share of the tokens come out differently than the model itself would have drawn
+        them; 0 for lossless methods).
 
         Args:
             prompt: What to draw, in words that the model knows.
@@ -68,12 +69,14 @@ def add_tools(service: Service) -> None:
     draw.__annotations__["return"] = dict  # as of the other tools
 
     def compare(prompt: str, model: str | None = None, methods: list[str] | None = None, **knobs: Any) -> Iterator[dict]:
-        """Draw one prompt with several decoding methods that race on one device, and compare their speed and what each gave up for it.
+        """Draw one prompt with several decoding methods that race on one device, and compare their speed and what each gave up
+        for it.
 
-        Answers JSON and a sheet of all pictures. Of each method the JSON has, in the order of its `columns`: seconds of decoding, steps
-        (passes of the model), tokens a step, speedup over vanilla (null unless vanilla ran), price (at least this share of the tokens come
-        out differently than the model itself would have drawn them; 0 for lossless methods), and the address of its picture. `record`
-        is the address of the whole run: settings, tokens and every step. Settings left out are the model's preset.
+        Answers JSON and a sheet of all pictures. Of each method the JSON has, in the order of its `columns`: seconds of decoding,
+        steps (passes of the model), tokens a step, speedup over vanilla (null unless vanilla ran), price (at least this share of
+        the tokens come out differently than the model itself would have drawn them; 0 for lossless methods), and the address of
+        its picture. `record` is the address of the whole run: settings, tokens and every step. Settings left out are the model's
+        preset.
 
         Args:
             prompt: What to draw, such as: three red round lanterns over a lake at dusk. The bundled model knows paper lanterns alone.
@@ -85,10 +88,10 @@ def add_tools(service: Service) -> None:
     def generate(prompt: str, model: str | None = None, method: str = "lantern++", **knobs: Any) -> Iterator[dict]:
         """Draw a picture of a prompt with one decoding method.
 
-        Answers JSON and the picture. The JSON has, in the order of its `columns`: seconds of decoding, steps (passes of the model),
-        tokens a step, speedup (null: there was no vanilla run), price (at least this share of the tokens come out differently than the model
-        itself would have drawn them), and the picture's address. `record` is the address of the whole run. Settings left out are the
-        model's preset.
+        Answers JSON and the picture. The JSON has, in the order of its `columns`: seconds of decoding, steps (passes of the
+        model), tokens a step, speedup (null: there was no vanilla run), price (at least this share of the tokens come out
+        differently than the model itself would have drawn them), and the picture's address. `record` is the address of the whole
+        run. Settings left out are the model's preset.
 
         Args:
             prompt: What to draw, such as: three red round lanterns over a lake at dusk. The bundled model knows paper lanterns alone.
@@ -108,7 +111,8 @@ def add_tools(service: Service) -> None:
         (models, {"concurrency_limit": None}),
     ):
         name = endpoint.__name__
-        # Callable by name, as MCP calls it, but no part of the API: that has these endpoints with all that a program wants to know.
+        # Callable by name, as MCP calls it, but no part of the API: that has these endpoints with all that a program wants to
+        # know.
         gr.api(as_tool(endpoint, texts.TOOL_TITLES[name]), api_name=f"tool_{name}", api_visibility="undocumented", **queue)
 
 

@@ -1,4 +1,5 @@
-"""What only a GPU can tell, on small random models; skipped where there is none. `python -m lantern_demo.bench gpu` runs these too."""
+"""What only a GPU can tell, on small random models; skipped where there is none. `python -m lantern_demo.bench gpu` runs these
+too."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Speed against quality: `python -m lantern_demo.bench quality --out runs/quality`.
 
-Every method at the model's preset settings, and the relaxed ones with one knob moved at a time, draw the same prompts with the same
-seeds. What they gain is measured in rounds as the benchmark of speed does; what their pictures lose is measured against pictures that
-vanilla draws with other seeds. The folder --out then holds front.json, front.md, front.png, and the settings that are recommended.
+Every method at the model's preset settings, and the relaxed ones with one knob moved at a time, draw the same prompts with the
+same seeds. What they gain is measured in rounds as the benchmark of speed does; what their pictures lose is measured against
+pictures that vanilla draws with other seeds. The folder --out then holds front.json, front.md, front.png, and the settings that
+are recommended.
 
 The same command goes on where it was interrupted. With --processes N the drawing is shared by N processes.
 """
@@ -53,9 +54,15 @@ def parser() -> argparse.ArgumentParser:
     )
     p.add_argument("--sweep-pictures", type=int, default=200, help="of every point with a knob moved (default: 200)")
     p.add_argument(
-        "--candidates", nargs="+", default=[], metavar="POINT",
-        help=f'points with a knob moved, such as "lantern++ lambda 2", of which {ENOUGH} pictures are drawn, so that they may be recommended',
-    )  # fmt: skip
+        "--candidates",
+        nargs="+",
+        default=[],
+        metavar="POINT",
+        help=(
+            f'points with a knob moved, such as "lantern++ lambda 2", of which {ENOUGH} pictures are drawn, so that they may be '
+            "recommended"
+        ),
+    )
     p.add_argument("--seeds", type=int, help=f"pictures of each caption (default: {SEEDS}, or the protocol's)")
     p.add_argument("--rounds", type=int, default=8, help="of the measuring of speed (default: 8)")
     p.add_argument("--resamples", type=int, default=RESAMPLES, help=f"behind every interval (default: {RESAMPLES})")
@@ -108,7 +115,8 @@ def counts_of(points: list[Point], args: argparse.Namespace) -> drawing.Counts:
 
 
 def run(args: argparse.Namespace) -> Report:
-    """Draw, measure and report -> the report. Raises ValueError for what cannot be run or resumed, RuntimeError when a method fails."""
+    """Draw, measure and report -> the report. Raises ValueError for what cannot be run or resumed, RuntimeError when a method
+    fails."""
     pipe = load(args.model, args.device, args.dtype)
     number = max(args.pictures, args.sweep_pictures) // args.seeds
     scenes = truth(number, args.seeds)
@@ -150,7 +158,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         p.exit(2, f"{p.prog}: {error}\n")
     if report is None:
         print(
-            f"drew slice {args.slice or 'of this rank'} into {args.out}; the same command without it scores when all slices are there"
+            f"drew slice {args.slice or 'of this rank'} into {args.out}; the same command without it scores when all slices "
+            "are there"
         )
         return
     text = protocol.markdown(report) if args.protocol else markdown(report)

@@ -1,7 +1,7 @@
 """How far two sets of pictures lie apart, in the features [N, D] of some network.
 
-All in numpy, float64. None has a meaning by itself: hold each against the same distance between two sets that one method drew with
-different seeds. Classes that hold what a set's resamples share make the bootstrap cheap.
+All in numpy, float64. None has a meaning by itself: hold each against the same distance between two sets that one method drew
+with different seeds. Classes that hold what a set's resamples share make the bootstrap cheap.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def moments(features: Any) -> Moments:
 def frechet(a: Any, b: Any) -> float:
     """The Frechet distance of the normal laws with the sets' moments (Heusel et al. 2017): features [N, D], or their `Moments`.
 
-    |m_a - m_b|^2 + tr(S_a + S_b - 2 (S_b^1/2 S_a S_b^1/2)^1/2), in squared units of the features. Biased upward, the more the fewer
-    pictures: only sets of the same size compare. The root of b is taken once per `Moments`, so give a reference as b.
+    |m_a - m_b|^2 + tr(S_a + S_b - 2 (S_b^1/2 S_a S_b^1/2)^1/2), in squared units of the features. Biased upward, the more the
+    fewer pictures: only sets of the same size compare. The root of b is taken once per `Moments`, so give a reference as b.
     """
     a, b = (x if isinstance(x, Moments) else moments(x) for x in (a, b))
     # The trace of the root needs only the eigenvalues of a symmetric product; rounding leaves some a little below 0.
@@ -68,8 +68,8 @@ def _cubic(a: Array, b: Array) -> Array:
 class Kernel:
     """The kernel distance between two sets of features, a [N, D] and b [M, D], for any choice of their pictures.
 
-    The unbiased estimate of the squared maximum mean discrepancy under the kernel (x y / D + 1)^3 (Binkowski et al. 2018), of whole
-    sets instead of blocks. It may be negative. A repeat would pair a picture with itself, so such pairs are left out.
+    The unbiased estimate of the squared maximum mean discrepancy under the kernel (x y / D + 1)^3 (Binkowski et al. 2018), of
+    whole sets instead of blocks. It may be negative. A repeat would pair a picture with itself, so such pairs are left out.
     """
 
     def __init__(self, a: Any, b: Any) -> None:
@@ -113,7 +113,7 @@ class Manifolds:
         rows, columns = (
             numpy.arange(len(own)) if index is None else numpy.unique(index)
             for own, index in ((self._real, index_real), (self._made, index_made))
-        )  # fmt: skip
+        )
         between = self._between[numpy.ix_(rows, columns)]
         precision = (between <= self._radii(self._real, rows)[:, None]).any(0).mean()
         recall = (between <= self._radii(self._made, columns)[None]).any(1).mean()
@@ -135,8 +135,8 @@ def _distances(a: Array, b: Array) -> Array:
 def diversity(features: Any, groups: Any) -> Array:
     """The mean distance of each picture to the other ones of its caption: features [N, D], captions [N] -> [N].
 
-    Its mean over pictures is the diversity per caption over seeds. Per picture, because drawn again a caption must not be compared
-    with itself. Raises ValueError for a caption of one picture.
+    Its mean over pictures is the diversity per caption over seeds. Per picture, because drawn again a caption must not be
+    compared with itself. Raises ValueError for a caption of one picture.
     """
     given, captions = _features(features, 2), numpy.asarray(groups)
     found = numpy.empty(len(given))

@@ -49,8 +49,8 @@ def batches(pipe: Pipeline) -> bool:
 
 
 def jobs_of(points: list[Point], counts: Counts, prompts: list[str], batched: bool) -> list[Job]:
-    """All pictures to draw, so ordered that an interrupted run has nearly as many of every point. `batched` draws vanilla's with other
-    seeds in batches: they are nobody's pair."""
+    """All pictures to draw, so ordered that an interrupted run has nearly as many of every point. `batched` draws vanilla's with
+    other seeds in batches: they are nobody's pair."""
     jobs = []
     for point in points:
         size, total = BATCH if batched and point.group == "again" else 1, counts.get(point.name, 0)
@@ -89,8 +89,8 @@ def draw(
     processes: int = 1,
     save: Callable[[Record], None] | None = None,
 ) -> None:
-    """Draw what the journal lacks of these jobs, by `pipe` or by processes that load `model` themselves. `save` gets every picture's
-    record before the journal does."""
+    """Draw what the journal lacks of these jobs, by `pipe` or by processes that load `model` themselves. `save` gets every
+    picture's record before the journal does."""
     left = left_of(jobs, journal)
     if left:
         journal.add("session", session() | {"machine": machine_of(pipe.device), "processes": processes})
@@ -118,8 +118,8 @@ def _drawn_by(model: Model, job: Job) -> list[Record]:
 
 @torch.inference_mode()
 def pictures(pipe: Pipeline, job: Job) -> list[Record]:
-    """A job's pictures: vanilla's many at once, which is the same law and faster, any other by the engine, without warm-up, previews
-    or the measuring of distortion, none of which changes its tokens."""
+    """A job's pictures: vanilla's many at once, which is the same law and faster, any other by the engine, without warm-up,
+    previews or the measuring of distortion, none of which changes its tokens."""
     point, networks, knobs = job.point, pipe.networks, pipe.settings(**job.point.settings)
     if len(job.prompts) > 1:
         features = encode_prompts(networks.text, job.prompts, pipe.device)
@@ -130,9 +130,17 @@ def pictures(pipe: Pipeline, job: Job) -> list[Record]:
         encoded = networks.text.encode(pipe.check_prompt(job.prompts[0]))
         condition = networks.target.condition(encoded.features, encoded.mask, knobs.cfg_scale != 1)
         config = Config(
-            method, pipe.info.tokens, knobs.sampling(), knobs.rule(method), method.drafts.of(knobs),
-            pipe.neighbours(knobs.neighbours), job.seed, pipe.device, row=pipe.info.grid, dice=knobs.dice,
-        )  # fmt: skip
+            method,
+            pipe.info.tokens,
+            knobs.sampling(),
+            knobs.rule(method),
+            method.drafts.of(knobs),
+            pipe.neighbours(knobs.neighbours),
+            job.seed,
+            pipe.device,
+            row=pipe.info.grid,
+            dice=knobs.dice,
+        )
         *_, last = decode(pipe.target, pipe.drafter, condition, config)
         assert isinstance(last, Decoded)
         tokens, steps = [last.tokens], last.steps

@@ -25,8 +25,8 @@ Row = dict[str, Any]
 
 
 def gains(pipe: Pipeline, points: list[Point], drawn: Drawn, rounds: list[dict[str, Any]]) -> dict[str, Row]:
-    """By point what it is, and what it gains: tokens a step over all its pictures, the rest from the rounds; vanilla's with other seeds
-    gain what vanilla does."""
+    """By point what it is, and what it gains: tokens a step over all its pictures, the rest from the rounds; vanilla's with other
+    seeds gain what vanilla does."""
     speeds = summarise(rounds, {p.name: p.method for p in points if p.group != "again"})["rows"]
     rows = {}
     for point in points:
@@ -34,14 +34,22 @@ def gains(pipe: Pipeline, points: list[Point], drawn: Drawn, rounds: list[dict[s
         steps = sum(record["steps"] for record in records)
         per_step = sum(len(record["tokens"]) - 1 for record in records) / steps if steps else told["mean_accepted_length"]
         rows[point.name] = {
-            "name": point.name, "label": point.label, "method": point.method, "relaxed": not METHODS[point.method].lossless,
-            "group": point.group, "knob": point.knob, "settings": point.settings,
-            "preset": {**pipe.defaults.as_dict(), **point.settings}, "pictures": len(records),
+            "name": point.name,
+            "label": point.label,
+            "method": point.method,
+            "relaxed": not METHODS[point.method].lossless,
+            "group": point.group,
+            "knob": point.knob,
+            "settings": point.settings,
+            "preset": {**pipe.defaults.as_dict(), **point.settings},
+            "pictures": len(records),
             "speed": {
-                "tokens_per_step": per_step, "c": told["c"], "gain": per_step / told["c"],
+                "tokens_per_step": per_step,
+                "c": told["c"],
+                "gain": per_step / told["c"],
                 **{key: told[key] for key in ("speedup", "price", "one_step_tvd", "nodes")},
             },
-        }  # fmt: skip
+        }
     return rows
 
 
@@ -54,8 +62,8 @@ def scene_front(
     drawn: Drawn,
     rows: dict[str, Row],
 ) -> dict[str, Any]:
-    """The front of a model that draws lantern scenes, but what was run on what. Pictures are looked at once; what was seen is kept in the
-    folder `kept`. Raises ValueError when vanilla or the floor has no pictures."""
+    """The front of a model that draws lantern scenes, but what was run on what. Pictures are looked at once; what was seen is
+    kept in the folder `kept`. Raises ValueError when vanilla or the floor has no pictures."""
     true, again = look_at_truth(pipe, classifier, scenes)
     seen = {
         name: look(pipe, classifier, scenes, [r["tokens"] for r in records], kept / f"{re.sub('[^a-z0-9.+]+', '-', name)}.npz")

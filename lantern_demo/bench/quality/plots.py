@@ -67,11 +67,24 @@ def _curve(ax: Axes, method: str, points: list[tuple[Row, tuple[float, float, fl
         bars = [[max(0.0, v[0] - v[1]) for _, v in some], [max(0.0, v[2] - v[0]) for _, v in some]]
         if some:
             ax.errorbar(
-                x, y, bars, color=colour, marker=marker, markersize=11 if lossless else 6, markerfacecolor=fill, linestyle=line,
-                elinewidth=0.8, capsize=2, label=METHODS[method].label + said,
-            )  # fmt: skip
+                x,
+                y,
+                bars,
+                color=colour,
+                marker=marker,
+                markersize=11 if lossless else 6,
+                markerfacecolor=fill,
+                linestyle=line,
+                elinewidth=0.8,
+                capsize=2,
+                label=METHODS[method].label + said,
+            )
     for row, value in joined if bound else []:
         ax.annotate(
-            f"{row['preset'].get(bound, 0):g}", (row["speed"]["gain"], value[0]), textcoords="offset points", xytext=(5, 5),
-            fontsize=7, color=colour,
-        )  # fmt: skip
+            f"{row['preset'].get(bound, 0):g}",
+            (row["speed"]["gain"], value[0]),
+            textcoords="offset points",
+            xytext=(5, 5),
+            fontsize=7,
+            color=colour,
+        )

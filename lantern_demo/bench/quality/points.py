@@ -27,8 +27,9 @@ class Point(Row):
 
 
 def points_of(pipe: Pipeline, methods: list[str], tree: str, prompt: str | None, candidates: Collection[str] = ()) -> list[Point]:
-    """All points of vanilla and these methods, each with the tree that `tree` comes to on this machine. `prompt` is drawn from to fit
-    it; without one nothing is fitted. Raises ValueError for a name among `candidates` that is none of the sweep's or the floor's."""
+    """All points of vanilla and these methods, each with the tree that `tree` comes to on this machine. `prompt` is drawn from to
+    fit it; without one nothing is fitted. Raises ValueError for a name among `candidates` that is none of the sweep's or the
+    floor's."""
     base = pipe.settings(tree=tree)
     trees = {name: _tree(pipe, name, base, prompt) for name in pipe.available_methods if name in ("vanilla", *methods)}
     points = [Point(name, name, settings) for name, settings in trees.items()]

@@ -1,12 +1,14 @@
-"""A paper's evaluation: `python -m lantern_demo.bench quality --protocol coco5k --captions captions_val2017.json --real val2017 --out DIR`.
+"""A paper's evaluation: `python -m lantern_demo.bench quality --protocol coco5k --captions captions_val2017.json --real val2017
+--out DIR`.
 
-Every method draws the same captions with the same seeds at the model's preset settings. DIR then holds the pictures by method, drawn.jsonl with their
-tokens, manifest.json with what is drawn, and the scores as coco5k.json and coco5k.md. With `--slice i/n`, or under torchrun, a command
-draws its part and ends; the same command without it takes what all parts have drawn, draws what is left, and scores.
+Every method draws the same captions with the same seeds at the model's preset settings. DIR then holds the pictures by method,
+drawn.jsonl with their tokens, manifest.json with what is drawn, and the scores as coco5k.json and coco5k.md. With `--slice i/n`,
+or under torchrun, a command draws its part and ends; the same command without it takes what all parts have drawn, draws what is
+left, and scores.
 
-coco5k: of 5,000 images of MS-COCO 2017 val, in the order of their ids, the longest caption each, one picture of it; of a text file the
-first 5,000 lines. geneval: the prompts of GenEval (Ghosh et al. 2023), evaluation_metadata.jsonl of its repository, four pictures each, laid
-out as its scorer reads them. That scorer is no package, so it is not run: the report says how to.
+coco5k: of 5,000 images of MS-COCO 2017 val, in the order of their ids, the longest caption each, one picture of it; of a text
+file the first 5,000 lines. geneval: the prompts of GenEval (Ghosh et al. 2023), evaluation_metadata.jsonl of its repository, four
+pictures each, laid out as its scorer reads them. That scorer is no package, so it is not run: the report says how to.
 """
 
 from __future__ import annotations
@@ -48,7 +50,8 @@ class Prompt(NamedTuple):
 
 @dataclass(frozen=True)
 class Protocol:
-    """An evaluation: which file it reads, and how; how many prompts, None for all; pictures of each; what scores them, where they lie."""
+    """An evaluation: which file it reads, and how; how many prompts, None for all; pictures of each; what scores them, where they
+    lie."""
 
     file: str
     read: Callable[[Path], list[Prompt]]
@@ -71,8 +74,8 @@ def _text(file: Path) -> str:
 
 
 def captions_of(file: Path) -> list[tuple[str, str]]:
-    """The captions of a file with their ids: of a COCO annotation file (.json) the longest of every picture, in the order of pictures' first
-    captions, or the lines of a text file. Raises ValueError with what is wrong with the file."""
+    """The captions of a file with their ids: of a COCO annotation file (.json) the longest of every picture, in the order of
+    pictures' first captions, or the lines of a text file. Raises ValueError with what is wrong with the file."""
     found = _coco(_text(file), file) if file.suffix.lower() == ".json" else dict(enumerate(lines_of(file)))
     return [(str(key), " ".join(caption.split())) for key, caption in found.items() if caption.strip()]
 
@@ -85,14 +88,15 @@ def _coco(text: str, file: Path) -> dict[Any, str]:
             longest[note["image_id"]] = max(longest.get(note["image_id"], ""), " ".join(note["caption"].split()), key=len)
     except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(
-            f"{file} must be a COCO captions file, a JSON object with a list of annotations that have an image_id and a caption: {error!r}"
+            f"{file} must be a COCO captions file, a JSON object with a list of annotations that have an image_id and a "
+            f"caption: {error!r}"
         ) from error
     return longest
 
 
 def read_coco(file: Path) -> list[Prompt]:
-    """The longest caption of every image of a COCO captions file, by image id, or the lines of a text file. Raises ValueError with what is
-    wrong with the file."""
+    """The longest caption of every image of a COCO captions file, by image id, or the lines of a text file. Raises ValueError
+    with what is wrong with the file."""
     found = sorted(captions_of(file), key=lambda pair: (len(pair[0]), pair[0]))
     return [Prompt(*pair) for pair in found]
 
@@ -113,16 +117,22 @@ def read_geneval(file: Path) -> list[Prompt]:
 
 PROTOCOLS = {
     "coco5k": Protocol(
-        "captions_val2017.json of MS-COCO, or a text file, one caption a line", read_coco, 5000, 1,
+        "captions_val2017.json of MS-COCO, or a text file, one caption a line",
+        read_coco,
+        5000,
+        1,
         (scorers.of_distances, scorers.of_manifolds, scorers.of_clip, scorers.of_hps),
         lambda number, seed: Path(f"{number:05}.png" if seed == 0 else f"{number:05}-{seed}.png"),
     ),
     "geneval": Protocol(
-        "prompts/evaluation_metadata.jsonl of github.com/djghosh13/geneval", read_geneval, None, 4,
+        "prompts/evaluation_metadata.jsonl of github.com/djghosh13/geneval",
+        read_geneval,
+        None,
+        4,
         (scorers.of_clip, scorers.of_hps),
         lambda number, seed: Path(f"{number:05}") / "samples" / f"{seed:04}.png",
     ),
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -261,7 +271,10 @@ def markdown(report: Report) -> str:
         ]
         for row in rows
     ]
-    head = f"{told['protocol']}, {report['model']['id']} ({report['dtype']}), {told['seeds']} of each caption, {report['created'][:10]}"
+    head = (
+        f"{told['protocol']}, {report['model']['id']} ({report['dtype']}), {told['seeds']} of each caption, "
+        f"{report['created'][:10]}"
+    )
     parts = [
         head,
         table(["method", "pictures", "tokens / step", *(scorers.COLUMNS[key] for key in shown)], lines),

@@ -16,11 +16,12 @@ Row = dict[str, Any]
 ACROSS = 5  # points of a table
 
 HOW = (
-    "Tokens / step is over all pictures of a point, c and the speedup are medians over {rounds} rounds in which all points drew the same "
-    "prompt in turn; gain is tokens / step over c, less noisy than the speedup. A measure stands as its difference to what vanilla's "
-    "pictures of the same seeds come to, and a distance to these (vanilla's own row: every measure) to what vanilla comes to with other seeds, "
-    "with the {level:.0%} bootstrap interval over captions; * marks those that noise does not explain. "
-    "Scene-FID is the Frechet distance in the features of this project's attribute classifier: it compares with no FID but its own."
+    "Tokens / step is over all pictures of a point, c and the speedup are medians over {rounds} rounds in which all points "
+    "drew the same prompt in turn; gain is tokens / step over c, less noisy than the speedup. A measure stands as its "
+    "difference to what vanilla's pictures of the same seeds come to, and a distance to these (vanilla's own row: every "
+    "measure) to what vanilla comes to with other seeds, with the {level:.0%} bootstrap interval over captions; * marks those "
+    "that noise does not explain. Scene-FID is the Frechet distance in the features of this project's attribute classifier: it "
+    "compares with no FID but its own."
 )
 RECOMMENDED = (
     "Careful is the fastest point none of whose measures noise does not explain; fast is the fastest that loses at most "
@@ -33,7 +34,8 @@ def markdown(report: Report) -> str:
     m, v, rows = report["machine"], report["versions"], report["rows"]
     head = (
         f"{report['model']['id']} ({report['dtype']}) on {m['device']}; {report['pictures']} pictures of every method, "
-        f"{report['sweep_pictures']} or more where a knob was moved, {report['seeds']} of each caption; PyTorch {v['torch']}, {report['created'][:10]}"
+        f"{report['sweep_pictures']} or more where a knob was moved, {report['seeds']} of each caption; PyTorch "
+        f"{v['torch']}, {report['created'][:10]}"
     )
     parts = [head, "Speed:", _speed(rows), "What is found of what was asked for:", _attributes(report)]
     # A measure depends on how many pictures it is of, so that only rows of as many stand in one table.
@@ -49,11 +51,18 @@ def _speed(rows: list[Row]) -> str:
     for row in rows:
         s = row["speed"]
         low, high = s["speedup"]["interval95"] or (0, 0)
-        lines.append([
-            row["label"], ", ".join(map(str, s["nodes"])), f"{s['tokens_per_step']:.2f}", f"{s['c']:.2f}", f"{s['gain']:.2f}x",
-            f"{s['speedup']['median']:.2f}x" + (f" ({low:.2f} to {high:.2f})" if low != high else ""),
-            number(s["price"], 4), number(s["one_step_tvd"], 4),
-        ])  # fmt: skip
+        lines.append(
+            [
+                row["label"],
+                ", ".join(map(str, s["nodes"])),
+                f"{s['tokens_per_step']:.2f}",
+                f"{s['c']:.2f}",
+                f"{s['gain']:.2f}x",
+                f"{s['speedup']['median']:.2f}x" + (f" ({low:.2f} to {high:.2f})" if low != high else ""),
+                number(s["price"], 4),
+                number(s["one_step_tvd"], 4),
+            ]
+        )
     return table(["point", "nodes", "tokens / step", "c", "gain", "speedup (95 %)", "price", "one-step TVD"], lines)
 
 
@@ -108,10 +117,13 @@ def recommendations(report: Report) -> dict[str, Any]:
     """What a model's folder keeps of a report; see `lantern_demo.settings.recommended`."""
     known = [row for row in report["rows"] if row["right"] is not None]
     return {
-        "device": report["machine"]["device"], "level": report["level"], "measures": len(report["measures"]),
-        "fast_loss": FAST_LOSS, "methods": report["recommended"],
+        "device": report["machine"]["device"],
+        "level": report["level"],
+        "measures": len(report["measures"]),
+        "fast_loss": FAST_LOSS,
+        "methods": report["recommended"],
         "found": [
             {"method": row["method"], "settings": row["settings"], **{key: row["right"][ALL][key] for key in ("right", "of")}}
             for row in known
         ],
-    }  # fmt: skip
+    }

@@ -1,4 +1,5 @@
-"""Lantern scenes as the truth to measure against: captions with true pictures of them, and what a classifier reads off pictures."""
+"""Lantern scenes as the truth to measure against: captions with true pictures of them, and what a classifier reads off
+pictures."""
 
 from __future__ import annotations
 
@@ -56,8 +57,8 @@ class SceneSet:
 def truth(captions: int, seeds: int) -> SceneSet:
     """`captions` held-out scenes in words, each with `seeds` true scenes of the same attributes that differ in all else.
 
-    The captions of fewer are the first of those of more. Two captions may say the same. Raises ValueError for fewer than 1 of either,
-    or more than POOL captions.
+    The captions of fewer are the first of those of more. Two captions may say the same. Raises ValueError for fewer than 1 of
+    either, or more than POOL captions.
     """
     if not 1 <= captions <= POOL or seeds < 1:
         raise ValueError(f"captions must be 1 to {POOL} and seeds at least 1, got {captions} and {seeds}")
@@ -77,7 +78,8 @@ def draw_truth(scenes: SceneSet, device: torch.device, size: int = SIZE, batch: 
 
 @torch.inference_mode()
 def true_tokens(networks: Networks, scenes: SceneSet, batch: int = BATCH) -> Tensor:
-    """The scenes as the image tokenizer reads them: token ids [pictures, N] on its device, from pictures of the tokenizer's size."""
+    """The scenes as the image tokenizer reads them: token ids [pictures, N] on its device, from pictures of the tokenizer's
+    size."""
     device = networks.tokenizer.codebook.device
     images = draw_truth(scenes, device, networks.tokenizer.size, batch)
     return torch.cat([networks.tokenizer.encode(part.to(device)) for part in images.split(batch)])

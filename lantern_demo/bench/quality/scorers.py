@@ -1,8 +1,8 @@
 """What a paper's tables say of pictures, each by the package that others take for it, where it and its weights are at hand.
 
-Nothing is fetched. FID and KID are taken in Inception's features and precision and recall in VGG16's, both of torch-fidelity, of pictures
-cropped to a square and resized to 256; CLIP is OpenAI's ViT-B/32 by transformers; HPSv2 is version 2.1 by hpsv2. Harnesses differ in
-resizing and in weights: only numbers of one harness, at one number of pictures, compare.
+Nothing is fetched. FID and KID are taken in Inception's features and precision and recall in VGG16's, both of torch-fidelity, of
+pictures cropped to a square and resized to 256; CLIP is OpenAI's ViT-B/32 by transformers; HPSv2 is version 2.1 by hpsv2.
+Harnesses differ in resizing and in weights: only numbers of one harness, at one number of pictures, compare.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def opened(picture: Image.Image | Path) -> Image.Image:
 
 
 def prepare(picture: Image.Image | Path, size: int = SIZE) -> Tensor:
-    """A picture, or the file it is in -> [3, size, size] uint8: the largest square around its centre, resized with Pillow's Lanczos
-    filter. Raises ValueError naming a file that cannot be read."""
+    """A picture, or the file it is in -> [3, size, size] uint8: the largest square around its centre, resized with Pillow's
+    Lanczos filter. Raises ValueError naming a file that cannot be read."""
     picture = opened(picture)
     side = min(picture.size)
     left, top = (picture.width - side) // 2, (picture.height - side) // 2

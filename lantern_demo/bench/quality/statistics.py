@@ -36,7 +36,8 @@ class Difference(NamedTuple):
 
 
 def wilson(right: int, of: int, level: float = LEVEL) -> tuple[float, float]:
-    """The interval of a share of `right` among `of` (Wilson 1927): the shares from which it is no further off than z standard errors.
+    """The interval of a share of `right` among `of` (Wilson 1927): the shares from which it is no further off than z standard
+    errors.
 
     Raises ValueError unless 0 <= right <= of and of > 0.
     """
@@ -80,8 +81,9 @@ def bootstrap(measure: Measure, groups: Any, count: int = RESAMPLES, seed: int =
 def compared(value: float, values: Values, floor: float, floors: Values, level: float = LEVEL) -> Difference:
     """The difference of two measures by their values on the same resamples, [count] each, one or more.
 
-    The percentile interval, which leaves out (1 - level) / 2 at either end, is moved so that the resamples' mean lies on the measured
-    difference. Repeats move a distance upward; in a difference this all but cancels, and what is left of it is no part of the spread.
+    The percentile interval, which leaves out (1 - level) / 2 at either end, is moved so that the resamples' mean lies on the
+    measured difference. Repeats move a distance upward; in a difference this all but cancels, and what is left of it is no part
+    of the spread.
     """
     moved = values - floors
     low, high = numpy.quantile(moved - moved.mean() + (value - floor), ((1 - level) / 2, (1 + level) / 2))

@@ -24,8 +24,8 @@ def nll(
 ) -> Tensor:
     """Mean -log p of a token of pictures of B prompts with token ids [B, N] -> [B] float64 on the CPU, in nats.
 
-    The law p is the very one that they were to be drawn from: the guided one after temperature, top-k and top-p; a greedy `sampling`
-    reads the plain softmax. A token of less than FLOOR counts as FLOOR.
+    The law p is the very one that they were to be drawn from: the guided one after temperature, top-k and top-p; a greedy
+    `sampling` reads the plain softmax. A token of less than FLOOR counts as FLOOR.
     Raises ValueError for another number of prompts than pictures, or pictures of another length than the model's.
     """
     config = target.config
@@ -50,7 +50,8 @@ def nll(
 
 
 def usage(tokens: Any, vocab: int) -> NDArray[numpy.float64]:
-    """Token ids [B, N], or any shape, of a codebook of `vocab` -> the share of each code [V]. Raises ValueError for none, or ids beyond it."""
+    """Token ids [B, N], or any shape, of a codebook of `vocab` -> the share of each code [V]. Raises ValueError for none, or ids
+    beyond it."""
     ids = numpy.asarray(tokens)
     if not ids.size or ids.min() < 0 or ids.max() >= vocab:
         raise ValueError(f"there must be ids, all from 0 to {vocab - 1}")
@@ -58,7 +59,7 @@ def usage(tokens: Any, vocab: int) -> NDArray[numpy.float64]:
 
 
 def total_variation(a: Any, b: Any) -> float:
-    """Half the sum of |a - b| of two histograms of shares, their mean where they are several [n, ...]: 0 for equal ones, 1 for ones that
-    share nothing. It is above 0 for samples of equal laws too, the more the fewer pictures."""
+    """Half the sum of |a - b| of two histograms of shares, their mean where they are several [n, ...]: 0 for equal ones, 1 for
+    ones that share nothing. It is above 0 for samples of equal laws too, the more the fewer pictures."""
     apart = numpy.abs(numpy.asarray(a) - numpy.asarray(b))
     return float(apart.sum() / 2 / (1 if apart.ndim == 1 else len(apart)))

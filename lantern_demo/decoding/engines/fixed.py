@@ -1,9 +1,9 @@
 """A step of fixed shapes: draft, verify, accept and commit without a host read, so that it can be captured once and replayed.
 
-Where a run stands is in tensors on its device, which a step reads and writes. What varies from step to step is never a shape: attention
-covers a bucket of slots [0, S) under an additive mask made from the committed length, the drafter's stable pass always runs D + 1 slots
-for a tree of depth D, of which the unseen ones count, and D + 1 rows are committed, of which those behind the accepted path are garbage
-behind the length.
+Where a run stands is in tensors on its device, which a step reads and writes. What varies from step to step is never a shape:
+attention covers a bucket of slots [0, S) under an additive mask made from the committed length, the drafter's stable pass always
+runs D + 1 slots for a tree of depth D, of which the unseen ones count, and D + 1 rows are committed, of which those behind the
+accepted path are garbage behind the length.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ class StepLaw(NamedTuple):
 
 
 class Fixed:
-    """The steps of one run after the other, behind its prefill, for at most `num_tokens` tokens. cache and drafter_cache (None: no drafter)
-    have room for `room(...)` slots behind the prefix; of uniforms only what a step has of them matters here. `begin` starts a run."""
+    """The steps of one run after the other, behind its prefill, for at most `num_tokens` tokens. cache and drafter_cache (None:
+    no drafter) have room for `room(...)` slots behind the prefix; of uniforms only what a step has of them matters here. `begin`
+    starts a run."""
 
     def __init__(
         self,
@@ -64,11 +65,11 @@ class Fixed:
         self.padding = self.nothing.repeat(cache.k.shape[1], 1, 1, self.slots)
         self.tree_bias = None if tree is None else self.additive(tree.mask)
         self.node_bias = None if tree is None else self.additive(tree.mask[tree.inner[1:]][:, tree.inner[1:]])
-        # Where a run stands. The drafter's committed length is `length - last - 1` before its stable pass and `length` behind it, so that
-        # one number serves both caches.
+        # Where a run stands. The drafter's committed length is `length - last - 1` before its stable pass and `length` behind it,
+        # so that one number serves both caches.
         self.numbers = torch.zeros(4, dtype=torch.int64, device=device)
-        # [1] each: committed slots of the target's cache, the prefix and all tokens but the root's; the last committed token, which the
-        # target has not seen; the next step, from 1; the last of the unseen slots that counts
+        # [1] each: committed slots of the target's cache, the prefix and all tokens but the root's; the last committed token,
+        # which the target has not seen; the next step, from 1; the last of the unseen slots that counts
         self.length, self.root, self.number, self.last = self.numbers.split(1)
         self.place = self.numbers[::2]  # length and number, which every step moves on by 1
         self.unseen_tokens = self.numbers.new_zeros(self.depth + 1)  # tokens that the drafter has not seen
@@ -78,9 +79,9 @@ class Fixed:
         self.rows = uniforms.new_zeros(num_tokens, uniforms.shape[1])
 
     def begin(self, hidden: Tensor, root: Tensor, uniforms: Tensor, seed: int) -> None:
-        """Start a run: both caches hold its prefix. All tensors stay where they are, so that graphs captured in a run before go on being
-        right. hidden [Rd, T, H], the target's states as the drafter reads them, ends with the last one before root [1], the first token;
-        uniforms as the run's seed gives them."""
+        """Start a run: both caches hold its prefix. All tensors stay where they are, so that graphs captured in a run before go
+        on being right. hidden [Rd, T, H], the target's states as the drafter reads them, ends with the last one before root [1],
+        the first token; uniforms as the run's seed gives them."""
         if not self.unseen_hidden.numel():
             self.unseen_hidden = hidden.new_zeros(hidden.shape[0], self.depth + 1, hidden.shape[2])
         self.prefix = self.cache.length
@@ -117,8 +118,8 @@ class Fixed:
         return [*found, (buckets[-1], True)] if self.depth > 0 and self.config.bare(1) and buckets else found
 
     def bucket(self, committed: int) -> int:
-        """The slots S that attention covers in a step with at most `committed` tokens behind the prefix: one of about four sizes, so
-        that few graphs are captured and short lengths do not pay for long ones."""
+        """The slots S that attention covers in a step with at most `committed` tokens behind the prefix: one of about four sizes,
+        so that few graphs are captured and short lengths do not pay for long ones."""
         size = max(64, -(-self.num_tokens // 256) * 64)
         return min(-(-(self.prefix + committed + self.ahead) // size) * size, self.slots)
 
@@ -216,7 +217,7 @@ class Fixed:
         return drafter.run_at(tokens, hidden, turn, self.scratch[own], bias, cache)
 
     def _of_nodes(self, own: Tensor) -> Tensor:
-        """The mask [1, 1, m, S] of m nodes that see what the last unseen slot sees, which is all that is committed, and of the w slots
-        behind it what own [m, w] says."""
+        """The mask [1, 1, m, S] of m nodes that see what the last unseen slot sees, which is all that is committed, and of the w
+        slots behind it what own [m, w] says."""
         size, width = own.shape
         return self.seen.index_select(2, self.last.expand(size)).index_copy_(3, self.scratch[:width], own[None, None])

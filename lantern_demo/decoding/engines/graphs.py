@@ -1,10 +1,10 @@
 """How steps of fixed shapes are run and timed: one by one on any device, or as captured CUDA graphs.
 
-Times of graphs. A step's seconds lie between two CUDA events, one before its replay and one behind the copy of its results: device work,
-whatever the host or a consumer does meanwhile. Its parts are told apart by timing events inside the graph, where torch can record them
-(`external=True`). A replay overwrites them, and steps are launched ahead of what has been read, so they are read once, at the end: a
-graph's steps are all split in the proportions of its last replay. Until then, and where torch lacks such events, a step counts as verify
-as a whole. Warm-up and capture are the clock's part "capture", no decode seconds.
+Times of graphs. A step's seconds lie between two CUDA events, one before its replay and one behind the copy of its results:
+device work, whatever the host or a consumer does meanwhile. Its parts are told apart by timing events inside the graph, where
+torch can record them (`external=True`). A replay overwrites them, and steps are launched ahead of what has been read, so they are
+read once, at the end: a graph's steps are all split in the proportions of its last replay. Until then, and where torch lacks such
+events, a step counts as verify as a whole. Warm-up and capture are the clock's part "capture", no decode seconds.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ class _Captured:
 
 
 class Graphs(Steps):
-    """Steps as replayed CUDA graphs, one per bucket and kind, captured when first asked for and sharing one memory pool. When a capture
-    is refused the steps run as they are written, and `reason` says why. Memory that runs out and a device that is at fault are no
-    refusals: they are raised. `free` gives back memory that others can spare and says whether there was any."""
+    """Steps as replayed CUDA graphs, one per bucket and kind, captured when first asked for and sharing one memory pool. When a
+    capture is refused the steps run as they are written, and `reason` says why. Memory that runs out and a device that is at
+    fault are no refusals: they are raised. `free` gives back memory that others can spare and says whether there was any."""
 
     def __init__(self, fixed: Fixed, free: Callable[[], bool] = lambda: False) -> None:
         super().__init__(fixed)
@@ -191,7 +191,8 @@ def external_events() -> list[torch.cuda.Event]:
 
 
 def shares(marks: list[Any]) -> list[float]:
-    """The shares of draft, verify and commit, from the events before and behind them; all is verify's when they cannot be read."""
+    """The shares of draft, verify and commit, from the events before and behind them; all is verify's when they cannot be
+    read."""
     try:
         times = [before.elapsed_time(behind) for before, behind in pairwise(marks)]
     except (RuntimeError, ValueError):  # ValueError: one of them was never recorded

@@ -1,7 +1,7 @@
-"""The fixed engine, and engines that outlive their run: caches, steps of fixed shapes and captured graphs, kept for the next run of the
-same shape. Capturing takes as long as a decode, and a graph holds on to the tensors it was captured with. So a run borrows a whole
-engine, fills it in place, and hands it back. What is lent is nobody else's: a second live run of the same shape gets an engine of its
-own."""
+"""The fixed engine, and engines that outlive their run: caches, steps of fixed shapes and captured graphs, kept for the next run
+of the same shape. Capturing takes as long as a decode, and a graph holds on to the tensors it was captured with. So a run borrows
+a whole engine, fills it in place, and hands it back. What is lent is nobody else's: a second live run of the same shape gets an
+engine of its own."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ class Engines:
         return len(self._idle)
 
     def take(self, key: Hashable, make: Callable[[], Steps]) -> Steps:
-        """An idle engine of this key, emptied, or a new one. Where memory does not suffice for a new one, the idle ones go first."""
+        """An idle engine of this key, emptied, or a new one. Where memory does not suffice for a new one, the idle ones go
+        first."""
         with self._lock:
             at = next((i for i in reversed(range(len(self._idle))) if self._idle[i][0] == key), None)
             engine = None if at is None else self._idle.pop(at)[1]
@@ -71,10 +72,10 @@ class Engines:
 
 
 class FixedRun(Run):
-    """A run on steps of fixed shapes. `engines` lends what it works with; None: it makes its own. Up to `steps.ahead` steps are in flight, so
-    that reading a result is the only wait, once per step. A step may be launched before the results of others are known when tokens will
-    be missing even if those commit as many as they can, and when it is sure of which kind it is: the last token may need no drafts.
-    exact: a wavefront on the plain engine, whose steps wait for the host."""
+    """A run on steps of fixed shapes. `engines` lends what it works with; None: it makes its own. Up to `steps.ahead` steps are
+    in flight, so that reading a result is the only wait, once per step. A step may be launched before the results of others are
+    known when tokens will be missing even if those commit as many as they can, and when it is sure of which kind it is: the last
+    token may need no drafts. exact: a wavefront on the plain engine, whose steps wait for the host."""
 
     def __init__(self, *parts: Any, engines: Engines | None, exact: bool = False) -> None:
         super().__init__(*parts)

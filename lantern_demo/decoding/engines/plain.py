@@ -1,4 +1,5 @@
-"""The plain engine: it waits for the host in every step, and attention covers what is there. It suits CPUs and is the reference."""
+"""The plain engine: it waits for the host in every step, and attention covers what is there. It suits CPUs and is the
+reference."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The steps of a wavefront (see `decoding.wavefront`). Keys and values of a place lie in the slot of that place, and each pass reads, draws
-and writes down what the plan says: nothing is drafted, judged or moved."""
+"""The steps of a wavefront (see `decoding.wavefront`). Keys and values of a place lie in the slot of that place, and each pass
+reads, draws and writes down what the plan says: nothing is drafted, judged or moved."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .fixed import Fixed, StepLaw
 
 
 class Wave(Fixed):
-    """A pass of fixed shape has as many nodes as there may be open rows, and attention covers the whole cache. Where the host waits for
-    each step (`exact`) it has as many as there are, and attention covers the places up to the last of them. The length that a run keeps is
-    that of the prefix."""
+    """A pass of fixed shape has as many nodes as there may be open rows, and attention covers the whole cache. Where the host
+    waits for each step (`exact`) it has as many as there are, and attention covers the places up to the last of them. The length
+    that a run keeps is that of the prefix."""
 
     def __init__(self, *args: Any, exact: bool) -> None:
         super().__init__(*args)

@@ -16,8 +16,8 @@ from lantern_demo.models.products import Product
 
 
 class NormedHeads:
-    """A product x [M, D] -> queries, keys and values [M, 3 D], of which the first two are normalised head by head. PyTorch normalises one
-    head after the other, each by itself, and scaling and shifting are rounded correctly: rows stay exact."""
+    """A product x [M, D] -> queries, keys and values [M, 3 D], of which the first two are normalised head by head. PyTorch
+    normalises one head after the other, each by itself, and scaling and shifting are rounded correctly: rows stay exact."""
 
     def __init__(self, qkv: Product, attention: AnoleAttention) -> None:
         norms, heads = (attention.q_norm, attention.k_norm), attention.heads

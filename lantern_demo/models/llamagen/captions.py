@@ -48,25 +48,41 @@ def _address(scheme: str) -> str:
 _BEFORE_MARKUP = [(_address("https?"), ""), (_address("wwws?"), "")]
 _AFTER_MARKUP = [
     (r"@\w+\b", ""),  # nicknames
-    ("[\u31c0-\u31ff]+", ""), ("[\u3200-\u4dff]+", ""), ("[\u4e00-\u9fff]+", ""),  # CJK
+    ("[\u31c0-\u31ff]+", ""),
+    ("[\u3200-\u4dff]+", ""),
+    ("[\u4e00-\u9fff]+", ""),  # CJK
     (f"[{_DASHES}]+", "-"),
-    ("[`\u00b4\u00ab\u00bb\u201c\u201d\u00a8]", '"'), ("[\u2018\u2019]", "'"),
-    (r"&quot;?", ""), ("&amp", ""),
+    ("[`\u00b4\u00ab\u00bb\u201c\u201d\u00a8]", '"'),
+    ("[\u2018\u2019]", "'"),
+    (r"&quot;?", ""),
+    ("&amp", ""),
     (r"\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}", " "),  # IP addresses
-    (r"\d:\d\d\s+$", ""), (r"\\n", " "),  # article numbers, and line ends spelt out
-    (r"#\d{1,3}\b", ""), (r"#\d{5,}\b", ""), (r"\b\d{6,}\b", ""),
+    (r"\d:\d\d\s+$", ""),
+    (r"\\n", " "),  # article numbers, and line ends spelt out
+    (r"#\d{1,3}\b", ""),
+    (r"#\d{5,}\b", ""),
+    (r"\b\d{6,}\b", ""),
     (rf"\S+\.(?:{_FILES})", ""),
-    ("[\"']{2,}", '"'), (r"\.{2,}", " "),
-    (f"[{_BAD_MARKS}]+", " "), (r"\s+\.\s+", " "),
-]  # fmt: skip
+    ("[\"']{2,}", '"'),
+    (r"\.{2,}", " "),
+    (f"[{_BAD_MARKS}]+", " "),
+    (r"\s+\.\s+", " "),
+]
 _AFTER_REPAIR = [
-    (r"\b[a-zA-Z]{1,3}\d{3,15}\b", ""), (r"\b[a-zA-Z]+\d+[a-zA-Z]+\b", ""), (r"\b\d+[a-zA-Z]+\d+\b", ""),  # jc6640, jc6640vc, 6640vc231
-    (r"(worldwide\s+)?(free\s+)?shipping", ""), (r"(free\s)?download(\sfree)?", ""), (r"\bclick\b\s(?:for|on)\s\w+", ""),
-    (rf"\b(?:{_FILES})(?:\simages?)?", ""), (r"\bpage\s+\d+\b", ""),
+    (r"\b[a-zA-Z]{1,3}\d{3,15}\b", ""),
+    (r"\b[a-zA-Z]+\d+[a-zA-Z]+\b", ""),
+    (r"\b\d+[a-zA-Z]+\d+\b", ""),  # jc6640, jc6640vc, 6640vc231
+    (r"(worldwide\s+)?(free\s+)?shipping", ""),
+    (r"(free\s)?download(\sfree)?", ""),
+    (r"\bclick\b\s(?:for|on)\s\w+", ""),
+    (rf"\b(?:{_FILES})(?:\simages?)?", ""),
+    (r"\bpage\s+\d+\b", ""),
     (r"\b\d*[a-zA-Z]+\d+[a-zA-Z]+\d+[a-zA-Z\d]*\b", " "),  # j2d1a2a
     ("\\b\\d+\\.?\\d*[x\u0445\u00d7]\\d+\\.?\\d*\\b", ""),  # sizes
-    (r"\b\s+:\s+", ": "), (r"(\D[,./])\b", r"\1 "), (r"\s+", " "),
-]  # fmt: skip
+    (r"\b\s+:\s+", ": "),
+    (r"(\D[,./])\b", r"\1 "),
+    (r"\s+", " "),
+]
 _ENDS = [(r"^[\"']([\w\W]+)[\"']$", r"\1"), (r"^['_,\-:;]", ""), (r"['_,\-:+]$", ""), (r"^\.\S+$", "")]
 
 
@@ -120,8 +136,8 @@ def read_tokenizer(path: Path) -> Tokenizer:
 class CaptionEncoder:
     """A prompt to T5 features of 120 positions, left-padded, the padding zero (LlamaGen, autoregressive/sample/sample_t2i.py).
 
-    Where a T5 is given by what makes it, it is made for the first prompt, kept for the next one, and let go where less than LEAST_FREE
-    bytes of memory are free behind a prompt.
+    Where a T5 is given by what makes it, it is made for the first prompt, kept for the next one, and let go where less than
+    LEAST_FREE bytes of memory are free behind a prompt.
     """
 
     def __init__(self, tokenizer: Tokenizer, encoder: T5EncoderModel | Callable[[], T5EncoderModel]) -> None:
@@ -131,8 +147,8 @@ class CaptionEncoder:
 
     @classmethod
     def of(cls, target: LlamaGenConfig, located: Located, device: torch.device) -> CaptionEncoder:
-        """The encoder of a target's captions, in 16 bits, out of published files; on a CPU its products are packed ones, and the files
-        stay mapped. Raises CheckpointError as `load_text` does."""
+        """The encoder of a target's captions, in 16 bits, out of published files; on a CPU its products are packed ones, and the
+        files stay mapped. Raises CheckpointError as `load_text` does."""
         if device.type != "cpu":
             return load_text(located, target.caption_dim, device, DTYPES[half(device)])
         mapped = load_text(located, target.caption_dim, device, None)
@@ -155,8 +171,8 @@ class CaptionEncoder:
         """Raises ValueError when the published cleaning leaves nothing of a prompt."""
         if not clean(prompt):
             raise ValueError(
-                f"prompt {prompt[:60]!r} is empty once it is cleaned as the model's captions were, which takes out addresses, file "
-                "names, Chinese characters and the like; describe the picture in English words"
+                f"prompt {prompt[:60]!r} is empty once it is cleaned as the model's captions were, which takes out addresses, "
+                "file names, Chinese characters and the like; describe the picture in English words"
             )
 
     def encode(self, prompt: str) -> Encoded:
@@ -184,7 +200,8 @@ class CaptionEncoder:
 
 
 def load_text(located: Located, width: int, device: torch.device, dtype: torch.dtype | None) -> CaptionEncoder:
-    """A T5's encoder and tokenizer, out of the published files; dtype None: in theirs, mapped into memory on a CPU. Raises CheckpointError when they are not a T5's of that width."""
+    """A T5's encoder and tokenizer, out of the published files; dtype None: in theirs, mapped into memory on a CPU. Raises
+    CheckpointError when they are not a T5's of that width."""
     path = located.beside("config.json")
     try:
         config = T5Config.from_dict(read_config(path))

@@ -1,7 +1,7 @@
 """LlamaGen and its drafter as they run on a CPU: see `models.lean`.
 
-Besides, the token half of the drafter's first layer is a table. The target's weights stay what they are, so that a product may read them
-in the format that they were stored in.
+Besides, the token half of the drafter's first layer is a table. The target's weights stay what they are, so that a product may
+read them in the format that they were stored in.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class LeanTarget(LeanDecoder):
 
 
 class LeanDrafter:
-    """A drafter on a CPU; implements `decoding.protocols.Drafter`. Its rows need not be exact, since what it drafts decides on no token by
-    itself: attention and norms are the library's."""
+    """A drafter on a CPU; implements `decoding.protocols.Drafter`. Its rows need not be exact, since what it drafts decides on no
+    token by itself: attention and norms are the library's."""
 
     def __init__(self, drafter: Drafter, kind: str = "plain") -> None:
         c, layer = drafter.config, drafter.layer
@@ -81,7 +81,7 @@ class LeanDrafter:
             product(torch.cat((m.gate_proj.weight, m.up_proj.weight)), kind),
             product(m.down_proj.weight, kind),
             c.heads,
-        )  # fmt: skip
+        )
         self.rope = complex_rope(drafter.rope, c.heads)
 
     def new_cache(self, rows: int, length: int) -> KVCache:

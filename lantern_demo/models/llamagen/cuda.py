@@ -42,11 +42,17 @@ class FusedTarget(TargetTwin):
     def __init__(self, target: LlamaGen) -> None:
         layers = [
             FusedLlamaGenLayer(
-                b.attention_norm.weight, b.attention.wqkv.weight, b.attention.wo.weight, b.ffn_norm.weight,
-                join(b.feed_forward, "w1", "w3"), b.feed_forward.w2.weight, target.config.heads, target.config.eps,
+                b.attention_norm.weight,
+                b.attention.wqkv.weight,
+                b.attention.wo.weight,
+                b.ffn_norm.weight,
+                join(b.feed_forward, "w1", "w3"),
+                b.feed_forward.w2.weight,
+                target.config.heads,
+                target.config.eps,
             )
             for b in target.blocks
-        ]  # fmt: skip
+        ]
         super().__init__(target, layers)
         self.turns = turns(target.rope)
 
@@ -72,9 +78,15 @@ class FusedDrafter(DrafterTwin):
     def __init__(self, drafter: Drafter) -> None:
         c, a, m = drafter.config, drafter.layer.self_attn, drafter.layer.mlp
         layer = FusedLlamaGenLayer(
-            None, join(a, "q_proj", "k_proj", "v_proj"), a.o_proj.weight, drafter.layer.post_attention_layernorm.weight,
-            join(m, "gate_proj", "up_proj"), m.down_proj.weight, c.heads, c.eps,
-        )  # fmt: skip
+            None,
+            join(a, "q_proj", "k_proj", "v_proj"),
+            a.o_proj.weight,
+            drafter.layer.post_attention_layernorm.weight,
+            join(m, "gate_proj", "up_proj"),
+            m.down_proj.weight,
+            c.heads,
+            c.eps,
+        )
         super().__init__(drafter, layer)
         self.turns = turns(drafter.rope)
 

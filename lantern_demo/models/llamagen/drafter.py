@@ -39,8 +39,8 @@ class DrafterConfig(DrafterSizes["Drafter"]):
     # Drafts one row, from guided states `uncond + scale (cond - uncond)`, instead of a conditional and an unconditional row as
     # published. The head is linear, so that such a state stands for the guided logits. Half the work, but it must be trained so.
     guided: bool = False
-    # Blocks of the target, counted from 1, whose outputs it reads beside the final states, normalised; none as published. A node of
-    # a draft tree has none of them, since the target has not seen it: it reads its parent's output once more instead.
+    # Blocks of the target, counted from 1, whose outputs it reads beside the final states, normalised; none as published. A node
+    # of a draft tree has none of them, since the target has not seen it: it reads its parent's output once more instead.
     taps: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
@@ -89,7 +89,8 @@ class Drafter(nn.Module):
         self.embed_tokens = nn.Embedding(config.vocab, config.dim)
         self.fc = nn.Linear(2 * config.dim, config.dim, bias=config.bias)
         if config.taps:
-            # What is added to fc's at a stable slot and at a node. Zero at first, so that training may go on from a drafter without.
+            # What is added to fc's at a stable slot and at a node. Zero at first, so that training may go on from a drafter
+            # without.
             self.fc_taps = nn.Linear(len(config.taps) * config.dim, config.dim, bias=False)
             self.fc_own = nn.Linear(config.dim, config.dim, bias=False)
             nn.init.zeros_(self.fc_taps.weight)

@@ -243,8 +243,8 @@ class LlamaGen(nn.Module):
         return self.run(x, self.rope[:n], full, None)
 
     def run(self, x: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache | None, slots: Tensor | None = None) -> Tensor:
-        """The blocks and the final norm over x [B, n, H] -> hidden; writes to slots [n] of the cache when there is one, None: those
-        behind the committed ones."""
+        """The blocks and the final norm over x [B, n, H] -> hidden; writes to slots [n] of the cache when there is one, None:
+        those behind the committed ones."""
         tapped: list[Tensor] = []
         for i, block in enumerate(self.blocks):
             store: Store = unstored

@@ -22,13 +22,20 @@ from lantern_demo.models.tokenizer import published_vq_name
 TEMPLATE_EPS, TEMPLATE_ROPE = 1e-6, 10000.0
 
 _LANTERN_NAMES = (
-    ("tok_embeddings.", "model.embed_tokens."), ("cls_embedding.", "model.cls_embedding."), ("output.", "lm_head."),
-    ("norm.", "model.norm."), ("layers.", "model.layers."),
-)  # fmt: skip
+    ("tok_embeddings.", "model.embed_tokens."),
+    ("cls_embedding.", "model.cls_embedding."),
+    ("output.", "lm_head."),
+    ("norm.", "model.norm."),
+    ("layers.", "model.layers."),
+)
 _LANTERN_LAYER_NAMES = (
-    ("attention.wo.", "self_attn.o_proj."), ("feed_forward.w1.", "mlp.gate_proj."), ("feed_forward.w3.", "mlp.up_proj."),
-    ("feed_forward.w2.", "mlp.down_proj."), ("attention_norm.", "input_layernorm."), ("ffn_norm.", "post_attention_layernorm."),
-)  # fmt: skip
+    ("attention.wo.", "self_attn.o_proj."),
+    ("feed_forward.w1.", "mlp.gate_proj."),
+    ("feed_forward.w3.", "mlp.up_proj."),
+    ("feed_forward.w2.", "mlp.down_proj."),
+    ("attention_norm.", "input_layernorm."),
+    ("ffn_norm.", "post_attention_layernorm."),
+)
 
 
 def _lantern_names(name: str, _: Shapes) -> tuple[str, ...]:
