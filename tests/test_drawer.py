@@ -132,6 +132,13 @@ def hand_in(page: Page, file: Path) -> None:
 
 def test_answers_stand_beside_what_was_pressed(page: Page, tmp_path: Path) -> None:
     """What is refused far below the stage is told there; what the stage shows brings it into view."""
+    page.locator("#explore").click()  # before a record is read, whose model the server would load and keep
+    expect(page.locator("#explore-told")).to_contain_text("Exploring")
+    expect(page.locator("#explore-told")).to_be_in_viewport()
+    page.locator("#stop").evaluate("button => button.click()")
+    expect(page.locator("#explore-told")).to_contain_text(texts.STOPPED_SWEEP)
+    expect(page.locator("#draw")).to_be_enabled()
+
     with page.expect_download() as download:
         page.locator("#record").click()
     record, wrong = tmp_path / "run.json", tmp_path / "wrong.json"
@@ -148,13 +155,6 @@ def test_answers_stand_beside_what_was_pressed(page: Page, tmp_path: Path) -> No
         expect(page.locator("#status")).to_be_in_viewport()
         expect(page.locator("#stage .picture").first).to_be_in_viewport()
         expect(page.locator("#load-told")).to_be_hidden()
-
-    page.locator("#explore").click()
-    expect(page.locator("#explore-told")).to_contain_text("Exploring")
-    expect(page.locator("#explore-told")).to_be_in_viewport()
-    page.locator("#stop").evaluate("button => button.click()")
-    expect(page.locator("#explore-told")).to_contain_text(texts.STOPPED_SWEEP)
-    expect(page.locator("#draw")).to_be_enabled()
 
 
 def test_run_again_shows_the_race(page: Page) -> None:
