@@ -12,7 +12,7 @@ __all__ = ["Generation", "Pipeline", "load"]
 
 if "torch" not in sys.modules:
     # OpenMP reads it once, while PyTorch is loaded. Threads that spin while they wait for each other take the processor from the
-    # one that they wait for, as soon as anything else runs: see `models.device.pick_threads`.
+    # one that they wait for, as soon as anything else runs: see `models.machine.device.pick_threads`.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 if TYPE_CHECKING:

@@ -25,10 +25,10 @@ from lantern_demo.decoding.engines.waves import Wave
 from lantern_demo.decoding.loop import parts_of
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import uniforms_of
-from lantern_demo.models.blank import blank_network
 from lantern_demo.models.bundled import Networks
 from lantern_demo.models.decoder import PaddedCache
 from lantern_demo.models.families import fused_runners
+from lantern_demo.models.files.blank import blank_network
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.settings.settings import Settings
 

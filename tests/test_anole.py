@@ -26,16 +26,17 @@ from published import (
 from torch import nn
 
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.models import checkpoints, store
+from lantern_demo.models import checkpoints
 from lantern_demo.models.anole.cpu import LeanAnole
 from lantern_demo.models.anole.drafter import AnoleDrafter
 from lantern_demo.models.anole.prompts import image_name, read_vocabulary
 from lantern_demo.models.anole.target import Anole
-from lantern_demo.models.convert import CheckpointError, weights_of
 from lantern_demo.models.families import LAYOUTS
+from lantern_demo.models.files import store
+from lantern_demo.models.files.convert import CheckpointError, weights_of
 from lantern_demo.models.llamagen import accumulation
+from lantern_demo.models.machine.sixteen import sixteen_bits
 from lantern_demo.models.registry import REGISTRY
-from lantern_demo.models.sixteen import sixteen_bits
 from lantern_demo.runs.pipeline import Generation, Pipeline, load
 
 pytestmark = pytest.mark.usefixtures("published_cache")
@@ -286,8 +287,8 @@ def test_everything_comes_from_the_hub(anole_model: Path, tmp_path: Path, monkey
         *_, last = [file(repo, name, revision) for name in names]
         return str(Path(last).parent)
 
-    monkeypatch.setattr("lantern_demo.models.hub.hf_hub_download", file)
-    monkeypatch.setattr("lantern_demo.models.hub.snapshot_download", snapshot)
+    monkeypatch.setattr("lantern_demo.models.files.hub.hf_hub_download", file)
+    monkeypatch.setattr("lantern_demo.models.files.hub.snapshot_download", snapshot)
     found = load(ANOLE_ID, device="cpu").generate(PROMPT)
     sources = found.record["model"]["sources"]
     assert {part: (s["repo"], s["commit"]) for part, s in sources.items()} == {

@@ -20,9 +20,9 @@ from safetensors.torch import save_file
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.anole.target import AnoleConfig
-from lantern_demo.models.blank import blank_network, blank_tokenizer
 from lantern_demo.models.families import LAYOUTS
-from lantern_demo.models.needs import held, memory
+from lantern_demo.models.files.blank import blank_network, blank_tokenizer
+from lantern_demo.models.files.needs import held, memory
 from lantern_demo.models.registry import REGISTRY
 
 TOKENS, SHARDS = 8, 3

@@ -20,7 +20,7 @@ from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.trees import static_tree
 from lantern_demo.models.anole.drafter import AnoleDrafter, AnoleDrafterConfig
 from lantern_demo.models.anole.target import FIRST, Anole, AnoleConfig
-from lantern_demo.models.blank import blank_tokenizer, fill
+from lantern_demo.models.files.blank import blank_tokenizer, fill
 from lantern_demo.models.registry import TokenizerSizes
 
 SIZES = AnoleConfig(dim=64, layers=3, heads=4, ffn=96, embeddings=120, vocab=80, grid=4, prefix=16, rope_base=500.0, eps=3e-5)

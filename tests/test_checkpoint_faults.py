@@ -26,8 +26,9 @@ from published import (
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from lantern_demo.models import checkpoints, hub, store
-from lantern_demo.models.convert import CheckpointError
+from lantern_demo.models import checkpoints
+from lantern_demo.models.files import hub, store
+from lantern_demo.models.files.convert import CheckpointError
 from lantern_demo.models.registry import REGISTRY, Source
 from lantern_demo.runs.pipeline import load
 
@@ -201,7 +202,7 @@ def test_a_full_disk_leaves_nothing_behind(
         path.write_bytes(b"half of it")
         raise error or SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
 
-    monkeypatch.setattr("lantern_demo.models.convert.save_file", full)
+    monkeypatch.setattr("lantern_demo.models.files.convert.save_file", full)
     with pytest.raises(CheckpointError, match=r"The disk of .* is full: the converted .* does not fit; .*LANTERN_CACHE"):
         load(CLASS_ID, device="cpu", folder=class_model)
     assert [p for p in published_cache.rglob("*") if p.is_file() and p.parent.name not in (".locks", "fitted")] == []

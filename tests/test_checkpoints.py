@@ -28,12 +28,12 @@ from torch import Tensor, nn
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models import checkpoints
-from lantern_demo.models.blank import blank_network, blank_tokenizer, fill
-from lantern_demo.models.convert import weights_of
 from lantern_demo.models.families import LAYOUTS
+from lantern_demo.models.files.blank import blank_network, blank_tokenizer, fill
+from lantern_demo.models.files.convert import weights_of
 from lantern_demo.models.llamagen.drafter import Drafter
+from lantern_demo.models.machine.sixteen import sixteen_bits
 from lantern_demo.models.registry import REGISTRY, TokenizerSizes
-from lantern_demo.models.sixteen import sixteen_bits
 from lantern_demo.models.tokenizer import neighbour_table
 from lantern_demo.runs.pipeline import Generation, Pipeline, load
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 from gradio_client import Client
 
-from lantern_demo.models import device
-from lantern_demo.models.device import unused_gpu
+from lantern_demo.models.machine import device
+from lantern_demo.models.machine.device import unused_gpu
 from lantern_demo.ui.page import build, launch, wait_for_model
 
 VERSION = """NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023

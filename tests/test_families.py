@@ -14,12 +14,13 @@ from published import ANOLE, ANOLE_DRAFTER, ANOLE_ID, anole_networks, chameleon_
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from lantern_demo.models import dryrun, families
+from lantern_demo.models import families
 from lantern_demo.models.anole.drafter import AnoleDrafter, AnoleDrafterConfig
 from lantern_demo.models.anole.prompts import PromptTokens, check_vocabulary
 from lantern_demo.models.anole.target import Anole, AnoleConfig
-from lantern_demo.models.convert import AS_PUBLISHED
 from lantern_demo.models.families import FAMILIES, LAYOUTS, Family, family_of
+from lantern_demo.models.files import dryrun
+from lantern_demo.models.files.convert import AS_PUBLISHED
 from lantern_demo.models.registry import REGISTRY, Published, Source, Words
 from lantern_demo.runs.pipeline import load
 
@@ -46,7 +47,7 @@ def module_name(path: Path) -> str:
 
 def test_models_import_models_and_decoding_alone_and_never_in_a_circle() -> None:
     needs = {module_name(path): imports(path) for path in MODELS.rglob("*.py")}
-    assert {"lantern_demo.models.checkpoints", "lantern_demo.models.dryrun"} <= needs.keys()
+    assert {"lantern_demo.models.checkpoints", "lantern_demo.models.files.dryrun"} <= needs.keys()
     for name, found in needs.items():
         assert all(other.startswith(("lantern_demo.models.", "lantern_demo.decoding.")) for other in found), (name, found)
     left = {name: {other for other in found if other in needs} for name, found in needs.items()}
@@ -60,7 +61,7 @@ def test_models_import_models_and_decoding_alone_and_never_in_a_circle() -> None
 def test_only_the_table_knows_the_families() -> None:
     """The registry has their sizes, and a model folder is LlamaGen's own format."""
     allowed = {"families", "registry", "bundled"}
-    for path in MODELS.glob("*.py"):
+    for path in (*MODELS.glob("*.py"), *MODELS.glob("files/*.py"), *MODELS.glob("machine/*.py")):
         folders = {name.split(".")[2] for name in imports(path) if name.count(".") == 3}
         assert path.stem in allowed or not folders & {"llamagen", "anole", "janus"}, path.name
 

@@ -21,8 +21,8 @@ from tiny import write_tiny_model
 from lantern_demo import faults, load
 from lantern_demo.decoding.cache import KVCache
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.models import store
-from lantern_demo.models.hub import Located
+from lantern_demo.models.files import store
+from lantern_demo.models.files.hub import Located
 from lantern_demo.models.registry import REGISTRY, Source
 from lantern_demo.runs import pipeline
 from lantern_demo.runs.pipeline import Drawn, Generation, MethodFailed, Pipeline, StepEvent

@@ -37,13 +37,15 @@ from lantern_demo.bench.resume import Journal
 from lantern_demo.decoding.loop import Decoded
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import guide
-from lantern_demo.models import checkpoints, store, tuning
-from lantern_demo.models.convert import CheckpointError
+from lantern_demo.models import checkpoints
+from lantern_demo.models.files import store
+from lantern_demo.models.files.convert import CheckpointError
 from lantern_demo.models.janus.cpu import LeanJanus
 from lantern_demo.models.janus.drafter import JanusDrafter
 from lantern_demo.models.janus.prompts import read_vocabulary
+from lantern_demo.models.machine import tuning
+from lantern_demo.models.machine.sixteen import sixteen_bits
 from lantern_demo.models.registry import REGISTRY
-from lantern_demo.models.sixteen import sixteen_bits
 from lantern_demo.runs.pipeline import Generation, Pipeline, load
 
 FULL = REGISTRY[JANUS_ID], REGISTRY[JANUS_7B_ID]  # before small models stand in for them
@@ -367,8 +369,8 @@ def test_a_drafter_that_cannot_be_downloaded_is_done_without(
             raise OSError("gone")
         return str(large_model / repo.split("/")[1] / name)
 
-    monkeypatch.setattr("lantern_demo.models.hub.hf_hub_download", file)
-    monkeypatch.setattr("lantern_demo.models.hub.snapshot_download", snapshot)
+    monkeypatch.setattr("lantern_demo.models.files.hub.hf_hub_download", file)
+    monkeypatch.setattr("lantern_demo.models.files.hub.snapshot_download", snapshot)
     pipe = load(JANUS_7B_ID, device="cpu")
     assert set(asked) == {"deepseek-ai/Janus-Pro-7B", "seliny2/JanusPro-Eagle-Drafter"}
     assert "could not be downloaded" in pipe.unavailable["lantern++"].sentence()

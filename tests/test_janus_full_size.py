@@ -19,12 +19,12 @@ from published import write_chat_vocabulary
 from safetensors.torch import save_file
 
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.models.blank import blank_network, blank_tokenizer
 from lantern_demo.models.families import LAYOUTS
+from lantern_demo.models.files.blank import blank_network, blank_tokenizer
+from lantern_demo.models.files.needs import held, memory
 from lantern_demo.models.janus.target import PAD, JanusConfig
-from lantern_demo.models.needs import held, memory
+from lantern_demo.models.machine.sixteen import sixteen_bits
 from lantern_demo.models.registry import REGISTRY
-from lantern_demo.models.sixteen import sixteen_bits
 
 TOKENS = 16
 

@@ -23,7 +23,7 @@ from lantern_demo.models.lean import fastest_drafter_kind, fastest_kind, packed
 from lantern_demo.models.llamagen.cpu import LeanDrafter, LeanTarget
 from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
 from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
-from lantern_demo.models.products import KINDS, exact_kinds, product, supported
+from lantern_demo.models.machine.products import KINDS, exact_kinds, product, supported
 from lantern_demo.models.tokenizer import neighbour_table
 
 Network = TypeVar("Network", bound=torch.nn.Module)
@@ -310,7 +310,7 @@ def test_kinds_of_products(kind: str) -> None:
 
 
 def test_float16_weights_are_exact_where_they_hold_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lantern_demo.models.products.supported", lambda kind: True)
+    monkeypatch.setattr("lantern_demo.models.machine.products.supported", lambda kind: True)
     weight = torch.randn(48, 64, generator=torch.Generator().manual_seed(0))
     assert exact_kinds([weight.half().float()]) == ("packed", "half")
     assert exact_kinds([weight.half().float(), weight]) == ("packed",)
@@ -318,15 +318,15 @@ def test_float16_weights_are_exact_where_they_hold_the_weights(monkeypatch: pyte
 
 
 def test_plain_products_stand_in_where_there_are_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lantern_demo.models.products.supported", lambda kind: kind == "plain")
+    monkeypatch.setattr("lantern_demo.models.machine.products.supported", lambda kind: kind == "plain")
     assert exact_kinds([torch.zeros(1)]) == ("plain",)
 
 
 def test_a_kind_that_pytorch_lacks_or_gets_wrong_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     assert supported("plain")
-    monkeypatch.setattr("lantern_demo.models.products._int8", lambda weight: lambda x: 0.5 * x @ weight.t())
+    monkeypatch.setattr("lantern_demo.models.machine.products._int8", lambda weight: lambda x: 0.5 * x @ weight.t())
     assert not supported("int8")
-    monkeypatch.setattr("lantern_demo.models.products._int8", lambda weight: torch.ops.quantized.no_such_thing)
+    monkeypatch.setattr("lantern_demo.models.machine.products._int8", lambda weight: torch.ops.quantized.no_such_thing)
     assert not supported("int8")
 
 

@@ -20,12 +20,12 @@ from safetensors.torch import save_file
 from torch import nn
 
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.models.blank import blank_network, blank_text, blank_tokenizer, t5_config
 from lantern_demo.models.families import LAYOUTS
+from lantern_demo.models.files.blank import blank_network, blank_text, blank_tokenizer, t5_config
+from lantern_demo.models.files.needs import budget, memory
 from lantern_demo.models.llamagen.target import LlamaGenConfig
-from lantern_demo.models.needs import budget, memory
+from lantern_demo.models.machine.sixteen import sixteen_bits
 from lantern_demo.models.registry import REGISTRY, TextSizes
-from lantern_demo.models.sixteen import sixteen_bits
 
 MODEL, TOKENS, SHARDS = "llamagen-t2i-256", 16, 2
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lantern_demo.models import needs
 from lantern_demo.models.checkpoints import has_drafter
+from lantern_demo.models.files import needs
 from lantern_demo.models.registry import REGISTRY
 
 CARDS = (8, 16, 24)  # GB, taken as GiB

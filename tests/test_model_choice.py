@@ -13,9 +13,10 @@ import torch
 from published import ANOLE_ID, CLASS_ID, JANUS_ID, TEXT_ID, tiny_info, write_class_model
 
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.models import blank, estimate
+from lantern_demo.models import estimate
 from lantern_demo.models.bundled import NoDrafter
-from lantern_demo.models.needs import short_of_memory
+from lantern_demo.models.files import blank
+from lantern_demo.models.files.needs import short_of_memory
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.runs.pipeline import DrafterMissing, Generation, Pipeline
 from lantern_demo.settings.knobs import ON_THE_FORM
@@ -124,7 +125,7 @@ def test_anole_is_offered_with_what_it_needs(service: Service, monkeypatch: pyte
     assert listed["unavailable_methods"] == {}
     # A card of 24 GB with nothing else on it suffices, one of 16 GB does not.
     for free, fits in ((24e9, True), (16e9, False)):
-        monkeypatch.setattr("lantern_demo.models.needs.free_memory", lambda _, free=free: int(free))
+        monkeypatch.setattr("lantern_demo.models.files.needs.free_memory", lambda _, free=free: int(free))
         unmet = short_of_memory(REGISTRY[ANOLE_ID].published, torch.device("cuda"), "bfloat16")  # type: ignore[arg-type]
         assert unmet is None if fits else unmet == "it needs about 16.4 GiB of GPU memory in bfloat16, and 14.9 GiB are free"
 
@@ -158,7 +159,7 @@ def test_janus_pro_is_offered_with_prompts_that_suit_it_and_its_licence(
         ("janus-pro-1b", "float32", 12e9, True),
         ("janus-pro-1b", "bfloat16", 4e9, False),
     ):
-        monkeypatch.setattr("lantern_demo.models.needs.free_memory", lambda _, free=free: int(free))
+        monkeypatch.setattr("lantern_demo.models.files.needs.free_memory", lambda _, free=free: int(free))
         assert (short_of_memory(REGISTRY[model].published, torch.device("cuda"), dtype) is None) == fits  # type: ignore[arg-type]
     assert chosen(service, ANOLE_ID)["prompt"]["value"] == texts.EXAMPLES[0][0]
 
@@ -174,7 +175,7 @@ def test_back_to_the_bundled_model(service: Service) -> None:
 
 def test_a_model_that_cannot_run_here_says_why(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPACE_ID", raising=False)
-    monkeypatch.setattr("lantern_demo.models.needs.free_memory", lambda device: 2**20)
+    monkeypatch.setattr("lantern_demo.models.files.needs.free_memory", lambda device: 2**20)
     assert "**It cannot run here:**" in note(service, TEXT_ID)
     with pytest.raises(ValueError, match="cannot run here"):
         service.pipeline(TEXT_ID)

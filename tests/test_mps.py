@@ -20,9 +20,11 @@ from torch.utils._pytree import tree_leaves
 from lantern_demo.decoding.loop import decode
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.timing import Clock
-from lantern_demo.models import bundled, device, dryrun
+from lantern_demo.models import bundled
 from lantern_demo.models.families import hosted_runners
-from lantern_demo.models.mps import UNTRIED, Hosted
+from lantern_demo.models.files import dryrun
+from lantern_demo.models.machine import device
+from lantern_demo.models.machine.mps import UNTRIED, Hosted
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.runs.pipeline import Pipeline, load
 from lantern_demo.settings.settings import Settings

@@ -23,11 +23,12 @@ from transformers import (
     LlamaConfig,
 )
 
-from lantern_demo.models import checkpoints, hub, needs
-from lantern_demo.models.blank import shapes
+from lantern_demo.models import checkpoints
 from lantern_demo.models.families import LAYOUTS
+from lantern_demo.models.files import hub, needs
+from lantern_demo.models.files.blank import shapes
+from lantern_demo.models.machine.sixteen import sixteen_bits
 from lantern_demo.models.registry import REGISTRY
-from lantern_demo.models.sixteen import sixteen_bits
 from lantern_demo.runs.pipeline import load
 
 pytestmark = pytest.mark.usefixtures("published_cache")
@@ -167,7 +168,7 @@ def test_too_little_memory_is_said_before_loading(monkeypatch: pytest.MonkeyPatc
 
 def test_too_small_a_disk_is_said_before_loading(monkeypatch: pytest.MonkeyPatch) -> None:
     usage = type("Usage", (), {"free": 1000})
-    monkeypatch.setattr("lantern_demo.models.needs.shutil.disk_usage", lambda _: usage)
+    monkeypatch.setattr("lantern_demo.models.files.needs.shutil.disk_usage", lambda _: usage)
     with pytest.raises(
         ValueError, match=r"llamagen-c2i-b-384 cannot run here: it needs about .* of disk space at .*, and 0 MiB are free"
     ):

@@ -12,10 +12,12 @@ import pytest
 import torch
 from published import ANOLE_ID, CLASS_ID, JANUS_ID, TEXT_ID
 
-from lantern_demo.models import needs, products, registry, sixteen, tuning
+from lantern_demo.models import registry
+from lantern_demo.models.files import needs
 from lantern_demo.models.llamagen.cpu import LeanTarget
-from lantern_demo.models.products import OF_FORMAT, ROW_EXACT, supported
-from lantern_demo.models.sixteen import sixteen_bits
+from lantern_demo.models.machine import products, sixteen, tuning
+from lantern_demo.models.machine.products import OF_FORMAT, ROW_EXACT, supported
+from lantern_demo.models.machine.sixteen import sixteen_bits
 from lantern_demo.runs.fitting import FILE, calibration_folder
 from lantern_demo.runs.pipeline import Pipeline, load
 

@@ -25,7 +25,8 @@ from lantern_demo.decoding import timing
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.timing import Clock
-from lantern_demo.models import device, needs
+from lantern_demo.models.files import needs
+from lantern_demo.models.machine import device
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.runs import race
 from lantern_demo.runs.pipeline import Pipeline

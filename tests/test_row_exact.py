@@ -31,7 +31,7 @@ from lantern_demo.models.lean import LeanDecoder, packed
 from lantern_demo.models.llamagen.cpu import LeanDrafter, LeanTarget
 from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
 from lantern_demo.models.llamagen.target import LlamaGen
-from lantern_demo.models.products import ROW_EXACT, product, supported
+from lantern_demo.models.machine.products import ROW_EXACT, product, supported
 from lantern_demo.models.registry import BUNDLED
 
 MOST = 58  # nodes of the largest pass

@@ -31,7 +31,7 @@ from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.trees import Path as TreePath
 from lantern_demo.decoding.wavefront import Wavefront
 from lantern_demo.decoding.window import CoupledWindow, Window
-from lantern_demo.models.device import pick_device
+from lantern_demo.models.machine.device import pick_device
 from lantern_demo.static_trees import STATIC_TREES
 
 Row = dict[str, Any]

@@ -20,12 +20,12 @@ from lantern_demo.decoding.loop import Decoded, Step, decode
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models import bundled
 from lantern_demo.models.anole.target import AnoleConfig
-from lantern_demo.models.blank import blank_network, fill
 from lantern_demo.models.common import DrafterSizes, TargetSizes
-from lantern_demo.models.device import DTYPES
 from lantern_demo.models.families import family_of
+from lantern_demo.models.files.blank import blank_network, fill
 from lantern_demo.models.janus.target import JanusConfig
 from lantern_demo.models.llamagen.target import LlamaGenConfig
+from lantern_demo.models.machine.device import DTYPES
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.models.tokenizer import neighbour_table
 from lantern_demo.settings.knobs import MAX_LANTERN_K

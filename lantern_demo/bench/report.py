@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from lantern_demo.models.device import device_name
+from lantern_demo.models.machine.device import device_name
 
 Row = TypeVar("Row")
 

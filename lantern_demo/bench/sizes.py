@@ -41,13 +41,13 @@ from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.sampling import guide, probabilities
 from lantern_demo.decoding.trees import static_tree
 from lantern_demo.models import bundled
-from lantern_demo.models.blank import blank_network, fill, held
 from lantern_demo.models.common import Condition
-from lantern_demo.models.device import pick_threads
 from lantern_demo.models.families import family_of
+from lantern_demo.models.files.blank import blank_network, fill, held
+from lantern_demo.models.files.needs import free_memory, gib
 from lantern_demo.models.janus.target import JanusConfig
-from lantern_demo.models.needs import free_memory, gib
-from lantern_demo.models.products import KINDS, OF_FORMAT, exact_kinds, supported
+from lantern_demo.models.machine.device import pick_threads
+from lantern_demo.models.machine.products import KINDS, OF_FORMAT, exact_kinds, supported
 from lantern_demo.models.registry import BUNDLED, REGISTRY, model_info
 from lantern_demo.runs.fitting import Calibration, chances, choose, read_calibration
 from lantern_demo.settings.settings import Settings

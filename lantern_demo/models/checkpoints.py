@@ -21,12 +21,13 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from lantern_demo.models import dryrun, families, hub, store
-from lantern_demo.models.blank import blank_network, blank_tokenizer, fill
+from lantern_demo.models import families
 from lantern_demo.models.bundled import Networks, NoDrafter
 from lantern_demo.models.common import DrafterSizes, TargetSizes
-from lantern_demo.models.convert import AS_PUBLISHED, CheckpointError, convert, read_config, weights_of
-from lantern_demo.models.hub import Located, wanted_files
+from lantern_demo.models.files import dryrun, hub, store
+from lantern_demo.models.files.blank import blank_network, blank_tokenizer, fill
+from lantern_demo.models.files.convert import AS_PUBLISHED, CheckpointError, convert, read_config, weights_of
+from lantern_demo.models.files.hub import Located, wanted_files
 from lantern_demo.models.registry import REGISTRY, ModelInfo, Part, Published, model_info
 from lantern_demo.models.text import PromptEncoder
 from lantern_demo.models.tokenizer import ImageTokenizer

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lantern_demo.decoding.cache import KVCache, check_sizes
-from lantern_demo.models.products import Product
+from lantern_demo.models.machine.products import Product
 
 WIDENED = 64  # slots by which the table of keys grows, LEAST or more
 LEAST = 64  # positions that are looked at: a softmax of fewer numbers than a vector register holds takes its sum another way

@@ -11,10 +11,10 @@ from time import perf_counter
 
 import torch
 
-from lantern_demo.models.blank import Sizes, multiplied
 from lantern_demo.models.cpu import Layer, LeanCache, Norm
-from lantern_demo.models.needs import BYTES
-from lantern_demo.models.products import OF_FORMAT, Product, product
+from lantern_demo.models.files.blank import Sizes, multiplied
+from lantern_demo.models.files.needs import BYTES
+from lantern_demo.models.machine.products import OF_FORMAT, Product, product
 from lantern_demo.models.registry import Published
 
 SHAPE = (3840, 1280)  # of a matrix: queries, keys and values of LlamaGen-XL

@@ -24,11 +24,11 @@ from lantern_demo.models.anole.cuda import FusedAnole, FusedAnoleDrafter
 from lantern_demo.models.anole.drafter import AnoleDrafterConfig
 from lantern_demo.models.anole.prompts import PromptTokens, check_vocabulary
 from lantern_demo.models.anole.target import AnoleConfig
-from lantern_demo.models.blank import blank_network, blank_tokenizer
 from lantern_demo.models.bundled import Networks
 from lantern_demo.models.common import DrafterSizes, TargetSizes
-from lantern_demo.models.convert import AS_PUBLISHED, Layout, weights_of
-from lantern_demo.models.hub import Located
+from lantern_demo.models.files.blank import blank_network, blank_tokenizer
+from lantern_demo.models.files.convert import AS_PUBLISHED, Layout, weights_of
+from lantern_demo.models.files.hub import Located
 from lantern_demo.models.janus.cpu import LeanJanus
 from lantern_demo.models.janus.cuda import FusedJanus, FusedJanusDrafter
 from lantern_demo.models.janus.drafter import JanusDrafterConfig
@@ -42,8 +42,8 @@ from lantern_demo.models.llamagen.cuda import FusedDrafter, FusedTarget
 from lantern_demo.models.llamagen.drafter import DrafterConfig
 from lantern_demo.models.llamagen.labels import ClassLabels
 from lantern_demo.models.llamagen.target import LlamaGenConfig
-from lantern_demo.models.mps import HostedDrafter, HostedTarget
-from lantern_demo.models.products import ROW_EXACT
+from lantern_demo.models.machine.mps import HostedDrafter, HostedTarget
+from lantern_demo.models.machine.products import ROW_EXACT
 from lantern_demo.models.registry import ModelInfo, Part, Published
 from lantern_demo.models.text import PromptEncoder
 
@@ -190,7 +190,7 @@ def fused_runners(networks: Networks) -> Runners:
 
 
 def hosted_runners(networks: Networks, device: torch.device) -> Runners:
-    """What decodes a model on a device that only networks run on: see `models.mps`."""
+    """What decodes a model on a device that only networks run on: see `models.machine.mps`."""
     drafter = networks.drafter
     return Runners(HostedTarget(networks.target, device), None if drafter is None else HostedDrafter(drafter, device))
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from lantern_demo.models import decoder
 from lantern_demo.models.common import Condition, prefix_mask, with_tapped
 from lantern_demo.models.cpu import Layer, LeanCache, Norm, Place, Sight, bias_of, complex_rope, paired
-from lantern_demo.models.products import KINDS, PROBED_NODES, Product, exact_kinds, product, quickest, supported
+from lantern_demo.models.machine.products import KINDS, PROBED_NODES, Product, exact_kinds, product, quickest, supported
 
 PROBED_BYTES = 2**26  # of layers' weights in float32 that these forwards go through: more than caches hold, and soon packed
 

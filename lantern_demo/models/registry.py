@@ -14,12 +14,12 @@ import torch
 from lantern_demo.models.anole.drafter import AnoleDrafterConfig
 from lantern_demo.models.anole.target import AnoleConfig
 from lantern_demo.models.common import DrafterSizes, TargetSizes
-from lantern_demo.models.device import pick_dtype
 from lantern_demo.models.janus.drafter import JanusDrafterConfig
 from lantern_demo.models.janus.target import JanusConfig
 from lantern_demo.models.llamagen.drafter import DrafterConfig
 from lantern_demo.models.llamagen.target import LlamaGenConfig
-from lantern_demo.models.sixteen import sixteen_bits
+from lantern_demo.models.machine.device import pick_dtype
+from lantern_demo.models.machine.sixteen import sixteen_bits
 
 BUNDLED = Path(__file__).resolve().parent.parent / "bundled"
 VOCAB = 16384  # image tokens of every published LlamaGen model

@@ -31,8 +31,8 @@ from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.trees import Path as TreePath
 from lantern_demo.decoding.wavefront import Wavefront
-from lantern_demo.models.store import locked, put, root
-from lantern_demo.models.tuning import Tuning
+from lantern_demo.models.files.store import locked, put, root
+from lantern_demo.models.machine.tuning import Tuning
 
 FILE = "calibration.json"
 MOST_NODES = 48

@@ -23,17 +23,18 @@ from lantern_demo.decoding.methods import METHODS, Method, default_methods
 from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.timing import Clock
 from lantern_demo.faults import in_words, release_memory, unreadable
-from lantern_demo.models import bundled, checkpoints, families, store
+from lantern_demo.models import bundled, checkpoints, families
 from lantern_demo.models.common import Condition
-from lantern_demo.models.device import DTYPES, INT8, device_name, pick_device, pick_threads
+from lantern_demo.models.files import store
+from lantern_demo.models.files.needs import requirements_unmet
 from lantern_demo.models.llamagen import accumulation
-from lantern_demo.models.needs import requirements_unmet
+from lantern_demo.models.machine.device import DTYPES, INT8, device_name, pick_device, pick_threads
+from lantern_demo.models.machine.products import KINDS
+from lantern_demo.models.machine.tuning import CACHED, Tuning, small_on_cpu
 from lantern_demo.models.palette import token_colours
-from lantern_demo.models.products import KINDS
 from lantern_demo.models.registry import BUNDLED, REGISTRY, ModelInfo, model_info
 from lantern_demo.models.text import Encoded
 from lantern_demo.models.tokenizer import neighbour_table
-from lantern_demo.models.tuning import CACHED, Tuning, small_on_cpu
 from lantern_demo.runs.distortion import KEPT_BYTES, Distortion, Laws, measure, roots
 from lantern_demo.runs.fitting import FIT_ROUNDS, Calibration, Choice, TreeFitting, calibration_folder, read_calibration
 from lantern_demo.runs.price import Price, own_laws, picture_price
@@ -82,7 +83,7 @@ class Pipeline:
         self.info, self.networks, self.device, self.dtype = info, networks, device, dtype
         self.host = (
             torch.device("cpu") if device.type == "mps" else device
-        )  # where drafts, noise and judging are: see `models.mps`
+        )  # where drafts, noise and judging are: see `models.machine.mps`
         self.defaults = Settings(**info.preset)
         self.threads = pick_threads(threads, device, small_on_cpu(networks, device, CACHED))
         self.threads.use()
@@ -551,8 +552,8 @@ def load(
     first start; `folder` is a local folder to take its files from instead (see `models.checkpoints`), `drafter` one with a
     drafter of one's own to use in place of the published one. fp16_accumulation keeps the sums of float16 products in float16,
     for this process, if this moves the target's laws little enough (see `models.llamagen.accumulation`); "auto" is then float16
-    on a GPU. threads is how many threads of a CPU compute; None: see `models.device.pick_threads`. fit_trees=False: trees are not
-    measured on this machine, "fit" means "small", and a window that was to fit has 8 places.
+    on a GPU. threads is how many threads of a CPU compute; None: see `models.machine.device.pick_threads`. fit_trees=False:
+    trees are not measured on this machine, "fit" means "small", and a window that was to fit has 8 places.
     Raises ValueError for an unknown model, device or dtype, an impossible number of threads, a folder that cannot be read, a
     published model that does not fit this machine or whose files cannot be fetched or are wrong, and when fp16_accumulation is
     refused.

@@ -18,7 +18,7 @@ import torch
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.faults import in_words, out_of_memory
-from lantern_demo.models.needs import no_room_to_race
+from lantern_demo.models.files.needs import no_room_to_race
 from lantern_demo.models.registry import ModelInfo
 from lantern_demo.models.text import Encoded
 from lantern_demo.runs.distortion import KEPT_BYTES

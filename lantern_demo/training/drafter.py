@@ -26,12 +26,12 @@ from torch import Tensor
 
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models import bundled, checkpoints
-from lantern_demo.models.blank import blank_network
 from lantern_demo.models.common import DrafterSizes, TargetSizes
-from lantern_demo.models.device import DTYPES
 from lantern_demo.models.families import prompt_reader
+from lantern_demo.models.files.blank import blank_network
 from lantern_demo.models.llamagen.labels import CLASSES
 from lantern_demo.models.llamagen.target import LlamaGenConfig
+from lantern_demo.models.machine.device import DTYPES
 from lantern_demo.models.registry import REGISTRY, ModelInfo
 from lantern_demo.models.text import PromptEncoder
 from lantern_demo.training import run

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from lantern_demo.models import bundled
-from lantern_demo.models.device import device_name
 from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
+from lantern_demo.models.machine.device import device_name
 from lantern_demo.training.classifier import load_classifier
 from lantern_demo.training.drafter import load_target
 from lantern_demo.training.picture import load_picture_decoder

@@ -17,8 +17,8 @@ from fastapi.responses import JSONResponse
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.faults import writable
-from lantern_demo.models.device import device_name
-from lantern_demo.models.needs import describe as describe_needs
+from lantern_demo.models.files.needs import describe as describe_needs
+from lantern_demo.models.machine.device import device_name
 from lantern_demo.runs.record import merge_records
 from lantern_demo.runs.stats import Drawn, MethodFailed
 from lantern_demo.settings.knobs import KNOBS

@@ -8,8 +8,8 @@ from typing import Any
 import gradio as gr
 
 from lantern_demo.decoding.methods import METHODS, default_methods
+from lantern_demo.models.files.needs import describe, gib
 from lantern_demo.models.llamagen.labels import labels
-from lantern_demo.models.needs import describe, gib
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import field_value, pack, prose

@@ -26,10 +26,10 @@ from PIL import Image
 from lantern_demo.decoding.loop import Step
 from lantern_demo.faults import sentence
 from lantern_demo.metrics import Counters
-from lantern_demo.models.device import pick_device, pick_threads, unused_gpu
 from lantern_demo.models.estimate import picture_seconds
 from lantern_demo.models.families import runs_on_twins
-from lantern_demo.models.needs import requirements_unmet
+from lantern_demo.models.files.needs import requirements_unmet
+from lantern_demo.models.machine.device import pick_device, pick_threads, unused_gpu
 from lantern_demo.models.registry import BUNDLED, REGISTRY, ModelInfo
 from lantern_demo.runs.fitting import chances, read_calibration
 from lantern_demo.runs.pipeline import BORROWED, DrafterMissing, Pipeline, info_of, load, unavailable_methods

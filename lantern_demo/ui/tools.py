@@ -14,7 +14,7 @@ import gradio as gr
 from PIL import Image
 
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.models.device import device_name
+from lantern_demo.models.machine.device import device_name
 from lantern_demo.ui import texts
 from lantern_demo.ui.api import DEVICE, answers, can_draw, drawn, spelt_out
 from lantern_demo.ui.files import saved, write_record, write_sheet

@@ -82,6 +82,10 @@ def parser() -> argparse.ArgumentParser:
 
 def check(args: argparse.Namespace) -> None:
     """Raises ValueError for a command line that cannot be run."""
+    if args.protocol is None and (args.captions or args.real):
+        raise ValueError(
+            "--captions and --real are of --protocol; without one the captions are the scenes', and distances are to drawn scenes"
+        )
     if args.protocol is None and (args.slice or args.merge):
         raise ValueError(
             "--slice and --merge are of --protocol; several processes of one machine share any other work by --processes"

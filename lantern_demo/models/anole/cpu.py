@@ -12,7 +12,7 @@ from lantern_demo.models.anole.target import Anole, AnoleAttention
 from lantern_demo.models.cpu import Layer, Norm, paired
 from lantern_demo.models.decoder import Layer as Block
 from lantern_demo.models.lean import LeanSequence, Packing
-from lantern_demo.models.products import Product
+from lantern_demo.models.machine.products import Product
 
 
 class NormedHeads:

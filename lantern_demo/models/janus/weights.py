@@ -16,8 +16,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from lantern_demo.models.convert import CheckpointError, Layout, Shapes, check_config, read_config
-from lantern_demo.models.hub import Located
+from lantern_demo.models.files.convert import CheckpointError, Layout, Shapes, check_config, read_config
+from lantern_demo.models.files.hub import Located
 from lantern_demo.models.janus.drafter import JanusDrafterConfig
 from lantern_demo.models.janus.target import JanusConfig
 from lantern_demo.models.tokenizer import published_vq_name

@@ -17,16 +17,16 @@ import torch
 from tokenizers import Encoding, Tokenizer
 from transformers import T5Config, T5EncoderModel
 
-from lantern_demo.models.blank import blank_text, fill
-from lantern_demo.models.convert import CheckpointError, read_config, weights_of
-from lantern_demo.models.device import DTYPES, half
-from lantern_demo.models.hub import Located
+from lantern_demo.models.files.blank import blank_text, fill
+from lantern_demo.models.files.convert import CheckpointError, read_config, weights_of
+from lantern_demo.models.files.hub import Located
+from lantern_demo.models.files.needs import free_memory
 from lantern_demo.models.lean import packed
 from lantern_demo.models.llamagen.target import LlamaGenConfig
 from lantern_demo.models.llamagen.weights import LAYOUTS
-from lantern_demo.models.needs import free_memory
-from lantern_demo.models.products import OF_FORMAT
-from lantern_demo.models.sixteen import sixteen_bits_for_prompts
+from lantern_demo.models.machine.device import DTYPES, half
+from lantern_demo.models.machine.products import OF_FORMAT
+from lantern_demo.models.machine.sixteen import sixteen_bits_for_prompts
 from lantern_demo.models.text import END, PAD, UNKNOWN, Encoded, left_pad
 
 LEAST_FREE = 2**30  # bytes of memory: a T5 that is not at work makes room below

@@ -18,7 +18,7 @@ from lantern_demo.models.cpu import Layer, Norm, complex_rope
 from lantern_demo.models.lean import LeanDecoder, Packing
 from lantern_demo.models.llamagen.drafter import Drafter
 from lantern_demo.models.llamagen.target import Block, LlamaGen
-from lantern_demo.models.products import product
+from lantern_demo.models.machine.products import product
 
 
 class LeanTarget(LeanDecoder):

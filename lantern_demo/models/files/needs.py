@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from huggingface_hub.constants import HF_HUB_CACHE
 
-from lantern_demo.models import hub, store
-from lantern_demo.models.blank import Sizes, held, shapes
-from lantern_demo.models.device import DTYPES
+from lantern_demo.models.files import hub, store
+from lantern_demo.models.files.blank import Sizes, held, shapes
+from lantern_demo.models.machine.device import DTYPES
 from lantern_demo.models.registry import ModelInfo, Part, Published, Source
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}

@@ -24,11 +24,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from lantern_demo.models.convert import CheckpointError
-from lantern_demo.models.hub import Located, disk_full, revision_of
-from lantern_demo.models.kept import locked as locked
-from lantern_demo.models.kept import put as put
-from lantern_demo.models.kept import root as root
+from lantern_demo.models.files.convert import CheckpointError
+from lantern_demo.models.files.hub import Located, disk_full, revision_of
+from lantern_demo.models.files.kept import locked as locked
+from lantern_demo.models.files.kept import put as put
+from lantern_demo.models.files.kept import root as root
 from lantern_demo.models.registry import Source
 
 VERSION = 1  # of the converter; a part that another version wrote is converted anew

@@ -7,9 +7,9 @@ from functools import lru_cache
 
 import torch
 
-from lantern_demo.models import kept
-from lantern_demo.models.device import device_name, pick_threads
-from lantern_demo.models.products import PROBED_NODES, Product, product, quickest, supported
+from lantern_demo.models.files import kept
+from lantern_demo.models.machine.device import device_name, pick_threads
+from lantern_demo.models.machine.products import PROBED_NODES, Product, product, quickest, supported
 
 KINDS = {"bfloat16": "bfloat16", "half": "float16"}  # row-exact kinds of products, and their formats
 PROBED = (3840, 1280)  # a weight of a LlamaGen-XL's

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import torch
 
-from lantern_demo.models import families, kept
+from lantern_demo.models import families
 from lantern_demo.models.bundled import Networks
-from lantern_demo.models.device import device_name
 from lantern_demo.models.families import Runners
+from lantern_demo.models.files import kept
 from lantern_demo.models.lean import fastest_drafter_kind, fastest_kind
-from lantern_demo.models.products import KINDS, OF_FORMAT, exact_kinds, supported
+from lantern_demo.models.machine.device import device_name
+from lantern_demo.models.machine.products import KINDS, OF_FORMAT, exact_kinds, supported
 
 LARGEST = 2**30  # bytes of a target's weights up to which its networks are kept beside the twins
 CACHED = 2**26  # bytes of a target's weights up to which they stay in a processor's caches: one thread computes

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lantern_demo.models import families, hub, needs
-from lantern_demo.models.convert import CheckpointError
-from lantern_demo.models.device import pick_device
-from lantern_demo.models.hub import Located
-from lantern_demo.models.mps import UNTRIED
-from lantern_demo.models.needs import MISSING, Piece, gib
+from lantern_demo.models import families
+from lantern_demo.models.files import hub, needs
+from lantern_demo.models.files.convert import CheckpointError
+from lantern_demo.models.files.hub import Located
+from lantern_demo.models.files.needs import MISSING, Piece, gib
+from lantern_demo.models.machine.device import pick_device
+from lantern_demo.models.machine.mps import UNTRIED
 from lantern_demo.models.registry import ModelInfo, Part, Published
 
 
