@@ -132,15 +132,16 @@ def test_padding_and_processors_are_generates(models: dict[str, Any], drafter: s
     prompt, mask = torch.tensor([[0, 0, 5, 9, 3, 11]]), torch.tensor([[0, 0, 1, 1, 1, 1]])
     asked = {"attention_mask": mask, "do_sample": False, "repetition_penalty": 1.5, "no_repeat_ngram_size": 3} | ASKED
     plain = models["llama"].generate(prompt, **asked)
-    for method in EXACT:
+    for method in ("vanilla", *EXACT):
         found = models["llama"].generate(
             prompt, custom_generate=decode_with, lantern_method=method, lantern_drafter=drafter, **asked
         )
         assert found.tolist() == plain.tolist()
 
 
+@torch.inference_mode()
 def test_the_layer_is_a_llamas(models: dict[str, Any], tmp_path: Path) -> None:
-    """With a norm before attention, and an fc that hands on the embedding alone, it is a LLaMA of one layer without a last norm."""
+    """With a norm before attention, and an fc that hands on embeddings, it is a LLaMA of one layer without a last norm."""
     torch.manual_seed(8)
     config = transformers.LlamaConfig(vocab_size=VOCABULARY, **DECODER | {"num_hidden_layers": 1})
     other = transformers.LlamaForCausalLM(config).eval().model

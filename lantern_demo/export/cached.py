@@ -114,9 +114,11 @@ class ModelTarget:
         return scores.unsqueeze(0)
 
     def _guided(self, raw: Tensor) -> Tensor:
-        """Logits [rows, n, V] -> scores [n, V] float32, guided where there are two rows."""
-        raw = raw.float().log_softmax(-1)
-        return raw[0] if raw.shape[0] == 1 else torch.add(raw[1], raw[0] - raw[1], alpha=self.reader.scale)
+        """Logits [rows, n, V] -> scores [n, V] float32: as they are, since some processors look at their signs, or guided."""
+        if raw.shape[0] == 1:
+            return raw[0].float()
+        told, untold = raw.float().log_softmax(-1).unbind()
+        return torch.add(untold, told - untold, alpha=self.reader.scale)
 
     def _processed(self, raw: Tensor, paths: Sequence[Sequence[int]]) -> Tensor:
         """Logits [rows, n, V] behind n rows of drawn tokens -> [n, V] float32, as `generate` draws from them."""

@@ -82,12 +82,10 @@ class EagleDrafter(SequenceDrafter):
     """Implements `decoding.protocols.Drafter` behind a `cached.ModelTarget`, whose states it takes apart into rows."""
 
     config: EagleSizes
-    embed_tokens: nn.Embedding | None = None
 
     def __init__(self, sizes: EagleSizes) -> None:
         super().__init__(sizes, sizes.layer)
-        if sizes.vocabulary:
-            self.embed_tokens = nn.Embedding(sizes.vocabulary, sizes.dim)
+        self.embed_tokens = nn.Embedding(sizes.vocabulary, sizes.dim) if sizes.vocabulary else None
         self.fc = nn.Linear(2 * sizes.dim, sizes.dim, bias=sizes.bias)
 
     def bind(self, reader: TextReader) -> None:
