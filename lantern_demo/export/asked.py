@@ -36,8 +36,8 @@ class Asked:
             raise ValueError(f"lantern_window is {self.window!r}; it must be a whole number, 2 to 64")
         if self.row.needs_drafter and self.drafter is None:
             raise ValueError(
-                f"lantern_drafter is None; lantern_method {self.method!r} needs the path of a drafter, and without one are allowed "
-                + ", ".join(name for name in ALLOWED if not METHODS[name].needs_drafter)
+                f"lantern_drafter is None; lantern_method {self.method!r} needs the path of a drafter, "
+                "and without one are allowed " + ", ".join(name for name in ALLOWED if not METHODS[name].needs_drafter)
             )
 
     @property

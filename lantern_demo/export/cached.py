@@ -19,7 +19,7 @@ from transformers.generation import logits_process
 
 from lantern_demo.export.readers import TextReader
 
-# Processors that look at the scores alone: a draft's scores go through them, too, so that it is drawn from a law like the target's.
+# Processors that look at the scores alone. A draft's scores go through them, so that its law is like the target's.
 _WARPERS = ("Temperature", "TopK", "TopP", "MinP", "Typical", "Epsilon", "Eta")
 WARPERS = tuple(getattr(logits_process, f"{name}LogitsWarper") for name in _WARPERS)
 
@@ -53,7 +53,7 @@ class ModelCache:
         self.length, self.written = self.length + count, []
 
     def commit(self, nodes: Tensor) -> None:
-        """Keep the positions `nodes` [m] int64, increasing, of those that were written last: they move up, the others are dropped."""
+        """Keep the positions `nodes` [m] int64, increasing, of those written last: they move up, the others are dropped."""
         end = self.length + len(nodes)
         for layer in self.cache.layers:
             for stored in (layer.keys, layer.values):

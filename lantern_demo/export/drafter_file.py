@@ -108,7 +108,8 @@ def _check(file: Path, weights: Mapping[str, Tensor], wanted: Mapping[str, list[
             raise ValueError(f"lantern_drafter is {file}, which has no tensor {name}; it must have one of shape {shape}")
         if list(weights[name].shape) != shape:
             raise ValueError(
-                f"lantern_drafter is {file}, whose {name} has shape {list(weights[name].shape)}; for this model it must be {shape}"
+                f"lantern_drafter is {file}, whose {name} has shape {list(weights[name].shape)}; "
+                f"for this model it must be {shape}"
             )
     if strange := sorted(set(weights) - set(wanted)):
         raise ValueError(f"lantern_drafter is {file}, which has a tensor {strange[0]}; allowed are {', '.join(sorted(wanted))}")

@@ -1,10 +1,9 @@
 """An EAGLE-1 drafter for models of transformers: one LLaMA layer over pairs of a token and the state before it.
 
-Slot i pairs the target's state at position i with the token at position i + 1: fc([embedding; state]), one decoder layer, and the
-target's head behind it. Its inputs' norm, the norms of queries and keys, biases and embeddings of its own are there where its file
-has them: EAGLE's own drafters have none of the norms, LANTERN's drafter of Anole has all. Facts: SafeAILab/EAGLE, eagle/model/cnets.py;
-jadohu/LANTERN, models/drafters/cnets_anole.py.
-"""
+Slot i pairs the target's state at position i with the token at position i + 1: fc([embedding; state]), one decoder layer, and
+the target's head behind it. Its inputs' norm, the norms of queries and keys, biases and embeddings of its own are there where
+its file has them: EAGLE's own drafters have none of the norms, LANTERN's drafter of Anole has all. Facts: SafeAILab/EAGLE,
+eagle/model/cnets.py; jadohu/LANTERN, models/drafters/cnets_anole.py."""
 
 from __future__ import annotations
 

@@ -3,15 +3,15 @@
     model.generate(**inputs, custom_generate="FOLDER", trust_remote_code=True, lantern_method="sjd")   # by the folder's name
     model.generate(**inputs, custom_generate=decode_with, lantern_method="sjd")                        # by this function
 
-Both are one: the first calls the second, so that transformers prepares cache, logits processors and stopping criteria as for its
-own sampling. Every draft is put through those processors with the tokens before it: the law of a token is what `generate` itself
-would draw it from. All methods but LANTERN's are exact. At temperature 0 (`do_sample=False`) their tokens are those of greedy search,
-and with `lantern_dice="same"` those of this module's vanilla, up to rounding: a model computes eight tokens at once with other
-roundings than one.
+Both are one: the first calls the second, so that transformers prepares cache, logits processors and stopping criteria as for
+its own sampling. Every draft is put through those processors with the tokens before it: the law of a token is what `generate`
+itself would draw it from. All methods but LANTERN's are exact. At temperature 0 (`do_sample=False`) their tokens are those of
+greedy search, and with `lantern_dice="same"` those of this module's vanilla, up to rounding: a model computes eight tokens at
+once with other roundings than one.
 
-What draws a picture is told by `lantern_image=True`: Janus reads and draws through the embeddings and the head of its image tokens,
-with guidance; Chameleon (Anole) draws from its image tokens alone, which its own `forward` masks. Emu3 needs neither: give it
-`prefix_allowed_tokens_fn`, `negative_prompt_ids` and `guidance_scale`, as transformers' documentation of it does.
+What draws a picture is told by `lantern_image=True`: Janus reads and draws through the embeddings and the head of its image
+tokens, with guidance; Chameleon (Anole) draws from its image tokens alone, which its own `forward` masks. Emu3 needs neither:
+give it `prefix_allowed_tokens_fn`, `negative_prompt_ids` and `guidance_scale`, as transformers' documentation of it does.
 
 One picture or text at a time. EAGLE's and LANTERN's methods read a drafter from `lantern_drafter`, see `drafter_file`, and verify
 its trees in one pass through a mask of their own, see `readers`.
@@ -85,16 +85,17 @@ def decode_with(
 ) -> Tensor | SpeculativeOutput:
     """Decode behind the prompt input_ids [1, T] int64.
 
-    lantern_method: vanilla, sjd, scd, eagle1, eagle2, lantern or lantern++. lantern_window: how many tokens a pass of sjd and scd
-    reads, 2 to 64. lantern_dice: "same" draws every token with noise of its place, so that all exact methods draw the same; "own" by
-    the papers' rejection sampling, and then the noise of all places takes no memory (float32, places x vocabulary). lantern_seed:
-    0 to 2**32 - 1; None: drawn from PyTorch's own generator. lantern_image: draw a picture, see the module. lantern_guidance: the
-    scale of its guidance; Janus has 5 by default. lantern_streamer hears every token, and `end`; the folder's name hands on the
-    `streamer` of `generate`.
+    lantern_method: vanilla, sjd, scd, eagle1, eagle2, lantern or lantern++. lantern_window: how many tokens a pass of sjd and
+    scd reads, 2 to 64. lantern_dice: "same" draws every token with noise of its place, so that all exact methods draw the
+    same; "own" by the papers' rejection sampling, and then the noise of all places takes no memory (float32, places x
+    vocabulary). lantern_seed: 0 to 2**32 - 1; None: drawn from PyTorch's own generator. lantern_image: draw a picture, see
+    the module. lantern_guidance: the scale of its guidance; Janus has 5 by default. lantern_streamer hears every token, and
+    `end`; the folder's name hands on the `streamer` of `generate`.
 
-    lantern_drafter: the path of a drafter; it is read anew by every call. lantern_tree: a static tree (eagle1, lantern++) by name or
-    as paths, "0 1 00"; of a dynamic one (eagle2, lantern) the beam, its passes and the nodes. lantern_k, lantern_delta,
-    lantern_lambda: the rules of LANTERN and LANTERN++. lantern_neighbours: the path of a table, see `look_alikes`.
+    lantern_drafter: the path of a drafter; it is read anew by every call. lantern_tree: a static tree (eagle1, lantern++) by
+    name or as paths, "0 1 00"; of a dynamic one (eagle2, lantern) the beam, its passes and the nodes. lantern_k,
+    lantern_delta, lantern_lambda: the rules of LANTERN and LANTERN++. lantern_neighbours: the path of a table, see
+    `look_alikes`.
 
     Returns ids [1, T + n] int64, of a Janus picture its n image tokens alone [1, n]; a `SpeculativeOutput` with
     `return_dict_in_generate`. Raises ValueError for what cannot be decoded.

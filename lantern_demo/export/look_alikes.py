@@ -15,7 +15,7 @@ from lantern_demo.models.neighbours import neighbour_table
 def look_alikes(reader: TextReader, columns: int, path: str | Path | None) -> Tensor | None:
     """Each token's nearest others [V, k] int64, nearest first, with at least `columns` of them where there are as many.
 
-    path: a table in a .npy or PyTorch file, whose rows and entries are the numbers of drawn tokens; None: the model's own codebook.
+    path: a table in a .npy or PyTorch file, whose rows and entries are numbers of drawn tokens; None: the model's own codebook.
     Raises ValueError, which names lantern_neighbours, where there is neither, and for a table that does not fit.
     """
     columns = min(columns, reader.vocabulary - 1)

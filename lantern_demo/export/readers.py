@@ -18,7 +18,7 @@ Table = Callable[[Tensor], Tensor]  # ids [...] -> their vectors [..., H]
 
 
 class TextReader:
-    """How a causal model reads tokens: its own `forward`, on a row for the prompt and, with guidance, one for the negative one."""
+    """How a causal model reads tokens: its own `forward`, on a row for the prompt and, with guidance, a negative one."""
 
     tokens: int | None = None  # how many there are to draw; None: what `generate` was asked for
     alone, ends = False, True  # whether the result is without the prompt; whether stopping criteria apply
@@ -41,7 +41,7 @@ class TextReader:
         return tokens
 
     def codes(self) -> tuple[Tensor, Tensor] | None:
-        """The vectors [C, e] of the picture's codes, as its decoder compares them, and each token's code [V] int64. None: a text."""
+        """The vectors [C, e] of the picture's codes, as its decoder compares them, and tokens' codes [V] int64. None: a text."""
         return None
 
     def through(self, processors: Callable[[Tensor, Tensor], Tensor], ids: Tensor, scores: Tensor) -> Tensor:
@@ -51,8 +51,8 @@ class TextReader:
     def read(self, tokens: Tensor | None, cache: Any, past: int, tree: tuple[Tensor, Tensor] | None = None) -> Outputs:
         """Logits [rows, n, V] and states [rows, n, H] behind n tokens [n] of the decoding, which stand behind `past` positions.
 
-        tokens None: the prompt, with the last position's logits alone. tree: depths [n] int64 of the tokens, and which of them each
-        sees [n, n] bool; None: they are a chain.
+        tokens None: the prompt, with the last position's logits alone. tree: the tokens' depths [n] int64, and which each sees
+        [n, n] bool; None: they are a chain.
         """
         ids = self.prompt if tokens is None else tokens.expand(self.prompt.shape[0], -1)
         around = self.around(ids.shape[1], cache, past) if tree is None else self.around_tree(*tree, cache, past)
