@@ -1,8 +1,9 @@
 """Write a folder that transformers' `generate(custom_generate=FOLDER, trust_remote_code=True)` decodes with.
 
-transformers copies `custom_generate/generate.py` and the files beside it that it imports by one name each, `from .name
-import`; it knows no folders below. So the decoding module is written flat: every file that `generate.py` needs, as it is but
-for its imports."""
+transformers copies `custom_generate/generate.py` and the files beside it that it imports by one name each, as in
+`from .name import`; it knows no folders below. So the decoding module is written flat: every file that `generate.py` needs, as it
+is but for its imports.
+"""
 
 from __future__ import annotations
 

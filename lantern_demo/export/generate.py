@@ -13,8 +13,21 @@ What draws a picture is told by `lantern_image=True`: Janus reads and draws thro
 tokens, with guidance; Chameleon (Anole) draws from its image tokens alone, which its own `forward` masks. Emu3 needs neither:
 give it `prefix_allowed_tokens_fn`, `negative_prompt_ids` and `guidance_scale`, as transformers' documentation of it does.
 
-One picture or text at a time. EAGLE's and LANTERN's methods read a drafter from `lantern_drafter`, see `drafter_file`, and verify
-its trees in one pass through a mask of their own, see `readers`.
+One picture or text at a time. The arguments, beside transformers' own:
+
+- lantern_method: vanilla, sjd, scd, eagle1, eagle2, lantern or lantern++.
+- lantern_window: how many tokens a pass of sjd and scd reads, 2 to 64.
+- lantern_dice: "same" draws every token with noise of its place, so that all exact methods draw the same; "own" by the papers'
+  rejection sampling, and then the noise of all places takes no memory (float32, places x vocabulary).
+- lantern_seed: 0 to 2**32 - 1; None: drawn from PyTorch's own generator.
+- lantern_image: draw a picture. lantern_guidance: the scale of its guidance; Janus has 5 by default.
+- lantern_streamer hears every token, and `end`; the folder's name hands on the `streamer` of `generate`.
+- lantern_drafter: the path of a drafter, see `drafter_file`; every call reads it anew. Its trees are verified in one pass through
+  a mask of their own, see `readers`.
+- lantern_tree: a static tree (eagle1, lantern++) by name or as paths, "0 1 00"; of a dynamic one (eagle2, lantern) the beam, its
+  passes and the nodes.
+- lantern_k, lantern_delta, lantern_lambda: the rules of LANTERN and LANTERN++. lantern_neighbours: the path of a table, see
+  `look_alikes`.
 """
 
 from __future__ import annotations
@@ -83,19 +96,7 @@ def decode_with(
     lantern_neighbours: str | Path | None = None,
     **model_kwargs: Any,
 ) -> Tensor | SpeculativeOutput:
-    """Decode behind the prompt input_ids [1, T] int64.
-
-    lantern_method: vanilla, sjd, scd, eagle1, eagle2, lantern or lantern++. lantern_window: how many tokens a pass of sjd and
-    scd reads, 2 to 64. lantern_dice: "same" draws every token with noise of its place, so that all exact methods draw the
-    same; "own" by the papers' rejection sampling, and then the noise of all places takes no memory (float32, places x
-    vocabulary). lantern_seed: 0 to 2**32 - 1; None: drawn from PyTorch's own generator. lantern_image: draw a picture, see
-    the module. lantern_guidance: the scale of its guidance; Janus has 5 by default. lantern_streamer hears every token, and
-    `end`; the folder's name hands on the `streamer` of `generate`.
-
-    lantern_drafter: the path of a drafter; it is read anew by every call. lantern_tree: a static tree (eagle1, lantern++) by
-    name or as paths, "0 1 00"; of a dynamic one (eagle2, lantern) the beam, its passes and the nodes. lantern_k,
-    lantern_delta, lantern_lambda: the rules of LANTERN and LANTERN++. lantern_neighbours: the path of a table, see
-    `look_alikes`.
+    """Decode behind the prompt input_ids [1, T] int64; the module says what the other arguments mean.
 
     Returns ids [1, T + n] int64, of a Janus picture its n image tokens alone [1, n]; a `SpeculativeOutput` with
     `return_dict_in_generate`. Raises ValueError for what cannot be decoded.
@@ -106,21 +107,11 @@ def decode_with(
             f"input_ids has {input_ids.shape[0]} rows; allowed is one prompt, and num_return_sequences and num_beams of 1"
         )
     reader, processors = reader_of(model, input_ids, logits_processor, model_kwargs, lantern_image, lantern_guidance)
-    tree, rule = asked.drafts(model.config.get_text_config()._attn_implementation), asked.rule()
-    config = Config(
-        asked.row,
-        reader.tokens or generation_config.max_length - input_ids.shape[1],
-        Sampling(temperature=1.0 if generation_config.do_sample else 0.0),
-        rule,
-        tree,
-        look_alikes(reader, rule.columns, lantern_neighbours),
-        seed=int(torch.randint(2**32, (1,))) if lantern_seed is None else lantern_seed,
-        device=input_ids.device,
-        engine="plain",
-        dice=lantern_dice,
-    )
+    places = reader.tokens or generation_config.max_length - input_ids.shape[1]
+    greedy, table = not generation_config.do_sample, lantern_neighbours
+    config = _config(reader, asked, places, 0.0 if greedy else 1.0, table, lantern_seed, lantern_dice)
     target = ModelTarget(reader, input_ids, processors, generation_config.cache_implementation == "static")
-    target.tree, drafter = branches(tree), _drafter(reader, asked, config)
+    target.tree, drafter = branches(config.tree), _drafter(reader, asked, config)
     if drafter is not None:
         reader.drafting, target.drafted = True, drafter.config.rows * drafter.config.dim
     drawn, told = _drawn(target, drafter, config, stopping_criteria, lantern_streamer)
@@ -129,6 +120,31 @@ def decode_with(
     if not generation_config.return_dict_in_generate:
         return sequences
     return SpeculativeOutput(sequences=sequences, speculative_decoding=told)
+
+
+def _config(
+    reader: TextReader,
+    asked: Asked,
+    places: int,
+    temperature: float,
+    table: str | Path | None,
+    seed: int | None,
+    dice: str,
+) -> Config:
+    """The run that is asked for, of so many places, on the plain engine: transformers' cache is not one of fixed slots."""
+    rule = asked.rule()
+    return Config(
+        asked.row,
+        places,
+        Sampling(temperature=temperature),
+        rule,
+        asked.drafts(reader.model.config.get_text_config()._attn_implementation),
+        look_alikes(reader, rule.columns, table),
+        seed=int(torch.randint(2**32, (1,))) if seed is None else seed,
+        device=reader.prompt.device,
+        engine="plain",
+        dice=dice,
+    )
 
 
 def _drafter(reader: TextReader, asked: Asked, config: Config) -> EagleDrafter | None:
