@@ -12,6 +12,7 @@ import pytest
 import torch
 import transformers
 from library_models import ASKED, DECODER, PROMPT, VOCABULARY
+from safetensors.torch import save_file
 from torch import Tensor
 
 from lantern_demo.export import __main__ as command
@@ -97,8 +98,9 @@ def law(model: Any, ids: Tensor) -> Tensor:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", METHODS)
-def test_papers_rejection_sampling_follows_the_models_law(llama: Any, method: str) -> None:
+@pytest.mark.parametrize("method", [*METHODS, "eagle1", "eagle2"])
+def test_papers_rejection_sampling_follows_the_models_law(llama: Any, method: str, tmp_path: Path) -> None:
+    save_file(library_models.drafter(), tmp_path / "model.safetensors")
     runs, counts, expected = 200, torch.zeros(VOCABULARY), torch.zeros(VOCABULARY)
     for token, p in enumerate(law(llama, PROMPT).tolist()):
         if p > 0:
@@ -113,6 +115,7 @@ def test_papers_rejection_sampling_follows_the_models_law(llama: Any, method: st
             lantern_dice="own",
             lantern_seed=seed,
             lantern_window=3,
+            lantern_drafter=tmp_path,
             **ASKED | {"max_new_tokens": 3},
         )
         counts[drawn[0, -2]] += 1

@@ -92,6 +92,30 @@ def test_lantern_reads_the_models_codebook(models: dict[str, Any], drafter: str,
             assert drawn(models[model], **asked, **nothing).sequences.tolist() == vanilla.sequences.tolist()
 
 
+def test_which_tokens_are_allowed_may_depend_on_the_place(drafter: str) -> None:
+    """Emu3 draws rows of image tokens with a token at the end of each."""
+    emu = library_models.emu()
+
+    def rows(_: int, ids: Tensor) -> list[int]:
+        return [3] if (len(ids) - PROMPT.shape[1]) % 5 == 4 else list(range(16, 24))
+
+    asked = {"prefix_allowed_tokens_fn": rows, "guidance_scale": 2.0, "negative_prompt_ids": torch.tensor([[5, 11]])}
+    plain = emu.generate(PROMPT, do_sample=False, **ASKED, **asked)
+    vanilla = drawn(emu, do_sample=True, lantern_method="vanilla", lantern_seed=1, **asked)
+    for method in EXACT:
+        asked |= {"lantern_method": method, "lantern_drafter": drafter}
+        assert drawn(emu, do_sample=False, **asked).sequences.tolist() == plain.tolist()
+        assert drawn(emu, do_sample=True, lantern_seed=1, **asked).sequences.tolist() == vanilla.sequences.tolist()
+
+
+@pytest.mark.parametrize("cache", [None, "static"])
+def test_a_model_of_sixteen_bits_drafts_in_them(drafter: str, cache: str | None) -> None:
+    llama = library_models.llama().bfloat16()
+    for method in EXACT:
+        out = drawn(llama, do_sample=False, lantern_method=method, lantern_drafter=drafter, cache_implementation=cache)
+        assert out.sequences.shape == (1, 34) and out.speculative_decoding["steps"] < 29
+
+
 def test_neighbours_are_of_tokens(models: dict[str, Any]) -> None:
     reader, _ = reader_of(models["chameleon"], PROMPT, transformers.LogitsProcessorList(), {}, True, None)
     vectors = models["chameleon"].model.vqmodel.quantize.embedding.weight
