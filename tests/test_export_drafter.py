@@ -264,6 +264,24 @@ def test_another_models_drafter_is_refused(
         drawn(models["llama"], lantern_method="eagle2", lantern_drafter=tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        (
+            {"num_attention_heads": "many"},
+            "lantern_drafter has num_attention_heads 'many' in its config.json; it must be a whole",
+        ),
+        ({"num_key_value_heads": 3}, "lantern_drafter has 4 heads and 3 of keys; the first must be a multiple of the second"),
+        ({"rms_norm_eps": 0}, "lantern_drafter has rms_norm_eps 0 in its config.json; it must be a number above 0"),
+    ],
+)
+def test_sizes_that_are_none_are_refused(models: dict[str, Any], tmp_path: Path, said: dict[str, Any], sentence: str) -> None:
+    save_file(library_models.drafter(), tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps(said))
+    with pytest.raises(ValueError, match=f"^{re.escape(sentence)}"):
+        drawn(models["llama"], lantern_method="eagle2", lantern_drafter=tmp_path)
+
+
 def test_a_file_that_is_no_drafter_is_refused(models: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"no tensors")
     with pytest.raises(ValueError, match=r"^lantern_drafter is .*, which cannot be read as \.safetensors"):

@@ -72,24 +72,36 @@ def _config(path: Path) -> Mapping[str, Any]:
     return said if isinstance(said, dict) else {}
 
 
+def _number(said: Mapping[str, Any], name: str, default: float) -> float:
+    """What a config.json says of a number above 0, a whole one if the default is. Raises ValueError where it says another."""
+    value = default if said.get(name) is None else said[name]
+    least = 1 if isinstance(default, int) else 0
+    if isinstance(value, bool) or not isinstance(value, int if least else (int, float)) or not value > 0:
+        kind = "a whole number, 1 or more" if least else "a number above 0"
+        raise ValueError(f"lantern_drafter has {name} {value!r} in its config.json; it must be {kind}")
+    return value
+
+
 def _sizes(weights: Mapping[str, Tensor], said: Mapping[str, Any], reader: TextReader, spare: int) -> EagleSizes:
     """What a file and its config.json say; what they do not is as in the target."""
     text = reader.model.config.get_text_config()
-    told = getattr(text, "rope_parameters", None) or {}
-    theta = (said.get("rope_parameters") or {}).get("rope_theta", told.get("rope_theta", 10000.0))
-    heads = int(said.get("num_attention_heads", text.num_attention_heads))
-    shared = int(said.get("num_key_value_heads", heads if said else text.num_key_value_heads))
-    if min(heads, shared) < 1 or heads % shared:
+    ropes = [x for x in (said.get("rope_parameters"), getattr(text, "rope_parameters", None)) if isinstance(x, dict)]
+    theta = next((x["rope_theta"] for x in ropes if "rope_theta" in x), 10000.0)
+    heads = int(_number(said, "num_attention_heads", text.num_attention_heads))
+    like = heads if "num_attention_heads" in said else getattr(text, "num_key_value_heads", heads)
+    shared = int(_number(said, "num_key_value_heads", like))
+    if heads % shared:
         raise ValueError(f"lantern_drafter has {heads} heads and {shared} of keys; the first must be a multiple of the second")
-    attention, told_dim = "layers.0.self_attn.", getattr(text, "head_dim", None) if heads == text.num_attention_heads else None
+    attention = "layers.0.self_attn."
+    own_dim = getattr(text, "head_dim", None) if heads == text.num_attention_heads else None
     return EagleSizes(
         dim=text.hidden_size,
         heads=heads,
         shared=shared,
-        head_dim=int(said.get("head_dim") or told_dim or text.hidden_size // heads),
+        head_dim=int(_number(said, "head_dim", own_dim or text.hidden_size // heads)),
         ffn=weights[_WIDTHS[1]].shape[0],
-        eps=float(said.get("rms_norm_eps", text.rms_norm_eps)),
-        theta=float(said.get("rope_theta", theta)),
+        eps=_number(said, "rms_norm_eps", float(getattr(text, "rms_norm_eps", 1e-6))),
+        theta=_number(said, "rope_theta", float(theta)),
         vocabulary=text.vocab_size if "embed_tokens.weight" in weights else 0,
         bias="fc.bias" in weights,
         biased=f"{attention}q_proj.bias" in weights,
