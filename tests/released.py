@@ -32,7 +32,8 @@ from lantern_demo.models.anole.drafter import AnoleDrafter, AnoleDrafterConfig
 from lantern_demo.models.anole.target import FIRST, Anole, AnoleConfig
 from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
 from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
-from lantern_demo.models.tokenizer import ChameleonTokenizer, ImageTokenizer, neighbour_table
+from lantern_demo.models.neighbours import neighbour_table
+from lantern_demo.models.tokenizer import ChameleonTokenizer, ImageTokenizer
 
 GOLDEN = Path(os.environ.get("GOLDEN_DIR") or Path(__file__).parent / "golden")
 

@@ -33,8 +33,8 @@ from lantern_demo.models.files.blank import blank_network, blank_tokenizer, fill
 from lantern_demo.models.files.convert import weights_of
 from lantern_demo.models.llamagen.drafter import Drafter
 from lantern_demo.models.machine.sixteen import sixteen_bits
+from lantern_demo.models.neighbours import neighbour_table
 from lantern_demo.models.registry import REGISTRY, TokenizerSizes
-from lantern_demo.models.tokenizer import neighbour_table
 from lantern_demo.runs.pipeline import Generation, Pipeline, load
 
 pytestmark = pytest.mark.usefixtures("published_cache")

@@ -7,9 +7,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import library_models
 import pytest
 import torch
 import transformers
+from library_models import ASKED, DECODER, PROMPT, VOCABULARY
+from safetensors.torch import save_file
 from torch import Tensor
 
 from lantern_demo.export import __main__ as command
@@ -17,12 +20,6 @@ from lantern_demo.export.custom_generate import write
 from lantern_demo.export.generate import decode_with
 
 METHODS = ("vanilla", "sjd", "scd")
-DECODER: dict[str, Any] = {
-    "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
-    "max_position_embeddings": 256, "tie_word_embeddings": True, "initializer_range": 0.3,
-}  # fmt: skip
-VOCABULARY, PROMPT = 40, torch.tensor([[5, 9, 3, 11]])
-ASKED: dict[str, Any] = {"max_new_tokens": 30, "pad_token_id": 0, "eos_token_id": None}
 
 
 @pytest.fixture(scope="module")
@@ -41,62 +38,22 @@ def copies_stay_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def llama() -> Any:
-    torch.manual_seed(1)
-    return transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=VOCABULARY, **DECODER)).eval()
+    return library_models.llama()
 
 
 @pytest.fixture(scope="module")
 def chameleon() -> Any:
-    torch.manual_seed(2)
-    images = {f"IMGIMG{''.join(chr(ord('A') + int(digit)) for digit in str(i))}Z": 16 + i for i in range(16)}
-    sizes = {"base_channels": 32, "channel_multiplier": [1, 1], "num_res_blocks": 1, "resolution": 8, "latent_channels": 8}
-    config = transformers.ChameleonConfig(
-        vocab_size=VOCABULARY, vq_config={"embed_dim": 8, "num_embeddings": 16, **sizes}, vocabulary_map={"<image>": 2} | images,
-        **DECODER,
-    )  # fmt: skip
-    return transformers.ChameleonForConditionalGeneration(config).eval()
+    return library_models.chameleon()
 
 
 @pytest.fixture(scope="module")
 def janus() -> Any:
-    torch.manual_seed(3)
-    see = {
-        "hidden_size": 32,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "image_size": 64,
-        "patch_size": 16,
-        "num_image_tokens": 16,
-    }
-    config = transformers.JanusConfig(
-        text_config=transformers.LlamaConfig(vocab_size=VOCABULARY, **DECODER),
-        vision_config={"projection_dim": 32, **see},
-        vq_config={
-            "embed_dim": 8, "num_embeddings": 24, "base_channels": 32, "channel_multiplier": [1, 1], "num_res_blocks": 1, "projection_dim": 32,
-            "image_token_embed_dim": 32, "num_patches": 4, "latent_channels": 32,
-        },
-    )  # fmt: skip
-    model = transformers.JanusForConditionalGeneration(config).eval()
-    told = model.generation_config
-    told.bos_token_id, told.pad_token_id, told.eos_token_id, told.generation_kwargs = 5, 0, 7, {"boi_token_id": 11}
-    return model
+    return library_models.janus()
 
 
 @pytest.fixture(scope="module")
 def emu() -> Any:
-    torch.manual_seed(4)
-    config = transformers.Emu3Config(
-        text_config=transformers.Emu3TextConfig(vocab_size=VOCABULARY, pad_token_id=0, **DECODER),
-        vq_config={
-            "base_channels": 32,
-            "channel_multiplier": [1, 1],
-            "num_res_blocks": 1,
-            "attn_resolutions": [],
-            "codebook_size": 8,
-        },
-        vocabulary_map={"<image>": 2} | {f"<|visual token {i:06}|>": 16 + i for i in range(8)},
-    )
-    return transformers.Emu3ForConditionalGeneration(config).eval()
+    return library_models.emu()
 
 
 def spoken(model: Any, folder: Path, **asked: Any) -> Any:
@@ -141,17 +98,26 @@ def law(model: Any, ids: Tensor) -> Tensor:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", METHODS)
-def test_papers_rejection_sampling_follows_the_models_law(llama: Any, method: str) -> None:
+@pytest.mark.parametrize("method", [*METHODS, "eagle1", "eagle2"])
+def test_papers_rejection_sampling_follows_the_models_law(llama: Any, method: str, tmp_path: Path) -> None:
+    save_file(library_models.drafter(), tmp_path / "model.safetensors")
     runs, counts, expected = 200, torch.zeros(VOCABULARY), torch.zeros(VOCABULARY)
     for token, p in enumerate(law(llama, PROMPT).tolist()):
         if p > 0:
             expected += p * law(llama, torch.cat([PROMPT, torch.tensor([[token]])], 1))
     for seed in range(runs):
         drawn = llama.generate(
-            PROMPT, custom_generate=decode_with, do_sample=True, top_k=4, lantern_method=method, lantern_dice="own",
-            lantern_seed=seed, lantern_window=3, **ASKED | {"max_new_tokens": 3},
-        )  # fmt: skip
+            PROMPT,
+            custom_generate=decode_with,
+            do_sample=True,
+            top_k=4,
+            lantern_method=method,
+            lantern_dice="own",
+            lantern_seed=seed,
+            lantern_window=3,
+            lantern_drafter=tmp_path,
+            **ASKED | {"max_new_tokens": 3},
+        )
         counts[drawn[0, -2]] += 1
     there = expected > 1e-6
     assert counts[~there].sum() == 0
@@ -208,10 +174,18 @@ def test_which_tokens_are_allowed_may_depend_on_the_place(emu: Any, folder: Path
 
 def test_a_chameleon_draws_image_tokens(chameleon: Any, folder: Path) -> None:
     outs = [
-        spoken(chameleon, folder, do_sample=True, lantern_method=method, lantern_seed=2, lantern_image=True, guidance_scale=3.0,
-               negative_prompt_ids=torch.tensor([[5, 11]]))
+        spoken(
+            chameleon,
+            folder,
+            do_sample=True,
+            lantern_method=method,
+            lantern_seed=2,
+            lantern_image=True,
+            guidance_scale=3.0,
+            negative_prompt_ids=torch.tensor([[5, 11]]),
+        )
         for method in METHODS
-    ]  # fmt: skip
+    ]
     assert outs[0].sequences.tolist() == outs[1].sequences.tolist() == outs[2].sequences.tolist()
     drawn = outs[0].sequences[0, 4:]
     assert len(drawn) == 30 and ((drawn >= 16) & (drawn < 32)).all()
@@ -246,7 +220,10 @@ def test_janus_takes_no_custom_generate_in_its_image_mode(janus: Any, folder: Pa
 @pytest.mark.parametrize(
     ("asked", "sentence"),
     [
-        ({"lantern_method": "eagle2"}, "lantern_method is 'eagle2'; allowed are vanilla, sjd, scd"),
+        (
+            {"lantern_method": "zipar"},
+            "lantern_method is 'zipar'; allowed are vanilla, sjd, scd, eagle1, eagle2, lantern, lantern++",
+        ),
         ({"lantern_window": 1}, "lantern_window is 1; it must be a whole number, 2 to 64"),
         ({"lantern_seed": -1}, "seed is -1; it must be between 0 and 4294967295"),
         ({"lantern_dice": "loaded"}, "dice is 'loaded'; allowed are same, own"),

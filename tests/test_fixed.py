@@ -36,7 +36,7 @@ from lantern_demo.models import families
 from lantern_demo.models.llamagen import accumulation
 from lantern_demo.models.llamagen.cuda import FusedDrafter, FusedTarget
 from lantern_demo.models.llamagen.target import LlamaGenConfig
-from lantern_demo.models.tokenizer import neighbour_table
+from lantern_demo.models.neighbours import neighbour_table
 from lantern_demo.runs.pipeline import Pipeline
 
 VECTORS = torch.randn(64, 8, generator=torch.Generator().manual_seed(3))

@@ -24,7 +24,7 @@ from lantern_demo.models.llamagen.cpu import LeanDrafter, LeanTarget
 from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
 from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
 from lantern_demo.models.machine.products import KINDS, exact_kinds, product, supported
-from lantern_demo.models.tokenizer import neighbour_table
+from lantern_demo.models.neighbours import neighbour_table
 
 Network = TypeVar("Network", bound=torch.nn.Module)
 

@@ -332,7 +332,7 @@ def test_a_record_comes_back_and_runs_again(page: Page, tmp_path: Path) -> None:
     bad = tmp_path / "bad.json"
     bad.write_text(json.dumps(record | {"settings": {"seed": 1}}))
     load(page, bad)
-    expect(page.get_by_role("alert")).to_contain_text("This file cannot be shown: settings must be seed, temperature")
+    expect(page.get_by_role("alert")).to_contain_text("This file cannot be shown: settings: must be seed, temperature")
 
 
 def test_the_explorer_fills_in_points(page: Page) -> None:

@@ -20,7 +20,7 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule
 from lantern_demo.decoding.sampling import Sampling, draw, probabilities
 from lantern_demo.decoding.trees import Draft, static_tree
-from lantern_demo.models.tokenizer import neighbour_table as measured_neighbours
+from lantern_demo.models.neighbours import neighbour_table as measured_neighbours
 
 VOCAB = 10
 ENDS = [

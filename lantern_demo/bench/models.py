@@ -26,8 +26,8 @@ from lantern_demo.models.files.blank import blank_network, fill
 from lantern_demo.models.janus.target import JanusConfig
 from lantern_demo.models.llamagen.target import LlamaGenConfig
 from lantern_demo.models.machine.device import DTYPES
+from lantern_demo.models.neighbours import neighbour_table
 from lantern_demo.models.registry import REGISTRY
-from lantern_demo.models.tokenizer import neighbour_table
 from lantern_demo.settings.knobs import MAX_LANTERN_K
 from lantern_demo.settings.settings import Settings
 

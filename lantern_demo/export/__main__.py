@@ -20,9 +20,8 @@ def main() -> None:
         written = write(out := parser.parse_args().out)
     except (OSError, ValueError) as error:
         parser.error(str(error))
-    print(
-        f"{out}: {len(written)} files. model.generate(..., custom_generate={str(out)!r}, trust_remote_code=True, lantern_method='sjd')"
-    )
+    asked = f"custom_generate={str(out)!r}, trust_remote_code=True, lantern_method='sjd'"
+    print(f"{out}: {len(written)} files. model.generate(..., {asked})")
 
 
 if __name__ == "__main__":

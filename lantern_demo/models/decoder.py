@@ -5,7 +5,7 @@ such layer."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lantern_demo.decoding.cache import KVCache
-from lantern_demo.models import llama
 from lantern_demo.models.common import BEYOND, Condition, RMSNorm, prefix_mask
 from lantern_demo.models.llama import FeedForward, SplitAttention, Store, unstored
+from lantern_demo.models.llama import Layer as LlamaLayer
 
 
 class PaddedCache(KVCache):
@@ -83,7 +83,20 @@ class Attention(SplitAttention):
         super().__init__(dim, heads, turn)
 
 
-class Layer(llama.Layer):
+class HeadNorm(nn.Module):
+    """LayerNorm of each head by itself, with a weight and a bias per head."""
+
+    def __init__(self, heads: int, dim: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(heads, dim))
+        self.bias = nn.Parameter(torch.zeros(heads, dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [..., heads, dim] -> the same shape."""
+        return F.layer_norm(x, x.shape[-1:], eps=1e-5) * self.weight + self.bias
+
+
+class Layer(LlamaLayer):
     """A decoder layer, of a target and of its drafter alike."""
 
     attention: type[Attention] = Attention
@@ -178,7 +191,7 @@ class SequenceDrafter(nn.Module, ABC):
     rope: Tensor
     guided = False
 
-    def __init__(self, config: Any, layer: type[Layer]) -> None:
+    def __init__(self, config: Any, layer: Callable[[int, int, int, float], LlamaLayer]) -> None:
         super().__init__()
         self.config = config
         self.layers = nn.ModuleList([layer(config.dim, config.heads, config.ffn, config.eps)])

@@ -31,10 +31,10 @@ from lantern_demo.models.llamagen import accumulation
 from lantern_demo.models.machine.device import DTYPES, INT8, device_name, pick_device, pick_threads
 from lantern_demo.models.machine.products import KINDS
 from lantern_demo.models.machine.tuning import CACHED, Tuning, small_on_cpu
+from lantern_demo.models.neighbours import neighbour_table
 from lantern_demo.models.palette import token_colours
 from lantern_demo.models.registry import BUNDLED, REGISTRY, ModelInfo, model_info
 from lantern_demo.models.text import Encoded
-from lantern_demo.models.tokenizer import neighbour_table
 from lantern_demo.runs.distortion import KEPT_BYTES, Distortion, Laws, measure, roots
 from lantern_demo.runs.fitting import FIT_ROUNDS, Calibration, Choice, TreeFitting, calibration_folder, read_calibration
 from lantern_demo.runs.price import Price, own_laws, picture_price

@@ -324,8 +324,7 @@ def parsed(found: Any) -> dict[str, Any]:
     what = SAID.get(fault["type"]) or re.sub(
         r"^\w+ should", "must", fault["msg"].removeprefix("Value error, ").replace(" after validation", "")
     )
-    between = " " if what.startswith("must") else ": "
-    raise ValueError(f"{where}{between}{what}" if where else what)
+    raise ValueError(f"{where}: {what}" if where else what)
 
 
 def events_of(steps: list[Step], prices: list[float | None] | None) -> Events:

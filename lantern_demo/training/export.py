@@ -1,6 +1,6 @@
 """Put trained parts together as a model folder, with the numbers of their training:
-`python -m lantern_demo.training.export --tokenizer runs/tokenizer --picture runs/picture --target runs/target --drafter runs/drafter
---out FOLDER`. A model folder in the place of a run gives the part that it has.
+`python -m lantern_demo.training.export --tokenizer runs/tokenizer --picture runs/picture --target runs/target
+--drafter runs/drafter --out FOLDER`. A model folder in the place of a run gives the part that it has.
 """
 
 from __future__ import annotations

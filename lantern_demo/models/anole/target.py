@@ -13,11 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lantern_demo.models.common import Condition, Network, NetworkSizes, TargetSizes
-from lantern_demo.models.decoder import Attention, Layer, SequenceTarget, sequence_angles
+from lantern_demo.models.decoder import Attention, HeadNorm, Layer, SequenceTarget, sequence_angles
 
 # Ids of the vocabulary: the start of a text, its padding, the first image token, the start of an image, the end of a turn.
 BOS, PAD, FIRST, BEGIN_IMAGE, END_OF_TURN = 0, 1, 4, 8197, 8710
@@ -55,19 +54,6 @@ class AnoleConfig(AnoleSizes["Anole"], TargetSizes["Anole"]):
     def published_shapes(self) -> dict[str, tuple[int, ...]]:
         """As `TargetSizes.published_shapes`: a published head has a row for every word of the vocabulary."""
         return {"lm_head.weight": (self.embeddings, self.dim)}
-
-
-class HeadNorm(nn.Module):
-    """LayerNorm of each head by itself, with a weight and a bias per head."""
-
-    def __init__(self, heads: int, dim: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(heads, dim))
-        self.bias = nn.Parameter(torch.zeros(heads, dim))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """x [..., heads, dim] -> the same shape."""
-        return F.layer_norm(x, x.shape[-1:], eps=1e-5) * self.weight + self.bias
 
 
 class AnoleAttention(Attention):
