@@ -124,14 +124,19 @@ def offer(service: Service) -> dict[str, Any]:
         "prompts": list(default.prompts or (prompt for prompt, _ in texts.EXAMPLES))[:3],
         "loaded": {pipe.info.id: device_name(pipe.device) for pipe in service.loaded()},
         "models": {
-            info.id: {"pixels": info.image_size, "tokens": info.tokens, "kind": info.kind, "runs_here": service.unmet(info) is None}
+            info.id: {
+                "pixels": info.image_size,
+                "tokens": info.tokens,
+                "kind": info.kind,
+                "runs_here": service.unmet(info) is None,
+            }
             for info in service.offered().values()
         },
         "methods": {
             method.id: ("lossless" if method.lossless else "lossy") + (", default" if method.default else "")
             for method in METHODS.values()
         },
-    }  # fmt: skip
+    }
 
 
 def told(record: Mapping[str, Any], pictures: Mapping[str, Any], record_file: Any) -> dict[str, Any]:
@@ -139,14 +144,17 @@ def told(record: Mapping[str, Any], pictures: Mapping[str, Any], record_file: An
     failed = {name: why if len(why) <= REASON else f"{why[:REASON]}\u2026" for name, why in record.get("failed", {}).items()}
     notes = {"unknown_words": record["unknown_words"], "failed": failed, "not_saved": record.get("not_saved")}
     return {
-        "model": record["model"]["id"], "device": record["device"], "seed": record["settings"]["seed"],
+        "model": record["model"]["id"],
+        "device": record["device"],
+        "seed": record["settings"]["seed"],
         "columns": [*COLUMNS, "picture"],
         "methods": {
-            name: [*(_short(entry.get(column)) for column in COLUMNS), pictures.get(name)] for name, entry in record["methods"].items()
+            name: [*(_short(entry.get(column)) for column in COLUMNS), pictures.get(name)]
+            for name, entry in record["methods"].items()
         },
         "record": record_file,
         **{name: note for name, note in notes.items() if note},
-    }  # fmt: skip
+    }
 
 
 def _told(found: Generator[tuple[dict, dict], None, None], show: Callable[[Path, dict, dict[str, str]], str]) -> Iterator[dict]:
