@@ -105,7 +105,7 @@ def test_verdict_reports_masses() -> None:
     torch.testing.assert_close(verdict.counted, torch.tensor([[0.6]]))
     rule = Lantern(3, 0.45)
     near = rule.near(p, torch.tensor([[0, 3]]), neighbours)
-    assert near.stays.tolist() == [[[0, 0, 1, 1], [0, 0, 1, 1]]]
+    assert near.kept_mask.tolist() == [[[0, 0, 1, 1], [0, 0, 1, 1]]]
 
 
 def test_draws_that_are_no_nodes_only_leave_q() -> None:

@@ -312,7 +312,7 @@ def test_extra_acceptance_is_distortion(rule: Rule) -> None:
         gaining = (p[apart] > q[apart]).int()
         table = apart.gather(1, torch.argsort(gaining, dim=1, stable=True))  # tokens with p <= q come first
         for neighbours, equal in ((table, int((p <= q).sum()) > rule.k), (apart, False)):
-            moved = rule.near(p.unsqueeze(0), torch.arange(vocab).unsqueeze(0), neighbours).moved
+            moved = rule.near(p.unsqueeze(0), torch.arange(vocab).unsqueeze(0), neighbours).near_mass
             assert moved is not None
             gained = float((torch.minimum(q, p + moved[0]) - torch.minimum(q, p)).sum())
             shift, _ = sampled_shift(rule, p, q, offered, neighbours, torch.Generator())

@@ -288,7 +288,7 @@ def test_relaxed_acceptance_by_its_definition(rule: Rule) -> None:
     if near is not None:
         for node, (_, sets) in enumerate(wanted):
             for i, wanted_set in enumerate(sets):
-                inside = near.ids[node, i][near.stays[node, i] == 0].tolist()
+                inside = near.ids[node, i][near.kept_mask[node, i] == 0].tolist()
                 assert tokens[node, i] < 0 or set(inside) == wanted_set
 
 

@@ -23,7 +23,7 @@ def decide(rule: Rule, p: Tensor, children: Children, uniforms: Tensor) -> Verdi
     # 1) What was drawn, and by which part of what q had left.
     left, u = rule.target(p, children.q), uniforms[:, :count]
     x, tried, qx, share = _drawn(children)
-    heights = u if qx is None else u * qx
+    thresholds = u if qx is None else u * qx
     # Where all that is tried comes first and leaves nothing of itself, what q still has of it takes nothing away.
     q = children.q.clone() if children.q is not None and (children.offered is not None or rule.thins) else None
     children = children if q is None else replace(children, q=q)
@@ -43,13 +43,13 @@ def decide(rule: Rule, p: Tensor, children: Children, uniforms: Tensor) -> Verdi
     # 3) All of them held against their uniforms at once.
     near = near.by_node()
     before, after = (part[..., 0].t() for part in (totals[:-1], totals[1:]))
-    heights = heights * (before if share is None else share)
-    bar = rule.bar(heights, u, share, near, left, children)
-    counted = rule.counts(near.mass[..., 0], near.moved, children.depth)
+    thresholds = thresholds * (before if share is None else share)
+    bar = rule.bar(thresholds, u, share, near, left, children)
+    counted = rule.counts(near.mass[..., 0], near.near_mass, children.depth)
     mass = near.mass[..., 0] if left is p else p.gather(1, x)
     # strictly above: a token of mass 0 is not accepted even at u = 0
     accepted = tried & ((bar < counted) | (after <= 0))
-    relaxed = torch.ge(heights, mass, out=torch.empty_like(x)) if rule.relaxes else None
+    relaxed = torch.ge(thresholds, mass, out=torch.empty_like(x)) if rule.relaxes else None
     return Verdict(first(accepted), left, mass, counted, bar, before, accepted, relaxed)
 
 
@@ -78,9 +78,9 @@ def decide_greedy(rule: Rule, p: Tensor, children: Children) -> Verdict:
     x = tokens.clamp(min=0)
     near = rule.near(p, x, children.neighbours)
     accepted = tokens == best
-    mass, moved, relaxed = near.mass[..., 0], near.moved, None
-    counted = mass if moved is None else mass + moved
-    if moved is not None:
+    mass, near_mass, relaxed = near.mass[..., 0], near.near_mass, None
+    counted = mass if near_mass is None else mass + near_mass
+    if near_mass is not None:
         relaxed = (tokens >= 0) & ~accepted & ((counted > top) | ((counted == top) & (x < best)))
         accepted = accepted | relaxed
     return Verdict(first(accepted), p, mass, counted, top.expand(x.shape), torch.ones_like(mass), accepted, relaxed)
@@ -97,7 +97,7 @@ def decide_shared(
     near = None if p is None else rule.stand_in(p, tokens, own, neighbours)
     if near is None:
         return first(tokens == own), None
-    return first(((near.ids == own.unsqueeze(1)) & (near.stays == 0)).any(-1)), near
+    return first(((near.ids == own.unsqueeze(1)) & (near.kept_mask == 0)).any(-1)), near
 
 
 def first(accepted: Tensor) -> Tensor:

@@ -61,15 +61,15 @@ class Rejection(Judge):
         return Found(bonus.expand(tree.size), following, flags, path, None if longest else verdict)
 
     def evidence(self, step: Step, draft: Draft, found: Found) -> Step:
-        """As `Judge.evidence`. A node of a height of 0 was not tried: the drafter's law had ended before it."""
+        """As `Judge.evidence`. A node of a threshold of 0 was not tried: the drafter's law had ended before it."""
         if not isinstance(found.tried, Verdict):
             return step
         of = found.tried
-        mass, stands, heights, totals = (values.tolist() for values in (of.mass, of.counted, of.height, of.total))
+        mass, stands, thresholds, totals = (values.tolist() for values in (of.mass, of.counted, of.threshold, of.total))
         judged = []
         for _, row, i, child in tried(draft.tree, step.path):
-            if heights[row][i] > 0:
-                parts = (numbers[row][i] / totals[row][i] for numbers in (mass, stands, heights))
+            if thresholds[row][i] > 0:
+                parts = (numbers[row][i] / totals[row][i] for numbers in (mass, stands, thresholds))
                 judged.append(Judged(child, *parts))
         return replace(step, judged=judged)
 

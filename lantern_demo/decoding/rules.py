@@ -35,25 +35,25 @@ class Near(NamedTuple):
 
     ids: Tensor  # [P, 1 + k] int64, x first
     mass: Tensor  # [P, 1 + k] p of them
-    stays: Tensor  # [P, 1 + k] 0 for what is in near(x) and for x itself, so that it leaves p with x, else 1
+    kept_mask: Tensor  # [P, 1 + k] 0 for what is in near(x) and for x itself, so that it leaves p with x, else 1
     summed: Tensor  # [P, k], running sums of the others' mass, as far as it counts
 
     @property
-    def moved(self) -> Tensor | None:
+    def near_mass(self) -> Tensor | None:
         """S [P], the last of the sums inside near(x); None where no others may count."""
         if not self.summed.shape[-1]:
             return None
-        return self.summed.addcmul(self.summed, self.stays[..., 1:], value=-1.0).amax(-1)
+        return self.summed.addcmul(self.summed, self.kept_mask[..., 1:], value=-1.0).amax(-1)
 
     @staticmethod
     def room(ids: Tensor, p: Tensor, tried: Tensor | None) -> tuple[Near, list[Near]]:
         """Room for near(x) of tokens ids [P, C, 1 + k], which is found out child by child: [C, P, ...] as a whole, and by child.
         tried [P, C] bool: of the others even x itself stays in p. None: what becomes of x itself is not asked for."""
         ids = ids.transpose(0, 1)
-        mass, stays = p.new_empty(2, *ids.shape)
-        near = Near(ids, mass, stays, torch.empty_like(mass[..., 1:]))
+        mass, kept_mask = p.new_empty(2, *ids.shape)
+        near = Near(ids, mass, kept_mask, torch.empty_like(mass[..., 1:]))
         if tried is not None:
-            torch.logical_not(tried.t(), out=stays[..., 0])
+            torch.logical_not(tried.t(), out=kept_mask[..., 0])
         return near, [Near(*parts) for parts in zip(*(part.unbind() for part in near), strict=True)]
 
     def by_node(self) -> Near:
@@ -83,9 +83,7 @@ class Verdict(NamedTuple):
     residual: Tensor  # [P, V] law of the bonus token where none was accepted, not normalised
     mass: Tensor  # [P, C] p of the child, without what rejected siblings took along
     counted: Tensor  # [P, C] what the rule counted for it
-    height: (
-        Tensor  # [P, C] what that had to exceed: the uniform times the drafter's probability; greedy the highest one, to reach
-    )
+    threshold: Tensor  # [P, C] what that had to exceed: the uniform times the drafter's probability; greedy the highest one
     total: Tensor  # [P, C] what these three are parts of
     accepted: Tensor  # [P, C] bool
     # [P, C], of the first accepted child: 1 or true where the exact rule would refuse it; None: it never does
@@ -204,18 +202,19 @@ class Rule:
         return near
 
     def fill(self, room: Near, p: Tensor, total: Tensor | float, slack: Tensor | float) -> None:
-        """Write near(x) under p [P, V] of sums total [P, 1] into its room, whose `stays` of x itself is said already. slack [P,
-        1]: the rule's, or 0 for tokens that are not tried, near which nothing that has mass is then."""
+        """Write near(x) under p [P, V] of sums total [P, 1] into its room, whose `kept_mask` of x itself is said already. slack
+        [P, 1]: the rule's, or 0 for tokens that are not tried, near which nothing that has mass is then."""
         torch.gather(p, 1, room.ids, out=room.mass)
         if room.ids.shape[-1] > 1:
             self.limit(room, total, slack)
 
     def limit(self, near: Near, total: Tensor | float, slack: Tensor | float) -> None:
-        """Write into `stays` and `summed` which of the others count; as in `fill`."""
+        """Write into `kept_mask` and `summed` which of the others count; as in `fill`."""
 
-    def counts(self, mass: Tensor, moved: Tensor | None, depth: Tensor | float = 0.0) -> Tensor:
-        """What is counted for tokens of mass [P, m] in p with S moved [P, m], None for 0; their parents lie at depth [P, 1]."""
-        return mass if moved is None else mass + moved
+    def counts(self, mass: Tensor, near_mass: Tensor | None, depth: Tensor | float = 0.0) -> Tensor:
+        """What is counted for tokens of mass [P, m] in p whose neighbours have near_mass [P, m], None for 0; their parents lie at
+        depth [P, 1]."""
+        return mass if near_mass is None else mass + near_mass
 
     # -- what that has to exceed
 
@@ -223,14 +222,14 @@ class Rule:
         """The mass [P] of what is counted for a token in the law q [P, V] that it was drawn from."""
         return q.gather(1, near.ids[..., 0])
 
-    def bar(self, heights: Tensor, u: Tensor, share: Tensor | None, near: Near, p: Tensor, children: Children) -> Tensor:
-        """What has to be exceeded by what is counted for the children that near is about: heights [P, C] = u share q(x), where
+    def bar(self, thresholds: Tensor, u: Tensor, share: Tensor | None, near: Near, p: Tensor, children: Children) -> Tensor:
+        """What has to be exceeded by what is counted for the children that near is about: thresholds [P, C] = u share q(x), where
         the uniforms u and share are [P, C]; p [P, V]."""
-        return heights
+        return thresholds
 
     def chance(self, p: Tensor, near: Near, children: Children) -> Tensor:
         """The chance [P, m] float64 that the tokens that near is about are accepted, from p and q [P, V] that sum to 1."""
-        counted = self.counts(near.mass[..., 0], near.moved, children.depth).double()
+        counted = self.counts(near.mass[..., 0], near.near_mass, children.depth).double()
         drafted = None if children.q is None else self.drafted(children.q, near).double().clamp(min=1e-300)
         return (counted if drafted is None else counted / drafted).clamp(max=1.0)
 
@@ -243,10 +242,10 @@ class Rule:
         if self.residual == "target":
             return
         if children.q is None or share is None:
-            left.scatter_reduce_(1, near.ids, near.stays, "prod")
+            left.scatter_reduce_(1, near.ids, near.kept_mask, "prod")
             return
         if self.columns:
-            left.scatter_reduce_(1, near.ids[:, 1:], near.stays[:, 1:], "prod")
+            left.scatter_reduce_(1, near.ids[:, 1:], near.kept_mask[:, 1:], "prod")
         # nothing of x itself is left, since it had less of p than of q
         left.addcmul_(children.q, share, value=-1.0).clamp_(min=0.0)
 
@@ -336,20 +335,20 @@ class Lantern(Rule):
 
     def limit(self, near: Near, total: Tensor | float, slack: Tensor | float) -> None:
         torch.cumsum(near.mass[..., 1:], -1, out=near.summed)
-        torch.gt(near.summed, self.whole(near, total) * slack, out=near.stays[..., 1:])
+        torch.gt(near.summed, self.whole(near, total) * slack, out=near.kept_mask[..., 1:])
 
     def reject(self, left: Tensor, near: Near, share: Tensor | None, children: Children) -> None:
         q, neighbours = children.q, children.neighbours
         if not self.released or neighbours is None:
             return super().reject(left, near, share, children)
-        x, untried = near.ids[:, :1], near.stays[:, :1]
+        x, untried = near.ids[:, :1], near.kept_mask[:, :1]
         gone = torch.cat([near.ids[:, 1:], neighbours[:, self.k : self.k + 1][x[:, 0]].long()], 1)
-        stays = near.stays[:, 1:].amin(-1, keepdim=True).maximum(untried)
+        kept_mask = near.kept_mask[:, 1:].amin(-1, keepdim=True).maximum(untried)
         if q is None or share is None:
             left.scatter_(1, x, near.mass[:, :1] * untried)
-            left.scatter_(1, gone, left.gather(1, gone) * stays)
+            left.scatter_(1, gone, left.gather(1, gone) * kept_mask)
         else:
-            left.addcmul_(q.scatter(1, gone, q.gather(1, gone) * stays), share, value=-1.0).clamp_(min=0.0)
+            left.addcmul_(q.scatter(1, gone, q.gather(1, gone) * kept_mask), share, value=-1.0).clamp_(min=0.0)
         left.masked_fill_(left.sum(-1, keepdim=True) <= 0, 1.0 / left.shape[1])
 
     def stand_in(self, p: Tensor, x: Tensor, own: Tensor, neighbours: Tensor | None) -> Near | None:
@@ -361,7 +360,7 @@ class Lantern(Rule):
         slack, left = tried * self.slack, p.clone() if len(children) > 1 else p
         for i, room in enumerate(children):
             if i:  # what stood for the child before has left p
-                left.scatter_reduce_(1, children[i - 1].ids, children[i - 1].stays, "prod")
+                left.scatter_reduce_(1, children[i - 1].ids, children[i - 1].kept_mask, "prod")
                 total = left.sum(-1, keepdim=True)
             self.fill(room, left, total, slack[:, i : i + 1])
         return near.by_node()

@@ -85,7 +85,7 @@ class SharedNoise(Judge):
         compared = []
         if draft.tree.size > 1:
             own, drawn, near = found.own.tolist(), draft.drawn.tolist(), found.tried
-            inside = None if not isinstance(near, Near) else near.ids.masked_fill(near.stays > 0, -1).tolist()
+            inside = None if not isinstance(near, Near) else near.ids.masked_fill(near.kept_mask > 0, -1).tolist()
             for node, row, i, child in tried(draft.tree, step.path):
                 if drawn[row][i] >= 0:
                     set_of = [drawn[row][i]] if inside is None else [token for token in inside[row][i] if token >= 0]

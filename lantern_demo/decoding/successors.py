@@ -56,14 +56,14 @@ class Weighted(Rule):
         """w [P, 1] of drafts whose parents lie at depth [P, 1], or all at one."""
         return self.bound * torch.exp(-0.7 * torch.as_tensor(depth) - self.mu)
 
-    def counts(self, mass: Tensor, moved: Tensor | None, depth: Tensor | float = 0.0) -> Tensor:
+    def counts(self, mass: Tensor, near_mass: Tensor | None, depth: Tensor | float = 0.0) -> Tensor:
         return self.weight(depth) * mass
 
     def reject(self, left: Tensor, near: Near, share: Tensor | None, children: Children) -> None:
         q = children.q
         if q is None or share is None:
             q = torch.zeros_like(left).scatter_(1, near.ids[:, :1], 1.0)
-            share = (1.0 - near.stays[:, :1]) * left.sum(-1, keepdim=True)
+            share = (1.0 - near.kept_mask[:, :1]) * left.sum(-1, keepdim=True)
         left.sub_(torch.minimum(q * share, self.weight(children.depth) * left)).clamp_(min=0.0)
 
 
@@ -120,14 +120,14 @@ class Grouped(Rule):
         other = others.diff(dim=-1, prepend=torch.full_like(x, -1)).ne(0) & (others != x)
         alike = other & ((mass - near.mass[..., :1]).abs() < self.bound * total)
         torch.cumsum(mass * alike, -1, out=near.summed)
-        torch.logical_not(alike, out=near.stays[..., 1:])
+        torch.logical_not(alike, out=near.kept_mask[..., 1:])
 
     def drafted(self, q: Tensor, near: Near) -> Tensor:
         mass = q.gather(1, near.ids.flatten(1)).view(near.ids.shape)
-        return mass[..., 0] + (mass[..., 1:] * (1 - near.stays[..., 1:])).sum(-1)
+        return mass[..., 0] + (mass[..., 1:] * (1 - near.kept_mask[..., 1:])).sum(-1)
 
-    def bar(self, heights: Tensor, u: Tensor, share: Tensor | None, near: Near, p: Tensor, children: Children) -> Tensor:
-        return heights if children.q is None or share is None else u * share * self.drafted(children.q, near)
+    def bar(self, thresholds: Tensor, u: Tensor, share: Tensor | None, near: Near, p: Tensor, children: Children) -> Tensor:
+        return thresholds if children.q is None or share is None else u * share * self.drafted(children.q, near)
 
 
 @dataclass(frozen=True)
@@ -160,8 +160,8 @@ class Typical(Rule):
         """What the mass of a draft has to exceed under p [..., V]: [..., 1]."""
         return torch.special.entr(p).sum(-1, keepdim=True).neg_().exp_().mul_(math.sqrt(self.bound)).clamp_(max=self.bound)
 
-    def bar(self, heights: Tensor, u: Tensor, share: Tensor | None, near: Near, p: Tensor, children: Children) -> Tensor:
-        return self.threshold(p).expand_as(heights)
+    def bar(self, thresholds: Tensor, u: Tensor, share: Tensor | None, near: Near, p: Tensor, children: Children) -> Tensor:
+        return self.threshold(p).expand_as(thresholds)
 
     def chance(self, p: Tensor, near: Near, children: Children) -> Tensor:
         return (near.mass[..., 0] > self.threshold(p)).double()
@@ -176,8 +176,8 @@ class Typical(Rule):
         """Beside itself a draft that passes stands for the target's own draw, whatever that is."""
         ids, tried = torch.stack([x.clamp(min=0), own.expand_as(x)], -1), x >= 0
         mass = p.gather(1, ids[..., 0])
-        stays = torch.stack([~tried, ~(tried & (mass > self.threshold(p)))], -1).to(p.dtype)
-        return Near(ids, mass.unsqueeze(-1).expand(ids.shape), stays, mass.unsqueeze(-1))
+        kept_mask = torch.stack([~tried, ~(tried & (mass > self.threshold(p)))], -1).to(p.dtype)
+        return Near(ids, mass.unsqueeze(-1).expand(ids.shape), kept_mask, mass.unsqueeze(-1))
 
 
 @dataclass(frozen=True)

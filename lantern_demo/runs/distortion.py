@@ -296,7 +296,7 @@ def coupled_shift(
                 shift += whatever_is_drawn(level, p * (left > 0), q * passing)
             apart = level.gather(1, tokens).unsqueeze(-1) - level.gather(1, others).view(*near.ids.shape[:2], -1)
             moved = q.gather(1, tokens).unsqueeze(-1) * p.gather(1, others).view_as(apart) * apart.clamp(min=0.0)
-            moved = moved * (1 - near.stays[..., 1:]) * (left.gather(1, others).view_as(apart) > 0)
+            moved = moved * (1 - near.kept_mask[..., 1:]) * (left.gather(1, others).view_as(apart) > 0)
             shift.index_add_(0, support, moved.sum(-1).mean(0))
             shift.scatter_add_(0, others.flatten(), -moved.flatten() / len(left))
         if i + 1 == count and not bool(hidden.any()):
@@ -304,7 +304,7 @@ def coupled_shift(
         left, p, q = (part.expand(chains, -1) for part in (left, p, q))
         if bool(offered[i]):
             near = rule.near(left, x[:, 0], neighbours)
-            stays = near.stays.masked_fill(time.isinf(), 1.0)
+            stays = near.kept_mask.masked_fill(time.isinf(), 1.0)
             mine = ((near.ids == own) & (stays == 0)).any(-1, keepdim=True)
             if passing is not None:
                 mine = mine | passing[x] & ~time.isinf()
