@@ -170,8 +170,8 @@ def test_models(client: Client) -> None:
     assert [model["id"] for model in offer["models"]] == ["tiny", *REGISTRY]
     assert offer["models"][0]["tokens"] == 256
     assert offer["models"][1]["preset"]["lantern_k"] == 100
-    assert [model["id"] for model in offer["loaded"]] == ["tiny"]
-    assert offer["loaded"][0]["dtype"] == "float32"
+    # The server is shared: other tests may have had it load another model.
+    assert offer["loaded"][0]["id"] == "tiny" and offer["loaded"][0]["dtype"] == "float32"
     assert [method["id"] for method in offer["methods"]] == list(METHODS)
     assert offer["limits"]["temperature"] == {"low": 0, "high": 2, "whole": False}
 
