@@ -232,8 +232,8 @@ def test_without_a_mask_of_trees_drafts_are_a_chain(
         ({"lantern_tree": (10, 4, 59)}, "lantern_tree is (10, 4, 59); with eagle1 it must be a text of paths"),
         ({"lantern_method": "eagle2", "lantern_tree": "0"}, "lantern_tree is '0'; with eagle2 it must be three whole numbers"),
         ({"lantern_method": "eagle2", "lantern_tree": (2, 1, 99)}, "lantern_tree is (2, 1, 99): tree nodes is 99"),
-        ({"lantern_method": "lantern", "lantern_k": -1}, "rule k is -1; it must be a whole number, 0 or more"),
-        ({"lantern_method": "lantern", "lantern_delta": 2}, "delta is 2; it must be between 0 and 1"),
+        ({"lantern_method": "lantern", "lantern_k": -1}, "lantern_k is -1; it must be a whole number, 0 or more"),
+        ({"lantern_method": "lantern", "lantern_delta": 2}, "lantern_delta is 2; it must be a number, 0 to 1"),
     ],
 )
 def test_what_cannot_be_drafted_is_refused_by_a_sentence(

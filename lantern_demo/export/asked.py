@@ -34,6 +34,11 @@ class Asked:
             raise ValueError(f"lantern_method is {self.method!r}; allowed are {', '.join(ALLOWED)}")
         if not isinstance(self.window, int) or not 2 <= self.window <= 64:
             raise ValueError(f"lantern_window is {self.window!r}; it must be a whole number, 2 to 64")
+        if type(self.k) is not int or self.k < 0:
+            raise ValueError(f"lantern_k is {self.k!r}; it must be a whole number, 0 or more")
+        for name, value, least, most in (("delta", self.delta, 0, 1), ("lambda", self.factor, 1, 100)):
+            if not isinstance(value, (int, float)) or not least <= value <= most:
+                raise ValueError(f"lantern_{name} is {value!r}; it must be a number, {least} to {most}")
         if self.row.needs_drafter and self.drafter is None:
             raise ValueError(
                 f"lantern_drafter is None; lantern_method {self.method!r} needs the path of a drafter, "
