@@ -38,9 +38,9 @@ def service() -> Service:
     return service
 
 
-def chosen(service: Service, model: str) -> dict[str, Any]:
+def widgets(service: Service) -> ModelWidgets:
     with gr.Blocks():
-        w = ModelWidgets(
+        return ModelWidgets(
             gr.State(service.default),
             gr.HTML(),
             gr.Textbox(),
@@ -51,6 +51,10 @@ def chosen(service: Service, model: str) -> dict[str, Any]:
             recommended_box(service),
             {name: gr.Number() for name in ON_THE_FORM},
         )
+
+
+def chosen(service: Service, model: str) -> dict[str, Any]:
+    w = widgets(service)
     found = choose(service, w, model)
     names = {
         id(w.model): "model",
@@ -240,18 +244,7 @@ def test_a_lease_is_asked_for_by_what_runs_took(service: Service) -> None:
 
 def test_the_model_chosen_again_changes_nothing(service: Service) -> None:
     """Gradio tells of a choice, too, when the box is left as it was."""
-    with gr.Blocks():
-        w = ModelWidgets(
-            gr.State(service.default),
-            gr.HTML(),
-            gr.Textbox(),
-            gr.Dropdown(),
-            gr.HTML(),
-            gr.HTML(),
-            gr.HTML(),
-            recommended_box(service),
-            {name: gr.Number() for name in ON_THE_FORM},
-        )
+    w = widgets(service)
     assert list(choose_another(service, w, service.default, service.default)) == [w.model]
     found = choose_another(service, w, TEXT_ID, service.default)
     assert found[w.model] == TEXT_ID and w.prompt in found and w.methods in found

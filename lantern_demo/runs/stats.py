@@ -71,9 +71,8 @@ class Stats:
     capture_seconds: Seconds  # no part of decode_seconds
     engine: Text  # what ran the steps: "plain", "fixed" or "graphs"
     engine_reason: Text  # why it is not what it could be, if so
-    threads: (
-        Annotated[Whole, Field(ge=1, le=MOST_THREADS)] | None
-    )  # of the processor, that compute; None in records that do not say
+    # of the processor, that compute; None in records that do not say
+    threads: Annotated[Whole, Field(ge=1, le=MOST_THREADS)] | None
     threads_reason: Text
     schedule: Schedule  # how the methods of the comparison shared the device
     schedule_reason: Text  # why they did not race; empty where they did

@@ -330,9 +330,8 @@ class Service:
         tokens: dict[str, dict[int, int]] = {}  # by method, those that are there by place
         changed: dict[str, Progress] = {}
         pictured: dict[str, float] = {}  # by method that draws, when it was last previewed
-        told = set[
-            str
-        ]()  # methods whose cells can be painted: a preview, which a large decoder takes seconds for, sharpens them later
+        # methods whose cells can be painted: a preview, which a large decoder takes seconds for, sharpens them later
+        told = set[str]()
         due = preview_due = 0.0
         # A lender takes its device back without asking; what is drawn by then should be on its way.
         seconds = min(self._run_seconds, self._lease(request, previews) - 2) if on_zero_gpu() else self._run_seconds

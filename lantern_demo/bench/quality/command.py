@@ -59,8 +59,8 @@ def parser() -> argparse.ArgumentParser:
         default=[],
         metavar="POINT",
         help=(
-            f'points with a knob moved, such as "lantern++ lambda 2", of which {ENOUGH} pictures are drawn, so that they may be '
-            "recommended"
+            f'points with a knob moved, such as "lantern++ lambda 2", of which {ENOUGH} pictures are drawn, so that they may '
+            "be recommended"
         ),
     )
     p.add_argument("--seeds", type=int, help=f"pictures of each caption (default: {SEEDS}, or the protocol's)")
