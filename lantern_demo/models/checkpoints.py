@@ -30,7 +30,6 @@ from lantern_demo.models.files.convert import AS_PUBLISHED, CheckpointError, con
 from lantern_demo.models.files.hub import Located, wanted_files
 from lantern_demo.models.registry import REGISTRY, ModelInfo, Part, Published, model_info
 from lantern_demo.models.text import PromptEncoder
-from lantern_demo.models.tokenizer import ImageTokenizer
 
 
 @dataclass(frozen=True)
@@ -179,14 +178,6 @@ def load_target(info: ModelInfo, device: torch.device, dtype: torch.dtype, folde
     part = _converted("target", info.published, info, folder)
     assert part is not None
     return _target(info.published, part, device, dtype)
-
-
-def load_tokenizer(info: ModelInfo, device: torch.device, folder: Path | None = None) -> ImageTokenizer:
-    """A published model's image tokenizer alone, in float32. Raises CheckpointError as `load` does."""
-    assert info.published is not None
-    part = _converted("tokenizer", info.published, info, folder)
-    assert part is not None
-    return fill(blank_tokenizer(info.published.tokenizer, info.grid), part.weights(), device, torch.float32)
 
 
 def text_files(published: Published, folder: Path | None = None) -> Located:

@@ -43,7 +43,6 @@ from lantern_demo.models.llamagen.drafter import DrafterConfig
 from lantern_demo.models.llamagen.labels import ClassLabels
 from lantern_demo.models.llamagen.target import LlamaGenConfig
 from lantern_demo.models.machine.mps import HostedDrafter, HostedTarget
-from lantern_demo.models.machine.products import ROW_EXACT
 from lantern_demo.models.registry import ModelInfo, Part, Published
 from lantern_demo.models.text import PromptEncoder
 
@@ -170,11 +169,6 @@ class Runners:
     drafter: protocols.Drafter | None
     kind: str | None = None
     drafter_kind: str | None = None
-
-    @property
-    def row_exact(self) -> bool:
-        """Whether what the target computes for a node is the same to the bit, whatever else is in its pass: see `models.cpu`."""
-        return self.kind in ROW_EXACT
 
 
 def runs_on_twins(info: ModelInfo, device: torch.device) -> bool:
