@@ -73,7 +73,7 @@ def test_the_squares_are_of_the_tokens_and_the_favourites_of_the_place(
 
     assert len(liked()) == LIKED and liked(cell=0) == [], "nothing is before the first"
     before = [3] * 39
-    assert liked(tokens=[*before, 5, *[3] * 216]) != liked(), "the law given the tokens before"
+    assert liked(tokens=[*before, 5, *[3] * 216]) != liked(), "the distribution given the tokens before"
     assert liked(tokens=[*before, 3, *[5] * 216]) == liked(), "and none behind"
     strips: list[Image.Image] = []
     monkeypatch.setattr("lantern_demo.ui.look_alikes.webp_address", lambda strip: strips.append(strip) or "")
@@ -118,11 +118,11 @@ def test_a_picture_is_decoded_once_however_many_nodes_show_it(alikes: LookAlikes
     assert calls == [[3] * TOKENS], "the accepted path is the picture itself"
 
 
-def test_laws_of_few_pictures_are_kept(alikes: LookAlikes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_distributions_of_few_pictures_are_kept(alikes: LookAlikes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lantern_demo.ui.look_alikes.KEPT", 2)
     for token in range(3):
         assert "error" not in alikes.look(place(tokens=[token] * TOKENS))
-    assert len(alikes._laws) == 2
+    assert len(alikes._probs) == 2
 
 
 def test_nothing_is_decoded_outside_a_lease(alikes: LookAlikes, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,11 @@
 """Train the drafter of a target: `python -m lantern_demo.training.drafter --target runs/target --out runs/drafter`.
 
-The loss is the total variation to the target's law, because the chance that a sampled draft is accepted is one minus just that,
-and, with smaller weights, the terms of EAGLE and LANTERN: cross-entropy to the law through the target's frozen head, and SmoothL1
-to its next final state, with noise on the states. The law is the guided one that is decoded with, and the drafter also learns
-from its own outputs, as deep nodes of a draft tree will make it (`Drafter.train_passes`). With --guided the drafter works on
-guided states, one row instead of two, and with --taps it reads some blocks of the target too: see
-`llamagen.drafter.DrafterConfig`. Of published models it trains those whose drafters implement `teaching.Learner`.
+The loss is the total variation to the target's distribution, because the chance that a sampled draft is accepted is one minus
+just that, and, with smaller weights, the terms of EAGLE and LANTERN: cross-entropy to the distribution through the target's
+frozen head, and SmoothL1 to its next final state, with noise on the states. The distribution is the guided one that is decoded
+with, and the drafter also learns from its own outputs, as deep nodes of a draft tree will make it (`Drafter.train_passes`). With
+--guided the drafter works on guided states, one row instead of two, and with --feature-layers it reads some blocks of the target
+too: see `llamagen.drafter.DrafterConfig`. Of published models it trains those whose drafters implement `teaching.Learner`.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def asked_sizes(target: TargetSizes[Any], ffn: int, args: argparse.Namespace) ->
     """The sizes of the drafter that the command line asks for. Ends the program with a sentence where the target cannot have
     it."""
     try:
-        return drafter_sizes(target, ffn, args.guided, args.taps)
+        return drafter_sizes(target, ffn, args.guided, args.feature_layers)
     except ValueError as error:
         raise SystemExit(str(error)) from None
 
@@ -158,7 +158,7 @@ def keep_states(own: OwnPictures, target: Any, states: Callable[[Tensor, list[st
             "are free: lower --own, or leave it out"
         )
     norms = b"".join(p.detach().float().cpu().numpy().tobytes() for p in target.parameters() if p.dim() == 1)
-    own.keep_states(states, hashlib.sha256(norms + str(target.taps).encode()).hexdigest()[:12])
+    own.keep_states(states, hashlib.sha256(norms + str(target.feature_layers).encode()).hexdigest()[:12])
 
 
 class Lesson:
@@ -174,7 +174,7 @@ class Lesson:
 
     @torch.no_grad()
     def states(self, tokens: Tensor, captions: list[str]) -> Tensor:
-        """The target's hidden states [2B, S + 1, (1 + taps) H] of all slots and behind the last, conditional rows first."""
+        """The target's hidden states [2B, S + 1, (1 + F) H] of all slots and behind the last, conditional rows first."""
         with self.cast:
             condition = self.target.condition(*encode_prompts(self.pictures.encoder, captions, self.opts.device), True)
             ids = tokens.long().to(self.opts.device).repeat(2, 1)
@@ -186,7 +186,8 @@ class Lesson:
         return made if self.guided else guide(made, scale)
 
     def score(self, output: Tensor, wanted: Tensor, p: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
-        """Loss and overlap sum(min(p, q)) of one pass: its outputs and the wanted final states [R, S, H], the law p [B, S, V]."""
+        """Loss and overlap sum(min(p, q)) of one pass: its outputs and the wanted final states [R, S, H], the distribution p [B,
+        S, V]."""
         guess = self.logits(output, scale).log_softmax(-1)
         overlap = torch.minimum(p, guess.exp()).sum(-1).mean()
         entropy = -(p * guess).sum(-1).mean()
@@ -204,10 +205,10 @@ class Lesson:
         with self.cast:
             outputs = self.passes(following, inputs, PASSES)
             with torch.no_grad():
-                law = self.logits(hidden[:, first + 1 : -1], scale).softmax(-1)
+                probs = self.logits(hidden[:, first + 1 : -1], scale).softmax(-1)
             # Pass t means something from slot first + t on, and the last slot has nothing to imitate.
             scores = [
-                self.judge(output[:, first + t : -1], final[:, first + t + 1 : -1], law[:, t:], scale)
+                self.judge(output[:, first + t : -1], final[:, first + t + 1 : -1], probs[:, t:], scale)
                 for t, output in enumerate(outputs)
             ]
         loss = sum(weight * loss for weight, (loss, _) in zip(PASS_WEIGHTS, scores, strict=True))
@@ -254,7 +255,12 @@ def command_line() -> argparse.Namespace:
     parser.add_argument("--start-from", type=Path, help="a model folder whose drafter to train further, at its own sizes")
     parser.add_argument("--guided", action="store_true", help="draft from guided states, one row instead of two")
     parser.add_argument(
-        "--taps", type=int, nargs="+", default=[], metavar="BLOCK", help="blocks of the target to read too, counted from 1"
+        "--feature-layers",
+        type=int,
+        nargs="+",
+        default=[],
+        metavar="BLOCK",
+        help="blocks of the target to read too, counted from 1",
     )
     parser.add_argument(
         "--keep-states",
@@ -269,8 +275,11 @@ def begin(sizes: DrafterSizes[Any], target: Teacher, opts: run.Options, start_fr
     has other sizes."""
     drafter = sizes.build().to(opts.device)
     before = bundled.load(start_from, opts.device).drafter if start_from else None
-    # one without taps will do too
-    if before is not None and (before.config.taps not in ((), sizes.taps) or replace(before.config, taps=sizes.taps) != sizes):
+    # one without feature layers will do too
+    if before is not None and (
+        before.config.feature_layers not in ((), sizes.feature_layers)
+        or replace(before.config, feature_layers=sizes.feature_layers) != sizes
+    ):
         raise SystemExit(f"--start-from has a drafter of {before.config}, not of {sizes}")
     told = opts.out / "drafter.json"
     if (opts.out / "last.pt").exists() and (there := type(sizes)(**json.loads(told.read_text()))) != sizes:
@@ -293,7 +302,7 @@ def main() -> None:
     pictures = published_pictures(args, opts, published) if published else scene_pictures(args, opts)
     target, preset = pictures.target, published.preset if published else {}
     sizes = asked_sizes(target.config, args.ffn or (target.config.ffn if published else 1024), args)
-    target.taps = sizes.taps
+    target.feature_layers = sizes.feature_layers
     drafter = begin(sizes, target, opts, args.start_from)
     lesson = Lesson(pictures, drafter, opts, args.guided, args.cfg_scale or preset.get("cfg_scale", 3.0))
     if args.keep_states:
