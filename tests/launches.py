@@ -217,7 +217,7 @@ def step_of(model: str, method: str, tree: str = "paper", dtype: torch.dtype = t
 def count_launches(
     model: str, method: str, tree: str = "paper", dtype: torch.dtype = torch.bfloat16, no_draft: bool = False, **settings: Any
 ) -> Launches:
-    """Kernels of one whole step in the middle of a picture. bare: the step without drafts at its end. Raises KeyError for an
+    """Kernels of one whole step in the middle of a picture. no_draft: the step without drafts at its end. Raises KeyError for an
     unknown model, method or tree, and ValueError for settings that are not allowed."""
     fixed, found = step_of(model, method, tree, dtype, **settings), Launches()
     slots = fixed.bucket(fixed.num_tokens // 2)

@@ -72,11 +72,11 @@ def decode(
     **settings: Any,
 ) -> Iterator[Step | Decoded]:
     """As `loop.decode`; the result tells the measured distortion too. Bad settings are refused at the call."""
-    config, probs, steps = Config(**settings), ProbsWatcher(), list[Step]()
-    run = loop.decode(target, drafter, condition, config, clock, engines, probs if measure_distortion else None)
+    config, watcher, steps = Config(**settings), ProbsWatcher(), list[Step]()
+    run = loop.decode(target, drafter, condition, config, clock, engines, watcher if measure_distortion else None)
 
     def distortion() -> Distortion | None:
-        visits = [] if config.tree.side_by_side else roots(probs.visits(steps))
+        visits = [] if config.tree.side_by_side else roots(watcher.visits(steps))
         return measure(config.rule, visits, config.neighbours, config.sampling.greedy, config.seed ^ 1, config.shared)
 
     def events() -> Iterator[Step | Decoded]:

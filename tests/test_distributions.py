@@ -323,11 +323,12 @@ def test_extra_acceptance_is_distortion(rule: Rule) -> None:
 
 def watched(steps: int, vocabulary: int) -> list[list[tuple[int, Visit]]]:
     """What is kept of a run of so many steps without drafts, whose tokens are their steps' numbers."""
-    tree, probs = static_tree(()), ProbsWatcher()
+    tree, watcher = static_tree(()), ProbsWatcher()
     for step in range(steps):
-        if probs.wants(step):
-            probs.add(Draft(tree, torch.tensor([0]), torch.empty(0, 0, dtype=torch.int64)), torch.ones(1, vocabulary), tree.nodes)
-    return probs.visits([Step(i, [i], 1, i + 1, 0.0, places=[i]) for i in range(steps + 1)])
+        if watcher.wants(step):
+            draft = Draft(tree, torch.tensor([0]), torch.empty(0, 0, dtype=torch.int64))
+            watcher.add(draft, torch.ones(1, vocabulary), tree.nodes)
+    return watcher.visits([Step(i, [i], 1, i + 1, 0.0, places=[i]) for i in range(steps + 1)])
 
 
 def test_roots_are_few_and_evenly_spread() -> None:
@@ -349,11 +350,11 @@ def test_distributions_of_all_steps_are_kept_where_they_fit() -> None:
 def test_kept_distributions_are_those_of_their_steps(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many there is room for, a number that is odd included."""
     monkeypatch.setattr(distortion, "KEPT_BYTES", most * 4 * 10)
-    tree, probs, empty = static_tree(()), ProbsWatcher(), torch.empty(0, 0, dtype=torch.int64)
+    tree, watcher, empty = static_tree(()), ProbsWatcher(), torch.empty(0, 0, dtype=torch.int64)
     for step in range(100):
-        if probs.wants(step):
-            probs.add(Draft(tree, torch.tensor([0]), empty), torch.full((1, 10), float(step + 1)), tree.nodes)
-    kept = [pair for step in probs.visits([Step(i, [i], 1, i + 1, 0.0, places=[i]) for i in range(101)]) for pair in step]
+        if watcher.wants(step):
+            watcher.add(Draft(tree, torch.tensor([0]), empty), torch.full((1, 10), float(step + 1)), tree.nodes)
+    kept = [pair for step in watcher.visits([Step(i, [i], 1, i + 1, 0.0, places=[i]) for i in range(101)]) for pair in step]
     assert [place for place, _ in kept] == [int(visit.p[0]) for _, visit in kept]
     assert most // 2 < len(kept) <= most
 
@@ -361,16 +362,16 @@ def test_kept_distributions_are_those_of_their_steps(most: int, monkeypatch: pyt
 def test_kept_distributions_fit_where_later_steps_have_more_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A wavefront begins with one node, a tree's first path may be short."""
     monkeypatch.setattr(distortion, "KEPT_BYTES", 64 * 4 * 10)
-    tree, probs, empty = static_tree(()), ProbsWatcher(), torch.empty(0, 0, dtype=torch.int64)
+    tree, watcher, empty = static_tree(()), ProbsWatcher(), torch.empty(0, 0, dtype=torch.int64)
     steps, first = [Step(0, [0], 1, 1, 0.0, places=[0])], 1
     for step in range(64):
         nodes = min(step + 1, 4)
-        if probs.wants(step):
-            probs.add(Draft(tree, torch.tensor([0]), empty), torch.ones(nodes, 10), torch.arange(nodes))
+        if watcher.wants(step):
+            watcher.add(Draft(tree, torch.tensor([0]), empty), torch.ones(nodes, 10), torch.arange(nodes))
         places = list(range(first, first + nodes))
         steps.append(Step(step + 1, places, nodes, first + nodes, 0.0, places=places))
         first += nodes
-    assert 32 < sum(map(len, probs.visits(steps))) <= 64
+    assert 32 < sum(map(len, watcher.visits(steps))) <= 64
 
 
 def test_greedy_distortion_counts_missed_argmaxes() -> None:

@@ -63,7 +63,7 @@ def test_sums_are_kept_where_a_device_can() -> None:
     x, weight = torch.randn(3, 8), torch.randn(5, 8)
     assert not cuda.keeps_sums("cpu", torch.bfloat16), "a CPU rounds, and says so"
     for dtype in (torch.float32, torch.bfloat16):
-        found = cuda.product(x.to(dtype), weight.to(dtype))
+        found = cuda.matmul(x.to(dtype), weight.to(dtype))
         assert found.dtype == torch.float32 and found.shape == (3, 5)
         torch.testing.assert_close(found, x @ weight.t(), atol=0.1 if dtype == torch.bfloat16 else 1e-5, rtol=0.05)
 

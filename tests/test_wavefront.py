@@ -98,10 +98,8 @@ def test_distributions_are_those_of_one_pass_under_the_whole_mask(window: int) -
     """All that a run read, in one pass: a node sees what was read up to its own pass at places up to its own, at each place the
     newest."""
     target, _ = networks(TEXT)
-    watcher, config = (
-        ProbsWatcher(),
-        Config(METHODS["zipar"], 16, Sampling(1.0, cfg_scale=2.0), tree=Wavefront(window), seed=5, row=4),
-    )
+    watcher = ProbsWatcher()
+    config = Config(METHODS["zipar"], 16, Sampling(1.0, cfg_scale=2.0), tree=Wavefront(window), seed=5, row=4)
     with torch.inference_mode():
         condition = condition_of(target, FULL)
         *steps, last = loop.decode(target, None, condition, config, watcher=watcher)
