@@ -123,7 +123,7 @@ def static_draft(
 def judged(
     rule: Rule, draft: Draft, p: Tensor, sampling: Sampling, neighbours: Tensor | None, uniforms: Tensor
 ) -> tuple[Rejection, Found]:
-    """A draft judged by the target's distributions p [n, V] and uniforms [n, width + 1], and who judged it."""
+    """A draft judged by the target's probabilities p [n, V] and uniforms [n, width + 1], and who judged it."""
     judge = Rejection(rule, sampling, neighbours, p.shape[1], draft.tree.size, draft.tree.width)
     return judge, judge.judge(draft, p, uniforms.flatten())
 

@@ -79,7 +79,7 @@ def distance(counts: Counts, probs: Probs) -> float:
 
 
 def noise(probs: Probs, runs: int) -> tuple[float, float]:
-    """Mean and 99th percentile of the total variation distance between a distribution [n] and `runs` draws of it, by
+    """Mean and 99th percentile of the total variation distance between probabilities [n] and `runs` draws with them, by
     simulation."""
     generator = numpy.random.default_rng(0)
     drawn = [distance(generator.multinomial(runs, probs), probs) for _ in range(SIMULATED)]

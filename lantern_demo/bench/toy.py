@@ -76,7 +76,7 @@ class Tables:
                 table[behind] = peak[behind]
 
     def conditionals(self) -> Array:
-        """The distribution [PREFIXES, VOCAB] of the token behind every prefix, in float64 and from the definitions, not by
+        """The probabilities [PREFIXES, VOCAB] of the token behind every prefix, in float64 and from the definitions, not by
         `sampling`."""
         sampling = self.case.sampling
         cond, uncond = self.target[:, :PREFIXES].double().numpy()

@@ -14,8 +14,8 @@ from .sampling import NOTHING, numbers
 
 def decide(rule: Rule, p: Tensor, children: Children, uniforms: Tensor) -> Verdict:
     """Try the children of P nodes in draw order, at uniforms [P, >= C] in [0, 1); see `rules` for the rule. The target's
-    distributions p [P, V] are worked on in place, and become the residual. A draft that would leave nothing behind is accepted:
-    in exact arithmetic it always is. A distribution that is none, because it is not made of finite numbers, accepts nothing."""
+    probabilities p [P, V] are worked on in place, and become the residual. A draft that would leave nothing behind is accepted:
+    in exact arithmetic it always is. Where p is not made of finite numbers nothing is accepted."""
     nodes, count = children.tokens.shape
     if not count:
         none = p[:, :0]

@@ -28,8 +28,8 @@ def relaxed(
     p: Probs, drafts: Sequence[int], q: Probs | None, u: Sequence[float], near: Near
 ) -> tuple[int | None, Probs, Probs | None]:
     """Drafts are tried in the order in which they were drawn from q without replacement (None: fixed by the prefix, as if q(x)
-    were 1). The rank of the one that is accepted, None where none is; the distribution p that is left, from which the next token
-    is drawn then; and q."""
+    were 1). The rank of the one that is accepted, None where none is; the probabilities p that are left, from which the next
+    token is drawn then; and q."""
     for rank, x in enumerate(drafts):
         group = near(p, x)
         if u[rank] * (q[x] if q else 1.0) < p[x] + sum(p[y] for y in group):

@@ -183,8 +183,8 @@ class Rule:
     # -- what counts
 
     def target(self, p: Tensor, q: Tensor | None) -> Tensor:
-        """The distribution [..., V] that drafts are held against, of the target's distribution p and the distribution q that they
-        were drawn from; p itself but for rules that mix them."""
+        """The probabilities [..., V] that drafts are held against, of the target's probabilities p and the probabilities q that
+        they were drawn from; p itself but for rules that mix them."""
         return p
 
     def candidates(self, x: Tensor, neighbours: Tensor | None, p: Tensor) -> Tensor:
@@ -219,7 +219,7 @@ class Rule:
     # -- what that has to exceed
 
     def drafted(self, q: Tensor, near: Near) -> Tensor:
-        """The mass [P] of what is counted for a token in the distribution q [P, V] that it was drawn from."""
+        """The mass [P] of what is counted for a token in the probabilities q [P, V] that it was drawn from."""
         return q.gather(1, near.ids[..., 0])
 
     def bar(self, thresholds: Tensor, u: Tensor, share: Tensor | None, near: Near, p: Tensor, children: Children) -> Tensor:
@@ -236,7 +236,7 @@ class Rule:
     # -- what a rejection leaves
 
     def reject(self, residual: Tensor, near: Near, share: Tensor | None, children: Children) -> None:
-        """Make residual [P, V], the distribution p so far, what is left of it once the token that near is about was tried and
+        """Make residual [P, V], the probabilities p so far, what is left of it once the token that near is about was tried and
         rejected, in place. share [P, 1] times q is the distribution of the draw scaled to p's sum, and 0 where nothing was tried;
         None for children fixed by the prefix."""
         if self.residual == "target":

@@ -83,7 +83,7 @@ def probabilities(logits: Tensor, sampling: Sampling, spent: bool = False) -> Te
     if sampling.greedy:
         return logits.softmax(-1)
     if sampling.temperature != 1:
-        if sampling.temperature < COLD:  # the quotient would overflow, and the softmax of it is no distribution
+        if sampling.temperature < COLD:  # the quotient would overflow, and its softmax would not be finite
             logits = logits - logits.amax(-1, keepdim=True)
         logits = logits / max(sampling.temperature, COLDEST)
     probs = _cut(logits, sampling.top_k, spent).softmax(-1)
@@ -124,18 +124,17 @@ def running_sums(values: Tensor) -> Tensor:
 
 
 def draw(probs: Tensor, u: Tensor) -> Tensor:
-    """Tokens [m] int64 of distributions [m, V] (>= 0, any positive sum) at uniforms u [m] in [0, 1): the inverse CDF, which never
-    gives a token of probability 0. V, or below 0, where a distribution is none, because it has no mass or is not made of finite
-    numbers."""
+    """Tokens [m] int64, one by each row of probabilities [m, V] (>= 0, any positive sum) at uniforms u [m] in [0, 1): the inverse
+    CDF, which never gives a token of probability 0. V, or below 0, where a row has no mass or is not made of finite numbers."""
     sums = running_sums(probs)
     return torch.searchsorted(sums, u.unsqueeze(-1) * sums[:, -1:], right=True).squeeze(-1)
 
 
 def draw_in_turn(q: Tensor, u: Tensor, out: Tensor) -> list[Tensor]:
-    """Draw C tokens one after the other without replacement from each of the distributions q [P, V] at uniforms u [P, C] in
+    """Draw C tokens one after the other without replacement by each row of probabilities q [P, V] at uniforms u [P, C] in
     [TINY, 1). They go to `out` [C, max(P, 2)] int64: a single row is drawn from twice, see `running_sums`. Returns what each row
-    had left before each draw, C times [max(P, 2)] float64; where that is below NOTHING, as in a row that is no distribution, no
-    token was drawn, though there is a valid one in `out`."""
+    had left before each draw, C times [max(P, 2)] float64; where that is below NOTHING, as in a row that is not finite,
+    no token was drawn, though there is a valid one in `out`."""
     residual = torch.fmax(q.expand(out.shape[1], -1), zero(q.device))  # what is not a number counts as 0
     u, masses = u.expand(out.shape[1], -1), []
     for i in range(out.shape[0]):

@@ -115,7 +115,7 @@ class Draft:
 
     @property
     def probs(self) -> Tensor | None:
-        """The distributions [I, V] that the tokens were drawn from; None when the prefix fixes the children, or nothing hangs on
+        """The probabilities [I, V] that the tokens were drawn from; None when the prefix fixes the children, or nothing hangs on
         them."""
         return self.q if self.scored is None else self.scored.softmax(-1)
 

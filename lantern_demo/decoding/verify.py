@@ -21,7 +21,7 @@ from .trees import Draft, Tree
 class Found(NamedTuple):
     """What came of judging a draft of n nodes, on the device."""
 
-    own: Tensor  # [n] int64, the target's own token behind each node; below 0 or V where there is no distribution to draw it from
+    own: Tensor  # [n] int64, the target's own token behind each node; below 0 or V where p is not made of finite numbers
     following: Tensor  # [n] int64, the child that was accepted at each node, or the node itself
     # [n] 1 or true where only the relaxation accepted that child; None: where the child is not `own`
     relaxed: Tensor | None = None
@@ -89,7 +89,7 @@ class Judge(ABC):
         """What it draws from and judges by, [n, V], of logits [R, n, V], which nobody reads again."""
 
     def probs(self, looked: Tensor) -> Tensor:
-        """The target's distributions [n, V] of what `look` gave."""
+        """The target's probabilities [n, V] of what `look` gave."""
         return looked
 
     @abstractmethod
@@ -114,7 +114,7 @@ class Judge(ABC):
         """A step has committed the nodes down to a depth (int, or [1] int64), and a token behind them."""
 
     def read(self, row: list[int], size: int) -> Step:
-        """A `report` of a tree of `size` nodes. Raises FloatingPointError where a distribution was none."""
+        """A `report` of a tree of `size` nodes. Raises FloatingPointError where probabilities were not finite."""
         own, following, tokens, parents, relaxed = (row[i * size : (i + 1) * size] for i in range(5))
         if size > 1 and any(row[5 * size :]):
             raise FloatingPointError(NO_DRAFT_PROBS)
@@ -135,7 +135,7 @@ def report(draft: Draft, found: Found) -> Tensor:
     if found.relaxed is not None:
         parts.append(found.relaxed)
     if draft.rest is not None:
-        firsts = draft.rest[:, 0]  # every distribution has a first token, unless it is no distribution
+        firsts = draft.rest[:, 0]  # where probabilities are finite there is a first token
         parts.append(torch.lt(firsts, NOTHING, out=draft.drawn.new_empty(firsts.shape)))
     return torch.cat(parts)
 

@@ -5,7 +5,7 @@ p_i at every slot i, given the guesses before it, and with shared noise (see `sh
 the slots behind the first wrong guess hold next: Jacobi iteration to vanilla's picture. Slots that the pass before has not seen
 get a guess.
 
-With the papers' rules the guesses are tried from left to right, each against the distribution q_i that it was drawn from. Behind
+With the papers' rules the guesses are tried from left to right, each against the probabilities q_i that it was drawn with. Behind
 the first rejection the slots are guessed anew from this very pass, and their distributions become q:
 
     inverse    x_i = the token at which the sums of p_i reach u, one number u for each place of the picture      SJD (arXiv
@@ -188,7 +188,7 @@ class DrawnWindow(WindowSource):
         self._mark_guesses(~known)
 
     def _drawn(self, probs: Tensor, q: Tensor, old: Tensor, held: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
-        """Tokens [W - 1] of slots with distributions p and q [W - 1, V], and which of them were kept on purpose; old tokens [W -
+        """Tokens [W - 1] of slots with probabilities p and q [W - 1, V], and which of them were kept on purpose; old tokens [W -
         1] are there where held; u [2, W - 1]."""
         most, nowhere = probs.shape[1] - 1, held & False
         if self.noise.numel():

@@ -1,4 +1,4 @@
-"""Measured distortion: how far the distribution of the next token under a rule is from the target's distribution p.
+"""Measured distortion: how far the distribution of the next token under a rule is from the target's probabilities p.
 
 Measured at nodes that a run came by, for the token that came out there: the one-step distance at the first of some steps, the
 picture's price (see `lantern_demo.runs.price`) at all of them. Runs after the run, with a generator of its own.
@@ -43,8 +43,8 @@ class Distortion(NamedTuple):
 
 @dataclass(frozen=True)
 class Visit:
-    """One node that a run came by, where a token was drawn: target distribution p [V], tokens drafted there [C] (-1 none), which
-    of them are nodes [C] bool, the distribution q [V] they were drawn from (None: fixed by the prefix), the token that came out,
+    """One node that a run came by, where a token was drawn: target probabilities p [V], tokens drafted there [C] (-1 none), which
+    of them are nodes [C] bool, the probabilities q [V] they were drawn from (None: fixed by the prefix), the token that came out,
     and the node's depth."""
 
     p: Tensor
@@ -187,7 +187,7 @@ def fixed_shift(rule: Rule, p: Tensor, tokens: Tensor, neighbours: Tensor | None
 
 
 def _after(rule: Rule, p: Tensor, near: Near, children: Children) -> Tensor:
-    """The distribution [M, V] behind the rejection of the child that near is about, from p [M, V] and what children say; p where
+    """The probabilities [M, V] behind the rejection of the child that near is about, from p [M, V] and what children say; p where
     nothing is left."""
     residual = p.clone()
     rule.reject(residual, near, None if children.q is None else torch.ones_like(residual[:, :1]), children)
@@ -277,7 +277,7 @@ def coupled_shift(
     offered = offered[: int(offered.nonzero()[-1]) + 1]  # later draws reach no node
     vocabulary, count, device = p.shape[0], offered.shape[0], p.device
     support = _bulk(q)
-    if not len(support):  # a distribution that is none, from which nothing was drawn
+    if not len(support):  # not finite numbers, from which nothing was drawn
         return torch.zeros_like(p, dtype=torch.float64), 0
     chains = 1 if count == 1 else max(1, min(draws, _BUDGET // max(vocabulary, support.shape[0] * (1 + rule.table_columns))))
     clocks = torch.empty(chains, vocabulary, dtype=torch.float64, device=device).exponential_(generator=generator)
@@ -335,7 +335,7 @@ def whatever_is_drawn(level: Tensor, p: Tensor, q: Tensor) -> Tensor:
 
 
 def _bulk(q: Tensor) -> Tensor:
-    """The likeliest tokens of a distribution q [V], which have all of its mass but TAIL."""
+    """The likeliest tokens under probabilities q [V], which have all of the mass but TAIL."""
     ordered, order = q.sort(descending=True)
     return order[(ordered > 0) & (ordered.cumsum(0) - ordered < (1 - TAIL) * ordered.sum())]
 
@@ -399,7 +399,7 @@ def realised(q: Tensor, history: Tensor) -> Tensor:
 
 
 def _drawn_once(probs: Tensor) -> Tensor:
-    """The distributions [M, V] float64 that single draws from distributions [M, V] have; zeros for one without mass."""
+    """The probabilities [M, V] float64 that single draws from probabilities [M, V] have; zeros for one without mass."""
     sums = running_sums(probs)
     return sums.diff(dim=-1, prepend=torch.zeros_like(sums[..., :1])) / sums[..., -1:].clamp(min=1e-300)
 

@@ -40,7 +40,7 @@ class Price(NamedTuple):
 
 
 def own_probs(target: Target, condition: Any, tokens: list[int], config: Config) -> Iterator[Tensor]:
-    """The target's distributions [V] of the places 1, 2, ... of a picture, each given all tokens before it."""
+    """The target's probabilities [V] of the places 1, 2, ... of a picture, each given all tokens before it."""
     cache = target.new_cache(config.rows, len(tokens))
     target.prefill(condition, cache)
     for chunk in torch.tensor(tokens[:-1], device=config.torch_device).split(CHUNK):

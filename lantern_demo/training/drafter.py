@@ -186,7 +186,7 @@ class Lesson:
         return made if self.guided else guide(made, scale)
 
     def score(self, output: Tensor, wanted: Tensor, p: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
-        """Loss and overlap sum(min(p, q)) of one pass: its outputs and the wanted final states [R, S, H], the distribution p [B,
+        """Loss and overlap sum(min(p, q)) of one pass: its outputs and the wanted final states [R, S, H], the probabilities p [B,
         S, V]."""
         guess = self.logits(output, scale).log_softmax(-1)
         overlap = torch.minimum(p, guess.exp()).sum(-1).mean()

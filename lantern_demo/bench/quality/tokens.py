@@ -24,7 +24,7 @@ def nll(
 ) -> Tensor:
     """Mean -log p of a token of pictures of B prompts with token ids [B, N] -> [B] float64 on the CPU, in nats.
 
-    The distribution p is the very one that they were to be drawn from: the guided one after temperature, top-k and top-p; a
+    The probabilities p are the very ones that they were to be drawn from: the guided ones after temperature, top-k and top-p; a
     greedy `sampling` reads the plain softmax. A token of less than FLOOR counts as FLOOR.
     Raises ValueError for another number of prompts than pictures, or pictures of another length than the model's.
     """

@@ -71,7 +71,7 @@ class Wave(Fixed):
         return Watched(draft, looked, self.slot_numbers[: len(tokens)])
 
     def outcome(self, row: list[int], no_draft: bool) -> Step:
-        """Steps are read once, in order. Raises FloatingPointError where a distribution was none."""
+        """Steps are read once, in order. Raises FloatingPointError where probabilities were not finite."""
         self.read += 1
         places = [index for *_, index in self.plan.passes[self.read] if index < self.end]
         tokens = row[: len(places)]
