@@ -229,7 +229,9 @@ def options_of(program: str) -> set[str]:
         told = io.StringIO()
         with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(told), contextlib.suppress(SystemExit):
             patch.setattr(sys, "argv", [module, *rest, "--help"])
-            patch.delitem(sys.modules, module, raising=False)  # it is run, whoever has imported it
+            # it is run, whoever has imported it; a package stays, since its modules are attributes of it
+            runs = f"{module}.__main__" if hasattr(sys.modules.get(module), "__path__") else module
+            patch.delitem(sys.modules, runs, raising=False)
             runpy.run_module(module, run_name="__main__")
         text = told.getvalue()
     return set(re.findall(r"--[a-z][a-z0-9-]*", text))

@@ -80,7 +80,7 @@ def test_a_full_queue(page: Page, server: str, device: Device) -> None:
     device.gate.set()
     for job in jobs:
         job.result(timeout=60)
-    page.locator("#draw").press("Enter")  # Gradio's own notice lies over it for ten seconds
+    page.locator("#draw").click(timeout=5000)  # Gradio's own notice, there for ten seconds, does not lie over it
     expect(page.locator("#status")).to_contain_text("Done, with seed")
 
 
