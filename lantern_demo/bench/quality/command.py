@@ -33,8 +33,6 @@ from lantern_demo.runs.pipeline import Pipeline, load
 from lantern_demo.settings.knobs import FIT
 from lantern_demo.settings.recommended import FILE
 
-# The networks that what is seen of pictures depends on: with these exchanged nothing is drawn anew.
-SEEN = ("target", "tokenizer", "picture", "classifier")
 PICTURES, SEEDS = 1000, 2
 FEWEST = 8  # pictures, half of which still have three nearest ones
 
@@ -136,8 +134,7 @@ def run(args: argparse.Namespace) -> Report:
     identity |= {"machine": machine_of(pipe.device), "products": pipe.products}
     rounds = _speed(pipe, args, points, captions, identity)
     rows = gains(pipe, points, drawn, rounds)
-    seen = args.out / "seen" / str(drawing.weights_digest(pipe, *SEEN))
-    front = scene_front(pipe, classifier, scenes, seen, args.resamples, drawn, rows)
+    front = scene_front(pipe, classifier, scenes, args.resamples, drawn, rows)
     asked = {"pictures": args.pictures, "sweep_pictures": args.sweep_pictures, "seeds": args.seeds, "rounds": len(rounds)}
     return {"created": now(), **identity, **asked, **front}
 
