@@ -15,10 +15,9 @@ from __future__ import annotations
 import argparse
 import ctypes
 import gc
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 from math import isqrt
 from pathlib import Path
@@ -31,7 +30,7 @@ from torch import Tensor, nn
 
 from lantern_demo.bench.library import NAME, step_times
 from lantern_demo.bench.models import drafter_of, prompt_of, shrunk
-from lantern_demo.bench.report import machine_of, table
+from lantern_demo.bench.report import check_out, machine_of, table, write
 from lantern_demo.bench.resume import Journal
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.drafting import Drafts
@@ -63,6 +62,7 @@ BLOCK = 2**22  # random numbers that all weights are made of
 # The networks as they are: in float32, or in bfloat16 where memory does not hold that; and always in bfloat16.
 MODULES, MODULES_16 = UNPACKED = ("modules", "modules-bfloat16")
 LIBRARY = "library"  # transformers' own model, in both formats
+STEPS_OF_METHODS = "methods"  # whole steps of every method, and passes of the drafter
 
 Report = dict[str, Any]
 
@@ -177,11 +177,9 @@ def verification(size: Size, tokens: Tensor, cache: Any) -> Tensor:
 @torch.inference_mode()
 def passes(size: Size, nodes: Sequence[int]) -> dict[str, float]:
     """Median milliseconds of a pass with head and guidance, by nodes."""
-    cache, found = in_the_middle(size, max(nodes)), {}
-    for count in nodes:
-        tokens = torch.arange(count) % size.target.vocab_size
-        found[str(count)] = median(times_of(lambda tokens=tokens: verification(size, tokens, cache), PASSES))  # type: ignore[misc]
-    return found
+    cache = in_the_middle(size, max(nodes))
+    chains = [torch.arange(count) % size.target.vocab_size for count in nodes]
+    return {str(len(tokens)): median(times_of(partial(verification, size, tokens, cache), PASSES)) for tokens in chains}
 
 
 @torch.inference_mode()
@@ -223,14 +221,14 @@ def methods(size: Size, calibration: Calibration) -> Report:
 
     (alone,) = seconds([Drafts()])
     found = {"vanilla": told(size, alone, 1.0, alone, "every token is the model's own", 1)}
+    borrowed = "as calibrated" if size.id == BORROWED else f"borrowed from {BORROWED}"
     for method in METHODS.values():
-        choice = None
         # How large a tree becomes that is chosen anew in every step, random weights do not tell.
-        if method.guesses and (size.id == BORROWED or not method.drafts.reads_back):
-            choice = choose(method, calibration, seconds, method.drafts.of(size.knobs))
+        if not method.guesses or (size.id != BORROWED and method.drafts.reads_back):
+            continue
+        choice = choose(method, calibration, seconds, method.drafts.of(size.knobs))
         if choice is not None:
             given = given_by(calibration, method, choice.policy)
-            borrowed = f"borrowed from {BORROWED}" if size.id != BORROWED else "as calibrated"
             found[method.id] = told(size, known[choice.policy], given, alone, borrowed, choice.policy.nodes)
     return found
 
@@ -246,8 +244,7 @@ def drafts(size: Size) -> dict[str, float]:
         size.drafter.start(hidden, torch.zeros(1, dtype=torch.int64), cache, size.condition)
         cache.advance(size.tokens // 2)
         tokens, states, mask = torch.zeros(count, dtype=torch.int64), torch.ones(rows, count, c.dim), torch.eye(count).bool()
-        call = lambda t=tokens, s=states, m=mask, k=cache: size.drafter.expand(t, s, 1, m, k)  # noqa: E731
-        found[str(count)] = median(times_of(call, PASSES))
+        found[str(count)] = median(times_of(partial(size.drafter.expand, tokens, states, 1, mask, cache), PASSES))
     return found
 
 
@@ -281,7 +278,18 @@ def resident() -> int | None:
         return None
 
 
-def measured(model: str, kind: str, nodes: Sequence[int], small: bool) -> Report:
+def measured(model: str, what: str, nodes: Sequence[int], small: bool) -> Report | None:
+    """What a model takes: passes with a kind of products, or with one of UNPACKED; LIBRARY; or STEPS_OF_METHODS."""
+    if what == LIBRARY:
+        return library_times(model, small)
+    if what == STEPS_OF_METHODS:
+        size, calibration = size_of(model, default_kind(model), small, drafts=True), read_calibration(BUNDLED / BORROWED)
+        assert calibration is not None
+        return {"methods": methods(size, calibration), "draft_ms": drafts(size)}
+    return of_passes(model, what, nodes, small)
+
+
+def of_passes(model: str, kind: str, nodes: Sequence[int], small: bool) -> Report:
     """What passes of a model with a kind of products take, or with one of UNPACKED."""
     before = resident()
     size = size_of(model, kind, small)
@@ -318,57 +326,46 @@ def library_times(model: str, small: bool) -> Report | None:
     return {"name": NAME, "ms_per_token": found, "tokens": PASSES}
 
 
+def found_of(journal: Journal, model: str) -> dict[str, Report | None]:
+    """What is measured of a model so far, as `measured` gave it."""
+    return {line["what"]: line["found"] for line in journal.of("measured") if line["model"] == model}
+
+
 def report_of(identity: Report, journal: Journal, models: Sequence[str]) -> Report:
-    """The report of what is measured so far."""
+    """The report of what is measured so far; a model whose default kind of products is not is left out."""
     found: dict[str, Report] = {}
     for model in models:
-        lines = {line["products"]: line for line in journal.of("passes") if line["model"] == model}
-        default = default_kind(model)
+        known, default = found_of(journal, model), default_kind(model)
+        library, steps_of = known.pop(LIBRARY, None), known.pop(STEPS_OF_METHODS, None)
+        lines = {kind: line for kind, line in known.items() if line is not None}
         if default not in lines:
             continue
-        first, modules = lines[default], lines.get(MODULES)
-        twins = {kind: line for kind, line in lines.items() if kind not in UNPACKED}
+        first, twins = lines[default], {kind: line for kind, line in lines.items() if kind not in UNPACKED}
         report = {key: first[key] for key in ("parameters", "tokens", "rows", "threads", "row_exact", "vanilla_price")}
         report |= {"random_weights": model != BORROWED, "default_kind": default}
         report["kinds"] = {kind: line["ms"] for kind, line in lines.items()}
         report["exact"] = {kind: {key: line[key] for key in ("row_exact", "vanilla_price")} for kind, line in twins.items()}
         report["target_bytes"] = {kind: line["bytes"] for kind, line in twins.items()}
-        if modules:
-            report |= {"modules_ms_per_token": modules["ms"]["1"], "modules_format": modules["format"]}
-        report |= next(
-            ({k: line[k] for k in ("methods", "draft_ms")} for line in journal.of("methods") if line["model"] == model), {}
-        )
-        library = next((line["times"] for line in journal.of(LIBRARY) if line["model"] == model), None)
-        report |= {LIBRARY: library} if library else {}
-        found[model] = report
+        if MODULES in lines:
+            report |= {"modules_ms_per_token": lines[MODULES]["ms"]["1"], "modules_format": lines[MODULES]["format"]}
+        found[model] = report | (steps_of or {}) | ({LIBRARY: library} if library else {})
     return {**identity, "models": found}
 
 
 def markdown(models: dict[str, Report]) -> str:
     """Two tables: passes by kind and nodes, and methods."""
-    kinds, found = [], []
+    kinds, found, libraries = [], [], []
     for model, report in models.items():
         for kind, times in report["kinds"].items():
             exact = report["exact"].get(kind)
             said = "-" if exact is None else "yes" if exact["row_exact"] else "no"
             kinds.append([model, kind, *(f"{ms:.2f}" for ms in times.values()), said])
         for method, row in report.get("methods", {}).items():
-            found.append(
-                [
-                    model,
-                    method,
-                    str(row["nodes"]),
-                    f"{row['tokens_per_step']:.2f}",
-                    f"{row['ms_per_token']:.2f}",
-                    f"{row['speedup']:.2f}",
-                    f"{row['picture_seconds']:.1f}",
-                ]
-            )
-    libraries = [
-        f"{model} by {told['name']}: {', '.join(f'{ms:.0f} ms a token in {form}' for form, ms in told['ms_per_token'].items())}"
-        for model, report in models.items()
-        if (told := report.get(LIBRARY))
-    ]
+            numbers = [f"{row[key]:.2f}" for key in ("tokens_per_step", "ms_per_token", "speedup")]
+            found.append([model, method, str(row["nodes"]), *numbers, f"{row['picture_seconds']:.1f}"])
+        if told := report.get(LIBRARY):
+            times = ", ".join(f"{ms:.0f} ms a token in {form}" for form, ms in told["ms_per_token"].items())
+            libraries.append(f"{model} by {told['name']}: {times}")
     nodes = next(iter(next(iter(models.values()))["kinds"].values()))
     return "\n".join(
         (
@@ -414,35 +411,22 @@ def main(argv: Sequence[str]) -> int:
     missing = [kind for kind in args.kinds if kind in KINDS and not supported(kind)]
     if missing:
         p.error(f"--kinds: {', '.join(missing)} do not work on this processor with this PyTorch")
-    calibration = read_calibration(BUNDLED / BORROWED)
-    assert calibration is not None
-    identity = {
-        "machine": machine_of(CPU),
-        "torch": torch.__version__,
-        "nodes": nodes,
-        "small": args.small,
-        "threads": args.threads,
-    }
-    models, wanted = list(dict.fromkeys(args.models)), list(dict.fromkeys(args.kinds))
+    asked = {"nodes": nodes, "small": args.small, "threads": args.threads}
+    identity = {"machine": machine_of(CPU), "torch": torch.__version__, **asked}
+    models = list(dict.fromkeys(args.models))
     try:
+        check_out(args.out)
         journal = Journal(args.out and args.out.with_suffix(".jsonl"), identity, args.fresh)
         for model in models:
             pick_threads(args.threads, CPU, model_info(model).folder is not None).use()
-            default = default_kind(model)
-            known = {line["products"] for line in journal.of("passes") if line["model"] == model}
-            if LIBRARY in wanted and not any(line["model"] == model for line in journal.of(LIBRARY)):
-                journal.add(LIBRARY, {"model": model, "times": library_times(model, args.small)})
-            for kind in dict.fromkeys((default, *wanted)):
-                if kind not in known and kind != LIBRARY:
-                    journal.add("passes", {"model": model, "products": kind, **measured(model, kind, nodes, args.small)})
+            for what in dict.fromkeys((default_kind(model), *args.kinds, STEPS_OF_METHODS)):
+                if what not in found_of(journal, model):
+                    journal.add("measured", {"model": model, "what": what, "found": measured(model, what, nodes, args.small)})
                 gc.collect()  # two at once might not fit
-            if not any(line["model"] == model for line in journal.of("methods")):
-                size = size_of(model, default, args.small, drafts=True)
-                journal.add("methods", {"model": model, "methods": methods(size, calibration), "draft_ms": drafts(size)})
-                del size
+            report = report_of(identity, journal, models)
             if args.out:
-                args.out.write_text(json.dumps(report_of(identity, journal, models), indent=1) + "\n")
+                write(args.out, report, markdown(report["models"]))
     except ValueError as error:
         p.exit(2, f"{p.prog}: {error}\n")
-    print(markdown(report_of(identity, journal, models)["models"]))
+    print(markdown(report["models"]))
     return 0
