@@ -195,7 +195,7 @@ def step_of(model: str, method: str, tree: str = "paper", dtype: torch.dtype = t
         caches.append(runners.drafter.new_cache(rows, Fixed.room(info.tokens, policy)))
     for cache in caches:
         if isinstance(cache, PaddedCache):
-            cache.place(None)
+            cache.set_padding(None)
         cache.visible = torch.ones(rows, 1, 1, PROMPT, dtype=torch.bool, device=META)
         cache.advance(PROMPT)
     near = torch.empty(info.published.target.vocab, 1001, dtype=torch.int32, device=META)
@@ -215,15 +215,15 @@ def step_of(model: str, method: str, tree: str = "paper", dtype: torch.dtype = t
 
 @torch.inference_mode()
 def count_launches(
-    model: str, method: str, tree: str = "paper", dtype: torch.dtype = torch.bfloat16, bare: bool = False, **settings: Any
+    model: str, method: str, tree: str = "paper", dtype: torch.dtype = torch.bfloat16, no_draft: bool = False, **settings: Any
 ) -> Launches:
-    """Kernels of one whole step in the middle of a picture. bare: the step without drafts at its end. Raises KeyError for an
+    """Kernels of one whole step in the middle of a picture. no_draft: the step without drafts at its end. Raises KeyError for an
     unknown model, method or tree, and ValueError for settings that are not allowed."""
     fixed, found = step_of(model, method, tree, dtype, **settings), Launches()
     slots = fixed.bucket(fixed.num_tokens // 2)
-    fixed.step(slots, bare)  # as before a capture: what is worked out once is there from then on
+    fixed.step(slots, no_draft)  # as before a capture: what is worked out once is there from then on
     with Watch(found.kernels["draft"], found.faults):
-        draft = fixed.draft(slots, bare)
+        draft = fixed.draft(slots, no_draft)
     with Watch(found.kernels["verify"], found.faults):
         hidden, looked = fixed.verify(draft)
     with Watch(found.kernels["commit"], found.faults):

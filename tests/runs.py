@@ -13,7 +13,7 @@ from lantern_demo.decoding import loop
 from lantern_demo.decoding import sampling as sampled_by
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.drafting import Drafts, DynamicSource, StaticSource
-from lantern_demo.decoding.engines.kept import Engines
+from lantern_demo.decoding.engines.pool import Engines
 from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.rejection import Rejection
@@ -22,7 +22,7 @@ from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.timing import Clock
 from lantern_demo.decoding.trees import Draft, Tree
 from lantern_demo.decoding.verify import Found, report
-from lantern_demo.runs.distortion import Distortion, Laws, measure, roots
+from lantern_demo.runs.distortion import Distortion, ProbsWatcher, measure, roots
 from lantern_demo.settings.settings import Settings
 
 # Small draft trees and windows, and bounds that say something among few tokens.
@@ -72,11 +72,11 @@ def decode(
     **settings: Any,
 ) -> Iterator[Step | Decoded]:
     """As `loop.decode`; the result tells the measured distortion too. Bad settings are refused at the call."""
-    config, laws, steps = Config(**settings), Laws(), list[Step]()
-    run = loop.decode(target, drafter, condition, config, clock, engines, laws if measure_distortion else None)
+    config, watcher, steps = Config(**settings), ProbsWatcher(), list[Step]()
+    run = loop.decode(target, drafter, condition, config, clock, engines, watcher if measure_distortion else None)
 
     def distortion() -> Distortion | None:
-        visits = [] if config.tree.side_by_side else roots(laws.visits(steps))
+        visits = [] if config.tree.side_by_side else roots(watcher.visits(steps))
         return measure(config.rule, visits, config.neighbours, config.sampling.greedy, config.seed ^ 1, config.shared)
 
     def events() -> Iterator[Step | Decoded]:
@@ -123,7 +123,7 @@ def static_draft(
 def judged(
     rule: Rule, draft: Draft, p: Tensor, sampling: Sampling, neighbours: Tensor | None, uniforms: Tensor
 ) -> tuple[Rejection, Found]:
-    """A draft judged by the target's laws p [n, V] and uniforms [n, width + 1], and who judged it."""
+    """A draft judged by the target's probabilities p [n, V] and uniforms [n, width + 1], and who judged it."""
     judge = Rejection(rule, sampling, neighbours, p.shape[1], draft.tree.size, draft.tree.width)
     return judge, judge.judge(draft, p, uniforms.flatten())
 

@@ -305,60 +305,52 @@ def draw_curves(curve: list[dict[str, float]], path: Path) -> None:
     pyplot.close(figure)
 
 
-def soak(model: str, minutes: float, clients: int, page_count: int, every: float = 5) -> dict[str, Any]:
-    """Run it -> its figures."""
-    with TemporaryDirectory(prefix="lantern-soak-") as folder, served(model, Path(folder)) as (url, process):
-        place, tally = Path(folder), Tally()
-        wait_until_ready(url, process)
-        right = alone(url)
+def soak(
+    url: str, process: subprocess.Popen[bytes], place: Path, minutes: float, clients: int, page_count: int, every: float = 5
+) -> dict[str, Any]:
+    """Run it against what `served` serves -> its figures."""
+    tally = Tally()
+    right = alone(url)
+    if page_count:
         page_case = {"prompt": "a red lantern", "methods": ["vanilla", "eagle1"], "seed": 7}
         right.append(tokens_of(answer(url, join(url, page_case, "10.0.0.1").raise_for_status().json()["event_id"])[1]))
-        start = time.monotonic()
-        until = start + 60 * minutes
-        threads = [threading.Thread(target=api_client, args=(url, n, right, until, tally), daemon=True) for n in range(clients)]
-        if page_count:
-            threads.append(threading.Thread(target=lambda: asyncio.run(pages(url, page_count, right, until, tally)), daemon=True))
-        for thread in threads:
-            thread.start()
-        curve = []
-        while any(thread.is_alive() for thread in threads) and time.monotonic() < until + PATIENCE:
-            curve.append(usage(process, place, start))
-            time.sleep(every)
-        hung = sum(thread.is_alive() for thread in threads)
-        # Whoever left is noticed by now, or the device would still be busy.
-        deadline = time.monotonic() + 60
-        health = httpx.get(f"{url}/healthz", timeout=60).json()
-        while (health["running"] or health["waiting"]) and time.monotonic() < deadline:
-            time.sleep(0.5)
-            health = httpx.get(f"{url}/healthz", timeout=60).json()
-        after = alone(url) == right[:-1]
+    start = time.monotonic()
+    until = start + 60 * minutes
+    threads = [threading.Thread(target=api_client, args=(url, n, right, until, tally), daemon=True) for n in range(clients)]
+    if page_count:
+        threads.append(threading.Thread(target=lambda: asyncio.run(pages(url, page_count, right, until, tally)), daemon=True))
+    for thread in threads:
+        thread.start()
+    curve = []
+    while any(thread.is_alive() for thread in threads) and time.monotonic() < until + PATIENCE:
         curve.append(usage(process, place, start))
-        stopped = time.monotonic()
-        process.send_signal(signal.SIGINT)
-        code = None
-        with suppress(subprocess.TimeoutExpired):
-            code = process.wait(60)
-        seconds = sorted(tally.seconds)
-        log = (place / "log.txt").read_text(errors="replace")
-        return {
-            "minutes": minutes,
-            "api_clients": clients,
-            "pages": page_count,
-            "model": model,
-            "right": tally.done["right"],
-            "counts": dict(tally.done),
-            "faults": tally.faults,
-            "hung_clients": hung,
-            "right_by_client": dict(sorted(tally.by_client.items())),
-            "seconds_median": seconds[len(seconds) // 2] if seconds else None,
-            "seconds_longest": seconds[-1] if seconds else None,
-            "idle_at_the_end": not health["running"] and not health["waiting"],
-            "right_afterwards": after,
-            "exit_code": code,
-            "seconds_to_end": round(time.monotonic() - stopped, 2),
-            "tracebacks_in_log": log.count("Traceback"),
-            "curve": curve,
-        }
+        time.sleep(every)
+    hung = sum(thread.is_alive() for thread in threads)
+    # Whoever left is noticed by now, or the device would still be busy.
+    deadline = time.monotonic() + 60
+    health = httpx.get(f"{url}/healthz", timeout=60).json()
+    while (health["running"] or health["waiting"]) and time.monotonic() < deadline:
+        time.sleep(0.5)
+        health = httpx.get(f"{url}/healthz", timeout=60).json()
+    after = alone(url) == right[: len(CASES)]
+    curve.append(usage(process, place, start))
+    seconds = sorted(tally.seconds)
+    return {
+        "minutes": minutes,
+        "api_clients": clients,
+        "pages": page_count,
+        "right": tally.done["right"],
+        "counts": dict(tally.done),
+        "faults": tally.faults,
+        "hung_clients": hung,
+        "right_by_client": dict(sorted(tally.by_client.items())),
+        "seconds_median": seconds[len(seconds) // 2] if seconds else None,
+        "seconds_longest": seconds[-1] if seconds else None,
+        "idle_at_the_end": not health["running"] and not health["waiting"],
+        "right_afterwards": after,
+        "tracebacks_in_log": (place / "log.txt").read_text(errors="replace").count("Traceback"),
+        "curve": curve,
+    }
 
 
 def sound(found: dict[str, Any]) -> bool:
@@ -369,7 +361,7 @@ def sound(found: dict[str, Any]) -> bool:
         and not found["hung_clients"]
         and found["idle_at_the_end"]
         and found["right_afterwards"]
-        and found["exit_code"] == 0
+        and found.get("exit_code", 0) == 0
     )
 
 
@@ -381,7 +373,15 @@ def main() -> None:
     parser.add_argument("--model", default="lantern-scenes", help="a model id or folder (default: %(default)s)")
     parser.add_argument("--out", type=Path, default=Path("soak.json"), help="where the figures go (default: %(default)s)")
     args = parser.parse_args()
-    found = soak(args.model, args.minutes, args.clients, args.pages)
+    with TemporaryDirectory(prefix="lantern-soak-") as folder, served(args.model, Path(folder)) as (url, process):
+        wait_until_ready(url, process)
+        found = soak(url, process, Path(folder), args.minutes, args.clients, args.pages)
+        stopped = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        found |= {"model": args.model, "exit_code": None}
+        with suppress(subprocess.TimeoutExpired):
+            found["exit_code"] = process.wait(60)
+        found["seconds_to_end"] = round(time.monotonic() - stopped, 2)
     args.out.write_text(json.dumps(found, indent=1) + "\n")
     draw_curves(found["curve"], args.out.with_suffix(".png"))
     print(json.dumps({key: value for key, value in found.items() if key != "curve"}, indent=1))

@@ -1,4 +1,4 @@
-"""Table models: a target and a drafter so small that their laws can be written down, with honest cache
+"""Table models: a target and a drafter so small that their distributions can be written down, with honest cache
 bookkeeping.
 
 The target's next token depends on the last two tokens. It finds the one before last in its cache, through the
@@ -58,8 +58,8 @@ class TableTarget:
     def head(self, hidden: Tensor) -> Tensor:
         return hidden @ self.table[: hidden.shape[0]]
 
-    def law(self, before: int | Tensor, last: int | Tensor, sampling: Sampling) -> Tensor:
-        """The exact law of the next token, [..., V] float32."""
+    def probs(self, before: int | Tensor, last: int | Tensor, sampling: Sampling) -> Tensor:
+        """The exact distribution of the next token, [..., V] float32."""
         state = torch.as_tensor(before) * self.vocab_size + torch.as_tensor(last)
         rows = self.table[:, state].reshape(2, -1, self.vocab_size)[: 1 if sampling.cfg_scale == 1 else 2]
         return probabilities(guide(rows, sampling.cfg_scale), sampling).reshape(*state.shape, -1)
@@ -103,8 +103,8 @@ class TableDrafter:
         self._store(mask.shape[1] - count, tokens, cache)
         return self._blend(hidden, tokens)
 
-    def law(self, before: int, last: int, target: TableTarget, sampling: Sampling) -> Tensor:
-        """The drafter's law [V] behind the two tokens."""
+    def probs(self, before: int, last: int, target: TableTarget, sampling: Sampling) -> Tensor:
+        """The drafter's distribution [V] behind the two tokens."""
         state = torch.zeros(1 if sampling.cfg_scale == 1 else 2, 1, self.vocab**2)
         state[:, :, before * self.vocab + last] = 1.0
         blended = self._blend(state, torch.tensor([last]), before)
@@ -131,8 +131,8 @@ def neighbour_table(vocab: int, seed: int = 5) -> Tensor:
     return order[:, :-1]
 
 
-def random_laws(rows: int, vocab: int, seed: int, sharpness: float = 1.5) -> Tensor:
-    """[rows, V] float32 random laws."""
+def random_probs(rows: int, vocab: int, seed: int, sharpness: float = 1.5) -> Tensor:
+    """[rows, V] float32 random distributions."""
     generator = torch.Generator().manual_seed(seed)
     return (sharpness * torch.randn(rows, vocab, generator=generator)).softmax(-1)
 
@@ -183,10 +183,10 @@ def _plainly(verdict: Verdict) -> Verdict:
     return verdict._replace(rank=verdict.rank.masked_fill(verdict.rank == len(numbers), -1), relaxed=relaxed)
 
 
-def chi_square_p(counts: Tensor, law: Tensor) -> float:
-    """p-value of Pearson's test of counts [cells] against a law [cells]; cells expected below 5 are
+def chi_square_p(counts: Tensor, probs: Tensor) -> float:
+    """p-value of Pearson's test of counts [cells] against a distribution [cells]; cells expected below 5 are
     merged."""
-    counts, expected = counts.double().flatten(), law.double().flatten() * counts.sum()
+    counts, expected = counts.double().flatten(), probs.double().flatten() * counts.sum()
     assert not bool((counts[expected == 0] > 0).any()), "a token of probability 0 was emitted"
     small = expected < 5
     if bool(small.any()):

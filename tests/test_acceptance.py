@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from runs import judged, walked
-from tables import along_the_tree, decide, decide_greedy, draw_without_replacement, neighbour_table, random_laws
+from tables import along_the_tree, decide, decide_greedy, draw_without_replacement, neighbour_table, random_probs
 from torch import Tensor
 
 from lantern_demo.decoding import reference
@@ -40,16 +40,16 @@ SET_RULES = [
 
 @pytest.mark.parametrize("sampled", [False, True], ids=["one-hot", "sampled"])
 @pytest.mark.parametrize("rule", SET_RULES, ids=str)
-def test_decide_equals_its_slow_twin(rule: Rule, sampled: bool) -> None:
+def test_decide_equals_its_slow_reference(rule: Rule, sampled: bool) -> None:
     nodes, vocab, count = 200, 10, 4
-    p, q = random_laws(nodes, vocab, 1), random_laws(nodes, vocab, 2)
+    p, q = random_probs(nodes, vocab, 1), random_probs(nodes, vocab, 2)
     generator = torch.Generator().manual_seed(3)
     tokens = draw_without_replacement(q, torch.rand(len(q), count, generator=generator))
     uniforms = torch.rand(nodes, count, generator=generator)
     neighbours = neighbour_table(vocab)
     verdict = decide(rule, p, tokens, q if sampled else None, neighbours, uniforms)
     for i in range(nodes):
-        rank, left, law = reference.relaxed(
+        rank, left, probs = reference.relaxed(
             p[i].double().tolist(),
             tokens[i].tolist(),
             q[i].double().tolist() if sampled else None,
@@ -59,7 +59,7 @@ def test_decide_equals_its_slow_twin(rule: Rule, sampled: bool) -> None:
         assert int(verdict.rank[i]) == (-1 if rank is None else rank)
         if rank is not None:
             x = int(tokens[i, rank])
-            refused = float(uniforms[i, rank]) >= left[x] / (law[x] if law else 1.0)
+            refused = float(uniforms[i, rank]) >= left[x] / (probs[x] if probs else 1.0)
             assert refused == (verdict.relaxed is not None and bool(verdict.relaxed[i, rank]))
         else:
             torch.testing.assert_close(normalised(verdict)[i], torch.tensor(left), atol=1e-5, rtol=1e-4)
@@ -80,15 +80,15 @@ def test_decide_equals_its_slow_twin(rule: Rule, sampled: bool) -> None:
 )
 def test_neutral_bounds_are_the_exact_rule(neutral: Rule, sampled: bool) -> None:
     nodes, vocab, count = 500, 10, 4
-    p, q = random_laws(nodes, vocab, 4), random_laws(nodes, vocab, 5)
+    p, q = random_probs(nodes, vocab, 4), random_probs(nodes, vocab, 5)
     p = p.masked_fill(p < 0.05, 0.0)
     p = p / p.sum(-1, keepdim=True)
     generator = torch.Generator().manual_seed(6)
     tokens = draw_without_replacement(q, torch.rand(len(q), count, generator=generator))
     uniforms = torch.rand(nodes, count, generator=generator)
-    law = q if sampled else None
-    got = decide(neutral, p, tokens, law, neighbour_table(vocab), uniforms)
-    want = decide(Rule(), p, tokens, law, None, uniforms)
+    probs = q if sampled else None
+    got = decide(neutral, p, tokens, probs, neighbour_table(vocab), uniforms)
+    want = decide(Rule(), p, tokens, probs, None, uniforms)
     assert torch.equal(got.rank, want.rank) and torch.equal(got.residual, want.residual)
     assert got.relaxed is None or not bool(got.relaxed.any())
     greedy = decide_greedy(neutral, p, tokens, neighbour_table(vocab))
@@ -110,7 +110,7 @@ def test_verdict_reports_masses() -> None:
 
 def test_draws_that_are_no_nodes_only_leave_q() -> None:
     """A tree with child 1 but no child 0: the first draw is known, never tried, and conditions the second."""
-    p, q = random_laws(1, 6, 7), random_laws(1, 6, 8)
+    p, q = random_probs(1, 6, 7), random_probs(1, 6, 8)
     tokens, u = torch.tensor([[2, 4]]), torch.tensor([[0.0, 0.999]])
     got = decide(Rule(), p, tokens, q, None, u, torch.tensor([[False, True]]))
     remaining = q.clone()
@@ -122,7 +122,7 @@ def test_draws_that_are_no_nodes_only_leave_q() -> None:
 
 @pytest.mark.parametrize("residual", ["set", "released"])
 @pytest.mark.parametrize("sampled", [False, True], ids=["one-hot", "sampled"])
-def test_degenerate_laws_stay_laws(residual: str, sampled: bool) -> None:
+def test_degenerate_distributions_stay_distributions(residual: str, sampled: bool) -> None:
     """Point masses, exhausted q, u = 0: no NaN, no token of probability 0 accepted by the exact rule."""
     p, q = torch.eye(5), torch.eye(5).roll(1, 0)
     q[0] = p[0]
@@ -161,17 +161,17 @@ def test_relaxed_rule_without_a_table() -> None:
 
 
 def slow_walk(
-    rule: Rule, draft: Draft, laws: Tensor, greedy: bool, neighbours: Tensor, u: list[list[float]]
+    rule: Rule, draft: Draft, probs: Tensor, greedy: bool, neighbours: Tensor, u: list[list[float]]
 ) -> tuple[list[int], int]:
-    """Obvious twin of the walk, node by node: the path and the bonus token."""
+    """Obvious reference of the walk, node by node: the path and the bonus token."""
     tree, node, path = draft.tree, 0, [0]
     while True:
-        p, row = laws[node].double().tolist(), int(tree.inner_rows[node])
+        p, row = probs[node].double().tolist(), int(tree.inner_rows[node])
         if row < 0:
             break
         drawn, children = draft.drawn[row].tolist(), tree.children[node].tolist()
         if greedy:
-            kept = decide_greedy(rule, laws[node : node + 1], torch.tensor([drawn]), neighbours).accepted[0].tolist()
+            kept = decide_greedy(rule, probs[node : node + 1], torch.tensor([drawn]), neighbours).accepted[0].tolist()
             rank = next((i for i, child in enumerate(children) if child >= 0 and kept[i]), -1)
         else:
             q = None if draft.q is None else draft.q[row].double().tolist()
@@ -196,7 +196,7 @@ def slow_walk(
 
 
 @pytest.mark.parametrize("mode", ["one-hot", "sampled", "greedy"])
-def test_the_walk_equals_its_slow_twin(mode: str) -> None:
+def test_the_walk_equals_its_slow_reference(mode: str) -> None:
     vocab, neighbours = 12, neighbour_table(12)
     paths = [(0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (0, 0, 0), (0, 1, 0), (0, 1, 1)]
     if mode != "sampled":
@@ -205,7 +205,7 @@ def test_the_walk_equals_its_slow_twin(mode: str) -> None:
     sampling = Sampling(0.0) if mode == "greedy" else Sampling(1.2, top_k=9)
     for seed in range(15):
         generator = torch.Generator().manual_seed(seed)
-        q = random_laws(tree.inner.shape[0], vocab, seed)
+        q = random_probs(tree.inner.shape[0], vocab, seed)
         drawn = draw_without_replacement(q, torch.rand(len(q), tree.width, generator=generator))
         tokens = along_the_tree(tree, drawn)
         if mode != "sampled" or tree.offered is None:
@@ -236,8 +236,8 @@ def test_nothing_is_read_back_on_an_accelerator() -> None:
             Lantern(4, 0.1, residual=residual),
             LanternPlusPlus(4, 3.0, residual=residual),
         ):
-            for law in (None, q):
-                assert decide(rule, p, tokens, law, table, u).residual.shape == (4, 9)
+            for probs in (None, q):
+                assert decide(rule, p, tokens, probs, table, u).residual.shape == (4, 9)
             assert decide_greedy(rule, p, tokens, table).rank.shape == (4,)
     tree = static_tree([(0,), (1,), (0, 0), (0, 2)], meta)
     draft = Draft(

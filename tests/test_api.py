@@ -111,14 +111,8 @@ BAD = [
     ({"prompt": "red " * 40}, "prompt has 40 words and marks, at most 23 are allowed"),
     ({"prompt": 5}, "prompt must be text, got int"),
     ({"model": "nothing"}, "model must be one of tiny, lantern-scenes, llamagen-t2i-256"),
-    (
-        {"methods": ["vanilla", "medusa"]},
-        f"method must be one of {', '.join(METHODS)}, got 'medusa'",
-    ),
-    (
-        {"methods": []},
-        f"methods must be a list of one or more of {', '.join(METHODS)}, got []",
-    ),
+    ({"methods": ["vanilla", "medusa"]}, f"method must be one of {', '.join(METHODS)}, got 'medusa'"),
+    ({"methods": []}, f"methods must be a list of one or more of {', '.join(METHODS)}, got []"),
     ({"methods": "vanilla"}, "methods must be a list of one or more of"),
     ({"seed": "seven"}, "seed must be a whole number between 0 and 2147483647, got 'seven'"),
     ({"seed": -1}, "seed must be a whole number between 0 and 2147483647, got -1"),
@@ -141,11 +135,6 @@ def test_bad_input_gets_its_sentence(client: Client, changes: dict[str, Any], se
     with pytest.raises(AppError) as caught:
         client.predict(**{"prompt": PROMPT, **changes}, api_name="/compare")
     assert sentence in str(caught.value)
-
-
-def test_generate_refuses_too(client: Client) -> None:
-    with pytest.raises(AppError, match=r"method must be one of vanilla, .*, got 'medusa'"):
-        client.predict(PROMPT, method="medusa", api_name="/generate")
 
 
 def test_a_failing_method_leaves_the_others(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

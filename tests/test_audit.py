@@ -1,5 +1,5 @@
-"""The audit of losslessness: its exact laws, its statistics, that it tells sound methods from faulty ones, and that it goes on
-where it was interrupted. Seeds are fixed."""
+"""The audit of losslessness: its exact distributions, its statistics, that it tells sound methods from faulty ones, and that it
+goes on where it was interrupted. Seeds are fixed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torch import Tensor
 from lantern_demo.bench import audit
 from lantern_demo.bench.audit import Cell, Row, cells_of, main, rows_of, run_cell
 from lantern_demo.bench.chi_square import chi_square, distance, noise, worst_stretch
-from lantern_demo.bench.toy import LAWS, LENGTH, VOCAB, Tables, ToyTarget, index_of
+from lantern_demo.bench.toy import CASES, LENGTH, VOCAB, Tables, ToyTarget, index_of
 from lantern_demo.decoding import successors
 from lantern_demo.decoding.drafting import StaticTree
 from lantern_demo.decoding.methods import METHODS, Method
@@ -34,15 +34,15 @@ def threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("law", LAWS)
-def test_the_exact_law_is_that_of_brute_force(law: str) -> None:
-    tables, sampling = Tables(LAWS[law]), LAWS[law].sampling
+@pytest.mark.parametrize("case", CASES)
+def test_the_exact_distribution_is_that_of_brute_force(case: str) -> None:
+    tables, sampling = Tables(CASES[case]), CASES[case].sampling
     exact = tables.sequences()
     assert exact.shape == (VOCAB**LENGTH,) and abs(exact.sum() - 1) < 1e-12
     rows = tables.target.double() if sampling.cfg_scale != 1 else tables.target[:1].double()
-    laws = probabilities(guide(rows, sampling.cfg_scale).float(), sampling)
+    probs = probabilities(guide(rows, sampling.cfg_scale).float(), sampling)
     prefixes = [prefix for length in range(LENGTH) for prefix in product(range(VOCAB), repeat=length)]
-    behind = dict(zip(prefixes, laws.double().tolist(), strict=False))
+    behind = dict(zip(prefixes, probs.double().tolist(), strict=False))
     chance = [
         math.prod(behind[tokens[:i]][token] for i, token in enumerate(tokens)) for tokens in product(range(VOCAB), repeat=LENGTH)
     ]
@@ -50,28 +50,28 @@ def test_the_exact_law_is_that_of_brute_force(law: str) -> None:
     assert [index_of(list(tokens)) for tokens in product(range(VOCAB), repeat=LENGTH)] == list(range(VOCAB**LENGTH))
 
 
-def test_the_laws_are_what_they_are_called() -> None:
-    assert ((Tables(LAWS["top-k"]).conditionals() > 0).sum(1) == 3).all()
-    kept = (Tables(LAWS["top-p"]).conditionals() > 0).sum(1)
+def test_the_distributions_are_what_they_are_called() -> None:
+    assert ((Tables(CASES["top-k"]).conditionals() > 0).sum(1) == 3).all()
+    kept = (Tables(CASES["top-p"]).conditionals() > 0).sum(1)
     assert kept.min() >= 1 and kept.max() < VOCAB
-    sharp = Tables(LAWS["sharp"])
+    sharp = Tables(CASES["sharp"])
     peaks = [table[0].double().softmax(-1).amax(-1) for table in (sharp.target, sharp.drafter)]
     target, drafter = (peak > 0.99999 for peak in peaks)
     assert peaks[0].max() == pytest.approx(1 - 1e-6, abs=1e-9)
     assert all(bool(both.any()) for both in (target & drafter, target & ~drafter, ~target & drafter, ~target & ~drafter))
-    for law in LAWS.values():  # the drafter is wrong, and similar
-        tables = Tables(law)
-        p, q = (probabilities(guide(rows, law.sampling.cfg_scale), law.sampling) for rows in (tables.target, tables.drafter))
-        assert 0.1 < float((p - q).abs().sum(-1).mean()) / 2 < 0.7, law.id
+    for case in CASES.values():  # the drafter is wrong, and similar
+        tables = Tables(case)
+        p, q = (probabilities(guide(rows, case.sampling.cfg_scale), case.sampling) for rows in (tables.target, tables.drafter))
+        assert 0.1 < float((p - q).abs().sum(-1).mean()) / 2 < 0.7, case.id
 
 
 def test_the_test_is_pearsons_and_the_distance_is_half_the_sum() -> None:
-    counts, law = numpy.array([30, 50, 20]), numpy.array([0.25, 0.5, 0.25])
-    found = chi_square(counts, law)
+    counts, probs = numpy.array([30, 50, 20]), numpy.array([0.25, 0.5, 0.25])
+    found = chi_square(counts, probs)
     assert (found.cells, found.df, found.impossible) == (3, 2, 0)
     assert found.chi2 == pytest.approx(25 / 25 + 25 / 25)
     assert found.p == pytest.approx(math.exp(-found.chi2 / 2))  # two degrees of freedom
-    assert distance(counts, law) == pytest.approx(0.05)
+    assert distance(counts, probs) == pytest.approx(0.05)
     # 2, 2 and 2 are expected of the first three, which are one cell, and 1 of the last, which goes to the cell before
     found = chi_square(numpy.array([3, 2, 1, 93, 1]), numpy.array([0.02, 0.02, 0.02, 0.93, 0.01]))
     assert (found.cells, found.df, found.chi2) == (2, 1, pytest.approx(0.0))
@@ -82,48 +82,48 @@ def test_the_test_is_pearsons_and_the_distance_is_half_the_sum() -> None:
 
 def test_fair_samples_pass_and_biased_ones_do_not() -> None:
     generator = numpy.random.default_rng(3)
-    law = generator.dirichlet(numpy.ones(200))
-    p = [chi_square(generator.multinomial(5000, law), law).p for _ in range(200)]
+    probs = generator.dirichlet(numpy.ones(200))
+    p = [chi_square(generator.multinomial(5000, probs), probs).p for _ in range(200)]
     assert 0.35 < numpy.mean(p) < 0.65 and numpy.mean(numpy.array(p) < 0.1) < 0.2  # as uniform as 200 can be
     assert min(p) > 1e-4 and p[0] > 0.001
-    biased = law * numpy.where(numpy.arange(200) < 100, 1.2, 0.8)
-    assert chi_square(generator.multinomial(5000, biased / biased.sum()), law).p < 1e-6
+    biased = probs * numpy.where(numpy.arange(200) < 100, 1.2, 0.8)
+    assert chi_square(generator.multinomial(5000, biased / biased.sum()), probs).p < 1e-6
 
 
 def test_what_cannot_be_drawn_fails_by_itself() -> None:
-    law = numpy.array([0.5, 0.0, 0.5])
-    found = chi_square(numpy.array([500, 1, 499]), law)
+    probs = numpy.array([0.5, 0.0, 0.5])
+    found = chi_square(numpy.array([500, 1, 499]), probs)
     assert (found.impossible, found.p) == (1, 0.0)
-    assert chi_square(numpy.array([500, 0, 500]), law).p == 1.0
+    assert chi_square(numpy.array([500, 0, 500]), probs).p == 1.0
 
 
 def test_the_noise_is_that_of_a_multinomial() -> None:
-    law, runs = numpy.random.default_rng(1).dirichlet(numpy.ones(40)), 300
-    mean, p99 = noise(law, runs)
+    probs, runs = numpy.random.default_rng(1).dirichlet(numpy.ones(40)), 300
+    mean, p99 = noise(probs, runs)
     # De Moivre: the mean absolute deviation of a binomial
     expected = 0.0
-    for p in law:
+    for p in probs:
         k = math.floor(runs * p) + 1
         log = math.lgamma(runs + 1) - math.lgamma(k + 1) - math.lgamma(runs - k + 1)
         expected += 2 * k * math.exp(log + k * math.log(p) + (runs - k + 1) * math.log1p(-p))
     assert mean == pytest.approx(0.5 * expected / runs, rel=0.01)
     generator = numpy.random.default_rng(2)
-    above = numpy.mean([distance(generator.multinomial(runs, law), law) > p99 for _ in range(4000)])
+    above = numpy.mean([distance(generator.multinomial(runs, probs), probs) > p99 for _ in range(4000)])
     assert 0.004 < above < 0.02
 
 
 def test_the_worst_stretch_finds_what_is_lost_among_sequences() -> None:
     """Two tokens in five hang together a little, as they should not."""
-    law = numpy.full((4,) * 5, 4.0**-5)
-    wrong = law.copy()
+    probs = numpy.full((4,) * 5, 4.0**-5)
+    wrong = probs.copy()
     for i, j in product(range(4), repeat=2):
         wrong[:, i, j] *= 1.15 if (i + j) % 2 else 0.85
     generator = numpy.random.default_rng(1)
-    counts = generator.multinomial(5000, wrong.ravel()).reshape(law.shape)
-    assert chi_square(counts.ravel(), law.ravel()).p > 1e-6
-    stretch, p = worst_stretch(counts, law)
+    counts = generator.multinomial(5000, wrong.ravel()).reshape(probs.shape)
+    assert chi_square(counts.ravel(), probs.ravel()).p > 1e-6
+    stretch, p = worst_stretch(counts, probs)
     assert stretch == "2-3" and p < 1e-12
-    fair = [worst_stretch(generator.multinomial(5000, law.ravel()).reshape(law.shape), law)[1] for _ in range(100)]
+    fair = [worst_stretch(generator.multinomial(5000, probs.ravel()).reshape(probs.shape), probs)[1] for _ in range(100)]
     assert min(fair) > 1e-4 and numpy.mean(numpy.array(fair) < 0.05) < 0.15
 
 
@@ -138,7 +138,7 @@ def test_lossless_methods_are_at_the_noise(cell: Cell, runs: int) -> None:
     assert row.accepted == 1.0 if cell.method == "vanilla" else row.accepted > 1.5
 
 
-def test_a_residual_that_returns_the_law_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_residual_that_returns_the_distribution_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(successors.Weighted, "reject", lambda *_: None)
     row = run_cell(Cell("cool-sd", "delta 1", "top-p"), 300)
     assert row.p < 1e-6 and row.stretch_p < 1e-6 and row.tvd > row.p99 and row.verdict.startswith("off by 0.")
@@ -186,7 +186,7 @@ def read(out: Path) -> list[Row]:
 
 
 def command(out: Path, *more: str) -> list[str]:
-    return ["--runs", "30", "--laws", "cold", "top-p", "--processes", "1", "--out", str(out), *more]
+    return ["--runs", "30", "--cases", "cold", "top-p", "--processes", "1", "--out", str(out), *more]
 
 
 def test_an_interrupted_audit_goes_on(
@@ -207,7 +207,7 @@ def test_an_interrupted_audit_goes_on(
     assert main(command(out, "--methods", "vanilla")) == 0
     assert [cell[1:] for cell in asked] == [("", "cold"), ("", "top-p"), ("", "top-p"), ("own", "cold"), ("own", "top-p")]
     first = read(out)
-    assert [row.cell for row in first] == [Cell("vanilla", way, law) for way in ("", "own") for law in ("cold", "top-p")]
+    assert [row.cell for row in first] == [Cell("vanilla", way, case) for way in ("", "own") for case in ("cold", "top-p")]
     monkeypatch.setattr(audit, "run_cell", run_cell)
     assert main(command(out, "--methods", "eagle1", "--processes", "2")) == 0  # more methods join those that are there
     rows = read(out)
@@ -232,7 +232,7 @@ def test_the_report_says_what_ran_and_what_is_wrong(
         assert row["at_the_noise"] == (row["verdict"] == "at the noise") == (row["stretch_p"] >= report["least_p"])
     assert text.count("\n| lantern (released) | ") == 3
     monkeypatch.setattr(
-        audit, "run_cell", lambda cell, runs: replace(read(out)[0], variant=cell.variant, law=cell.law, stretch_p=1e-5)
+        audit, "run_cell", lambda cell, runs: replace(read(out)[0], variant=cell.variant, case=cell.case, stretch_p=1e-5)
     )
     assert main(command(tmp_path / "wrong.json", "--methods", "vanilla")) == 1
     assert (

@@ -13,7 +13,7 @@ import gradio as gr
 import pytest
 
 from lantern_demo.bench.audit import Row, cells_of, glance, judged, rows_of, variant_of
-from lantern_demo.bench.toy import LAWS
+from lantern_demo.bench.toy import CASES
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.ui import audit_panel, texts
 from lantern_demo.ui.audit_panel import FILE, audit_view, read_audit
@@ -38,15 +38,15 @@ def test_the_document_shows_the_report_that_ships() -> None:
 
 
 def test_the_report_that_ships_is_whole() -> None:
-    """Every method and variant in it was run under every law, stands in the group that the tables say, and is judged as the
+    """Every method and variant in it was run in every case, stands in the group that the tables say, and is judged as the
     command judges."""
     cells = [row.cell for row in ROWS]
     assert {method for method in METHODS if METHODS[method].default} <= {cell.method for cell in cells}
-    assert cells == [cell for cell in cells_of(list(METHODS), list(LAWS)) if cell in cells]
-    assert len(cells) == len(LAWS) * len({cell[:2] for cell in cells})
+    assert cells == [cell for cell in cells_of(list(METHODS), list(CASES)) if cell in cells]
+    assert len(cells) == len(CASES) * len({cell[:2] for cell in cells})
     for row in ROWS:
         assert (row.lossless, row.released) == (variant_of(row.cell).lossless, variant_of(row.cell).released), row.cell
-    assert SHIPPED["laws"] == {law: LAWS[law].label for law in LAWS}
+    assert SHIPPED["cases"] == {case: CASES[case].label for case in CASES}
     assert judged(SHIPPED, ROWS) == SHIPPED
 
 
@@ -67,7 +67,7 @@ def test_the_panel_shows_every_row_of_the_report_once() -> None:
     assert len(rows) == len(ROWS)
     for row, told in zip(ROWS, SHIPPED["rows"], strict=True):
         title = texts.AUDIT_GROUPS["released" if row.released else "lossless" if row.lossless else "relaxed"][0]
-        (line,) = [line for line in groups[title][texts.audited_name(told)] if line[0] == SHIPPED["laws"][row.law]]
+        (line,) = [line for line in groups[title][texts.audited_name(told)] if line[0] == SHIPPED["cases"][row.case]]
         _, distance, noise, p, verdict = line
         assert (float(distance), float(noise)) == (pytest.approx(row.tvd, abs=6e-4), pytest.approx(row.expected, abs=6e-4))
         assert p == "< 0.0001" if row.stretch_p < 1e-4 else float(p) == pytest.approx(row.stretch_p, rel=0.06)
@@ -83,12 +83,12 @@ def test_what_the_page_says_of_a_method_is_what_its_rows_say() -> None:
     def summary(*rows: Row) -> str:
         return texts.audited_summary([one.told() for one in rows])
 
-    assert summary(row, row) == "at the noise under every law"
+    assert summary(row, row) == "at the noise in every case"
     assert summary(*off) == "off by up to 0.250"
-    assert summary(row, *off) == "at the noise under 1 of 4 laws, else off by up to 0.250"
+    assert summary(row, *off) == "at the noise in 1 of 4 cases, else off by up to 0.250"
     assert summary(*off[:1]) == "off by less than the noise"
     wrong = judged(SHIPPED, [row, replace(off[0], lossless=True)])
-    assert audit_view(wrong)["verdict"] == f"Not as it should be: {row.name} at {row.law}."
+    assert audit_view(wrong)["verdict"] == f"Not as it should be: {row.name} at {row.case}."
 
 
 def test_the_number_of_runs_is_the_reports() -> None:
@@ -118,7 +118,7 @@ def hostile_page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a page with nothing but the panel, of a report whose every text is hostile."""
     report = json.loads(FILE.read_text())
     report["machine"]["device"] = HOSTILE
-    report["laws"] = dict.fromkeys(report["laws"], HOSTILE)
+    report["cases"] = dict.fromkeys(report["cases"], HOSTILE)
     for row in report["rows"]:
         row["variant"] = HOSTILE
     file = tmp_path_factory.mktemp("audit") / "audit.json"

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from lantern_demo import load
-from lantern_demo.models.machine.products import exact_kinds
+from lantern_demo.models.machine.matmul import exact_kinds
 from lantern_demo.models.registry import BUNDLED
 from lantern_demo.runs.pipeline import Generation, Pipeline
 from lantern_demo.training.picture import steepness_kept

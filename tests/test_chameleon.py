@@ -124,12 +124,12 @@ def test_the_cut_head_is_the_whole_one_with_everything_else_masked() -> None:
     whole = uncond + 3.0 * (cond - uncond)
     others = [i for i in range(SIZES.embeddings) if not FIRST <= i < FIRST + SIZES.vocab]
     whole[:, others] = torch.finfo(whole.dtype).min
-    law = whole.softmax(-1)
-    assert float(law[:, others].sum()) == 0.0
+    probs = whole.softmax(-1)
+    assert float(probs[:, others].sum()) == 0.0
     cond, uncond = ours.head(hidden)
     cut = uncond + 3.0 * (cond - uncond)
     close(cut, whole[:, FIRST : FIRST + SIZES.vocab], atol=1e-5)
-    close(cut.softmax(-1), law[:, FIRST : FIRST + SIZES.vocab], atol=1e-6)
+    close(cut.softmax(-1), probs[:, FIRST : FIRST + SIZES.vocab], atol=1e-6)
     assert cut.topk(10).indices.tolist() == (whole.topk(10).indices - FIRST).tolist()
 
 

@@ -110,7 +110,7 @@ def test_reset_gives_the_preset_back_also_in_closed_groups(page: Page) -> None:
     expect(window).to_have_value("0")
 
 
-def test_draw_in_the_settings_shows_the_race(page: Page) -> None:
+def test_draw_in_the_settings_and_run_again_show_the_race(page: Page) -> None:
     only(page, "vanilla", "eagle1")
     page.keyboard.press("Escape")
     page.evaluate("scrollTo(0, document.body.scrollHeight)")
@@ -122,6 +122,9 @@ def test_draw_in_the_settings_shows_the_race(page: Page) -> None:
     expect(page.locator("#status")).to_be_in_viewport()
     expect(page.locator("#stage .picture").first).to_be_in_viewport()
     expect(page.locator("#status")).to_contain_text("Done, with seed")
+    page.locator("#again").click()
+    expect(page.locator("#status")).to_be_in_viewport()
+    expect(page.locator("#status")).to_contain_text("EAGLE-1: the same 256 tokens.")
 
 
 def hand_in(page: Page, file: Path) -> None:
@@ -155,15 +158,6 @@ def test_answers_stand_beside_what_was_pressed(page: Page, tmp_path: Path) -> No
         expect(page.locator("#status")).to_be_in_viewport()
         expect(page.locator("#stage .picture").first).to_be_in_viewport()
         expect(page.locator("#load-told")).to_be_hidden()
-
-
-def test_run_again_shows_the_race(page: Page) -> None:
-    only(page, "vanilla", "eagle1")
-    draw(page)
-    expect(page.locator("#status")).to_contain_text("Done, with seed")
-    page.locator("#again").click()
-    expect(page.locator("#status")).to_be_in_viewport()
-    expect(page.locator("#status")).to_contain_text("EAGLE-1: the same 256 tokens.")
 
 
 def test_notes_take_one_line_until_they_are_opened(page: Page) -> None:

@@ -91,7 +91,7 @@ def test_what_is_told_is_of_the_run(llama: Any, folder: Path) -> None:
     assert told["num_spec_steps"] in (told["steps"], told["steps"] - 1)  # without drafts where one token is missing
 
 
-def law(model: Any, ids: Tensor) -> Tensor:
+def probs(model: Any, ids: Tensor) -> Tensor:
     """The probabilities [V] of the next token, of the four likeliest."""
     logits = model(ids).logits[0, -1]
     return logits.masked_fill(logits < logits.topk(4).values[-1], -torch.inf).softmax(-1).detach()
@@ -99,12 +99,12 @@ def law(model: Any, ids: Tensor) -> Tensor:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", [*METHODS, "eagle1", "eagle2"])
-def test_papers_rejection_sampling_follows_the_models_law(llama: Any, method: str, tmp_path: Path) -> None:
+def test_papers_rejection_sampling_follows_the_models_distribution(llama: Any, method: str, tmp_path: Path) -> None:
     save_file(library_models.drafter(), tmp_path / "model.safetensors")
     runs, counts, expected = 200, torch.zeros(VOCABULARY), torch.zeros(VOCABULARY)
-    for token, p in enumerate(law(llama, PROMPT).tolist()):
+    for token, p in enumerate(probs(llama, PROMPT).tolist()):
         if p > 0:
-            expected += p * law(llama, torch.cat([PROMPT, torch.tensor([[token]])], 1))
+            expected += p * probs(llama, torch.cat([PROMPT, torch.tensor([[token]])], 1))
     for seed in range(runs):
         drawn = llama.generate(
             PROMPT,

@@ -161,7 +161,7 @@ def test_a_third_family_is_an_entry_and_its_own_code(tmp_path: Path, monkeypatch
     assert all(torch.equal(weight, target.state_dict()[name]) for name, weight in loaded.state_dict().items())
     assert families.fused_runners(pipe.networks) == families.Runners(loaded, pipe.networks.drafter)
     with pytest.raises(
-        ValueError, match="dtype int8 is for models with twins for a CPU, and there alone; use auto or one of float32"
+        ValueError, match="dtype int8 is for models with fused models for a CPU, and there alone; use auto or one of float32"
     ):
         load("third", device="cpu", dtype="int8", folder=folder.parent)
     # the head of two layers is the one that is decoded with

@@ -177,8 +177,8 @@ def test_a_single_bad_logit_is_seen_too(pipe: Pipeline, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("method", ["eagle1", "eagle2", "lantern", "lantern++"])
 def test_a_drafter_of_nonsense_is_named_or_does_no_harm(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
-    """What the drafter says decides the speed, never the law: a lossless method draws vanilla's greedy tokens, or says what is
-    wrong."""
+    """What the drafter says decides the speed, never the distribution: a lossless method draws vanilla's greedy tokens, or says
+    what is wrong."""
     wanted = pipe.generate(PROMPT, temperature=0).tokens
     for name in ("start", "extend", "expand"):
         real = getattr(pipe.drafter, name)

@@ -18,7 +18,7 @@ from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.wavefront import Wavefront
 from lantern_demo.decoding.window import CoupledWindow, Window
 from lantern_demo.models.files import store
-from lantern_demo.models.machine.products import KINDS
+from lantern_demo.models.machine.matmul import KINDS
 from lantern_demo.models.machine.tuning import Tuning
 from lantern_demo.models.registry import BUNDLED
 from lantern_demo.runs.fitting import (

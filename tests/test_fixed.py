@@ -14,7 +14,7 @@ import published
 import pytest
 import torch
 from runs import ON_BOTH, decode, judged, small
-from test_lean import CLASS, FULL, PADDED, STATIC, TAPS, TEXT, condition_of, networks
+from test_lean import CLASS, FEATURE_LAYERS, FULL, PADDED, STATIC, TEXT, condition_of, networks
 from tiny import write_tiny_model
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -23,7 +23,7 @@ from lantern_demo import load
 from lantern_demo.decoding import loop
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.drafting import DynamicTree, StaticTree
-from lantern_demo.decoding.engines import graphs, kept
+from lantern_demo.decoding.engines import graphs, pool
 from lantern_demo.decoding.engines.fixed import Fixed
 from lantern_demo.decoding.engines.waves import Wave
 from lantern_demo.decoding.loop import Decoded, Step, parts_of
@@ -71,22 +71,26 @@ Both = Callable[..., tuple[list[Any], list[Any]]]
 
 
 def both(
-    config: LlamaGenConfig = TEXT, guided: bool = False, mask: Tensor = PADDED, guidance: bool = True, taps: tuple[int, ...] = ()
+    config: LlamaGenConfig = TEXT,
+    guided: bool = False,
+    mask: Tensor = PADDED,
+    guidance: bool = True,
+    feature_layers: tuple[int, ...] = (),
 ) -> Both:
     """Runs of the plain loop and of the fixed engine on one random model."""
-    target, drafter = networks(config, guided, taps=taps)
+    target, drafter = networks(config, guided, feature_layers=feature_layers)
     with torch.inference_mode():
         condition = condition_of(target, mask)
     if not guidance:
         condition.features, condition.mask = condition.features[:1], condition.mask[:1]
-    twins = FusedTarget(target), FusedDrafter(drafter)
+    fused = FusedTarget(target), FusedDrafter(drafter)
 
     def run(method: str, num_tokens: int = 16, seed: int = 5, **changes: Any) -> tuple[list[Any], list[Any]]:
         residual, static = changes.pop("residual", "set"), changes.pop("static", STATIC)
         knobs = {"sampling": Sampling(cfg_scale=2.0), **settings(method, static, residual), **changes}
         return tuple(
             list(decode(*models, condition, num_tokens=num_tokens, seed=seed, engine=engine, **knobs))
-            for models, engine in (((target, drafter), "plain"), (twins, "fixed"))
+            for models, engine in (((target, drafter), "plain"), (fused, "fixed"))
         )
 
     return run
@@ -110,10 +114,10 @@ def test_same_runs(method: str, guided: bool) -> None:
 @pytest.mark.parametrize("guided", [False, True])
 @pytest.mark.parametrize("method", ["vanilla", "eagle1", "eagle2", "sjd"])
 def test_same_runs_where_a_drafter_reads_some_blocks(method: str, guided: bool) -> None:
-    run = both(guided=guided, taps=TAPS)
+    run = both(guided=guided, feature_layers=FEATURE_LAYERS)
     for temperature in (0.0, 1.0):
         assert_same(*run(method, sampling=Sampling(temperature, cfg_scale=2.0)))
-    assert_same(*both(guidance=False, taps=TAPS)(method, sampling=Sampling()))
+    assert_same(*both(guidance=False, feature_layers=FEATURE_LAYERS)(method, sampling=Sampling()))
 
 
 @pytest.mark.parametrize("method", ON_BOTH)
@@ -176,8 +180,8 @@ def as_fixed(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make a pipeline on a CPU decode as one on a GPU does, short of the capture."""
     from lantern_demo.runs import pipeline
 
-    twins = families.fused_runners(pipe.networks)
-    pipe.target, pipe.drafter = twins.target, twins.drafter
+    fused = families.fused_runners(pipe.networks)
+    pipe.target, pipe.drafter = fused.target, fused.drafter
     monkeypatch.setattr(
         pipeline, "decode", lambda a, b, c, config, *rest: loop.decode(a, b, c, replace(config, engine="fixed"), *rest)
     )
@@ -187,7 +191,7 @@ def as_fixed(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_bundled_model(monkeypatch: pytest.MonkeyPatch) -> None:
     pipe = load("lantern-scenes", device="cpu")
     knobs = {"method": "lantern++", "tree": "small", "seed": 2}
-    # Without the twin's products, which may be rounded ones here and so draft differently.
+    # Without the fused one's products, which may be rounded ones here and so draft differently.
     pipe.target, pipe.drafter = pipe.networks.target, pipe.networks.drafter
     plain = pipe.generate("two red lanterns over a lake at dusk", **knobs)
     as_fixed(pipe, monkeypatch)
@@ -199,7 +203,7 @@ def test_the_bundled_model(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_tiny_model_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pipe = load(write_tiny_model(tmp_path / "tiny"), device="cpu")
     knobs: dict[str, Any] = {"lantern_k": 20, "lanternpp_k": 20, "tree": "small", "method": "lantern"}
-    # Without the twin's products, which may be rounded ones here and so draft differently.
+    # Without the fused one's products, which may be rounded ones here and so draft differently.
     pipe.target, pipe.drafter = pipe.networks.target, pipe.networks.drafter
     plain = pipe.generate("two red lanterns over a lake", **knobs)
     as_fixed(pipe, monkeypatch)
@@ -220,8 +224,8 @@ def test_half_precision(dtype: torch.dtype) -> None:
         part.to(dtype)
         part.rope = rope
     knobs = {"num_tokens": 16, "sampling": Sampling(cfg_scale=2.0), **settings("lantern")}
-    twins = FusedTarget(target), FusedDrafter(drafter)
-    *_, result = decode(*twins, condition, engine="fixed", **knobs)
+    fused = FusedTarget(target), FusedDrafter(drafter)
+    *_, result = decode(*fused, condition, engine="fixed", **knobs)
     assert len(result.tokens) == 16
     with torch.inference_mode():
         cache = target.new_cache(1, 8)
@@ -230,15 +234,15 @@ def test_half_precision(dtype: torch.dtype) -> None:
         plain = target.forward(tokens, place, torch.ones(2, 2).tril().bool(), cache)
         bias = torch.full((1, 1, 2, 16), -torch.inf, dtype=dtype)
         bias[..., :8], bias[..., 1, 8] = 0, 0
-        fixed = twins[0].forward_at(tokens, place + 7, place + 7, bias[..., : cache.slots], cache)
+        fixed = fused[0].forward_at(tokens, place + 7, place + 7, bias[..., : cache.slots], cache)
     torch.testing.assert_close(fixed, plain, atol=0.15, rtol=0.05)
 
 
 # -- stopping and refusing
 
 
-def start(method: str = "lantern++", taps: tuple[int, ...] = (), **changes: Any) -> Iterator[Step | Decoded]:
-    target, drafter = networks(TEXT, taps=taps)
+def start(method: str = "lantern++", feature_layers: tuple[int, ...] = (), **changes: Any) -> Iterator[Step | Decoded]:
+    target, drafter = networks(TEXT, feature_layers=feature_layers)
     with torch.inference_mode():
         condition = condition_of(target, PADDED)
     knobs = {"num_tokens": 16, "sampling": Sampling(cfg_scale=2.0), "engine": "fixed", **settings(method), **changes}
@@ -270,8 +274,8 @@ def test_which_engine(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_fused_weights_are_the_modules_own() -> None:
     target, drafter = networks(TEXT)
     before = {name: value.clone() for name, value in target.state_dict().items()}
-    twin, small = FusedTarget(target), FusedDrafter(drafter)
-    for block, layer in zip(target.blocks, twin.layers, strict=True):
+    fused, small = FusedTarget(target), FusedDrafter(drafter)
+    for block, layer in zip(target.blocks, fused.layers, strict=True):
         storage = layer.gate_up.untyped_storage().data_ptr()
         assert block.feed_forward.w1.weight.untyped_storage().data_ptr() == storage
         assert block.feed_forward.w3.weight.untyped_storage().data_ptr() == storage
@@ -291,7 +295,7 @@ def test_sums_in_float16_are_measured_before_they_are_allowed(monkeypatch: pytes
     def shaken(_: Any) -> Tensor:
         return torch.eye(4)[[1 if products.allow_fp16_accumulation else 0]]
 
-    monkeypatch.setattr(accumulation, "laws", shaken)
+    monkeypatch.setattr(accumulation, "probs", shaken)
     assert accumulation.drift(target) == 1 and not products.allow_fp16_accumulation
     with pytest.raises(ValueError, match="fp16_accumulation is for a target in float16 on a GPU"):
         load("lantern-scenes", device="cpu", fp16_accumulation=True)
@@ -352,16 +356,16 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[list[Any]]]:
 
 
 EVERY = [pytest.param(method, (), id=method) for method in ON_BOTH]  # and blocks that drafters read
-EVERY += [pytest.param(method, TAPS, id=f"{method} with taps") for method in ("eagle1", "eagle2")]
+EVERY += [pytest.param(method, FEATURE_LAYERS, id=f"{method} with feature layers") for method in ("eagle1", "eagle2")]
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize(("method", "taps"), EVERY)
+@pytest.mark.parametrize(("method", "feature_layers"), EVERY)
 def test_steps_never_wait_and_never_change(
-    method: str, taps: tuple[int, ...], temperature: float, parts: dict[str, list[list[Any]]]
+    method: str, feature_layers: tuple[int, ...], temperature: float, parts: dict[str, list[list[Any]]]
 ) -> None:
     """One bucket: every step but the last, which may be bare, launches the same on the same shapes."""
-    *_, last = start(method, taps, sampling=Sampling(temperature, cfg_scale=2.0), measure_distortion=False)
+    *_, last = start(method, feature_layers, sampling=Sampling(temperature, cfg_scale=2.0), measure_distortion=False)
     assert isinstance(last, Decoded)
     for name, steps in parts.items():
         assert len(steps) == last.steps > 3
@@ -370,11 +374,13 @@ def test_steps_never_wait_and_never_change(
 
 @pytest.mark.parametrize("residual", ["set", "released"])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize(("method", "taps"), EVERY)
-def test_nothing_is_read_back_on_an_accelerator(method: str, taps: tuple[int, ...], temperature: float, residual: str) -> None:
+@pytest.mark.parametrize(("method", "feature_layers"), EVERY)
+def test_nothing_is_read_back_on_an_accelerator(
+    method: str, feature_layers: tuple[int, ...], temperature: float, residual: str
+) -> None:
     """The meta device has shapes but no values: reading one raises. What is not a CPU takes the accelerator's branches there."""
     meta = torch.device("meta")
-    target, drafter = (part.to(meta) for part in networks(TEXT, taps=taps))
+    target, drafter = (part.to(meta) for part in networks(TEXT, feature_layers=feature_layers))
     knobs = settings(method, residual=residual)
     policy, rule = knobs["tree"], knobs["rule"]
     config = Config(
@@ -393,14 +399,14 @@ def test_nothing_is_read_back_on_an_accelerator(method: str, taps: tuple[int, ..
         caches = [part.new_cache(2, Fixed.room(16, policy)) for part in (target, drafter)]
         for cache in caches:
             cache.advance(7)
-        hidden = torch.empty(2, 1, 128 * (1 + len(taps)), device=meta)
+        hidden = torch.empty(2, 1, 128 * (1 + len(feature_layers)), device=meta)
         parts = (FusedTarget(target), FusedDrafter(drafter), *caches, config, source, judge, 16, uniforms)
         wave = policy.side_by_side
         fixed = Wave(*parts, exact=False) if wave else Fixed(*parts)
         fixed.begin(hidden, torch.zeros(1, dtype=torch.int64, device=meta), uniforms, 0)
-        for bare in (False, True):
-            law = fixed.step(fixed.bucket(3), bare)
-            assert law.looked.shape[1] == 60 and law.path.shape == (1 if bare and not wave else fixed.depth + 1,)
+        for no_draft in (False, True):
+            probs = fixed.step(fixed.bucket(3), no_draft)
+            assert probs.looked.shape[1] == 60 and probs.path.shape == (1 if no_draft and not wave else fixed.depth + 1,)
 
 
 def test_kernels_of_a_layer(parts: dict[str, list[list[Any]]]) -> None:
@@ -503,13 +509,13 @@ def faked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
     ):
         monkeypatch.setattr(torch.cuda, name, fake)
     monkeypatch.setattr(graphs, "_STREAMS", {})
-    monkeypatch.setattr(kept, "Steps", graphs.Graphs)
+    monkeypatch.setattr(pool, "Steps", graphs.Graphs)
     real = graphs.Graphs._capture
 
-    def capture(self: graphs.Graphs, slots: int, bare: bool) -> Any:
-        captured.append((slots, bare))
-        found = real(self, slots, bare)
-        found.graph.again = lambda: self.fixed.step(slots, bare)
+    def capture(self: graphs.Graphs, slots: int, no_draft: bool) -> Any:
+        captured.append((slots, no_draft))
+        found = real(self, slots, no_draft)
+        found.graph.again = lambda: self.fixed.step(slots, no_draft)
         return found
 
     monkeypatch.setattr(graphs.Graphs, "_capture", capture)
@@ -578,12 +584,12 @@ def test_state_can_be_restored() -> None:
     seen: list[Fixed] = []
     real = Fixed.__init__
 
-    def kept(self: Fixed, *args: Any, **kwargs: Any) -> None:
+    def pool(self: Fixed, *args: Any, **kwargs: Any) -> None:
         real(self, *args, **kwargs)
         seen.append(self)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Fixed, "__init__", kept)
+        patch.setattr(Fixed, "__init__", pool)
         events = start("lantern")
         first = [next(events), next(events)]
         with torch.inference_mode():
@@ -602,8 +608,8 @@ def test_judging_what_is_left_of_nothing() -> None:
     tree = static_tree([(0,), (1,), (2,)])
     p, q = torch.eye(6)[[2, 5, 5, 5]], torch.eye(6)[[2]]
     for drawn, path, bonus in (([2, -1, -1], [0, 1], 5), ([4, 2, -1], [0, 2], 5), ([4, 3, -1], [0, 0], 2)):
-        law = torch.full((1, 6), 0.25).index_fill_(1, torch.tensor([0, 1]), 0.0) if drawn[0] == 4 else q
-        draft = Draft(tree, torch.tensor([0, *(max(x, 0) for x in drawn)]), torch.tensor([drawn]), law)
+        probs = torch.full((1, 6), 0.25).index_fill_(1, torch.tensor([0, 1]), 0.0) if drawn[0] == 4 else q
+        draft = Draft(tree, torch.tensor([0, *(max(x, 0) for x in drawn)]), torch.tensor([drawn]), probs)
         for u in (0.0, 1 - 2**-24):
             found = judged(Rule(), draft, p, Sampling(), None, torch.full((4, 4), u))[1]
             assert [part.tolist() for part in goes(draft, found)] == [path, [path[1] > 0], [bonus]]

@@ -67,7 +67,7 @@ def test_points_move_one_knob_at_a_time_and_keep_the_tree(pipe: Pipeline, points
 
 
 def test_pictures_are_those_of_the_pipeline(pipe: Pipeline, points: list[Point]) -> None:
-    """Without warm-up, measuring and previews, the same tokens; in batches vanilla has others, of the same law."""
+    """Without warm-up, measuring and previews, the same tokens; in batches vanilla has others, of the same distribution."""
     journal = Journal(None, {})
     jobs = [job for job in drawing.jobs_of(points, counts_of(points), PROMPTS, batched=False) if job.first == 3]
     drawing.draw(pipe, MODEL, jobs, journal)

@@ -1,4 +1,5 @@
-"""Janus-Pro's twins for accelerators against the modules: the same numbers, keys and tokens, whose weights are in memory once."""
+"""Janus-Pro's fused models for accelerators against the modules: the same numbers, keys and tokens, whose weights are in memory
+once."""
 
 from __future__ import annotations
 
@@ -7,9 +8,9 @@ from typing import Any
 
 import pytest
 import torch
+from fused import same_numbers, same_runs, weights_once
 from published import janus_drafter, janus_target
 from runs import OF_EACH_KIND
-from twins import same_numbers, same_runs, weights_once
 
 from lantern_demo.models.janus.cuda import FusedJanus, FusedJanusDrafter
 
@@ -24,18 +25,18 @@ def modules() -> Pair:
 
 
 @pytest.fixture(scope="module")
-def twins(modules: Pair) -> Pair:
+def fused(modules: Pair) -> Pair:
     return FusedJanus(deepcopy(modules[0])), FusedJanusDrafter(deepcopy(modules[1]))
 
 
 @pytest.mark.parametrize("guided", [False, True], ids=["one row", "two rows"])
-def test_the_same_numbers(modules: Pair, twins: Pair, guided: bool) -> None:
-    same_numbers(modules, twins, IDS, guided, logits=1e-4)
+def test_the_same_numbers(modules: Pair, fused: Pair, guided: bool) -> None:
+    same_numbers(modules, fused, IDS, guided, logits=1e-4)
 
 
 @pytest.mark.parametrize("method", OF_EACH_KIND)
-def test_the_same_runs(modules: Pair, twins: Pair, method: str) -> None:
-    same_runs(modules, twins, IDS, method, scale=5.0)
+def test_the_same_runs(modules: Pair, fused: Pair, method: str) -> None:
+    same_runs(modules, fused, IDS, method, scale=5.0)
 
 
 def test_weights_are_in_memory_once() -> None:

@@ -59,7 +59,7 @@ def requests(draw: Any) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@fuzz(400)
+@fuzz(250)
 @given(requests())
 def test_requests(service: Service, values: dict[str, Any]) -> None:
     given_ = dict(values)
@@ -143,7 +143,7 @@ def paths_of(value: Any, way: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.slow
-@fuzz(150)
+@fuzz(80)
 @given(data=st.data())
 def test_spoilt_records(record: dict[str, Any], tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """A record with a value replaced or taken away is refused, or all that the page makes of it can be made."""

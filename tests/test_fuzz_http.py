@@ -30,6 +30,14 @@ def info(http: httpx.Client) -> dict[str, Any]:
     return http.get("gradio_api/info").json()["named_endpoints"]
 
 
+@pytest.fixture(scope="module")
+def counts(http: httpx.Client) -> dict[int, int]:
+    """The page's own events but those that would draw with it: their number and how many values they take."""
+    drawing = ("draw", "compare", "generate")
+    events = http.get("config").json()["dependencies"]
+    return {event["id"]: len(event["inputs"]) for event in events if event["backend_fn"] and event["api_name"] not in drawing}
+
+
 def body_of(value: Any) -> bytes:
     """JSON as a stranger may write it: also with NaN and half surrogates, which Python's parser takes."""
     return json.dumps(value).encode("utf-8", "surrogatepass")
@@ -57,7 +65,7 @@ def refused(response: httpx.Response) -> str:
 
 
 @pytest.mark.slow
-@fuzz(120, 0.2)
+@fuzz(60, 0.2)
 @given(data=st.data())
 def test_a_wrong_value_is_refused_by_name(http: httpx.Client, info: dict[str, Any], data: st.DataObject) -> None:
     """One wrong value at a time, for every parameter that an endpoint tells of."""
@@ -138,7 +146,7 @@ PLACES = [
 ]
 
 
-@fuzz(150, 0.25)
+@fuzz(100, 0.25)
 @given(
     st.sampled_from(PLACES),
     st.one_of(JSON.map(body_of), st.binary(max_size=60), st.sampled_from([b"[" * 50_000, b'{"a":' * 50_000])),
@@ -148,11 +156,10 @@ def test_no_body_breaks_the_server(http: httpx.Client, place: str, body: bytes) 
 
 
 @pytest.mark.slow
-@fuzz(100, 0.15)
+@fuzz(50, 0.15)
 @given(data=st.data())
-def test_events_of_the_page_called_by_hand(http: httpx.Client, data: st.DataObject) -> None:
+def test_events_of_the_page_called_by_hand(http: httpx.Client, counts: dict[int, int], data: st.DataObject) -> None:
     """What is private is only hidden: anybody can post to the page's own events, with anything."""
-    counts = EVENTS.setdefault("counts", _events(http))
     index = data.draw(st.sampled_from([*counts, -1, 10**6, None]))
     values = (
         [data.draw(BAD) for _ in range(counts.get(index, 1))]
@@ -168,19 +175,6 @@ def test_events_of_the_page_called_by_hand(http: httpx.Client, data: st.DataObje
                 assert "Traceback" not in line
                 if "process_completed" in line and event_id in line:
                     break
-
-
-EVENTS: dict[str, dict[int, int]] = {}
-
-
-def _events(http: httpx.Client) -> dict[int, int]:
-    """The page's own events but those that would draw with it: their number and how many values they take."""
-    config = http.get("config").json()
-    return {
-        d["id"]: len(d["inputs"])
-        for d in config["dependencies"]
-        if d["backend_fn"] and d["api_name"] not in ("draw", "compare", "generate")
-    }
 
 
 def test_a_megabyte_of_prompt(http: httpx.Client) -> None:

@@ -153,7 +153,7 @@ def test_costs_are_compared_with_vanilla() -> None:
 
 @pytest.mark.parametrize("model", ["llamagen-t2i-256", "anole-7b", "janus-pro-7b"])
 def test_there_is_a_small_bed_of_every_family(model: str) -> None:
-    """Whose twins draw on the engine of GPUs what the plain engine draws."""
+    """Whose fused models draw on the engine of GPUs what the plain engine draws."""
     timed = timed_model(model, torch.device("cpu"), small=True)
     fixed, plain = timed.decoded("eagle1", tokens=4, seed=1), timed.decoded("eagle1", tokens=4, seed=1, plain=True)
     assert (fixed.engine, plain.engine) == ("fixed", "plain") and fixed.tokens == plain.tokens

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from runs import decode
-from tables import ChainTarget, decide, random_laws
+from tables import ChainTarget, decide, random_probs
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.rules import Rule
@@ -17,7 +17,7 @@ from lantern_demo.decoding.window import Window
 from lantern_demo.runs.distortion import sampled_shift
 
 VOCAB = 30
-CHAIN = ChainTarget(random_laws(6, 6, 7).log(), random_laws(6, 6, 8).log())
+CHAIN = ChainTarget(random_probs(6, 6, 7).log(), random_probs(6, 6, 8).log())
 
 
 def group(p: list[float], x: int, delta: float) -> list[int]:
@@ -35,7 +35,7 @@ def chance(p: list[float], q: list[float], x: int, delta: float) -> float:
 @pytest.mark.parametrize("delta", [0.003, 0.02, 1.0])
 def test_it_is_what_it_says(delta: float) -> None:
     """Just below the chance a guess is accepted, just above it is not, and then what is left is [p - q]+."""
-    p, q = random_laws(VOCAB, VOCAB, 1), random_laws(VOCAB, VOCAB, 2)
+    p, q = random_probs(VOCAB, VOCAB, 1), random_probs(VOCAB, VOCAB, 2)
     x = torch.arange(VOCAB).unsqueeze(1)
     wanted = torch.tensor([chance(p[i].tolist(), q[i].tolist(), i, delta) for i in range(VOCAB)]).unsqueeze(1)
     assert 0 < int((wanted < 1).sum()) < VOCAB or delta == 1.0
@@ -51,13 +51,13 @@ def test_it_is_what_it_says(delta: float) -> None:
 
 
 def test_the_measured_distance_is_that_of_the_definition() -> None:
-    p, q, delta = random_laws(1, VOCAB, 3)[0], random_laws(1, VOCAB, 4)[0], 0.02
+    p, q, delta = random_probs(1, VOCAB, 3)[0], random_probs(1, VOCAB, 4)[0], 0.02
     accepted = torch.tensor([chance(p.tolist(), q.tolist(), x, delta) for x in range(VOCAB)]).double()
     left = (p - q).clamp(min=0).double()
-    law = q * accepted + (q * (1 - accepted)).sum() * left / left.sum()
+    probs = q * accepted + (q * (1 - accepted)).sum() * left / left.sum()
     generator = torch.Generator().manual_seed(0)
     shift, _ = sampled_shift(Grouped(delta), p, q, torch.tensor([True]), None, generator)
-    torch.testing.assert_close(shift, law - p, atol=1e-6, rtol=0)
+    torch.testing.assert_close(shift, probs - p, atol=1e-6, rtol=0)
     assert float(shift.abs().sum()) > 0.02
 
 

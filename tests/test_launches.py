@@ -32,11 +32,11 @@ def few_layers(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def ways_of(model: str, method: Method) -> list[dict[str, Any]]:
     """Settings that change what a step is made of: the rules' once, since no model has any of its own."""
-    ways: list[dict[str, Any]] = [{}, {"bare": True}, {"cfg_scale": 1.0}, {"dtype": torch.float32}]
+    ways: list[dict[str, Any]] = [{}, {"no_draft": True}, {"cfg_scale": 1.0}, {"dtype": torch.float32}]
     if model == ALIKE[1]:
         ways += [
             {"temperature": 0.0},
-            {"temperature": 0.0, "bare": True},
+            {"temperature": 0.0, "no_draft": True},
             {"temperature": 0.7, "top_p": 0.9},
             {"dtype": torch.float16},
         ]

@@ -1,4 +1,4 @@
-"""The CPU's lean twins of target and drafter against the modules: the same states, and the same pictures."""
+"""The CPU's lean fused models of target and drafter against the modules: the same states, and the same pictures."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from lantern_demo.models.lean import fastest_drafter_kind, fastest_kind, packed
 from lantern_demo.models.llamagen.cpu import LeanDrafter, LeanTarget
 from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
 from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
-from lantern_demo.models.machine.products import KINDS, exact_kinds, product, supported
+from lantern_demo.models.machine.matmul import KINDS, exact_kinds, matmul, supported
 from lantern_demo.models.neighbours import neighbour_table
 
 Network = TypeVar("Network", bound=torch.nn.Module)
@@ -59,7 +59,7 @@ def strong(module: torch.nn.Module) -> Any:
 
 
 def sequence_networks(family: str) -> tuple[Any, Any, Any]:
-    """A target with the prompt in its sequence, its drafter, and the class of the target's twins."""
+    """A target with the prompt in its sequence, its drafter, and the class of the target's fused models."""
     torch.manual_seed(0)
     if family == "anole":
         return strong(Anole(ANOLE)), strong(AnoleDrafter(ANOLE_DRAFTER)), LeanAnole
@@ -73,11 +73,11 @@ def prompt_of(target: Any, padded: int, guided: bool = True) -> Any:
     return target.condition(ids, torch.arange(7)[None] >= padded if padded else None, guided)
 
 
-TAPS = (1, 3)  # of three blocks
+FEATURE_LAYERS = (1, 3)  # of three blocks
 
 
 def networks(
-    config: LlamaGenConfig, guided: bool = False, bias: bool = True, taps: tuple[int, ...] = ()
+    config: LlamaGenConfig, guided: bool = False, bias: bool = True, feature_layers: tuple[int, ...] = ()
 ) -> tuple[LlamaGen, Drafter]:
     torch.manual_seed(0)
     sizes = DrafterConfig(
@@ -89,11 +89,11 @@ def networks(
         prefix=config.prefix,
         guided=guided,
         bias=bias,
-        taps=taps,
+        feature_layers=feature_layers,
     )
     target, drafter = strong(LlamaGen(config)), strong(Drafter(sizes))
-    target.taps = taps
-    if taps:  # beside fc's: a chain of nodes would grow until rounding shows
+    target.feature_layers = feature_layers
+    if feature_layers:  # beside fc's: a chain of nodes would grow until rounding shows
         drafter.fc_own.weight.mul_(0.3)
     return target, drafter
 
@@ -139,11 +139,11 @@ def states(target: Any, condition: Any) -> list[Tensor]:
     return found
 
 
-@pytest.mark.parametrize("taps", [(), TAPS], ids=["published", "taps"])
+@pytest.mark.parametrize("feature_layers", [(), FEATURE_LAYERS], ids=["published", "feature_layers"])
 @pytest.mark.parametrize("padding", ["self", "released"])
 @pytest.mark.parametrize("mask", [PADDED, FULL], ids=["padded", "full"])
-def test_target_of_texts(padding: Any, mask: Tensor, taps: tuple[int, ...]) -> None:
-    target, _ = networks(replace(TEXT, padding=padding), taps=taps)
+def test_target_of_texts(padding: Any, mask: Tensor, feature_layers: tuple[int, ...]) -> None:
+    target, _ = networks(replace(TEXT, padding=padding), feature_layers=feature_layers)
     condition = condition_of(target, mask)
     for ours, theirs in zip(states(LeanTarget(target), condition), states(target, condition), strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
@@ -156,12 +156,12 @@ def test_target_of_classes() -> None:
         torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("taps", [(), TAPS], ids=["published", "taps"])
+@pytest.mark.parametrize("feature_layers", [(), FEATURE_LAYERS], ids=["published", "feature_layers"])
 @pytest.mark.parametrize("kind", EXACT)
 @pytest.mark.parametrize("bias", [False, True])
-def test_drafter(bias: bool, kind: str, taps: tuple[int, ...]) -> None:
-    drafter = stored(networks(TEXT, bias=bias, taps=taps)[1])
-    width = 128 * (1 + len(taps))
+def test_drafter(bias: bool, kind: str, feature_layers: tuple[int, ...]) -> None:
+    drafter = stored(networks(TEXT, bias=bias, feature_layers=feature_layers)[1])
+    width = 128 * (1 + len(feature_layers))
 
     def outputs(of: Any) -> tuple[list[Tensor], list[Tensor]]:
         """Of stable slots and of nodes."""
@@ -178,7 +178,7 @@ def test_drafter(bias: bool, kind: str, taps: tuple[int, ...]) -> None:
 
     ours, theirs = outputs(LeanDrafter(drafter, kind)), outputs(drafter)
     torch.testing.assert_close(ours[0], theirs[0], atol=1e-4, rtol=1e-4)
-    near = 0.02 if taps and kind == "half" else 1e-4  # the weight of a node's own output is a sum of two, and rounded
+    near = 0.02 if feature_layers and kind == "half" else 1e-4  # the weight of a node's own output is a sum of two, and rounded
     torch.testing.assert_close(ours[1], theirs[1], atol=near, rtol=near)
 
 
@@ -186,18 +186,18 @@ def test_drafter(bias: bool, kind: str, taps: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(("family", "padded"), [("anole", 0), ("janus", 0), ("janus", 3)])
 def test_target_with_the_prompt_in_its_sequence(family: str, padded: int, guided: bool) -> None:
     """Anole's unconditional row is padded, and the module counts its positions from there."""
-    target, _, twin = sequence_networks(family)
+    target, _, fused = sequence_networks(family)
     condition = prompt_of(target, padded, guided)
     assert (condition.mask is None) == (family == "janus" or not guided) or padded
-    for ours, theirs in zip(states(twin(target), condition), states(target, condition), strict=True):
+    for ours, theirs in zip(states(fused(target), condition), states(target, condition), strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("family", ["anole", "janus"])
 def test_a_cache_serves_the_next_prompt_too(family: str) -> None:
     """Whether that one has padding or not."""
-    target, _, twin = sequence_networks(family)
-    lean = twin(target)
+    target, _, fused = sequence_networks(family)
+    lean = fused(target)
     kept = lean.new_cache(2, 8)
     for padded in (3, 0, 2):
         condition = prompt_of(target, padded)
@@ -222,22 +222,22 @@ def test_drafter_with_the_prompt_in_its_sequence(family: str, kind: str) -> None
             found += [first, of.expand(torch.tensor([3, 4, 5]), first[:, [0, 0, 1]], 2, mask, cache)]
         return found
 
-    twin = packed(drafter, kind)
-    torch.testing.assert_close(outputs(twin), outputs(drafter), atol=1e-4, rtol=1e-4)
-    kept = {name for name, _ in twin.named_parameters()}
+    fused = packed(drafter, kind)
+    torch.testing.assert_close(outputs(fused), outputs(drafter), atol=1e-4, rtol=1e-4)
+    kept = {name for name, _ in fused.named_parameters()}
     assert kept and all("norm" in name or "embed_tokens" in name or "codes" in name for name in kept), "the rest is packed"
 
 
 @pytest.mark.parametrize("family", ["anole", "janus"])
 def test_a_drafter_in_16_bits_stays_what_it_is(family: str) -> None:
-    """Its twin computes in float32 beside it, with the same numbers."""
+    """Its fused model computes in float32 beside it, with the same numbers."""
     _, drafter, _ = sequence_networks(family)
     drafter = drafter.bfloat16()
     before = {name: weight.clone() for name, weight in drafter.state_dict().items()}
-    twin = packed(drafter, "plain")
-    cache, condition = twin.new_cache(2, 4), prompt_of(sequence_networks(family)[0], 0)
+    fused = packed(drafter, "plain")
+    cache, condition = fused.new_cache(2, 4), prompt_of(sequence_networks(family)[0], 0)
     hidden = torch.randn(2, 7, 128)
-    found = twin.start(hidden, torch.tensor([5]), cache, condition)
+    found = fused.start(hidden, torch.tensor([5]), cache, condition)
     assert found.dtype == cache.k.dtype == torch.float32
     assert all(torch.equal(weight, before[name]) for name, weight in drafter.state_dict().items())
     wide = drafter.float()
@@ -249,22 +249,22 @@ def test_a_drafter_in_16_bits_stays_what_it_is(family: str) -> None:
 @pytest.mark.parametrize("method", OF_EACH_KIND)
 @pytest.mark.parametrize("family", ["anole", "janus"])
 def test_same_pictures_with_the_prompt_in_the_sequence(family: str, method: str, temperature: float) -> None:
-    target, drafter, twin = sequence_networks(family)
+    target, drafter, fused = sequence_networks(family)
     condition = prompt_of(target, 0)
     assert pictures_of(target, drafter, condition, method, temperature) == pictures_of(
-        twin(target), packed(drafter, "plain"), condition, method, temperature
+        fused(target), packed(drafter, "plain"), condition, method, temperature
     )
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("guided", [False, True])
 @pytest.mark.parametrize(
-    ("method", "taps"),
+    ("method", "feature_layers"),
     [pytest.param(method, (), id=method) for method in OF_EACH_KIND]
-    + [pytest.param(method, TAPS, id=f"{method} with taps") for method in ("vanilla", "eagle1", "eagle2")],
+    + [pytest.param(method, FEATURE_LAYERS, id=f"{method} with feature layers") for method in ("vanilla", "eagle1", "eagle2")],
 )
-def test_same_pictures(method: str, taps: tuple[int, ...], guided: bool, temperature: float) -> None:
-    target, drafter = networks(TEXT, guided, taps=taps)
+def test_same_pictures(method: str, feature_layers: tuple[int, ...], guided: bool, temperature: float) -> None:
+    target, drafter = networks(TEXT, guided, feature_layers=feature_layers)
     condition = condition_of(target, PADDED)
     assert pictures_of(target, drafter, condition, method, temperature) == pictures_of(
         LeanTarget(target), LeanDrafter(drafter), condition, method, temperature
@@ -302,7 +302,7 @@ def test_kinds_of_products(kind: str) -> None:
     for rows in (1, 2, 9, 40):
         x = torch.randn(rows, 64)
         wanted = x @ weight.t()
-        error = ((product(weight, kind)(x) - wanted).norm() / wanted.norm()).item()
+        error = ((matmul(weight, kind)(x) - wanted).norm() / wanted.norm()).item()
         if kind in ROUNDING:
             assert 1e-5 < error < 0.02  # it is what it says
         else:
@@ -310,7 +310,7 @@ def test_kinds_of_products(kind: str) -> None:
 
 
 def test_float16_weights_are_exact_where_they_hold_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lantern_demo.models.machine.products.supported", lambda kind: True)
+    monkeypatch.setattr("lantern_demo.models.machine.matmul.supported", lambda kind: True)
     weight = torch.randn(48, 64, generator=torch.Generator().manual_seed(0))
     assert exact_kinds([weight.half().float()]) == ("packed", "half")
     assert exact_kinds([weight.half().float(), weight]) == ("packed",)
@@ -318,15 +318,15 @@ def test_float16_weights_are_exact_where_they_hold_the_weights(monkeypatch: pyte
 
 
 def test_plain_products_stand_in_where_there_are_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lantern_demo.models.machine.products.supported", lambda kind: kind == "plain")
+    monkeypatch.setattr("lantern_demo.models.machine.matmul.supported", lambda kind: kind == "plain")
     assert exact_kinds([torch.zeros(1)]) == ("plain",)
 
 
 def test_a_kind_that_pytorch_lacks_or_gets_wrong_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     assert supported("plain")
-    monkeypatch.setattr("lantern_demo.models.machine.products._int8", lambda weight: lambda x: 0.5 * x @ weight.t())
+    monkeypatch.setattr("lantern_demo.models.machine.matmul._int8", lambda weight: lambda x: 0.5 * x @ weight.t())
     assert not supported("int8")
-    monkeypatch.setattr("lantern_demo.models.machine.products._int8", lambda weight: torch.ops.quantized.no_such_thing)
+    monkeypatch.setattr("lantern_demo.models.machine.matmul._int8", lambda weight: torch.ops.quantized.no_such_thing)
     assert not supported("int8")
 
 
@@ -348,11 +348,11 @@ def test_exact_kinds_draw_the_same_pictures(kind: str) -> None:
 def test_the_fastest_kinds_of_large_models(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of which a few layers are looked at."""
     monkeypatch.setattr("lantern_demo.models.lean.PROBED_BYTES", 1)
-    target, drafter, twin = sequence_networks(family)
+    target, drafter, fused = sequence_networks(family)
     made: list[Any] = []
 
     def watched(*args: Any, **named: Any) -> Any:
-        made.append(twin(*args, **named))
+        made.append(fused(*args, **named))
         return made[-1]
 
     assert fastest_kind(watched, stored(target)) in exact_kinds(target.parameters())
@@ -361,15 +361,15 @@ def test_the_fastest_kinds_of_large_models(family: str, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("kind", EXACT)
-def test_a_law_does_not_depend_on_what_else_is_in_the_pass(kind: str) -> None:
+def test_a_distribution_does_not_depend_on_what_else_is_in_the_pass(kind: str) -> None:
     target = stored(networks(TEXT)[0])
-    twin = LeanTarget(target, kind)
-    cache = twin.new_cache(2, 40)
-    twin.prefill(condition_of(target, PADDED), cache)
+    fused = LeanTarget(target, kind)
+    cache = fused.new_cache(2, 40)
+    fused.prefill(condition_of(target, PADDED), cache)
     tokens = torch.arange(8) * 7 % 60
     at_once = torch.zeros(8, dtype=torch.int64), torch.eye(8, dtype=torch.bool)
-    together = twin.head(twin.forward(tokens, *at_once, cache)).softmax(-1)
+    together = fused.head(fused.forward(tokens, *at_once, cache)).softmax(-1)
     for i in range(8):
         alone = static_tree(())
-        law = twin.head(twin.forward(tokens[i : i + 1], alone.depths, alone.mask, cache)).softmax(-1)
-        assert float((together[:, i] - law[:, 0]).abs().sum(-1).max()) / 2 < 1e-5
+        probs = fused.head(fused.forward(tokens[i : i + 1], alone.depths, alone.mask, cache)).softmax(-1)
+        assert float((together[:, i] - probs[:, 0]).abs().sum(-1).max()) / 2 < 1e-5

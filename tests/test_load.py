@@ -17,7 +17,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import gradio as gr
 import httpx
 import pytest
 from gradio_client import Client
@@ -331,7 +330,7 @@ def test_warnings_are_logged_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert passes(logging.ERROR, "bad") and passes(logging.ERROR, "bad")
 
 
-# -- the end
+# -- all of it together, and the end
 
 
 @pytest.fixture(scope="module")
@@ -340,6 +339,18 @@ def process(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
     with served(str(tiny_model), place) as (url, running):
         wait_until_ready(url, running)
         yield url, running, place
+
+
+@pytest.mark.slow
+def test_a_short_soak(process: tuple[str, Any, Path]) -> None:
+    """Six clients, two of which misbehave, for three seconds; `python tests/soak.py` is the long form."""
+    found = soak(*process, minutes=1 / 20, clients=6, page_count=0, every=0.5)
+    assert sound(found), json.dumps({key: value for key, value in found.items() if key != "curve"}, indent=1)
+    assert found["right"] >= 6 and found["tracebacks_in_log"] == 0
+    later = found["curve"][len(found["curve"]) // 2 :]
+    for name, room in (("threads", 30), ("handles", 60), ("memory_mib", 200)):
+        values = [point[name] for point in later]
+        assert max(values) - min(values) <= room, f"{name} grows: {values}"
 
 
 @pytest.mark.slow
@@ -388,51 +399,6 @@ def test_ctrl_c_while_the_model_loads(tmp_path: Path) -> None:
     )
     assert done.returncode == 0 and done.stdout.endswith("Stopped.\n") and "Traceback" not in done.stderr
     assert time.monotonic() - start < 55, "it did not wait for its threads"
-
-
-# -- all of it together
-
-
-@pytest.mark.slow
-def test_a_short_soak(tiny_model: Path) -> None:
-    """Six clients, one of which misbehaves, for twelve seconds; `python tests/soak.py` is the long form."""
-    found = soak(str(tiny_model), minutes=0.2, clients=6, page_count=0, every=1)
-    assert sound(found), json.dumps({key: value for key, value in found.items() if key != "curve"}, indent=1)
-    assert found["right"] >= 6 and found["tracebacks_in_log"] == 0
-    later = found["curve"][len(found["curve"]) // 2 :]
-    for name, room in (("threads", 30), ("handles", 60), ("memory_mib", 200)):
-        values = [point[name] for point in later]
-        assert max(values) - min(values) <= room, f"{name} grows: {values}"
-
-
-def test_nothing_is_kept_of_a_call() -> None:
-    from lantern_demo.ui.admission import SESSIONS
-    from lantern_demo.ui.gradio_patches import forget_calls
-
-    kept: list[tuple[Any, set[str]]] = []
-
-    def one() -> int:
-        return 1
-
-    with gr.Blocks() as page:
-        gr.api(one, api_name="one")
-    page.queue()
-    close = page._queue.reset_iterators
-
-    async def noted(event_id: str) -> None:
-        kept.append((event_id, set(page.state_holder.session_data)))
-        await close(event_id)
-
-    page._queue.reset_iterators = noted  # type: ignore[method-assign]
-    forget_calls(page)
-    _, address, _ = page.launch(prevent_thread_lock=True, quiet=True)
-    try:
-        event = httpx.post(f"{address}gradio_api/call/one", json={"data": []}).json()["event_id"]
-        wait_for(lambda: kept and event not in page.state_holder.session_data, "the call to end")
-        assert kept == [(event, {event})], "there was a session, and it is gone"
-    finally:
-        page.close(verbose=False)
-    assert SESSIONS <= 100
 
 
 def test_the_queue_is_the_only_way_in(url: str) -> None:

@@ -176,8 +176,8 @@ def test_greedy_relaxed(method: str, residual: str) -> None:
 
 @pytest.mark.parametrize("method", [name for name in DRAFTING if name not in ("zipar", "ensemble")])
 def test_top_k_one_is_greedy(method: str) -> None:
-    """One token of mass per law: every method must give that token, relaxed or not, and accept full paths; but for a mixture with
-    the drafter's law, which has two, and for rows side by side."""
+    """One token of mass per distribution: every method must give that token, relaxed or not, and accept full paths; but for a
+    mixture with the drafter's distribution, which has two, and for rows side by side."""
     rule = SETTINGS[method]["rule"]
     if method == "lantern":
         rule = replace(rule, bound=0.0)  # an additive bound lets a token of mass 0 in through its neighbours

@@ -2,128 +2,119 @@
 
 from __future__ import annotations
 
-import os
 import re
 import socket
-import subprocess
-import sys
-import time
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlparse
 
-import httpx
 import pytest
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-from test_browser import PATIENCE, browser, draw, expect, open_page, pytestmark
+from test_browser import browser, draw, expect, open_page, pytestmark, tab
 
 from lantern_demo.ui import texts
+from lantern_demo.ui.page import build, launch, wait_for_model
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Page
 
-__all__ = ["browser", "pytestmark"]  # a fixture, and the marks of all tests here
-APP = Path(__file__).parent.parent / "app.py"
-
-
-class Server:
-    """The program as a process of its own, which can be killed and started again at the same address."""
-
-    def __init__(self, model: Path, folder: Path) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        self.command = [sys.executable, str(APP), "--model", str(model), "--port", str(self.port)]
-        self.environment = os.environ | {"GRADIO_TEMP_DIR": str(folder)}
-        self.start()
-
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self.port}/"
-
-    def start(self) -> None:
-        self.process = subprocess.Popen(self.command, env=self.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        end = time.monotonic() + 180
-        while not self.ready():
-            assert self.process.poll() is None and time.monotonic() < end, "the program did not start"
-            time.sleep(0.2)
-
-    def ready(self) -> bool:
-        try:
-            return httpx.get(f"{self.address}healthz").status_code == 200
-        except httpx.TransportError:
-            return False
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
+__all__ = ["browser", "pytestmark", "tab"]  # the fixtures and marks of the browser's tests
 
 
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    """A tab. An error in the page's scripts fails the test."""
-    faults: list[str] = []
-    page = browser.new_page()
-    page.on("pageerror", lambda error: faults.append(str(error)))
-    page.set_default_timeout(PATIENCE)
-    expect.set_options(timeout=PATIENCE)
-    yield page
-    page.close()
-    assert faults == []
+class Line:
+    """An address that leads to a server until it is cut: what was open breaks off, and nobody answers there any more."""
 
+    def __init__(self) -> None:
+        self.address, self.sockets = ("127.0.0.1", 0), set[socket.socket]()
 
-@pytest.fixture(scope="module")
-def started(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    program = Server(tiny_model, tmp_path_factory.mktemp("program"))
-    yield program
-    program.kill()
+    def connect(self, server: str) -> str:
+        """Lead to this server from now on -> the page's address, the same as before."""
+        listener = socket.create_server(self.address)
+        self.address = listener.getsockname()
+        self.sockets.add(listener)
+        target = urlparse(server)
+        threading.Thread(target=self.accept, args=(listener, (target.hostname, target.port)), daemon=True).start()
+        return f"http://127.0.0.1:{self.address[1]}/"
+
+    def accept(self, listener: socket.socket, target: tuple[str, int]) -> None:
+        with suppress(OSError):  # it was cut
+            while True:
+                ends = listener.accept()[0], socket.create_connection(target)
+                self.sockets.update(ends)
+                for one, other in (ends, ends[::-1]):
+                    threading.Thread(target=self.pass_on, args=(one, other), daemon=True).start()
+
+    def pass_on(self, one: socket.socket, other: socket.socket) -> None:
+        with suppress(OSError):
+            while data := one.recv(65536):
+                other.sendall(data)
+            other.shutdown(socket.SHUT_WR)
+
+    def cut(self) -> None:
+        for one in self.sockets:
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+        self.sockets.clear()
 
 
 @pytest.fixture
-def program(started: Server) -> Server:
-    """The program, which runs."""
-    if started.process.poll() is not None:
-        started.start()
-    return started
+def line() -> Iterator[Line]:
+    line = Line()
+    yield line
+    line.cut()
 
 
-def test_a_race_whose_server_goes_is_told_and_kept(page: Page, program: Server) -> None:
-    open_page(page, program.address)
+@pytest.fixture
+def another_server(tiny_model: Path) -> Iterator[str]:
+    """The demo once more, as it is after a new start: it knows nothing of what the first has seen."""
+    page = build(tiny_model, "cpu")
+    wait_for_model(page)
+    _, url, _ = launch(page, server_name="127.0.0.1", prevent_thread_lock=True, quiet=True)
+    yield url
+    page.close(verbose=False)
+
+
+def test_a_race_whose_server_goes_is_told_and_kept(tab: Page, line: Line, server: str, another_server: str) -> None:
+    open_page(tab, line.connect(server))
     prompt = "two <b>blue</b> lanterns & a moon"
-    page.get_by_label("Prompt").fill(prompt)
-    draw(page)
-    page.wait_for_function("document.querySelector('#stage .lane[data-phase=drawing] .side')?.textContent.match(/[1-9]/)")
-    program.kill()
-    expect(page.locator("#status")).to_have_text(texts.WEB["lost"])
-    expect(page.locator("#stage .source")).to_have_text(texts.WEB["lostRace"])
-    assert page.get_by_label("Prompt").input_value() == prompt
-    passes = page.locator("#stage .side").all_inner_texts()
+    tab.get_by_label("Prompt").fill(prompt)
+    draw(tab)
+    tab.wait_for_function("document.querySelector('#stage .lane[data-phase=drawing] .side')?.textContent.match(/[1-9]/)")
+    line.cut()
+    expect(tab.locator("#status")).to_have_text(texts.WEB["lost"])
+    expect(tab.locator("#stage .source")).to_have_text(texts.WEB["lostRace"])
+    assert tab.get_by_label("Prompt").input_value() == prompt
+    passes = tab.locator("#stage .side").all_inner_texts()
     assert any(re.match(r"[1-9]\d* passes", told) for told in passes), "what was drawn stays"
-    assert page.locator("#stage .lane[data-phase=drawing], #stage .lane[data-phase=waiting], body.racing").count() == 0
-    expect(page.locator("#draw")).to_be_disabled()
-    expect(page.locator("#stop")).to_be_hidden()
-    assert "Drawing" not in page.locator("main").inner_text()
+    assert tab.locator("#stage .lane[data-phase=drawing], #stage .lane[data-phase=waiting], body.racing").count() == 0
+    expect(tab.locator("#draw")).to_be_disabled()
+    expect(tab.locator("#stop")).to_be_hidden()
+    assert "Drawing" not in tab.locator("main").inner_text()
 
-    page.evaluate("window.same = true")
-    program.start()
-    expect(page.locator("#status")).to_contain_text(texts.WEB["back"])
-    page.wait_for_timeout(2500)  # longer than Gradio takes to ask once more
-    assert page.evaluate("window.same"), "the page did not reload by itself"
-    assert page.locator("#stage .side").all_inner_texts() == passes
-    page.locator("#status").get_by_role("button", name=texts.WEB["reload"]).click()
-    expect(page.locator("#status")).to_contain_text(texts.READY_LINK)
-    assert page.get_by_label("Prompt").input_value() == prompt
-    draw(page)
-    expect(page.locator("#status")).to_contain_text("Done, with seed")
+    tab.evaluate("window.same = true")
+    line.connect(another_server)
+    expect(tab.locator("#status")).to_contain_text(texts.WEB["back"])
+    tab.wait_for_timeout(2500)  # longer than Gradio takes to ask once more
+    assert tab.evaluate("window.same"), "the page did not reload by itself"
+    assert tab.locator("#stage .side").all_inner_texts() == passes
+    tab.locator("#status").get_by_role("button", name=texts.WEB["reload"]).click()
+    expect(tab.locator("#status")).to_contain_text(texts.READY_LINK)
+    assert tab.get_by_label("Prompt").input_value() == prompt
+    draw(tab)
+    expect(tab.locator("#status")).to_contain_text("Done, with seed")
 
 
-def test_a_press_without_a_server_is_told_as_well(page: Page, program: Server) -> None:
+def test_a_press_without_a_server_is_told_as_well(tab: Page, line: Line, server: str) -> None:
     """Nothing ran when it went."""
-    open_page(page, program.address)
-    shown = page.locator("#stage .source").inner_text()
-    program.kill()
-    draw(page)
-    expect(page.locator("#status")).to_have_text(texts.WEB["lost"])
-    assert page.locator("#stage .source").inner_text() == shown
-    expect(page.locator("#stop")).to_be_hidden()
+    open_page(tab, line.connect(server))
+    shown = tab.locator("#stage .source").inner_text()
+    line.cut()
+    draw(tab)
+    expect(tab.locator("#status")).to_have_text(texts.WEB["lost"])
+    assert tab.locator("#stage .source").inner_text() == shown
+    expect(tab.locator("#stop")).to_be_hidden()

@@ -1,4 +1,4 @@
-"""`typical` and `ensemble`: their laws by formula and by counting, with dice of their own and with shared noise."""
+"""`typical` and `ensemble`: their distributions by formula and by counting, with dice of their own and with shared noise."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tables import chi_square_p, decide, draw_without_replacement, random_laws
+from tables import chi_square_p, decide, draw_without_replacement, random_probs
 from tiny import write_tiny_model
 from torch import Tensor
 
@@ -27,7 +27,7 @@ from lantern_demo.ui.evidence import evidence_of
 
 RUNS, VOCAB = 100_000, 8
 P_BOUND = 1e-4
-P, Q = random_laws(1, VOCAB, 3)[0], random_laws(1, VOCAB, 4)[0]
+P, Q = random_probs(1, VOCAB, 3)[0], random_probs(1, VOCAB, 4)[0]
 
 
 def counted(rule: Rule, count: int, seed: int = 5) -> Tensor:
@@ -56,36 +56,36 @@ def by_noise(seed: int = 6) -> tuple[Tensor, Tensor]:
 def test_typical_keeps_what_is_likely_enough(epsilon: float) -> None:
     entropy = -float((P * P.log()).sum())
     passes = min(epsilon, math.sqrt(epsilon) * math.exp(-entropy)) < P
-    law = Q * passes + (1 - (Q * passes).sum()) * P
+    probs = Q * passes + (1 - (Q * passes).sum()) * P
     found = counted(Typical(epsilon), 1)
-    assert 0 < int(passes.sum()) < VOCAB and chi_square_p(found, law) > P_BOUND > chi_square_p(found, P)
-    torch.testing.assert_close(shift(Typical(epsilon), 1), (law - P).double(), atol=1e-6, rtol=0)
+    assert 0 < int(passes.sum()) < VOCAB and chi_square_p(found, probs) > P_BOUND > chi_square_p(found, P)
+    torch.testing.assert_close(shift(Typical(epsilon), 1), (probs - P).double(), atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("rule", [Typical(0.09), Ensemble(0.6)], ids=str)
-def test_several_drafts_follow_the_law_that_the_price_tells(rule: Rule) -> None:
+def test_several_drafts_follow_the_distribution_that_the_price_tells(rule: Rule) -> None:
     found = counted(rule, 3)
-    law = P + shift(rule, 3, 4096)
-    assert float((found / RUNS - law).abs().sum()) < 0.015 < float((found / RUNS - P).abs().sum())
+    probs = P + shift(rule, 3, 4096)
+    assert float((found / RUNS - probs).abs().sum()) < 0.015 < float((found / RUNS - P).abs().sum())
 
 
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("weight", [0.1, 0.3, 1.0])
 def test_an_ensemble_draws_from_the_mixture(weight: float, count: int) -> None:
-    law = weight * P + (1 - weight) * Q
-    assert chi_square_p(counted(Ensemble(weight), count), law) > P_BOUND
-    torch.testing.assert_close(shift(Ensemble(weight), count), (law - P).double(), atol=1e-6, rtol=0)
-    assert chi_square_p(counted(Ensemble(weight), count), 0.5 * law + 0.5 / VOCAB) < P_BOUND
+    probs = weight * P + (1 - weight) * Q
+    assert chi_square_p(counted(Ensemble(weight), count), probs) > P_BOUND
+    torch.testing.assert_close(shift(Ensemble(weight), count), (probs - P).double(), atol=1e-6, rtol=0)
+    assert chi_square_p(counted(Ensemble(weight), count), 0.5 * probs + 0.5 / VOCAB) < P_BOUND
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_typical_with_shared_noise_follows_the_law_that_the_price_tells(count: int) -> None:
+def test_typical_with_shared_noise_follows_the_distribution_that_the_price_tells(count: int) -> None:
     rule, (target, drafter) = Typical(0.09), by_noise()
     own, tokens = target.argmax(-1), drafter.topk(count).indices
     rank, _ = decide_shared(rule, P.expand(RUNS, -1), tokens, own, None)
     came = torch.where(rank < count, tokens.gather(1, rank.clamp(max=count - 1).unsqueeze(1))[:, 0], own)
-    found, law = came.bincount(minlength=VOCAB) / RUNS, P + shift(rule, count, 4096, shared=True)
-    assert float((found - law).abs().sum()) < 0.015 < float((found - P).abs().sum())
+    found, probs = came.bincount(minlength=VOCAB) / RUNS, P + shift(rule, count, 4096, shared=True)
+    assert float((found - probs).abs().sum()) < 0.015 < float((found - P).abs().sum())
     passes = rule.passing(P)
     assert bool((passes[came] | (came == own)).all()) and bool((came == own)[~passes[tokens].any(1)].all())
 
@@ -103,8 +103,8 @@ def test_an_ensemble_with_shared_noise_draws_from_the_mixture() -> None:
         made = judge.judge(draft, P.log().expand(2, -1).clone(), torch.empty(0))
         assert (int(made.following[0]) == 1) == (int(made.own[0]) == int(child)) and made.relaxed is not None
         found[made.own[0]] += 1
-    law = weight * P + (1 - weight) * Q
-    assert chi_square_p(found, law) > P_BOUND > chi_square_p(found, P)
+    probs = weight * P + (1 - weight) * Q
+    assert chi_square_p(found, probs) > P_BOUND > chi_square_p(found, P)
 
 
 @pytest.mark.parametrize("method", ["typical", "ensemble"])

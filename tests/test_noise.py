@@ -1,5 +1,5 @@
 """The noise that all methods share: each number comes of its seed, place and token alone, and draws made with it follow the
-law."""
+distribution."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_no_number_is_infinite() -> None:
     assert float(found[0]) > 43 and float(found[-1]) == pytest.approx(-2.81, abs=0.01)
 
 
-# -- the law of a draw, by integrals over what the float32 numbers really are
+# -- the distribution of a draw, by integrals over what the float32 numbers really are
 
 
 def chance(score: float, above: Tensor, equal: bool) -> Tensor:
@@ -75,7 +75,7 @@ def chance(score: float, above: Tensor, equal: bool) -> Tensor:
 
 @pytest.mark.parametrize("height", [0.0, 20.0])
 @pytest.mark.parametrize("gap", [0.0, 0.01, 1.0, 4.0, 7.0])
-def test_a_draw_of_two_tokens_follows_its_law(gap: float, height: float) -> None:
+def test_a_draw_of_two_tokens_follows_its_distribution(gap: float, height: float) -> None:
     """Of equals the first wins. `height` is how large the logits are."""
     count = 2**15
     u = ((torch.arange(count, dtype=torch.float64) + 0.5) / count).float()
@@ -101,7 +101,7 @@ def worst_share(height: float) -> float:
 
 
 @pytest.mark.parametrize("height", [0.0, 20.0])
-def test_a_draw_of_many_equal_tokens_follows_its_law(height: float) -> None:
+def test_a_draw_of_many_equal_tokens_follows_its_distribution(height: float) -> None:
     assert 0.5 * worst_share(height) < 1e-6
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lantern_demo.decoding.engines import graphs
 from lantern_demo.decoding.loop import Step
-from lantern_demo.decoding.sampling import NO_DRAFT_LAW, NO_LAW, Sampling
+from lantern_demo.decoding.sampling import NO_DRAFT_PROBS, NO_PROBS, Sampling
 from lantern_demo.models.llamagen.cuda import FusedDrafter, FusedTarget
 
 Spoil = Callable[[Tensor], Tensor]
@@ -117,25 +117,25 @@ def test_a_target_that_fails_mid_run(method: str, temperature: float, residual: 
     for spoil in (one_nan, all_nan, one_infinite, none_possible):
         knobs = {"sampling": Sampling(temperature, cfg_scale=2.0), "rule": settings(method, residual=residual)["rule"]}
         plain, fixed = runs(method, (spoil, 3), None, **knobs)
-        assert plain == fixed and fixed[1] == NO_LAW and len(fixed[0]) == 3, spoil.__name__
+        assert plain == fixed and fixed[1] == NO_PROBS and len(fixed[0]) == 3, spoil.__name__
 
 
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(0), Sampling(0.7, 20), Sampling(1.0, 0, 0.9)])
 @pytest.mark.parametrize("method", ON_BOTH)
-def test_whatever_comes_between_logits_and_law(method: str, sampling: Sampling) -> None:
+def test_whatever_comes_between_logits_and_distribution(method: str, sampling: Sampling) -> None:
     for spoil in (one_nan, one_infinite, none_possible):
         plain, fixed = runs(method, (spoil, 1), None, sampling=sampling)
-        assert plain == fixed and fixed[1] == NO_LAW and len(fixed[0]) == 1
+        assert plain == fixed and fixed[1] == NO_PROBS and len(fixed[0]) == 1
 
 
 @pytest.mark.parametrize("method", ["eagle1", "lantern++"])
 def test_a_drafter_that_fails_under_a_sampled_static_tree(method: str) -> None:
     for after in (1, 2):
         plain, fixed = runs(method, None, (all_nan, after))
-        assert plain == fixed and fixed[1] == NO_DRAFT_LAW and len(fixed[0]) == 1 + after
+        assert plain == fixed and fixed[1] == NO_DRAFT_PROBS and len(fixed[0]) == 1 + after
     gaps = settings(method, static=[(0,), (2,), (2, 1), (2, 1, 0)])["tree"]  # node 2 lacks its first draw
     plain, fixed = runs(method, None, (all_nan, 1), tree=gaps)
-    assert plain == fixed and fixed[1] == NO_DRAFT_LAW
+    assert plain == fixed and fixed[1] == NO_DRAFT_PROBS
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_drafts_that_are_judged_by_the_target_alone_may_come_from_anything(metho
 def test_steps_that_are_in_flight_do_not_hide_it(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graphs.Steps, "ahead", 4)
     plain, fixed = runs(method, (all_nan, 2), None)
-    assert plain == fixed and fixed[1] == NO_LAW
+    assert plain == fixed and fixed[1] == NO_PROBS
 
 
 @pytest.mark.slow

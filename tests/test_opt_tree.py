@@ -66,7 +66,7 @@ def test_every_guess_has_the_chance_that_was_asked_for() -> None:
     noise = torch.randn(1, VOCAB, generator=torch.Generator().manual_seed(1))
 
     class Asked:
-        sampling, place, columns, places = Sampling(), torch.device("cpu"), 18, 18
+        sampling, torch_device, row_length, positions = Sampling(), torch.device("cpu"), 18, 18
 
     class Passes:
         def stable(self) -> torch.Tensor:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
-import json
+import contextlib
+import io
 import re
+import runpy
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from graphlib import TopologicalSorter
 from importlib.util import resolve_name
 from pathlib import Path
@@ -45,6 +47,7 @@ LATER_KEYS = {"thumbnail", "models", "preload_from_hub"}
 COLOURS = {"red", "yellow", "green", "blue", "indigo", "purple", "pink", "gray"}
 HARDWARE = ("cpu-", "t4-", "l4x", "l40sx", "a10g-", "a100")  # what the Spaces' builder takes for a suggestion begins so
 ZERO_GPU_PYTHONS = {"3.10", "3.12"}
+TORCH = r"\b2\.(8|9|10|11)\.\d"  # one of those that a Space may have
 
 
 def front_matter() -> dict[str, str | list[str]]:
@@ -217,30 +220,19 @@ def code_of(text: str) -> list[str]:
     return lines + [part.replace("\n", " ") for part in re.findall(r"(?<!`)`([^`]+)`(?!`)", text)]
 
 
-# Prints the help of every module given, in one process, since each imports PyTorch.
-HELP = """
-import contextlib, io, json, runpy, sys
-found = {}
-for program in sys.argv[1:]:
-    module, *rest = program.split()
-    sys.argv = [module, *rest, "--help"]
-    told = io.StringIO()
-    with contextlib.redirect_stdout(told), contextlib.suppress(SystemExit):
-        runpy.run_module(module, run_name="__main__")
-    found[program] = told.getvalue()
-print(json.dumps(found))
-"""
-
-
-def options_of(programs: Iterable[str]) -> dict[str, set[str]]:
-    """The options of modules' command lines (such as `lantern_demo.bench quality`), by their help, and of scripts, by their
-    text."""
-    scripts = {program for program in programs if program.endswith(".py")}
-    command = [sys.executable, "-c", HELP, *sorted(set(programs) - scripts)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stderr[-2000:]
-    texts = json.loads(done.stdout) | {script: (ROOT / script).read_text() for script in scripts}
-    return {program: set(re.findall(r"--[a-z][a-z0-9-]*", text)) for program, text in texts.items()}
+def options_of(program: str) -> set[str]:
+    """The options of a module's command line (such as `lantern_demo.bench quality`), by its help, or of a script, by its text."""
+    if program.endswith(".py"):
+        text = (ROOT / program).read_text()
+    else:
+        module, *rest = program.split()
+        told = io.StringIO()
+        with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(told), contextlib.suppress(SystemExit):
+            patch.setattr(sys, "argv", [module, *rest, "--help"])
+            patch.delitem(sys.modules, module, raising=False)  # it is run, whoever has imported it
+            runpy.run_module(module, run_name="__main__")
+        text = told.getvalue()
+    return set(re.findall(r"--[a-z][a-z0-9-]*", text))
 
 
 @pytest.mark.slow
@@ -266,7 +258,7 @@ def test_commands_and_options_exist() -> None:
         "lantern_demo.bench gpu",
         "lantern_demo.bench audit",
     } <= set(commands)
-    offered = options_of(commands)
+    offered = {program: options_of(program) for program in commands}
     for program, options in commands.items():
         assert offered[program] and options <= offered[program], f"{program}: {options - offered[program]}"
     known = set().union(*offered.values())
@@ -298,21 +290,22 @@ def pip(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("python", sorted(ZERO_GPU_PYTHONS))
-def test_requirements_resolve_for_a_space(python: str, tmp_path: Path) -> None:
-    """Wheels of every pin and of all that they need exist for the Space's Python, and go together."""
+def test_requirements_resolve_for_a_space(tmp_path: Path) -> None:
+    """Wheels of every pin and of all that they need exist for the Pythons of Spaces, and go together."""
     if pip("index", "versions", "pip").returncode:
         pytest.skip("no package index can be reached, or pip is missing")
-    aim = ("--python-version", python, "--only-binary=:all:")
     # Without PyTorch, of which pip would fetch half a gigabyte only to read its metadata.
     lines = (ROOT / "requirements.txt").read_text().splitlines()
     listed = tmp_path / "requirements.txt"
     listed.write_text("\n".join(line for line in lines if not line.startswith("torch")))
-    done = pip("install", "--dry-run", "--ignore-installed", "--target", str(tmp_path / "t"), *aim, "-q", "-r", str(listed))
-    assert done.returncode == 0, done.stderr[-2000:]
-    torch = pip("index", "versions", "torch", *aim)
-    # of those that a Space may have
-    assert torch.returncode == 0 and re.search(r"\b2\.(8|9|10|11)\.\d", torch.stdout), torch.stderr[-2000:]
+    install = ("install", "--dry-run", "--ignore-installed", "--target", str(tmp_path / "t"), "-q", "-r", str(listed))
+    with ThreadPoolExecutor() as at_once:
+        asked = []
+        for python in ZERO_GPU_PYTHONS:
+            aim = ("--python-version", python, "--only-binary=:all:")
+            asked += [(at_once.submit(pip, *install, *aim), ""), (at_once.submit(pip, "index", "versions", "torch", *aim), TORCH)]
+        for done, pattern in asked:
+            assert done.result().returncode == 0 and re.search(pattern, done.result().stdout), done.result().stderr[-2000:]
 
 
 def test_requirements_are_pinned() -> None:
@@ -348,23 +341,34 @@ def test_versions_agree() -> None:
     assert (ROOT / "LICENSE").read_text().lstrip().startswith("Apache License")
 
 
-def imported_by(statement: str, cwd: Path | None = None) -> set[str]:
-    """The top-level modules that a fresh interpreter has after a statement, which must print nothing."""
-    code = f"{statement}\nimport sys\nprint(' '.join(sorted({{name.split('.')[0] for name in sys.modules}})))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=cwd or ROOT, capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stderr[-2000:]
-    lines = done.stdout.splitlines()
-    assert len(lines) == 1, lines[:-1]
-    return set(lines[0].split())
+# Imports more and more in one process, since each would import PyTorch, and tells after each what is loaded.
+IMPORTS = """
+import sys, threading
+sys.path.insert(0, sys.argv[1])
+for names in sys.argv[2:]:
+    for name in names.split():
+        __import__(name)
+    print(*sorted({name.split(".")[0] for name in sys.modules}))
+print(threading.active_count(), *(thread.name for thread in threading.enumerate()))
+"""
 
 
 @pytest.mark.slow
-def test_decoding_stands_on_torch_alone() -> None:
+def test_what_imports_bring_along(tmp_path: Path) -> None:
+    """Decoding stands on PyTorch alone, models run without Gradio, and importing the app prints, launches and leaves nothing."""
     rooms = sorted(path.stem for path in (ROOT / "lantern_demo" / "decoding").glob("*.py") if path.stem != "__init__")
-    assert "loop" in rooms
-    loaded = imported_by("\n".join(f"import lantern_demo.decoding.{room}" for room in rooms))
-    assert "torch" in loaded
-    assert not loaded & {"transformers", "gradio", "huggingface_hub", "tokenizers", "safetensors", "PIL", "pandas", "spaces"}
+    assert "loop" in rooms and len((ROOT / "app.py").read_text().splitlines()) < 60
+    steps = [" ".join(f"lantern_demo.decoding.{room}" for room in rooms)]
+    steps += ["lantern_demo.runs.pipeline lantern_demo.models.registry", "app"]
+    command = [sys.executable, "-c", IMPORTS, str(ROOT), *steps]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    decoding, models, app, threads = (line.split() for line in done.stdout.splitlines())
+    others = {"transformers", "gradio", "huggingface_hub", "tokenizers", "safetensors", "PIL", "pandas", "spaces"}
+    assert "torch" in decoding and not others & set(decoding)
+    assert "transformers" in models and not {"gradio", "gradio_client"} & set(models)
+    assert "gradio" in app and int(threads[0]) < 8 and not any("uvicorn" in name.lower() for name in threads)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_decoding_imports_nothing_else_of_the_project() -> None:
@@ -428,31 +432,10 @@ def test_decoding_has_six_floors() -> None:
     assert floor("lantern_demo.decoding.sampling") == 1 and floor("lantern_demo.decoding.loop") <= 6
 
 
-@pytest.mark.slow
-def test_models_run_without_gradio() -> None:
-    loaded = imported_by("import lantern_demo.runs.pipeline, lantern_demo.models.registry")
-    assert not loaded & {"gradio", "gradio_client"}
-
-
 def test_only_the_page_knows_gradio() -> None:
     for path in sorted((ROOT / "lantern_demo").rglob("*.py")):
         if "ui" not in path.relative_to(ROOT).parts:
             assert not re.search(r"^\s*(import|from) gradio", path.read_text(), re.MULTILINE), path.name
-
-
-@pytest.mark.slow
-def test_app_imports_without_side_effects(tmp_path: Path) -> None:
-    if not (ROOT / "app.py").exists():
-        pytest.skip("there is no app.py yet")
-    assert len((ROOT / "app.py").read_text().splitlines()) < 60
-    # Nothing is printed (imported_by checks it), launched, or left behind.
-    statement = (
-        f"import sys, threading\nsys.path.insert(0, {str(ROOT)!r})\nimport app\n"
-        "assert threading.active_count() < 8, threading.enumerate()\n"
-        "assert not any('uvicorn' in t.name.lower() for t in threading.enumerate())"
-    )
-    imported_by(statement, cwd=tmp_path)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_files_are_small_enough_for_plain_git() -> None:

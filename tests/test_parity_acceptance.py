@@ -1,4 +1,4 @@
-"""Acceptance rules against the released code's recorded decisions: scripted draws, greedy, and laws over many runs."""
+"""Acceptance rules against the released code's recorded decisions: scripted draws, greedy, and distributions over many runs."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def rules(file: Golden) -> list[str]:
 
 
 def drafts(case: Golden, sampled: bool) -> Iterator[tuple[int, Draft]]:
-    """The number and the draft of each trial; `sampled`: with the laws that the drafts were drawn from."""
+    """The number and the draft of each trial; `sampled`: with the distributions that the drafts were drawn from."""
     golden = case.tensors
     tree = static_tree(case.about["tree_choices"])
     assert torch.equal(listed_paths(tree.parents.tolist(), ordered=True), golden["retrieve_indices"])
     children = tree.children[tree.inner]
     for trial, tokens in enumerate(golden["node_tokens"]):
         drawn = tokens[children.clamp(min=0)].masked_fill(children < 0, -1)
-        laws = [golden[f"static_dist_level{level}"][trial] for level in range(tree.depth if sampled else 0)]
-        yield trial, Draft(tree, tokens, drawn, torch.cat(laws) if sampled else None)
+        probs = [golden[f"static_dist_level{level}"][trial] for level in range(tree.depth if sampled else 0)]
+        yield trial, Draft(tree, tokens, drawn, torch.cat(probs) if sampled else None)
 
 
 # -- sampling, with scripted uniforms
@@ -62,8 +62,8 @@ def scripted_uniforms(draft: Draft, script: list[float]) -> Tensor:
     return torch.tensor(table, dtype=torch.float64)
 
 
-def law_of_the_bonus(rule: Rule, draft: Draft, p: Tensor, last: int, neighbours: Tensor, uniforms: Tensor) -> Tensor:
-    """The law [V] that the bonus token behind node `last` is drawn from."""
+def probs_of_the_bonus(rule: Rule, draft: Draft, p: Tensor, last: int, neighbours: Tensor, uniforms: Tensor) -> Tensor:
+    """The distribution [V] that the bonus token behind node `last` is drawn from."""
     tree, row = draft.tree, int(draft.tree.inner_rows[last])
     if row < 0:
         return p[last]
@@ -92,8 +92,8 @@ def test_sampled_decisions(case: Golden, name: str, kind: str) -> None:
         last = found.path[-1]
         tried = int((draft.tree.children[last] >= 0).sum())
         assert uniforms_used(draft)[last] + tried == int(wanted["draws"][trial])
-        law = law_of_the_bonus(rule, draft, lantern_probabilities(logits, sampling), last, neighbours, uniforms)
-        torch.testing.assert_close(law, wanted["sample_p"][trial], atol=2e-6, rtol=2e-5)
+        probs = probs_of_the_bonus(rule, draft, lantern_probabilities(logits, sampling), last, neighbours, uniforms)
+        torch.testing.assert_close(probs, wanted["sample_p"][trial], atol=2e-6, rtol=2e-5)
 
 
 @pytest.mark.parametrize("case", cases("sampled acceptance"))
@@ -101,13 +101,13 @@ def test_probabilities_of_draws(case: Golden) -> None:
     """Each node's probability given its earlier siblings, which the rules above divide by."""
     golden = case.tensors
     for trial, draft in drafts(case, sampled=True):
-        law, children = draft.q, draft.tree.children[draft.tree.inner]
-        assert law is not None
+        probs, children = draft.q, draft.tree.children[draft.tree.inner]
+        assert probs is not None
         for rank in range(draft.tree.width):
             nodes, rows = children[:, rank].clamp(min=0), children[:, rank] >= 0
-            drawn = law.gather(1, draft.tokens[nodes].unsqueeze(1))[:, 0]
+            drawn = probs.gather(1, draft.tokens[nodes].unsqueeze(1))[:, 0]
             close(drawn[rows], golden["static_node_cond_prob"][trial][nodes[rows]])
-            law = without(law, draft.drawn[:, rank])
+            probs = without(probs, draft.drawn[:, rank])
 
 
 # -- greedy
@@ -128,12 +128,12 @@ def test_greedy_decisions(case: Golden, name: str) -> None:
         assert found.tokens[-1] == int(wanted["next_token"][trial])
 
 
-# -- laws
+# -- distributions
 
 
 @pytest.mark.parametrize("kind", ["dynamic", "static"])
 @pytest.mark.parametrize(("case", "name"), cases("acceptance laws", rules))
-def test_laws(case: Golden, name: str, kind: str) -> None:
+def test_distributions(case: Golden, name: str, kind: str) -> None:
     """A tree of one level, run many times there and here: how often each child was accepted, and the first emitted token.
 
     The children are fixed (dynamic) or drawn from the drafter each time (static).
@@ -160,12 +160,12 @@ def test_laws(case: Golden, name: str, kind: str) -> None:
     ranks = torch.where(accepted, verdict.rank, children).bincount(minlength=children + 1)
     tokens = (verdict.residual / verdict.residual.sum(-1, keepdim=True))[~accepted].sum(0)
     tokens += drawn.gather(1, verdict.rank.clamp(min=0).unsqueeze(1))[accepted].flatten().bincount(minlength=vocabulary)
-    assert same_law_p(counts, ranks) > 1e-4
-    # The rejected runs were added up as laws instead of draws, so that this has less noise than the test allows for.
-    assert same_law_p(emitted * there, tokens) > 1e-4
+    assert same_probs_p(counts, ranks) > 1e-4
+    # The rejected runs were added up as distributions instead of draws, so that this has less noise than the test allows for.
+    assert same_probs_p(emitted * there, tokens) > 1e-4
     if kind == "dynamic":
-        law = p + fixed_shift(rule, p, drawn[0], neighbours)
-        assert same_law_p(emitted * there, law * 1e9) > 1e-4
+        probs = p + fixed_shift(rule, p, drawn[0], neighbours)
+        assert same_probs_p(emitted * there, probs * 1e9) > 1e-4
         if counts[-1] > 0:
             none = decide(rule, p[None], drawn[:1], None, neighbours, torch.ones(1, children))
             close(none.residual[0] / none.residual.sum(), wanted["residual"])
@@ -175,21 +175,21 @@ def test_laws(case: Golden, name: str, kind: str) -> None:
 def test_probabilities_of_the_target(case: Golden) -> None:
     """The header does not say whether the recorded ones have the processor in them."""
     golden, sampling = case.tensors, Sampling(**case.about["processor"])
-    laws = [lantern_probabilities(golden["target_logits"], each) for each in (sampling, Sampling())]
-    assert min(float((law - golden["target_probs"]).abs().max()) for law in laws) < 1e-6
+    probs = [lantern_probabilities(golden["target_logits"], each) for each in (sampling, Sampling())]
+    assert min(float((probs - golden["target_probs"]).abs().max()) for probs in probs) < 1e-6
 
 
-def same_law_p(one: Tensor, other: Tensor) -> float:
-    """p-value of Pearson's test that counts [cells] over two sets of runs follow one law; rare cells are merged."""
+def same_probs_p(one: Tensor, other: Tensor) -> float:
+    """p-value of Pearson's test that counts [cells] over two sets of runs follow one distribution; rare cells are merged."""
     counts = torch.stack([one.double(), other.double()])
     runs = counts.sum(1, keepdim=True)
-    law = counts.sum(0) / runs.sum()
-    rare = law * runs.min() < 5
+    probs = counts.sum(0) / runs.sum()
+    rare = probs * runs.min() < 5
     counts = torch.cat([counts[:, ~rare], counts[:, rare].sum(1, keepdim=True)], 1)
-    law = counts.sum(0) / runs.sum()
-    counts, law = counts[:, law > 0], law[law > 0]
-    if len(law) == 1:
+    probs = counts.sum(0) / runs.sum()
+    counts, probs = counts[:, probs > 0], probs[probs > 0]
+    if len(probs) == 1:
         return 1.0
-    statistic = ((counts - runs * law) ** 2 / (runs * law)).sum()
-    freedom = torch.tensor((len(law) - 1) / 2, dtype=torch.float64)
+    statistic = ((counts - runs * probs) ** 2 / (runs * probs)).sum()
+    freedom = torch.tensor((len(probs) - 1) / 2, dtype=torch.float64)
     return float(torch.special.gammaincc(freedom, statistic / 2))

@@ -75,14 +75,14 @@ def same_for_both_rows(tokens: Tensor, wanted: Tensor) -> None:
 # -- dynamic trees
 
 
-@pytest.mark.parametrize(("case", "law"), cases("dynamic trees", parts_like("c1_([^_]+)_draft_tokens")))
-def test_dynamic_trees(case: Golden, law: str) -> None:
+@pytest.mark.parametrize(("case", "probs"), cases("dynamic trees", parts_like("c1_([^_]+)_draft_tokens")))
+def test_dynamic_trees(case: Golden, probs: str) -> None:
     """Two calls: from a fresh cache, then behind some accepted nodes. "greedy" has no processor, "proc" the header's."""
     golden, header = case.tensors, case.about
     target, drafter = lantern_target(case), lantern_drafter(case)
-    sampling = sampling_of(None if law == "greedy" else header["processor"], golden)
+    sampling = sampling_of(None if probs == "greedy" else header["processor"], golden)
     policy = DynamicTree(header["top_k"], header["depth"], header["total_tokens_argument"])
-    accepted = golden[f"c2_{law}_hidden_states"]
+    accepted = golden[f"c2_{probs}_hidden_states"]
     close(drafter.rope[: len(golden["drafter_freqs_cis"])], golden["drafter_freqs_cis"])
 
     cache = drafter.new_cache(2, accepted.shape[1] + policy.expanded)
@@ -91,18 +91,18 @@ def test_dynamic_trees(case: Golden, law: str) -> None:
     close(outputs, golden["c1_greedy_out_hidden_0"])
     assert cache.length == golden["input_ids"].shape[1] - 1
     spy = Spy(drafter)
-    same_tree(dynamic_draft(policy, token, output, spy, target, cache, sampling), golden, f"c1_{law}")
+    same_tree(dynamic_draft(policy, token, output, spy, target, cache, sampling), golden, f"c1_{probs}")
     assert len(spy.outputs) == policy.depth
-    if law == "greedy":  # the other law's passes were not recorded
+    if probs == "greedy":  # the other distribution's passes were not recorded
         for level in range(1, policy.depth + 1):
             same_for_both_rows(spy.tokens[level - 1], golden[f"c1_greedy_in_ids_{level}"])
             assert set(golden[f"c1_greedy_pos_{level}"].tolist()) == {spy.slots[level - 1]}
             close(spy.outputs[level - 1], golden[f"c1_greedy_out_hidden_{level}"])
 
-    tokens = golden[f"c2_{law}_input_ids"][0, -accepted.shape[1] :]
+    tokens = golden[f"c2_{probs}_input_ids"][0, -accepted.shape[1] :]
     output, outputs = stable_pass(drafter, tokens, accepted, cache)
-    close(outputs, golden[f"c2_{law}_out_hidden_0"])
-    same_tree(dynamic_draft(policy, tokens[-1:], output, spy, target, cache, sampling), golden, f"c2_{law}")
+    close(outputs, golden[f"c2_{probs}_out_hidden_0"])
+    same_tree(dynamic_draft(policy, tokens[-1:], output, spy, target, cache, sampling), golden, f"c2_{probs}")
 
 
 def same_tree(draft: Draft, golden: dict[str, Tensor], call: str) -> None:
@@ -141,7 +141,8 @@ def test_static_tree_greedy(case: Golden, name: str) -> None:
 
 @pytest.mark.parametrize(("case", "name"), cases("static trees", parts_like("(.*)_sample_tree_candidates")))
 def test_static_tree_sampled(case: Golden, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the recorded draws in the place of ours: the laws they came from, and each draw's probability given the earlier."""
+    """With the recorded draws in the place of ours: the distributions they came from, and each draw's probability given the
+    earlier."""
     golden = {key.removeprefix(f"{name}_sample_"): value for key, value in case.tensors.items()}
     target, drafter = lantern_target(case), lantern_drafter(case)
     policy = StaticTree(STATIC_TREES[name])
@@ -161,17 +162,17 @@ def test_static_tree_sampled(case: Golden, name: str, monkeypatch: pytest.Monkey
     assert not rest
     same_candidates(draft, golden["tree_candidates"], golden["cart_candidates"])
 
-    law = draft.q
-    assert law is not None
-    close(law, torch.cat([golden[f"level{level}_dist"] for level in range(len(tree.levels))]))
+    probs = draft.q
+    assert probs is not None
+    close(probs, torch.cat([golden[f"level{level}_dist"] for level in range(len(tree.levels))]))
     # The released code divides by what the earlier draws left, 1 - their sum, and is itself off where that is next to nothing.
-    drawn = law.gather(1, draws)
+    drawn = probs.gather(1, draws)
     left = 1 - (drawn.cumsum(1) - drawn)
     allowed = (1e-6 / left.clamp(min=1e-6)).clamp(min=1e-4)
     conditional = torch.ones_like(drawn)
     for draw in range(draws.shape[1]):
-        conditional[:, draw] = law.gather(1, draws[:, draw : draw + 1])[:, 0]
-        law = without(law, draws[:, draw])
+        conditional[:, draw] = probs.gather(1, draws[:, draw : draw + 1])[:, 0]
+        probs = without(probs, draws[:, draw])
     assert bool(((conditional - golden["ss_prob"]).abs() <= allowed).all())
 
     by_node, allowed_by_node = torch.ones(tree.size + 1), torch.full((tree.size + 1,), 1e-4)

@@ -14,7 +14,7 @@ from lantern_demo.decoding.sampling import Sampling, probabilities
 ORDERS = {"llamagen": probabilities, "lantern": lantern_probabilities}
 
 
-def same_law(got: Tensor, wanted: Tensor) -> None:
+def same_probs(got: Tensor, wanted: Tensor) -> None:
     torch.testing.assert_close(got, wanted, atol=2e-6, rtol=1e-5)
     assert torch.equal(got > 0, wanted > 0)
 
@@ -23,10 +23,10 @@ def same_law(got: Tensor, wanted: Tensor) -> None:
 def test_filters(case: Golden, key: str) -> None:
     code, temperature, top_k, top_p = re.fullmatch(r"(\w+)_probs_t(.+)_k(.+)_p(.+)", key).groups()  # type: ignore[union-attr]
     got = ORDERS[code](case.tensors["logits"], Sampling(float(temperature), int(top_k), float(top_p)))
-    same_law(got, case.tensors[key])
+    same_probs(got, case.tensors[key])
 
 
 @pytest.mark.parametrize(("case", "key"), cases("sampling filters", parts_like(r"(tie_\w+_probs_k\d+)")))
 def test_ties_at_the_top_k_boundary_stay(case: Golden, key: str) -> None:
     code, top_k = re.fullmatch(r"tie_(\w+)_probs_k(\d+)", key).groups()  # type: ignore[union-attr]
-    same_law(ORDERS[code](case.tensors["tie_logits"], Sampling(top_k=int(top_k))), case.tensors[key])
+    same_probs(ORDERS[code](case.tensors["tie_logits"], Sampling(top_k=int(top_k))), case.tensors[key])

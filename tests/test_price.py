@@ -1,4 +1,5 @@
-"""The picture's price: nothing for what is lossless, the distance of the laws for the rest, and what people are told of it."""
+"""The picture's price: nothing for what is lossless, the distance of the distributions for the rest, and what people are told of
+it."""
 
 from __future__ import annotations
 
@@ -17,34 +18,34 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.wavefront import Wavefront
 from lantern_demo.runs import price
-from lantern_demo.runs.distortion import Laws, fixed_shift, measure, roots
+from lantern_demo.runs.distortion import ProbsWatcher, fixed_shift, measure, roots
 from lantern_demo.runs.pipeline import Pipeline, load
-from lantern_demo.runs.price import Price, own_laws, picture_price
+from lantern_demo.runs.price import Price, own_probs, picture_price
 from lantern_demo.ui import texts
 
 TOKENS = 30
 
 
-def priced(method: str, seed: int = 0, **changes: Any) -> tuple[Price, list[Step], Decoded, Laws, Config]:
+def priced(method: str, seed: int = 0, **changes: Any) -> tuple[Price, list[Step], Decoded, ProbsWatcher, Config]:
     knobs = {"sampling": Sampling(cfg_scale=2.0), **SETTINGS[method], **changes}
     knobs["neighbours"] = (torch.arange(1, 12) + torch.arange(12).unsqueeze(1)) % 12
-    config, laws = Config(num_tokens=TOKENS, seed=seed, **knobs), Laws()
-    *steps, last = loop.decode(TARGET, DRAFTER, PREFIX, config, watcher=laws)
+    config, watcher = Config(num_tokens=TOKENS, seed=seed, **knobs), ProbsWatcher()
+    *steps, last = loop.decode(TARGET, DRAFTER, PREFIX, config, watcher=watcher)
     assert isinstance(last, Decoded)
     with torch.inference_mode():
-        found = picture_price(own_laws(TARGET, PREFIX, last.tokens, config), config, laws, steps, last.tokens)  # type: ignore[arg-type]
+        found = picture_price(own_probs(TARGET, PREFIX, last.tokens, config), config, watcher, steps, last.tokens)  # type: ignore[arg-type]
     assert found is not None
-    return found, steps, last, laws, config  # type: ignore[return-value]
+    return found, steps, last, watcher, config  # type: ignore[return-value]
 
 
-def test_own_laws_are_the_models() -> None:
-    """Of the table's target the law behind the last two tokens."""
+def test_own_distributions_are_the_models() -> None:
+    """Of the table's target the distribution behind the last two tokens."""
     tokens = list(decode(TARGET, None, PREFIX, num_tokens=TOKENS, method=METHODS["vanilla"], sampling=Sampling(cfg_scale=2.0)))
     picture = tokens[-1].tokens  # type: ignore[union-attr]
     config = Config(METHODS["vanilla"], TOKENS, Sampling(cfg_scale=2.0))
-    found = torch.stack(list(own_laws(TARGET, PREFIX, picture, config)))
+    found = torch.stack(list(own_probs(TARGET, PREFIX, picture, config)))
     before = torch.tensor([int(PREFIX[-1]), *picture])
-    torch.testing.assert_close(found, TARGET.law(before[:-2], before[1:-1], config.sampling), atol=1e-6, rtol=0)
+    torch.testing.assert_close(found, TARGET.probs(before[:-2], before[1:-1], config.sampling), atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("greedy", [False, True])
@@ -67,8 +68,8 @@ def test_the_others_cost_something(method: str) -> None:
 def test_it_agrees_with_the_closed_form_and_the_one_step_distance() -> None:
     """LANTERN's children are fixed by the prefix: the price of each token is its rule's closed form, and the mean of the first
     tokens of steps is the one-step distance."""
-    found, steps, _, laws, config = priced("lantern")
-    visits = laws.visits(steps)
+    found, steps, _, watcher, config = priced("lantern")
+    visits = watcher.visits(steps)
     for step in visits:
         for place, visit in step:
             shift = fixed_shift(config.rule, visit.p, visit.tokens, config.neighbours, visit.depth)
@@ -83,8 +84,8 @@ def test_it_agrees_with_the_closed_form_and_the_one_step_distance() -> None:
 def test_of_drafts_that_were_drawn_it_is_an_estimate_of_the_same() -> None:
     """LANTERN++ and COOL-SD, whose weights hang on the depth: many draws give what few give."""
     for method in ("lantern++", "cool-sd"):
-        found, steps, _, laws, config = priced(method)
-        pairs = [pair for step in laws.visits(steps) for pair in step]
+        found, steps, _, watcher, config = priced(method)
+        pairs = [pair for step in watcher.visits(steps) for pair in step]
         exact = measure(config.rule, [visit for _, visit in pairs], config.neighbours, False, 5)
         assert exact is not None and "8 draws a token" in found.method
         assert sum(found.tokens[place] or 0.0 for place, _ in pairs) / len(pairs) == pytest.approx(exact.tvd, abs=0.02)
@@ -111,14 +112,14 @@ def test_of_a_picture_that_would_take_long_some_tokens_are_looked_at(monkeypatch
 def test_no_more_tokens_are_looked_at_than_there_is_time_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a clock that says one second for each; at least so many are, and they lie all over the picture."""
     monkeypatch.setattr(price, "FEWEST", 4)
-    _, steps, last, laws, config = priced("lantern++")
+    _, steps, last, watcher, config = priced("lantern++")
 
     def found(seconds: float | None) -> list[int]:
         ticks = iter(range(1000))
         monkeypatch.setattr(price, "perf_counter", lambda: next(ticks))
-        own = own_laws(TARGET, PREFIX, last.tokens, config)  # type: ignore[arg-type]
+        own = own_probs(TARGET, PREFIX, last.tokens, config)  # type: ignore[arg-type]
         with torch.inference_mode():
-            done = picture_price(own, config, laws, steps, last.tokens, seconds)
+            done = picture_price(own, config, watcher, steps, last.tokens, seconds)
         assert done is not None and (seconds is None or done.method.endswith(f"of the {TOKENS} tokens") or seconds > TOKENS)
         return [place for place, one in enumerate(done.tokens) if one is not None]
 
@@ -128,20 +129,20 @@ def test_no_more_tokens_are_looked_at_than_there_is_time_for(monkeypatch: pytest
     assert max(some) > TOKENS // 2
 
 
-def test_a_wrong_law_shows() -> None:
-    """Negative control: the run's law is not the one that the picture is read with."""
-    config, laws = Config(METHODS["vanilla"], TOKENS, Sampling()), Laws()
-    *steps, last = loop.decode(TARGET, None, PREFIX, config, watcher=laws)
+def test_a_wrong_distribution_shows() -> None:
+    """Negative control: the run's distribution is not the one that the picture is read with."""
+    config, watcher = Config(METHODS["vanilla"], TOKENS, Sampling()), ProbsWatcher()
+    *steps, last = loop.decode(TARGET, None, PREFIX, config, watcher=watcher)
     other = TableTarget(12, seed=2)
     with torch.inference_mode():
-        found = picture_price(own_laws(other, PREFIX, last.tokens, config), config, laws, steps, last.tokens)  # type: ignore[arg-type, union-attr]
+        found = picture_price(own_probs(other, PREFIX, last.tokens, config), config, watcher, steps, last.tokens)  # type: ignore[arg-type, union-attr]
     assert found is not None and found.mean > 0.1
 
 
 def test_a_picture_of_one_token_has_no_price() -> None:
-    config, laws = Config(METHODS["vanilla"], 1, Sampling()), Laws()
-    *steps, last = loop.decode(TARGET, None, PREFIX, config, watcher=laws)
-    assert picture_price(own_laws(TARGET, PREFIX, last.tokens, config), config, laws, steps, last.tokens) is None  # type: ignore[arg-type, union-attr]
+    config, watcher = Config(METHODS["vanilla"], 1, Sampling()), ProbsWatcher()
+    *steps, last = loop.decode(TARGET, None, PREFIX, config, watcher=watcher)
+    assert picture_price(own_probs(TARGET, PREFIX, last.tokens, config), config, watcher, steps, last.tokens) is None  # type: ignore[arg-type, union-attr]
 
 
 def test_statistics_and_records_have_it(tiny_model: Any) -> None:

@@ -1,5 +1,5 @@
-"""Published models on a processor: they run on twins, whose weights are there once, in a number format that rounds a node alike
-in every pass."""
+"""Published models on a processor: they run on fused models, whose weights are there once, in a number format that rounds a node
+alike in every pass."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from published import ANOLE_ID, CLASS_ID, JANUS_ID, TEXT_ID
 from lantern_demo.models import registry
 from lantern_demo.models.files import needs
 from lantern_demo.models.llamagen.cpu import LeanTarget
-from lantern_demo.models.machine import products, sixteen, tuning
-from lantern_demo.models.machine.products import OF_FORMAT, ROW_EXACT, supported
+from lantern_demo.models.machine import matmul, sixteen, tuning
+from lantern_demo.models.machine.matmul import OF_FORMAT, ROW_EXACT, supported
 from lantern_demo.models.machine.sixteen import sixteen_bits
 from lantern_demo.runs.fitting import FILE, calibration_folder
 from lantern_demo.runs.pipeline import Pipeline, load
@@ -29,7 +29,7 @@ FORMATS = ["float32", *(name for name, kind in OF_FORMAT.items() if supported(ki
 pytestmark = pytest.mark.usefixtures("published_cache")
 
 
-def twin(pipe: Pipeline) -> LeanTarget:
+def fused(pipe: Pipeline) -> LeanTarget:
     assert isinstance(pipe.target, LeanTarget)
     return pipe.target
 
@@ -64,14 +64,14 @@ def test_greedy_lossless_methods_draw_what_vanilla_draws(model: str, dtype: str,
 
 
 def test_formats_differ(text_model: Path) -> None:
-    """They are what they say: each moves the law, int8 most."""
+    """They are what they say: each moves the distribution, int8 most."""
     logits = {}
     for dtype in FORMATS:
         pipe = load(TEXT_ID, device="cpu", dtype=dtype, folder=text_model)
         with torch.inference_mode():
             encoded = pipe.read(PROMPT).encoded
             condition = pipe.networks.target.condition(encoded.features, encoded.mask, True)
-            target = twin(pipe)
+            target = fused(pipe)
             logits[dtype] = target.head(target.prefill(condition, target.new_cache(2, 1))[:, -1:])
     away = {name: float((found - logits["float32"]).abs().mean()) for name, found in logits.items() if name != "float32"}
     assert all(distance > 0 for distance in away.values())
@@ -109,23 +109,23 @@ def test_weights_stay_in_their_files_until_they_are_packed(
     monkeypatch.setattr(tuning, "LARGEST", 0)
     seen: list[tuple[int, torch.dtype]] = []
     networks: list[Any] = []
-    made = products.product
+    made = matmul.matmul
 
     def watched(weight: torch.Tensor, kind: str) -> Any:
         if networks:
             seen.append((sum(p.is_meta for p in networks[0].parameters()), weight.dtype))
         return made(weight, kind)
 
-    monkeypatch.setattr("lantern_demo.models.lean.product", watched)
-    twin = type(load(model, device="cpu", folder=folders[model]).target)
-    init = twin.__init__
+    monkeypatch.setattr("lantern_demo.models.lean.matmul", watched)
+    fused = type(load(model, device="cpu", folder=folders[model]).target)
+    init = fused.__init__
 
     def remembered(self: Any, target: Any, *args: Any, **named: Any) -> None:
         networks.append(target)
         init(self, target, *args, **named)
         networks.clear()
 
-    monkeypatch.setattr(twin, "__init__", remembered)
+    monkeypatch.setattr(fused, "__init__", remembered)
     load(model, device="cpu", dtype="float16" if "float16" in FORMATS else "float32", folder=folders[model])
     gone = [count for count, _ in seen]
     assert gone == sorted(set(gone)) and gone[0] == 0
@@ -163,7 +163,7 @@ def test_what_is_fastest_is_measured_with_the_threads_of_a_large_model(monkeypat
     monkeypatch.setattr(sixteen, "_kinds", lambda: ("bfloat16", "half"))
     before, seen = torch.get_num_threads(), set()
 
-    def slow(kind: str) -> products.Product:
+    def slow(kind: str) -> matmul.Matmul:
         def run(x: torch.Tensor) -> torch.Tensor:
             seen.add(torch.get_num_threads())
             time.sleep(0.001 * (kind == "bfloat16"))
@@ -171,7 +171,7 @@ def test_what_is_fastest_is_measured_with_the_threads_of_a_large_model(monkeypat
 
         return run
 
-    monkeypatch.setattr(sixteen, "product", lambda weight, kind: slow(kind))
+    monkeypatch.setattr(sixteen, "matmul", lambda weight, kind: slow(kind))
     sixteen._fastest.cache_clear()
     try:
         assert sixteen_bits() == "float16"
@@ -184,7 +184,8 @@ def test_int8_is_refused_elsewhere() -> None:
     for model in (TEXT_ID, ANOLE_ID, JANUS_ID):
         assert registry.REGISTRY[model].dtype("int8", CPU) == "int8"
         with pytest.raises(
-            ValueError, match="dtype int8 is for models with twins for a CPU, and there alone; use auto or one of float32, b"
+            ValueError,
+            match="dtype int8 is for models with fused models for a CPU, and there alone; use auto or one of float32, b",
         ):
             registry.REGISTRY[model].dtype("int8", torch.device("cuda"))
 

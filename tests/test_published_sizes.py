@@ -69,7 +69,7 @@ def test_an_estimate_is_of_a_machine_that_nothing_disturbs(monkeypatch: pytest.M
         now[0] += 1e-3 if calls[0] % 3 == 0 else 1e-2
 
     made: list[Any] = []
-    monkeypatch.setattr(estimate, "product", lambda weight, kind: made.append(weight) or call)
+    monkeypatch.setattr(estimate, "matmul", lambda weight, kind: made.append(weight) or call)
     monkeypatch.setattr(estimate, "perf_counter", lambda: now[0])
     estimate.seconds_a_byte.cache_clear()
     try:

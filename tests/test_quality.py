@@ -108,7 +108,7 @@ def difference(
 
 
 @pytest.mark.parametrize("name", ["frechet", "kernel", "recall", "usage"])
-def test_equal_laws_are_within_the_noise_and_shifted_ones_are_not(name: str) -> None:
+def test_equal_distributions_are_within_the_noise_and_shifted_ones_are_not(name: str) -> None:
     count, groups = 120, numpy.arange(120) // 2
     sets = [numpy.abs(normal(count, 6, seed=s)) for s in (1, 2, 3)]
     shifted = sets[0] * 0.4
@@ -137,7 +137,7 @@ def test_equal_laws_are_within_the_noise_and_shifted_ones_are_not(name: str) -> 
 # -- distances
 
 
-def test_frechet_of_normal_laws_that_share_their_axes() -> None:
+def test_frechet_of_normal_distributions_that_share_their_axes() -> None:
     g = torch.linalg.qr(torch.tensor(normal(5, 5)))[0].numpy()
     a, b = numpy.array([1.0, 2.0, 0.5, 3.0, 0.0]), numpy.array([2.0, 0.1, 0.5, 0.0, 4.0])  # standard deviations
     first = distances.Moments(numpy.arange(5.0), (g * a**2) @ g.T)
@@ -253,8 +253,8 @@ def test_nll_is_what_decoding_token_by_token_finds(tiny: Pipeline, sampling: Sam
     assert (impossible > 0) == (sampling.top_k > 0 or sampling.top_p < 1)
 
 
-def test_nll_of_what_is_drawn_is_the_laws_entropy(tiny: Pipeline) -> None:
-    """Of the first token, whose law is the same for every picture of a prompt."""
+def test_nll_of_what_is_drawn_is_the_distributions_entropy(tiny: Pipeline) -> None:
+    """Of the first token, whose distribution is the same for every picture of a prompt."""
     target, encoder, sampling = tiny.networks.target, tiny.networks.text, Sampling(cfg_scale=1.5)
     with torch.inference_mode():
         encoded = encoder.encode(PROMPTS[0])

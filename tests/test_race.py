@@ -312,8 +312,7 @@ def test_a_large_model_has_several_threads_where_they_sleep(tmp_path: Path, monk
 
 
 @pytest.mark.parametrize(
-    ("first", "given", "found"),
-    [("lantern_demo", None, "passive"), ("torch", None, None), ("lantern_demo", "active", "active")],
+    ("first", "given", "found"), [("lantern_demo", None, "passive"), ("torch", None, None), ("lantern_demo", "active", "active")]
 )
 def test_threads_are_told_to_sleep_before_pytorch_is_loaded(first: str, given: str | None, found: str | None) -> None:
     environment = {key: value for key, value in os.environ.items() if key != "OMP_WAIT_POLICY"}
@@ -404,10 +403,7 @@ def test_what_begins_again_by_itself_is_previewed_too(folder: Path, monkeypatch:
     ("slices", "told"),
     [
         (1e-9, f"The methods ran one after the other, not as a race: {race.CROWDED}."),
-        (
-            1e9,
-            f"EAGLE-2, LANTERN, LANTERN++ could not race with the others: {race.CROWDED}.",
-        ),  # those before are drawn by then
+        (1e9, f"EAGLE-2, LANTERN, LANTERN++ could not race with the others: {race.CROWDED}."),  # those before are drawn by then
     ],
 )
 def test_the_page_says_which_methods_did_not_race(

@@ -1,5 +1,5 @@
-"""What a CPU's twins compute for a node is the same to the bit, however many nodes are in the pass and wherever its ancestors
-lie."""
+"""What a CPU's fused models compute for a node is the same to the bit, however many nodes are in the pass and wherever its
+ancestors lie."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from lantern_demo.models.lean import LeanDecoder, packed
 from lantern_demo.models.llamagen.cpu import LeanDrafter, LeanTarget
 from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
 from lantern_demo.models.llamagen.target import LlamaGen
-from lantern_demo.models.machine.products import ROW_EXACT, product, supported
+from lantern_demo.models.machine.matmul import ROW_EXACT, matmul, supported
 from lantern_demo.models.registry import BUNDLED
 
 MOST = 58  # nodes of the largest pass
@@ -51,12 +51,12 @@ def _inference() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Small:
-    """A small target, its drafter, and what makes twins of them."""
+    """A small target, its drafter, and what makes fused models of them."""
 
     target: Any
     drafter: Any
-    twin: Any
-    drafter_twin: Any
+    fused: Any
+    fused_drafter: Any
 
     def condition(self, rows: int = 2, padded: int = 0) -> Condition:
         """Something to draw from; of its first row, for a caption of both, so many positions are padding."""
@@ -90,9 +90,9 @@ def networks() -> Any:
 class Picture:
     """A picture's tokens, read one by one: what every other way of reading them must come to."""
 
-    def __init__(self, twin: LeanDecoder, condition: Condition) -> None:
-        c = twin.config
-        self.twin, self.rows, self.condition = twin, len(condition.features), condition
+    def __init__(self, fused: LeanDecoder, condition: Condition) -> None:
+        c = fused.config
+        self.fused, self.rows, self.condition = fused, len(condition.features), condition
         self.tokens = torch.randint(c.vocab, (c.tokens,), generator=GENERATOR)
         cache, alone = self.cache(), static_tree(())
         self.logits = []  # behind each token
@@ -101,14 +101,14 @@ class Picture:
             cache.advance(1)
 
     def cache(self) -> LeanCache:
-        cache = self.twin.new_cache(self.rows, len(self.tokens) + MOST)
-        self.twin.prefill(self.condition, cache)
+        cache = self.fused.new_cache(self.rows, len(self.tokens) + MOST)
+        self.fused.prefill(self.condition, cache)
         return cache
 
     def read(self, tokens: Tensor, tree: Tree, cache: LeanCache) -> Tensor:
         """Guided logits [n, V] of a tree's nodes."""
-        hidden = self.twin.forward(tokens, tree.depths, tree.mask, cache)
-        return guide(self.twin.head(hidden), SCALE)
+        hidden = self.fused.forward(tokens, tree.depths, tree.mask, cache)
+        return guide(self.fused.head(hidden), SCALE)
 
     def read_chain(self, committed: int, count: int, cache: LeanCache) -> None:
         """Read tokens of the picture as a chain behind so many committed ones, and look at what comes of it."""
@@ -142,7 +142,7 @@ def path_to(node: int, tree: Tree) -> list[int]:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("rows", "padded"), [(2, 0), (2, 3), (1, 0)], ids=["guided", "padded", "alone"])
 def test_chains_of_every_size(small: Small, kind: str, rows: int, padded: int) -> None:
-    read_chains(Picture(small.twin(small.target, kind), small.condition(rows, padded)))
+    read_chains(Picture(small.fused(small.target, kind), small.condition(rows, padded)))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -166,7 +166,7 @@ def read_chains(picture: Picture) -> None:
 def test_branching_trees(small: Small, kind: str) -> None:
     """The picture's tokens lie along some path of each tree; others hang beside it. Its nodes have what was read one by one, and
     so has what comes after they have moved up."""
-    picture, draw, committed = Picture(small.twin(small.target, kind), small.condition(2, 3)), random.Random(0), 0
+    picture, draw, committed = Picture(small.fused(small.target, kind), small.condition(2, 3)), random.Random(0), 0
     cache = picture.cache()
     for size in (5, 2, 16, 58, 9, 30, 3, 43, 24, 58):
         tree = branching(size, draw)
@@ -182,7 +182,7 @@ def test_branching_trees(small: Small, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_any_node_is_as_at_the_end_of_a_chain(small: Small, kind: str) -> None:
-    picture, draw = Picture(small.twin(small.target, kind), small.condition()), random.Random(1)
+    picture, draw = Picture(small.fused(small.target, kind), small.condition()), random.Random(1)
     cache = picture.cache()
     tree = branching(40, draw)
     tokens = torch.randint(SMALL.vocab, (40,), generator=GENERATOR)
@@ -195,7 +195,7 @@ def test_any_node_is_as_at_the_end_of_a_chain(small: Small, kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_places_out_of_order(small: Small, kind: str) -> None:
     """As a wavefront reads them: the slots are given, and the bias hides what has not been read."""
-    picture = Picture(small.twin(small.target, kind), small.condition())
+    picture = Picture(small.fused(small.target, kind), small.condition())
     cache, first = picture.cache(), SMALL.prefix
     for places in ([0], [1], [2, 3], [4, 5, 6, 7, 8, 9, 10, 11, 12, 13]):
         slots = first + torch.tensor(places)
@@ -204,8 +204,8 @@ def test_places_out_of_order(small: Small, kind: str) -> None:
         if cache.visible is not None:
             seen = seen & F.pad(cache.visible, (0, end - first), value=True)
         bias = torch.where(seen, 0.0, -torch.inf)
-        hidden = picture.twin.forward_at(picture.tokens[places], slots, slots, bias, cache)
-        found = guide(picture.twin.head(hidden), SCALE)
+        hidden = picture.fused.forward_at(picture.tokens[places], slots, slots, bias, cache)
+        found = guide(picture.fused.head(hidden), SCALE)
         for node, place in enumerate(places):
             assert torch.equal(found[node], picture.logits[place])
 
@@ -214,8 +214,8 @@ def test_places_out_of_order(small: Small, kind: str) -> None:
 def test_the_bundled_model(networks: Any, kind: str) -> None:
     """Its picture in passes of many sizes, every other one a tree that branches."""
     of = Small(networks.target, None, LeanTarget, None)
-    picture, draw, committed = Picture(of.twin(of.target, kind), of.condition(2, 5)), random.Random(2), 0
-    cache, vocabulary = picture.cache(), picture.twin.config.vocab
+    picture, draw, committed = Picture(of.fused(of.target, kind), of.condition(2, 5)), random.Random(2), 0
+    cache, vocabulary = picture.cache(), picture.fused.config.vocab
     for size in (2, 4, 58, 6, 3, 16, 29, 44, 8, 58, 13, 5, 37, 21, 11):
         if size % 2:
             tree = branching(size, draw)
@@ -239,8 +239,8 @@ LOSSLESS = ["eagle1", "eagle2", "sjd", "scd"]
 
 
 def drawn(small: Small, kind: str, methods: list[str], **given: Any) -> dict[str, list[int]]:
-    """Tokens by method, of twins with products of a kind."""
-    target, drafter = small.twin(small.target, kind), small.drafter_twin(small.drafter, kind)
+    """Tokens by method, of fused models with products of a kind."""
+    target, drafter = small.fused(small.target, kind), small.fused_drafter(small.drafter, kind)
     condition, found = small.condition(), {}
     for method in methods:
         *_, last = decode(target, drafter, condition, num_tokens=40, **given, **settings(method, vocab=96))
@@ -268,7 +268,7 @@ def test_lossless_methods_draw_what_vanilla_draws_with_the_same_dice(small: Smal
 @pytest.mark.parametrize("kind", KINDS)
 def test_products(kind: str, shape: tuple[int, int]) -> None:
     """At widths of published models too, where libraries change their ways of summing."""
-    run = product(torch.randn(shape, generator=GENERATOR).half().float(), kind)
+    run = matmul(torch.randn(shape, generator=GENERATOR).half().float(), kind)
     x = torch.randn(2 * MOST, shape[1], generator=GENERATOR)
     whole = run(x)
     for rows in (*range(1, 34), 2 * MOST - 1):
@@ -280,7 +280,7 @@ def test_products(kind: str, shape: tuple[int, int]) -> None:
 def test_products_on_any_number_of_threads(kind: str) -> None:
     """They share out the columns of a product, not its sums."""
     before = torch.get_num_threads()
-    run = product(torch.randn(768, 1280, generator=GENERATOR).half().float(), kind)
+    run = matmul(torch.randn(768, 1280, generator=GENERATOR).half().float(), kind)
     x, found = torch.randn(7, 1280, generator=GENERATOR), []
     try:
         for threads in (1, 2, 3, 5):

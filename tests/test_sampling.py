@@ -4,7 +4,7 @@ import threading
 
 import pytest
 import torch
-from tables import chi_square_p, draw_without_replacement, random_laws
+from tables import chi_square_p, draw_without_replacement, random_probs
 
 from lantern_demo.decoding import sampling
 from lantern_demo.decoding.sampling import Sampling, draw, guide, probabilities
@@ -65,15 +65,15 @@ def test_draw_never_returns_probability_zero() -> None:
         assert bool((probs.gather(1, token.unsqueeze(1)) > 0).all())
 
 
-def test_draw_law() -> None:
-    law = random_laws(1, 10, seed=3)[0]
+def test_draw_distribution() -> None:
+    probs = random_probs(1, 10, seed=3)[0]
     u = torch.rand(100_000, generator=torch.Generator().manual_seed(1))
-    counts = draw(law.expand(100_000, -1), u).bincount(minlength=10)
-    assert chi_square_p(counts, law) > 1e-4
+    counts = draw(probs.expand(100_000, -1), u).bincount(minlength=10)
+    assert chi_square_p(counts, probs) > 1e-4
 
 
-def test_draws_without_replacement_follow_their_law() -> None:
-    q = random_laws(1, 6, seed=4)[0]
+def test_draws_without_replacement_follow_their_distribution() -> None:
+    q = random_probs(1, 6, seed=4)[0]
     generator = torch.Generator().manual_seed(2)
     tokens = draw_without_replacement(q.expand(100_000, -1), torch.rand(100_000, 2, generator=generator))
     assert bool((tokens[:, 0] != tokens[:, 1]).all())
@@ -93,12 +93,12 @@ def test_draws_beyond_the_support_are_marked() -> None:
 
 @pytest.mark.parametrize("place", [0, 3, 5])
 @pytest.mark.parametrize("rest", [1e-3, 1e-9, 1e-20, 1e-36])
-def test_draws_from_a_sharp_law_follow_what_is_left(rest: float, place: int) -> None:
+def test_draws_from_a_sharp_distribution_follow_what_is_left(rest: float, place: int) -> None:
     """A token that has all but 1e-20 of the mass is drawn first; the draws behind it are as if it had never been there."""
-    others = random_laws(1, 5, seed=6)[0]
-    law = torch.cat([others[:place] * rest, torch.ones(1), others[place:] * rest])
+    others = random_probs(1, 5, seed=6)[0]
+    probs = torch.cat([others[:place] * rest, torch.ones(1), others[place:] * rest])
     generator = torch.Generator().manual_seed(7)
-    tokens = draw_without_replacement(law.expand(100_000, -1), torch.rand(100_000, 4, generator=generator))
+    tokens = draw_without_replacement(probs.expand(100_000, -1), torch.rand(100_000, 4, generator=generator))
     sharp = tokens[tokens[:, 0] == place]
     assert len(sharp) >= 99_000 and bool((sharp.sort(1).values.diff(dim=1) > 0).all()), "no token twice"
     second = sharp[:, 1] - (sharp[:, 1] > place).long()
@@ -109,10 +109,10 @@ def test_draws_from_a_sharp_law_follow_what_is_left(rest: float, place: int) -> 
     assert chi_square_p(third.bincount(minlength=5), share) > 1e-6
 
 
-def test_draws_from_a_law_of_many_scales() -> None:
+def test_draws_from_a_distribution_of_many_scales() -> None:
     """Each token has all of what those before leave."""
-    law = torch.tensor([1e-20, 1.0, 1e-36, 1e-10, 0.0, 1e-30])
-    tokens = draw_without_replacement(law.expand(500, -1), torch.rand(500, 6, generator=torch.Generator().manual_seed(1)))
+    probs = torch.tensor([1e-20, 1.0, 1e-36, 1e-10, 0.0, 1e-30])
+    tokens = draw_without_replacement(probs.expand(500, -1), torch.rand(500, 6, generator=torch.Generator().manual_seed(1)))
     assert bool((tokens == torch.tensor([1, 3, 0, 5, 2, -1])).all())
 
 
@@ -123,11 +123,11 @@ def test_draws_at_the_ends_of_a_row() -> None:
     assert draw_without_replacement(torch.full((2, 5), torch.nan), torch.rand(2, 3)).tolist() == [[-1] * 3] * 2
 
 
-def test_a_draw_says_where_there_is_no_law() -> None:
-    laws = torch.tensor([[0.2, 0.8, 0.0], [0.0, 0.0, 0.0], [torch.nan] * 3, [0.0, 0.0, 1e-30]])
-    assert sampling.draw(laws, torch.tensor([0.9, 0.5, 0.5, 0.0])).tolist() == [1, 3, 3, 2]
-    assert sampling.draw(laws[:1], torch.tensor([0.1])).tolist() == [0]
-    assert sampling.draw(laws[1:2], torch.tensor([0.1])).tolist() == [3]
+def test_a_draw_says_where_there_is_no_distribution() -> None:
+    probs = torch.tensor([[0.2, 0.8, 0.0], [0.0, 0.0, 0.0], [torch.nan] * 3, [0.0, 0.0, 1e-30]])
+    assert sampling.draw(probs, torch.tensor([0.9, 0.5, 0.5, 0.0])).tolist() == [1, 3, 3, 2]
+    assert sampling.draw(probs[:1], torch.tensor([0.1])).tolist() == [0]
+    assert sampling.draw(probs[1:2], torch.tensor([0.1])).tolist() == [3]
 
 
 def test_running_sums_never_scan_one_row_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,10 +141,10 @@ def test_running_sums_never_scan_one_row_alone(monkeypatch: pytest.MonkeyPatch) 
         return real(self, dim, **options)
 
     monkeypatch.setattr(torch.Tensor, "cumsum", watched)
-    law = torch.rand(1, 40, generator=torch.Generator().manual_seed(1))
-    torch.testing.assert_close(sampling.running_sums(law), real(law.double(), -1))
-    torch.testing.assert_close(sampling.running_sums(law[0]), real(law[0].double(), -1))
-    torch.testing.assert_close(sampling.running_sums(law.expand(3, -1)), real(law.double(), -1).expand(3, -1))
-    sampling.draw(law, torch.rand(1))
-    draw_without_replacement(law, torch.rand(1, 3))
+    probs = torch.rand(1, 40, generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(sampling.running_sums(probs), real(probs.double(), -1))
+    torch.testing.assert_close(sampling.running_sums(probs[0]), real(probs[0].double(), -1))
+    torch.testing.assert_close(sampling.running_sums(probs.expand(3, -1)), real(probs.double(), -1).expand(3, -1))
+    sampling.draw(probs, torch.rand(1))
+    draw_without_replacement(probs, torch.rand(1, 3))
     assert len(scanned) == 7 and min(scanned) > 1

@@ -1,5 +1,5 @@
 """Shared noise: whatever is drafted, exact methods draw vanilla's tokens; relaxed ones follow their definition, and their price
-the law that this realises."""
+the distribution that this realises."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import torch
 from launches import count_launches
 from runs import ON_BOTH, decode
-from tables import ChainTarget, chi_square_p, neighbour_table, random_laws
+from tables import ChainTarget, chi_square_p, neighbour_table, random_probs
 from test_fixed import FULL, PADDED, assert_same, both
 from test_launches import few_layers
 from test_loop import ALL, DYNAMIC, NEIGHBOURS, SETTINGS, STATIC, run
@@ -27,7 +27,7 @@ from lantern_demo.decoding.loop import Decoded
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.noise import gumbel_
 from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule
-from lantern_demo.decoding.sampling import NO_LAW, Sampling, scores
+from lantern_demo.decoding.sampling import NO_PROBS, Sampling, scores
 from lantern_demo.decoding.shared import SharedNoise
 from lantern_demo.decoding.wavefront import Wavefront
 from lantern_demo.decoding.window import CoupledWindow, Window
@@ -208,7 +208,7 @@ def test_the_bundled_models_pictures_are_vanillas() -> None:
 def test_numbers_that_are_not_finite_end_a_run(method: str, sampling: Sampling) -> None:
     for spoil in (one_nan, one_infinite, none_possible):
         plain, fixed = runs(method, (spoil, 1), None, sampling=sampling, dice="same")
-        assert plain == fixed and fixed[1] == NO_LAW and len(fixed[0]) == 1, spoil.__name__
+        assert plain == fixed and fixed[1] == NO_PROBS and len(fixed[0]) == 1, spoil.__name__
     if METHODS[method].needs_drafter:
         plain, fixed = runs(method, None, (all_nan, 2), sampling=sampling, dice="same")
         assert [tokens for tokens, _ in fixed[0]] == [tokens for tokens, _ in plain[0]]
@@ -225,10 +225,10 @@ def test_steps_on_an_accelerator_wait_for_nothing(method: str, monkeypatch: pyte
             assert found["same"].total < found["own"].total, way
 
 
-# -- the laws
+# -- the distributions
 
 
-def test_vanilla_follows_the_targets_law() -> None:
+def test_vanilla_follows_the_targets_distribution() -> None:
     logits = 1.5 * torch.randn(6, 6, generator=torch.Generator().manual_seed(2))
     target = ChainTarget(logits, logits)
     sampling, counts = Sampling(0.8, 5, 0.95), torch.zeros(6, 6)
@@ -247,9 +247,9 @@ def test_vanilla_follows_the_targets_law() -> None:
         assert isinstance(last, Decoded)
         for before, token in zip(last.tokens, last.tokens[1:], strict=False):
             counts[before, token] += 1
-    law = scores(logits, sampling).softmax(-1)
+    probs = scores(logits, sampling).softmax(-1)
     seen = [token for token in range(6) if counts[token].sum() >= 100]
-    assert len(seen) >= 3 and min(chi_square_p(counts[token], law[token]) for token in seen) > 1e-4
+    assert len(seen) >= 3 and min(chi_square_p(counts[token], probs[token]) for token in seen) > 1e-4
 
 
 def met_by(rule: Rule, p: list[float], children: list[int], own: int, table: list[list[int]]) -> tuple[int, list[set[int]]]:
@@ -257,7 +257,7 @@ def met_by(rule: Rule, p: list[float], children: list[int], own: int, table: lis
     left, sets = list(p), []
     for x in children:
         near, mass = {x} if x >= 0 else set(), 0.0
-        for z in table[x][: rule.columns] if x >= 0 else ():
+        for z in table[x][: rule.table_columns] if x >= 0 else ():
             mass += left[z]
             if mass > ((rule.bound - 1) * left[x] if isinstance(rule, LanternPlusPlus) else rule.bound * sum(left)):
                 break
@@ -274,7 +274,7 @@ def met_by(rule: Rule, p: list[float], children: list[int], own: int, table: lis
 def test_relaxed_acceptance_by_its_definition(rule: Rule) -> None:
     vocabulary, count, nodes = 12, 4, 1500
     generator, table = torch.Generator().manual_seed(4), neighbour_table(vocabulary)
-    p = random_laws(nodes, vocabulary, 3)
+    p = random_probs(nodes, vocabulary, 3)
     tokens = torch.rand(nodes, vocabulary, generator=generator).argsort(-1)[:, :count]
     tokens[torch.rand(nodes, count, generator=generator) < 0.2] = -1
     own = torch.multinomial(p, 1, generator=generator)[:, 0]
@@ -300,25 +300,25 @@ def drawn_together(p: Tensor, q: Tensor, count: int, children: int, seed: int) -
 
 
 def emitted(rule: Rule, p: Tensor, tokens: Tensor, own: Tensor, table: Tensor) -> Tensor:
-    """How often each token comes out, as a law [V] float64."""
+    """How often each token comes out, as a distribution [V] float64."""
     rank, _ = decide_shared(rule, p.expand(len(own), -1), tokens, own, table)
     found = torch.cat([tokens, own.unsqueeze(1)], 1).gather(1, rank.unsqueeze(1))[:, 0]
     return found.bincount(minlength=len(p)).double() / len(own)
 
 
 @pytest.mark.parametrize("rule", [Lantern(4, 0.3), LanternPlusPlus(3, 4.0)], ids=str)
-def test_of_children_that_the_prefix_fixes_the_law_is_lanterns_own(rule: Rule) -> None:
-    p, table, count = random_laws(1, 7, 1)[0], neighbour_table(7), 400_000
+def test_of_children_that_the_prefix_fixes_the_distribution_is_lanterns_own(rule: Rule) -> None:
+    p, table, count = random_probs(1, 7, 1)[0], neighbour_table(7), 400_000
     children = torch.tensor([3, 0, 5])
     own = drawn_together(p, p, count, 1, 1)[1]
-    law = p + fixed_shift(rule, p, children, table)
-    assert chi_square_p(emitted(rule, p, children.expand(count, -1), own, table) * count, law) > 1e-4
-    assert float((law - p).abs().sum()) > 0.1, "a rule that moves nothing shows nothing"
+    probs = p + fixed_shift(rule, p, children, table)
+    assert chi_square_p(emitted(rule, p, children.expand(count, -1), own, table) * count, probs) > 1e-4
+    assert float((probs - p).abs().sum()) > 0.1, "a rule that moves nothing shows nothing"
 
 
 def test_how_two_draws_with_the_same_noise_meet() -> None:
-    """Also of laws that have tokens of no mass."""
-    p, q = random_laws(2, 7, 1).double()
+    """Also of distributions that have tokens of no mass."""
+    p, q = random_probs(2, 7, 1).double()
     p[2], q[4] = 0.0, 0.0
     p, q, count = p / p.sum(), q / q.sum(), 400_000
     level = meeting(p[None], q[None], p.new_zeros(1, 1), p.new_full((1, 1), torch.inf))[0]
@@ -331,8 +331,8 @@ def test_how_two_draws_with_the_same_noise_meet() -> None:
 
 @pytest.mark.parametrize("offered", [[1], [1, 1], [1, 1, 1], [0, 1], [1, 0, 1]], ids=str)
 @pytest.mark.parametrize("rule", [Lantern(4, 0.3), LanternPlusPlus(3, 4.0)], ids=str)
-def test_the_law_of_drawn_children_by_brute_force(rule: Rule, offered: list[int]) -> None:
-    (p, q), table, count, nodes = random_laws(2, 7, 1), neighbour_table(7), 300_000, torch.tensor(offered).bool()
+def test_the_distribution_of_drawn_children_by_brute_force(rule: Rule, offered: list[int]) -> None:
+    (p, q), table, count, nodes = random_probs(2, 7, 1), neighbour_table(7), 300_000, torch.tensor(offered).bool()
     tokens, own = drawn_together(p, q, count, len(offered), 3)
     found = emitted(rule, p, tokens.masked_fill(~nodes, -1), own, table)
     shift, draws = coupled_shift(rule, p, q, nodes, table, torch.Generator().manual_seed(3), 60_000)
@@ -343,9 +343,9 @@ def test_the_law_of_drawn_children_by_brute_force(rule: Rule, offered: list[int]
     assert float((few.mean(0) - shift).abs().max()) < 0.01, "without a lean"
 
 
-def test_of_a_sharp_law_there_are_fewer_drafts() -> None:
-    """Three draws from a law of two tokens: the third is none, in runs as in what is measured of them."""
-    p, table = random_laws(1, 7, 1)[0], neighbour_table(7)
+def test_of_a_sharp_distribution_there_are_fewer_drafts() -> None:
+    """Three draws from a distribution of two tokens: the third is none, in runs as in what is measured of them."""
+    p, table = random_probs(1, 7, 1)[0], neighbour_table(7)
     q = torch.tensor([0.5, 0.0, 0.0, 0.5, 0.0, 0.0, 0.0])
     rule, three = LanternPlusPlus(3, 4.0), torch.ones(3, dtype=torch.bool)
     tokens, own = drawn_together(p, q, 300_000, 3, 5)
@@ -354,7 +354,7 @@ def test_of_a_sharp_law_there_are_fewer_drafts() -> None:
     assert float((emitted(rule, p, tokens, own, table) - p - shift).abs().max()) < 0.003
     steps = run("lantern++", 60, 1, sampling=Sampling(1.0, top_k=2, cfg_scale=2.0), dice="same")[0]
     kept = {compared.node for step in steps for compared in step.compared}
-    assert kept and 3 not in kept, "the root's third child was drawn from a law of two"
+    assert kept and 3 not in kept, "the root's third child was drawn from a distribution of two"
 
 
 # -- what is told

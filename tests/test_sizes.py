@@ -16,7 +16,7 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.window import Window
 from lantern_demo.models.llamagen.cpu import LeanTarget
 from lantern_demo.models.machine.device import pick_threads
-from lantern_demo.models.machine.products import OF_FORMAT, ROW_EXACT, supported
+from lantern_demo.models.machine.matmul import OF_FORMAT, ROW_EXACT, supported
 from lantern_demo.models.machine.sixteen import sixteen_bits
 from lantern_demo.models.registry import BUNDLED
 from lantern_demo.runs.fitting import read_calibration

@@ -1,5 +1,5 @@
 """Numbers at the edge: underflow, one token left, temperatures near 0, k and bounds at their ends, codebooks with equal vectors,
-pictures that end inside a tree, residuals of zero. All against the slow twin, which does what the rules say one token at a
+pictures that end inside a tree, residuals of zero. All against the slow fused model, which does what the rules say one token at a
 time."""
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from runs import decode, walked
-from tables import TableDrafter, TableTarget, along_the_tree, decide, draw_without_replacement, neighbour_table, random_laws
+from tables import TableDrafter, TableTarget, along_the_tree, decide, draw_without_replacement, neighbour_table, random_probs
 from test_acceptance import near_of
 from torch import Tensor
 
@@ -33,8 +33,8 @@ ENDS = [
 def slow_step(
     rule: Rule, p: list[float], tokens: list[int], q: list[float] | None, neighbours: Tensor, u: list[float]
 ) -> tuple[int, list[float]]:
-    """Which child of a node is accepted, -1 for none, and the law of the bonus token; with residuals that come out empty: what is
-    left of p without x stands in, and p itself where it is x alone."""
+    """Which child of a node is accepted, -1 for none, and the distribution of the bonus token; with residuals that come out
+    empty: what is left of p without x stands in, and p itself where it is x alone."""
     p, q = [value / sum(p) for value in p], None if q is None else list(q)  # the sum of float32 numbers may pass a bound of 1
     for rank, x in enumerate(tokens):
         if x < 0:
@@ -46,7 +46,7 @@ def slow_step(
         left = [0.0 if y in near or y == x else value for y, value in enumerate(p)]
         left = [max(0.0, a - b) for a, b in zip(left, q, strict=True)] if q else left
         rest = [0.0 if y == x else value for y, value in enumerate(p)]
-        p = next((law for law in (left, rest) if sum(law) > 0), p)
+        p = next((probs for probs in (left, rest) if sum(probs) > 0), p)
         p = [value / sum(p) for value in p]
         if q:
             q = [0.0 if y == x else value for y, value in enumerate(q)]
@@ -54,7 +54,7 @@ def slow_step(
     return -1, p
 
 
-def edge_laws(seed: int) -> Tensor:
+def edge_probs(seed: int) -> Tensor:
     """[nodes, V]: point masses, two tokens, tiny numbers beside large ones, flat ones, and one that underflows."""
     generator = torch.Generator().manual_seed(seed)
     eye = torch.eye(VOCAB)
@@ -73,7 +73,7 @@ def agree(got: Tensor, want: list[float]) -> None:
 @pytest.mark.parametrize("rule", ENDS, ids=str)
 def test_verdicts_at_the_edges(rule: Rule, sampled: bool) -> None:
     """Uniforms keep away from where a verdict hangs on rounding."""
-    p, q = edge_laws(1), edge_laws(2).roll(3, 0)
+    p, q = edge_probs(1), edge_probs(2).roll(3, 0)
     generator = torch.Generator().manual_seed(3)
     tokens = draw_without_replacement(q, torch.rand(len(q), 4, generator=generator))
     neighbours = neighbour_table(VOCAB)
@@ -82,8 +82,8 @@ def test_verdicts_at_the_edges(rule: Rule, sampled: bool) -> None:
     assert bool((verdict.residual >= 0).all()) and bool((verdict.residual.sum(-1) > 0)[verdict.rank < 0].all())
     compared = 0
     for i in range(len(p)):
-        law = q[i].double().tolist() if sampled else None
-        rank, left = slow_step(rule, p[i].double().tolist(), tokens[i].tolist(), law, neighbours, uniforms[i].tolist())
+        probs = q[i].double().tolist() if sampled else None
+        rank, left = slow_step(rule, p[i].double().tolist(), tokens[i].tolist(), probs, neighbours, uniforms[i].tolist())
         if sampled and tiny_rest(p[i], q[i]):
             continue  # p and q are equal but for rounding: which tokens rounding leaves differs, and none is wrong
         assert int(verdict.rank[i]) == rank
@@ -100,13 +100,13 @@ def tiny_rest(p: Tensor, q: Tensor) -> bool:
 @pytest.mark.parametrize("mode", ["one-hot", "sampled", "greedy"])
 @pytest.mark.parametrize("rule", ENDS, ids=str)
 def test_the_walk_at_the_edges(rule: Rule, mode: str) -> None:
-    """The walk against the slow twin, along a tree of two levels."""
+    """The walk against the slow fused model, along a tree of two levels."""
     tree = static_tree([(0,), (1,), (2,), (0, 0), (0, 1), (1, 0)])
     sampling = Sampling(0.0) if mode == "greedy" else Sampling()
     neighbours = neighbour_table(VOCAB)
     for seed in range(20):
         generator = torch.Generator().manual_seed(seed)
-        q = random_laws(tree.inner.shape[0], VOCAB, seed, sharpness=6.0)
+        q = random_probs(tree.inner.shape[0], VOCAB, seed, sharpness=6.0)
         drawn = draw_without_replacement(q, torch.rand(len(q), tree.width, generator=generator))
         tokens = along_the_tree(tree, drawn)
         drawn = drawn.masked_fill(tree.children[tree.inner] < 0, -1)
@@ -122,8 +122,10 @@ def test_the_walk_at_the_edges(rule: Rule, mode: str) -> None:
         node, path = 0, [0]
         while int(tree.inner_rows[node]) >= 0:
             row = int(tree.inner_rows[node])
-            law = q[row].double().tolist() if mode == "sampled" else None
-            rank, left = slow_step(rule, p[node].double().tolist(), drawn[row].tolist(), law, neighbours, uniforms[node].tolist())
+            probs = q[row].double().tolist() if mode == "sampled" else None
+            rank, left = slow_step(
+                rule, p[node].double().tolist(), drawn[row].tolist(), probs, neighbours, uniforms[node].tolist()
+            )
             if rank < 0:
                 break
             node = int(tree.children[node, rank])
@@ -131,22 +133,22 @@ def test_the_walk_at_the_edges(rule: Rule, mode: str) -> None:
         else:
             left = p[node].double().tolist()
         assert walk.path == path
-        assert left[walk.tokens[-1]] > 0, "the bonus token has mass in what the slow twin leaves"
+        assert left[walk.tokens[-1]] > 0, "the bonus token has mass in what the slow fused model leaves"
 
 
-# -- laws
+# -- distributions
 
 
 @pytest.mark.parametrize("temperature", [1e-3, 1e-4, 1e-10, 1e-30, 1e-38, 1e-45, 1e-320, 5e-324])
 def test_temperatures_near_zero_are_the_likeliest_token(temperature: float) -> None:
     logits = torch.tensor([[-1e4, 3.0, 2.5, 1e4], [0.5, -0.5, 0.25, 0.0], [7.0, 7.0, -7.0, 0.0]])
-    law = probabilities(logits, Sampling(temperature=temperature))
-    torch.testing.assert_close(law, torch.tensor([[0.0, 0, 0, 1], [1, 0, 0, 0], [0.5, 0.5, 0, 0]]))
-    assert draw(law[:2], torch.tensor([0.999, 0.0])).tolist() == [3, 0]
+    probs = probabilities(logits, Sampling(temperature=temperature))
+    torch.testing.assert_close(probs, torch.tensor([[0.0, 0, 0, 1], [1, 0, 0, 0], [0.5, 0.5, 0, 0]]))
+    assert draw(probs[:2], torch.tensor([0.999, 0.0])).tolist() == [3, 0]
 
 
 def test_a_cool_temperature_is_what_it_says() -> None:
-    """Where care begins, the law is that of the plain formula."""
+    """Where care begins, the distribution is that of the plain formula."""
     logits = torch.randn(4, 50, generator=torch.Generator().manual_seed(0)) * 1e-3
     for temperature in (9.9e-4, 1.01e-3, 0.02):
         want = (logits.double() / temperature).softmax(-1).float()
@@ -165,10 +167,10 @@ def test_one_token_left() -> None:
 
 def test_masses_that_underflow_are_never_drawn_nor_lost() -> None:
     logits = torch.tensor([[0.0, -120.0, -200.0, -math.inf]])
-    law = probabilities(logits, Sampling())
-    assert float(law[0, 0]) == 1 and float(law.sum()) == 1
+    probs = probabilities(logits, Sampling())
+    assert float(probs[0, 0]) == 1 and float(probs.sum()) == 1
     for u in (0.0, 0.5, 1 - 2**-24):
-        assert draw(law, torch.tensor([u])).tolist() == [0]
+        assert draw(probs, torch.tensor([u])).tolist() == [0]
     rows = draw_without_replacement(torch.tensor([[1.0, 1e-42, 0.0]]), torch.tensor([[0.3, 0.9, 0.9]]))
     assert rows[0, 0] == 0 and rows[0, 2] == -1 and 2 not in rows
 
@@ -228,8 +230,8 @@ class Mistaken(TableDrafter):
 
 @pytest.mark.parametrize(("method", "tree"), [("eagle1", DEEP), ("eagle2", WIDE)])
 def test_all_siblings_rejected(method: str, tree: Drafts) -> None:
-    """Top-k 1 makes both laws point masses, mostly on different tokens: every draft is refused and the target's own token
-    remains."""
+    """Top-k 1 makes both distributions point masses, mostly on different tokens: every draft is refused and the target's own
+    token remains."""
     target = TableTarget(vocab=VOCAB, seed=4, sharpness=2.0)
     sampling = Sampling(top_k=1)
     wanted = run("vanilla", 30, sampling=sampling)

@@ -57,8 +57,8 @@ def test_teacher_forcing_is_what_cached_decoding_computes() -> None:
 
 
 @torch.inference_mode()
-def test_batched_samples_follow_the_law_of_the_target() -> None:
-    """First tokens of many samples against the guided law itself (chi-square, p > 1e-4)."""
+def test_batched_samples_follow_the_distribution_of_the_target() -> None:
+    """First tokens of many samples against the guided distribution itself (chi-square, p > 1e-4)."""
     torch.manual_seed(0)
     words = word_tokenizer(vocabulary())
     text = TextEncoder(words, small_t5(words.get_vocab_size(), 64, 1), 12).eval()
@@ -67,7 +67,7 @@ def test_batched_samples_follow_the_law_of_the_target() -> None:
     encoded = text.encode("two red lanterns")
     cache = target.new_cache(2, 8)
     cond, uncond = target.head(target.prefill(target.condition(encoded.features, encoded.mask, True), cache))[:, -1]
-    law = (uncond + 2.0 * (cond - uncond)).softmax(-1)
+    probs = (uncond + 2.0 * (cond - uncond)).softmax(-1)
     count = 4000
     first = torch.cat(
         [
@@ -78,7 +78,7 @@ def test_batched_samples_follow_the_law_of_the_target() -> None:
         ]
     )
     seen = torch.bincount(first, minlength=12).double()
-    expected = law.double() * count
+    expected = probs.double() * count
     statistic = ((seen - expected) ** 2 / expected).sum()
     # The 1 - 1e-4 quantile of chi-square with 11 degrees of freedom.
     assert statistic < 37.4

@@ -1,4 +1,4 @@
-"""Tree policies, static trees, dynamic growth against a slow twin."""
+"""Tree policies, static trees, dynamic growth against a slow reference."""
 
 from __future__ import annotations
 
@@ -74,16 +74,16 @@ def test_ancestor_mask_of_a_long_chain() -> None:
     assert torch.equal(ancestor_mask(parents, 12), torch.ones(13, 13).tril().bool())
 
 
-def slow_growth(law: PathLaw, policy: Drafts) -> dict[tuple[int, ...], float]:
-    """Obvious twin: all proposals by their token path, the best ones with ancestors. law(path) ->
+def slow_growth(probs: PathProbs, policy: Drafts) -> dict[tuple[int, ...], float]:
+    """Obvious reference: all proposals by their token path, the best ones with ancestors. distribution(path) ->
     log-probs."""
-    top = law(()).topk(policy.top_k)
+    top = probs(()).topk(policy.top_k)
     pool = {(int(t),): float(s) for s, t in zip(top.values, top.indices, strict=True)}
     beam = dict(pool)
     for _ in range(policy.depth):
         proposals = {}
         for path, score in beam.items():
-            top = law(path).topk(policy.top_k)
+            top = probs(path).topk(policy.top_k)
             for step, token in zip(top.values, top.indices, strict=True):
                 proposals[(*path, int(token))] = score + float(step)
         pool.update(proposals)
@@ -91,7 +91,7 @@ def slow_growth(law: PathLaw, policy: Drafts) -> dict[tuple[int, ...], float]:
     return dict(sorted(pool.items(), key=lambda item: -item[1])[: policy.nodes - 1])
 
 
-class PathLaw:
+class PathProbs:
     """Random log-probabilities by token path, and the `expand` callback that serves them."""
 
     def __init__(self, vocab: int, seed: int, kept: int | None = None) -> None:
@@ -126,31 +126,31 @@ def token_paths(tree: Tree, tokens: Tensor) -> list[tuple[int, ...]]:
 
 
 @pytest.mark.parametrize(("top_k", "depth", "nodes"), [(4, 3, 20), (3, 0, 3), (1, 4, 6), (10, 4, 59), (5, 2, 56)])
-def test_growth_equals_its_slow_twin(top_k: int, depth: int, nodes: int) -> None:
+def test_growth_equals_its_slow_reference(top_k: int, depth: int, nodes: int) -> None:
     policy = DynamicTree(top_k, depth, nodes)
     for seed in range(5):
-        law = PathLaw(16, seed)
-        tree, tokens = grow(law(()), law.expand, policy)
+        probs = PathProbs(16, seed)
+        tree, tokens = grow(probs(()), probs.expand, policy)
         paths = token_paths(tree, tokens)
-        assert set(paths[1:]) == set(slow_growth(law, policy))
+        assert set(paths[1:]) == set(slow_growth(probs, policy))
         check_tree(tree, paths, reachable=set(paths))
         for node in range(tree.size):  # siblings: most likely first
             children = [int(child) for child in tree.children[node] if child >= 0]
-            scores = [float(law(paths[node])[tokens[child]]) for child in children]
+            scores = [float(probs(paths[node])[tokens[child]]) for child in children]
             assert scores == sorted(scores, reverse=True)
 
 
 @pytest.mark.parametrize("kept", [1, 2])
-def test_growth_from_filtered_laws(kept: int) -> None:
+def test_growth_from_filtered_distributions(kept: int) -> None:
     """Where too few tokens have mass, padding nodes are well-formed and cannot be reached."""
     policy = DynamicTree(4, 3, 30)
     for seed in range(5):
-        law = PathLaw(8, seed, kept)
-        tree, tokens = grow(law(()), law.expand, policy)
+        probs = PathProbs(8, seed, kept)
+        tree, tokens = grow(probs(()), probs.expand, policy)
         paths = token_paths(tree, tokens)
         possible = {paths[0]}
         for path in paths[1:]:
-            if path[:-1] in possible and math.isfinite(float(law(path[:-1])[path[-1]])):
+            if path[:-1] in possible and math.isfinite(float(probs(path[:-1])[path[-1]])):
                 possible.add(path)
         check_tree(tree, paths, reachable=possible)
         assert bool(((tokens >= 0) & (tokens < 8)).all())

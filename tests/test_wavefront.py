@@ -1,5 +1,5 @@
-"""Rows drawn side by side: the plan against its rule played through by hand, the laws against one pass under a mask that says it
-all, and vanilla where the window is a row."""
+"""Rows drawn side by side: the plan against its rule played through by hand, the distributions against one pass under a mask that
+says it all, and vanilla where the window is a row."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, guide, probabilities
 from lantern_demo.decoding.wavefront import Wavefront, nodes_at_most, nodes_of, plan_of
 from lantern_demo.models.llamagen.cuda import FusedTarget
-from lantern_demo.runs.distortion import Laws
+from lantern_demo.runs.distortion import ProbsWatcher
 
 SAMPLING = Sampling(0.9, top_k=30, cfg_scale=2.0)
 SHAPES = [(16, 4, window) for window in (1, 2, 3, 4, 9)] + [(14, 4, 1), (14, 4, 3), (5, 2, 1), (3, 4, 2), (256, 16, 5)]
@@ -94,14 +94,15 @@ def test_the_first_tokens_of_a_picture_do_not_hang_on_how_many_there_are() -> No
 
 
 @pytest.mark.parametrize("window", [1, 2, 3, 4])
-def test_laws_are_those_of_one_pass_under_the_whole_mask(window: int) -> None:
+def test_distributions_are_those_of_one_pass_under_the_whole_mask(window: int) -> None:
     """All that a run read, in one pass: a node sees what was read up to its own pass at places up to its own, at each place the
     newest."""
     target, _ = networks(TEXT)
-    laws, config = Laws(), Config(METHODS["zipar"], 16, Sampling(1.0, cfg_scale=2.0), tree=Wavefront(window), seed=5, row=4)
+    watcher = ProbsWatcher()
+    config = Config(METHODS["zipar"], 16, Sampling(1.0, cfg_scale=2.0), tree=Wavefront(window), seed=5, row=4)
     with torch.inference_mode():
         condition = condition_of(target, FULL)
-        *steps, last = loop.decode(target, None, condition, config, watcher=laws)
+        *steps, last = loop.decode(target, None, condition, config, watcher=watcher)
         assert isinstance(last, Decoded)
         inputs = [(number, *node) for number in range(1, len(steps)) for node in nodes_of(number, 16, 4, window)]
         prefix = target.embed_condition(condition)
@@ -115,8 +116,8 @@ def test_laws_are_those_of_one_pass_under_the_whole_mask(window: int) -> None:
         rope = target.rope[[*range(t), *(t + at for _, _, at, _ in inputs)]]
         hidden = target.run(torch.cat((prefix, x), 1), rope, sees, None)[:, t:]
         expected = probabilities(guide(target.head(hidden), 2.0), config.sampling)
-        of = {place: law for (*_, place), law in zip(inputs, expected, strict=True) if place < 16}
-    visits = dict(pair for step in laws.visits(steps) for pair in step)  # type: ignore[arg-type]
+        of = {place: probs for (*_, place), probs in zip(inputs, expected, strict=True) if place < 16}
+    visits = dict(pair for step in watcher.visits(steps) for pair in step)  # type: ignore[arg-type]
     assert sorted(visits) == sorted(of) == list(range(1, 16))
     for place, visit in visits.items():
         torch.testing.assert_close(visit.p, of[place], atol=1e-5, rtol=1e-4)
@@ -125,9 +126,9 @@ def test_laws_are_those_of_one_pass_under_the_whole_mask(window: int) -> None:
 @pytest.mark.slow
 def test_only_a_whole_row_is_lossless() -> None:
     """Chi-square on whole sequences, the end of the picture included, and its negative control."""
-    for law in ("flat", "top-k", "sharp", "guided"):
-        assert run_cell(Cell("zipar", "whole row", law), 600).stretch_p > 1e-5
-        assert run_cell(Cell("zipar", "", law), 600).stretch_p < 1e-9
+    for case in ("flat", "top-k", "sharp", "guided"):
+        assert run_cell(Cell("zipar", "whole row", case), 600).stretch_p > 1e-5
+        assert run_cell(Cell("zipar", "", case), 600).stretch_p < 1e-9
 
 
 def test_what_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""COOL-SD's rule: its law by formula, what depth does, and where it is exact."""
+"""COOL-SD's rule: its distribution by formula, what depth does, and where it is exact."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from runs import decode
-from tables import ChainDrafter, ChainTarget, chi_square_p, decide, draw_without_replacement, random_laws
+from tables import ChainDrafter, ChainTarget, chi_square_p, decide, draw_without_replacement, random_probs
 from tiny import write_tiny_model
 from torch import Tensor
 
@@ -27,7 +27,7 @@ P_BOUND = 1e-4
 
 
 def emitted(w: float, p: Tensor, q: Tensor) -> Tensor:
-    """The law of the first token behind one draft, as the rule says it."""
+    """The distribution of the first token behind one draft, as the rule says it."""
     accepted = torch.minimum(q, w * p)
     left = (p - accepted).clamp(min=0)
     return accepted + (1 - accepted.sum()) * left / left.sum()
@@ -36,7 +36,7 @@ def emitted(w: float, p: Tensor, q: Tensor) -> Tensor:
 @pytest.mark.parametrize("rule", [Weighted(b, mu=mu) for b, mu in ((1.1, 0.0), (2.0, 0.0), (0.6, 0.0), (2.0, 0.5))], ids=str)
 @pytest.mark.parametrize("depth", [0, 1, 3])
 def test_one_draft_follows_the_formula(rule: Rule, depth: int) -> None:
-    p, q = random_laws(1, 8, 3)[0], random_laws(1, 8, 4)[0]
+    p, q = random_probs(1, 8, 3)[0], random_probs(1, 8, 4)[0]
     runs = 200_000
     generator = torch.Generator().manual_seed(5)
     tokens = draw_without_replacement(q.expand(runs, -1), torch.rand(runs, 1, generator=generator))
@@ -44,11 +44,11 @@ def test_one_draft_follows_the_formula(rule: Rule, depth: int) -> None:
     verdict = decide(rule, p.expand(runs, -1), tokens, q.expand(runs, -1), None, u, depth=torch.full((runs, 1), depth))
     bonus = torch.multinomial(verdict.residual, 1, generator=generator)[:, 0]
     found = torch.where(verdict.rank < 0, bonus, tokens[:, 0]).bincount(minlength=8)
-    law = emitted(rule.bound * math.exp(-0.7 * depth - rule.mu), p, q)
-    assert chi_square_p(found, law) > P_BOUND
+    probs = emitted(rule.bound * math.exp(-0.7 * depth - rule.mu), p, q)
+    assert chi_square_p(found, probs) > P_BOUND
     if depth == 0:
         shift, _ = sampled_shift(rule, p, q, torch.tensor([True]), None, generator)
-        torch.testing.assert_close(shift, (law - p).double(), atol=1e-6, rtol=0)
+        torch.testing.assert_close(shift, (probs - p).double(), atol=1e-6, rtol=0)
 
 
 def test_weights_fall_with_depth() -> None:
@@ -58,7 +58,7 @@ def test_weights_fall_with_depth() -> None:
 
 
 def models() -> tuple[ChainTarget, ChainDrafter, Tensor]:
-    logits, drafted = (random_laws(6, 6, seed).log() for seed in (7, 8))
+    logits, drafted = (random_probs(6, 6, seed).log() for seed in (7, 8))
     target = ChainTarget(logits, drafted)
     return target, ChainDrafter(target), logits
 
@@ -83,17 +83,17 @@ def run(
 
 
 def transitions(rule: Rule) -> float:
-    """The smallest p-value of the tokens behind each token, under the target's law."""
+    """The smallest p-value of the tokens behind each token, under the target's distribution."""
     counts = torch.zeros(6, 6)
     for seed in range(6):
         for last, token in itertools.pairwise([0, *run(rule, "plain", seed, measure_distortion=False).tokens]):
             counts[last, token] += 1
-    law = probabilities(models()[2], Sampling())
-    return min(chi_square_p(counts[i], law[i]) for i in range(6) if counts[i].sum() > 100)
+    probs = probabilities(models()[2], Sampling())
+    return min(chi_square_p(counts[i], probs[i]) for i in range(6) if counts[i].sum() > 100)
 
 
 @pytest.mark.slow
-def test_a_weight_of_one_and_below_leaves_the_law_as_it_is() -> None:
+def test_a_weight_of_one_and_below_leaves_the_distribution_as_it_is() -> None:
     """What is accepted too seldom comes back with the residual, at every depth and for every sibling."""
     rule = Weighted(0.8)
     assert transitions(rule) > P_BOUND

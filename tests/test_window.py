@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from runs import decode
-from tables import ChainTarget, chi_square_p, random_laws
+from tables import ChainTarget, chi_square_p, random_probs
 
 from lantern_demo.bench.audit import Cell, run_cell
 from lantern_demo.decoding import window
@@ -21,7 +21,7 @@ from lantern_demo.decoding.window import CoupledWindow, Window
 VOCAB, P_BOUND = 6, 1e-5
 EXACT = [("sjd", "inverse"), ("scd", "gumbel"), ("scd", "maximal")]
 SAMPLINGS = {"whole": Sampling(), "filtered": Sampling(0.6, top_k=4), "cold": Sampling(0.05)}
-CHAIN = ChainTarget(random_laws(VOCAB, VOCAB, 7).log(), random_laws(VOCAB, VOCAB, 8).log())
+CHAIN = ChainTarget(random_probs(VOCAB, VOCAB, 7).log(), random_probs(VOCAB, VOCAB, 8).log())
 
 
 def window_of(nodes: int, coupling: str, guess: str) -> Window:
@@ -35,12 +35,12 @@ def run(method: str, coupling: str, tokens: int = 400, seed: int = 0, nodes: int
 
 
 def p_value(runs: list[list[int]], sampling: Sampling) -> float:
-    """The smallest p-value of the tokens behind each token under the target's law."""
-    law, counts = probabilities(CHAIN.rows[:VOCAB], sampling), torch.zeros(VOCAB, VOCAB)
+    """The smallest p-value of the tokens behind each token under the target's distribution."""
+    probs, counts = probabilities(CHAIN.rows[:VOCAB], sampling), torch.zeros(VOCAB, VOCAB)
     for tokens in runs:
         for last, token in zip([0, *tokens], tokens, strict=False):
             counts[last, token] += 1
-    return min(chi_square_p(counts[i], law[i]) for i in range(VOCAB) if counts[i].sum() >= 100)
+    return min(chi_square_p(counts[i], probs[i]) for i in range(VOCAB) if counts[i].sum() >= 100)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def p_value(runs: list[list[int]], sampling: Sampling) -> float:
 )
 @pytest.mark.parametrize(("method", "coupling"), EXACT)
 def test_every_token_follows_the_target(method: str, coupling: str, sampling: Sampling) -> None:
-    """The plain engine's by their law; the fixed engine's are the very same."""
+    """The plain engine's by their distribution; the fixed engine's are the very same."""
     for guess in ("left", "above", "uniform"):
         knobs: dict[str, Any] = {"guess": guess, "sampling": sampling, "measure_distortion": False}
         runs = [run(method, coupling, seed=seed, engine="plain", **knobs).tokens for seed in range(3)]
@@ -59,23 +59,23 @@ def test_every_token_follows_the_target(method: str, coupling: str, sampling: Sa
 @pytest.mark.parametrize(("method", "coupling"), EXACT)
 def test_the_end_of_an_image_follows_the_target(method: str, coupling: str) -> None:
     """Runs of three tokens, which the window overshoots."""
-    law = probabilities(CHAIN.rows[:VOCAB], Sampling())
+    probs = probabilities(CHAIN.rows[:VOCAB], Sampling())
     runs = [run(method, coupling, 3, seed, measure_distortion=False).tokens for seed in range(1500)]
     cells = (torch.tensor(runs) * torch.tensor([VOCAB * VOCAB, VOCAB, 1])).sum(1)
-    triples = law[0].view(-1, 1, 1) * law.unsqueeze(2) * law
+    triples = probs[0].view(-1, 1, 1) * probs.unsqueeze(2) * probs
     assert chi_square_p(cells.bincount(minlength=VOCAB**3), triples) > P_BOUND
 
 
 def test_what_is_not_exact_fails_the_same_test() -> None:
-    """Negative control: the target's law in place of the residual."""
+    """Negative control: the target's distribution in place of the residual."""
     assert (
         p_value([run("sjd", "inverse", 2000, seed, rule=Rule(residual="target")).tokens for seed in range(6)], Sampling()) < 1e-9
     )
 
 
 @pytest.mark.slow
-def test_a_guess_that_keeps_its_old_law_fails_the_audit() -> None:
-    """Negative control: of a chain the tokens behind a token follow its law even so; here whole sequences count."""
+def test_a_guess_that_keeps_its_old_distribution_fails_the_audit() -> None:
+    """Negative control: of a chain the tokens behind a token follow its distribution even so; here whole sequences count."""
     assert run_cell(Cell("scd", "released", "flat"), 4000).stretch_p < 1e-9
     assert run_cell(Cell("scd", "maximal", "flat"), 2000).stretch_p > P_BOUND
 

@@ -45,7 +45,7 @@ def write_tiny_model(folder: Path, grid: int = 8, vocab: int = 64, dim: int = 64
     for part in (networks.target, networks.drafter):
         for name, weight in part.named_parameters():
             if weight.dim() > 1:
-                # Strong enough that the laws are not flat and prompts matter.
+                # Strong enough that the distributions are not flat and prompts matter.
                 torch.nn.init.normal_(weight, std=1.0 if "embed" in name else 1.5 * weight.shape[1] ** -0.5)
     if scale > 1:
         networks.picture = PictureDecoder(JanusVQVAEConfig(**{**picture.to_diff_dict(), "out_channels": 3 * scale**2}))

@@ -1,9 +1,9 @@
 """The audit of losslessness: does every method draw what its target would? `python -m lantern_demo.bench audit --out audit.json`.
 
-On toy models whose law of whole sequences is known exactly (`toy`) the decoding loop itself runs many times, each time with
-another seed. The sequences that come out are counted and held against the exact law, to the last token of the picture: by the
-total variation distance, beside the one that as many draws of the exact law show, and by Pearson's chi-square test. A lossless
-method must be at the noise. The others show by how much they are off.
+On toy models whose distribution of whole sequences is known exactly (`toy`) the decoding loop itself runs many times, each time
+with another seed. The sequences that come out are counted and held against the exact distribution, to the last token of the
+picture: by the total variation distance, beside the one that as many draws of the exact distribution show, and by Pearson's
+chi-square test. A lossless method must be at the noise. The others show by how much they are off.
 
 What runs is this project's implementation of each method, not its authors' program. With --out FILE.json the report is written as
 FILE.json and FILE.md, and the same command goes on where it was interrupted. The exit status is 1 where a lossless method is not
@@ -31,7 +31,7 @@ import lantern_demo
 from lantern_demo.bench.chi_square import FEWEST, chi_square, distance, noise, worst_stretch
 from lantern_demo.bench.report import check_out, machine_of, now, table, table_of, write
 from lantern_demo.bench.resume import Journal, digest_of
-from lantern_demo.bench.toy import LAWS, LENGTH, SEQUENCES, VOCAB, Tables, ToyDrafter, ToyTarget, index_of, neighbours
+from lantern_demo.bench.toy import CASES, LENGTH, SEQUENCES, VOCAB, Tables, ToyDrafter, ToyTarget, index_of, neighbours
 from lantern_demo.bench.workers import spread
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.drafting import Drafts
@@ -48,12 +48,12 @@ RUNS = 100_000
 LEAST_P = 1e-4
 HOW = (
     f"Toy models of {VOCAB} tokens draw sequences of {LENGTH}. TVD is the total variation distance (0 to 1) between the "
-    "sequences drawn and the exact law; expected and 99 % are the mean and the 99th percentile of the one that as many draws "
-    "of the exact law show. chi2 and p are of the same sequences by Pearson's test, neighbours taken together until "
-    f"{FEWEST:.0f} are expected. Worst is the stretch of tokens whose joint law fits worst, and its p-value times the number "
-    f"of stretches. At the noise: that is {LEAST_P:g} or more. Off by: the TVD less the expected one; the true distance lies "
-    f"between that and their sum, up to the spread of the noise. How far a relaxed method is off among {VOCAB} tokens does not "
-    "tell how far it is off on images. What ran is this project's implementation of each method, not its authors' program."
+    "sequences drawn and the exact distribution; expected and 99 % are the mean and the 99th percentile of the one that as "
+    "many draws of it show. chi2 and p are of the same sequences by Pearson's test, neighbours taken together until "
+    f"{FEWEST:.0f} are expected. Worst is the stretch of tokens whose joint distribution fits worst, and its p-value times the "
+    f"number of stretches. At the noise: that is {LEAST_P:g} or more. Off by: the TVD less the expected one; the true distance "
+    f"lies between that and their sum, up to the spread of the noise. How far a relaxed method is off among {VOCAB} tokens does "
+    "not tell how far it is off on images. What ran is this project's implementation of each method, not its authors' program."
 )
 
 # What methods run with: small draft trees and windows, and bounds that say something among so few tokens. The rest is as by
@@ -108,11 +108,11 @@ Report = dict[str, Any]
 
 
 class Cell(NamedTuple):
-    """What is run: a method, a variant of it ("" for the method as it stands) and a law, by their ids."""
+    """What is run: a method, a variant of it ("" for the method as it stands) and a case, by their ids."""
 
     method: str
     variant: str
-    law: str
+    case: str
 
 
 @dataclass(frozen=True)
@@ -120,16 +120,16 @@ class Row:
     """What came of a cell.
 
     `lossless`: by the method's own claim; `released`: it does what a released code does, by our reading. `tvd` is the total
-    variation distance (0 to 1) between the sequences drawn and the exact law, `expected` and `p99` the mean and the 99th
-    percentile of the one that as many draws of the exact law show. `cells` to `p` are of Pearson's test of whole sequences,
-    `stretch` is the stretch of tokens whose joint law fits worst, and `stretch_p` its p-value times the number of stretches.
-    `impossible` sequences were drawn that the exact law never draws. `accepted` tokens came of a pass behind the prefill.
-    `seconds` are those of one process.
+    variation distance (0 to 1) between the sequences drawn and the exact distribution, `expected` and `p99` the mean and the 99th
+    percentile of the one that as many draws of the exact distribution show. `cells` to `p` are of Pearson's test of whole
+    sequences, `stretch` is the stretch of tokens whose joint distribution fits worst, and `stretch_p` its p-value times the
+    number of stretches. `impossible` sequences were drawn that the exact distribution never draws. `accepted` tokens came of a
+    pass behind the prefill. `seconds` are those of one process.
     """
 
     method: str
     variant: str
-    law: str
+    case: str
     lossless: bool
     released: bool
     runs: int
@@ -148,7 +148,7 @@ class Row:
 
     @property
     def cell(self) -> Cell:
-        return Cell(self.method, self.variant, self.law)
+        return Cell(self.method, self.variant, self.case)
 
     @property
     def name(self) -> str:
@@ -157,7 +157,7 @@ class Row:
 
     @property
     def at_the_noise(self) -> bool:
-        """Whether the sequences may well be draws of the exact law."""
+        """Whether the sequences may well be draws of the exact distribution."""
         return self.stretch_p >= LEAST_P
 
     @property
@@ -193,18 +193,18 @@ def judged(report: Report, rows: Sequence[Row]) -> Report:
     exact, wrong = sum(row.lossless for row in rows), faults(rows)
     verdict = f"All {exact} rows of lossless methods are at the noise." if exact else "No lossless method was run."
     if wrong:
-        verdict = f"Not as it should be: {'; '.join(f'{row.name} at {row.law}' for row in wrong)}."
+        verdict = f"Not as it should be: {'; '.join(f'{row.name} at {row.case}' for row in wrong)}."
     return report | {"least_p": LEAST_P, "verdict": verdict, "rows": [row.told() for row in rows]}
 
 
 @cache
-def _tables(law: str) -> Tables:
-    return Tables(LAWS[law])
+def _tables(case: str) -> Tables:
+    return Tables(CASES[case])
 
 
 @cache
-def _noise(law: str, runs: int) -> tuple[float, float]:
-    return noise(_tables(law).sequences(), runs)
+def _noise(case: str, runs: int) -> tuple[float, float]:
+    return noise(_tables(case).sequences(), runs)
 
 
 def variant_of(cell: Cell) -> Variant:
@@ -214,13 +214,13 @@ def variant_of(cell: Cell) -> Variant:
 
 def player(cell: Cell) -> Callable[[int], Decoded]:
     """What runs a cell once, given a seed. Everything that runs share is made once."""
-    method, law, tables = METHODS[cell.method], LAWS[cell.law], _tables(cell.law)
+    method, case, tables = METHODS[cell.method], CASES[cell.case], _tables(cell.case)
     target, drafter, clock, near = ToyTarget(tables), ToyDrafter(tables), Clock("cpu"), neighbours()
     variant = variant_of(cell)
     rule, tree = replace(SMALL.rule(method), **variant.rule), variant.tree or method.drafts.of(SMALL)
 
     def play(seed: int) -> Decoded:
-        config = Config(method, LENGTH, law.sampling, rule, tree, near, seed, engine="plain", row=2, dice=variant.dice)
+        config = Config(method, LENGTH, case.sampling, rule, tree, near, seed, engine="plain", row=2, dice=variant.dice)
         *_, result = decode(target, drafter, None, config, clock)
         assert isinstance(result, Decoded)
         return result
@@ -230,7 +230,7 @@ def player(cell: Cell) -> Callable[[int], Decoded]:
 
 def run_cell(cell: Cell, runs: int) -> Row:
     """Run a cell and judge it."""
-    play, law = player(cell), _tables(cell.law).sequences()
+    play, probs = player(cell), _tables(cell.case).sequences()
     first = zlib.crc32("/".join(cell).encode())  # every cell begins elsewhere, or all methods would draw the same first tokens
     counts, passes = numpy.zeros(SEQUENCES, dtype=numpy.int64), 0
     began = perf_counter()
@@ -239,17 +239,17 @@ def run_cell(cell: Cell, runs: int) -> Row:
         counts[index_of(decoded.tokens)] += 1
         passes += decoded.steps
     seconds = perf_counter() - began
-    expected, p99 = _noise(cell.law, runs)
-    stretch, stretch_p = worst_stretch(counts.reshape((VOCAB,) * LENGTH), law.reshape((VOCAB,) * LENGTH))
+    expected, p99 = _noise(cell.case, runs)
+    stretch, stretch_p = worst_stretch(counts.reshape((VOCAB,) * LENGTH), probs.reshape((VOCAB,) * LENGTH))
     return Row(
         *cell,
         lossless=variant_of(cell).lossless,
         released=variant_of(cell).released,
         runs=runs,
-        tvd=distance(counts, law),
+        tvd=distance(counts, probs),
         expected=expected,
         p99=p99,
-        **chi_square(counts, law)._asdict(),
+        **chi_square(counts, probs)._asdict(),
         stretch=stretch,
         stretch_p=stretch_p,
         accepted=round(runs * (LENGTH - 1) / passes, 4),
@@ -257,15 +257,15 @@ def run_cell(cell: Cell, runs: int) -> Row:
     )
 
 
-def cells_of(methods: Sequence[str], laws: Sequence[str]) -> list[Cell]:
-    """All cells of these methods and laws, the variants of each method behind it, in the order of the tables."""
+def cells_of(methods: Sequence[str], cases: Sequence[str]) -> list[Cell]:
+    """All cells of these methods and cases, the variants of each method behind it, in the order of the tables."""
     return [
-        Cell(method, variant, law)
+        Cell(method, variant, case)
         for method in METHODS
         if method in methods
         for variant in ("", *VARIANTS.get(method, {}))
-        for law in LAWS
-        if law in laws
+        for case in CASES
+        if case in cases
     ]
 
 
@@ -273,7 +273,7 @@ def markdown(report: Report) -> str:
     """The report as people read it: the verdicts at a glance, then all numbers."""
     columns: dict[str, Callable[[Row], str]] = {
         "method": lambda row: row.name,
-        "law": lambda row: row.law,
+        "case": lambda row: row.case,
         "lossless": lambda row: "yes" if row.lossless else "no",
         "TVD": lambda row: f"{row.tvd:.4f}",
         "expected": lambda row: f"{row.expected:.4f}",
@@ -286,8 +286,8 @@ def markdown(report: Report) -> str:
         "runs a second": lambda row: f"{row.runs / max(row.seconds, 0.01):.0f}",
         "verdict": lambda row: row.verdict,
     }
-    listed = "; ".join(f"`{law}`: {label}" for law, label in report["laws"].items())
-    return "\n\n".join([glance(report), f"Laws: {listed}.", table_of(rows_of(report), columns), HOW]) + "\n"
+    listed = "; ".join(f"`{case}`: {label}" for case, label in report["cases"].items())
+    return "\n\n".join([glance(report), f"Cases: {listed}.", table_of(rows_of(report), columns), HOW]) + "\n"
 
 
 def glance(report: Report) -> str:
@@ -298,21 +298,21 @@ def glance(report: Report) -> str:
         f"{runs} runs a row, {report['machine']['device']}, {processes} {'process' if processes == 1 else 'processes'}, "
         f"PyTorch {versions['torch']}, {report['created'][:10]}, lantern-demo {versions['lantern_demo']} ({versions['code']})."
     )
-    verdicts = {(row.name, row.law): row.verdict for row in rows}
+    verdicts = {(row.name, row.case): row.verdict for row in rows}
     lines = [
-        [name, "yes" if lossless else "no", *(verdicts.get((name, law), "-") for law in report["laws"])]
+        [name, "yes" if lossless else "no", *(verdicts.get((name, case), "-") for case in report["cases"])]
         for name, lossless in dict.fromkeys((row.name, row.lossless) for row in rows)
     ]
-    return "\n\n".join([report["verdict"], where, table(["method", "lossless", *report["laws"]], lines)])
+    return "\n\n".join([report["verdict"], where, table(["method", "lossless", *report["cases"]], lines)])
 
 
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(
         prog="python -m lantern_demo.bench audit", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    p.add_argument("--runs", type=int, default=RUNS, help=f"of the loop for each method and law (default: {RUNS:,})")
+    p.add_argument("--runs", type=int, default=RUNS, help=f"of the loop for each method in each case (default: {RUNS:,})")
     p.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS), help="default: all")
-    p.add_argument("--laws", nargs="+", choices=list(LAWS), default=list(LAWS), help="default: all")
+    p.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES), help="default: all")
     p.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="default: one for each processor")
     p.add_argument("--out", type=Path, help="FILE.json: write FILE.json and FILE.md, and be resumable")
     p.add_argument("--fresh", action="store_true", help="throw away what an earlier command left beside --out")
@@ -338,18 +338,18 @@ def audit(args: argparse.Namespace) -> Report:
         },
     }
     journal = Journal(args.out and args.out.with_suffix(".jsonl"), identity, args.fresh)
-    cells = cells_of(args.methods, args.laws)
+    cells = cells_of(args.methods, args.cases)
     rows = rows_of({"rows": journal.of("row")})
     done = {row.cell for row in rows}
     left = [cell for cell in cells if cell not in done]
     for number, row in enumerate(spread(partial(run_cell, runs=args.runs), left, args.processes, 1), 1 + len(cells) - len(left)):
         journal.add("row", asdict(row))
         rows.append(row)
-        told = f"{number} of {len(cells)}: {row.name} at {row.law}: {row.verdict} (p = {row.stretch_p:.2g})"
+        told = f"{number} of {len(cells)}: {row.name} at {row.case}: {row.verdict} (p = {row.stretch_p:.2g})"
         print(told, file=sys.stderr, flush=True)
-    order = cells_of(list(METHODS), list(LAWS))
-    laws = {law: LAWS[law].label for law in LAWS if any(row.law == law for row in rows)}
-    report = {"created": now(), **identity, "processes": args.processes, "how": HOW, "laws": laws}
+    order = cells_of(list(METHODS), list(CASES))
+    cases = {case: CASES[case].label for case in CASES if any(row.case == case for row in rows)}
+    report = {"created": now(), **identity, "processes": args.processes, "how": HOW, "cases": cases}
     return judged(report, sorted(rows, key=lambda row: order.index(row.cell)))
 
 

@@ -117,7 +117,7 @@ def timed_model(model: str, device: torch.device, small: bool = False) -> TimedM
     with torch.inference_mode():
         condition = target.condition(*prompt_of(sizes, device), knobs.cfg_scale != 1)
     return TimedModel(
-        model, True, *_twins(target, drafter), condition, knobs, _some_neighbours(sizes.vocab, device), sizes.tokens, device
+        model, True, *_fused(target, drafter), condition, knobs, _some_neighbours(sizes.vocab, device), sizes.tokens, device
     )
 
 
@@ -131,12 +131,12 @@ def _bundled(model: str, device: torch.device, knobs: Settings) -> TimedModel:
         condition = networks.target.condition(encoded.features, encoded.mask, knobs.cfg_scale != 1)
         book = networks.tokenizer.codebook
         table = neighbour_table(book, min(MAX_LANTERN_K + 1, len(book) - 1)).to(device)
-    twins = _twins(networks.target, networks.drafter)
-    return TimedModel(model, False, *twins, condition, knobs, table, networks.target.config.tokens, device)
+    fused = _fused(networks.target, networks.drafter)
+    return TimedModel(model, False, *fused, condition, knobs, table, networks.target.config.tokens, device)
 
 
-def _twins(target: Any, drafter: Any) -> tuple[protocols.Target, protocols.Drafter]:
-    """What decodes on a GPU: the twins of the model's family."""
+def _fused(target: Any, drafter: Any) -> tuple[protocols.Target, protocols.Drafter]:
+    """What decodes on a GPU: the fused models of the model's family."""
     family = family_of(target.config)
     return family.cuda_target(target), family.cuda_drafter(drafter)
 

@@ -46,7 +46,7 @@ from lantern_demo.models.files.blank import blank_network, fill, held
 from lantern_demo.models.files.needs import free_memory, gib
 from lantern_demo.models.janus.target import JanusConfig
 from lantern_demo.models.machine.device import pick_threads
-from lantern_demo.models.machine.products import KINDS, OF_FORMAT, exact_kinds, supported
+from lantern_demo.models.machine.matmul import KINDS, OF_FORMAT, exact_kinds, supported
 from lantern_demo.models.registry import BUNDLED, REGISTRY, model_info
 from lantern_demo.runs.fitting import Calibration, chances, choose, read_calibration
 from lantern_demo.settings.settings import Settings
@@ -124,12 +124,12 @@ def size_of(model: str, kind: str, small: bool, drafts: bool = False) -> Size:
         target = random_network(sizes, dtype)
         if drafts:
             drafter = random_network((not small and info.published.drafter) or drafter_of(sizes), dtype)
-    c, twins = target.config, family_of(target.config).cpu
+    c, fused = target.config, family_of(target.config).cpu
     features, mask = prompt_of(c, CPU)
     if kind not in UNPACKED:
-        assert twins is not None
-        original, target = target, twins.target(target, kind, info.folder is None)
-        drafter = twins.drafter(drafter, kind) if drafts else None
+        assert fused is not None
+        original, target = target, fused.target(target, kind, info.folder is None)
+        drafter = fused.drafter(drafter, kind) if drafts else None
     else:
         original = target
     condition = original.condition(features.to(dtype) if features.is_floating_point() else features, mask, knobs.cfg_scale != 1)
@@ -145,7 +145,7 @@ def default_kind(model: str) -> str:
 
 
 def allowed() -> list[str]:
-    """The models that can be measured: those with twins for a processor."""
+    """The models that can be measured: those with fused models for a processor."""
     return [i.id for i in REGISTRY.values() if i.folder or (i.published and family_of(i.published.target).cpu)]
 
 
@@ -185,7 +185,7 @@ def passes(size: Size, nodes: Sequence[int]) -> dict[str, float]:
 @torch.inference_mode()
 def exactness(size: Size, nodes: Sequence[int]) -> tuple[bool, float]:
     """Whether the nodes of passes of several sizes have the same bits as those of passes of one, and the mean total variation
-    distance between their laws in the largest pass: what vanilla's price would show."""
+    distance between their distributions in the largest pass: what vanilla's price would show."""
     count, sampling = max(nodes), size.knobs.sampling()
     tokens = torch.arange(count) * 7 % size.target.vocab_size
     cache = in_the_middle(size, count)
@@ -196,8 +196,8 @@ def exactness(size: Size, nodes: Sequence[int]) -> tuple[bool, float]:
         cache.advance(1)
     wanted = torch.stack(alone)
     same = all(torch.equal(found, wanted[:n]) for n, found in together.items())
-    laws = [probabilities(logits, sampling) for logits in (together[count], wanted)]
-    return same, float((laws[0] - laws[1]).abs().sum(-1).mean() / 2)
+    probs = [probabilities(logits, sampling) for logits in (together[count], wanted)]
+    return same, float((probs[0] - probs[1]).abs().sum(-1).mean() / 2)
 
 
 def steps(size: Size, policy: Drafts) -> Iterator[float]:
@@ -340,12 +340,12 @@ def report_of(identity: Report, journal: Journal, models: Sequence[str]) -> Repo
         lines = {kind: line for kind, line in known.items() if line is not None}
         if default not in lines:
             continue
-        first, twins = lines[default], {kind: line for kind, line in lines.items() if kind not in UNPACKED}
+        first, fused = lines[default], {kind: line for kind, line in lines.items() if kind not in UNPACKED}
         report = {key: first[key] for key in ("parameters", "tokens", "rows", "threads", "row_exact", "vanilla_price")}
         report |= {"random_weights": model != BORROWED, "default_kind": default}
         report["kinds"] = {kind: line["ms"] for kind, line in lines.items()}
-        report["exact"] = {kind: {key: line[key] for key in ("row_exact", "vanilla_price")} for kind, line in twins.items()}
-        report["target_bytes"] = {kind: line["bytes"] for kind, line in twins.items()}
+        report["exact"] = {kind: {key: line[key] for key in ("row_exact", "vanilla_price")} for kind, line in fused.items()}
+        report["target_bytes"] = {kind: line["bytes"] for kind, line in fused.items()}
         if MODULES in lines:
             report |= {"modules_ms_per_token": lines[MODULES]["ms"]["1"], "modules_format": lines[MODULES]["format"]}
         found[model] = report | (steps_of or {}) | ({LIBRARY: library} if library else {})

@@ -1,10 +1,10 @@
-"""Models whose law of whole sequences is known exactly: a target and a drafter that are tables of logits, one row for every
-prefix.
+"""Models whose distribution of whole sequences is known exactly: a target and a drafter that are tables of logits, one row for
+every prefix.
 
 A sequence has `LENGTH` tokens out of `VOCAB`, so that all of them can be listed. A prefix is a node of the tree of all prefixes,
 numbered level by level: the empty one is 0, and the one that goes on from s with token t is s * VOCAB + t + 1. Nothing is looked
 up but by the tokens that stand in the cache and that the mask shows. A wrong mask, depth or commit finds another row, and the
-sequences follow another law.
+sequences follow another distribution.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Array = NDArray[numpy.float64]
 
 
 @dataclass(frozen=True)
-class Law:
+class ToyCase:
     """How the tables are made and sampled. `spread` is the standard deviation of the target's logits; `sharp`: behind a third of
     the prefixes one token has all but 1e-6 of the mass, by the drafter behind another third, drawn without regard to the
     first."""
@@ -46,28 +46,28 @@ class Law:
     sharp: bool = False
 
 
-_LAWS = (
-    Law("flat", "temperature 1, flat", Sampling(), spread=0.5),
-    Law("cold", "temperature 0.5", Sampling(temperature=0.5)),
-    Law("top-k", "top-k 3", Sampling(top_k=3)),
-    Law("top-p", "top-p 0.8", Sampling(top_p=0.8)),
-    Law("sharp", "one token has 1 - 1e-6", Sampling(), sharp=True),
-    Law("guided", "CFG 3", Sampling(cfg_scale=3.0), spread=0.6),
+_CASES = (
+    ToyCase("flat", "temperature 1, flat", Sampling(), spread=0.5),
+    ToyCase("cold", "temperature 0.5", Sampling(temperature=0.5)),
+    ToyCase("top-k", "top-k 3", Sampling(top_k=3)),
+    ToyCase("top-p", "top-p 0.8", Sampling(top_p=0.8)),
+    ToyCase("sharp", "one token has 1 - 1e-6", Sampling(), sharp=True),
+    ToyCase("guided", "CFG 3", Sampling(cfg_scale=3.0), spread=0.6),
 )
-LAWS: dict[str, Law] = {law.id: law for law in _LAWS}
+CASES: dict[str, ToyCase] = {case.id: case for case in _CASES}
 
 
 class Tables:
-    """The logits of a law. `target` and `drafter` are [2, PREFIXES + 1, VOCAB] float32, the conditional row first; the drafter's
+    """The logits of a case. `target` and `drafter` are [2, PREFIXES + 1, VOCAB] float32, the conditional row first; the drafter's
     are the target's with noise of the same size. Drawn from a fixed seed."""
 
-    def __init__(self, law: Law) -> None:
+    def __init__(self, case: ToyCase) -> None:
         generator = torch.Generator().manual_seed(2410_03355)
         shape = (2, PREFIXES + 1, VOCAB)
-        self.law = law
-        self.target = law.spread * torch.randn(shape, generator=generator)
-        self.drafter = 0.7 * self.target + law.spread * torch.randn(shape, generator=generator)
-        if law.sharp:
+        self.case = case
+        self.target = case.spread * torch.randn(shape, generator=generator)
+        self.drafter = 0.7 * self.target + case.spread * torch.randn(shape, generator=generator)
+        if case.sharp:
             for table in (self.target, self.drafter):
                 behind = torch.rand(shape[:2], generator=generator) < 1 / 3
                 behind[:, 0] = False  # the first token spreads, or most prefixes would hardly be seen
@@ -76,8 +76,9 @@ class Tables:
                 table[behind] = peak[behind]
 
     def conditionals(self) -> Array:
-        """The law [PREFIXES, VOCAB] of the token behind every prefix, in float64 and from the definitions, not by `sampling`."""
-        sampling = self.law.sampling
+        """The probabilities [PREFIXES, VOCAB] of the token behind every prefix, in float64 and from the definitions, not by
+        `sampling`."""
+        sampling = self.case.sampling
         cond, uncond = self.target[:, :PREFIXES].double().numpy()
         logits = uncond + sampling.cfg_scale * (cond - uncond)
         p = numpy.exp((logits - logits.max(1, keepdims=True)) / sampling.temperature)
@@ -92,11 +93,12 @@ class Tables:
         return p
 
     def sequences(self) -> Array:
-        """The exact law [SEQUENCES] of whole sequences in lexicographic order, float64: the product of the conditional laws."""
-        p, law, first = self.conditionals(), numpy.ones(1), 0
-        while len(law) < SEQUENCES:
-            law, first = (law[:, None] * p[first : first + len(law)]).ravel(), first + len(law)
-        return law
+        """The exact distribution [SEQUENCES] of whole sequences in lexicographic order, float64: the product of the conditional
+        distributions."""
+        p, probs, first = self.conditionals(), numpy.ones(1), 0
+        while len(probs) < SEQUENCES:
+            probs, first = (probs[:, None] * p[first : first + len(probs)]).ravel(), first + len(probs)
+        return probs
 
 
 def index_of(tokens: list[int]) -> int:
@@ -136,7 +138,7 @@ class _Network:
 
 
 class ToyTarget(_Network):
-    """The target of a law's tables; see `protocols.Target`. The condition is not read: one slot stands for the prompt."""
+    """The target of a case's tables; see `protocols.Target`. The condition is not read: one slot stands for the prompt."""
 
     vocab_size = VOCAB
 
@@ -165,7 +167,7 @@ class ToyTarget(_Network):
 
 
 class ToyDrafter(_Network):
-    """The drafter of a law's tables; see `protocols.Drafter`. It knows the prefix by the state that it is handed and the token
+    """The drafter of a case's tables; see `protocols.Drafter`. It knows the prefix by the state that it is handed and the token
     behind."""
 
     guided = False

@@ -19,8 +19,8 @@ DICE = ("same", "own")
 @dataclass(frozen=True)
 class Method:
     """One row of the table of `methods`: where drafts come from, and the rule that they are accepted by, which is the exact one
-    where there are none. `lossless`: every token follows the target's own law. `summary` is a sentence for people. `default`: a
-    comparison that names no methods has it."""
+    where there are none. `lossless`: every token follows the target's own distribution. `summary` is a sentence for people.
+    `default`: a comparison that names no methods has it."""
 
     id: str
     label: str
@@ -84,7 +84,7 @@ class Config:
             raise ValueError(f"tree is of kind {tree.name!r}; method {method.id} needs {method.drafts.name!r}")
         if rule.name != method.rule.name:
             raise ValueError(f"rule is of kind {rule.name!r}; method {method.id} needs {method.rule.name!r}")
-        if rule.columns and self.neighbours is None:
+        if rule.table_columns and self.neighbours is None:
             raise ValueError(f"neighbours is None; method {method.id} needs a neighbour table")
 
     def check_models(self, vocabulary: int, drafter: object) -> None:
@@ -94,8 +94,8 @@ class Config:
             raise ValueError(f"drafter is None; method {self.method.id} needs one")
         if self.tree.width > vocabulary:
             raise ValueError(f"tree has {self.tree.width} children per node; allowed are at most the {vocabulary} tokens")
-        if self.rule.columns and self.neighbours is not None:
-            least, shape = min(self.rule.columns, vocabulary - 1), list(self.neighbours.shape)
+        if self.rule.table_columns and self.neighbours is not None:
+            least, shape = min(self.rule.table_columns, vocabulary - 1), list(self.neighbours.shape)
             if len(shape) != 2 or shape[0] != vocabulary or shape[1] < least:
                 raise ValueError(f"neighbours has shape {shape}; with {self.rule} it must be [{vocabulary}, {least} or more]")
 
@@ -104,7 +104,7 @@ class Config:
         """Whether drafts are held against the target's own draws. At temperature 0, where there is no noise to share, that is
         what acceptance is but for rules that count neighbours, which have one of their own."""
         if self.sampling.greedy:
-            return not self.rule.columns
+            return not self.rule.table_columns
         return self.dice == "same" and self.rule.shares and self.tree.shares
 
     @property
@@ -118,26 +118,26 @@ class Config:
         return self.prefix_rows or (1 if self.sampling.cfg_scale == 1 else 2)
 
     @property
-    def place(self) -> torch.device:
+    def torch_device(self) -> torch.device:
         """The device."""
         return torch.device(self.device)
 
     @property
-    def places(self) -> int:
+    def positions(self) -> int:
         """Tokens that what it makes has room for."""
         return self.room or self.num_tokens
 
     @property
-    def columns(self) -> int:
+    def row_length(self) -> int:
         """Tokens in a row of the picture."""
-        return self.row or self.places
+        return self.row or self.positions
 
     @property
     def nodes(self) -> int:
         """How many tokens a pass reads at most."""
-        return self.tree.read_at_once(self.columns)
+        return self.tree.read_at_once(self.row_length)
 
-    def bare(self, missing: int) -> bool:
+    def no_draft(self, missing: int) -> bool:
         """Whether a step with so many tokens missing needs no drafts. The last token is the root's own successor: nothing to
         draft for. The released code drafts, and may relax, there too."""
         if self.tree.side_by_side:  # no drafts, and one kind of step

@@ -13,44 +13,44 @@ from .sampling import NOTHING, numbers
 
 
 def decide(rule: Rule, p: Tensor, children: Children, uniforms: Tensor) -> Verdict:
-    """Try the children of P nodes in draw order, at uniforms [P, >= C] in [0, 1); see `rules` for the rule. The target's laws p
-    [P, V] are worked on in place, and become the residual. A draft that would leave nothing behind is accepted: in exact
-    arithmetic it always is. A law that is none, because it is not made of finite numbers, accepts nothing."""
+    """Try the children of P nodes in draw order, at uniforms [P, >= C] in [0, 1); see `rules` for the rule. The target's
+    probabilities p [P, V] are worked on in place, and become the residual. A draft that would leave nothing behind is accepted:
+    in exact arithmetic it always is. Where p is not made of finite numbers nothing is accepted."""
     nodes, count = children.tokens.shape
     if not count:
         none = p[:, :0]
         return Verdict(children.tokens.new_zeros(nodes), p, none, none, none, none, none.bool(), None)
     # 1) What was drawn, and by which part of what q had left.
-    left, u = rule.target(p, children.q), uniforms[:, :count]
+    residual, u = rule.target(p, children.q), uniforms[:, :count]
     x, tried, qx, share = _drawn(children)
     thresholds = u if qx is None else u * qx
     # Where all that is tried comes first and leaves nothing of itself, what q still has of it takes nothing away.
     q = children.q.clone() if children.q is not None and (children.offered is not None or rule.thins) else None
     children = children if q is None else replace(children, q=q)
     # 2) Of each child in turn what counts for it, and what it leaves once it is rejected.
-    ids = rule.candidates(x, children.neighbours, left)
-    near, each = Near.room(ids, left, tried if share is None or rule.released else None)
-    totals = left.new_ones(count + 1, nodes, 1)
+    ids = rule.candidates(x, children.neighbours, residual)
+    near, each = Near.room(ids, residual, tried if share is None or rule.released else None)
+    totals = residual.new_ones(count + 1, nodes, 1)
     slack = tried * rule.slack if rule.slack else tried
     for i, one in enumerate(each):
         drawn = slice(i, i + 1)
-        rule.fill(one, left, totals[i], slack[:, drawn])
+        rule.fill(one, residual, totals[i], slack[:, drawn])
         scaled = None if share is None else share[:, drawn].mul_(totals[i]) if i else share[:, drawn]
-        rule.reject(left, one, scaled, children)
+        rule.reject(residual, one, scaled, children)
         if q is not None:
             q.scatter_(1, one.ids[:, :1], 0.0)  # behind a draw that found nothing there is none that is tried
-        torch.sum(left, -1, keepdim=True, out=totals[i + 1])
+        torch.sum(residual, -1, keepdim=True, out=totals[i + 1])
     # 3) All of them held against their uniforms at once.
     near = near.by_node()
     before, after = (part[..., 0].t() for part in (totals[:-1], totals[1:]))
     thresholds = thresholds * (before if share is None else share)
-    bar = rule.bar(thresholds, u, share, near, left, children)
+    bar = rule.bar(thresholds, u, share, near, residual, children)
     counted = rule.counts(near.mass[..., 0], near.near_mass, children.depth)
-    mass = near.mass[..., 0] if left is p else p.gather(1, x)
+    mass = near.mass[..., 0] if residual is p else p.gather(1, x)
     # strictly above: a token of mass 0 is not accepted even at u = 0
     accepted = tried & ((bar < counted) | (after <= 0))
     relaxed = torch.ge(thresholds, mass, out=torch.empty_like(x)) if rule.relaxes else None
-    return Verdict(first(accepted), left, mass, counted, bar, before, accepted, relaxed)
+    return Verdict(first(accepted), residual, mass, counted, bar, before, accepted, relaxed)
 
 
 def _drawn(children: Children) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
@@ -91,8 +91,8 @@ def decide_shared(
 ) -> tuple[Tensor, Near | None]:
     """Accept the first of the children tokens [P, C] of P nodes, -1 for none, near which the target's own draw own [P] lies: its
     draw number [P] int64, C for none, and what lies near the children [P, C, 1 + k], None for an exact rule. p [P, V] are the
-    target's laws, which only the relaxed rules need to know. Of a token that lies near several the first one decides: it has left
-    p with that."""
+    target's distributions, which only the relaxed rules need to know. Of a token that lies near several the first one decides: it
+    has left p with that."""
     own = own.unsqueeze(1)
     near = None if p is None else rule.stand_in(p, tokens, own, neighbours)
     if near is None:

@@ -61,8 +61,8 @@ class StaticTree(Drafts):
     def expanded(self) -> int:
         return len({path[:-1] for path in self.paths} - {()})
 
-    def source(self, asked: Asked, vocabulary: int, noisy: Noisy | None, laws: bool) -> Source:
-        return StaticSource(static_tree(self.paths, asked.place), asked.sampling, noisy, laws)
+    def source(self, asked: Asked, vocabulary: int, noisy: Noisy | None, probs: bool) -> Source:
+        return StaticSource(static_tree(self.paths, asked.torch_device), asked.sampling, noisy, probs)
 
     @classmethod
     def fits(cls, settings: Any) -> bool:
@@ -116,7 +116,7 @@ class DynamicTree(Drafts):
     def expanded(self) -> int:
         return self.depth * self.top_k
 
-    def source(self, asked: Asked, vocabulary: int, noisy: Noisy | None, laws: bool) -> Source:
+    def source(self, asked: Asked, vocabulary: int, noisy: Noisy | None, probs: bool) -> Source:
         return DynamicSource(self, asked.sampling)
 
     @classmethod
@@ -141,22 +141,22 @@ class StaticSource(Source):
     """A tree of fixed paths, filled with tokens drawn from the drafter without replacement: the top of its scores with the run's
     noise (Kool and others 2019), at temperature 0 without; or, where no `noisy` is given, one after the other with uniforms."""
 
-    def __init__(self, tree: Tree, sampling: Sampling, noisy: Noisy | None = None, laws: bool = False) -> None:
-        """laws: the laws matter that are drawn from with noise. A token that they do not have is then no draft."""
+    def __init__(self, tree: Tree, sampling: Sampling, noisy: Noisy | None = None, probs: bool = False) -> None:
+        """probs: the distributions matter that are drawn from with noise. A token that they do not have is then no draft."""
         self.tree: Tree = tree
-        self.noisy, self.laws = (lambda scored, _: scored) if noisy is None and sampling.greedy else noisy, laws
+        self.noisy, self.probs = (lambda scored, _: scored) if noisy is None and sampling.greedy else noisy, probs
         self.sampling, self.depth = sampling, tree.depth
         self.draws = 0 if self.noisy is not None else sum(len(level.nodes) * level.draws for level in tree.levels)
         self.absent = tree.children.index_select(0, tree.inner) < 0  # [I, width] bool, which draws are no nodes
 
     def draft(self, root: Tensor, passes: Passes, head: Head, uniforms: Tensor) -> Draft:
         tree, sampling, output = self.tree, self.sampling, passes.stable()
-        assert tree.places is not None
+        assert tree.drawn_at is not None
         last = tree.levels[-1].span.stop
         tokens = root.new_empty(last + 1)
         tokens[::last] = root  # and where no draw is, since any valid token will do
         nothing = zero(root.device)
-        laws, masses, used = list[Tensor](), [nothing], 0
+        probs, masses, used = list[Tensor](), [nothing], 0
         for depth, level in enumerate(tree.levels):
             if depth > 0:
                 parents = output.index_select(1, level.parent_rows)
@@ -164,20 +164,20 @@ class StaticSource(Source):
             logits = guide(head(output), sampling.cfg_scale)
             drawn, count = tokens[level.span].view(level.draws, -1), len(level.nodes) * level.draws
             if self.noisy is not None:
-                laws.append(scores(logits, sampling, spent=True))
-                drawn[:, : len(level.nodes)] = self.noisy(laws[-1], depth).topk(level.draws).indices.t()
+                probs.append(scores(logits, sampling, spent=True))
+                drawn[:, : len(level.nodes)] = self.noisy(probs[-1], depth).topk(level.draws).indices.t()
             else:
-                laws.append(probabilities(logits, sampling, spent=True))
-                masses += draw_in_turn(laws[-1], uniforms[used : used + count].view(-1, level.draws), drawn)
+                probs.append(probabilities(logits, sampling, spent=True))
+                masses += draw_in_turn(probs[-1], uniforms[used : used + count].view(-1, level.draws), drawn)
                 used += count
-        found = tokens.index_select(0, tree.places)
+        found = tokens.index_select(0, tree.drawn_at)
         nodes, proposed = found[: tree.size], found[tree.size :].view(-1, tree.width)
         if self.noisy is not None:
-            scored = torch.cat(laws) if self.laws else None
+            scored = torch.cat(probs) if self.probs else None
             absent = self.absent if scored is None else self.absent | ~(scored.gather(1, proposed) > -torch.inf)
             return Draft(tree, nodes, proposed.masked_fill_(absent, -1), scored=scored)
-        rest = torch.cat([*masses, nothing]).index_select(0, tree.places[tree.size :]).view(-1, tree.width)
-        return Draft(tree, nodes, proposed, torch.cat(laws), rest)
+        rest = torch.cat([*masses, nothing]).index_select(0, tree.drawn_at[tree.size :]).view(-1, tree.width)
+        return Draft(tree, nodes, proposed, torch.cat(probs), rest)
 
 
 class DynamicSource(Source):

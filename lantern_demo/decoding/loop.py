@@ -17,11 +17,11 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from .config import Config
-from .engines.kept import Engines, FixedRun
 from .engines.plain import Plain, Run
+from .engines.pool import Engines, FixedRun
 from .protocols import Drafter, FixedDrafter, FixedTarget, Target, Watcher
 from .rejection import Rejection
-from .sampling import NO_LAW, uniforms_of
+from .sampling import NO_PROBS, uniforms_of
 from .shared import SharedNoise
 from .timing import Clock
 from .trees import Source
@@ -72,7 +72,7 @@ def decode(
     on_fixed = (
         able
         and not config.tree.reads_back
-        and (config.engine == "fixed" or (config.engine == "auto" and config.place.type == "cuda"))
+        and (config.engine == "fixed" or (config.engine == "auto" and config.torch_device.type == "cuda"))
     )
     parts = target, drafter, condition, config, clock, watcher
 
@@ -89,7 +89,7 @@ def parts_of(config: Config, vocabulary: int) -> tuple[Source, Judge]:
     shared = SharedNoise(config, vocabulary) if config.shared else None
     judge = shared or Rejection(config.rule, config.sampling, config.neighbours, vocabulary, config.nodes, config.tree.width)
     noisy = None if shared is None else shared.noisy
-    return config.tree.source(config, vocabulary, noisy, laws=config.rule.relaxes), judge
+    return config.tree.source(config, vocabulary, noisy, probs=config.rule.relaxes), judge
 
 
 # cuDNN would build a plan for every shape. These take any mask, and a step's numbers do not hang on which of several is chosen.
@@ -114,10 +114,10 @@ def _events(
     run: Run | None = None
     whole, tokens, lengths, places = False, list[int](), list[int](), [0]
     try:
-        with _device_work(config.place):
+        with _device_work(config.torch_device):
             with clock.measure("prefill"):
                 source, judge = parts_of(config, target.vocab_size)
-                uniforms = uniforms_of(config.seed, config.place, config.num_tokens, judge.draws + source.draws)
+                uniforms = uniforms_of(config.seed, config.torch_device, config.num_tokens, judge.draws + source.draws)
                 run = start(source, judge, uniforms)
                 hidden = target.prefill(condition, run.cache)
                 if hidden.shape[0] != config.rows:
@@ -127,13 +127,13 @@ def _events(
                 root = judge.each(judge.look(target.head(hidden[:, -1:])), None, uniforms[0])
                 judge.move(0)
                 if not 0 <= int(root) < target.vocab_size:
-                    raise FloatingPointError(NO_LAW)
+                    raise FloatingPointError(NO_PROBS)
                 tokens.append(int(root))
             if config.num_tokens > 1:
                 run.begin(hidden, root)
         yield Step(0, list(tokens), 1, 1, clock.decode_seconds, ["target"], places=[0])
         while len(tokens) < config.num_tokens:
-            with _device_work(config.place):
+            with _device_work(config.torch_device):
                 step = run.next(len(tokens))
                 before, missing = len(tokens), config.num_tokens - len(tokens)
                 lengths.append(step.accepted_length)
@@ -149,7 +149,7 @@ def _events(
         raise
     finally:
         if run is not None:
-            with _device_work(config.place):
+            with _device_work(config.torch_device):
                 run.close(whole)
     steps, seconds = len(lengths), clock.decode_seconds
     yield Decoded(

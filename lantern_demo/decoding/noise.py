@@ -3,8 +3,8 @@ from softmax(logits).
 
 Each number comes of its own seed, place and token by SplitMix64 (Steele and others 2014), so that it is the same for every
 method, engine, tree and order of work. G = -log(E), E = -log(1 - u), where u are 63 bits read as a float32: near 0, where E
-decides which token wins, they keep all of a float32's digits, and u is never 0 nor 1. What a draw's law is off by through this is
-below 1e-6, on flat laws over 16,384 tokens and on sharp ones.
+decides which token wins, they keep all of a float32's digits, and u is never 0 nor 1. What a draw's distribution is off by
+through this is below 1e-6, on flat distributions over 16,384 tokens and on sharp ones.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _MOST = 1 - 2.0**-24  # the largest float32 below 1
 
 def gumbel_(out: Tensor, seed: int) -> Tensor:
     """Fill out [places, V] float32 with the noise of the places 0, 1, ... of a seed."""
-    places, vocabulary = out.shape
-    numbers = torch.arange(1, 1 + max(places, vocabulary), device=out.device) * _STEP
-    keys = _mixed(_mixed(numbers[:1] * (seed + 1)) + numbers[:places]).unsqueeze(1)
+    positions, vocabulary = out.shape
+    numbers = torch.arange(1, 1 + max(positions, vocabulary), device=out.device) * _STEP
+    keys = _mixed(_mixed(numbers[:1] * (seed + 1)) + numbers[:positions]).unsqueeze(1)
     rows = max(1, CHUNK // vocabulary)
     for some, into in zip(keys.split(rows), out.split(rows), strict=True):
         bits = _mixed(some + numbers[:vocabulary]).bitwise_and_(2**63 - 1)

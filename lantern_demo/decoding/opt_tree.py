@@ -65,7 +65,7 @@ class OptTree(Drafts):
     def expanded(self) -> int:
         return DEPTH - 1
 
-    def source(self, asked: Asked, vocabulary: int, noisy: Noisy | None, laws: bool) -> Source:
+    def source(self, asked: Asked, vocabulary: int, noisy: Noisy | None, probs: bool) -> Source:
         return OptSource(self, asked, noisy)
 
     @classmethod
@@ -82,9 +82,9 @@ class OptSource(Source):
     def __init__(self, policy: OptTree, asked: Asked, noisy: Noisy | None) -> None:
         """noisy: where noise is shared. Without it, as at temperature 0, children are the drafter's likeliest tokens, fixed by
         the prefix."""
-        super().__init__(asked.place)
+        super().__init__(asked.torch_device)
         self.policy, self.sampling, self.noisy, self.depth = policy, asked.sampling, noisy, policy.deepest
-        self.seen = [torch.ones(1, depth, dtype=torch.bool, device=asked.place) for depth in range(policy.deepest)]
+        self.seen = [torch.ones(1, depth, dtype=torch.bool, device=asked.torch_device) for depth in range(policy.deepest)]
 
     def draft(self, root: Tensor, passes: Passes, head: Head, uniforms: Tensor) -> Draft:
         policy, output, reached = self.policy, passes.stable(), 1.0

@@ -21,12 +21,12 @@ class Watcher(Protocol):
         """Whether it looks at this step; from 0, without gaps."""
 
     def add(self, draft: Draft, p: Tensor, path: Tensor) -> None:
-        """Take what it needs: the draft, the target's laws p [n, V] at its nodes, and the nodes [m] int64 behind which the step's
-        tokens come, in order; the last may be there several times. They are valid until the next step."""
+        """Take what it needs: the draft, the target's probabilities p [n, V] at its nodes, and the nodes [m] int64 behind which
+        the step's tokens come, in order; the last may be there several times. They are valid until the next step."""
 
 
 class Target(Protocol):
-    """The autoregressive model whose law is to be sampled."""
+    """The autoregressive model whose distribution is to be sampled."""
 
     vocab_size: int
 

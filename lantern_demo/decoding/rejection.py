@@ -29,7 +29,7 @@ class Rejection(Judge):
     def look(self, logits: Tensor) -> Tensor:
         return probabilities(guide(logits, self.sampling.cfg_scale), self.sampling, spent=True)
 
-    def each(self, looked: Tensor, places: Tensor | None, uniforms: Tensor) -> Tensor:
+    def each(self, looked: Tensor, positions: Tensor | None, uniforms: Tensor) -> Tensor:
         return likeliest(looked) if self.sampling.greedy else draw(looked, uniforms[: len(looked)])
 
     def choose(self, draft: Draft, looked: Tensor, uniforms: Tensor) -> Found:
@@ -37,12 +37,12 @@ class Rejection(Judge):
         tree, rule, greedy, p = draft.tree, self.rule, self.sampling.greedy, looked
         inner, whole = tree.inner, tree.whole
         uniforms = uniforms[: tree.size * (self.width + 1)].view(tree.size, -1)
-        laws = p.index_select(0, inner)  # a copy, to be worked on
+        probs = p.index_select(0, inner)  # a copy, to be worked on
         children = Children(draft.drawn, draft.q, self.neighbours, tree.inner_depths, tree.offered, draft.rest)
         if greedy:
-            verdict = decide_greedy(rule, laws, children)
+            verdict = decide_greedy(rule, probs, children)
         else:
-            verdict = decide(rule, laws, children, uniforms if whole else uniforms.index_select(0, inner))
+            verdict = decide(rule, probs, children, uniforms if whole else uniforms.index_select(0, inner))
         longest = greedy and rule.released
         rank = _longest(draft, verdict.accepted) if longest else verdict.rank
         following = onward(tree, rank)
@@ -56,12 +56,12 @@ class Rejection(Judge):
         if greedy:
             bonus = likeliest(p.index_select(0, last))
         else:
-            left = verdict.residual if whole else p.index_copy(0, inner, verdict.residual)
-            bonus = draw(left.index_select(0, last), uniforms[:, -1].index_select(0, last))
+            residual = verdict.residual if whole else p.index_copy(0, inner, verdict.residual)
+            bonus = draw(residual.index_select(0, last), uniforms[:, -1].index_select(0, last))
         return Found(bonus.expand(tree.size), following, flags, path, None if longest else verdict)
 
     def evidence(self, step: Step, draft: Draft, found: Found) -> Step:
-        """As `Judge.evidence`. A node of a threshold of 0 was not tried: the drafter's law had ended before it."""
+        """As `Judge.evidence`. A node of a threshold of 0 was not tried: the drafter's distribution had ended before it."""
         if not isinstance(found.tried, Verdict):
             return step
         of = found.tried

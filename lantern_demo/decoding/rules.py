@@ -10,11 +10,11 @@ With shared noise (see `shared`) the target's own draw y decides instead, where 
 
     accept x when y lies in near(x); else near(x) leaves p, next sibling
 
-With S = 0 this is lossless speculative sampling from several drafts (Leviathan et al. 2023, EAGLE): the law of every token is p.
-A rule is a class that says where it differs from this one.
+With S = 0 this is lossless speculative sampling from several drafts (Leviathan et al. 2023, EAGLE): the distribution of every
+token is p. A rule is a class that says where it differs from this one.
 
-All functions work on P nodes at once and never read a value back to the host. Laws [P, V] need not be normalised: their sums are
-kept beside them. On a GPU a step is as long as its list of kernels, so that what is left of p is worked on in place.
+All functions work on P nodes at once and never read a value back to the host. Distributions [P, V] need not be normalised: their
+sums are kept beside them. On a GPU a step is as long as its list of kernels, so that what is left of p is worked on in place.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Children:
     """C children of each of P nodes, and all that rules may ask about them but p."""
 
     tokens: Tensor  # [P, C] int64, what was drawn at each node in draw order, -1 for nothing
-    # [P, V], the laws they were drawn from without replacement; None where the prefix fixes the children
+    # [P, V], the distributions they were drawn from without replacement; None where the prefix fixes the children
     q: Tensor | None = None
     neighbours: Tensor | None = None  # [V, >= k] int32 or int64, each token's nearest others
     depth: Tensor | float = 0.0  # [P, 1] of the nodes, or of all of them
@@ -80,7 +80,7 @@ class Verdict(NamedTuple):
     """What was decided at P nodes of C children, and what each child was judged by, as if all before it were rejected."""
 
     rank: Tensor  # [P] int64, draw number of the accepted child, C for none
-    residual: Tensor  # [P, V] law of the bonus token where none was accepted, not normalised
+    residual: Tensor  # [P, V] distribution of the bonus token where none was accepted, not normalised
     mass: Tensor  # [P, C] p of the child, without what rejected siblings took along
     counted: Tensor  # [P, C] what the rule counted for it
     threshold: Tensor  # [P, C] what that had to exceed: the uniform times the drafter's probability; greedy the highest one
@@ -136,7 +136,7 @@ class Rule:
 
     @property
     def mixes(self) -> bool:
-        """Whether drafts are held against another law than the target's: see `target`."""
+        """Whether drafts are held against another distribution than the target's: see `target`."""
         return False
 
     @property
@@ -150,7 +150,7 @@ class Rule:
         return self.released
 
     @property
-    def columns(self) -> int:
+    def table_columns(self) -> int:
         """How many columns of the neighbour table it reads, where the table has them."""
         return 0
 
@@ -167,7 +167,7 @@ class Rule:
     @property
     def greedy(self) -> Rule:
         """The rule by which greedy drafts are accepted: the exact one, unless this one counts neighbours."""
-        return self if self.columns else Rule()
+        return self if self.table_columns else Rule()
 
     # -- for people
 
@@ -183,8 +183,8 @@ class Rule:
     # -- what counts
 
     def target(self, p: Tensor, q: Tensor | None) -> Tensor:
-        """The law [..., V] that drafts are held against, of the target's law p and the law q that they were drawn from; p itself
-        but for rules that mix them."""
+        """The probabilities [..., V] that drafts are held against, of the target's probabilities p and the probabilities q that
+        they were drawn from; p itself but for rules that mix them."""
         return p
 
     def candidates(self, x: Tensor, neighbours: Tensor | None, p: Tensor) -> Tensor:
@@ -219,7 +219,7 @@ class Rule:
     # -- what that has to exceed
 
     def drafted(self, q: Tensor, near: Near) -> Tensor:
-        """The mass [P] of what is counted for a token in the law q [P, V] that it was drawn from."""
+        """The mass [P] of what is counted for a token in the probabilities q [P, V] that it was drawn from."""
         return q.gather(1, near.ids[..., 0])
 
     def bar(self, thresholds: Tensor, u: Tensor, share: Tensor | None, near: Near, p: Tensor, children: Children) -> Tensor:
@@ -235,19 +235,19 @@ class Rule:
 
     # -- what a rejection leaves
 
-    def reject(self, left: Tensor, near: Near, share: Tensor | None, children: Children) -> None:
-        """Make left [P, V], the law p so far, what is left of it once the token that near is about was tried and rejected, in
-        place. share [P, 1] times q is the law of the draw scaled to p's sum, and 0 where nothing was tried; None for children
-        fixed by the prefix."""
+    def reject(self, residual: Tensor, near: Near, share: Tensor | None, children: Children) -> None:
+        """Make residual [P, V], the probabilities p so far, what is left of it once the token that near is about was tried and
+        rejected, in place. share [P, 1] times q is the distribution of the draw scaled to p's sum, and 0 where nothing was tried;
+        None for children fixed by the prefix."""
         if self.residual == "target":
             return
         if children.q is None or share is None:
-            left.scatter_reduce_(1, near.ids, near.kept_mask, "prod")
+            residual.scatter_reduce_(1, near.ids, near.kept_mask, "prod")
             return
-        if self.columns:
-            left.scatter_reduce_(1, near.ids[:, 1:], near.kept_mask[:, 1:], "prod")
+        if self.table_columns:
+            residual.scatter_reduce_(1, near.ids[:, 1:], near.kept_mask[:, 1:], "prod")
         # nothing of x itself is left, since it had less of p than of q
-        left.addcmul_(children.q, share, value=-1.0).clamp_(min=0.0)
+        residual.addcmul_(children.q, share, value=-1.0).clamp_(min=0.0)
 
     # -- with shared noise
 
@@ -298,7 +298,7 @@ class Lantern(Rule):
         return super().shares and not self.released
 
     @property
-    def columns(self) -> int:
+    def table_columns(self) -> int:
         return self.k + self.released if self.relaxes else 0
 
     @property
@@ -337,19 +337,19 @@ class Lantern(Rule):
         torch.cumsum(near.mass[..., 1:], -1, out=near.summed)
         torch.gt(near.summed, self.whole(near, total) * slack, out=near.kept_mask[..., 1:])
 
-    def reject(self, left: Tensor, near: Near, share: Tensor | None, children: Children) -> None:
+    def reject(self, residual: Tensor, near: Near, share: Tensor | None, children: Children) -> None:
         q, neighbours = children.q, children.neighbours
         if not self.released or neighbours is None:
-            return super().reject(left, near, share, children)
+            return super().reject(residual, near, share, children)
         x, untried = near.ids[:, :1], near.kept_mask[:, :1]
         gone = torch.cat([near.ids[:, 1:], neighbours[:, self.k : self.k + 1][x[:, 0]].long()], 1)
         kept_mask = near.kept_mask[:, 1:].amin(-1, keepdim=True).maximum(untried)
         if q is None or share is None:
-            left.scatter_(1, x, near.mass[:, :1] * untried)
-            left.scatter_(1, gone, left.gather(1, gone) * kept_mask)
+            residual.scatter_(1, x, near.mass[:, :1] * untried)
+            residual.scatter_(1, gone, residual.gather(1, gone) * kept_mask)
         else:
-            left.addcmul_(q.scatter(1, gone, q.gather(1, gone) * kept_mask), share, value=-1.0).clamp_(min=0.0)
-        left.masked_fill_(left.sum(-1, keepdim=True) <= 0, 1.0 / left.shape[1])
+            residual.addcmul_(q.scatter(1, gone, q.gather(1, gone) * kept_mask), share, value=-1.0).clamp_(min=0.0)
+        residual.masked_fill_(residual.sum(-1, keepdim=True) <= 0, 1.0 / residual.shape[1])
 
     def stand_in(self, p: Tensor, x: Tensor, own: Tensor, neighbours: Tensor | None) -> Near | None:
         if not self.relaxes:
@@ -357,12 +357,12 @@ class Lantern(Rule):
         tried = x >= 0
         near, children = Near.room(self.candidates(x.clamp(min=0), neighbours, p), p, tried)
         total: Tensor | float = 1.0
-        slack, left = tried * self.slack, p.clone() if len(children) > 1 else p
+        slack, residual = tried * self.slack, p.clone() if len(children) > 1 else p
         for i, room in enumerate(children):
             if i:  # what stood for the child before has left p
-                left.scatter_reduce_(1, children[i - 1].ids, children[i - 1].kept_mask, "prod")
-                total = left.sum(-1, keepdim=True)
-            self.fill(room, left, total, slack[:, i : i + 1])
+                residual.scatter_reduce_(1, children[i - 1].ids, children[i - 1].kept_mask, "prod")
+                total = residual.sum(-1, keepdim=True)
+            self.fill(room, residual, total, slack[:, i : i + 1])
         return near.by_node()
 
 

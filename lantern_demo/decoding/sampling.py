@@ -12,11 +12,12 @@ from torch import Tensor
 COLD = 1e-3  # temperatures below it are taken with care
 COLDEST = 1e-30  # and below this one as if they were it: a float32 holds no quotient by less
 
-NO_LAW = "the target's logits are not finite numbers; its weights or its number format may be at fault"
-NO_DRAFT_LAW = "the drafter's logits are not finite numbers; it may not fit its target"
+NO_PROBS = "the target's logits are not finite numbers; its weights or its number format may be at fault"
+NO_DRAFT_PROBS = "the drafter's logits are not finite numbers; it may not fit its target"
 
 TINY = 2.0**-100  # the smallest uniform. None is 0, so that u * q(x) is 0 only where q(x) is
-# Below this a law's rest is taken as empty; one over it still fits a float32. Of laws that are sharper fewer siblings are tried.
+# Below this the rest of a distribution is taken as empty; one over it still fits a float32. Of sharper ones fewer siblings are
+# tried.
 NOTHING = 2.0**-125
 
 
@@ -82,7 +83,7 @@ def probabilities(logits: Tensor, sampling: Sampling, spent: bool = False) -> Te
     if sampling.greedy:
         return logits.softmax(-1)
     if sampling.temperature != 1:
-        if sampling.temperature < COLD:  # the quotient would overflow, and the softmax of it is no law
+        if sampling.temperature < COLD:  # the quotient would overflow, and its softmax would not be finite
             logits = logits - logits.amax(-1, keepdim=True)
         logits = logits / max(sampling.temperature, COLDEST)
     probs = _cut(logits, sampling.top_k, spent).softmax(-1)
@@ -122,28 +123,28 @@ def running_sums(values: Tensor) -> Tensor:
     return values.expand(2, *values.shape).double().cumsum(-1)[0]
 
 
-def draw(law: Tensor, u: Tensor) -> Tensor:
-    """Tokens [m] int64 of laws [m, V] (>= 0, any positive sum) at uniforms u [m] in [0, 1): the inverse CDF, which never gives a
-    token of probability 0. V, or below 0, where a law is none, because it has no mass or is not made of finite numbers."""
-    sums = running_sums(law)
+def draw(probs: Tensor, u: Tensor) -> Tensor:
+    """Tokens [m] int64, one by each row of probabilities [m, V] (>= 0, any positive sum) at uniforms u [m] in [0, 1): the inverse
+    CDF, which never gives a token of probability 0. V, or below 0, where a row has no mass or is not made of finite numbers."""
+    sums = running_sums(probs)
     return torch.searchsorted(sums, u.unsqueeze(-1) * sums[:, -1:], right=True).squeeze(-1)
 
 
 def draw_in_turn(q: Tensor, u: Tensor, out: Tensor) -> list[Tensor]:
-    """Draw C tokens one after the other without replacement from each of the laws q [P, V] at uniforms u [P, C] in [TINY, 1).
-    They go to `out` [C, max(P, 2)] int64: a single row is drawn from twice, see `running_sums`. Returns what each row had left
-    before each draw, C times [max(P, 2)] float64; where that is below NOTHING, as in a row that is no law, no token was drawn,
-    though there is a valid one in `out`."""
-    left = torch.fmax(q.expand(out.shape[1], -1), zero(q.device))  # what is not a number counts as 0
+    """Draw C tokens one after the other without replacement by each row of probabilities q [P, V] at uniforms u [P, C] in
+    [TINY, 1). They go to `out` [C, max(P, 2)] int64: a single row is drawn from twice, see `running_sums`. Returns what each row
+    had left before each draw, C times [max(P, 2)] float64; where that is below NOTHING, as in a row that is not finite,
+    no token was drawn, though there is a valid one in `out`."""
+    residual = torch.fmax(q.expand(out.shape[1], -1), zero(q.device))  # what is not a number counts as 0
     u, masses = u.expand(out.shape[1], -1), []
     for i in range(out.shape[0]):
-        sums = left.cumsum(-1)  # anew: 1e-20 is nothing in a sum beside 1, but may be all that is left once a token is drawn
+        sums = residual.cumsum(-1)  # anew: 1e-20 is nothing in a sum beside 1, but may be all that is left once a token is drawn
         mass = sums[:, -1:]
         # The first token at which the sums reach a height above 0 has mass.
         torch.searchsorted(sums, u[:, i : i + 1] * mass, out=out[i].unsqueeze(1))
         masses.append(mass[:, 0])
         if i + 1 < out.shape[0]:
-            left.scatter_(1, out[i].unsqueeze(1), 0.0)
+            residual.scatter_(1, out[i].unsqueeze(1), 0.0)
     return masses
 
 

@@ -10,8 +10,8 @@ vector of Gumbel noise G_i (see `noise`):
 
 So the tokens of every exact method are vanilla's, whatever the tree and the drafter: speculative decoding that does not depend on
 its drafter (Daliri and others, arXiv 2408.07978), with several drafts (Gumbel-max list sampling, arXiv 2506.05632). Relaxed rules
-draw by LANTERN's own law from children that the prefix fixes; where children are drawn it is another rule than LANTERN++'s
-published one.
+draw by LANTERN's own distribution from children that the prefix fixes; where children are drawn it is another rule than
+LANTERN++'s published one.
 
 The other way, `dice="own"`, is the papers' rejection sampling: see `rejection`.
 """
@@ -41,9 +41,9 @@ class SharedNoise(Judge):
         super().__init__(rule, config.sampling, config.neighbours, vocabulary)
         self.flagged = rule.mixes
         # drafts may reach behind the picture's end
-        places = 0 if self.sampling.greedy else config.places + config.tree.deepest + 1
-        self.noise = torch.empty(places, vocabulary, device=config.place)
-        self.next = torch.zeros(1, dtype=torch.int64, device=config.place)  # the place that the root draws
+        positions = 0 if self.sampling.greedy else config.positions + config.tree.deepest + 1
+        self.noise = torch.empty(positions, vocabulary, device=config.torch_device)
+        self.next = torch.zeros(1, dtype=torch.int64, device=config.torch_device)  # the place that the root draws
         self.state = (self.next,)
 
     def begin(self, seed: int) -> None:
@@ -54,25 +54,25 @@ class SharedNoise(Judge):
         """Their scores."""
         return scores(guide(logits, self.sampling.cfg_scale), self.sampling, spent=True)
 
-    def law(self, looked: Tensor) -> Tensor:
+    def probs(self, looked: Tensor) -> Tensor:
         return looked.softmax(-1)
 
     def noisy(self, scored: Tensor, depths: Tensor | int) -> Tensor:
         """Scores [m, V] of nodes at these depths, with the noise of the places that they draw."""
         return scored if self.sampling.greedy else scored + self.noise.index_select(0, self.next + depths)
 
-    def each(self, looked: Tensor, places: Tensor | None, uniforms: Tensor) -> Tensor:
+    def each(self, looked: Tensor, positions: Tensor | None, uniforms: Tensor) -> Tensor:
         if self.sampling.greedy:
             return likeliest(looked)
-        return likeliest(looked + self.noise.index_select(0, self.next if places is None else places))
+        return likeliest(looked + self.noise.index_select(0, self.next if positions is None else positions))
 
     def choose(self, draft: Draft, looked: Tensor, uniforms: Tensor) -> Found:
         """Hold the draft against the target's own draws."""
         tree, p, flags = draft.tree, None, None
         own = likeliest(self.noisy(looked, tree.depths))
         if self.rule.relaxes:
-            p = self.law(looked if tree.whole else looked.index_select(0, tree.inner))
-            mixed = self.rule.target(p, draft.law)
+            p = self.probs(looked if tree.whole else looked.index_select(0, tree.inner))
+            mixed = self.rule.target(p, draft.probs)
             if mixed is not p:
                 drawn = likeliest(self.noisy(mixed.log(), tree.inner_depths[:, 0]))
                 alone, own = own, drawn if tree.whole else own.index_copy(0, tree.inner, drawn)

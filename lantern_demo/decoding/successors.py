@@ -59,12 +59,12 @@ class Weighted(Rule):
     def counts(self, mass: Tensor, near_mass: Tensor | None, depth: Tensor | float = 0.0) -> Tensor:
         return self.weight(depth) * mass
 
-    def reject(self, left: Tensor, near: Near, share: Tensor | None, children: Children) -> None:
+    def reject(self, residual: Tensor, near: Near, share: Tensor | None, children: Children) -> None:
         q = children.q
         if q is None or share is None:
-            q = torch.zeros_like(left).scatter_(1, near.ids[:, :1], 1.0)
-            share = (1.0 - near.kept_mask[:, :1]) * left.sum(-1, keepdim=True)
-        left.sub_(torch.minimum(q * share, self.weight(children.depth) * left)).clamp_(min=0.0)
+            q = torch.zeros_like(residual).scatter_(1, near.ids[:, :1], 1.0)
+            share = (1.0 - near.kept_mask[:, :1]) * residual.sum(-1, keepdim=True)
+        residual.sub_(torch.minimum(q * share, self.weight(children.depth) * residual)).clamp_(min=0.0)
 
 
 @dataclass(frozen=True)
@@ -110,8 +110,8 @@ class Grouped(Rule):
         if not self.relaxes:
             return x.unsqueeze(-1)
         order = p.sort(dim=-1, descending=True, stable=True).indices
-        places = torch.empty_like(order).scatter_(1, order, numbers(p.shape[1], p.device).expand_as(order))
-        around = (places.gather(1, x).unsqueeze(-1) + numbers(14, p.device) - 7).clamp_(0, p.shape[1] - 1)
+        ranks = torch.empty_like(order).scatter_(1, order, numbers(p.shape[1], p.device).expand_as(order))
+        around = (ranks.gather(1, x).unsqueeze(-1) + numbers(14, p.device) - 7).clamp_(0, p.shape[1] - 1)
         return torch.cat([x.unsqueeze(-1), order.gather(1, around.flatten(1)).view(around.shape)], -1)
 
     def limit(self, near: Near, total: Tensor | float, slack: Tensor | float) -> None:
@@ -166,7 +166,7 @@ class Typical(Rule):
     def chance(self, p: Tensor, near: Near, children: Children) -> Tensor:
         return (near.mass[..., 0] > self.threshold(p)).double()
 
-    def reject(self, left: Tensor, near: Near, share: Tensor | None, children: Children) -> None:
+    def reject(self, residual: Tensor, near: Near, share: Tensor | None, children: Children) -> None:
         """Nothing leaves p."""
 
     def passing(self, p: Tensor) -> Tensor:

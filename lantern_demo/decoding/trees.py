@@ -51,7 +51,7 @@ class Level:
     parent_rows: Tensor  # [P] rows of their parents in the level above
     mask: Tensor  # [P, w + P] bool, which tree slots each sees; the root has no tree slot
     draws: int  # C, tokens to draw per node
-    own: Tensor  # [P] places of their own tokens in the row of draws: see `Tree.places`
+    own: Tensor  # [P] where their own tokens stand in the row of draws: see `Tree.drawn_at`
     span: slice  # of the row of draws: their C x max(P, 2) draws, those of one draw number together
 
 
@@ -71,8 +71,9 @@ class Tree:
     width: int
     levels: tuple[Level, ...] = ()  # these and what follows: of static trees only
     # [n + I x width]. What the drafter draws stands in one row: the root's token, the draws of the levels, and behind them a
-    # token that stands for none. These are the places there of the nodes' tokens, then of what was drawn at the inner nodes.
-    places: Tensor | None = None
+    # token that stands for none. These are the indices in it of the nodes' tokens, then of what was drawn at the
+    # inner nodes.
+    drawn_at: Tensor | None = None
     offered: Tensor | None = None  # [I, width] bool, which draws are nodes; None: those always come first
 
     @cached_property
@@ -105,16 +106,17 @@ class Draft:
     tree: Tree
     tokens: Tensor  # [n] int64, the root's token first
     drawn: Tensor  # [I, width] int64, tokens proposed at the inner nodes by draw number, -1 for none
-    # [I, V] float32, the laws they were drawn from without replacement; None when the prefix fixes the children
+    # [I, V] float32, the distributions they were drawn from without replacement; None when the prefix fixes the children
     q: Tensor | None = None
-    # [I, width] float64, what the laws had left before each draw: below `sampling.NOTHING` there was none, and `drawn` has any
-    # token. None: the whole law, drawn from once.
+    # [I, width] float64, what the distributions had left before each draw: below `sampling.NOTHING` there was none, and `drawn`
+    # has any token. None: the whole distribution, drawn from once.
     rest: Tensor | None = None
     scored: Tensor | None = None  # [I, V] the scores that they are the top of with shared noise, where anybody needs to know
 
     @property
-    def law(self) -> Tensor | None:
-        """The laws [I, V] that the tokens were drawn from; None when the prefix fixes the children, or nothing hangs on them."""
+    def probs(self) -> Tensor | None:
+        """The probabilities [I, V] that the tokens were drawn from; None when the prefix fixes the children, or nothing hangs on
+        them."""
         return self.q if self.scored is None else self.scored.softmax(-1)
 
 
@@ -166,21 +168,21 @@ def _static_tree(paths: tuple[Path, ...], device: torch.device) -> Tree:
     children = [[index.get((*name, draw), -1) for draw in range(width)] for name in names]
     mask, table = ancestor_mask(long(parents), depth), long(children)
     levels, above = [], [0]
-    places: dict[Path, int] = {(): 0}  # of each draw in their row, by the path that it makes
+    drawn_at: dict[Path, int] = {(): 0}  # of each draw in their row, by the path that it makes
     end = 1
     for level in range(depth):
         nodes = [node for node in inner if len(names[node]) == level]
         draws = 1 + max(name[-1] for name in names if len(name) == level + 1)
         stride = max(len(nodes), 2)  # a single row is drawn from twice: see `sampling.running_sums`
-        places |= {(*names[node], i): end + i * stride + row for row, node in enumerate(nodes) for i in range(draws)}
+        drawn_at |= {(*names[node], i): end + i * stride + row for row, node in enumerate(nodes) for i in range(draws)}
         slots = inner[1 : inner.index(nodes[-1]) + 1]
-        parent_rows, own = long([above.index(parents[node]) for node in nodes]), long([places[names[node]] for node in nodes])
+        parent_rows, own = long([above.index(parents[node]) for node in nodes]), long([drawn_at[names[node]] for node in nodes])
         sees, span = mask[long(nodes)][:, long(slots)], slice(end, end + draws * stride)
         levels.append(Level(nodes=long(nodes), parent_rows=parent_rows, mask=sees, draws=draws, own=own, span=span))
         above, end = nodes, end + draws * stride
     # Where the draws that are nodes always come first, those behind them are as if they were not made.
     gapless = all(sorted(row, key=lambda child: child < 0) == row for row in children)
-    found = {name: places[name] for name in names} if gapless else places
+    found = {name: drawn_at[name] for name in names} if gapless else drawn_at
     proposed = [found.get((*names[node], draw), end) for node in inner for draw in range(width)]
     return Tree(
         parents=long(parents),
@@ -194,7 +196,7 @@ def _static_tree(paths: tuple[Path, ...], device: torch.device) -> Tree:
         depth=depth,
         width=width,
         levels=tuple(levels),
-        places=long([places[name] for name in names] + proposed),
+        drawn_at=long([drawn_at[name] for name in names] + proposed),
         offered=None if gapless else table[long(inner)] >= 0,
     )
 
@@ -223,11 +225,11 @@ class Asked(Protocol):
     @property
     def sampling(self) -> Any: ...
     @property
-    def place(self) -> torch.device: ...
+    def torch_device(self) -> torch.device: ...
     @property
-    def columns(self) -> int: ...
+    def row_length(self) -> int: ...
     @property
-    def places(self) -> int: ...
+    def positions(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -270,14 +272,14 @@ class Drafts:
         """Whether they can be held against the target's own draws."""
         return True
 
-    def read_at_once(self, columns: int) -> int:
+    def read_at_once(self, row_length: int) -> int:
         """How many tokens a pass reads at most, of a picture with rows of so many."""
         return self.nodes
 
-    def source(self, asked: Asked, vocabulary: int, noisy: Noisy | None, laws: bool) -> Source:
-        """What fills a run's trees. noisy: where noise is shared, which adds it; laws: whether the laws matter that are drawn
-        from with it."""
-        return Source(asked.place)
+    def source(self, asked: Asked, vocabulary: int, noisy: Noisy | None, probs: bool) -> Source:
+        """What fills a run's trees. noisy: where noise is shared, which adds it; probs: whether the distributions matter
+        that are drawn from with it."""
+        return Source(asked.torch_device)
 
     @classmethod
     def of(cls, settings: Any) -> Self:

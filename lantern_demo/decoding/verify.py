@@ -14,14 +14,14 @@ import torch
 from torch import Tensor
 
 from .rules import Near, Rule, Verdict
-from .sampling import NO_DRAFT_LAW, NO_LAW, NOTHING, Sampling
+from .sampling import NO_DRAFT_PROBS, NO_PROBS, NOTHING, Sampling
 from .trees import Draft, Tree
 
 
 class Found(NamedTuple):
     """What came of judging a draft of n nodes, on the device."""
 
-    own: Tensor  # [n] int64, the target's own token behind each node; below 0 or V where there is no law to draw it from
+    own: Tensor  # [n] int64, the target's own token behind each node; below 0 or V where p is not made of finite numbers
     following: Tensor  # [n] int64, the child that was accepted at each node, or the node itself
     # [n] 1 or true where only the relaxation accepted that child; None: where the child is not `own`
     relaxed: Tensor | None = None
@@ -88,13 +88,13 @@ class Judge(ABC):
     def look(self, logits: Tensor) -> Tensor:
         """What it draws from and judges by, [n, V], of logits [R, n, V], which nobody reads again."""
 
-    def law(self, looked: Tensor) -> Tensor:
-        """The target's laws [n, V] of what `look` gave."""
+    def probs(self, looked: Tensor) -> Tensor:
+        """The target's probabilities [n, V] of what `look` gave."""
         return looked
 
     @abstractmethod
-    def each(self, looked: Tensor, places: Tensor | None, uniforms: Tensor) -> Tensor:
-        """Tokens [n], each drawn for itself, of n places, None: the one behind the root; uniforms are the step's."""
+    def each(self, looked: Tensor, positions: Tensor | None, uniforms: Tensor) -> Tensor:
+        """Tokens [n], each drawn for itself, of n positions, None: the one behind the root; uniforms are the step's."""
 
     @abstractmethod
     def choose(self, draft: Draft, looked: Tensor, uniforms: Tensor) -> Found:
@@ -114,16 +114,16 @@ class Judge(ABC):
         """A step has committed the nodes down to a depth (int, or [1] int64), and a token behind them."""
 
     def read(self, row: list[int], size: int) -> Step:
-        """A `report` of a tree of `size` nodes. Raises FloatingPointError where a law was none."""
+        """A `report` of a tree of `size` nodes. Raises FloatingPointError where probabilities were not finite."""
         own, following, tokens, parents, relaxed = (row[i * size : (i + 1) * size] for i in range(5))
         if size > 1 and any(row[5 * size :]):
-            raise FloatingPointError(NO_DRAFT_LAW)
+            raise FloatingPointError(NO_DRAFT_PROBS)
         path = [0]
         while (node := following[path[-1]]) != path[-1]:
             path.append(node)
         drawn, accepted = [own[node] for node in path], [tokens[node] for node in path[1:]]
         if not all(0 <= token < self.vocabulary for token in drawn):
-            raise FloatingPointError(NO_LAW)
+            raise FloatingPointError(NO_PROBS)
         loose = [relaxed[node] for node in path[:-1]] if self.flagged else map(ne, accepted, drawn)
         kinds: list[AcceptKind] = ["relaxed" if flag else "exact" for flag in loose]
         return Step(0, [*accepted, drawn[-1]], len(path), 0, 0.0, [*kinds, "target"], tokens, parents, path)
@@ -135,7 +135,7 @@ def report(draft: Draft, found: Found) -> Tensor:
     if found.relaxed is not None:
         parts.append(found.relaxed)
     if draft.rest is not None:
-        firsts = draft.rest[:, 0]  # every law has a first token, unless it is no law
+        firsts = draft.rest[:, 0]  # where probabilities are finite there is a first token
         parts.append(torch.lt(firsts, NOTHING, out=draft.drawn.new_empty(firsts.shape)))
     return torch.cat(parts)
 
@@ -178,8 +178,8 @@ def walk(tree: Tree, following: Tensor) -> Tensor:
     return torch.cat(path)
 
 
-def likeliest(law: Tensor) -> Tensor:
-    """The likeliest tokens [m] of laws or scores [m, V]; no token, -2, of what is none: not finite numbers, or no token
+def likeliest(probs: Tensor) -> Tensor:
+    """The likeliest tokens [m] of distributions or scores [m, V]; no token, -2, of what is none: not finite numbers, or no token
     possible."""
-    top, best = law.max(-1)
+    top, best = probs.max(-1)
     return torch.where(top.abs() < torch.inf, best, -2)

@@ -2,10 +2,10 @@
 one pass draws the next token of every open row.
 
 A node of a pass reads a token at its own place in the picture and draws the one behind it. It sees the tokens that have been read
-at places before its own, those of this pass included, and not what open rows above it have yet to draw: so its law is not the law
-of the model in raster order, and the method is lossy. The first node of a row would read the last token of the row above, which
-is not there yet. The newest token of that row stands in for it, seen like any other, until the true token is read at its place.
-What has not been read is hidden; the released code leaves such slots of the cache zeroed and visible.
+at places before its own, those of this pass included, and not what open rows above it have yet to draw: so its distribution is
+not the distribution of the model in raster order, and the method is lossy. The first node of a row would read the last token of
+the row above, which is not there yet. The newest token of that row stands in for it, seen like any other, until the true token is
+read at its place. What has not been read is hidden; the released code leaves such slots of the cache zeroed and visible.
 
 Which places a pass reads and draws depends on nothing that is drawn, so that all of it is laid out before the run. With a window
 as long as a row there is one node a pass, in raster order: vanilla.
@@ -40,8 +40,8 @@ class Wavefront(Drafts):
     def __post_init__(self) -> None:
         at_least_one("window", self.lead)
 
-    def read_at_once(self, columns: int) -> int:
-        return nodes_at_most(columns, self.lead)
+    def read_at_once(self, row_length: int) -> int:
+        return nodes_at_most(row_length, self.lead)
 
     def words(self) -> str:
         return f"a window of {self.lead}"
@@ -79,9 +79,9 @@ def nodes_of(number: int, tokens: int, row: int, window: int) -> tuple[Node, ...
         column, first = number - r * lag, r * row
         end = min(first + row, tokens)
         if 0 <= column < end - first and (r or column):
-            place = first + column
+            index = first + column
             stands_in = column == 0 and lag < row
-            found.append((first - row + lag - 1 if stands_in else place - 1, place - 1, place))
+            found.append((first - row + lag - 1 if stands_in else index - 1, index - 1, index))
         elif column == row and lag < row and end < tokens:  # its last token takes the place of what stood in for it
             finishing.append((end - 1, end - 1, tokens))
     return tuple(found + finishing)
@@ -95,5 +95,5 @@ def plan_of(tokens: int, row: int, window: int, device: torch.device) -> Plan:
     passes = tuple(nodes_of(number, tokens, row, window) if number else () for number in range(last + 1))
     idle = (0, tokens, tokens)
     table = torch.tensor([[*nodes, *[idle] * (size - len(nodes))] for nodes in passes], dtype=torch.int64, device=device)
-    since = [place // row * lag + (place % row + 1 if (place + 1) % row else lag) for place in range(tokens)]
+    since = [index // row * lag + (index % row + 1 if (index + 1) % row else lag) for index in range(tokens)]
     return Plan(passes, table.movedim(-1, 0).contiguous(), torch.tensor([*since, last + 1], dtype=torch.int64, device=device))

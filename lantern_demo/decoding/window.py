@@ -1,12 +1,12 @@
 """Drafts without a drafter: the target guesses the next tokens itself, in the pass before (speculative Jacobi decoding).
 
-A window of W nodes is a chain behind the last committed token: W - 1 slots hold guesses. One pass gives the target's law p_i at
-every slot i, given the guesses before it, and with shared noise (see `shared`) its own draw there. Those draws are what the slots
-behind the first wrong guess hold next: Jacobi iteration to vanilla's picture. Slots that the pass before has not seen get a
-guess.
+A window of W nodes is a chain behind the last committed token: W - 1 slots hold guesses. One pass gives the target's distribution
+p_i at every slot i, given the guesses before it, and with shared noise (see `shared`) its own draw there. Those draws are what
+the slots behind the first wrong guess hold next: Jacobi iteration to vanilla's picture. Slots that the pass before has not seen
+get a guess.
 
-With the papers' rules the guesses are tried from left to right, each against the law q_i that it was drawn from. Behind the first
-rejection the slots are guessed anew from this very pass, and their laws become q:
+With the papers' rules the guesses are tried from left to right, each against the probabilities q_i that it was drawn with. Behind
+the first rejection the slots are guessed anew from this very pass, and their distributions become q:
 
     inverse    x_i = the token at which the sums of p_i reach u, one number u for each place of the picture      SJD (arXiv
     2410.01699) gumbel     x_i = argmax p_i / e, one vector e of exponential numbers for each place of the picture           SCD
@@ -15,8 +15,8 @@ rejection the slots are guessed anew from this very pass, and their laws become 
 
 SJD says x_i ~ p_i, and not by which random numbers; with the same one for a place in every pass a guess changes less often. What
 a slot holds depends on earlier passes only through tokens that are given when it is tried and on numbers of its place alone, and
-r is drawn anew: with the exact rule every token follows p. The law of a guess for a slot that no pass has seen is a point mass or
-flat.
+r is drawn anew: with the exact rule every token follows p. The distribution of a guess for a slot that no pass has seen is a
+point mass or flat.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ class Window(Drafts):
     def deepest(self) -> int:
         return self.nodes - 1
 
-    def source(self, asked: Asked, vocabulary: int, noisy: Noisy | None, laws: bool) -> Source:
+    def source(self, asked: Asked, vocabulary: int, noisy: Noisy | None, probs: bool) -> Source:
         if self.nodes == 1:
-            return super().source(asked, vocabulary, noisy, laws)
+            return super().source(asked, vocabulary, noisy, probs)
         return (DrawnWindow if noisy is None else WindowSource)(self, asked, vocabulary)
 
     def words(self) -> str:
@@ -91,7 +91,7 @@ class CoupledWindow(Window):
 
     @property
     def shares(self) -> bool:
-        """Guesses that are kept by a coupling of their laws are judged by these laws."""
+        """Guesses that are kept by a coupling of their distributions are judged by these distributions."""
         return self.coupling == "gumbel"
 
     def variant(self) -> str:
@@ -103,17 +103,17 @@ class WindowSource(Source):
 
     def __init__(self, policy: Window, asked: Asked, vocabulary: int) -> None:
         slots = policy.nodes - 1
-        self.policy, self.row, self.slots, self.vocabulary = policy, asked.columns, slots, vocabulary
-        device = asked.place
+        self.policy, self.row, self.slots, self.vocabulary = policy, asked.row_length, slots, vocabulary
+        device = asked.torch_device
         self.tree: Tree = static_tree([(0,) * depth for depth in range(1, policy.nodes)], device)
         self.depth, self.draws = slots, 2 * slots
         self.number = torch.arange(slots, device=device)
-        self.tokens, self.place = torch.zeros_like(self.number), self.number.new_zeros(1)  # the guesses; where the root is
-        self.picture = self.number.new_zeros(asked.places + 2 * policy.nodes)  # what has been committed
-        self.state = (self.tokens, self.place, self.picture)
+        self.tokens, self.cursor = torch.zeros_like(self.number), self.number.new_zeros(1)  # the guesses; where the root is
+        self.picture = self.number.new_zeros(asked.positions + 2 * policy.nodes)  # what has been committed
+        self.state = (self.tokens, self.cursor, self.picture)
 
     def begin(self, root: Tensor, seed: int) -> None:
-        self.place.zero_()
+        self.cursor.zero_()
         self.picture.zero_()
         self.picture[:1] = root
         self.tokens.copy_(root.expand(self.slots))
@@ -132,36 +132,36 @@ class WindowSource(Source):
     def _commit(self, length: Tensor, bonus: Tensor) -> None:
         """Write down what a step committed: the accepted guesses, and behind them the bonus token."""
         path = torch.where(self.number < length - 1, self.tokens, bonus)
-        self.picture.index_copy_(0, self.place + 1 + self.number, path)
-        self.place.add_(length)
-        self.picture.index_copy_(0, self.place, bonus)
+        self.picture.index_copy_(0, self.cursor + 1 + self.number, path)
+        self.cursor.add_(length)
+        self.picture.index_copy_(0, self.cursor, bonus)
 
     def _guesses(self, token: Tensor, length: Tensor, uniforms: Tensor) -> Tensor:
         """Guesses [W - 1] for slots that no pass has seen; token [W - 1] are those of the others."""
         if self.policy.guess == "uniform":
             return (uniforms[: self.slots] * self.vocabulary).long()
-        root = self.picture.index_select(0, self.place)
+        root = self.picture.index_select(0, self.cursor)
         if self.policy.guess == "above":
-            at, known = self.place + 1 + self.number - self.row, self.picture
+            at, known = self.cursor + 1 + self.number - self.row, self.picture
         else:
             at, known = self.slots - length, token  # the last slot that was seen, -1 where none was
         return torch.where(at >= 0, known.index_select(0, at.clamp(min=0)), root).expand(self.slots)
 
 
 class DrawnWindow(WindowSource):
-    """The window of a run with the papers' rules: each guess is kept with the law that it was drawn from."""
+    """The window of a run with the papers' rules: each guess is kept with the distribution that it was drawn from."""
 
     def __init__(self, policy: Window, asked: Asked, vocabulary: int) -> None:
         super().__init__(policy, asked, vocabulary)
-        self.laws = self.number.new_zeros(self.slots, vocabulary, dtype=torch.float32)
+        self.probs = self.number.new_zeros(self.slots, vocabulary, dtype=torch.float32)
         numbers = {"inverse": 1, "gumbel": vocabulary}.get(self.policy.coupling, 0)
         kind = torch.float64 if numbers == 1 else torch.float32  # as fine as the sums that a token is drawn off
         self.noise = self.number.new_ones(len(self.picture), numbers, dtype=kind)  # of every place
-        self.state = (*self.state, self.laws)
+        self.state = (*self.state, self.probs)
 
     def begin(self, root: Tensor, seed: int) -> None:
         super().begin(root, seed)
-        self.laws.zero_().scatter_(1, self.tokens.unsqueeze(1), 1.0)
+        self.probs.zero_().scatter_(1, self.tokens.unsqueeze(1), 1.0)
         if self.noise.numel() and not self.noise.is_meta:  # which has shapes and no numbers
             # far from the seeds of other runs, which are mostly small and close together
             generator = torch.Generator(self.noise.device).manual_seed((2654435761 * seed + 12345) % 2**32)
@@ -171,39 +171,40 @@ class DrawnWindow(WindowSource):
                 self.noise.uniform_(generator=generator)
 
     def draft(self, root: Tensor, passes: Passes, head: Head, uniforms: Tensor) -> Draft:
-        return replace(super().draft(root, passes, head, uniforms), q=self.laws.clone())
+        return replace(super().draft(root, passes, head, uniforms), q=self.probs.clone())
 
     def observe(self, looked: Tensor, own: Tensor, depth: Tensor, bonus: Tensor, uniforms: Tensor) -> None:
         """Move the window on by what was committed, and guess its slots anew."""
         slots, length = self.slots, depth + 1
         ahead = self.number + length
-        known = ahead <= slots  # slots that this pass gave a law
-        law = looked.index_select(0, ahead.clamp(max=slots))
+        known = ahead <= slots  # slots that this pass gave a distribution
+        probs = looked.index_select(0, ahead.clamp(max=slots))
         held = ahead.clamp(max=slots - 1)
-        old, q = self.tokens.index_select(0, held), self.laws.index_select(0, held)
+        old, q = self.tokens.index_select(0, held), self.probs.index_select(0, held)
         self._commit(length, bonus)
-        token, kept = self._drawn(law, q, old, ahead < slots, uniforms.view(2, slots))
+        token, kept = self._drawn(probs, q, old, ahead < slots, uniforms.view(2, slots))
         self.tokens.copy_(torch.where(known, token, self._guesses(token, length, uniforms)))
-        self.laws.copy_(torch.where(kept.unsqueeze(1), q, law) if self.policy.coupling == "released" else law)
+        self.probs.copy_(torch.where(kept.unsqueeze(1), q, probs) if self.policy.coupling == "released" else probs)
         self._mark_guesses(~known)
 
-    def _drawn(self, law: Tensor, q: Tensor, old: Tensor, held: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
-        """Tokens [W - 1] of slots with laws p and q [W - 1, V], and which of them were kept on purpose; old tokens [W - 1] are
-        there where held; u [2, W - 1]."""
-        most, nowhere = law.shape[1] - 1, held & False
+    def _drawn(self, probs: Tensor, q: Tensor, old: Tensor, held: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+        """Tokens [W - 1] of slots with probabilities p and q [W - 1, V], and which of them were kept on purpose; old tokens [W -
+        1] are there where held; u [2, W - 1]."""
+        most, nowhere = probs.shape[1] - 1, held & False
         if self.noise.numel():
-            noise = self.noise.index_select(0, self.place + 1 + self.number)
-            drawn = (law / noise).argmax(-1) if self.policy.coupling == "gumbel" else draw(law, noise[:, 0]).clamp_(max=most)
+            noise = self.noise.index_select(0, self.cursor + 1 + self.number)
+            drawn = (probs / noise).argmax(-1) if self.policy.coupling == "gumbel" else draw(probs, noise[:, 0]).clamp_(max=most)
             return drawn, nowhere
         at = old.unsqueeze(1)
-        kept = held & (u[0] * q.gather(1, at)[:, 0] < law.gather(1, at)[:, 0])
-        left = (law - q * held.unsqueeze(1)).clamp_(min=0.0)
-        left = torch.where(left.sum(-1, keepdim=True) > 0, left, law)  # a rounding event: such a token is always kept
-        return torch.where(kept, old, draw(left, u[1]).clamp_(max=most)), kept
+        kept = held & (u[0] * q.gather(1, at)[:, 0] < probs.gather(1, at)[:, 0])
+        residual = (probs - q * held.unsqueeze(1)).clamp_(min=0.0)
+        # nothing is left by a rounding event alone: such a token is always kept
+        residual = torch.where(residual.sum(-1, keepdim=True) > 0, residual, probs)
+        return torch.where(kept, old, draw(residual, u[1]).clamp_(max=most)), kept
 
     def _mark_guesses(self, guessed: Tensor) -> None:
-        """Put the law of a guess [W - 1, V] into the slots where guessed [W - 1] is true."""
+        """Put the distribution of a guess [W - 1, V] into the slots where guessed [W - 1] is true."""
         flat = self.policy.guess == "uniform"
-        law = torch.zeros_like(self.laws).scatter_(1, self.tokens.unsqueeze(1), 1.0)
-        law = torch.full_like(law, 1.0 / law.shape[1]) if flat else law
-        self.laws.copy_(torch.where(guessed.unsqueeze(1), law, self.laws))
+        probs = torch.zeros_like(self.probs).scatter_(1, self.tokens.unsqueeze(1), 1.0)
+        probs = torch.full_like(probs, 1.0 / probs.shape[1]) if flat else probs
+        self.probs.copy_(torch.where(guessed.unsqueeze(1), probs, self.probs))

@@ -19,7 +19,7 @@ from transformers.generation import logits_process
 
 from lantern_demo.export.readers import TextReader
 
-# Processors that look at the scores alone. A draft's scores go through them, so that its law is like the target's.
+# Processors that look at the scores alone. A draft's scores go through them, so that its distribution is like the target's.
 _WARPERS = ("Temperature", "TopK", "TopP", "MinP", "Typical", "Epsilon", "Eta")
 WARPERS = tuple(getattr(logits_process, f"{name}LogitsWarper") for name in _WARPERS)
 

@@ -113,7 +113,7 @@ class EagleDrafter(SequenceDrafter):
         """The prompt with its states and the first token [1] -> last output [rows, 1, H]; commits T slots."""
         assert condition.states is not None
         n = condition.ids.shape[1]
-        cache.place(condition.real)
+        cache.set_padding(condition.real)
         drawn = self.embed(token).expand(len(condition.ids), 1, -1)
         following = torch.cat((self.table(condition.ids[:, 1:]), drawn), 1)
         mask = prefix_mask(condition.real, n, token.device, "self", drawn.dtype)

@@ -3,11 +3,11 @@
     model.generate(**inputs, custom_generate="FOLDER", trust_remote_code=True, lantern_method="sjd")   # by the folder's name
     model.generate(**inputs, custom_generate=decode_with, lantern_method="sjd")                        # by this function
 
-Both are one: the first calls the second, so that transformers prepares cache, logits processors and stopping criteria as for
-its own sampling. Every draft is put through those processors with the tokens before it: the law of a token is what `generate`
-itself would draw it from. All methods but LANTERN's are exact. At temperature 0 (`do_sample=False`) their tokens are those of
-greedy search, and with `lantern_dice="same"` those of this module's vanilla, up to rounding: a model computes eight tokens at
-once with other roundings than one.
+Both are one: the first calls the second, so that transformers prepares cache, logits processors and stopping criteria as for its
+own sampling. Every draft is put through those processors with the tokens before it: the distribution of a token is what
+`generate` itself would draw it from. All methods but LANTERN's are exact. At temperature 0 (`do_sample=False`) their tokens are
+those of greedy search, and with `lantern_dice="same"` those of this module's vanilla, up to rounding: a model computes eight
+tokens at once with other roundings than one.
 
 What draws a picture is told by `lantern_image=True`: Janus reads and draws through the embeddings and the head of its image
 tokens, with guidance; Chameleon (Anole) draws from its image tokens alone, which its own `forward` masks. Emu3 needs neither:
@@ -139,7 +139,7 @@ def _config(
         Sampling(temperature=temperature),
         rule,
         asked.drafts(reader.model.config.get_text_config()._attn_implementation),
-        look_alikes(reader, rule.columns, table),
+        look_alikes(reader, rule.table_columns, table),
         seed=int(torch.randint(2**32, (1,))) if seed is None else seed,
         device=reader.prompt.device,
         engine="plain",

@@ -62,10 +62,10 @@ class Networks(Generic[Prompts, TargetModel, DrafterModel]):
     palette: Tensor | None = None  # the tokens' colours [V, 3] uint8, where they were learnt from pictures
 
     def __post_init__(self) -> None:
-        """The target's states carry what its drafter taps."""
+        """The target's states carry what its drafter reads."""
         target: Any = self.target
         drafter: Any = self.drafter
-        target.taps = () if drafter is None else drafter.config.taps
+        target.feature_layers = () if drafter is None else drafter.config.feature_layers
 
     @property
     def image_size(self) -> int:
@@ -138,7 +138,7 @@ def _check_fit(path: Path, networks: Networks[TextEncoder, LlamaGen, Drafter]) -
             )
     if drafter is not None:
         try:
-            drafter.check_taps(target.layers)
+            drafter.check_feature_layers(target.layers)
         except ValueError as error:
             raise ValueError(f"{path} has a drafter that does not go with the target: its {error}") from None
     if networks.tokenizer.codebook_size != target.vocab or networks.tokenizer.grid != target.grid:
@@ -162,7 +162,9 @@ def load(folder: Path, device: torch.device, dtype: torch.dtype = torch.float32)
         encoder = T5Config(**{k: v for k, v in config["text"].items() if k != "length"})
         words = Tokenizer.from_file(str(folder / "words.json"))
         text = TextEncoder(words, encoder, config["text"]["length"])
-        target, drafter = LlamaGen(LlamaGenConfig(**config["target"])), Drafter(DrafterConfig(**config["drafter"]))
+        # older folders say taps
+        sizes = {{"taps": "feature_layers"}.get(name, name): value for name, value in config["drafter"].items()}
+        target, drafter = LlamaGen(LlamaGenConfig(**config["target"])), Drafter(DrafterConfig(**sizes))
         tokenizer = ImageTokenizer(JanusVQVAEConfig(**config["tokenizer"]))
         picture = PictureDecoder(JanusVQVAEConfig(**config["picture"])) if "picture" in config else None
         networks = Networks(text, target, drafter, tokenizer, config["trained"], picture=picture)

@@ -217,7 +217,7 @@ def load_drafter(folder: Path, target: TargetSizes[Any], device: torch.device, d
                 "model's drafter"
             )
     try:
-        config.check_taps(target.layers)
+        config.check_feature_layers(target.layers)
     except ValueError as error:
         raise CheckpointError(f"{path} is another model's drafter: its {error}") from None
     network = blank_network(config)

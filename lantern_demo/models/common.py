@@ -77,15 +77,15 @@ class DrafterSizes(NetworkSizes[Network]):
 
     bias: bool  # of the layer that joins a token and a hidden state
     # Blocks of the target, counted from 1, whose outputs its states carry for the drafter. Not every family has such drafters.
-    taps: tuple[int, ...] = ()
+    feature_layers: tuple[int, ...] = ()
 
-    def check_taps(self, layers: int) -> None:
-        """Raises ValueError when the taps are not blocks of a target with so many, each behind the one before."""
-        named = all(type(tap) is int and 1 <= tap <= layers for tap in self.taps)
-        if not named or list(self.taps) != sorted(set(self.taps)):
+    def check_feature_layers(self, layers: int) -> None:
+        """Raises ValueError when the feature layers are not blocks of a target with so many, each behind the one before."""
+        named = all(type(layer) is int and 1 <= layer <= layers for layer in self.feature_layers)
+        if not named or list(self.feature_layers) != sorted(set(self.feature_layers)):
             raise ValueError(
-                f"taps are {list(self.taps)}; they must be numbers of the target's blocks, from 1 to {layers}, each above "
-                "the one before"
+                f"feature layers are {list(self.feature_layers)}; they must be numbers of the target's blocks, "
+                f"from 1 to {layers}, each above the one before"
             )
 
 
@@ -128,9 +128,9 @@ def unrolled(
     return outputs
 
 
-def with_tapped(final: Tensor, tapped: list[Tensor]) -> Tensor:
-    """A target's final states [..., H] with the outputs of its tapped blocks [..., H] behind them."""
-    return torch.cat((final, *tapped), -1) if tapped else final
+def with_features(final: Tensor, features: list[Tensor]) -> Tensor:
+    """A target's final states [..., H] with the outputs of its feature layers [..., H] behind them."""
+    return torch.cat((final, *features), -1) if features else final
 
 
 def prefix_mask(visible: Tensor | None, n: int, device: torch.device, padding: str, dtype: torch.dtype) -> Tensor:

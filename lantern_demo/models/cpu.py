@@ -2,13 +2,13 @@
 is in its pass.
 
 Queries, keys and values are one product, gate and up another, the rotation is one complex product. All of it is float32 but for
-the products when `products.KINDS` says otherwise.
+the products when `matmul.KINDS` says otherwise.
 
 Rows are exact: nothing that is computed for a node depends on how many nodes are in the pass, nor on the slots in which its
 ancestors lie. Library products and attention do not offer that: how they split a sum depends on the shape of the whole call. So
 both halves of attention are written as weighted sums of rows of a table, which PyTorch takes one row after the other, each sum by
 itself, and what a node sees stands in the order of positions, its own ancestors last. What it does not see stands behind that
-with the weight 0, and adding 0 changes no sum. Which products are exact in this sense is said by `products.ROW_EXACT`.
+with the weight 0, and adding 0 changes no sum. Which products are exact in this sense is said by `matmul.ROW_EXACT`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lantern_demo.decoding.cache import KVCache, check_sizes
-from lantern_demo.models.machine.products import Product
+from lantern_demo.models.machine.matmul import Matmul
 
 WIDENED = 64  # slots by which the table of keys grows, LEAST or more
 LEAST = 64  # positions that are looked at: a softmax of fewer numbers than a vector register holds takes its sum another way
@@ -72,7 +72,7 @@ class Norm:
         return (x / length).mul_(self.weight)
 
 
-class Place(NamedTuple):
+class Tables(NamedTuple):
     """What a layer writes to, and the tables that it reads from."""
 
     new_keys: Tensor  # [R, heads, d, n], or all slots where the pass says which
@@ -136,22 +136,22 @@ class LeanCache(KVCache):
         self.move(nodes + self.length, torch.arange(self.length, self.length + len(nodes)))
         self.length += len(nodes)
 
-    def places(self, offset: int, count: int) -> Iterator[Place]:
+    def tables_behind(self, offset: int, count: int) -> Iterator[Tables]:
         """By layer: where `count` slots from length + offset on are written, and the tables."""
         self.reserve(offset + count)
         start = self.length + offset
         self._widen(start + count)
-        return self._places(self.keys.narrow(4, start, count), self.values.narrow(3, start, count))
+        return self._tables(self.keys.narrow(4, start, count), self.values.narrow(3, start, count))
 
-    def places_anywhere(self, seen: int) -> Iterator[Place]:
+    def tables_anywhere(self, seen: int) -> Iterator[Tables]:
         """By layer: all slots, of which the first `seen` may be written, and the tables."""
         self._widen(seen)
-        return self._places(self.keys, self.values)
+        return self._tables(self.keys, self.values)
 
-    def _places(self, new_keys: Tensor, new_values: Tensor) -> Iterator[Place]:
+    def _tables(self, new_keys: Tensor, new_values: Tensor) -> Iterator[Tables]:
         layers, head_dim, width = len(self.keys), *self.keys.shape[3:]
-        tables = self.keys.view(layers, -1, width), self.values.view(layers, -1, head_dim)
-        return map(Place, *(part.unbind(0) for part in (new_keys, new_values, *tables)))
+        whole = self.keys.view(layers, -1, width), self.values.view(layers, -1, head_dim)
+        return map(Tables, *(part.unbind(0) for part in (new_keys, new_values, *whole)))
 
     def _widen(self, slots: int) -> None:
         """Make room for the keys of the first so many slots."""
@@ -215,21 +215,21 @@ def bias_of(mask: Tensor) -> Tensor:
     return torch.zeros(mask.shape).masked_fill_(~mask, -torch.inf).transpose(1, 2)
 
 
-def attend(q: Tensor, sight: Sight, place: Place) -> Tensor:
+def attend(q: Tensor, sight: Sight, tables: Tables) -> Tensor:
     """What queries [R, n, heads, d], scaled for attention, find in a place -> [R * n * heads, d]."""
     rows, n, heads, _ = q.shape
     threads = torch.get_num_threads()
     if q.numel() * sight.positions <= ALONE:
         torch.set_num_threads(1)  # of this thread of the program alone; it takes a fraction of a microsecond
     try:
-        scores = weighted_rows(place.keys, sight.key_rows, sight.key_starts, q.reshape(-1)).view(rows, n, heads, -1)
+        scores = weighted_rows(tables.keys, sight.key_rows, sight.key_starts, q.reshape(-1)).view(rows, n, heads, -1)
         if sight.slots is None:
             scores = scores[..., : sight.positions]
         else:
             scores = scores.gather(3, sight.slots.unsqueeze(1).expand(rows, n, heads, -1))
         if sight.bias is not None:
             scores = scores + sight.bias
-        return weighted_rows(place.values, sight.value_rows, sight.value_starts, scores.softmax(-1).view(-1))
+        return weighted_rows(tables.values, sight.value_rows, sight.value_starts, scores.softmax(-1).view(-1))
     finally:
         torch.set_num_threads(threads)
 
@@ -237,20 +237,20 @@ def attend(q: Tensor, sight: Sight, place: Place) -> Tensor:
 class Layer:
     """One decoder layer of fused products."""
 
-    def __init__(self, qkv: Product, out: Product, norm: Product, gate_up: Product, down: Product, heads: int) -> None:
+    def __init__(self, qkv: Matmul, out: Matmul, norm: Matmul, gate_up: Matmul, down: Matmul, heads: int) -> None:
         self.qkv, self.out, self.norm, self.gate_up, self.down, self.heads = qkv, out, norm, gate_up, down, heads
 
-    def attention(self, x: Tensor, rope: Tensor, sight: Sight, place: Place, slots: Tensor | None = None) -> Tensor:
+    def attention(self, x: Tensor, rope: Tensor, sight: Sight, tables: Tables, slots: Tensor | None = None) -> Tensor:
         """Attention of x [R * n, D], whose keys and values are written to a place, at slots [n] of it if these are given -> [R *
         n, D]."""
-        q, k, v = self.turned(x, rope, len(place.new_keys))
+        q, k, v = self.turned(x, rope, len(tables.new_keys))
         if slots is None:
-            place.new_keys.copy_(k.permute(0, 2, 3, 1))
-            place.new_values.copy_(v.transpose(1, 2))
+            tables.new_keys.copy_(k.permute(0, 2, 3, 1))
+            tables.new_values.copy_(v.transpose(1, 2))
         else:
-            place.new_keys.index_copy_(3, slots, k.permute(0, 2, 3, 1))
-            place.new_values.index_copy_(2, slots, v.transpose(1, 2))
-        return attend(q, sight, place).view(x.shape)
+            tables.new_keys.index_copy_(3, slots, k.permute(0, 2, 3, 1))
+            tables.new_values.index_copy_(2, slots, v.transpose(1, 2))
+        return attend(q, sight, tables).view(x.shape)
 
     def turned(self, x: Tensor, rope: Tensor, rows: int) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, scaled for attention, keys and values [R, n, heads, d] of x [R * n, D]."""

@@ -1,8 +1,9 @@
-"""What the twins for accelerators share: weights of several linear layers as one, products whose result is not rounded back, and
-the parts of a layer, a target and a drafter that are alike in every family.
+"""What the fused models for accelerators share: weights of several linear layers as one, products whose result is not rounded
+back, and the parts of a layer, a target and a drafter that are alike in every family.
 
-A twin runs its module's own weights in fewer kernels, with positions, slots and masks that are tensors, so that a step can be
-captured once and replayed. Joined weights take the place of the modules' own, which use their rows: nothing is in memory twice.
+A fused model runs its module's own weights in fewer kernels, with positions, slots and masks that are tensors, so that a step can
+be captured once and replayed. Joined weights take the place of the modules' own, which use their rows: nothing is in memory
+twice.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lantern_demo.models.common import with_tapped
+from lantern_demo.models.common import with_features
 from lantern_demo.models.decoder import Layer, PaddedCache, SequenceDrafter, SequenceTarget, cache_bias
 
 
@@ -54,7 +55,7 @@ def join(owner: nn.Module, *names: str) -> Tensor:
     return whole
 
 
-def product(x: Tensor, weight: Tensor) -> Tensor:
+def matmul(x: Tensor, weight: Tensor) -> Tensor:
     """x [M, D] times weight [O, D] -> [M, O] float32. Sums are kept in float32 anyway; where the device allows, half precision is
     not rounded to on the way out, which matters where differences are enlarged, as guidance does to those of logits."""
     if x.dtype != torch.float32 and keeps_sums(x.device.type, x.dtype) and not _short_sums(x.dtype):
@@ -102,7 +103,7 @@ class FusedLayer(ABC):
         """
         heads, seen = self.heads, bias.shape[-1]
         normed = x if self.before is None else F.rms_norm(x, x.shape[-1:], self.before, self.eps)
-        qkv = product(normed, self.qkv).view(both.shape[0], -1, 3, heads, both.shape[-1])
+        qkv = matmul(normed, self.qkv).view(both.shape[0], -1, 3, heads, both.shape[-1])
         turned = self.turned(qkv, turn, x.dtype)
         both.index_copy_(2, slots, turned[:, :, 1:].flatten(2, 3).transpose(1, 2))
         attended = F.scaled_dot_product_attention(
@@ -113,7 +114,7 @@ class FusedLayer(ABC):
         return x.addmm_(F.silu(gate).mul_(up), self.down.t())
 
 
-class TargetTwin(ABC):
+class FusedTargetBase(ABC):
     """A target on an accelerator; implements `decoding.protocols.FixedTarget`. What runs once per image, the prefix, and what
     steps of changing shapes ask for is left to the original."""
 
@@ -149,17 +150,17 @@ class TargetTwin(ABC):
         rows, n = cache.both.shape[1], tokens.shape[0]
         original = self.original
         x = self.embed(tokens).repeat(rows, 1)
-        turn, taps = self.turns_at(positions, cache), original.taps
-        tapped: list[Tensor] = []
+        turn, feature_layers = self.turns_at(positions, cache), original.feature_layers
+        features: list[Tensor] = []
         for i, (layer, both) in enumerate(zip(self.layers, cache.both.unbind(0), strict=True)):
             layer(x, turn, slots, bias, both)
-            if i + 1 in taps:
-                tapped.append(x.clone())  # the next layer writes over it
+            if i + 1 in feature_layers:
+                features.append(x.clone())  # the next layer writes over it
         final = F.rms_norm(x, x.shape[-1:], original.norm.weight, original.config.eps)
-        return with_tapped(final, tapped).view(rows, n, -1)
+        return with_features(final, features).view(rows, n, -1)
 
 
-class DrafterTwin:
+class FusedDrafterBase:
     """What a drafter on an accelerator leaves to the original: all but steps of fixed shape."""
 
     def __init__(self, original: Any, layer: FusedLayer) -> None:
@@ -186,12 +187,12 @@ class DrafterTwin:
 
 
 @dataclass(frozen=True)
-class SequenceLayer(FusedLayer):
+class FusedSequenceLayer(FusedLayer):
     """One layer of such a decoder; turns are [R, n or 1, 1, 1, d / 2]."""
 
     @classmethod
     def parts(cls, layer: Layer) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, int]:
-        """The fields up to `heads`, of a layer whose weights become those of the twin."""
+        """The fields up to `heads`, of a layer whose weights become those of the fused one."""
         a, m = layer.self_attn, layer.mlp
         return (
             layer.input_layernorm.weight,
@@ -204,8 +205,8 @@ class SequenceLayer(FusedLayer):
         )
 
     @classmethod
-    def of(cls, layer: Layer, eps: float) -> SequenceLayer:
-        """The twin of a layer, whose weights become those of the twin."""
+    def of(cls, layer: Layer, eps: float) -> FusedSequenceLayer:
+        """A layer fused, whose weights become rows of the fused ones."""
         return cls(*cls.parts(layer), eps)
 
     def turned(self, qkv: Tensor, turn: Tensor, dtype: torch.dtype) -> Tensor:
@@ -229,15 +230,15 @@ def turns(rope: Tensor) -> Tensor:
     return torch.view_as_complex(rope.float().contiguous())[:, None, None]
 
 
-class SequenceTwin(TargetTwin):
+class FusedSequence(FusedTargetBase):
     """Such a target on an accelerator; its head is the family's."""
 
-    def __init__(self, target: SequenceTarget, layers: Sequence[SequenceLayer]) -> None:
+    def __init__(self, target: SequenceTarget, layers: Sequence[FusedSequenceLayer]) -> None:
         super().__init__(target, layers)
         self.turns = turns(target.rope)
 
     def embed(self, tokens: Tensor) -> Tensor:
-        """As `TargetTwin.embed`."""
+        """As `FusedTargetBase.embed`."""
         return self.original.embed(tokens)
 
     def turns_at(self, positions: Tensor, cache: PaddedCache) -> Tensor:
@@ -245,12 +246,12 @@ class SequenceTwin(TargetTwin):
         return self.turns[cache.positions(positions)]
 
 
-class SequenceDrafterTwin(DrafterTwin):
+class FusedSequenceDrafter(FusedDrafterBase):
     """A drafter of such a target on an accelerator; implements `decoding.protocols.FixedDrafter`."""
 
     original: SequenceDrafter
 
-    def __init__(self, drafter: SequenceDrafter, layer: SequenceLayer) -> None:
+    def __init__(self, drafter: SequenceDrafter, layer: FusedSequenceLayer) -> None:
         super().__init__(drafter, layer)
         self.turns = turns(drafter.rope)
 

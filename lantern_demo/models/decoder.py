@@ -28,7 +28,7 @@ class PaddedCache(KVCache):
         super().__init__(layers, rows, *sizes, **where)
         self.shift = torch.zeros(rows, dtype=torch.int64, device=self.k.device)  # [R]
 
-    def place(self, real: Tensor | None) -> None:
+    def set_padding(self, real: Tensor | None) -> None:
         """Take note of which slots of the prefix are no padding: real [R, T] bool, padded on the left, or None for all of them.
         What steps of fixed shapes read, `shift` and `padding`, stays where it is for as long as the cache lives."""
         if self.padding is None:
@@ -110,7 +110,7 @@ class SequenceTarget(nn.Module, ABC):
     places in the codebook, 0 to vocab - 1."""
 
     rope: Tensor
-    taps: tuple[int, ...] = ()  # as of `LlamaGen`; these families' drafters read final states alone
+    feature_layers: tuple[int, ...] = ()  # as of `LlamaGen`; these families' drafters read final states alone
 
     def __init__(self, config: Any, layer: type[Layer]) -> None:
         super().__init__()
@@ -143,7 +143,7 @@ class SequenceTarget(nn.Module, ABC):
         """The T positions of the prompt -> hidden [R, T, H]. Rows of padding mean nothing, and nothing reads them."""
         ids = condition.features.to(self.rope.device)
         n = ids.shape[1]
-        cache.place(condition.mask)
+        cache.set_padding(condition.mask)
         mask = prefix_mask(condition.mask, n, ids.device, "self", self.norm.weight.dtype)
         positions = cache.positions(torch.arange(n, device=ids.device))
         hidden = self._run(self.embed_tokens(ids), positions, mask, [partial(cache.write, i, 0) for i in range(len(self.layers))])

@@ -14,7 +14,7 @@ import torch
 from lantern_demo.models.cpu import Layer, LeanCache, Norm
 from lantern_demo.models.files.blank import Sizes, multiplied
 from lantern_demo.models.files.needs import BYTES
-from lantern_demo.models.machine.products import OF_FORMAT, Product, product
+from lantern_demo.models.machine.matmul import OF_FORMAT, Matmul, matmul
 from lantern_demo.models.registry import Published
 
 SHAPE = (3840, 1280)  # of a matrix: queries, keys and values of LlamaGen-XL
@@ -31,7 +31,7 @@ def seconds_a_byte(kind: str, rows: int, threads: int) -> float:
     """Seconds that a product of `rows` rows takes for each byte of its weights where nothing disturbs it, with so many threads,
     which are this thread's."""
     weight = torch.randn(SHAPE[0], 64).repeat(1, SHAPE[1] // 64)
-    runs, x = [product(weight, kind) for _ in range(MATRICES)], torch.ones(rows, SHAPE[1])
+    runs, x = [matmul(weight, kind) for _ in range(MATRICES)], torch.ones(rows, SHAPE[1])
     found = []
     for _ in range(1 + ROUNDS):
         for run in runs:
@@ -49,7 +49,7 @@ def layer_seconds(heads: int, head_dim: int, ffn: int, positions: int, nodes: in
     """Seconds that a layer takes beside its products, with guidance, of so many nodes that look at so many positions."""
     dim, rows = heads * head_dim, 2 * nodes
 
-    def made(width: int) -> Product:
+    def made(width: int) -> Matmul:
         numbers = torch.ones(rows, width)
         return lambda _: numbers.clone()
 
@@ -57,11 +57,11 @@ def layer_seconds(heads: int, head_dim: int, ffn: int, positions: int, nodes: in
     layer = Layer(made(3 * dim), made(dim), norm, made(2 * ffn), made(dim), heads)
     cache = LeanCache(1, 2, heads, positions, head_dim)
     cache.length = positions - nodes
-    place, sight = next(cache.places(0, nodes)), cache.sight(nodes, positions, None)
+    tables, sight = next(cache.tables_behind(0, nodes)), cache.sight(nodes, positions, None)
     x, turn, found = torch.ones(rows, dim), torch.ones(nodes, 3 * dim // 2, dtype=torch.complex64), []
     for _ in range(1 + ROUNDS * MATRICES):
         began = perf_counter()
-        layer.finish(x, layer.attention(norm(x), turn, sight, place))
+        layer.finish(x, layer.attention(norm(x), turn, sight, tables))
         found.append(perf_counter() - began)
     return undisturbed(found[1:])
 

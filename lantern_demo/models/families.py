@@ -2,8 +2,8 @@
 
 A new family is an entry of FAMILIES and a folder beside this file. The folder holds its target and its drafter, whose
 configurations build them (`common.TargetSizes`, `common.DrafterSizes`), its published formats, its prompt reader, and faster
-twins where it has any. What a target does inside is its own: a head of several layers, another grid, or a prompt in the sequence
-need nothing here.
+fused models where it has any. What a target does inside is its own: a head of several layers, another grid, or a prompt in the
+sequence need nothing here.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ from lantern_demo.models.text import PromptEncoder
 
 
 @dataclass(frozen=True)
-class CpuTwins:
-    """Twins for a CPU, built of a network and a kind of products (see `products.KINDS`), a target's also of whether the network
-    gives its weights up."""
+class FusedForCpu:
+    """Fused models for a CPU, built of a network and a kind of products (see `matmul.KINDS`), a target's also of whether the
+    network gives its weights up."""
 
     target: Callable[..., LeanDecoder]
     drafter: Callable[[Any, str], protocols.Drafter]
@@ -70,10 +70,10 @@ class Family:
     prompts: Callable[[Any, Located, torch.device], PromptEncoder]
     # Checks the files of the part "text" -> how many weights they hold. Raises CheckpointError.
     check_text: Callable[[Any, Located], int]
-    # Twins for accelerators, whose weights take the place of the network's.
+    # Fused models for accelerators, whose weights take the place of the network's.
     cuda_target: Callable[[Any], protocols.FixedTarget]
     cuda_drafter: Callable[[Any], protocols.FixedDrafter]
-    cpu: CpuTwins | None = None  # None: on a CPU the networks run as they are
+    cpu: FusedForCpu | None = None  # None: on a CPU the networks run as they are
 
 
 FAMILIES: dict[str, Family] = {
@@ -87,7 +87,7 @@ FAMILIES: dict[str, Family] = {
         check_text=check_text,
         cuda_target=FusedTarget,
         cuda_drafter=FusedDrafter,
-        cpu=CpuTwins(LeanTarget, LeanDrafter),
+        cpu=FusedForCpu(LeanTarget, LeanDrafter),
     ),
     "Anole": Family(
         target=AnoleConfig,
@@ -99,7 +99,7 @@ FAMILIES: dict[str, Family] = {
         check_text=check_vocabulary,
         cuda_target=FusedAnole,
         cuda_drafter=FusedAnoleDrafter,
-        cpu=CpuTwins(LeanAnole, packed),
+        cpu=FusedForCpu(LeanAnole, packed),
     ),
     "Janus": Family(
         target=JanusConfig,
@@ -111,7 +111,7 @@ FAMILIES: dict[str, Family] = {
         check_text=check_chat_vocabulary,
         cuda_target=FusedJanus,
         cuda_drafter=FusedJanusDrafter,
-        cpu=CpuTwins(LeanJanus, packed),
+        cpu=FusedForCpu(LeanJanus, packed),
     ),
 }
 
@@ -162,8 +162,8 @@ def prompt_reader(published: Published, located: Located | None, device: torch.d
 
 @dataclass(frozen=True)
 class Runners:
-    """What decodes a model, its own networks or twins of them: a target, its drafter if it has one, and the kinds of products
-    that they use (see `products.KINDS`), None where PyTorch decides."""
+    """What decodes a model, its own networks or fused models of them: a target, its drafter if it has one, and the kinds of
+    products that they use (see `matmul.KINDS`), None where PyTorch decides."""
 
     target: protocols.Target
     drafter: protocols.Drafter | None
@@ -171,13 +171,13 @@ class Runners:
     drafter_kind: str | None = None
 
 
-def runs_on_twins(info: ModelInfo, device: torch.device) -> bool:
-    """Whether a published model runs on its family's twins for a CPU."""
+def runs_fused(info: ModelInfo, device: torch.device) -> bool:
+    """Whether a published model runs on its family's fused models for a CPU."""
     return device.type == "cpu" and info.published is not None and family_of(info.published.target).cpu is not None
 
 
 def fused_runners(networks: Networks) -> Runners:
-    """What decodes a model on an accelerator: its family's twins, whose weights take the place of the networks'."""
+    """What decodes a model on an accelerator: its family's fused models, whose weights take the place of the networks'."""
     family = family_of(networks.target.config)
     drafter = networks.drafter
     return Runners(family.cuda_target(networks.target), None if drafter is None else family.cuda_drafter(drafter))
@@ -191,9 +191,9 @@ def hosted_runners(networks: Networks, device: torch.device) -> Runners:
 
 @torch.inference_mode()
 def lean_runners(networks: Networks, kind: str, drafter_kind: str, spent: bool = False) -> Runners:
-    """What decodes a model on a CPU: its family's twins, with a kind of products each. spent: the target's network gives its
-    weights up as the twin packs them."""
-    twins, drafter = family_of(networks.target.config).cpu, networks.drafter
-    assert twins is not None
-    twin = None if drafter is None else twins.drafter(drafter, drafter_kind)
-    return Runners(twins.target(networks.target, kind, spent), twin, kind, None if drafter is None else drafter_kind)
+    """What decodes a model on a CPU: its family's fused models, with a kind of products each. spent: the target's network gives
+    its weights up as the fused one packs them."""
+    fused, drafter = family_of(networks.target.config).cpu, networks.drafter
+    assert fused is not None
+    fused_drafter = None if drafter is None else fused.drafter(drafter, drafter_kind)
+    return Runners(fused.target(networks.target, kind, spent), fused_drafter, kind, None if drafter is None else drafter_kind)

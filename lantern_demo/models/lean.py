@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from lantern_demo.models import decoder
-from lantern_demo.models.common import Condition, prefix_mask, with_tapped
-from lantern_demo.models.cpu import Layer, LeanCache, Norm, Place, Sight, bias_of, complex_rope, paired
-from lantern_demo.models.machine.products import KINDS, PROBED_NODES, Product, exact_kinds, product, quickest, supported
+from lantern_demo.models.common import Condition, prefix_mask, with_features
+from lantern_demo.models.cpu import Layer, LeanCache, Norm, Sight, Tables, bias_of, complex_rope, paired
+from lantern_demo.models.machine.matmul import KINDS, PROBED_NODES, Matmul, exact_kinds, matmul, quickest, supported
 
 PROBED_BYTES = 2**26  # of layers' weights in float32 that these forwards go through: more than caches hold, and soon packed
 
@@ -26,23 +26,23 @@ Network = TypeVar("Network", bound=nn.Module)
 
 
 class Packing:
-    """Makes products of a kind (see `products.KINDS`) of a network's linear layers. spent: these give up their weights, each as
+    """Makes products of a kind (see `matmul.KINDS`) of a network's linear layers. spent: these give up their weights, each as
     it is packed, so that no more than one is in memory twice."""
 
     def __init__(self, kind: str, spent: bool) -> None:
         self.kind, self.spent = kind, spent
 
-    def product(self, *parts: nn.Linear) -> Product:
+    def matmul(self, *parts: nn.Linear) -> Matmul:
         """One product of linear layers without biases, their outputs side by side."""
         return self._of(torch.cat([part.weight for part in parts]) if len(parts) > 1 else parts[0].weight, *parts)
 
-    def half_turned(self, q: nn.Linear, k: nn.Linear, v: nn.Linear, heads: int) -> Product:
+    def half_turned(self, q: nn.Linear, k: nn.Linear, v: nn.Linear, heads: int) -> Matmul:
         """One product to queries, keys and values of a family that turns the pairs (i, i + d / 2): see `cpu.paired`."""
         return self._of(torch.cat((paired(q.weight, heads), paired(k.weight, heads), v.weight)), q, k, v)
 
-    def affine(self, part: nn.Linear) -> Product:
+    def affine(self, part: nn.Linear) -> Matmul:
         """The product of a linear layer with its bias."""
-        run, bias = self.product(part), part.bias.detach().float()
+        run, bias = self.matmul(part), part.bias.detach().float()
         return lambda x: run(x).add_(bias)
 
     def take(self, *parts: nn.Linear | nn.Embedding) -> None:
@@ -50,8 +50,8 @@ class Packing:
         for part in parts if self.spent else ():
             part.weight = nn.Parameter(part.weight.to("meta"), requires_grad=False)
 
-    def _of(self, weight: Tensor, *parts: nn.Linear) -> Product:
-        found = product(weight, self.kind)
+    def _of(self, weight: Tensor, *parts: nn.Linear) -> Matmul:
+        found = matmul(weight, self.kind)
         self.take(*parts)
         return found
 
@@ -86,7 +86,7 @@ class LeanDecoder(ABC):
 
     @abstractmethod
     def logits(self, hidden: Tensor) -> Tensor:
-        """Final states [M, H], or wider ones with tapped states behind them -> logits [M, V] float32."""
+        """Final states [M, H], or wider ones with features behind them -> logits [M, V] float32."""
 
     def new_cache(self, rows: int, length: int) -> LeanCache:
         """As `decoding.protocols.Target.new_cache`."""
@@ -99,36 +99,36 @@ class LeanDecoder(ABC):
         n = x.shape[1]
         cache.visible = None if condition.mask is None or bool(condition.mask.all()) else condition.mask[:, None, None]
         mask = prefix_mask(condition.mask, n, x.device, self.padding, self.format)
-        hidden = self._run(x, self.rope[:n], cache.sight(n, n, bias_of(mask)), cache.places(0, n))
+        hidden = self._run(x, self.rope[:n], cache.sight(n, n, bias_of(mask)), cache.tables_behind(0, n))
         cache.advance(n)
         return hidden
 
     def forward(self, tokens: Tensor, depths: Tensor, mask: Tensor, cache: LeanCache) -> Tensor:
         """n tree nodes -> hidden [R, n, H]; see `decoding.protocols.Target.forward`."""
         x = self.embed(tokens).expand(cache.k.shape[1], -1, -1)
-        places = cache.places(0, len(tokens))
-        return self._run(x, self.rope[depths + cache.length], cache.sight_of(depths, mask), places)
+        tables = cache.tables_behind(0, len(tokens))
+        return self._run(x, self.rope[depths + cache.length], cache.sight_of(depths, mask), tables)
 
     def forward_at(self, tokens: Tensor, positions: Tensor, slots: Tensor, bias: Tensor, cache: LeanCache) -> Tensor:
         """n nodes -> hidden [R, n, H]; see `decoding.protocols.FixedTarget.forward_at`."""
         x = self.embed(tokens).expand(cache.k.shape[1], -1, -1)
         seen = bias.shape[-1]
         sight = cache.sight(len(tokens), seen, bias.transpose(1, 2))
-        return self._run(x, self.rope[positions], sight, cache.places_anywhere(seen), slots)
+        return self._run(x, self.rope[positions], sight, cache.tables_anywhere(seen), slots)
 
     def head(self, hidden: Tensor) -> Tensor:
         """hidden [R, n, H] -> logits [R, n, V] float32."""
         return self.logits(hidden.flatten(0, 1)).view(*hidden.shape[:2], -1)
 
-    def _run(self, x: Tensor, rope: Tensor, sight: Sight, places: Iterable[Place], slots: Tensor | None = None) -> Tensor:
+    def _run(self, x: Tensor, rope: Tensor, sight: Sight, of_layers: Iterable[Tables], slots: Tensor | None = None) -> Tensor:
         r, n, dim = x.shape
-        x, taps = x.reshape(r * n, dim), self.original.taps
-        tapped: list[Tensor] = []
-        for i, ((norm, layer), place) in enumerate(zip(self.layers, places, strict=True)):
-            x = layer.finish(x, layer.attention(norm(x), rope, sight, place, slots))
-            if i + 1 in taps:
-                tapped.append(x)
-        return with_tapped(self.norm(x), tapped).view(r, n, -1)
+        x, feature_layers = x.reshape(r * n, dim), self.original.feature_layers
+        features: list[Tensor] = []
+        for i, ((norm, layer), tables) in enumerate(zip(self.layers, of_layers, strict=True)):
+            x = layer.finish(x, layer.attention(norm(x), rope, sight, tables, slots))
+            if i + 1 in feature_layers:
+                features.append(x)
+        return with_features(self.norm(x), features).view(r, n, -1)
 
 
 class LeanSequence(LeanDecoder):
@@ -144,10 +144,10 @@ class LeanSequence(LeanDecoder):
         a, m, eps = block.self_attn, block.mlp, self.config.eps
         layer = Layer(
             packing.half_turned(a.q_proj, a.k_proj, a.v_proj, a.heads),
-            packing.product(a.o_proj),
+            packing.matmul(a.o_proj),
             Norm(block.post_attention_layernorm.weight, eps),
-            packing.product(m.gate_proj, m.up_proj),
-            packing.product(m.down_proj),
+            packing.matmul(m.gate_proj, m.up_proj),
+            packing.matmul(m.down_proj),
             a.heads,
         )
         return Norm(block.input_layernorm.weight, eps), layer
@@ -162,7 +162,7 @@ class Packed(nn.Module):
 
     def __init__(self, linear: nn.Linear, kind: str) -> None:
         super().__init__()
-        self.run = product(linear.weight, kind)
+        self.run = matmul(linear.weight, kind)
         self.register_parameter("weight", None)  # a T5 of the library looks at the number format of some
         self.bias = None if linear.bias is None else linear.bias.detach().float()
 
@@ -176,24 +176,24 @@ def packed(network: Network, kind: str) -> Network:
     """A network on a CPU, such as a drafter of a `decoder.SequenceTarget`: the same module with packed products, norms in
     float32, and the original's own vectors of tokens."""
     shared = {id(weight): nn.Parameter(weight.detach(), requires_grad=False) for weight in network.parameters()}
-    twin = deepcopy(network, shared)
-    for name, part in list(twin.named_modules()):
+    fused = deepcopy(network, shared)
+    for name, part in list(fused.named_modules()):
         if isinstance(part, nn.Linear):
-            twin.set_submodule(name, Packed(part, kind))
+            fused.set_submodule(name, Packed(part, kind))
         elif not isinstance(part, nn.Embedding):
             for weight in part.parameters(recurse=False):
                 weight.data = weight.data.float()
-    return twin
+    return fused
 
 
-def fastest_kind(twin: Callable[..., LeanDecoder], target: Any) -> str:
-    """The kind of float32 products that makes forwards of this target fastest here, found in well under a second. twin: its
+def fastest_kind(fused: Callable[..., LeanDecoder], target: Any) -> str:
+    """The kind of float32 products that makes forwards of this target fastest here, found in well under a second. fused: its
     class."""
     calls: dict[tuple[str, int], Callable[[], object]] = {}
     kinds = exact_kinds(target.parameters())
     layers = max(1, PROBED_BYTES // (4 * sum(p.numel() for p in target.blocks[0].parameters())))
     for kind in kinds if len(kinds) > 1 else ():
-        made = twin(target, kind, layers=layers)
+        made = fused(target, kind, layers=layers)
         cache = made.new_cache(2, max(PROBED_NODES))
         cache.length = target.config.prefix
         for n in PROBED_NODES:
@@ -202,13 +202,14 @@ def fastest_kind(twin: Callable[..., LeanDecoder], target: Any) -> str:
     return quickest(calls) if calls else kinds[0]
 
 
-def fastest_drafter_kind(twin: Callable[[Any, str], Any], drafter: Any) -> str:
+def fastest_drafter_kind(fused: Callable[[Any, str], Any], drafter: Any) -> str:
     """The kind of products, rounding ones too, that makes this drafter's passes fastest here. What it drafts need not be exact:
-    the rules hold whatever law a draft was drawn from, as long as they are told that law. twin: what makes its twins."""
+    the rules hold whatever distribution a draft was drawn from, as long as they are told that distribution. fused: what makes its
+    fused models."""
     calls: dict[tuple[str, int], Callable[[], object]] = {}
     rows = 1 if drafter.guided else 2
     for kind in filter(supported, KINDS):
-        made = twin(drafter, kind)
+        made = fused(drafter, kind)
         cache = made.new_cache(rows, max(PROBED_NODES))
         cache.length = drafter.config.prefix
         for n in (1, 2):

@@ -1,7 +1,7 @@
 """A LLaMA layer, written once for all families: attention and a gated feed-forward half, each behind a norm and added to what
 came in.
 
-A family hands in how its queries and keys turn, and says under which names its published files have the weights. The twins
+A family hands in how its queries and keys turn, and says under which names its published files have the weights. The fused models
 compute the same from fused weights (`models.cpu`, `models.cuda`), and are held against this.
 """
 

@@ -83,8 +83,8 @@ class Published:
     drafter: DrafterSizes[Any] | None = None
     tokenizer: TokenizerSizes = TokenizerSizes()
     text: TextSizes | Words | None = None
-    # Number format on a CPU, where none is asked for, of a family without twins for a CPU: weights stay in their files where it
-    # is the published one. None: twins run, in the fastest format in 16 bits.
+    # Number format on a CPU, where none is asked for, of a family without fused models for a CPU: weights stay in their files
+    # where it is the published one. None: fused models run, in the fastest format in 16 bits.
     on_cpu: str | None = None
 
 

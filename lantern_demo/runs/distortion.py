@@ -1,10 +1,10 @@
-"""Measured distortion: how far the law of the next token under a rule is from the target's law p.
+"""Measured distortion: how far the distribution of the next token under a rule is from the target's probabilities p.
 
 Measured at nodes that a run came by, for the token that came out there: the one-step distance at the first of some steps, the
 picture's price (see `lantern_demo.runs.price`) at all of them. Runs after the run, with a generator of its own.
 
-A token is drawn off running sums, which round. The laws here are those that the sums realise (`sampling.running_sums`), while the
-rule judges by the laws it was told: a draw that does not follow its law shows as distortion.
+A token is drawn off running sums, which round. The distributions here are those that the sums realise (`sampling.running_sums`),
+while the rule judges by the distributions it was told: a draw that does not follow its distribution shows as distortion.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from lantern_demo.decoding.trees import Draft
 Item = TypeVar("Item")
 
 MAX_ROOTS = 16  # visits that the one-step distance is the mean of
-KEPT_BYTES = 2**26  # of a run's laws
+KEPT_BYTES = 2**26  # of a run's distributions
 DRAWS = 64
 # entries of the largest table that one estimate builds; bounds its memory to some 100 MB
 _BUDGET = 1 << 22
 # entries up to which a single child is summed over all draws: beyond, that takes longer than a race may wait for
 _SUMMED = 1 << 18
-# Of a draft's law, in its unlikeliest tokens, that is left out where noise was shared: a picture's price moves by 1e-10.
+# Of a draft's distribution, in its unlikeliest tokens, that is left out where noise was shared: a picture's price moves by 1e-10.
 TAIL = 1e-4
 
 
@@ -43,9 +43,9 @@ class Distortion(NamedTuple):
 
 @dataclass(frozen=True)
 class Visit:
-    """One node that a run came by, where a token was drawn: target law p [V], tokens drafted there [C] (-1 none), which of them
-    are nodes [C] bool, the law q [V] they were drawn from (None: fixed by the prefix), the token that came out, and the node's
-    depth."""
+    """One node that a run came by, where a token was drawn: target probabilities p [V], tokens drafted there [C] (-1 none), which
+    of them are nodes [C] bool, the probabilities q [V] they were drawn from (None: fixed by the prefix), the token that came out,
+    and the node's depth."""
 
     p: Tensor
     tokens: Tensor
@@ -69,10 +69,10 @@ class _Kept(NamedTuple):
         return sum(part.numel() * part.element_size() for part in self if part is not None)
 
 
-class Laws:
-    """The laws of a run's steps, of all of them where they fit into KEPT_BYTES, else evenly spread, MAX_ROOTS of them whatever
-    they take; the same for the same run. A `protocols.Watcher`. It keeps every `stride`-th step; when the room is used up, every
-    other one goes and the stride doubles."""
+class ProbsWatcher:
+    """The distributions of a run's steps, of all of them where they fit into KEPT_BYTES, else evenly spread, MAX_ROOTS of them
+    whatever they take; the same for the same run. A `protocols.Watcher`. It keeps every `stride`-th step; when the room is used
+    up, every other one goes and the stride doubles."""
 
     def __init__(self) -> None:
         self._kept: list[_Kept] = []
@@ -84,19 +84,19 @@ class Laws:
 
     def add(self, draft: Draft, p: Tensor, path: Tensor) -> None:
         """As `protocols.Watcher.add`."""
-        tree, laws = draft.tree, p.index_select(0, path)
+        tree, probs = draft.tree, p.index_select(0, path)
         if tree.size == 1:
             nothing = draft.tokens[:0].expand(len(path), 0)
-            found = _Kept(laws, nothing, nothing.bool(), None)
+            found = _Kept(probs, nothing, nothing.bool(), None)
         else:
             rows = tree.inner_rows.index_select(0, path)
             at = rows.clamp(min=0)
             drawn = draft.drawn.index_select(0, at).masked_fill(rows.unsqueeze(1) < 0, -1)
             if draft.rest is not None:
                 drawn.masked_fill_(draft.rest.index_select(0, at) < NOTHING, -1)
-            q = draft.law
+            q = draft.probs
             q = None if q is None else q.index_select(0, at)
-            found = _Kept(laws, drawn, tree.children.index_select(0, path) >= 0, q)
+            found = _Kept(probs, drawn, tree.children.index_select(0, path) >= 0, q)
         self._kept.append(found)
         self._bytes += found.bytes  # steps differ in how many nodes they come by
         while self._bytes > KEPT_BYTES and len(self._kept) > MAX_ROOTS:
@@ -109,10 +109,10 @@ class Laws:
         found = []
         for kept, step in zip(self._kept, steps[1 :: self._stride], strict=False):
             visits = []
-            for j, (place, token) in enumerate(zip(step.places, step.tokens, strict=True)):
+            for j, (index, token) in enumerate(zip(step.places, step.tokens, strict=True)):
                 q = None if kept.q is None else kept.q[j]
                 depth = j if step.tree_tokens else 0  # a wave's tokens lie in rows of their own, each a root
-                visits.append((place, Visit(kept.p[j], kept.tokens[j], kept.offered[j], q, token, depth)))
+                visits.append((index, Visit(kept.p[j], kept.tokens[j], kept.offered[j], q, token, depth)))
             found.append(visits)
         return found
 
@@ -122,7 +122,7 @@ def measure(
 ) -> Distortion | None:
     """The mean distance over visits; None without any.
 
-    Greedy: the law is a point mass, so the mean is the share of visits whose token is not the argmax.
+    Greedy: the distribution is a point mass, so the mean is the share of visits whose token is not the argmax.
     Children fixed by the prefix: closed form. Sampled children: see `sampled_shift`, and `coupled_shift` where noise was shared.
     """
     if not visits:
@@ -174,33 +174,33 @@ def shift_at(
 
 def fixed_shift(rule: Rule, p: Tensor, tokens: Tensor, neighbours: Tensor | None, depth: int = 0) -> Tensor:
     """Law of the token emitted at a node of some depth minus p, [V] float64, for children [C] fixed by the prefix, -1 none."""
-    law = torch.zeros_like(p, dtype=torch.float64)
-    left, open_mass = p.unsqueeze(0), torch.ones((), dtype=torch.float64, device=p.device)
+    probs = torch.zeros_like(p, dtype=torch.float64)
+    residual, open_mass = p.unsqueeze(0), torch.ones((), dtype=torch.float64, device=p.device)
     for x in tokens[tokens >= 0].view(-1, 1):
         children = Children(x, None, neighbours, depth)
-        near = rule.near(left, x, neighbours)
-        chance = rule.chance(left, near, children).view(())
-        law[x[0]] += open_mass * chance
+        near = rule.near(residual, x, neighbours)
+        chance = rule.chance(residual, near, children).view(())
+        probs[x[0]] += open_mass * chance
         open_mass = open_mass * (1 - chance)
-        left = _after(rule, left, near, children)
-    return law + open_mass * _drawn_once(left)[0] - p
+        residual = _after(rule, residual, near, children)
+    return probs + open_mass * _drawn_once(residual)[0] - p
 
 
 def _after(rule: Rule, p: Tensor, near: Near, children: Children) -> Tensor:
-    """The law [M, V] behind the rejection of the child that near is about, from p [M, V] and what children say; p where nothing
-    is left."""
-    left = p.clone()
-    rule.reject(left, near, None if children.q is None else torch.ones_like(left[:, :1]), children)
-    total = left.sum(-1, keepdim=True)
-    return torch.where(total > 0, left / total, p)
+    """The probabilities [M, V] behind the rejection of the child that near is about, from p [M, V] and what children say; p where
+    nothing is left."""
+    residual = p.clone()
+    rule.reject(residual, near, None if children.q is None else torch.ones_like(residual[:, :1]), children)
+    total = residual.sum(-1, keepdim=True)
+    return torch.where(total > 0, residual / total, p)
 
 
 def without(q: Tensor, x: Tensor) -> Tensor:
     """q [P, V] without tokens x [P] (-1: all stay), renormalised; a row that becomes empty is all zero."""
     at = x.clamp(min=0).unsqueeze(1)
-    left = q.scatter(1, at, q.gather(1, at) * (x < 0).unsqueeze(1))
-    total = left.sum(-1, keepdim=True)
-    return left / total.masked_fill(total <= 0, 1.0)
+    residual = q.scatter(1, at, q.gather(1, at) * (x < 0).unsqueeze(1))
+    total = residual.sum(-1, keepdim=True)
+    return residual / total.masked_fill(total <= 0, 1.0)
 
 
 def sampled_shift(
@@ -216,49 +216,50 @@ def sampled_shift(
     """Law of the token emitted at a node of some depth minus p, [V] float64, for children drawn from q; and the Monte Carlo
     draws used, 0 when none were needed.
 
-    With r_i the law left after rejecting siblings 1..i (r_0 = p), q_i that of draw i, and h the siblings drawn, the shift is
-    the sum over i of E_h[P(1..i-1 rejected | h) D_i(h)], where D_i = (what draw i emits under r_i-1 and q_i, r_i after a
+    With r_i the distribution left after rejecting siblings 1..i (r_0 = p), q_i that of draw i, and h the siblings drawn, the
+    shift is the sum over i of E_h[P(1..i-1 rejected | h) D_i(h)], where D_i = (what draw i emits under r_i-1 and q_i, r_i after a
     rejection) - r_i-1. The rule judges by q_i; the draws themselves follow `realised`, which is q_i unless the drawing is at
     fault. In D_i the accepted part is summed over all tokens; only the rejected draws, on which r_i and the following siblings
-    depend, are sampled, from their own law. The terms of the exact rule are 0 for every h up to rounding, so this estimate has no
-    noise for it, yet would show a wrong rule or a wrong draw. For relaxed rules what noise is left leans the distance upward a
-    little. A single child is summed over all draws instead of sampled, unless the vocabulary is too large for that.
+    depend, are sampled, from their own distribution. The terms of the exact rule are 0 for every h up to rounding, so this
+    estimate has no noise for it, yet would show a wrong rule or a wrong draw. For relaxed rules what noise is left leans the
+    distance upward a little. A single child is summed over all draws instead of sampled, unless the vocabulary is too large for
+    that.
     """
     offered = offered[: int(offered.nonzero()[-1]) + 1]  # later draws reach no node
     vocabulary, count = p.shape[0], offered.shape[0]
     history = torch.empty(1, 0, dtype=torch.int64, device=p.device)
     support = ((q > 0) | (realised(q, history)[0] > 0)).nonzero()[:, 0]
     exact = count == 1 and support.shape[0] * vocabulary <= _SUMMED
-    per_chain = max(vocabulary, support.shape[0] * max(rule.columns, rule.reach))
+    per_chain = max(vocabulary, support.shape[0] * max(rule.table_columns, rule.reach))
     chains = support.shape[0] if exact else max(1, min(draws, _BUDGET // per_chain))
     # one row as long as the history is common to all chains, then one per chain
-    left, law_q = p.unsqueeze(0), q.unsqueeze(0)
+    residual, residual_q = p.unsqueeze(0), q.unsqueeze(0)
     weight = torch.ones(chains, dtype=torch.float64, device=p.device)
     shift = torch.zeros_like(p, dtype=torch.float64)
     for i in range(count):
         u = torch.rand(chains, generator=generator, device=p.device)
         if not bool(offered[i]):
             x = _drawn(realised(q, history).expand(chains, -1), u)
-            left, law_q, history = left.expand(chains, -1), law_q.expand(chains, -1), history.expand(chains, -1)
-            law_q, history = without(law_q, x), torch.cat([history, x.unsqueeze(1)], 1)
+            residual, residual_q, history = residual.expand(chains, -1), residual_q.expand(chains, -1), history.expand(chains, -1)
+            residual_q, history = without(residual_q, x), torch.cat([history, x.unsqueeze(1)], 1)
             continue
         drawn = realised(q, history)
-        accepted, rejected = _split(rule, left, drawn, Children(support, law_q, neighbours, depth))
+        accepted, rejected = _split(rule, residual, drawn, Children(support, residual_q, neighbours, depth))
         lost = rejected.sum(-1, keepdim=True)
         # 1, or 0 where q has run out of tokens and the rule tries nothing
         tried = (drawn.sum(-1, keepdim=True) > 0).double()
-        left, law_q, history = left.expand(chains, -1), law_q.expand(chains, -1), history.expand(chains, -1)
+        residual, residual_q, history = residual.expand(chains, -1), residual_q.expand(chains, -1), history.expand(chains, -1)
         if exact:
             x, share = support, rejected[0, support] / lost[0].clamp(min=1e-300)
         else:
             x, share = _drawn(rejected.expand(chains, -1), u), torch.full_like(weight, 1 / chains)
-        after = _after(rule, left, rule.near(left, x, neighbours), Children(x, law_q, neighbours, depth))
+        after = _after(rule, residual, rule.near(residual, x, neighbours), Children(x, residual_q, neighbours, depth))
         # the exact chains' shares sum to 0 where nothing is rejected, hence the accepted part by itself
-        shift += ((accepted - tried * left) * weight.unsqueeze(1)).mean(0)
+        shift += ((accepted - tried * residual) * weight.unsqueeze(1)).mean(0)
         follows = _drawn_once(after) if i == count - 1 else after  # the bonus token's
         shift += ((share * weight).unsqueeze(1) * lost * follows).sum(0)
         weight = weight * lost.squeeze(1)
-        left, law_q, history = after, without(law_q, x), torch.cat([history, x.unsqueeze(1)], 1)
+        residual, residual_q, history = after, without(residual_q, x), torch.cat([history, x.unsqueeze(1)], 1)
     return shift, 0 if exact else chains
 
 
@@ -266,8 +267,8 @@ def coupled_shift(
     rule: Rule, p: Tensor, q: Tensor, offered: Tensor, neighbours: Tensor | None, generator: torch.Generator, draws: int = DRAWS
 ) -> tuple[Tensor, int]:
     """As `sampled_shift`, for a rule that relaxes, where the children are the top of q with the very noise that the target draws
-    from p with: law of the token emitted minus p. With x_i the i-th child and y the target's own draw it is the sum over i and
-    tokens b of P(x_i = a, y = b, b near a and near no child before) (1 at a, -1 at b).
+    from p with: distribution of the token emitted minus p. With x_i the i-th child and y the target's own draw it is the sum over
+    i and tokens b of P(x_i = a, y = b, b near a and near no child before) (1 at a, -1 at b).
 
     A single child's part is exact but for TAIL. Of several, each part is so given the children before and the times at which they
     were drawn (see `meeting`), which are sampled. A draw that is no node stays a token that y may be: of those the sampled y
@@ -276,45 +277,45 @@ def coupled_shift(
     offered = offered[: int(offered.nonzero()[-1]) + 1]  # later draws reach no node
     vocabulary, count, device = p.shape[0], offered.shape[0], p.device
     support = _bulk(q)
-    if not len(support):  # a law that is none, from which nothing was drawn
+    if not len(support):  # not finite numbers, from which nothing was drawn
         return torch.zeros_like(p, dtype=torch.float64), 0
-    chains = 1 if count == 1 else max(1, min(draws, _BUDGET // max(vocabulary, support.shape[0] * (1 + rule.columns))))
+    chains = 1 if count == 1 else max(1, min(draws, _BUDGET // max(vocabulary, support.shape[0] * (1 + rule.table_columns))))
     clocks = torch.empty(chains, vocabulary, dtype=torch.float64, device=device).exponential_(generator=generator)
     passing = rule.passing(p)
-    left, p, q = p.unsqueeze(0), p.double().unsqueeze(0), q.double().unsqueeze(0)
+    residual, p, q = p.unsqueeze(0), p.double().unsqueeze(0), q.double().unsqueeze(0)
     drawn, own = (clocks / q).topk(count, largest=False), (clocks / p).argmin(-1, keepdim=True)
     since, until = p.new_zeros(1, 1), p.new_full((1, 1), torch.inf)
     shift, hidden = torch.zeros(vocabulary, dtype=torch.float64, device=device), torch.zeros_like(own, dtype=torch.bool)
     for i in range(count):
         x, time = drawn.indices[:, i : i + 1], drawn.values[:, i : i + 1]
         if bool(offered[i]):
-            tokens = support.expand(len(left), -1)
-            near = rule.near(left, tokens, neighbours)
+            tokens = support.expand(len(residual), -1)
+            near = rule.near(residual, tokens, neighbours)
             others = near.ids[..., 1:].flatten(1)
             level = meeting(p, q, since, until)
             if passing is not None:
-                shift += whatever_is_drawn(level, p * (left > 0), q * passing)
+                shift += whatever_is_drawn(level, p * (residual > 0), q * passing)
             apart = level.gather(1, tokens).unsqueeze(-1) - level.gather(1, others).view(*near.ids.shape[:2], -1)
             moved = q.gather(1, tokens).unsqueeze(-1) * p.gather(1, others).view_as(apart) * apart.clamp(min=0.0)
-            moved = moved * (1 - near.kept_mask[..., 1:]) * (left.gather(1, others).view_as(apart) > 0)
+            moved = moved * (1 - near.kept_mask[..., 1:]) * (residual.gather(1, others).view_as(apart) > 0)
             shift.index_add_(0, support, moved.sum(-1).mean(0))
-            shift.scatter_add_(0, others.flatten(), -moved.flatten() / len(left))
+            shift.scatter_add_(0, others.flatten(), -moved.flatten() / len(residual))
         if i + 1 == count and not bool(hidden.any()):
             break
-        left, p, q = (part.expand(chains, -1) for part in (left, p, q))
+        residual, p, q = (part.expand(chains, -1) for part in (residual, p, q))
         if bool(offered[i]):
-            near = rule.near(left, x[:, 0], neighbours)
+            near = rule.near(residual, x[:, 0], neighbours)
             stays = near.kept_mask.masked_fill(time.isinf(), 1.0)
             mine = ((near.ids == own) & (stays == 0)).any(-1, keepdim=True)
             if passing is not None:
                 mine = mine | passing[x] & ~time.isinf()
-            mine = mine & hidden & (left.gather(1, own) > 0)
+            mine = mine & hidden & (residual.gather(1, own) > 0)
             shift.scatter_add_(0, x[:, 0], mine[:, 0].double() / chains)
             shift.scatter_add_(0, own[:, 0], mine[:, 0].double() / -chains)
-            left = left.scatter_reduce(1, near.ids, stays, "prod")
+            residual = residual.scatter_reduce(1, near.ids, stays, "prod")
             if passing is not None:
-                left = left * ~passing[x]
-            left = left / left.sum(-1, keepdim=True).clamp(min=NOTHING)
+                residual = residual * ~passing[x]
+            residual = residual / residual.sum(-1, keepdim=True).clamp(min=NOTHING)
         else:
             hidden = hidden | (x == own)
         since, until = time, torch.minimum(until, clocks.gather(1, x) / p.gather(1, x))
@@ -334,7 +335,7 @@ def whatever_is_drawn(level: Tensor, p: Tensor, q: Tensor) -> Tensor:
 
 
 def _bulk(q: Tensor) -> Tensor:
-    """The likeliest tokens of a law q [V], which have all of its mass but TAIL."""
+    """The likeliest tokens under probabilities q [V], which have all of the mass but TAIL."""
     ordered, order = q.sort(descending=True)
     return order[(ordered > 0) & (ordered.cumsum(0) - ordered < (1 - TAIL) * ordered.sum())]
 
@@ -382,9 +383,9 @@ def meeting(p: Tensor, q: Tensor, since: Tensor, until: Tensor) -> Tensor:
     return torch.empty_like(area).scatter_(1, order, area.cumsum(-1))
 
 
-def _drawn(law: Tensor, u: Tensor) -> Tensor:
-    """As `sampling.draw`; any token of a law without mass, whose weight is 0."""
-    return draw(law, u).clamp_(max=law.shape[1] - 1)
+def _drawn(probs: Tensor, u: Tensor) -> Tensor:
+    """As `sampling.draw`; any token of a distribution without mass, whose weight is 0."""
+    return draw(probs, u).clamp_(max=probs.shape[1] - 1)
 
 
 def realised(q: Tensor, history: Tensor) -> Tensor:
@@ -393,19 +394,19 @@ def realised(q: Tensor, history: Tensor) -> Tensor:
     rows, at = (
         history.unique(dim=0, return_inverse=True) if history.shape[1] else (history[:1], history.new_zeros(len(history)).long())
     )
-    left = q.double().expand(rows.shape[0], -1).scatter(1, rows, 0.0)
-    return _drawn_once(left)[at]
+    residual = q.double().expand(rows.shape[0], -1).scatter(1, rows, 0.0)
+    return _drawn_once(residual)[at]
 
 
-def _drawn_once(law: Tensor) -> Tensor:
-    """The laws [M, V] float64 that single draws from laws [M, V] have; zeros for one without mass."""
-    sums = running_sums(law)
+def _drawn_once(probs: Tensor) -> Tensor:
+    """The probabilities [M, V] float64 that single draws from probabilities [M, V] have; zeros for one without mass."""
+    sums = running_sums(probs)
     return sums.diff(dim=-1, prepend=torch.zeros_like(sums[..., :1])) / sums[..., -1:].clamp(min=1e-300)
 
 
 def _split(rule: Rule, p: Tensor, drawn: Tensor, children: Children) -> tuple[Tensor, Tensor]:
-    """The law of a draw, drawn [M, V], of any of the tokens of children [m], split into what is emitted by acceptance under p and
-    the children's q [M, V] and what is rejected, both [M, V] float64."""
+    """The distribution of a draw, drawn [M, V], of any of the tokens of children [m], split into what is emitted by acceptance
+    under p and the children's q [M, V] and what is rejected, both [M, V] float64."""
     tokens = children.tokens.expand(p.shape[0], -1)
     chance = rule.chance(p, rule.near(p, tokens, children.neighbours), children)
     proposed = drawn.gather(1, tokens)

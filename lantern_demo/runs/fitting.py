@@ -94,7 +94,7 @@ class Calibration:
     static: dict[str, list[list[float]]]  # [depth][draw]: the chance to be the accepted draw of a visited node
     dynamic: dict[str, list[tuple[int, int, int, float]]]  # top_k, depth, nodes, mean accepted length
     windows: dict[str, list[tuple[int, float]]] = field(default_factory=dict)  # by `fit_name`: nodes, mean accepted length
-    # window, tokens a pass, and the price: the mean total variation distance to the target's own laws
+    # window, tokens a pass, and the price: the mean total variation distance to the target's own distributions
     wavefronts: dict[str, list[tuple[int, float, float]]] = field(default_factory=dict)
     # of OPT-Tree: the least chance, mean accepted length
     chances: dict[str, list[tuple[float, float]]] = field(default_factory=dict)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.drafting import Drafts
-from lantern_demo.decoding.engines.kept import Engines
+from lantern_demo.decoding.engines.pool import Engines
 from lantern_demo.decoding.loop import Decoded, decode
 from lantern_demo.decoding.loop import Step as StepEvent
 from lantern_demo.decoding.methods import METHODS, Method, default_methods
@@ -29,15 +29,15 @@ from lantern_demo.models.files import store
 from lantern_demo.models.files.needs import requirements_unmet
 from lantern_demo.models.llamagen import accumulation
 from lantern_demo.models.machine.device import DTYPES, INT8, device_name, pick_device, pick_threads
-from lantern_demo.models.machine.products import KINDS
+from lantern_demo.models.machine.matmul import KINDS
 from lantern_demo.models.machine.tuning import CACHED, Tuning, small_on_cpu
 from lantern_demo.models.neighbours import neighbour_table
 from lantern_demo.models.palette import token_colours
 from lantern_demo.models.registry import BUNDLED, REGISTRY, ModelInfo, model_info
 from lantern_demo.models.text import Encoded
-from lantern_demo.runs.distortion import KEPT_BYTES, Distortion, Laws, measure, roots
+from lantern_demo.runs.distortion import KEPT_BYTES, Distortion, ProbsWatcher, measure, roots
 from lantern_demo.runs.fitting import FIT_ROUNDS, Calibration, Choice, TreeFitting, calibration_folder, read_calibration
-from lantern_demo.runs.price import Price, own_laws, picture_price
+from lantern_demo.runs.price import Price, own_probs, picture_price
 from lantern_demo.runs.race import Race, Read, Request, Run, RunEvents, smaller_choice
 from lantern_demo.runs.record import Entry, events_of, run_record
 from lantern_demo.runs.stats import Drawn, Generation, MethodFailed, Schedule, Stats
@@ -114,7 +114,7 @@ class Pipeline:
         # by method, tree, guidance and dice, what they run with
         self._warm: dict[tuple[str, Drafts, bool, str], Choice] = {}
         self._engines = Engines()
-        self._own: tuple[Any, list[Tensor]] | None = None  # see `_own_laws`
+        self._own: tuple[Any, list[Tensor]] | None = None  # see `_own_probs`
         self._read: Read | None = None  # see `read`
         self._turn = threading.Lock()
         self._at_work: int | None = None  # the thread that went on last with the run whose turn it is
@@ -300,8 +300,8 @@ class Pipeline:
         outcome: Decoded | None = None
         steps: list[StepEvent] = []
         image: Image.Image | None = None
-        laws, config, condition = Laws(), *self._asked_for(method, settings, encoded, self.info.tokens, tree.policy)
-        for event in decode(self.target, self.drafter, condition, config, clock, self._engines, laws):
+        watcher, config, condition = ProbsWatcher(), *self._asked_for(method, settings, encoded, self.info.tokens, tree.policy)
+        for event in decode(self.target, self.drafter, condition, config, clock, self._engines, watcher):
             if isinstance(event, Decoded):
                 outcome = event
                 continue
@@ -314,7 +314,7 @@ class Pipeline:
                     image = self.decode_image(tokens)
                 yield Drawn(method.id, image, tokens)
         assert outcome is not None and image is not None
-        given_up = self._given_up(read.prompt, config, condition, laws, steps, outcome)
+        given_up = self._given_up(read.prompt, config, condition, watcher, steps, outcome)
         stats = self._stats(config, tree, outcome, *given_up, clock, schedule, schedule_reason)
         prices = None if given_up[1] is None else given_up[1].tokens
         entry = Entry.of(stats, outcome.tokens, image, events_of(steps, prices))
@@ -414,31 +414,33 @@ class Pipeline:
 
     @torch.inference_mode()
     def _given_up(
-        self, text: str, config: Config, condition: Condition, laws: Laws, steps: list[StepEvent], outcome: Decoded
+        self, text: str, config: Config, condition: Condition, watcher: ProbsWatcher, steps: list[StepEvent], outcome: Decoded
     ) -> tuple[Distortion | None, Price | None]:
         """What a run gave up, at the first tokens of some steps and on the whole picture; None without a step. Behind a published
         model's run, which is long, the second takes a tenth of its time or little more."""
 
         def one_step() -> Distortion | None:
-            # a wavefront has no rule that could move the law it draws from: what that gives up shows on the whole picture alone
-            visits = [] if config.tree.side_by_side else roots(laws.visits(steps))
+            # a wavefront has no rule that could move the distribution it draws from: what that gives up shows on the whole
+            # picture alone
+            visits = [] if config.tree.side_by_side else roots(watcher.visits(steps))
             # not with the run's own random numbers: the drafts came about through those
             return measure(config.rule, visits, config.neighbours, config.sampling.greedy, config.seed ^ 1, config.shared)
 
         def price() -> Price | None:
-            own, seconds = self._own_laws(text, condition, outcome.tokens, config), PRICED * outcome.decode_seconds
+            own, seconds = self._own_probs(text, condition, outcome.tokens, config), PRICED * outcome.decode_seconds
             bound = None if self.info.published is None else seconds
-            return picture_price(own, config, laws, steps, outcome.tokens, bound)
+            return picture_price(own, config, watcher, steps, outcome.tokens, bound)
 
         return _if_possible(one_step), _if_possible(price)
 
-    def _own_laws(self, text: str, condition: Condition, tokens: list[int], config: Config) -> Iterable[Tensor]:
-        """The target's laws of a picture. The latest are kept: with shared noise all exact methods draw the same picture."""
+    def _own_probs(self, text: str, condition: Condition, tokens: list[int], config: Config) -> Iterable[Tensor]:
+        """The target's distributions of a picture. The latest are kept: with shared noise all exact methods draw the same
+        picture."""
         asked = (text, tokens, config.sampling)
         if len(tokens) * self.target.vocab_size * 4 > KEPT_BYTES:
-            return own_laws(self.target, condition, tokens, config)
+            return own_probs(self.target, condition, tokens, config)
         if self._own is None or self._own[0] != asked:
-            self._own = asked, list(own_laws(self.target, condition, tokens, config))
+            self._own = asked, list(own_probs(self.target, condition, tokens, config))
         return self._own[1]
 
     def _stats(
@@ -495,10 +497,10 @@ class Pipeline:
         It is the image tokenizer's, in its size: a picture decoder takes longer, and a preview is looked at for a moment.
         """
         grid, last, filled, lengths = self.info.grid, 0, list[int](), [0] * self.info.grid
-        for place in range(self.info.tokens):
-            last = tokens.get(place, last)
+        for index in range(self.info.tokens):
+            last = tokens.get(index, last)
             filled.append(last)
-            lengths[place // grid] += place in tokens
+            lengths[index // grid] += index in tokens
         image = _image(self.networks.tokenizer.decode(torch.tensor([filled], device=self.device))[0])
         cell = image.width // grid
         for row, length in enumerate(lengths):
@@ -551,9 +553,9 @@ def load(
     one: bfloat16, or float16 where that is faster or a GPU lacks the other. A published model is fetched from the Hub at its
     first start; `folder` is a local folder to take its files from instead (see `models.checkpoints`), `drafter` one with a
     drafter of one's own to use in place of the published one. fp16_accumulation keeps the sums of float16 products in float16,
-    for this process, if this moves the target's laws little enough (see `models.llamagen.accumulation`); "auto" is then float16
-    on a GPU. threads is how many threads of a CPU compute; None: see `models.machine.device.pick_threads`. fit_trees=False:
-    trees are not measured on this machine, "fit" means "small", and a window that was to fit has 8 places.
+    for this process, if this moves the target's distributions little enough (see `models.llamagen.accumulation`); "auto" is
+    then float16 on a GPU. threads is how many threads of a CPU compute; None: see `models.machine.device.pick_threads`.
+    fit_trees=False: trees are not measured on this machine, "fit" means "small", and a window that was to fit has 8 places.
     Raises ValueError for an unknown model, device or dtype, an impossible number of threads, a folder that cannot be read, a
     published model that does not fit this machine or whose files cannot be fetched or are wrong, and when fp16_accumulation is
     refused.
@@ -578,8 +580,8 @@ def load(
     reason = requirements_unmet(info, chosen, name, files)
     if reason:
         raise ValueError(f"{info.id} cannot run here: {reason}")
-    # twins for a CPU make their own weights of those in the files
-    kept = None if families.runs_on_twins(info, chosen) else DTYPES[name]
+    # fused models for a CPU make their own weights of those in the files
+    kept = None if families.runs_fused(info, chosen) else DTYPES[name]
     networks = checkpoints.load(info, chosen, kept, files, None if drafter is None else Path(drafter))
     if fp16_accumulation:
         accumulation.allow(networks.target)

@@ -1,9 +1,10 @@
-"""The picture's price, for every method alike: how far the laws that a run drew its tokens from are from the model's own.
+"""The picture's price, for every method alike: how far the distributions that a run drew its tokens from are from the model's
+own.
 
-One pass of the target over the finished picture gives its law of every token given all tokens before it. The price of a token is
-the total variation distance between that law and the one by which the method drew it, given what it could see: drafts and random
-numbers are averaged out (see `distortion`), and of a wavefront it is the law that was drawn from. A lossless method's price is
-rounding.
+One pass of the target over the finished picture gives its distribution of every token given all tokens before it. The price of a
+token is the total variation distance between that distribution and the one by which the method drew it, given what it could see:
+drafts and random numbers are averaged out (see `distortion`), and of a wavefront it is the distribution that was drawn from. A
+lossless method's price is rounding.
 
 A price of 0.1 says: of 100 tokens at least 10 come out differently than the model would have drawn them, in the best case on
 average.
@@ -22,7 +23,7 @@ from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.protocols import Target
 from lantern_demo.decoding.sampling import guide, probabilities
-from lantern_demo.runs.distortion import Laws, Visit, shift_at
+from lantern_demo.runs.distortion import ProbsWatcher, Visit, shift_at
 
 CHUNK = 32  # tokens a pass over the finished picture takes at once
 DRAWS = 8  # of drafts that are averaged over; the mean of many tokens needs few
@@ -34,18 +35,18 @@ class Price(NamedTuple):
     """Total variation distances, 0 to 1, and how they were come by."""
 
     mean: float  # of the tokens that were looked at
-    tokens: list[float | None]  # in raster order; None where it was not looked at: see `chosen` and `distortion.Laws`
+    tokens: list[float | None]  # in raster order; None where it was not looked at: see `chosen` and `distortion.ProbsWatcher`
     method: str
 
 
-def own_laws(target: Target, condition: Any, tokens: list[int], config: Config) -> Iterator[Tensor]:
-    """The target's laws [V] of the places 1, 2, ... of a picture, each given all tokens before it."""
+def own_probs(target: Target, condition: Any, tokens: list[int], config: Config) -> Iterator[Tensor]:
+    """The target's probabilities [V] of the places 1, 2, ... of a picture, each given all tokens before it."""
     cache = target.new_cache(config.rows, len(tokens))
     target.prefill(condition, cache)
-    for chunk in torch.tensor(tokens[:-1], device=config.place).split(CHUNK):
+    for chunk in torch.tensor(tokens[:-1], device=config.torch_device).split(CHUNK):
         count = len(chunk)
-        mask = torch.ones(count, count, dtype=torch.bool, device=config.place).tril()
-        hidden = target.forward(chunk, torch.arange(count, device=config.place), mask, cache)
+        mask = torch.ones(count, count, dtype=torch.bool, device=config.torch_device).tril()
+        hidden = target.forward(chunk, torch.arange(count, device=config.torch_device), mask, cache)
         cache.advance(count)
         yield from probabilities(guide(target.head(hidden), config.sampling.cfg_scale), config.sampling)
 
@@ -62,43 +63,48 @@ def chosen(visits: dict[int, Visit], config: Config) -> dict[int, Visit]:
     # most of the time goes by for tokens that have mass, and some of it for all
     entries = min(vocabulary, config.sampling.top_k or vocabulary) + vocabulary // 8
     if config.shared:  # each of them with its neighbours, which takes a quarter of what tokens by themselves do
-        entries += entries * config.rule.columns // 4
+        entries += entries * config.rule.table_columns // 4
     offered = [int(visit.offered.sum()) for visit in visits.values() if visit.q is not None]
     work = entries * sum(count * (1 if config.shared and count == 1 else draws_of(config)) for count in offered)
     count = max(FEWEST, len(visits) * WORK // max(work, 1))
     if count >= len(visits):
         return visits
     order = torch.randperm(len(visits), generator=torch.Generator().manual_seed(config.seed ^ 1))[:count].tolist()
-    places = sorted(visits)
-    return {places[i]: visits[places[i]] for i in order}
+    indices = sorted(visits)
+    return {indices[i]: visits[indices[i]] for i in order}
 
 
 def picture_price(
-    own: Iterable[Tensor], config: Config, laws: Laws, steps: Sequence[Step], tokens: list[int], seconds: float | None = None
+    own: Iterable[Tensor],
+    config: Config,
+    watcher: ProbsWatcher,
+    steps: Sequence[Step],
+    tokens: list[int],
+    seconds: float | None = None,
 ) -> Price | None:
-    """What a run gave up on its picture: own are the picture's `own_laws`, `laws` watched the run, `steps` are its steps and
+    """What a run gave up on its picture: own are the picture's `own_probs`, `watcher` watched the run, `steps` are its steps and
     `tokens` the picture in raster order. With `seconds` no more tokens are looked at than that has time for, FEWEST at least,
     picked at random all over the picture; what makes `own` does not count. None where there is no token but the first, which the
-    prefill draws from the model's own law."""
-    visits = dict(pair for step in laws.visits(steps) for pair in step)
+    prefill draws from the model's own distribution."""
+    visits = dict(pair for step in watcher.visits(steps) for pair in step)
     if not visits:
         return None
     visits = visits if config.sampling.greedy else chosen(visits, config)
     prices: list[float | None] = [0.0] + [None] * (len(tokens) - 1)
     # not with the run's own random numbers: the drafts came about through those
-    generator, sampled = torch.Generator(config.place).manual_seed(config.seed ^ 1), 0
+    generator, sampled = torch.Generator(config.torch_device).manual_seed(config.seed ^ 1), 0
     order = torch.randperm(len(visits), generator=torch.Generator().manual_seed(config.seed ^ 1)).tolist()
     turn, room, spent, done = dict(zip(visits, order, strict=True)), len(visits), 0.0, 0
-    for place, law in enumerate(own, start=1):
-        if (visit := visits.get(place)) is None or turn[place] >= room:
+    for index, probs in enumerate(own, start=1):
+        if (visit := visits.get(index)) is None or turn[index] >= room:
             continue
         if config.sampling.greedy:
-            prices[place] = float(visit.emitted != int(law.argmax()))
+            prices[index] = float(visit.emitted != int(probs.argmax()))
             continue
         began = perf_counter()
         shift, draws = shift_at(config.rule, visit, config.neighbours, generator, draws_of(config), config.shared)
         sampled = max(sampled, draws)
-        prices[place] = 0.5 * float((visit.p + shift - law).abs().sum())
+        prices[index] = 0.5 * float((visit.p + shift - probs).abs().sum())
         if seconds is not None:
             spent, done = spent + perf_counter() - began, done + 1
             room = max(FEWEST, int(seconds * done / spent))

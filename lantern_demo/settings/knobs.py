@@ -126,8 +126,8 @@ class Knobs:
     temperature: float = knob(
         1.0,
         "Temperature",
-        "1 samples from the model's own law, lower is safer. 0 is greedy: such models then draw poor, flat pictures, because the "
-        "likeliest token is mostly the plainest.",
+        "1 samples from the model's own distribution, lower is safer. 0 is greedy: such models then draw poor, flat pictures, "
+        "because the likeliest token is mostly the plainest.",
         Limit(0, 2),
         step=0.05,
     )
@@ -321,7 +321,7 @@ class Knobs:
     zipar_price: float = knob(
         0.12,
         "ZipAR price",
-        "The most that a fitted window may cost: the mean total variation distance between the laws that tokens are "
+        "The most that a fitted window may cost: the mean total variation distance between the distributions that tokens are "
         "drawn from and those of the model itself, as measured of this model.",
         Limit(0, 1),
         step=0.01,
@@ -333,7 +333,7 @@ class Knobs:
         "gumbel",
         "SCD coupling",
         "How guesses that are made anew stay what they were: by one vector of noise for each place (gumbel), "
-        "or kept wherever the two laws allow it (maximal).",
+        "or kept wherever the two distributions allow it (maximal).",
         choices=COUPLINGS[:2],
         reads=_drafts_by(CoupledWindow),
         swept=COUPLINGS[:2],

@@ -1,11 +1,11 @@
 """Train the drafter of a target: `python -m lantern_demo.training.drafter --target runs/target --out runs/drafter`.
 
-The loss is the total variation to the target's law, because the chance that a sampled draft is accepted is one minus just that,
-and, with smaller weights, the terms of EAGLE and LANTERN: cross-entropy to the law through the target's frozen head, and SmoothL1
-to its next final state, with noise on the states. The law is the guided one that is decoded with, and the drafter also learns
-from its own outputs, as deep nodes of a draft tree will make it (`Drafter.train_passes`). With --guided the drafter works on
-guided states, one row instead of two, and with --taps it reads some blocks of the target too: see
-`llamagen.drafter.DrafterConfig`. Of published models it trains those whose drafters implement `teaching.Learner`.
+The loss is the total variation to the target's distribution, because the chance that a sampled draft is accepted is one minus
+just that, and, with smaller weights, the terms of EAGLE and LANTERN: cross-entropy to the distribution through the target's
+frozen head, and SmoothL1 to its next final state, with noise on the states. The distribution is the guided one that is decoded
+with, and the drafter also learns from its own outputs, as deep nodes of a draft tree will make it (`Drafter.train_passes`). With
+--guided the drafter works on guided states, one row instead of two, and with --feature-layers it reads some blocks of the target
+too: see `llamagen.drafter.DrafterConfig`. Of published models it trains those whose drafters implement `teaching.Learner`.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def asked_sizes(target: TargetSizes[Any], ffn: int, args: argparse.Namespace) ->
     """The sizes of the drafter that the command line asks for. Ends the program with a sentence where the target cannot have
     it."""
     try:
-        return drafter_sizes(target, ffn, args.guided, args.taps)
+        return drafter_sizes(target, ffn, args.guided, args.feature_layers)
     except ValueError as error:
         raise SystemExit(str(error)) from None
 
@@ -158,10 +158,88 @@ def keep_states(own: OwnPictures, target: Any, states: Callable[[Tensor, list[st
             "are free: lower --own, or leave it out"
         )
     norms = b"".join(p.detach().float().cpu().numpy().tobytes() for p in target.parameters() if p.dim() == 1)
-    own.keep_states(states, hashlib.sha256(norms + str(target.taps).encode()).hexdigest()[:12])
+    own.keep_states(states, hashlib.sha256(norms + str(target.feature_layers).encode()).hexdigest()[:12])
 
 
-def main() -> None:
+class Lesson:
+    """What a drafter learns of its target, with guidance of `top` or thereabouts."""
+
+    def __init__(self, pictures: Pictures, drafter: Any, opts: run.Options, guided: bool, top: float) -> None:
+        """guided: the drafter reads guided states."""
+        self.pictures, self.target, self.opts, self.guided, self.top = pictures, pictures.target, opts, guided, top
+        self.first = drafter.lead  # the slot of image token 0, whose output stands for image token 1
+        self.cast = torch.autocast(opts.device.type, torch.bfloat16)
+        parts: list[Any] = [self.score, drafter.train_passes, self.target.train_hidden]
+        self.judge, self.passes, self.forward = [torch.compile(part) if opts.compile else part for part in parts]
+
+    @torch.no_grad()
+    def states(self, tokens: Tensor, captions: list[str]) -> Tensor:
+        """The target's hidden states [2B, S + 1, (1 + F) H] of all slots and behind the last, conditional rows first."""
+        with self.cast:
+            condition = self.target.condition(*encode_prompts(self.pictures.encoder, captions, self.opts.device), True)
+            ids = tokens.long().to(self.opts.device).repeat(2, 1)
+            return self.forward(ids, condition.features, condition.mask)[:, -(self.first + 1 + tokens.shape[1]) :]
+
+    def logits(self, hidden: Tensor, scale: Tensor) -> Tensor:
+        """Hidden [R, S, H] -> guided logits [B, S, V] float32."""
+        made = self.target.head(hidden)
+        return made if self.guided else guide(made, scale)
+
+    def score(self, output: Tensor, wanted: Tensor, p: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+        """Loss and overlap sum(min(p, q)) of one pass: its outputs and the wanted final states [R, S, H], the probabilities p [B,
+        S, V]."""
+        guess = self.logits(output, scale).log_softmax(-1)
+        overlap = torch.minimum(p, guess.exp()).sum(-1).mean()
+        entropy = -(p * guess).sum(-1).mean()
+        distance = F.smooth_l1_loss(output.float(), wanted)
+        return (1 - overlap) + ENTROPY * entropy + DISTANCE * distance, overlap.detach()
+
+    def compare(self, tokens: Tensor, both: Tensor, scale: Tensor, noise: float) -> tuple[Tensor, list[Tensor]]:
+        """Loss, and the overlap of every pass. both are the target's `states` of the tokens [B, S]."""
+        tokens, both = tokens.long().to(self.opts.device), both.to(self.opts.device).float()
+        hidden, first, dim = guide(both, scale) if self.guided else both, self.first, self.target.config.dim
+        final = hidden[..., :dim]
+        shaken = noise * (torch.rand_like(final[:, :-1]) - 0.5)
+        inputs = hidden[:, :-1] + F.pad(shaken, (0, hidden.shape[-1] - dim))
+        following = F.pad(tokens, (first, 0)).repeat(len(hidden) // len(tokens), 1)  # the token at position i + 1, for slot i
+        with self.cast:
+            outputs = self.passes(following, inputs, PASSES)
+            with torch.no_grad():
+                probs = self.logits(hidden[:, first + 1 : -1], scale).softmax(-1)
+            # Pass t means something from slot first + t on, and the last slot has nothing to imitate.
+            scores = [
+                self.judge(output[:, first + t : -1], final[:, first + t + 1 : -1], probs[:, t:], scale)
+                for t, output in enumerate(outputs)
+            ]
+        loss = sum(weight * loss for weight, (loss, _) in zip(PASS_WEIGHTS, scores, strict=True))
+        return torch.as_tensor(loss), [overlap for _, overlap in scores]
+
+    def batch_loss(self, step: int) -> tuple[Tensor, dict[str, float]]:
+        """As `run.train` asks."""
+        tokens, captions, kept = self.pictures.batch(step)
+        both = self.states(tokens, captions) if kept is None else kept
+        g = torch.Generator().manual_seed(self.opts.batch_seed(step))
+        scale = (self.top * (0.6 + 0.8 * torch.rand(self.opts.batch, generator=g))).to(self.opts.device)
+        loss, overlaps = self.compare(tokens, both, scale, noise=0.2)
+        return loss, {f"overlap{t}": o.item() for t, o in enumerate(overlaps)}
+
+    def validate(self) -> dict[str, float]:
+        """As `run.train` asks."""
+        sums, held_out = torch.zeros(PASSES), self.pictures.held_out
+        for tokens, captions in held_out:
+            scale = torch.full((len(tokens),), self.top, device=self.opts.device)
+            sums += torch.stack(self.compare(tokens, self.states(tokens, captions), scale, noise=0.0)[1]).cpu()
+        return {f"held_out_overlap{t}": v for t, v in enumerate((sums / len(held_out)).tolist())}
+
+
+def guide(rows: Tensor, scale: Tensor) -> Tensor:
+    """States or logits [2B, S, *], conditional rows first, at guidance scale [B] -> guided [B, S, *]."""
+    cond, uncond = rows.chunk(2)
+    return uncond + scale[:, None, None] * (cond - uncond)
+
+
+def command_line() -> argparse.Namespace:
+    """What is asked for."""
     parser = run.parser(__doc__ or "", steps=2000, batch=12, lr=1.5e-3)
     parser.add_argument("--target", required=True, help="folder of a target run, a model folder, or the id of a published model")
     parser.add_argument("--scenes", type=int, default=8_000, help="scenes to draw when --target is a model folder")
@@ -177,28 +255,31 @@ def main() -> None:
     parser.add_argument("--start-from", type=Path, help="a model folder whose drafter to train further, at its own sizes")
     parser.add_argument("--guided", action="store_true", help="draft from guided states, one row instead of two")
     parser.add_argument(
-        "--taps", type=int, nargs="+", default=[], metavar="BLOCK", help="blocks of the target to read too, counted from 1"
+        "--feature-layers",
+        type=int,
+        nargs="+",
+        default=[],
+        metavar="BLOCK",
+        help="blocks of the target to read too, counted from 1",
     )
     parser.add_argument(
         "--keep-states",
         action="store_true",
         help="train on the target's own pictures alone (--own), and keep its states of them on disk",
     )
-    args = parser.parse_args()
-    opts = run.options(args)
-    info = REGISTRY.get(args.target)
-    published = info if info is not None and info.published else None
-    if info is not None and not published:
-        args.target = str(info.folder)
-    pictures = published_pictures(args, opts, published) if published else scene_pictures(args, opts)
-    target, preset = pictures.target, published.preset if published else {}
-    top, c = args.cfg_scale or preset.get("cfg_scale", 3.0), target.config
-    sizes = asked_sizes(c, args.ffn or (c.ffn if published else 1024), args)
-    target.taps = sizes.taps
+    return parser.parse_args()
+
+
+def begin(sizes: DrafterSizes[Any], target: Teacher, opts: run.Options, start_from: Path | None) -> Any:
+    """The drafter of a run, new or from a model folder. Ends the program with a sentence where a run or a drafter that is there
+    has other sizes."""
     drafter = sizes.build().to(opts.device)
-    before = bundled.load(args.start_from, opts.device).drafter if args.start_from else None
-    # one without taps will do too
-    if before is not None and (before.config.taps not in ((), sizes.taps) or replace(before.config, taps=sizes.taps) != sizes):
+    before = bundled.load(start_from, opts.device).drafter if start_from else None
+    # one without feature layers will do too
+    if before is not None and (
+        before.config.feature_layers not in ((), sizes.feature_layers)
+        or replace(before.config, feature_layers=sizes.feature_layers) != sizes
+    ):
         raise SystemExit(f"--start-from has a drafter of {before.config}, not of {sizes}")
     told = opts.out / "drafter.json"
     if (opts.out / "last.pt").exists() and (there := type(sizes)(**json.loads(told.read_text()))) != sizes:
@@ -208,78 +289,25 @@ def main() -> None:
         drafter.learn_from(target)
     else:
         drafter.load_state_dict(drafter.state_dict() | before.state_dict())
-    cast = torch.autocast(opts.device.type, torch.bfloat16)
-    first = drafter.lead  # the slot of image token 0, whose output stands for image token 1
+    return drafter
 
-    @torch.no_grad()
-    def states(tokens: Tensor, captions: list[str]) -> Tensor:
-        """The target's hidden states [2B, S + 1, (1 + taps) H] of all slots and behind the last, conditional rows first."""
-        with cast:
-            condition = target.condition(*encode_prompts(pictures.encoder, captions, opts.device), True)
-            ids = tokens.long().to(opts.device).repeat(2, 1)
-            return forward(ids, condition.features, condition.mask)[:, -(first + 1 + tokens.shape[1]) :]
 
-    def guide(rows: Tensor, scale: Tensor) -> Tensor:
-        """States or logits [2B, S, *], conditional rows first -> guided [B, S, *]."""
-        cond, uncond = rows.chunk(2)
-        return uncond + scale[:, None, None] * (cond - uncond)
-
-    def logits(hidden: Tensor, scale: Tensor) -> Tensor:
-        """Hidden [R, S, H] -> guided logits [B, S, V] float32."""
-        made = target.head(hidden)
-        return made if args.guided else guide(made, scale)
-
-    def score(output: Tensor, wanted: Tensor, p: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
-        """Loss and overlap sum(min(p, q)) of one pass: its outputs and the wanted final states [R, S, H], the law p [B, S, V]."""
-        guess = logits(output, scale).log_softmax(-1)
-        overlap = torch.minimum(p, guess.exp()).sum(-1).mean()
-        entropy = -(p * guess).sum(-1).mean()
-        distance = F.smooth_l1_loss(output.float(), wanted)
-        return (1 - overlap) + ENTROPY * entropy + DISTANCE * distance, overlap.detach()
-
-    def compare(tokens: Tensor, both: Tensor, scale: Tensor, noise: float) -> tuple[Tensor, list[Tensor]]:
-        """Loss, and the overlap of every pass."""
-        tokens, both = tokens.long().to(opts.device), both.to(opts.device).float()
-        hidden = guide(both, scale) if args.guided else both
-        final = hidden[..., : c.dim]
-        shaken = noise * (torch.rand_like(final[:, :-1]) - 0.5)
-        inputs = hidden[:, :-1] + F.pad(shaken, (0, hidden.shape[-1] - c.dim))
-        following = F.pad(tokens, (first, 0)).repeat(len(hidden) // len(tokens), 1)  # the token at position i + 1, for slot i
-        with cast:
-            outputs = passes(following, inputs, PASSES)
-            with torch.no_grad():
-                law = logits(hidden[:, first + 1 : -1], scale).softmax(-1)
-            # Pass t means something from slot first + t on, and the last slot has nothing to imitate.
-            scores = [
-                judge(output[:, first + t : -1], final[:, first + t + 1 : -1], law[:, t:], scale)
-                for t, output in enumerate(outputs)
-            ]
-        loss = sum(weight * loss for weight, (loss, _) in zip(PASS_WEIGHTS, scores, strict=True))
-        return torch.as_tensor(loss), [overlap for _, overlap in scores]
-
-    judge, passes, forward = score, drafter.train_passes, target.train_hidden
-    if opts.compile:
-        judge, passes, forward = torch.compile(score), torch.compile(passes), torch.compile(forward)
-
+def main() -> None:
+    args = command_line()
+    opts = run.options(args)
+    info = REGISTRY.get(args.target)
+    published = info if info is not None and info.published else None
+    if info is not None and not published:
+        args.target = str(info.folder)
+    pictures = published_pictures(args, opts, published) if published else scene_pictures(args, opts)
+    target, preset = pictures.target, published.preset if published else {}
+    sizes = asked_sizes(target.config, args.ffn or (target.config.ffn if published else 1024), args)
+    target.feature_layers = sizes.feature_layers
+    drafter = begin(sizes, target, opts, args.start_from)
+    lesson = Lesson(pictures, drafter, opts, args.guided, args.cfg_scale or preset.get("cfg_scale", 3.0))
     if args.keep_states:
-        keep_states(pictures.own, target, states, opts)
-
-    def batch_loss(step: int) -> tuple[Tensor, dict[str, float]]:
-        tokens, captions, kept = pictures.batch(step)
-        both = states(tokens, captions) if kept is None else kept
-        g = torch.Generator().manual_seed(opts.batch_seed(step))
-        scale = (top * (0.6 + 0.8 * torch.rand(opts.batch, generator=g))).to(opts.device)
-        loss, overlaps = compare(tokens, both, scale, noise=0.2)
-        return loss, {f"overlap{t}": o.item() for t, o in enumerate(overlaps)}
-
-    def validate() -> dict[str, float]:
-        sums = torch.zeros(PASSES)
-        for tokens, captions in pictures.held_out:
-            scale = torch.full((len(tokens),), top, device=opts.device)
-            sums += torch.stack(compare(tokens, states(tokens, captions), scale, noise=0.0)[1]).cpu()
-        return {f"held_out_overlap{t}": v for t, v in enumerate((sums / len(pictures.held_out)).tolist())}
-
-    run.train(drafter, opts, batch_loss, validate)
+        keep_states(pictures.own, target, lesson.states, opts)
+    run.train(drafter, opts, lesson.batch_loss, lesson.validate)
     if published and opts.rank == 0:
         checkpoints.save_drafter(checkpoints.trained_folder(published), drafter)
         print(f"{published.id} now has a drafter: {checkpoints.trained_folder(published)}")

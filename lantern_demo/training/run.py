@@ -116,86 +116,93 @@ def train(
     `batch_loss(step)` draws the batch of a step and returns its scalar loss and numbers for the log; `validate()` is called with
     the averaged weights in place. Writes log.jsonl and last.pt to opts.out; resumes from last.pt when it is there.
     """
-    learnt = [p for p in model.parameters() if p.requires_grad]
-    optimizers = optimizers_of(model, opts)
-    state_of = model.state_dict
-    average = {k: v.detach().float().clone() for k, v in state_of().items()}
-    last, log = opts.out / "last.pt", opts.out / "log.jsonl"
-    first, spent = 0, 0.0
-    if last.exists():
-        saved = torch.load(last, map_location=opts.device, weights_only=True)
-        model.load_state_dict(saved["model"])
-        for optimizer, state in zip(optimizers, saved["optimizers"], strict=True):
-            optimizer.load_state_dict(state)
-        average, first, spent = saved["average"], saved["step"], saved["seconds"]
-    began = time.perf_counter()
-
-    def save(step: int) -> None:
-        if opts.rank:
-            return
-        seconds = spent + time.perf_counter() - began
-        part = last.with_suffix(".part")
-        torch.save(
-            {
-                "model": state_of(),
-                "optimizers": [o.state_dict() for o in optimizers],
-                "average": average,
-                "step": step,
-                "seconds": seconds,
-            },
-            part,
-        )
-        part.replace(last)  # a run that is killed while it saves keeps the checkpoint before
-
-    def write(step: int, numbers: dict[str, float]) -> None:
-        if opts.rank == 0:
-            line = {"step": step, "seconds": round(spent + time.perf_counter() - began, 1), **numbers}
-            with log.open("a") as f:
-                f.write(json.dumps({k: round(v, 5) if isinstance(v, float) else v for k, v in line.items()}) + "\n")
-
-    def with_average(call: Callable[[], dict[str, float]]) -> dict[str, float]:
-        kept = {k: v.clone() for k, v in state_of().items()}
-        model.load_state_dict(average)
-        model.eval()
-        try:
-            with torch.no_grad():
-                return call()
-        finally:
-            model.load_state_dict(kept)
-            model.train()
-
+    run = _Run(model, opts)
     model.train()
-    bar = tqdm(range(first, opts.steps), initial=first, total=opts.steps, disable=opts.rank > 0, mininterval=5)
+    bar = tqdm(range(run.first, opts.steps), initial=run.first, total=opts.steps, disable=opts.rank > 0, mininterval=5)
     for step in bar:
-        minutes = (spent + time.perf_counter() - began) / 60
+        minutes = run.seconds / 60
         rate = learning_rate(step, opts, minutes)
-        for group in (g for o in optimizers for g in o.param_groups):
-            group["lr"] = rate * group.get("share", 1.0)
         loss, numbers = batch_loss(step)
         loss.backward()
-        average_gradients(learnt, opts.world)
-        norm = nn.utils.clip_grad_norm_(learnt, 1.0)
-        for optimizer in optimizers:
+        run.step(step, rate)
+        done = step + 1
+        ends = done == opts.steps or (opts.minutes is not None and minutes >= opts.minutes)
+        if done % 20 == 0:
+            run.write(done, {"loss": loss.item(), "lr": rate, **numbers})
+            bar.set_postfix(loss=f"{loss.item():.4f}")
+        if done % opts.validate_every == 0 or ends:
+            run.write(done, run.with_average(validate))
+        if done % opts.save_every == 0 or ends:
+            run.save(done)
+        if ends:
+            break
+    model.load_state_dict(run.average)
+    model.eval()
+
+
+class _Run:
+    """A model in training: its optimizers, the running average of its weights, its checkpoint and its log."""
+
+    def __init__(self, model: nn.Module, opts: Options) -> None:
+        self.model, self.opts = model, opts
+        self.learnt = [p for p in model.parameters() if p.requires_grad]
+        self.optimizers = optimizers_of(model, opts)
+        self.average = {k: v.detach().float().clone() for k, v in model.state_dict().items()}
+        self.last, self.first, self._spent = opts.out / "last.pt", 0, 0.0
+        if self.last.exists():
+            saved = torch.load(self.last, map_location=opts.device, weights_only=True)
+            model.load_state_dict(saved["model"])
+            for optimizer, state in zip(self.optimizers, saved["optimizers"], strict=True):
+                optimizer.load_state_dict(state)
+            self.average, self.first, self._spent = saved["average"], saved["step"], saved["seconds"]
+        self._began = time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        """Of training, all starts together."""
+        return self._spent + time.perf_counter() - self._began
+
+    def step(self, step: int, rate: float) -> None:
+        """Take the step that the gradients say, unless they are not finite, and let the average follow."""
+        for group in (g for o in self.optimizers for g in o.param_groups):
+            group["lr"] = rate * group.get("share", 1.0)
+        average_gradients(self.learnt, self.opts.world)
+        norm = nn.utils.clip_grad_norm_(self.learnt, 1.0)
+        for optimizer in self.optimizers:
             if torch.isfinite(norm):
                 optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         # Early on the average must follow quickly, or it would remember the random start.
-        decay = min(opts.average, (step + 1) / (step + 20))
-        for name, value in state_of().items():
-            average[name].lerp_(value.detach().float(), 1 - decay)
-        done = step + 1
-        ends = done == opts.steps or (opts.minutes is not None and minutes >= opts.minutes)
-        if done % 20 == 0:
-            write(done, {"loss": loss.item(), "lr": rate, **numbers})
-            bar.set_postfix(loss=f"{loss.item():.4f}")
-        if done % opts.validate_every == 0 or ends:
-            write(done, with_average(validate))
-        if done % opts.save_every == 0 or ends:
-            save(done)
-        if ends:
-            break
-    model.load_state_dict(average)
-    model.eval()
+        decay = min(self.opts.average, (step + 1) / (step + 20))
+        for name, value in self.model.state_dict().items():
+            self.average[name].lerp_(value.detach().float(), 1 - decay)
+
+    def with_average(self, call: Callable[[], dict[str, float]]) -> dict[str, float]:
+        """What `call` returns with the averaged weights in place."""
+        kept = {k: v.clone() for k, v in self.model.state_dict().items()}
+        self.model.load_state_dict(self.average)
+        self.model.eval()
+        try:
+            with torch.no_grad():
+                return call()
+        finally:
+            self.model.load_state_dict(kept)
+            self.model.train()
+
+    def write(self, step: int, numbers: dict[str, float]) -> None:
+        """Add a line to the log."""
+        if self.opts.rank == 0:
+            line = {"step": step, "seconds": round(self.seconds, 1), **numbers}
+            with (self.opts.out / "log.jsonl").open("a") as f:
+                f.write(json.dumps({k: round(v, 5) if isinstance(v, float) else v for k, v in line.items()}) + "\n")
+
+    def save(self, step: int) -> None:
+        """Write the checkpoint."""
+        if self.opts.rank == 0:
+            state = {"model": self.model.state_dict(), "optimizers": [o.state_dict() for o in self.optimizers]}
+            part = self.last.with_suffix(".part")
+            torch.save({**state, "average": self.average, "step": step, "seconds": self.seconds}, part)
+            part.replace(self.last)  # a run that is killed while it saves keeps the checkpoint before
 
 
 def optimizers_of(model: nn.Module, opts: Options) -> list[torch.optim.Optimizer]:

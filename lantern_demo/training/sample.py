@@ -32,7 +32,7 @@ def encode_prompts(encoder: PromptEncoder, prompts: list[str], device: torch.dev
 def sample_batch(target: Teacher, features: Tensor, mask: Tensor | None, sampling: Sampling, seed: int) -> Tensor:
     """One picture per prompt -> token ids [B, N] int64 on the CPU; features and mask as `encode_prompts` gives them.
 
-    The law is that of decoding each alone; guidance doubles the batch, conditional rows first.
+    The distribution is that of decoding each alone; guidance doubles the batch, conditional rows first.
     """
     device, count, b = target.rope.device, target.config.tokens, len(features)
     cache = target.new_cache(2 * b, count)

@@ -18,13 +18,14 @@ class Teacher(protocols.Target, Protocol):
 
     config: Any
     rope: Tensor
-    taps: tuple[int, ...]  # blocks whose outputs its hidden states carry, as `DrafterSizes.taps` of whoever learns from them
+    # blocks whose outputs its hidden states carry: those of whoever learns from them
+    feature_layers: tuple[int, ...]
 
     def condition(self, features: Tensor, mask: Tensor | None, guided: bool) -> Condition:
         """The rows of B prompts, conditional ones first."""
 
     def train_hidden(self, tokens: Tensor, features: Tensor, mask: Tensor | None) -> Tensor:
-        """Teacher forcing: tokens [B, N] and the rows of a condition -> hidden [B, T + N, (1 + taps) H]."""
+        """Teacher forcing: tokens [B, N] and the rows of a condition -> hidden [B, T + N, (1 + F) H]."""
 
 
 @runtime_checkable
@@ -40,23 +41,26 @@ class Learner(Protocol):
 
     def train_passes(self, tokens: Tensor, hidden: Tensor, passes: int) -> list[Tensor]:
         """Teacher forcing over S slots, `lead` of them in front of the picture's: tokens [B, S], the one behind each slot's
-        state, 0 in front of the picture, and hidden [B, S, (1 + taps) H] -> outputs [B, S, H] a pass; see
+        state, 0 in front of the picture, and hidden [B, S, (1 + F) H] -> outputs [B, S, H] a pass; see
         `models.common.unrolled`."""
 
 
-def drafter_sizes(target: TargetSizes[Any], ffn: int, guided: bool, taps: Sequence[int] = ()) -> DrafterSizes[Any]:
-    """The configuration of a drafter for a target. Raises ValueError when its family has none for guided states or for taps, or
-    when the target lacks a block that is tapped."""
+def drafter_sizes(target: TargetSizes[Any], ffn: int, guided: bool, feature_layers: Sequence[int] = ()) -> DrafterSizes[Any]:
+    """The configuration of a drafter for a target. Raises ValueError when its family has none for guided states or for feature
+    layers, or when the target lacks a block that is named."""
     kind: Any = family_of(target).drafter
     known = {field.name for field in fields(kind)}
     if guided and "guided" not in known:
         raise ValueError("--guided is not possible: guided states need a head that is linear, and this target's is not")
-    if taps and "taps" not in known:
-        raise ValueError("--taps is not possible: drafters of this family read final states alone")
+    if feature_layers and "feature_layers" not in known:
+        raise ValueError("--feature-layers is not possible: drafters of this family read final states alone")
     own = {"dim", "heads", "vocab", "code", "grid", "prefix", "rope_base"} & known
     asked = {"guided": True} if guided else {}
     made: DrafterSizes[Any] = kind(
-        **{name: getattr(target, name) for name in own}, ffn=ffn, **asked, **({"taps": tuple(taps)} if taps else {})
+        **{name: getattr(target, name) for name in own},
+        ffn=ffn,
+        **asked,
+        **({"feature_layers": tuple(feature_layers)} if feature_layers else {}),
     )
-    made.check_taps(target.layers)
+    made.check_feature_layers(target.layers)
     return made

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -10,7 +12,7 @@ from transformers import JanusVQVAEConfig
 from lantern_demo.models.tokenizer import ImageTokenizer
 from lantern_demo.training import run
 from lantern_demo.training.groupnorm import use_fast_group_norm
-from lantern_demo.training.scenes import render, sample_scenes
+from lantern_demo.training.scenes import Scenes, render, sample_scenes
 
 HELD_OUT = 900_000_007  # seed of the scenes that no training batch uses
 
@@ -87,6 +89,16 @@ def psnr(output: Tensor, image: Tensor) -> Tensor:
     return -10 * (output - image).square().mean(dim=(1, 2, 3)).log10()
 
 
+@torch.no_grad()
+def some_vectors(model: ImageTokenizer, opts: run.Options, draw: Callable[[Scenes], Tensor]) -> list[Tensor]:
+    """The encoder's vectors [n, 8] of 40 batches, to fit a codebook to."""
+    found = []
+    for extra in range(40):
+        image = draw(sample_scenes(opts.batch, opts.batch_seed(-1 - extra)).to(opts.device))
+        found.append(model.latent(image).float().permute(0, 2, 3, 1).flatten(0, 2))
+    return found
+
+
 def main() -> None:
     parser = run.parser(__doc__ or "", steps=3000, batch=12, lr=1.2e-3)
     parser.add_argument("--codebook", type=int, default=2048, help="entries of the codebook")
@@ -120,12 +132,9 @@ def main() -> None:
         vectors = z.detach().permute(0, 2, 3, 1).reshape(-1, z.shape[1])
         commit = z.new_zeros(())
         if step == args.free:
-            pool = [vectors]
-            with torch.no_grad(), cast:
-                for extra in range(40):
-                    more = draw(sample_scenes(opts.batch, opts.batch_seed(-1 - extra)).to(opts.device))
-                    pool.append(model.latent(more).float().permute(0, 2, 3, 1).reshape(-1, z.shape[1]))
-            quantiser.start(torch.cat(pool))
+            with cast:
+                more = some_vectors(model, opts, draw)
+            quantiser.start(torch.cat([vectors, *more]))
             book.data.copy_(quantiser.total)
         if step >= args.free:
             ids = (vectors @ book.t()).argmax(-1)

@@ -46,11 +46,11 @@ def audit_view(report: dict[str, Any]) -> dict[str, Any]:
             if group == ("released" if row["released"] else "lossless" if row["lossless"] else "relaxed"):
                 by_name.setdefault(texts.audited_name(row), []).append(row)
         if by_name:
-            methods = [_method(name, report["laws"], rows) for name, rows in by_name.items()]
+            methods = [_method(name, report["cases"], rows) for name, rows in by_name.items()]
             groups.append({"title": title, "note": note, "methods": methods})
     return {"verdict": report["verdict"], "ran": texts.audit_ran(report), "head": texts.AUDIT_HEAD, "groups": groups}
 
 
-def _method(name: str, laws: dict[str, str], rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    table = [[laws[row["law"]], *texts.audited_numbers(row), row["verdict"]] for row in rows]
+def _method(name: str, cases: dict[str, str], rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    table = [[cases[row["case"]], *texts.audited_numbers(row), row["verdict"]] for row in rows]
     return {"name": name, "verdict": texts.audited_summary(rows), "rows": table}

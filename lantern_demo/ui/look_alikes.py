@@ -16,7 +16,7 @@ from PIL import Image
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.pipeline import Pipeline
-from lantern_demo.runs.price import own_laws
+from lantern_demo.runs.price import own_probs
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.run_view import webp_address
@@ -27,7 +27,7 @@ BESIDE = 1  # at most so many tokens that are no guesses, shown without neighbou
 NODES = 17  # of a draft tree with the model's own token below it; the page draws larger ones without pictures
 AROUND = 1  # cells shown on each side: a token colours its surroundings
 PATIENCE = 5.0  # seconds that a look waits for the one before it
-KEPT = 8  # pictures whose laws are kept: a law costs a pass over the picture, and a visitor looks at many cells of one
+KEPT = 8  # pictures whose distributions are kept: they cost a pass over the picture, and a visitor looks at many of its cells
 
 
 class Node(NamedTuple):
@@ -82,7 +82,7 @@ class LookAlikes:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._laws: OrderedDict[Any, list[list[tuple[int, float]]]] = OrderedDict()
+        self._probs: OrderedDict[Any, list[list[tuple[int, float]]]] = OrderedDict()
         self._one = Lock()  # a look at a time: the next one waits for it, and not for a run
 
     def look(self, asked: Any) -> dict[str, Any]:
@@ -161,15 +161,15 @@ class LookAlikes:
         """By place the model's favourites, each with its chance given all tokens before; none of the first, which has none before
         it."""
         key = (pipe.info.id, prompt, settings.sampling(), tuple(tokens))
-        if key not in self._laws:
+        if key not in self._probs:
             encoded = pipe.read(prompt).encoded
             condition = pipe.networks.target.condition(encoded.features, encoded.mask, settings.cfg_scale != 1)
             config = Config(METHODS["vanilla"], len(tokens), settings.sampling(), device=pipe.device)
-            tops = [law.topk(min(LIKED, len(law))) for law in own_laws(pipe.target, condition, tokens, config)]
-            self._laws[key] = [[], *(list(zip(top.indices.tolist(), top.values.tolist(), strict=True)) for top in tops)]
-            while len(self._laws) > KEPT:
-                self._laws.popitem(last=False)
-        return self._laws[key]
+            tops = [probs.topk(min(LIKED, len(probs))) for probs in own_probs(pipe.target, condition, tokens, config)]
+            self._probs[key] = [[], *(list(zip(top.indices.tolist(), top.values.tolist(), strict=True)) for top in tops)]
+            while len(self._probs) > KEPT:
+                self._probs.popitem(last=False)
+        return self._probs[key]
 
 
 def _ids(value: Any, limit: int) -> TypeGuard[list[int]]:

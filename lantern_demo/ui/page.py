@@ -24,6 +24,7 @@ from lantern_demo.ui.compare import again, begin, draw, settle
 from lantern_demo.ui.components import (
     STYLES,
     Answer,
+    Results,
     Updates,
     Widgets,
     answer,
@@ -92,21 +93,7 @@ def build(
         service.wait()  # there a model must be on the device before the page is launched
     with gr.Blocks(title=texts.TITLE, analytics_enabled=False, delete_cache=(CACHE_SECONDS, CACHE_SECONDS)) as page:
         gr.HTML(f"<h1>{escape(texts.TITLE)}</h1><p>{escape(texts.INTRO)}</p>", elem_id="intro")
-        with gr.Row(elem_id="ask"):
-            prompt = gr.Textbox(
-                texts.EXAMPLES[0][0],
-                label=texts.PROMPT_LABEL,
-                placeholder=texts.PROMPT_PLACEHOLDER,
-                lines=1,
-                max_lines=3,
-                scale=5,
-                container=False,
-                elem_id="prompt",
-            )
-            label = class_box()
-            draw_button = gr.Button(texts.DRAW, variant="primary", min_width=80, elem_id="draw")
-            stop_button = gr.Button(texts.STOP, variant="stop", min_width=80, interactive=False, elem_id="stop")
-            gr.Button(texts.SETTINGS, min_width=80, elem_id="open-settings")  # see web/drawer.js
+        prompt, label, draw_button, stop_button = _ask()
         builder = prompt_builder(service.offered()[service.default])
         with gr.Column(elem_id="told"):
             said = answer("status", status_html(texts.READY_RECORDED if recorded_runs() else texts.READY, "ready"))
@@ -124,13 +111,7 @@ def build(
         upload = gr.UploadButton(texts.LOAD, file_types=[".json"], type="binary", size="md", elem_id="load")
         said_of_upload = answer("load-told")
         gr.HTML(f'<p class="note">{escape(texts.KEEP_NOTE)}</p>')
-        with gr.Accordion(texts.TABLE_TITLE, open=False, elem_id="numbers"):
-            results.table.render()
-            gr.HTML(f'<p class="note">{escape(texts.TABLE_NOTE)}</p>')
-        audit_panel()
-        with gr.Accordion(texts.TIMING_TITLE, open=False, elem_id="timing"):
-            gr.HTML(prose(texts.TIMING), elem_classes="prose")
-        gr.HTML(reading.foot(), elem_id="foot")
+        _at_the_foot(results)
 
         w = Widgets(
             said.words,
@@ -170,6 +151,37 @@ def build(
         event.show_progress_on = [w.draw]
     page.lantern_service = service
     return page
+
+
+def _ask() -> tuple[gr.Textbox, gr.Dropdown, gr.Button, gr.Button]:
+    """What is asked for: the prompt, or the class that takes its place, and what starts and stops a race."""
+    with gr.Row(elem_id="ask"):
+        prompt = gr.Textbox(
+            texts.EXAMPLES[0][0],
+            label=texts.PROMPT_LABEL,
+            placeholder=texts.PROMPT_PLACEHOLDER,
+            lines=1,
+            max_lines=3,
+            scale=5,
+            container=False,
+            elem_id="prompt",
+        )
+        label = class_box()
+        draw_button = gr.Button(texts.DRAW, variant="primary", min_width=80, elem_id="draw")
+        stop_button = gr.Button(texts.STOP, variant="stop", min_width=80, interactive=False, elem_id="stop")
+        gr.Button(texts.SETTINGS, min_width=80, elem_id="open-settings")  # see web/drawer.js
+    return prompt, label, draw_button, stop_button
+
+
+def _at_the_foot(results: Results) -> None:
+    """What is folded below a race: its numbers, the audit, how time is taken; and the foot."""
+    with gr.Accordion(texts.TABLE_TITLE, open=False, elem_id="numbers"):
+        results.table.render()
+        gr.HTML(f'<p class="note">{escape(texts.TABLE_NOTE)}</p>')
+    audit_panel()
+    with gr.Accordion(texts.TIMING_TITLE, open=False, elem_id="timing"):
+        gr.HTML(prose(texts.TIMING), elem_classes="prose")
+    gr.HTML(reading.foot(), elem_id="foot")
 
 
 def wait_for_model(page: gr.Blocks) -> None:

@@ -37,6 +37,9 @@ PALETTE = (
     "#1b7837",
     "#8c510a",
     "#2a4b9b",
+    "#c51b7d",
+    "#01665e",
+    "#b15928",
 )
 COLOURS: dict[str, str] = dict(zip(METHODS, cycle(PALETTE), strict=False))
 LABELS: dict[str, str] = {method.id: method.label for method in METHODS.values()}

@@ -27,7 +27,7 @@ from lantern_demo.decoding.loop import Step
 from lantern_demo.faults import sentence
 from lantern_demo.metrics import Counters
 from lantern_demo.models.estimate import picture_seconds
-from lantern_demo.models.families import runs_on_twins
+from lantern_demo.models.families import runs_fused
 from lantern_demo.models.files.needs import requirements_unmet
 from lantern_demo.models.machine.device import pick_device, pick_threads, unused_gpu
 from lantern_demo.models.registry import BUNDLED, REGISTRY, ModelInfo
@@ -222,7 +222,7 @@ class Service:
         no drafter: what a pass takes is measured on a product, what its guesses land borrowed. None where it is not known."""
         device = pick_device(self._device)
         calibration = read_calibration(BUNDLED / BORROWED)
-        if info.published is None or calibration is None or not runs_on_twins(info, device) or self.unmet(info):
+        if info.published is None or calibration is None or not runs_fused(info, device) or self.unmet(info):
             return None
         tokens = 1 + sum(chances(calibration.static["lantern++"], EXPECTED))
 

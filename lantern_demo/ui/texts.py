@@ -81,8 +81,8 @@ TIMING_TITLE = "How timings are taken"
 TABLE_TITLE = "All numbers of this run, and where the time goes"
 TABLE_NOTE = (
     "MAL is the mean accepted length: tokens committed per step, a step being one pass of the target. Price is the mean total "
-    "variation distance between the laws that the picture's tokens were drawn from and the target's own, given all of the "
-    "picture before them: 0 changes nothing, 1 everything. TVD is the same of the first tokens of up to 16 steps alone. "
+    "variation distance between the distributions that the picture's tokens were drawn from and the target's own, given all of "
+    "the picture before them: 0 changes nothing, 1 everything. TVD is the same of the first tokens of up to 16 steps alone. "
     "Seconds = prefill + draft + verify + commit."
 )
 TABLE_HEAD = (
@@ -118,36 +118,36 @@ TIMING = """
 - Vanilla runs on the same engine as the others. Below 1 a method is slower: on a processor every guess that is verified takes
   time, and with a small model that can be more than it saves.
 - **The price** is measured after the race, off the clock, for every method in the same way: the model reads the finished
-  picture once, which gives its own law of every token, and each is held against the law that the method drew that token from,
-  by the total variation distance. Its mean says how many of 100 tokens at least come out differently than the model would have
-  drawn them.
+  picture once, which gives its own distribution of every token, and each is held against the one that the method
+  drew that token from, by the total variation distance. Its mean says how many of 100 tokens at least come out differently
+  than the model would have drawn them.
 """
 
 AUDIT_TITLE = "Is it lossless?"
 AUDIT_NOTE = """
 A lossless method must draw what the model alone would draw. To check that, every method drew many short sequences with a
-**small toy model whose law is known exactly**: all its sequences can be listed, with the chance of each. What was drawn is held
-against that law, under several ways of sampling. What ran is **this project's own implementation of each method, not its
-authors' programs**.
+**small toy model whose distribution is known exactly**: all its sequences can be listed, with the chance of each. What was
+drawn is held against that distribution, under several ways of sampling. What ran is **this project's own implementation of
+each method, not its authors' programs**.
 """
 AUDIT_OWN = (
     "Each method had dice of its own (its paper's rule) in these runs. With the same dice for all, which is what runs unless "
     "you choose otherwise, an exact method draws the very picture that vanilla draws: a race shows it."
 )
-AUDIT_HEAD = ("Law", "Distance", "Noise", "p", "In words")
+AUDIT_HEAD = ("Case", "Distance", "Noise", "p", "In words")
 AUDIT_HOW = """
-- **Distance** is the total variation distance, 0 to 1, between the sequences that were drawn and the exact law. **Noise** is
-  the one that as many draws of the exact law itself show on average: it is far from 0, since thousands of sequences share the
-  runs.
+- **Distance** is the total variation distance, 0 to 1, between the sequences that were drawn and the exact distribution.
+  **Noise** is the one that as many draws of the exact one itself show on average: it is far from 0, since thousands of
+  sequences share the runs.
 - **p** is of a chi-square test of the stretch of tokens that fits worst, times the number of stretches. From 0.0001 on the
-  method is *at the noise*: these runs do not tell its law from the exact one, which proves nothing about more runs. Else *off
-  by* is the distance less the noise.
+  method is *at the noise*: these runs do not tell its distribution from the exact one, which proves nothing about more runs.
+  Else *off by* is the distance less the noise.
 - `python -m lantern_demo.bench audit` does it again; `docs/audit.md` says how it works.
 """
 AUDIT_GROUPS = {
-    "lossless": ("Lossless methods", "Each should be at the noise under every law."),
+    "lossless": ("Lossless methods", "Each should be at the noise in every case."),
     "relaxed": (
-        "Methods that change the law on purpose",
+        "Methods that change the distribution on purpose",
         "How far they are off here, among few tokens, does not tell how far they are off on images.",
     ),
     "released": (
@@ -160,7 +160,7 @@ AUDIT_GROUPS = {
 }
 AUDIT_VARIANTS = {
     "released": "as released",
-    "resampled": "the target's law for the residual",
+    "resampled": "the target's distribution for the residual",
     "above": "guesses from the row above",
     "uniform": "uniform guesses",
     "maximal": "maximal coupling",
@@ -226,7 +226,7 @@ NOT_MEASURED = "What it gave up was not measured."
 
 EXPLORE_NOTE = (
     "Measuring draws your prompt and seed with vanilla once and with one knob at five values, the others as in Settings. Each "
-    "point is one run: up is faster, left is closer to the model's own law."
+    "point is one run: up is faster, left is closer to the model's own distribution."
 )
 EXPLORE_LABEL = "Knob"
 EXPLORE = "Measure here"
@@ -555,7 +555,7 @@ def _recommendation(one: Recommendation) -> str:
 def audit_ran(report: dict[str, Any]) -> str:
     runs = ", ".join(f"{n:,}" for n in sorted({row["runs"] for row in report["rows"]}))
     device, pytorch, day = report["machine"]["device"], report["versions"]["torch"], report["created"][:10]
-    ran = f"{runs} runs of the decoding loop for each method and law, on {device} with PyTorch {pytorch}, {day}."
+    ran = f"{runs} runs of the decoding loop for each method in each case, on {device} with PyTorch {pytorch}, {day}."
     if any(
         row["variant"] == "own" for row in report["rows"]
     ):  # a report of the day when noise was shared, which names the others
@@ -575,12 +575,12 @@ def audited_numbers(row: dict[str, Any]) -> tuple[str, str, str]:
 
 
 def audited_summary(rows: Sequence[dict[str, Any]]) -> str:
-    """The verdicts on a method under all its laws in a few words."""
+    """The verdicts on a method in all its cases in a few words."""
     off = [row for row in rows if not row["at_the_noise"]]
     if not off:
-        return "at the noise under every law"
+        return "at the noise in every case"
     worst = max(off, key=lambda row: row["off_by"])["verdict"].replace("off by 0", "off by up to 0")
-    return worst if len(off) == len(rows) else f"at the noise under {len(rows) - len(off)} of {len(rows)} laws, else {worst}"
+    return worst if len(off) == len(rows) else f"at the noise in {len(rows) - len(off)} of {len(rows)} cases, else {worst}"
 
 
 def found_in_pictures(vanilla: Found, other: Found) -> str:

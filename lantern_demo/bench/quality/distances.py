@@ -48,7 +48,8 @@ def moments(features: Any) -> Moments:
 
 
 def frechet(a: Any, b: Any) -> float:
-    """The Frechet distance of the normal laws with the sets' moments (Heusel et al. 2017): features [N, D], or their `Moments`.
+    """The Frechet distance of the normal distributions with the sets' moments (Heusel et al. 2017): features [N, D], or their
+    `Moments`.
 
     |m_a - m_b|^2 + tr(S_a + S_b - 2 (S_b^1/2 S_a S_b^1/2)^1/2), in squared units of the features. Biased upward, the more the
     fewer pictures: only sets of the same size compare. The root of b is taken once per `Moments`, so give a reference as b.

@@ -110,8 +110,8 @@ def _drawn_by(model: Model, job: Job) -> list[Record]:
 
 @torch.inference_mode()
 def pictures(pipe: Pipeline, job: Job) -> list[Record]:
-    """A job's pictures: vanilla's many at once, which is the same law and faster, any other by the engine, without warm-up,
-    previews or the measuring of distortion, none of which changes its tokens."""
+    """A job's pictures: vanilla's many at once, which is the same distribution and faster, any other by the engine, without
+    warm-up, previews or the measuring of distortion, none of which changes its tokens."""
     point, networks, knobs = job.point, pipe.networks, pipe.settings(**job.point.settings)
     if len(job.prompts) > 1:
         features = encode_prompts(networks.text, job.prompts, pipe.device)

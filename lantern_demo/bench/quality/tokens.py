@@ -24,8 +24,8 @@ def nll(
 ) -> Tensor:
     """Mean -log p of a token of pictures of B prompts with token ids [B, N] -> [B] float64 on the CPU, in nats.
 
-    The law p is the very one that they were to be drawn from: the guided one after temperature, top-k and top-p; a greedy
-    `sampling` reads the plain softmax. A token of less than FLOOR counts as FLOOR.
+    The probabilities p are the very ones that they were to be drawn from: the guided ones after temperature, top-k and top-p; a
+    greedy `sampling` reads the plain softmax. A token of less than FLOOR counts as FLOOR.
     Raises ValueError for another number of prompts than pictures, or pictures of another length than the model's.
     """
     config = target.config
@@ -44,8 +44,8 @@ def nll(
             if guided:
                 cond, uncond = logits.chunk(2)
                 logits = torch.add(uncond, cond - uncond, alpha=sampling.cfg_scale)
-            law = probabilities(logits, sampling)
-            p[rows[:, None], columns] = law.gather(2, ids[:, columns, None])[..., 0].double().cpu()
+            probs = probabilities(logits, sampling)
+            p[rows[:, None], columns] = probs.gather(2, ids[:, columns, None])[..., 0].double().cpu()
     return -p.clamp(min=FLOOR).log().mean(1)
 
 
@@ -60,5 +60,5 @@ def usage(tokens: Any, vocab: int) -> NDArray[numpy.float64]:
 
 def total_variation(a: NDArray[numpy.float64], b: NDArray[numpy.float64]) -> float:
     """Half the sum of |a - b| of two histograms of shares [V]: 0 for equal ones, 1 for ones that share nothing. It is above 0 for
-    samples of equal laws too, the more the fewer pictures."""
+    samples of equal distributions too, the more the fewer pictures."""
     return float(numpy.abs(a - b).sum() / 2)

@@ -26,7 +26,7 @@ Part = Callable[[str], AbstractContextManager[object]]
 ALIGNED = 8  # attention kernels want the last dimension of a mask to be a multiple of it
 
 
-class StepLaw(NamedTuple):
+class Watched(NamedTuple):
     """What a step leaves for the measured distortion, on the device and valid until the next step of its kind."""
 
     draft: Draft
@@ -53,10 +53,10 @@ class Fixed:
     ) -> None:
         self.target, self.drafter, self.cache, self.drafter_cache = target, drafter, cache, drafter_cache
         self.config, self.source, self.judge, self.num_tokens = config, source, judge, num_tokens
-        policy, device, tree = config.tree, config.place, source.tree
+        policy, device, tree = config.tree, config.torch_device, source.tree
         self.alone, self.depth, self.size = Source(device), source.depth, config.nodes
         self.slots = min(c.slots for c in (cache, drafter_cache) if c is not None) // ALIGNED * ALIGNED
-        self.columns = torch.arange(self.slots, device=device)
+        self.slot_numbers = torch.arange(self.slots, device=device)
         self.ahead = max(policy.nodes, policy.expanded, self.depth + 1)  # slots behind the committed ones that a step writes
         self.offsets = torch.arange(-1, self.ahead, device=device)
         self.nothing = torch.zeros((), dtype=cache.k.dtype, device=device)
@@ -71,7 +71,7 @@ class Fixed:
         # [1] each: committed slots of the target's cache, the prefix and all tokens but the root's; the last committed token,
         # which the target has not seen; the next step, from 1; the last of the unseen slots that counts
         self.length, self.root, self.number, self.last = self.numbers.split(1)
-        self.place = self.numbers[::2]  # length and number, which every step moves on by 1
+        self.counters = self.numbers[::2]  # length and number, which every step moves on by 1
         self.unseen_tokens = self.numbers.new_zeros(self.depth + 1)  # tokens that the drafter has not seen
         self.unseen_hidden = torch.empty(0)  # [Rd, D + 1, H], the target's states before them, from the first run on
         self.results = self.numbers.new_zeros(num_tokens, 6 * self.size)  # a `verify.report` per step, and zeros behind it
@@ -112,10 +112,10 @@ class Fixed:
         return num_tokens + max(policy.nodes, policy.expanded) + ALIGNED
 
     def shapes(self) -> list[tuple[int, bool]]:
-        """The buckets and kinds (bare or not) of all steps that a run of `num_tokens` tokens can have."""
+        """The buckets and kinds (with drafts or without) of all steps that a run of `num_tokens` tokens can have."""
         buckets = sorted({self.bucket(committed) for committed in range(1, self.num_tokens)})
         found = [(slots, self.depth == 0) for slots in buckets]
-        return [*found, (buckets[-1], True)] if self.depth > 0 and self.config.bare(1) and buckets else found
+        return [*found, (buckets[-1], True)] if self.depth > 0 and self.config.no_draft(1) and buckets else found
 
     def bucket(self, committed: int) -> int:
         """The slots S that attention covers in a step with at most `committed` tokens behind the prefix: one of about four sizes,
@@ -125,36 +125,36 @@ class Fixed:
 
     # -- a step
 
-    def step(self, slots: int, bare: bool, part: Part = nullcontext) -> StepLaw:
-        """One whole step over a bucket; bare: without drafts. Each of its parts is done within `part` of its name."""
+    def step(self, slots: int, no_draft: bool, part: Part = nullcontext) -> Watched:
+        """One whole step over a bucket; no_draft: without drafts. Each of its parts is done within `part` of its name."""
         with part("draft"):
-            draft = self.draft(slots, bare)
+            draft = self.draft(slots, no_draft)
         with part("verify"):
             hidden, looked = self.verify(draft)
         with part("commit"):
             return self.commit(draft, hidden, looked)
 
-    def draft(self, slots: int, bare: bool) -> Draft:
+    def draft(self, slots: int, no_draft: bool) -> Draft:
         """The tree of the current root. What is set here is for the whole step."""
         self.bucketed = slots
         self.from_last = self.length + self.offsets
         self.scratch = self.from_last[1:]  # the slots behind the committed ones
         self.row = self.rows.index_select(0, self.number)[0]
-        source = self.alone if bare else self.source
+        source = self.alone if no_draft else self.source
         return source.draft(self.root, self, self.target.head, self.row[self.judge.draws :])
 
     def verify(self, draft: Draft) -> tuple[Tensor, Tensor]:
         """The target's states [R, n, H] of a draft, and what tokens are drawn from there [n, V]."""
         tree, size = draft.tree, draft.tree.size
         at, slots = self.scratch[:size], self.bucketed
-        seen = self.columns[:slots] < self.length
+        seen = self.slot_numbers[:slots] < self.length
         bias = torch.where(seen, self.padding[..., :slots].expand(-1, -1, size, -1), self.never)
         own = self.additive(tree.mask) if self.tree_bias is None or size == 1 else self.tree_bias
         bias.index_copy_(3, at, own.expand(*bias.shape[:2], -1, -1))
         hidden = self.target.forward_at(draft.tokens, self.length + tree.depths, at, bias, self.cache)
         return hidden, self.judge.look(self.target.head(hidden))
 
-    def commit(self, draft: Draft, hidden: Tensor, looked: Tensor) -> StepLaw:
+    def commit(self, draft: Draft, hidden: Tensor, looked: Tensor) -> Watched:
         """Accept, move the K/V of the accepted path up, and write down what happened."""
         tree, judge = draft.tree, self.judge
         found = judge.judge(draft, looked, self.row)
@@ -174,14 +174,14 @@ class Fixed:
             else:
                 torch.index_select(hidden, 1, path, out=self.unseen_hidden)
             self.source.observe(looked, found.own, depth, bonus, self.row[judge.draws :])
-        self.place.add_(1)
+        self.counters.add_(1)
         self.length.add_(depth)
         judge.move(depth)
-        return StepLaw(draft, looked, path)
+        return Watched(draft, looked, path)
 
-    def outcome(self, row: list[int], bare: bool) -> Step:
+    def outcome(self, row: list[int], no_draft: bool) -> Step:
         """Of a row of results, as `verify.Judge.read`."""
-        return self.judge.read(row, 1 if bare else self.size)
+        return self.judge.read(row, 1 if no_draft else self.size)
 
     # -- parts of it
 
@@ -196,7 +196,7 @@ class Fixed:
         drafter, cache = self.drafter, self.drafter_cache
         assert drafter is not None
         at = self.from_last[: self.depth + 1] - self.last
-        self.seen = self.additive(self.columns[: self.bucketed] <= at.unsqueeze(1))[None, None]
+        self.seen = self.additive(self.slot_numbers[: self.bucketed] <= at.unsqueeze(1))[None, None]
         turn = drafter.turns_at(at, cache)
         output = drafter.run_at(self.unseen_tokens, self.unseen_hidden, turn, at, self.seen, cache)
         if self.node_bias is not None:  # for all passes over a tree that is known at once

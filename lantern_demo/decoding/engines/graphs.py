@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from ..timing import Clock
-from .fixed import Fixed, StepLaw
+from .fixed import Fixed, Watched
 
 WARM_UP = 2  # steps before an engine's first capture, in which libraries set themselves up; one before the others
 AHEAD = 4  # replays in flight at most: enough that the device never waits for the host
@@ -41,9 +41,9 @@ class Steps:
     def prepare(self, shapes: list[tuple[int, bool]]) -> None:
         """Get ready for steps of these buckets and kinds, so that none of them has to."""
 
-    def launch(self, index: int, slots: int, bare: bool) -> StepLaw:
+    def launch(self, index: int, slots: int, no_draft: bool) -> Watched:
         """Start step `index` (from 1, in order)."""
-        return self.fixed.step(slots, bare, self.clock.measure)
+        return self.fixed.step(slots, no_draft, self.clock.measure)
 
     def row(self, index: int) -> list[int]:
         """Wait for a step and read its results, once, in order; its seconds are on the clock from then on."""
@@ -64,7 +64,7 @@ class _Captured:
     """One graph, what it leaves on the device, and the events inside it (none: torch cannot record them)."""
 
     graph: Any
-    law: StepLaw
+    watched: Watched
     marks: list[torch.cuda.Event]
     seconds: float = 0.0  # of all its replays that were read
 
@@ -76,7 +76,7 @@ class Graphs(Steps):
 
     def __init__(self, fixed: Fixed, free: Callable[[], bool] = lambda: False) -> None:
         super().__init__(fixed)
-        self.ahead, self.name, self.device, self.free = AHEAD, "graphs", fixed.config.place, free
+        self.ahead, self.name, self.device, self.free = AHEAD, "graphs", fixed.config.torch_device, free
         # copied to without waiting
         self.host = torch.empty(fixed.results.shape, dtype=torch.int64, pin_memory=fixed.results.is_cuda)
         self.pool: Any = None
@@ -84,13 +84,13 @@ class Graphs(Steps):
         self.flying: dict[int, tuple[_Captured, torch.cuda.Event, torch.cuda.Event]] = {}
 
     def prepare(self, shapes: list[tuple[int, bool]]) -> None:
-        for slots, bare in shapes:
-            self._graph(slots, bare)
+        for slots, no_draft in shapes:
+            self._graph(slots, no_draft)
 
-    def launch(self, index: int, slots: int, bare: bool) -> StepLaw:
-        captured = self._graph(slots, bare)
+    def launch(self, index: int, slots: int, no_draft: bool) -> Watched:
+        captured = self._graph(slots, no_draft)
         if captured is None:
-            return super().launch(index, slots, bare)
+            return super().launch(index, slots, no_draft)
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         here = torch.cuda.current_stream(self.device)
         start.record(here)
@@ -98,7 +98,7 @@ class Graphs(Steps):
         self.host[index].copy_(self.fixed.results[index], non_blocking=True)
         end.record(here)
         self.flying[index] = (captured, start, end)
-        return captured.law
+        return captured.watched
 
     def row(self, index: int) -> list[int]:
         if index not in self.flying:
@@ -120,14 +120,14 @@ class Graphs(Steps):
                     self.clock.seconds[part] += share * captured.seconds
             captured.seconds = 0.0
 
-    def _graph(self, slots: int, bare: bool) -> _Captured | None:
+    def _graph(self, slots: int, no_draft: bool) -> _Captured | None:
         """The graph of a bucket and kind; None once a capture was refused."""
-        key = (slots, bare)
+        key = (slots, no_draft)
         if key not in self.graphs and not self.reason:
             # The end of the measure waits for the device: where that is at fault itself, this raises, and nothing will run on it.
             with self.clock.measure("capture"):
                 try:
-                    self.graphs[key] = self._captured(slots, bare)
+                    self.graphs[key] = self._captured(slots, no_draft)
                 except RuntimeError as error:  # CUDA's errors and torch's own are of this kind
                     why = str(error).splitlines()[0] if str(error) else type(error).__name__
                     self.ahead, self.name, self.reason = Steps.ahead, Steps.name, f"without graphs: {why}"
@@ -136,16 +136,16 @@ class Graphs(Steps):
                         raise memory from None
         return None if self.reason else self.graphs.get(key)
 
-    def _captured(self, slots: int, bare: bool) -> _Captured:
+    def _captured(self, slots: int, no_draft: bool) -> _Captured:
         """`_capture`, once more where others could spare memory."""
         try:
-            return self._capture(slots, bare)
+            return self._capture(slots, no_draft)
         except RuntimeError as error:
             if _out_of_memory(error) is None or not self.free():
                 raise
-        return self._capture(slots, bare)
+        return self._capture(slots, no_draft)
 
-    def _capture(self, slots: int, bare: bool) -> _Captured:
+    def _capture(self, slots: int, no_draft: bool) -> _Captured:
         """Warm up and capture; where the run stands and the stream this thread works on are as before, also when it fails."""
         fixed, here = self.fixed, torch.cuda.current_stream(self.device)
         if self.device not in _STREAMS:
@@ -156,12 +156,12 @@ class Graphs(Steps):
         try:
             with torch.cuda.stream(stream):
                 for _ in range(1 if self.graphs else WARM_UP):
-                    fixed.step(slots, bare)
+                    fixed.step(slots, no_draft)
                     fixed.restore(kept)
             # thread_local: another thread's allocations are no fault of this capture
             with torch.cuda.graph(graph, pool=self.pool, stream=stream, capture_error_mode="thread_local"):
                 before = iter(marks)
-                law = fixed.step(slots, bare, lambda _: nullcontext(next(before).record() if marks else None))
+                watched = fixed.step(slots, no_draft, lambda _: nullcontext(next(before).record() if marks else None))
                 if marks:
                     next(before).record()
         finally:
@@ -170,7 +170,7 @@ class Graphs(Steps):
             here.wait_stream(stream)
             fixed.restore(kept)
         self.pool = graph.pool()
-        return _Captured(graph, law, marks)
+        return _Captured(graph, watched, marks)
 
 
 def _out_of_memory(error: BaseException | None) -> torch.OutOfMemoryError | None:

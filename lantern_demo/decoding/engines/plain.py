@@ -68,7 +68,7 @@ class Plain(Run):
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
         config = self.config
-        self.alone = Source(config.place)
+        self.alone = Source(config.torch_device)
         self.cache = self.target.new_cache(config.rows, config.num_tokens + config.tree.nodes)
         self.small: KVCache | None = None  # the drafter's
         self.steps = 0
@@ -84,8 +84,8 @@ class Plain(Run):
         config, clock, judge = self.config, self.clock, self.judge
         row = self.uniforms[self.steps + 1]
         with clock.measure("draft"):
-            bare = config.bare(config.num_tokens - committed)
-            source = self.alone if bare else self.source
+            no_draft = config.no_draft(config.num_tokens - committed)
+            source = self.alone if no_draft else self.source
             draft = source.draft(self.root, self, self.target.head, row[judge.draws :])
         tree = draft.tree
         with clock.measure("verify"):
@@ -98,20 +98,20 @@ class Plain(Run):
             if tree.size == 1:  # nothing to choose
                 nodes, depth, following = goes(draft, found)
             else:
-                nodes, following = (torch.tensor(numbers, device=config.place) for numbers in (step.path, step.tokens))
+                nodes, following = (torch.tensor(numbers, device=config.torch_device) for numbers in (step.path, step.tokens))
                 depth = nodes.new_full((1,), count - 1)
             if step.path[-1] == count - 1:
                 self.cache.advance(count)  # already where it belongs
             else:
                 self.cache.commit(nodes)
             self.root = following[-1:]
-            if not bare:
+            if not no_draft:
                 self.source.observe(looked, found.own, depth, self.root, row[judge.draws :])
             judge.move(count - 1)
             if self.drafter is not None:
                 self.unseen = self.for_drafter(hidden.index_select(1, nodes)), following
         if self.watcher is not None and self.watcher.wants(self.steps):
-            self.watcher.add(draft, judge.law(looked), nodes)
+            self.watcher.add(draft, judge.probs(looked), nodes)
         self.steps += 1
         return judge.evidence(step, draft, found)
 

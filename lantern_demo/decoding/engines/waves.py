@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..sampling import NO_LAW
+from ..sampling import NO_PROBS
 from ..trees import Draft
 from ..verify import Step
 from ..wavefront import Wavefront, plan_of
-from .fixed import Fixed, StepLaw
+from .fixed import Fixed, Watched
 
 
 class Wave(Fixed):
@@ -25,9 +25,9 @@ class Wave(Fixed):
         self.exact, self.depth = exact, self.size - 1  # a step commits a token of each node at most
         config = self.config
         assert isinstance(config.tree, Wavefront)
-        self.plan = plan_of(self.num_tokens, config.columns, config.tree.lead, config.place)
+        self.plan = plan_of(self.num_tokens, config.row_length, config.tree.lead, config.torch_device)
         self.tokens = torch.zeros_like(self.plan.since)  # of each place, and of what nobody asked for
-        self.since = torch.zeros_like(self.columns)  # `Plan.since` of the slots, 0 for those of the prefix
+        self.since = torch.zeros_like(self.slot_numbers)  # `Plan.since` of the slots, 0 for those of the prefix
         self.kept = (self.tokens,)
 
     def begin(self, hidden: Tensor, root: Tensor, uniforms: Tensor, seed: int) -> None:
@@ -43,9 +43,9 @@ class Wave(Fixed):
         """The whole cache, since the lowest row may stand anywhere in it."""
         if not self.exact:
             return self.slots
-        return self.prefix + 1 + max(place for _, place, _ in self.plan.passes[self.read + 1])
+        return self.prefix + 1 + max(index for _, index, _ in self.plan.passes[self.read + 1])
 
-    def draft(self, slots: int, bare: bool) -> Draft:
+    def draft(self, slots: int, no_draft: bool) -> Draft:
         """The tokens that the nodes of this pass read."""
         if self.exact:
             nodes = self.plan.table[:, self.read + 1, : len(self.plan.passes[self.read + 1])]
@@ -56,25 +56,25 @@ class Wave(Fixed):
         return self.alone.draft(self.tokens.index_select(0, read), self, self.target.head, self.row)
 
     def verify(self, draft: Draft) -> tuple[Tensor, Tensor]:
-        own, columns = self.at.unsqueeze(1), self.columns[: self.bucketed]
+        own, columns = self.at.unsqueeze(1), self.slot_numbers[: self.bucketed]
         seen = ((self.since[: self.bucketed] <= self.number) & (columns <= own)) | (columns == own)
         bias = torch.where(seen, self.padding[..., : self.bucketed], self.never)
         hidden = self.target.forward_at(draft.tokens, self.at, self.at, bias, self.cache)
         return hidden, self.judge.look(self.target.head(hidden))
 
-    def commit(self, draft: Draft, hidden: Tensor, looked: Tensor) -> StepLaw:
+    def commit(self, draft: Draft, hidden: Tensor, looked: Tensor) -> Watched:
         """Draw, and write down what was drawn."""
         tokens = self.judge.each(looked, self.drawn, self.row)
         self.results[:, : len(tokens)].index_copy_(0, self.number, tokens.unsqueeze(0))
         self.tokens.index_copy_(0, self.drawn, tokens.clamp(0, self.target.vocab_size - 1))
         self.number.add_(1)
-        return StepLaw(draft, looked, self.columns[: len(tokens)])
+        return Watched(draft, looked, self.slot_numbers[: len(tokens)])
 
-    def outcome(self, row: list[int], bare: bool) -> Step:
-        """Steps are read once, in order. Raises FloatingPointError where a law was none."""
+    def outcome(self, row: list[int], no_draft: bool) -> Step:
+        """Steps are read once, in order. Raises FloatingPointError where probabilities were not finite."""
         self.read += 1
-        places = [place for *_, place in self.plan.passes[self.read] if place < self.end]
+        places = [index for *_, index in self.plan.passes[self.read] if index < self.end]
         tokens = row[: len(places)]
         if not all(0 <= token < self.target.vocab_size for token in tokens):
-            raise FloatingPointError(NO_LAW)
+            raise FloatingPointError(NO_PROBS)
         return Step(0, tokens, len(tokens), kinds=["target"] * len(tokens), places=places)

@@ -12,14 +12,14 @@ from lantern_demo.models.anole.target import Anole, AnoleAttention
 from lantern_demo.models.cpu import Layer, Norm, paired
 from lantern_demo.models.decoder import Layer as Block
 from lantern_demo.models.lean import LeanSequence, Packing
-from lantern_demo.models.machine.products import Product
+from lantern_demo.models.machine.matmul import Matmul
 
 
 class NormedHeads:
     """A product x [M, D] -> queries, keys and values [M, 3 D], of which the first two are normalised head by head. PyTorch
     normalises one head after the other, each by itself, and scaling and shifting are rounded correctly: rows stay exact."""
 
-    def __init__(self, qkv: Product, attention: AnoleAttention) -> None:
+    def __init__(self, qkv: Matmul, attention: AnoleAttention) -> None:
         norms, heads = (attention.q_norm, attention.k_norm), attention.heads
 
         def ordered(weights: list[Tensor]) -> Tensor:  # as the product's rows are -> [2, heads, d]
@@ -44,7 +44,7 @@ class LeanAnole(LeanSequence):
         """As `LeanDecoder` and `Packing`."""
         packing = Packing(kind, spent)
         super().__init__(target, packing, layers)
-        self.logits_of = packing.product(target.lm_head)
+        self.logits_of = packing.matmul(target.lm_head)
 
     def layer(self, block: Block, packing: Packing) -> tuple[Norm, Layer]:
         """As `LeanDecoder.layer`."""

@@ -15,12 +15,12 @@ from torch import Tensor
 
 from lantern_demo.models.anole.drafter import AnoleDrafter
 from lantern_demo.models.anole.target import Anole, AnoleAttention
-from lantern_demo.models.cuda import SequenceDrafterTwin, SequenceLayer, SequenceTwin, half_turned, product
+from lantern_demo.models.cuda import FusedSequence, FusedSequenceDrafter, FusedSequenceLayer, half_turned, matmul
 from lantern_demo.models.decoder import Layer
 
 
 @dataclass(frozen=True)
-class FusedAnoleLayer(SequenceLayer):
+class FusedAnoleLayer(FusedSequenceLayer):
     """One decoder layer, of the target and of its drafter alike."""
 
     scale: Tensor  # [2, heads, d] float32 of the norms of queries and of keys
@@ -28,7 +28,7 @@ class FusedAnoleLayer(SequenceLayer):
 
     @classmethod
     def of(cls, layer: Layer, eps: float) -> FusedAnoleLayer:
-        """The twin of a layer, whose weights become those of the twin."""
+        """A layer fused, whose weights become rows of the fused ones."""
         attention = layer.self_attn
         assert isinstance(attention, AnoleAttention)
         norms = (attention.q_norm, attention.k_norm)
@@ -41,7 +41,7 @@ class FusedAnoleLayer(SequenceLayer):
         return half_turned(normed, qkv, turn, dtype)
 
 
-class FusedAnole(SequenceTwin):
+class FusedAnole(FusedSequence):
     """An Anole target on an accelerator."""
 
     original: Anole
@@ -51,10 +51,10 @@ class FusedAnole(SequenceTwin):
 
     def head(self, hidden: Tensor) -> Tensor:
         """hidden [R, n, H] -> logits [R, n, V] float32 of the image tokens."""
-        return product(hidden.flatten(0, 1), self.original.lm_head.weight).view(*hidden.shape[:2], -1)
+        return matmul(hidden.flatten(0, 1), self.original.lm_head.weight).view(*hidden.shape[:2], -1)
 
 
-class FusedAnoleDrafter(SequenceDrafterTwin):
+class FusedAnoleDrafter(FusedSequenceDrafter):
     """A drafter of Anole on an accelerator; implements `decoding.protocols.FixedDrafter`."""
 
     def __init__(self, drafter: AnoleDrafter) -> None:

@@ -51,7 +51,7 @@ class AnoleDrafter(SequenceDrafter):
         """Prefix hidden [R, T, H], the first image token [1] and the prompt's rows -> last output [R, 1, H]; commits T slots."""
         ids = condition.features.to(token.device)
         n = ids.shape[1]
-        cache.place(condition.mask)
+        cache.set_padding(condition.mask)
         following = torch.cat((ids[:, 1:], (token + FIRST).expand(len(ids), 1)), 1)
         mask = prefix_mask(condition.mask, n, ids.device, "self", hidden.dtype)
         turns = self.turns_at(torch.arange(n, device=ids.device), cache)

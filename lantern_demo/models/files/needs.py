@@ -57,17 +57,18 @@ def numbers(sizes: Sizes) -> int:
 def budget(published: Published, dtype: str, on_cpu: bool = False) -> dict[str, int]:
     """Estimated bytes that a loaded and running model takes on its device, by what takes them; target and drafter in `dtype`.
 
-    Of twins for a CPU that are only the weights of products: the vectors of tokens, states, keys and values are in float32.
+    Of fused models for a CPU that are only the weights of products: the vectors of tokens, states, keys and values are in
+    float32.
     """
     target, drafter, each = published.target, published.drafter, BYTES[dtype]
-    twins = on_cpu and published.on_cpu is None
-    computed = 4 if twins else each
+    fused = on_cpu and published.on_cpu is None
+    computed = 4 if fused else each
     vectors = target.vocab * target.dim * (computed - each)  # more than `held` has them at
     positions = target.prefix + target.tokens + TREE_SLOTS
     layers = target.layers + (1 if drafter else 0)
-    # What lives at once in a step: states and feed-forward halves of two rows, the mask, and some laws of the vocabulary in
-    # float32. Captured steps share one pool, since one runs at a time.
-    states, laws = 2 * TREE_NODES * (8 * target.dim + 3 * target.ffn + positions), 16 * TREE_NODES * target.vocab
+    # What lives at once in a step: states and feed-forward halves of two rows, the mask, and some distributions of the vocabulary
+    # in float32. Captured steps share one pool, since one runs at a time.
+    states, probs = 2 * TREE_NODES * (8 * target.dim + 3 * target.ffn + positions), 16 * TREE_NODES * target.vocab
     return {
         "target": held(target) * each + vectors,
         "drafter": held(drafter) * each + vectors if drafter else 0,
@@ -75,7 +76,7 @@ def budget(published: Published, dtype: str, on_cpu: bool = False) -> dict[str, 
         "image tokenizer": held(published.tokenizer) * 4,
         "neighbour table": published.tokenizer.codebook * TABLE_COLUMNS * 4,
         "keys and values": 2 * 2 * layers * positions * target.dim * computed,  # of two rows
-        "a captured step": states * computed + laws * 4,
+        "a captured step": states * computed + probs * 4,
         "the rest": WORK_BYTES,
     }
 

@@ -1,6 +1,6 @@
 """Converted checkpoints on disk: each part is converted once, and later starts read what was written then.
 
-They lie in `kept.root()`:
+They lie in `disk_cache.root()`:
   converted/<repository>/<revision>/<file>/   a part from the Hub
   converted/local/<file>-<hash>/              a part from a local folder, by its path
   drafters/<model id>/                        a drafter that was trained here (see `checkpoints.save_drafter`)
@@ -25,10 +25,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from lantern_demo.models.files.convert import CheckpointError
+from lantern_demo.models.files.disk_cache import locked as locked
+from lantern_demo.models.files.disk_cache import put as put
+from lantern_demo.models.files.disk_cache import root as root
 from lantern_demo.models.files.hub import Located, disk_full, revision_of
-from lantern_demo.models.files.kept import locked as locked
-from lantern_demo.models.files.kept import put as put
-from lantern_demo.models.files.kept import root as root
 from lantern_demo.models.registry import Source
 
 VERSION = 1  # of the converter; a part that another version wrote is converted anew

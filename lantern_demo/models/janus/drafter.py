@@ -73,7 +73,7 @@ class JanusDrafter(SequenceDrafter):
         rows, n = hidden.shape[:2]
         real = torch.zeros(rows, n, dtype=torch.bool, device=hidden.device)
         real[:, -1] = True
-        cache.place(real)
+        cache.set_padding(real)
         cache.advance(n - 1)
         return self.extend(token, hidden[:, -1:], cache)
 

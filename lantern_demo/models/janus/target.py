@@ -106,9 +106,9 @@ class Janus(SequenceTarget):
         """
         if not guided:
             return Condition(ids, mask)
-        place = torch.arange(ids.shape[1], device=ids.device)
+        index = torch.arange(ids.shape[1], device=ids.device)
         first = 0 if mask is None else (~mask).sum(1, keepdim=True)
-        inside = (place > first) & (place < ids.shape[1] - 1)
+        inside = (index > first) & (index < ids.shape[1] - 1)
         nothing = ids.masked_fill(inside, self.config.pad)
         return Condition(torch.cat((ids, nothing)), None if mask is None else mask.repeat(2, 1))
 

@@ -25,7 +25,7 @@ from lantern_demo.models.lean import packed
 from lantern_demo.models.llamagen.target import LlamaGenConfig
 from lantern_demo.models.llamagen.weights import LAYOUTS
 from lantern_demo.models.machine.device import DTYPES, half
-from lantern_demo.models.machine.products import OF_FORMAT
+from lantern_demo.models.machine.matmul import OF_FORMAT
 from lantern_demo.models.machine.sixteen import sixteen_bits_for_prompts
 from lantern_demo.models.text import END, PAD, UNKNOWN, Encoded, left_pad
 

@@ -18,7 +18,7 @@ from lantern_demo.models.cpu import Layer, Norm, complex_rope
 from lantern_demo.models.lean import LeanDecoder, Packing
 from lantern_demo.models.llamagen.drafter import Drafter
 from lantern_demo.models.llamagen.target import Block, LlamaGen
-from lantern_demo.models.machine.products import product
+from lantern_demo.models.machine.matmul import matmul
 
 
 class LeanTarget(LeanDecoder):
@@ -31,7 +31,7 @@ class LeanTarget(LeanDecoder):
         packing = Packing(kind, spent)
         super().__init__(target, packing, layers)
         self.padding = target.config.padding
-        self.output = packing.product(target.output)
+        self.output = packing.matmul(target.output)
         self.embeddings = target.tok_embeddings.weight.float()
         packing.take(target.tok_embeddings)
         if spent:
@@ -40,8 +40,8 @@ class LeanTarget(LeanDecoder):
     def layer(self, block: Block, packing: Packing) -> tuple[Norm, Layer]:
         """As `LeanDecoder.layer`."""
         a, f, eps = block.attention, block.feed_forward, self.config.eps
-        parts = packing.product(a.wqkv), packing.product(a.wo), Norm(block.ffn_norm.weight, eps)
-        layer = Layer(*parts, packing.product(f.w1, f.w3), packing.product(f.w2), self.config.heads)
+        parts = packing.matmul(a.wqkv), packing.matmul(a.wo), Norm(block.ffn_norm.weight, eps)
+        layer = Layer(*parts, packing.matmul(f.w1, f.w3), packing.matmul(f.w2), self.config.heads)
         return Norm(block.attention_norm.weight, eps), layer
 
     def read(self, condition: Condition) -> Tensor:
@@ -69,17 +69,17 @@ class LeanDrafter:
         # Half of the first product only ever sees one of V vectors.
         bias = None if drafter.fc.bias is None else drafter.fc.bias.float()
         self.embeddings = F.linear(drafter.embed_tokens.weight.float(), token_half, bias)
-        # What tapped blocks and a node's own output add is one product with the rest.
-        self.own = product(state_half + drafter.fc_own.weight.float() if c.taps else state_half, kind)
-        if c.taps:
-            self.states = product(torch.cat((state_half, drafter.fc_taps.weight.float()), 1), kind)
+        # What feature layers and a node's own output add is one product with the rest.
+        self.own = matmul(state_half + drafter.fc_own.weight.float() if c.feature_layers else state_half, kind)
+        if c.feature_layers:
+            self.states = matmul(torch.cat((state_half, drafter.fc_taps.weight.float()), 1), kind)
         norm = partial(F.rms_norm, normalized_shape=(c.dim,), weight=layer.post_attention_layernorm.weight.float(), eps=c.eps)
         self.layer = Layer(
-            product(torch.cat((a.q_proj.weight, a.k_proj.weight, a.v_proj.weight)), kind),
-            product(a.o_proj.weight, kind),
+            matmul(torch.cat((a.q_proj.weight, a.k_proj.weight, a.v_proj.weight)), kind),
+            matmul(a.o_proj.weight, kind),
             norm,
-            product(torch.cat((m.gate_proj.weight, m.up_proj.weight)), kind),
-            product(m.down_proj.weight, kind),
+            matmul(torch.cat((m.gate_proj.weight, m.up_proj.weight)), kind),
+            matmul(m.down_proj.weight, kind),
             c.heads,
         )
         self.rope = complex_rope(drafter.rope, c.heads)
@@ -124,7 +124,7 @@ class LeanDrafter:
         return self.layer.finish(x, attended.transpose(1, 2).reshape(r * asked, dim)).view(r, asked, dim)
 
     def _stable(self, hidden: Tensor) -> Tensor:
-        """What the target's states with tapped ones behind them [M, (1 + taps) D] come to in the layer's input [M, D]."""
+        """What the target's states with features behind them [M, (1 + F) D] come to in the layer's input [M, D]."""
         dim = self.config.dim
-        tapped = F.rms_norm(hidden[:, dim:].unflatten(1, (-1, dim)), (dim,), eps=self.config.eps).flatten(1)
-        return self.states(torch.cat((hidden[:, :dim], tapped), 1))
+        features = F.rms_norm(hidden[:, dim:].unflatten(1, (-1, dim)), (dim,), eps=self.config.eps).flatten(1)
+        return self.states(torch.cat((hidden[:, :dim], features), 1))

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lantern_demo.models.cuda import DrafterTwin, FusedLayer, TargetTwin, join, product
+from lantern_demo.models.cuda import FusedDrafterBase, FusedLayer, FusedTargetBase, join, matmul
 from lantern_demo.models.llamagen.drafter import Drafter
 from lantern_demo.models.llamagen.target import LlamaGen
 
@@ -34,7 +34,7 @@ class FusedLlamaGenLayer(FusedLayer):
         return torch.view_as_real(pairs * turn).flatten(-2).to(dtype)
 
 
-class FusedTarget(TargetTwin):
+class FusedTarget(FusedTargetBase):
     """A LlamaGen target on an accelerator."""
 
     original: LlamaGen
@@ -57,7 +57,7 @@ class FusedTarget(TargetTwin):
         self.turns = turns(target.rope)
 
     def embed(self, tokens: Tensor) -> Tensor:
-        """As `TargetTwin.embed`."""
+        """As `FusedTargetBase.embed`."""
         return self.original.tok_embeddings(tokens)
 
     def turns_at(self, positions: Tensor, cache: Any) -> Tensor:
@@ -67,10 +67,10 @@ class FusedTarget(TargetTwin):
     def head(self, hidden: Tensor) -> Tensor:
         """hidden [R, n, H] -> logits [R, n, V] float32."""
         final = self.original.final(hidden)
-        return product(final.flatten(0, 1), self.original.output.weight).view(*hidden.shape[:2], -1)
+        return matmul(final.flatten(0, 1), self.original.output.weight).view(*hidden.shape[:2], -1)
 
 
-class FusedDrafter(DrafterTwin):
+class FusedDrafter(FusedDrafterBase):
     """A drafter of LlamaGen on an accelerator; implements `decoding.protocols.FixedDrafter`."""
 
     original: Drafter

@@ -4,7 +4,7 @@ Input is fc([embedding of the next token ; the target's hidden state]); there is
 the target's own head turns outputs into logits (jadohu/LANTERN, models/drafters/cnets_llamagen.py).
 Tensor names are those of the published pytorch_model.bin.
 
-A drafter may also read what some of the target's blocks give, after EAGLE-3 (Li et al. 2025): see `DrafterConfig.taps`.
+A drafter may also read what some of the target's blocks give, after EAGLE-3 (Li et al. 2025): see `DrafterConfig.feature_layers`.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class DrafterConfig(DrafterSizes["Drafter"]):
     guided: bool = False
     # Blocks of the target, counted from 1, whose outputs it reads beside the final states, normalised; none as published. A node
     # of a draft tree has none of them, since the target has not seen it: it reads its parent's output once more instead.
-    taps: tuple[int, ...] = ()
+    feature_layers: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "taps", tuple(self.taps))  # JSON has lists
+        object.__setattr__(self, "feature_layers", tuple(self.feature_layers))  # JSON has lists
 
     def build(self) -> Drafter:
         """As `DrafterSizes.build`."""
@@ -55,12 +55,12 @@ class DrafterConfig(DrafterSizes["Drafter"]):
         return rope_table(self.prefix - 1, self.grid, self.head_dim, self.rope_base)
 
     def check_states(self, hidden: Tensor) -> None:
-        """Raises ValueError for hidden states [R, n, *] of a target that was not told of the taps."""
-        width = (1 + len(self.taps)) * self.dim
+        """Raises ValueError for hidden states [R, n, *] of a target that was not told of the feature layers."""
+        width = (1 + len(self.feature_layers)) * self.dim
         if hidden.shape[-1] != width:
             raise ValueError(
-                f"hidden states are {hidden.shape[-1]} wide; a drafter with taps {list(self.taps)} reads {width}: "
-                "the target's `taps` must be its own"
+                f"hidden states are {hidden.shape[-1]} wide; a drafter with feature layers {list(self.feature_layers)} reads "
+                f"{width}: the target's `feature_layers` must be its own"
             )
 
 
@@ -88,10 +88,10 @@ class Drafter(nn.Module):
         self.guided = config.guided
         self.embed_tokens = nn.Embedding(config.vocab, config.dim)
         self.fc = nn.Linear(2 * config.dim, config.dim, bias=config.bias)
-        if config.taps:
+        if config.feature_layers:
             # What is added to fc's at a stable slot and at a node. Zero at first, so that training may go on from a drafter
             # without.
-            self.fc_taps = nn.Linear(len(config.taps) * config.dim, config.dim, bias=False)
+            self.fc_taps = nn.Linear(len(config.feature_layers) * config.dim, config.dim, bias=False)
             self.fc_own = nn.Linear(config.dim, config.dim, bias=False)
             nn.init.zeros_(self.fc_taps.weight)
             nn.init.zeros_(self.fc_own.weight)
@@ -130,15 +130,15 @@ class Drafter(nn.Module):
 
     def fuse(self, embedded: Tensor, before: Tensor) -> Tensor:
         """The layer's input [R, m, H] of tokens' vectors [R, m, H] and of what stands before them: the target's hidden states
-        [R, m, (1 + taps) H] at stable slots, the drafter's own outputs [R, m, H] at nodes."""
+        [R, m, (1 + F) H] at stable slots, the drafter's own outputs [R, m, H] at nodes."""
         dim = self.config.dim
-        if not self.config.taps:
+        if not self.config.feature_layers:
             return self.fc(torch.cat((embedded, before), -1))
         x = self.fc(torch.cat((embedded, before[..., :dim]), -1))
         if before.shape[-1] == dim:
             return x + self.fc_own(before)
-        tapped = F.rms_norm(before[..., dim:].unflatten(-1, (-1, dim)), (dim,), eps=self.config.eps)
-        return x + self.fc_taps(tapped.flatten(-2))
+        features = F.rms_norm(before[..., dim:].unflatten(-1, (-1, dim)), (dim,), eps=self.config.eps)
+        return x + self.fc_taps(features.flatten(-2))
 
     # -- training: see `training.teaching.Learner`
 
@@ -152,7 +152,7 @@ class Drafter(nn.Module):
         self.embed_tokens.weight.data.copy_(target.tok_embeddings.weight)
 
     def train_passes(self, tokens: Tensor, hidden: Tensor, passes: int) -> list[Tensor]:
-        """Teacher forcing: tokens [B, S] and the target's hidden [B, S, (1 + taps) H] -> outputs [B, S, H] a pass; see
+        """Teacher forcing: tokens [B, S] and the target's hidden [B, S, (1 + F) H] -> outputs [B, S, H] a pass; see
         `common.unrolled`.
 
         `tokens[:, i]` is the token at position i + 1, 0 in the prefix.

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lantern_demo.decoding.cache import KVCache
-from lantern_demo.models.common import BEYOND, Condition, RMSNorm, TargetSizes, prefix_mask, with_tapped
+from lantern_demo.models.common import BEYOND, Condition, RMSNorm, TargetSizes, prefix_mask, with_features
 from lantern_demo.models.llama import Attention, FeedForward, Layer, Store, unstored
 
 
@@ -144,8 +144,8 @@ class LlamaGen(nn.Module):
         self.config = config
         self.vocab_size = config.vocab
         # Blocks, counted from 1, whose outputs stand behind the final state in every hidden state, for a drafter that reads them
-        # (`DrafterConfig.taps`): hidden states are then [R, n, (1 + taps) H].
-        self.taps: tuple[int, ...] = ()
+        # (`DrafterConfig.feature_layers`): hidden states are then [R, n, (1 + F) H].
+        self.feature_layers: tuple[int, ...] = ()
         self.tok_embeddings = nn.Embedding(config.vocab, config.dim)
         self.cls_embedding = ClassEmbedding(config) if config.classes else CaptionEmbedding(config)
         self.layers = nn.ModuleList(Block(config) for _ in range(config.layers))
@@ -223,7 +223,7 @@ class LlamaGen(nn.Module):
 
     def final(self, hidden: Tensor) -> Tensor:
         """The final states [R, n, H] alone, of hidden states or of a drafter's outputs."""
-        return hidden[..., : self.config.dim] if self.taps else hidden
+        return hidden[..., : self.config.dim] if self.feature_layers else hidden
 
     # -- training
 
@@ -245,7 +245,7 @@ class LlamaGen(nn.Module):
     def run(self, x: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache | None, slots: Tensor | None = None) -> Tensor:
         """The blocks and the final norm over x [B, n, H] -> hidden; writes to slots [n] of the cache when there is one, None:
         those behind the committed ones."""
-        tapped: list[Tensor] = []
+        features: list[Tensor] = []
         for i, block in enumerate(self.blocks):
             store: Store = unstored
             if cache is not None and slots is None:
@@ -253,6 +253,6 @@ class LlamaGen(nn.Module):
             elif cache is not None and slots is not None and mask is not None:
                 store = partial(cache.write_at, i, slots, mask.shape[-1])
             x = block(x, rope, mask, store)
-            if i + 1 in self.taps:
-                tapped.append(x)
-        return with_tapped(self.norm(x), tapped)
+            if i + 1 in self.feature_layers:
+                features.append(x)
+        return with_features(self.norm(x), features)

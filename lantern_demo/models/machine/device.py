@@ -20,7 +20,7 @@ _USUAL_THREADS = torch.get_num_threads()  # before anything here has changed it
 DRIVER = Path("/proc/driver/nvidia/version")  # there where NVIDIA's driver is loaded, with its version
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-INT8 = "int8"  # products of 8-bit weights and inputs, the rest in float32: on a CPU, for families with twins for it
+INT8 = "int8"  # products of 8-bit weights and inputs, the rest in float32: on a CPU, for families with fused models for it
 
 
 def pick_device(device: str) -> torch.device:
@@ -93,7 +93,7 @@ def pick_dtype(dtype: str, device: torch.device, large: bool, on_cpu: str = "flo
         raise ValueError("dtype bfloat16 is not for device mps; use auto, float32 or float16")
     if dtype == INT8 and (not int8 or device.type != "cpu"):
         raise ValueError(
-            f"dtype {INT8} is for models with twins for a CPU, and there alone; use auto or one of {', '.join(DTYPES)}"
+            f"dtype {INT8} is for models with fused models for a CPU, and there alone; use auto or one of {', '.join(DTYPES)}"
         )
     return dtype
 

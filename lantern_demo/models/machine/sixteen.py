@@ -7,9 +7,9 @@ from functools import lru_cache
 
 import torch
 
-from lantern_demo.models.files import kept
+from lantern_demo.models.files import disk_cache
 from lantern_demo.models.machine.device import device_name, pick_threads
-from lantern_demo.models.machine.products import PROBED_NODES, Product, product, quickest, supported
+from lantern_demo.models.machine.matmul import PROBED_NODES, Matmul, matmul, quickest, supported
 
 KINDS = {"bfloat16": "bfloat16", "half": "float16"}  # row-exact kinds of products, and their formats
 PROBED = (3840, 1280)  # a weight of a LlamaGen-XL's
@@ -24,8 +24,10 @@ def sixteen_bits() -> str:
     if len(kinds) < 2:
         return KINDS[kinds[0]] if kinds else "float32"
     threads = pick_threads(None, torch.device("cpu"), small=False).count
-    file = kept.choice_file("sixteen-bits", device_name(torch.device("cpu")), threads, torch.__version__, PROBED, PROBED_BYTES)
-    return kept.kept_choice(file, list(KINDS.values()).__contains__, lambda: KINDS[_fastest(kinds, threads)])
+    file = disk_cache.choice_file(
+        "sixteen-bits", device_name(torch.device("cpu")), threads, torch.__version__, PROBED, PROBED_BYTES
+    )
+    return disk_cache.cached_choice(file, list(KINDS.values()).__contains__, lambda: KINDS[_fastest(kinds, threads)])
 
 
 def sixteen_bits_for_prompts() -> str:
@@ -47,10 +49,10 @@ def _fastest(kinds: tuple[str, ...], threads: int) -> str:
     try:
         weight = torch.linspace(-1, 1, PROBED[0] * PROBED[1]).view(PROBED)
         count = PROBED_BYTES // (2 * weight.numel())
-        layers = {kind: [product(weight, kind) for _ in range(count)] for kind in kinds}
+        layers = {kind: [matmul(weight, kind) for _ in range(count)] for kind in kinds}
         inputs = {nodes: torch.ones(2 * nodes, PROBED[1]) for nodes in PROBED_NODES}
 
-        def run(products: list[Product], nodes: int) -> None:
+        def run(products: list[Matmul], nodes: int) -> None:
             for one in products:
                 one(inputs[nodes])
 

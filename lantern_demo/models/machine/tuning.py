@@ -1,5 +1,5 @@
-"""How a model runs on this machine: which networks or twins decode it, and with which kind of products. Choices are kept on disk,
-so that the same seed gives the same picture at the next start too."""
+"""How a model runs on this machine: which networks or fused models decode it, and with which kind of products. Choices are kept
+on disk, so that the same seed gives the same picture at the next start too."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import torch
 from lantern_demo.models import families
 from lantern_demo.models.bundled import Networks
 from lantern_demo.models.families import Runners
-from lantern_demo.models.files import kept
+from lantern_demo.models.files import disk_cache
 from lantern_demo.models.lean import fastest_drafter_kind, fastest_kind
 from lantern_demo.models.machine.device import device_name
-from lantern_demo.models.machine.products import KINDS, OF_FORMAT, exact_kinds, supported
+from lantern_demo.models.machine.matmul import KINDS, OF_FORMAT, exact_kinds, supported
 
-LARGEST = 2**30  # bytes of a target's weights up to which its networks are kept beside the twins
+LARGEST = 2**30  # bytes of a target's weights up to which its networks are kept beside the fused models
 CACHED = 2**26  # bytes of a target's weights up to which they stay in a processor's caches: one thread computes
 
 
@@ -30,9 +30,9 @@ class Tuning:
     def runners(self, networks: Networks) -> Runners:
         """What decodes the model.
 
-        The twins of its family where there are any for the device, else the networks themselves. On a CPU they have the fastest
-        products of the number format; the drafter of a float32 model may round, since its drafts are verified exactly all the
-        same. A large target's weights are there once: its network gives them up.
+        The fused models of its family where there are any for the device, else the networks themselves. On a CPU they have the
+        fastest products of the number format; the drafter of a float32 model may round, since its drafts are verified exactly all
+        the same. A large target's weights are there once: its network gives them up.
         Raises ValueError for a number format that does not work here.
         """
         target, drafter = networks.target, networks.drafter
@@ -40,8 +40,8 @@ class Tuning:
             return families.fused_runners(networks)
         if self.device.type == "mps":
             return families.hosted_runners(networks, self.device)
-        twins = families.family_of(target.config).cpu
-        if twins is None:
+        fused = families.family_of(target.config).cpu
+        if fused is None:
             return Runners(target, drafter)
         spent = not small_on_cpu(networks, self.device, LARGEST)
         if self.dtype != "float32":
@@ -50,19 +50,19 @@ class Tuning:
                 raise ValueError(f"dtype {self.dtype} does not work on this processor with this PyTorch; use float32")
             return families.lean_runners(networks, kind, kind, spent)
         exact = exact_kinds(target.parameters())
-        kind = drafter_kind = self._kept_kind("products", exact, lambda: fastest_kind(twins.target, target))
+        kind = drafter_kind = self._kept_kind("products", exact, lambda: fastest_kind(fused.target, target))
         if drafter is not None:
-            drafter_kind = self._kept_kind("drafter-products", tuple(KINDS), lambda: fastest_drafter_kind(twins.drafter, drafter))
+            drafter_kind = self._kept_kind("drafter-products", tuple(KINDS), lambda: fastest_drafter_kind(fused.drafter, drafter))
         self.products = f"{kind} {drafter_kind}"
         return families.lean_runners(networks, kind, drafter_kind, spent)
 
     def file(self, name: str, versions: object = "") -> Path:
         """The file of a choice, which depends on device, number format, PyTorch and `versions`."""
-        return kept.choice_file(f"{self.model}-{name}", device_name(self.device), self.dtype, torch.__version__, versions)
+        return disk_cache.choice_file(f"{self.model}-{name}", device_name(self.device), self.dtype, torch.__version__, versions)
 
     def _kept_kind(self, name: str, allowed: tuple[str, ...], find: Callable[[], str]) -> str:
         """A kind of products, of these that are allowed."""
-        return kept.kept_choice(self.file(name, allowed), lambda kind: kind in allowed and supported(kind), find)
+        return disk_cache.cached_choice(self.file(name, allowed), lambda kind: kind in allowed and supported(kind), find)
 
 
 def small_on_cpu(networks: Networks, device: torch.device, most: int) -> bool:

@@ -1,11 +1,11 @@
-// The audit of losslessness: groups of methods, and behind each method its numbers, a row for every law.
+// The audit of losslessness: groups of methods, and behind each method its numbers, a row for every case.
 
 const place = element.querySelector(".audit");
 
 function numbers(name, rows, head) {
   return el("table", {}, el("caption", { class: "spoken" }, name),
     el("thead", {}, el("tr", {}, ...head.map((title) => el("th", { scope: "col" }, title)))),
-    el("tbody", {}, ...rows.map(([law, ...values]) => el("tr", {}, el("th", { scope: "row" }, law), ...values.map((value) => el("td", {}, value))))));
+    el("tbody", {}, ...rows.map(([name, ...values]) => el("tr", {}, el("th", { scope: "row" }, name), ...values.map((value) => el("td", {}, value))))));
 }
 
 function show() {

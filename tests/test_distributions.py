@@ -1,4 +1,4 @@
-"""Laws: lossless methods emit the target's law exactly, relaxed ones emit what brute force says they do, and
+"""Laws: lossless methods emit the target's distribution exactly, relaxed ones emit what brute force says they do, and
 the measured distortion is what brute force measures.
 
 Chi-square tests run with fixed seeds; with the bound P_BOUND on each p-value, and fewer than 100 of them in
@@ -12,7 +12,7 @@ from itertools import pairwise
 import pytest
 import torch
 from runs import decode, dynamic_draft
-from tables import TableDrafter, TableTarget, chi_square_p, decide, draw_without_replacement, neighbour_table, random_laws
+from tables import TableDrafter, TableTarget, chi_square_p, decide, draw_without_replacement, neighbour_table, random_probs
 from torch import Tensor
 
 from lantern_demo.decoding.drafting import Drafts, DynamicTree, StaticTree
@@ -22,7 +22,7 @@ from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule
 from lantern_demo.decoding.sampling import Sampling, draw
 from lantern_demo.decoding.trees import Draft, static_tree
 from lantern_demo.runs import distortion
-from lantern_demo.runs.distortion import KEPT_BYTES, MAX_ROOTS, Laws, Visit, fixed_shift, measure, roots, sampled_shift
+from lantern_demo.runs.distortion import KEPT_BYTES, MAX_ROOTS, ProbsWatcher, Visit, fixed_shift, measure, roots, sampled_shift
 
 P_BOUND = 1e-4
 LOSSLESS = ["vanilla", "eagle1", "eagle2"]
@@ -73,20 +73,20 @@ class PairSampler:
         return dynamic_draft(TREES["eagle2"], root, output, self.drafter, self.target, cache, self.sampling)
 
     def proposals(self, draft: Draft | None, node: int, before: int, last: int, runs: int) -> tuple:
-        """tokens [runs, C] proposed at a node behind the two tokens, and the law q they were drawn from."""
+        """tokens [runs, C] proposed at a node behind the two tokens, and the distribution q they were drawn from."""
         if self.method == "vanilla":
             return torch.empty(runs, 0, dtype=torch.int64), None
         if draft is not None:
             return draft.drawn[node].expand(runs, -1), None
-        q = self.drafter.law(before, last, self.target, self.sampling).expand(runs, -1)
+        q = self.drafter.probs(before, last, self.target, self.sampling).expand(runs, -1)
         return draw_without_replacement(q, torch.rand(len(q), 3, generator=self.generator)), q
 
     def pairs(self, before: int, last: int, runs: int) -> Tensor:
         """[runs, 2] tokens."""
         draft = self.grown(before, last) if self.method == "eagle2" else None
         tokens, q = self.proposals(draft, 0, before, last, runs)
-        law = self.target.law(before, last, self.sampling).expand(runs, -1)
-        first, rank = emit(Rule(), law, tokens, q, None, self.generator)
+        probs = self.target.probs(before, last, self.sampling).expand(runs, -1)
+        first, rank = emit(Rule(), probs, tokens, q, None, self.generator)
         second = torch.empty_like(first)
         for token in first.unique().tolist():
             for accepted in (True, False):
@@ -99,19 +99,19 @@ class PairSampler:
                 elif here is not None:
                     here = self.grown(last, token)
                 tokens, q = self.proposals(here, node, last, token, rows.shape[0])
-                law = self.target.law(last, token, self.sampling).expand(rows.shape[0], -1)
-                second[rows] = emit(Rule(), law, tokens, q, None, self.generator)[0]
+                probs = self.target.probs(last, token, self.sampling).expand(rows.shape[0], -1)
+                second[rows] = emit(Rule(), probs, tokens, q, None, self.generator)[0]
         return torch.stack([first, second], dim=1)
 
 
 @pytest.mark.parametrize("method", LOSSLESS)
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
-def test_lossless_methods_emit_the_target_law(method: str, sampling: Sampling) -> None:
+def test_lossless_methods_emit_the_target_distribution(method: str, sampling: Sampling) -> None:
     """120,000 tokens per method and setting: single tokens and pairs."""
     sampler = PairSampler(method, sampling, seed=11)
     pairs = sampler.pairs(3, 5, runs=60_000)
-    first = sampler.target.law(3, 5, sampling)
-    second = sampler.target.law(torch.full((8,), 5), torch.arange(8), sampling)
+    first = sampler.target.probs(3, 5, sampling)
+    second = sampler.target.probs(torch.full((8,), 5), torch.arange(8), sampling)
     assert chi_square_p(pairs[:, 0].bincount(minlength=8), first) > P_BOUND
     counts = (pairs[:, 0] * 8 + pairs[:, 1]).bincount(minlength=64)
     assert chi_square_p(counts, first.unsqueeze(1) * second) > P_BOUND
@@ -119,29 +119,29 @@ def test_lossless_methods_emit_the_target_law(method: str, sampling: Sampling) -
 
 @pytest.mark.parametrize("method", ["eagle1", "eagle2"])
 @pytest.mark.parametrize("fault", ["bonus from p", "wrong q", "relaxed"])
-def test_wrong_rules_fail_the_law_test(method: str, fault: str) -> None:
+def test_wrong_rules_fail_the_distribution_test(method: str, fault: str) -> None:
     """Negative control: the test above sees typical mistakes."""
     sampling = SAMPLINGS[0]
     sampler = PairSampler(method, sampling, seed=11)
-    runs, law = 60_000, sampler.target.law(3, 5, sampling)
+    runs, probs = 60_000, sampler.target.probs(3, 5, sampling)
     draft = sampler.grown(3, 5) if method == "eagle2" else None
     tokens, q = sampler.proposals(draft, 0, 3, 5, runs)
-    p, u = law.expand(runs, -1), torch.rand(runs, 4, generator=sampler.generator)
+    p, u = probs.expand(runs, -1), torch.rand(runs, 4, generator=sampler.generator)
     rule = Lantern(4, 0.2) if fault == "relaxed" else Rule()
     if fault == "wrong q":
-        # fixed children taken for sampled ones, or sampled from another law than stated
-        other = sampler.drafter.law(3, 5 if q is None else 4, sampler.target, sampling)
+        # fixed children taken for sampled ones, or sampled from another distribution than stated
+        other = sampler.drafter.probs(3, 5 if q is None else 4, sampler.target, sampling)
         q = other.expand(runs, -1)
     verdict = decide(rule, p, tokens, q, neighbour_table(8), u)
     bonus = draw(p if fault == "bonus from p" else verdict.residual, u[:, -1])
     child = tokens.gather(1, verdict.rank.clamp(min=0).unsqueeze(1))[:, 0]
     counts = torch.where(verdict.rank < 0, bonus, child).bincount(minlength=8)
-    assert chi_square_p(counts, law) < 1e-9
+    assert chi_square_p(counts, probs) < 1e-9
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", LOSSLESS)
-def test_lossless_loops_emit_the_target_law(method: str) -> None:
+def test_lossless_loops_emit_the_target_distribution(method: str) -> None:
     """The whole loop: many short sequences, and the transitions of long ones."""
     sampling = Sampling(temperature=1.1, top_p=0.95, cfg_scale=1.5)
     target = TableTarget(vocab=4, seed=2, sharpness=1.0)
@@ -163,8 +163,8 @@ def test_lossless_loops_emit_the_target_law(method: str) -> None:
         return result.tokens
 
     short = torch.tensor([run(3, seed) for seed in range(600)])
-    laws = target.law(torch.arange(4).repeat_interleave(4), torch.arange(4).repeat(4), sampling).view(4, 4, 4)
-    triples = laws[1, 2].view(4, 1, 1) * laws[2].unsqueeze(2) * laws
+    probs = target.probs(torch.arange(4).repeat_interleave(4), torch.arange(4).repeat(4), sampling).view(4, 4, 4)
+    triples = probs[1, 2].view(4, 1, 1) * probs[2].unsqueeze(2) * probs
     cells = (short * torch.tensor([16, 4, 1])).sum(1)
     assert chi_square_p(cells.bincount(minlength=64), triples) > P_BOUND
     pairs = (short[:, 1:] * torch.tensor([4, 1])).sum(1)
@@ -173,7 +173,7 @@ def test_lossless_loops_emit_the_target_law(method: str) -> None:
     long = torch.tensor(run(1500, seed=1))
     states = long[:-2] * 16 + long[1:-1] * 4 + long[2:]
     counts = states.bincount(minlength=64).view(16, 4).double()
-    expected = counts.sum(1, keepdim=True) * laws.view(16, 4)
+    expected = counts.sum(1, keepdim=True) * probs.view(16, 4)
     kept = expected >= 5
     statistic = ((counts - expected)[kept] ** 2 / expected[kept]).sum()
     freedom = (kept.sum(1) - 1).clamp(min=0).sum().double()
@@ -190,11 +190,11 @@ RELAXED = [
 ]
 
 
-def precise(law: Tensor) -> Tensor:
-    return law.double() / law.double().sum()
+def precise(probs: Tensor) -> Tensor:
+    return probs.double() / probs.double().sum()
 
 
-def slow_law(rule: Rule, p: Tensor, q: Tensor | None, tokens: list[int], neighbours: Tensor, draws: int = 0) -> Tensor:
+def slow_probs(rule: Rule, p: Tensor, q: Tensor | None, tokens: list[int], neighbours: Tensor, draws: int = 0) -> Tensor:
     """Law of the first emitted token by enumeration, float64, written out from the rules' statement.
 
     One-hot: `tokens` are the children. Sampled: all orders of `draws` tokens from q.
@@ -202,7 +202,7 @@ def slow_law(rule: Rule, p: Tensor, q: Tensor | None, tokens: list[int], neighbo
     vocab = p.shape[0]
     if (q is None and not tokens) or (q is not None and draws == 0):
         return p
-    law = torch.zeros_like(p)
+    probs = torch.zeros_like(p)
     chances = {tokens[0]: 1.0} if q is None else {x: float(q[x]) for x in range(vocab) if q[x] > 0}
     for x, proposed in chances.items():
         near: list[int] = []
@@ -213,7 +213,7 @@ def slow_law(rule: Rule, p: Tensor, q: Tensor | None, tokens: list[int], neighbo
             near.append(other)
         height = proposed if q is not None else 1.0
         accept = min(1.0, float(p[x] + p[near].sum()) / height)
-        law[x] += proposed * accept
+        probs[x] += proposed * accept
         if accept == 1.0:
             continue
         left, without_x = p.clone(), None if q is None else q.clone()
@@ -234,18 +234,18 @@ def slow_law(rule: Rule, p: Tensor, q: Tensor | None, tokens: list[int], neighbo
         if without_x is not None:
             without_x[x] = 0.0
             without_x = without_x / without_x.sum() if without_x.sum() > 0 else without_x
-        law += proposed * (1 - accept) * slow_law(rule, left, without_x, tokens[1:], neighbours, draws - 1)
-    return law
+        probs += proposed * (1 - accept) * slow_probs(rule, left, without_x, tokens[1:], neighbours, draws - 1)
+    return probs
 
 
 @pytest.mark.parametrize("sampled", [False, True], ids=["one-hot", "sampled"])
 @pytest.mark.parametrize("rule", [Rule(), *RELAXED], ids=str)
-def test_emitted_law_equals_brute_force(rule: Rule, sampled: bool) -> None:
-    p, q = random_laws(1, 7, 21)[0], random_laws(1, 7, 22)[0]
+def test_emitted_distribution_equals_brute_force(rule: Rule, sampled: bool) -> None:
+    p, q = random_probs(1, 7, 21)[0], random_probs(1, 7, 22)[0]
     neighbours, runs = neighbour_table(7), 100_000
     generator = torch.Generator().manual_seed(5)
-    law = slow_law(rule, precise(p), precise(q) if sampled else None, [4, 1, 6], neighbours, draws=3)
-    assert abs(float(law.sum()) - 1) < 1e-9
+    probs = slow_probs(rule, precise(p), precise(q) if sampled else None, [4, 1, 6], neighbours, draws=3)
+    assert abs(float(probs.sum()) - 1) < 1e-9
     expanded = q.expand(runs, -1)
     tokens = (
         draw_without_replacement(expanded, torch.rand(len(expanded), 3, generator=generator))
@@ -253,7 +253,7 @@ def test_emitted_law_equals_brute_force(rule: Rule, sampled: bool) -> None:
         else torch.tensor([4, 1, 6]).expand(runs, -1)
     )
     emitted, _ = emit(rule, p.expand(runs, -1), tokens, expanded if sampled else None, neighbours, generator)
-    assert chi_square_p(emitted.bincount(minlength=7), law) > P_BOUND
+    assert chi_square_p(emitted.bincount(minlength=7), probs) > P_BOUND
 
 
 @pytest.mark.parametrize("rule", [Rule(), *RELAXED], ids=str)
@@ -261,15 +261,15 @@ def test_measured_distortion_equals_brute_force(rule: Rule) -> None:
     neighbours, generator = neighbour_table(7), torch.Generator().manual_seed(1)
     offered = torch.ones(3, dtype=torch.bool)
     for seed in range(3):
-        p, q = random_laws(1, 7, 30 + seed)[0], random_laws(1, 7, 40 + seed)[0]
-        want = slow_law(rule, precise(p), None, [4, 1, 6], neighbours) - p
+        p, q = random_probs(1, 7, 30 + seed)[0], random_probs(1, 7, 40 + seed)[0]
+        want = slow_probs(rule, precise(p), None, [4, 1, 6], neighbours) - p
         got = fixed_shift(rule, p, torch.tensor([4, -1, 1, 6]), neighbours)
         torch.testing.assert_close(got, want, atol=1e-6, rtol=0)
-        want = slow_law(rule, precise(p), precise(q), [], neighbours, draws=1) - p
+        want = slow_probs(rule, precise(p), precise(q), [], neighbours, draws=1) - p
         got, draws = sampled_shift(rule, p, q, offered[:1], neighbours, generator)
         assert draws == 0
         torch.testing.assert_close(got, want, atol=1e-6, rtol=0)
-        want = slow_law(rule, precise(p), precise(q), [], neighbours, draws=3) - p
+        want = slow_probs(rule, precise(p), precise(q), [], neighbours, draws=3) - p
         got, draws = sampled_shift(rule, p, q, offered, neighbours, generator, draws=20_000)
         assert draws == 20_000
         torch.testing.assert_close(got, want, atol=2e-3, rtol=0)
@@ -281,7 +281,7 @@ def test_lossless_distortion_is_zero_and_a_broken_rule_shows(monkeypatch: pytest
     def visits() -> list[Visit]:
         found = []
         for seed in range(8):
-            p, q = random_laws(1, 50, seed)[0], random_laws(1, 50, 100 + seed)[0]
+            p, q = random_probs(1, 50, seed)[0], random_probs(1, 50, 100 + seed)[0]
             q = q.masked_fill(q < 0.02, 0.0)
             found.append(Visit(p, torch.tensor([3, 7, 9, 11]), offered, q / q.sum() if seed % 2 else None, 0))
         return found
@@ -295,7 +295,7 @@ def test_lossless_distortion_is_zero_and_a_broken_rule_shows(monkeypatch: pytest
 
 def test_exhausted_drafts_distort_nothing() -> None:
     """q has one token, three are asked for: the second and third draw find nothing and are not tried."""
-    p, q = random_laws(1, 6, 3)[0], torch.eye(6)[2]
+    p, q = random_probs(1, 6, 3)[0], torch.eye(6)[2]
     shift, _ = sampled_shift(Rule(), p, q, torch.ones(3, dtype=torch.bool), None, torch.Generator().manual_seed(0))
     assert float(shift.abs().sum()) < 1e-6
 
@@ -307,7 +307,7 @@ def test_extra_acceptance_is_distortion(rule: Rule) -> None:
     is larger."""
     vocab, offered = 12, torch.ones(1, dtype=torch.bool)
     for seed in range(5):
-        p, q = random_laws(1, vocab, 50 + seed)[0], random_laws(1, vocab, 60 + seed)[0]
+        p, q = random_probs(1, vocab, 50 + seed)[0], random_probs(1, vocab, 60 + seed)[0]
         apart = neighbour_table(vocab)
         gaining = (p[apart] > q[apart]).int()
         table = apart.gather(1, torch.argsort(gaining, dim=1, stable=True))  # tokens with p <= q come first
@@ -323,11 +323,12 @@ def test_extra_acceptance_is_distortion(rule: Rule) -> None:
 
 def watched(steps: int, vocabulary: int) -> list[list[tuple[int, Visit]]]:
     """What is kept of a run of so many steps without drafts, whose tokens are their steps' numbers."""
-    tree, laws = static_tree(()), Laws()
+    tree, watcher = static_tree(()), ProbsWatcher()
     for step in range(steps):
-        if laws.wants(step):
-            laws.add(Draft(tree, torch.tensor([0]), torch.empty(0, 0, dtype=torch.int64)), torch.ones(1, vocabulary), tree.nodes)
-    return laws.visits([Step(i, [i], 1, i + 1, 0.0, places=[i]) for i in range(steps + 1)])
+        if watcher.wants(step):
+            draft = Draft(tree, torch.tensor([0]), torch.empty(0, 0, dtype=torch.int64))
+            watcher.add(draft, torch.ones(1, vocabulary), tree.nodes)
+    return watcher.visits([Step(i, [i], 1, i + 1, 0.0, places=[i]) for i in range(steps + 1)])
 
 
 def test_roots_are_few_and_evenly_spread() -> None:
@@ -338,7 +339,7 @@ def test_roots_are_few_and_evenly_spread() -> None:
         assert len({b - a for a, b in pairwise(kept)}) <= 1
 
 
-def test_laws_of_all_steps_are_kept_where_they_fit() -> None:
+def test_distributions_of_all_steps_are_kept_where_they_fit() -> None:
     assert [place for step in watched(1000, 10) for place, _ in step] == list(range(1, 1001))
     most = KEPT_BYTES // 4 // 1_000_000
     kept = [visit.emitted for step in watched(3 * most, 1_000_000) for _, visit in step]
@@ -346,31 +347,31 @@ def test_laws_of_all_steps_are_kept_where_they_fit() -> None:
 
 
 @pytest.mark.parametrize("most", [16, 17, 18, 23])
-def test_kept_laws_are_those_of_their_steps(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kept_distributions_are_those_of_their_steps(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many there is room for, a number that is odd included."""
     monkeypatch.setattr(distortion, "KEPT_BYTES", most * 4 * 10)
-    tree, laws, empty = static_tree(()), Laws(), torch.empty(0, 0, dtype=torch.int64)
+    tree, watcher, empty = static_tree(()), ProbsWatcher(), torch.empty(0, 0, dtype=torch.int64)
     for step in range(100):
-        if laws.wants(step):
-            laws.add(Draft(tree, torch.tensor([0]), empty), torch.full((1, 10), float(step + 1)), tree.nodes)
-    kept = [pair for step in laws.visits([Step(i, [i], 1, i + 1, 0.0, places=[i]) for i in range(101)]) for pair in step]
+        if watcher.wants(step):
+            watcher.add(Draft(tree, torch.tensor([0]), empty), torch.full((1, 10), float(step + 1)), tree.nodes)
+    kept = [pair for step in watcher.visits([Step(i, [i], 1, i + 1, 0.0, places=[i]) for i in range(101)]) for pair in step]
     assert [place for place, _ in kept] == [int(visit.p[0]) for _, visit in kept]
     assert most // 2 < len(kept) <= most
 
 
-def test_kept_laws_fit_where_later_steps_have_more_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kept_distributions_fit_where_later_steps_have_more_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A wavefront begins with one node, a tree's first path may be short."""
     monkeypatch.setattr(distortion, "KEPT_BYTES", 64 * 4 * 10)
-    tree, laws, empty = static_tree(()), Laws(), torch.empty(0, 0, dtype=torch.int64)
+    tree, watcher, empty = static_tree(()), ProbsWatcher(), torch.empty(0, 0, dtype=torch.int64)
     steps, first = [Step(0, [0], 1, 1, 0.0, places=[0])], 1
     for step in range(64):
         nodes = min(step + 1, 4)
-        if laws.wants(step):
-            laws.add(Draft(tree, torch.tensor([0]), empty), torch.ones(nodes, 10), torch.arange(nodes))
+        if watcher.wants(step):
+            watcher.add(Draft(tree, torch.tensor([0]), empty), torch.ones(nodes, 10), torch.arange(nodes))
         places = list(range(first, first + nodes))
         steps.append(Step(step + 1, places, nodes, first + nodes, 0.0, places=places))
         first += nodes
-    assert 32 < sum(map(len, laws.visits(steps))) <= 64
+    assert 32 < sum(map(len, watcher.visits(steps))) <= 64
 
 
 def test_greedy_distortion_counts_missed_argmaxes() -> None:

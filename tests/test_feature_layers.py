@@ -1,5 +1,5 @@
-"""Drafters that read some blocks of their target: what they read, that what they draft changes no law, how they are kept and
-trained."""
+"""Drafters that read some blocks of their target: what they read, that what they draft changes no distribution, how they are kept
+and trained."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import torch
 from runs import decode
 from tables import chi_square_p
 from test_fixed import settings
-from test_lean import PADDED, TAPS, TEXT, condition_of, networks, strong
+from test_lean import FEATURE_LAYERS, PADDED, TEXT, condition_of, networks, strong
 from tiny import write_tiny_model
 from torch import Tensor
 
@@ -34,20 +34,22 @@ from lantern_demo.training import export, run
 from lantern_demo.training.scenes import sample_scenes
 
 CPU = torch.device("cpu")
-WIDTH = 128 * (1 + len(TAPS))
+WIDTH = 128 * (1 + len(FEATURE_LAYERS))
 
 
 # -- what is read
 
 
 @torch.inference_mode()
-def test_states_carry_the_outputs_of_tapped_blocks() -> None:
+def test_states_carry_the_outputs_of_feature_layers() -> None:
     target, _ = networks(TEXT)
     condition, tokens, chain = condition_of(target, PADDED), torch.tensor([3, 9, 11]), torch.ones(3, 3, dtype=torch.bool).tril()
     found = []
-    for taps in ((), (1, 3)):
-        target.taps, seen = taps, list[Tensor]()
-        hooks = [target.layers[tap - 1].register_forward_hook(lambda *given, seen=seen: seen.append(given[-1])) for tap in (1, 3)]
+    for feature_layers in ((), (1, 3)):
+        target.feature_layers, seen = feature_layers, list[Tensor]()
+        hooks = [
+            target.layers[layer - 1].register_forward_hook(lambda *given, seen=seen: seen.append(given[-1])) for layer in (1, 3)
+        ]
         cache = target.new_cache(2, 8)
         hidden = torch.cat((target.prefill(condition, cache), target.forward(tokens, torch.arange(3), chain, cache)), 1)
         found.append((hidden, target.head(hidden), torch.cat((torch.cat(seen[:2], -1), torch.cat(seen[2:], -1)), 1)))
@@ -61,12 +63,12 @@ def test_states_carry_the_outputs_of_tapped_blocks() -> None:
 
 
 @torch.inference_mode()
-def test_a_stable_slot_reads_taps_and_a_node_its_parents_output() -> None:
-    _, drafter = networks(TEXT, taps=TAPS)
+def test_a_stable_slot_reads_feature_layers_and_a_node_its_parents_output() -> None:
+    _, drafter = networks(TEXT, feature_layers=FEATURE_LAYERS)
     embedded, before = torch.randn(2, 3, 128), 3 * torch.randn(2, 3, WIDTH)
-    state, tapped = before.split((128, WIDTH - 128), -1)
+    state, features = before.split((128, WIDTH - 128), -1)
     joined = drafter.fc(torch.cat((embedded, state), -1))
-    normed = tapped.unflatten(-1, (2, 128))
+    normed = features.unflatten(-1, (2, 128))
     normed = normed / normed.square().mean(-1, keepdim=True).add(1e-6).sqrt()
     torch.testing.assert_close(drafter.fuse(embedded, before), joined + drafter.fc_taps(normed.flatten(-2)), atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(drafter.fuse(embedded, state), joined + drafter.fc_own(state), atol=1e-5, rtol=1e-5)
@@ -75,7 +77,7 @@ def test_a_stable_slot_reads_taps_and_a_node_its_parents_output() -> None:
 @torch.inference_mode()
 def test_training_passes_are_what_drafting_does() -> None:
     """The stable pass over a picture, and a chain of two nodes behind a slot."""
-    drafter = strong(Drafter(DrafterConfig(dim=64, heads=2, ffn=64, vocab=50, grid=4, prefix=5, taps=(2, 3, 5))))
+    drafter = strong(Drafter(DrafterConfig(dim=64, heads=2, ffn=64, vocab=50, grid=4, prefix=5, feature_layers=(2, 3, 5))))
     tokens, hidden = torch.randint(50, (13,)), torch.randn(2, 13, 4 * 64)
     tokens[:4] = 0
     passes = drafter.train_passes(tokens.expand(2, -1), hidden, 3)
@@ -89,25 +91,25 @@ def test_training_passes_are_what_drafting_does() -> None:
 
 
 def test_a_target_that_was_not_told_is_refused() -> None:
-    target, drafter = networks(TEXT, taps=TAPS)
-    target.taps = ()
+    target, drafter = networks(TEXT, feature_layers=FEATURE_LAYERS)
+    target.feature_layers = ()
     knobs = {"num_tokens": 4, "sampling": Sampling(cfg_scale=2.0), **settings("eagle1")}
     with torch.inference_mode():
         condition = condition_of(target, PADDED)
-    for twins, engine in (
+    for fused, engine in (
         ((LeanTarget(target), LeanDrafter(drafter)), "plain"),
         ((FusedTarget(target), FusedDrafter(drafter)), "fixed"),
     ):
-        with pytest.raises(ValueError, match=r"128 wide; a drafter with taps \[1, 3\] reads 384"):
-            list(decode(*twins, condition, engine=engine, **knobs))
+        with pytest.raises(ValueError, match=r"128 wide; a drafter with feature layers \[1, 3\] reads 384"):
+            list(decode(*fused, condition, engine=engine, **knobs))
 
 
-# -- laws
+# -- distributions
 
 
 @pytest.mark.parametrize("guided", [False, True])
 def test_greedy_drafting_is_greedy_vanilla(guided: bool) -> None:
-    target, drafter = networks(TEXT, guided, taps=TAPS)
+    target, drafter = networks(TEXT, guided, feature_layers=FEATURE_LAYERS)
     with torch.inference_mode():
         condition = condition_of(target, PADDED)
     runs = (
@@ -123,12 +125,14 @@ def test_greedy_drafting_is_greedy_vanilla(guided: bool) -> None:
     assert all(events[-1].tokens == found[0][-1].tokens for events in found)
 
 
-def test_the_law_is_the_targets_own() -> None:
-    """Of the second token, the first that may be a draft: over many seeds against both laws that it comes about by."""
+def test_the_distribution_is_the_targets_own() -> None:
+    """Of the second token, the first that may be a draft: over many seeds against both distributions that it comes about by."""
     config = LlamaGenConfig(dim=32, layers=3, heads=2, ffn=32, vocab=6, grid=2, prefix=3, caption_dim=8)
     torch.manual_seed(1)
     target = strong(LlamaGen(config))
-    drafter = strong(Drafter(DrafterConfig(dim=32, heads=2, ffn=32, vocab=6, grid=2, prefix=3, guided=True, taps=TAPS)))
+    drafter = strong(
+        Drafter(DrafterConfig(dim=32, heads=2, ffn=32, vocab=6, grid=2, prefix=3, guided=True, feature_layers=FEATURE_LAYERS))
+    )
     sampling = Sampling(cfg_scale=1.5)
     with torch.inference_mode():
         target.output.weight.mul_(0.5)
@@ -138,7 +142,7 @@ def test_the_law_is_the_targets_own() -> None:
         place, alone = torch.zeros(6, dtype=torch.int64), torch.eye(6, dtype=torch.bool)
         hidden = target.forward(torch.arange(6), place, alone, cache)
         second = first @ probabilities(guide(target.head(hidden), sampling.cfg_scale), sampling)
-    target.taps = TAPS
+    target.feature_layers = FEATURE_LAYERS
     models, counts, taken = (LeanTarget(target), LeanDrafter(drafter)), torch.zeros(6), 0
     knobs = {"method": METHODS["eagle1"], "rule": Rule(), "tree": StaticTree([(0,), (1,), (0, 0)]), "sampling": sampling}
     for seed in range(1000):
@@ -157,19 +161,19 @@ def folder(tmp_path: Path) -> Path:
     """A model folder whose drafter reads both blocks of its target."""
     networks = bundled.load(write_tiny_model(tmp_path / "plain", grid=16), CPU)
     torch.manual_seed(3)
-    networks.drafter = strong(Drafter(DrafterConfig(**{**vars(networks.drafter.config), "taps": (1, 2)})))
-    bundled.save(tmp_path / "taps", networks, torch.float32)
-    return tmp_path / "taps"
+    networks.drafter = strong(Drafter(DrafterConfig(**{**vars(networks.drafter.config), "feature_layers": (1, 2)})))
+    bundled.save(tmp_path / "feature_layers", networks, torch.float32)
+    return tmp_path / "feature_layers"
 
 
 def test_a_model_folder_keeps_them(folder: Path) -> None:
     found = bundled.load(folder, CPU)
-    assert found.drafter is not None and found.drafter.config.taps == found.target.taps == (1, 2)
+    assert found.drafter is not None and found.drafter.config.feature_layers == found.target.feature_layers == (1, 2)
     torch.manual_seed(3)
     wanted = strong(Drafter(found.drafter.config)).state_dict()
     assert all(torch.equal(weight, wanted[name]) for name, weight in found.drafter.state_dict().items())
-    for twins in (families.fused_runners, lambda networks: families.lean_runners(networks, "plain", "plain")):
-        assert twins(found).target.original.taps == (1, 2)  # type: ignore[attr-defined]
+    for fused in (families.fused_runners, lambda networks: families.lean_runners(networks, "plain", "plain")):
+        assert fused(found).target.original.feature_layers == (1, 2)  # type: ignore[attr-defined]
     pipe = load(folder, device="cpu")
     tokens = [
         pipe.generate("two red lanterns over a lake", method, temperature=0, tree="small").tokens
@@ -178,20 +182,21 @@ def test_a_model_folder_keeps_them(folder: Path) -> None:
     assert tokens[0] == tokens[1]
 
 
-@pytest.mark.parametrize("taps", [[2, 1], [1, 1], [0, 1], [1, 3], [1.0], [True, 2], "12", [[1]]], ids=str)
-def test_bad_taps_are_refused(taps: Any, folder: Path) -> None:
+@pytest.mark.parametrize("feature_layers", [[2, 1], [1, 1], [0, 1], [1, 3], [1.0], [True, 2], "12", [[1]]], ids=str)
+def test_bad_feature_layers_are_refused(feature_layers: Any, folder: Path) -> None:
     path = folder / "config.json"
     config = json.loads(path.read_text())
-    config["drafter"]["taps"] = taps
+    config["drafter"]["feature_layers"] = feature_layers
     path.write_text(json.dumps(config))
-    sentence = f"its taps are {list(taps)}; they must be numbers of the target's blocks, from 1 to 2, each above the one before"
+    sentence = f"its feature layers are {list(feature_layers)}; they must be numbers of the target's blocks, from 1 to 2, "
+    sentence += "each above the one before"
     with pytest.raises(ValueError, match=re.escape(str(path)) + ".*" + re.escape(sentence)):
         bundled.load(folder, CPU)
 
 
 def test_a_drafter_trained_for_a_published_model_keeps_them(tmp_path: Path) -> None:
     sizes = LlamaGenConfig(dim=64, layers=4, heads=2, vocab=50, grid=4, prefix=5)
-    config = DrafterConfig(dim=64, heads=2, ffn=64, vocab=50, grid=4, prefix=5, taps=(1, 4))
+    config = DrafterConfig(dim=64, heads=2, ffn=64, vocab=50, grid=4, prefix=5, feature_layers=(1, 4))
     drafter = strong(Drafter(config))
     checkpoints.save_drafter(tmp_path, drafter)
     found = checkpoints.load_drafter(tmp_path, sizes, CPU, torch.float32)
@@ -199,17 +204,17 @@ def test_a_drafter_trained_for_a_published_model_keeps_them(tmp_path: Path) -> N
     embedded, before = torch.randn(1, 2, 64), torch.randn(1, 2, 3 * 64)
     with torch.inference_mode():
         assert torch.equal(found.fuse(embedded, before), drafter.fuse(embedded, before))
-    with pytest.raises(ValueError, match=r"config.json is another model's drafter: its taps are \[1, 4\]"):
+    with pytest.raises(ValueError, match=r"config.json is another model's drafter: its feature layers are \[1, 4\]"):
         checkpoints.load_drafter(tmp_path, LlamaGenConfig(**{**vars(sizes), "layers": 3}), CPU, torch.float32)
 
 
 def test_a_drafter_without_them_is_the_published_one(tmp_path: Path) -> None:
     path = write_tiny_model(tmp_path / "tiny") / "config.json"
     config = json.loads(path.read_text())
-    assert config["drafter"].pop("taps") == []  # older folders do not name them
+    assert config["drafter"].pop("feature_layers") == []  # older folders do not name them
     path.write_text(json.dumps(config))
     found = bundled.load(path.parent, CPU)
-    assert found.drafter is not None and found.drafter.config.taps == found.target.taps == ()
+    assert found.drafter is not None and found.drafter.config.feature_layers == found.target.feature_layers == ()
     assert not any("fc_" in name for name in found.drafter.state_dict())
 
 
@@ -254,9 +259,9 @@ def test_training_starts_as_the_drafter_without(
         config = json.loads((plain / "config.json").read_text())
         config["drafter"]["guided"] = True
         (plain / "config.json").write_text(json.dumps(config))
-    new = started(plain, tmp_path / "out", monkeypatch, "--start-from", str(plain), "--taps", "1", "2", *guided).eval()
+    new = started(plain, tmp_path / "out", monkeypatch, "--start-from", str(plain), "--feature-layers", "1", "2", *guided).eval()
     old = bundled.load(plain, CPU).drafter
-    assert old is not None and new.config.taps == (1, 2)
+    assert old is not None and new.config.feature_layers == (1, 2)
     hidden, tokens = torch.randn(2, 26, 3 * 64), torch.randint(64, (26,))
     outputs = []
     with torch.inference_mode():
@@ -281,8 +286,8 @@ def test_a_few_steps_of_training(plain: Path, tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(run, "average_gradients", stop_in_the_middle)
     with pytest.raises(KeyboardInterrupt):
-        train(plain, tmp_path / "out", monkeypatch, "--taps", "1", "2", "--steps", "6", "--save-every", "2")
-    log = train(plain, tmp_path / "out", monkeypatch, "--taps", "1", "2", "--steps", "6")
+        train(plain, tmp_path / "out", monkeypatch, "--feature-layers", "1", "2", "--steps", "6", "--save-every", "2")
+    log = train(plain, tmp_path / "out", monkeypatch, "--feature-layers", "1", "2", "--steps", "6")
     assert len(steps) == 4 + 4, "from the last step that was kept, the second"
     assert [line["step"] for line in log] == [6] and 0 < log[-1]["held_out_overlap2"] < 1
     saved = torch.load(tmp_path / "out" / "last.pt", weights_only=True)
@@ -290,17 +295,17 @@ def test_a_few_steps_of_training(plain: Path, tmp_path: Path, monkeypatch: pytes
 
     parts = bundled.load(plain, CPU)
     parts.drafter = export.load_drafter(tmp_path / "out", CPU)
-    assert parts.drafter.config.taps == (1, 2)
+    assert parts.drafter.config.feature_layers == (1, 2)
     bundled.save(tmp_path / "new", parts, torch.float32)
-    again = started(plain, tmp_path / "more", monkeypatch, "--start-from", str(tmp_path / "new"), "--taps", "1", "2")
+    again = started(plain, tmp_path / "more", monkeypatch, "--start-from", str(tmp_path / "new"), "--feature-layers", "1", "2")
     assert torch.equal(again.fc_taps.weight, parts.drafter.fc_taps.weight)
-    for taps in ([], ["--taps", "2"]):
-        with pytest.raises(SystemExit, match=r"--start-from has a drafter of DrafterConfig\(.*taps=\(1, 2\)\)"):
-            started(plain, tmp_path / "less", monkeypatch, "--start-from", str(tmp_path / "new"), *taps)
+    for feature_layers in ([], ["--feature-layers", "2"]):
+        with pytest.raises(SystemExit, match=r"--start-from has a drafter of DrafterConfig\(.*feature_layers=\(1, 2\)\)"):
+            started(plain, tmp_path / "less", monkeypatch, "--start-from", str(tmp_path / "new"), *feature_layers)
 
 
 def test_kept_states_are_those_of_the_run(plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model folder's, of all its own pictures; with other blocks tapped they are made anew, and a run of other blocks is not
+    """A model folder's, of all its own pictures; with other feature layers they are made anew, and a run of other blocks is not
     gone on with."""
     monkeypatch.setattr(trainer, "SHARD", 4)
     sizes: list[int] = []
@@ -313,16 +318,18 @@ def test_kept_states_are_those_of_the_run(plain: Path, tmp_path: Path, monkeypat
     monkeypatch.setattr(LlamaGen, "train_hidden", counted)
     words = ["--keep-states", "--own", "12", "--warmup", "0", "--save-every", "10"]
     held, probe = 4, 1  # validated once, and one picture tells how much room the others need
-    train(plain, tmp_path / "out", monkeypatch, *words, "--taps", "1", "--steps", "20")
+    train(plain, tmp_path / "out", monkeypatch, *words, "--feature-layers", "1", "--steps", "20")
     assert sum(sizes) == 12 + held + probe, "none of them a scene"
     sizes.clear()
-    train(plain, tmp_path / "out", monkeypatch, *words, "--taps", "1", "--steps", "30")
+    train(plain, tmp_path / "out", monkeypatch, *words, "--feature-layers", "1", "--steps", "30")
     assert sum(sizes) == held + probe, "resumed with what is there"
-    with pytest.raises(SystemExit, match=r"--out has a run of a drafter of .*taps=\(1,\)\), not of .*taps=\(2,\)\)"):
-        train(plain, tmp_path / "out", monkeypatch, *words, "--taps", "2", "--steps", "30")
+    with pytest.raises(
+        SystemExit, match=r"--out has a run of a drafter of .*feature_layers=\(1,\)\), not of .*feature_layers=\(2,\)\)"
+    ):
+        train(plain, tmp_path / "out", monkeypatch, *words, "--feature-layers", "2", "--steps", "30")
     (tmp_path / "out" / "last.pt").unlink()
     sizes.clear()
-    train(plain, tmp_path / "out", monkeypatch, *words, "--taps", "2", "--steps", "20")
+    train(plain, tmp_path / "out", monkeypatch, *words, "--feature-layers", "2", "--steps", "20")
     assert sum(sizes) == 12 + held + probe
     assert len(list((tmp_path / "out").glob("states0-*.pt"))) == 6
 
@@ -338,10 +345,22 @@ def test_states_are_not_kept_of_nothing_or_where_there_is_no_room(
         train(plain, tmp_path / "out", monkeypatch, "--keep-states", "--own", "8000")
 
 
-def test_taps_that_a_target_lacks_are_refused(plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SystemExit, match=r"taps are \[2, 3\]; they must be numbers of the target's blocks, from 1 to 2"):
-        train(plain, tmp_path / "out", monkeypatch, "--taps", "2", "3")
-    words = ["drafter", "--target", "janus-pro-7b", "--out", str(tmp_path / "out"), "--captions", str(tmp_path), "--taps", "3"]
+def test_feature_layers_that_a_target_lacks_are_refused(plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(
+        SystemExit, match=r"feature layers are \[2, 3\]; they must be numbers of the target's blocks, from 1 to 2"
+    ):
+        train(plain, tmp_path / "out", monkeypatch, "--feature-layers", "2", "3")
+    words = [
+        "drafter",
+        "--target",
+        "janus-pro-7b",
+        "--out",
+        str(tmp_path / "out"),
+        "--captions",
+        str(tmp_path),
+        "--feature-layers",
+        "3",
+    ]
     monkeypatch.setattr(sys, "argv", words)
-    with pytest.raises(SystemExit, match="--taps is not possible: drafters of this family read final states alone"):
+    with pytest.raises(SystemExit, match="--feature-layers is not possible: drafters of this family read final states alone"):
         trainer.main()

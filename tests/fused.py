@@ -1,4 +1,4 @@
-"""The twins for accelerators of LLaMA decoders against the modules that they are made from, once for all families."""
+"""The fused models for accelerators of LLaMA decoders against the modules that they are made from, once for all families."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from lantern_demo.decoding.sampling import Sampling
 ROOM = 10  # slots behind the prompt, more than a few nodes take
 
 
-def same_numbers(modules: tuple[Any, Any], twins: tuple[Any, Any], ids: Tensor, guided: bool, logits: float) -> None:
-    """A pass of three nodes by a target and its drafter, and by their twins; prompts [1, T]. `logits` is how near logits must
-    be."""
-    (target, drafter), (twin, small) = modules, twins
+def same_numbers(modules: tuple[Any, Any], fused: tuple[Any, Any], ids: Tensor, guided: bool, logits: float) -> None:
+    """A pass of three nodes by a target and its drafter, and by their fused models; prompts [1, T]. `logits` is how near logits
+    must be."""
+    (target, drafter), (large, small) = modules, fused
     generator = torch.Generator().manual_seed(2)
     with torch.inference_mode():
         condition = target.condition(ids, None, guided)
         rows = len(condition.features)
         tokens, depths = torch.tensor([3, 9, 11]), torch.tensor([0, 1, 1])
         mask = torch.tensor([[1, 0, 0], [1, 1, 0], [1, 0, 1]]).bool()
-        caches = [part.new_cache(rows, ROOM) for part in (target, twin)]
-        for part, cache in zip((target, twin), caches, strict=True):
+        caches = [part.new_cache(rows, ROOM) for part in (target, large)]
+        for part, cache in zip((target, large), caches, strict=True):
             part.prefill(condition, cache)
         length, width = caches[0].length, caches[0].length + ROOM
         slots = length + torch.arange(3)
@@ -34,9 +34,9 @@ def same_numbers(modules: tuple[Any, Any], twins: tuple[Any, Any], ids: Tensor, 
         bias[..., length:] = -torch.inf
         bias[..., length : length + 3] = torch.where(mask, 0.0, -torch.inf)
         wanted = target.forward(tokens, depths, mask, caches[0])
-        found = twin.forward_at(tokens, length + depths, slots, bias, caches[1])
+        found = large.forward_at(tokens, length + depths, slots, bias, caches[1])
         torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-4)
-        torch.testing.assert_close(twin.head(found), target.head(wanted), atol=logits, rtol=logits)
+        torch.testing.assert_close(large.head(found), target.head(wanted), atol=logits, rtol=logits)
         filled = [cache.both[:, :, :, : length + 3] for cache in caches]
         torch.testing.assert_close(filled[1], filled[0], atol=1e-4, rtol=1e-4)
 
@@ -51,9 +51,9 @@ def same_numbers(modules: tuple[Any, Any], twins: tuple[Any, Any], ids: Tensor, 
         torch.testing.assert_close(outputs[1], outputs[0], atol=1e-4, rtol=1e-4)
 
 
-def same_runs(modules: tuple[Any, Any], twins: tuple[Any, Any], ids: Tensor, method: str, scale: float) -> None:
-    """Sixteen tokens of a method by the plain engine with the modules and by the fixed one with the twins: guided, greedy, and
-    with a row alone."""
+def same_runs(modules: tuple[Any, Any], fused: tuple[Any, Any], ids: Tensor, method: str, scale: float) -> None:
+    """Sixteen tokens of a method by the plain engine with the modules and by the fixed one with the fused ones: guided,
+    greedy, and with a row alone."""
     target = modules[0]
     for guidance, temperature in ((scale, 1.0), (scale, 0.0), (1.0, 1.0)):
         with torch.inference_mode():
@@ -65,13 +65,13 @@ def same_runs(modules: tuple[Any, Any], twins: tuple[Any, Any], ids: Tensor, met
             **settings(method, vocab=target.vocab_size),
         }
         *_, plain = decode(*modules, condition, engine="plain", **knobs)
-        *_, fixed = decode(*twins, condition, engine="fixed", **knobs)
+        *_, fixed = decode(*fused, condition, engine="fixed", **knobs)
         assert (fixed.tokens, fixed.accepted_lengths) == (plain.tokens, plain.accepted_lengths)
         assert (plain.engine, fixed.engine) == ("plain", "fixed")
 
 
 def weights_once(modules: tuple[Any, Any], make: tuple[Any, Any]) -> list[tuple[Tensor, tuple[Any, ...]]]:
-    """Twins made of modules hold no weight twice -> each whole weight, and the products that are rows of it."""
+    """Fused models made of modules hold no weight twice -> each whole weight, and the products that are rows of it."""
     target, drafter = modules
     before = deepcopy(target)
     wholes = []

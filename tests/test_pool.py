@@ -13,8 +13,8 @@ from runs import ON_BOTH, decode
 from test_fixed import FULL, PADDED, TEXT, condition_of, faked, networks, settings, summary  # noqa: F401
 
 from lantern_demo.decoding import loop
-from lantern_demo.decoding.engines import graphs, kept
-from lantern_demo.decoding.engines.kept import Engines
+from lantern_demo.decoding.engines import graphs, pool
+from lantern_demo.decoding.engines.pool import Engines
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models.llamagen.cuda import FusedDrafter, FusedTarget
@@ -56,8 +56,8 @@ def test_runs_on_a_kept_engine_are_those_on_a_new_one(method: str, temperature: 
     """Whatever the run before was: another prompt, padded or not, another seed, cut short, or shorter."""
     engines, knobs = Engines(), {"sampling": Sampling(temperature, cfg_scale=2.0)}
     for changes in ({"seed": 1}, {"seed": 2, "prompt": "full"}, {"seed": 3, "num_tokens": 5}, {"seed": 1}):
-        new, kept = list(model.run(method, **knobs, **changes)), list(model.run(method, engines=engines, **knobs, **changes))
-        assert without_time(kept) == without_time(new)
+        new, pool = list(model.run(method, **knobs, **changes)), list(model.run(method, engines=engines, **knobs, **changes))
+        assert without_time(pool) == without_time(new)
         cut = model.run(method, engines=engines, seed=9, **knobs)
         for _ in range(2):
             next(cut)
@@ -253,7 +253,7 @@ def test_a_capture_without_memory_is_tried_again_once_idle_engines_are_gone(
         def __init__(self, fixed: Any) -> None:
             super().__init__(fixed, engines.clear)
 
-    monkeypatch.setattr(kept, "Steps", Captured)
+    monkeypatch.setattr(pool, "Steps", Captured)
     stuck(None)
     assert list(model.run("vanilla", engines=engines))[-1].engine == "graphs" and len(engines) == 1
     fails = [torch.OutOfMemoryError("CUDA out of memory")]

@@ -1,7 +1,7 @@
 """Laws that are next to sure, through the code that runs: what is left behind a share of 1 - 1e-20 is drawn as exactly as the
 rest, and where it is not, the measured distortion says so.
 
-Chi-square tests run with fixed seeds, as in `test_laws`.
+Chi-square tests run with fixed seeds, as in `test_distributions`.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ CASES = {
     "cold": Case({1: 0.05, 2: -0.6}, {2: 0.85, 0: 0.1}, Sampling(temperature=0.05)),
     "cold, drafter peaked": Case({1: 0.05, 2: -0.6}, {2: 1.9, 0: 0.1}, Sampling(temperature=0.05)),
     "cold, filtered": Case({1: 0.05, 2: 0.1}, {2: 2.0, 0: 0.1, 4: 0.05}, Sampling(0.05, top_k=4, top_p=0.999)),
-    "drafter's law of two tokens": Case({2: 0.3, 1: 0.1}, {2: 25.0, 0: 1.0}, Sampling(top_k=2)),
-    "drafter's law of one token": Case({2: 0.3, 1: 0.2}, {2: 25.0}, Sampling(top_p=0.9)),
+    "drafter's distribution of two tokens": Case({2: 0.3, 1: 0.1}, {2: 25.0, 0: 1.0}, Sampling(top_k=2)),
+    "drafter's distribution of one token": Case({2: 0.3, 1: 0.2}, {2: 25.0}, Sampling(top_p=0.9)),
 }
 SHARP = ["drafter peaked on a wrong token, 1 - 8e-8", "drafter peaked on a right token", "cold"]
 LOSSLESS = {"static": ("eagle1", STATIC), "gaps": ("eagle1", GAPS), "dynamic": ("eagle2", DYNAMIC)}
@@ -81,19 +81,21 @@ def run(case: Case, method: str = "eagle1", tokens: int = 400, seed: int = 0, **
 
 
 def p_value(case: Case, runs: list[list[Any]]) -> float:
-    """The smallest p-value of the tokens of runs under the target's law: of those behind each token, and of all together by how
-    far they are behind the last one."""
-    law = probabilities(chain(case.target), case.sampling)
+    """The smallest p-value of the tokens of runs under the target's distribution: of those behind each token, and of all together
+    by how far they are behind the last one."""
+    probs = probabilities(chain(case.target), case.sampling)
     counts = torch.zeros(VOCAB, VOCAB)
     for events in runs:
         for last, token in itertools.pairwise([0, *events[-1].tokens]):
             counts[last, token] += 1
     pooled = sum(row.roll(-last) for last, row in enumerate(counts))
-    return min(chi_square_p(pooled, law[0]), *(chi_square_p(counts[i], law[i]) for i in range(VOCAB) if counts[i].sum() >= 100))
+    return min(
+        chi_square_p(pooled, probs[0]), *(chi_square_p(counts[i], probs[i]) for i in range(VOCAB) if counts[i].sum() >= 100)
+    )
 
 
 def careless(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first draw of a row follows its law, and those behind it are simply the next tokens."""
+    """The first draw of a row follows its distribution, and those behind it are simply the next tokens."""
     real, told = drafting.draw_in_turn, distortion.realised
 
     def drawn(q: Tensor, u: Tensor, out: Tensor) -> list[Tensor]:
@@ -101,24 +103,24 @@ def careless(monkeypatch: pytest.MonkeyPatch) -> None:
         out.copy_((out[:1] + torch.arange(len(out)).unsqueeze(1)) % q.shape[1])
         return masses
 
-    def law(q: Tensor, history: Tensor) -> Tensor:
+    def probs(q: Tensor, history: Tensor) -> Tensor:
         behind = history.shape[1]
         return torch.nn.functional.one_hot((history[:, 0] + behind) % len(q), len(q)).double() if behind else told(q, history)
 
     monkeypatch.setattr(drafting, "draw_in_turn", drawn)
-    monkeypatch.setattr(distortion, "realised", law)
+    monkeypatch.setattr(distortion, "realised", probs)
 
 
-# -- laws of whole runs
+# -- distributions of whole runs
 
 
-# The plain engine's runs are held against the law. The fixed engine has to draw the very same tokens, which says more than a test
-# of its law and takes one run.
+# The plain engine's runs are held against the distribution. The fixed engine has to draw the very same tokens, which says more
+# than a test of its distribution and takes one run.
 
 
 def follows(case: Case, seeds: int, method: str = "eagle1", **changes: Any) -> None:
-    """Assert that runs of so many seeds follow the target's law with no distortion, and that the fixed engine draws the first
-    one's tokens."""
+    """Assert that runs of so many seeds follow the target's distribution with no distortion, and that the fixed engine draws the
+    first one's tokens."""
     runs = [run(case, method, seed=seed, engine="plain", **changes) for seed in range(seeds)]
     assert p_value(case, runs) > P_BOUND, method
     fixed = run(case, method, engine="fixed", **changes)
@@ -135,7 +137,8 @@ def test_lossless_runs_follow_the_target(name: str, tree: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("gap", [92.0, 101.0])
 def test_shares_too_small_for_a_normal_float(gap: float) -> None:
-    """Behind its top the drafter's law holds 4e-40 or 5e-44 in all: one over that is no float32. Such draws are not tried."""
+    """Behind its top the drafter's distribution holds 4e-40 or 5e-44 in all: one over that is no float32. Such draws are not
+    tried."""
     follows(Case({3: -12.0}, {3: gap, 0: 1.0, 5: 2.0}), 4)
 
 
@@ -148,14 +151,14 @@ def test_the_end_of_an_image_follows_the_target(name: str) -> None:
         for engine, count in (("plain", 700), ("fixed", 100))
     )
     assert fixed == runs[:100]
-    law = probabilities(chain(case.target), case.sampling)
-    triples = law[0].view(-1, 1, 1) * law.unsqueeze(2) * law
+    probs = probabilities(chain(case.target), case.sampling)
+    triples = probs[0].view(-1, 1, 1) * probs.unsqueeze(2) * probs
     cells = (torch.tensor(runs) * torch.tensor([VOCAB * VOCAB, VOCAB, 1])).sum(1)
     assert chi_square_p(cells.bincount(minlength=VOCAB**3), triples) > P_BOUND
 
 
 @pytest.mark.parametrize("name", SHARP)
-def test_draws_that_do_not_follow_their_law_fail_the_tests_and_show_as_distortion(
+def test_draws_that_do_not_follow_their_distribution_fail_the_tests_and_show_as_distortion(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Negative control of the tests above, and of the measured distance."""
@@ -169,8 +172,8 @@ def test_draws_that_do_not_follow_their_law_fail_the_tests_and_show_as_distortio
 # -- draws
 
 
-def sharp_laws(vocabulary: int, seed: int) -> Tensor:
-    """[24, V] laws, from flat to next to sure, some with tokens of no mass."""
+def sharp_probs(vocabulary: int, seed: int) -> Tensor:
+    """[24, V] distributions, from flat to next to sure, some with tokens of no mass."""
     generator = torch.Generator().manual_seed(seed)
     spread = torch.tensor([1.0, 3.0, 10.0, 30.0, 60.0, 100.0]).repeat(4).unsqueeze(1)
     logits = spread * torch.rand(24, vocabulary, generator=generator)
@@ -180,19 +183,19 @@ def sharp_laws(vocabulary: int, seed: int) -> Tensor:
 
 
 def misplaced(vocabulary: int, draws: int = 5) -> float:
-    """The largest distance of the law of a draw, behind others, from what it should be."""
+    """The largest distance of the distribution of a draw, behind others, from what it should be."""
     worst = 0.0
     for seed in range(3):
-        q = sharp_laws(vocabulary, seed)
+        q = sharp_probs(vocabulary, seed)
         tokens = draw_without_replacement(q, torch.rand(24, draws, generator=torch.Generator().manual_seed(seed)))
-        for law, row in zip(q, tokens, strict=True):
+        for probs, row in zip(q, tokens, strict=True):
             for i in range(draws):
                 history = row[:i].view(1, -1)
                 if (history < 0).any():
                     break
-                left = law.double().scatter(0, history[0], 0.0)
+                left = probs.double().scatter(0, history[0], 0.0)
                 want = left / left.sum().clamp(min=1e-300)
-                worst = max(worst, 0.5 * float((realised(law, history)[0] - want).abs().sum()))
+                worst = max(worst, 0.5 * float((realised(probs, history)[0] - want).abs().sum()))
     return worst
 
 
@@ -232,15 +235,15 @@ def test_draws_behind_a_sure_one() -> None:
 
 def test_draws_are_different_tokens_of_mass_at_any_height() -> None:
     for vocabulary in (2, 5, 300):
-        q = sharp_laws(max(vocabulary, 4), 7)[:, :vocabulary]
+        q = sharp_probs(max(vocabulary, 4), 7)[:, :vocabulary]
         for value in (sampling.TINY, 2.0**-48, 0.5, 1 - 2.0**-24, HIGHEST, 1 - 2.0**-53, 1.0):
             u = torch.full((24, min(vocabulary, 9)), value, dtype=torch.float64)
-            for law, row in zip(q, draw_without_replacement(q, u).tolist(), strict=True):
+            for probs, row in zip(q, draw_without_replacement(q, u).tolist(), strict=True):
                 found = [token for token in row if token >= 0]
-                assert len(set(found)) == len(found) >= min(len(row), int((law > 1e-36).sum())), (
+                assert len(set(found)) == len(found) >= min(len(row), int((probs > 1e-36).sum())), (
                     "what is left next to nothing ends it"
                 )
-                assert all(law[token] > 0 for token in found) and row[len(found) :] == [-1] * (len(row) - len(found))
+                assert all(probs[token] > 0 for token in found) and row[len(found) :] == [-1] * (len(row) - len(found))
 
 
 def test_a_tail_of_a_large_vocabulary_is_drawn() -> None:

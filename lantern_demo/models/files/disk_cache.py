@@ -55,7 +55,7 @@ def choice_file(name: str, *circumstances: object) -> Path:
     return root() / "fitted" / f"{name}-{digest}.json"
 
 
-def kept_choice(file: Path, allowed: Callable[[str], bool], find: Callable[[], str]) -> str:
+def cached_choice(file: Path, allowed: Callable[[str], bool], find: Callable[[], str]) -> str:
     """A choice among names: what is on disk, or else what `find` finds, which is written there. One process finds at a time: two
     would disturb each other's clocks, and draw other pictures should they not agree."""
     with locked(file):

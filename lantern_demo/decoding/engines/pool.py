@@ -85,9 +85,11 @@ class FixedRun(Run):
         self.steps, self.fixed = self.lent, self.lent.fixed
         self.cache, self.judge = self.fixed.cache, self.fixed.judge  # graphs hold on to a judge
         self.steps.clock, self.name = self.clock, (Waiting if exact else Steps).name
-        self.flying: deque[tuple[bool, int]] = deque()  # steps whose results have not been read: bare or not, tokens at most
+        # steps whose results have not been read: without drafts or with them, and tokens at most
+        self.flying: deque[tuple[bool, int]] = deque()
         self.launched = 0
-        self.unsure = 0 if config.bare(1) == config.bare(2) else 1  # how many tokens may be missing for a step of an unknown kind
+        # how many tokens may be missing for a step of an unknown kind
+        self.unsure = 0 if config.no_draft(1) == config.no_draft(2) else 1
 
     def _make(self) -> Steps:
         config = self.config
@@ -97,22 +99,22 @@ class FixedRun(Run):
         fixed = Wave(*parts, exact=self.exact) if config.tree.side_by_side else Fixed(*parts)
         if self.exact:
             return Waiting(fixed)
-        if config.place.type != "cuda":
+        if config.torch_device.type != "cuda":
             return Steps(fixed)
         return Graphs(fixed, (lambda: False) if self.engines is None else self.engines.clear)
 
     @property
     def _key(self) -> tuple[object, ...]:
         """All that an engine's steps depend on, but for what a run fills in. How long the prefix is they read from the device."""
-        config = self.config
-        shape = (config.place, config.rows, self.room, config.columns, config.tree, config.sampling, config.rule, config.shared)
-        return (*shape, id(self.target), id(self.drafter), id(config.neighbours))  # of things that a kept engine holds on to
+        c = self.config
+        shape = (c.torch_device, c.rows, self.room, c.row_length, c.tree, c.sampling, c.rule, c.shared)
+        return (*shape, id(self.target), id(self.drafter), id(c.neighbours))  # of things that a kept engine holds on to
 
     def begin(self, hidden: Tensor, root: Tensor) -> None:
         """Both caches hold the prefix then; the drafter reads it."""
         config, drafter, fixed = self.config, self.drafter, self.fixed
         hidden = self.for_drafter(hidden)
-        if drafter is not None and not config.bare(config.num_tokens - 1):
+        if drafter is not None and not config.no_draft(config.num_tokens - 1):
             with self.clock.measure("draft"):
                 # a step's stable pass takes the last of these slots again, with the output that it needs
                 drafter.start(hidden, root, fixed.drafter_cache, self.condition)
@@ -127,12 +129,12 @@ class FixedRun(Run):
             missing = self.config.num_tokens - most
             if self.flying and missing <= self.unsure:
                 break
-            bare = self.config.bare(missing)
-            law = self.steps.launch(self.launched + 1, self.fixed.bucket(most), bare)
+            no_draft = self.config.no_draft(missing)
+            watched = self.steps.launch(self.launched + 1, self.fixed.bucket(most), no_draft)
             if self.watcher is not None and self.watcher.wants(self.launched):
-                self.watcher.add(law.draft, self.fixed.judge.law(law.looked), law.path)
+                self.watcher.add(watched.draft, self.fixed.judge.probs(watched.looked), watched.path)
             self.launched += 1
-            self.flying.append((bare, 1 if bare else self.fixed.depth + 1))
+            self.flying.append((no_draft, 1 if no_draft else self.fixed.depth + 1))
         row = self.steps.row(self.launched - len(self.flying) + 1)
         return self.fixed.outcome(row, self.flying.popleft()[0])
 

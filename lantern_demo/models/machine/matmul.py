@@ -3,7 +3,7 @@
 On one machine a plain product of two rows takes six times as long as a packed one, on another it is the faster of the two.
 `plain` and `packed` are float32. `half` reads its weights as float16 and computes in float32: half of what a product of few rows
 has to read, and the same numbers where float16 holds the weights exactly, as it does those of a model that was stored so.
-`bfloat16` and the 8-bit kinds round weights and inputs, and so change the laws that are sampled from.
+`bfloat16` and the 8-bit kinds round weights and inputs, and so change the distributions that are sampled from.
 
 Kinds in `ROW_EXACT` compute a row of their output from its row of the input alone: the same bits whatever other rows are in the
 call.
@@ -21,7 +21,7 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-Product = Callable[[Tensor], Tensor]  # x [M, D] float32 -> [M, O] float32
+Matmul = Callable[[Tensor], Tensor]  # x [M, D] float32 -> [M, O] float32
 
 KINDS = {
     "plain": "float32 products",
@@ -46,7 +46,7 @@ def exact_kinds(weights: Iterable[Tensor]) -> tuple[str, ...]:
     return tuple(filter(supported, ("packed", "half") if held else ("packed",))) or ("plain",)
 
 
-def product(weight: Tensor, kind: str) -> Product:
+def matmul(weight: Tensor, kind: str) -> Matmul:
     """The product x -> x weight^T with weight [O, D]. Raises RuntimeError or AttributeError where a PyTorch lacks the kind."""
     weight = weight.detach()
     if kind == "plain":
@@ -65,7 +65,7 @@ def product(weight: Tensor, kind: str) -> Product:
     return lambda x: _several_rows(lambda rows: run(rows, packed, None, "none", [], ""), x)
 
 
-def _several_rows(run: Product, x: Tensor) -> Tensor:
+def _several_rows(run: Matmul, x: Tensor) -> Tensor:
     """A product of oneDNN, which may sum a row alone in another order than a row among others, and takes longer for two rows than
     for FEW: fewer are repeated."""
     count = len(x)
@@ -76,7 +76,7 @@ def supported(kind: str) -> bool:
     """Whether this PyTorch has a kind and gets its products right on this processor."""
     x, weight = torch.linspace(-1, 1, 4 * 64).view(4, 64), torch.linspace(1, -0.5, 32 * 64).view(32, 64)
     try:
-        found = product(weight, kind)(x)
+        found = matmul(weight, kind)(x)
     except (AttributeError, RuntimeError):
         return False
     # Without VNNI the sums of pairs of 8-bit products saturate: far off, not a little.
@@ -95,7 +95,7 @@ def quickest(calls: Mapping[tuple[str, int], Callable[[], object]]) -> str:
     return min({kind for kind, _ in calls}, key=lambda kind: prod(time for (of, _), time in best.items() if of == kind))
 
 
-def _half(weight: Tensor) -> Product:
+def _half(weight: Tensor) -> Matmul:
     """Weights in float16, which are widened as they are read.
 
     Large ones by `quantized.linear_dynamic_fp16`, which shares out its columns among threads. Small ones by functions that
@@ -126,7 +126,7 @@ def _packed_by_fbgemm() -> Iterator[None]:
         torch.backends.quantized.engine = before
 
 
-def _int8(weight: Tensor) -> Product:
+def _int8(weight: Tensor) -> Matmul:
     """Weights with a scale per output, inputs with one scale and offset per call."""
     scale = (weight.abs().amax(1) / 127).clamp_min(1e-8).double()
     with _packed_by_fbgemm(), warnings.catch_warnings():
@@ -137,7 +137,7 @@ def _int8(weight: Tensor) -> Product:
     return lambda x: run(x, packed, False)
 
 
-def _int8_rows(weight: Tensor) -> Product:
+def _int8_rows(weight: Tensor) -> Matmul:
     """As `_int8`, with inputs that have a scale per row: each row is brought to the range from -1 to 1, and one more row that
     holds both ends keeps the scale of the call what it is."""
     run, ends = _int8(weight), weight.new_zeros(1, weight.shape[1])
