@@ -127,6 +127,11 @@ def test_what_is_not_row_exact_is_seen() -> None:
     assert not same and price > 0
 
 
+def test_a_drafter_that_reads_blocks_of_its_target_is_timed() -> None:
+    size = sizes.size_of("lantern-scenes", sizes.default_kind("lantern-scenes"), small=True, drafts=True)
+    assert size.drafter.config.feature_layers and set(sizes.drafts(size)) == {"1", "2", "4"}
+
+
 def test_tokens_a_step_are_those_of_the_calibration() -> None:
     calibration = read_calibration(BUNDLED / "lantern-scenes")
     assert calibration is not None

@@ -236,14 +236,14 @@ def methods(size: Size, calibration: Calibration) -> Report:
 @torch.inference_mode()
 def drafts(size: Size) -> dict[str, float]:
     """Median milliseconds of a pass of the drafter in the middle of a picture, by nodes."""
-    c, found = size.target.config, {}
-    rows = 1 if size.drafter.guided else len(size.condition.features)
-    hidden = torch.ones(rows, size.condition.features.shape[1] if size.condition.features.dim() > 1 else 1, c.dim)
+    all_rows, dim = len(size.condition.features), size.target.config.dim
+    rows, found = 1 if size.drafter.guided else all_rows, {}
+    hidden = size.target.prefill(size.condition, size.target.new_cache(all_rows, size.tokens))[:rows]
     for count in (1, 2, 4):
         cache = size.drafter.new_cache(rows, size.tokens)
         size.drafter.start(hidden, torch.zeros(1, dtype=torch.int64), cache, size.condition)
         cache.advance(size.tokens // 2)
-        tokens, states, mask = torch.zeros(count, dtype=torch.int64), torch.ones(rows, count, c.dim), torch.eye(count).bool()
+        tokens, states, mask = torch.zeros(count, dtype=torch.int64), torch.ones(rows, count, dim), torch.eye(count).bool()
         found[str(count)] = median(times_of(partial(size.drafter.expand, tokens, states, 1, mask, cache), PASSES))
     return found
 
