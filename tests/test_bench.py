@@ -234,7 +234,7 @@ def test_an_interrupted_command_goes_on(folder: Path, tmp_path: Path, monkeypatc
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        (["--prompts", "0"], "--prompts must be at least 1, got 0"),
+        (["--prompts", "0"], "--prompts: must be at least 1, got 0"),
         (["--out", "bench.txt"], "must end in .json"),
         (["--set", "lanterns=3"], "unknown setting 'lanterns'"),
         (["--lanternpp-lambda", "0.5"], "lanternpp_lambda must be"),

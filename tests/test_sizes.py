@@ -83,9 +83,8 @@ def test_it_goes_on_from_what_is_measured(
     monkeypatch.setattr(sizes, "measured", lambda model, *rest: [done.append(model), measured(model, *rest)][1])
     assert sizes.main([*asked, second]) == 0
     assert set(done) == {second} and json.loads(out.read_text())["models"][first] == before
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(ValueError, match="holds another command's results"):
         sizes.main([*asked, "--nodes", "3"])
-    assert ended.value.code == 2 and "holds another command's results" in capsys.readouterr().err
     assert sizes.main([*asked, "--nodes", "3", "--fresh"]) == 0
     assert done[-1] == first
 
@@ -107,7 +106,7 @@ def test_what_memory_does_not_hold_is_refused(
     monkeypatch.setattr(sizes, "free_memory", lambda device: 2**20)
     monkeypatch.setattr(sizes, "default_kind", lambda model: kind)
     with pytest.raises(SystemExit) as ended:
-        sizes.main(["--models", model, "--kinds", kind])
+        main(["sizes", "--models", model, "--kinds", kind])
     told = capsys.readouterr().err
     assert ended.value.code == 2 and said in told and "of memory, and 1 MiB are free" in told
 
@@ -148,7 +147,7 @@ def test_tokens_a_step_are_those_of_the_calibration() -> None:
         (["--models", "anole-8b"], "--models: invalid choice: 'anole-8b'"),
         (["--nodes", "0"], "--nodes must be between 1 and 58, got 0"),
         (["--nodes", "59"], "--nodes must be between 1 and 58, got 59"),
-        (["--threads", "0"], "threads must be a whole number between 1 and 1024, got 0"),
+        (["--threads", "0"], "sizes: threads must be a whole number between 1 and 1024, got 0"),
         (["--kinds", "int4"], "--kinds: invalid choice: 'int4'"),
     ],
 )

@@ -58,12 +58,6 @@ def session() -> dict[str, Any]:
     return {"started": now(), "load": list(os.getloadavg()) if hasattr(os, "getloadavg") else None}
 
 
-def check_out(out: Path | None) -> None:
-    """Raises ValueError for a report that has no place beside which a journal and a table could lie."""
-    if out is not None and out.suffix != ".json":
-        raise ValueError(f"--out must end in .json, got {str(out)!r}")
-
-
 def write(out: Path, report: dict[str, Any], text: str) -> list[Path]:
     """Write a report as FILE.json, a line for each key and for each row of a list, and its text as FILE.md -> the files. Each is
     whole at any time."""

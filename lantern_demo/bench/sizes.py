@@ -28,9 +28,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lantern_demo.bench.arguments import add_report, parser_of
 from lantern_demo.bench.library import NAME, step_times
 from lantern_demo.bench.models import drafter_of, prompt_of, shrunk
-from lantern_demo.bench.report import check_out, machine_of, table, write
+from lantern_demo.bench.report import machine_of, table, write
 from lantern_demo.bench.resume import Journal
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.drafting import Drafts
@@ -380,9 +381,7 @@ def markdown(models: dict[str, Report]) -> str:
 
 
 def parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(
-        prog="python -m lantern_demo.bench sizes", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    p = parser_of("sizes", __doc__)
     p.add_argument(
         "--models", nargs="+", choices=allowed(), default=list(MODELS), metavar="ID", help=f"of {', '.join(allowed())}"
     )
@@ -396,13 +395,12 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--nodes", type=int, nargs="+", default=list(NODES), help="of the passes; 1 is always among them")
     p.add_argument("--threads", type=int, help="how many threads compute (default: as the program chooses)")
     p.add_argument("--small", action="store_true", help="published models of few weights")
-    p.add_argument("--out", type=Path, help="FILE.json to write; FILE.jsonl beside it holds what is measured")
-    p.add_argument("--fresh", action="store_true", help="throw away what is measured already")
+    add_report(p)
     return p
 
 
 def main(argv: Sequence[str]) -> int:
-    """The command; 2 for a command line that cannot be run."""
+    """The command. Raises ValueError for what cannot be run."""
     p = parser()
     args = p.parse_args(argv)
     nodes = sorted({1, *args.nodes})
@@ -414,19 +412,15 @@ def main(argv: Sequence[str]) -> int:
     asked = {"nodes": nodes, "small": args.small, "threads": args.threads}
     identity = {"machine": machine_of(CPU), "torch": torch.__version__, **asked}
     models = list(dict.fromkeys(args.models))
-    try:
-        check_out(args.out)
-        journal = Journal(args.out and args.out.with_suffix(".jsonl"), identity, args.fresh)
-        for model in models:
-            pick_threads(args.threads, CPU, model_info(model).folder is not None).use()
-            for what in dict.fromkeys((default_kind(model), *args.kinds, STEPS_OF_METHODS)):
-                if what not in found_of(journal, model):
-                    journal.add("measured", {"model": model, "what": what, "found": measured(model, what, nodes, args.small)})
-                gc.collect()  # two at once might not fit
-            report = report_of(identity, journal, models)
-            if args.out:
-                write(args.out, report, markdown(report["models"]))
-    except ValueError as error:
-        p.exit(2, f"{p.prog}: {error}\n")
+    journal = Journal(args.out and args.out.with_suffix(".jsonl"), identity, args.fresh)
+    for model in models:
+        pick_threads(args.threads, CPU, model_info(model).folder is not None).use()
+        for what in dict.fromkeys((default_kind(model), *args.kinds, STEPS_OF_METHODS)):
+            if what not in found_of(journal, model):
+                journal.add("measured", {"model": model, "what": what, "found": measured(model, what, nodes, args.small)})
+            gc.collect()  # two at once might not fit
+        report = report_of(identity, journal, models)
+        if args.out:
+            write(args.out, report, markdown(report["models"]))
     print(markdown(report["models"]))
     return 0
