@@ -298,10 +298,11 @@ def test_true_scenes_are_what_their_captions_say() -> None:
         scenes.truth(0, 2)
 
 
-def test_scenes_are_read_in_batches(bundled: Pipeline, classifier: AttributeClassifier) -> None:
+def test_scenes_are_read_in_batches(bundled: Pipeline, classifier: AttributeClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scenes, "BATCH", 3)
     some = scenes.truth(4, 2)
-    images = scenes.draw_truth(some, bundled.device, batch=3)
-    seen = scenes.read(classifier, images, some.wanted, batch=3)
+    images = scenes.draw_truth(some, bundled.device)
+    seen = scenes.read(classifier, images, some.wanted)
     assert seen.features.shape == (8, 256) and seen.features.dtype == numpy.float32
     with torch.inference_mode():
         assert torch.from_numpy(seen.features) == pytest.approx(classifier.features(images).numpy(), rel=1e-3, abs=1e-4)
@@ -310,9 +311,9 @@ def test_scenes_are_read_in_batches(bundled: Pipeline, classifier: AttributeClas
     wrong = scenes.read(classifier, images, {**some.wanted, "moon": 1 - some.wanted["moon"]}).right
     assert (wrong["moon"] != seen.right["moon"]).all()
     assert (wrong[scenes.ALL] == numpy.logical_and.reduce([wrong[name] for name in ATTRIBUTES])).all()
-    ids = scenes.true_tokens(bundled.networks, some, batch=3)
+    ids = scenes.true_tokens(bundled.networks, some)
     assert torch.equal(ids[:1], bundled.networks.tokenizer.encode(images[:1]))
-    again = scenes.drawn(bundled.networks, ids[:2], batch=1)
+    again = scenes.drawn(bundled.networks, ids[:2])
     size = bundled.info.image_size
     assert again.shape == (2, 3, size, size) and again.min() >= 0 and again.max() <= 1
     large = scenes.draw_truth(some, bundled.device, 256)

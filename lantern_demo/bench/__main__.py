@@ -140,14 +140,15 @@ def benchmark(args: argparse.Namespace) -> Report:
     return report_of(journal.identity, rows, notes, journal.of("round"), journal.of("session"))
 
 
-def run(argv: Sequence[str]) -> None:
-    """The benchmark of speed."""
+def run(argv: Sequence[str]) -> int:
+    """The benchmark of speed. Raises ValueError for what cannot be run."""
     args = parser().parse_args(argv)
     report = benchmark(args)
     text = markdown(report)
     print(text)
     if args.out:
         print(f"wrote {', '.join(map(str, write(args.out, report, text)))}")
+    return 0
 
 
 def main(argv: Sequence[str] | None = None) -> None:
