@@ -27,7 +27,7 @@ import lantern_demo
 from lantern_demo.bench.arguments import add_model, add_report, at_least, parser_of
 from lantern_demo.bench.peers import PeerFile, load_peers, play_peer
 from lantern_demo.bench.prompts import prompts_for
-from lantern_demo.bench.report import machine_of, session, write
+from lantern_demo.bench.report import machine_of, write
 from lantern_demo.bench.resume import Journal, digest_of
 from lantern_demo.bench.speed import VARIED, Contestant, Row, jobs_of, measure, play, rows_of
 from lantern_demo.bench.speed_report import Report, markdown, report_of
@@ -131,13 +131,9 @@ def benchmark(args: argparse.Namespace) -> Report:
     prompts = prompts_for(pipe.info, args.prompts)
     lines = args.out and args.out.with_suffix(".jsonl")
     journal = Journal(lines, identity_of(args, pipe, rows, files), args.fresh)
-    jobs, done = jobs_of(prompts, args.seeds), {record["number"] for record in journal.of("round")}
-    if len(done) < len(jobs):
-        journal.add("session", session())
-    for record in measure(contestants, jobs, done):
-        journal.add("round", record)
+    rounds = measure(contestants, jobs_of(prompts, args.seeds), journal)
     notes = {name: file.note for file in files.values() for name in file.peers}
-    return report_of(journal.identity, rows, notes, journal.of("round"), journal.of("session"))
+    return report_of(journal.identity, rows, notes, rounds, journal.of("session"))
 
 
 def run(argv: Sequence[str]) -> int:

@@ -30,7 +30,7 @@ import torch
 import lantern_demo
 from lantern_demo.bench.arguments import add_report, at_least, parser_of
 from lantern_demo.bench.chi_square import FEWEST, chi_square, distance, noise, worst_stretch
-from lantern_demo.bench.report import machine_of, now, table, table_of, write
+from lantern_demo.bench.report import machine_of, now, table, write
 from lantern_demo.bench.resume import Journal, digest_of
 from lantern_demo.bench.toy import CASES, LENGTH, SEQUENCES, VOCAB, Tables, ToyDrafter, ToyTarget, index_of, neighbours
 from lantern_demo.bench.workers import spread
@@ -272,23 +272,25 @@ def cells_of(methods: Sequence[str], cases: Sequence[str]) -> list[Cell]:
 
 def markdown(report: Report) -> str:
     """The report as people read it: the verdicts at a glance, then all numbers."""
-    columns: dict[str, Callable[[Row], str]] = {
-        "method": lambda row: row.name,
-        "case": lambda row: row.case,
-        "lossless": lambda row: "yes" if row.lossless else "no",
-        "TVD": lambda row: f"{row.tvd:.4f}",
-        "expected": lambda row: f"{row.expected:.4f}",
-        "99 %": lambda row: f"{row.p99:.4f}",
-        "chi2": lambda row: f"{row.chi2:.0f}" + (f", {row.impossible} impossible" if row.impossible else ""),
-        "df": lambda row: str(row.df),
-        "p": lambda row: f"{row.p:.2g}",
-        "worst": lambda row: f"{row.stretch}: {row.stretch_p:.2g}",
-        "tokens a pass": lambda row: f"{row.accepted:.2f}",
-        "runs a second": lambda row: f"{row.runs / max(row.seconds, 0.01):.0f}",
-        "verdict": lambda row: row.verdict,
-    }
+    head = ["method", "case", "lossless", "TVD", "expected", "99 %", "chi2", "df", "p", "worst", "tokens a pass", "runs a second"]
+    lines = [
+        [
+            row.name,
+            row.case,
+            "yes" if row.lossless else "no",
+            *(f"{value:.4f}" for value in (row.tvd, row.expected, row.p99)),
+            f"{row.chi2:.0f}" + (f", {row.impossible} impossible" if row.impossible else ""),
+            str(row.df),
+            f"{row.p:.2g}",
+            f"{row.stretch}: {row.stretch_p:.2g}",
+            f"{row.accepted:.2f}",
+            f"{row.runs / max(row.seconds, 0.01):.0f}",
+            row.verdict,
+        ]
+        for row in rows_of(report)
+    ]
     listed = "; ".join(f"`{case}`: {label}" for case, label in report["cases"].items())
-    return "\n\n".join([glance(report), f"Cases: {listed}.", table_of(rows_of(report), columns), HOW]) + "\n"
+    return "\n\n".join([glance(report), f"Cases: {listed}.", table([*head, "verdict"], lines), HOW]) + "\n"
 
 
 def glance(report: Report) -> str:

@@ -17,7 +17,7 @@ import ctypes
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from itertools import pairwise
 from math import isqrt
 from pathlib import Path
@@ -26,11 +26,11 @@ from time import perf_counter
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from lantern_demo.bench.arguments import add_report, parser_of
 from lantern_demo.bench.library import NAME, step_times
-from lantern_demo.bench.models import drafter_of, prompt_of, shrunk
+from lantern_demo.bench.models import prompt_of, random_networks, sizes_of
 from lantern_demo.bench.report import machine_of, table, write
 from lantern_demo.bench.resume import Journal
 from lantern_demo.decoding.config import Config
@@ -43,7 +43,7 @@ from lantern_demo.decoding.trees import static_tree
 from lantern_demo.models import bundled
 from lantern_demo.models.common import Condition
 from lantern_demo.models.families import family_of
-from lantern_demo.models.files.blank import blank_network, fill, held
+from lantern_demo.models.files.blank import held
 from lantern_demo.models.files.needs import free_memory, gib
 from lantern_demo.models.janus.target import JanusConfig
 from lantern_demo.models.machine.device import pick_threads
@@ -59,9 +59,7 @@ NODES = (1, 2, 4, 6, 8, 16)
 PASSES = 5  # of each size that count
 STEPS = 4  # of each tree that count
 LONG = 1.0  # seconds after which two that count suffice
-BLOCK = 2**22  # random numbers that all weights are made of
-# The networks as they are: in float32, or in bfloat16 where memory does not hold that; and always in bfloat16.
-MODULES, MODULES_16 = UNPACKED = ("modules", "modules-bfloat16")
+MODULES = "modules"  # the networks as they are: in float32, or in bfloat16 where memory does not hold that
 LIBRARY = "library"  # transformers' own model, in both formats
 STEPS_OF_METHODS = "methods"  # whole steps of every method, and passes of the drafter
 
@@ -81,60 +79,44 @@ class Size:
     dtype: torch.dtype  # of the networks that it was made of
 
 
-@lru_cache(maxsize=1)
-def block() -> Tensor:
-    """Numbers that all random weights are made of."""
-    return torch.randn(BLOCK, generator=torch.Generator().manual_seed(0))
-
-
-def random_network(sizes: Any, dtype: torch.dtype) -> Any:
-    """A network of random weights that float16 holds, at which states neither vanish nor blow up."""
-    network: nn.Module = blank_network(sizes)
-
-    def weight(name: str, shape: torch.Size) -> Tensor:
-        if "norm" in name or len(shape) == 1:
-            return torch.full(shape, float(name.endswith("weight")), dtype=dtype)
-        scaled = (block() * shape[1] ** -0.5).half().to(dtype)
-        return scaled.repeat(-(-shape.numel() // BLOCK))[: shape.numel()].view(shape)
-
-    return fill(network, {name: weight(name, w.shape) for name, w in network.state_dict().items()}, CPU, dtype)
+def dtype_of(model: str, kind: str, small: bool) -> torch.dtype:
+    """The format of a published model's weights before they are packed: float16 as published ones are, of MODULES float32 or
+    bfloat16. Raises ValueError for a kind with which memory does not hold the model."""
+    free, count = free_memory(CPU), held(sizes_of(model_info(model), small))
+    if kind != MODULES:
+        dtype = torch.float16
+    elif free is not None and 4 * count > 0.9 * free:
+        dtype = torch.bfloat16
+    else:
+        dtype = torch.float32
+    needed = count * max(dtype.itemsize, {"plain": 4, "packed": 4}.get(kind, 2))
+    if free is not None and needed > 0.9 * free:
+        raise ValueError(f"{model} with {kind} takes about {gib(needed)} of memory, and {gib(free)} are free")
+    return dtype
 
 
 @torch.inference_mode()
 def size_of(model: str, kind: str, small: bool, drafts: bool = False) -> Size:
-    """A model on offer with a kind of products, or one of UNPACKED: the bundled one as it ships, another with random weights,
-    with a drafter of its target's sizes where none is published. Raises ValueError for one that memory does not hold."""
+    """A model on offer with a kind of products, or MODULES: the bundled one as it ships, another with random weights. Raises
+    ValueError for one that memory does not hold."""
     info = model_info(model)
     knobs, dtype = Settings(**info.preset), torch.float32
     target: Any
-    drafter: Any = None
+    drafter: Any
     if info.folder is not None:
         networks = bundled.load(info.folder, CPU)
         target, drafter = networks.target, networks.drafter
     else:
-        assert info.published is not None
-        sizes = shrunk(info.published.target) if small else info.published.target
-        free, count = free_memory(CPU), held(sizes)
-        if kind not in UNPACKED:
-            dtype = torch.float16  # as published ones are kept until they are packed
-        elif kind == MODULES_16 or (free is not None and 4 * count > 0.9 * free):
-            dtype = torch.bfloat16
-        needed = count * max(dtype.itemsize, {"plain": 4, "packed": 4}.get(kind, 2))
-        if free is not None and needed > 0.9 * free:
-            raise ValueError(f"{model} with {kind} takes about {gib(needed)} of memory, and {gib(free)} are free")
-        target = random_network(sizes, dtype)
-        if drafts:
-            drafter = random_network((not small and info.published.drafter) or drafter_of(sizes), dtype)
-    c, fused = target.config, family_of(target.config).cpu
-    features, mask = prompt_of(c, CPU)
-    if kind not in UNPACKED:
+        dtype = dtype_of(model, kind, small)
+        target, drafter = random_networks(info, CPU, dtype, small, drafts)
+    features, mask = prompt_of(target.config, CPU)
+    condition = target.condition(features.to(dtype) if features.is_floating_point() else features, mask, knobs.cfg_scale != 1)
+    tokens, fused = target.config.tokens, family_of(target.config).cpu
+    if kind != MODULES:
         assert fused is not None
-        original, target = target, fused.target(target, kind, info.folder is None)
+        target = fused.target(target, kind, info.folder is None)
         drafter = fused.drafter(drafter, kind) if drafts else None
-    else:
-        original = target
-    condition = original.condition(features.to(dtype) if features.is_floating_point() else features, mask, knobs.cfg_scale != 1)
-    return Size(model, target, drafter, condition, knobs, c.tokens, dtype)
+    return Size(model, target, drafter, condition, knobs, tokens, dtype)
 
 
 def default_kind(model: str) -> str:
@@ -280,7 +262,7 @@ def resident() -> int | None:
 
 
 def measured(model: str, what: str, nodes: Sequence[int], small: bool) -> Report | None:
-    """What a model takes: passes with a kind of products, or with one of UNPACKED; LIBRARY; or STEPS_OF_METHODS."""
+    """What a model takes: passes with a kind of products, or with MODULES; LIBRARY; or STEPS_OF_METHODS."""
     if what == LIBRARY:
         return library_times(model, small)
     if what == STEPS_OF_METHODS:
@@ -291,11 +273,11 @@ def measured(model: str, what: str, nodes: Sequence[int], small: bool) -> Report
 
 
 def of_passes(model: str, kind: str, nodes: Sequence[int], small: bool) -> Report:
-    """What passes of a model with a kind of products take, or with one of UNPACKED."""
+    """What passes of a model with a kind of products take, or with MODULES."""
     before = resident()
     size = size_of(model, kind, small)
     after = resident()
-    same, price = (None, None) if kind in UNPACKED else exactness(size, nodes)
+    same, price = (None, None) if kind == MODULES else exactness(size, nodes)
     return {
         "ms": passes(size, nodes),
         "row_exact": same,
@@ -312,11 +294,11 @@ def of_passes(model: str, kind: str, nodes: Sequence[int], small: bool) -> Repor
 def library_times(model: str, small: bool) -> Report | None:
     """What a token takes by transformers' own model, by number format; None of a model that it cannot draw with. Raises
     ValueError where memory holds it in neither format."""
-    published = model_info(model).published
-    sizes = published and (shrunk(published.target) if small else published.target)
+    info = model_info(model)
+    sizes = info.published and sizes_of(info, small)
     if not isinstance(sizes, JanusConfig):
         return None
-    (ids, _), sampling = prompt_of(sizes, CPU), Settings(**model_info(model).preset).sampling()
+    (ids, _), sampling = prompt_of(sizes, CPU), Settings(**info.preset).sampling()
     free, found = free_memory(CPU), {}
     for dtype in (torch.float32, torch.bfloat16):
         if free is None or held(sizes) * dtype.itemsize <= 0.9 * free:
@@ -341,7 +323,7 @@ def report_of(identity: Report, journal: Journal, models: Sequence[str]) -> Repo
         lines = {kind: line for kind, line in known.items() if line is not None}
         if default not in lines:
             continue
-        first, fused = lines[default], {kind: line for kind, line in lines.items() if kind not in UNPACKED}
+        first, fused = lines[default], {kind: line for kind, line in lines.items() if kind != MODULES}
         report = {key: first[key] for key in ("parameters", "tokens", "rows", "threads", "row_exact", "vanilla_price")}
         report |= {"random_weights": model != BORROWED, "default_kind": default}
         report["kinds"] = {kind: line["ms"] for kind, line in lines.items()}
@@ -388,8 +370,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--kinds",
         nargs="+",
-        choices=[*UNPACKED, LIBRARY, *KINDS],
-        default=[*UNPACKED, LIBRARY, "packed", "half", "bfloat16", "int8"],
+        choices=[MODULES, LIBRARY, *KINDS],
+        default=[MODULES, LIBRARY, "packed", "half", "bfloat16", "int8"],
         help="of products; modules: PyTorch's, unpacked; library: transformers' generate, where it has the model",
     )
     p.add_argument("--nodes", type=int, nargs="+", default=list(NODES), help="of the passes; 1 is always among them")

@@ -30,7 +30,7 @@ from lantern_demo.bench.report import machine_of, now, write
 from lantern_demo.bench.resume import Journal
 from lantern_demo.bench.speed import Contestant, jobs_of, measure, play
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.runs.pipeline import Pipeline, load
+from lantern_demo.runs.pipeline import load
 from lantern_demo.settings.knobs import FIT
 from lantern_demo.settings.recommended import FILE
 
@@ -104,21 +104,13 @@ def run(args: argparse.Namespace) -> Report:
     drawn = drawing.finished(journal.of("picture"), points, counts)
     pipe.threads.use()  # as its runs do
     identity |= {"machine": machine_of(pipe.device), "products": pipe.products}
-    rounds = _speed(pipe, args, points, captions, identity)
+    contestants: dict[str, Contestant] = {p.name: partial(play, pipe, p) for p in points if p.group != "again"}
+    speeds = Journal(args.out / "speed.jsonl", identity, args.fresh)
+    rounds = measure(contestants, jobs_of(captions[: args.rounds], 1), speeds)
     rows = gains(pipe, points, drawn, rounds)
     front = scene_front(pipe, classifier, scenes, args.resamples, drawn, rows)
     asked = {"pictures": args.pictures, "sweep_pictures": args.sweep_pictures, "seeds": args.seeds, "rounds": len(rounds)}
     return {"created": now(), **identity, **asked, **front}
-
-
-def _speed(pipe: Pipeline, args: argparse.Namespace, points: list[Point], captions: list[str], identity: Report) -> list[Report]:
-    """The rounds of all points in turn."""
-    journal = Journal(args.out / "speed.jsonl", identity, args.fresh)
-    done = {record["number"] for record in journal.of("round")}
-    contestants: dict[str, Contestant] = {p.name: partial(play, pipe, p) for p in points if p.group != "again"}
-    for record in measure(contestants, jobs_of(captions[: args.rounds], 1), done):
-        journal.add("round", record)
-    return journal.of("round")
 
 
 def main(argv: Sequence[str]) -> None:
