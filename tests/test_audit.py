@@ -213,8 +213,8 @@ def test_an_interrupted_audit_goes_on(
     rows = read(out)
     assert rows[:4] == first and [row.method for row in rows[4:]] == ["eagle1"] * 4
     capsys.readouterr()
-    assert main([*command(out), "--runs", "31"]) == 2
-    assert "runs was 30, now 31" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="runs was 30, now 31"):
+        main([*command(out), "--runs", "31"])
 
 
 def test_the_report_says_what_ran_and_what_is_wrong(
@@ -243,7 +243,8 @@ def test_the_report_says_what_ran_and_what_is_wrong(
 
 def test_bad_values_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     for bad in (["--runs", "0"], ["--processes", "0"], ["--out", "audit.txt"]):
-        assert main(bad) == 2
+        with pytest.raises(SystemExit):
+            main(bad)
         assert bad[0] in capsys.readouterr().err
 
 

@@ -87,14 +87,14 @@ def test_pictures_are_cropped_to_their_centre_and_resized(tmp_path: Path) -> Non
         noise.save(tmp_path / f"{number}.png")
     write(tmp_path / "notes.txt", "no picture")
     assert [f.name for f in scorers.real_files(tmp_path)] == [f"{n}.png" for n in range(5)]
-    assert [part.shape for part in scorers.batches(scorers.real_files(tmp_path), 8)] == [(5, 3, 8, 8)]
+    assert scorers.features_of(Means(), scorers.real_files(tmp_path), CPU).shape == (5, 12)
     with pytest.raises(ValueError, match=r"notes\.txt cannot be read as a picture"):
-        list(scorers.batches([tmp_path / "notes.txt"]))
+        scorers.opened(tmp_path / "notes.txt")
     with pytest.raises(ValueError, match="must name a folder of pictures"):
         scorers.real_files(tmp_path / "0.png")
 
 
-def test_a_clip_network_of_transformers_gives_the_cosine() -> None:
+def test_a_clip_network_of_transformers_gives_the_cosine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
     words = {"vocab_size": 64, "max_position_embeddings": 8, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
     torch.manual_seed(0)
@@ -106,8 +106,9 @@ def test_a_clip_network_of_transformers_gives_the_cosine() -> None:
     with torch.inference_mode():
         both = model(**given)
     wanted = 100 * nn.functional.cosine_similarity(both.image_embeds, both.text_embeds).mean().item()
-    blank = [Image.new("RGB", (16, 16))] * 2
-    found = scorers.clip_score(model, lambda **_: BatchEncoding(given), blank, ["one", "two"], CPU)
+    blank = save([Image.new("RGB", (16, 16))] * 2, tmp_path / "blank")
+    monkeypatch.setattr(scorers, "clip", lambda: (model, lambda **_: BatchEncoding(given)))
+    found = scorers.of_clip(None, CPU)(blank, ["one", "two"])["clip"]
     assert found == pytest.approx(max(0.0, wanted), rel=1e-4)
     assert wanted != 0
 
@@ -132,7 +133,8 @@ def test_pictures_are_measured_from_end_to_end(tmp_path: Path, monkeypatch: pyte
     assert same["fid"] < 0.01 * other["fid"] and same["kid"] < other["kid"]
     assert same["precision"] > 0.5 and other["precision"] == other["recall"] == 0
     captions = ["a red one"] * 33
-    red, blue = (scorers.clip_score(ColourClip(), colour_processor, files[name], captions, CPU) for name in ("red", "blue"))
+    monkeypatch.setattr(scorers, "clip", lambda: (ColourClip(), colour_processor))
+    red, blue = (scorers.of_clip(None, CPU)(files[name], captions)["clip"] for name in ("red", "blue"))
     assert red > 95 and blue < 30
     with pytest.raises(ValueError, match="at least 4 pictures"):
         manifolds(files["red"][:3], [])

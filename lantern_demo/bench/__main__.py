@@ -24,9 +24,10 @@ import torch
 import transformers
 
 import lantern_demo
+from lantern_demo.bench.arguments import add_model, add_report, at_least, parser_of
 from lantern_demo.bench.peers import PeerFile, load_peers, play_peer
 from lantern_demo.bench.prompts import prompts_for
-from lantern_demo.bench.report import check_out, machine_of, session, write
+from lantern_demo.bench.report import machine_of, write
 from lantern_demo.bench.resume import Journal, digest_of
 from lantern_demo.bench.speed import VARIED, Contestant, Row, jobs_of, measure, play, rows_of
 from lantern_demo.bench.speed_report import Report, markdown, report_of
@@ -53,17 +54,12 @@ def setting(text: str) -> tuple[str, Any]:
 
 
 def parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(
-        prog="python -m lantern_demo.bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    p.add_argument("--model", default="lantern-scenes", help="registry id or a model folder (default: lantern-scenes)")
-    p.add_argument("--prompts", type=int, default=6, help="how many prompts to draw (default: 6)")
-    p.add_argument("--seeds", type=int, default=1, help="how many seeds to draw each prompt with (default: 1)")
+    p = parser_of("", __doc__)
+    add_model(p)
+    p.add_argument("--prompts", type=at_least(1), default=6, help="how many prompts to draw (default: 6)")
+    p.add_argument("--seeds", type=at_least(1), default=1, help="how many seeds to draw each prompt with (default: 1)")
     p.add_argument("--methods", nargs="+", choices=list(METHODS), help="by default all that the model has a drafter for")
-    p.add_argument("--out", type=Path, help="FILE.json: write FILE.json and FILE.md, and be resumable")
-    p.add_argument("--fresh", action="store_true", help="throw away what an earlier command left beside --out")
-    p.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
-    p.add_argument("--dtype", default="auto", help="of target and drafter (default: auto)")
+    add_report(p)
     p.add_argument("--against", type=Path, nargs="+", default=[], metavar="FILE.py", help="peers to run in the same rounds")
     p.add_argument("--set", type=setting, nargs="+", default=[], metavar="NAME=VALUE", help="settings for all, temperature=0 say")
     varied = p.add_argument_group("settings of some methods", "of several values each makes a row; by default the model's preset")
@@ -121,10 +117,6 @@ def benchmark(args: argparse.Namespace) -> Report:
 
     Raises ValueError for what cannot be run or resumed, RuntimeError when a method or a peer fails.
     """
-    for name, least in (("prompts", 1), ("seeds", 1)):
-        if getattr(args, name) < least:
-            raise ValueError(f"--{name} must be at least {least}, got {getattr(args, name)}")
-    check_out(args.out)
     pipe = load(args.model, args.device, args.dtype)
     pipe.defaults = pipe.settings(**dict(args.set))
     chosen = pipe.check_methods(methods_of(args.methods or pipe.available_methods))
@@ -139,30 +131,33 @@ def benchmark(args: argparse.Namespace) -> Report:
     prompts = prompts_for(pipe.info, args.prompts)
     lines = args.out and args.out.with_suffix(".jsonl")
     journal = Journal(lines, identity_of(args, pipe, rows, files), args.fresh)
-    jobs, done = jobs_of(prompts, args.seeds), {record["number"] for record in journal.of("round")}
-    if len(done) < len(jobs):
-        journal.add("session", session())
-    for record in measure(contestants, jobs, done):
-        journal.add("round", record)
+    rounds = measure(contestants, jobs_of(prompts, args.seeds), journal)
     notes = {name: file.note for file in files.values() for name in file.peers}
-    return report_of(journal.identity, rows, notes, journal.of("round"), journal.of("session"))
+    return report_of(journal.identity, rows, notes, rounds, journal.of("session"))
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    argv = sys.argv[1:] if argv is None else argv
-    if argv and argv[0] in COMMANDS:
-        code = import_module(COMMANDS[argv[0]]).main(argv[1:])
-        return sys.exit(code) if code else None
-    p = parser()
-    args = p.parse_args(argv)
-    try:
-        report = benchmark(args)
-    except ValueError as error:
-        p.exit(2, f"{p.prog}: {error}\n")
+def run(argv: Sequence[str]) -> int:
+    """The benchmark of speed. Raises ValueError for what cannot be run."""
+    args = parser().parse_args(argv)
+    report = benchmark(args)
     text = markdown(report)
     print(text)
     if args.out:
         print(f"wrote {', '.join(map(str, write(args.out, report, text)))}")
+    return 0
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run a command; the process ends with its exit status, or with 2 and a sentence for what cannot be run."""
+    argv = sys.argv[1:] if argv is None else argv
+    name = argv[0] if argv and argv[0] in COMMANDS else ""
+    try:
+        code = import_module(COMMANDS[name]).main(argv[1:]) if name else run(argv)
+    except ValueError as error:
+        print(f"{parser_of(name, None).prog}: {error}", file=sys.stderr)
+        code = 2
+    if code:
+        sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -28,8 +28,9 @@ import numpy
 import torch
 
 import lantern_demo
+from lantern_demo.bench.arguments import add_report, at_least, parser_of
 from lantern_demo.bench.chi_square import FEWEST, chi_square, distance, noise, worst_stretch
-from lantern_demo.bench.report import check_out, machine_of, now, table, table_of, write
+from lantern_demo.bench.report import machine_of, now, table, write
 from lantern_demo.bench.resume import Journal, digest_of
 from lantern_demo.bench.toy import CASES, LENGTH, SEQUENCES, VOCAB, Tables, ToyDrafter, ToyTarget, index_of, neighbours
 from lantern_demo.bench.workers import spread
@@ -271,23 +272,25 @@ def cells_of(methods: Sequence[str], cases: Sequence[str]) -> list[Cell]:
 
 def markdown(report: Report) -> str:
     """The report as people read it: the verdicts at a glance, then all numbers."""
-    columns: dict[str, Callable[[Row], str]] = {
-        "method": lambda row: row.name,
-        "case": lambda row: row.case,
-        "lossless": lambda row: "yes" if row.lossless else "no",
-        "TVD": lambda row: f"{row.tvd:.4f}",
-        "expected": lambda row: f"{row.expected:.4f}",
-        "99 %": lambda row: f"{row.p99:.4f}",
-        "chi2": lambda row: f"{row.chi2:.0f}" + (f", {row.impossible} impossible" if row.impossible else ""),
-        "df": lambda row: str(row.df),
-        "p": lambda row: f"{row.p:.2g}",
-        "worst": lambda row: f"{row.stretch}: {row.stretch_p:.2g}",
-        "tokens a pass": lambda row: f"{row.accepted:.2f}",
-        "runs a second": lambda row: f"{row.runs / max(row.seconds, 0.01):.0f}",
-        "verdict": lambda row: row.verdict,
-    }
+    head = ["method", "case", "lossless", "TVD", "expected", "99 %", "chi2", "df", "p", "worst", "tokens a pass", "runs a second"]
+    lines = [
+        [
+            row.name,
+            row.case,
+            "yes" if row.lossless else "no",
+            *(f"{value:.4f}" for value in (row.tvd, row.expected, row.p99)),
+            f"{row.chi2:.0f}" + (f", {row.impossible} impossible" if row.impossible else ""),
+            str(row.df),
+            f"{row.p:.2g}",
+            f"{row.stretch}: {row.stretch_p:.2g}",
+            f"{row.accepted:.2f}",
+            f"{row.runs / max(row.seconds, 0.01):.0f}",
+            row.verdict,
+        ]
+        for row in rows_of(report)
+    ]
     listed = "; ".join(f"`{case}`: {label}" for case, label in report["cases"].items())
-    return "\n\n".join([glance(report), f"Cases: {listed}.", table_of(rows_of(report), columns), HOW]) + "\n"
+    return "\n\n".join([glance(report), f"Cases: {listed}.", table([*head, "verdict"], lines), HOW]) + "\n"
 
 
 def glance(report: Report) -> str:
@@ -307,24 +310,17 @@ def glance(report: Report) -> str:
 
 
 def parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(
-        prog="python -m lantern_demo.bench audit", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    p.add_argument("--runs", type=int, default=RUNS, help=f"of the loop for each method in each case (default: {RUNS:,})")
+    p = parser_of("audit", __doc__)
+    p.add_argument("--runs", type=at_least(1), default=RUNS, help=f"of the loop for each method in each case (default: {RUNS:,})")
     p.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS), help="default: all")
     p.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES), help="default: all")
-    p.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="default: one for each processor")
-    p.add_argument("--out", type=Path, help="FILE.json: write FILE.json and FILE.md, and be resumable")
-    p.add_argument("--fresh", action="store_true", help="throw away what an earlier command left beside --out")
+    p.add_argument("--processes", type=at_least(1), default=os.cpu_count() or 1, help="default: one for each processor")
+    add_report(p)
     return p
 
 
 def audit(args: argparse.Namespace) -> Report:
     """Run what a command line asks for and is not in the journal yet -> the report. Raises ValueError for what cannot be run."""
-    for name in ("runs", "processes"):
-        if getattr(args, name) < 1:
-            raise ValueError(f"--{name} must be at least 1, got {getattr(args, name)}")
-    check_out(args.out)
     here = Path(__file__).parent
     identity = {
         "runs": args.runs,
@@ -354,15 +350,10 @@ def audit(args: argparse.Namespace) -> Report:
 
 
 def main(argv: Sequence[str]) -> int:
-    """0 when all lossless methods are at the noise, 1 when one is not, 2 for what cannot be run."""
-    p = parser()
-    args = p.parse_args(argv)
+    """0 when all lossless methods are at the noise, 1 when one is not. Raises ValueError for what cannot be run."""
+    args = parser().parse_args(argv)
     torch.set_num_threads(1)
-    try:
-        report = audit(args)
-    except ValueError as error:
-        print(f"{p.prog}: {error}", file=sys.stderr)
-        return 2
+    report = audit(args)
     text = markdown(report)
     print(text)
     if args.out:

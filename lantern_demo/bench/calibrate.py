@@ -19,17 +19,18 @@ from tqdm import tqdm
 from lantern_demo.bench.prompts import prompts_for
 from lantern_demo.decoding.drafting import DynamicTree, StaticTree
 from lantern_demo.decoding.loop import Step
-from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.opt_tree import OptTree
 from lantern_demo.decoding.wavefront import Wavefront
 from lantern_demo.runs.fitting import CHANCES, FILE, LEADS, SHAPES, WINDOWS, acceptance_by_rank, calibration_folder, fit_name
-from lantern_demo.runs.pipeline import load
+from lantern_demo.runs.pipeline import Pipeline, load
 from lantern_demo.runs.stats import Stats
 from lantern_demo.settings.knobs import KNOBS
 
 WIDE = "naive_extend_57"
 FIRST_SEED = 1_000_000
 COUPLING = KNOBS["coupling"]
+TABLES = ("static", "dynamic", "windows", "chances", "wavefronts")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -41,6 +42,43 @@ def parser() -> argparse.ArgumentParser:
     return p
 
 
+def calibration_of(pipe: Pipeline, method: Method, prompts: list[str]) -> dict[str, dict[str, Any]]:
+    """What a calibration says of a method: by kind of table and name, its rows."""
+
+    def runs(**settings: Any) -> list[Stats]:
+        """A run for each prompt."""
+        return [pipe.generate(prompt, method.id, seed=seed, **settings).stats for seed, prompt in enumerate(prompts, FIRST_SEED)]
+
+    def landed(**settings: Any) -> float:
+        """Tokens a step, mean of the prompts."""
+        return round(mean(run.mean_accepted_length for run in runs(**settings)), 3)
+
+    if method.drafts is StaticTree:
+        steps: list[Step] = []
+        for seed, prompt in enumerate(tqdm(prompts, desc=method.id), FIRST_SEED):
+            steps += [e for e in pipe.stream(prompt, method.id, seed=seed, tree=WIDE) if isinstance(e, Step)]
+        return {"static": {method.id: [[round(p, 4) for p in row] for row in acceptance_by_rank(steps)]}}
+    if method.drafts is DynamicTree:
+        shapes = tqdm(SHAPES, desc=method.id)
+        return {"dynamic": {method.id: [[*s, landed(draft_top_k=s[0], draft_depth=s[1], draft_nodes=s[2])] for s in shapes]}}
+    if method.drafts is OptTree:
+        return {"chances": {method.id: [[least, landed(opt_chance=least)] for least in tqdm(CHANCES, desc=method.id)]}}
+    if KNOBS["window"].reads(method):
+        windows = {}
+        for coupling in COUPLING.choices if COUPLING.reads(method) else (COUPLING.default,):
+            name = fit_name(method, method.drafts.of(pipe.defaults.with_changes(coupling=coupling)))
+            windows[name] = [[nodes, landed(window=nodes, coupling=coupling)] for nodes in tqdm(WINDOWS, desc=name)]
+        return {"windows": windows}
+    if method.drafts is Wavefront:
+        rows = [[pipe.info.grid, 1.0, 0.0]]  # a whole row is vanilla
+        for lead in tqdm([lead for lead in LEADS if lead < pipe.info.grid], desc=method.id):
+            done = runs(zipar_window=lead)
+            price = round(mean(run.price or 0.0 for run in done), 4)
+            rows.insert(-1, [lead, round(mean(run.mean_accepted_length for run in done), 3), price])
+        return {"wavefronts": {method.id: rows}}
+    return {}
+
+
 def main() -> None:
     args = parser().parse_args()
     pipe = load(args.model)
@@ -48,53 +86,11 @@ def main() -> None:
     out = args.out or calibration_folder(pipe.info.id, pipe.info.folder) / FILE
     out.parent.mkdir(parents=True, exist_ok=True)
     kept = json.loads(out.read_text()) if args.methods and out.exists() else {}
-    kinds = ("static", "dynamic", "windows", "chances", "wavefronts")
-    static, dynamic, windows, chances, wavefronts = (kept.get(kind, {}) for kind in kinds)
-
-    def runs(method: str, **settings: Any) -> list[Stats]:
-        """A run of a method for each prompt."""
-        return [pipe.generate(prompt, method, seed=seed, **settings).stats for seed, prompt in enumerate(prompts, FIRST_SEED)]
-
-    def landed(method: str, **settings: Any) -> float:
-        """Tokens a step of a method, mean of the prompts."""
-        return round(mean(run.mean_accepted_length for run in runs(method, **settings)), 3)
-
-    for method in (METHODS[name] for name in args.methods or pipe.available_methods):
-        if method.drafts is StaticTree:
-            steps: list[Step] = []
-            for seed, prompt in enumerate(tqdm(prompts, desc=method.id), FIRST_SEED):
-                steps += [e for e in pipe.stream(prompt, method.id, seed=seed, tree=WIDE) if isinstance(e, Step)]
-            static[method.id] = [[round(p, 4) for p in row] for row in acceptance_by_rank(steps)]
-        if method.drafts is DynamicTree:
-            dynamic[method.id] = [
-                [k, depth, nodes, landed(method.id, draft_top_k=k, draft_depth=depth, draft_nodes=nodes)]
-                for k, depth, nodes in tqdm(SHAPES, desc=method.id)
-            ]
-        if method.drafts is OptTree:
-            chances[method.id] = [[least, landed(method.id, opt_chance=least)] for least in tqdm(CHANCES, desc=method.id)]
-        if KNOBS["window"].reads(method):
-            for coupling in COUPLING.choices if COUPLING.reads(method) else (COUPLING.default,):
-                name = fit_name(method, method.drafts.of(pipe.defaults.with_changes(coupling=coupling)))
-                windows[name] = [
-                    [nodes, landed(method.id, window=nodes, coupling=coupling)] for nodes in tqdm(WINDOWS, desc=name)
-                ]
-        if method.drafts is Wavefront:
-            leads = [lead for lead in LEADS if lead < pipe.info.grid]
-            found = {lead: runs(method.id, zipar_window=lead) for lead in tqdm(leads, desc=method.id)}
-            wavefronts[method.id] = [
-                [lead, round(mean(run.mean_accepted_length for run in of), 3), round(mean(run.price or 0.0 for run in of), 4)]
-                for lead, of in found.items()
-            ] + [[pipe.info.grid, 1.0, 0.0]]  # a whole row is vanilla
-    told = {
-        "settings": pipe.defaults.as_dict(),
-        "prompts": len(prompts),
-        "first_seed": FIRST_SEED,
-        "static": static,
-        "dynamic": dynamic,
-        "windows": windows,
-        "chances": chances,
-        "wavefronts": wavefronts,
-    }
+    tables = {kind: kept.get(kind, {}) for kind in TABLES}
+    for name in args.methods or pipe.available_methods:
+        for kind, rows in calibration_of(pipe, METHODS[name], prompts).items():
+            tables[kind] |= rows
+    told = {"settings": pipe.defaults.as_dict(), "prompts": len(prompts), "first_seed": FIRST_SEED, **tables}
     out.write_text(json.dumps(told, indent=1) + "\n")
     print(f"wrote {out}")
 

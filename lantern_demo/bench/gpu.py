@@ -25,6 +25,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from lantern_demo.bench.arguments import parser_of
 from lantern_demo.bench.gpu_parts import PARTS, Plan, Row
 from lantern_demo.bench.report import now, table, write
 
@@ -32,9 +33,7 @@ Report = dict[str, Any]
 
 
 def parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(
-        prog="python -m lantern_demo.bench gpu", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    p = parser_of("gpu", __doc__)
     p.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for gpu.json and gpu.md")
     p.add_argument("--device", default="cuda", help="cuda, cuda:N, or cpu for the small form (default: cuda)")
     p.add_argument("--minutes", type=float, default=9.5, help="for all parts together (default: 9.5)")

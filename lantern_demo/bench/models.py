@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from math import isqrt
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -27,13 +28,12 @@ from lantern_demo.models.janus.target import JanusConfig
 from lantern_demo.models.llamagen.target import LlamaGenConfig
 from lantern_demo.models.machine.device import DTYPES
 from lantern_demo.models.neighbours import neighbour_table
-from lantern_demo.models.registry import REGISTRY
+from lantern_demo.models.registry import REGISTRY, ModelInfo
 from lantern_demo.settings.knobs import MAX_LANTERN_K
 from lantern_demo.settings.settings import Settings
 
-Network = TypeVar("Network", bound=nn.Module)
-
 PROMPT = "three red round lanterns over a lake at dusk"
+BLOCK = 2**22  # random numbers that all weights are made of
 WORDS = 64  # tokens of a prompt that is read in the sequence, its marks included
 SMALL: dict[str, Any] = {"dim": 64, "heads": 2, "ffn": 64, "vocab": 1024, "grid": 6}  # for a look at the program, not at a GPU
 
@@ -97,58 +97,61 @@ def without_graphs() -> Iterator[None]:
 
 
 def timed_model(model: str, device: torch.device, small: bool = False) -> TimedModel:
-    """A model of the registry to time: the bundled one as it ships, the others with random weights of their sizes, in bfloat16 on
-    a GPU.
-
-    `small` shrinks the others. Raises ValueError for a model without a drafter.
-    """
-    info = REGISTRY[model]
-    knobs = Settings(**info.preset)
-    if info.folder is not None:
-        return _bundled(model, device, knobs)
-    published = info.published
-    if published is None or published.drafter is None:
-        raise ValueError(f"{model} has no drafter")
-    sizes = shrunk(published.target) if small else published.target
-    dtype = DTYPES["bfloat16" if device.type == "cuda" else "float32"]
-    torch.manual_seed(0)
-    target = _random(blank_network(sizes), device, dtype)
-    drafter = _random(blank_network(drafter_of(sizes) if small else published.drafter), device, dtype)
+    """A model of the registry to time on the engine of GPUs, with its family's fused networks: the bundled one as it ships, the
+    others with random weights of their sizes, in bfloat16 on a GPU. `small` shrinks the others."""
+    info, knobs = REGISTRY[model], Settings(**REGISTRY[model].preset)
+    guided = knobs.cfg_scale != 1
     with torch.inference_mode():
-        condition = target.condition(*prompt_of(sizes, device), knobs.cfg_scale != 1)
-    return TimedModel(
-        model, True, *_fused(target, drafter), condition, knobs, _some_neighbours(sizes.vocab, device), sizes.tokens, device
-    )
+        if info.folder is not None:
+            networks = bundled.load(info.folder, device)
+            target, drafter, encoded = networks.target, networks.drafter, networks.text.encode(PROMPT)
+            condition = target.condition(encoded.features, encoded.mask, guided)
+            book = networks.tokenizer.codebook
+            table = neighbour_table(book, min(MAX_LANTERN_K + 1, len(book) - 1)).to(device)
+        else:
+            torch.manual_seed(0)
+            target, drafter = random_networks(info, device, DTYPES["bfloat16" if device.type == "cuda" else "float32"], small)
+            condition = target.condition(*prompt_of(target.config, device), guided)
+            table = _some_neighbours(target.config.vocab, device)
+    family, tokens = family_of(target.config), target.config.tokens
+    fused = family.cuda_target(target), family.cuda_drafter(drafter)
+    return TimedModel(model, info.folder is None, *fused, condition, knobs, table, tokens, device)
 
 
-def _bundled(model: str, device: torch.device, knobs: Settings) -> TimedModel:
-    folder = REGISTRY[model].folder
-    assert folder is not None
-    networks = bundled.load(folder, device)
-    assert networks.drafter is not None
-    with torch.inference_mode():
-        encoded = networks.text.encode(PROMPT)
-        condition = networks.target.condition(encoded.features, encoded.mask, knobs.cfg_scale != 1)
-        book = networks.tokenizer.codebook
-        table = neighbour_table(book, min(MAX_LANTERN_K + 1, len(book) - 1)).to(device)
-    fused = _fused(networks.target, networks.drafter)
-    return TimedModel(model, False, *fused, condition, knobs, table, networks.target.config.tokens, device)
+def sizes_of(info: ModelInfo, small: bool) -> TargetSizes[Any]:
+    """The sizes of a published model's target, or these in small."""
+    assert info.published is not None
+    return shrunk(info.published.target) if small else info.published.target
 
 
-def _fused(target: Any, drafter: Any) -> tuple[protocols.Target, protocols.Drafter]:
-    """What decodes on a GPU: the fused models of the model's family."""
-    family = family_of(target.config)
-    return family.cuda_target(target), family.cuda_drafter(drafter)
+def random_networks(
+    info: ModelInfo, device: torch.device, dtype: torch.dtype, small: bool, drafts: bool = True
+) -> tuple[Any, Any]:
+    """Target and drafter of a published model's sizes with random weights. The drafter has its target's sizes where none is
+    published, and is None without `drafts`."""
+    assert info.published is not None
+    sizes = sizes_of(info, small)
+    target = random_network(sizes, device, dtype)
+    if not drafts:
+        return target, None
+    return target, random_network((not small and info.published.drafter) or drafter_of(sizes), device, dtype)
 
 
-def _random(network: Network, device: torch.device, dtype: torch.dtype) -> Network:
-    """Random weights at which states neither vanish nor blow up: norms near 1, the rest by their inputs."""
+@lru_cache(maxsize=1)
+def block() -> Tensor:
+    """Numbers that all random weights are made of, so that billions of them take no time to draw."""
+    return torch.randn(BLOCK, generator=torch.Generator().manual_seed(0))
+
+
+def random_network(sizes: Any, device: torch.device, dtype: torch.dtype) -> Any:
+    """A network of random weights that float16 holds, at which states neither vanish nor blow up."""
+    network: nn.Module = blank_network(sizes)
 
     def weight(name: str, shape: torch.Size) -> Tensor:
-        values = torch.randn(shape, device=device, dtype=dtype)
-        if "norm" in name and len(shape) == 1:
-            return values.mul_(0.1).add_(1.0 if name.endswith("weight") else 0.0)
-        return values.mul_(1.0 if "embed" in name else shape[1] ** -0.5 if len(shape) > 1 else 0.1)
+        if "norm" in name or len(shape) == 1:
+            return torch.full(shape, float(name.endswith("weight")), dtype=dtype, device=device)
+        scaled = (block() * shape[1] ** -0.5).half().to(device, dtype)
+        return scaled.repeat(-(-shape.numel() // BLOCK))[: shape.numel()].view(shape)
 
     return fill(network, {name: weight(name, w.shape) for name, w in network.state_dict().items()}, device, dtype)
 

@@ -5,27 +5,20 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
 from lantern_demo.models.machine.device import device_name
-
-Row = TypeVar("Row")
 
 
 def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     """A Markdown table whose first column is text."""
     rows = [f"| {' | '.join(line)} |" for line in (head, *lines)]
     return "\n".join([rows[0], "|---|" + "--:|" * (len(head) - 1), *rows[1:]])
-
-
-def table_of(rows: Iterable[Row], columns: Mapping[str, Callable[[Row], str]]) -> str:
-    """A table with a line for each row, and columns by what stands in them."""
-    return table(list(columns), [[cell(row) for cell in columns.values()] for row in rows])
 
 
 def number(value: float | None, digits: int) -> str:
@@ -56,12 +49,6 @@ def now() -> str:
 def session() -> dict[str, Any]:
     """When a command began or went on, and how busy the machine was: load averages of 1, 5 and 15 minutes where there are any."""
     return {"started": now(), "load": list(os.getloadavg()) if hasattr(os, "getloadavg") else None}
-
-
-def check_out(out: Path | None) -> None:
-    """Raises ValueError for a report that has no place beside which a journal and a table could lie."""
-    if out is not None and out.suffix != ".json":
-        raise ValueError(f"--out must end in .json, got {str(out)!r}")
 
 
 def write(out: Path, report: dict[str, Any], text: str) -> list[Path]:

@@ -15,10 +15,9 @@ from __future__ import annotations
 import argparse
 import ctypes
 import gc
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import partial
 from itertools import pairwise
 from math import isqrt
 from pathlib import Path
@@ -27,11 +26,12 @@ from time import perf_counter
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from lantern_demo.bench.arguments import add_report, parser_of
 from lantern_demo.bench.library import NAME, step_times
-from lantern_demo.bench.models import drafter_of, prompt_of, shrunk
-from lantern_demo.bench.report import machine_of, table
+from lantern_demo.bench.models import prompt_of, random_networks, sizes_of
+from lantern_demo.bench.report import machine_of, table, write
 from lantern_demo.bench.resume import Journal
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.drafting import Drafts
@@ -43,7 +43,7 @@ from lantern_demo.decoding.trees import static_tree
 from lantern_demo.models import bundled
 from lantern_demo.models.common import Condition
 from lantern_demo.models.families import family_of
-from lantern_demo.models.files.blank import blank_network, fill, held
+from lantern_demo.models.files.blank import held
 from lantern_demo.models.files.needs import free_memory, gib
 from lantern_demo.models.janus.target import JanusConfig
 from lantern_demo.models.machine.device import pick_threads
@@ -59,10 +59,9 @@ NODES = (1, 2, 4, 6, 8, 16)
 PASSES = 5  # of each size that count
 STEPS = 4  # of each tree that count
 LONG = 1.0  # seconds after which two that count suffice
-BLOCK = 2**22  # random numbers that all weights are made of
-# The networks as they are: in float32, or in bfloat16 where memory does not hold that; and always in bfloat16.
-MODULES, MODULES_16 = UNPACKED = ("modules", "modules-bfloat16")
+MODULES = "modules"  # the networks as they are: in float32, or in bfloat16 where memory does not hold that
 LIBRARY = "library"  # transformers' own model, in both formats
+STEPS_OF_METHODS = "methods"  # whole steps of every method, and passes of the drafter
 
 Report = dict[str, Any]
 
@@ -80,60 +79,44 @@ class Size:
     dtype: torch.dtype  # of the networks that it was made of
 
 
-@lru_cache(maxsize=1)
-def block() -> Tensor:
-    """Numbers that all random weights are made of."""
-    return torch.randn(BLOCK, generator=torch.Generator().manual_seed(0))
-
-
-def random_network(sizes: Any, dtype: torch.dtype) -> Any:
-    """A network of random weights that float16 holds, at which states neither vanish nor blow up."""
-    network: nn.Module = blank_network(sizes)
-
-    def weight(name: str, shape: torch.Size) -> Tensor:
-        if "norm" in name or len(shape) == 1:
-            return torch.full(shape, float(name.endswith("weight")), dtype=dtype)
-        scaled = (block() * shape[1] ** -0.5).half().to(dtype)
-        return scaled.repeat(-(-shape.numel() // BLOCK))[: shape.numel()].view(shape)
-
-    return fill(network, {name: weight(name, w.shape) for name, w in network.state_dict().items()}, CPU, dtype)
+def dtype_of(model: str, kind: str, small: bool) -> torch.dtype:
+    """The format of a published model's weights before they are packed: float16 as published ones are, of MODULES float32 or
+    bfloat16. Raises ValueError for a kind with which memory does not hold the model."""
+    free, count = free_memory(CPU), held(sizes_of(model_info(model), small))
+    if kind != MODULES:
+        dtype = torch.float16
+    elif free is not None and 4 * count > 0.9 * free:
+        dtype = torch.bfloat16
+    else:
+        dtype = torch.float32
+    needed = count * max(dtype.itemsize, {"plain": 4, "packed": 4}.get(kind, 2))
+    if free is not None and needed > 0.9 * free:
+        raise ValueError(f"{model} with {kind} takes about {gib(needed)} of memory, and {gib(free)} are free")
+    return dtype
 
 
 @torch.inference_mode()
 def size_of(model: str, kind: str, small: bool, drafts: bool = False) -> Size:
-    """A model on offer with a kind of products, or one of UNPACKED: the bundled one as it ships, another with random weights,
-    with a drafter of its target's sizes where none is published. Raises ValueError for one that memory does not hold."""
+    """A model on offer with a kind of products, or MODULES: the bundled one as it ships, another with random weights. Raises
+    ValueError for one that memory does not hold."""
     info = model_info(model)
     knobs, dtype = Settings(**info.preset), torch.float32
     target: Any
-    drafter: Any = None
+    drafter: Any
     if info.folder is not None:
         networks = bundled.load(info.folder, CPU)
         target, drafter = networks.target, networks.drafter
     else:
-        assert info.published is not None
-        sizes = shrunk(info.published.target) if small else info.published.target
-        free, count = free_memory(CPU), held(sizes)
-        if kind not in UNPACKED:
-            dtype = torch.float16  # as published ones are kept until they are packed
-        elif kind == MODULES_16 or (free is not None and 4 * count > 0.9 * free):
-            dtype = torch.bfloat16
-        needed = count * max(dtype.itemsize, {"plain": 4, "packed": 4}.get(kind, 2))
-        if free is not None and needed > 0.9 * free:
-            raise ValueError(f"{model} with {kind} takes about {gib(needed)} of memory, and {gib(free)} are free")
-        target = random_network(sizes, dtype)
-        if drafts:
-            drafter = random_network((not small and info.published.drafter) or drafter_of(sizes), dtype)
-    c, fused = target.config, family_of(target.config).cpu
-    features, mask = prompt_of(c, CPU)
-    if kind not in UNPACKED:
+        dtype = dtype_of(model, kind, small)
+        target, drafter = random_networks(info, CPU, dtype, small, drafts)
+    features, mask = prompt_of(target.config, CPU)
+    condition = target.condition(features.to(dtype) if features.is_floating_point() else features, mask, knobs.cfg_scale != 1)
+    tokens, fused = target.config.tokens, family_of(target.config).cpu
+    if kind != MODULES:
         assert fused is not None
-        original, target = target, fused.target(target, kind, info.folder is None)
+        target = fused.target(target, kind, info.folder is None)
         drafter = fused.drafter(drafter, kind) if drafts else None
-    else:
-        original = target
-    condition = original.condition(features.to(dtype) if features.is_floating_point() else features, mask, knobs.cfg_scale != 1)
-    return Size(model, target, drafter, condition, knobs, c.tokens, dtype)
+    return Size(model, target, drafter, condition, knobs, tokens, dtype)
 
 
 def default_kind(model: str) -> str:
@@ -177,11 +160,9 @@ def verification(size: Size, tokens: Tensor, cache: Any) -> Tensor:
 @torch.inference_mode()
 def passes(size: Size, nodes: Sequence[int]) -> dict[str, float]:
     """Median milliseconds of a pass with head and guidance, by nodes."""
-    cache, found = in_the_middle(size, max(nodes)), {}
-    for count in nodes:
-        tokens = torch.arange(count) % size.target.vocab_size
-        found[str(count)] = median(times_of(lambda tokens=tokens: verification(size, tokens, cache), PASSES))  # type: ignore[misc]
-    return found
+    cache = in_the_middle(size, max(nodes))
+    chains = [torch.arange(count) % size.target.vocab_size for count in nodes]
+    return {str(len(tokens)): median(times_of(partial(verification, size, tokens, cache), PASSES)) for tokens in chains}
 
 
 @torch.inference_mode()
@@ -223,14 +204,14 @@ def methods(size: Size, calibration: Calibration) -> Report:
 
     (alone,) = seconds([Drafts()])
     found = {"vanilla": told(size, alone, 1.0, alone, "every token is the model's own", 1)}
+    borrowed = "as calibrated" if size.id == BORROWED else f"borrowed from {BORROWED}"
     for method in METHODS.values():
-        choice = None
         # How large a tree becomes that is chosen anew in every step, random weights do not tell.
-        if method.guesses and (size.id == BORROWED or not method.drafts.reads_back):
-            choice = choose(method, calibration, seconds, method.drafts.of(size.knobs))
+        if not method.guesses or (size.id != BORROWED and method.drafts.reads_back):
+            continue
+        choice = choose(method, calibration, seconds, method.drafts.of(size.knobs))
         if choice is not None:
             given = given_by(calibration, method, choice.policy)
-            borrowed = f"borrowed from {BORROWED}" if size.id != BORROWED else "as calibrated"
             found[method.id] = told(size, known[choice.policy], given, alone, borrowed, choice.policy.nodes)
     return found
 
@@ -238,16 +219,15 @@ def methods(size: Size, calibration: Calibration) -> Report:
 @torch.inference_mode()
 def drafts(size: Size) -> dict[str, float]:
     """Median milliseconds of a pass of the drafter in the middle of a picture, by nodes."""
-    c, found = size.target.config, {}
-    rows = 1 if size.drafter.guided else len(size.condition.features)
-    hidden = torch.ones(rows, size.condition.features.shape[1] if size.condition.features.dim() > 1 else 1, c.dim)
+    all_rows, dim = len(size.condition.features), size.target.config.dim
+    rows, found = 1 if size.drafter.guided else all_rows, {}
+    hidden = size.target.prefill(size.condition, size.target.new_cache(all_rows, size.tokens))[:rows]
     for count in (1, 2, 4):
         cache = size.drafter.new_cache(rows, size.tokens)
         size.drafter.start(hidden, torch.zeros(1, dtype=torch.int64), cache, size.condition)
         cache.advance(size.tokens // 2)
-        tokens, states, mask = torch.zeros(count, dtype=torch.int64), torch.ones(rows, count, c.dim), torch.eye(count).bool()
-        call = lambda t=tokens, s=states, m=mask, k=cache: size.drafter.expand(t, s, 1, m, k)  # noqa: E731
-        found[str(count)] = median(times_of(call, PASSES))
+        tokens, states, mask = torch.zeros(count, dtype=torch.int64), torch.ones(rows, count, dim), torch.eye(count).bool()
+        found[str(count)] = median(times_of(partial(size.drafter.expand, tokens, states, 1, mask, cache), PASSES))
     return found
 
 
@@ -281,12 +261,23 @@ def resident() -> int | None:
         return None
 
 
-def measured(model: str, kind: str, nodes: Sequence[int], small: bool) -> Report:
-    """What passes of a model with a kind of products take, or with one of UNPACKED."""
+def measured(model: str, what: str, nodes: Sequence[int], small: bool) -> Report | None:
+    """What a model takes: passes with a kind of products, or with MODULES; LIBRARY; or STEPS_OF_METHODS."""
+    if what == LIBRARY:
+        return library_times(model, small)
+    if what == STEPS_OF_METHODS:
+        size, calibration = size_of(model, default_kind(model), small, drafts=True), read_calibration(BUNDLED / BORROWED)
+        assert calibration is not None
+        return {"methods": methods(size, calibration), "draft_ms": drafts(size)}
+    return of_passes(model, what, nodes, small)
+
+
+def of_passes(model: str, kind: str, nodes: Sequence[int], small: bool) -> Report:
+    """What passes of a model with a kind of products take, or with MODULES."""
     before = resident()
     size = size_of(model, kind, small)
     after = resident()
-    same, price = (None, None) if kind in UNPACKED else exactness(size, nodes)
+    same, price = (None, None) if kind == MODULES else exactness(size, nodes)
     return {
         "ms": passes(size, nodes),
         "row_exact": same,
@@ -303,11 +294,11 @@ def measured(model: str, kind: str, nodes: Sequence[int], small: bool) -> Report
 def library_times(model: str, small: bool) -> Report | None:
     """What a token takes by transformers' own model, by number format; None of a model that it cannot draw with. Raises
     ValueError where memory holds it in neither format."""
-    published = model_info(model).published
-    sizes = published and (shrunk(published.target) if small else published.target)
+    info = model_info(model)
+    sizes = info.published and sizes_of(info, small)
     if not isinstance(sizes, JanusConfig):
         return None
-    (ids, _), sampling = prompt_of(sizes, CPU), Settings(**model_info(model).preset).sampling()
+    (ids, _), sampling = prompt_of(sizes, CPU), Settings(**info.preset).sampling()
     free, found = free_memory(CPU), {}
     for dtype in (torch.float32, torch.bfloat16):
         if free is None or held(sizes) * dtype.itemsize <= 0.9 * free:
@@ -318,57 +309,46 @@ def library_times(model: str, small: bool) -> Report | None:
     return {"name": NAME, "ms_per_token": found, "tokens": PASSES}
 
 
+def found_of(journal: Journal, model: str) -> dict[str, Report | None]:
+    """What is measured of a model so far, as `measured` gave it."""
+    return {line["what"]: line["found"] for line in journal.of("measured") if line["model"] == model}
+
+
 def report_of(identity: Report, journal: Journal, models: Sequence[str]) -> Report:
-    """The report of what is measured so far."""
+    """The report of what is measured so far; a model whose default kind of products is not is left out."""
     found: dict[str, Report] = {}
     for model in models:
-        lines = {line["products"]: line for line in journal.of("passes") if line["model"] == model}
-        default = default_kind(model)
+        known, default = found_of(journal, model), default_kind(model)
+        library, steps_of = known.pop(LIBRARY, None), known.pop(STEPS_OF_METHODS, None)
+        lines = {kind: line for kind, line in known.items() if line is not None}
         if default not in lines:
             continue
-        first, modules = lines[default], lines.get(MODULES)
-        fused = {kind: line for kind, line in lines.items() if kind not in UNPACKED}
+        first, fused = lines[default], {kind: line for kind, line in lines.items() if kind != MODULES}
         report = {key: first[key] for key in ("parameters", "tokens", "rows", "threads", "row_exact", "vanilla_price")}
         report |= {"random_weights": model != BORROWED, "default_kind": default}
         report["kinds"] = {kind: line["ms"] for kind, line in lines.items()}
         report["exact"] = {kind: {key: line[key] for key in ("row_exact", "vanilla_price")} for kind, line in fused.items()}
         report["target_bytes"] = {kind: line["bytes"] for kind, line in fused.items()}
-        if modules:
-            report |= {"modules_ms_per_token": modules["ms"]["1"], "modules_format": modules["format"]}
-        report |= next(
-            ({k: line[k] for k in ("methods", "draft_ms")} for line in journal.of("methods") if line["model"] == model), {}
-        )
-        library = next((line["times"] for line in journal.of(LIBRARY) if line["model"] == model), None)
-        report |= {LIBRARY: library} if library else {}
-        found[model] = report
+        if MODULES in lines:
+            report |= {"modules_ms_per_token": lines[MODULES]["ms"]["1"], "modules_format": lines[MODULES]["format"]}
+        found[model] = report | (steps_of or {}) | ({LIBRARY: library} if library else {})
     return {**identity, "models": found}
 
 
 def markdown(models: dict[str, Report]) -> str:
     """Two tables: passes by kind and nodes, and methods."""
-    kinds, found = [], []
+    kinds, found, libraries = [], [], []
     for model, report in models.items():
         for kind, times in report["kinds"].items():
             exact = report["exact"].get(kind)
             said = "-" if exact is None else "yes" if exact["row_exact"] else "no"
             kinds.append([model, kind, *(f"{ms:.2f}" for ms in times.values()), said])
         for method, row in report.get("methods", {}).items():
-            found.append(
-                [
-                    model,
-                    method,
-                    str(row["nodes"]),
-                    f"{row['tokens_per_step']:.2f}",
-                    f"{row['ms_per_token']:.2f}",
-                    f"{row['speedup']:.2f}",
-                    f"{row['picture_seconds']:.1f}",
-                ]
-            )
-    libraries = [
-        f"{model} by {told['name']}: {', '.join(f'{ms:.0f} ms a token in {form}' for form, ms in told['ms_per_token'].items())}"
-        for model, report in models.items()
-        if (told := report.get(LIBRARY))
-    ]
+            numbers = [f"{row[key]:.2f}" for key in ("tokens_per_step", "ms_per_token", "speedup")]
+            found.append([model, method, str(row["nodes"]), *numbers, f"{row['picture_seconds']:.1f}"])
+        if told := report.get(LIBRARY):
+            times = ", ".join(f"{ms:.0f} ms a token in {form}" for form, ms in told["ms_per_token"].items())
+            libraries.append(f"{model} by {told['name']}: {times}")
     nodes = next(iter(next(iter(models.values()))["kinds"].values()))
     return "\n".join(
         (
@@ -383,29 +363,26 @@ def markdown(models: dict[str, Report]) -> str:
 
 
 def parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(
-        prog="python -m lantern_demo.bench sizes", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    p = parser_of("sizes", __doc__)
     p.add_argument(
         "--models", nargs="+", choices=allowed(), default=list(MODELS), metavar="ID", help=f"of {', '.join(allowed())}"
     )
     p.add_argument(
         "--kinds",
         nargs="+",
-        choices=[*UNPACKED, LIBRARY, *KINDS],
-        default=[*UNPACKED, LIBRARY, "packed", "half", "bfloat16", "int8"],
+        choices=[MODULES, LIBRARY, *KINDS],
+        default=[MODULES, LIBRARY, "packed", "half", "bfloat16", "int8"],
         help="of products; modules: PyTorch's, unpacked; library: transformers' generate, where it has the model",
     )
     p.add_argument("--nodes", type=int, nargs="+", default=list(NODES), help="of the passes; 1 is always among them")
     p.add_argument("--threads", type=int, help="how many threads compute (default: as the program chooses)")
     p.add_argument("--small", action="store_true", help="published models of few weights")
-    p.add_argument("--out", type=Path, help="FILE.json to write; FILE.jsonl beside it holds what is measured")
-    p.add_argument("--fresh", action="store_true", help="throw away what is measured already")
+    add_report(p)
     return p
 
 
 def main(argv: Sequence[str]) -> int:
-    """The command; 2 for a command line that cannot be run."""
+    """The command. Raises ValueError for what cannot be run."""
     p = parser()
     args = p.parse_args(argv)
     nodes = sorted({1, *args.nodes})
@@ -414,35 +391,18 @@ def main(argv: Sequence[str]) -> int:
     missing = [kind for kind in args.kinds if kind in KINDS and not supported(kind)]
     if missing:
         p.error(f"--kinds: {', '.join(missing)} do not work on this processor with this PyTorch")
-    calibration = read_calibration(BUNDLED / BORROWED)
-    assert calibration is not None
-    identity = {
-        "machine": machine_of(CPU),
-        "torch": torch.__version__,
-        "nodes": nodes,
-        "small": args.small,
-        "threads": args.threads,
-    }
-    models, wanted = list(dict.fromkeys(args.models)), list(dict.fromkeys(args.kinds))
-    try:
-        journal = Journal(args.out and args.out.with_suffix(".jsonl"), identity, args.fresh)
-        for model in models:
-            pick_threads(args.threads, CPU, model_info(model).folder is not None).use()
-            default = default_kind(model)
-            known = {line["products"] for line in journal.of("passes") if line["model"] == model}
-            if LIBRARY in wanted and not any(line["model"] == model for line in journal.of(LIBRARY)):
-                journal.add(LIBRARY, {"model": model, "times": library_times(model, args.small)})
-            for kind in dict.fromkeys((default, *wanted)):
-                if kind not in known and kind != LIBRARY:
-                    journal.add("passes", {"model": model, "products": kind, **measured(model, kind, nodes, args.small)})
-                gc.collect()  # two at once might not fit
-            if not any(line["model"] == model for line in journal.of("methods")):
-                size = size_of(model, default, args.small, drafts=True)
-                journal.add("methods", {"model": model, "methods": methods(size, calibration), "draft_ms": drafts(size)})
-                del size
-            if args.out:
-                args.out.write_text(json.dumps(report_of(identity, journal, models), indent=1) + "\n")
-    except ValueError as error:
-        p.exit(2, f"{p.prog}: {error}\n")
-    print(markdown(report_of(identity, journal, models)["models"]))
+    asked = {"nodes": nodes, "small": args.small, "threads": args.threads}
+    identity = {"machine": machine_of(CPU), "torch": torch.__version__, **asked}
+    models = list(dict.fromkeys(args.models))
+    journal = Journal(args.out and args.out.with_suffix(".jsonl"), identity, args.fresh)
+    for model in models:
+        pick_threads(args.threads, CPU, model_info(model).folder is not None).use()
+        for what in dict.fromkeys((default_kind(model), *args.kinds, STEPS_OF_METHODS)):
+            if what not in found_of(journal, model):
+                journal.add("measured", {"model": model, "what": what, "found": measured(model, what, nodes, args.small)})
+            gc.collect()  # two at once might not fit
+        report = report_of(identity, journal, models)
+        if args.out:
+            write(args.out, report, markdown(report["models"]))
+    print(markdown(report["models"]))
     return 0

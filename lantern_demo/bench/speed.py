@@ -8,7 +8,7 @@ cancels between the first and the last.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from time import perf_counter
 from typing import Any
@@ -16,6 +16,8 @@ from typing import Any
 from tqdm import tqdm
 
 from lantern_demo.bench.memory import peak_of_process, start_peak, stop_peak
+from lantern_demo.bench.report import session
+from lantern_demo.bench.resume import Journal
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.pipeline import Generation, Pipeline
 from lantern_demo.settings.knobs import KNOBS
@@ -87,16 +89,19 @@ def play(pipe: Pipeline, row: Row, prompt: str, seed: int) -> Run:
     return {**entry, "peer": False, "settings": done.record["settings"], "wall_seconds": wall, "peak_bytes": peak}
 
 
-def measure(contestants: dict[str, Contestant], jobs: list[Job], done: set[int]) -> Iterator[dict[str, Any]]:
-    """Yield the record of every round that is not `done`, after a whole round of warm-up that is thrown away."""
+def measure(contestants: dict[str, Contestant], jobs: list[Job], journal: Journal) -> list[dict[str, Any]]:
+    """The records of all rounds. Those that the journal lacks are played, after a whole round of warm-up that is thrown away."""
+    done = {record["number"] for record in journal.of("round")}
     left = [job for job in jobs if job.number not in done]
     if not left:
-        return
+        return journal.of("round")
+    journal.add("session", session())
     with tqdm(total=(1 + len(left)) * len(contestants), desc="warm-up", unit="run") as bar:
         _round(contestants, left[0], list(contestants), bar)
         bar.set_description("rounds")
         for job in left:
-            yield _round(contestants, job, list(contestants)[:: -1 if job.number % 2 else 1], bar)
+            journal.add("round", _round(contestants, job, list(contestants)[:: -1 if job.number % 2 else 1], bar))
+    return journal.of("round")
 
 
 def _round(contestants: dict[str, Contestant], job: Job, order: list[str], bar: tqdm[Any]) -> dict[str, Any]:

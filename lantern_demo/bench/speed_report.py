@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
-from lantern_demo.bench.report import now, number, table, table_of
+from lantern_demo.bench.report import now, number, table
 from lantern_demo.bench.speed import Row
 from lantern_demo.bench.summary import FEWEST, PARTS, summarise
 
 Report = dict[str, Any]
 
+HEAD = ["method", "nodes", "MAL", "ms / step", *PARTS, "c", "tokens / s", "speedup", "95 %", "price", "one-step TVD", "peak MiB"]
 HOW = (
     "Every round draws one prompt with one seed by all contestants in turn, in every other round backwards, after a whole "
     "round that is thrown away. Times are synchronised device work; ms / step is the mean of a run without its prefill, "
@@ -88,32 +87,28 @@ def _head(report: Report) -> str:
 
 def _speed(report: Report) -> str:
     rows = report["summary"]["rows"] | report["summary"]["peers"]
-
-    def own(cell: Callable[[Report], str]) -> Callable[[str], str]:
-        """A cell that peers leave empty."""
-        return lambda name: cell(rows[name]) if name in report["labels"] else "-"
-
-    columns: dict[str, Callable[[str], str]] = {
-        "method": lambda name: report["labels"].get(name, name),
-        "nodes": own(lambda row: ", ".join(map(str, row["nodes"]))),
-        "MAL": own(lambda row: f"{row['mean_accepted_length']:.2f}"),
-        "ms / step": own(lambda row: f"{row['ms_per_step']['median']:.2f}"),
-        **{part: own(partial(_part, part)) for part in PARTS},
-        "c": own(lambda row: number(row.get("c"), 2)),
-        "tokens / s": lambda name: _spread(rows[name]["tokens_per_second"], 0),
-        "speedup": lambda name: _spread(rows[name].get("speedup"), 2, "x"),
-        "95 %": lambda name: _interval(rows[name].get("speedup")),
-        "price": lambda name: number(rows[name].get("price"), 4),
-        "one-step TVD": lambda name: number(rows[name].get("one_step_tvd"), 4),
-        "peak MiB": lambda name: _mib(rows[name]["peak_bytes"]),
-    }
+    lines = [_line(report["labels"].get(name, name), row) for name, row in rows.items()]
     if report["process_peak_bytes"] is not None and all(row["peak_bytes"] is None for row in rows.values()):
-        del columns["peak MiB"]  # a CPU's peak is the whole process's and stands below
-    return table_of(rows, columns)
+        return table(HEAD[:-1], [line[:-1] for line in lines])  # a CPU's peak is the whole process's and stands below
+    return table(HEAD, lines)
 
 
-def _part(part: str, row: Report) -> str:
-    return f"{row[f'ms_{part}']:.2f}"
+def _line(label: str, row: Report) -> list[str]:
+    """The cells of a method or a peer; a peer has neither steps nor a tree."""
+    return [
+        label,
+        ", ".join(map(str, row.get("nodes", []))) or "-",
+        number(row.get("mean_accepted_length"), 2),
+        number(row.get("ms_per_step", {}).get("median"), 2),
+        *(number(row.get(f"ms_{part}"), 2) for part in PARTS),
+        number(row.get("c"), 2),
+        _spread(row["tokens_per_second"], 0),
+        _spread(row.get("speedup"), 2, "x"),
+        _interval(row.get("speedup")),
+        number(row.get("price"), 4),
+        number(row.get("one_step_tvd"), 4),
+        _mib(row["peak_bytes"]),
+    ]
 
 
 def _spread(told: dict[str, Any] | None, digits: int, unit: str = "") -> str:

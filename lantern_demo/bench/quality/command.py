@@ -18,6 +18,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
+from lantern_demo.bench.arguments import add_model, at_least, parser_of
 from lantern_demo.bench.quality import drawing, protocol
 from lantern_demo.bench.quality.front import gains, scene_front
 from lantern_demo.bench.quality.points import Point, points_of
@@ -29,84 +30,53 @@ from lantern_demo.bench.report import machine_of, now, write
 from lantern_demo.bench.resume import Journal
 from lantern_demo.bench.speed import Contestant, jobs_of, measure, play
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.runs.pipeline import Pipeline, load
+from lantern_demo.runs.pipeline import load
 from lantern_demo.settings.knobs import FIT
 from lantern_demo.settings.recommended import FILE
 
-# The networks that what is seen of pictures depends on: with these exchanged nothing is drawn anew.
-SEEN = ("target", "tokenizer", "picture", "classifier")
 PICTURES, SEEDS = 1000, 2
 FEWEST = 8  # pictures, half of which still have three nearest ones
 
 
 def parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(
-        prog="python -m lantern_demo.bench quality", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    p.add_argument("--model", default="lantern-scenes", help="registry id or a model folder (default: lantern-scenes)")
+    p = parser_of("quality", __doc__)
+    add_model(p)
     p.add_argument("--out", type=Path, required=True, help="a folder for everything that is drawn, measured and plotted")
-    all_methods = list(METHODS)
-    p.add_argument(
-        "--methods", nargs="+", choices=all_methods, default=all_methods, help="only these of the model's, and vanilla"
-    )
-    p.add_argument(
-        "--pictures", type=int, help=f"of every method at the preset settings (default: {PICTURES}, or the protocol's)"
-    )
-    p.add_argument("--sweep-pictures", type=int, default=200, help="of every point with a knob moved (default: 200)")
-    p.add_argument(
-        "--candidates",
-        nargs="+",
-        default=[],
-        metavar="POINT",
-        help=(
-            f'points with a knob moved, such as "lantern++ lambda 2", of which {ENOUGH} pictures are drawn, so that they may '
-            "be recommended"
-        ),
-    )
-    p.add_argument("--seeds", type=int, help=f"pictures of each caption (default: {SEEDS}, or the protocol's)")
-    p.add_argument("--rounds", type=int, default=8, help="of the measuring of speed (default: 8)")
-    p.add_argument("--resamples", type=int, default=RESAMPLES, help=f"behind every interval (default: {RESAMPLES})")
-    p.add_argument("--processes", type=int, default=1, help="that share the drawing, and the processors or GPUs (default: 1)")
+    names = list(METHODS)
+    p.add_argument("--methods", nargs="+", choices=names, default=names, help="only these of the model's, and vanilla")
+    many = f"of every method at the preset settings (default: {PICTURES}, or the protocol's)"
+    p.add_argument("--pictures", type=at_least(FEWEST), help=many)
+    p.add_argument("--sweep-pictures", type=at_least(0), default=200, help="of every point with a knob moved (default: 200)")
+    closer = f'points with a knob moved, such as "lantern++ lambda 2", of which {ENOUGH} pictures are drawn for a recommendation'
+    p.add_argument("--candidates", nargs="+", default=[], metavar="POINT", help=closer)
+    p.add_argument("--seeds", type=at_least(1), help=f"pictures of each caption (default: {SEEDS}, or the protocol's)")
+    p.add_argument("--rounds", type=at_least(1), default=8, help="of the measuring of speed (default: 8)")
+    p.add_argument("--resamples", type=at_least(2), default=RESAMPLES, help=f"behind every interval (default: {RESAMPLES})")
+    p.add_argument("--processes", type=at_least(1), default=1, help="that share the drawing, and the processors or GPUs")
     p.add_argument("--tree", help="draft tree of all points (default: fit, the machine's own; of a protocol paper)")
-    p.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
-    p.add_argument("--dtype", default="auto", help="of target and drafter (default: auto)")
+    p.add_argument("--fresh", action="store_true", help="throw away what an earlier command left in --out")
     paper = p.add_argument_group("a paper's evaluation", "of any model that draws from text, see protocol.py")
     paper.add_argument("--protocol", choices=list(protocol.PROTOCOLS), help="which one")
     paper.add_argument("--captions", type=Path, help="; ".join(f"{name}: {one.file}" for name, one in protocol.PROTOCOLS.items()))
     paper.add_argument("--real", type=Path, help="a folder of real pictures, to measure distances to")
     paper.add_argument("--slice", metavar="I/N", help="draw this part of the pictures and end; torchrun tells it by itself")
     paper.add_argument("--merge", action="store_true", help="draw nothing: score what all slices have drawn")
-    p.add_argument("--fresh", action="store_true", help="throw away what an earlier command left in --out")
     return p
 
 
 def check(args: argparse.Namespace) -> None:
-    """Raises ValueError for a command line that cannot be run."""
-    if args.protocol is None and (args.captions or args.real):
-        raise ValueError(
-            "--captions and --real are of --protocol; without one the captions are the scenes', and distances are to drawn scenes"
-        )
-    if args.protocol is None and (args.slice or args.merge):
-        raise ValueError(
-            "--slice and --merge are of --protocol; several processes of one machine share any other work by --processes"
-        )
-    if args.protocol is None:
-        args.pictures = PICTURES if args.pictures is None else args.pictures
-        args.seeds = SEEDS if args.seeds is None else args.seeds
-        args.tree = args.tree or FIT
-    for name, least in (
-        ("pictures", FEWEST),
-        ("sweep_pictures", 0),
-        ("seeds", 1),
-        ("rounds", 1),
-        ("resamples", 2),
-        ("processes", 1),
-    ):
-        if (given := getattr(args, name)) is not None and given < least:
-            raise ValueError(f"--{name.replace('_', '-')} must be at least {least}, got {getattr(args, name)}")
+    """Fill in what stands for a front alone. Raises ValueError for options that do not go together."""
     if 0 < args.sweep_pictures < FEWEST:
         raise ValueError(f"--sweep-pictures must be 0 or at least {FEWEST}, got {args.sweep_pictures}")
-    for name in ("pictures", "sweep_pictures") if args.protocol is None else ():
+    if args.protocol is not None:
+        return
+    if args.captions or args.real or args.slice or args.merge:
+        raise ValueError(
+            "--captions, --real, --slice and --merge are of --protocol; without one the captions are the scenes', distances are "
+            "to drawn scenes, and several processes of one machine share the work by --processes"
+        )
+    args.pictures, args.seeds, args.tree = args.pictures or PICTURES, args.seeds or SEEDS, args.tree or FIT
+    for name in ("pictures", "sweep_pictures"):
         if getattr(args, name) % args.seeds:
             raise ValueError(f"--{name.replace('_', '-')} must be a multiple of --seeds, {args.seeds}, got {getattr(args, name)}")
 
@@ -134,37 +104,23 @@ def run(args: argparse.Namespace) -> Report:
     drawn = drawing.finished(journal.of("picture"), points, counts)
     pipe.threads.use()  # as its runs do
     identity |= {"machine": machine_of(pipe.device), "products": pipe.products}
-    rounds = _speed(pipe, args, points, captions, identity)
+    contestants: dict[str, Contestant] = {p.name: partial(play, pipe, p) for p in points if p.group != "again"}
+    speeds = Journal(args.out / "speed.jsonl", identity, args.fresh)
+    rounds = measure(contestants, jobs_of(captions[: args.rounds], 1), speeds)
     rows = gains(pipe, points, drawn, rounds)
-    seen = args.out / "seen" / str(drawing.weights_digest(pipe, *SEEN))
-    front = scene_front(pipe, classifier, scenes, seen, args.resamples, drawn, rows)
+    front = scene_front(pipe, classifier, scenes, args.resamples, drawn, rows)
     asked = {"pictures": args.pictures, "sweep_pictures": args.sweep_pictures, "seeds": args.seeds, "rounds": len(rounds)}
     return {"created": now(), **identity, **asked, **front}
 
 
-def _speed(pipe: Pipeline, args: argparse.Namespace, points: list[Point], captions: list[str], identity: Report) -> list[Report]:
-    """The rounds of all points in turn."""
-    journal = Journal(args.out / "speed.jsonl", identity, args.fresh)
-    done = {record["number"] for record in journal.of("round")}
-    contestants: dict[str, Contestant] = {p.name: partial(play, pipe, p) for p in points if p.group != "again"}
-    for record in measure(contestants, jobs_of(captions[: args.rounds], 1), done):
-        journal.add("round", record)
-    return journal.of("round")
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    p = parser()
-    args = p.parse_args(argv)
-    try:
-        check(args)
-        report = run(args) if args.protocol is None else protocol.evaluated(args)
-    except ValueError as error:
-        p.exit(2, f"{p.prog}: {error}\n")
+def main(argv: Sequence[str]) -> None:
+    """The command. Raises ValueError for what cannot be run."""
+    args = parser().parse_args(argv)
+    check(args)
+    report = run(args) if args.protocol is None else protocol.evaluated(args)
     if report is None:
-        print(
-            f"drew slice {args.slice or 'of this rank'} into {args.out}; the same command without it scores when all slices "
-            "are there"
-        )
+        drew = args.slice or "of this rank"
+        print(f"drew slice {drew} into {args.out}; the same command without it scores when all slices are there")
         return
     text = protocol.markdown(report) if args.protocol else markdown(report)
     files = write(args.out / f"{args.protocol or 'front'}.json", report, text)

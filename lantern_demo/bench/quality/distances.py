@@ -67,7 +67,7 @@ def _cubic(a: Array, b: Array) -> Array:
 
 
 class Kernel:
-    """The kernel distance between two sets of features, a [N, D] and b [M, D], for any choice of their pictures.
+    """The kernel distance between two sets of features, a [N, D] and b [M, D], for any choice of the pictures of a.
 
     The unbiased estimate of the squared maximum mean discrepancy under the kernel (x y / D + 1)^3 (Binkowski et al. 2018), of
     whole sets instead of blocks. It may be negative. A repeat would pair a picture with itself, so such pairs are left out.
@@ -78,16 +78,13 @@ class Kernel:
         self._within = _cubic(a, a), _cubic(b, b)
         self._between = _cubic(a, b)
 
-    def __call__(self, index_a: Indices | None = None, index_b: Indices | None = None) -> float:
-        """The distance between pictures index_a [n] of a and index_b [m] of b; all of them when left out."""
-        w, v = (_weights(i, len(k)) for i, k in zip((index_a, index_b), self._within, strict=True))
-        own = sum(_mean_of_pairs(k, x) for k, x in zip(self._within, (w, v), strict=True))
+    def __call__(self, index: Indices | None = None) -> float:
+        """The distance between pictures index [n] of a, all of them when left out, and b."""
+        a, b = self._between.shape
+        w = numpy.ones(a) if index is None else numpy.bincount(index, minlength=a).astype(numpy.float64)
+        v = numpy.ones(b)
+        own = _mean_of_pairs(self._within[0], w) + _mean_of_pairs(self._within[1], v)
         return float(own - 2 * (w @ self._between @ v) / (w.sum() * v.sum()))
-
-
-def _weights(index: Indices | None, size: int) -> Array:
-    """How often each of `size` pictures was drawn [size]."""
-    return numpy.ones(size) if index is None else numpy.bincount(index, minlength=size).astype(numpy.float64)
 
 
 def _mean_of_pairs(k: Array, w: Array) -> float:
@@ -97,7 +94,8 @@ def _mean_of_pairs(k: Array, w: Array) -> float:
 
 
 class Manifolds:
-    """Precision and recall of made pictures [M, D] against real ones [N, D] (Kynkäänniemi et al. 2019), for any choice of them.
+    """Precision and recall of made pictures [M, D] against real ones [N, D] (Kynkäänniemi et al. 2019), of any choice of made
+    ones.
 
     A set's manifold is the union of balls around its features, each as wide as the distance to the k-th nearest other picture.
     A repeat would be its own nearest, so repeats count once: bootstrap with `halves` of the captions.
@@ -106,23 +104,20 @@ class Manifolds:
     def __init__(self, real: Any, made: Any, k: int = 3) -> None:
         real, made = _features(real, k + 1), _features(made, k + 1)
         self.k = k
-        self._real, self._made = _distances(real, real), _distances(made, made)
-        self._between = _distances(real, made)
+        self._made, self._between = _distances(made, made), _distances(real, made)
+        self._real_radii = self._radii(_distances(real, real))
 
-    def __call__(self, index_real: Indices | None = None, index_made: Indices | None = None) -> tuple[float, float]:
+    def __call__(self, index: Indices | None = None) -> tuple[float, float]:
         """Precision: the share of made pictures in the real manifold. Recall: the share of real ones in the made manifold."""
-        rows, columns = (
-            numpy.arange(len(own)) if index is None else numpy.unique(index)
-            for own, index in ((self._real, index_real), (self._made, index_made))
-        )
-        between = self._between[numpy.ix_(rows, columns)]
-        precision = (between <= self._radii(self._real, rows)[:, None]).any(0).mean()
-        recall = (between <= self._radii(self._made, columns)[None]).any(1).mean()
+        made = numpy.arange(len(self._made)) if index is None else numpy.unique(index)
+        between = self._between[:, made]
+        precision = (between <= self._real_radii[:, None]).any(0).mean()
+        recall = (between <= self._radii(self._made[numpy.ix_(made, made)])[None]).any(1).mean()
         return float(precision), float(recall)
 
-    def _radii(self, distances: Array, index: Indices) -> Array:
+    def _radii(self, distances: Array) -> Array:
         # Every row holds the picture's distance of 0 to itself, so that the k-th nearest other one is entry k of the order.
-        return numpy.partition(distances[numpy.ix_(index, index)], self.k, axis=1)[:, self.k]
+        return numpy.partition(distances, self.k, axis=1)[:, self.k]
 
 
 def _distances(a: Array, b: Array) -> Array:

@@ -12,7 +12,6 @@ import torch
 from tqdm import tqdm
 
 from lantern_demo.bench.quality.points import Point
-from lantern_demo.bench.report import machine_of, session
 from lantern_demo.bench.resume import Journal, digest_of
 from lantern_demo.bench.workers import spread
 from lantern_demo.decoding.config import Config
@@ -60,19 +59,14 @@ def jobs_of(points: list[Point], counts: Counts, prompts: list[str], batched: bo
 
 def identity_of(pipe: Pipeline, points: list[Point], command: Record) -> Record:
     """What is drawn, by which code and by the weights that its tokens depend on."""
+    folder = pipe.info.folder
     return {
         "command": {**command, "points": {p.name: p.settings for p in points}},
-        "model": {"id": pipe.info.id, "files": weights_digest(pipe, *DRAWN)},
+        "model": {"id": pipe.info.id, "files": folder and digest_of(folder, *(f"{part}/*.safetensors" for part in DRAWN))},
         "settings": pipe.defaults.as_dict(),
         "dtype": pipe.dtype,
         "versions": {"torch": torch.__version__, "decoding": digest_of(PACKAGE / "decoding", "*.py")},
     }
-
-
-def weights_digest(pipe: Pipeline, *parts: str) -> str | None:
-    """A digest of some networks of a model folder."""
-    folder = pipe.info.folder
-    return None if folder is None else digest_of(folder, *(f"{part}/*.safetensors" for part in parts))
 
 
 def left_of(jobs: list[Job], journal: Journal) -> list[Job]:
@@ -92,8 +86,6 @@ def draw(
     """Draw what the journal lacks of these jobs, by `pipe` or by processes that load `model` themselves. `save` gets every
     picture's record before the journal does."""
     left = left_of(jobs, journal)
-    if left:
-        journal.add("session", session() | {"machine": machine_of(pipe.device), "processes": processes})
     call = partial(pictures, pipe) if processes == 1 else partial(_drawn_by, model)
     with tqdm(total=len(left), desc="pictures", unit="job") as bar:
         for records in spread(call, left, processes, max(1, (os.cpu_count() or 1) // processes)):

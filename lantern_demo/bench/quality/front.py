@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
 from typing import Any
 
 import numpy
@@ -57,16 +55,15 @@ def scene_front(
     pipe: Pipeline,
     classifier: AttributeClassifier,
     scenes: SceneSet,
-    kept: Path,
     resamples: int,
     drawn: Drawn,
     rows: dict[str, Row],
 ) -> dict[str, Any]:
-    """The front of a model that draws lantern scenes, but what was run on what. Pictures are looked at once; what was seen is
-    kept in the folder `kept`. Raises ValueError when vanilla or the floor has no pictures."""
+    """The front of a model that draws lantern scenes, but what was run on what. Raises ValueError when vanilla or the
+    floor has no pictures."""
     true, again = look_at_truth(pipe, classifier, scenes)
     seen = {
-        name: look(pipe, classifier, scenes, [r["tokens"] for r in records], kept / f"{re.sub('[^a-z0-9.+]+', '-', name)}.npz")
+        name: look(pipe, classifier, scenes, [record["tokens"] for record in records])
         for name, records in tqdm(drawn.items(), desc="looking", unit="point")
         if records
     }

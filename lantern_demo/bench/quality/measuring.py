@@ -9,7 +9,6 @@ shared a picture and vanilla's of its seed are a pair, so that their difference 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy
@@ -46,7 +45,7 @@ MEASURES: dict[str, Told] = {
 
 @dataclass(frozen=True)
 class Seen:
-    """What is kept of N pictures: of each its features [N, 256], right attributes and, of drawn ones, tokens with their nats."""
+    """What is seen of N pictures: of each its features [N, 256], right attributes and, of drawn ones, tokens with their nats."""
 
     features: NDArray[numpy.float32]
     right: dict[str, NDArray[numpy.bool_]]
@@ -63,25 +62,12 @@ class Seen:
 
 
 @torch.inference_mode()
-def look(pipe: Pipeline, classifier: AttributeClassifier, scenes: SceneSet, ids: list[list[int]], file: Path) -> Seen:
-    """The pictures of token ids, the first of the scenes' prompts; kept in `file`, from which the same ids are read again."""
-    given = torch.tensor(ids)
-    if file.exists():
-        with numpy.load(file) as kept:
-            if numpy.array_equal(kept["tokens"], given.numpy()):
-                right = {name[6:]: kept[name] for name in kept.files if name.startswith("right_")}
-                return Seen(kept["features"], right, kept["tokens"], kept["nats"])
-    networks, count = pipe.networks, len(ids)
+def look(pipe: Pipeline, classifier: AttributeClassifier, scenes: SceneSet, ids: list[list[int]]) -> Seen:
+    """The pictures of token ids, the first of the scenes' prompts."""
+    networks, given, count = pipe.networks, torch.tensor(ids), len(ids)
     nats = tokens.nll(networks.target, networks.text, scenes.prompts[:count], given, pipe.defaults.sampling()).numpy()
     wanted = {name: values[:count] for name, values in scenes.wanted.items()}
-    seen = _seen(classifier, drawn(networks, given), wanted, given.numpy(), nats)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_suffix(".part.npz")
-    arrays: dict[str, Any] = {key: value for key, value in vars(seen).items() if key != "right"}
-    arrays |= {f"right_{name}": values for name, values in seen.right.items()}
-    numpy.savez(part, **arrays)
-    part.replace(file)
-    return seen
+    return _seen(classifier, drawn(networks, given), wanted, given.numpy(), nats)
 
 
 def look_at_truth(pipe: Pipeline, classifier: AttributeClassifier, scenes: SceneSet) -> tuple[Seen, Seen]:
@@ -147,8 +133,8 @@ class Judge:
             ALL: mean_of(seen.right[ALL]),
             "fid_truth": fid(truth),
             "kernel_truth": lambda index: 1000 * to_truth(index),
-            "precision": lambda index: manifolds(None, index)[0],
-            "recall": lambda index: manifolds(None, index)[1],
+            "precision": lambda index: manifolds(index)[0],
+            "recall": lambda index: manifolds(index)[1],
             "fid_vanilla": fid(reference),
             "kernel_vanilla": lambda index: 1000 * to_reference(index),
             "nll": mean_of(seen.nats),

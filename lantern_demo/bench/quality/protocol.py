@@ -61,53 +61,45 @@ class Protocol:
     place: Callable[[int, int], Path]  # of picture `seed` of prompt `number`, in the folder of a method
 
 
-def lines_of(file: Path) -> list[str]:
-    """The lines of a text file that hold something. Raises ValueError for one that cannot be read."""
-    return [line for line in _text(file).splitlines() if line.strip()]
-
-
-def _text(file: Path) -> str:
+def read_text(file: Path) -> str:
+    """The text of a file of captions. Raises ValueError for one that cannot be read."""
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"captions cannot be read from {file}: {error}") from error
 
 
-def captions_of(file: Path) -> list[tuple[str, str]]:
-    """The captions of a file with their ids: of a COCO annotation file (.json) the longest of every picture, in the order of
-    pictures' first captions, or the lines of a text file. Raises ValueError with what is wrong with the file."""
-    found = _coco(_text(file), file) if file.suffix.lower() == ".json" else dict(enumerate(lines_of(file)))
-    return [(str(key), " ".join(caption.split())) for key, caption in found.items() if caption.strip()]
-
-
-def _coco(text: str, file: Path) -> dict[Any, str]:
-    longest: dict[Any, str] = {}
-    try:
-        for note in json.loads(text)["annotations"]:
-            # Of equally long ones the first stays.
-            longest[note["image_id"]] = max(longest.get(note["image_id"], ""), " ".join(note["caption"].split()), key=len)
-    except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(
-            f"{file} must be a COCO captions file, a JSON object with a list of annotations that have an image_id and a "
-            f"caption: {error!r}"
-        ) from error
-    return longest
+def lines_of(text: str) -> list[str]:
+    """The lines that hold something."""
+    return [line for line in text.splitlines() if line.strip()]
 
 
 def read_coco(file: Path) -> list[Prompt]:
-    """The longest caption of every image of a COCO captions file, by image id, or the lines of a text file. Raises ValueError
-    with what is wrong with the file."""
-    found = sorted(captions_of(file), key=lambda pair: (len(pair[0]), pair[0]))
-    return [Prompt(*pair) for pair in found]
+    """The longest caption of every image of a COCO captions file (.json), by image id, the first of equally long ones; or the
+    lines of a text file. Raises ValueError with what is wrong with the file."""
+    text, found = read_text(file), dict[Any, str]()
+    if file.suffix.lower() == ".json":
+        try:
+            for note in json.loads(text)["annotations"]:
+                key, caption = note["image_id"], " ".join(note["caption"].split())
+                found[key] = max(found.get(key, ""), caption, key=len)
+        except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(
+                f"{file} must be a COCO captions file, a JSON object with a list of annotations that have an image_id and a "
+                f"caption: {error!r}"
+            ) from error
+    else:
+        found = {number: " ".join(line.split()) for number, line in enumerate(lines_of(text))}
+    prompts = [Prompt(str(key), caption) for key, caption in found.items() if caption]
+    return sorted(prompts, key=lambda prompt: (len(prompt.id), prompt.id))
 
 
 def read_geneval(file: Path) -> list[Prompt]:
     """The lines of GenEval's evaluation_metadata.jsonl. Raises ValueError naming the line that is none."""
     found = []
-    for place, line in enumerate(lines_of(file)):
+    for place, line in enumerate(lines_of(read_text(file))):
         try:
-            told = json.loads(line)
-            found.append(Prompt(str(place), told["prompt"].strip(), line))
+            found.append(Prompt(str(place), json.loads(line)["prompt"].strip(), line))
         except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"{file}, line {place + 1}, must be a JSON object with a prompt, as in GenEval's metadata"

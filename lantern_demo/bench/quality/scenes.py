@@ -69,28 +69,28 @@ def truth(captions: int, seeds: int) -> SceneSet:
 
 
 @torch.inference_mode()
-def draw_truth(scenes: SceneSet, device: torch.device, size: int = SIZE, batch: int = BATCH) -> Tensor:
+def draw_truth(scenes: SceneSet, device: torch.device, size: int = SIZE) -> Tensor:
     """The true pictures [pictures, 3, size, size] float32 in [0, 1], on the CPU; those of less than 128 are reduced from 128."""
-    parts = torch.arange(scenes.pictures).split(batch)
+    parts = torch.arange(scenes.pictures).split(BATCH)
     images = torch.cat([render(scenes.scenes.rows(part).to(device), max(size, SIZE)).cpu() for part in parts])
     return images if images.shape[-1] == size else F.interpolate(images, size=size, mode="area")
 
 
 @torch.inference_mode()
-def true_tokens(networks: Networks, scenes: SceneSet, batch: int = BATCH) -> Tensor:
+def true_tokens(networks: Networks, scenes: SceneSet) -> Tensor:
     """The scenes as the image tokenizer reads them: token ids [pictures, N] on its device, from pictures of the tokenizer's
     size."""
     device = networks.tokenizer.codebook.device
-    images = draw_truth(scenes, device, networks.tokenizer.size, batch)
-    return torch.cat([networks.tokenizer.encode(part.to(device)) for part in images.split(batch)])
+    images = draw_truth(scenes, device, networks.tokenizer.size)
+    return torch.cat([networks.tokenizer.encode(part.to(device)) for part in images.split(BATCH)])
 
 
 @torch.inference_mode()
-def drawn(networks: Networks, tokens: Tensor, batch: int = BATCH) -> Tensor:
+def drawn(networks: Networks, tokens: Tensor) -> Tensor:
     """Token ids [B, N] -> pictures [B, 3, image_size, image_size] in [0, 1], on the CPU. Of true tokens: the best that a model's
     pictures can be."""
     device = networks.tokenizer.codebook.device
-    return torch.cat([networks.draw(part.to(device)).cpu() for part in tokens.split(batch)])
+    return torch.cat([networks.draw(part.to(device)).cpu() for part in tokens.split(BATCH)])
 
 
 class Reading(NamedTuple):
@@ -101,7 +101,7 @@ class Reading(NamedTuple):
 
 
 @torch.inference_mode()
-def read(classifier: AttributeClassifier, images: Tensor, wanted: dict[str, Any], batch: int = BATCH) -> Reading:
+def read(classifier: AttributeClassifier, images: Tensor, wanted: dict[str, Any]) -> Reading:
     """Images [B, 3, H, W] in [0, 1] and the class index wanted of each attribute [B] -> features, and what is right.
 
     Raises ValueError when `wanted` is not of as many pictures, or lacks an attribute.
@@ -112,7 +112,7 @@ def read(classifier: AttributeClassifier, images: Tensor, wanted: dict[str, Any]
     device = classifier.mix[0].weight.device
     classifier.eval()
     features, classes = [], defaultdict(list)
-    for part in images.split(batch):
+    for part in images.split(BATCH):
         seen = classifier.features(part.to(device))
         features.append(seen.float().cpu())
         for name, head in classifier.heads.items():

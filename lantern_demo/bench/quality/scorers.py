@@ -7,12 +7,14 @@ Harnesses differ in resizing and in weights: only numbers of one harness, at one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy
 import torch
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor, nn
@@ -40,41 +42,39 @@ def real_files(folder: Path) -> list[Path]:
     return files
 
 
-def opened(picture: Image.Image | Path) -> Image.Image:
-    """A picture, or the file it is in, in RGB. Raises ValueError naming a file that cannot be read."""
-    if isinstance(picture, Image.Image):
-        return picture.convert("RGB")
+def opened(file: Path) -> Image.Image:
+    """A picture file in RGB. Raises ValueError naming a file that cannot be read."""
     try:
-        with Image.open(picture) as image:
+        with Image.open(file) as image:
             return image.convert("RGB")
     except (OSError, UnidentifiedImageError) as error:
-        raise ValueError(f"{picture} cannot be read as a picture: {error}") from error
+        raise ValueError(f"{file} cannot be read as a picture: {error}") from error
 
 
-def prepare(picture: Image.Image | Path, size: int = SIZE) -> Tensor:
-    """A picture, or the file it is in -> [3, size, size] uint8: the largest square around its centre, resized with Pillow's
-    Lanczos filter. Raises ValueError naming a file that cannot be read."""
-    picture = opened(picture)
-    side = min(picture.size)
-    left, top = (picture.width - side) // 2, (picture.height - side) // 2
-    square = picture.crop((left, top, left + side, top + side))
+def prepare(image: Image.Image, size: int = SIZE) -> Tensor:
+    """An RGB picture -> [3, size, size] uint8: the largest square around its centre, resized with Pillow's Lanczos filter."""
+    side = min(image.size)
+    left, top = (image.width - side) // 2, (image.height - side) // 2
+    square = image.crop((left, top, left + side, top + side))
     if side != size:
         square = square.resize((size, size), Image.Resampling.LANCZOS)
-    return torch.frombuffer(bytearray(square.tobytes()), dtype=torch.uint8).view(size, size, 3).permute(2, 0, 1).contiguous()
+    return torch.from_numpy(numpy.array(square)).permute(2, 0, 1)
 
 
-def batches(pictures: Sequence[Image.Image | Path], size: int = SIZE) -> Iterator[Tensor]:
-    """Pictures prepared, a batch at a time -> [B, 3, size, size] uint8."""
-    for start in range(0, len(pictures), BATCH):
-        yield torch.stack([prepare(one, size) for one in pictures[start : start + BATCH]])
+def batches(count: int) -> list[slice]:
+    """Slices of at most BATCH that hold `count` pictures."""
+    return [slice(start, start + BATCH) for start in range(0, count, BATCH)]
 
 
 @torch.inference_mode()
-def features_of(network: nn.Module, pictures: Sequence[Image.Image | Path], device: torch.device) -> Tensor:
-    """Pictures through a feature network -> [N, D] float32 on the CPU."""
-    network = network.to(device).eval()
-    found = [network(part.to(device)) for part in batches(pictures)]
-    return torch.cat([(one[0] if isinstance(one, tuple) else one).float().cpu() for one in found])
+def features_of(network: nn.Module, files: Sequence[Path], device: torch.device) -> Tensor:
+    """Picture files through a feature network -> [N, D] float32 on the CPU. Raises ValueError naming a file that cannot be
+    read."""
+    network, found = network.to(device).eval(), []
+    for part in batches(len(files)):
+        seen = network(torch.stack([prepare(opened(file)) for file in files[part]]).to(device))
+        found.append((seen[0] if isinstance(seen, tuple) else seen).float().cpu())
+    return torch.cat(found)
 
 
 class MissingError(Exception):
@@ -151,11 +151,11 @@ def hps() -> tuple[nn.Module, Any, Any]:
 
 def of_distances(real: Path | None, device: torch.device) -> Scorer:
     """FID (Heusel et al. 2017) and KID (Binkowski et al. 2018) to the pictures in a folder."""
-    network, files = inception(), _real(real)
-    truth = features_of(network, files, device)
+    features = partial(features_of, inception(), device=device)
+    truth = features(_real(real))
 
     def score(pictures: list[Path], captions: list[str]) -> Scores:
-        made = features_of(network, pictures, device)
+        made = features(pictures)
         return {"fid": distances.frechet(made, truth), "kid": distances.Kernel(made, truth)()}
 
     return score
@@ -163,37 +163,32 @@ def of_distances(real: Path | None, device: torch.device) -> Scorer:
 
 def of_manifolds(real: Path | None, device: torch.device) -> Scorer:
     """Precision and recall against the pictures in a folder."""
-    network, files = vgg(), _real(real)
-    truth = features_of(network, files, device)
+    features = partial(features_of, vgg(), device=device)
+    truth = features(_real(real))
 
     def score(pictures: list[Path], captions: list[str]) -> Scores:
-        made = features_of(network, pictures, device)
-        return dict(zip(("precision", "recall"), distances.Manifolds(truth, made)(), strict=True))
+        return dict(zip(("precision", "recall"), distances.Manifolds(truth, features(pictures))(), strict=True))
 
     return score
 
 
 def of_clip(real: Path | None, device: torch.device) -> Scorer:
-    """The mean CLIP score times 100 (Hessel et al. 2021)."""
+    """The mean of 100 cos(picture, PREFIX + caption) over pictures and their captions (Hessel et al. 2021); a negative mean
+    counts as 0."""
     network, processor = clip()
-    return lambda pictures, captions: {"clip": clip_score(network, processor, pictures, captions, device)}
+    network.to(device)
 
+    @torch.inference_mode()
+    def score(pictures: list[Path], captions: list[str]) -> Scores:
+        found: list[float] = []
+        for part in batches(len(pictures)):
+            texts, images = [PREFIX + caption for caption in captions[part]], [opened(file) for file in pictures[part]]
+            given = processor(text=texts, images=images, return_tensors="pt", padding=True, truncation=True)
+            seen = network(**given.to(device))
+            found += torch.nn.functional.cosine_similarity(seen.image_embeds, seen.text_embeds).tolist()
+        return {"clip": max(0.0, 100 * sum(found) / len(found))}
 
-@torch.inference_mode()
-def clip_score(
-    network: Any, processor: Any, pictures: Sequence[Image.Image | Path], captions: list[str], device: torch.device
-) -> float:
-    """The mean of 100 cos(picture, PREFIX + caption) over pictures and their captions; a negative mean counts as 0."""
-    found: list[float] = []
-    for start in range(0, len(pictures), BATCH):
-        some = slice(start, start + BATCH)
-        texts = [PREFIX + caption for caption in captions[some]]
-        given = processor(
-            text=texts, images=[opened(one) for one in pictures[some]], return_tensors="pt", padding=True, truncation=True
-        )
-        seen = network.to(device)(**given.to(device))
-        found += torch.nn.functional.cosine_similarity(seen.image_embeds, seen.text_embeds).tolist()
-    return max(0.0, 100 * sum(found) / len(found))
+    return score
 
 
 def of_hps(real: Path | None, device: torch.device) -> Scorer:
@@ -204,11 +199,10 @@ def of_hps(real: Path | None, device: torch.device) -> Scorer:
     @torch.inference_mode()
     def score(pictures: list[Path], captions: list[str]) -> Scores:
         found: list[float] = []
-        for start in range(0, len(pictures), BATCH):
-            some = slice(start, start + BATCH)
-            images = torch.stack([prepare(opened(file)) for file in pictures[some]]).to(device)
+        for part in batches(len(pictures)):
+            images = torch.stack([prepare(opened(file)) for file in pictures[part]]).to(device)
             with torch.autocast(device.type, enabled=device.type == "cuda"):
-                seen = network(images, tokenizer(captions[some]).to(device))
+                seen = network(images, tokenizer(captions[part]).to(device))
             found += (seen["image_features"] * seen["text_features"]).sum(-1).float().tolist()
         return {"hpsv2": fmean(found)}
 

@@ -58,8 +58,7 @@ def usage(tokens: Any, vocab: int) -> NDArray[numpy.float64]:
     return numpy.bincount(ids.reshape(-1), minlength=vocab) / ids.size
 
 
-def total_variation(a: Any, b: Any) -> float:
-    """Half the sum of |a - b| of two histograms of shares, their mean where they are several [n, ...]: 0 for equal ones, 1 for
-    ones that share nothing. It is above 0 for samples of equal distributions too, the more the fewer pictures."""
-    apart = numpy.abs(numpy.asarray(a) - numpy.asarray(b))
-    return float(apart.sum() / 2 / (1 if apart.ndim == 1 else len(apart)))
+def total_variation(a: NDArray[numpy.float64], b: NDArray[numpy.float64]) -> float:
+    """Half the sum of |a - b| of two histograms of shares [V]: 0 for equal ones, 1 for ones that share nothing. It is above 0 for
+    samples of equal distributions too, the more the fewer pictures."""
+    return float(numpy.abs(a - b).sum() / 2)
