@@ -53,24 +53,8 @@ ANOLE = AnoleConfig(**ANOLE_SIZES, layers=2)
 ANOLE_DRAFTER = AnoleDrafterConfig(**{**ANOLE_SIZES, "eps": 2e-6})
 ANOLE_PICTURES = replace(PICTURES, dim=24, kind="chameleon")
 ANOLE_WORDS = ("a", "red", "lantern", "over", "lake", "the", "at", "dusk", "blue", "night")  # ids from 8712
-JANUS_WORDS = (
-    "a",
-    "red",
-    "lantern",
-    "over",
-    "the",
-    "lake",
-    "at",
-    "dusk",
-    "blue",
-    "night",
-    "User",
-    "Assistant",
-    ":",
-    "<|",
-    "|>",
-    "\n\n",
-)
+JANUS_WORDS = ("a", "red", "lantern", "over", "the", "lake", "at", "dusk", "blue", "night")
+JANUS_WORDS += ("User", "Assistant", ":", "<|", "|>", "\n\n")
 JANUS_SIZES: dict[str, Any] = {**SIZES, "prefix": 40, "rope_base": 5000.0}
 JANUS = JanusConfig(**JANUS_SIZES, layers=2, embeddings=48, pad=2)
 JANUS_DRAFTER = JanusDrafterConfig(**{**JANUS_SIZES, "eps": 2e-6})
@@ -106,19 +90,22 @@ def tiny_info(model: str) -> ModelInfo:
     return replace(info, image_size=16 * GRID, grid=GRID, preset=preset, published=published)
 
 
+def _pictures(sizes: TokenizerSizes, **more: int) -> JanusVQVAEConfig:
+    return JanusVQVAEConfig(
+        base_channels=sizes.channels,
+        channel_multiplier=list(sizes.multipliers),
+        embed_dim=sizes.dim,
+        num_res_blocks=sizes.blocks,
+        latent_channels=sizes.latent,
+        num_embeddings=VOCAB,
+        **more,
+    )
+
+
 def anole_networks() -> tuple[Anole, AnoleDrafter, ChameleonTokenizer]:
     """The same of Anole's family."""
     torch.manual_seed(0)
-    picture = JanusVQVAEConfig(
-        base_channels=ANOLE_PICTURES.channels,
-        channel_multiplier=list(ANOLE_PICTURES.multipliers),
-        embed_dim=ANOLE_PICTURES.dim,
-        num_res_blocks=ANOLE_PICTURES.blocks,
-        latent_channels=ANOLE_PICTURES.latent,
-        num_embeddings=VOCAB,
-        num_patches=GRID,
-    )
-    made = Anole(ANOLE), AnoleDrafter(ANOLE_DRAFTER), ChameleonTokenizer(picture)
+    made = Anole(ANOLE), AnoleDrafter(ANOLE_DRAFTER), ChameleonTokenizer(_pictures(ANOLE_PICTURES, num_patches=GRID))
     for part in made[:2]:
         _strengthen(part)
     made[2].requires_grad_(False).eval()
@@ -128,16 +115,7 @@ def anole_networks() -> tuple[Anole, AnoleDrafter, ChameleonTokenizer]:
 def networks(config: LlamaGenConfig = TARGET) -> tuple[LlamaGen, Drafter, ImageTokenizer]:
     """Random networks, always the same, strong enough that prompts and tokens matter."""
     torch.manual_seed(0)
-    picture = JanusVQVAEConfig(
-        base_channels=PICTURES.channels,
-        channel_multiplier=list(PICTURES.multipliers),
-        num_res_blocks=PICTURES.blocks,
-        latent_channels=PICTURES.latent,
-        embed_dim=PICTURES.dim,
-        num_embeddings=VOCAB,
-        num_patches=GRID,
-    )
-    made = LlamaGen(config), Drafter(DRAFTER), ImageTokenizer(picture)
+    made = LlamaGen(config), Drafter(DRAFTER), ImageTokenizer(_pictures(PICTURES, num_patches=GRID))
     for part in made[:2]:
         _strengthen(part)
     made[2].requires_grad_(False).eval()
@@ -180,14 +158,17 @@ def lantern_tensors(target: LlamaGen) -> dict[str, Tensor]:
 
 def vq_tensors(tokenizer: ImageTokenizer) -> dict[str, Tensor]:
     """An image tokenizer under the names of LlamaGen's, with the buffer that its files carry along."""
-    found: dict[str, Tensor] = {"quantize.codebook_used": torch.zeros(65536)}
-    for name, value in tokenizer.vq.state_dict().items():
-        name = re.sub(r"(down|up)\.(\d+)\.block", r"conv_blocks.\2.res", name)
-        name = re.sub(r"(down|up)\.(\d+)\.(attn|downsample|upsample)", r"conv_blocks.\2.\3", name)
-        for ours, theirs in (("mid.block_1", "mid.0"), ("mid.attn_1", "mid.1"), ("mid.block_2", "mid.2")):
-            name = name.replace(ours, theirs)
-        found[name] = value
-    return found
+    found = {_vq_name(name): value for name, value in tokenizer.vq.state_dict().items()}
+    return {"quantize.codebook_used": torch.zeros(65536), **found}
+
+
+def _vq_name(name: str) -> str:
+    """LlamaGen's name, and DeepSeek's, of a tensor of the library's image tokenizer."""
+    name = re.sub(r"(down|up)\.(\d+)\.block", r"conv_blocks.\2.res", name)
+    name = re.sub(r"(down|up)\.(\d+)\.(attn|downsample|upsample)", r"conv_blocks.\2.\3", name)
+    for ours, theirs in (("mid.block_1", "mid.0"), ("mid.attn_1", "mid.1"), ("mid.block_2", "mid.2")):
+        name = name.replace(ours, theirs)
+    return name
 
 
 def target_config() -> dict[str, Any]:
@@ -318,16 +299,7 @@ def janus_library() -> JanusForConditionalGeneration:
         num_image_tokens=GRID * GRID,
         mlp_ratio=2.0,
     )
-    pictures = JanusVQVAEConfig(
-        base_channels=JANUS_PICTURES.channels,
-        channel_multiplier=list(JANUS_PICTURES.multipliers),
-        embed_dim=JANUS_PICTURES.dim,
-        num_res_blocks=JANUS_PICTURES.blocks,
-        latent_channels=JANUS_PICTURES.latent,
-        num_embeddings=VOCAB,
-        projection_dim=DIM,
-        image_token_embed_dim=DIM,
-    )
+    pictures = _pictures(JANUS_PICTURES, projection_dim=DIM, image_token_embed_dim=DIM)
     model = JanusForConditionalGeneration(
         LibraryConfig(text_config=text, vision_config=vision, vq_config=pictures, image_token_id=5)
     )
@@ -391,10 +363,7 @@ def authors_tensors(model: JanusForConditionalGeneration) -> dict[str, Tensor]:
             if re.match(ours, name):
                 new = re.sub(ours, theirs, name)
                 if new.startswith("gen_vision_model."):
-                    new = re.sub(r"(encoder\.down|decoder\.up)\.(\d+)\.block", r"\1.\2.res", new)
-                    new = new.replace("encoder.down.", "encoder.conv_blocks.").replace("decoder.up.", "decoder.conv_blocks.")
-                    for a, b in (("mid.block_1", "mid.0"), ("mid.attn_1", "mid.1"), ("mid.block_2", "mid.2")):
-                        new = new.replace(a, b)
+                    new = _vq_name(new)
                 found[new] = weight.contiguous()
                 break
     return found
@@ -545,9 +514,14 @@ def logits(target: LlamaGen) -> Tensor:
 def assert_same(found: LlamaGen, wanted: LlamaGen) -> None:
     """The same weights, bit for bit, and the same logits but for the last bits, which may depend on where weights lie in
     memory."""
+    same_weights(found, wanted)
+    torch.testing.assert_close(logits(found), logits(wanted), atol=1e-5, rtol=1e-5)
+
+
+def same_weights(found: nn.Module, wanted: nn.Module) -> None:
+    """Bit for bit."""
     weights = wanted.state_dict()
     assert {name for name, weight in found.state_dict().items() if torch.equal(weight, weights[name])} == set(weights)
-    torch.testing.assert_close(logits(found), logits(wanted), atol=1e-5, rtol=1e-5)
 
 
 @torch.inference_mode()

@@ -23,6 +23,7 @@ from lantern_demo.decoding.timing import Clock
 from lantern_demo.decoding.trees import Draft, Tree
 from lantern_demo.decoding.verify import Found, report
 from lantern_demo.runs.distortion import Distortion, ProbsWatcher, measure, roots
+from lantern_demo.settings.knobs import KNOBS, bound_of
 from lantern_demo.settings.settings import Settings
 
 # Small draft trees and windows, and bounds that say something among few tokens.
@@ -52,6 +53,48 @@ def small(method: str, row: int = 4, **changes: Any) -> dict[str, Any]:
     whose rows have `row` tokens."""
     chosen, settings = METHODS[method], SMALL.with_changes(**changes)
     return {"method": chosen, "tree": chosen.drafts.of(settings), "rule": settings.rule(chosen), "row": row}
+
+
+# Settings beside those of SMALL, of which every kind of drafts takes its own: trees with draws that are no nodes, a chain, a tree
+# of one level, a deep one, windows of one place and wider than a row, and where guesses come from.
+SHAPES: tuple[dict[str, Any], ...] = (
+    {},
+    {"tree": "0 2 4 01 03 20 202"},
+    {"tree": "0 00 000 0000 00000"},
+    {"draft_top_k": 5, "draft_depth": 0, "draft_nodes": 6},
+    {"draft_top_k": 2, "draft_depth": 4, "draft_nodes": 19},
+    {"window": 1},
+    {"window": 12},
+    {"guess": "above"},
+    {"guess": "uniform"},
+    {"coupling": "maximal"},
+    {"opt_chance": 0.02},
+    {"opt_chance": 0.4},
+)
+
+
+def exact_ways(row: int = 4) -> dict[str, dict[str, Any]]:
+    """Every way to run small that changes no distribution, by what it is called: lossless methods with whatever drafts their kind
+    makes, others whose bound is at the end where nothing is relaxed, and rows side by side that are a whole row apart."""
+    found: dict[str, dict[str, Any]] = {}
+
+    def add(method: str, **changes: Any) -> None:
+        way = small(method, row, **changes)
+        if way not in found.values():
+            found[" ".join([method, *(f"{name} {value}" for name, value in changes.items())])] = way
+
+    for method in METHODS.values():
+        bound = bound_of(method)
+        if method.lossless:
+            for changes in SHAPES:
+                add(method.id, **changes)
+        elif method.drafts.side_by_side:
+            add(method.id, zipar_window=row)
+        elif bound is not None and (limit := KNOBS[bound].limit) is not None:
+            for end in (limit.low, limit.high):
+                if not SMALL.with_changes(**{bound: end}).rule(method).relaxes:
+                    add(method.id, **{bound: end})
+    return found
 
 
 @dataclass(frozen=True)

@@ -6,16 +6,14 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from runs import judged, walked
+from runs import walked
 from tables import along_the_tree, decide, decide_greedy, draw_without_replacement, neighbour_table, random_probs
 from torch import Tensor
 
 from lantern_demo.decoding import reference
 from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule, Verdict
 from lantern_demo.decoding.sampling import Sampling, probabilities
-from lantern_demo.decoding.successors import Weighted
 from lantern_demo.decoding.trees import Draft, static_tree
-from lantern_demo.decoding.verify import report
 
 
 def near_of(rule: Rule, neighbours: Tensor) -> reference.Near:
@@ -27,6 +25,14 @@ def near_of(rule: Rule, neighbours: Tensor) -> reference.Near:
 
 def normalised(verdict: Verdict) -> Tensor:
     return verdict.residual / verdict.residual.sum(-1, keepdim=True)
+
+
+def tried(nodes: int, vocab: int, seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Laws p and q [nodes, V], four children of each node drawn from q, and the uniforms that they are held against."""
+    p, q = random_probs(nodes, vocab, seed), random_probs(nodes, vocab, seed + 1)
+    generator = torch.Generator().manual_seed(seed + 2)
+    tokens = draw_without_replacement(q, torch.rand(nodes, 4, generator=generator))
+    return p, q, tokens, torch.rand(nodes, 4, generator=generator)
 
 
 SET_RULES = [
@@ -41,12 +47,8 @@ SET_RULES = [
 @pytest.mark.parametrize("sampled", [False, True], ids=["one-hot", "sampled"])
 @pytest.mark.parametrize("rule", SET_RULES, ids=str)
 def test_decide_equals_its_slow_reference(rule: Rule, sampled: bool) -> None:
-    nodes, vocab, count = 200, 10, 4
-    p, q = random_probs(nodes, vocab, 1), random_probs(nodes, vocab, 2)
-    generator = torch.Generator().manual_seed(3)
-    tokens = draw_without_replacement(q, torch.rand(len(q), count, generator=generator))
-    uniforms = torch.rand(nodes, count, generator=generator)
-    neighbours = neighbour_table(vocab)
+    nodes, vocab, neighbours = 200, 10, neighbour_table(10)
+    p, q, tokens, uniforms = tried(nodes, vocab, 1)
     verdict = decide(rule, p, tokens, q if sampled else None, neighbours, uniforms)
     for i in range(nodes):
         rank, left, probs = reference.relaxed(
@@ -79,13 +81,10 @@ def test_decide_equals_its_slow_reference(rule: Rule, sampled: bool) -> None:
     ids=str,
 )
 def test_neutral_bounds_are_the_exact_rule(neutral: Rule, sampled: bool) -> None:
-    nodes, vocab, count = 500, 10, 4
-    p, q = random_probs(nodes, vocab, 4), random_probs(nodes, vocab, 5)
+    vocab = 10
+    p, q, tokens, uniforms = tried(500, vocab, 4)
     p = p.masked_fill(p < 0.05, 0.0)
     p = p / p.sum(-1, keepdim=True)
-    generator = torch.Generator().manual_seed(6)
-    tokens = draw_without_replacement(q, torch.rand(len(q), count, generator=generator))
-    uniforms = torch.rand(nodes, count, generator=generator)
     probs = q if sampled else None
     got = decide(neutral, p, tokens, probs, neighbour_table(vocab), uniforms)
     want = decide(Rule(), p, tokens, probs, None, uniforms)
@@ -221,34 +220,3 @@ def test_the_walk_equals_its_slow_reference(mode: str) -> None:
             assert (found.path, found.tokens) == (path, [*(int(tokens[node]) for node in path[1:]), bonus])
             assert found.tree_tokens == tokens.tolist() and found.parents == tree.parents.tolist()
             assert len(found.kinds) == len(path) and (rule.relaxes or "relaxed" not in found.kinds)
-
-
-def test_nothing_is_read_back_on_an_accelerator() -> None:
-    """The meta device has shapes but no values: reading one raises."""
-    meta = torch.device("meta")
-    p, q = torch.empty(4, 9, device=meta), torch.empty(4, 9, device=meta)
-    tokens = torch.empty(4, 3, dtype=torch.int64, device=meta)
-    table = torch.empty(9, 8, dtype=torch.int64, device=meta)
-    u = torch.empty(4, 3, device=meta)
-    for residual in ("set", "released"):
-        for rule in (
-            Rule(residual=residual),
-            Lantern(4, 0.1, residual=residual),
-            LanternPlusPlus(4, 3.0, residual=residual),
-        ):
-            for probs in (None, q):
-                assert decide(rule, p, tokens, probs, table, u).residual.shape == (4, 9)
-            assert decide_greedy(rule, p, tokens, table).rank.shape == (4,)
-    tree = static_tree([(0,), (1,), (0, 0), (0, 2)], meta)
-    draft = Draft(
-        tree,
-        torch.empty(5, dtype=torch.int64, device=meta),
-        tokens[:2],
-        q[:2],
-        torch.empty(2, 3, dtype=torch.float64, device=meta),
-    )
-    for rule in (Lantern(4, 0.1), Lantern(4, 0.1, residual="released"), Weighted(2.0)):
-        for greedy in (False, True):
-            sampling = Sampling(0.0 if greedy else 1.0)
-            _, found = judged(rule, draft, torch.empty(5, 9, device=meta), sampling, table, torch.empty(5, 4, device=meta))
-            assert report(draft, found).shape == (5 * 5 + 2,)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -19,11 +18,11 @@ from published import (
     anole_tensors,
     chameleon_vq_tensors,
     pictures,
+    same_weights,
     write_anole,
     write_shards,
     write_vocabulary,
 )
-from torch import nn
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models import checkpoints
@@ -32,7 +31,6 @@ from lantern_demo.models.anole.drafter import AnoleDrafter
 from lantern_demo.models.anole.prompts import image_name, read_vocabulary
 from lantern_demo.models.anole.target import Anole
 from lantern_demo.models.families import LAYOUTS
-from lantern_demo.models.files import store
 from lantern_demo.models.files.convert import CheckpointError, weights_of
 from lantern_demo.models.llamagen import accumulation
 from lantern_demo.models.machine.sixteen import sixteen_bits
@@ -50,11 +48,6 @@ def pipe(anole_model: Path) -> Pipeline:
     return load(ANOLE_ID, device="cpu", folder=anole_model)
 
 
-def same_weights(found: nn.Module, wanted: nn.Module) -> None:
-    weights = wanted.state_dict()
-    assert {name for name, weight in found.state_dict().items() if torch.equal(weight, weights[name])} == set(weights)
-
-
 # -- files
 
 
@@ -68,28 +61,6 @@ def test_the_hub_conversion_loads(anole_model: Path) -> None:
         assert not any(p.requires_grad for p in ours.parameters())
     assert torch.equal(pictures(found.tokenizer), pictures(tokenizer))
     assert torch.equal(found.target.rope, target.rope) and torch.equal(found.drafter.rope, drafter.rope)
-
-
-def test_the_target_is_read_where_it_lies(anole_model: Path, published_cache: Path) -> None:
-    """Nothing of it is written again, and no weight is copied, not even the head's rows."""
-    target = checkpoints.load(REGISTRY[ANOLE_ID], CPU, torch.float32, anole_model).target
-    lines = [line.split() for line in Path("/proc/self/maps").read_text().splitlines() if str(anole_model.resolve()) in line]
-    spans = [tuple(int(end, 16) for end in line[0].split("-")) for line in lines]
-    assert spans
-    for name, weight in target.named_parameters():
-        assert any(first <= weight.data_ptr() < last for first, last in spans), name
-    assert target.lm_head.weight.shape[0] == ANOLE.vocab
-    kept = {path.parent.name.rsplit("-", 1)[0] for path in published_cache.rglob(store.MANIFEST)}
-    assert kept == {"model-00001-of-00002.safetensors", "pytorch_model.bin"}  # the image tokenizer and the drafter
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_dtypes(dtype: torch.dtype, anole_model: Path) -> None:
-    found = checkpoints.load(REGISTRY[ANOLE_ID], CPU, dtype, anole_model)
-    for part in (found.target, found.drafter):
-        assert part is not None and {p.dtype for p in part.parameters()} == {dtype}
-        assert part.rope.dtype == torch.float32
-    assert {p.dtype for p in found.tokenizer.parameters()} == {torch.float32}
 
 
 def test_the_authors_image_tokenizer_may_stand_in(tmp_path: Path) -> None:
@@ -110,59 +81,12 @@ def test_the_authors_image_tokenizer_may_stand_in(tmp_path: Path) -> None:
     assert found.generate(PROMPT).record["model"]["sources"]["tokenizer"]["file"] == "tokenizer/vqgan.ckpt"
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        (lambda t: t.pop("model.layers.1.self_attn.k_norm.bias"), r"tensor 'model.layers.1.self_attn.k_norm.bias' is missing"),
-        (
-            lambda t: t.update({"model.layers.1.mlp.up_proj.bias": torch.zeros(96)}),
-            r"unknown tensor 'model.layers.1.mlp.up_proj.bias'",
-        ),
-        (
-            lambda t: t.update({"lm_head.weight": torch.zeros(64, 64)}),
-            r"'lm_head.weight' has shape \[64, 64\], expected \[8730, 64\]",
-        ),
-        (
-            lambda t: t.pop("model.vqmodel.decoder.up.4.block.0.conv1.weight"),
-            r"'model.vqmodel.decoder.up.4.block.0.conv1.weight' is missing",
-        ),
-        (
-            lambda t: t.update({"model.vqmodel.decoder.up.0.attn.0.q.weight": torch.zeros(1)}),
-            r"unknown tensor 'model.vqmodel.decoder.up.0.attn",
-        ),
-    ],
-)
-def test_wrong_tensors_are_named(change: Any, says: str, tmp_path: Path) -> None:
-    folder = write_anole(tmp_path / "m")
-    target, _, tokenizer = anole_networks()
-    tensors = anole_tensors(target, tokenizer)
-    change(tensors)
-    write_shards(tensors, folder / HUB, 2)
-    with pytest.raises(CheckpointError, match=says):
-        load(ANOLE_ID, device="cpu", folder=folder)
-
-
-@pytest.mark.parametrize(("key", "value"), [("num_attention_heads", 4), ("swin_norm", True), ("vocab_size", 65536)])
-def test_files_of_another_model_are_told_by_their_config(key: str, value: Any, tmp_path: Path) -> None:
-    folder = write_anole(tmp_path / "m")
-    (folder / HUB / "config.json").write_text(json.dumps(anole_config() | {key: value}))
-    with pytest.raises(CheckpointError, match=rf"config.json says {key} {value}, but this model has .*another model"):
-        load(ANOLE_ID, device="cpu", folder=folder)
-
-
 def test_theta_may_stand_where_newer_versions_of_the_library_write_it(tmp_path: Path) -> None:
     folder = write_anole(tmp_path / "m")
     config = anole_config()
     config["rope_parameters"] = {"rope_type": "default", "rope_theta": config.pop("rope_theta")}
     (folder / HUB / "config.json").write_text(json.dumps(config))
     assert checkpoints.load(REGISTRY[ANOLE_ID], CPU, torch.float32, folder).target.config == ANOLE
-
-
-def test_a_missing_shard_is_told(tmp_path: Path) -> None:
-    folder = write_anole(tmp_path / "m")
-    (folder / HUB / "model-00002-of-00002.safetensors").unlink()
-    with pytest.raises(CheckpointError, match=r"holds only model-00001-of-00002.safetensors, which are not all of them"):
-        load(ANOLE_ID, device="cpu", folder=folder)
 
 
 def test_a_drafter_of_ones_own(anole_model: Path, tmp_path: Path) -> None:
@@ -188,20 +112,6 @@ def test_prompts_are_the_vocabularys_tokens_between_marks(pipe: Pipeline) -> Non
     both = pipe.networks.target.condition(encoded.features, None, True)
     assert both.features.tolist()[1] == [1] * 7 + [0, 8197]
     assert both.mask is not None and both.mask.tolist() == [[True] * 9, [False] * 7 + [True] * 2]
-
-
-@pytest.mark.parametrize("mark", ["<s>", "<pad>", "<racm3:break>", "<eoss>", "<reserved08706>", "<image>", "IMGIMGFDZ"])
-def test_a_prompt_is_plain_text(pipe: Pipeline, mark: str) -> None:
-    with pytest.raises(ValueError, match=rf"prompt must be plain text, and {mark} in it is a mark of the model's own"):
-        pipe.generate(f"a red {mark} lantern")
-
-
-def test_a_prompt_has_no_more_tokens_than_positions(pipe: Pipeline) -> None:
-    most = " ".join(["red"] * (ANOLE.prefix - 3))
-    assert pipe.check_prompt(most) == most
-    assert len(pipe.generate(most).tokens) == 16
-    with pytest.raises(ValueError, match=r"prompt has 38 tokens of the model's vocabulary, at most 37 are allowed: 'red red"):
-        pipe.generate(f"{most} red")
 
 
 @pytest.mark.parametrize(("name", "number"), [("<racm3:break>", 8198), ("IMGIMGBCZ", 17), ("<reserved08706>", None)])
@@ -245,12 +155,6 @@ def test_every_method_draws(pipe: Pipeline) -> None:
     assert isinstance(pipe.target, LeanAnole) and done["vanilla"].stats.dtype == sixteen_bits()
 
 
-def test_preset_is_the_published_one() -> None:
-    preset = REGISTRY[ANOLE_ID].preset | {"tree": "paper", "top_k": 2000, "lantern_k": 1000}  # what the small one changes
-    assert preset["cfg_scale"] == 3.0 and "neighbours" not in preset
-    assert (preset["lantern_delta"], preset["lanternpp_k"], preset["lanternpp_lambda"]) == (0.2, 10, 3.0)
-
-
 def test_both_neighbour_tables_are_one(pipe: Pipeline) -> None:
     assert torch.equal(pipe.neighbours("decoder"), pipe.neighbours("raw"))
 
@@ -265,42 +169,6 @@ def test_what_is_for_the_other_family_alone(pipe: Pipeline, monkeypatch: pytest.
         SystemExit, match="--target must be of a family whose drafters this trains, LlamaGen or Janus; anole-7b has"
     ):
         drafter.main()
-
-
-# -- the Hub
-
-
-def test_everything_comes_from_the_hub(anole_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Target, image tokenizer and vocabulary from one repository, the drafter from another; a second start asks for nothing
-    new."""
-    commit, asked = "0123456789abcdef0123456789abcdef01234567", []
-
-    def file(repo: str, name: str, revision: str) -> str:
-        asked.append((repo, name))
-        place = tmp_path / "hub" / f"models--{repo.replace('/', '--')}" / "snapshots" / commit / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes((anole_model / repo.split("/")[1] / name).read_bytes())
-        return str(place)
-
-    def snapshot(repo: str, revision: str, allow_patterns: list[str], local_files_only: bool) -> str:
-        names = [p.name for pattern in allow_patterns for p in (anole_model / repo.split("/")[1]).glob(pattern)]
-        *_, last = [file(repo, name, revision) for name in names]
-        return str(Path(last).parent)
-
-    monkeypatch.setattr("lantern_demo.models.files.hub.hf_hub_download", file)
-    monkeypatch.setattr("lantern_demo.models.files.hub.snapshot_download", snapshot)
-    found = load(ANOLE_ID, device="cpu").generate(PROMPT)
-    sources = found.record["model"]["sources"]
-    assert {part: (s["repo"], s["commit"]) for part, s in sources.items()} == {
-        "target": ("leloy/Anole-7b-v0.1-hf", commit),
-        "tokenizer": ("leloy/Anole-7b-v0.1-hf", commit),
-        "text": ("leloy/Anole-7b-v0.1-hf", commit),
-        "drafter": ("jadohu/anole_drafter", commit),
-    }
-    asked.clear()
-    monkeypatch.setattr(checkpoints, "convert", lambda *_: pytest.fail("converted again"))
-    assert load(ANOLE_ID, device="cpu").generate(PROMPT).tokens == found.tokens
-    assert {repo for repo, _ in asked} == {"leloy/Anole-7b-v0.1-hf"}  # the target and the vocabulary, out of the Hub's own cache
 
 
 def test_the_whole_vocabulary_is_checked_before_rows_are_taken(tmp_path: Path) -> None:

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 import torch
 from released import Golden, cases, chameleon_tokenizer, close, same_neighbours
-from runs import decode
+from runs import decode, small
 from torch import Tensor
 from transformers import ChameleonConfig, ChameleonModel, ChameleonVQVAE, ChameleonVQVAEConfig, DynamicCache
 
-from lantern_demo.decoding.drafting import Drafts, DynamicTree, StaticTree
 from lantern_demo.decoding.loop import Decoded
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling
@@ -133,7 +132,7 @@ def test_the_cut_head_is_the_whole_one_with_everything_else_masked() -> None:
     assert cut.topk(10).indices.tolist() == (whole.topk(10).indices - FIRST).tolist()
 
 
-@pytest.mark.parametrize("method", ["vanilla", "eagle1", "eagle2"])
+@pytest.mark.parametrize("method", [method.id for method in METHODS.values() if method.lossless])
 def test_greedy_tokens_are_those_of_the_library(method: str) -> None:
     """Twelve tokens under guidance: the library runs the whole sequence for each, with the whole head, and takes the likeliest
     image token; here a step at a time, with drafts of a drafter that knows nothing, and so is right now and then by accident
@@ -155,20 +154,7 @@ def test_greedy_tokens_are_those_of_the_library(method: str) -> None:
     drafter = AnoleDrafter(
         AnoleDrafterConfig(dim=64, heads=4, ffn=96, embeddings=120, vocab=80, grid=4, prefix=16, rope_base=500.0, eps=3e-5)
     ).requires_grad_(False)
-    policies = {
-        "vanilla": Drafts(),
-        "eagle1": StaticTree(((0,), (1,), (0, 0))),
-        "eagle2": DynamicTree(top_k=4, depth=2, nodes=12),
-    }
-    *_, last = decode(
-        ours,
-        drafter,
-        condition,
-        num_tokens=12,
-        method=METHODS[method],
-        sampling=Sampling(temperature=0, cfg_scale=3.0),
-        tree=policies[method],
-    )
+    *_, last = decode(ours, drafter, condition, num_tokens=12, sampling=Sampling(temperature=0, cfg_scale=3.0), **small(method))
     assert isinstance(last, Decoded) and last.tokens == wanted
     assert len(set(wanted)) > 3
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +14,28 @@ import httpx
 import pytest
 import torch
 from published import (
+    ANOLE_ID,
     CLASS_ID,
     CLASSES,
+    JANUS_7B_ID,
+    JANUS_ID,
     TEXT_ID,
+    anole_networks,
+    anole_tensors,
     assert_same,
+    authors_tensors,
+    janus_library,
     lantern_tensors,
     logits,
     networks,
-    target_config,
+    write_anole,
     write_class_model,
+    write_janus,
+    write_shards,
     write_text_model,
 )
 from safetensors import SafetensorError
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from lantern_demo.models import checkpoints
 from lantern_demo.models.files import hub, store
@@ -40,52 +51,124 @@ PROMPT = "a red lantern over a lake"
 # -- files
 
 
-def _broken(change: Any) -> Any:
-    """A class model's tensors, changed by a function."""
-    state = dict(networks(CLASSES)[0].state_dict())
-    change(state)
-    return {"model": state}
+MODELS = {"llamagen": CLASS_ID, "lantern": TEXT_ID, "anole": ANOLE_ID, "authors": JANUS_ID, "library": JANUS_ID}
+Tensors = dict[str, torch.Tensor]
+Change = Callable[[Tensors], Any]
+
+
+def write(form: str, folder: Path, change: Change) -> Path:
+    """A small model in the files of a form, its tensors changed."""
+    if form == "llamagen":
+        write_class_model(folder)
+        tensors, file = dict(networks(CLASSES)[0].state_dict()), folder / "c2i_B_256.pt"
+    elif form == "lantern":
+        write_text_model(folder)
+        tensors, file = lantern_tensors(networks()[0]), folder / "target" / "model.safetensors"
+    elif form == "anole":
+        write_anole(folder)
+        target, _, tokenizer = anole_networks()
+        tensors, file = anole_tensors(target, tokenizer), folder / "Anole-7b-v0.1-hf" / "*"
+    elif form == "authors":
+        write_janus(folder)
+        tensors, file = authors_tensors(janus_library()), folder / "Janus-Pro-1B" / "pytorch_model.bin"
+    else:
+        write_janus(folder, form)
+        file = folder / "Janus-Pro-1B" / "model.safetensors"
+        tensors = load_file(file)
+    change(tensors)
+    if file.name == "*":
+        write_shards(tensors, file.parent, 2)
+    elif file.suffix == ".safetensors":
+        save_file(tensors, file)
+    else:
+        torch.save({"model": tensors} if form == "llamagen" else tensors, file)
+    return folder
+
+
+def lacks(name: str) -> tuple[Change, str]:
+    return lambda tensors: tensors.pop(name), rf"tensor '{re.escape(name)}' is missing"
+
+
+def has(name: str) -> tuple[Change, str]:
+    return lambda tensors: tensors.update({name: torch.zeros(2)}), rf"unknown tensor '{re.escape(name)}'"
+
+
+def of_shape(name: str, shape: list[int], expected: list[int]) -> tuple[Change, str]:
+    says = re.escape(f"tensor '{name}' has shape {shape}, expected {expected}")
+    return lambda tensors: tensors.update({name: torch.zeros(shape)}), says
+
+
+WRONG = [
+    ("llamagen", *has("extra")),
+    ("llamagen", *lacks("layers.1.attention.wo.weight")),
+    ("llamagen", *of_shape("norm.weight", [65], [64])),
+    (
+        "llamagen",
+        lambda tensors: tensors.update({"norm.weight": torch.ones(64, dtype=torch.int64)}),
+        "tensor 'norm.weight' is int64, allowed are float32, float16, bfloat16",
+    ),
+    (
+        "llamagen",
+        lambda tensors: [tensors.pop(name) for name in list(tensors)[:7]],
+        ".*is missing; .*is missing; .*is missing; and 4 more",
+    ),
+    # What is one matrix here goes by the file's own names.
+    ("lantern", *lacks("model.layers.0.self_attn.k_proj.weight")),
+    ("lantern", *of_shape("model.layers.0.self_attn.k_proj.weight", [65, 64], [64, 64])),
+    ("anole", *lacks("model.layers.1.self_attn.k_norm.bias")),
+    ("anole", *has("model.layers.1.mlp.up_proj.bias")),
+    ("anole", *of_shape("lm_head.weight", [64, 64], [8730, 64])),
+    ("anole", *lacks("model.vqmodel.decoder.up.4.block.0.conv1.weight")),
+    ("anole", *has("model.vqmodel.decoder.up.0.attn.0.q.weight")),
+    ("authors", *lacks("gen_head.vision_head.bias")),
+    ("authors", *has("gen_head.more.weight")),
+    ("authors", *of_shape("gen_embed.weight", [64, 9], [64, 8])),
+    ("authors", *lacks("gen_vision_model.decoder.conv_blocks.4.res.0.conv1.weight")),
+    ("library", *lacks("model.generation_aligner.fc1.weight")),
+    ("library", *has("model.language_model.norm.bias")),
+]
+
+
+@pytest.mark.parametrize(("form", "change", "says"), WRONG, ids=[f"{form} {says}" for form, _, says in WRONG])
+def test_wrong_tensors_are_named(form: str, change: Change, says: str, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=rf": {says}.*delete it and download it again"):
+        load(MODELS[form], device="cpu", folder=write(form, tmp_path / "m", change))
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("form", "change", "says"),
     [
-        (lambda s: s.update(extra=torch.zeros(1)), "unknown tensor 'extra'"),
-        (lambda s: s.pop("layers.1.attention.wo.weight"), "tensor 'layers.1.attention.wo.weight' is missing"),
-        (lambda s: s.update({"norm.weight": torch.ones(65)}), r"tensor 'norm.weight' has shape \[65\], expected \[64\]"),
-        (
-            lambda s: s.update({"norm.weight": torch.ones(64, dtype=torch.int64)}),
-            "tensor 'norm.weight' is int64, allowed are float32, float16, bfloat16",
-        ),
-        (lambda s: [s.pop(k) for k in list(s)[:7]], ".*is missing; .*is missing; .*is missing; and 4 more"),
+        ("lantern", {"num_attention_heads": 4}, "says num_attention_heads 4, but this model has .*another model"),
+        ("lantern", {"block_size": 1024}, "says block_size 1024, but this model has .*another model"),
+        ("lantern", {"cls_token_num": 1}, "says cls_token_num 1, but this model has .*another model"),
+        ("anole", {"num_attention_heads": 4}, "says num_attention_heads 4, but this model has .*another model"),
+        ("anole", {"swin_norm": True}, "says swin_norm True, but this model has .*another model"),
+        ("anole", {"vocab_size": 65536}, "says vocab_size 65536, but this model has .*another model"),
+        ("authors", {"language_config": {"num_attention_heads": 4}}, "says num_attention_heads 4, but .*belongs to another"),
+        ("authors", {"language_config": {"num_hidden_layers": 30}}, "says num_hidden_layers 30, but this model has 2"),
+        ("authors", {"language_config": {"vocab_size": 102400}}, "says vocab_size 102400, but this model has 48"),
+        ("authors", {"language_config": None}, "says nothing of a language model: it belongs to another model"),
     ],
 )
-def test_wrong_tensors_are_named(change: Any, says: str, class_model: Path, tmp_path: Path) -> None:
-    folder = write_class_model(tmp_path / "m")
-    torch.save(_broken(change), folder / "c2i_B_256.pt")
-    with pytest.raises(CheckpointError, match=rf"c2i_B_256.pt: {says}.*delete it and download it again"):
-        load(CLASS_ID, device="cpu", folder=folder)
+def test_files_of_another_model_are_told_by_their_config(form: str, change: dict[str, Any], says: str, tmp_path: Path) -> None:
+    folder = {"lantern": write_text_model, "anole": write_anole, "authors": write_janus}[form](tmp_path / "m")
+    place = {"lantern": "target", "anole": "Anole-7b-v0.1-hf", "authors": "Janus-Pro-1B"}[form]
+    path = folder / place / "config.json"
+    config = {name: value for name, value in (json.loads(path.read_text()) | change).items() if value is not None}
+    path.write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match=rf"config.json {says}"):
+        load(MODELS[form], device="cpu", folder=folder)
 
 
-def test_wrong_tensors_of_a_conversion_go_by_its_own_names(tmp_path: Path) -> None:
-    folder = write_text_model(tmp_path / "m")
-    state = lantern_tensors(networks()[0])
-    name = "model.layers.0.self_attn.k_proj.weight"
-    for value, says in ((None, "is missing"), (torch.zeros(65, 64), r"has shape \[65, 64\], expected \[64, 64\]")):
-        save_file(
-            {k: v for k, v in state.items() if k != name} | ({} if value is None else {name: value}),
-            folder / "target" / "model.safetensors",
-        )
-        with pytest.raises(CheckpointError, match=rf"model.safetensors: tensor '{name}' {says}"):
-            load(TEXT_ID, device="cpu", folder=folder)
-
-
-@pytest.mark.parametrize(("key", "value"), [("num_attention_heads", 4), ("block_size", 1024), ("cls_token_num", 1)])
-def test_files_of_another_model_are_told_by_their_config(key: str, value: int, tmp_path: Path) -> None:
-    folder = write_text_model(tmp_path / "m")
-    (folder / "target" / "config.json").write_text(json.dumps(target_config() | {key: value}))
-    with pytest.raises(CheckpointError, match=rf"config.json says {key} {value}, but this model has .*another model"):
-        load(TEXT_ID, device="cpu", folder=folder)
+def test_a_missing_part_is_told(tmp_path: Path) -> None:
+    anole, janus = write_anole(tmp_path / "anole"), write_janus(tmp_path / "janus", parts=2, size="7B")
+    for model, folder, place, name in (
+        (ANOLE_ID, anole, "Anole-7b-v0.1-hf", "model-0000{}-of-00002.safetensors"),
+        (JANUS_7B_ID, janus, "Janus-Pro-7B", "pytorch_model-0000{}-of-00002.bin"),
+    ):
+        (folder / place / name.format(2)).unlink()
+        with pytest.raises(CheckpointError, match=rf"holds only {name.format(1)}, which are not all of them"):
+            load(model, device="cpu", folder=folder)
 
 
 def test_a_conversion_needs_its_config(tmp_path: Path) -> None:
@@ -105,30 +188,15 @@ class Evil:
         return os.mkdir, ("ran",)
 
 
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        (lambda whole: whole[: len(whole) // 2], "is damaged or no PyTorch checkpoint"),
-        (lambda _: b"", "is damaged or no PyTorch checkpoint"),
-        (lambda _: b"version https://git-lfs.github.com/spec/v1\n", "is damaged or no PyTorch checkpoint"),
-    ],
-)
-def test_damaged_pickles(content: Any, says: str, tmp_path: Path) -> None:
-    path = write_class_model(tmp_path / "m") / "c2i_B_256.pt"
-    path.write_bytes(content(path.read_bytes()))
-    with pytest.raises(CheckpointError, match=rf"c2i_B_256.pt {says}.*; delete it and download it again"):
-        load(CLASS_ID, device="cpu", folder=path.parent)
-
-
-def test_damaged_safetensors(tmp_path: Path) -> None:
-    path = write_text_model(tmp_path / "m") / "target" / "model.safetensors"
-    whole = path.read_bytes()
-    for content in (whole[:-5], whole[:20], b"", b"no such thing"):
-        path.write_bytes(content)
-        with pytest.raises(
-            CheckpointError, match=r"model.safetensors is damaged or no safetensors file .*; delete it and download"
-        ):
-            load(TEXT_ID, device="cpu", folder=tmp_path / "m")
+def test_damaged_files(tmp_path: Path) -> None:
+    pickle = write_class_model(tmp_path / "class") / "c2i_B_256.pt"
+    safetensors = write_text_model(tmp_path / "text") / "target" / "model.safetensors"
+    for model, path, kind in ((CLASS_ID, pickle, "no PyTorch checkpoint"), (TEXT_ID, safetensors, "no safetensors file")):
+        whole = path.read_bytes()
+        for content in (whole[: len(whole) // 2], whole[:20], b"", b"version https://git-lfs.github.com/spec/v1\n"):
+            path.write_bytes(content)
+            with pytest.raises(CheckpointError, match=rf"{path.name} is damaged or {kind} .*; delete it and download it again"):
+                load(model, device="cpu", folder=tmp_path / ("class" if model == CLASS_ID else "text"))
 
 
 def test_what_is_no_checkpoint(tmp_path: Path) -> None:
@@ -163,7 +231,7 @@ def test_a_second_start_does_not_convert(text_model: Path, monkeypatch: pytest.M
 def test_a_changed_file_is_converted_anew(tmp_path: Path) -> None:
     folder = write_class_model(tmp_path / "m")
     before = checkpoints.load_target(REGISTRY[CLASS_ID], CPU, torch.float32, folder)
-    torch.save(_broken(lambda s: s.update({"output.weight": s["output.weight"] * 2})), folder / "c2i_B_256.pt")
+    write("llamagen", folder, lambda tensors: tensors.update({"output.weight": tensors["output.weight"] * 2}))
     os.utime(folder / "c2i_B_256.pt", (1, 1))
     after = checkpoints.load_target(REGISTRY[CLASS_ID], CPU, torch.float32, folder)
     torch.testing.assert_close(logits(after), 2 * logits(before))
@@ -230,14 +298,17 @@ class FakeHub:
         self.asked.append((repo, name, revision))
         snapshot = self.cache / f"models--{repo.replace('/', '--')}" / "snapshots" / COMMIT
         snapshot.mkdir(parents=True, exist_ok=True)
-        place = {"jadohu/LlamaGen-T2I": "target", "jadohu/llamagen_drafter": "drafter", "google/flan-t5-xl": "text"}.get(
-            repo, "."
-        )
-        (snapshot / name).write_bytes((self.folder / place / name).read_bytes())
+        (snapshot / name).write_bytes((self.place(repo) / name).read_bytes())
         return str(snapshot / name)
 
+    def place(self, repo: str) -> Path:
+        """Where the files of a repository lie in the folder."""
+        parts = {"jadohu/LlamaGen-T2I": "target", "jadohu/llamagen_drafter": "drafter", "google/flan-t5-xl": "text"}
+        found = self.folder / parts.get(repo, repo.split("/")[1])
+        return found if found.is_dir() else self.folder
+
     def snapshot(self, repo: str, revision: str, allow_patterns: list[str], local_files_only: bool) -> str:
-        names = [p.name for pattern in allow_patterns for p in (self.folder / "text").glob(pattern)]
+        names = [p.name for pattern in allow_patterns for p in self.place(repo).glob(pattern)]
         found = [self.file(repo, name, revision) for name in names]
         return str(Path(found[0]).parent)
 
@@ -251,19 +322,31 @@ def fake_hub(text_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_commit_is_kept_and_told(fake_hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    pipe = load(TEXT_ID, device="cpu")
     made = checkpoints.prepare(REGISTRY[TEXT_ID])
     for part, file in (("target", "model.safetensors"), ("drafter", "pytorch_model.bin"), ("tokenizer", "vq_ds16_t2i.pt")):
         source = made[part].manifest["source"]  # type: ignore[index]
         assert (source["commit"], source["revision"], source["file"]) == (COMMIT, "main", file)
         assert source["bytes"] > 0
-    sources = pipe.generate(PROMPT).record["model"]["sources"]
+    told_and_kept(TEXT_ID, fake_hub, "jadohu/LlamaGen-T2I", "google/flan-t5-xl", monkeypatch)
+
+
+def test_target_tokenizer_and_vocabulary_may_be_of_one_repository(
+    fake_hub: FakeHub, anole_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_hub.folder = anole_model
+    told_and_kept(ANOLE_ID, fake_hub, "leloy/Anole-7b-v0.1-hf", "leloy/Anole-7b-v0.1-hf", monkeypatch)
+
+
+def told_and_kept(model: str, fake_hub: FakeHub, target: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record says which commit each part was of, and a second start asks for what is read from the Hub's own cache alone."""
+    made = load(model, device="cpu").generate(PROMPT)
+    sources = made.record["model"]["sources"]
     assert {part: s["commit"] for part, s in sources.items()} == dict.fromkeys(("target", "drafter", "tokenizer", "text"), COMMIT)
-    assert sources["target"]["repo"] == "jadohu/LlamaGen-T2I"
-    asked = len(fake_hub.asked)
+    assert (sources["target"]["repo"], sources["text"]["repo"]) == (target, text)
+    fake_hub.asked.clear()
     monkeypatch.setattr(checkpoints, "convert", lambda *_: pytest.fail("converted again"))
-    load(TEXT_ID, device="cpu")
-    assert {repo for repo, _, _ in fake_hub.asked[asked:]} == {"google/flan-t5-xl"}  # read from the Hub's own cache
+    assert load(model, device="cpu").generate(PROMPT).tokens == made.tokens
+    assert {repo for repo, _, _ in fake_hub.asked} == {text}
 
 
 def test_a_revision_can_be_pinned(fake_hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,13 @@ from typing import Any
 import pytest
 import torch
 from published import (
+    ANOLE,
+    ANOLE_ID,
     CLASS_ID,
     CLASSES,
     DRAFTER,
+    JANUS,
+    JANUS_ID,
     TARGET,
     TEXT_ID,
     assert_same,
@@ -29,6 +34,7 @@ from torch import Tensor, nn
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models import checkpoints
 from lantern_demo.models.families import LAYOUTS
+from lantern_demo.models.files import store
 from lantern_demo.models.files.blank import blank_network, blank_tokenizer, fill
 from lantern_demo.models.files.convert import weights_of
 from lantern_demo.models.llamagen.drafter import Drafter
@@ -115,17 +121,70 @@ def test_the_original_text_model_loads_from_a_folder(tmp_path: Path) -> None:
     assert found.drafter is not None
 
 
+@pytest.fixture
+def folder_of(text_model: Path, class_model: Path, anole_model: Path, janus_model: Path) -> dict[str, Path]:
+    return {TEXT_ID: text_model, CLASS_ID: class_model, ANOLE_ID: anole_model, JANUS_ID: janus_model}
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_dtypes(dtype: torch.dtype, text_model: Path) -> None:
-    found = checkpoints.load(REGISTRY[TEXT_ID], CPU, dtype, text_model)
-    assert found.drafter is not None
+@pytest.mark.parametrize("model", [TEXT_ID, ANOLE_ID, JANUS_ID])
+def test_dtypes(model: str, dtype: torch.dtype, folder_of: dict[str, Path]) -> None:
+    """Rotary tables and the image tokenizer stay in float32."""
+    found = checkpoints.load(REGISTRY[model], CPU, dtype, folder_of[model])
     for part in (found.target, found.drafter):
-        assert {p.dtype for p in part.parameters()} == {dtype}
-        assert part.rope.dtype == torch.float32 and not part.rope.is_meta
+        if part is not None:
+            assert {p.dtype for p in part.parameters()} == {dtype}
+            assert part.rope.dtype == torch.float32 and not part.rope.is_meta
     assert {p.dtype for p in found.tokenizer.parameters()} == {torch.float32}
-    target, drafter, _ = networks()
-    assert torch.equal(found.target.rope, target.rope)
-    assert torch.equal(found.drafter.rope, drafter.rope)
+
+
+@pytest.mark.parametrize(
+    ("model", "converted"),
+    [(ANOLE_ID, {"model-00001-of-00002.safetensors", "pytorch_model.bin"}), (JANUS_ID, {"pytorch_model.bin"})],
+)
+def test_a_large_target_is_read_where_it_lies(
+    model: str, converted: set[str], folder_of: dict[str, Path], published_cache: Path
+) -> None:
+    """No weight of it is copied or written again, not even some rows of a head or what a PyTorch file holds; the image tokenizer
+    and a drafter are converted."""
+    target = checkpoints.load(REGISTRY[model], CPU, torch.float32, folder_of[model]).target
+    maps = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
+    place = str(folder_of[model].resolve())
+    spans = [[int(end, 16) for end in line[0].split("-")] for line in maps if line[-1].startswith(place)]
+    assert spans
+    for name, weight in target.named_parameters():
+        assert any(first <= weight.data_ptr() < last for first, last in spans), name
+    assert {path.parent.name.rsplit("-", 1)[0] for path in published_cache.rglob(store.MANIFEST)} == converted
+
+
+# -- prompts between marks
+
+
+@pytest.mark.parametrize(
+    ("model", "marks"),
+    [
+        (ANOLE_ID, ["<s>", "<pad>", "<racm3:break>", "<eoss>", "<reserved08706>", "<image>", "IMGIMGFDZ"]),
+        (JANUS_ID, ["<begin_of_image>", "<image_placeholder>", "<\uff5c\u2581pad\u2581\uff5c>"]),
+    ],
+)
+def test_a_prompt_is_plain_text(model: str, marks: list[str], folder_of: dict[str, Path]) -> None:
+    pipe = load(model, device="cpu", folder=folder_of[model])
+    for mark in marks:
+        with pytest.raises(ValueError, match=rf"prompt must be plain text, and {re.escape(mark)} in it is a mark of the model"):
+            pipe.generate(f"a red {mark} lantern")
+    letters = "a red \u00f8 lantern < 3 > {0}"  # letters may be words of their own
+    assert pipe.check_prompt(letters) == letters
+
+
+@pytest.mark.parametrize(("model", "most"), [(ANOLE_ID, ANOLE.prefix - 3), (JANUS_ID, JANUS.prefix - 11)])
+def test_a_prompt_has_no_more_tokens_than_positions(model: str, most: int, folder_of: dict[str, Path]) -> None:
+    pipe, words = load(model, device="cpu", folder=folder_of[model]), " ".join(["red"] * most)
+    assert len(pipe.generate(words).tokens) == 16
+    with pytest.raises(ValueError, match=rf"prompt has {most + 1} tokens of the model's vocabulary, at most {most} are"):
+        pipe.generate(f"{words} red")
+
+
+# -- files of the authors
 
 
 def test_weights_are_those_of_the_file_and_no_copy(class_model: Path) -> None:
@@ -200,14 +259,12 @@ def test_neighbours_are_kept_on_disk(pipe: Pipeline, text_model: Path, monkeypat
 
 def test_class_models_draw_vanilla_and_say_how_to_get_more(class_model: Path) -> None:
     pipe = load(CLASS_ID, device="cpu", folder=class_model)
-    assert pipe.available_methods == ["vanilla", "sjd", "scd", "gsd", "zipar"] and pipe.default_methods == [
-        "vanilla",
-        "sjd",
-        "scd",
-    ]
+    alone = [method for method in METHODS.values() if not method.needs_drafter]
+    lossless = [method.id for method in alone if method.lossless]
+    assert pipe.available_methods == [method.id for method in alone] and pipe.default_methods == lossless
     assert len(pipe.generate("goldfish").tokens) == 16
     assert pipe.generate("1").tokens == pipe.generate("goldfish").tokens != pipe.generate("tench").tokens
-    assert {m for m, _ in pipe.compare("goldfish")} == {"vanilla", "sjd", "scd"}
+    assert {m for m, _ in pipe.compare("goldfish")} == set(lossless)
     command = "python -m lantern_demo.training.drafter --target llamagen-c2i-b-256 --out runs/llamagen-c2i-b-256-drafter"
     for call in (lambda: pipe.stream("goldfish", "eagle2"), lambda: pipe.compare("goldfish", ["vanilla", "lantern"])):
         with pytest.raises(

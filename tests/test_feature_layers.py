@@ -74,11 +74,12 @@ def test_a_stable_slot_reads_feature_layers_and_a_node_its_parents_output() -> N
     torch.testing.assert_close(drafter.fuse(embedded, state), joined + drafter.fc_own(state), atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("feature_layers", [(), (2, 3, 5)], ids=["published", "feature_layers"])
 @torch.inference_mode()
-def test_training_passes_are_what_drafting_does() -> None:
+def test_training_passes_are_what_drafting_does(feature_layers: tuple[int, ...]) -> None:
     """The stable pass over a picture, and a chain of two nodes behind a slot."""
-    drafter = strong(Drafter(DrafterConfig(dim=64, heads=2, ffn=64, vocab=50, grid=4, prefix=5, feature_layers=(2, 3, 5))))
-    tokens, hidden = torch.randint(50, (13,)), torch.randn(2, 13, 4 * 64)
+    drafter = strong(Drafter(DrafterConfig(dim=64, heads=2, ffn=64, vocab=50, grid=4, prefix=5, feature_layers=feature_layers)))
+    tokens, hidden = torch.randint(50, (13,)), torch.randn(2, 13, 64 * (1 + len(feature_layers)))
     tokens[:4] = 0
     passes = drafter.train_passes(tokens.expand(2, -1), hidden, 3)
     slot, cache = 8, drafter.new_cache(2, 16)

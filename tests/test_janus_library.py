@@ -11,7 +11,7 @@ import pytest
 import torch
 from published import GRID, JANUS, JANUS_7B_ID, JANUS_ID, VOCAB, janus_library, write_janus
 from released import close
-from runs import decode
+from runs import decode, small
 from torch import Tensor
 from transformers import DynamicCache, JanusForConditionalGeneration
 
@@ -23,7 +23,6 @@ from lantern_demo.models import checkpoints
 from lantern_demo.models.bundled import Networks
 from lantern_demo.models.janus.target import Janus
 from lantern_demo.models.registry import REGISTRY
-from lantern_demo.settings.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("published_cache")
 PROMPT = torch.tensor([[0, 23, 20, 24, 22, 10, 11, 12, 25, 23, 21, 24, 22, 3]])  # the last starts a picture
@@ -116,19 +115,10 @@ def test_a_greedy_picture_is_the_librarys(ours: Networks[Any]) -> None:
     )[0].tolist()
     condition = ours.target.condition(PROMPT, None, True)
     assert len(set(wanted)) > 3 and len(wanted) == GRID * GRID
-    for method in ("vanilla", "sjd", "scd"):
-        chosen, knobs = METHODS[method], Settings(temperature=0, cfg_scale=SCALE, window=4)
-        *_, last = decode(
-            ours.target,
-            None,
-            condition,
-            num_tokens=GRID * GRID,
-            method=chosen,
-            sampling=knobs.sampling(),
-            rule=knobs.rule(chosen),
-            tree=chosen.drafts.of(knobs),
-        )
-        assert isinstance(last, Decoded) and last.tokens == wanted, method
+    for method in (method for method in METHODS.values() if method.lossless and not method.needs_drafter):
+        sampling = Sampling(temperature=0, cfg_scale=SCALE)
+        *_, last = decode(ours.target, None, condition, num_tokens=GRID * GRID, sampling=sampling, **small(method.id))
+        assert isinstance(last, Decoded) and last.tokens == wanted, method.id
     *_, plain = decode(
         ours.target,
         None,

@@ -139,44 +139,43 @@ def states(target: Any, condition: Any) -> list[Tensor]:
     return found
 
 
+def same_states(fused: Any, target: Any, condition: Any) -> None:
+    for ours, theirs in zip(states(fused, condition), states(target, condition), strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
+
+
+TARGETS = {"self": replace(TEXT, padding="self"), "released": replace(TEXT, padding="released"), "class": CLASS}
+
+
 @pytest.mark.parametrize("feature_layers", [(), FEATURE_LAYERS], ids=["published", "feature_layers"])
-@pytest.mark.parametrize("padding", ["self", "released"])
 @pytest.mark.parametrize("mask", [PADDED, FULL], ids=["padded", "full"])
-def test_target_of_texts(padding: Any, mask: Tensor, feature_layers: tuple[int, ...]) -> None:
-    target, _ = networks(replace(TEXT, padding=padding), feature_layers=feature_layers)
-    condition = condition_of(target, mask)
-    for ours, theirs in zip(states(LeanTarget(target), condition), states(target, condition), strict=True):
-        torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
+@pytest.mark.parametrize("config", TARGETS.values(), ids=list(TARGETS))
+def test_target_of_llamagen(config: LlamaGenConfig, mask: Tensor, feature_layers: tuple[int, ...]) -> None:
+    target, _ = networks(config, feature_layers=feature_layers)
+    same_states(LeanTarget(target), target, condition_of(target, mask))
 
 
-def test_target_of_classes() -> None:
-    target, _ = networks(CLASS)
-    condition = condition_of(target, FULL)
-    for ours, theirs in zip(states(LeanTarget(target), condition), states(target, condition), strict=True):
-        torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
+def outputs(of: Any, condition: Any, width: int = 128) -> tuple[list[Tensor], list[Tensor]]:
+    """A drafter's, of stable slots and of nodes."""
+    g = torch.Generator().manual_seed(2)
+    cache = of.new_cache(2, 30)
+    stable, nodes = [of.start(torch.randn(2, 7, width, generator=g), torch.tensor([5]), cache, condition)], list[Tensor]()
+    for m in (1, 3, 2):
+        stable.append(of.extend(torch.arange(m) + 9, torch.randn(2, m, width, generator=g), cache))
+        first = of.expand(torch.tensor([1, 2]), stable[-1].expand(-1, 2, -1), 1, torch.eye(2, dtype=torch.bool), cache)
+        mask = torch.tensor([[1, 0, 1, 0, 0], [1, 0, 0, 1, 0], [0, 1, 0, 0, 1]]).bool()
+        nodes += [first, of.expand(torch.tensor([3, 4, 5]), first[:, [0, 0, 1]], 2, mask, cache)]
+    nodes.append(of.expand(torch.tensor([8]), nodes[-1][:, :1], 3, torch.tensor([[1, 0, 1, 0, 0, 1]]).bool(), cache))
+    return stable, nodes
 
 
 @pytest.mark.parametrize("feature_layers", [(), FEATURE_LAYERS], ids=["published", "feature_layers"])
 @pytest.mark.parametrize("kind", EXACT)
 @pytest.mark.parametrize("bias", [False, True])
-def test_drafter(bias: bool, kind: str, feature_layers: tuple[int, ...]) -> None:
+def test_drafter_of_llamagen(bias: bool, kind: str, feature_layers: tuple[int, ...]) -> None:
     drafter = stored(networks(TEXT, bias=bias, feature_layers=feature_layers)[1])
     width = 128 * (1 + len(feature_layers))
-
-    def outputs(of: Any) -> tuple[list[Tensor], list[Tensor]]:
-        """Of stable slots and of nodes."""
-        g = torch.Generator().manual_seed(2)
-        cache = of.new_cache(2, 30)
-        stable, nodes = [of.start(torch.randn(2, 7, width, generator=g), torch.tensor([5]), cache)], list[Tensor]()
-        for m in (1, 3, 2):
-            stable.append(of.extend(torch.arange(m) + 9, torch.randn(2, m, width, generator=g), cache))
-            first = of.expand(torch.tensor([1, 2]), stable[-1].expand(-1, 2, -1), 1, torch.eye(2, dtype=torch.bool), cache)
-            mask = torch.tensor([[1, 0, 1, 0, 0], [1, 0, 0, 1, 0], [0, 1, 0, 0, 1]]).bool()
-            nodes += [first, of.expand(torch.tensor([3, 4, 5]), first[:, [0, 0, 1]], 2, mask, cache)]
-        nodes.append(of.expand(torch.tensor([8]), nodes[-1][:, :1], 3, torch.tensor([[1, 0, 1, 0, 0, 1]]).bool(), cache))
-        return stable, nodes
-
-    ours, theirs = outputs(LeanDrafter(drafter, kind)), outputs(drafter)
+    ours, theirs = outputs(LeanDrafter(drafter, kind), None, width), outputs(drafter, None, width)
     torch.testing.assert_close(ours[0], theirs[0], atol=1e-4, rtol=1e-4)
     near = 0.02 if feature_layers and kind == "half" else 1e-4  # the weight of a node's own output is a sum of two, and rounded
     torch.testing.assert_close(ours[1], theirs[1], atol=near, rtol=near)
@@ -189,8 +188,7 @@ def test_target_with_the_prompt_in_its_sequence(family: str, padded: int, guided
     target, _, fused = sequence_networks(family)
     condition = prompt_of(target, padded, guided)
     assert (condition.mask is None) == (family == "janus" or not guided) or padded
-    for ours, theirs in zip(states(fused(target), condition), states(target, condition), strict=True):
-        torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
+    same_states(fused(target), target, condition)
 
 
 @pytest.mark.parametrize("family", ["anole", "janus"])
@@ -211,19 +209,8 @@ def test_drafter_with_the_prompt_in_its_sequence(family: str, kind: str) -> None
     target, drafter, _ = sequence_networks(family)
     drafter, condition = stored(drafter), prompt_of(target, 0)
 
-    def outputs(of: Any) -> list[Tensor]:
-        g = torch.Generator().manual_seed(2)
-        cache = of.new_cache(2, 30)
-        found = [of.start(torch.randn(2, 7, 128, generator=g), torch.tensor([5]), cache, condition)]
-        for m in (1, 3, 2):
-            found.append(of.extend(torch.arange(m) + 9, torch.randn(2, m, 128, generator=g), cache))
-            first = of.expand(torch.tensor([1, 2]), found[-1].expand(-1, 2, -1), 1, torch.eye(2, dtype=torch.bool), cache)
-            mask = torch.tensor([[1, 0, 1, 0, 0], [1, 0, 0, 1, 0], [0, 1, 0, 0, 1]]).bool()
-            found += [first, of.expand(torch.tensor([3, 4, 5]), first[:, [0, 0, 1]], 2, mask, cache)]
-        return found
-
     fused = packed(drafter, kind)
-    torch.testing.assert_close(outputs(fused), outputs(drafter), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(outputs(fused, condition), outputs(drafter, condition), atol=1e-4, rtol=1e-4)
     kept = {name for name, _ in fused.named_parameters()}
     assert kept and all("norm" in name or "embed_tokens" in name or "codes" in name for name in kept), "the rest is packed"
 
@@ -245,30 +232,26 @@ def test_a_drafter_in_16_bits_stays_what_it_is(family: str) -> None:
     torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
+LLAMAGEN: dict[str, dict[str, Any]] = {
+    "llamagen": {},
+    "llamagen, guided drafter": {"guided": True},
+    "llamagen with feature layers": {"feature_layers": FEATURE_LAYERS},
+    "llamagen, guided drafter with feature layers": {"guided": True, "feature_layers": FEATURE_LAYERS},
+}
+
+
 @pytest.mark.parametrize("method", OF_EACH_KIND)
-@pytest.mark.parametrize("family", ["anole", "janus"])
-def test_same_pictures_with_the_prompt_in_the_sequence(family: str, method: str, temperature: float) -> None:
-    target, drafter, fused = sequence_networks(family)
-    condition = prompt_of(target, 0)
-    assert pictures_of(target, drafter, condition, method, temperature) == pictures_of(
-        fused(target), packed(drafter, "plain"), condition, method, temperature
-    )
-
-
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("guided", [False, True])
-@pytest.mark.parametrize(
-    ("method", "feature_layers"),
-    [pytest.param(method, (), id=method) for method in OF_EACH_KIND]
-    + [pytest.param(method, FEATURE_LAYERS, id=f"{method} with feature layers") for method in ("vanilla", "eagle1", "eagle2")],
-)
-def test_same_pictures(method: str, feature_layers: tuple[int, ...], guided: bool, temperature: float) -> None:
-    target, drafter = networks(TEXT, guided, feature_layers=feature_layers)
-    condition = condition_of(target, PADDED)
-    assert pictures_of(target, drafter, condition, method, temperature) == pictures_of(
-        LeanTarget(target), LeanDrafter(drafter), condition, method, temperature
-    )
+@pytest.mark.parametrize("model", [*LLAMAGEN, "anole", "janus"])
+def test_same_pictures(model: str, method: str) -> None:
+    if model in LLAMAGEN:
+        target, drafter = networks(TEXT, **LLAMAGEN[model])
+        condition, fused = condition_of(target, PADDED), (LeanTarget(target), LeanDrafter(drafter))
+    else:
+        target, drafter, fused = sequence_networks(model)
+        condition, fused = prompt_of(target, 0), (fused(target), packed(drafter, "plain"))
+    for temperature in (0.0, 1.0):
+        wanted = pictures_of(target, drafter, condition, method, temperature)
+        assert pictures_of(*fused, condition, method, temperature) == wanted
 
 
 def pictures_of(target: Any, drafter: Any, condition: Any, method: str, temperature: float) -> list[int]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from time import perf_counter
+from typing import Any
 
 import pytest
 import torch
@@ -45,19 +46,26 @@ SETTINGS = {
     for method in METHODS
 }
 ALL = list(METHODS)
-DRAFTING = ALL[1:]
 
 
-def start(method: str, tokens: int = 30, seed: int = 0, **changes: object) -> Iterator[Step | Decoded]:
-    settings = {"sampling": Sampling(cfg_scale=2.0), "neighbours": NEIGHBOURS, **SETTINGS[method], **changes}
+def begun(tokens: int = 30, seed: int = 0, **changes: Any) -> Iterator[Step | Decoded]:
+    settings = {"sampling": Sampling(cfg_scale=2.0), "neighbours": NEIGHBOURS, **changes}
     return decode(TARGET, DRAFTER, PREFIX, num_tokens=tokens, seed=seed, **settings)
 
 
-def run(method: str, tokens: int = 30, seed: int = 0, **changes: object) -> tuple[list[Step], Decoded]:
-    *steps, result = start(method, tokens, seed, **changes)
+def start(name: str, tokens: int = 30, seed: int = 0, **changes: Any) -> Iterator[Step | Decoded]:
+    return begun(tokens, seed, **{**SETTINGS[name], **changes})
+
+
+def ran(tokens: int = 30, seed: int = 0, **changes: Any) -> tuple[list[Step], Decoded]:
+    *steps, result = begun(tokens, seed, **changes)
     assert isinstance(result, Decoded)
     assert all(isinstance(step, Step) for step in steps)
     return steps, result
+
+
+def run(name: str, tokens: int = 30, seed: int = 0, **changes: Any) -> tuple[list[Step], Decoded]:
+    return ran(tokens, seed, **{**SETTINGS[name], **changes})
 
 
 def test_methods_are_the_published_rows() -> None:
@@ -84,7 +92,7 @@ def test_events_add_up(method: str, scale: float) -> None:
     assert [step.index for step in steps] == list(range(len(steps)))
     placed = {place: token for step in steps for place, token in zip(step.places, step.tokens, strict=True)}
     assert result.tokens == [placed[place] for place in range(30)]
-    assert method == "zipar" or list(placed) == list(range(30))
+    assert METHODS[method].drafts.side_by_side or list(placed) == list(range(30))
     assert steps[-1].committed == 30
     assert result.steps == len(steps) - 1
     assert result.accepted_lengths == [step.accepted_length for step in steps[1:]]
@@ -94,7 +102,7 @@ def test_events_add_up(method: str, scale: float) -> None:
     assert result.tokens_per_second == pytest.approx(30 / result.decode_seconds)
     for step in steps[1:]:
         assert len(step.kinds) == len(step.places) == len(step.tokens)
-        if method == "zipar":
+        if METHODS[method].drafts.side_by_side:
             assert not step.tree_tokens and not step.path and set(step.kinds) == {"target"}
             continue
         assert len(step.path) == step.accepted_length and step.path[0] == 0
@@ -104,7 +112,7 @@ def test_events_add_up(method: str, scale: float) -> None:
         assert len(step.kinds) == len(step.tokens)
         if METHODS[method].lossless:
             assert "relaxed" not in step.kinds
-    if method == "vanilla":
+    if METHODS[method].alone:
         assert result.steps == 29 and set(result.accepted_lengths) == {1} and result.nodes == 1
     else:
         assert result.mean_accepted_length > (1.2 if METHODS[method].needs_drafter else 1.0)
@@ -119,7 +127,7 @@ def test_ends_of_the_image(method: str, count: int) -> None:
         assert result.steps == 0 or sum(result.accepted_lengths[:-1]) < count - 1 <= sum(result.accepted_lengths)
     if count == 1:
         assert result.steps == 0 and result.mean_accepted_length == 0 and result.one_step_tvd is None
-    if count == 2 and method != "zipar":
+    if count == 2 and not METHODS[method].drafts.side_by_side:
         assert len(steps[1].tree_tokens) == 1, "nothing to draft for the last token"
 
 
@@ -174,7 +182,7 @@ def test_greedy_relaxed(method: str, residual: str) -> None:
     assert loose.tokens != strict.tokens and loose.one_step_tvd is not None and loose.one_step_tvd > 0
 
 
-@pytest.mark.parametrize("method", [name for name in DRAFTING if name not in ("zipar", "ensemble")])
+@pytest.mark.parametrize("method", [name for name in ALL if METHODS[name].guesses and not SETTINGS[name]["rule"].mixes])
 def test_top_k_one_is_greedy(method: str) -> None:
     """One token of mass per distribution: every method must give that token, relaxed or not, and accept full paths; but for a
     mixture with the drafter's distribution, which has two, and for rows side by side."""
@@ -186,7 +194,7 @@ def test_top_k_one_is_greedy(method: str) -> None:
     assert one.mean_accepted_length > 1
 
 
-@pytest.mark.parametrize("method", [name for name in ALL if name != "zipar"])
+@pytest.mark.parametrize("method", [name for name in ALL if not METHODS[name].drafts.side_by_side])
 def test_measured_distortion(method: str) -> None:
     result = run(method, 60)[1]
     assert result.one_step_tvd is not None

@@ -29,7 +29,7 @@ from lantern_demo.models.registry import REGISTRY
 from lantern_demo.runs.pipeline import Pipeline, load
 from lantern_demo.settings.settings import Settings
 
-IDS = ("vanilla", "eagle1", "eagle2", "lantern++", "sjd", "zipar")
+IDS = list({method.drafts: name for name, method in METHODS.items()}.values())  # one of every kind of drafts
 ATTENTION = (
     torch.ops.aten.scaled_dot_product_attention.default
 )  # which PyTorch makes of other operations on MPS than on a processor
@@ -113,13 +113,13 @@ def test_networks_keep_to_the_rules_of_mps(folder: Path, monkeypatch: pytest.Mon
     with watched(monkeypatch) as seen:
         for dice in ("same", "own"):
             for method in IDS:
-                asked: dict[str, Any] = {"seed": 5, "tree": "small", "lantern_k": 8, "dice": dice}
+                asked: dict[str, Any] = {"seed": 5, "tree": "small", "dice": dice}
                 drawn[method, dice] = pipe.generate("a red lantern", method, **asked).tokens
     assert not seen.names & lacking_on_mps()
     assert torch.float64 not in seen.formats and device.DTYPES[dtype] in seen.formats
     assert ATTENTION.name() in seen.names and seen.names & {"aten::mm", "aten::addmm"}  # networks were watched
     for (method, dice), tokens in drawn.items():
-        found = straight.generate("a red lantern", method, seed=5, tree="small", lantern_k=8, dice=dice)
+        found = straight.generate("a red lantern", method, seed=5, tree="small", dice=dice)
         assert tokens == found.tokens, (method, dice)
 
 

@@ -185,9 +185,7 @@ def test_the_recipes_name_what_the_code_has() -> None:
 
 # Only for those who have a browser or minutes: everything in them is slow.
 SLOW_FILES = {
-    "test_anole_full_size",
-    "test_janus_full_size",
-    "test_llamagen_full_size",
+    "test_full_size",
     "test_ask",
     "test_browser",
     "test_drawer",

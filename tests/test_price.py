@@ -49,9 +49,9 @@ def test_own_distributions_are_the_models() -> None:
 
 
 @pytest.mark.parametrize("greedy", [False, True])
-@pytest.mark.parametrize("method", [method.id for method in METHODS.values() if method.lossless] + ["zipar"])
+@pytest.mark.parametrize("method", [name for name, method in METHODS.items() if method.lossless or method.drafts.side_by_side])
 def test_lossless_methods_cost_nothing(method: str, greedy: bool) -> None:
-    changes: dict[str, Any] = {"tree": Wavefront(6)} if method == "zipar" else {}  # rows of six
+    changes: dict[str, Any] = {"tree": Wavefront(6)} if METHODS[method].drafts.side_by_side else {}  # rows of six
     for seed in range(3):
         found = priced(method, seed, sampling=Sampling(0.0 if greedy else 1.0, cfg_scale=2.0), **changes)[0]
         assert found.mean < 1e-5 and max(price or 0.0 for price in found.tokens) < 1e-5

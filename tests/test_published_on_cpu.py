@@ -12,6 +12,7 @@ import pytest
 import torch
 from published import ANOLE_ID, CLASS_ID, JANUS_ID, TEXT_ID
 
+from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models import registry
 from lantern_demo.models.files import needs
 from lantern_demo.models.llamagen.cpu import LeanTarget
@@ -41,7 +42,7 @@ def folders(text_model: Path, class_model: Path, anole_model: Path, janus_model:
 
 def lossless(pipe: Pipeline) -> list[str]:
     """The exact methods that a model has besides vanilla."""
-    return [method for method in ("eagle1", "eagle2", "sjd", "scd") if method in pipe.available_methods]
+    return [method for method in pipe.available_methods if METHODS[method].lossless and method != "vanilla"]
 
 
 @pytest.mark.parametrize("model", [TEXT_ID, ANOLE_ID, JANUS_ID])

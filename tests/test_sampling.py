@@ -91,31 +91,6 @@ def test_draws_beyond_the_support_are_marked() -> None:
     assert draw_without_replacement(q, torch.rand(2, 0)).shape == (2, 0)
 
 
-@pytest.mark.parametrize("place", [0, 3, 5])
-@pytest.mark.parametrize("rest", [1e-3, 1e-9, 1e-20, 1e-36])
-def test_draws_from_a_sharp_distribution_follow_what_is_left(rest: float, place: int) -> None:
-    """A token that has all but 1e-20 of the mass is drawn first; the draws behind it are as if it had never been there."""
-    others = random_probs(1, 5, seed=6)[0]
-    probs = torch.cat([others[:place] * rest, torch.ones(1), others[place:] * rest])
-    generator = torch.Generator().manual_seed(7)
-    tokens = draw_without_replacement(probs.expand(100_000, -1), torch.rand(100_000, 4, generator=generator))
-    sharp = tokens[tokens[:, 0] == place]
-    assert len(sharp) >= 99_000 and bool((sharp.sort(1).values.diff(dim=1) > 0).all()), "no token twice"
-    second = sharp[:, 1] - (sharp[:, 1] > place).long()
-    assert chi_square_p(second.bincount(minlength=5), others) > 1e-4
-    plain = draw_without_replacement(others.expand(len(sharp), -1), torch.rand(len(sharp), 3, generator=generator))
-    third = sharp[:, 2] - (sharp[:, 2] > place).long()
-    share = plain[:, 1].bincount(minlength=5) / len(plain)
-    assert chi_square_p(third.bincount(minlength=5), share) > 1e-6
-
-
-def test_draws_from_a_distribution_of_many_scales() -> None:
-    """Each token has all of what those before leave."""
-    probs = torch.tensor([1e-20, 1.0, 1e-36, 1e-10, 0.0, 1e-30])
-    tokens = draw_without_replacement(probs.expand(500, -1), torch.rand(500, 6, generator=torch.Generator().manual_seed(1)))
-    assert bool((tokens == torch.tensor([1, 3, 0, 5, 2, -1])).all())
-
-
 def test_draws_at_the_ends_of_a_row() -> None:
     q = torch.tensor([[0.0, 0.5, 0.0, 0.5, 0.0]])
     assert draw_without_replacement(q, torch.full((1, 2), sampling.TINY)).tolist() == [[1, 3]]

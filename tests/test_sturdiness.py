@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from runs import decode, walked
-from tables import TableDrafter, TableTarget, along_the_tree, decide, draw_without_replacement, neighbour_table, random_probs
+from runs import decode
+from tables import TableDrafter, TableTarget, decide, draw_without_replacement, neighbour_table
 from test_acceptance import near_of
 from torch import Tensor
 
@@ -19,7 +19,6 @@ from lantern_demo.decoding.loop import Decoded
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule
 from lantern_demo.decoding.sampling import Sampling, draw, probabilities
-from lantern_demo.decoding.trees import Draft, static_tree
 from lantern_demo.models.neighbours import neighbour_table as measured_neighbours
 
 VOCAB = 10
@@ -95,45 +94,6 @@ def test_verdicts_at_the_edges(rule: Rule, sampled: bool) -> None:
 
 def tiny_rest(p: Tensor, q: Tensor) -> bool:
     return bool(0 < float((p - q).clamp(min=0).sum()) < 1e-5)
-
-
-@pytest.mark.parametrize("mode", ["one-hot", "sampled", "greedy"])
-@pytest.mark.parametrize("rule", ENDS, ids=str)
-def test_the_walk_at_the_edges(rule: Rule, mode: str) -> None:
-    """The walk against the slow fused model, along a tree of two levels."""
-    tree = static_tree([(0,), (1,), (2,), (0, 0), (0, 1), (1, 0)])
-    sampling = Sampling(0.0) if mode == "greedy" else Sampling()
-    neighbours = neighbour_table(VOCAB)
-    for seed in range(20):
-        generator = torch.Generator().manual_seed(seed)
-        q = random_probs(tree.inner.shape[0], VOCAB, seed, sharpness=6.0)
-        drawn = draw_without_replacement(q, torch.rand(len(q), tree.width, generator=generator))
-        tokens = along_the_tree(tree, drawn)
-        drawn = drawn.masked_fill(tree.children[tree.inner] < 0, -1)
-        draft = Draft(tree, tokens, drawn, q if mode == "sampled" else None)
-        logits = torch.tensor([1.0, 30.0, 300.0])[torch.arange(tree.size) % 3].unsqueeze(1) * torch.randn(
-            tree.size, VOCAB, generator=generator
-        )
-        uniforms = 0.03 + 0.94 * torch.rand(tree.size, tree.width + 1, generator=generator)
-        walk = walked(rule, draft, logits, sampling, neighbours, uniforms)
-        if mode == "greedy":
-            continue
-        p = probabilities(logits, sampling)
-        node, path = 0, [0]
-        while int(tree.inner_rows[node]) >= 0:
-            row = int(tree.inner_rows[node])
-            probs = q[row].double().tolist() if mode == "sampled" else None
-            rank, left = slow_step(
-                rule, p[node].double().tolist(), drawn[row].tolist(), probs, neighbours, uniforms[node].tolist()
-            )
-            if rank < 0:
-                break
-            node = int(tree.children[node, rank])
-            path.append(node)
-        else:
-            left = p[node].double().tolist()
-        assert walk.path == path
-        assert left[walk.tokens[-1]] > 0, "the bonus token has mass in what the slow fused model leaves"
 
 
 # -- distributions
@@ -237,24 +197,6 @@ def test_all_siblings_rejected(method: str, tree: Drafts) -> None:
     wanted = run("vanilla", 30, sampling=sampling)
     assert run(method, 30, tree, sampling=sampling, drafter=Mistaken(target)) == wanted
     assert run(method, 30, tree, sampling=Sampling(temperature=1e-30), drafter=Mistaken(target)) == wanted
-
-
-@pytest.mark.parametrize(
-    ("lossy", "lossless", "rules"),
-    [
-        ("lantern", "eagle2", [Lantern(0, 1.0), Lantern(VOCAB - 1, 0.0), Lantern(4, 1e-30)]),
-        (
-            "lantern++",
-            "eagle1",
-            [LanternPlusPlus(0, 1e6), LanternPlusPlus(VOCAB - 1, 1.0), LanternPlusPlus(4, 1 + 1e-15)],
-        ),
-    ],
-)
-@pytest.mark.parametrize("sampling", [Sampling(), Sampling(0.0), Sampling(top_k=1), Sampling(1e-20)], ids=str)
-def test_rules_that_relax_nothing_are_the_exact_rule(lossy: str, lossless: str, rules: list[Rule], sampling: Sampling) -> None:
-    tree = DEEP if lossless == "eagle1" else WIDE
-    wanted = run(lossless, 40, tree, seed=5, sampling=sampling)
-    assert all(run(lossy, 40, tree, rule, seed=5, sampling=sampling) == wanted for rule in rules)
 
 
 # -- the codebook

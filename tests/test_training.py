@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from lantern_demo.decoding.sampling import Sampling
-from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
 from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
 from lantern_demo.models.registry import BUNDLED
 from lantern_demo.models.text import TextEncoder, left_pad, small_t5, word_tokenizer
@@ -19,23 +18,6 @@ from lantern_demo.training.groupnorm import FastGroupNorm
 from lantern_demo.training.sample import encode_prompts, sample_batch
 from lantern_demo.training.scenes import SIZE, Scenes, render, vocabulary
 from lantern_demo.training.tokenizer import Quantiser
-
-
-@torch.inference_mode()
-def test_drafter_passes_are_what_tree_drafting_computes() -> None:
-    torch.manual_seed(0)
-    drafter = Drafter(DrafterConfig(dim=64, heads=2, ffn=64, vocab=50, grid=4, prefix=5)).eval()
-    tokens, hidden = torch.randint(50, (13,)), torch.randn(2, 13, 64)
-    tokens[:4] = 0
-    passes = drafter.train_passes(tokens.expand(2, -1), hidden, 3)
-    slot = 8  # the last stable slot; the next two tokens make a chain of the tree
-    cache = drafter.new_cache(2, 16)
-    stable = drafter.extend(tokens[: slot + 1], hidden[:, : slot + 1], cache)
-    child = drafter.expand(tokens[slot + 1 : slot + 2], stable, 1, torch.ones(1, 1, dtype=torch.bool), cache)
-    grandchild = drafter.expand(tokens[slot + 2 : slot + 3], child, 2, torch.ones(1, 2, dtype=torch.bool), cache)
-    for output, taught in zip((stable, child, grandchild), passes, strict=True):
-        torch.testing.assert_close(output[:, 0], taught[:, slot], atol=1e-5, rtol=1e-5)
-        slot += 1
 
 
 @torch.inference_mode()

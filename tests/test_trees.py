@@ -173,13 +173,6 @@ def test_tied_scores_keep_parents() -> None:
     check_tree(tree, paths := token_paths(tree, tokens), reachable=set(paths))
 
 
-def test_growth_reads_nothing_back() -> None:
-    """The meta device has shapes but no values: reading one raises."""
-    policy, root = DynamicTree(3, 2, 12), torch.empty(7, device="meta")
-    tree, tokens = grow(root, lambda t, r, d, m: torch.empty(len(t), 7, device="meta"), policy)
-    assert tree.children.shape == (12, 3) and tokens.shape == (12,) and tree.mask.shape == (12, 12)
-
-
 def test_vocabulary_smaller_than_the_beam() -> None:
     with pytest.raises(ValueError, match=r"top_k is 6.*at most the vocabulary size 5"):
         grow(torch.zeros(5), lambda t, r, d, m: torch.zeros(len(t), 5), DynamicTree(6, 1, 5))

@@ -123,12 +123,9 @@ def test_distributions_are_those_of_one_pass_under_the_whole_mask(window: int) -
         torch.testing.assert_close(visit.p, of[place], atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.slow
-def test_only_a_whole_row_is_lossless() -> None:
-    """Chi-square on whole sequences, the end of the picture included, and its negative control."""
-    for case in ("flat", "top-k", "sharp", "guided"):
-        assert run_cell(Cell("zipar", "whole row", case), 600).stretch_p > 1e-5
-        assert run_cell(Cell("zipar", "", case), 600).stretch_p < 1e-9
+def test_less_than_a_whole_row_is_not_lossless() -> None:
+    """Negative control of the distribution of whole rows, which `test_distributions` looks at."""
+    assert run_cell(Cell("zipar", "", "flat"), 600).stretch_p < 1e-9
 
 
 def test_what_is_refused() -> None:

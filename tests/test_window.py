@@ -1,4 +1,5 @@
-"""Windows that the target guesses itself: exact in every coupling, vanilla at one place, the same on both engines."""
+"""Windows that the target guesses itself: vanilla at one place, and fewer passes where guesses are coupled. `test_distributions`
+shows that they are exact in every coupling."""
 
 from __future__ import annotations
 
@@ -7,77 +8,33 @@ from typing import Any
 import pytest
 import torch
 from runs import decode
-from tables import ChainTarget, chi_square_p, random_probs
+from tables import ChainTarget, random_probs
 
 from lantern_demo.bench.audit import Cell, run_cell
 from lantern_demo.decoding import window
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.drafting import Drafts
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.decoding.rules import Rule
-from lantern_demo.decoding.sampling import Sampling, probabilities
+from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.window import CoupledWindow, Window
 
-VOCAB, P_BOUND = 6, 1e-5
+VOCAB = 6
 EXACT = [("sjd", "inverse"), ("scd", "gumbel"), ("scd", "maximal")]
-SAMPLINGS = {"whole": Sampling(), "filtered": Sampling(0.6, top_k=4), "cold": Sampling(0.05)}
 CHAIN = ChainTarget(random_probs(VOCAB, VOCAB, 7).log(), random_probs(VOCAB, VOCAB, 8).log())
 
 
-def window_of(nodes: int, coupling: str, guess: str) -> Window:
-    return Window(nodes, guess) if coupling == "inverse" else CoupledWindow(nodes, guess, coupling)
-
-
-def run(method: str, coupling: str, tokens: int = 400, seed: int = 0, nodes: int = 5, guess: str = "left", **changes: Any) -> Any:
-    knobs: dict[str, Any] = {"sampling": Sampling(), "tree": window_of(nodes, coupling, guess), "row": 4, **changes}
-    *_, last = decode(CHAIN, None, torch.tensor([0]), num_tokens=tokens, method=METHODS[method], seed=seed, **knobs)
+def run(method: str, coupling: str, tokens: int, nodes: int = 5, **changes: Any) -> Any:
+    tree = Window(nodes) if coupling == "inverse" else CoupledWindow(nodes, coupling=coupling)
+    knobs: dict[str, Any] = {"sampling": Sampling(), "tree": tree, "row": 4, **changes}
+    *_, last = decode(CHAIN, None, torch.tensor([0]), num_tokens=tokens, method=METHODS[method], **knobs)
     return last
-
-
-def p_value(runs: list[list[int]], sampling: Sampling) -> float:
-    """The smallest p-value of the tokens behind each token under the target's distribution."""
-    probs, counts = probabilities(CHAIN.rows[:VOCAB], sampling), torch.zeros(VOCAB, VOCAB)
-    for tokens in runs:
-        for last, token in zip([0, *tokens], tokens, strict=False):
-            counts[last, token] += 1
-    return min(chi_square_p(counts[i], probs[i]) for i in range(VOCAB) if counts[i].sum() >= 100)
-
-
-@pytest.mark.parametrize(
-    "sampling", [pytest.param(how, id=name, marks=[pytest.mark.slow] * (name != "whole")) for name, how in SAMPLINGS.items()]
-)
-@pytest.mark.parametrize(("method", "coupling"), EXACT)
-def test_every_token_follows_the_target(method: str, coupling: str, sampling: Sampling) -> None:
-    """The plain engine's by their distribution; the fixed engine's are the very same."""
-    for guess in ("left", "above", "uniform"):
-        knobs: dict[str, Any] = {"guess": guess, "sampling": sampling, "measure_distortion": False}
-        runs = [run(method, coupling, seed=seed, engine="plain", **knobs).tokens for seed in range(3)]
-        assert p_value(runs, sampling) > P_BOUND, guess
-        assert run(method, coupling, engine="fixed", **knobs).tokens == runs[0], guess
-
-
-@pytest.mark.parametrize(("method", "coupling"), EXACT)
-def test_the_end_of_an_image_follows_the_target(method: str, coupling: str) -> None:
-    """Runs of three tokens, which the window overshoots."""
-    probs = probabilities(CHAIN.rows[:VOCAB], Sampling())
-    runs = [run(method, coupling, 3, seed, measure_distortion=False).tokens for seed in range(1500)]
-    cells = (torch.tensor(runs) * torch.tensor([VOCAB * VOCAB, VOCAB, 1])).sum(1)
-    triples = probs[0].view(-1, 1, 1) * probs.unsqueeze(2) * probs
-    assert chi_square_p(cells.bincount(minlength=VOCAB**3), triples) > P_BOUND
-
-
-def test_what_is_not_exact_fails_the_same_test() -> None:
-    """Negative control: the target's distribution in place of the residual."""
-    assert (
-        p_value([run("sjd", "inverse", 2000, seed, rule=Rule(residual="target")).tokens for seed in range(6)], Sampling()) < 1e-9
-    )
 
 
 @pytest.mark.slow
 def test_a_guess_that_keeps_its_old_distribution_fails_the_audit() -> None:
     """Negative control: of a chain the tokens behind a token follow its distribution even so; here whole sequences count."""
-    assert run_cell(Cell("scd", "released", "flat"), 4000).stretch_p < 1e-9
-    assert run_cell(Cell("scd", "maximal", "flat"), 2000).stretch_p > P_BOUND
+    assert run_cell(Cell("scd", "released", "flat"), 2500).stretch_p < 1e-6
+    assert run_cell(Cell("scd", "maximal", "flat"), 1000).stretch_p > 1e-5
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

@@ -1,0 +1,246 @@
+"""Published models in full size with random weights, in the files that are published: packed weights are in memory once, also
+while they are packed, and every method draws.
+
+The files are written to the folder that FULL_SIZE_DIR names and taken away again: without that variable the tests are skipped.
+LlamaGen-XL wants 12 GB of disk and 8 GB of memory, Anole 17 and 20, Janus-Pro 1B 5 and 6. The figures that are
+measured are printed (`pytest -s`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import pytest
+import torch
+from published import write_chat_vocabulary, write_tokenizer, write_vocabulary
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.models.families import LAYOUTS
+from lantern_demo.models.files.blank import blank_network, blank_text, blank_tokenizer, t5_config
+from lantern_demo.models.files.needs import budget
+from lantern_demo.models.janus.target import PAD
+from lantern_demo.models.machine.sixteen import sixteen_bits
+from lantern_demo.models.registry import REGISTRY, Published, TextSizes
+
+FOLDER = os.environ.get("FULL_SIZE_DIR")
+BLOCK = 2**25  # random numbers that all weights are made of
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not FOLDER, reason="FULL_SIZE_DIR names no folder")]
+
+Shapes = dict[str, tuple[int, ...]]
+
+
+# -- the files
+
+
+def shapes_of(network: nn.Module, form: str) -> Shapes:
+    """The tensors of a network by the names of a published format."""
+    own = {name: tuple(weight.shape) for name, weight in network.state_dict().items()}
+    found: Shapes = {}
+    for name, shape in own.items():
+        parts = LAYOUTS[form].published(name, own)
+        found |= {part: (shape[0] // len(parts), *shape[1:]) for part in parts}
+    return found
+
+
+def random(block: Tensor, shapes: Shapes) -> dict[str, Tensor]:
+    """Weights of a size at which states neither vanish nor blow up: norms around 1, the rest by their inputs."""
+    found = {}
+    for name, shape in shapes.items():
+        count, start = torch.Size(shape).numel(), crc32(name.encode()) % 1000
+        flat = block[start:].repeat(count // (BLOCK - start) + 1)[:count].view(shape)
+        if "norm" in name:
+            found[name] = 1 + 0.1 * flat if name.endswith("weight") else 0.1 * flat
+        else:
+            found[name] = flat * (1.0 if "embed" in name else shape[1] ** -0.5 if len(shape) > 1 else 0.1)
+    return found
+
+
+def save_shards(block: Tensor, shapes: Shapes, folder: Path, count: int) -> None:
+    """One after the other, since all weights at once may not fit."""
+    for i in range(count):
+        part = {name: shapes[name] for name in list(shapes)[i::count]}
+        save_file(random(block, part), folder / f"model-{i + 1:05d}-of-{count:05d}.safetensors")
+
+
+def write_llamagen(folder: Path, published: Published) -> None:
+    c, block, text = published.target, torch.randn(BLOCK), published.text
+    assert isinstance(text, TextSizes) and published.drafter is not None
+    for part in ("target", "drafter", "text"):
+        (folder / part).mkdir()
+    save_file(random(block, shapes_of(blank_network(c), "lantern")), folder / "target" / "model.safetensors")
+    heads = {"num_attention_heads": c.heads, "num_key_value_heads": c.heads}
+    sizes = {"block_size": c.tokens, "cls_token_num": c.prefix, "rms_norm_eps": c.eps, "rope_base": c.rope_base}
+    (folder / "target" / "config.json").write_text(json.dumps({**heads, **sizes}))
+    drafter = random(block, shapes_of(blank_network(published.drafter), "drafter"))
+    torch.save(drafter, folder / "drafter" / "pytorch_model.bin")
+    torch.save({"model": random(block, shapes_of(blank_tokenizer(published.tokenizer, 1), "vq"))}, folder / "vq_ds16_t2i.pt")
+    t5 = t5_config(text)
+    save_shards(block, shapes_of(blank_text(t5), "t5"), folder / "text", 2)
+    (folder / "text" / "config.json").write_text(json.dumps(t5.to_diff_dict()))
+    write_tokenizer(folder / "text" / "tokenizer.json")
+
+
+def write_anole(folder: Path, published: Published) -> None:
+    c, block, hub = published.target, torch.randn(BLOCK, dtype=torch.bfloat16), folder / "Anole-7b-v0.1-hf"
+    assert published.drafter is not None
+    hub.mkdir()
+    shapes = shapes_of(blank_network(c), "anole") | shapes_of(blank_tokenizer(published.tokenizer, 1), "anole-vq")
+    save_shards(block, shapes | {"lm_head.weight": (c.embeddings, c.dim)}, hub, 3)
+    config = {"num_attention_heads": 32, "num_key_value_heads": 32, "vocab_size": 65536, "swin_norm": False}
+    (hub / "config.json").write_text(json.dumps({**config, "rms_norm_eps": 1e-5, "rope_theta": 10000.0}))
+    write_vocabulary(hub / "tokenizer.json", c.vocab)
+    (folder / "drafter").mkdir()
+    drafter = blank_network(published.drafter).state_dict()
+    shapes = {name: tuple(weight.shape) for name, weight in drafter.items()}
+    torch.save(random(block, shapes), folder / "drafter" / "pytorch_model.bin")
+
+
+def write_janus(folder: Path, published: Published, library: bool) -> None:
+    """In DeepSeek's own file, or in transformers'."""
+    c, place = published.target, folder / "Janus-Pro-1B"
+    place.mkdir()
+    head, pictures = "lm_head.weight", "vision_model.{}"
+    shapes: Shapes = {head if library else f"language_model.{head}": (c.embeddings, c.dim)}
+    # about what reads pictures: 24 layers of width 1024
+    shapes |= {(f"model.{pictures}" if library else pictures).format(i): (12, 1024, 1024) for i in range(24)}
+    form = "janus-library" if library else "janus"
+    shapes |= shapes_of(blank_network(c), form) | shapes_of(blank_tokenizer(published.tokenizer, 1), f"{form}-vq")
+    tensors = random(torch.randn(BLOCK, dtype=torch.bfloat16), shapes)
+    save_file(tensors, place / "model.safetensors") if library else torch.save(tensors, place / "pytorch_model.bin")
+    config = {"num_attention_heads": 16, "num_key_value_heads": 16, "hidden_size": 2048, "num_hidden_layers": 24}
+    said = {"text_config" if library else "language_config": {**config, "vocab_size": 102400}}
+    (place / "config.json").write_text(json.dumps(said))
+    write_chat_vocabulary(place / "tokenizer.json", PAD)
+
+
+# -- a process that loads and draws
+
+# In a process of its own, so that its memory is its own. Rows of four, since a few tokens fill no row of the model's.
+RUN = """
+import gc, json, sys, threading, time
+from pathlib import Path
+import torch
+from runs import decode
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.runs.pipeline import load
+
+model, dtype, folder, tokens = sys.argv[1:]
+
+def memory():
+    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return {key: int(lines[key].split()[0]) / 2**20 for key in ("VmHWM", "VmRSS", "RssAnon")}
+
+most = 0.0
+def watch():
+    global most
+    while True:
+        most = max(most, memory()["RssAnon"])
+        time.sleep(0.02)
+
+began = memory()
+threading.Thread(target=watch, daemon=True).start()
+start = time.time()
+pipe = load(model, device="cpu", dtype=dtype, folder=folder)
+told = {"began": began, "load_seconds": time.time() - start, "dtype": pipe.dtype, "threads": torch.get_num_threads()}
+told["loaded"] = {"most of its own": most, **memory()}
+del pipe
+gc.collect()  # two at once would not fit
+start = time.time()
+pipe = load(model, device="cpu", dtype=dtype, folder=folder)
+told["second_load_seconds"] = time.time() - start
+encoded = pipe.networks.text.encode("a red lantern over the lake")
+told["methods"] = {}
+for name in pipe.available_methods:
+    method, knobs = METHODS[name], pipe.settings(tree="small", zipar_window=2, seed=1)
+    start = time.time()
+    with torch.inference_mode():
+        condition = pipe.networks.target.condition(encoded.features, encoded.mask, True)
+        drafter = pipe.drafter if method.needs_drafter else None
+        asked = dict(sampling=knobs.sampling(), rule=knobs.rule(method), tree=method.drafts.of(knobs), seed=1, row=4)
+        *_, last = decode(
+            pipe.target, drafter, condition, num_tokens=int(tokens), method=method, neighbours=pipe.neighbours(), **asked
+        )
+    told["methods"][name] = {
+        "tokens": last.tokens, "steps": last.steps, "tvd": last.one_step_tvd, "seconds": time.time() - start,
+        "decode": last.decode_seconds}
+    print(name, told["methods"][name], memory(), file=sys.stderr, flush=True)
+told["drawn"] = {"most of its own": most, **memory()}
+start = time.time()
+image = pipe.decode_image(list(range(pipe.info.tokens)))
+told["picture"] = [*image.size, len(image.getcolors(2**18)), time.time() - start]
+told["end"] = {"most of its own": most, **memory()}
+print(json.dumps(told))
+"""
+
+
+def load_and_draw(model: str, dtype: str, files: Path) -> dict[str, Any]:
+    """Load a model of published files twice, draw some tokens with every method that it has, and a picture -> what that took, in
+    seconds and GiB. It is printed, too."""
+    here = Path(__file__).parent
+    env = {**os.environ, "LANTERN_CACHE": str(files / "cache"), "HF_HUB_OFFLINE": "1"}
+    env["PYTHONPATH"] = os.pathsep.join((str(here), str(here.parent)))
+    command = [sys.executable, "-c", RUN, model, dtype, str(files), str(TOKENS)]
+    told: dict[str, Any] = json.loads(subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True).stdout)
+    print(json.dumps({"bytes": sum(f.stat().st_size for f in files.rglob("*") if f.is_file()), **told}, indent=1))
+    return told
+
+
+TOKENS = 16
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, what writes its files, the number format that is asked for, and between how many GiB its target's weights take."""
+
+    model: str
+    write: Callable[[Path, Published], None]
+    dtype: str
+    weights: tuple[float, float]
+
+
+CASES = {
+    "llamagen": Case("llamagen-t2i-256", write_llamagen, "auto", (1.2, 2.2)),
+    "llamagen in float32": Case("llamagen-t2i-256", write_llamagen, "float32", (2.4, 3.6)),
+    "anole": Case("anole-7b", write_anole, "bfloat16", (12, 14)),
+    "janus": Case("janus-pro-1b", lambda *given: write_janus(*given, library=False), "auto", (2.5, 3.5)),
+    "janus by transformers": Case("janus-pro-1b", lambda *given: write_janus(*given, library=True), "auto", (2.5, 3.5)),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
+def test_it_loads_and_every_method_draws(case: Case) -> None:
+    info = REGISTRY[case.model]
+    published = info.published
+    assert FOLDER and published is not None
+    folder = Path(FOLDER) / "full-size"
+    folder.mkdir(parents=True)
+    try:
+        torch.manual_seed(0)
+        case.write(folder, published)
+        told = load_and_draw(case.model, case.dtype, folder)
+    finally:
+        shutil.rmtree(folder)
+    assert told["dtype"] == (sixteen_bits() if case.dtype == "auto" else case.dtype)
+    parts = {part: count / 2**30 for part, count in budget(published, told["dtype"], on_cpu=True).items()}
+    assert case.weights[0] < parts["target"] < case.weights[1]
+    weights = parts["target"] + parts["drafter"] + parts["image tokenizer"]
+    encoder = isinstance(published.text, TextSizes)  # which stays in its files until there is a prompt, and needs more then
+    assert told["loaded"]["most of its own"] < 1.3 * (weights + (parts["the rest"] if encoder else 0))
+    assert told["end"]["most of its own"] < (1.3 if encoder else 1) * sum(parts.values())
+    for method, found in told["methods"].items():
+        assert len(found["tokens"]) == TOKENS and all(0 <= token < published.target.vocab for token in found["tokens"]), method
+        assert not METHODS[method].lossless or found["tvd"] == pytest.approx(0, abs=1e-4), method
+    assert set(told["methods"]) == {m.id for m in METHODS.values() if published.drafter is not None or not m.needs_drafter}
+    assert told["picture"][:2] == [info.image_size] * 2 and told["picture"][2] > 1000
