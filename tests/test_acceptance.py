@@ -28,7 +28,7 @@ def normalised(verdict: Verdict) -> Tensor:
 
 
 def tried(nodes: int, vocab: int, seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Laws p and q [nodes, V], four children of each node drawn from q, and the uniforms that they are held against."""
+    """Probabilities p and q [nodes, V], four children of each node drawn from q, and the uniforms that they are held against."""
     p, q = random_probs(nodes, vocab, seed), random_probs(nodes, vocab, seed + 1)
     generator = torch.Generator().manual_seed(seed + 2)
     tokens = draw_without_replacement(q, torch.rand(nodes, 4, generator=generator))

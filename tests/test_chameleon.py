@@ -115,7 +115,8 @@ def test_prompt_steps_and_tree(guided: bool) -> None:
 
 
 def test_the_cut_head_is_the_whole_one_with_everything_else_masked() -> None:
-    """Laws, bit for bit of the logits: softmax over 80 rows is softmax over 120 of which 40 are masked, at any guidance."""
+    """Probabilities, bit for bit of the logits: softmax over 80 rows is softmax over 120 of which 40 are masked, at any
+    guidance."""
     _, head, ours = pair()
     cache = ours.new_cache(2, 1)
     hidden = ours.prefill(ours.condition(PROMPT, None, True), cache)[:, -1:]

@@ -1,5 +1,5 @@
-"""Laws: exact ways to decode emit the target's distribution, flat or next to sure and to the last token of a picture; relaxed
-rules emit what brute force says they do, and the measured distortion is what brute force measures.
+"""Distributions: exact ways to decode emit the target's distribution, flat or next to sure and to the last token of a picture;
+relaxed rules emit what brute force says they do, and the measured distortion is what brute force measures.
 
 Chi-square tests run with fixed seeds; with the bound P_BOUND on each p-value, and some 500 of them here, all pass together
 with probability above 0.99 over the choice of seeds if the code is right.
@@ -122,7 +122,7 @@ def p_value(case: Case, pictures: list[list[int]]) -> float:
 @pytest.mark.parametrize(
     "names",
     [
-        pytest.param(FEW, id="few laws"),
+        pytest.param(FEW, id="few tokens"),
         pytest.param([name for name in CASES if name not in FEW], id="the others", marks=pytest.mark.slow),
     ],
 )

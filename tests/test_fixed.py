@@ -496,7 +496,8 @@ def test_state_can_be_restored() -> None:
 
 
 def test_judging_what_is_left_of_nothing() -> None:
-    """Laws of a single token: it is accepted where it was drawn, everything else is refused, and the bonus is that token."""
+    """Distributions of a single token: it is accepted where it was drawn, everything else is refused, and the bonus is that
+    token."""
     from lantern_demo.decoding.trees import Draft, static_tree
 
     tree = static_tree([(0,), (1,), (2,)])
