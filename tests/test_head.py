@@ -64,7 +64,8 @@ def test_the_page_says_what_it_is_without_a_script(server: str) -> None:
 
 
 def test_the_picture_of_the_tags_is_there(server: str) -> None:
-    answer = httpx.get(Tags(httpx.get(server).text).named["og:image"][0]).raise_for_status()
+    # the first who asks waits until it is drawn
+    answer = httpx.get(Tags(httpx.get(server).text).named["og:image"][0], timeout=60).raise_for_status()
     assert answer.headers["content-type"] == "image/png"
     with Image.open(io.BytesIO(answer.content)) as picture:
         assert picture.size == CARD_SIZE == (1200, 630)
