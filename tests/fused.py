@@ -77,7 +77,7 @@ def weights_once(modules: tuple[Any, Any], make: tuple[Any, Any]) -> list[tuple[
     wholes = []
     for layer, block in ((make[0](target).layers[0], target.blocks[0]), (make[1](drafter).layer, drafter.layer)):
         a, m = block.self_attn, block.mlp
-        wholes += [(layer.qkv, (a.q_proj, a.k_proj, a.v_proj)), (layer.gate_up, (m.gate_proj, m.up_proj))]
+        wholes += [(layer.weights.qkv, (a.q_proj, a.k_proj, a.v_proj)), (layer.weights.gate_up, (m.gate_proj, m.up_proj))]
     for whole, rows in wholes:
         assert {part.weight.untyped_storage().data_ptr() for part in rows} == {whole.untyped_storage().data_ptr()}
         assert sum(part.out_features for part in rows) == len(whole)

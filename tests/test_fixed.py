@@ -243,12 +243,12 @@ def test_fused_weights_are_the_modules_own() -> None:
     before = {name: value.clone() for name, value in target.state_dict().items()}
     fused, small = FusedTarget(target), FusedDrafter(drafter)
     for block, layer in zip(target.blocks, fused.layers, strict=True):
-        storage = layer.gate_up.untyped_storage().data_ptr()
+        storage = layer.weights.gate_up.untyped_storage().data_ptr()
         assert block.feed_forward.w1.weight.untyped_storage().data_ptr() == storage
         assert block.feed_forward.w3.weight.untyped_storage().data_ptr() == storage
-        assert layer.qkv is block.attention.wqkv.weight
+        assert layer.weights.qkv is block.attention.wqkv.weight
     attention = drafter.layer.self_attn
-    assert attention.v_proj.weight.untyped_storage().data_ptr() == small.layer.qkv.untyped_storage().data_ptr()
+    assert attention.v_proj.weight.untyped_storage().data_ptr() == small.layer.weights.qkv.untyped_storage().data_ptr()
     assert all(bool((value == before[name]).all()) for name, value in target.state_dict().items())
 
 

@@ -18,8 +18,7 @@ from lantern_demo.export.cached import Prompt
 from lantern_demo.export.readers import TextReader
 from lantern_demo.models.common import RMSNorm, prefix_mask
 from lantern_demo.models.decoder import HeadNorm, PaddedCache, SequenceDrafter, angles, turn
-from lantern_demo.models.llama import FeedForward, SplitAttention
-from lantern_demo.models.llama import Layer as LlamaLayer
+from lantern_demo.models.llama import FeedForward, Layer, SplitAttention
 
 
 @dataclass(frozen=True)
@@ -46,10 +45,10 @@ class EagleSizes:
         """The rotary table [positions, head_dim / 2, 2] float32, (cos, sin) last."""
         return angles(self.positions, self.head_dim, self.theta)
 
-    def layer(self, *_: Any) -> LlamaLayer:
+    def layer(self, *_: Any) -> Layer:
         """The decoder layer."""
         before = RMSNorm(self.dim, self.eps) if self.before else None
-        return LlamaLayer(before, EagleAttention(self), RMSNorm(self.dim, self.eps), FeedForward(self.dim, self.ffn))
+        return Layer(before, EagleAttention(self), RMSNorm(self.dim, self.eps), FeedForward(self.dim, self.ffn))
 
 
 class EagleAttention(SplitAttention):

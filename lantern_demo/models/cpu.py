@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lantern_demo.decoding.cache import KVCache, check_sizes
+from lantern_demo.models.llama import LlamaLayer
 from lantern_demo.models.machine.matmul import Matmul
 
 WIDENED = 64  # slots by which the table of keys grows, LEAST or more
@@ -92,6 +93,9 @@ class Sight(NamedTuple):
     positions: int  # P, how many are looked at
     slots: Tensor | None  # [n, P] int64, the slots of the positions; None: the first P
     bias: Tensor | None  # [R or 1, n, 1, P] float32, 0 for what a node sees and -inf for the rest; None: it sees all
+
+
+Where = tuple[Sight, Tables, Tensor | None]  # and the slots [n] of the tables to write to, where the tables are all of them
 
 
 class LeanCache(KVCache):
@@ -215,7 +219,7 @@ def bias_of(mask: Tensor) -> Tensor:
     return torch.zeros(mask.shape).masked_fill_(~mask, -torch.inf).transpose(1, 2)
 
 
-def attend(q: Tensor, sight: Sight, tables: Tables) -> Tensor:
+def sums_seen(q: Tensor, sight: Sight, tables: Tables) -> Tensor:
     """What queries [R, n, heads, d], scaled for attention, find in a place -> [R * n * heads, d]."""
     rows, n, heads, _ = q.shape
     threads = torch.get_num_threads()
@@ -234,15 +238,22 @@ def attend(q: Tensor, sight: Sight, tables: Tables) -> Tensor:
         torch.set_num_threads(threads)
 
 
-class Layer:
-    """One decoder layer of fused products."""
+class LeanLayer(LlamaLayer[Where]):
+    """A layer of fused products over nodes x [M, D], M of all rows together; `before` is None where nothing is normalised before
+    attention."""
 
-    def __init__(self, qkv: Matmul, out: Matmul, norm: Matmul, gate_up: Matmul, down: Matmul, heads: int) -> None:
-        self.qkv, self.out, self.norm, self.gate_up, self.down, self.heads = qkv, out, norm, gate_up, down, heads
+    def __init__(
+        self, before: Matmul | None, qkv: Matmul, out: Matmul, after: Matmul, gate_up: Matmul, down: Matmul, heads: int
+    ) -> None:
+        self.norm_before, self.norm_after = before or (lambda x: x), after
+        self.qkv, self.heads = qkv, heads
+        self.gate_up = lambda x: gate_up(x).chunk(2, 1)
+        self.add_out = lambda x, attended: out(attended).add_(x)
+        self.add_down = lambda x, gated: down(gated).add_(x)
 
-    def attention(self, x: Tensor, rope: Tensor, sight: Sight, tables: Tables, slots: Tensor | None = None) -> Tensor:
-        """Attention of x [R * n, D], whose keys and values are written to a place, at slots [n] of it if these are given -> [R *
-        n, D]."""
+    def attend(self, x: Tensor, rope: Tensor, where: Where) -> Tensor:
+        """What the queries of x [R * n, D] find -> [R * n, D]; its keys and values are written first."""
+        sight, tables, slots = where
         q, k, v = self.turned(x, rope, len(tables.new_keys))
         if slots is None:
             tables.new_keys.copy_(k.permute(0, 2, 3, 1))
@@ -250,15 +261,13 @@ class Layer:
         else:
             tables.new_keys.index_copy_(3, slots, k.permute(0, 2, 3, 1))
             tables.new_values.index_copy_(2, slots, v.transpose(1, 2))
-        return attend(q, sight, tables).view(x.shape)
+        return sums_seen(q, sight, tables).view(x.shape)
 
     def turned(self, x: Tensor, rope: Tensor, rows: int) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, scaled for attention, keys and values [R, n, heads, d] of x [R * n, D]."""
         turned = by_rows(torch.mul, self.qkv(x).view(torch.complex64).view(rows, len(rope), -1), rope)
         return turned.view(torch.float32).view(rows, len(rope), 3, self.heads, -1).unbind(2)  # type: ignore[return-value]
 
-    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
-        """The output product and the feed-forward half; x and attended [M, D] -> [M, D]."""
-        x = self.out(attended).add_(x)
-        gate, up = self.gate_up(self.norm(x)).chunk(2, 1)
-        return self.down(by_rows(F.silu, gate).mul_(up)).add_(x)
+    def gated(self, gate: Tensor, up: Tensor) -> Tensor:
+        """As `LlamaLayer.gated`."""
+        return by_rows(F.silu, gate).mul_(up)

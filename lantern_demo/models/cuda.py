@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, cast
 
 import torch
@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from lantern_demo.models.common import with_features
 from lantern_demo.models.decoder import Layer, PaddedCache, SequenceDrafter, SequenceTarget, cache_bias
+from lantern_demo.models.llama import LlamaLayer
 
 
 class Rows(nn.Module):
@@ -78,40 +79,58 @@ def keeps_sums(device: str, dtype: torch.dtype) -> bool:
         return False
 
 
-@dataclass(frozen=True)
-class FusedLayer(ABC):
-    """One decoder layer. Products are by weights [outputs, inputs]."""
+Where = tuple[Tensor, Tensor, Tensor]  # slots [n] int64, bias [R or 1, 1, n, S], keys and values [R, 2 heads, slots, d]
 
-    before: Tensor | None  # [D] weight of the norm before attention, None where there is no such norm
+
+@dataclass(frozen=True)
+class Weights:
+    """The weights of a layer, of products [outputs, inputs] and of norms [H]."""
+
+    before: Tensor | None  # of the norm before attention, None where there is no such norm
     qkv: Tensor
     out: Tensor
-    after: Tensor  # [D] weight of the norm before the feed-forward half
+    after: Tensor  # of the norm before the feed-forward half
     gate_up: Tensor
     down: Tensor
     heads: int
     eps: float
 
+
+class FusedLayer(LlamaLayer[Where], ABC):
+    """One decoder layer over nodes x [R * n, D], which is overwritten with the layer's output."""
+
+    def __init__(self, weights: Weights) -> None:
+        w = self.weights = weights
+        self.norm_before = partial(self.norm, weight=w.before) if w.before is not None else (lambda x: x)
+        self.norm_after = partial(self.norm, weight=w.after)
+        self.gate_up = lambda x: F.linear(x, w.gate_up).chunk(2, -1)
+        self.add_out = lambda x, attended: x.addmm_(attended, w.out.t())
+        self.add_down = lambda x, gated: x.addmm_(gated, w.down.t())
+
+    def norm(self, x: Tensor, weight: Tensor) -> Tensor:
+        """x [M, D] normalised."""
+        return F.rms_norm(x, x.shape[-1:], weight, self.weights.eps)
+
     @abstractmethod
     def turned(self, qkv: Tensor, turn: Tensor, dtype: torch.dtype) -> Tensor:
         """Queries, keys and values [R, n, 3, heads, d] float32 of the product -> the same in `dtype`, queries and keys turned."""
 
-    def __call__(self, x: Tensor, turn: Tensor, slots: Tensor, bias: Tensor, both: Tensor) -> Tensor:
-        """x [R * n, D], which is overwritten with the layer's output and returned.
-
-        turn is complex64, of the family's shape; slots [n] int64, bias [R or 1, 1, n, S], both [R, 2 heads, slots, d] the keys
-        and values of this layer.
-        """
-        heads, seen = self.heads, bias.shape[-1]
-        normed = x if self.before is None else F.rms_norm(x, x.shape[-1:], self.before, self.eps)
-        qkv = matmul(normed, self.qkv).view(both.shape[0], -1, 3, heads, both.shape[-1])
-        turned = self.turned(qkv, turn, x.dtype)
+    def attend(self, x: Tensor, rope: Tensor, where: Where) -> Tensor:
+        """What the queries of x [R * n, D] find -> [R * n, D]; its keys and values are written first. rope is complex64, of the
+        family's shape."""
+        slots, bias, both = where
+        heads, seen = self.weights.heads, bias.shape[-1]
+        qkv = matmul(x, self.weights.qkv).view(both.shape[0], -1, 3, heads, both.shape[-1])
+        turned = self.turned(qkv, rope, x.dtype)
         both.index_copy_(2, slots, turned[:, :, 1:].flatten(2, 3).transpose(1, 2))
         attended = F.scaled_dot_product_attention(
             turned[:, :, 0].transpose(1, 2), both[:, :heads, :seen], both[:, heads:, :seen], attn_mask=bias
         )
-        x.addmm_(attended.transpose(1, 2).reshape(x.shape), self.out.t())
-        gate, up = F.linear(F.rms_norm(x, x.shape[-1:], self.after, self.eps), self.gate_up).chunk(2, -1)
-        return x.addmm_(F.silu(gate).mul_(up), self.down.t())
+        return attended.transpose(1, 2).reshape(x.shape)
+
+    def gated(self, gate: Tensor, up: Tensor) -> Tensor:
+        """As `LlamaLayer.gated`."""
+        return F.silu(gate).mul_(up)
 
 
 class FusedTargetBase(ABC):
@@ -153,7 +172,7 @@ class FusedTargetBase(ABC):
         turn, feature_layers = self.turns_at(positions, cache), original.feature_layers
         features: list[Tensor] = []
         for i, (layer, both) in enumerate(zip(self.layers, cache.both.unbind(0), strict=True)):
-            layer(x, turn, slots, bias, both)
+            layer.forward(x, turn, (slots, bias, both))
             if i + 1 in feature_layers:
                 features.append(x.clone())  # the next layer writes over it
         final = F.rms_norm(x, x.shape[-1:], original.norm.weight, original.config.eps)
@@ -186,28 +205,24 @@ class FusedDrafterBase:
 # -- LLaMA decoders with the prompt in their sequence: see `models.decoder`
 
 
-@dataclass(frozen=True)
 class FusedSequenceLayer(FusedLayer):
     """One layer of such a decoder; turns are [R, n or 1, 1, 1, d / 2]."""
 
-    @classmethod
-    def parts(cls, layer: Layer) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, int]:
-        """The fields up to `heads`, of a layer whose weights become those of the fused one."""
-        a, m = layer.self_attn, layer.mlp
-        return (
-            layer.input_layernorm.weight,
-            join(a, "q_proj", "k_proj", "v_proj"),
-            a.o_proj.weight,
-            layer.post_attention_layernorm.weight,
-            join(m, "gate_proj", "up_proj"),
-            m.down_proj.weight,
-            a.heads,
-        )
-
-    @classmethod
-    def of(cls, layer: Layer, eps: float) -> FusedSequenceLayer:
+    def __init__(self, layer: Layer, eps: float) -> None:
         """A layer fused, whose weights become rows of the fused ones."""
-        return cls(*cls.parts(layer), eps)
+        a, m = layer.self_attn, layer.mlp
+        super().__init__(
+            Weights(
+                layer.input_layernorm.weight,
+                join(a, "q_proj", "k_proj", "v_proj"),
+                a.o_proj.weight,
+                layer.post_attention_layernorm.weight,
+                join(m, "gate_proj", "up_proj"),
+                m.down_proj.weight,
+                a.heads,
+                eps,
+            )
+        )
 
     def turned(self, qkv: Tensor, turn: Tensor, dtype: torch.dtype) -> Tensor:
         """As `FusedLayer.turned`."""
@@ -263,4 +278,4 @@ class FusedSequenceDrafter(FusedDrafterBase):
         """m slots -> outputs [R, m, H]; see `decoding.protocols.FixedDrafter.run_at`. Padding is left out here."""
         original, mask = self.original, cache_bias(bias, cache)
         x = original.fuse(original.embed(tokens).expand(hidden.shape[0], -1, -1), hidden).flatten(0, 1)
-        return original.finish(self.layer(x, turn, slots, mask, cache.both[0]).view(hidden.shape))
+        return original.finish(self.layer.forward(x, turn, (slots, mask, cache.both[0])).view(hidden.shape))

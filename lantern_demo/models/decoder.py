@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lantern_demo.decoding.cache import KVCache
+from lantern_demo.models import llama
 from lantern_demo.models.common import BEYOND, Condition, RMSNorm, prefix_mask
 from lantern_demo.models.llama import FeedForward, SplitAttention, Store, unstored
-from lantern_demo.models.llama import Layer as LlamaLayer
 
 
 class PaddedCache(KVCache):
@@ -96,7 +96,7 @@ class HeadNorm(nn.Module):
         return F.layer_norm(x, x.shape[-1:], eps=1e-5) * self.weight + self.bias
 
 
-class Layer(LlamaLayer):
+class Layer(llama.Layer):
     """A decoder layer, of a target and of its drafter alike."""
 
     attention: type[Attention] = Attention
@@ -177,7 +177,7 @@ class SequenceTarget(nn.Module, ABC):
     def _run(self, x: Tensor, positions: Tensor, mask: Tensor | None, stores: Sequence[Store]) -> Tensor:
         rope = self.rope[positions]
         for block, store in zip(self.blocks, stores, strict=True):
-            x = block(x, rope, mask, store)
+            x = block(x, rope, (mask, store))
         return self.norm(x)
 
 
@@ -191,7 +191,7 @@ class SequenceDrafter(nn.Module, ABC):
     rope: Tensor
     guided = False
 
-    def __init__(self, config: Any, layer: Callable[[int, int, int, float], LlamaLayer]) -> None:
+    def __init__(self, config: Any, layer: Callable[[int, int, int, float], llama.Layer]) -> None:
         super().__init__()
         self.config = config
         self.layers = nn.ModuleList([layer(config.dim, config.heads, config.ffn, config.eps)])
@@ -247,7 +247,7 @@ class SequenceDrafter(nn.Module, ABC):
     def run(self, embedded: Tensor, hidden: Tensor, turn: Tensor, mask: Tensor | None, store: Store) -> Tensor:
         """embedded [m, H] or [R, m, H], hidden [R, m, H], turn [R, m or 1, d / 2, 2] -> outputs [R, m, H]."""
         x = self.fuse(embedded.expand(hidden.shape[0], -1, -1), hidden)
-        return self.finish(self.layer(x, turn, mask, store))
+        return self.finish(self.layer(x, turn, (mask, store)))
 
 
 def cache_bias(bias: Tensor, cache: PaddedCache) -> Tensor:

@@ -11,7 +11,7 @@ from time import perf_counter
 
 import torch
 
-from lantern_demo.models.cpu import Layer, LeanCache, Norm
+from lantern_demo.models.cpu import LeanCache, LeanLayer, Norm
 from lantern_demo.models.files.blank import Sizes, multiplied
 from lantern_demo.models.files.needs import BYTES
 from lantern_demo.models.machine.matmul import OF_FORMAT, Matmul, matmul
@@ -54,14 +54,14 @@ def layer_seconds(heads: int, head_dim: int, ffn: int, positions: int, nodes: in
         return lambda _: numbers.clone()
 
     norm = Norm(torch.ones(dim), 1e-5)
-    layer = Layer(made(3 * dim), made(dim), norm, made(2 * ffn), made(dim), heads)
+    layer = LeanLayer(norm, made(3 * dim), made(dim), norm, made(2 * ffn), made(dim), heads)
     cache = LeanCache(1, 2, heads, positions, head_dim)
     cache.length = positions - nodes
     tables, sight = next(cache.tables_behind(0, nodes)), cache.sight(nodes, positions, None)
     x, turn, found = torch.ones(rows, dim), torch.ones(nodes, 3 * dim // 2, dtype=torch.complex64), []
     for _ in range(1 + ROUNDS * MATRICES):
         began = perf_counter()
-        layer.finish(x, layer.attention(norm(x), turn, sight, tables))
+        layer.forward(x, turn, (sight, tables, None))
         found.append(perf_counter() - began)
     return undisturbed(found[1:])
 

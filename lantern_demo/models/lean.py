@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from lantern_demo.models import decoder
 from lantern_demo.models.common import Condition, prefix_mask, with_features
-from lantern_demo.models.cpu import Layer, LeanCache, Norm, Sight, Tables, bias_of, complex_rope, paired
+from lantern_demo.models.cpu import LeanCache, LeanLayer, Norm, Sight, Tables, bias_of, complex_rope, paired
 from lantern_demo.models.machine.matmul import KINDS, PROBED_NODES, Matmul, exact_kinds, matmul, quickest, supported
 
 PROBED_BYTES = 2**26  # of layers' weights in float32 that these forwards go through: more than caches hold, and soon packed
@@ -73,8 +73,8 @@ class LeanDecoder(ABC):
         self.rope = complex_rope(target.rope, c.heads)
 
     @abstractmethod
-    def layer(self, block: Any, packing: Packing) -> tuple[Norm, Layer]:
-        """A block's norm before attention, and the rest of it."""
+    def layer(self, block: Any, packing: Packing) -> LeanLayer:
+        """A block as a layer of packed products."""
 
     @abstractmethod
     def read(self, condition: Condition) -> Tensor:
@@ -124,8 +124,8 @@ class LeanDecoder(ABC):
         r, n, dim = x.shape
         x, feature_layers = x.reshape(r * n, dim), self.original.feature_layers
         features: list[Tensor] = []
-        for i, ((norm, layer), tables) in enumerate(zip(self.layers, of_layers, strict=True)):
-            x = layer.finish(x, layer.attention(norm(x), rope, sight, tables, slots))
+        for i, (layer, tables) in enumerate(zip(self.layers, of_layers, strict=True)):
+            x = layer.forward(x, rope, (sight, tables, slots))
             if i + 1 in feature_layers:
                 features.append(x)
         return with_features(self.norm(x), features).view(r, n, -1)
@@ -139,10 +139,11 @@ class LeanSequence(LeanDecoder):
 
     original: decoder.SequenceTarget
 
-    def layer(self, block: decoder.Layer, packing: Packing) -> tuple[Norm, Layer]:
+    def layer(self, block: decoder.Layer, packing: Packing) -> LeanLayer:
         """As `LeanDecoder.layer`."""
         a, m, eps = block.self_attn, block.mlp, self.config.eps
-        layer = Layer(
+        return LeanLayer(
+            Norm(block.input_layernorm.weight, eps),
             packing.half_turned(a.q_proj, a.k_proj, a.v_proj, a.heads),
             packing.matmul(a.o_proj),
             Norm(block.post_attention_layernorm.weight, eps),
@@ -150,7 +151,6 @@ class LeanSequence(LeanDecoder):
             packing.matmul(m.down_proj),
             a.heads,
         )
-        return Norm(block.input_layernorm.weight, eps), layer
 
     def read(self, condition: Condition) -> Tensor:
         """As `LeanDecoder.read`: words are rows of a table."""

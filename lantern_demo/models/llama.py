@@ -1,15 +1,15 @@
-"""A LLaMA layer, written once for all families: attention and a gated feed-forward half, each behind a norm and added to what
-came in.
+"""A LLaMA layer: attention and a gated feed-forward half, each behind a norm and added to what came in.
 
-A family hands in how its queries and keys turn, and says under which names its published files have the weights. The fused models
-compute the same from fused weights (`models.cpu`, `models.cuda`), and are held against this.
+`LlamaLayer` says it once for all families and all ways to compute it. The modules below hand in a linear layer for each weight:
+they train, and everything else is held against them. A family adds how its queries and keys turn, and under which names its
+published files have the weights. `models.cpu` and `models.cuda` hand in fused products.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Generic, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +19,35 @@ from lantern_demo.models.common import RMSNorm
 
 Store = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # new keys and values [R, heads, n, d] -> all that are attended to
 Turn = Callable[[Tensor, Tensor], Tensor]  # queries or keys [R, n, heads, d] and their rotary rows -> the same, turned
+Where = TypeVar("Where")  # where keys and values go, and which of them are seen, as a way to compute it keeps them
+
+
+class LlamaLayer(Generic[Where]):
+    """One layer over states x [..., H]: norms, products and attention are handed in, as attributes or as a subclass's methods."""
+
+    norm_before: Callable[[Tensor], Tensor]  # x as attention reads it; drafters may have no norm there
+    attend: Callable[[Tensor, Tensor, Where], Tensor]  # (normalised x, rotary rows, where) -> what its queries find
+    add_out: Callable[[Tensor, Tensor], Tensor]  # (x, attended) -> x plus the output product of what was attended
+    norm_after: Callable[[Tensor], Tensor]  # x as the feed-forward half reads it
+    gate_up: Callable[[Tensor], Sequence[Tensor]]  # normalised x -> two products [..., F]
+    add_down: Callable[[Tensor, Tensor], Tensor]  # (x, gated [..., F]) -> x plus the last product
+
+    def forward(self, x: Tensor, rope: Tensor, where: Where) -> Tensor:
+        """x [..., H] -> the same shape."""
+        return self.finish(x, self.attend(self.norm_before(x), rope, where))
+
+    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
+        """What follows attention: x [..., H] -> the same shape."""
+        x = self.add_out(x, attended)
+        gate, up = self.gate_up(self.norm_after(x))
+        return self.add_down(x, self.gated(gate, up))
+
+    def gated(self, gate: Tensor, up: Tensor) -> Tensor:
+        """silu(gate) * up, of the same shape."""
+        return F.silu(gate) * up
+
+
+# -- modules
 
 
 def unstored(keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
@@ -80,7 +109,7 @@ class SplitAttention(Attention):
 
 
 class FeedForward(nn.Module):
-    """The feed-forward half: down(silu(gate(x)) * up(x))."""
+    """The weights of the feed-forward half: gate, up and down."""
 
     names: ClassVar[tuple[str, str, str]] = ("gate_proj", "up_proj", "down_proj")
     gate_proj: nn.Linear
@@ -92,15 +121,11 @@ class FeedForward(nn.Module):
         for name, (inputs, outputs) in zip(self.names, ((dim, ffn), (dim, ffn), (ffn, dim)), strict=True):
             self.add_module(name, nn.Linear(inputs, outputs, bias=False))
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x [..., H] -> the same shape."""
-        gate, up, down = (self.get_submodule(name) for name in self.names)
-        return down(F.silu(gate(x)) * up(x))
 
-
-class Layer(nn.Module):
-    """The whole of a layer, under the names that Hugging Face checkpoints use. `before` is None where nothing is normalised
-    before attention."""
+class Layer(LlamaLayer[tuple[Tensor | None, Store]], nn.Module):
+    """A layer of linear layers, under the names that Hugging Face checkpoints use. It is told a mask [R or 1, 1, n, S], bool or
+    additive or None, and a `Store`; attended is [R, heads, n, d]. `before` is None where nothing is normalised before attention.
+    """
 
     names: ClassVar[tuple[str, str, str, str]] = ("input_layernorm", "self_attn", "post_attention_layernorm", "mlp")
     input_layernorm: RMSNorm
@@ -113,17 +138,28 @@ class Layer(nn.Module):
         for name, part in zip(self.names, (before, attention, after, feed), strict=True):
             self.add_module(name, part)
 
-    def forward(self, x: Tensor, rope: Tensor, mask: Tensor | None, store: Store) -> Tensor:
-        """x [R, n, H], rope as the family's turn takes it, mask [R or 1, 1, n, S] bool or additive, or None -> [R, n, H]."""
-        return self.finish(x, self.attended(x, rope, mask, store))
+    def norm_before(self, x: Tensor) -> Tensor:
+        norm = getattr(self, self.names[0])
+        return x if norm is None else norm(x)
 
-    def attended(self, x: Tensor, rope: Tensor, mask: Tensor | None, store: Store) -> Tensor:
-        """Attention [R, heads, n, d] of x [R, n, H]."""
-        before, attention = (getattr(self, name) for name in self.names[:2])
-        return attention(x if before is None else before(x), rope, mask, store)
+    def attend(self, x: Tensor, rope: Tensor, where: tuple[Tensor | None, Store]) -> Tensor:
+        return getattr(self, self.names[1])(x, rope, *where)
 
-    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
-        """What follows attention: x [R, n, H], attended [R, heads, n, d] -> [R, n, H]."""
-        attention, after, feed = (getattr(self, name) for name in self.names[1:])
-        x = x + attention.out(attended.transpose(1, 2).flatten(2))
-        return x + feed(after(x))
+    def add_out(self, x: Tensor, attended: Tensor) -> Tensor:
+        return x + getattr(self, self.names[1]).out(attended.transpose(1, 2).flatten(2))
+
+    def norm_after(self, x: Tensor) -> Tensor:
+        return getattr(self, self.names[2])(x)
+
+    def gate_up(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        gate, up, _ = self.feed
+        return gate(x), up(x)
+
+    def add_down(self, x: Tensor, gated: Tensor) -> Tensor:
+        return x + self.feed[2](gated)
+
+    @property
+    def feed(self) -> list[nn.Module]:
+        """Gate, up and down of the feed-forward half."""
+        feed = getattr(self, self.names[3])
+        return [feed.get_submodule(name) for name in feed.names]

@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lantern_demo.models.anole.target import Anole, AnoleAttention
-from lantern_demo.models.cpu import Layer, Norm, paired
-from lantern_demo.models.decoder import Layer as Block
+from lantern_demo.models.cpu import LeanLayer, paired
+from lantern_demo.models.decoder import Layer
 from lantern_demo.models.lean import LeanSequence, Packing
 from lantern_demo.models.machine.matmul import Matmul
 
@@ -46,11 +46,11 @@ class LeanAnole(LeanSequence):
         super().__init__(target, packing, layers)
         self.logits_of = packing.matmul(target.lm_head)
 
-    def layer(self, block: Block, packing: Packing) -> tuple[Norm, Layer]:
+    def layer(self, block: Layer, packing: Packing) -> LeanLayer:
         """As `LeanDecoder.layer`."""
-        norm, layer = super().layer(block, packing)
+        layer = super().layer(block, packing)
         layer.qkv = NormedHeads(layer.qkv, cast(AnoleAttention, block.self_attn))
-        return norm, layer
+        return layer
 
     def embed(self, tokens: Tensor) -> Tensor:
         """As `LeanDecoder.embed`: image tokens are words."""

@@ -7,7 +7,7 @@ as the modules write them, so that a prompt may be read by the original.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -19,21 +19,15 @@ from lantern_demo.models.cuda import FusedSequence, FusedSequenceDrafter, FusedS
 from lantern_demo.models.decoder import Layer
 
 
-@dataclass(frozen=True)
 class FusedAnoleLayer(FusedSequenceLayer):
     """One decoder layer, of the target and of its drafter alike."""
 
-    scale: Tensor  # [2, heads, d] float32 of the norms of queries and of keys
-    shift: Tensor  # [2, heads, d] float32
-
-    @classmethod
-    def of(cls, layer: Layer, eps: float) -> FusedAnoleLayer:
-        """A layer fused, whose weights become rows of the fused ones."""
-        attention = layer.self_attn
-        assert isinstance(attention, AnoleAttention)
+    def __init__(self, layer: Layer, eps: float) -> None:
+        """As `FusedSequenceLayer`; scale and shift [2, heads, d] float32 are of the norms of queries and of keys."""
+        super().__init__(layer, eps)
+        attention = cast(AnoleAttention, layer.self_attn)
         norms = (attention.q_norm, attention.k_norm)
-        scale, shift = (torch.stack([getattr(n, name).float() for n in norms]) for name in ("weight", "bias"))
-        return cls(*cls.parts(layer), eps, scale, shift)
+        self.scale, self.shift = (torch.stack([getattr(n, name).float() for n in norms]) for name in ("weight", "bias"))
 
     def turned(self, qkv: Tensor, turn: Tensor, dtype: torch.dtype) -> Tensor:
         """As `FusedLayer.turned`; queries and keys are normalised first."""
@@ -47,7 +41,7 @@ class FusedAnole(FusedSequence):
     original: Anole
 
     def __init__(self, target: Anole) -> None:
-        super().__init__(target, [FusedAnoleLayer.of(block, target.config.eps) for block in target.blocks])
+        super().__init__(target, [FusedAnoleLayer(block, target.config.eps) for block in target.blocks])
 
     def head(self, hidden: Tensor) -> Tensor:
         """hidden [R, n, H] -> logits [R, n, V] float32 of the image tokens."""
@@ -58,4 +52,4 @@ class FusedAnoleDrafter(FusedSequenceDrafter):
     """A drafter of Anole on an accelerator; implements `decoding.protocols.FixedDrafter`."""
 
     def __init__(self, drafter: AnoleDrafter) -> None:
-        super().__init__(drafter, FusedAnoleLayer.of(drafter.layer, drafter.config.eps))
+        super().__init__(drafter, FusedAnoleLayer(drafter.layer, drafter.config.eps))

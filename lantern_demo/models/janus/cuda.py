@@ -20,7 +20,7 @@ class FusedJanus(FusedSequence):
     original: Janus
 
     def __init__(self, target: Janus) -> None:
-        super().__init__(target, [FusedSequenceLayer.of(block, target.config.eps) for block in target.blocks])
+        super().__init__(target, [FusedSequenceLayer(block, target.config.eps) for block in target.blocks])
 
     def head(self, hidden: Tensor) -> Tensor:
         """hidden [R, n, H] -> logits [R, n, V] float32; the rows of hidden are not mixed before."""
@@ -33,4 +33,4 @@ class FusedJanusDrafter(FusedSequenceDrafter):
     """A drafter of Janus-Pro on an accelerator; implements `decoding.protocols.FixedDrafter`."""
 
     def __init__(self, drafter: JanusDrafter) -> None:
-        super().__init__(drafter, FusedSequenceLayer.of(drafter.layer, drafter.config.eps))
+        super().__init__(drafter, FusedSequenceLayer(drafter.layer, drafter.config.eps))

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lantern_demo.decoding.cache import KVCache
 from lantern_demo.models.common import Condition
-from lantern_demo.models.cpu import Layer, Norm, complex_rope
+from lantern_demo.models.cpu import LeanLayer, Norm, complex_rope
 from lantern_demo.models.lean import LeanDecoder, Packing
 from lantern_demo.models.llamagen.drafter import Drafter
 from lantern_demo.models.llamagen.target import Block, LlamaGen
@@ -37,12 +37,18 @@ class LeanTarget(LeanDecoder):
         if spent:
             target.cls_embedding.float()
 
-    def layer(self, block: Block, packing: Packing) -> tuple[Norm, Layer]:
+    def layer(self, block: Block, packing: Packing) -> LeanLayer:
         """As `LeanDecoder.layer`."""
         a, f, eps = block.attention, block.feed_forward, self.config.eps
-        parts = packing.matmul(a.wqkv), packing.matmul(a.wo), Norm(block.ffn_norm.weight, eps)
-        layer = Layer(*parts, packing.matmul(f.w1, f.w3), packing.matmul(f.w2), self.config.heads)
-        return Norm(block.attention_norm.weight, eps), layer
+        return LeanLayer(
+            Norm(block.attention_norm.weight, eps),
+            packing.matmul(a.wqkv),
+            packing.matmul(a.wo),
+            Norm(block.ffn_norm.weight, eps),
+            packing.matmul(f.w1, f.w3),
+            packing.matmul(f.w2),
+            self.config.heads,
+        )
 
     def read(self, condition: Condition) -> Tensor:
         """As `LeanDecoder.read`."""
@@ -74,7 +80,8 @@ class LeanDrafter:
         if c.feature_layers:
             self.states = matmul(torch.cat((state_half, drafter.fc_taps.weight.float()), 1), kind)
         norm = partial(F.rms_norm, normalized_shape=(c.dim,), weight=layer.post_attention_layernorm.weight.float(), eps=c.eps)
-        self.layer = Layer(
+        self.layer = LeanLayer(
+            None,
             matmul(torch.cat((a.q_proj.weight, a.k_proj.weight, a.v_proj.weight)), kind),
             matmul(a.o_proj.weight, kind),
             norm,

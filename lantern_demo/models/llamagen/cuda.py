@@ -6,13 +6,12 @@ one complex product, keys and values written by one copy, residual sums inside t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from lantern_demo.models.cuda import FusedDrafterBase, FusedLayer, FusedTargetBase, join, matmul
+from lantern_demo.models.cuda import FusedDrafterBase, FusedLayer, FusedTargetBase, Weights, join, matmul
 from lantern_demo.models.llamagen.drafter import Drafter
 from lantern_demo.models.llamagen.target import LlamaGen
 
@@ -23,7 +22,6 @@ def turns(rope: Tensor) -> Tensor:
     return torch.stack((turn, turn, torch.ones_like(turn)), 1).unsqueeze(2)
 
 
-@dataclass(frozen=True)
 class FusedLlamaGenLayer(FusedLayer):
     """What `Block` and `DrafterLayer` compute; turns are [n, 3, 1, d / 2] or [1, n or 1, 3, 1, d / 2]."""
 
@@ -41,7 +39,7 @@ class FusedTarget(FusedTargetBase):
 
     def __init__(self, target: LlamaGen) -> None:
         layers = [
-            FusedLlamaGenLayer(
+            Weights(
                 b.attention_norm.weight,
                 b.attention.wqkv.weight,
                 b.attention.wo.weight,
@@ -53,7 +51,7 @@ class FusedTarget(FusedTargetBase):
             )
             for b in target.blocks
         ]
-        super().__init__(target, layers)
+        super().__init__(target, [FusedLlamaGenLayer(weights) for weights in layers])
         self.turns = turns(target.rope)
 
     def embed(self, tokens: Tensor) -> Tensor:
@@ -77,7 +75,7 @@ class FusedDrafter(FusedDrafterBase):
 
     def __init__(self, drafter: Drafter) -> None:
         c, a, m = drafter.config, drafter.layer.self_attn, drafter.layer.mlp
-        layer = FusedLlamaGenLayer(
+        weights = Weights(
             None,
             join(a, "q_proj", "k_proj", "v_proj"),
             a.o_proj.weight,
@@ -87,7 +85,7 @@ class FusedDrafter(FusedDrafterBase):
             c.heads,
             c.eps,
         )
-        super().__init__(drafter, layer)
+        super().__init__(drafter, FusedLlamaGenLayer(weights))
         self.turns = turns(drafter.rope)
 
     def turns_at(self, positions: Tensor, cache: Any) -> Tensor:
@@ -99,4 +97,4 @@ class FusedDrafter(FusedDrafterBase):
         original = self.original
         embedded = original.embed_tokens(tokens).expand(hidden.shape[0], -1, -1)
         x = original.fuse(embedded, hidden).flatten(0, 1)
-        return self.layer(x, turn, slots, bias, cache.both[0]).view(*hidden.shape[:2], -1)
+        return self.layer.forward(x, turn, (slots, bias, cache.both[0])).view(*hidden.shape[:2], -1)

@@ -168,4 +168,4 @@ class Drafter(nn.Module):
 
     def _run(self, tokens: Tensor, hidden: Tensor, rope: Tensor, mask: Tensor | None, cache: KVCache, offset: int) -> Tensor:
         embedded = self.embed_tokens(tokens).expand(hidden.shape[0], -1, -1)
-        return self.layer(self.fuse(embedded, hidden), rope, mask, partial(cache.write, 0, offset))
+        return self.layer(self.fuse(embedded, hidden), rope, (mask, partial(cache.write, 0, offset)))

@@ -252,7 +252,7 @@ class LlamaGen(nn.Module):
                 store = partial(cache.write, i, 0)
             elif cache is not None and slots is not None and mask is not None:
                 store = partial(cache.write_at, i, slots, mask.shape[-1])
-            x = block(x, rope, mask, store)
+            x = block(x, rope, (mask, store))
             if i + 1 in self.feature_layers:
                 features.append(x)
         return with_features(self.norm(x), features)
