@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lantern_demo.models.common import with_features
-from lantern_demo.models.decoder import Layer, PaddedCache, SequenceDrafter, SequenceTarget, cache_bias
+from lantern_demo.models.decoder import PaddedCache, SequenceDrafter, SequenceLayer, SequenceTarget, cache_bias
 from lantern_demo.models.llama import LlamaLayer
 
 
@@ -208,7 +208,7 @@ class FusedDrafterBase:
 class FusedSequenceLayer(FusedLayer):
     """One layer of such a decoder; turns are [R, n or 1, 1, 1, d / 2]."""
 
-    def __init__(self, layer: Layer, eps: float) -> None:
+    def __init__(self, layer: SequenceLayer, eps: float) -> None:
         """A layer fused, whose weights become rows of the fused ones."""
         a, m = layer.self_attn, layer.mlp
         super().__init__(

@@ -14,9 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lantern_demo.decoding.cache import KVCache
-from lantern_demo.models import llama
 from lantern_demo.models.common import BEYOND, Condition, RMSNorm, prefix_mask
-from lantern_demo.models.llama import FeedForward, SplitAttention, Store, unstored
+from lantern_demo.models.llama import FeedForward, Layer, SplitAttention, Store, unstored
 
 
 class PaddedCache(KVCache):
@@ -96,7 +95,7 @@ class HeadNorm(nn.Module):
         return F.layer_norm(x, x.shape[-1:], eps=1e-5) * self.weight + self.bias
 
 
-class Layer(llama.Layer):
+class SequenceLayer(Layer):
     """A decoder layer, of a target and of its drafter alike."""
 
     attention: type[Attention] = Attention
@@ -112,7 +111,7 @@ class SequenceTarget(nn.Module, ABC):
     rope: Tensor
     feature_layers: tuple[int, ...] = ()  # as of `LlamaGen`; these families' drafters read final states alone
 
-    def __init__(self, config: Any, layer: type[Layer]) -> None:
+    def __init__(self, config: Any, layer: type[SequenceLayer]) -> None:
         super().__init__()
         self.config = config
         self.vocab_size: int = config.vocab
@@ -130,8 +129,8 @@ class SequenceTarget(nn.Module, ABC):
         """hidden [R, n, H] -> logits [R, n, V] float32 of the image tokens."""
 
     @property
-    def blocks(self) -> list[Layer]:
-        return cast(list[Layer], list(self.layers))
+    def blocks(self) -> list[SequenceLayer]:
+        return cast(list[SequenceLayer], list(self.layers))
 
     def new_cache(self, rows: int, length: int) -> PaddedCache:
         """As `decoding.protocols.Target.new_cache`."""
@@ -191,15 +190,15 @@ class SequenceDrafter(nn.Module, ABC):
     rope: Tensor
     guided = False
 
-    def __init__(self, config: Any, layer: Callable[[int, int, int, float], llama.Layer]) -> None:
+    def __init__(self, config: Any, layer: Callable[[int, int, int, float], Layer]) -> None:
         super().__init__()
         self.config = config
         self.layers = nn.ModuleList([layer(config.dim, config.heads, config.ffn, config.eps)])
         self.register_buffer("rope", config.rope_table(), persistent=False)
 
     @property
-    def layer(self) -> Layer:
-        return cast(Layer, self.layers[0])
+    def layer(self) -> SequenceLayer:
+        return cast(SequenceLayer, self.layers[0])
 
     @abstractmethod
     def embed(self, tokens: Tensor) -> Tensor:

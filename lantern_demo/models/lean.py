@@ -139,7 +139,7 @@ class LeanSequence(LeanDecoder):
 
     original: decoder.SequenceTarget
 
-    def layer(self, block: decoder.Layer, packing: Packing) -> LeanLayer:
+    def layer(self, block: decoder.SequenceLayer, packing: Packing) -> LeanLayer:
         """As `LeanDecoder.layer`."""
         a, m, eps = block.self_attn, block.mlp, self.config.eps
         return LeanLayer(

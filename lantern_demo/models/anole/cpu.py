@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lantern_demo.models.anole.target import Anole, AnoleAttention
 from lantern_demo.models.cpu import LeanLayer, paired
-from lantern_demo.models.decoder import Layer
+from lantern_demo.models.decoder import SequenceLayer
 from lantern_demo.models.lean import LeanSequence, Packing
 from lantern_demo.models.machine.matmul import Matmul
 
@@ -46,7 +46,7 @@ class LeanAnole(LeanSequence):
         super().__init__(target, packing, layers)
         self.logits_of = packing.matmul(target.lm_head)
 
-    def layer(self, block: Layer, packing: Packing) -> LeanLayer:
+    def layer(self, block: SequenceLayer, packing: Packing) -> LeanLayer:
         """As `LeanDecoder.layer`."""
         layer = super().layer(block, packing)
         layer.qkv = NormedHeads(layer.qkv, cast(AnoleAttention, block.self_attn))

@@ -16,13 +16,13 @@ from torch import Tensor
 from lantern_demo.models.anole.drafter import AnoleDrafter
 from lantern_demo.models.anole.target import Anole, AnoleAttention
 from lantern_demo.models.cuda import FusedSequence, FusedSequenceDrafter, FusedSequenceLayer, half_turned, matmul
-from lantern_demo.models.decoder import Layer
+from lantern_demo.models.decoder import SequenceLayer
 
 
 class FusedAnoleLayer(FusedSequenceLayer):
     """One decoder layer, of the target and of its drafter alike."""
 
-    def __init__(self, layer: Layer, eps: float) -> None:
+    def __init__(self, layer: SequenceLayer, eps: float) -> None:
         """As `FusedSequenceLayer`; scale and shift [2, heads, d] float32 are of the norms of queries and of keys."""
         super().__init__(layer, eps)
         attention = cast(AnoleAttention, layer.self_attn)

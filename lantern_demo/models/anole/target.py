@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from lantern_demo.models.common import Condition, Network, NetworkSizes, TargetSizes
-from lantern_demo.models.decoder import Attention, HeadNorm, Layer, SequenceTarget, sequence_angles
+from lantern_demo.models.decoder import Attention, HeadNorm, SequenceLayer, SequenceTarget, sequence_angles
 
 # Ids of the vocabulary: the start of a text, its padding, the first image token, the start of an image, the end of a turn.
 BOS, PAD, FIRST, BEGIN_IMAGE, END_OF_TURN = 0, 1, 4, 8197, 8710
@@ -67,7 +67,7 @@ class AnoleAttention(Attention):
         return self.q_norm(q), self.k_norm(k)
 
 
-class AnoleLayer(Layer):
+class AnoleLayer(SequenceLayer):
     """A decoder layer, of the target and of its drafter alike."""
 
     attention = AnoleAttention

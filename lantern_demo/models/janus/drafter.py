@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lantern_demo.models.common import Condition, DrafterSizes, RMSNorm, unrolled
-from lantern_demo.models.decoder import Layer, PaddedCache, SequenceDrafter
+from lantern_demo.models.decoder import PaddedCache, SequenceDrafter, SequenceLayer
 from lantern_demo.models.janus.target import READS_PICTURES, TEXT_VOCABULARY, ImageEmbedding, Janus, JanusSizes
 
 
@@ -50,7 +50,7 @@ class JanusDrafter(SequenceDrafter):
     config: JanusDrafterConfig
 
     def __init__(self, config: JanusDrafterConfig) -> None:
-        super().__init__(config, Layer)
+        super().__init__(config, SequenceLayer)
         self.image_embedding = ImageEmbedding(config.vocab, config.code, config.dim)
         self.fusion = nn.Linear(2 * config.dim, config.dim, bias=config.bias)
         self.norm = RMSNorm(config.dim, config.eps)

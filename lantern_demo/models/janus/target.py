@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lantern_demo.models.common import Condition, Network, NetworkSizes, TargetSizes
-from lantern_demo.models.decoder import Layer, SequenceTarget, sequence_angles
+from lantern_demo.models.decoder import SequenceLayer, SequenceTarget, sequence_angles
 
 PAD, TEXT_VOCABULARY = 100002, 102400  # the padding's id in the published vocabulary, and how many words that has
 # What else the published files hold: what reads pictures, a SigLIP whose 24 layers of width 1024 are nearly all of it.
@@ -94,7 +94,7 @@ class Janus(SequenceTarget):
     config: JanusConfig
 
     def __init__(self, config: JanusConfig) -> None:
-        super().__init__(config, Layer)
+        super().__init__(config, SequenceLayer)
         self.image_embedding = ImageEmbedding(config.vocab, config.code, config.dim)
         self.image_head = ImageHead(config.dim, config.vocab)
 
