@@ -112,7 +112,7 @@ def timed_model(model: str, device: torch.device, small: bool = False) -> TimedM
             torch.manual_seed(0)
             target, drafter = random_networks(info, device, DTYPES["bfloat16" if device.type == "cuda" else "float32"], small)
             condition = target.condition(*prompt_of(target.config, device), guided)
-            table = _some_neighbours(target.config.vocab, device)
+            table = some_neighbours(target.config.vocab, device)
     family, tokens = family_of(target.config), target.config.tokens
     fused = family.cuda_target(target), family.cuda_drafter(drafter)
     return TimedModel(model, info.folder is None, *fused, condition, knobs, table, tokens, device)
@@ -169,7 +169,7 @@ def prompt_of(config: TargetSizes[Any], device: torch.device) -> tuple[Tensor, T
     return torch.randn(1, config.prefix, config.caption_dim, device=device), mask
 
 
-def _some_neighbours(vocab: int, device: torch.device) -> Tensor:
+def some_neighbours(vocab: int, device: torch.device) -> Tensor:
     """A table of the right shape: every token's neighbours are those that follow it."""
     columns = min(MAX_LANTERN_K + 1, vocab - 1)
     return ((torch.arange(vocab, device=device)[:, None] + torch.arange(1, columns + 1, device=device)) % vocab).int()
