@@ -49,7 +49,7 @@ from lantern_demo.models.janus.target import JanusConfig
 from lantern_demo.models.machine.device import pick_threads
 from lantern_demo.models.machine.matmul import KINDS, OF_FORMAT, exact_kinds, supported
 from lantern_demo.models.registry import BUNDLED, REGISTRY, model_info
-from lantern_demo.runs.fitting import Calibration, chances, choose, read_calibration
+from lantern_demo.runs.fitting import FIT_ROUNDS, Calibration, StepCosts, chances, choose, read_calibration
 from lantern_demo.settings.settings import Settings
 
 CPU = torch.device("cpu")
@@ -209,29 +209,29 @@ def steps(size: Size, method: Method, policy: Drafts) -> list[float]:
 
 
 def methods(size: Size, calibration: Calibration) -> Report:
-    """By method what a picture would take, each with the tree that fits. Trees are chosen by steps with exact acceptance, as the
-    program chooses them; the chosen one is timed with the method's own rule."""
-    known: dict[Drafts, float] = {}
+    """By method what a picture would take, each with the tree that fits: chosen as the program chooses it, by steps with exact
+    acceptance. The chosen ones are timed in turn, each with its method's own rule."""
 
-    def seconds(policies: list[Drafts]) -> list[float]:
-        for policy in policies:
-            if policy not in known:
-                plain = next(m for m in METHODS.values() if m.drafts is type(policy) and m.rule is Rule)
-                known[policy] = median(steps(size, plain, policy))
-        return [known[policy] for policy in policies]
+    def exact_steps(policy: Drafts) -> list[float]:
+        return steps(size, next(m for m in METHODS.values() if m.drafts is type(policy) and m.rule is Rule), policy)
 
-    (alone,) = seconds([Drafts()])
-    found = {"vanilla": told(size, alone, 1.0, alone, "every token is the model's own", 1)}
-    borrowed = "as calibrated" if size.id == BORROWED else f"borrowed from {BORROWED}"
+    costs, chosen = StepCosts(exact_steps, FIT_ROUNDS), {"vanilla": Drafts()}
     for method in METHODS.values():
         # How large a tree becomes that is chosen anew in every step depends on the prompt, and here is none.
-        if not method.guesses or method.drafts.reads_back:
-            continue
-        choice = choose(method, calibration, seconds, method.drafts.of(size.knobs))
-        if choice is not None:
-            given = given_by(calibration, method, choice.policy)
-            each = median(steps(size, method, choice.policy))
-            found[method.id] = told(size, each, given, alone, borrowed, choice.policy.nodes)
+        if method.guesses and not method.drafts.reads_back:
+            choice = choose(method, calibration, costs, method.drafts.of(size.knobs))
+            if choice is not None:
+                chosen[method.id] = choice.policy
+    times: dict[str, list[float]] = {name: [] for name in chosen}
+    for _ in range(FIT_ROUNDS):
+        for name, policy in chosen.items():
+            times[name] += steps(size, METHODS[name], policy)
+    alone = median(times["vanilla"])
+    found = {"vanilla": told(size, alone, 1.0, alone, "every token is the model's own", 1)}
+    borrowed = "as calibrated" if size.id == BORROWED else f"borrowed from {BORROWED}"
+    for name, policy in list(chosen.items())[1:]:
+        given = given_by(calibration, METHODS[name], policy)
+        found[name] = told(size, median(times[name]), given, alone, borrowed, policy.nodes)
     return found
 
 
