@@ -35,13 +35,14 @@ def test_the_file_is_what_the_docs_tell() -> None:
 
 
 def test_what_a_guess_cost_is_of_whole_steps() -> None:
-    """A step of four nodes, less one of vanilla: three guesses took the difference."""
+    """A step of a tree, less one of vanilla: its guesses took the difference."""
     costs, sizes = {one["name"]: one for one in guess_costs()}, measured_sizes()["models"]
     for model, (name, short) in NAMES.items():
         guessing, alone = (sizes[model]["methods"][method] for method in ("lantern++", "vanilla"))
         step = guessing["ms_per_token"] * guessing["tokens_per_step"]
-        assert guessing["nodes"] == 4 and name.endswith(short)
-        assert 3 * costs[name]["cost"] * alone["ms_per_token"] == pytest.approx(step - alone["ms_per_token"], rel=0.05)
+        guesses = guessing["nodes"] - 1
+        assert guesses > 1 and name.endswith(short)
+        assert guesses * costs[name]["cost"] * alone["ms_per_token"] == pytest.approx(step - alone["ms_per_token"], rel=0.05)
     assert all(one["device"] == "AMD EPYC (2 threads)" for one in costs.values())
 
 
