@@ -60,6 +60,7 @@ def test_it_goes_on_from_what_is_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, first, second = tmp_path / "sizes.json", "llamagen-c2i-b-256", "janus-pro-1b"
+    monkeypatch.setattr(sizes, "FIT_ROUNDS", 1)
     asked = ["--small", "--kinds", "modules", "--nodes", "2", "--out", str(out), "--models", first]
     assert sizes.main(asked) == 0
     before = json.loads(out.read_text())["models"][first]
