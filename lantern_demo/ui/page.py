@@ -140,17 +140,22 @@ def build(
         add_endpoints(page, service)
         if mcp_asked_for():
             add_tools(service)
-    # The queue is the only way in; without `api_open=False` the endpoints could also be run past it.
+    _guard_queue(page, draw_button)
+    page.lantern_service = service
+    return page
+
+
+def _guard_queue(page: gr.Blocks, shown_on: gr.Button) -> None:
+    """Let runs in by the queue alone, so many at a time, and have progress shown on one button, which shows none."""
+    # Without `api_open=False` the endpoints could also be run past it.
     page.queue(max_size=admission.WAITING + admission.ELSEWHERE, default_concurrency_limit=4, api_open=False)
     calm_queue(page)
     admission.guard(page, DEVICE["concurrency_id"])
     forget_calls(page)
     # With every answer to an event Gradio's page goes through all components that any event's progress is to be seen on, and
-    # counts time on them. It is seen on none: one is enough, and a button shows nothing.
+    # counts time on them: one is enough.
     for event in page.fns.values():
-        event.show_progress_on = [w.draw]
-    page.lantern_service = service
-    return page
+        event.show_progress_on = [shown_on]
 
 
 def _ask() -> tuple[gr.Textbox, gr.Dropdown, gr.Button, gr.Button]:
