@@ -133,9 +133,7 @@ def build(
         form = Form(model_box, by_model, seed, locked)
         _wire_runs(page, service, w, form, searching, said)
         _wire_restoring(page, service, w, form, examples, upload, said_of_upload, arriving)
-        for kind, button in recommended.buttons.items():
-            button.click(partial(recommend, service, filled, knobs, kind), [model_box], [filled, *knobs.values()], **AT_ONCE)
-        reset_button.click(partial(reset, service, filled, knobs), [model_box], [filled, *knobs.values()], **AT_ONCE)
+        _wire_settings(service, form, filled, reset_button)
         label.input(lambda title: title, [label], [prompt], **AT_ONCE)
         add_endpoints(page, service)
         if mcp_asked_for():
@@ -156,6 +154,14 @@ def _guard_queue(page: gr.Blocks, shown_on: gr.Button) -> None:
     # counts time on them: one is enough.
     for event in page.fns.values():
         event.show_progress_on = [shown_on]
+
+
+def _wire_settings(service: Service, form: Form, filled: gr.HTML, reset_button: gr.Button) -> None:
+    """What fills in all settings at once: the recommended ones, and the way back to the preset."""
+    knobs, recommended = form.by_model.knobs, form.by_model.recommended
+    for kind, button in recommended.buttons.items():
+        button.click(partial(recommend, service, filled, knobs, kind), [form.model], [filled, *knobs.values()], **AT_ONCE)
+    reset_button.click(partial(reset, service, filled, knobs), [form.model], [filled, *knobs.values()], **AT_ONCE)
 
 
 def _ask() -> tuple[gr.Textbox, gr.Dropdown, gr.Button, gr.Button]:
