@@ -33,8 +33,8 @@ from lantern_demo.ui.service import Frame, Service
 DEVICE: dict[str, Any] = {"concurrency_id": "device", "concurrency_limit": 1}  # whatever decodes waits for its turn
 
 
-def add_endpoints(page: gr.Blocks, service: Service) -> None:
-    """Add the API to the page being built."""
+def _draw(service: Service) -> Callable[..., Any]:
+    """The endpoint /draw."""
 
     def draw(
         prompt: str, model: str | None = None, method: str | None = None, seed: int | None = None, with_vanilla: bool = False
@@ -59,6 +59,12 @@ def add_endpoints(page: gr.Blocks, service: Service) -> None:
     draw.__doc__ = (draw.__doc__ or "").replace("{can_draw}", can_draw(service))
     draw.__annotations__["return"] = tuple[dict | None, dict]  # of one answer, which is what Gradio takes for a generator's type
 
+    return draw
+
+
+def _compare(service: Service) -> Callable[..., Any]:
+    """The endpoint /compare."""
+
     def compare(
         prompt: str, model: str | None = None, methods: list[str] | None = None, **knobs: Any
     ) -> Iterator[tuple[dict, dict]]:
@@ -78,6 +84,12 @@ def add_endpoints(page: gr.Blocks, service: Service) -> None:
             The run record: prompt, settings, device, and for each method its stats, token ids and, where vanilla ran, its speedup.
         """
         yield from answers(service, prompt, model, methods, knobs)
+
+    return spelt_out(compare, tuple[dict, dict])
+
+
+def _generate(service: Service) -> Callable[..., Any]:
+    """The endpoint /generate."""
 
     def generate(
         prompt: str, model: str | None = None, method: str = "vanilla", **knobs: Any
@@ -99,6 +111,12 @@ def add_endpoints(page: gr.Blocks, service: Service) -> None:
         for images, record in answers(service, prompt, model, [method], knobs):
             yield images.get(method), record
 
+    return spelt_out(generate, tuple[dict | None, dict])
+
+
+def _models(service: Service) -> Callable[..., Any]:
+    """The endpoint /models."""
+
     def models() -> dict:
         """What is on offer and what is loaded.
 
@@ -107,11 +125,16 @@ def add_endpoints(page: gr.Blocks, service: Service) -> None:
         """
         return describe(service)
 
+    return models
+
+
+def add_endpoints(page: gr.Blocks, service: Service) -> None:
+    """Add the API to the page being built."""
     for endpoint, name, queue in (
-        (draw, "draw", DEVICE),
-        (spelt_out(compare, tuple[dict, dict]), "compare", DEVICE),
-        (spelt_out(generate, tuple[dict | None, dict]), "generate", DEVICE),
-        (models, "models", {"concurrency_limit": None}),
+        (_draw(service), "draw", DEVICE),
+        (_compare(service), "compare", DEVICE),
+        (_generate(service), "generate", DEVICE),
+        (_models(service), "models", {"concurrency_limit": None}),
     ):
         dependency = gr.api(endpoint, api_name=name, **queue)
         document(page, dependency, endpoint)

@@ -37,8 +37,8 @@ def mcp_asked_for() -> bool:
     return os.environ.get("GRADIO_MCP_SERVER", "").lower() == "true"
 
 
-def add_tools(service: Service) -> None:
-    """Add the tools to the page being built."""
+def _draw(service: Service) -> Callable[..., Any]:
+    """The tool `draw`."""
 
     def draw(
         prompt: str, model: str | None = None, method: str | None = None, seed: int | None = None, with_vanilla: bool = False
@@ -68,6 +68,12 @@ def add_tools(service: Service) -> None:
     draw.__doc__ = (draw.__doc__ or "").replace("{can_draw}", can_draw(service))
     draw.__annotations__["return"] = dict  # as of the other tools
 
+    return draw
+
+
+def _compare(service: Service) -> Callable[..., Any]:
+    """The tool `compare`."""
+
     def compare(prompt: str, model: str | None = None, methods: list[str] | None = None, **knobs: Any) -> Iterator[dict]:
         """Draw one prompt with several decoding methods that race on one device, and compare their speed and what each gave up
         for it.
@@ -85,6 +91,12 @@ def add_tools(service: Service) -> None:
         """
         yield from _told(answers(service, prompt, model, methods, knobs), _sheet)
 
+    return spelt_out(compare, dict)
+
+
+def _generate(service: Service) -> Callable[..., Any]:
+    """The tool `generate`."""
+
     def generate(prompt: str, model: str | None = None, method: str = "lantern++", **knobs: Any) -> Iterator[dict]:
         """Draw a picture of a prompt with one decoding method.
 
@@ -100,15 +112,26 @@ def add_tools(service: Service) -> None:
         """
         yield from _told(answers(service, prompt, model, [method], knobs), _only_picture)
 
+    return spelt_out(generate, dict)
+
+
+def _models(service: Service) -> Callable[..., Any]:
+    """The tool `models`."""
+
     def models() -> dict:
         """List the models and the decoding methods on offer, which models can run here, and prompts that suit the default one."""
         return {"told": offer(service), "picture": None}
 
+    return models
+
+
+def add_tools(service: Service) -> None:
+    """Add the tools to the page being built."""
     for endpoint, queue in (
-        (draw, DEVICE),
-        (spelt_out(compare, dict), DEVICE),
-        (spelt_out(generate, dict), DEVICE),
-        (models, {"concurrency_limit": None}),
+        (_draw(service), DEVICE),
+        (_compare(service), DEVICE),
+        (_generate(service), DEVICE),
+        (_models(service), {"concurrency_limit": None}),
     ):
         name = endpoint.__name__
         # Callable by name, as MCP calls it, but no part of the API: that has these endpoints with all that a program wants to
