@@ -11,7 +11,7 @@ import pytest
 from test_browser import browser, draw, expect, fits, only, page, pytestmark, settings, tab
 
 from lantern_demo.models.registry import REGISTRY
-from lantern_demo.training.scenes import caption, sample_scenes
+from lantern_demo.scenes import caption, sample_scenes
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import SCRIPTS
 from lantern_demo.ui.prompt_words import phrasebook

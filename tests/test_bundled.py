@@ -7,13 +7,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from examples.make_bundled_model.picture import steepness_kept
+from examples.make_bundled_model.tokenizer import psnr
 from lantern_demo import load
 from lantern_demo.models.machine.matmul import exact_kinds
 from lantern_demo.models.registry import BUNDLED
 from lantern_demo.runs.pipeline import Generation, Pipeline
-from lantern_demo.training.picture import steepness_kept
-from lantern_demo.training.scenes import render, sample_scenes
-from lantern_demo.training.tokenizer import HELD_OUT, psnr
+from lantern_demo.scenes import HELD_OUT, render, sample_scenes
 
 PROMPT = "three red round lanterns over a lake at dusk with a full moon"
 

@@ -19,6 +19,7 @@ from test_lean import FEATURE_LAYERS, PADDED, TEXT, condition_of, networks, stro
 from tiny import write_tiny_model
 from torch import Tensor
 
+from examples.make_bundled_model import export
 from lantern_demo import load
 from lantern_demo.decoding.drafting import StaticTree
 from lantern_demo.decoding.methods import METHODS
@@ -29,9 +30,9 @@ from lantern_demo.models.llamagen.cpu import LeanDrafter, LeanTarget
 from lantern_demo.models.llamagen.cuda import FusedDrafter, FusedTarget
 from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
 from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
+from lantern_demo.scenes import sample_scenes
 from lantern_demo.training import drafter as trainer
-from lantern_demo.training import export, run
-from lantern_demo.training.scenes import sample_scenes
+from lantern_demo.training import run
 
 CPU = torch.device("cpu")
 WIDTH = 128 * (1 + len(FEATURE_LAYERS))

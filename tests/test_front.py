@@ -17,6 +17,7 @@ from tiny import write_tiny_model
 from lantern_demo import load
 from lantern_demo.bench.__main__ import main
 from lantern_demo.bench.quality import drawing
+from lantern_demo.bench.quality.classifier import AttributeClassifier
 from lantern_demo.bench.quality.points import FLOOR, Point, points_of
 from lantern_demo.bench.quality.recommend import ENOUGH, FAST_LOSS, recommend
 from lantern_demo.bench.resume import Journal
@@ -24,7 +25,6 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models import bundled
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.settings.recommended import read_recommended
-from lantern_demo.training.classifier import AttributeClassifier
 
 MODEL = ("", "", "")  # not loaded: one process draws with the pipeline that it has
 PROMPTS = [f"{n} red round lanterns over a lake at dusk" for n in ("one", "two", "three") for _ in range(2)]

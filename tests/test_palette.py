@@ -10,11 +10,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from examples.make_bundled_model.palette import mean_colours
 from lantern_demo import load
 from lantern_demo.models import palette
 from lantern_demo.models.bundled import PALETTE, save
 from lantern_demo.models.palette import token_colours
-from lantern_demo.training.palette import mean_colours
 
 
 def test_a_token_has_the_mean_colour_of_a_patch_of_its_own(tiny_model: Path) -> None:
@@ -53,7 +53,7 @@ def test_colours_that_were_learnt_are_kept_with_the_model(tiny_model: Path, tmp_
 
 def test_the_bundled_models_colours_are_those_of_scenes() -> None:
     """Nearer to what tokens look like in pictures that they were not learnt from than a patch of the token alone is."""
-    from lantern_demo.training.scenes import render, sample_scenes
+    from lantern_demo.scenes import render, sample_scenes
 
     pipe = load("lantern-scenes", "cpu", fit_trees=False)
     tokenizer = pipe.networks.tokenizer

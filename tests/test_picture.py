@@ -13,13 +13,14 @@ from tiny import write_tiny_model
 from torch import Tensor, nn
 from transformers import JanusVQVAEConfig
 
+from examples.make_bundled_model import export, picture
+from examples.make_bundled_model.picture import CHUNK, Pairs, config, picture_loss, start_from, steepness_kept
 from lantern_demo import load
 from lantern_demo.models import bundled
 from lantern_demo.models.picture import PictureDecoder
 from lantern_demo.models.tokenizer import ImageTokenizer
-from lantern_demo.training import export, picture, run
-from lantern_demo.training.picture import CHUNK, Pairs, config, picture_loss, start_from, steepness_kept
-from lantern_demo.training.scenes import render, sample_scenes
+from lantern_demo.scenes import render, sample_scenes
+from lantern_demo.training import run
 
 CPU = torch.device("cpu")
 

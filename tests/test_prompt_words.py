@@ -14,9 +14,9 @@ from tiny import write_tiny_model
 
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.runs.pipeline import info_of
+from lantern_demo.scenes import ATTRIBUTES, WORDINGS, caption, full_caption, sample_scenes, vocabulary
 from lantern_demo.settings.knobs import KNOBS, MAX_SEED, ON_THE_FORM
 from lantern_demo.settings.settings import Settings
-from lantern_demo.training.scenes import ATTRIBUTES, WORDINGS, caption, full_caption, sample_scenes, vocabulary
 from lantern_demo.ui import page as served
 from lantern_demo.ui import texts
 from lantern_demo.ui.compare import draw, settle

@@ -15,13 +15,13 @@ from tiny import write_tiny_model
 
 from lantern_demo import load
 from lantern_demo.bench.quality import distances, scenes, statistics, tokens
+from lantern_demo.bench.quality.classifier import AttributeClassifier
 from lantern_demo.bench.quality.measuring import Judge, Seen
 from lantern_demo.bench.report import number
 from lantern_demo.decoding.sampling import Sampling, guide, probabilities
 from lantern_demo.runs.pipeline import Pipeline
-from lantern_demo.training.classifier import AttributeClassifier
+from lantern_demo.scenes import ATTRIBUTES, full_caption, render
 from lantern_demo.training.sample import sample_batch
-from lantern_demo.training.scenes import ATTRIBUTES, full_caption, render
 
 PROMPTS = ["two red round lanterns over a lake at dusk", "one blue sky lantern", "three lanterns over a plain at night"]
 

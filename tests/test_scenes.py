@@ -15,7 +15,8 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
-from lantern_demo.training.scenes import (
+from examples.make_bundled_model.tokenizer import psnr
+from lantern_demo.scenes import (
     ATTRIBUTES,
     COLOURS,
     HORIZON,
@@ -33,7 +34,6 @@ from lantern_demo.training.scenes import (
     sample_scenes,
     vocabulary,
 )
-from lantern_demo.training.tokenizer import psnr
 
 # What each attribute may be called, written down here by itself so that a slip in the renderer's own lists is seen.
 WORDS: dict[str, tuple[tuple[str, ...], ...]] = {

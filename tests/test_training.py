@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from examples.make_bundled_model import classifier, export, palette, picture, target, tokenizer
+from examples.make_bundled_model.tokenizer import Quantiser
+from lantern_demo import load
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
 from lantern_demo.models.registry import BUNDLED
 from lantern_demo.models.text import TextEncoder, left_pad, small_t5, word_tokenizer
-from lantern_demo.training import classifier, run
-from lantern_demo.training.groupnorm import FastGroupNorm
+from lantern_demo.scenes import SIZE, Scenes, render, vocabulary
+from lantern_demo.training import captioned, drafter, run
 from lantern_demo.training.sample import encode_prompts, sample_batch
-from lantern_demo.training.scenes import SIZE, Scenes, render, vocabulary
-from lantern_demo.training.tokenizer import Quantiser
 
 
 @torch.inference_mode()
@@ -71,20 +73,6 @@ def test_left_pad_moves_words_to_the_end_in_order() -> None:
     moved, mask = left_pad(features, torch.tensor([[True, True, False, False]]))
     assert mask.tolist() == [[False, False, True, True]]
     assert moved.tolist() == [[[0, 0], [0, 0], [1, 2], [3, 4]]]
-
-
-def test_fast_group_norm_has_the_gradients_of_the_librarys() -> None:
-    torch.manual_seed(0)
-    x, dy = torch.randn(2, 16, 5, 5), torch.randn(2, 16, 5, 5)
-    gradients = []
-    for kind in (nn.GroupNorm, FastGroupNorm):
-        norm, at = kind(4, 16), x.clone().requires_grad_()
-        with torch.no_grad():
-            norm.weight.copy_(torch.linspace(0.5, 2, 16))
-        norm(at).backward(dy)
-        gradients.append((at.grad, norm.weight.grad, norm.bias.grad))
-    for ours, theirs in zip(*gradients, strict=True):
-        torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
 
 
 def test_quantiser_moves_to_the_data_and_revives_dead_codes() -> None:
@@ -160,3 +148,37 @@ def test_the_classifier_learns_from_pictures_of_both_sizes(tmp_path: Path, monke
     classifier.main()
     assert sizes == [(6, 128), (6, 256)]
     assert given[0][1]["accuracy"] > 0.8
+
+
+@pytest.mark.slow
+def test_the_makers_make_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each for two steps at a tiny size, in their order; the folder loads and draws."""
+    for module in (tokenizer, target, picture):
+        monkeypatch.setattr(module, "VALIDATED", 1)
+    monkeypatch.setattr(target, "VALIDATED", 4)
+    monkeypatch.setattr(captioned, "CHUNK", 4)
+    monkeypatch.setattr(drafter, "HELD", 4)
+    runs = {part: tmp_path / part for part in ("tokenizer", "target", "drafter", "picture", "classifier")}
+    folder = tmp_path / "model"
+
+    def make(maker: ModuleType, part: str, *more: str) -> None:
+        steps = ["--steps", "2", "--warmup", "1", "--batch", "2", "--device", "cpu"]
+        monkeypatch.setattr("sys.argv", [part, "--out", str(runs[part]), *steps, *more])
+        maker.main()
+        line = json.loads((runs[part] / "log.jsonl").read_text().splitlines()[-1])
+        assert line["step"] == 2 and any(name.startswith("held_out") for name in line)
+
+    make(tokenizer, "tokenizer", "--codebook", "64", "--free", "1")
+    make(target, "target", "--tokenizer", str(runs["tokenizer"]), "--scenes", "8", "--layers", "2", "--dim", "64")
+    make(drafter, "drafter", "--target", str(runs["target"]), "--ffn", "64", "--guided")
+    make(picture, "picture", "--tokenizer", str(runs["tokenizer"]), "--scenes", "1")
+    make(classifier, "classifier")
+    given = [word for part, run_folder in runs.items() for word in (f"--{part}", str(run_folder))]
+    monkeypatch.setattr("sys.argv", ["export", *given, "--out", str(folder), "--machine", "a test"])
+    export.main()
+    monkeypatch.setattr("sys.argv", ["palette", "--model", str(folder), "--scenes", "1"])
+    palette.main()
+    pipe = load(folder, "cpu", fit_trees=False)
+    assert set(pipe.networks.trained) > {"tokenizer", "target", "drafter", "picture"} and pipe.networks.drafter is not None
+    assert (folder / "palette.safetensors").is_file() and (folder / "classifier").is_dir()
+    assert pipe.generate("two red lanterns", "eagle1", tree="small").image.size == (256, 256)

@@ -14,7 +14,7 @@ from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
 from lantern_demo.models.picture import PictureDecoder
 from lantern_demo.models.text import TextEncoder, small_t5, word_tokenizer
 from lantern_demo.models.tokenizer import ImageTokenizer
-from lantern_demo.training.scenes import vocabulary
+from lantern_demo.scenes import vocabulary
 
 
 def write_tiny_model(folder: Path, grid: int = 8, vocab: int = 64, dim: int = 64, scale: int = 1) -> Path:

@@ -6,7 +6,7 @@ import torch
 
 from lantern_demo.models.llamagen.labels import CLASSES
 from lantern_demo.models.registry import ModelInfo
-from lantern_demo.training.scenes import ATTRIBUTES, full_caption
+from lantern_demo.scenes import ATTRIBUTES, full_caption
 
 
 def prompts_for(info: ModelInfo, count: int, seed: int = 0) -> list[str]:

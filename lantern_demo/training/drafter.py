@@ -30,14 +30,14 @@ from lantern_demo.models.common import DrafterSizes, TargetSizes
 from lantern_demo.models.families import prompt_reader
 from lantern_demo.models.files.blank import blank_network
 from lantern_demo.models.llamagen.labels import CLASSES
-from lantern_demo.models.llamagen.target import LlamaGenConfig
+from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
 from lantern_demo.models.machine.device import DTYPES
 from lantern_demo.models.registry import REGISTRY, ModelInfo
-from lantern_demo.models.text import PromptEncoder
+from lantern_demo.models.text import PromptEncoder, TextEncoder
 from lantern_demo.training import run
+from lantern_demo.training.captioned import Captions, scene_reader, training_scenes
 from lantern_demo.training.own import Batch, OwnPictures
 from lantern_demo.training.sample import encode_prompts
-from lantern_demo.training.target import Captions, TextToTokens, load_image_tokenizer, training_scenes
 from lantern_demo.training.teaching import Learner, Teacher, drafter_sizes
 
 PASSES = 3  # the stable pass, and tree nodes of depth 1 and 2
@@ -47,20 +47,19 @@ HELD = 240  # scenes that are only validated on
 SHARD = 64  # pictures that a target draws at a time
 
 
-def load_target(folder: Path, device: torch.device) -> TextToTokens:
+def load_target(folder: Path, device: torch.device) -> tuple[LlamaGen, TextEncoder]:
     """The target and text encoder of a model folder, or the averaged ones of a training run, frozen."""
     if (folder / "config.json").exists():
         networks = bundled.load(folder, device)
-        model = TextToTokens(networks.target.config).to(device)
-        model.text, model.target = networks.text, networks.target
-        return model.requires_grad_(False).eval()
+        return networks.target.requires_grad_(False).eval(), networks.text.requires_grad_(False).eval()
     weights = torch.load(folder / "last.pt", map_location=device, weights_only=True)["average"]
     layers = 1 + max(int(k.split(".")[2]) for k in weights if k.startswith("target.layers."))
     vocab, dim = weights["target.tok_embeddings.weight"].shape
     config = LlamaGenConfig(dim=dim, layers=layers, heads=dim // 64, ffn=3 * dim, vocab=vocab, caption_dim=dim)
-    model = TextToTokens(config).to(device)
-    model.load_state_dict(weights)
-    return model.requires_grad_(False).eval()
+    target, text = LlamaGen(config).to(device), scene_reader(dim, config.prefix).to(device)
+    for name, part in (("target", target), ("text", text)):
+        part.load_state_dict({k.removeprefix(f"{name}."): v for k, v in weights.items() if k.startswith(f"{name}.")})
+    return target.requires_grad_(False).eval(), text.requires_grad_(False).eval()
 
 
 @dataclass
@@ -86,10 +85,10 @@ def asked_sizes(target: TargetSizes[Any], ffn: int, args: argparse.Namespace) ->
 def scene_pictures(args: argparse.Namespace, opts: run.Options) -> Pictures:
     """Lantern scenes and, when asked for, what a target that was trained on them draws itself, in turns."""
     folder = Path(args.target)
-    model = load_target(folder, opts.device)
+    target, text = load_target(folder, opts.device)
     # The scenes of the target's run are used again; a model folder has none, but the tokenizer to make them.
     if (folder / "config.json").exists():
-        ids, attributes = training_scenes(opts.out, load_image_tokenizer(folder, opts.device), args.scenes, opts)
+        ids, attributes = training_scenes(opts.out, bundled.load(folder, opts.device).tokenizer, args.scenes, opts)
     else:
         ids, attributes = torch.load(folder / f"scenes{opts.rank}.pt", weights_only=True)
     words, count = Captions(attributes), len(ids) - HELD
@@ -98,7 +97,7 @@ def scene_pictures(args: argparse.Namespace, opts: run.Options) -> Pictures:
     def prompts(number: int, rng: random.Random) -> list[str]:
         return words(torch.tensor([rng.randrange(count) for _ in range(number)]), rng)
 
-    own = OwnPictures(opts.out, opts.rank, model.target, model.text, prompts, args.own, SHARD, sampling)
+    own = OwnPictures(opts.out, opts.rank, target, text, prompts, args.own, SHARD, sampling)
 
     def batch(step: int) -> Batch:
         rng = random.Random(opts.batch_seed(step))
@@ -108,7 +107,7 @@ def scene_pictures(args: argparse.Namespace, opts: run.Options) -> Pictures:
         return ids[rows], words(rows, rng), None
 
     held = [(ids[rows], words(rows, random.Random(0))) for rows in torch.arange(count, len(ids)).split(24)]
-    return Pictures(model.target, model.text, own, batch, held)
+    return Pictures(target, text, own, batch, held)
 
 
 def published_pictures(args: argparse.Namespace, opts: run.Options, info: ModelInfo) -> Pictures:

@@ -14,7 +14,7 @@ from typing import Any
 from tokenizers.pre_tokenizers import Whitespace
 
 from lantern_demo.models.registry import ModelInfo
-from lantern_demo.training.scenes import BEFORE_NOUN, NOUN, WORDINGS, worded
+from lantern_demo.scenes import BEFORE_NOUN, NOUN, WORDINGS, worded
 from lantern_demo.ui import texts
 
 NUMBER = "count"

@@ -16,7 +16,7 @@ from typing import Any
 
 from lantern_demo import load
 from lantern_demo.models.registry import ModelInfo
-from lantern_demo.training.scenes import worded
+from lantern_demo.scenes import worded
 from lantern_demo.ui.prompt_words import phrasebook
 from lantern_demo.ui.quiz import FILE, METHODS_OF_A_PAIR
 from lantern_demo.ui.run_view import picture_address

@@ -7,6 +7,7 @@ from typing import Any
 import numpy
 from tqdm import tqdm
 
+from lantern_demo.bench.quality.classifier import AttributeClassifier
 from lantern_demo.bench.quality.drawing import Record
 from lantern_demo.bench.quality.measuring import MEASURES, Judge, Seen, look, look_at_truth
 from lantern_demo.bench.quality.points import FLOOR, Point
@@ -16,7 +17,6 @@ from lantern_demo.bench.quality.statistics import LEVEL, wilson
 from lantern_demo.bench.summary import summarise
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.pipeline import Pipeline
-from lantern_demo.training.classifier import AttributeClassifier
 
 Drawn = dict[str, list[Record]]  # by point, its pictures
 Row = dict[str, Any]

@@ -16,10 +16,10 @@ import torch
 from numpy.typing import NDArray
 
 from lantern_demo.bench.quality import distances, tokens
+from lantern_demo.bench.quality.classifier import AttributeClassifier
 from lantern_demo.bench.quality.scenes import ALL, SceneSet, draw_truth, drawn, read, true_tokens
 from lantern_demo.bench.quality.statistics import Difference, Measure, Values, bootstrap, compared, mean_of
 from lantern_demo.runs.pipeline import Pipeline
-from lantern_demo.training.classifier import AttributeClassifier
 
 
 class Told(NamedTuple):

@@ -8,7 +8,7 @@ from lantern_demo.bench.quality.measuring import MEASURES
 from lantern_demo.bench.quality.recommend import FAST_LOSS
 from lantern_demo.bench.quality.scenes import ALL
 from lantern_demo.bench.report import number, table
-from lantern_demo.training.scenes import ATTRIBUTES
+from lantern_demo.scenes import ATTRIBUTES
 
 Report = dict[str, Any]
 Row = dict[str, Any]

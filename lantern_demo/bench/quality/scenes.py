@@ -14,10 +14,9 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from lantern_demo.bench.quality.classifier import AttributeClassifier, load_classifier
 from lantern_demo.models.bundled import Networks
-from lantern_demo.training.classifier import AttributeClassifier, load_classifier
-from lantern_demo.training.scenes import ATTRIBUTES, SIZE, Scenes, full_caption, render, sample_scenes
-from lantern_demo.training.tokenizer import HELD_OUT
+from lantern_demo.scenes import ATTRIBUTES, HELD_OUT, SIZE, Scenes, full_caption, render, sample_scenes
 
 OFFSET = 1_000_000  # from HELD_OUT: scenes of these measures alone, that no other validation looks at
 POOL = 4096  # captions that there are

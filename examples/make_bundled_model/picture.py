@@ -1,5 +1,4 @@
-"""Train the picture decoder of the bundled model, which draws the tokens of 128 pixels at 256:
-`python -m lantern_demo.training.picture --tokenizer lantern_demo/bundled/lantern-scenes --out runs/picture`.
+"""Train the picture decoder of the bundled model, which draws the tokens of 128 pixels at 256.
 
 Encoder, codebook and tokens stay as they are. A training pair is a scene's tokens, from its 128-pixel picture, and the same scene
 drawn at 256. Pairs are made when they are first needed and kept in the run's folder. The decoder starts from the tokenizer's own.
@@ -7,6 +6,7 @@ drawn at 256. Pairs are made when they are first needed and kept in the run's fo
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy
@@ -15,14 +15,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import JanusVQVAEConfig
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from examples.make_bundled_model.tokenizer import load_image_tokenizer, psnr
 from lantern_demo.models import bundled
 from lantern_demo.models.picture import PictureDecoder
 from lantern_demo.models.tokenizer import ImageTokenizer
+from lantern_demo.scenes import HELD_OUT, render, sample_scenes
 from lantern_demo.training import run
-from lantern_demo.training.groupnorm import use_fast_group_norm
-from lantern_demo.training.scenes import render, sample_scenes
-from lantern_demo.training.target import load_image_tokenizer
-from lantern_demo.training.tokenizer import HELD_OUT, psnr
 
 CHUNK = 8  # scenes that are drawn at a time
 VALIDATED = 8  # chunks of held-out scenes that a validation looks at
@@ -182,8 +182,6 @@ def main() -> None:
         model.load_state_dict(load_picture_decoder(args.start_from, tokenizer, opts.device).state_dict())
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     model.decoder.conv_out.__class__ = _Float32Conv
-    if opts.device.type == "cpu":
-        use_fast_group_norm(model)
     pairs = Pairs(opts.out, tokenizer, args.scenes, model.size, 400_000_003 + 1_000_003 * (opts.seed * opts.world + opts.rank))
 
     def batch_loss(step: int) -> tuple[Tensor, dict[str, float]]:

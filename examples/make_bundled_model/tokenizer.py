@@ -1,20 +1,24 @@
-"""Train the image tokenizer: `python -m lantern_demo.training.tokenizer --out runs/tokenizer`."""
+"""Train the image tokenizer."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from transformers import JanusVQVAEConfig
 
-from lantern_demo.models.tokenizer import ImageTokenizer
-from lantern_demo.training import run
-from lantern_demo.training.groupnorm import use_fast_group_norm
-from lantern_demo.training.scenes import Scenes, render, sample_scenes
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-HELD_OUT = 900_000_007  # seed of the scenes that no training batch uses
+from lantern_demo.models import bundled
+from lantern_demo.models.tokenizer import ImageTokenizer
+from lantern_demo.scenes import HELD_OUT, Scenes, render, sample_scenes
+from lantern_demo.training import run
+
+VALIDATED = 8  # batches of 32 held-out scenes that a validation looks at
 
 
 def config(codebook: int = 2048) -> JanusVQVAEConfig:
@@ -89,6 +93,17 @@ def psnr(output: Tensor, image: Tensor) -> Tensor:
     return -10 * (output - image).square().mean(dim=(1, 2, 3)).log10()
 
 
+def load_image_tokenizer(folder: Path, device: torch.device) -> ImageTokenizer:
+    """The tokenizer of a model folder, or the averaged one of a training run."""
+    if (folder / "config.json").exists():
+        return bundled.load(folder, device).tokenizer
+    saved = torch.load(folder / "last.pt", map_location=device, weights_only=True)["average"]
+    weights = {k: v for k, v in saved.items() if not k.startswith("quantiser.")}
+    model = ImageTokenizer(config(weights["vq.quantize.embedding.weight"].shape[0])).to(device)
+    model.load_state_dict(weights)
+    return model.eval()
+
+
 @torch.no_grad()
 def some_vectors(model: ImageTokenizer, opts: run.Options, draw: Callable[[Scenes], Tensor]) -> list[Tensor]:
     """The encoder's vectors [n, 8] of 40 batches, to fit a codebook to."""
@@ -117,8 +132,6 @@ def main() -> None:
         for part in (model.vq.encoder, model.vq.quant_conv):
             part.requires_grad_(False)
     book = model.vq.quantize.embedding.weight.requires_grad_(False)
-    if opts.device.type == "cpu":
-        use_fast_group_norm(model)
     # Only the renderer is compiled: compiled with torch 2.13 on a CPU, the VQ network's gradients came out zero.
     draw = torch.compile(render) if opts.compile else render
     cast = torch.autocast(opts.device.type, torch.bfloat16)
@@ -151,7 +164,7 @@ def main() -> None:
     def validate() -> dict[str, float]:
         used, quality = torch.zeros(args.codebook, dtype=torch.bool), []
         # The running average of a codebook is not on the sphere; what is used is always normalised.
-        for part in range(8):
+        for part in range(VALIDATED):
             image = render(sample_scenes(32, HELD_OUT + part).to(opts.device))
             ids = model.encode(image)
             used[ids.flatten().cpu()] = True

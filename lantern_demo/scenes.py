@@ -7,15 +7,12 @@ against what it was asked for. Everything is closed-form torch arithmetic on a p
 
 from __future__ import annotations
 
-import argparse
 import math
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from pathlib import Path
 
 import torch
-from PIL import Image
 from torch import Tensor
 
 SIZE = 128  # pixels a side of what the image tokenizer reads; scenes can be drawn at other sizes
@@ -27,6 +24,7 @@ PLACES = ("lake", "hills", "plain")
 TIMES = ("dusk", "night", "dawn")
 MAX_COUNT = 4
 STARS = 16
+HELD_OUT = 900_000_007  # seed of the scenes that no training batch uses
 
 # The classes of every attribute, in the order of their indices.
 ATTRIBUTES: dict[str, tuple[str, ...]] = {
@@ -379,27 +377,3 @@ def vocabulary() -> list[str]:
     """Every word a caption can hold, sorted."""
     text = " ".join(phrase for classes in WORDINGS.values() for phrases in classes for phrase in phrases)
     return sorted({*text.split(), "an", NOUN, f"{NOUN}s", "paper", "picture", "of", "and", "softly", "lit", ","})
-
-
-def contact_sheet(images: Tensor, columns: int) -> Image.Image:
-    """Pictures [B, 3, H, W] in [0, 1], B a multiple of `columns`, as one picture, row by row."""
-    rows = [torch.cat(tuple(row), -1) for row in images.split(columns)]
-    sheet = torch.cat(rows, -2).permute(1, 2, 0)
-    return Image.fromarray((sheet * 255).round().byte().cpu().numpy())
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description="Draw scenes into one picture: python -m lantern_demo.training.scenes --out FILE"
-    )
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--count", type=int, default=24)
-    parser.add_argument("--columns", type=int, default=8)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--size", type=int, default=SIZE, help=f"pixels a side of a scene (default: {SIZE})")
-    args = parser.parse_args()
-    contact_sheet(render(sample_scenes(args.count, args.seed), args.size), args.columns).save(args.out, quality=92)
-
-
-if __name__ == "__main__":
-    main()

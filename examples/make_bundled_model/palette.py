@@ -1,4 +1,4 @@
-"""Learn the tokens' colours from scenes: python -m lantern_demo.training.palette [--model FOLDER] [--scenes N]
+"""Give a model folder the mean colour of each token over rendered scenes.
 
 A token's colour depends on what is around it; its mean over many pictures is what a picture that is being drawn is painted with.
 """
@@ -6,6 +6,7 @@ A token's colour depends on what is around it; its mean over many pictures is wh
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 import torch
@@ -13,12 +14,14 @@ from safetensors.torch import save_file
 from torch import Tensor
 from tqdm import tqdm
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
 from lantern_demo.models.bundled import PALETTE
 from lantern_demo.models.palette import token_colours
 from lantern_demo.models.registry import BUNDLED
 from lantern_demo.models.tokenizer import ImageTokenizer
 from lantern_demo.runs.pipeline import load
-from lantern_demo.training.scenes import render, sample_scenes
+from lantern_demo.scenes import render, sample_scenes
 
 BATCH = 32
 
@@ -41,7 +44,7 @@ def mean_colours(tokenizer: ImageTokenizer, scenes: int) -> tuple[Tensor, int]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Give a model folder the mean colour of each token over rendered scenes.")
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--model", type=Path, default=BUNDLED / "lantern-scenes", help="the model's folder (default: the bundled one)"
     )

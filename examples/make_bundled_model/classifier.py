@@ -1,4 +1,4 @@
-"""Train the classifier that reads a picture's attributes: `python -m lantern_demo.training.classifier --out runs/classifier`.
+"""Train the classifier that reads a picture's attributes.
 
 It learns from rendered scenes alone, half of them drawn at twice the size and reduced, softened, shifted in brightness and noised
 so that it does not lean on pixels that a tokenizer changes. What it reads off a model's pictures is compared with what it reads
@@ -7,65 +7,18 @@ off reconstructions of true scenes.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from lantern_demo.models import bundled
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from lantern_demo.bench.quality.classifier import AttributeClassifier, load_classifier, reduced
+from lantern_demo.scenes import ATTRIBUTES, HELD_OUT, SIZE, render, sample_scenes
 from lantern_demo.training import run
-from lantern_demo.training.scenes import ATTRIBUTES, SIZE, render, sample_scenes
-from lantern_demo.training.tokenizer import HELD_OUT
-
-
-def reduced(images: Tensor) -> Tensor:
-    """Pictures [B, 3, H, H] -> the same of SIZE pixels at most."""
-    return F.interpolate(images, size=SIZE, mode="area") if images.shape[-1] > SIZE else images
-
-
-class AttributeClassifier(nn.Module):
-    """Pictures [B, 3, H, W] in [0, 1] -> logits [B, classes] per attribute; `features` gives what lies before the last layer.
-
-    Pictures larger than 128 pixels are reduced to that: each pixel is the mean of those in its place.
-    """
-
-    def __init__(self, width: int = 32) -> None:
-        super().__init__()
-        layers: list[nn.Module] = []
-        channels = 3
-        for stage in range(4):
-            out = width * min(4, 2**stage)
-            layers += [nn.Conv2d(channels, out, 3, stride=2, padding=1), nn.BatchNorm2d(out), nn.ReLU()]
-            layers += [nn.Conv2d(out, out, 3, padding=1), nn.BatchNorm2d(out), nn.ReLU()]
-            channels = out
-        self.body = nn.Sequential(*layers)
-        self.mix = nn.Sequential(nn.Linear(channels * 16, 256), nn.ReLU())
-        self.heads = nn.ModuleDict({name: nn.Linear(256, len(classes)) for name, classes in ATTRIBUTES.items()})
-
-    def features(self, images: Tensor) -> Tensor:
-        """[B, 3, H, W] in [0, 1] -> [B, 256]."""
-        return self.mix(F.adaptive_avg_pool2d(self.body(reduced(images) * 2 - 1), 4).flatten(1))
-
-    def forward(self, images: Tensor) -> dict[str, Tensor]:
-        seen = self.features(images)
-        return {name: head(seen) for name, head in self.heads.items()}
-
-    @torch.no_grad()
-    def read(self, images: Tensor) -> dict[str, Tensor]:
-        """The most likely class index [B] of every attribute, on the CPU."""
-        self.eval()
-        return {name: logits.argmax(-1).cpu() for name, logits in self(images).items()}
-
-
-def load_classifier(folder: Path, device: torch.device) -> AttributeClassifier:
-    """The averaged classifier of a training run, or that of a model folder."""
-    model = AttributeClassifier().to(device)
-    if (folder / "config.json").exists():
-        bundled.load_part(folder / "classifier", model)
-        return model.eval()
-    model.load_state_dict(torch.load(folder / "last.pt", map_location=device, weights_only=True)["average"])
-    return model.eval()
 
 
 def disturb(images: Tensor, g: torch.Generator) -> Tensor:

@@ -1,24 +1,27 @@
-"""Put trained parts together as a model folder, with the numbers of their training:
-`python -m lantern_demo.training.export --tokenizer runs/tokenizer --picture runs/picture --target runs/target
---drafter runs/drafter --out FOLDER`. A model folder in the place of a run gives the part that it has.
+"""Put trained parts together as a model folder, with the numbers of their training.
+
+A model folder in the place of a run gives the part that it has.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import torch
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from examples.make_bundled_model.picture import load_picture_decoder
+from examples.make_bundled_model.tokenizer import load_image_tokenizer
+from lantern_demo.bench.quality.classifier import load_classifier
 from lantern_demo.models import bundled
 from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
 from lantern_demo.models.machine.device import device_name
-from lantern_demo.training.classifier import load_classifier
 from lantern_demo.training.drafter import load_target
-from lantern_demo.training.picture import load_picture_decoder
-from lantern_demo.training.target import load_image_tokenizer
 
 
 def load_drafter(folder: Path, device: torch.device) -> Drafter:
@@ -53,13 +56,13 @@ def main() -> None:
     parser.add_argument("--machine", default=device_name(torch.device("cpu")), help="what it was trained on, in words")
     args = parser.parse_args()
     cpu = torch.device("cpu")
-    both = load_target(args.target, cpu)
+    target, text = load_target(args.target, cpu)
     tokenizer = load_image_tokenizer(args.tokenizer, cpu)
     picture = None if args.picture is None else load_picture_decoder(args.picture, tokenizer, cpu)
     given = [part for part in ("tokenizer", "picture", "target", "drafter") if getattr(args, part) is not None]
     trained = {part: training_facts(getattr(args, part), part) for part in given}
     networks = bundled.Networks(
-        both.text, both.target, load_drafter(args.drafter, cpu), tokenizer, {"machine": args.machine, **trained}, picture=picture
+        text, target, load_drafter(args.drafter, cpu), tokenizer, {"machine": args.machine, **trained}, picture=picture
     )
     bundled.save(args.out, networks)
     if args.classifier is not None:

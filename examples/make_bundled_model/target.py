@@ -1,30 +1,26 @@
-"""Train the target on lantern scenes: `python -m lantern_demo.training.target --tokenizer runs/tokenizer --out runs/target`.
-
-The text encoder is trained with it. Scenes are drawn and tokenised once and kept in the run's folder; their captions are worded
-anew every time they are seen.
-"""
+"""Train the target on lantern scenes, and the text encoder with it."""
 
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from tqdm import tqdm
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from examples.make_bundled_model.tokenizer import load_image_tokenizer
 from lantern_demo.models import bundled
 from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
-from lantern_demo.models.text import TextEncoder, small_t5, word_tokenizer
-from lantern_demo.models.tokenizer import ImageTokenizer
+from lantern_demo.scenes import HELD_OUT
 from lantern_demo.training import run
-from lantern_demo.training.scenes import ATTRIBUTES, Scenes, caption, render, sample_scenes, vocabulary
-from lantern_demo.training.tokenizer import HELD_OUT
-from lantern_demo.training.tokenizer import config as tokenizer_config
+from lantern_demo.training.captioned import Captions, scene_reader, scene_tokens, training_scenes
 
-CHUNK = 50  # scenes drawn and encoded at a time
+VALIDATED = 200  # held-out scenes that a validation looks at
 
 
 class TextToTokens(nn.Module):
@@ -32,8 +28,7 @@ class TextToTokens(nn.Module):
 
     def __init__(self, config: LlamaGenConfig) -> None:
         super().__init__()
-        words = word_tokenizer(vocabulary())
-        self.text = TextEncoder(words, small_t5(words.get_vocab_size(), config.caption_dim), config.prefix)
+        self.text = scene_reader(config.caption_dim, config.prefix)
         self.target = LlamaGen(config)
         self.target.apply(self._start)
         # Residual branches start small, so that depth does not add up to noise.
@@ -55,54 +50,6 @@ class TextToTokens(nn.Module):
         return self.target.output(self.target.final(hidden[:, features.shape[1] - 1 :]))
 
 
-def load_image_tokenizer(folder: Path, device: torch.device) -> ImageTokenizer:
-    """The tokenizer of a model folder, or the averaged one of a training run."""
-    if (folder / "config.json").exists():
-        return bundled.load(folder, device).tokenizer
-    saved = torch.load(folder / "last.pt", map_location=device, weights_only=True)["average"]
-    weights = {k: v for k, v in saved.items() if not k.startswith("quantiser.")}
-    model = ImageTokenizer(tokenizer_config(weights["vq.quantize.embedding.weight"].shape[0])).to(device)
-    model.load_state_dict(weights)
-    return model.eval()
-
-
-def scene_tokens(
-    tokenizer: ImageTokenizer, count: int, seed: int, device: torch.device, compiled: bool
-) -> tuple[Tensor, dict[str, Tensor]]:
-    """Draw and tokenise `count` scenes -> ids [count, N] int16 and their attributes, on the CPU."""
-    draw = torch.compile(render) if compiled else render
-    ids, attributes = [], []
-    with torch.no_grad(), torch.autocast(device.type, torch.bfloat16):
-        for part in tqdm(range(count // CHUNK), desc="scenes", mininterval=5):
-            scenes = sample_scenes(CHUNK, seed + part)
-            image = draw(scenes.to(device)).contiguous(memory_format=torch.channels_last)
-            ids.append(tokenizer.encode(image).to(torch.int16).cpu())
-            attributes.append(scenes.attributes())
-    return torch.cat(ids), {k: torch.cat([a[k] for a in attributes]) for k in ATTRIBUTES}
-
-
-def training_scenes(folder: Path, tokenizer: ImageTokenizer, count: int, opts: run.Options) -> tuple[Tensor, dict[str, Tensor]]:
-    """This process's tokenised scenes, kept in `folder` and made when they are not there yet; as `scene_tokens`."""
-    store = folder / f"scenes{opts.rank}.pt"
-    if not store.exists():
-        seed = 10_000_019 + opts.rank * count
-        torch.save(scene_tokens(tokenizer, count, seed, opts.device, opts.compile), store)
-    ids, attributes = torch.load(store, weights_only=True)
-    return ids, attributes
-
-
-class Captions:
-    """Wordings for scenes of which only the attributes are kept."""
-
-    def __init__(self, attributes: dict[str, Tensor]) -> None:
-        self.attributes = attributes
-
-    def __call__(self, rows: Tensor, rng: random.Random) -> list[str]:
-        chosen = {k: v[rows] for k, v in self.attributes.items()}
-        scenes = Scenes(**chosen, **dict.fromkeys(("centre", "radius", "horizon", "moon_at", "phase", "stars"), torch.empty(0)))
-        return [caption(scenes, i, rng, omit=0.06) for i in range(len(rows))]
-
-
 def main() -> None:
     parser = run.parser(__doc__ or "", steps=2400, batch=32, lr=1.5e-3)
     parser.add_argument("--tokenizer", type=Path, required=True, help="folder of a tokenizer run, or a model folder")
@@ -122,7 +69,7 @@ def main() -> None:
         caption_dim=args.dim,
     )
     ids, attributes = training_scenes(opts.out, tokenizer, args.scenes, opts)
-    held_ids, held_attributes = scene_tokens(tokenizer, 200, HELD_OUT, opts.device, False)
+    held_ids, held_attributes = scene_tokens(tokenizer, VALIDATED, HELD_OUT, opts.device, False)
     words, held_words = Captions(attributes), Captions(held_attributes)
     model = TextToTokens(config).to(opts.device)
     if args.start_from is not None:

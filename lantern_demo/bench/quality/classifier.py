@@ -1,0 +1,61 @@
+"""The classifier that reads attributes off pictures of lantern scenes; `examples/make_bundled_model/classifier.py` trains it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lantern_demo.models import bundled
+from lantern_demo.scenes import ATTRIBUTES, SIZE
+
+
+def reduced(images: Tensor) -> Tensor:
+    """Pictures [B, 3, H, H] -> the same of SIZE pixels at most."""
+    return F.interpolate(images, size=SIZE, mode="area") if images.shape[-1] > SIZE else images
+
+
+class AttributeClassifier(nn.Module):
+    """Pictures [B, 3, H, W] in [0, 1] -> logits [B, classes] per attribute; `features` gives what lies before the last layer.
+
+    Pictures larger than 128 pixels are reduced to that: each pixel is the mean of those in its place.
+    """
+
+    def __init__(self, width: int = 32) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        channels = 3
+        for stage in range(4):
+            out = width * min(4, 2**stage)
+            layers += [nn.Conv2d(channels, out, 3, stride=2, padding=1), nn.BatchNorm2d(out), nn.ReLU()]
+            layers += [nn.Conv2d(out, out, 3, padding=1), nn.BatchNorm2d(out), nn.ReLU()]
+            channels = out
+        self.body = nn.Sequential(*layers)
+        self.mix = nn.Sequential(nn.Linear(channels * 16, 256), nn.ReLU())
+        self.heads = nn.ModuleDict({name: nn.Linear(256, len(classes)) for name, classes in ATTRIBUTES.items()})
+
+    def features(self, images: Tensor) -> Tensor:
+        """[B, 3, H, W] in [0, 1] -> [B, 256]."""
+        return self.mix(F.adaptive_avg_pool2d(self.body(reduced(images) * 2 - 1), 4).flatten(1))
+
+    def forward(self, images: Tensor) -> dict[str, Tensor]:
+        seen = self.features(images)
+        return {name: head(seen) for name, head in self.heads.items()}
+
+    @torch.no_grad()
+    def read(self, images: Tensor) -> dict[str, Tensor]:
+        """The most likely class index [B] of every attribute, on the CPU."""
+        self.eval()
+        return {name: logits.argmax(-1).cpu() for name, logits in self(images).items()}
+
+
+def load_classifier(folder: Path, device: torch.device) -> AttributeClassifier:
+    """The averaged classifier of a training run, or that of a model folder."""
+    model = AttributeClassifier().to(device)
+    if (folder / "config.json").exists():
+        bundled.load_part(folder / "classifier", model)
+        return model.eval()
+    model.load_state_dict(torch.load(folder / "last.pt", map_location=device, weights_only=True)["average"])
+    return model.eval()
