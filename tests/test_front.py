@@ -4,6 +4,7 @@ model."""
 from __future__ import annotations
 
 import json
+import runpy
 import shutil
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,6 +27,7 @@ from lantern_demo.models import bundled
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.settings.recommended import read_recommended
 
+PLOT = Path(__file__).parents[1] / "examples" / "front" / "plot.py"
 MODEL = ("", "", "")  # not loaded: one process draws with the pipeline that it has
 PROMPTS = [f"{n} red round lanterns over a lake at dusk" for n in ("one", "two", "three") for _ in range(2)]
 
@@ -196,6 +198,7 @@ def test_the_whole_command_on_a_small_model(folder: Path, tmp_path: Path, capsys
     kept = read_recommended(out)
     assert kept is not None and set(kept.methods) == {"lantern", "lantern++"} and kept.settings("fast") == {}
     if find_spec("matplotlib"):
+        runpy.run_path(str(PLOT))["draw_front"](report, out / "front.png")
         with Image.open(out / "front.png") as picture:
             assert picture.width > 800
     assert "scene-FID" in capsys.readouterr().out
@@ -213,7 +216,6 @@ def test_the_whole_command_on_a_small_model(folder: Path, tmp_path: Path, capsys
         (["--sweep-pictures", "4"], "--sweep-pictures"),
         (["--rounds", "0"], "--rounds"),
         (["--candidates", "lantern"], "--candidates must name points among lantern delta 0, "),
-        (["--real", "somewhere"], "--captions"),
         (["--model", "nothing"], "nothing"),
         (["--tree", "no tree"], "tree"),
     ],

@@ -17,7 +17,6 @@ from lantern_demo import load
 from lantern_demo.bench.quality import distances, scenes, statistics, tokens
 from lantern_demo.bench.quality.classifier import AttributeClassifier
 from lantern_demo.bench.quality.measuring import Judge, Seen
-from lantern_demo.bench.report import number
 from lantern_demo.decoding.sampling import Sampling, guide, probabilities
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.scenes import ATTRIBUTES, full_caption, render
@@ -326,9 +325,3 @@ def test_scenes_are_read_in_batches(bundled: Pipeline, classifier: AttributeClas
         scenes.read(classifier, images, {})
     with pytest.raises(ValueError, match="there is none in"):
         scenes.load_classifier_of(Path("nowhere"), bundled.device)
-
-
-def test_a_price_that_was_not_measured_is_none_and_not_nothing() -> None:
-    plots = pytest.importorskip("lantern_demo.bench.quality.plots")
-    for price, interval, said in ((None, None, "-"), (0.0, (0.0, 0.0, 0.0), "0.0000")):
-        assert plots.value_of({"speed": {"price": price}}, "price") == interval and number(price, 4) == said

@@ -61,10 +61,10 @@ def write(out: Path, report: dict[str, Any], text: str) -> list[Path]:
     return list(files)
 
 
-def write_file(file: Path, content: str, mark: str = "") -> None:
-    """Write a file that is whole at any time. Commands that may write it at once need a `mark` of their own."""
+def write_file(file: Path, content: str) -> None:
+    """Write a file that is whole at any time."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_name(f"{file.stem}{mark}.part")
+    part = file.with_suffix(".part")
     part.write_text(content, encoding="utf-8")
     part.replace(file)
 

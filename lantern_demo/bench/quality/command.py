@@ -2,7 +2,7 @@
 
 Every method at the model's preset settings, and the relaxed ones with one knob moved at a time, draw the same prompts with the
 same seeds. What they gain is measured in rounds as the benchmark of speed does; what their pictures lose is measured against
-pictures that vanilla draws with other seeds. The folder --out then holds front.json, front.md, front.png, and the settings that
+pictures that vanilla draws with other seeds. The folder --out then holds front.json, front.md, and the settings that
 are recommended.
 
 The same command goes on where it was interrupted. With --processes N the drawing is shared by N processes.
@@ -14,12 +14,10 @@ import argparse
 import json
 from collections.abc import Sequence
 from functools import partial
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 
 from lantern_demo.bench.arguments import add_model, at_least, parser_of
-from lantern_demo.bench.quality import drawing, protocol
+from lantern_demo.bench.quality import drawing
 from lantern_demo.bench.quality.front import gains, scene_front
 from lantern_demo.bench.quality.points import Point, points_of
 from lantern_demo.bench.quality.recommend import ENOUGH
@@ -41,41 +39,27 @@ FEWEST = 8  # pictures, half of which still have three nearest ones
 def parser() -> argparse.ArgumentParser:
     p = parser_of("quality", __doc__)
     add_model(p)
-    p.add_argument("--out", type=Path, required=True, help="a folder for everything that is drawn, measured and plotted")
+    p.add_argument("--out", type=Path, required=True, help="a folder for everything that is drawn and measured")
     names = list(METHODS)
     p.add_argument("--methods", nargs="+", choices=names, default=names, help="only these of the model's, and vanilla")
-    many = f"of every method at the preset settings (default: {PICTURES}, or the protocol's)"
-    p.add_argument("--pictures", type=at_least(FEWEST), help=many)
+    many = f"of every method at the preset settings (default: {PICTURES})"
+    p.add_argument("--pictures", type=at_least(FEWEST), default=PICTURES, help=many)
     p.add_argument("--sweep-pictures", type=at_least(0), default=200, help="of every point with a knob moved (default: 200)")
     closer = f'points with a knob moved, such as "lantern++ lambda 2", of which {ENOUGH} pictures are drawn for a recommendation'
     p.add_argument("--candidates", nargs="+", default=[], metavar="POINT", help=closer)
-    p.add_argument("--seeds", type=at_least(1), help=f"pictures of each caption (default: {SEEDS}, or the protocol's)")
+    p.add_argument("--seeds", type=at_least(1), default=SEEDS, help=f"pictures of each caption (default: {SEEDS})")
     p.add_argument("--rounds", type=at_least(1), default=8, help="of the measuring of speed (default: 8)")
     p.add_argument("--resamples", type=at_least(2), default=RESAMPLES, help=f"behind every interval (default: {RESAMPLES})")
     p.add_argument("--processes", type=at_least(1), default=1, help="that share the drawing, and the processors or GPUs")
-    p.add_argument("--tree", help="draft tree of all points (default: fit, the machine's own; of a protocol paper)")
+    p.add_argument("--tree", default=FIT, help="draft tree of all points (default: fit, the machine's own)")
     p.add_argument("--fresh", action="store_true", help="throw away what an earlier command left in --out")
-    paper = p.add_argument_group("a paper's evaluation", "of any model that draws from text, see protocol.py")
-    paper.add_argument("--protocol", choices=list(protocol.PROTOCOLS), help="which one")
-    paper.add_argument("--captions", type=Path, help="; ".join(f"{name}: {one.file}" for name, one in protocol.PROTOCOLS.items()))
-    paper.add_argument("--real", type=Path, help="a folder of real pictures, to measure distances to")
-    paper.add_argument("--slice", metavar="I/N", help="draw this part of the pictures and end; torchrun tells it by itself")
-    paper.add_argument("--merge", action="store_true", help="draw nothing: score what all slices have drawn")
     return p
 
 
 def check(args: argparse.Namespace) -> None:
-    """Fill in what stands for a front alone. Raises ValueError for options that do not go together."""
+    """Raises ValueError for options that do not go together."""
     if 0 < args.sweep_pictures < FEWEST:
         raise ValueError(f"--sweep-pictures must be 0 or at least {FEWEST}, got {args.sweep_pictures}")
-    if args.protocol is not None:
-        return
-    if args.captions or args.real or args.slice or args.merge:
-        raise ValueError(
-            "--captions, --real, --slice and --merge are of --protocol; without one the captions are the scenes', distances are "
-            "to drawn scenes, and several processes of one machine share the work by --processes"
-        )
-    args.pictures, args.seeds, args.tree = args.pictures or PICTURES, args.seeds or SEEDS, args.tree or FIT
     for name in ("pictures", "sweep_pictures"):
         if getattr(args, name) % args.seeds:
             raise ValueError(f"--{name.replace('_', '-')} must be a multiple of --seeds, {args.seeds}, got {getattr(args, name)}")
@@ -117,20 +101,10 @@ def main(argv: Sequence[str]) -> None:
     """The command. Raises ValueError for what cannot be run."""
     args = parser().parse_args(argv)
     check(args)
-    report = run(args) if args.protocol is None else protocol.evaluated(args)
-    if report is None:
-        drew = args.slice or "of this rank"
-        print(f"drew slice {drew} into {args.out}; the same command without it scores when all slices are there")
-        return
-    text = protocol.markdown(report) if args.protocol else markdown(report)
-    files = write(args.out / f"{args.protocol or 'front'}.json", report, text)
-    if args.protocol is None:
-        files.append(args.out / FILE)
-        files[-1].write_text(json.dumps(recommendations(report), indent=1) + "\n")
-        if find_spec("matplotlib") is None:
-            print("There is no front.png, since matplotlib is not installed: pip install -r requirements-test.txt")
-        else:
-            files.append(args.out / "front.png")
-            import_module("lantern_demo.bench.quality.plots").draw_front(report, files[-1])
+    report = run(args)
+    text = markdown(report)
+    files = write(args.out / "front.json", report, text)
+    files.append(args.out / FILE)
+    files[-1].write_text(json.dumps(recommendations(report), indent=1) + "\n")
     print(text)
     print(f"wrote {', '.join(map(str, files))}")

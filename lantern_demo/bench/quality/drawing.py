@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -69,29 +68,14 @@ def identity_of(pipe: Pipeline, points: list[Point], command: Record) -> Record:
     }
 
 
-def left_of(jobs: list[Job], journal: Journal) -> list[Job]:
-    """The jobs of which the journal lacks a picture."""
+def draw(pipe: Pipeline, model: Model, jobs: list[Job], journal: Journal, processes: int = 1) -> None:
+    """Draw what the journal lacks of these jobs, by `pipe` or by processes that load `model` themselves."""
     done = {(record["point"], record["picture"]) for record in journal.of("picture")}
-    return [job for job in jobs if any((job.point.name, job.first + i) not in done for i in range(len(job.prompts)))]
-
-
-def draw(
-    pipe: Pipeline,
-    model: Model,
-    jobs: list[Job],
-    journal: Journal,
-    processes: int = 1,
-    save: Callable[[Record], None] | None = None,
-) -> None:
-    """Draw what the journal lacks of these jobs, by `pipe` or by processes that load `model` themselves. `save` gets every
-    picture's record before the journal does."""
-    left = left_of(jobs, journal)
+    left = [job for job in jobs if any((job.point.name, job.first + i) not in done for i in range(len(job.prompts)))]
     call = partial(pictures, pipe) if processes == 1 else partial(_drawn_by, model)
     with tqdm(total=len(left), desc="pictures", unit="job") as bar:
         for records in spread(call, left, processes, max(1, (os.cpu_count() or 1) // processes)):
             for record in records:
-                if save is not None:
-                    save(record)
                 journal.add("picture", record)
             bar.update()
 

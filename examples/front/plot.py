@@ -1,14 +1,24 @@
-"""The front as a picture: speed against every quality measure, a curve for each relaxed method, lossless methods marked."""
+"""Draw a front as a picture: speed against every quality measure, a curve for each relaxed method, lossless methods marked.
+
+python examples/front/plot.py runs/quality/front.json
+
+Writes front.png beside the report. Needs matplotlib (pip install -r requirements-test.txt).
+"""
 
 from __future__ import annotations
 
+import argparse
+import json
 import math
+import sys
 from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.settings.knobs import bound_of
@@ -88,3 +98,14 @@ def _curve(ax: Axes, method: str, points: list[tuple[Row, tuple[float, float, fl
             fontsize=7,
             color=colour,
         )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("report", type=Path, help="front.json of `python -m lantern_demo.bench quality`")
+    file = parser.parse_args().report
+    draw_front(json.loads(file.read_text()), file.with_suffix(".png"))
+
+
+if __name__ == "__main__":
+    main()

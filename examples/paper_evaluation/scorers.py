@@ -88,9 +88,9 @@ def _imported(measure: str, module: str, install: str) -> Any:
         raise MissingError(f"{measure} needs {error.name or module}, which is not installed: pip install {install}") from error
 
 
-def _in_torch_hub(measure: str, name: str, source: str) -> str:
+def _in_torch_hub(measure: str, source: str) -> str:
     """The file of weights that a package keeps in torch's hub folder."""
-    file = Path(torch.hub.get_dir()) / "checkpoints" / name
+    file = Path(torch.hub.get_dir()) / "checkpoints" / source.rpartition("/")[2]
     if not file.is_file():
         raise MissingError(f"{measure} needs the weights {file}, which are not there: put there {source}")
     return str(file)
@@ -110,20 +110,16 @@ def _in_hub_cache(measure: str, repository: str, name: str) -> str:
 def inception() -> nn.Module:
     """[B, 3, H, W] uint8 -> a tuple with features [B, 2048]."""
     package = _imported("FID", "torch_fidelity.feature_extractor_inceptionv3", "torch-fidelity")
-    weights = _in_torch_hub("FID", package.URL_INCEPTION_V3.rpartition("/")[2], package.URL_INCEPTION_V3)
-    network: nn.Module = package.FeatureExtractorInceptionV3(
-        "inception-v3-compat", ["2048"], feature_extractor_weights_path=weights
-    )
-    return network
+    weights = _in_torch_hub("FID", package.URL_INCEPTION_V3)
+    return package.FeatureExtractorInceptionV3("inception-v3-compat", ["2048"], feature_extractor_weights_path=weights)
 
 
 def vgg() -> nn.Module:
     """[B, 3, H, W] uint8 -> a tuple with features [B, 4096], as precision and recall are taken in (Kynkäänniemi et al. 2019)."""
-    package = _imported("precision (and recall)", "torch_fidelity.feature_extractor_vgg16", '"torch-fidelity>=0.4.0" torchvision')
-    source = "https://download.pytorch.org/models/vgg16-397923af.pth"
-    weights = _in_torch_hub("precision (and recall)", source.rpartition("/")[2], source)
-    network: nn.Module = package.FeatureExtractorVGG16("vgg16", ["fc2_relu"], feature_extractor_weights_path=weights)
-    return network
+    measure = "precision (and recall)"
+    package = _imported(measure, "torch_fidelity.feature_extractor_vgg16", '"torch-fidelity>=0.4.0" torchvision')
+    weights = _in_torch_hub(measure, "https://download.pytorch.org/models/vgg16-397923af.pth")
+    return package.FeatureExtractorVGG16("vgg16", ["fc2_relu"], feature_extractor_weights_path=weights)
 
 
 def clip() -> tuple[Any, Any]:

@@ -1,0 +1,241 @@
+"""A paper's evaluation of a model that draws from text, from the repository's root:
+
+    python examples/paper_evaluation/run.py coco5k --model llamagen-t2i-256 --methods eagle1 lantern lantern++ \\
+      --captions captions_val2017.json --real val2017 --out runs/coco5k
+
+Vanilla and every method named draw the same captions with the same seeds at the model's preset settings. DIR then holds the
+pictures by method, drawn.jsonl with their tokens, manifest.json with what is drawn, and the scores as coco5k.json and coco5k.md.
+The same command goes on where it was interrupted.
+
+coco5k: of 5,000 images of MS-COCO 2017 val, in the order of their ids, the longest caption each, one picture of it; of a text
+file the first 5,000 lines. geneval: the prompts of GenEval (Ghosh et al. 2023), evaluation_metadata.jsonl of its repository, four
+pictures each, laid out as its scorer reads them. That scorer is no package, so it is not run: the report says how to.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tqdm import tqdm
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from examples.paper_evaluation import scorers
+from lantern_demo.bench.arguments import add_model, at_least
+from lantern_demo.bench.quality import drawing
+from lantern_demo.bench.quality.points import Point, points_of
+from lantern_demo.bench.report import now, number, table, write, write_file
+from lantern_demo.bench.resume import Journal
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.runs.pipeline import Pipeline, load
+from lantern_demo.settings.knobs import FIT
+
+Report = dict[str, Any]
+
+GENEVAL = (
+    "In a checkout of github.com/djghosh13/geneval, for each method:\n\n"
+    "```\npython evaluation/evaluate_images.py OUT/METHOD --outfile METHOD.jsonl --model-path DETECTOR\n"
+    "python evaluation/summary_scores.py METHOD.jsonl\n```"
+)
+
+
+class Prompt(NamedTuple):
+    """An image's id, or the number of a line; the words; and, of GenEval, the line itself."""
+
+    id: str
+    text: str
+    metadata: str = ""
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """An evaluation: which file it reads, and how; how many prompts, None for all; pictures of each; what scores them."""
+
+    file: str
+    read: Callable[[Path], list[Prompt]]
+    prompts: int | None
+    seeds: int
+    scorers: tuple[Callable[..., scorers.Scorer], ...]
+    place: Callable[[int, int], Path]  # of picture `seed` of prompt `number`, in the folder of a method
+
+
+def lines_of(file: Path) -> list[str]:
+    """The lines of a file that hold something."""
+    return [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+
+
+def read_coco(file: Path) -> list[Prompt]:
+    """The longest caption of every image of a COCO captions file (.json), by image id; or the lines of a text file.
+
+    Raises ValueError for another file.
+    """
+    found = dict[Any, str]()
+    if file.suffix.lower() == ".json":
+        try:
+            for note in json.loads(file.read_text(encoding="utf-8"))["annotations"]:
+                key, caption = note["image_id"], " ".join(note["caption"].split())
+                found[key] = max(found.get(key, ""), caption, key=len)
+        except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(
+                f"{file} must be a COCO captions file, with annotations of image_id and caption: {error!r}"
+            ) from error
+    else:
+        found = {place: " ".join(line.split()) for place, line in enumerate(lines_of(file))}
+    prompts = [Prompt(str(key), caption) for key, caption in found.items() if caption]
+    return sorted(prompts, key=lambda prompt: (len(prompt.id), prompt.id))
+
+
+def read_geneval(file: Path) -> list[Prompt]:
+    """The lines of GenEval's evaluation_metadata.jsonl. Raises ValueError naming the line that is none."""
+    found = []
+    for place, line in enumerate(lines_of(file)):
+        try:
+            found.append(Prompt(str(place), json.loads(line)["prompt"].strip(), line))
+        except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(
+                f"{file}, line {place + 1}, must be a JSON object with a prompt, as in GenEval's metadata"
+            ) from error
+    return found
+
+
+PROTOCOLS = {
+    "coco5k": Protocol(
+        "captions_val2017.json of MS-COCO, or a text file, one caption a line",
+        read_coco,
+        5000,
+        1,
+        (scorers.of_distances, scorers.of_manifolds, scorers.of_clip, scorers.of_hps),
+        lambda number, seed: Path(f"{number:05}.png" if seed == 0 else f"{number:05}-{seed}.png"),
+    ),
+    "geneval": Protocol(
+        "prompts/evaluation_metadata.jsonl of github.com/djghosh13/geneval",
+        read_geneval,
+        None,
+        4,
+        (scorers.of_clip, scorers.of_hps),
+        lambda number, seed: Path(f"{number:05}") / "samples" / f"{seed:04}.png",
+    ),
+}
+
+
+def parser() -> argparse.ArgumentParser:
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("protocol", choices=list(PROTOCOLS), help="which evaluation")
+    add_model(p)
+    p.add_argument("--out", type=Path, required=True, help="a folder for everything that is drawn and scored")
+    files = "; ".join(f"{name}: {one.file}" for name, one in PROTOCOLS.items())
+    p.add_argument("--captions", type=Path, required=True, help=files)
+    p.add_argument("--real", type=Path, help="a folder of real pictures, to measure distances to")
+    p.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS), help="only these, and vanilla")
+    closer = 'points with a knob moved, such as "lantern++ lambda 3", and "vanilla again", with other seeds: the noise floor'
+    p.add_argument("--candidates", nargs="+", default=[], metavar="POINT", help=closer)
+    p.add_argument("--pictures", type=at_least(1), help="of every point (default: the protocol's)")
+    p.add_argument("--seeds", type=at_least(1), help="pictures of each caption (default: the protocol's)")
+    p.add_argument("--tree", default="paper", help="draft tree of all points (default: paper)")
+    p.add_argument("--processes", type=at_least(1), default=1, help="that share the drawing, and the processors or GPUs")
+    p.add_argument("--fresh", action="store_true", help="throw away what an earlier command left in --out")
+    return p
+
+
+def evaluated(args: argparse.Namespace) -> Report:
+    """Draw and score -> the report. Raises ValueError for what cannot be drawn or resumed, OSError for a missing file."""
+    protocol = PROTOCOLS[args.protocol]
+    if args.tree == FIT:
+        raise ValueError("--tree fit would be another tree on every machine; the default is paper")
+    prompts, seeds = protocol.read(args.captions), args.seeds or protocol.seeds
+    wanted = protocol.prompts if args.pictures is None else args.pictures // seeds
+    if not prompts[:wanted] or len(prompts) < (wanted or 0):
+        raise ValueError(f"{args.captions} holds {len(prompts)} captions, {wanted} were asked for; --pictures asks for fewer")
+    prompts = prompts[:wanted]
+    pipe = load(args.model, args.device, args.dtype, fit_trees=False)
+    points = [
+        point
+        for point in points_of(pipe, args.methods, args.tree, None, args.candidates)
+        if point.group == "main" or point.name in args.candidates
+    ]
+    for prompt in prompts:
+        pipe.check_prompt(prompt.text)
+    captions = [prompt.text for prompt in prompts for _ in range(seeds)]
+    counts = {point.name: len(captions) for point in points}
+    digest = hashlib.sha256(json.dumps(captions).encode()).hexdigest()[:16]
+    said = {"protocol": args.protocol, "seeds": seeds, "captions": digest, "sources": pipe.networks.sources}
+    identity = drawing.identity_of(pipe, points, said)
+    journal = Journal(args.out / "drawn.jsonl", identity, args.fresh)
+    told = {**identity, "prompts": [{"id": p.id, "prompt": p.text} for p in prompts]}
+    write_file(args.out / "manifest.json", json.dumps(told, indent=1) + "\n")
+    write_file(args.out / "captions.json", json.dumps(captions) + "\n")  # as LANTERN's own scorers read them
+    jobs = drawing.jobs_of(points, counts, captions, batched=False)
+    drawing.draw(pipe, (args.model, args.device, args.dtype), jobs, journal, args.processes)
+    drawn = drawing.finished(journal.of("picture"), points, counts)
+
+    found, missing = scorers.at_hand(protocol.scorers, args.real, pipe.device)
+    rows = []
+    for point in tqdm(points, desc="scoring", unit="method"):
+        records, folder = drawn[point.name], args.out / point.name
+        files = [folder / protocol.place(*divmod(picture, seeds)) for picture in range(len(records))]
+        for picture, (record, file) in enumerate(zip(records, files, strict=True)):
+            save(pipe, record["tokens"], file, prompts[picture // seeds])
+        scores = {key: value for score in found for key, value in score(files, captions).items()}
+        rows.append(row_of(point, records) | {"scores": scores})
+    return {"created": now(), **identity, "missing": missing, "rows": rows}
+
+
+def save(pipe: Pipeline, tokens: list[int], file: Path, prompt: Prompt) -> None:
+    """Write a picture, and of GenEval the line it is of; one that is there is left."""
+    if file.exists():
+        return
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if prompt.metadata:
+        write_file(file.parents[1] / "metadata.jsonl", prompt.metadata + "\n")
+    half = file.with_suffix(".part")
+    pipe.decode_image(tokens).save(half, "PNG")
+    half.replace(file)
+
+
+def row_of(point: Point, records: list[drawing.Record]) -> Report:
+    """A point, and how many tokens its steps gave."""
+    steps, tokens = sum(record["steps"] for record in records), sum(len(record["tokens"]) - 1 for record in records)
+    told = {"name": point.name, "label": point.label, "settings": point.settings}
+    return told | {"pictures": len(records), "tokens_per_step": tokens / steps}
+
+
+def markdown(report: Report) -> str:
+    """The table of an evaluation, what is missing from it, and what to run where a scorer is no package."""
+    rows, told = report["rows"], report["command"]
+    shown = [key for key in scorers.COLUMNS if any(key in row["scores"] for row in rows)]
+    lines = [
+        [
+            row["label"],
+            str(row["pictures"]),
+            f"{row['tokens_per_step']:.2f}",
+            *(number(row["scores"].get(key), 4) for key in shown),
+        ]
+        for row in rows
+    ]
+    model = f"{report['model']['id']} ({report['dtype']})"
+    head = f"{told['protocol']}, {model}, {told['seeds']} of each caption, {report['created'][:10]}"
+    scores = table(["method", "pictures", "tokens / step", *(scorers.COLUMNS[key] for key in shown)], lines)
+    return "\n\n".join([head, scores, *report["missing"], *([GENEVAL] if told["protocol"] == "geneval" else [])]) + "\n"
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """The command; the process ends with 2 and a sentence for what cannot be run."""
+    args = parser().parse_args(argv)
+    try:
+        report = evaluated(args)
+    except (OSError, ValueError) as error:
+        parser().error(str(error))
+    text = markdown(report)
+    print(text)
+    print(f"wrote {', '.join(map(str, write(args.out / f'{args.protocol}.json', report, text)))}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,186 @@
+"""examples/paper_evaluation: captions to scores with small networks in the place of those that would be fetched."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy
+import pytest
+import torch
+from PIL import Image
+from tiny import write_tiny_model
+from torch import Tensor, nn
+from transformers import BatchEncoding
+
+from examples.paper_evaluation import run, scorers
+
+CPU = torch.device("cpu")
+COLOURS = ("red", "green", "blue", "yellow", "purple", "white", "orange", "cyan")
+
+
+class Means(nn.Module):
+    """A stand-in for Inception: means of the picture's four quarters."""
+
+    def forward(self, images: Tensor) -> tuple[Tensor]:
+        assert images.dtype == torch.uint8
+        return (nn.functional.adaptive_avg_pool2d(images.float() / 255, 2).flatten(1),)
+
+
+class ColourClip(nn.Module):
+    """A stand-in for CLIP that knows red and blue."""
+
+    def forward(self, pixel_values: Tensor, input_ids: Tensor) -> Any:
+        return SimpleNamespace(image_embeds=pixel_values.mean((2, 3))[:, [0, 2]], text_embeds=input_ids.float())
+
+
+def colour_processor(text: list[str], images: list[Image.Image], **options: Any) -> BatchEncoding:
+    assert options["truncation"] and all(t.startswith("A photo depicts ") for t in text)
+    pixels = torch.stack([scorers.prepare(image, 8).float() / 255 for image in images])
+    ids = torch.tensor([[float("red" in t), float("blue" in t)] for t in text])
+    return BatchEncoding({"pixel_values": pixels, "input_ids": ids})
+
+
+class Preference(nn.Module):
+    """A stand-in for HPSv2."""
+
+    def forward(self, images: Tensor, ids: Tensor) -> dict[str, Tensor]:
+        return {"image_features": torch.ones(len(images), 2) / 2**0.5, "text_features": ids.float()}
+
+
+@pytest.fixture
+def stand_ins(monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare = lambda image: torch.from_numpy(numpy.array(image.resize((8, 8))))  # noqa: E731
+    monkeypatch.setattr(scorers, "inception", Means)
+    monkeypatch.setattr(scorers, "vgg", Means)
+    monkeypatch.setattr(scorers, "clip", lambda: (ColourClip(), colour_processor))
+    monkeypatch.setattr(scorers, "hps", lambda: (Preference(), prepare, lambda texts: torch.tensor([[0.3, 0.0]] * len(texts))))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_model(tmp_path_factory.mktemp("model") / "tiny", grid=4)
+
+
+@pytest.fixture
+def captions(tmp_path: Path) -> Path:
+    """Eight images of the official file's form, out of order, two captions each."""
+    notes = [
+        {"image_id": 90 - 10 * i, "caption": caption}
+        for i, word in enumerate(COLOURS)
+        for caption in ("a sky", f"a {word} lantern ")
+    ]
+    file = tmp_path / "captions_val2017.json"
+    file.write_text(json.dumps({"annotations": notes}))
+    return file
+
+
+def evaluate(which: str, folder: Path, out: Path, captions: Path, *more: str) -> None:
+    given = ["--model", str(folder), "--device", "cpu", "--out", str(out), "--captions", str(captions)]
+    run.main([which, *given, "--methods", "lantern++", *more])
+
+
+@pytest.mark.usefixtures("stand_ins")
+def test_captions_become_scores(folder: Path, tmp_path: Path, captions: Path) -> None:
+    out, real = tmp_path / "out", tmp_path / "real"
+    real.mkdir()
+    for i in range(6):
+        Image.effect_noise((40, 36), 30 + 5 * i).save(real / f"{i}.png")
+    asked = ("--pictures", "8", "--real", str(real), "--candidates", "vanilla again")
+    evaluate("coco5k", folder, out, captions, *asked)
+    report = json.loads((out / "coco5k.json").read_text())
+    assert [row["name"] for row in report["rows"]] == ["vanilla", "lantern++", "vanilla again"] and report["missing"] == []
+    for row in report["rows"]:
+        assert set(row["scores"]) == set(scorers.COLUMNS) and row["pictures"] == 8
+        assert row["scores"]["hpsv2"] == pytest.approx(0.3 / 2**0.5, rel=1e-3)
+    assert report["rows"][0]["tokens_per_step"] == 1 < report["rows"][1]["tokens_per_step"]
+    assert "HPSv2" in (out / "coco5k.md").read_text()
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert [(p["id"], p["prompt"]) for p in manifest["prompts"]] == [
+        (str(20 + 10 * i), f"a {word} lantern") for i, word in enumerate(reversed(COLOURS))
+    ]
+    assert json.loads((out / "captions.json").read_text()) == [p["prompt"] for p in manifest["prompts"]]
+    assert sorted(file.name for file in (out / "lantern++").iterdir()) == [f"{i:05}.png" for i in range(8)]
+
+    lines = (out / "drawn.jsonl").read_text().splitlines()
+    (out / "drawn.jsonl").write_text("\n".join(lines[:-5]) + "\n")  # an interrupted command goes on
+    (out / "lantern++" / "00001.png").unlink()
+    evaluate("coco5k", folder, out, captions, *asked)
+    assert (out / "drawn.jsonl").read_text().splitlines() == lines
+    assert json.loads((out / "coco5k.json").read_text())["rows"] == report["rows"]
+
+
+@pytest.mark.usefixtures("stand_ins")
+def test_genevals_layout(folder: Path, tmp_path: Path) -> None:
+    """https://github.com/djghosh13/geneval: a folder a prompt, its line as metadata.jsonl, the pictures under samples."""
+    lines = [json.dumps({"tag": "single_object", "prompt": f"a photo of a {word}"}) for word in "xy"]
+    (tmp_path / "metadata.jsonl").write_text("\n".join(lines) + "\n")
+    evaluate("geneval", folder, tmp_path / "out", tmp_path / "metadata.jsonl")
+    assert "evaluate_images.py" in (tmp_path / "out" / "geneval.md").read_text()
+    vanilla = tmp_path / "out" / "vanilla"
+    assert sorted(str(file.relative_to(vanilla)) for file in vanilla.rglob("*.*")) == [
+        f"0000{i}/{name}" for i in (0, 1) for name in ("metadata.jsonl", *(f"samples/000{k}.png" for k in range(4)))
+    ]
+    assert (vanilla / "00001" / "metadata.jsonl").read_text() == lines[1] + "\n"
+
+
+def test_missing_scorers_are_named_and_nothing_is_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_network(*_: Any, **__: Any) -> None:
+        raise AssertionError("asked the network")
+
+    monkeypatch.setattr("socket.create_connection", no_network)
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    found, missing = scorers.at_hand(run.PROTOCOLS["coco5k"].scorers, None, CPU)
+    assert not found and "FID needs torch_fidelity" in missing[0] and "pip install torch-fidelity" in missing[0]
+    assert [one for one in missing if one.startswith("HPSv2 needs hpsv2")]
+    assert [one for one in missing if one.startswith("the CLIP score needs openai/clip-vit-base-patch32, which is not in")]
+    package = SimpleNamespace(URL_INCEPTION_V3="https://example.org/inception.pth")
+    monkeypatch.setattr(scorers, "_imported", lambda *_: package)
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
+    _, missing = scorers.at_hand([scorers.of_distances], None, CPU)
+    assert "inception.pth, which are not there: put there https://example.org" in missing[0]
+
+
+@pytest.mark.usefixtures("stand_ins")
+def test_scores_tell_pictures_apart(tmp_path: Path) -> None:
+    g = numpy.random.default_rng(0)
+
+    def save(name: str, count: int, colour: int) -> list[Path]:
+        (tmp_path / name).mkdir()
+        noise = g.integers(0, 60, (count, 12, 20, 3), dtype=numpy.uint8)
+        noise[..., colour] += 180
+        for number, one in enumerate(noise):
+            Image.fromarray(one).save(tmp_path / name / f"{number:02}.png")
+        return scorers.real_files(tmp_path / name)
+
+    save("real", 40, 0)
+    files = {"red": save("red", 33, 0), "blue": save("blue", 33, 2)}
+    makers = [scorers.of_distances, scorers.of_manifolds, scorers.of_clip]
+    found, _ = scorers.at_hand(makers, tmp_path / "real", CPU)
+    same, other = ({k: v for score in found for k, v in score(files[name], ["a red one"] * 33).items()} for name in files)
+    assert same["fid"] < 0.01 * other["fid"] and same["kid"] < other["kid"]
+    assert same["precision"] > 0.5 and other["precision"] == other["recall"] == 0
+    assert same["clip"] > 95 and other["clip"] < 30
+    wide = Image.new("RGB", (90, 40), "blue")
+    wide.paste("red", (25, 0, 65, 40))
+    assert (scorers.prepare(wide, 16) == torch.tensor([255, 0, 0], dtype=torch.uint8)[:, None, None]).all()  # its centre
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (["coco5k", "--pictures", "9"], "holds 8 captions, 9 were asked for"),
+        (["coco5k", "--tree", "fit"], "--tree fit would be another tree"),
+        (["coco5k", "--pictures", "8", "--candidates", "lantern"], "--candidates must name points among lantern++ "),
+        (["geneval"], "line 1, must be a JSON object with a prompt"),
+        (["coco5k", "--captions", "nowhere.json"], "nowhere.json"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused_in_a_sentence(
+    folder: Path, tmp_path: Path, captions: Path, given: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        evaluate(given[0], folder, tmp_path / "out", captions, *given[1:])
+    assert stopped.value.code == 2 and says in capsys.readouterr().err
