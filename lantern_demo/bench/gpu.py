@@ -1,139 +1,136 @@
-"""Everything that only a GPU can tell, in one command: `python -m lantern_demo.bench gpu --out DIR`.
+"""Speed and tokens of captured steps on a GPU: `python -m lantern_demo.bench gpu --out DIR`.
 
-Within ten minutes on one card, without a network and without weights of published models: runs the tests that need a device,
-checks that steps run as graphs, that a seed draws the same picture twenty times, and that replayed steps give the tokens of steps
-run one by one, compares attention backends, watches the memory over fifty runs, and times the steps of the bundled model, of
-LlamaGen-XL and of Anole-7B at trees of several sizes. The last two have random weights of the published sizes: what a step costs
-is measured, what it lands is not.
-
-Every part runs in a process of its own with a time limit of its own; one that fails leaves the others alone. DIR/gpu.json and
-DIR/gpu.md are written anew after every row. `--device cpu` goes through the same with tiny models in less than a minute, to look
-at the command itself.
+It needs no network and no published weights. Of the bundled model and LlamaGen-XL it tells whether steps that are replayed as
+graphs give the tokens of steps run one by one: all of them in float32, and how many in 16 bits. Of these and Anole-7B it times
+the steps of every method at trees of several sizes. The published ones have random weights: what a step costs is measured, what
+it lands is not. DIR/gpu.json and DIR/gpu.md are written anew after every row. `--device cpu` goes through the same with tiny
+models, to look at the command itself.
 """
 
 from __future__ import annotations
 
-import argparse
-import multiprocessing
-import os
-import signal
-import traceback
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from multiprocessing.connection import Connection
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
+import torch
+
 from lantern_demo.bench.arguments import parser_of
-from lantern_demo.bench.gpu_parts import PARTS, Plan, Row
-from lantern_demo.bench.report import now, table, write
+from lantern_demo.bench.models import TimedModel, timed_model
+from lantern_demo.bench.report import machine_of, now, table, write
+from lantern_demo.decoding.drafting import Drafts, DynamicTree, StaticTree
+from lantern_demo.decoding.loop import Decoded
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.models.machine.device import pick_device
+from lantern_demo.models.registry import REGISTRY
+from lantern_demo.static_trees import STATIC_TREES
 
-Report = dict[str, Any]
+Row = dict[str, Any]
+FIXED = [method.id for method in METHODS.values() if not method.drafts.reads_back]  # whose steps can be captured
+BUNDLED, XL, ANOLE = "lantern-scenes", "llamagen-t2i-256", "anole-7b"
+TOKENS, FEW = 96, 10  # of a run with random weights, and of one in small
+NODES = (8, 16, 32, 58)
+TOP_K, DEPTH = 10, 4  # of the dynamic trees, as published
+RUNS_AS = {"cuda": "graphs", "cpu": "fixed"}
 
 
-def parser() -> argparse.ArgumentParser:
-    p = parser_of("gpu", __doc__)
-    p.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for gpu.json and gpu.md")
-    p.add_argument("--device", default="cuda", help="cuda, cuda:N, or cpu for the small form (default: cuda)")
-    p.add_argument("--minutes", type=float, default=9.5, help="for all parts together (default: 9.5)")
-    p.add_argument("--only", nargs="+", choices=list(PARTS), metavar="PART", help=f"some parts: {', '.join(PARTS)}")
-    return p
+@contextmanager
+def without_graphs() -> Iterator[None]:
+    """While no graph can be captured, so that steps run one by one."""
 
+    def refuse(*_: object, **__: object) -> None:
+        raise RuntimeError("switched off for a comparison")
 
-def run_part(name: str, plan: Plan, limit: float, heard: Callable[[Row], None]) -> tuple[str, str]:
-    """Run a part in a process of its own for at most `limit` seconds -> how it ended, "done", "failed" or "stopped", and why;
-    `heard` gets its rows as they come."""
-    # A process that used CUDA cannot be forked, and what libraries ask of it when they are imported counts.
-    start = "fork" if plan.small and "fork" in multiprocessing.get_all_start_methods() else "spawn"
-    context: Any = multiprocessing.get_context(start)
-    here, there = context.Pipe(duplex=False)
-    child = context.Process(target=_child, args=(there, name, plan), name=name)
-    end = monotonic() + limit
-    child.start()
-    there.close()
+    graph, torch.cuda.CUDAGraph = torch.cuda.CUDAGraph, refuse  # type: ignore[misc,assignment]
     try:
-        while here.poll(max(0.0, end - monotonic())):
-            try:
-                kind, told = here.recv()
-            except EOFError:
-                child.join()
-                return "failed", f"its process ended with code {child.exitcode}"
-            if kind != "row":
-                return kind, told
-            heard(told)
-        return "stopped", f"its {limit:.0f} seconds were over"
+        yield
     finally:
-        if child.pid is not None:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(child.pid, signal.SIGKILL)  # with whatever it started
-        child.kill()
-        child.join()
+        torch.cuda.CUDAGraph = graph  # type: ignore[misc]
 
 
-def _child(pipe: Connection, name: str, plan: Plan) -> None:
-    os.setsid()
-    try:
-        for row in PARTS[name].run(plan):
-            pipe.send(("row", row))
-        pipe.send(("done", ""))
-    except Exception as error:
-        traceback.print_exc()
-        pipe.send(("failed", f"{type(error).__name__}: {error}".splitlines()[0]))
+def identity(timed: TimedModel, dtype: torch.dtype, tokens: int) -> Iterator[Row]:
+    """By method how many tokens agree between steps run one by one and replayed ones. `ok` is False where float32 ones differ or
+    nothing was replayed."""
+    for method in FIXED:
+        with without_graphs():
+            eager = timed.decoded(method, tokens=tokens, seed=2)
+        replayed = timed.decoded(method, tokens=tokens, seed=2)
+        same = sum(a == b for a, b in zip(eager.tokens, replayed.tokens, strict=True))
+        yield {
+            "model": timed.id,
+            "format": str(dtype).removeprefix("torch."),
+            "method": method,
+            "ran as": replayed.engine,
+            "same tokens": f"{same} of {tokens}",
+            "ok": replayed.engine == RUNS_AS[timed.device.type] and (dtype != torch.float32 or same == tokens),
+        }
 
 
-def faults(report: Report) -> list[str]:
-    """The parts that failed, were stopped or found something wrong."""
-    return [
-        name
-        for name, part in report["parts"].items()
-        if part["ended"] in ("failed", "stopped") or any(row.get("ok") is False for row in part["rows"])
-    ]
+def trees(kind: type[Drafts], nodes: Sequence[int]) -> list[Drafts | None]:
+    """The draft trees that a method is timed with; None: that of its settings."""
+    if kind is StaticTree:  # paths whose choices sum to less are likelier; a parent's sum is less than its own
+        likely = sorted((*STATIC_TREES["naive_extend_57"], (5,)), key=lambda path: (sum(path) + len(path), path))
+        return [StaticTree(likely[: count - 1]) for count in nodes]
+    return [DynamicTree(TOP_K, DEPTH, count) for count in nodes] if kind is DynamicTree else [None]
 
 
-def markdown(report: Report) -> str:
+def speed(timed: TimedModel, tokens: int, nodes: Sequence[int]) -> Iterator[Row]:
+    """Every method's steps at trees of several sizes; c is the cost of a step in steps of vanilla."""
+    alone = step_ms(timed.decoded("vanilla", tokens=tokens))
+    for method in FIXED:
+        for tree in trees(METHODS[method].drafts, nodes):
+            yield speed_row(timed, method, timed.decoded(method, tree, tokens), alone)
+
+
+def speed_row(timed: TimedModel, method: str, done: Decoded, alone: float) -> Row:
+    """A run's row, `alone` being the milliseconds of a step of vanilla."""
+    cost = step_ms(done) / alone
+    row: Row = {"model": timed.id, "method": method, "nodes": done.nodes, "ms a step": round(step_ms(done), 3)}
+    row |= {f"{part} ms": round(1000 * done.seconds[part] / max(1, done.steps), 3) for part in ("draft", "verify", "commit")}
+    row |= {"c": round(cost, 2), "ran as": done.engine}
+    if REGISTRY[timed.id].folder is not None:  # the weights are the real ones
+        row |= {"tokens a step": round(done.mean_accepted_length, 2), "tokens a second": round(done.tokens_per_second, 1)}
+        row["gain"] = round(done.mean_accepted_length / cost, 2)
+    return row
+
+
+def step_ms(done: Decoded) -> float:
+    """Milliseconds of a step, the prefill left out."""
+    return 1000 * (done.decode_seconds - done.seconds["prefill"]) / max(1, done.steps)
+
+
+def markdown(report: Row) -> str:
     """The report as people read it."""
-    small = " Tiny models, few runs: these numbers say nothing about a GPU." if report["plan"]["small"] else ""
-    lines = [f"# A look at {report['plan']['device']}", f"{report['started']}.{small}"]
-    wrong = faults(report)
-    lines.append(f"Not as it should be: {', '.join(wrong)}." if wrong else "Nothing went wrong so far.")
-    for name, part in report["parts"].items():
-        lines += [f"## {PARTS[name].title}", *([PARTS[name].about] if PARTS[name].about else [])]
-        if part["rows"]:
-            head = list(dict.fromkeys(key for row in part["rows"] for key in row))
-            lines.append(table(head, [[_cell(row.get(key)) for key in head] for row in part["rows"]]))
-        why = f": {part['why']}" if part["why"] else ""
-        lines.append(f"*{part['ended']}, {part['seconds']:.0f} s{why}*")
-    return "\n\n".join(lines) + "\n"
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "**no**"
-    return "-" if value is None else str(value).replace("|", "/")
+    small = " Tiny models, few steps: these numbers say nothing about a GPU." if report["small"] else ""
+    random = "Weights are random but of lantern-scenes: what those would accept means nothing and is not shown."
+    parts = [f"# Steps on {report['machine']['device']}", f"{report['started']}, PyTorch {report['torch']}.{small} {random}"]
+    for title, rows in (("Replayed and eager", report["identity"]), ("Speed", report["speed"])):
+        head = list(dict.fromkeys(key for row in rows for key in row))
+        parts += [f"## {title}", table(head, [[str(row.get(key, "-")) for key in head] for row in rows])]
+    return "\n\n".join(parts) + "\n"
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the parts -> 0 when all is as it should be, 1 when something is not, 2 when there is no such device."""
-    args = parser().parse_args(argv)
-    plan, file = Plan(args.device, small=args.device == "cpu"), args.out / "gpu.json"
-    report: Report = {"started": now(), "plan": {"device": plan.device, "small": plan.small}, "parts": {}}
-    end = monotonic() + 60 * args.minutes
-    for name in ["machine", *(name for name in args.only or PARTS if name != "machine")]:
-        part = report["parts"][name] = {"ended": "running", "why": "", "seconds": 0.0, "rows": []}
-        began = monotonic()
-
-        def heard(row: Row | None, part: dict[str, Any] = part, began: float = began) -> None:
-            part["rows"] += [row] if row else []
-            part["seconds"] = round(monotonic() - began, 1)
-            write(file, report, markdown(report))
-
-        limit = min(PARTS[name].limit, end - began)
-        outcome = run_part(name, plan, limit, heard) if limit > 1 else ("stopped", "the minutes for all parts were over")
-        part["ended"], part["why"] = outcome
-        heard(None)
-        print(f"{PARTS[name].title}: {part['ended']}, {part['seconds']:.0f} s {part['why']}", flush=True)
-        if name == "machine" and part["ended"] == "failed":
-            return 2
-    print(f"wrote {file}, {file.with_suffix('.md')}")
-    return 1 if faults(report) else 0
+    """Measure -> 0 when all is as it should be, 1 when tokens differ or nothing was replayed. Raises ValueError without such a
+    device."""
+    p = parser_of("gpu", __doc__)
+    p.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for gpu.json and gpu.md")
+    p.add_argument("--device", default="cuda", help="cuda, cuda:N, or cpu for the small form (default: cuda)")
+    args = p.parse_args(argv)
+    device, small = pick_device(args.device), args.device == "cpu"
+    report: Row = {"started": now(), "machine": machine_of(device), "torch": torch.__version__, "small": small}
+    report |= {"identity": [], "speed": []}
+    full, half = torch.float32, torch.float32 if small else torch.bfloat16
+    for model, dtype, what in ((BUNDLED, full, "both"), (XL, full, "identity"), (XL, half, "both"), (ANOLE, half, "speed")):
+        timed = timed_model(model, device, small, dtype)
+        tokens = FEW if small else TOKENS
+        whole = timed.tokens if model == BUNDLED and not small else tokens
+        rows = {"identity": identity(timed, dtype, tokens), "speed": speed(timed, whole, NODES[:1] if small else NODES)}
+        for part in rows if what == "both" else (what,):
+            for row in rows[part]:
+                report[part].append(row)
+                files = write(args.out / "gpu.json", report, markdown(report))
+                print(", ".join(f"{key} {value}" for key, value in row.items()), flush=True)
+    print(f"wrote {', '.join(map(str, files))}")
+    return 0 if all(row["ok"] for row in report["identity"]) else 1

@@ -1,13 +1,10 @@
-"""Models to time steps on. Where a published model's files are not at hand, random weights of its sizes do: what a step of fixed
-shapes costs depends neither on the weights nor on what is accepted. What is accepted does depend on them, and means nothing
-then."""
+"""Models to time steps on, published ones with random weights of their sizes: what a step of fixed shapes costs depends neither
+on the weights nor on what is accepted. What is accepted means nothing then."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from functools import lru_cache
 from math import isqrt
 from typing import Any
 
@@ -26,16 +23,16 @@ from lantern_demo.models.families import family_of
 from lantern_demo.models.files.blank import blank_network, fill
 from lantern_demo.models.janus.target import JanusConfig
 from lantern_demo.models.llamagen.target import LlamaGenConfig
-from lantern_demo.models.machine.device import DTYPES
 from lantern_demo.models.neighbours import neighbour_table
-from lantern_demo.models.registry import REGISTRY, ModelInfo
+from lantern_demo.models.registry import model_info
 from lantern_demo.settings.knobs import MAX_LANTERN_K
 from lantern_demo.settings.settings import Settings
 
 PROMPT = "three red round lanterns over a lake at dusk"
 BLOCK = 2**22  # random numbers that all weights are made of
 WORDS = 64  # tokens of a prompt that is read in the sequence, its marks included
-SMALL: dict[str, Any] = {"dim": 64, "heads": 2, "ffn": 64, "vocab": 1024, "grid": 6}  # for a look at the program, not at a GPU
+SMALL: dict[str, Any] = {"dim": 64, "heads": 2, "ffn": 64, "vocab": 1024, "grid": 6, "layers": 2}  # to look at the program itself
+MODULES = "modules"  # the networks as they are, instead of a kind of products
 
 
 @dataclass(frozen=True)
@@ -43,7 +40,6 @@ class TimedModel:
     """A model on a device, its prompt read."""
 
     id: str
-    random: bool  # whether its weights are
     target: protocols.Target
     drafter: protocols.Drafter
     condition: Any
@@ -53,10 +49,9 @@ class TimedModel:
     device: torch.device
 
     def run(
-        self, method: str, tree: Drafts | None = None, tokens: int | None = None, seed: int = 0, plain: bool = False
+        self, method: str, tree: Drafts | None = None, tokens: int | None = None, seed: int = 0, engine: str = "fixed"
     ) -> Iterator[Step | Decoded]:
-        """Decode so many tokens (by default a picture) with a draft tree (by default that of the settings) on the engine of
-        GPUs."""
+        """Decode so many tokens (by default a picture) with a draft tree (by default that of the settings)."""
         chosen = METHODS[method]
         config = Config(
             chosen,
@@ -67,90 +62,68 @@ class TimedModel:
             self.neighbours,
             seed,
             self.device,
-            engine="plain" if plain else "fixed",
+            engine=engine,
             row=isqrt(self.tokens),
             dice=self.knobs.dice,
         )
         return decode(self.target, self.drafter, self.condition, config)
 
-    def decoded(
-        self, method: str, tree: Drafts | None = None, tokens: int | None = None, seed: int = 0, plain: bool = False
-    ) -> Decoded:
-        """The outcome of `run`."""
-        *_, last = self.run(method, tree, tokens, seed, plain)
+    def decoded(self, *given: Any, **options: Any) -> Decoded:
+        """The outcome of `run`, which says what is allowed."""
+        *_, last = self.run(*given, **options)
         assert isinstance(last, Decoded)
         return last
 
 
-@contextmanager
-def without_graphs() -> Iterator[None]:
-    """While no graph can be captured, so that steps run one by one."""
+@torch.inference_mode()
+def timed_model(
+    model: str, device: torch.device, small: bool = False, dtype: torch.dtype = torch.float32, products: str | None = None
+) -> TimedModel:
+    """Load a model of the registry: the bundled one as it ships, another with random weights in `dtype`, which `small` shrinks.
 
-    def refuse(*_: object, **__: object) -> None:
-        raise RuntimeError("switched off for a comparison")
-
-    graph, torch.cuda.CUDAGraph = torch.cuda.CUDAGraph, refuse  # type: ignore[misc,assignment]
-    try:
-        yield
-    finally:
-        torch.cuda.CUDAGraph = graph  # type: ignore[misc]
-
-
-def timed_model(model: str, device: torch.device, small: bool = False) -> TimedModel:
-    """A model of the registry to time on the engine of GPUs, with its family's fused networks: the bundled one as it ships, the
-    others with random weights of their sizes, in bfloat16 on a GPU. `small` shrinks the others."""
-    info, knobs = REGISTRY[model], Settings(**REGISTRY[model].preset)
-    guided = knobs.cfg_scale != 1
-    with torch.inference_mode():
-        if info.folder is not None:
-            networks = bundled.load(info.folder, device)
-            target, drafter, encoded = networks.target, networks.drafter, networks.text.encode(PROMPT)
-            condition = target.condition(encoded.features, encoded.mask, guided)
-            book = networks.tokenizer.codebook
-            table = neighbour_table(book, min(MAX_LANTERN_K + 1, len(book) - 1)).to(device)
-        else:
-            torch.manual_seed(0)
-            target, drafter = random_networks(info, device, DTYPES["bfloat16" if device.type == "cuda" else "float32"], small)
-            condition = target.condition(*prompt_of(target.config, device), guided)
-            table = some_neighbours(target.config.vocab, device)
-    family, tokens = family_of(target.config), target.config.tokens
-    fused = family.cuda_target(target), family.cuda_drafter(drafter)
-    return TimedModel(model, info.folder is None, *fused, condition, knobs, table, tokens, device)
-
-
-def sizes_of(info: ModelInfo, small: bool) -> TargetSizes[Any]:
-    """The sizes of a published model's target, or these in small."""
-    assert info.published is not None
-    return shrunk(info.published.target) if small else info.published.target
-
-
-def random_networks(
-    info: ModelInfo, device: torch.device, dtype: torch.dtype, small: bool, drafts: bool = True
-) -> tuple[Any, Any]:
-    """Target and drafter of a published model's sizes with random weights. The drafter has its target's sizes where none is
-    published, and is None without `drafts`."""
-    assert info.published is not None
-    sizes = sizes_of(info, small)
-    target = random_network(sizes, device, dtype)
-    if not drafts:
-        return target, None
-    return target, random_network((not small and info.published.drafter) or drafter_of(sizes), device, dtype)
-
-
-@lru_cache(maxsize=1)
-def block() -> Tensor:
-    """Numbers that all random weights are made of, so that billions of them take no time to draw."""
-    return torch.randn(BLOCK, generator=torch.Generator().manual_seed(0))
+    A drafter has its target's sizes where none is published. `products` is MODULES or a kind of `machine.matmul` for a
+    processor; None: the family's fused networks for a GPU.
+    """
+    target: Any
+    drafter: Any
+    info = model_info(model)
+    knobs = Settings(**info.preset)
+    if info.folder is not None:
+        networks = bundled.load(info.folder, device)
+        target, drafter, encoded = networks.target, networks.drafter, networks.text.encode(PROMPT)
+        features, mask = encoded.features, encoded.mask
+        book = networks.tokenizer.codebook
+        table = neighbour_table(book, min(MAX_LANTERN_K + 1, len(book) - 1)).to(device)
+    else:
+        assert info.published is not None
+        torch.manual_seed(0)
+        sizes = shrunk(info.published.target) if small else info.published.target
+        target = random_network(sizes, device, dtype)
+        drafter = random_network((not small and info.published.drafter) or drafter_of(sizes), device, dtype)
+        features, mask = prompt_of(sizes, device)
+        # A table of the right shape: every token's neighbours are those that follow it.
+        columns = torch.arange(1, min(MAX_LANTERN_K + 1, sizes.vocab - 1) + 1, device=device)
+        table = ((torch.arange(sizes.vocab, device=device)[:, None] + columns) % sizes.vocab).int()
+    features = features.to(next(target.parameters()).dtype) if features.is_floating_point() else features
+    condition = target.condition(features, mask, knobs.cfg_scale != 1)
+    tokens, family = target.config.tokens, family_of(target.config)
+    if products is None:
+        target, drafter = family.cuda_target(target), family.cuda_drafter(drafter)
+    elif products != MODULES:
+        assert family.cpu is not None
+        target, drafter = family.cpu.target(target, products, info.folder is None), family.cpu.drafter(drafter, products)
+    return TimedModel(model, target, drafter, condition, knobs, table, tokens, device)
 
 
 def random_network(sizes: Any, device: torch.device, dtype: torch.dtype) -> Any:
     """A network of random weights that float16 holds, at which states neither vanish nor blow up."""
     network: nn.Module = blank_network(sizes)
+    block = torch.randn(BLOCK, generator=torch.Generator().manual_seed(0))  # billions of numbers would take long to draw
 
     def weight(name: str, shape: torch.Size) -> Tensor:
         if "norm" in name or len(shape) == 1:
             return torch.full(shape, float(name.endswith("weight")), dtype=dtype, device=device)
-        scaled = (block() * shape[1] ** -0.5).half().to(device, dtype)
+        scaled = (block * shape[1] ** -0.5).half().to(device, dtype)
         return scaled.repeat(-(-shape.numel() // BLOCK))[: shape.numel()].view(shape)
 
     return fill(network, {name: weight(name, w.shape) for name, w in network.state_dict().items()}, device, dtype)
@@ -158,10 +131,9 @@ def random_network(sizes: Any, device: torch.device, dtype: torch.dtype) -> Any:
 
 def prompt_of(config: TargetSizes[Any], device: torch.device) -> tuple[Tensor, Tensor | None]:
     """The features and mask of a prompt of random numbers, or its ids, or a class."""
-    if isinstance(config, AnoleConfig):
-        return torch.randint(8712, config.embeddings, (1, min(WORDS, config.prefix)), device=device), None
-    if isinstance(config, JanusConfig):
-        return torch.randint(config.embeddings, (1, min(WORDS, config.prefix)), device=device), None
+    if isinstance(config, (AnoleConfig, JanusConfig)):
+        first = 8712 if isinstance(config, AnoleConfig) else 0  # words stand behind Anole's image tokens
+        return torch.randint(first, config.embeddings, (1, min(WORDS, config.prefix)), device=device), None
     assert isinstance(config, LlamaGenConfig)
     if config.classes:
         return torch.zeros(1, dtype=torch.int64, device=device), None
@@ -169,20 +141,10 @@ def prompt_of(config: TargetSizes[Any], device: torch.device) -> tuple[Tensor, T
     return torch.randn(1, config.prefix, config.caption_dim, device=device), mask
 
 
-def some_neighbours(vocab: int, device: torch.device) -> Tensor:
-    """A table of the right shape: every token's neighbours are those that follow it."""
-    columns = min(MAX_LANTERN_K + 1, vocab - 1)
-    return ((torch.arange(vocab, device=device)[:, None] + torch.arange(1, columns + 1, device=device)) % vocab).int()
-
-
 def shrunk(sizes: TargetSizes[Any]) -> TargetSizes[Any]:
-    """A target's sizes in small."""
-    if isinstance(sizes, AnoleConfig):
-        return replace(sizes, **SMALL, embeddings=8730, prefix=24, layers=2)  # its marks have the ids they have
-    if isinstance(sizes, JanusConfig):
-        return replace(sizes, **SMALL, prefix=24, layers=2, embeddings=64, pad=2)
-    assert isinstance(sizes, LlamaGenConfig)
-    return replace(sizes, **SMALL, prefix=min(sizes.prefix, 24), layers=2, caption_dim=32)
+    """A target's sizes in small. Anole's marks have the ids they have."""
+    own: dict[type, dict[str, int]] = {AnoleConfig: {"embeddings": 8730}, JanusConfig: {"embeddings": 64, "pad": 2}}
+    return replace(sizes, **SMALL, prefix=min(sizes.prefix, 24), **own.get(type(sizes), {"caption_dim": 32}))
 
 
 def drafter_of(target: TargetSizes[Any]) -> DrafterSizes[Any]:

@@ -1,5 +1,4 @@
-"""What only a GPU can tell, on small random models; skipped where there is none. `python -m lantern_demo.bench gpu` runs these
-too."""
+"""What only a GPU can tell, on small random models; skipped where there is none."""
 
 from __future__ import annotations
 
@@ -8,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from lantern_demo.bench.models import TimedModel, timed_model, without_graphs
+from lantern_demo.bench.gpu import without_graphs
+from lantern_demo.bench.models import TimedModel, timed_model
 from lantern_demo.decoding.drafting import StaticTree
 from lantern_demo.decoding.engines.fixed import Fixed
 from lantern_demo.decoding.methods import METHODS
@@ -22,7 +22,7 @@ TOKENS = 36
 @pytest.fixture(scope="module", params=["llamagen-t2i-256", "anole-7b", "janus-pro-7b"])
 def timed(request: pytest.FixtureRequest) -> TimedModel:
     """A small model of every family."""
-    return timed_model(request.param, torch.device("cuda"), small=True)
+    return timed_model(request.param, torch.device("cuda"), small=True, dtype=torch.bfloat16)
 
 
 @pytest.mark.parametrize("method", [name for name in METHODS if not METHODS[name].drafts.reads_back])
