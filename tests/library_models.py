@@ -70,22 +70,6 @@ def janus() -> Any:
     return model
 
 
-def emu() -> Any:
-    torch.manual_seed(4)
-    config = transformers.Emu3Config(
-        text_config=transformers.Emu3TextConfig(vocab_size=VOCABULARY, pad_token_id=0, **DECODER),
-        vq_config={
-            "base_channels": 32,
-            "channel_multiplier": [1, 1],
-            "num_res_blocks": 1,
-            "attn_resolutions": [],
-            "codebook_size": 8,
-        },
-        vocabulary_map={"<image>": 2} | {f"<|visual token {i:06}|>": 16 + i for i in range(8)},
-    )
-    return transformers.Emu3ForConditionalGeneration(config).eval()
-
-
 def drafter(seed: int = 5, norms: bool = False, own: bool = False, bias: bool = True) -> dict[str, torch.Tensor]:
     """The tensors of a tiny random drafter for any of these models: with norms it is of the kind of LANTERN's for Anole."""
     torch.manual_seed(seed)

@@ -1,0 +1,140 @@
+"""EAGLE-1's drafter in its published format, for models of transformers: fc([embedding; state]) and one LLaMA layer.
+
+Slot i pairs the target's state at position i with the token at position i + 1; the target's head reads the layer's output.
+EAGLE's own drafters have no norm before attention, LANTERN's drafter of Anole has one, and norms of queries and keys by head.
+Facts: SafeAILab/EAGLE, eagle/model/cnets.py; jadohu/LANTERN, models/drafters/cnets_anole.py.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file
+from torch import Tensor
+
+from lantern_demo.models.common import prefix_mask
+from lantern_demo.models.decoder import PaddedCache, angles, turn
+from lantern_demo.models.llama import Store
+
+from .adapter import Prompt, TextReader
+
+FILES = ("model.safetensors", "pytorch_model.bin")
+LAYER = "layers.0."
+PRODUCTS = [f"{LAYER}self_attn.{name}_proj" for name in "qkvo"] + [f"{LAYER}mlp.{name}_proj" for name in ("gate", "up", "down")]
+NEEDED = {"fc.weight", f"{LAYER}post_attention_layernorm.weight"} | {f"{name}.weight" for name in PRODUCTS}
+ALLOWED = NEEDED | {f"{name}.bias" for name in ("fc", *PRODUCTS)} | {"embed_tokens.weight", f"{LAYER}input_layernorm.weight"}
+ALLOWED |= {f"{LAYER}self_attn.{name}_norm.{part}" for name in "qk" for part in ("weight", "bias")}
+
+
+def read_weights(path: str | Path, reader: TextReader) -> dict[str, Tensor]:
+    """The tensors of a drafter on the device and in the dtype of the reader's model: of a file, or of a folder with one of FILES.
+
+    Raises ValueError, which names lantern_drafter, for a path without a drafter and for one that does not fit the model.
+    """
+    path = Path(path)
+    file = next((file for file in (path, *(path / name for name in FILES)) if file.is_file()), None)
+    if file is None:
+        raise ValueError(f"lantern_drafter is {str(path)!r}; it must be a file of tensors, or a folder with {' or '.join(FILES)}")
+    try:
+        safe = file.suffix == ".safetensors"
+        found = load_file(file) if safe else torch.load(file, map_location="cpu", weights_only=True)
+        weights = {name: x for name, x in found.items() if not name.endswith("rotary_emb.inv_freq")}
+    except Exception as error:  # each library has faults of its own
+        raise ValueError(f"lantern_drafter is {file}, which cannot be read as .safetensors or a PyTorch file: {error}") from error
+    if wrong := sorted(NEEDED - set(weights)) + sorted(set(weights) - ALLOWED):
+        raise ValueError(f"lantern_drafter is {file}, which is not of EAGLE-1's format: it lacks or has {', '.join(wrong)}")
+    dim = reader.model.config.get_text_config().hidden_size
+    if list(weights["fc.weight"].shape) != [dim, 2 * dim]:
+        shape = list(weights["fc.weight"].shape)
+        raise ValueError(f"lantern_drafter is {file}, whose fc has shape {shape}; for this model it must be {[dim, 2 * dim]}")
+    like = reader.model.get_output_embeddings().weight
+    return {name: x.to(like.device, like.dtype) for name, x in weights.items()}
+
+
+class EagleDrafter:
+    """Implements `decoding.protocols.Drafter`. What its tensors do not tell is as in the target."""
+
+    guided = False
+
+    def __init__(self, weights: dict[str, Tensor], reader: TextReader, positions: int) -> None:
+        """positions: how many there may be, the prompt's counted."""
+        text, self.weights, self.reader = reader.model.config.get_text_config(), weights, reader
+        self.dim, self.eps = text.hidden_size, getattr(text, "rms_norm_eps", 1e-6)
+        self.head_dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+        theta = (getattr(text, "rope_parameters", None) or {}).get("rope_theta", 10000.0)
+        self.rope = angles(positions, self.head_dim, theta).to(reader.prompt.device)
+
+    def table(self, ids: Tensor) -> Tensor:
+        """Ids of the vocabulary [...] -> their vectors [..., H]: its own, or the model's."""
+        own = self.weights.get("embed_tokens.weight")
+        return self.reader.model.get_input_embeddings()(ids) if own is None else F.embedding(ids, own)
+
+    def new_cache(self, rows: int, length: int) -> PaddedCache:
+        """As `decoding.protocols.Drafter.new_cache`; rows are the reader's."""
+        heads, like = self.weights[f"{PRODUCTS[0]}.weight"].shape[0] // self.head_dim, self.weights["fc.weight"]
+        rows, prefix = self.reader.prompt.shape
+        return PaddedCache(1, rows, heads, prefix + length, self.head_dim, dtype=like.dtype, device=like.device)
+
+    def start(self, hidden: Tensor, token: Tensor, cache: PaddedCache, condition: Prompt) -> Tensor:
+        """The prompt with its states and the first token [1] -> last output [rows, 1, H]; commits T slots."""
+        assert condition.states is not None
+        n = condition.ids.shape[1]
+        cache.set_padding(condition.real)
+        drawn = self.reader.embed(token, self.table).expand(len(condition.ids), 1, -1)
+        following = torch.cat((self.table(condition.ids[:, 1:]), drawn), 1)
+        mask = prefix_mask(condition.real, n, token.device, "self", drawn.dtype)
+        slots = torch.arange(n, device=token.device)
+        out = self.run(following, condition.states, slots, mask, cache, 0)
+        cache.advance(n)
+        return out[:, -1:]
+
+    def extend(self, tokens: Tensor, hidden: Tensor, cache: PaddedCache) -> Tensor:
+        """As `decoding.protocols.Drafter.extend`, of the target's states [1, m, V + rows * H], see `adapter.ModelTarget`."""
+        m, rows = len(tokens), len(self.reader.prompt)
+        states = hidden[0, :, -rows * self.dim :].unflatten(-1, (rows, self.dim)).transpose(0, 1)
+        mask = cache.mask(torch.ones(m, m, dtype=torch.bool, device=tokens.device).tril())
+        slots = cache.length + torch.arange(m, device=tokens.device)
+        out = self.run(self.reader.embed(tokens, self.table).expand(rows, -1, -1), states, slots, mask, cache, 0)
+        cache.advance(m)
+        return out[:, -1:]
+
+    def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor, cache: PaddedCache) -> Tensor:
+        """As `decoding.protocols.Drafter.expand`."""
+        embedded = self.reader.embed(tokens, self.table).expand(len(hidden), -1, -1)
+        slots = tokens.new_full(tokens.shape, cache.length + depth - 1)
+        return self.run(embedded, hidden, slots, cache.mask(mask), cache, mask.shape[1] - len(tokens))
+
+    def run(self, embedded: Tensor, hidden: Tensor, slots: Tensor, mask: Tensor | None, cache: PaddedCache, width: int) -> Tensor:
+        """embedded and hidden [R, m, H] -> outputs [R, m, H]; keys and values go behind `width` that this tree has written."""
+        x = self.product("fc", torch.cat((embedded, hidden.type_as(embedded)), -1))
+        x = x + self.attend(
+            self.norm("input_layernorm", x), self.rope[cache.positions(slots)], mask, partial(cache.write, 0, width)
+        )
+        y = self.norm("post_attention_layernorm", x)
+        return x + self.product(PRODUCTS[6], F.silu(self.product(PRODUCTS[4], y)) * self.product(PRODUCTS[5], y))
+
+    def attend(self, x: Tensor, rope: Tensor, mask: Tensor | None, store: Store) -> Tensor:
+        """Attention over x [R, m, H], normalised; heads may share keys and values."""
+        q, k, v = (self.product(name, x).unflatten(-1, (-1, self.head_dim)) for name in PRODUCTS[:3])
+        q, k = turn(self.head_norm("q", q), rope), turn(self.head_norm("k", k), rope)
+        k, v = (x.repeat_interleave(q.shape[2] // x.shape[2], 2) for x in (k, v))
+        k, v = store(k.transpose(1, 2), v.transpose(1, 2))
+        found = F.scaled_dot_product_attention(q.transpose(1, 2), k, v, attn_mask=mask)
+        return self.product(PRODUCTS[3], found.transpose(1, 2).flatten(2))
+
+    def product(self, name: str, x: Tensor) -> Tensor:
+        """x [..., D] through a linear layer."""
+        return F.linear(x, self.weights[f"{name}.weight"], self.weights.get(f"{name}.bias"))
+
+    def norm(self, name: str, x: Tensor) -> Tensor:
+        """x [..., H] through a norm of the layer, or as it is where it has none."""
+        weight = self.weights.get(f"{LAYER}{name}.weight")
+        return x if weight is None else F.rms_norm(x.float(), x.shape[-1:], eps=self.eps).type_as(x) * weight
+
+    def head_norm(self, name: str, x: Tensor) -> Tensor:
+        """Queries or keys [R, m, heads, d], normalised by head where the drafter does."""
+        weight, bias = (self.weights.get(f"{LAYER}self_attn.{name}_norm.{part}") for part in ("weight", "bias"))
+        return x if weight is None or bias is None else F.layer_norm(x, x.shape[-1:], eps=1e-5) * weight + bias

@@ -1,0 +1,175 @@
+"""Speculative decoding inside transformers' `generate`, by this folder's name or by the function:
+
+    model.generate(**inputs, custom_generate="examples/transformers_generate", trust_remote_code=True, lantern_method="sjd")
+    model.generate(**inputs, custom_generate=decode_with, lantern_method="sjd")
+
+transformers copies the folder and runs the copy, which imports lantern_demo: it must be installed or on the path. Cache, logits
+processors and stopping criteria are prepared as for transformers' own sampling, and every draft goes through the processors with
+the tokens before it. All methods but LANTERN's two are exact. One prompt at a time, with attention
+eager or sdpa. Beside transformers' own arguments:
+
+- lantern_method: vanilla; sjd, whose drafts are a chain of the model's own guesses; eagle1, lantern and lantern++, whose drafts
+  are a static tree of a drafter.
+- lantern_window: how many tokens a pass of sjd reads.
+- lantern_drafter: the path of a drafter, see `drafter`; every call reads it anew.
+- lantern_tree: a static tree by name or as paths, "0 1 00".
+- lantern_k, lantern_delta, lantern_lambda: the rules of LANTERN and LANTERN++. lantern_neighbours: a tensor [V, k or more] of
+  each token's nearest others; else they come from the codebook of a Chameleon or a Janus.
+- lantern_dice: "same" draws every token with noise of its place, so that exact methods draw the same tokens, up to rounding;
+  "own" is the papers' rejection sampling, which LANTERN's two always do.
+- lantern_seed: 0 to 2**32 - 1; None: drawn from PyTorch's own generator.
+- lantern_image: draw a picture, with Janus through the embeddings and the head of its image tokens, with Chameleon (Anole) from
+  its image tokens alone. lantern_guidance: the scale of Janus's guidance, 5 by default. Emu3 needs neither: give it
+  `prefix_allowed_tokens_fn`, `negative_prompt_ids` and `guidance_scale`, as with transformers alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import GenerationMixin, LogitsProcessorList
+from transformers.generation.utils import GenerateDecoderOnlyOutput
+
+from lantern_demo.decoding.config import Config, Method
+from lantern_demo.decoding.drafting import Drafts, StaticTree
+from lantern_demo.decoding.loop import Decoded, decode
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule
+from lantern_demo.decoding.sampling import Sampling
+from lantern_demo.decoding.window import Window
+from lantern_demo.metrics import acceptance
+from lantern_demo.models.neighbours import neighbour_table
+from lantern_demo.static_trees import STATIC_TREES, read_paths
+
+from .adapter import ModelTarget, Prompt, TextReader, reader_of
+from .drafter import EagleDrafter, read_weights
+
+ROWS: dict[str, Method] = {name: METHODS[name] for name in ("vanilla", "sjd", "eagle1", "lantern++")}
+ROWS["lantern"] = replace(METHODS["lantern"], drafts=StaticTree)
+TREE = "mc_sim_7b_63"
+
+
+@dataclass
+class SpeculativeOutput(GenerateDecoderOnlyOutput):
+    """What `return_dict_in_generate=True` returns: `sequences`, and what the drafts came to under vLLM's names, with `steps`."""
+
+    speculative_decoding: dict[str, Any] | None = None
+
+
+def generate(model: Any, lantern_image: bool = False, lantern_guidance: float | None = None, **arguments: Any) -> Any:
+    """What transformers calls for the folder's name; arguments are those of `generate` and of `decode_with`."""
+    if lantern_image and lantern_guidance is None:  # Janus's text mode hands it on in its configuration alone
+        lantern_guidance = getattr(arguments.get("generation_config"), "guidance_scale", None)
+    given = {"lantern_image": lantern_image, "lantern_guidance": lantern_guidance, **arguments}
+    # of the class itself: a model may have a `generate` of its own, which is where this call comes from
+    return GenerationMixin.generate(model, custom_generate=decode_with, **given)
+
+
+def decode_with(
+    model: Any,
+    input_ids: Tensor,
+    logits_processor: LogitsProcessorList,
+    stopping_criteria: Any,
+    generation_config: Any,
+    lantern_method: str = "sjd",
+    lantern_window: int = 8,
+    lantern_dice: str = "same",
+    lantern_seed: int | None = None,
+    lantern_image: bool = False,
+    lantern_guidance: float | None = None,
+    lantern_drafter: str | Path | None = None,
+    lantern_tree: str = TREE,
+    lantern_k: int = 100,
+    lantern_delta: float = 0.2,
+    lantern_lambda: float = 3.0,
+    lantern_neighbours: Tensor | None = None,
+    **model_kwargs: Any,
+) -> Tensor | SpeculativeOutput:
+    """Decode behind the prompt input_ids [1, T] int64; the module says what the other arguments mean.
+
+    Returns ids [1, T + n] int64, of a Janus picture its n image tokens alone [1, n]; a `SpeculativeOutput` with
+    `return_dict_in_generate`. Raises ValueError for what cannot be decoded.
+    """
+    if lantern_method not in ROWS:
+        raise ValueError(f"lantern_method is {lantern_method!r}; allowed are {', '.join(ROWS)}")
+    row = ROWS[lantern_method]
+    if row.needs_drafter and lantern_drafter is None:
+        raise ValueError(f"lantern_drafter is None; lantern_method {lantern_method!r} needs the path of a drafter")
+    if input_ids.shape[0] != 1:
+        raise ValueError(f"input_ids has {input_ids.shape[0]} rows; allowed is one prompt, and one sequence for it")
+    rules = (Rule(), Lantern(k=lantern_k, bound=lantern_delta), LanternPlusPlus(k=lantern_k, bound=lantern_lambda))
+    rule = next(rule for rule in rules if type(rule) is row.rule)
+    reader, processors = reader_of(model, input_ids, logits_processor, model_kwargs, lantern_image, lantern_guidance)
+    tree = drafts_of(row, lantern_window, lantern_tree)
+    config = Config(
+        row,
+        reader.tokens or generation_config.max_length - input_ids.shape[1],
+        Sampling(temperature=1.0 if generation_config.do_sample else 0.0),
+        rule,
+        tree,
+        neighbours(reader, rule.table_columns, lantern_neighbours),
+        seed=int(torch.randint(2**32, (1,))) if lantern_seed is None else lantern_seed,
+        device=input_ids.device,
+        engine="plain",  # transformers' cache is not one of fixed slots
+        dice=lantern_dice if row.lossless else "own",
+    )
+    target, drafter = ModelTarget(reader, input_ids, processors), None
+    if row.needs_drafter and lantern_drafter is not None:
+        positions = reader.prompt.shape[1] + config.num_tokens + tree.nodes + tree.expanded
+        drafter = EagleDrafter(read_weights(lantern_drafter, reader), reader, positions)
+        reader.drafting, target.drafted = True, len(reader.prompt) * drafter.dim
+    drawn, drafted, accepted = list[int](), list[int](), list[int]()
+    events = decode(target, drafter, Prompt(reader.prompt, reader.mask.bool() if reader.padded else None), config)
+    for event in events:
+        if isinstance(event, Decoded):
+            break
+        if event.tree_tokens:
+            drafted.append(len(event.tree_tokens) - 1)
+            accepted.append(event.accepted_length - 1)
+        if kept(drawn, reader, event.tokens, input_ids, stopping_criteria):
+            break
+    ids = input_ids.new_tensor([drawn])
+    sequences = ids if reader.alone else torch.cat([input_ids, ids], 1)
+    if not generation_config.return_dict_in_generate:
+        return sequences
+    told = {"steps": len(drafted), "method": lantern_method, "seed": config.seed, "drafts": tree.words()}
+    return SpeculativeOutput(sequences=sequences, speculative_decoding=acceptance(drafted, accepted, tree.deepest) | told)
+
+
+def kept(drawn: list[int], reader: TextReader, tokens: list[int], prompt: Tensor, stopping_criteria: Any) -> bool:
+    """Add a step's tokens to those that are drawn, until a criterion stops; whether one did."""
+    for token in reader.ids(tokens):
+        drawn.append(token)
+        if reader.ends and bool(stopping_criteria(torch.cat([prompt, prompt.new_tensor([drawn])], 1), None).all()):
+            return True
+    return False
+
+
+def drafts_of(row: Method, window: int, tree: str) -> Drafts:
+    """The drafts of a method. Raises ValueError for those that cannot be."""
+    if row.drafts is not StaticTree:
+        return Window(window) if row.drafts is Window else Drafts()
+    try:
+        return StaticTree(STATIC_TREES.get(tree) or read_paths(tree))
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ValueError(f"lantern_tree is {tree!r}; allowed are {', '.join(STATIC_TREES)}, or paths such as '0 1 00'") from error
+
+
+def neighbours(reader: TextReader, columns: int, table: Tensor | None) -> Tensor | None:
+    """Each token's nearest others [V, k] int64, nearest first: a table's, or those of the model's own codebook. Raises ValueError
+    where there is neither."""
+    if columns == 0:
+        return None
+    if table is not None:
+        return table.long().to(reader.prompt.device)
+    if (found := reader.codes()) is None:
+        raise ValueError(
+            "lantern_neighbours is None, and what is drawn has no codebook that is known here; allowed are a table "
+            "[vocabulary, lantern_k or more], or lantern_image=True with a Chameleon or a Janus"
+        )
+    vectors, code = found
+    return neighbour_table(vectors[code], min(columns, reader.vocabulary - 1)).long().to(reader.prompt.device)
