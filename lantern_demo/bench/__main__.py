@@ -4,8 +4,8 @@ Every prompt and seed is a round: the methods one after the other on one device,
 medians over the rounds; speedups are ratios within a round. With --out FILE.json the report is also written as FILE.json and
 FILE.md, and the same command goes on where it was interrupted.
 
-Other commands, of which `python -m lantern_demo.bench COMMAND --help` tells: quality (speed against quality), gpu (a look at a
-GPU), audit (of losslessness), and sizes (what models of every size take on a processor).
+Other commands, of which `python -m lantern_demo.bench COMMAND --help` tells: quality (speed against quality), gpu (steps on a
+GPU), audit (of losslessness), and sizes (what models of published sizes take on a processor).
 """
 
 from __future__ import annotations
