@@ -80,19 +80,15 @@ def speed(timed: TimedModel, tokens: int, nodes: Sequence[int]) -> Iterator[Row]
     alone = step_ms(timed.decoded("vanilla", tokens=tokens))
     for method in FIXED:
         for tree in trees(METHODS[method].drafts, nodes):
-            yield speed_row(timed, method, timed.decoded(method, tree, tokens), alone)
-
-
-def speed_row(timed: TimedModel, method: str, done: Decoded, alone: float) -> Row:
-    """A run's row, `alone` being the milliseconds of a step of vanilla."""
-    cost = step_ms(done) / alone
-    row: Row = {"model": timed.id, "method": method, "nodes": done.nodes, "ms a step": round(step_ms(done), 3)}
-    row |= {f"{part} ms": round(1000 * done.seconds[part] / max(1, done.steps), 3) for part in ("draft", "verify", "commit")}
-    row |= {"c": round(cost, 2), "ran as": done.engine}
-    if REGISTRY[timed.id].folder is not None:  # the weights are the real ones
-        row |= {"tokens a step": round(done.mean_accepted_length, 2), "tokens a second": round(done.tokens_per_second, 1)}
-        row["gain"] = round(done.mean_accepted_length / cost, 2)
-    return row
+            done = timed.decoded(method, tree, tokens)
+            cost, parts = step_ms(done) / alone, ("draft", "verify", "commit")
+            row: Row = {"model": timed.id, "method": method, "nodes": done.nodes, "ms a step": round(step_ms(done), 3)}
+            row |= {f"{part} ms": round(1000 * done.seconds[part] / max(1, done.steps), 3) for part in parts}
+            row |= {"c": round(cost, 2), "ran as": done.engine}
+            if REGISTRY[timed.id].folder is not None:  # the weights are the real ones
+                row |= {"tokens a step": round(done.mean_accepted_length, 2), "tokens a second": round(done.tokens_per_second, 1)}
+                row["gain"] = round(done.mean_accepted_length / cost, 2)
+            yield row
 
 
 def step_ms(done: Decoded) -> float:
