@@ -39,7 +39,6 @@ MODELS = (BORROWED, "llamagen-c2i-b-256", "llamagen-t2i-256", "janus-pro-1b")
 NODES = (1, 2, 4, 8, 16)
 PASSES = 5  # of each size that count
 STEPS = 12  # of each tree that count in a round
-DRAFTING = ("eagle1", "lantern++")
 
 Report = dict[str, Any]
 
@@ -91,7 +90,7 @@ def methods(timed: TimedModel) -> Report:
     calibration = read_calibration(BUNDLED / BORROWED)
     assert calibration is not None
     costs, chosen = StepCosts(partial(steps, timed, "eagle1"), FIT_ROUNDS), {"vanilla": Drafts()}
-    for name in DRAFTING:
+    for name in ("eagle1", "lantern++"):
         choice = choose(METHODS[name], calibration, costs, METHODS[name].drafts.of(timed.knobs))
         assert choice is not None
         chosen[name] = choice.policy
