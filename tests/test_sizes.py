@@ -81,7 +81,6 @@ def test_it_goes_on_from_what_is_measured(
         ("llamagen-t2i-256", "bfloat16", "llamagen-t2i-256 with bfloat16 takes about 1.4 GiB"),
         ("janus-pro-1b", "modules", "janus-pro-1b with modules takes about 2.8 GiB"),  # they would be in bfloat16
         ("janus-pro-1b", "library", "janus-pro-1b by JanusForConditionalGeneration.generate of transformers"),
-        ("anole-7b", "int8", "anole-7b with int8 takes about 12.6 GiB"),
         ("anole-7b", "packed", "anole-7b with packed takes about 25.3 GiB"),
     ],
 )

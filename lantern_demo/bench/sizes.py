@@ -390,7 +390,7 @@ def parser() -> argparse.ArgumentParser:
         "--kinds",
         nargs="+",
         choices=[MODULES, LIBRARY, *KINDS],
-        default=[MODULES, LIBRARY, "packed", "half", "bfloat16", "int8"],
+        default=[MODULES, LIBRARY, "packed", "half", "bfloat16"],
         help="of products; modules: PyTorch's, unpacked; library: transformers' generate, where it has the model",
     )
     p.add_argument("--nodes", type=int, nargs="+", default=list(NODES), help="of the passes; 1 is always among them")

@@ -38,12 +38,6 @@ def read_vocabulary(path: Path, codes: int) -> Tokenizer:
     return tokenizer
 
 
-def check_vocabulary(target: AnoleConfig, located: Located) -> int:
-    """Check the published tokenizer.json of a target -> 0, since it holds no weights. Raises CheckpointError."""
-    read_vocabulary(located.weights[0], target.vocab)
-    return 0
-
-
 class PromptTokens:
     """Implements `text.PromptEncoder`: a prompt to ids, at most `length` with its three marks."""
 

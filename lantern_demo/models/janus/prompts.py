@@ -35,12 +35,6 @@ def read_vocabulary(path: Path, target: JanusConfig) -> Tokenizer:
     return tokenizer
 
 
-def check_vocabulary(target: JanusConfig, located: Located) -> int:
-    """Check the published tokenizer.json of a target -> 0, since it holds no weights. Raises CheckpointError."""
-    read_vocabulary(located.weights[0], target)
-    return 0
-
-
 class ChatPrompt:
     """Implements `text.PromptEncoder`: a prompt to ids, at most `length` with its template."""
 

@@ -212,11 +212,3 @@ def load_text(located: Located, width: int, device: torch.device, dtype: torch.d
     network = blank_text(config)
     weights = dict(weights_of(network, located.weights, LAYOUTS["t5"]))
     return CaptionEncoder(read_tokenizer(located.beside("tokenizer.json")), fill(network, weights, device, dtype))
-
-
-def check_text(_: LlamaGenConfig, located: Located) -> int:
-    """Check the published files of a T5, tensor by tensor -> how many weights there are. Raises CheckpointError."""
-    network = blank_text(T5Config.from_dict(read_config(located.beside("config.json"))))
-    read_tokenizer(located.beside("tokenizer.json"))
-    weights_of(network, located.weights, LAYOUTS["t5"])
-    return len(list(network.parameters()))
