@@ -36,7 +36,7 @@ from safetensors.torch import load_file, save_file
 
 from lantern_demo.models import checkpoints
 from lantern_demo.models.files import hub
-from lantern_demo.models.files.convert import CheckpointError
+from lantern_demo.models.files.tensors import CheckpointError
 from lantern_demo.models.registry import REGISTRY, Source
 from lantern_demo.runs.pipeline import load
 

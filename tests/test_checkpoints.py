@@ -35,7 +35,7 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models import checkpoints
 from lantern_demo.models.families import LAYOUTS
 from lantern_demo.models.files.blank import blank_network, blank_tokenizer, fill
-from lantern_demo.models.files.convert import weights_of
+from lantern_demo.models.files.tensors import weights_of
 from lantern_demo.models.llamagen.drafter import Drafter
 from lantern_demo.models.machine.sixteen import sixteen_bits
 from lantern_demo.models.neighbours import neighbour_table

@@ -19,7 +19,7 @@ from lantern_demo.models.anole.drafter import AnoleDrafter, AnoleDrafterConfig
 from lantern_demo.models.anole.prompts import PromptTokens
 from lantern_demo.models.anole.target import Anole, AnoleConfig
 from lantern_demo.models.families import FAMILIES, LAYOUTS, Family, family_of
-from lantern_demo.models.files.convert import AS_PUBLISHED
+from lantern_demo.models.files.tensors import AS_PUBLISHED
 from lantern_demo.models.registry import REGISTRY, Published, Source, Words
 from lantern_demo.runs.pipeline import load
 

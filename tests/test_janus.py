@@ -32,7 +32,7 @@ from lantern_demo.decoding.loop import Decoded
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import guide
 from lantern_demo.models import checkpoints
-from lantern_demo.models.files.convert import CheckpointError
+from lantern_demo.models.files.tensors import CheckpointError
 from lantern_demo.models.janus.cpu import LeanJanus
 from lantern_demo.models.janus.drafter import JanusDrafter
 from lantern_demo.models.janus.prompts import read_vocabulary

@@ -135,7 +135,7 @@ def test_anole_is_offered_with_what_it_needs(service: Service, monkeypatch: pyte
 def test_janus_pro_is_offered_with_prompts_that_suit_it_and_its_licence(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for model, download, memory in (("janus-pro-1b", "3.9 GiB", "4.6 GiB"), ("janus-pro-7b", "16.5 GiB", "15.2 GiB")):
+    for model, download, memory in (("janus-pro-1b", "3.9 GiB", "4.6 GiB"), ("janus-pro-7b", "13.8 GiB", "14.7 GiB")):
         found, info = chosen(service, model), REGISTRY[model]
         assert (
             found["prompt"] == {"value": info.prompts[0], "visible": True, "__type__": "update"} and not found["label"]["visible"]

@@ -26,9 +26,9 @@ from lantern_demo.models.bundled import Networks, NoDrafter
 from lantern_demo.models.common import DrafterSizes, TargetSizes
 from lantern_demo.models.files import disk_cache, hub, needs
 from lantern_demo.models.files.blank import blank_network, fill
-from lantern_demo.models.files.convert import AS_PUBLISHED, CheckpointError, read_config, weights_of
 from lantern_demo.models.files.hub import Located, wanted_files
 from lantern_demo.models.files.needs import gib
+from lantern_demo.models.files.tensors import AS_PUBLISHED, CheckpointError, read_config, weights_of
 from lantern_demo.models.machine.device import pick_device
 from lantern_demo.models.registry import REGISTRY, ModelInfo, Part, Published, model_info
 from lantern_demo.models.text import PromptEncoder

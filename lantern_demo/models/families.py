@@ -27,8 +27,8 @@ from lantern_demo.models.anole.target import AnoleConfig
 from lantern_demo.models.bundled import Networks
 from lantern_demo.models.common import DrafterSizes, TargetSizes
 from lantern_demo.models.files.blank import blank_network, blank_tokenizer
-from lantern_demo.models.files.convert import AS_PUBLISHED, Layout, weights_of
 from lantern_demo.models.files.hub import Located
+from lantern_demo.models.files.tensors import AS_PUBLISHED, Layout, weights_of
 from lantern_demo.models.janus.cpu import LeanJanus
 from lantern_demo.models.janus.cuda import FusedJanus, FusedJanusDrafter
 from lantern_demo.models.janus.drafter import JanusDrafterConfig
@@ -140,7 +140,7 @@ def expected(part: Part, published: Published, located: Located) -> nn.Module:
 
 
 def weights(network: nn.Module, located: Located) -> Iterator[tuple[str, Tensor]]:
-    """The weights of a (blank) network out of a part's published files; see `convert.weights_of`."""
+    """The weights of a (blank) network out of a part's published files; see `tensors.weights_of`."""
     return weights_of(network, located.weights, LAYOUTS[located.source.format])
 
 

@@ -9,8 +9,8 @@ import torch
 from tokenizers import Tokenizer
 
 from lantern_demo.models.anole.target import BEGIN_IMAGE, BOS, END_OF_TURN, FIRST, PAD, AnoleConfig
-from lantern_demo.models.files.convert import CheckpointError
 from lantern_demo.models.files.hub import Located
+from lantern_demo.models.files.tensors import CheckpointError
 from lantern_demo.models.text import UNKNOWN, Encoded
 
 MARKS = {"<s>": BOS, "<pad>": PAD, "<racm3:break>": BEGIN_IMAGE, "<reserved08706>": END_OF_TURN}

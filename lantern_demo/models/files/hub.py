@@ -19,7 +19,7 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
-from lantern_demo.models.files.convert import CheckpointError
+from lantern_demo.models.files.tensors import CheckpointError
 from lantern_demo.models.registry import Part, Source
 
 REVISIONS = "LANTERN_REVISIONS"  # an environment variable: "repo=revision", several with commas

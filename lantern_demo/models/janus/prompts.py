@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 from tokenizers import Tokenizer
 
-from lantern_demo.models.files.convert import CheckpointError
 from lantern_demo.models.files.hub import Located
+from lantern_demo.models.files.tensors import CheckpointError
 from lantern_demo.models.janus.target import JanusConfig
 from lantern_demo.models.text import Encoded
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from lantern_demo.models.files.convert import CheckpointError, Layout, Shapes, check_config, read_config
 from lantern_demo.models.files.hub import Located
+from lantern_demo.models.files.tensors import CheckpointError, Layout, Shapes, check_config, read_config
 from lantern_demo.models.janus.target import JanusConfig
 from lantern_demo.models.tokenizer import published_vq_name
 

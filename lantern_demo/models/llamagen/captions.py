@@ -18,9 +18,9 @@ from tokenizers import Encoding, Tokenizer
 from transformers import T5Config, T5EncoderModel
 
 from lantern_demo.models.files.blank import blank_text, fill
-from lantern_demo.models.files.convert import CheckpointError, read_config, weights_of
 from lantern_demo.models.files.hub import Located
 from lantern_demo.models.files.needs import free_memory
+from lantern_demo.models.files.tensors import CheckpointError, read_config, weights_of
 from lantern_demo.models.lean import packed
 from lantern_demo.models.llamagen.target import LlamaGenConfig
 from lantern_demo.models.llamagen.weights import LAYOUTS
