@@ -17,6 +17,7 @@ from lantern_demo.models import registry
 from lantern_demo.models.files import needs
 from lantern_demo.models.llamagen.cpu import LeanTarget
 from lantern_demo.models.machine import matmul, sixteen, tuning
+from lantern_demo.models.machine.device import DTYPES
 from lantern_demo.models.machine.matmul import OF_FORMAT, ROW_EXACT, supported
 from lantern_demo.models.machine.sixteen import sixteen_bits
 from lantern_demo.runs.fitting import FILE, calibration_folder
@@ -183,7 +184,7 @@ def test_what_is_fastest_is_measured_with_the_threads_of_a_large_model(monkeypat
 def test_what_the_largest_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     published = registry._text_to_image("I", 256, "", "", "").published
     assert published is not None
-    of = {dtype: needs.budget(published, dtype, on_cpu=True) for dtype in needs.BYTES}
+    of = {dtype: needs.budget(published, dtype, on_cpu=True) for dtype in DTYPES}
     assert of["bfloat16"]["target"] < 2.2 * needs.GIB and of["float32"]["target"] < 3.6 * needs.GIB
     assert len({parts["keys and values"] for parts in of.values()}) == 1, "in float32 whatever the weights are in"
     assert of["float32"] == needs.budget(published, "float32")

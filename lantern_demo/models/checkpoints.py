@@ -63,10 +63,10 @@ def load(
 
 
 def locate(info: ModelInfo, folder: Path | None = None, published_drafter: bool = True) -> dict[Part, Located]:
-    """The files of a published model's parts, in a local folder or else fetched from the Hub.
+    """Find the files of a published model's parts in a local folder, or else fetch them from the Hub.
 
     The drafter is left out when it is not asked for, none is published, or the local folder has none. Raises CheckpointError for
-    what cannot be had.
+    files that cannot be had.
     """
     assert info.published is not None
     sources = info.published.sources
@@ -75,7 +75,7 @@ def locate(info: ModelInfo, folder: Path | None = None, published_drafter: bool 
 
 
 def _located(part: Part, info: ModelInfo, folder: Path | None) -> Located | None:
-    """The files of one part; None for a drafter that the folder lacks."""
+    """Find or fetch the files of one part; None for a drafter that the folder lacks."""
     assert info.published is not None
     sources = info.published.sources[part]
     found = None if folder is None else hub.find(sources, part, folder)
@@ -87,7 +87,7 @@ def _located(part: Part, info: ModelInfo, folder: Path | None) -> Located | None
 
 
 def _network(part: Part, published: Published, located: Located, device: torch.device, dtype: torch.dtype | None) -> Any:
-    """The network of a part but the text encoder."""
+    """Read the network of any part but the text encoder."""
     network = families.expected(part, published, located)
     return fill(network, dict(families.weights(network, located)), device, dtype)
 
@@ -101,7 +101,7 @@ def load_target(info: ModelInfo, device: torch.device, dtype: torch.dtype, folde
 
 
 def load_text(info: ModelInfo, device: torch.device, folder: Path | None = None) -> PromptEncoder:
-    """What reads a published model's prompts, alone. Raises CheckpointError as `load` does."""
+    """Read a published model's prompt reader alone. Raises CheckpointError as `load` does."""
     assert info.published is not None
     located = _located("text", info, folder) if "text" in info.published.sources else None
     return families.prompt_reader(info.published, located, device)
@@ -162,8 +162,8 @@ def why_no_drafter(info: ModelInfo, folder: Path | None = None) -> NoDrafter:
 
 
 def check(info: ModelInfo, device: str = "auto", dtype: str = "auto", folder: Path | None = None) -> tuple[list[str], bool]:
-    """Lines that say where a published model's parts lie, what is still to fetch, and what memory it takes; and whether it can
-    be loaded. Nothing is fetched. Every tensor of files in a local folder is checked.
+    """Say in lines where a published model's parts lie, how much is still to fetch and how much memory it takes -> (lines,
+    whether it can be loaded). Nothing is fetched. Every tensor of files in a local folder is checked.
 
     Raises ValueError for a bad device, dtype or LANTERN_REVISIONS.
     """

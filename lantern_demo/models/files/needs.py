@@ -16,7 +16,6 @@ from lantern_demo.models.files.blank import Sizes, held, shapes
 from lantern_demo.models.machine.device import DTYPES
 from lantern_demo.models.registry import ModelInfo, Part, Published
 
-BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 TEXT_BYTES = 2  # of a number of the text encoder in memory: bfloat16, or float16 where a device lacks that
 TREE_SLOTS = 192  # cache positions behind the last token, for the largest draft trees
 TREE_NODES = 128  # of the largest draft tree
@@ -48,7 +47,7 @@ def budget(published: Published, dtype: str, on_cpu: bool = False) -> dict[str, 
     Of fused models for a CPU that are only the weights of products: the vectors of tokens, states, keys and values are in
     float32.
     """
-    target, drafter, each = published.target, published.drafter, BYTES[dtype]
+    target, drafter, each = published.target, published.drafter, DTYPES[dtype].itemsize
     fused = on_cpu and published.on_cpu is None
     computed = 4 if fused else each
     vectors = target.vocab * target.dim * (computed - each)  # more than `held` has them at
