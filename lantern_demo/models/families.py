@@ -122,8 +122,7 @@ def family_of(target: TargetSizes[Any]) -> Family:
 
 
 def expected(part: Part, published: Published, located: Located) -> nn.Module:
-    """The blank network that a part's files must fill, with what they say about its configuration; of every part but the text
-    encoder.
+    """Make the blank network that the files of any part but the text encoder must fill, configured as they say.
 
     Raises CheckpointError when they belong to another model.
     """

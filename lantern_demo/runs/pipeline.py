@@ -527,7 +527,7 @@ class Pipeline:
         return self._neighbours[vectors]
 
     def _kept(self, name: str, codebook: Tensor, make: Callable[[], Tensor]) -> Tensor:
-        """A table of a codebook, which is kept on disk for a published model: its own take seconds to make."""
+        """Make a table of a codebook; a published model's takes seconds to minutes, and is kept on disk."""
         return make() if self.info.published is None else disk_cache.table(name, codebook, make)
 
 

@@ -2,7 +2,7 @@
 
 drafters/<model id>/   a drafter that was trained here (see `checkpoints.save_drafter`)
 fitted/                choices, so that the same seed gives the same picture at the next start too
-tables/                what is made of a published codebook in more than a moment
+tables/                neighbours and colours of published codebooks, which take seconds to minutes to make
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def cached_choice(file: Path, allowed: Callable[[str], bool], find: Callable[[],
 
 
 def table(name: str, codebook: Tensor, make: Callable[[], Tensor]) -> Tensor:
-    """A table int32 that is made of a codebook [V, e]: the one on disk, or else what `make` makes, which is written there."""
+    """Read the table int32 of a codebook [V, e] that is on disk, or else make it and write it there."""
     digest = hashlib.sha256(codebook.detach().cpu().contiguous().numpy().tobytes()).hexdigest()[:12]
     path = root() / "tables" / f"{name}-{digest}.safetensors"
     with suppress(SafetensorError, OSError, KeyError):  # not there yet, or damaged

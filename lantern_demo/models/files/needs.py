@@ -93,7 +93,7 @@ def describe(info: ModelInfo) -> dict[str, Any] | None:
 
 
 def downloads(info: ModelInfo, folder: Path | None = None) -> dict[Part, int]:
-    """Estimated bytes that are still to fetch before a published model loads here, by part. Raises ValueError for a bad
+    """Estimate the bytes that are still to fetch before a published model loads here, by part. Raises ValueError for a bad
     LANTERN_REVISIONS.
 
     With a local folder only the text encoder is fetched, where it does not lie there too.
