@@ -79,8 +79,6 @@ def tiny_info(model: str) -> ModelInfo:
     elif model in (JANUS_ID, JANUS_7B_ID):
         files = {"eps": 1e-6, "rope_base": 10000.0}
         sizes = {"target": replace(JANUS, **files), "text": Words(), "tokenizer": JANUS_PICTURES}
-        if model == JANUS_7B_ID:
-            sizes["drafter"] = replace(JANUS_DRAFTER, **files)
     else:
         sizes = {"target": CLASSES}
     published = Published(
@@ -402,38 +400,6 @@ def write_janus(folder: Path, form: str = "authors", parts: int = 1, size: str =
         (place / "config.json").write_text(json.dumps(authors_config()))
     write_chat_vocabulary(place / "tokenizer.json")
     return folder
-
-
-def eagle_tensors(drafter: JanusDrafter) -> dict[str, Tensor]:
-    """A drafter under the names of the code that reads the published one: a whole Janus-Pro with one layer, and `fusion`."""
-    own = drafter.state_dict()
-    found = {name: weight for name, weight in own.items() if name.startswith("fusion.")}
-    found |= {f"language_model.model.{name}": weight for name, weight in own.items() if name.startswith(("layers.", "norm."))}
-    for ours, theirs in (("codes", "gen_embed"), ("fc1", "gen_aligner.layers.0"), ("fc2", "gen_aligner.layers.2")):
-        found |= {
-            f"{theirs}.{name.rsplit('.', 1)[1]}": weight
-            for name, weight in own.items()
-            if name.startswith(f"image_embedding.{ours}.")
-        }
-    rest = ("language_model.lm_head.weight", "language_model.model.embed_tokens.weight", "gen_head.vision_head.weight")
-    rest += ("vision_model.vision_tower.norm.weight", "aligner.layers.0.weight", "gen_vision_model.quant_conv.bias")
-    return found | {name: torch.zeros(2) for name in rest}
-
-
-def write_janus_drafter(folder: Path) -> Path:
-    """The drafter that others have published for the 7B, in a local folder; their config.json leaves out what a LLaMA has by
-    default."""
-    place = folder / "JanusPro-Eagle-Drafter"
-    place.mkdir(parents=True)
-    save_file({name: weight.contiguous() for name, weight in eagle_tensors(janus_drafter()).items()}, place / "model.safetensors")
-    language = {
-        "num_hidden_layers": 1,
-        "vocab_size": JANUS.embeddings,
-        "rms_norm_eps": JANUS_DRAFTER.eps,
-        "rope_theta": JANUS.rope_base,
-    }
-    (place / "config.json").write_text(json.dumps({"model_type": "multi_modality", "language_config": language}))
-    return place
 
 
 def write_chat_vocabulary(path: Path, pad_id: int = JANUS.pad) -> None:

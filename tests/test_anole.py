@@ -31,7 +31,7 @@ from lantern_demo.models.anole.drafter import AnoleDrafter
 from lantern_demo.models.anole.prompts import image_name, read_vocabulary
 from lantern_demo.models.anole.target import Anole
 from lantern_demo.models.families import LAYOUTS
-from lantern_demo.models.files.convert import CheckpointError, weights_of
+from lantern_demo.models.files.tensors import CheckpointError, weights_of
 from lantern_demo.models.llamagen import accumulation
 from lantern_demo.models.machine.sixteen import sixteen_bits
 from lantern_demo.models.registry import REGISTRY

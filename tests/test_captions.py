@@ -12,8 +12,8 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import T5ForConditionalGeneration
 
-from lantern_demo.models.files.convert import CheckpointError
 from lantern_demo.models.files.hub import Located, find
+from lantern_demo.models.files.tensors import CheckpointError
 from lantern_demo.models.llamagen import captions
 from lantern_demo.models.llamagen.captions import LENGTH, CaptionEncoder, load_text, read_tokenizer
 from lantern_demo.models.registry import REGISTRY

@@ -1,4 +1,4 @@
-"""Faults of published checkpoints, of their cache and of the Hub: each gets a sentence that says what to do."""
+"""Faults of published checkpoints and of the Hub: each gets a sentence that says what to do."""
 
 from __future__ import annotations
 
@@ -22,11 +22,9 @@ from published import (
     TEXT_ID,
     anole_networks,
     anole_tensors,
-    assert_same,
     authors_tensors,
     janus_library,
     lantern_tensors,
-    logits,
     networks,
     write_anole,
     write_class_model,
@@ -34,12 +32,11 @@ from published import (
     write_shards,
     write_text_model,
 )
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from lantern_demo.models import checkpoints
-from lantern_demo.models.files import hub, store
-from lantern_demo.models.files.convert import CheckpointError
+from lantern_demo.models.files import hub
+from lantern_demo.models.files.tensors import CheckpointError
 from lantern_demo.models.registry import REGISTRY, Source
 from lantern_demo.runs.pipeline import load
 
@@ -171,7 +168,7 @@ def test_a_missing_part_is_told(tmp_path: Path) -> None:
             load(model, device="cpu", folder=folder)
 
 
-def test_a_conversion_needs_its_config(tmp_path: Path) -> None:
+def test_lanterns_target_needs_its_config(tmp_path: Path) -> None:
     folder = write_text_model(tmp_path / "m")
     for content, says in ((None, "cannot be read"), ("{", "cannot be read"), ("[]", "is not a model's configuration")):
         (folder / "target" / "config.json").unlink(missing_ok=True)
@@ -218,71 +215,6 @@ def test_code_in_a_pickle_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert not (tmp_path / "ran").exists()
 
 
-# -- the cache of conversions
-
-
-def test_a_second_start_does_not_convert(text_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = checkpoints.load(REGISTRY[TEXT_ID], CPU, torch.float32, text_model)
-    monkeypatch.setattr(checkpoints, "convert", lambda *_: pytest.fail("converted again"))
-    second = checkpoints.load(REGISTRY[TEXT_ID], CPU, torch.float32, text_model)
-    assert_same(second.target, first.target)
-
-
-def test_a_changed_file_is_converted_anew(tmp_path: Path) -> None:
-    folder = write_class_model(tmp_path / "m")
-    before = checkpoints.load_target(REGISTRY[CLASS_ID], CPU, torch.float32, folder)
-    write("llamagen", folder, lambda tensors: tensors.update({"output.weight": tensors["output.weight"] * 2}))
-    os.utime(folder / "c2i_B_256.pt", (1, 1))
-    after = checkpoints.load_target(REGISTRY[CLASS_ID], CPU, torch.float32, folder)
-    torch.testing.assert_close(logits(after), 2 * logits(before))
-
-
-@pytest.mark.parametrize("damage", ["shard", "missing shard", "manifest", "version"])
-def test_a_damaged_conversion_is_made_anew(damage: str, class_model: Path) -> None:
-    info = REGISTRY[CLASS_ID]
-    made = checkpoints.prepare(info, class_model)["target"]
-    shard, manifest = made.folder / "000.safetensors", made.folder / store.MANIFEST
-    if damage == "shard":
-        shard.write_bytes(shard.read_bytes()[:-9])
-    elif damage == "missing shard":
-        shard.unlink()
-    elif damage == "manifest":
-        manifest.write_text('{"converter": 1')
-    else:
-        manifest.write_text(json.dumps({**made.manifest, "converter": 0}))
-    again = checkpoints.load_target(info, CPU, torch.float32, class_model)
-    assert_same(again, networks(CLASSES)[0])
-
-
-def test_damage_that_the_manifest_cannot_show_is_reported(class_model: Path) -> None:
-    made = checkpoints.prepare(REGISTRY[CLASS_ID], class_model)["target"]
-    shard = made.folder / "000.safetensors"
-    shard.write_bytes(b"\xff" * shard.stat().st_size)
-    with pytest.raises(CheckpointError, match=r"000.safetensors is damaged .*; delete .*, and it is made anew"):
-        load(CLASS_ID, device="cpu", folder=class_model)
-
-
-@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), None])
-def test_a_full_disk_leaves_nothing_behind(
-    error: OSError | None, class_model: Path, published_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(_: object, path: Path) -> None:
-        path.write_bytes(b"half of it")
-        raise error or SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
-
-    monkeypatch.setattr("lantern_demo.models.files.convert.save_file", full)
-    with pytest.raises(CheckpointError, match=r"The disk of .* is full: the converted .* does not fit; .*LANTERN_CACHE"):
-        load(CLASS_ID, device="cpu", folder=class_model)
-    assert [p for p in published_cache.rglob("*") if p.is_file() and p.parent.name not in (".locks", "fitted")] == []
-
-
-def test_a_cache_that_cannot_be_written(class_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("LANTERN_CACHE", str(tmp_path / "file"))
-    with pytest.raises(CheckpointError, match=r"cannot be written .*; set LANTERN_CACHE to a folder that can"):
-        checkpoints.prepare(REGISTRY[CLASS_ID], class_model)
-
-
 # -- the Hub
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -292,10 +224,11 @@ class FakeHub:
     """Files of a local folder, handed out as the Hub's cache would, under a commit."""
 
     def __init__(self, folder: Path, cache: Path) -> None:
-        self.folder, self.cache, self.asked = folder, cache, list[tuple[str, str, str]]()
+        self.folder, self.cache, self.reached = folder, cache, list[tuple[str, str, str]]()
 
-    def file(self, repo: str, name: str, revision: str) -> str:
-        self.asked.append((repo, name, revision))
+    def file(self, repo: str, name: str, revision: str, local_files_only: bool) -> str:
+        if not local_files_only:
+            self.reached.append((repo, name, revision))
         snapshot = self.cache / f"models--{repo.replace('/', '--')}" / "snapshots" / COMMIT
         snapshot.mkdir(parents=True, exist_ok=True)
         (snapshot / name).write_bytes((self.place(repo) / name).read_bytes())
@@ -309,7 +242,7 @@ class FakeHub:
 
     def snapshot(self, repo: str, revision: str, allow_patterns: list[str], local_files_only: bool) -> str:
         names = [p.name for pattern in allow_patterns for p in self.place(repo).glob(pattern)]
-        found = [self.file(repo, name, revision) for name in names]
+        found = [self.file(repo, name, revision, local_files_only) for name in names]
         return str(Path(found[0]).parent)
 
 
@@ -321,12 +254,11 @@ def fake_hub(text_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     return fake
 
 
-def test_the_commit_is_kept_and_told(fake_hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = checkpoints.prepare(REGISTRY[TEXT_ID])
-    for part, file in (("target", "model.safetensors"), ("drafter", "pytorch_model.bin"), ("tokenizer", "vq_ds16_t2i.pt")):
-        source = made[part].manifest["source"]  # type: ignore[index]
-        assert (source["commit"], source["revision"], source["file"]) == (COMMIT, "main", file)
-        assert source["bytes"] > 0
+def test_the_commit_is_told(fake_hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    for part, located in checkpoints.locate(REGISTRY[TEXT_ID]).items():
+        facts = located.facts
+        assert (facts["commit"], facts["revision"], facts["file"]) == (COMMIT, "main", located.source.weights)
+        assert int(facts["bytes"]) > 0, part
     told_and_kept(TEXT_ID, fake_hub, "jadohu/LlamaGen-T2I", "google/flan-t5-xl", monkeypatch)
 
 
@@ -338,28 +270,27 @@ def test_target_tokenizer_and_vocabulary_may_be_of_one_repository(
 
 
 def told_and_kept(model: str, fake_hub: FakeHub, target: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A record says which commit each part was of, and a second start asks for what is read from the Hub's own cache alone."""
+    """A record says which commit each part was of, and a second start takes what is downloaded without asking the Hub."""
     made = load(model, device="cpu").generate(PROMPT)
     sources = made.record["model"]["sources"]
     assert {part: s["commit"] for part, s in sources.items()} == dict.fromkeys(("target", "drafter", "tokenizer", "text"), COMMIT)
     assert (sources["target"]["repo"], sources["text"]["repo"]) == (target, text)
-    fake_hub.asked.clear()
-    monkeypatch.setattr(checkpoints, "convert", lambda *_: pytest.fail("converted again"))
+    assert fake_hub.reached
+    fake_hub.reached.clear()
+    monkeypatch.setattr(hub, "downloaded", lambda _: True)
     assert load(model, device="cpu").generate(PROMPT).tokens == made.tokens
-    assert {repo for repo, _, _ in fake_hub.asked} == {text}
+    assert not fake_hub.reached
 
 
 def test_a_revision_can_be_pinned(fake_hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
     info = REGISTRY[TEXT_ID]
-    checkpoints.prepare(info)
     monkeypatch.setenv("LANTERN_REVISIONS", "jadohu/LlamaGen-T2I=v2, google/flan-t5-xl=abc")
-    asked = len(fake_hub.asked)
-    made = checkpoints.prepare(info)
-    assert made["target"].manifest["source"]["revision"] == "v2"
-    assert {(repo, revision) for repo, _, revision in fake_hub.asked[asked:]} == {("jadohu/LlamaGen-T2I", "v2")}
+    assert checkpoints.locate(info)["target"].facts["revision"] == "v2"
+    pins = {"jadohu/LlamaGen-T2I": "v2", "google/flan-t5-xl": "abc"}
+    assert all(revision == pins.get(repo, "main") for repo, _, revision in fake_hub.reached) and fake_hub.reached
     monkeypatch.setenv("LANTERN_REVISIONS", "v2")
     with pytest.raises(ValueError, match=r'LANTERN_REVISIONS must be "repository=revision", .*got \'v2\''):
-        checkpoints.prepare(info)
+        checkpoints.locate(info)
 
 
 def _failure(name: str, status: int) -> Exception:
@@ -409,11 +340,9 @@ def test_offline_without_the_files(tmp_path: Path) -> None:
         hub.download(Source("nobody/nothing", "model.safetensors", "lantern"))
     with pytest.raises(CheckpointError, match=r"is not on this machine and the Hub was not reached"):
         hub.download(Source("nobody/nothing", "model*.safetensors", "t5", ("config.json",)))
-    assert hub.ask(Source("nobody/nothing", "model.safetensors", "lantern")) is None
 
 
 def test_fetching_ahead(fake_hub: FakeHub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("sys.argv", ["checkpoints", "--model", TEXT_ID])
     checkpoints.main()
-    assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()] == ["target", "tokenizer", "drafter", "text"]
-    assert store.manifest(store.hub_folder(Source("jadohu/LlamaGen-T2I", "model.safetensors", "lantern"))) is not None
+    assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()] == ["target", "drafter", "tokenizer", "text"]

@@ -57,6 +57,19 @@ def test_nothing_is_told_where_nothing_is_wrong(old_driver: Path, monkeypatch: p
     assert unused_gpu() is None
 
 
+def test_other_devices_and_formats_are_refused_by_the_list_of_those_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for name in ("mps", "apple", "cuda:x", ""):
+        with pytest.raises(ValueError, match=f"device must be auto, cpu, cuda or cuda:N, got '{name}'"):
+            device.pick_device(name)
+    with pytest.raises(ValueError, match="device 'cuda:1' is not available here; use auto or cpu"):
+        device.pick_device("cuda:1")
+    assert device.pick_device("auto").type == device.pick_device("cpu").type == "cpu"
+    for large in (True, False):
+        with pytest.raises(ValueError, match="dtype must be one of auto, float32, bfloat16, float16, got 'int8'"):
+            device.pick_dtype("int8", torch.device("cpu"), large)
+
+
 @pytest.mark.parametrize("chosen", ["auto", pytest.param("cpu", marks=pytest.mark.slow)])
 def test_log_page_api_and_health_tell(
     chosen: str,

@@ -29,7 +29,6 @@ from runs import decode
 from lantern_demo.decoding.loop import Decoded
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling
-from lantern_demo.models import checkpoints
 from lantern_demo.models.janus.drafter import JanusDrafter
 from lantern_demo.models.janus.prompts import ChatPrompt, read_vocabulary
 from lantern_demo.models.llamagen.target import LlamaGen
@@ -236,9 +235,6 @@ def test_two_processes_draw_apart_and_learn_together(files: Path, tmp_path: Path
     script = tmp_path / "train.py"
     tests = Path(__file__).parent
     script.write_text(SCRIPT.format(tests=str(tests), root=str(tests.parent)))
-    checkpoints.load_target(
-        REGISTRY[CLASS_ID], torch.device("cpu"), torch.float32, files
-    )  # two that convert at once get in each other's way
     out = tmp_path / "out"
     words = ["--target", CLASS_ID, "--folder", str(files), "--out", str(out), "--own", "64", "--batch", "4", "--steps", "4"]
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script), *words]

@@ -14,13 +14,12 @@ from published import ANOLE, ANOLE_DRAFTER, ANOLE_ID, anole_networks, chameleon_
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from lantern_demo.models import families
+from lantern_demo.models import checkpoints, families
 from lantern_demo.models.anole.drafter import AnoleDrafter, AnoleDrafterConfig
-from lantern_demo.models.anole.prompts import PromptTokens, check_vocabulary
+from lantern_demo.models.anole.prompts import PromptTokens
 from lantern_demo.models.anole.target import Anole, AnoleConfig
 from lantern_demo.models.families import FAMILIES, LAYOUTS, Family, family_of
-from lantern_demo.models.files import dryrun
-from lantern_demo.models.files.convert import AS_PUBLISHED
+from lantern_demo.models.files.tensors import AS_PUBLISHED
 from lantern_demo.models.registry import REGISTRY, Published, Source, Words
 from lantern_demo.runs.pipeline import load
 
@@ -47,7 +46,7 @@ def module_name(path: Path) -> str:
 
 def test_models_import_models_and_decoding_alone_and_never_in_a_circle() -> None:
     needs = {module_name(path): imports(path) for path in MODELS.rglob("*.py")}
-    assert {"lantern_demo.models.checkpoints", "lantern_demo.models.files.dryrun"} <= needs.keys()
+    assert {"lantern_demo.models.checkpoints", "lantern_demo.models.files.needs"} <= needs.keys()
     for name, found in needs.items():
         assert all(other.startswith(("lantern_demo.models.", "lantern_demo.decoding.")) for other in found), (name, found)
     left = {name: {other for other in found if other in needs} for name, found in needs.items()}
@@ -115,7 +114,6 @@ THIRD = Family(
     target_facts=lambda sizes, located: {},
     drafter_facts=lambda sizes, located: {},
     prompts=PromptTokens.of,
-    check_text=check_vocabulary,
     cuda_target=lambda target: target,
     cuda_drafter=lambda drafter: drafter,
 )
@@ -130,10 +128,10 @@ def test_a_third_family_is_an_entry_and_its_own_code(tmp_path: Path, monkeypatch
     sizes = ThirdConfig(**{field: getattr(ANOLE, field) for field in AnoleConfig.__dataclass_fields__})
     small = ThirdDrafterConfig(**{field: getattr(ANOLE_DRAFTER, field) for field in AnoleDrafterConfig.__dataclass_fields__})
     sources = {
-        "target": (Source("nobody/third", "model.safetensors", "third", in_place=True),),
+        "target": (Source("nobody/third", "model.safetensors", "third"),),
         "drafter": (Source("nobody/third", "drafter.pt", "drafter"),),
         "tokenizer": (Source("nobody/third", "vq.pt", "chameleon-vq"),),
-        "text": (Source("nobody/third", "tokenizer.json", "words", in_place=True),),
+        "text": (Source("nobody/third", "tokenizer.json", "words"),),
     }
     pictures = replace(anole.tokenizer, channels=32, multipliers=(1, 1, 1, 1, 1), blocks=1, latent=32, codebook=64, dim=24)
     published = Published(target=sizes, sources=sources, drafter=small, tokenizer=pictures, text=Words(), on_cpu="float32")
@@ -152,18 +150,13 @@ def test_a_third_family_is_an_entry_and_its_own_code(tmp_path: Path, monkeypatch
     torch.save(chameleon_vq_tensors(tokenizer), folder.parent / "vq.pt")
     write_vocabulary(folder.parent / "tokenizer.json")
 
-    lines, _ = dryrun.report(info, "cpu", "float32", folder.parent)
-    said = "\n".join(lines)
-    assert said.count("tensors are as expected") == 3 and "its vocabulary is as expected" in said
+    lines, _ = checkpoints.check(info, "cpu", "float32", folder.parent)
+    assert "\n".join(lines).count("as expected") == 4
     pipe = load("third", device="cpu", folder=folder.parent)
     loaded = pipe.networks.target
     assert isinstance(loaded, Third) and isinstance(pipe.networks.drafter, AnoleDrafter)
     assert all(torch.equal(weight, target.state_dict()[name]) for name, weight in loaded.state_dict().items())
     assert families.fused_runners(pipe.networks) == families.Runners(loaded, pipe.networks.drafter)
-    with pytest.raises(
-        ValueError, match="dtype int8 is for models with fused models for a CPU, and there alone; use auto or one of float32"
-    ):
-        load("third", device="cpu", dtype="int8", folder=folder.parent)
     # the head of two layers is the one that is decoded with
     plain = pipe.generate("a red lantern", "vanilla")
     assert pipe.generate("a red lantern", "eagle1").tokens == plain.tokens

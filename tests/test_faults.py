@@ -21,9 +21,8 @@ from tiny import write_tiny_model
 from lantern_demo import faults, load
 from lantern_demo.decoding.cache import KVCache
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.models.files import store
-from lantern_demo.models.files.hub import Located
-from lantern_demo.models.registry import REGISTRY, Source
+from lantern_demo.models.files import disk_cache
+from lantern_demo.models.registry import REGISTRY
 from lantern_demo.runs import pipeline
 from lantern_demo.runs.pipeline import Drawn, Generation, MethodFailed, Pipeline, StepEvent
 from lantern_demo.settings.settings import Settings
@@ -366,45 +365,14 @@ def test_a_first_model_that_fails_to_load_is_a_sentence(folder: Path, monkeypatc
 # -- two at once
 
 
-def _convert(root: str, barrier: Any, log: str) -> None:
-    os.environ["LANTERN_CACHE"] = root
-    weights = Path(root) / "weights.pt"
-    located = Located(Source("some/model", "weights.pt", "llamagen"), (weights,), {"repo": "some/model", "bytes": 3})
-
-    def convert(into: Path) -> list[Path]:
-        with Path(log).open("a") as file:
-            file.write("x")
-        for piece in range(20):  # a conversion that another process could tread on
-            (into / f"{piece}.bin").write_bytes(b"x" * 100_000)
-        return [into / f"{piece}.bin" for piece in range(20)]
-
-    barrier.wait(60)
-    found = store.write(store.root() / "converted" / "part", located, {}, convert)
-    assert len(found["files"]) == 20
-
-
-def test_two_processes_do_not_convert_the_same_file(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("fork")
-    barrier, log = context.Barrier(4), tmp_path / "log"
-    processes = [context.Process(target=_convert, args=(str(tmp_path), barrier, str(log))) for _ in range(4)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(60)
-    assert [process.exitcode for process in processes] == [0, 0, 0, 0]
-    assert log.read_text() == "x", "the others wait, and take what the first has made"
-    assert store.manifest(tmp_path / "converted" / "part", {"repo": "some/model", "bytes": 3}) is not None
-    assert [path.name for path in (tmp_path / "converted").iterdir() if path.name != ".locks"] == ["part"]
-
-
 def _choose(path: str, count: int) -> None:
     for i in range(count):
-        store.put(Path(path), json.dumps([i] * 2000) + "\n")
+        disk_cache.put(Path(path), json.dumps([i] * 2000) + "\n")
 
 
 def test_a_choice_is_never_half_written(tmp_path: Path) -> None:
     context, path = multiprocessing.get_context("fork"), tmp_path / "choices" / "choice.json"
-    store.put(path, "[0]")
+    disk_cache.put(path, "[0]")
     processes = [context.Process(target=_choose, args=(str(path), 200)) for _ in range(3)]
     for process in processes:
         process.start()
@@ -418,5 +386,5 @@ def test_a_choice_is_never_half_written(tmp_path: Path) -> None:
 
 def test_a_lock_that_cannot_be_had_does_not_stop_a_start(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with store.locked(tmp_path / "file" / "below"):
+    with disk_cache.locked(tmp_path / "file" / "below"):
         pass

@@ -17,7 +17,7 @@ from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.wavefront import Wavefront
 from lantern_demo.decoding.window import CoupledWindow, Window
-from lantern_demo.models.files import store
+from lantern_demo.models.files import disk_cache
 from lantern_demo.models.machine.matmul import KINDS
 from lantern_demo.models.machine.tuning import Tuning
 from lantern_demo.models.registry import BUNDLED
@@ -362,7 +362,7 @@ def test_costs_are_measured_once_and_in_turn() -> None:
 def test_a_choice_of_a_restless_moment_is_not_kept(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StepCosts, "steady", property(lambda self: False, lambda self, value: None), raising=False)
     assert pipe.generate("two red lanterns", "eagle1").stats.tree.startswith("fitted: ")
-    assert not list((store.root() / "fitted").glob("*-eagle1-*"))
+    assert not list((disk_cache.root() / "fitted").glob("*-eagle1-*"))
 
 
 def test_a_kept_kind_of_products_is_used_only_where_it_is_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -372,14 +372,14 @@ def test_a_kept_kind_of_products_is_used_only_where_it_is_allowed(tmp_path: Path
     assert tuning._kept_kind("products", (*exact, "half"), lambda: "half") == "half"
     assert tuning._kept_kind("products", exact, lambda: "plain") == "plain"
     assert tuning._kept_kind("products", exact, lambda: "packed") == "plain", "what is kept"
-    store.put(tuning.file("products", exact), '"int8"\n')
+    disk_cache.put(tuning.file("products", exact), '"bfloat16"\n')
     assert tuning._kept_kind("products", exact, lambda: "plain") == "plain", "never one that rounds"
 
 
 def test_a_tree_is_chosen_anew_where_other_products_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LANTERN_CACHE", str(tmp_path))
     measured: list[str] = []
-    for products in ("plain plain", "plain plain", "half int8"):
+    for products in ("plain plain", "plain plain", "half bfloat16"):
         tuning = Tuning("a model", torch.device("cpu"), "float32")
         tuning.products = products
 
@@ -388,7 +388,7 @@ def test_a_tree_is_chosen_anew_where_other_products_run(tmp_path: Path, monkeypa
             return [float(policy.nodes)]
 
         TreeFitting(tuning, FIT_ROUNDS).fit(METHODS["eagle1"], StaticTree(PROBES[3]), Calibration({"eagle1": ACCEPT}, {}), times)
-    assert len(set(measured)) == 2 and measured.count("plain plain") == measured.count("half int8")
+    assert len(set(measured)) == 2 and measured.count("plain plain") == measured.count("half bfloat16")
 
 
 def test_a_step_without_drafts_is_no_measure_of_a_tree(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:

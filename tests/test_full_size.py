@@ -2,7 +2,7 @@
 while they are packed, and every method draws.
 
 The files are written to the folder that FULL_SIZE_DIR names and taken away again: without that variable the tests are skipped.
-LlamaGen-XL wants 12 GB of disk and 8 GB of memory, Anole 17 and 20, Janus-Pro 1B 5 and 6. The figures that are
+LlamaGen-XL wants 9 GB of disk and 8 GB of memory, Anole 15 and 20, Janus-Pro 1B 5 and 6. The figures that are
 measured are printed (`pytest -s`).
 """
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +15,13 @@ from published import (
     JANUS_DRAFTER,
     JANUS_ID,
     authors_config,
-    eagle_tensors,
     janus_drafter,
     janus_library,
     same_weights,
     write_chat_vocabulary,
     write_janus,
-    write_janus_drafter,
 )
 from runs import decode
-from safetensors.torch import save_file
 from torch import Tensor
 from transformers import LlamaConfig, LlamaModel
 
@@ -36,7 +32,7 @@ from lantern_demo.decoding.loop import Decoded
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import guide
 from lantern_demo.models import checkpoints
-from lantern_demo.models.files.convert import CheckpointError
+from lantern_demo.models.files.tensors import CheckpointError
 from lantern_demo.models.janus.cpu import LeanJanus
 from lantern_demo.models.janus.drafter import JanusDrafter
 from lantern_demo.models.janus.prompts import read_vocabulary
@@ -55,14 +51,6 @@ ALONE = [method.id for method in METHODS.values() if not method.needs_drafter]
 @pytest.fixture
 def pipe(janus_model: Path) -> Pipeline:
     return load(JANUS_ID, device="cpu", folder=janus_model)
-
-
-@pytest.fixture(scope="session")
-def large_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The 7B's files in small, and the published drafter's."""
-    folder = write_janus(tmp_path_factory.mktemp("published") / "files", parts=2, size="7B")
-    write_janus_drafter(folder)
-    return folder
 
 
 # -- files
@@ -137,9 +125,7 @@ def test_a_vocabulary_without_its_marks_is_refused(old: str, new: str, says: str
 def test_without_a_drafter_every_method_that_needs_none_draws(pipe: Pipeline) -> None:
     assert set(ALONE) <= set(pipe.available_methods)
     assert not any(METHODS[method].needs_drafter for method in pipe.available_methods)
-    with pytest.raises(
-        ValueError, match=r"method eagle1 needs a drafter, and no drafter is published for janus-pro-1b; train one"
-    ):
+    with pytest.raises(ValueError, match=r"method eagle1 needs a drafter, and no drafter comes with janus-pro-1b; train one"):
         pipe.generate(PROMPT, "eagle1")
     done = {m: e for m, e in pipe.compare(PROMPT, ALONE, seed=1, window=4, zipar_window=2) if isinstance(e, Generation)}
     assert list(done) == ALONE and done["vanilla"].image.size == (64, 64)
@@ -181,81 +167,21 @@ def test_a_network_that_gave_up_its_weights_draws_no_batches(janus_model: Path, 
 # -- drafters
 
 
-def test_the_drafter_of_others_is_loaded_if_its_tensors_are_what_its_code_says(large_model: Path) -> None:
-    pipe = load(JANUS_7B_ID, device="cpu", folder=large_model)
+def test_one_that_was_trained_here_drafts(janus_model: Path) -> None:
+    checkpoints.save_drafter(checkpoints.trained_folder(REGISTRY[JANUS_ID]), janus_drafter())
+    pipe = load(JANUS_ID, device="cpu", folder=janus_model)
     found = pipe.networks.drafter
     assert isinstance(found, JanusDrafter) and found.config == JANUS_DRAFTER
     same_weights(found, janus_drafter())
     assert pipe.unavailable == {} and pipe.available_methods == list(METHODS)
     done = {m: e for m, e in pipe.compare(PROMPT, seed=1) if isinstance(e, Generation)}
     assert list(done) == pipe.default_methods
-    assert done["eagle1"].record["model"]["sources"]["drafter"]["file"] == "model.safetensors"
+    assert done["eagle1"].record["model"]["sources"]["drafter"]["trained"]
     assert all(done[m].stats.one_step_tvd == pytest.approx(0, abs=1e-5) for m in ("vanilla", "eagle1", "eagle2"))
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        (lambda t: t.pop("fusion.weight"), "tensor 'fusion.weight' is missing"),
-        (lambda t: t.update({"fusion2.weight": torch.zeros(2)}), "unknown tensor 'fusion2.weight'"),
-        (
-            lambda t: t.update({"fusion.weight": torch.zeros(64, 64)}),
-            r"'fusion.weight' has shape \[64, 64\], expected \[64, 128\]",
-        ),
-    ],
-)
-def test_another_drafter_is_refused_with_a_sentence_and_the_model_does_without(
-    change: Any, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = write_janus(tmp_path / "m", parts=2, size="7B")
-    place = write_janus_drafter(folder)
-    tensors = eagle_tensors(janus_drafter())
-    change(tensors)
-    save_file(tensors, place / "model.safetensors")
-    pipe = load(JANUS_7B_ID, device="cpu", folder=folder)
-    with pytest.raises(ValueError, match=rf"method eagle1 needs a drafter, and the drafter that others .* is not used: .*{says}"):
-        pipe.generate(PROMPT, "eagle1")
-    assert len(pipe.generate(PROMPT).tokens) == GRID * GRID
-    assert "training.drafter --target janus-pro-7b --captions captions.txt --out" in str(pipe.networks.no_drafter)
-    monkeypatch.setattr("sys.argv", ["checkpoints", "--model", JANUS_7B_ID, "--folder", str(folder)])
-    checkpoints.main()
-    assert "is not used" in capsys.readouterr().out
-
-
-def test_one_trained_here_comes_before_the_drafter_of_others(large_model: Path) -> None:
-    mine = deepcopy(janus_drafter())
-    mine.fusion.weight.data.neg_()
-    checkpoints.save_drafter(checkpoints.trained_folder(REGISTRY[JANUS_7B_ID]), mine)
-    found = load(JANUS_7B_ID, device="cpu", folder=large_model)
-    same_weights(found.networks.drafter, mine)
-    assert found.generate(PROMPT, "eagle1").record["model"]["sources"]["drafter"]["trained"]
-
-
-def test_a_drafter_that_cannot_be_downloaded_is_done_without(
-    large_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = []
-
-    def snapshot(repo: str, revision: str, allow_patterns: list[str], local_files_only: bool) -> str:
-        asked.append(repo)
-        return str(large_model / repo.split("/")[1])
-
-    def file(repo: str, name: str, revision: str) -> str:
-        asked.append(repo)
-        if "Drafter" in repo:
-            raise OSError("gone")
-        return str(large_model / repo.split("/")[1] / name)
-
-    monkeypatch.setattr("lantern_demo.models.files.hub.hf_hub_download", file)
-    monkeypatch.setattr("lantern_demo.models.files.hub.snapshot_download", snapshot)
-    pipe = load(JANUS_7B_ID, device="cpu")
-    assert set(asked) == {"deepseek-ai/Janus-Pro-7B", "seliny2/JanusPro-Eagle-Drafter"}
-    assert "could not be downloaded" in pipe.unavailable["lantern++"].sentence()
-    assert len(pipe.generate(PROMPT, "scd", window=4).tokens) == GRID * GRID
-
-
 @torch.no_grad()
-def test_the_drafter_computes_what_the_published_code_does() -> None:
+def test_the_drafter_computes_what_the_code_that_it_follows_does() -> None:
     """State and vector through one linear layer and a SiLU into the library's Llama of one layer with its norm, over a picture
     from position 0; a pass over its first slots, one over the rest, then one node behind them."""
     drafter, c = janus_drafter(), JANUS_DRAFTER
@@ -301,10 +227,9 @@ class Perfect(JanusDrafter):
 
 
 @torch.no_grad()
-def test_states_go_through_the_head_row_by_row_before_they_are_mixed(large_model: Path) -> None:
+def test_states_go_through_the_head_row_by_row_before_they_are_mixed(pipe: Pipeline) -> None:
     """With a drafter that knows the target's states of a greedy picture all its drafts are accepted, which only the guided logits
     of both rows can do: the logits of mixed states are others."""
-    pipe = load(JANUS_7B_ID, device="cpu", folder=large_model)
     target = pipe.networks.target
     encoded = pipe.networks.text.encode(PROMPT)
     condition = target.condition(encoded.features, None, True)
@@ -335,7 +260,7 @@ def test_states_go_through_the_head_row_by_row_before_they_are_mixed(large_model
 
 
 @torch.no_grad()
-def test_the_drafter_never_sees_the_prompt(large_model: Path) -> None:
+def test_the_drafter_never_sees_the_prompt() -> None:
     """Its outputs do not depend on the prompt's states, nor on how long the prompt is; the picture's first slot stands at 0."""
     drafter = janus_drafter()
     generator = torch.Generator().manual_seed(3)

@@ -18,7 +18,7 @@ import pytest
 from gradio_client import Client
 
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.models.files.store import root
+from lantern_demo.models.files.disk_cache import root
 from lantern_demo.settings.knobs import MAX_LANTERN_K
 from lantern_demo.ui.record_reader import read_record
 from lantern_demo.ui.service import Service

@@ -37,7 +37,7 @@ class Clock:
 
     def __init__(self, device: torch.device | str) -> None:
         self._device = torch.device(device)
-        self._waits = {"cuda": torch.cuda.synchronize, "mps": lambda _: torch.mps.synchronize()}.get(self._device.type)
+        self._waits = torch.cuda.synchronize if self._device.type == "cuda" else None
         self.seconds: dict[str, float] = dict.fromkeys(PARTS, 0.0)
         # those in which the calling thread had no processor; on a GPU it waits for the device by design, and they say nothing
         self.waited: dict[str, float] = dict.fromkeys(PARTS, 0.0)

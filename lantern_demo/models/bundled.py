@@ -57,7 +57,6 @@ class Networks(Generic[Prompts, TargetModel, DrafterModel]):
     trained: dict[str, Any]
     sources: dict[str, dict[str, Any]] = field(default_factory=dict)  # part -> repository, file, revision, commit
     no_drafter: NoDrafter | None = None  # None where there is a drafter
-    tables: Path | None = None  # where tables that are made from the tokenizer are kept
     picture: PictureDecoder | None = None  # draws the tokenizer's tokens larger than the tokenizer would
     palette: Tensor | None = None  # the tokens' colours [V, 3] uint8, where they were learnt from pictures
 

@@ -22,27 +22,25 @@ from lantern_demo.decoding import protocols
 from lantern_demo.models.anole.cpu import LeanAnole
 from lantern_demo.models.anole.cuda import FusedAnole, FusedAnoleDrafter
 from lantern_demo.models.anole.drafter import AnoleDrafterConfig
-from lantern_demo.models.anole.prompts import PromptTokens, check_vocabulary
+from lantern_demo.models.anole.prompts import PromptTokens
 from lantern_demo.models.anole.target import AnoleConfig
 from lantern_demo.models.bundled import Networks
 from lantern_demo.models.common import DrafterSizes, TargetSizes
 from lantern_demo.models.files.blank import blank_network, blank_tokenizer
-from lantern_demo.models.files.convert import AS_PUBLISHED, Layout, weights_of
 from lantern_demo.models.files.hub import Located
+from lantern_demo.models.files.tensors import AS_PUBLISHED, Layout, weights_of
 from lantern_demo.models.janus.cpu import LeanJanus
 from lantern_demo.models.janus.cuda import FusedJanus, FusedJanusDrafter
 from lantern_demo.models.janus.drafter import JanusDrafterConfig
 from lantern_demo.models.janus.prompts import ChatPrompt
-from lantern_demo.models.janus.prompts import check_vocabulary as check_chat_vocabulary
 from lantern_demo.models.janus.target import JanusConfig
 from lantern_demo.models.lean import LeanDecoder, packed
-from lantern_demo.models.llamagen.captions import CaptionEncoder, check_text
+from lantern_demo.models.llamagen.captions import CaptionEncoder
 from lantern_demo.models.llamagen.cpu import LeanDrafter, LeanTarget
 from lantern_demo.models.llamagen.cuda import FusedDrafter, FusedTarget
 from lantern_demo.models.llamagen.drafter import DrafterConfig
 from lantern_demo.models.llamagen.labels import ClassLabels
 from lantern_demo.models.llamagen.target import LlamaGenConfig
-from lantern_demo.models.machine.mps import HostedDrafter, HostedTarget
 from lantern_demo.models.registry import ModelInfo, Part, Published
 from lantern_demo.models.text import PromptEncoder
 
@@ -63,16 +61,14 @@ class Family:
     target: type[TargetSizes[Any]]  # the configuration of its targets, by which a model's family is known
     drafter: type[DrafterSizes[Any]]  # the configuration of its drafters
     layouts: Mapping[str, Layout]  # how tensors are named in its published files, by the format of `registry.Source`
-    # The fields of a configuration that published files set. They raise CheckpointError for files of another model.
+    # The fields of a configuration that published files set. It raises CheckpointError for files of another model.
     target_facts: Callable[[Any, Located], dict[str, Any]]
-    drafter_facts: Callable[[Any, Located], dict[str, Any]]
-    # What reads prompts, of the target's configuration and the files of the part "text", for a device.
+    # What reads prompts, of the target's configuration and the files of the part "text", for a device. It raises CheckpointError.
     prompts: Callable[[Any, Located, torch.device], PromptEncoder]
-    # Checks the files of the part "text" -> how many weights they hold. Raises CheckpointError.
-    check_text: Callable[[Any, Located], int]
     # Fused models for accelerators, whose weights take the place of the network's.
     cuda_target: Callable[[Any], protocols.FixedTarget]
     cuda_drafter: Callable[[Any], protocols.FixedDrafter]
+    drafter_facts: Callable[[Any, Located], dict[str, Any]] | None = None  # as `target_facts`; None: none is published
     cpu: FusedForCpu | None = None  # None: on a CPU the networks run as they are
 
 
@@ -84,7 +80,6 @@ FAMILIES: dict[str, Family] = {
         target_facts=llamagen_weights.target_facts,
         drafter_facts=llamagen_weights.drafter_facts,
         prompts=CaptionEncoder.of,
-        check_text=check_text,
         cuda_target=FusedTarget,
         cuda_drafter=FusedDrafter,
         cpu=FusedForCpu(LeanTarget, LeanDrafter),
@@ -96,7 +91,6 @@ FAMILIES: dict[str, Family] = {
         target_facts=anole_weights.target_facts,
         drafter_facts=anole_weights.drafter_facts,
         prompts=PromptTokens.of,
-        check_text=check_vocabulary,
         cuda_target=FusedAnole,
         cuda_drafter=FusedAnoleDrafter,
         cpu=FusedForCpu(LeanAnole, packed),
@@ -106,9 +100,7 @@ FAMILIES: dict[str, Family] = {
         drafter=JanusDrafterConfig,
         layouts=janus_weights.LAYOUTS,
         target_facts=janus_weights.target_facts,
-        drafter_facts=janus_weights.drafter_facts,
         prompts=ChatPrompt.of,
-        check_text=check_chat_vocabulary,
         cuda_target=FusedJanus,
         cuda_drafter=FusedJanusDrafter,
         cpu=FusedForCpu(LeanJanus, packed),
@@ -129,26 +121,25 @@ def family_of(target: TargetSizes[Any]) -> Family:
     raise TypeError(f"{type(target).__name__} is the configuration of no family in models/families.py")
 
 
-def expected(part: Part, published: Published, located: Located) -> tuple[dict[str, Any], nn.Module]:
-    """What a part's files say about its configuration, and the blank network that they must fit; of every part but the text
-    encoder.
+def expected(part: Part, published: Published, located: Located) -> nn.Module:
+    """Make the blank network that the files of any part but the text encoder must fill, configured as they say.
 
     Raises CheckpointError when they belong to another model.
     """
     if part == "tokenizer":
-        return {}, blank_tokenizer(published.tokenizer, 1)
+        return blank_tokenizer(published.tokenizer, published.target.grid)
     family = family_of(published.target)
     sizes: TargetSizes[nn.Module] | DrafterSizes[nn.Module] = published.target
-    facts = family.target_facts
+    facts: Callable[[Any, Located], dict[str, Any]] | None = family.target_facts
     if part == "drafter":
         assert published.drafter is not None
         sizes, facts = published.drafter, family.drafter_facts
-    config = facts(sizes, located)
-    return config, blank_network(replace(sizes, **config))
+    assert facts is not None
+    return blank_network(replace(sizes, **facts(sizes, located)))
 
 
 def weights(network: nn.Module, located: Located) -> Iterator[tuple[str, Tensor]]:
-    """The weights of a (blank) network out of a part's published files; see `convert.weights_of`."""
+    """The weights of a (blank) network out of a part's published files; see `tensors.weights_of`."""
     return weights_of(network, located.weights, LAYOUTS[located.source.format])
 
 
@@ -181,12 +172,6 @@ def fused_runners(networks: Networks) -> Runners:
     family = family_of(networks.target.config)
     drafter = networks.drafter
     return Runners(family.cuda_target(networks.target), None if drafter is None else family.cuda_drafter(drafter))
-
-
-def hosted_runners(networks: Networks, device: torch.device) -> Runners:
-    """What decodes a model on a device that only networks run on: see `models.machine.mps`."""
-    drafter = networks.drafter
-    return Runners(HostedTarget(networks.target, device), None if drafter is None else HostedDrafter(drafter, device))
 
 
 @torch.inference_mode()

@@ -14,7 +14,6 @@ import torch
 from lantern_demo.models.anole.drafter import AnoleDrafterConfig
 from lantern_demo.models.anole.target import AnoleConfig
 from lantern_demo.models.common import DrafterSizes, TargetSizes
-from lantern_demo.models.janus.drafter import JanusDrafterConfig
 from lantern_demo.models.janus.target import JanusConfig
 from lantern_demo.models.llamagen.drafter import DrafterConfig
 from lantern_demo.models.llamagen.target import LlamaGenConfig
@@ -37,8 +36,6 @@ class Source:
     beside: tuple[str, ...] = ()  # what is taken along, such as config.json
     revision: str = "main"  # a branch, tag or commit; LANTERN_REVISIONS overrides it (see `hub.revision_of`)
     number_bytes: int = 4  # of a number in these files, as far as is known
-    in_place: bool = False  # read from the published files at every start; the others are converted once
-    unchecked: bool = False  # nobody here has seen it: a model does without such a drafter where it cannot be had or used
 
 
 @dataclass(frozen=True)
@@ -125,7 +122,7 @@ class ModelInfo:
         if self.published is None:
             return pick_dtype(asked, device, large=False)
         on_cpu = self.published.on_cpu
-        return pick_dtype(asked, device, large=True, on_cpu=on_cpu or sixteen_bits(), int8=on_cpu is None)
+        return pick_dtype(asked, device, large=True, on_cpu=on_cpu or sixteen_bits())
 
 
 BASE: dict[str, Any] = {"dim": 768, "layers": 12, "heads": 12, "ffn": 2048}
@@ -161,9 +158,7 @@ def _text_to_image(stage: str, size: int, target: str, original: str, drafter: s
                 ),
                 "drafter": (Source(f"jadohu/{drafter}", "pytorch_model.bin", "drafter", ("config.json",)),),
                 "tokenizer": (Source("peizesun/llamagen_t2i", "vq_ds16_t2i.pt", "vq"),),
-                "text": (
-                    Source("google/flan-t5-xl", "model*.safetensors", "t5", ("config.json", "tokenizer.json"), in_place=True),
-                ),
+                "text": (Source("google/flan-t5-xl", "model*.safetensors", "t5", ("config.json", "tokenizer.json")),),
             },
         ),
     )
@@ -215,58 +210,51 @@ def _anole() -> ModelInfo:
             tokenizer=TokenizerSizes(dim=256, codebook=8192, kind="chameleon"),
             text=Words(),
             sources={
-                "target": (Source(hub, shards, "anole", ("config.json",), number_bytes=2, in_place=True),),
+                "target": (Source(hub, shards, "anole", ("config.json",), number_bytes=2),),
                 "drafter": (Source("jadohu/anole_drafter", "pytorch_model.bin", "drafter", ("config.json",)),),
                 "tokenizer": (
                     Source(hub, shards, "anole-vq", ("config.json",), number_bytes=2),
                     Source("GAIR/Anole-7b-v0.1", "tokenizer/vqgan.ckpt", "chameleon-vq"),
                 ),
                 "text": (
-                    Source(hub, "tokenizer.json", "words", in_place=True),
-                    Source("GAIR/Anole-7b-v0.1", "tokenizer/text_tokenizer.json", "words", in_place=True),
+                    Source(hub, "tokenizer.json", "words"),
+                    Source("GAIR/Anole-7b-v0.1", "tokenizer/text_tokenizer.json", "words"),
                 ),
             },
         ),
     )
 
 
-def _janus(size: str, target: JanusConfig, files: str, drafter: JanusDrafterConfig | None) -> ModelInfo:
+def _janus(size: str, target: JanusConfig, files: str) -> ModelInfo:
     """A Janus-Pro of DeepSeek's. Its own files are fetched; transformers' conversion of them may lie in a local folder."""
     authors, library, config = f"deepseek-ai/Janus-Pro-{size}", f"deepseek-community/Janus-Pro-{size}", ("config.json",)
     sources: dict[Part, tuple[Source, ...]] = {
         "target": (
-            Source(authors, files, "janus", config, number_bytes=2, in_place=True),
-            Source(library, "model*.safetensors", "janus-library", config, number_bytes=2, in_place=True),
+            Source(authors, files, "janus", config, number_bytes=2),
+            Source(library, "model*.safetensors", "janus-library", config, number_bytes=2),
         ),
         "tokenizer": (
             Source(authors, files, "janus-vq", config, number_bytes=2),
             Source(library, "model*.safetensors", "janus-library-vq", config, number_bytes=2),
         ),
         "text": (
-            Source(authors, "tokenizer.json", "words", in_place=True),
-            Source(library, "tokenizer.json", "words", in_place=True),
+            Source(authors, "tokenizer.json", "words"),
+            Source(library, "tokenizer.json", "words"),
         ),
     }
-    helped = "No drafter is published for it"
-    if drafter is not None:
-        others = Source(
-            "seliny2/JanusPro-Eagle-Drafter", "model.safetensors", "janus-eagle", config, number_bytes=2, unchecked=True
-        )
-        sources["drafter"] = (others,)
-        helped = "A drafter by others, whose licence was not seen here, is used if it is what its code says"
     return ModelInfo(
         id=f"janus-pro-{size.lower()}",
         title=f"Janus-Pro {size}, text to image, 384 px",
         description=(
             f"DeepSeek's Janus-Pro {size}, a language model that draws 384 x 384 pixels from any text, which it reads itself. "
-            f"{helped}. It has not been tried with the published weights."
+            "It has no drafter until one is trained. It has not been tried with the published weights."
         ),
         folder=None,
         image_size=384,
         grid=24,
         max_prompt=1000,
         preset={"cfg_scale": 5.0, **PAPER},
-        published=Published(target=target, sources=sources, drafter=drafter, text=Words()),
+        published=Published(target=target, sources=sources, text=Words()),
         prompts=(
             "a glass of red wine on a wooden table, warm evening light",
             "a red fox in autumn leaves, close-up photo",
@@ -310,8 +298,8 @@ _ROWS = (
     _class_to_image("L", 384, LARGE),
     _class_to_image("XL", 384, XL),
     _anole(),
-    _janus("1B", JanusConfig(dim=2048, heads=16, ffn=5632, layers=24), "pytorch_model.bin", None),
-    _janus("7B", JanusConfig(), "pytorch_model-*.bin", JanusDrafterConfig()),
+    _janus("1B", JanusConfig(dim=2048, heads=16, ffn=5632, layers=24), "pytorch_model.bin"),
+    _janus("7B", JanusConfig(), "pytorch_model-*.bin"),
 )
 
 REGISTRY: dict[str, ModelInfo] = {info.id: info for info in _ROWS}

@@ -31,7 +31,7 @@ from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.trees import Path as TreePath
 from lantern_demo.decoding.wavefront import Wavefront
-from lantern_demo.models.files.store import locked, put, root
+from lantern_demo.models.files.disk_cache import locked, put, root
 from lantern_demo.models.machine.tuning import Tuning
 
 FILE = "calibration.json"

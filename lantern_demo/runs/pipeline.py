@@ -25,10 +25,10 @@ from lantern_demo.decoding.timing import Clock
 from lantern_demo.faults import in_words, release_memory, unreadable
 from lantern_demo.models import bundled, checkpoints, families
 from lantern_demo.models.common import Condition
-from lantern_demo.models.files import store
+from lantern_demo.models.files import disk_cache
 from lantern_demo.models.files.needs import requirements_unmet
 from lantern_demo.models.llamagen import accumulation
-from lantern_demo.models.machine.device import DTYPES, INT8, device_name, pick_device, pick_threads
+from lantern_demo.models.machine.device import DTYPES, device_name, pick_device, pick_threads
 from lantern_demo.models.machine.matmul import KINDS
 from lantern_demo.models.machine.tuning import CACHED, Tuning, small_on_cpu
 from lantern_demo.models.neighbours import neighbour_table
@@ -81,9 +81,6 @@ class Pipeline:
         fit_trees: bool = True,
     ) -> None:
         self.info, self.networks, self.device, self.dtype = info, networks, device, dtype
-        self.host = (
-            torch.device("cpu") if device.type == "mps" else device
-        )  # where drafts, noise and judging are: see `models.machine.mps`
         self.defaults = Settings(**info.preset)
         self.threads = pick_threads(threads, device, small_on_cpu(networks, device, CACHED))
         self.threads.use()
@@ -351,7 +348,7 @@ class Pipeline:
             tree,
             self.neighbours(knobs.neighbours),
             knobs.seed,
-            self.host,
+            self.device,
             room=self.info.tokens if kept else None,
             row=self.info.grid,
             dice=knobs.dice,
@@ -512,8 +509,8 @@ class Pipeline:
         """The colour of each token of the codebook [V, 3] uint8 on the CPU: what a picture is painted with before it is
         decoded."""
         if self._palette is None:
-            networks, shape = self.networks, (self.networks.tokenizer.codebook_size, 3)
-            made = store.table(networks.tables, "palette", shape, lambda: token_colours(networks.tokenizer))
+            tokenizer = self.networks.tokenizer
+            made = self._kept("palette", tokenizer.codebook, lambda: token_colours(tokenizer))
             self._palette = made.to("cpu", torch.uint8)
         return self._palette
 
@@ -525,10 +522,13 @@ class Pipeline:
             book = tokenizer.codebook if vectors == "decoder" else tokenizer.vq.quantize.embedding.weight
             # One column more than any rule counts: the released residual reads k + 1.
             columns = min(MAX_LANTERN_K + 1, len(book) - 1)
-            name, shape = f"neighbours-{vectors}", (len(book), columns)
-            table = store.table(self.networks.tables, name, shape, lambda: neighbour_table(book, columns))
-            self._neighbours[vectors] = table.to(self.host)
+            table = self._kept(f"neighbours-{columns}", book, lambda: neighbour_table(book, columns))
+            self._neighbours[vectors] = table.to(self.device)
         return self._neighbours[vectors]
+
+    def _kept(self, name: str, codebook: Tensor, make: Callable[[], Tensor]) -> Tensor:
+        """Make a table of a codebook; a published model's takes seconds to minutes, and is kept on disk."""
+        return make() if self.info.published is None else disk_cache.table(name, codebook, make)
 
 
 def _image(pixels: Tensor) -> Image.Image:
@@ -548,9 +548,9 @@ def load(
 ) -> Pipeline:
     """Load a model by its registry id, or from a folder in the format of the bundled one.
 
-    device: "auto", "cpu", "cuda", "cuda:N", "mps" (Apple, untried). dtype, of target and drafter: "float32", "bfloat16",
-    "float16", "int8" (8-bit products, on a CPU), or "auto", which is float32 for the bundled model, and 16 bits for a published
-    one: bfloat16, or float16 where that is faster or a GPU lacks the other. A published model is fetched from the Hub at its
+    device: "auto", "cpu", "cuda", "cuda:N". dtype, of target and drafter: "float32", "bfloat16", "float16", or "auto", which is
+    float32 for the bundled model, and 16 bits for a published one: bfloat16, or float16 where that is faster or a GPU lacks the
+    other. A published model is fetched from the Hub at its
     first start; `folder` is a local folder to take its files from instead (see `models.checkpoints`), `drafter` one with a
     drafter of one's own to use in place of the published one. fp16_accumulation keeps the sums of float16 products in float16,
     for this process, if this moves the target's distributions little enough (see `models.llamagen.accumulation`); "auto" is
@@ -569,7 +569,7 @@ def load(
         for option, value in (("folder", folder), ("drafter", drafter)):
             if value is not None:
                 raise ValueError(f"{option} is for published models; {info.id} has its own, got {str(value)!r}")
-        networks: bundled.Networks[Any] = bundled.load(info.folder, chosen, DTYPES["float32" if name == INT8 else name])
+        networks: bundled.Networks[Any] = bundled.load(info.folder, chosen, DTYPES[name])
         if fp16_accumulation:
             accumulation.allow(networks.target)
         sized = replace(info, image_size=networks.image_size, grid=networks.tokenizer.grid)

@@ -27,7 +27,6 @@ from torch import Tensor
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models import bundled, checkpoints
 from lantern_demo.models.common import DrafterSizes, TargetSizes
-from lantern_demo.models.families import prompt_reader
 from lantern_demo.models.files.blank import blank_network
 from lantern_demo.models.llamagen.labels import CLASSES
 from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
@@ -123,13 +122,12 @@ def published_pictures(args: argparse.Namespace, opts: run.Options, info: ModelI
     large = info.published.sources["target"][0].number_bytes == 2 and opts.device.type == "cuda"
     dtype = DTYPES[info.dtype("auto", opts.device)] if large else torch.float32
     target: Any = checkpoints.load_target(info, opts.device, dtype, args.folder)
-    located, choices = None, [str(number) for number in range(CLASSES)]
+    choices = [str(number) for number in range(CLASSES)]
     if info.kind == "text":
         if args.captions is None:
             raise SystemExit(f"{info.id} draws from text: name a file of captions, one a line, with --captions")
         choices = [line.strip() for line in args.captions.read_text().splitlines() if line.strip()]
-        located = checkpoints.text_files(info.published, args.folder)
-    encoder = prompt_reader(info.published, located, opts.device)
+    encoder = checkpoints.load_text(info, opts.device, args.folder)
     sampling = Sampling(top_k=info.preset.get("top_k", 0), cfg_scale=args.cfg_scale or info.preset["cfg_scale"])
 
     def prompts(number: int, rng: random.Random) -> list[str]:

@@ -114,9 +114,6 @@ def note(service: Service, model: str) -> str:
     if needs is not None:
         memory = {dtype: gib(size) for dtype, size in needs["memory_bytes"].items()}
         lines.append(texts.needs(gib(needs["download_bytes"]), memory))
-    expected = service.expected_seconds(info)
-    if expected is not None:
-        lines.append(texts.expected(*expected))
     missing = service.unavailable(info)
     if missing:
         lines.append(texts.unavailable([METHODS[m].label for m in missing], next(iter(missing.values())).missing))

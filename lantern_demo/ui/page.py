@@ -16,7 +16,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import Route
 
-from lantern_demo.models.files.store import root
+from lantern_demo.models.files.disk_cache import root
 from lantern_demo.ui import admission, extras, log, quiz, reading, texts
 from lantern_demo.ui.api import DEVICE, add_endpoints, refuse_call
 from lantern_demo.ui.audit_panel import audit_panel

@@ -26,13 +26,10 @@ from PIL import Image
 from lantern_demo.decoding.loop import Step
 from lantern_demo.faults import sentence
 from lantern_demo.metrics import Counters
-from lantern_demo.models.estimate import picture_seconds
-from lantern_demo.models.families import runs_fused
 from lantern_demo.models.files.needs import requirements_unmet
-from lantern_demo.models.machine.device import pick_device, pick_threads, unused_gpu
-from lantern_demo.models.registry import BUNDLED, REGISTRY, ModelInfo
-from lantern_demo.runs.fitting import chances, read_calibration
-from lantern_demo.runs.pipeline import BORROWED, DrafterMissing, Pipeline, info_of, load, unavailable_methods
+from lantern_demo.models.machine.device import pick_device, unused_gpu
+from lantern_demo.models.registry import REGISTRY, ModelInfo
+from lantern_demo.runs.pipeline import DrafterMissing, Pipeline, info_of, load, unavailable_methods
 from lantern_demo.runs.race import Request
 from lantern_demo.runs.record import same_decoder
 from lantern_demo.runs.stats import Drawn, Generation, MethodFailed
@@ -47,7 +44,6 @@ PREVIEW_SHARE = 16
 # The most seconds of a shared GPU that are asked for. On the larger cards 1.5 times as many are charged: 120, which is all that a
 # visitor without an account has in a day.
 MOST_LEASED = 80
-EXPECTED = ((0,), (0, 0), (0, 0, 0))  # the draft tree of an estimate
 RUNS_KEPT = 20  # whose seconds tell how long others will wait
 REDRAW_LEASE = 15  # of these seconds, for the pictures of a loaded record
 PROMPT = "prompt"  # what is made ready first
@@ -216,22 +212,6 @@ class Service:
             return "this Space runs only the model that it was started with; run the code on a machine of your own for this one"
         device = pick_device(self._device)
         return requirements_unmet(info, device, info.dtype("auto", device))
-
-    def expected_seconds(self, info: ModelInfo) -> tuple[float, float | None] | None:
-        """About how long a picture of a published model would take here by vanilla and by LANTERN++, None for that where it has
-        no drafter: what a pass takes is measured on a product, what its guesses land borrowed. None where it is not known."""
-        device = pick_device(self._device)
-        calibration = read_calibration(BUNDLED / BORROWED)
-        if info.published is None or calibration is None or not runs_fused(info, device) or self.unmet(info):
-            return None
-        tokens = 1 + sum(chances(calibration.static["lantern++"], EXPECTED))
-
-        def measured() -> tuple[float, float | None]:
-            assert info.published is not None
-            pick_threads(self._threads, device, small=False).use()
-            return picture_seconds(info.published, info.dtype("auto", device), len(EXPECTED), tokens)
-
-        return self.at_once(measured)
 
     def unavailable(self, info: ModelInfo) -> dict[str, DrafterMissing]:
         """The methods that a model cannot be decoded with, by id, each with the reason."""

@@ -694,16 +694,6 @@ def about(seconds: float) -> str:
     return f"{max(1, round(seconds))} s" if seconds < 90 else f"{round(seconds / 60)} min"
 
 
-def expected(vanilla: float, fast: float | None) -> str:
-    """About how long a picture would take here."""
-    told = f"A picture would take about {about(vanilla)} here with vanilla"
-    told += "" if fast is None else f" and {about(fast)} with LANTERN++"
-    return (
-        f"{told} (an estimate: from what products of its size take here when nothing disturbs them, and from what guesses land "
-        "with the bundled model)."
-    )
-
-
 def unavailable(labels: list[str], missing: NoDrafter) -> str:
     """Methods that a model lacks, and why it has no drafter; Markdown."""
     text = f"Not available: {', '.join(labels)}. The reason: {missing.why}."
@@ -720,7 +710,7 @@ def unmet(reason: str) -> str:
 
 
 def loading(title: str, published: bool) -> str:
-    return f"Loading {title}." + (" The first time it is downloaded and converted, which takes a while." if published else "")
+    return f"Loading {title}." + (" The first time it is downloaded, which takes a while." if published else "")
 
 
 def warming_up(label: str) -> str:

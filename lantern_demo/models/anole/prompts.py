@@ -9,8 +9,8 @@ import torch
 from tokenizers import Tokenizer
 
 from lantern_demo.models.anole.target import BEGIN_IMAGE, BOS, END_OF_TURN, FIRST, PAD, AnoleConfig
-from lantern_demo.models.files.convert import CheckpointError
 from lantern_demo.models.files.hub import Located
+from lantern_demo.models.files.tensors import CheckpointError
 from lantern_demo.models.text import UNKNOWN, Encoded
 
 MARKS = {"<s>": BOS, "<pad>": PAD, "<racm3:break>": BEGIN_IMAGE, "<reserved08706>": END_OF_TURN}
@@ -36,12 +36,6 @@ def read_vocabulary(path: Path, codes: int) -> Tokenizer:
         if known.get(name) != number:
             raise CheckpointError(f"{path} is not Anole's tokenizer: {name} must be {number} in it, and is {known.get(name)}")
     return tokenizer
-
-
-def check_vocabulary(target: AnoleConfig, located: Located) -> int:
-    """Check the published tokenizer.json of a target -> 0, since it holds no weights. Raises CheckpointError."""
-    read_vocabulary(located.weights[0], target.vocab)
-    return 0
 
 
 class PromptTokens:

@@ -14,8 +14,8 @@ from typing import Any
 
 from lantern_demo.models.anole.drafter import AnoleDrafterConfig
 from lantern_demo.models.anole.target import FIRST, AnoleConfig
-from lantern_demo.models.files.convert import Layout, Rows, Shapes, check_config, read_config
 from lantern_demo.models.files.hub import Located
+from lantern_demo.models.files.tensors import Layout, Rows, Shapes, check_config, read_config
 
 
 def _anole_names(name: str, _: Shapes) -> tuple[str, ...]:

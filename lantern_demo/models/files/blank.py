@@ -85,11 +85,6 @@ def held(sizes: Sizes) -> int:
     return sum(map(prod, found.values()))
 
 
-def multiplied(sizes: Sizes) -> int:
-    """How many numbers of a part each of its passes goes through: all but what makes vectors of tokens and prompts."""
-    return sum(prod(shape) for name, shape in _built_shapes(sizes).items() if "embed" not in name)
-
-
 @lru_cache
 def _built_shapes(sizes: Sizes) -> dict[str, tuple[int, ...]]:
     """Names and shapes of the tensors of the network that is built."""

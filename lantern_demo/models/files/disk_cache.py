@@ -1,5 +1,9 @@
-"""What is kept on disk between starts, under $LANTERN_CACHE, or in lantern-demo under the Hub's HF_HOME; choices among it, so
-that the same seed gives the same picture at the next start too."""
+"""What is kept on disk between starts, under $LANTERN_CACHE, or in lantern-demo under the Hub's HF_HOME:
+
+drafters/<model id>/   a drafter that was trained here (see `checkpoints.save_drafter`)
+fitted/                choices, so that the same seed gives the same picture at the next start too
+tables/                neighbours and colours of published codebooks, which take seconds to minutes to make
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,9 @@ from pathlib import Path
 
 from filelock import FileLock
 from huggingface_hub.constants import HF_HOME
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 
 def root() -> Path:
@@ -66,3 +73,21 @@ def cached_choice(file: Path, allowed: Callable[[str], bool], find: Callable[[],
         with suppress(OSError):
             put(file, json.dumps(choice) + "\n")
     return choice
+
+
+def table(name: str, codebook: Tensor, make: Callable[[], Tensor]) -> Tensor:
+    """Read the table int32 of a codebook [V, e] that is on disk, or else make it and write it there."""
+    digest = hashlib.sha256(codebook.detach().cpu().contiguous().numpy().tobytes()).hexdigest()[:12]
+    path = root() / "tables" / f"{name}-{digest}.safetensors"
+    with suppress(SafetensorError, OSError, KeyError):  # not there yet, or damaged
+        return load_file(path)[name]
+    made = make()
+    unfinished = path.with_suffix(f".{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_file({name: made.cpu().contiguous()}, unfinished)
+        unfinished.replace(path)
+    except (SafetensorError, OSError):  # it can be made again; a full disk must not stop a run
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+    return made

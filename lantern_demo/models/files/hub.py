@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from huggingface_hub import HfApi, hf_hub_download, snapshot_download, try_to_load_from_cache
+from huggingface_hub import hf_hub_download, snapshot_download, try_to_load_from_cache
 from huggingface_hub.constants import HF_HUB_CACHE
 from huggingface_hub.errors import (
     EntryNotFoundError,
@@ -19,7 +19,7 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
-from lantern_demo.models.files.convert import CheckpointError
+from lantern_demo.models.files.tensors import CheckpointError
 from lantern_demo.models.registry import Part, Source
 
 REVISIONS = "LANTERN_REVISIONS"  # an environment variable: "repo=revision", several with commas
@@ -55,16 +55,16 @@ def download(source: Source) -> Located:
     """
     revision = revision_of(source)
     try:
+        # What is there is taken as it is: a model must not change because its branch on the Hub moved on.
+        here = downloaded(source)
         if "*" in source.weights:
             wanted = [source.weights, *source.beside]
-            # What is there is taken as it is: a model must not change because its branch on the Hub moved on.
-            here = downloaded(source)
             folder = Path(snapshot_download(source.repo, revision=revision, allow_patterns=wanted, local_files_only=here))
             weights = tuple(sorted(folder.glob(source.weights)))
         else:
             for name in source.beside:
-                hf_hub_download(source.repo, name, revision=revision)
-            weights = (Path(hf_hub_download(source.repo, source.weights, revision=revision)),)
+                hf_hub_download(source.repo, name, revision=revision, local_files_only=here)
+            weights = (Path(hf_hub_download(source.repo, source.weights, revision=revision, local_files_only=here)),)
     except Exception as error:  # the download library's errors are many, and each is to become a sentence
         raise CheckpointError(_sentence(error, source, revision)) from error
     if not weights:
@@ -82,9 +82,8 @@ def find(sources: Iterable[Source], part: Part, folder: Path) -> Located | None:
             weights = tuple(sorted(p for p in place.glob(source.weights) if p.is_file()))
             if weights:
                 _check_count(weights)
-                newest = max(p.stat().st_mtime_ns for p in weights)
-                facts: dict[str, str | int] = {"path": str(place.resolve()), "file": source.weights, "bytes": _bytes(weights)}
-                return Located(source, weights, facts | {"mtime_ns": newest})
+                # of this machine's folders nothing but the last one's name: a run's record has these facts
+                return Located(source, weights, {"local": place.resolve().name, "file": source.weights, "bytes": _bytes(weights)})
     return None
 
 
@@ -125,24 +124,6 @@ def whole(paths: tuple[Path, ...]) -> bool:
     """Whether files named NAME-00001-of-00003 and so on are all there; one that does not say of how many it is is there alone."""
     counts = {int(found[1]) for path in paths if (found := re.search(r"-of-(\d+)\.", path.name))}
     return bool(paths) and counts <= {len(paths)}
-
-
-def ask(source: Source) -> tuple[str, int] | None:
-    """Ask the Hub about a part -> (commit of its revision, bytes of its weights), or None when it does not answer.
-
-    Raises CheckpointError when it answers that the part cannot be had.
-    """
-    revision = revision_of(source)
-    try:
-        info = HfApi().model_info(source.repo, revision=revision, files_metadata=True)
-    except (RepositoryNotFoundError, RevisionNotFoundError) as error:
-        raise CheckpointError(_sentence(error, source, revision)) from error
-    except Exception:  # no network, or none allowed
-        return None
-    sizes = {f.rfilename: f.size or 0 for f in info.siblings or [] if Path(f.rfilename).match(source.weights)}
-    if not sizes:
-        raise CheckpointError(f"{source.repo} at {revision} has no files {source.weights}; what it holds has changed")
-    return str(info.sha), sum(sizes.values())
 
 
 def disk_full(error: BaseException | None) -> bool:

@@ -1,10 +1,9 @@
-"""What a model needs: bytes to download and to keep, memory by number format. All are estimates from the shapes of tensors."""
+"""What a model needs: bytes to download, memory by number format. All are estimates from the shapes of tensors."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -12,12 +11,11 @@ from typing import Any
 import torch
 from huggingface_hub.constants import HF_HUB_CACHE
 
-from lantern_demo.models.files import hub, store
+from lantern_demo.models.files import hub
 from lantern_demo.models.files.blank import Sizes, held, shapes
 from lantern_demo.models.machine.device import DTYPES
-from lantern_demo.models.registry import ModelInfo, Part, Published, Source
+from lantern_demo.models.registry import ModelInfo, Part, Published
 
-BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
 TEXT_BYTES = 2  # of a number of the text encoder in memory: bfloat16, or float16 where a device lacks that
 TREE_SLOTS = 192  # cache positions behind the last token, for the largest draft trees
 TREE_NODES = 128  # of the largest draft tree
@@ -25,17 +23,6 @@ TABLE_COLUMNS = 1001  # of the neighbour table
 WORK_BYTES = 2**30  # the prompt's and the picture decoder's passes, the libraries
 
 GIB = 2**30
-MISSING = "not in the folder"
-
-
-@dataclass(frozen=True)
-class Piece:
-    """What there is to do for one part, in estimated bytes; 0 where nothing is left to do."""
-
-    part: Part
-    state: str  # "converted", "downloaded", "to download", "in the folder" or MISSING
-    download: int
-    convert: int
 
 
 def sizes_of(published: Published) -> dict[Part, Sizes]:
@@ -60,7 +47,7 @@ def budget(published: Published, dtype: str, on_cpu: bool = False) -> dict[str, 
     Of fused models for a CPU that are only the weights of products: the vectors of tokens, states, keys and values are in
     float32.
     """
-    target, drafter, each = published.target, published.drafter, BYTES[dtype]
+    target, drafter, each = published.target, published.drafter, DTYPES[dtype].itemsize
     fused = on_cpu and published.on_cpu is None
     computed = 4 if fused else each
     vectors = target.vocab * target.dim * (computed - each)  # more than `held` has them at
@@ -98,7 +85,6 @@ def describe(info: ModelInfo) -> dict[str, Any] | None:
     files = {part: numbers(sizes) * fetched[part].number_bytes for part, sizes in sizes_of(published).items()}
     return {
         "download_bytes": sum(files.values()),
-        "disk_bytes": sum(files.values()) + sum(_written(sizes, fetched[part]) for part, sizes in sizes_of(published).items()),
         "memory_bytes": {dtype: memory(published, dtype) for dtype in DTYPES},
         "memory_parts": {dtype: budget(published, dtype) for dtype in DTYPES},
         "estimated": True,
@@ -106,37 +92,20 @@ def describe(info: ModelInfo) -> dict[str, Any] | None:
     }
 
 
-def pieces(info: ModelInfo, folder: Path | None = None) -> list[Piece]:
-    """What loading a published model here still has to fetch and to write. Raises ValueError for a bad LANTERN_REVISIONS.
+def downloads(info: ModelInfo, folder: Path | None = None) -> dict[Part, int]:
+    """Estimate the bytes that are still to fetch before a published model loads here, by part. Raises ValueError for a bad
+    LANTERN_REVISIONS.
 
-    With a local folder everything but the text encoder must lie there (a drafter may be missing); see `hub.places`.
+    With a local folder only the text encoder is fetched, where it does not lie there too.
     """
     assert info.published is not None
-    found = []
+    found = dict[Part, int]()
     for part, sizes in sizes_of(info.published).items():
         sources = info.published.sources[part]
-        local = hub.find(sources, part, folder) if folder else None
-        source = local.source if local else sources[0]
-        size = numbers(sizes) * source.number_bytes
-        convert = _written(sizes, source)
-        if local:
-            done = source.in_place or store.manifest(store.local_folder(local), local.facts)
-            found.append(Piece(part, "in the folder", 0, 0 if done else convert))
-        elif folder and part != "text":
-            found.append(Piece(part, MISSING, 0, 0))
-        elif not source.in_place and store.manifest(store.hub_folder(source)):
-            found.append(Piece(part, "converted", 0, 0))
-        elif hub.downloaded(source):
-            found.append(Piece(part, "downloaded", 0, convert))
-        else:
-            found.append(Piece(part, "to download", size, convert))
+        local = folder is not None and (part != "text" or hub.find(sources, part, folder) is not None)
+        if not local and not hub.downloaded(sources[0]):
+            found[part] = numbers(sizes) * sources[0].number_bytes
     return found
-
-
-def _written(sizes: Sizes, source: Source) -> int:
-    """Estimated bytes that converting a part writes: what is read in place is not converted, and what is left aside not
-    written."""
-    return 0 if source.in_place else held(sizes) * source.number_bytes
 
 
 def requirements_unmet(info: ModelInfo, device: torch.device, dtype: str, folder: Path | None = None) -> str | None:
@@ -177,16 +146,11 @@ def no_room_to_race(
 
 def short_of_disk(info: ModelInfo, folder: Path | None = None) -> str | None:
     """Why the disk's free space does not suffice, or None."""
-    todo = pieces(info, folder)
-    downloads, converted = sum(p.download for p in todo), sum(p.convert for p in todo)
-    cache, kept = existing(Path(HF_HUB_CACHE)), existing(store.root())
-    one_disk = cache.stat().st_dev == kept.stat().st_dev
-    wanted = {cache: downloads + converted} if one_disk else {cache: downloads, kept: converted}
-    for place, needed in wanted.items():
-        free = shutil.disk_usage(place).free
-        if needed > free:
-            return f"it needs about {gib(needed)} of disk space at {place}, and {gib(free)} are free"
-    return None
+    place = next(p for p in (Path(HF_HUB_CACHE).absolute(), *Path(HF_HUB_CACHE).absolute().parents) if p.exists())
+    needed, free = sum(downloads(info, folder).values()), shutil.disk_usage(place).free
+    if needed <= free:
+        return None
+    return f"it needs about {gib(needed)} of disk space at {place}, and {gib(free)} are free"
 
 
 def free_memory(device: torch.device) -> int | None:
@@ -206,11 +170,6 @@ def free_memory(device: torch.device) -> int | None:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
         return None
-
-
-def existing(path: Path) -> Path:
-    """The path, or the nearest folder above it that exists."""
-    return next(p for p in (path.absolute(), *path.absolute().parents) if p.exists())
 
 
 def gib(count: int) -> str:

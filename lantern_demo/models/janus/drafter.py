@@ -1,12 +1,12 @@
 """The drafter of a Janus-Pro: one layer of its target's kind that predicts the target's next hidden state, over the picture
 alone.
 
-It is built as the one that others have published for the 7B (selinyldrm/Deepseek-JanusPro-EAGLE,
-models/drafters/cnets_januspro.py): the state before a token and the token's vector, in this order, through one linear layer and a
-SiLU into a LLaMA layer, and a norm behind it. It never sees the prompt: its slots begin with the picture's first token, which
-stands at position 0, as it is trained there. Image tokens enter as in its target, by its own copy of the target's codebook and
-aligner. The target's head turns outputs into logits; since that is not linear, outputs of the conditional and the unconditional
-row go through it one by one, and only then are mixed: `guided`, one row of mixed states, is not possible.
+It is built as one of others for the 7B (selinyldrm/Deepseek-JanusPro-EAGLE, models/drafters/cnets_januspro.py): the state before
+a token and the token's vector, in this order, through one linear layer and a SiLU into a LLaMA layer, and a norm behind it. It
+never sees the prompt: its slots begin with the picture's first token, which stands at position 0, as it is trained there. Image
+tokens enter as in its target, by its own copy of the target's codebook and aligner. The target's head turns outputs into logits;
+since that is not linear, outputs of the conditional and the unconditional row go through it one by one, and only then are mixed:
+`guided`, one row of mixed states, is not possible.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from lantern_demo.models.common import Condition, DrafterSizes, RMSNorm, unrolled
 from lantern_demo.models.decoder import PaddedCache, SequenceDrafter, SequenceLayer
-from lantern_demo.models.janus.target import READS_PICTURES, TEXT_VOCABULARY, ImageEmbedding, Janus, JanusSizes
+from lantern_demo.models.janus.target import ImageEmbedding, Janus, JanusSizes
 
 
 @dataclass(frozen=True)
@@ -27,16 +27,6 @@ class JanusDrafterConfig(JanusSizes["JanusDrafter"], DrafterSizes["JanusDrafter"
     """Sizes of a Janus drafter; all but ffn and bias are its target's."""
 
     bias: bool = True  # of fusion
-
-    def published_shapes(self) -> dict[str, tuple[int, ...]]:
-        """As `DrafterSizes.published_shapes`: the file holds a whole Janus-Pro with one layer."""
-        text = (TEXT_VOCABULARY, self.dim)
-        return {
-            "embed_tokens.weight": text,
-            "lm_head.weight": text,
-            "vision_head.weight": (self.vocab, self.dim),
-            **READS_PICTURES,
-        }
 
     def build(self) -> JanusDrafter:
         """As `DrafterSizes.build`."""

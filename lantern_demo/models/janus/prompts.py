@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 from tokenizers import Tokenizer
 
-from lantern_demo.models.files.convert import CheckpointError
 from lantern_demo.models.files.hub import Located
+from lantern_demo.models.files.tensors import CheckpointError
 from lantern_demo.models.janus.target import JanusConfig
 from lantern_demo.models.text import Encoded
 
@@ -33,12 +33,6 @@ def read_vocabulary(path: Path, target: JanusConfig) -> Tokenizer:
     if known[PAD] != target.pad:
         raise CheckpointError(f"{path} is not Janus-Pro's tokenizer: {PAD} must be {target.pad} in it, and is {known[PAD]}")
     return tokenizer
-
-
-def check_vocabulary(target: JanusConfig, located: Located) -> int:
-    """Check the published tokenizer.json of a target -> 0, since it holds no weights. Raises CheckpointError."""
-    read_vocabulary(located.weights[0], target)
-    return 0
 
 
 class ChatPrompt:

@@ -6,19 +6,15 @@ Formats (facts: deepseek-ai/Janus, janus/models/*.py; transformers, models/janus
   janus-vq          the image tokenizer in them, which has the names of LlamaGen's
   janus-library     transformers' conversion: safetensors
   janus-library-vq  the image tokenizer in them
-  janus-eagle       the drafter that others have published for the 7B: a Janus with one layer, all of it, and `fusion`, by the
-                    code that reads it (selinyldrm/Deepseek-JanusPro-EAGLE, models/ea_model_januspro.py); nobody here saw the file
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
-from lantern_demo.models.files.convert import CheckpointError, Layout, Shapes, check_config, read_config
 from lantern_demo.models.files.hub import Located
-from lantern_demo.models.janus.drafter import JanusDrafterConfig
+from lantern_demo.models.files.tensors import CheckpointError, Layout, Shapes, check_config, read_config
 from lantern_demo.models.janus.target import JanusConfig
 from lantern_demo.models.tokenizer import published_vq_name
 
@@ -46,10 +42,6 @@ def _library_names(name: str, _: Shapes) -> tuple[str, ...]:
     return (f"model.language_model.{name}",)
 
 
-def _eagle_names(name: str, shapes: Shapes) -> tuple[str, ...]:
-    return (name,) if name.startswith("fusion.") else _authors_names(name, shapes)
-
-
 def _authors_vq_names(name: str, _: Shapes) -> tuple[str, ...]:
     return (f"gen_vision_model.{published_vq_name(name)}",)
 
@@ -63,10 +55,6 @@ LAYOUTS = {
     "janus-vq": Layout(_authors_vq_names, re.compile(r"(?!gen_vision_model\.).*|gen_vision_model\.quantize\.codebook_used")),
     "janus-library": Layout(_library_names, re.compile(r"model\.(vision_model|aligner|vqmodel)\..*|lm_head\.weight")),
     "janus-library-vq": Layout(_library_vq_names, re.compile(r"(?!model\.vqmodel\.).*")),
-    "janus-eagle": Layout(
-        _eagle_names,
-        re.compile(r"(vision_model|aligner|gen_vision_model|gen_head)\..*|language_model\.(lm_head|model\.embed_tokens)\.weight"),
-    ),
 }
 
 
@@ -80,20 +68,6 @@ def target_facts(sizes: JanusConfig, located: Located) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise CheckpointError(f"{path} says nothing of a language model: it belongs to another model")
     check_config(path, found, wanted)
-    return _eps_and_theta(found, sizes)
-
-
-def drafter_facts(sizes: JanusDrafterConfig, located: Located) -> dict[str, Any]:
-    """As `target_facts`, of a drafter, whose config.json may be missing."""
-    path = located.beside("config.json")
-    found = (read_config(path) if path.is_file() else {}).get("language_config") or {}
-    wanted = {"num_attention_heads": sizes.heads, "num_key_value_heads": sizes.heads, "hidden_size": sizes.dim}
-    check_config(path, found, {**wanted, "num_hidden_layers": 1})
-    return _eps_and_theta(found, sizes)
-
-
-def _eps_and_theta(said: Mapping[str, Any], sizes: JanusConfig | JanusDrafterConfig) -> dict[str, Any]:
-    """What is said of norms and positions, which newer versions of the library write one level down. DeepSeek's file says
-    neither: they are a LLaMA's of the library."""
-    theta = (said.get("rope_parameters") or {}).get("rope_theta", sizes.rope_base)
-    return {"eps": float(said.get("rms_norm_eps", sizes.eps)), "rope_base": float(said.get("rope_theta", theta))}
+    # Newer versions of the library write theta one level down. DeepSeek's file says neither: they are a LLaMA's of the library.
+    theta = (found.get("rope_parameters") or {}).get("rope_theta", sizes.rope_base)
+    return {"eps": float(found.get("rms_norm_eps", sizes.eps)), "rope_base": float(found.get("rope_theta", theta))}

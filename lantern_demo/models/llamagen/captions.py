@@ -18,9 +18,9 @@ from tokenizers import Encoding, Tokenizer
 from transformers import T5Config, T5EncoderModel
 
 from lantern_demo.models.files.blank import blank_text, fill
-from lantern_demo.models.files.convert import CheckpointError, read_config, weights_of
 from lantern_demo.models.files.hub import Located
 from lantern_demo.models.files.needs import free_memory
+from lantern_demo.models.files.tensors import CheckpointError, read_config, weights_of
 from lantern_demo.models.lean import packed
 from lantern_demo.models.llamagen.target import LlamaGenConfig
 from lantern_demo.models.llamagen.weights import LAYOUTS
@@ -212,11 +212,3 @@ def load_text(located: Located, width: int, device: torch.device, dtype: torch.d
     network = blank_text(config)
     weights = dict(weights_of(network, located.weights, LAYOUTS["t5"]))
     return CaptionEncoder(read_tokenizer(located.beside("tokenizer.json")), fill(network, weights, device, dtype))
-
-
-def check_text(_: LlamaGenConfig, located: Located) -> int:
-    """Check the published files of a T5, tensor by tensor -> how many weights there are. Raises CheckpointError."""
-    network = blank_text(T5Config.from_dict(read_config(located.beside("config.json"))))
-    read_tokenizer(located.beside("tokenizer.json"))
-    weights_of(network, located.weights, LAYOUTS["t5"])
-    return len(list(network.parameters()))

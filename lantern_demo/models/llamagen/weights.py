@@ -12,8 +12,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from lantern_demo.models.files.convert import NOTHING, Layout, Shapes, as_published, check_config, read_config
 from lantern_demo.models.files.hub import Located
+from lantern_demo.models.files.tensors import NOTHING, Layout, Shapes, as_published, check_config, read_config
 from lantern_demo.models.llamagen.drafter import DrafterConfig
 from lantern_demo.models.llamagen.target import LlamaGenConfig
 from lantern_demo.models.tokenizer import published_vq_name

@@ -20,20 +20,17 @@ _USUAL_THREADS = torch.get_num_threads()  # before anything here has changed it
 DRIVER = Path("/proc/driver/nvidia/version")  # there where NVIDIA's driver is loaded, with its version
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-INT8 = "int8"  # products of 8-bit weights and inputs, the rest in float32: on a CPU, for families with fused models for it
 
 
 def pick_device(device: str) -> torch.device:
-    """The torch device of a name; "auto" is CUDA's or the processor, since Apple's MPS is untried. Raises ValueError when there
-    is no such device here."""
+    """The torch device of a name; "auto" is CUDA's where there is one. Raises ValueError for a name that is not allowed, and
+    when there is no such device here."""
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        chosen = torch.device(device)
-    except RuntimeError:
-        raise ValueError(f"device must be auto, cpu, cuda, cuda:N or mps, got {device!r}") from None
-    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if not there.get(chosen.type, False):
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
+        raise ValueError(f"device must be auto, cpu, cuda or cuda:N, got {device!r}")
+    chosen = torch.device(device)
+    if chosen.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"device {device!r} is not available here; use auto or cpu")
     return chosen
 
@@ -58,8 +55,6 @@ def device_name(device: torch.device) -> str:
     """What ran it, in words: the GPU's name, or the processor with its thread count."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    if device.type == "mps":
-        return f"Apple GPU by MPS ({platform.machine()})"
     count = torch.get_num_threads()
     return f"{_processor()} ({count} thread{'' if count == 1 else 's'})"
 
@@ -74,27 +69,20 @@ def _processor() -> str:
 
 
 def half(device: torch.device) -> str:
-    """The 16-bit number format of a device: bfloat16, or float16 on a GPU that lacks it, and on Apple's."""
-    lacking = device.type == "mps" or (device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False))
+    """The 16-bit number format of a device: bfloat16, or float16 on a GPU that lacks it."""
+    lacking = device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False)
     return "float16" if lacking else "bfloat16"
 
 
-def pick_dtype(dtype: str, device: torch.device, large: bool, on_cpu: str = "float32", int8: bool = True) -> str:
+def pick_dtype(dtype: str, device: torch.device, large: bool, on_cpu: str = "float32") -> str:
     """A number format's name; "auto" is 16 bits for a large model on a GPU, `on_cpu` for one on a CPU, and float32 for the rest.
-    Raises ValueError for an unknown one, for bfloat16 on MPS, and for int8 elsewhere than on a CPU or where the model has
-    none."""
+    Raises ValueError for an unknown one."""
     if dtype == "auto" and not large:
         return "float32"
     if dtype == "auto":
         return on_cpu if device.type == "cpu" else half(device)
-    if dtype not in (*DTYPES, INT8):
-        raise ValueError(f"dtype must be one of auto, {', '.join(DTYPES)}, {INT8}, got {dtype!r}")
-    if dtype == "bfloat16" and device.type == "mps":
-        raise ValueError("dtype bfloat16 is not for device mps; use auto, float32 or float16")
-    if dtype == INT8 and (not int8 or device.type != "cpu"):
-        raise ValueError(
-            f"dtype {INT8} is for models with fused models for a CPU, and there alone; use auto or one of {', '.join(DTYPES)}"
-        )
+    if dtype not in DTYPES:
+        raise ValueError(f"dtype must be one of auto, {', '.join(DTYPES)}, got {dtype!r}")
     return dtype
 
 

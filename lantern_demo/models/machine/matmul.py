@@ -3,7 +3,7 @@
 On one machine a plain product of two rows takes six times as long as a packed one, on another it is the faster of the two.
 `plain` and `packed` are float32. `half` reads its weights as float16 and computes in float32: half of what a product of few rows
 has to read, and the same numbers where float16 holds the weights exactly, as it does those of a model that was stored so.
-`bfloat16` and the 8-bit kinds round weights and inputs, and so change the distributions that are sampled from.
+`bfloat16` rounds weights and inputs, and so changes the distributions that are sampled from.
 
 Kinds in `ROW_EXACT` compute a row of their output from its row of the input alone: the same bits whatever other rows are in the
 call.
@@ -28,15 +28,13 @@ KINDS = {
     "packed": "float32 products, packed weights (oneDNN)",
     "half": "float32 products, float16 weights (FBGEMM)",
     "bfloat16": "bfloat16 products, packed weights (oneDNN)",
-    "int8": "8-bit products of 8-bit weights and inputs, which have a scale for each row (FBGEMM)",
-    "int8-call": "8-bit products of 8-bit weights and inputs, which have one scale for all rows (FBGEMM)",
 }
 PROBED_NODES = (1, 6)  # of the passes that decide between kinds: what vanilla and a small tree run
 PROBES = 12  # passes each
 FEW = 4  # rows
 SMALL = 2**21  # numbers of a weight whose products several threads would not be sooner done with than one
-ROW_EXACT = ("packed", "half", "bfloat16", "int8")
-OF_FORMAT = {"float16": "half", "bfloat16": "bfloat16", "int8": "int8"}  # the kinds of number formats that are asked for by name
+ROW_EXACT = ("packed", "half", "bfloat16")
+OF_FORMAT = {"float16": "half", "bfloat16": "bfloat16"}  # the kinds of number formats that are asked for by name
 
 
 def exact_kinds(weights: Iterable[Tensor]) -> tuple[str, ...]:
@@ -53,10 +51,6 @@ def matmul(weight: Tensor, kind: str) -> Matmul:
         return partial(torch.mm, mat2=weight.float().t())
     if kind == "half":
         return _half(weight.float())
-    if kind == "int8":
-        return _int8_rows(weight.float())
-    if kind == "int8-call":
-        return _int8(weight.float())
     dtype = torch.bfloat16 if kind == "bfloat16" else torch.float32
     packed = torch.ops.mkldnn._reorder_linear_weight(weight.to(dtype).contiguous(), None)
     run = torch.ops.mkldnn._linear_pointwise.default
@@ -79,7 +73,6 @@ def supported(kind: str) -> bool:
         found = matmul(weight, kind)(x)
     except (AttributeError, RuntimeError):
         return False
-    # Without VNNI the sums of pairs of 8-bit products saturate: far off, not a little.
     return bool(((found - x @ weight.t()).abs() < 0.5).all())
 
 
@@ -124,27 +117,3 @@ def _packed_by_fbgemm() -> Iterator[None]:
         yield
     finally:
         torch.backends.quantized.engine = before
-
-
-def _int8(weight: Tensor) -> Matmul:
-    """Weights with a scale per output, inputs with one scale and offset per call."""
-    scale = (weight.abs().amax(1) / 127).clamp_min(1e-8).double()
-    with _packed_by_fbgemm(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PyTorch means to drop its quantised tensors
-        zero = torch.zeros(len(scale), dtype=torch.int64)
-        packed = torch.ops.quantized.linear_prepack(torch.quantize_per_channel(weight, scale, zero, 0, torch.qint8), None)
-    run = torch.ops.quantized.linear_dynamic.default
-    return lambda x: run(x, packed, False)
-
-
-def _int8_rows(weight: Tensor) -> Matmul:
-    """As `_int8`, with inputs that have a scale per row: each row is brought to the range from -1 to 1, and one more row that
-    holds both ends keeps the scale of the call what it is."""
-    run, ends = _int8(weight), weight.new_zeros(1, weight.shape[1])
-    ends[0, 0], ends[0, -1] = 1.0, -1.0
-
-    def rows(x: Tensor) -> Tensor:
-        largest = torch.linalg.vector_norm(x, torch.inf, dim=-1, keepdim=True).clamp_min_(1e-30)
-        return run(torch.cat((x / largest, ends)))[:-1].mul_(largest)
-
-    return rows

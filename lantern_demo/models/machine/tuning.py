@@ -38,8 +38,6 @@ class Tuning:
         target, drafter = networks.target, networks.drafter
         if self.device.type == "cuda":
             return families.fused_runners(networks)
-        if self.device.type == "mps":
-            return families.hosted_runners(networks, self.device)
         fused = families.family_of(target.config).cpu
         if fused is None:
             return Runners(target, drafter)

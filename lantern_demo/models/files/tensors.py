@@ -1,4 +1,4 @@
-"""Published checkpoints to this project's tensors: read safely, check every tensor, rename and join, write.
+"""Published checkpoints to this project's tensors: read safely, check every tensor, rename and join.
 
 How the tensors of a published file are named is its `Layout`; the formats of a family are in its folder (`weights.py`).
 """
@@ -16,12 +16,11 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 CONTAINERS = ("model", "module", "state_dict")  # where a .pt keeps its tensors; FSDP-trained ones have them bare
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-SHARD_BYTES = 512 * 2**20  # what is in memory at a time while converting
 SHOWN = 3  # faults that an error spells out
 
 
@@ -175,34 +174,3 @@ def _faults(
         elif tensors[name].dtype not in DTYPES:
             allowed = ", ".join(str(d).removeprefix("torch.") for d in DTYPES)
             yield name, f"tensor {name!r} is {str(tensors[name].dtype).removeprefix('torch.')}, allowed are {allowed}"
-
-
-def _alone(tensor: Tensor) -> Tensor:
-    """A tensor that can be written: a slice of something larger would be written with all of it."""
-    return tensor if tensor.untyped_storage().nbytes() == tensor.nbytes and tensor.is_contiguous() else tensor.clone()
-
-
-def convert(network: nn.Module, paths: Iterable[Path], layout: Layout, folder: Path) -> list[Path]:
-    """Write a published checkpoint's weights to `folder` under our names, in the dtype they have -> the files written.
-
-    No more than a shard is in memory at a time. Raises CheckpointError as `weights_of` does, and OSError when the disk is full.
-    """
-    shard: dict[str, Tensor] = {}
-    written: list[Path] = []
-
-    def write() -> None:
-        path = folder / f"{len(written):03d}.safetensors"
-        try:
-            save_file(shard, path)
-        except SafetensorError as error:
-            raise OSError(str(error)) from error
-        written.append(path)
-        shard.clear()
-
-    for name, tensor in weights_of(network, paths, layout):
-        shard[name] = _alone(tensor)
-        if sum(t.nbytes for t in shard.values()) >= SHARD_BYTES:
-            write()
-    if shard:
-        write()
-    return written
