@@ -28,7 +28,7 @@ from lantern_demo.ui.service import Service
 
 Updates = dict[Any, Any]  # component -> its new value, or gr.update(...)
 SCRIPTS = Path(__file__).with_name("web")
-SHARED = ("dom", "extras", "charts", "early", "lost", "layers", "race", "drawer")
+SHARED = ("dom", "charts", "early", "lost", "layers", "race", "drawer")
 STYLES = [Path(__file__).with_name("style.css"), *sorted(SCRIPTS.glob("*.css"))]
 
 

@@ -17,7 +17,7 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import Route
 
 from lantern_demo.models.files.store import root
-from lantern_demo.ui import admission, extras, log, quiz, reading, texts
+from lantern_demo.ui import admission, log, reading, texts
 from lantern_demo.ui.api import DEVICE, add_endpoints, refuse_call
 from lantern_demo.ui.audit_panel import audit_panel
 from lantern_demo.ui.compare import again, begin, draw, settle
@@ -53,7 +53,7 @@ from lantern_demo.ui.sweep import Explorer, explore, rest
 from lantern_demo.ui.tools import add_tools, mcp_asked_for
 
 CACHE_SECONDS = 3600  # how long pictures are kept
-STAGE_SCRIPTS = ("grid", "mosaic", "clock", "cells", "look", "stage")
+STAGE_SCRIPTS = ("grid", "mosaic", "clock", "cells", "look", "tour", "stage")
 
 QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}  # events that are the page's own business
 AT_ONCE: dict[str, Any] = {"queue": False, **QUIET}  # those that are answered even when the queue is full
@@ -237,8 +237,6 @@ def launch(page: gr.Blocks, **options: Any) -> Any:
                 Route(SWEEPS, sweeps),
                 Route(PALETTES, palettes(page.lantern_service)),
                 Route(CARD, card),
-                Route(quiz.ADDRESS, quiz.pairs),
-                Route(extras.ADDRESS, extras.served),
                 Route(f"/{reading.FILES}", reading.listed),
                 Route(f"/{reading.FILES}/{{name:path}}", reading.file),
             ],

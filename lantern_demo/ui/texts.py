@@ -252,10 +252,26 @@ WEB: dict[str, Any] = {
         "bare": "Say a colour, a kind, a place or a time too, such as:",
         "alone": "One lantern alone is often left out. More surely drawn:",
     },
-    "tour": "Show me how it works.",
-    "clip": "Save the race as a video",
-    "quiz": "Which one took the shortcut?",
-    "extraMissing": "That could not be fetched. Is the server still there?",
+    "tour": {
+        "open": "Show me how it works.",
+        "title": "How it works",
+        "skip": "Skip",
+        "next": "Next",
+        "done": "Done",
+        "count": "{number} of {of}",
+        "captions": [
+            "{method} guesses ahead: each circle is a piece of the picture that may come next, {guesses} guesses in all.",
+            "One run of the big model looks at all of them at once. Without guesses that run would give one piece.",
+            (
+                "This piece is a near miss: not the one that the model would have drawn, but one that looks like it. Here are "
+                "its look-alikes."
+            ),
+            (
+                "So one run gave {added} pieces, the last of them the model's own. That is how the race is won; the price says "
+                "how often a near miss was kept."
+            ),
+        ],
+    },
     "stage": "The race",
     "hint": "Every picture can be clicked: see what each piece was guessed from, and why it was kept.",
     "headline": "{method} asked the model {passes} times instead of {alone}.",
@@ -439,87 +455,6 @@ WEB: dict[str, Any] = {
     "lostRace": "The connection broke during the race: this is how far it came.",
     "showCard": "Show the recorded run of: {prompt}",
 }
-
-# What scripts say that come when they are asked for, by script.
-EXTRAS: dict[str, dict[str, Any]] = {
-    "clip": {
-        "title": "The race as a video",
-        "recording": "Recording: the race is played once, in about eight seconds.",
-        "done": "Recorded in your browser, {size} KB. It was sent nowhere.",
-        "still": "This browser cannot record, so here is the last picture of the race, {size} KB.",
-        "save": "Save {file}",
-        "send": "Send it on\u2026",
-    },
-    "quiz": {
-        "title": "Which one took the shortcut?",
-        "question": "Pair {number} of {of}: {prompt}.",
-        "hint": (
-            "One was drawn piece by piece by the model alone, the other by LANTERN++, which keeps near misses. Which one is "
-            "LANTERN++'s?"
-        ),
-        "sides": ["Left", "Right"],
-        "alt": "{side} picture of: {prompt}",
-        "right": "Right: LANTERN++ drew the one on the {side}.",
-        "wrong": "No: LANTERN++ drew the one on the {side}.",
-        "methods": {"vanilla": "the model alone", "lantern++": "LANTERN++"},
-        "next": "Next pair",
-        "end": "How many were right?",
-        "score": "You: {right} of {of}. Chance: {chance}.",
-        "missing": "The pairs could not be fetched.",
-    },
-    "tour": {
-        "title": "How it works",
-        "skip": "Skip",
-        "next": "Next",
-        "done": "Done",
-        "count": "{number} of {of}",
-        "captions": [
-            "{method} guesses ahead: each circle is a piece of the picture that may come next, {guesses} guesses in all.",
-            "One run of the big model looks at all of them at once. Without guesses that run would give one piece.",
-            (
-                "This piece is a near miss: not the one that the model would have drawn, but one that looks like it. Here are "
-                "its look-alikes."
-            ),
-            (
-                "So one run gave {added} pieces, the last of them the model's own. That is how the race is won; the price says "
-                "how often a near miss was kept."
-            ),
-        ],
-    },
-}
-
-# What the page says otherwise where no server stands behind it.
-STATIC: dict[str, str] = {
-    "hint": "Every picture can be clicked: see what the marked pieces were guessed from, and why they were kept.",
-    "lookNote": "Tap a marked cell of the picture, or use the arrow keys. The same cell is lit in every lane.",
-    "patchWait": "Fetching the look-alikes\u2026",
-    "notAhead": "Look-alikes are there for the marked pieces alone.",
-    "extraMissing": "That could not be fetched.",
-    "cardsTitle": "Recorded races: pick one to play it.",
-    "sweepNoted": "Recorded with the race.",
-    "noSweeps": "What was recorded with other values could not be fetched.",
-}
-STATIC_NOTE = "These races are recordings; the program itself draws live."
-
-
-def quiz_drawn(found: dict[str, Any]) -> str:
-    """How the pairs of the quiz were drawn, of what `record_quiz` wrote."""
-    count, seeds = len(found["pairs"]), [pair["seed"] for pair in found["pairs"]]
-    return (
-        f"The pairs were drawn on {found['created']} by {found['model']} on {one_thread(found['device'])}, both pictures of a "
-        f"pair with one seed, {seeds[0]} to {seeds[-1]}. The prompts are the first {count} that random parts gave (seed "
-        f"{found['prompts_seed']}); none was left out. What you guessed is kept nowhere."
-    )
-
-
-def quiz_passes(pairs: Sequence[dict[str, Any]]) -> str:
-    """What the pairs' own runs measured."""
-    steps = {name: sum(pair["steps"][name] for pair in pairs) / len(pairs) for name in ("vanilla", "lantern++")}
-    price = sum(pair["price"] for pair in pairs) / len(pairs)
-    return (
-        f"For these pairs LANTERN++ ran the model {steps['lantern++']:.0f} times a picture instead of {steps['vanilla']:.0f}, "
-        f"and at least {int(100 * price)} of 100 pieces are not what the model alone would draw."
-    )
 
 
 def method_sentence(method: Method) -> str:

@@ -54,7 +54,7 @@ function fit(canvas) {
 }
 
 /** Paint a lane's first `count` tokens in the order they came. options: steps, guesses, price, marks,
- * fresh (tokens from this one on, in the order they came, show their marks), pressable (only these show theirs), cell (the chosen token, or -1), cover (a colour). */
+ * fresh (tokens from this one on, in the order they came, show their marks), cell (the chosen token, or -1), cover (a colour). */
 function paint(canvas, lane, count, grid, options) {
   const size = fit(canvas);
   if (!size) return;
@@ -79,7 +79,7 @@ function paint(canvas, lane, count, grid, options) {
     g.globalCompositeOperation = "source-over";
     for (const token of there) tint(token, `rgba(235,30,30,${0.85 * Math.sqrt(lane.prices[token] ?? 0)})`);
   }
-  const marked = options.pressable ?? (options.marks ? there : there.filter((token) => lane.rank[token] >= (options.fresh ?? count)));
+  const marked = options.marks ? there : there.filter((token) => lane.rank[token] >= (options.fresh ?? count));
   if (marked.length) {
     // On a small picture the model's own tokens go without their dots, or there would be nothing but dots.
     const kinds = canvas.clientWidth / grid < 14 ? "er" : "ert";

@@ -32,12 +32,12 @@ const more = el("button", { type: "button", class: "more", "aria-expanded": "fal
 const [leads, rest] = [el("div", { class: "leads" }), el("div", { class: "rest" })];
 grid.append(leads, more, rest);
 const hint = el("p", { class: "note hint" }, words.hint);
-const look = lookPanel(words, { goTo, closed, meant, ask: (asked) => server.look(asked) });
-const clip = el("button", { type: "button", onclick: () => ask("clip") }, words.clip);
-const quiz = el("button", { type: "button", onclick: () => ask("quiz") }, words.quiz);
-const tour = el("button", { type: "button", class: "link", onclick: () => ask("tour") }, words.tour);
-place.append(el("h2", { class: "spoken" }, words.stage), headline, why, el("div", { class: "stage-top" }, source, clocks, controls), el("div", { class: "floor" }, grid, look.root),
-  el("div", { class: "sent-on" }, hint, clip, quiz));
+const look = lookPanel(words, { goTo, closed, ask: (asked) => server.look(asked) });
+const touring = el("button", { type: "button", class: "link", onclick: () => {
+  pause();
+  tour({ lanes: played().map((one) => one.data), grid: state.grid, look: { root: look.root, close: look.close, open: (data, cell) => lookAt(played().find((one) => one.data === data), cell) } });
+} }, words.tour.open);
+place.append(el("h2", { class: "spoken" }, words.stage), headline, why, el("div", { class: "stage-top" }, source, clocks, controls), el("div", { class: "floor" }, grid, look.root), hint);
 
 function lane(view) {
   const canvas = el("canvas", { "aria-hidden": "true" });
@@ -49,7 +49,7 @@ function lane(view) {
   const made = { view, data: null, wipe, drawn: drawnSoFar(), shown: -1, canvas, flag, big, gain, picture, bar, side, short, keep };
   made.root = el("article", { class: "lane", id: `lane-${view.name}`, style: `--lane: ${view.colour}`, "data-method": view.id, "aria-label": view.label, onclick: (event) => open(made, event) },
     el("header", {}, el("h3", {}, view.label), badge), el("div", { class: "frame" }, picture, flag, keep, wipe), bar, el("p", { class: "took" }, big, gain), side, short);
-  picture.addEventListener("pointermove", (event) => event.pointerType === "mouse" && made.data && !look.open && light(meant(cellAt(made, event))));
+  picture.addEventListener("pointermove", (event) => event.pointerType === "mouse" && made.data && !look.open && light(cellAt(made, event)));
   picture.addEventListener("pointerleave", () => !look.open && light(-1));
   return made;
 }
@@ -75,7 +75,7 @@ function show() {
   source.textContent = view.live ?? view.source.text;
   source.className = `source ${racing ? "racing" : (view.source?.kind ?? "")}`;
   place.toggleAttribute("data-still", Boolean(view.live));
-  for (const part of [playButton, scrub, cost, clip, ...clockButtons]) part.disabled = Boolean(view.live);
+  for (const part of [playButton, scrub, cost, ...clockButtons]) part.disabled = Boolean(view.live);
   for (const one of state.lanes) {
     one.view = views.find((other) => other.id === one.view.id) ?? one.view;
     tell(one);
@@ -224,7 +224,7 @@ function tellStory(known) {
     if (state.clock.kind === "seconds" && there > EVEN * here) told.push(el("button", { type: "button", class: "link", onclick: () => { state.picked = "passes"; useClock("passes", 0); go(0); play(); } }, words.playPasses));
   }
   if (whole.quality) told.push(whole.quality);
-  if (known.some((lane) => lane.kinds.includes("r"))) told.push(tour);
+  if (known.some((lane) => lane.kinds.includes("r"))) told.push(touring);
   why.replaceChildren(...told.flatMap((part) => [part, " "]));
 }
 
@@ -259,7 +259,7 @@ function repaint() {
   paintLook(state.cell);
 }
 
-const paintLook = (cell) => look.paint({ ...drawing(cell), pressable: state.whole?.pressable });
+const paintLook = (cell) => look.paint(drawing(cell));
 
 function draw() {
   const common = drawing(state.cell);
@@ -368,7 +368,7 @@ function cellAt(one, event) {
 function open(one, event) {
   if (!one.data) return;
   const pointed = one.picture.contains(event.target) && event.detail > 0;
-  lookAt(one, meant(pointed ? cellAt(one, event) : state.cell >= 0 ? state.cell : telling(one.data)));
+  lookAt(one, pointed ? cellAt(one, event) : state.cell >= 0 ? state.cell : telling(one.data));
 }
 
 function lookAt(one, cell) {
@@ -380,31 +380,6 @@ function lookAt(one, cell) {
   });
   place.classList.add("looking");
   opener = one.picture;
-}
-
-/**
- * The cell that is meant by one: itself, or where look-alikes are there for some cells only the nearest of those. `from`: where an arrow key
- * left, which goes on in its direction or stays.
- */
-function meant(cell, from) {
-  const { pressable } = state.whole;
-  if (!pressable || pressable.includes(cell)) return cell;
-  const between = (a, b) => [(b % state.grid) - (a % state.grid), Math.floor(b / state.grid) - Math.floor(a / state.grid)];
-  const ahead = (other) => { const [[x, y], [u, v]] = [between(from, cell), between(from, other)]; return x * u + y * v > 0; };
-  const open = from === undefined ? pressable : pressable.filter(ahead);
-  const away = (other) => Math.hypot(...between(cell, other));
-  return [...open].sort((a, b) => away(a) - away(b))[0] ?? from;
-}
-
-/** Something that its code is fetched for, with what it needs to know of the race. */
-async function ask(name) {
-  pause();
-  const race = {
-    lanes: played(), grid: state.grid, clock: state.clock, total: state.total, headline: headline.textContent, prompt: state.whole?.prompt, told: source.textContent,
-    pressable: state.whole?.pressable, tokensAt, stepOf,
-    look: { root: look.root, close: look.close, open: (data, cell) => lookAt(played().find((one) => one.data === data), cell) },
-  };
-  await extra(name).then((begin) => begin(race)).catch(() => { hint.textContent = words.extraMissing; });
 }
 
 /** The token to begin with: one that only relaxation accepted, as near to the middle as there is, or the middle. */
