@@ -24,7 +24,6 @@ from lantern_demo.ui import texts
 from lantern_demo.ui.api import describe
 from lantern_demo.ui.components import loading
 from lantern_demo.ui.model_choice import FIRST_CLASS, ModelWidgets, choose, choose_another, note
-from lantern_demo.ui.recommended_box import recommended_box
 from lantern_demo.ui.service import MOST_LEASED, Service
 
 
@@ -48,7 +47,6 @@ def widgets(service: Service) -> ModelWidgets:
             gr.HTML(),
             gr.HTML(),
             gr.HTML(),
-            recommended_box(service),
             {name: gr.Number() for name in ON_THE_FORM},
         )
 
@@ -64,10 +62,7 @@ def chosen(service: Service, model: str) -> dict[str, Any]:
         id(w.builder): "builder",
         id(w.examples): "examples",
         id(w.methods): "methods",
-        id(w.recommended.column): "recommended",
-        id(w.recommended.note): "why recommended",
     }
-    names |= {id(button): kind for kind, button in w.recommended.buttons.items()}
     names |= {id(knob): name for name, knob in w.knobs.items()}
     assert {id(component) for component in found} == set(names)
     return {names[id(component)]: update for component, update in found.items()}
@@ -97,7 +92,6 @@ def test_a_class_model_is_prompted_by_class_and_says_what_it_lacks(service: Serv
     assert found["prompt"] == {"value": FIRST_CLASS, "visible": False, "__type__": "update"} and found["label"]["visible"]
     assert len(found["label"]["choices"]) == 1000, "the list comes with the first model that needs it"
     assert on_offer(found) == (["vanilla", "sjd", "scd", "gsd", "zipar"], ["vanilla", "sjd", "scd"])
-    assert not found["recommended"]["visible"] and not found["why recommended"]
     assert "LANTERN++" in found["note"]["value"]
     assert f"<code>python -m lantern_demo.training.drafter --target {CLASS_ID}" in found["note"]["value"]
 
@@ -173,8 +167,6 @@ def test_back_to_the_bundled_model(service: Service) -> None:
     assert found["prompt"]["visible"] and not found["label"]["visible"] and found["examples"]["visible"]
     assert found["prompt"]["value"] == texts.EXAMPLES[0][0]
     assert found["note"]["value"] == f"<p>{REGISTRY['lantern-scenes'].description}</p>"
-    assert found["recommended"]["visible"] and "<b>Careful</b> is" in found["why recommended"]
-    assert found["careful"]["interactive"] and found["fast"]["interactive"]
 
 
 def test_a_model_that_cannot_run_here_says_why(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,12 +22,10 @@ from lantern_demo.models.machine.device import device_name
 from lantern_demo.runs.record import merge_records
 from lantern_demo.runs.stats import Drawn, MethodFailed
 from lantern_demo.settings.knobs import KNOBS
-from lantern_demo.settings.recommended import KINDS
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.files import saved, write_picture
 from lantern_demo.ui.gradio_patches import CALL_PATHS, document
-from lantern_demo.ui.recommended_box import recommended_for
 from lantern_demo.ui.service import Frame, Service
 
 DEVICE: dict[str, Any] = {"concurrency_id": "device", "concurrency_limit": 1}  # whatever decodes waits for its turn
@@ -121,7 +119,7 @@ def _models(service: Service) -> Callable[..., Any]:
         """What is on offer and what is loaded.
 
         Returns:
-            Models with their sizes, presets and recommended settings, what they need, why they cannot run here and which methods they lack, the loaded ones with device and number format, methods, limits and choices of settings.
+            Models with their sizes and presets, what they need, why they cannot run here and which methods they lack, the loaded ones with device and number format, methods, limits and choices of settings.
         """
         return describe(service)
 
@@ -209,7 +207,6 @@ def describe(service: Service) -> dict[str, Any]:
                 "needs": describe_needs(info),
                 "unmet": service.unmet(info),
                 "unavailable_methods": {method: missing.sentence() for method, missing in service.unavailable(info).items()},
-                "recommended": _recommended(service, info.id),
             }
             for info in service.offered().values()
         ],
@@ -242,27 +239,6 @@ def describe(service: Service) -> dict[str, Any]:
             if knob.limit is not None
         },
         "choices": {name: list(knob.choices) for name, knob in KNOBS.items() if knob.choices},
-    }
-
-
-def _recommended(service: Service, model: str) -> dict[str, Any] | None:
-    """Settings by kind, with what they were measured to gain and lose by method; None where nothing was measured."""
-    found = recommended_for(service, model)
-    if found is None:
-        return None
-    return {
-        "device": found.device,
-        **{
-            kind: {
-                "settings": found.settings(kind),
-                "measured": {
-                    method: {"gain": one.gain, "loss": one.loss, "pictures": one.pictures}
-                    for method, by_kind in found.methods.items()
-                    if (one := by_kind[kind])
-                },
-            }
-            for kind in KINDS
-        },
     }
 
 

@@ -43,7 +43,6 @@ from lantern_demo.ui.model_choice import ModelWidgets, choose, choose_another, c
 from lantern_demo.ui.palettes import PALETTES, palettes
 from lantern_demo.ui.places import places
 from lantern_demo.ui.prompt_builder import prompt_builder
-from lantern_demo.ui.recommended_box import recommend
 from lantern_demo.ui.record_reader import MEGABYTES
 from lantern_demo.ui.recorded import SWEEPS, FinishedRuns, cards, recorded_runs, sweeps
 from lantern_demo.ui.restore import Form, first_view, from_link, load_record, show_example, show_first
@@ -101,7 +100,7 @@ def build(
         with gr.Column(elem_id="settings"):
             drawer_head()
             model_box, model_note, methods, seed, locked = choices(service)
-            recommended, knobs = knob_boxes(service)
+            knobs = knob_boxes(service)
             filled, reset_button = drawer_foot()
         examples = component("cards", ["cards"], cards(), elem_id="examples")
         stage = component(
@@ -127,13 +126,11 @@ def build(
             gr.State(None),
             gr.State(Shown()),
         )
-        by_model = ModelWidgets(
-            gr.State(service.default), model_note, prompt, label, builder, examples, methods, recommended, knobs
-        )
+        by_model = ModelWidgets(gr.State(service.default), model_note, prompt, label, builder, examples, methods, knobs)
         form = Form(model_box, by_model, seed, locked)
         _wire_runs(page, service, w, form, searching, said)
         _wire_restoring(page, service, w, form, examples, upload, said_of_upload, arriving)
-        _wire_settings(service, form, filled, reset_button)
+        reset_button.click(partial(reset, service, filled, knobs), [form.model], [filled, *knobs.values()], **AT_ONCE)
         label.input(lambda title: title, [label], [prompt], **AT_ONCE)
         add_endpoints(page, service)
         if mcp_asked_for():
@@ -154,14 +151,6 @@ def _guard_queue(page: gr.Blocks, shown_on: gr.Button) -> None:
     # counts time on them: one is enough.
     for event in page.fns.values():
         event.show_progress_on = [shown_on]
-
-
-def _wire_settings(service: Service, form: Form, filled: gr.HTML, reset_button: gr.Button) -> None:
-    """What fills in all settings at once: the recommended ones, and the way back to the preset."""
-    knobs, recommended = form.by_model.knobs, form.by_model.recommended
-    for kind, button in recommended.buttons.items():
-        button.click(partial(recommend, service, filled, knobs, kind), [form.model], [filled, *knobs.values()], **AT_ONCE)
-    reset_button.click(partial(reset, service, filled, knobs), [form.model], [filled, *knobs.values()], **AT_ONCE)
 
 
 def _ask() -> tuple[gr.Textbox, gr.Dropdown, gr.Button, gr.Button]:

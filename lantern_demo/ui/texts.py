@@ -9,8 +9,7 @@ from typing import Any
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.faults import sentence
 from lantern_demo.models.bundled import NoDrafter
-from lantern_demo.settings.knobs import KNOBS, short_name
-from lantern_demo.settings.recommended import Found, Recommendation, Recommended
+from lantern_demo.settings.knobs import KNOBS
 
 TITLE = "LANTERN: images, drawn faster"
 INTRO = (
@@ -75,8 +74,6 @@ PAPERS, PROGRAM = "Papers", "This demo"
 CODE, DOCS, LICENCE = "Code", "Docs", "Licence (Apache 2.0)"
 FILES_TITLE = "What this demo is made of"
 
-ONE_TRIED = "not known yet, since with shared noise only the fast ones were tried"
-RECOMMENDED_BUTTONS = {"careful": "Careful settings", "fast": "Fast settings"}
 TIMING_TITLE = "How timings are taken"
 TABLE_TITLE = "All numbers of this run, and where the time goes"
 TABLE_NOTE = (
@@ -461,32 +458,6 @@ def method_sentence(method: Method) -> str:
     return METHOD_SENTENCES.get(method.id, method.summary)
 
 
-def recommended(found: Recommended) -> str:
-    """Why settings are recommended; Markdown, from our own words and numbers alone."""
-    lines = [
-        f"**Careful** is the fastest of the settings tried at which none of {found.measures} measures of the pictures differs "
-        f"from vanilla's by more than noise ({found.level:.0%} intervals). **Fast** is the fastest that loses at most "
-        f"{100 * found.fast_loss:g} of 100 pictures in which everything asked for is found.",
-        "",
-    ]
-    for method, by_kind in found.methods.items():
-        shared = [one for one in found.found if one.method == method and one.settings.get("dice") != "own"]
-        none = ONE_TRIED if len(shared) == 1 and by_kind["fast"] else "none of those tried"
-        shown = [f"{kind}: {_recommendation(one) if one else none}" for kind, one in by_kind.items()]
-        lines.append(f"- {METHODS[method].label}, {'; '.join(shown)}")
-    counts = sorted({one.pictures for by_kind in found.methods.values() for one in by_kind.values() if one})
-    if counts:
-        lines += ["", f"Measured on {' or '.join(f'{count:,}' for count in counts)} pictures of each setting, on {found.device}."]
-    return "\n".join(lines)
-
-
-def _recommendation(one: Recommendation) -> str:
-    settings = ", ".join(f"{short_name(name)} {value:g}" for name, value in one.settings.items())
-    shown = f"{100 * abs(one.loss):.1f} {'fewer' if one.loss > 0 else 'more'} of 100 pictures show all that was asked for"
-    speed = f"gains {one.gain:.2f}\u00d7" if one.gain >= 1 else f"slower: {one.gain:.2f}\u00d7"
-    return f"{settings or 'its fitted window'} ({speed}; {shown})"
-
-
 def audit_ran(report: dict[str, Any]) -> str:
     runs = ", ".join(f"{n:,}" for n in sorted({row["runs"] for row in report["rows"]}))
     device, pytorch, day = report["machine"]["device"], report["versions"]["torch"], report["created"][:10]
@@ -516,13 +487,6 @@ def audited_summary(rows: Sequence[dict[str, Any]]) -> str:
         return "at the noise in every case"
     worst = max(off, key=lambda row: row["off_by"])["verdict"].replace("off by 0", "off by up to 0")
     return worst if len(off) == len(rows) else f"at the noise in {len(rows) - len(off)} of {len(rows)} cases, else {worst}"
-
-
-def found_in_pictures(vanilla: Found, other: Found) -> str:
-    return (
-        f"An automatic check found all that was asked for in {100 * other.right / other.of:.1f} of 100 pictures by LANTERN++ "
-        f"and in {100 * vanilla.right / vanilla.of:.1f} by vanilla ({other.of} of each)."
-    )
 
 
 def badge(method: Method) -> str:
@@ -608,13 +572,6 @@ def to_visitor(message: str) -> str:
     name, _, rest = message.partition(" ")
     first = KNOBS[name].label if name in KNOBS else "The prompt" if name == "prompt" else name[:1].upper() + name[1:]
     return f"{first} {rest}" + ("" if rest.endswith((".", "!", "?")) else ".")
-
-
-def filled_in(kind: str, settings: dict[str, Any], without: Sequence[str]) -> str:
-    """What a recommendation filled in, and which methods stay as they are since nothing that was tried qualified."""
-    told = ", ".join(f"{KNOBS[name].label} {value:g}" for name, value in settings.items())
-    stays = f" {', '.join(without)}: left as before, since no setting tried was {kind}." if without else ""
-    return f"{RECOMMENDED_BUTTONS[kind]} filled in: {told}.{stays}"
 
 
 def needs(download: str, memory: dict[str, str]) -> str:

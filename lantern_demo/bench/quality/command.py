@@ -2,8 +2,7 @@
 
 Every method at the model's preset settings, and the relaxed ones with one knob moved at a time, draw the same prompts with the
 same seeds. What they gain is measured in rounds as the benchmark of speed does; what their pictures lose is measured against
-pictures that vanilla draws with other seeds. The folder --out then holds front.json, front.md, front.png, and the settings that
-are recommended.
+pictures that vanilla draws with other seeds. The folder --out then holds front.json and front.md.
 
 The same command goes on where it was interrupted. With --processes N the drawing is shared by N processes.
 """
@@ -11,19 +10,15 @@ The same command goes on where it was interrupted. With --processes N the drawin
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from functools import partial
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 
 from lantern_demo.bench.arguments import add_model, at_least, parser_of
 from lantern_demo.bench.quality import drawing, protocol
 from lantern_demo.bench.quality.front import gains, scene_front
 from lantern_demo.bench.quality.points import Point, points_of
-from lantern_demo.bench.quality.recommend import ENOUGH
-from lantern_demo.bench.quality.report import Report, markdown, recommendations
+from lantern_demo.bench.quality.report import Report, markdown
 from lantern_demo.bench.quality.scenes import load_classifier_of, truth
 from lantern_demo.bench.quality.statistics import RESAMPLES
 from lantern_demo.bench.report import machine_of, now, write
@@ -32,22 +27,22 @@ from lantern_demo.bench.speed import Contestant, jobs_of, measure, play
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.pipeline import load
 from lantern_demo.settings.knobs import FIT
-from lantern_demo.settings.recommended import FILE
 
 PICTURES, SEEDS = 1000, 2
+CLOSER = 500  # pictures of a point that is looked at more closely
 FEWEST = 8  # pictures, half of which still have three nearest ones
 
 
 def parser() -> argparse.ArgumentParser:
     p = parser_of("quality", __doc__)
     add_model(p)
-    p.add_argument("--out", type=Path, required=True, help="a folder for everything that is drawn, measured and plotted")
+    p.add_argument("--out", type=Path, required=True, help="a folder for everything that is drawn and measured")
     names = list(METHODS)
     p.add_argument("--methods", nargs="+", choices=names, default=names, help="only these of the model's, and vanilla")
     many = f"of every method at the preset settings (default: {PICTURES}, or the protocol's)"
     p.add_argument("--pictures", type=at_least(FEWEST), help=many)
     p.add_argument("--sweep-pictures", type=at_least(0), default=200, help="of every point with a knob moved (default: 200)")
-    closer = f'points with a knob moved, such as "lantern++ lambda 2", of which {ENOUGH} pictures are drawn for a recommendation'
+    closer = f'points with a knob moved, such as "lantern++ lambda 2", of which {CLOSER} pictures are drawn'
     p.add_argument("--candidates", nargs="+", default=[], metavar="POINT", help=closer)
     p.add_argument("--seeds", type=at_least(1), help=f"pictures of each caption (default: {SEEDS}, or the protocol's)")
     p.add_argument("--rounds", type=at_least(1), default=8, help="of the measuring of speed (default: 8)")
@@ -84,7 +79,7 @@ def check(args: argparse.Namespace) -> None:
 def counts_of(points: list[Point], args: argparse.Namespace) -> drawing.Counts:
     """How many pictures of each point are drawn."""
     of_group = {"main": args.pictures, "again": args.pictures, "sweep": args.sweep_pictures, "tree": 0}
-    closer = max(args.sweep_pictures, min(args.pictures, ENOUGH))
+    closer = max(args.sweep_pictures, min(args.pictures, CLOSER))
     return {p.name: closer if p.group == "sweep" and p.name in args.candidates else of_group[p.group] for p in points}
 
 
@@ -124,13 +119,5 @@ def main(argv: Sequence[str]) -> None:
         return
     text = protocol.markdown(report) if args.protocol else markdown(report)
     files = write(args.out / f"{args.protocol or 'front'}.json", report, text)
-    if args.protocol is None:
-        files.append(args.out / FILE)
-        files[-1].write_text(json.dumps(recommendations(report), indent=1) + "\n")
-        if find_spec("matplotlib") is None:
-            print("There is no front.png, since matplotlib is not installed: pip install -r requirements-test.txt")
-        else:
-            files.append(args.out / "front.png")
-            import_module("lantern_demo.bench.quality.plots").draw_front(report, files[-1])
     print(text)
     print(f"wrote {', '.join(map(str, files))}")

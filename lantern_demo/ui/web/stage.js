@@ -223,7 +223,6 @@ function tellStory(known) {
     told.push(say(state.clock.kind === "passes" ? words.whyPasses : there > EVEN * here ? words.whySeconds : words.whyNoMore, facts));
     if (state.clock.kind === "seconds" && there > EVEN * here) told.push(el("button", { type: "button", class: "link", onclick: () => { state.picked = "passes"; useClock("passes", 0); go(0); play(); } }, words.playPasses));
   }
-  if (whole.quality) told.push(whole.quality);
   if (known.some((lane) => lane.kinds.includes("r"))) told.push(touring);
   why.replaceChildren(...told.flatMap((part) => [part, " "]));
 }
