@@ -36,7 +36,7 @@ from lantern_demo.ui.components import (
 )
 from lantern_demo.ui.form import choices, drawer_foot, drawer_head, knob_boxes, reset, results_column
 from lantern_demo.ui.gradio_patches import LAUNCH_OPTIONS, MISCALLS, OPEN_VIEW, calm_queue, forget_calls, http_request, waiting
-from lantern_demo.ui.head import CARD, Head, card, tags
+from lantern_demo.ui.head import Head, tags
 from lantern_demo.ui.health import METRICS, PATH, health, metrics
 from lantern_demo.ui.look_alikes import LookAlikes
 from lantern_demo.ui.model_choice import ModelWidgets, choose, choose_another, class_box
@@ -49,7 +49,6 @@ from lantern_demo.ui.restore import Form, first_view, from_link, load_record, sh
 from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.service import Service, on_zero_gpu
 from lantern_demo.ui.sweep import Explorer, explore, rest
-from lantern_demo.ui.tools import add_tools, mcp_asked_for
 
 CACHE_SECONDS = 3600  # how long pictures are kept
 STAGE_SCRIPTS = ("grid", "mosaic", "clock", "cells", "look", "tour", "stage")
@@ -133,8 +132,6 @@ def build(
         reset_button.click(partial(reset, service, filled, knobs), [form.model], [filled, *knobs.values()], **AT_ONCE)
         label.input(lambda title: title, [label], [prompt], **AT_ONCE)
         add_endpoints(page, service)
-        if mcp_asked_for():
-            add_tools(service)
     _guard_queue(page, draw_button)
     page.lantern_service = service
     return page
@@ -225,7 +222,6 @@ def launch(page: gr.Blocks, **options: Any) -> Any:
                 Route(METRICS, metrics(page, page.lantern_service, DEVICE["concurrency_id"])),
                 Route(SWEEPS, sweeps),
                 Route(PALETTES, palettes(page.lantern_service)),
-                Route(CARD, card),
                 Route(f"/{reading.FILES}", reading.listed),
                 Route(f"/{reading.FILES}/{{name:path}}", reading.file),
             ],

@@ -62,13 +62,6 @@ KEEP_NOTE = (
     "Load one here to replay it and to run it again on this machine. Every picture says in its file what it was drawn from."
 )
 
-TOOL_TITLES = {
-    "draw": "Draw a picture",
-    "compare": "Race decoding methods",
-    "generate": "Draw with every setting",
-    "models": "Models and methods",
-}
-
 FOOT = "About this demo"
 PAPERS, PROGRAM = "Papers", "This demo"
 CODE, DOCS, LICENCE = "Code", "Docs", "Licence (Apache 2.0)"
@@ -801,35 +794,6 @@ def sheet_lines(entry: dict[str, Any]) -> list[str]:
     speedup = f"{entry['speedup']:.1f}x" if "speedup" in entry else "no baseline"  # the font has no multiplication sign
     price = "price not measured" if entry["price"] is None else f"price {entry['price']:.3f}"
     return [f"{entry['decode_seconds']:.2f} s, {speedup}", f"{entry['mean_accepted_length']:.2f} tokens a step", price]
-
-
-def card_headline(record: dict[str, Any], method: str) -> tuple[str, str]:
-    """How often a method ran the model, and what follows that number: how often vanilla did."""
-    return str(record["methods"][method]["steps"]), f"model runs instead of {record['methods']['vanilla']['steps']}"
-
-
-def card_runs(entry: dict[str, Any]) -> str:
-    return f"{entry['steps']} model runs"
-
-
-def card_price(record: dict[str, Any], method: str) -> str:
-    least, of = at_least(record["methods"][method]["price"])
-    return (
-        f"{METHODS[method].label} keeps near misses: at least {least} of {of:,} pieces come out differently than the model "
-        "would have drawn them."
-    )
-
-
-def card_in_words(record: dict[str, Any], method: str) -> str:
-    return (
-        f"{' '.join(card_headline(record, method))}: {record['prompt']!r}, drawn by vanilla decoding and by "
-        f"{METHODS[method].label}"
-    )
-
-
-def card_facts(record: dict[str, Any]) -> str:
-    device, day, seed = one_thread(record["device"]), record["created"][:10], record["settings"]["seed"]
-    return f"A recorded run: {record['model']['id']} on {device}, {day}, seed {seed}"
 
 
 def picture_facts(record: dict[str, Any], method: str | None) -> dict[str, str]:
