@@ -269,14 +269,14 @@ WEB: dict[str, Any] = {
     "headlineSeconds": "{method} took {took} instead of {alone}.",
     "whyPasses": (
         "Counted in runs of the model (passes) it is {there} as fast as the plain way (vanilla). In seconds it was {here} on "
-        "{device}, where each guess cost {cost} of a pass."
+        "{device}, where each guess takes time too."
     ),
     "whySeconds": (
-        "Why only {here}? On {device} each guess cost {cost} of a pass. A large model on a GPU waits for its weights, and "
+        "Why only {here}? On {device} each guess takes time. A large model on a GPU waits for its weights, and "
         "guesses cost it much less: the LANTERN++ paper reports up to 2.56\u00d7 there."
     ),
-    "whyNoMore": "In seconds it was {here} as fast as vanilla on {device}, where each guess cost {cost} of a pass.",
-    "playPasses": "Play it as if guesses were free.",
+    "whyNoMore": "In seconds it was {here} as fast as vanilla on {device}.",
+    "playPasses": "Replay it counting passes only.",
     "racing": "The methods race on this machine's clock.",
     "racingOn": (
         "They take turns on the device, each with a clock of its own, and paint piece by piece. Then the race can be played "
@@ -284,24 +284,12 @@ WEB: dict[str, Any] = {
     ),
     "clock": "Clock of the replay",
     "clocks": {"passes": "Passes", "seconds": "Seconds"},
-    "cost": "What one more guess costs, in passes of the model",
-    "costTold": {
-        "none": "A guess costs nothing: only runs of the model count.",
-        "some": "One more guess costs {cost} of a pass, drafting included.",
-        "seconds": "As measured: {check} of a pass to check a guess, and the rest to draft it.",
-        "bare": "The clock of the machine that drew this.",
-        "size": "As {name} took on {device}, random weights.",
-    },
-    "costMarks": {"none": "free", "here": "here: {cost}", "size": "{name}: {cost}"},
-    "passesTime": "like {steps} passes",
     "pieces": "{count} of {total} pieces",
     "inSeconds": "in seconds: {took}",
     "inSecondsGain": "in seconds: {took} ({gain})",
     "slower": "{times} times slower",
-    "faster": "{times} times faster",
     "differences": "Differences",
     "wipe": "{method}: vanilla's picture on the left, its own on the right",
-    "fullScreen": "Full screen (F)",
     "more": "Also: {methods}",
     "download": "Download the picture drawn with {method} (PNG)",
     "controls": "Replay",
@@ -310,14 +298,9 @@ WEB: dict[str, Any] = {
     "again": "\u25b6 Replay",
     "scrub": "Time of the replay",
     "view": "View",
-    "speed": "Speed of the replay",
-    "showSteps": "Steps",
-    "showGuesses": "Guesses",
     "showPrice": "Price",
     "showMarks": "Tokens",
     "viewNotes": {
-        "steps": "tints each run of tokens that one pass committed",
-        "guesses": "tints tokens by how often their guess changed",
         "price": "the picture in grey; the redder, the further from the model's own odds",
         "marks": "marks where each token came from:",
     },
@@ -418,8 +401,6 @@ WEB: dict[str, Any] = {
         "Exact (lossless) methods give up nothing. What the others gave up is measured, and called the price: at least this "
         "share of the pieces is not what the model alone would draw."
     ),
-    "speedupTitle": "Speed in seconds, against vanilla",
-    "speedupNote": "The line is vanilla's speed.",
     "priceTitle": "Speed in seconds against what was given up",
     "priceNote": "Up is faster, left is truer.",
     "priceAxis": "price (given up)",
@@ -610,12 +591,6 @@ def loading(title: str, published: bool) -> str:
 
 def warming_up(label: str) -> str:
     return f"Getting {label} ready; this is not timed."
-
-
-def left(seconds: float, waiting: int) -> str:
-    """How long a race still takes by what has been drawn, in steps of five seconds; `waiting` methods come after it, if any."""
-    after = f", and then what {waiting} more take" if waiting else ""
-    return f"About {about(5 * max(1, round(seconds / 5)))} left, at the pace so far{after}."
 
 
 def through(done: int, total: int) -> str:
