@@ -419,22 +419,14 @@ def test_prompts_are_shown_as_text(page: Page) -> None:
 
 
 def test_the_audit_is_folded_and_fits(page: Page) -> None:
-    groups = page.locator("#audit .audit section")
-    expect(groups.first).to_be_hidden()
+    verdict = page.locator("#audit .prose b").first
+    expect(verdict).to_be_hidden()
     page.get_by_role("button", name=texts.AUDIT_TITLE).click()
-    for title, _ in texts.AUDIT_GROUPS.values():
-        expect(groups.get_by_role("heading", name=title)).to_be_visible()
-    expect(page.locator("#audit table").first).to_be_hidden()
-    methods = page.locator("#audit details")
-    for i in range(methods.count()):
-        methods.nth(i).locator("summary").click()
-        expect(methods.nth(i).locator("tbody tr").first).to_be_visible()
+    expect(verdict).to_be_visible()
     for width in (390, 768, 1280):
         page.set_viewport_size({"width": width, "height": 900})
         page.wait_for_timeout(200)
         assert fits(page), f"the page is wider than {width} px"
-        boxes = [methods.nth(i).evaluate("e => [e.scrollWidth, e.clientWidth]") for i in range(methods.count())]
-        assert all(inside <= room for inside, room in boxes), f"a table is cut off at {width} px"
 
 
 def test_errors_and_the_stage_are_in_view_on_a_phone(page: Page) -> None:

@@ -64,7 +64,7 @@ def test_the_first_view_counts_passes(page: Page) -> None:
             f"{run[name]['events']['milliseconds'][-1] / 1000:.2f} s",
             f"{run[name]['speedup']:.2f}\u00d7",
         )
-    page.get_by_role("button", name="Replay it counting passes only").click()
+    page.get_by_role("button", name="Count passes only").click()
     expect(page.get_by_role("button", name="Passes", exact=True)).to_have_attribute("aria-pressed", "true")
     expect(page.get_by_role("button", name="Pause")).to_be_visible()
 

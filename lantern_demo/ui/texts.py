@@ -124,38 +124,7 @@ AUDIT_OWN = (
     "Each method had dice of its own (its paper's rule) in these runs. With the same dice for all, which is what runs unless "
     "you choose otherwise, an exact method draws the very picture that vanilla draws: a race shows it."
 )
-AUDIT_HEAD = ("Case", "Distance", "Noise", "p", "In words")
-AUDIT_HOW = """
-- **Distance** is the total variation distance, 0 to 1, between the sequences that were drawn and the exact distribution.
-  **Noise** is the one that as many draws of the exact one itself show on average: it is far from 0, since thousands of
-  sequences share the runs.
-- **p** is of a chi-square test of the stretch of tokens that fits worst, times the number of stretches. From 0.0001 on the
-  method is *at the noise*: these runs do not tell its distribution from the exact one, which proves nothing about more runs.
-  Else *off by* is the distance less the noise.
-- `python -m lantern_demo.bench audit` does it again; `docs/audit.md` says how it works.
-"""
-AUDIT_GROUPS = {
-    "lossless": ("Lossless methods", "Each should be at the noise in every case."),
-    "relaxed": (
-        "Methods that change the distribution on purpose",
-        "How far they are off here, among few tokens, does not tell how far they are off on images.",
-    ),
-    "released": (
-        "As released, by our reading",
-        (
-            "Our re-implementation of what released codes do where that differs from the methods above, as we read them. The "
-            "codes themselves did not run."
-        ),
-    ),
-}
-AUDIT_VARIANTS = {
-    "released": "as released",
-    "resampled": "the target's distribution for the residual",
-    "above": "guesses from the row above",
-    "uniform": "uniform guesses",
-    "maximal": "maximal coupling",
-    "own": "random numbers of its own",
-}
+AUDIT_HOW = "`python -m lantern_demo.bench audit` does it again. `docs/audit.md` says how it works and what each method came to."
 
 ROUNDING = 0.0005  # a price below it is rounding, whatever the number format
 
@@ -276,7 +245,7 @@ WEB: dict[str, Any] = {
         "guesses cost it much less: the LANTERN++ paper reports up to 2.56\u00d7 there."
     ),
     "whyNoMore": "In seconds it was {here} as fast as vanilla on {device}.",
-    "playPasses": "Replay it counting passes only.",
+    "playPasses": "Count passes only.",
     "racing": "The methods race on this machine's clock.",
     "racingOn": (
         "They take turns on the device, each with a clock of its own, and paint piece by piece. Then the race can be played "
@@ -441,26 +410,6 @@ def audit_ran(report: dict[str, Any]) -> str:
     ):  # a report of the day when noise was shared, which names the others
         return ran
     return f"{ran} {AUDIT_OWN}"
-
-
-def audited_name(row: dict[str, Any]) -> str:
-    label = METHODS[row["method"]].label if row["method"] in METHODS else row["method"]
-    return f"{label}, {AUDIT_VARIANTS.get(row['variant'], row['variant'])}" if row["variant"] else label
-
-
-def audited_numbers(row: dict[str, Any]) -> tuple[str, str, str]:
-    """Distance, noise and p-value."""
-    p = f"{row['stretch_p']:.2g}" if row["at_the_noise"] else "< 0.0001"
-    return f"{row['tvd']:.3f}", f"{row['expected']:.3f}", p
-
-
-def audited_summary(rows: Sequence[dict[str, Any]]) -> str:
-    """The verdicts on a method in all its cases in a few words."""
-    off = [row for row in rows if not row["at_the_noise"]]
-    if not off:
-        return "at the noise in every case"
-    worst = max(off, key=lambda row: row["off_by"])["verdict"].replace("off by 0", "off by up to 0")
-    return worst if len(off) == len(rows) else f"at the noise in {len(rows) - len(off)} of {len(rows)} cases, else {worst}"
 
 
 def badge(method: Method) -> str:
