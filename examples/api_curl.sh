@@ -9,11 +9,11 @@ seed="${4:-7}"
 
 # The prompt goes into JSON: its backslashes and quotes are escaped.
 escaped="$(printf '%s' "$prompt" | sed 's/\\/\\\\/g; s/"/\\"/g')"
-event="$(curl -sS --fail-with-body "${url%/}/gradio_api/call/v2/generate" -H 'Content-Type: application/json' \
+event="$(curl -sS --fail-with-body "${url%/}/gradio_api/call/v2/draw" -H 'Content-Type: application/json' \
   -d "{\"prompt\": \"$escaped\", \"method\": \"$method\", \"seed\": $seed}" | sed -E 's/.*"event_id": *"([^"]+)".*/\1/')"
 
 # A stream of events: progress ("generating") as it goes, the result ("complete") or a sentence ("error") at the end.
-answer="$(curl -sSN "${url%/}/gradio_api/call/generate/$event" | sed -n 's/^data: //p' | tail -n 1)"
+answer="$(curl -sSN "${url%/}/gradio_api/call/draw/$event" | sed -n 's/^data: //p' | tail -n 1)"
 picture="$(printf '%s' "$answer" | sed -nE 's/^[^}]*"url": *"([^"]+)".*/\1/p')"
 [ -n "$picture" ] || { printf '%s\n' "$answer" >&2; exit 1; }
 curl -sS --fail -o picture.png "$picture"

@@ -21,8 +21,5 @@ console.log("models:", offer.models.map((model) => model.id).join(", "));
 const [drawn, numbers] = await call("draw", { prompt });
 console.log("draw:", drawn.url, numbers.passes, "passes");
 
-const [picture, run] = await call("generate", { prompt, method: "lantern++", seed: 7 });
-console.log("generate:", picture.url, run.methods["lantern++"].steps, "steps");
-
 const [pictures, record] = await call("compare", { prompt, methods: ["vanilla", "eagle1"], seed: 7 });
 for (const [method, { speedup }] of Object.entries(record.methods)) console.log("compare:", method, pictures[method].url, `${speedup.toFixed(2)}x`);

@@ -13,5 +13,4 @@ call() {
 
 call models '{}'
 call draw '{"prompt": "two blue box lanterns at dawn"}'
-call generate '{"prompt": "two blue box lanterns at dawn", "method": "lantern++", "seed": 7}'
 call compare '{"prompt": "two blue box lanterns at dawn", "methods": ["vanilla", "eagle1"], "seed": 7}'

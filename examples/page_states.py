@@ -71,7 +71,7 @@ def states(browser: Browser, url: str, width: int, theme: str) -> Iterator[tuple
     )
     yield "replay", page
     page.locator("#stage .view summary").click()
-    page.get_by_label("Steps", exact=True).check()
+    page.get_by_label("Tokens", exact=True).check()
     yield "view", page
     page.locator("#stage .view summary").click()
     page.get_by_role("button", name="LANTERN++: look at its tokens").click()

@@ -108,7 +108,6 @@ GOOD: dict[str, st.SearchStrategy[Any]] = {
     "prompt": st.sampled_from(["a red lantern", "two blue lanterns over a lake", "\u706f\u7c60", "<b>"]),
     "model": st.sampled_from(["tiny", None]),
     "methods": st.one_of(st.none(), st.lists(st.sampled_from(list(METHODS)), min_size=1, max_size=7)),
-    "method": st.sampled_from(list(METHODS)),
     "tree": TREE_TEXTS,
     **{name: st.sampled_from(knob.choices) for name, knob in KNOBS.items() if knob.choices and name != "tree"},
     **{

@@ -23,7 +23,7 @@ from lantern_demo.decoding.timing import Clock
 from lantern_demo.decoding.trees import Draft, Tree
 from lantern_demo.decoding.verify import Found, report
 from lantern_demo.runs.distortion import Distortion, ProbsWatcher, measure, roots
-from lantern_demo.settings.knobs import KNOBS, bound_of
+from lantern_demo.settings.knobs import KNOBS
 from lantern_demo.settings.settings import Settings
 
 # Small draft trees and windows, and bounds that say something among few tokens.
@@ -84,7 +84,7 @@ def exact_ways(row: int = 4) -> dict[str, dict[str, Any]]:
             found[" ".join([method, *(f"{name} {value}" for name, value in changes.items())])] = way
 
     for method in METHODS.values():
-        bound = bound_of(method)
+        bound = next((name for name, knob in KNOBS.items() if knob.bounds and knob.reads(method)), None)
         if method.lossless:
             for changes in SHAPES:
                 add(method.id, **changes)

@@ -250,7 +250,7 @@ def test_all_methods_side_by_side(page: Page) -> None:
     expect(page.locator("#lane-lantern .short")).to_contain_text("in 100 pieces are not the model's pick")
     expect(page.locator("#stage .lane")).to_have_count(len(DEFAULT))
     expect(page.locator("#stage .source")).to_contain_text("Drawn just now on")
-    expect(page.locator("#price figure")).to_have_count(2)
+    expect(page.locator("#price figure")).to_have_count(1)
     page.get_by_role("button", name=texts.TABLE_TITLE).click()
     expect(page.locator("#table").get_by_role("rowheader", name="LANTERN++")).to_be_visible()
     expect(page.locator("#table figure")).to_have_count(2)
@@ -330,7 +330,6 @@ def test_the_keyboard_alone_draws_scrubs_looks_and_stops(page: Page) -> None:
     assert page.locator("#stage .now").inner_text().startswith("0 / 255")
     page.keyboard.press("Tab")  # where pictures differ
     page.keyboard.press("Tab")  # what is viewed
-    page.keyboard.press("Tab")  # the whole screen
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     expect(page.locator("#stage .look")).to_be_visible()
@@ -420,22 +419,14 @@ def test_prompts_are_shown_as_text(page: Page) -> None:
 
 
 def test_the_audit_is_folded_and_fits(page: Page) -> None:
-    groups = page.locator("#audit .audit section")
-    expect(groups.first).to_be_hidden()
+    verdict = page.locator("#audit .prose b").first
+    expect(verdict).to_be_hidden()
     page.get_by_role("button", name=texts.AUDIT_TITLE).click()
-    for title, _ in texts.AUDIT_GROUPS.values():
-        expect(groups.get_by_role("heading", name=title)).to_be_visible()
-    expect(page.locator("#audit table").first).to_be_hidden()
-    methods = page.locator("#audit details")
-    for i in range(methods.count()):
-        methods.nth(i).locator("summary").click()
-        expect(methods.nth(i).locator("tbody tr").first).to_be_visible()
+    expect(verdict).to_be_visible()
     for width in (390, 768, 1280):
         page.set_viewport_size({"width": width, "height": 900})
         page.wait_for_timeout(200)
         assert fits(page), f"the page is wider than {width} px"
-        boxes = [methods.nth(i).evaluate("e => [e.scrollWidth, e.clientWidth]") for i in range(methods.count())]
-        assert all(inside <= room for inside, room in boxes), f"a table is cut off at {width} px"
 
 
 def test_errors_and_the_stage_are_in_view_on_a_phone(page: Page) -> None:
@@ -634,7 +625,7 @@ def test_recorded_sweeps_come_when_somebody_nears_them(page: Page) -> None:
     asked: list[str] = []
     page.on("request", lambda request: asked.append(urlparse(request.url).path))
     slider = page.locator("#price .turned input").first
-    expect(page.locator("#price figure")).to_have_count(2)
+    expect(page.locator("#price figure")).to_have_count(1)
     assert slider.count() == 0
     page.locator("#price .turns").scroll_into_view_if_needed()
     expect(slider).to_be_visible()

@@ -1,5 +1,4 @@
-"""The front of speed against quality: what is drawn and resumed, what is recommended, and the whole command on a small random
-model."""
+"""The front of speed against quality: what is drawn and resumed, and the whole command on a small random model."""
 
 from __future__ import annotations
 
@@ -8,7 +7,6 @@ import runpy
 import shutil
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -20,12 +18,10 @@ from lantern_demo.bench.__main__ import main
 from lantern_demo.bench.quality import drawing
 from lantern_demo.bench.quality.classifier import AttributeClassifier
 from lantern_demo.bench.quality.points import FLOOR, Point, points_of
-from lantern_demo.bench.quality.recommend import ENOUGH, FAST_LOSS, recommend
 from lantern_demo.bench.resume import Journal
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models import bundled
 from lantern_demo.runs.pipeline import Pipeline
-from lantern_demo.settings.recommended import read_recommended
 
 PLOT = Path(__file__).parents[1] / "examples" / "front" / "plot.py"
 MODEL = ("", "", "")  # not loaded: one process draws with the pipeline that it has
@@ -107,58 +103,6 @@ def counts_of(points: list[Point], pictures: int = 6, swept: int = 2) -> drawing
     return {p.name: swept if p.group == "sweep" else pictures for p in points if p.group != "tree"}
 
 
-def row(name: str, gain: float, lost: float, half: float, **changes: Any) -> dict[str, Any]:
-    """A row with one measure: the share of pictures that are right, `lost` fewer than vanilla's, give or take `half`."""
-    measures = {"all": {"difference": -lost, "interval": [-lost - half, -lost + half]}}
-    return {
-        "name": name,
-        "method": "lantern++",
-        "relaxed": True,
-        "settings": {},
-        "preset": {"lanternpp_lambda": gain, "seed": 1},
-        "pictures": ENOUGH,
-        "speed": {"gain": gain},
-        "measures": measures,
-        **changes,
-    }
-
-
-def test_careful_is_the_fastest_within_the_noise_and_fast_within_a_stated_loss() -> None:
-    rows = [
-        row("slow", 1.2, 0.00, 0.02),
-        row("good", 1.4, 0.01, 0.02),
-        row("lossy", 1.6, FAST_LOSS - 0.001, 0.02),
-        row("too lossy", 1.9, FAST_LOSS + 0.001, 0.02),
-        row("as released", 2.5, 0.0, 0.02, settings={"residual": "released"}),
-        row("exact", 3.0, 0.0, 0.02, relaxed=False, method="eagle1"),
-        row("too few pictures", 4.0, 0.0, 0.02, pictures=ENOUGH - 1),
-    ]
-    found = recommend(rows)
-    assert list(found) == ["lantern++"]
-    assert found["lantern++"]["careful"]["row"] == "good"
-    assert found["lantern++"]["fast"] == {
-        "row": "lossy",
-        "settings": {"lanternpp_lambda": 1.6},
-        "gain": 1.6,
-        "loss": FAST_LOSS - 0.001,
-        "pictures": ENOUGH,
-    }
-    assert recommend(rows[3:4]) == {"lantern++": {"careful": None, "fast": None}}
-
-
-def test_windows_are_fitted_and_not_recommended() -> None:
-    preset = {"gsd_delta": 0.15, "window": 8, "zipar_window": 2}
-    rows = [
-        row("gsd", 1.5, 0.0, 0.02, method="gsd", preset=preset, settings={"window": 8}, knob=None),
-        row("gsd window 16", 1.8, 0.0, 0.02, method="gsd", preset=preset, settings={"window": 16}, knob="window"),
-        row("zipar", 3.0, 0.0, 0.02, method="zipar", preset=preset, settings={"zipar_window": 4}, knob=None),
-        row("zipar window 2", 4.0, 0.0, 0.02, method="zipar", preset=preset, settings={"zipar_window": 2}, knob="zipar_window"),
-    ]
-    found = recommend(rows)
-    told = {method: (by_kind["fast"]["row"], by_kind["fast"]["settings"]) for method, by_kind in found.items()}
-    assert told == {"gsd": ("gsd", {"gsd_delta": 0.15}), "zipar": ("zipar", {})}
-
-
 def test_what_is_drawn_depends_on_the_weights_that_draw_it(folder: Path, tmp_path: Path) -> None:
     """Pictures of a folder are not mixed with those of other weights; a classifier draws none."""
     copy = shutil.copytree(folder, tmp_path / "copy")
@@ -194,9 +138,6 @@ def test_the_whole_command_on_a_small_model(folder: Path, tmp_path: Path, capsys
     assert drawn.count('"picture"}') == 0
     swept = sum(8 for row in report["rows"] if row["group"] == "sweep")
     assert len([line for line in drawn.splitlines() if '"tokens"' in line]) == (2 + len(chosen)) * 16 + swept + 8
-    # A random model's pictures are all alike, and of too few pictures nothing is recommended; its file says so.
-    kept = read_recommended(out)
-    assert kept is not None and set(kept.methods) == {"lantern", "lantern++"} and kept.settings("fast") == {}
     if find_spec("matplotlib"):
         runpy.run_path(str(PLOT))["draw_front"](report, out / "front.png")
         with Image.open(out / "front.png") as picture:

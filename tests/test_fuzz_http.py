@@ -69,22 +69,16 @@ def refused(response: httpx.Response) -> str:
 @given(data=st.data())
 def test_a_wrong_value_is_refused_by_name(http: httpx.Client, info: dict[str, Any], data: st.DataObject) -> None:
     """One wrong value at a time, for every parameter that an endpoint tells of."""
-    name = data.draw(st.sampled_from(["compare", "generate"]))
-    parameters = [p["parameter_name"] for p in info[f"/{name}"]["parameters"]]
+    parameters = [p["parameter_name"] for p in info["/compare"]["parameters"]]
     wrong = data.draw(st.sampled_from(parameters))
     value = data.draw(BAD)
-    body = {
-        "prompt": PROMPT,
-        "tree": "small",
-        **{"methods" if name == "compare" else "method": ["vanilla"] if name == "compare" else "vanilla"},
-    }
-    body[wrong] = value
+    body = {"prompt": PROMPT, "tree": "small", "methods": ["vanilla"], wrong: value}
     assume(not allowed(wrong, value))
-    response = post(http, f"gradio_api/call/v2/{name}", body_of(body))
+    response = post(http, "gradio_api/call/v2/compare", body_of(body))
     if response.status_code != 200:
         assert refused(response) != "None"
         return
-    event, found = outcome(http, name, response.json()["event_id"])
+    event, found = outcome(http, "compare", response.json()["event_id"])
     assert event == "error" and found["error"], "an empty error tells nothing"
     assert found["error"].startswith((wrong, "prompt", "method", "draft_")) and len(found["error"]) < 700
 
@@ -99,7 +93,7 @@ def allowed(name: str, value: Any) -> bool:
 
 
 @fuzz(60, 0.1)
-@given(st.sampled_from(["draw", "compare", "generate", "models"]), st.dictionaries(TEXTS, JSON, min_size=1, max_size=3))
+@given(st.sampled_from(["draw", "compare", "models"]), st.dictionaries(TEXTS, JSON, min_size=1, max_size=3))
 def test_unknown_parameters_are_refused_by_name(
     http: httpx.Client, info: dict[str, Any], name: str, extra: dict[str, Any]
 ) -> None:
@@ -112,7 +106,7 @@ def test_unknown_parameters_are_refused_by_name(
 
 
 @fuzz(60, 0.1)
-@given(st.sampled_from(["draw", "compare", "generate", "models"]), st.lists(JSON, max_size=30))
+@given(st.sampled_from(["draw", "compare", "models"]), st.lists(JSON, max_size=30))
 def test_positional_calls_of_the_wrong_length_are_refused(
     http: httpx.Client, info: dict[str, Any], name: str, values: list[Any]
 ) -> None:
@@ -129,13 +123,13 @@ def test_positional_calls_of_the_wrong_length_are_refused(
 PLACES = [
     "call/compare",
     "call/v2/compare",
-    "call/generate",
+    "call/draw",
     "call/v2/models",
     "call/nothing",
     "call/v2/nothing",
     "queue/join",
     "run/compare",
-    "api/generate",
+    "api/draw",
     "run/nothing",
     "cancel",
     "reset",
@@ -179,15 +173,15 @@ def test_events_of_the_page_called_by_hand(http: httpx.Client, counts: dict[int,
 
 def test_a_megabyte_of_prompt(http: httpx.Client) -> None:
     for prompt in ("lantern " * 131_072, "\x00" * 2**20, "\U0001f3ee" * 2**18):
-        event_id = post(http, "gradio_api/call/v2/generate", body_of({"prompt": prompt})).json()["event_id"]
-        event, found = outcome(http, "generate", event_id)
+        event_id = post(http, "gradio_api/call/v2/draw", body_of({"prompt": prompt})).json()["event_id"]
+        event, found = outcome(http, "draw", event_id)
         assert event == "error" and found["error"].startswith("prompt has ") and len(found["error"]) < 200
 
 
 def test_control_characters_are_refused_by_name(http: httpx.Client) -> None:
     for prompt, code in (("a \x00 lantern", "U+0000"), ("a lantern\x1b[31m", "U+001B"), ("\ud800 lantern", "U+D800")):
-        event_id = post(http, "gradio_api/call/v2/generate", body_of({"prompt": prompt})).json()["event_id"]
-        assert outcome(http, "generate", event_id)[1]["error"] == f"prompt must be text without control characters, got {code}"
+        event_id = post(http, "gradio_api/call/v2/draw", body_of({"prompt": prompt})).json()["event_id"]
+        assert outcome(http, "draw", event_id)[1]["error"] == f"prompt must be text without control characters, got {code}"
 
 
 def test_more_than_anything_needs_is_not_read(http: httpx.Client) -> None:
@@ -206,11 +200,12 @@ def test_more_than_anything_needs_is_not_read(http: httpx.Client) -> None:
 
 def test_the_server_is_well_after_all_that(http: httpx.Client) -> None:
     assert http.get("healthz").json()["ready"]
-    event_id = post(http, "gradio_api/call/v2/generate", body_of({"prompt": PROMPT, "tree": "small"})).json()["event_id"]
-    event, (_, record) = outcome(http, "generate", event_id)
+    body = body_of({"prompt": PROMPT, "tree": "small", "methods": ["vanilla"]})
+    event_id = post(http, "gradio_api/call/v2/compare", body).json()["event_id"]
+    event, (_, record) = outcome(http, "compare", event_id)
     assert event == "complete" and record["order"] == ["vanilla"]
 
 
 def test_every_parameter_is_fuzzed(info: dict[str, Any]) -> None:
-    named = {p["parameter_name"] for name in ("/compare", "/generate") for p in info[name]["parameters"]}
+    named = {p["parameter_name"] for p in info["/compare"]["parameters"]}
     assert named == set(GOOD)

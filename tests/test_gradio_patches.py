@@ -195,17 +195,6 @@ def test_a_page_knows_where_it_was_found(root: str, headers: dict[str, str], add
     assert patches.own_address(SimpleNamespace(root_path=root), Request(scope)) == address
 
 
-def test_the_mcp_server_still_has_what_is_overridden() -> None:
-    """`tests/test_mcp.py` calls it, where MCP is installed."""
-    gradios = patches.ToolServer.__mro__[1]
-    for name in ("get_tool_to_endpoint", "create_mcp_server", "postprocess_output_data"):
-        assert list(inspect.signature(vars(gradios)[name]).parameters) == list(
-            inspect.signature(vars(patches.ToolServer)[name]).parameters
-        )
-    source = inspect.getsource(gradios)
-    assert "self.postprocess_output_data(output_data, root_url)" in source and "self.get_tool_to_endpoint()" in source
-
-
 def test_gradios_page_still_asks_for_the_servers_id_once_it_is_lost() -> None:
     """`web/lost.js` counts on it."""
     assets = Path(gr.__file__).parent / "templates" / "frontend" / "assets"

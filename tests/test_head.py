@@ -1,10 +1,11 @@
-"""What crawlers read: the tags in the HTML of "/" itself, and the picture that they name."""
+"""What crawlers read: the tags in the HTML of "/" itself, and the picture that a Space names in them."""
 
 from __future__ import annotations
 
-import copy
-import io
+import runpy
+import sys
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -18,9 +19,7 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from lantern_demo.ui import head, texts
-from lantern_demo.ui.contact_sheet import CARD_SIZE, link_card
 from lantern_demo.ui.recorded import recorded_runs
-from lantern_demo.ui.run_view import picture_of
 
 
 class Tags(HTMLParser):
@@ -58,19 +57,8 @@ def test_the_page_says_what_it_is_without_a_script(server: str) -> None:
     assert told["og:title"] == told["twitter:title"] == texts.TITLE
     assert told["description"] == told["og:description"] == told["twitter:description"] == texts.DESCRIPTION
     assert told["og:url"] == str(answer.url)
-    assert told["og:image"] == told["twitter:image"] == f"{server}card.png"
-    assert told["twitter:card"] == "summary_large_image"
+    assert told["twitter:card"] == "summary" and "og:image" not in told
     assert "og:site_name" not in told and not any("radio" in name + content for name, content in told.items())
-
-
-def test_the_picture_of_the_tags_is_there(server: str) -> None:
-    # the first who asks waits until it is drawn
-    answer = httpx.get(Tags(httpx.get(server).text).named["og:image"][0], timeout=60).raise_for_status()
-    assert answer.headers["content-type"] == "image/png"
-    with Image.open(io.BytesIO(answer.content)) as picture:
-        assert picture.size == CARD_SIZE == (1200, 630)
-        assert picture.info["prompt"] == recorded_runs()[0].record["prompt"]
-    assert head.first_card() is head.first_card(), "it is made once"
 
 
 @pytest.mark.parametrize("coding", ["identity", "gzip", "br"])
@@ -83,7 +71,7 @@ def test_the_length_is_that_of_what_is_sent(server: str, coding: str) -> None:
 
 def test_a_proxy_names_the_address_and_can_put_nothing_else_into_the_page(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     told = httpx.get(server, headers={"X-Forwarded-Host": "lanterns.example", "X-Forwarded-Proto": "https"}).text
-    assert Tags(told).named["og:image"] == ["https://lanterns.example/card.png"]
+    assert Tags(told).named["og:url"] == ["https://lanterns.example/"]
     plain = Tags(httpx.get(server).text)
     for name in ("Host", "X-Forwarded-Host"):
         spoilt = httpx.get(server, headers={name: '"><script>alert(1)</script>'})
@@ -91,8 +79,11 @@ def test_a_proxy_names_the_address_and_can_put_nothing_else_into_the_page(server
         if spoilt.status_code == 200:
             assert Tags(spoilt.text).scripts == plain.scripts
     monkeypatch.setenv("SPACE_HOST", "someone-lanterns.hf.space")
+    monkeypatch.setenv("SPACE_ID", "someone/lanterns")
     told = httpx.get(server, headers={"X-Forwarded-Host": "another.example"}).text
-    assert Tags(told).named["og:url"] == ["https://someone-lanterns.hf.space/"], "a Space knows its own address"
+    found = Tags(told).named
+    assert found["og:url"] == ["https://someone-lanterns.hf.space/"], "a Space knows its own address"
+    assert found["og:image"] == [head.CARD.format(space="someone/lanterns")] and found["twitter:card"] == ["summary_large_image"]
 
 
 PAGE = (
@@ -126,16 +117,12 @@ def test_what_is_not_the_page_passes_through() -> None:
     assert answer.json() == {"<head>": "<script"} and "title" not in answer.text
 
 
-def test_the_card_says_what_its_record_says() -> None:
-    run = recorded_runs()[0]
-    pictures = {name: picture_of(address) for name, address in run.pictures.items()}
-    record = copy.deepcopy(run.record)
-    steps = {name: entry["steps"] for name, entry in record["methods"].items()}
-    assert texts.card_headline(record, "lantern++") == (str(steps["lantern++"]), f"model runs instead of {steps['vanilla']}")
-    assert record["created"][:10] in texts.card_facts(record) and record["device"] in texts.card_facts(record)
-    before = head.first_card()
-    for change in ({"steps": 17}, {"price": 0.5}):
-        other = copy.deepcopy(record)
-        other["methods"]["lantern++"] |= change
-        changed = link_card(other, pictures, "lantern++")
-        assert Image.open(io.BytesIO(changed)).tobytes() != Image.open(io.BytesIO(before)).tobytes()
+def test_the_picture_of_the_tags_is_that_of_a_recorded_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    examples = Path(__file__).parents[1] / "examples"
+    monkeypatch.setattr(sys, "argv", ["link_card.py", "--out", str(tmp_path / "card.png")])
+    runpy.run_path(str(examples / "link_card.py"), run_name="__main__")
+    assert head.CARD.endswith("/examples/link_card.png")
+    for path in (tmp_path / "card.png", examples / "link_card.png"):
+        with Image.open(path) as picture:
+            assert picture.size == (1200, 630)
+            assert picture.info["prompt"] == recorded_runs()[0].record["prompt"]

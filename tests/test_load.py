@@ -402,6 +402,6 @@ def test_ctrl_c_while_the_model_loads(tmp_path: Path) -> None:
 
 
 def test_the_queue_is_the_only_way_in(url: str) -> None:
-    for path in ("run/compare", "api/compare", "run/generate"):
+    for path in ("run/compare", "api/compare", "run/draw"):
         response = httpx.post(f"{url}/gradio_api/{path}", json={"data": ["a lantern", None, ["vanilla"], *[None] * 14]})
         assert response.status_code == 404

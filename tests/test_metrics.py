@@ -110,7 +110,7 @@ def test_metrics_count_what_the_page_draws(server: str) -> None:
 
     before = counted()
     asked = {"seed": 3, "tree": "small", "lantern_k": 10}
-    _, record = Client(server, verbose=False).predict("a red lantern", method="eagle1", **asked, api_name="/generate")
+    _, record = Client(server, verbose=False).predict("a red lantern", methods=["eagle1"], **asked, api_name="/compare")
     gained = {name: value - before.get(name, 0) for name, value in counted().items() if 'method="eagle1"' in name}
     told = record["methods"]["eagle1"]["speculative_decoding"]
     at = next(name for name in gained if name.startswith("lantern:spec_decode_num_drafts_total"))

@@ -14,6 +14,7 @@ from published import ANOLE_ID, CLASS_ID, JANUS_ID, TEXT_ID, tiny_info, write_cl
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.bundled import NoDrafter
+from lantern_demo.models.files.needs import describe as describe_needs
 from lantern_demo.models.files.needs import short_of_memory
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.runs.pipeline import DrafterMissing, Generation, Pipeline
@@ -22,7 +23,6 @@ from lantern_demo.ui import texts
 from lantern_demo.ui.api import describe
 from lantern_demo.ui.components import loading
 from lantern_demo.ui.model_choice import FIRST_CLASS, ModelWidgets, choose, choose_another, note
-from lantern_demo.ui.recommended_box import recommended_box
 from lantern_demo.ui.service import MOST_LEASED, Service
 
 
@@ -46,7 +46,6 @@ def widgets(service: Service) -> ModelWidgets:
             gr.HTML(),
             gr.HTML(),
             gr.HTML(),
-            recommended_box(service),
             {name: gr.Number() for name in ON_THE_FORM},
         )
 
@@ -62,10 +61,7 @@ def chosen(service: Service, model: str) -> dict[str, Any]:
         id(w.builder): "builder",
         id(w.examples): "examples",
         id(w.methods): "methods",
-        id(w.recommended.column): "recommended",
-        id(w.recommended.note): "why recommended",
     }
-    names |= {id(button): kind for kind, button in w.recommended.buttons.items()}
     names |= {id(knob): name for name, knob in w.knobs.items()}
     assert {id(component) for component in found} == set(names)
     return {names[id(component)]: update for component, update in found.items()}
@@ -95,7 +91,6 @@ def test_a_class_model_is_prompted_by_class_and_says_what_it_lacks(service: Serv
     assert found["prompt"] == {"value": FIRST_CLASS, "visible": False, "__type__": "update"} and found["label"]["visible"]
     assert len(found["label"]["choices"]) == 1000, "the list comes with the first model that needs it"
     assert on_offer(found) == (["vanilla", "sjd", "scd", "gsd", "zipar"], ["vanilla", "sjd", "scd"])
-    assert not found["recommended"]["visible"] and not found["why recommended"]
     assert "LANTERN++" in found["note"]["value"]
     assert f"<code>python -m lantern_demo.training.drafter --target {CLASS_ID}" in found["note"]["value"]
 
@@ -119,12 +114,9 @@ def test_anole_is_offered_with_what_it_needs(service: Service, monkeypatch: pyte
     assert "download of about 15.1 GiB" in found["note"]["value"] and "16.4 GiB in bfloat16" in found["note"]["value"]
     listed = next(model for model in describe(service)["models"] if model["id"] == ANOLE_ID)
     assert (listed["tokens"], listed["image_size"], listed["kind"]) == (1024, 512, "text")
-    assert listed["needs"]["sources"]["drafter"] == {
-        "repo": "jadohu/anole_drafter",
-        "file": "pytorch_model.bin",
-        "revision": "main",
-    }
-    assert listed["unavailable_methods"] == {}
+    sources = describe_needs(REGISTRY[ANOLE_ID])["sources"]  # type: ignore[index]
+    assert sources["drafter"] == {"repo": "jadohu/anole_drafter", "file": "pytorch_model.bin", "revision": "main"}
+    assert listed["unavailable_methods"] == []
     # A card of 24 GB with nothing else on it suffices, one of 16 GB does not.
     for free, fits in ((24e9, True), (16e9, False)):
         monkeypatch.setattr("lantern_demo.models.files.needs.free_memory", lambda _, free=free: int(free))
@@ -171,8 +163,6 @@ def test_back_to_the_bundled_model(service: Service) -> None:
     assert found["prompt"]["visible"] and not found["label"]["visible"] and found["examples"]["visible"]
     assert found["prompt"]["value"] == texts.EXAMPLES[0][0]
     assert found["note"]["value"] == f"<p>{REGISTRY['lantern-scenes'].description}</p>"
-    assert found["recommended"]["visible"] and "<b>Careful</b> is" in found["why recommended"]
-    assert found["careful"]["interactive"] and found["fast"]["interactive"]
 
 
 def test_a_model_that_cannot_run_here_says_why(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:

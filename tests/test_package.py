@@ -194,9 +194,8 @@ SLOW_FILES = {
     "test_queue",
     "test_replay",
     "test_reproducible",
-    "test_sent_on",
-    "test_static",
     "test_stage",
+    "test_tour",
     "test_zero_gpu",
 }
 

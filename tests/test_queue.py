@@ -60,9 +60,9 @@ def until(count: int, server: str, page: Page) -> None:
 
 def test_a_full_queue(page: Page, server: str, device: Device) -> None:
     client = Client(server, verbose=False)
-    jobs = [client.submit("a lantern", method="vanilla", api_name="/generate")]
+    jobs = [client.submit("a lantern", method="vanilla", api_name="/draw")]
     assert device.entered.wait(60)
-    jobs.append(client.submit("a lantern", method="vanilla", api_name="/generate"))
+    jobs.append(client.submit("a lantern", method="vanilla", api_name="/draw"))
     until(1, server, page)
     show_example(page)  # nobody needs the device for it, nor for the page
     page.goto(f"{server}?prompt=two+blue+lanterns&seed=42&methods=vanilla")
@@ -73,7 +73,7 @@ def test_a_full_queue(page: Page, server: str, device: Device) -> None:
     expect(page.get_by_role("alert")).to_contain_text("Queue is full: 1 requests are waiting, and no more may.")
     expect(page.get_by_role("button", name="Draw", exact=True)).to_be_enabled()
     expect(page.locator("#stop")).to_be_hidden()
-    refused = httpx.post(f"{server}gradio_api/call/v2/generate", json={"prompt": "a lantern"})
+    refused = httpx.post(f"{server}gradio_api/call/v2/draw", json={"prompt": "a lantern"})
     assert refused.status_code == 503
     assert "Queue is full" in refused.json()["detail"]
 
@@ -88,10 +88,10 @@ def test_who_waits_sees_it_and_can_leave(page: Page, server: str, device: Device
     monkeypatch.setattr("lantern_demo.ui.admission.WAITING", 2)
     client = Client(server, verbose=False)
     device.gate.set()
-    client.predict("a lantern", method="vanilla", api_name="/generate")  # a run that tells how long one takes
+    client.predict("a lantern", method="vanilla", api_name="/draw")  # a run that tells how long one takes
     device.gate.clear()
     device.entered.clear()
-    drawing = client.submit("a lantern", method="vanilla", api_name="/generate")
+    drawing = client.submit("a lantern", method="vanilla", api_name="/draw")
     assert device.entered.wait(60)
     draw(page)
     expect(page.locator(PLACE)).to_have_text(re.compile(r"1 before you, about \d+ s\."))

@@ -19,6 +19,7 @@ from gradio_client import Client
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.files.disk_cache import root
+from lantern_demo.settings.knobs import KNOBS as KNOBS_BY_NAME
 from lantern_demo.settings.knobs import MAX_LANTERN_K
 from lantern_demo.ui.record_reader import read_record
 from lantern_demo.ui.service import Service
@@ -131,7 +132,7 @@ def test_models_come_from_the_registry_or_the_folder_named_at_start(
         {"id": "tiny"},
     ):
         with pytest.raises(Exception, match="model must be one of tiny, lantern-scenes"):
-            client.predict("a lantern", model=model, api_name="/generate")
+            client.predict("a lantern", model=model, api_name="/draw")
 
 
 def test_markup_stays_text(tiny_model: Path) -> None:
@@ -155,7 +156,8 @@ def test_limits(server: str) -> None:
     assert offer["models"][0]["max_prompt"] == 200
     assert all(model["max_prompt"] <= 1000 for model in offer["models"])
     assert len(offer["methods"]) == len(METHODS), "a run draws a picture per method and no more"
-    assert offer["limits"]["draft_nodes"]["high"] == 128 and offer["limits"]["lantern_k"]["high"] == MAX_LANTERN_K
+    limits = {name: KNOBS_BY_NAME[name].limit for name in ("draft_nodes", "lantern_k")}
+    assert [limit.high for limit in limits.values() if limit] == [128, MAX_LANTERN_K]
     with pytest.raises(Exception, match="method must be one of"):
         Client(server, verbose=False).predict("a lantern", methods=["vanilla", "vanilla2"], api_name="/compare")
 

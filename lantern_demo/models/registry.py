@@ -280,7 +280,7 @@ _ROWS = (
         image_size=256,
         grid=16,
         max_prompt=200,
-        # LANTERN's are what `python -m lantern_demo.bench quality` recommends as fast (recommended.json beside the weights).
+        # LANTERN's are the fastest of those that `python -m lantern_demo.bench quality` tried (docs/quality.md).
         # LANTERN++'s are for shared noise: their price is that of the published rule with k 10 and lambda 10 (docs/methods.md).
         preset={
             "cfg_scale": 3.0,

@@ -42,7 +42,6 @@ from lantern_demo.runs.race import Race, Read, Request, Run, RunEvents, smaller_
 from lantern_demo.runs.record import Entry, events_of, run_record
 from lantern_demo.runs.stats import Drawn, Generation, MethodFailed, Schedule, Stats
 from lantern_demo.settings.knobs import MAX_LANTERN_K
-from lantern_demo.settings.recommended import read_recommended
 from lantern_demo.settings.settings import Settings, methods_of
 
 __all__ = ["Drawn", "Generation", "MethodFailed", "Pipeline", "Stats", "StepEvent", "load"]
@@ -107,7 +106,6 @@ class Pipeline:
             # What a tree costs differs more from machine to machine than what it lands differs from model to model.
             self._calibration = replace(read_calibration(BUNDLED / BORROWED) or Calibration({}, {}), wavefronts={})
         self._no_fit = "this model has no calibration" if fit_trees else "nothing is measured on a device that is only lent"
-        self.recommended = read_recommended(info.folder)
         # by method, tree, guidance and dice, what they run with
         self._warm: dict[tuple[str, Drafts, bool, str], Choice] = {}
         self._engines = Engines()

@@ -1,1 +1,1 @@
-"""Settings: the knobs, their values for a run, and what is recommended."""
+"""Settings: the knobs, and their values for a run."""

@@ -422,11 +422,6 @@ def swept_by(method: Method) -> dict[str, tuple[Any, ...]]:
     return dict(sorted(found.items(), key=lambda item: not KNOBS[item[0]].bounds))
 
 
-def bound_of(method: Method) -> str | None:
-    """The knob that bounds a method's relaxation; None for one that relaxes nothing."""
-    return next((name for name, knob in KNOBS.items() if knob.bounds and knob.reads(method)), None)
-
-
 def seed_of(value: Any) -> int:
     """A seed that was asked for. Raises ValueError naming what is allowed."""
     limit = KNOBS["seed"].limit

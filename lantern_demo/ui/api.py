@@ -1,15 +1,16 @@
-"""The public API: /draw, /compare, /generate and /models. Gradio documents each from its signature and docstring."""
+"""The public API: /draw, /compare and /models. Gradio documents each from its signature and docstring."""
 
 # No `from __future__ import annotations` here: Gradio reads the return annotations as they stand.
 
 import functools
 import inspect
 import logging
+import os
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 import gradio as gr
 from fastapi import Request as HttpRequest
@@ -22,12 +23,10 @@ from lantern_demo.models.machine.device import device_name
 from lantern_demo.runs.record import merge_records
 from lantern_demo.runs.stats import Drawn, MethodFailed
 from lantern_demo.settings.knobs import KNOBS
-from lantern_demo.settings.recommended import KINDS
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.files import saved, write_picture
 from lantern_demo.ui.gradio_patches import CALL_PATHS, document
-from lantern_demo.ui.recommended_box import recommended_for
 from lantern_demo.ui.service import Frame, Service
 
 DEVICE: dict[str, Any] = {"concurrency_id": "device", "concurrency_limit": 1}  # whatever decodes waits for its turn
@@ -85,33 +84,7 @@ def _compare(service: Service) -> Callable[..., Any]:
         """
         yield from answers(service, prompt, model, methods, knobs)
 
-    return spelt_out(compare, tuple[dict, dict])
-
-
-def _generate(service: Service) -> Callable[..., Any]:
-    """The endpoint /generate."""
-
-    def generate(
-        prompt: str, model: str | None = None, method: str = "vanilla", **knobs: Any
-    ) -> Iterator[tuple[dict | None, dict]]:
-        """Draw a prompt with one method.
-
-        Answers now and then while it runs, with no picture and a `progress` in place of the record; the last answer is the
-        result. Settings left out are the model's preset, which /models tells.
-
-        Args:
-            prompt: What to draw. Required.
-            model: A model id of /models; the one that the server was started with when left out.
-            method: A method id of /models, such as eagle2 or lantern++.
-
-        Returns:
-            The picture, a PNG file.
-            The run record: prompt, settings, device, and the method's stats and token ids.
-        """
-        for images, record in answers(service, prompt, model, [method], knobs):
-            yield images.get(method), record
-
-    return spelt_out(generate, tuple[dict | None, dict])
+    return spelt_out(compare)
 
 
 def _models(service: Service) -> Callable[..., Any]:
@@ -121,7 +94,7 @@ def _models(service: Service) -> Callable[..., Any]:
         """What is on offer and what is loaded.
 
         Returns:
-            Models with their sizes, presets and recommended settings, what they need, why they cannot run here and which methods they lack, the loaded ones with device and number format, methods, limits and choices of settings.
+            Models with their sizes, what their presets change, what they need, why they cannot run here and which methods they lack; the loaded ones with device and number format; methods.
         """
         return describe(service)
 
@@ -130,13 +103,15 @@ def _models(service: Service) -> Callable[..., Any]:
 
 def add_endpoints(page: gr.Blocks, service: Service) -> None:
     """Add the API to the page being built."""
+    # Gradio makes an MCP tool of every endpoint that it documents, and a run record is too long for a language model.
+    by_mcp = os.environ.get("GRADIO_MCP_SERVER", "False").lower() == "true"
     for endpoint, name, queue in (
         (_draw(service), "draw", DEVICE),
         (_compare(service), "compare", DEVICE),
-        (_generate(service), "generate", DEVICE),
         (_models(service), "models", {"concurrency_limit": None}),
     ):
-        dependency = gr.api(endpoint, api_name=name, **queue)
+        seen: Literal["undocumented", "public"] = "undocumented" if by_mcp and name == "compare" else "public"
+        dependency = gr.api(endpoint, api_name=name, api_visibility=seen, **queue)
         document(page, dependency, endpoint)
 
 
@@ -197,19 +172,17 @@ def describe(service: Service) -> dict[str, Any]:
         "models": [
             {
                 "id": info.id,
-                "title": info.title,
                 "description": info.description,
                 "image_size": info.image_size,
                 "tokens": info.tokens,
                 "max_prompt": info.max_prompt,
-                "preset": Settings(**info.preset).as_dict(),
+                "preset": dict(info.preset),
                 "kind": info.kind,
                 "prompts": list(info.prompts),
                 "licence": info.licence,
-                "needs": describe_needs(info),
+                "needs": (needs := describe_needs(info)) and {key: needs[key] for key in ("download_bytes", "memory_bytes")},
                 "unmet": service.unmet(info),
-                "unavailable_methods": {method: missing.sentence() for method, missing in service.unavailable(info).items()},
-                "recommended": _recommended(service, info.id),
+                "unavailable_methods": list(service.unavailable(info)),
             }
             for info in service.offered().values()
         ],
@@ -229,40 +202,11 @@ def describe(service: Service) -> dict[str, Any]:
                 "id": m.id,
                 "label": m.label,
                 "lossless": m.lossless,
-                "tree": m.drafts.name,
-                "acceptance": m.rule.name if m.guesses else "none",
                 "summary": m.summary,
                 "default": m.default,
             }
             for m in METHODS.values()
         ],
-        "limits": {
-            name: {"low": knob.limit.low, "high": knob.limit.high, "whole": knob.limit.whole}
-            for name, knob in KNOBS.items()
-            if knob.limit is not None
-        },
-        "choices": {name: list(knob.choices) for name, knob in KNOBS.items() if knob.choices},
-    }
-
-
-def _recommended(service: Service, model: str) -> dict[str, Any] | None:
-    """Settings by kind, with what they were measured to gain and lose by method; None where nothing was measured."""
-    found = recommended_for(service, model)
-    if found is None:
-        return None
-    return {
-        "device": found.device,
-        **{
-            kind: {
-                "settings": found.settings(kind),
-                "measured": {
-                    method: {"gain": one.gain, "loss": one.loss, "pictures": one.pictures}
-                    for method, by_kind in found.methods.items()
-                    if (one := by_kind[kind])
-                },
-            }
-            for kind in KINDS
-        },
     }
 
 
@@ -275,9 +219,7 @@ def refuse_call(request: HttpRequest, error: Exception) -> JSONResponse:
     if "/component_server" in request.url.path:
         return JSONResponse({"error": texts.NO_SUCH_EVENT}, status_code=404)
     name = writable(request.url.path.rstrip("/").rsplit("/", 1)[-1])
-    return JSONResponse(
-        {"error": f"there is no endpoint {name!r}; there are /draw, /compare, /generate and /models"}, status_code=404
-    )
+    return JSONResponse({"error": f"there is no endpoint {name!r}; there are /draw, /compare and /models"}, status_code=404)
 
 
 def answers(
@@ -329,11 +271,9 @@ def answers(
         raise gr.Error(texts.internal_error(error), print_exception=False) from error
 
 
-def spelt_out(endpoint: Callable[..., Iterator[Any]], answer: Any) -> Callable[..., Iterator[Any]]:
-    """Spell out an endpoint's `**knobs` as parameters of their own, typed and documented, each None unless given.
-
-    `answer` is the type of one answer, which is what Gradio takes for a generator's return type.
-    """
+def spelt_out(endpoint: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
+    """Spell out an endpoint's `**knobs` as parameters of their own, typed and documented, each None unless given."""
+    answer = tuple[dict, dict]  # the type of one answer, which is what Gradio takes for a generator's return type
     hints = get_type_hints(Settings)
     named = [p for p in inspect.signature(endpoint).parameters.values() if p.kind is not p.VAR_KEYWORD]
     knobs = [
@@ -349,5 +289,5 @@ def spelt_out(endpoint: Callable[..., Iterator[Any]], answer: Any) -> Callable[.
 
     spelt.__signature__ = signature  # type: ignore[attr-defined]
     spelt.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()} | {"return": answer}
-    spelt.__doc__ = f"{head}\n{lines}" + (f"\nReturns:{returns}" if returns else "")
+    spelt.__doc__ = f"{head}\n{lines}\nReturns:{returns}"
     return spelt

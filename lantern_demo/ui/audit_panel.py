@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
 from lantern_demo.ui import texts
-from lantern_demo.ui.components import component, prose
+from lantern_demo.ui.components import prose
 from lantern_demo.ui.recorded import FOLDER
 
 FILE = FOLDER / "audit.json"
@@ -21,7 +20,7 @@ def read_audit(file: Path) -> dict[str, Any]:
     none."""
     try:
         report = json.loads(file.read_text())
-        audit_view(report)
+        found(report)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{file} is not a report of the audit with its verdicts: {error!r}") from error
     return report
@@ -32,25 +31,9 @@ def audit_panel(file: Path = FILE) -> None:
     if not file.exists():
         return
     with gr.Accordion(texts.AUDIT_TITLE, open=False, elem_id="audit"):
-        gr.HTML(prose(texts.AUDIT_NOTE), elem_classes="prose")
-        component("audit", ["audit"], audit_view(read_audit(file)))
-        gr.HTML(prose(texts.AUDIT_HOW), elem_classes="prose note")
+        gr.HTML(prose(f"{texts.AUDIT_NOTE}\n\n{found(read_audit(file))}\n\n{texts.AUDIT_HOW}"), elem_classes="prose")
 
 
-def audit_view(report: dict[str, Any]) -> dict[str, Any]:
-    """What the page's script shows of a report: texts, never markup. Raises KeyError or TypeError for what is none."""
-    groups = []
-    for group, (title, note) in texts.AUDIT_GROUPS.items():
-        by_name: dict[str, list[dict[str, Any]]] = {}
-        for row in report["rows"]:
-            if group == ("released" if row["released"] else "lossless" if row["lossless"] else "relaxed"):
-                by_name.setdefault(texts.audited_name(row), []).append(row)
-        if by_name:
-            methods = [_method(name, report["cases"], rows) for name, rows in by_name.items()]
-            groups.append({"title": title, "note": note, "methods": methods})
-    return {"verdict": report["verdict"], "ran": texts.audit_ran(report), "head": texts.AUDIT_HEAD, "groups": groups}
-
-
-def _method(name: str, cases: dict[str, str], rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    table = [[cases[row["case"]], *texts.audited_numbers(row), row["verdict"]] for row in rows]
-    return {"name": name, "verdict": texts.audited_summary(rows), "rows": table}
+def found(report: dict[str, Any]) -> str:
+    """The verdict of a report, and what ran for it. Raises KeyError or TypeError for what is none."""
+    return f"**{report['verdict']}** {texts.audit_ran(report)}"

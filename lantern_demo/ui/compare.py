@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from math import isqrt
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import gradio as gr
@@ -38,7 +37,6 @@ from lantern_demo.ui.prompt_builder import drawn_without, refusal
 from lantern_demo.ui.run_state import Lane, Shown, Token
 from lantern_demo.ui.run_view import LABELS, lane_view, leading, live, picture_address, picture_of
 from lantern_demo.ui.service import PROMPT, Frame, Service, jpeg
-from lantern_demo.ui.time_left import seconds_left
 
 FRAMES_TOLD = 4  # answers whose tokens each answer tells again: a browser that is busy shows the latest of several alone
 
@@ -154,7 +152,7 @@ def _events(
     records: list[dict[str, Any]] = []
     no_room = False
     sent: deque[dict[str, list[Token]]] = deque(maxlen=FRAMES_TOLD)  # what the latest answers told
-    since: float | None = None  # when the first token came
+    began = False
     with closing(service.frames(request, True)) as events:
         for event in events:
             updates: Updates = {}
@@ -163,13 +161,13 @@ def _events(
                 if not event.lanes:  # only between two answers can a run be stopped
                     yield {w.status: gr.skip() if event.ready is None else status_html(_made_ready(event.ready), "busy")}
                     continue
-                began, since = since is None, since or perf_counter()
                 preview = event.picture
                 for method, progress in event.lanes.items():
                     lanes[method] = lanes[method].at(progress)
                     shown.told.setdefault(method, []).extend(progress.fresh)
-                if began:
+                if not began:
                     updates[w.status] = _through(lanes)
+                began = True
             elif isinstance(event, Drawn):
                 lanes[event.method] = lanes[event.method].drawn()
                 updates[w.status] = _through(lanes)
@@ -190,8 +188,7 @@ def _events(
                     shown.files[event.method] = f"gradio_api/file={file}"
             sent.append({m: list(new.fresh) for m, new in event.lanes.items()} if isinstance(event, Frame) else {})
             pictures = {} if preview is None else {preview[0]: _address(preview[1])}
-            left = None if since is None else seconds_left(lanes.values(), perf_counter() - since)
-            yield {**updates, w.stage: _live(shown, pictures, _together(sent), left)}
+            yield {**updates, w.stage: _live(shown, pictures, _together(sent))}
     yield {w.status: _closing_words(service, lanes, shown.record, expected, no_room)}
 
 
@@ -214,11 +211,9 @@ def _together(sent: Iterable[dict[str, list[Token]]]) -> dict[str, list[Token]]:
     return fresh
 
 
-def _live(
-    shown: Shown, pictures: dict[str, str] | None = None, fresh: dict[str, list[Token]] | None = None, left: float | None = None
-) -> str:
+def _live(shown: Shown, pictures: dict[str, str] | None = None, fresh: dict[str, list[Token]] | None = None) -> str:
     """The stage's value while a run goes on; `pictures` are addresses of previews, `fresh` the tokens that are painted now: all
-    that were drawn when left out. left: seconds until they are all there, where that is told."""
+    that were drawn when left out."""
     greedy = shown.record is not None and shown.record["settings"]["temperature"] == 0
     leads = leading(shown.lanes)
     lanes = [lane_view(lane, shown.lanes.get("vanilla"), name in leads, greedy) for name, lane in shown.lanes.items()]
@@ -234,7 +229,6 @@ def _live(
             "lanes": lanes,
             "pictures": pictures or {},
             "fresh": shown.told if fresh is None else fresh,
-            "left": "" if left is None else texts.left(left, sum(lane.phase == "waiting" for lane in shown.lanes.values())),
         }
     )
 

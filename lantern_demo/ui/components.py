@@ -20,7 +20,6 @@ from lantern_demo.ui import texts
 from lantern_demo.ui.files import saved, write_record, write_sheet
 from lantern_demo.ui.gradio_patches import keep_file
 from lantern_demo.ui.link import query
-from lantern_demo.ui.published_sizes import guess_costs
 from lantern_demo.ui.recorded import FinishedRuns
 from lantern_demo.ui.run_state import Shown, Source
 from lantern_demo.ui.run_view import lane_view, results_view, stem, table
@@ -28,7 +27,7 @@ from lantern_demo.ui.service import Service
 
 Updates = dict[Any, Any]  # component -> its new value, or gr.update(...)
 SCRIPTS = Path(__file__).with_name("web")
-SHARED = ("dom", "extras", "charts", "early", "lost", "layers", "race", "drawer")
+SHARED = ("dom", "charts", "early", "lost", "layers", "race", "drawer")
 STYLES = [Path(__file__).with_name("style.css"), *sorted(SCRIPTS.glob("*.css"))]
 
 
@@ -41,7 +40,7 @@ def script(name: str) -> str:
 
 def shared_scripts() -> str:
     """What all components' scripts use, once on the page: tools, charts and words. It runs before they do."""
-    words = json.dumps(texts.WEB | {"sizes": guess_costs()}, separators=(",", ":")).replace("<", "\\u003c")
+    words = json.dumps(texts.WEB, separators=(",", ":")).replace("<", "\\u003c")
     return "\n".join([f"const WORDS = {words};", *(script(name) for name in SHARED)])
 
 

@@ -1,5 +1,4 @@
-"""Pictures to post: the contact sheet, which is all pictures of a run with their names and numbers, and the card of link
-previews."""
+"""The contact sheet: all pictures of a run with their names and numbers."""
 
 from __future__ import annotations
 
@@ -15,9 +14,6 @@ from lantern_demo.ui.run_view import COLOURS, LABELS
 TILE, GAP, MARGIN = 256, 20, 36
 INK, SOFT, PAPER = "#f1f5f9", "#a3b1c6", "#141a2b"
 LINES = 3  # of a long prompt
-CARD_SIZE = (1200, 630)  # pixels; the shape that previews of links show whole
-CARD_TILE, CARD_MARGIN, CARD_GAP = 352, 56, 24
-GLOW = "#fbbf24"
 
 
 def contact_sheet(record: dict[str, Any], pictures: dict[str, Image.Image]) -> bytes:
@@ -42,38 +38,6 @@ def contact_sheet(record: dict[str, Any], pictures: dict[str, Image.Image]) -> b
             draw.text((x, top + TILE + 46 + 24 * row), line, SOFT, small)
     buffer = io.BytesIO()
     sheet.save(buffer, "PNG", pnginfo=text_chunks(record))
-    return buffer.getvalue()
-
-
-def link_card(record: dict[str, Any], pictures: dict[str, Image.Image], method: str) -> bytes:
-    """A PNG of CARD_SIZE: how often vanilla and another method of a run asked the model, and what both drew."""
-    sheet = Image.new("RGB", CARD_SIZE, PAPER)
-    draw = ImageDraw.Draw(sheet)
-    huge, title, body, small = (_font(size) for size in (70, 34, 26, 22))
-    count, rest = texts.card_headline(record, method)
-    draw.text((CARD_MARGIN, 104), count, GLOW, huge, "ls", stroke_width=1)
-    draw.text((CARD_MARGIN + huge.getlength(f"{count} "), 104), rest, INK, huge, "ls")
-    top, below = 148, 148 + CARD_TILE
-    for i, name in enumerate(("vanilla", method)):
-        x = CARD_MARGIN + i * (CARD_TILE + CARD_GAP)
-        sheet.paste(pictures[name].resize((CARD_TILE, CARD_TILE), Image.Resampling.LANCZOS), (x, top))
-        draw.rectangle((x, below, x + CARD_TILE - 1, below + 5), COLOURS[name])
-        draw.text((x, below + 38), LABELS[name], INK, body, "ls", stroke_width=0.4)
-        draw.text((x + CARD_TILE, below + 38), texts.card_runs(record["methods"][name]), SOFT, body, "rs")
-    x = CARD_MARGIN + 2 * (CARD_TILE + CARD_GAP) + CARD_GAP
-    y = top + 26
-    for text, font, colour, step in (
-        (texts.TITLE, title, INK, 42),
-        (f"\u201c{record['prompt']}\u201d", body, INK, 34),
-        (texts.card_price(record, method), body, SOFT, 34),
-    ):
-        for line in _wrapped(text, font, CARD_SIZE[0] - CARD_MARGIN - x):
-            draw.text((x, y), line, colour, font, "ls")
-            y += step
-        y += 26
-    draw.text((CARD_MARGIN, CARD_SIZE[1] - 34), texts.card_facts(record), SOFT, small, "ls")
-    buffer = io.BytesIO()
-    sheet.save(buffer, "PNG", optimize=True, pnginfo=text_chunks(record))
     return buffer.getvalue()
 
 

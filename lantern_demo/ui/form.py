@@ -13,7 +13,6 @@ from lantern_demo.ui import texts
 from lantern_demo.ui.components import Results, Updates, component, field_value, prose, status_html
 from lantern_demo.ui.method_panel import method_chooser
 from lantern_demo.ui.model_choice import note
-from lantern_demo.ui.recommended_box import RecommendedBox, recommended_box
 from lantern_demo.ui.service import Service
 from lantern_demo.ui.sweep import Explorer, explorer
 
@@ -46,19 +45,18 @@ def choices(service: Service) -> tuple[gr.Dropdown, gr.HTML, gr.HTML, gr.Number,
     return model, model_note, methods, seed, locked
 
 
-def knob_boxes(service: Service) -> tuple[RecommendedBox, dict[str, Any]]:
-    """What is recommended, and the settings' components by name, in the order of `knobs.ON_THE_FORM`.
+def knob_boxes(service: Service) -> dict[str, Any]:
+    """The settings' components by name, in the order of `knobs.ON_THE_FORM`.
 
     They stand in groups by the methods that they are for; a group is open when one of these is in the usual comparison.
     """
     defaults = Settings(**service.offered()[service.default].preset)
-    recommended = recommended_box(service)
     knobs = {}
     for readers, names in by_readers().items():
         methods = [METHODS[reader] for reader in readers]
         with gr.Accordion(texts.knobs_of(methods), open=any(method.default for method in methods), elem_classes="knob-group"):
             knobs.update({name: _knob(name, field_value(name, defaults)) for name in names})
-    return recommended, {name: knobs[name] for name in ON_THE_FORM}
+    return {name: knobs[name] for name in ON_THE_FORM}
 
 
 def reset(service: Service, told: gr.HTML, knobs: dict[str, Any], model: str) -> Updates:

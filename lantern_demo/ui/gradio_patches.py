@@ -15,20 +15,15 @@ a test holds on to that.
 from __future__ import annotations
 
 import asyncio
-import base64
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
-import gradio.mcp
 from fastapi import Request as HttpRequest
-from gradio.processing_utils import add_root_url
 from gradio.route_utils import FnIndexInferError, get_root_url
 from gradio.utils import get_function_description
-from gradio_client.utils import is_file_obj_with_meta, traverse
+from gradio_client.utils import is_file_obj_with_meta
 
 CHECKED = "6.31.0"
 
@@ -195,55 +190,3 @@ def document(page: gr.Blocks, dependency: Any, endpoint: Callable[..., Any]) -> 
         component.label, component.api_info()["additional_description"] = name, sentence
     for component, sentence in zip(event.outputs, returns, strict=True):
         component.label, component.api_info()["description"] = sentence.split(":")[0], sentence
-
-
-def as_tool(endpoint: Callable[..., Any], title: str) -> Callable[..., Any]:
-    """Mark an endpoint as an MCP tool, whose last answer is {"told": what becomes JSON, "picture": a PNG file or None}. From then
-    on the pages of this process have no other tools.
-
-    Without it every public endpoint would be one, without a title, and its answer the `str` of what Gradio's client returned:
-    Python's spelling of a dict, and pictures for some clients only.
-    """
-    endpoint.mcp_title = title  # type: ignore[attr-defined]
-    gradio.mcp.GradioMCPServer = ToolServer
-    return endpoint
-
-
-class ToolServer(gradio.mcp.GradioMCPServer):
-    """Gradio's MCP server with the endpoints that `as_tool` marked. It overrides three methods, and wraps the handler that lists
-    tools."""
-
-    def get_tool_to_endpoint(self) -> dict[str, str]:
-        marked = {f"/{fn.api_name}" for fn in self.blocks.fns.values() if hasattr(fn.fn, "mcp_title")}
-        named = self.blocks.get_api_info(all_endpoints=True)["named_endpoints"]
-        self.api_info["named_endpoints"] = {name: info for name, info in named.items() if name in marked}
-        return super().get_tool_to_endpoint()
-
-    def create_mcp_server(self) -> Any:
-        server = super().create_mcp_server()
-        listed = server.request_handlers[self.types.ListToolsRequest]
-
-        async def titled(request: Any) -> Any:
-            found = await listed(request)
-            for tool in found.root.tools:
-                endpoint: Any = self.get_block_fn_from_endpoint_name(self.tool_to_endpoint[tool.name])
-                tool.title = endpoint.fn.mcp_title
-                # Drawing changes nothing but caches, and asks nobody outside.
-                tool.annotations = self.types.ToolAnnotations(title=tool.title, readOnlyHint=True, openWorldHint=False)
-            return found
-
-        server.request_handlers[self.types.ListToolsRequest] = titled
-        return server
-
-    def postprocess_output_data(self, data: Any, root_url: str) -> list[Any]:
-        (answer,) = add_root_url(data, root_url, None)
-        told = traverse(answer["told"], lambda file: file["url"], is_file_obj_with_meta)
-        content: list[Any] = [self.types.TextContent(type="text", text=short_json(told))]
-        if answer["picture"]:
-            picture = base64.b64encode(Path(answer["picture"]["path"]).read_bytes()).decode()
-            content.append(self.types.ImageContent(type="image", data=picture, mimeType="image/png"))
-        return content
-
-
-def short_json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

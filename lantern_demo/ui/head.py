@@ -5,24 +5,17 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from functools import cache
 from html import escape
 
 import gradio as gr
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lantern_demo.ui import texts
-from lantern_demo.ui.contact_sheet import CARD_SIZE, link_card
 from lantern_demo.ui.gradio_patches import own_address
-from lantern_demo.ui.recorded import recorded_runs
-from lantern_demo.ui.run_view import picture_of
 
-CARD = "/card.png"
-SHOWN = "lantern++"  # the method whose picture stands on the card beside vanilla's
-DAY = 24 * 60 * 60  # seconds that a browser keeps the card
+CARD = "https://huggingface.co/spaces/{space}/resolve/main/examples/link_card.png"  # written by examples/link_card.py
 
 # Gradio's own tags of the kinds that are written here: its name, its picture, and empty ones.
 THEIRS = re.compile(rb"""\s*<(?:meta\s+(?:property|name)="(?:og:|twitter:|description)[^>]*|title>[^<]*</title)>""")
@@ -66,7 +59,10 @@ def with_tags(page: bytes, tags: str) -> bytes:
 
 
 def tags(page: gr.Blocks, request: Request) -> str:
-    """The title and the tags of a page. Previews want whole addresses: that of a Space, else the one that was asked for."""
+    """The title and the tags of a page. Previews want whole addresses: that of a Space, else the one that was asked for.
+
+    Only a Space's files have an address of their own, so only there the tags name a picture.
+    """
     space = os.environ.get("SPACE_HOST")
     address = f"https://{space}" if space else own_address(page, request)
     asked = f"?{request.url.query}" if request.url.query else ""  # a link to a run stays one
@@ -76,38 +72,15 @@ def tags(page: gr.Blocks, request: Request) -> str:
         "og:title": texts.TITLE,
         "og:description": texts.DESCRIPTION,
         "og:url": f"{address}/{asked}",
-        "twitter:card": "summary_large_image",
+        "twitter:card": "summary",
         "twitter:title": texts.TITLE,
         "twitter:description": texts.DESCRIPTION,
     }
-    if recorded_runs():
-        picture, words = f"{address}{CARD}", texts.card_in_words(recorded_runs()[0].record, SHOWN)
-        width, height = CARD_SIZE
-        told |= {
-            "og:image": picture,
-            "og:image:type": "image/png",
-            "og:image:width": str(width),
-            "og:image:height": str(height),
-            "og:image:alt": words,
-            "twitter:image": picture,
-            "twitter:image:alt": words,
-        }
+    if repository := os.environ.get("SPACE_ID"):
+        picture = CARD.format(space=repository)
+        told |= {"og:image": picture, "twitter:image": picture, "twitter:card": "summary_large_image"}
     lines = [
         f'<meta {"property" if name.startswith("og:") else "name"}="{name}" content="{escape(text)}" />'
         for name, text in told.items()
     ]
     return "\n".join(["", f"<title>{escape(texts.TITLE)}</title>", *lines])
-
-
-def card(_: Request) -> Response:
-    """GET /card.png: the picture of link previews, made of the first recorded run."""
-    if not recorded_runs():
-        return Response(status_code=404)
-    return Response(first_card(), media_type="image/png", headers={"Cache-Control": f"max-age={DAY}"})
-
-
-@cache
-def first_card() -> bytes:
-    """The card of the first recorded run, made once."""
-    run = recorded_runs()[0]
-    return link_card(run.record, {name: picture_of(address) for name, address in run.pictures.items()}, SHOWN)

@@ -15,7 +15,6 @@ from lantern_demo.ui import texts
 from lantern_demo.ui.components import field_value, pack, prose
 from lantern_demo.ui.method_panel import methods_view
 from lantern_demo.ui.prompt_builder import builder_view
-from lantern_demo.ui.recommended_box import RecommendedBox, box_updates
 from lantern_demo.ui.service import Service
 
 FIRST_CLASS = "goldfish (1)"
@@ -32,7 +31,6 @@ class ModelWidgets:
     builder: gr.HTML
     examples: gr.HTML
     methods: gr.HTML
-    recommended: RecommendedBox
     knobs: dict[str, Any]
 
     def all(self) -> list[Any]:
@@ -44,7 +42,6 @@ class ModelWidgets:
             self.builder,
             self.examples,
             self.methods,
-            *self.recommended.all(),
             *self.knobs.values(),
         ]
 
@@ -90,7 +87,6 @@ def choose(
         w.builder: pack(builder_view(info)),
         w.examples: gr.update(visible=info.folder is not None),
         w.methods: pack(methods_view(usable, chosen)),
-        **box_updates(service, w.recommended, model),
         **{knob: field_value(name, values) for name, knob in w.knobs.items()},
     }
 

@@ -17,7 +17,7 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import Route
 
 from lantern_demo.models.files.disk_cache import root
-from lantern_demo.ui import admission, extras, log, quiz, reading, texts
+from lantern_demo.ui import admission, log, reading, texts
 from lantern_demo.ui.api import DEVICE, add_endpoints, refuse_call
 from lantern_demo.ui.audit_panel import audit_panel
 from lantern_demo.ui.compare import again, begin, draw, settle
@@ -36,24 +36,22 @@ from lantern_demo.ui.components import (
 )
 from lantern_demo.ui.form import choices, drawer_foot, drawer_head, knob_boxes, reset, results_column
 from lantern_demo.ui.gradio_patches import LAUNCH_OPTIONS, MISCALLS, OPEN_VIEW, calm_queue, forget_calls, http_request, waiting
-from lantern_demo.ui.head import CARD, Head, card, tags
+from lantern_demo.ui.head import Head, tags
 from lantern_demo.ui.health import METRICS, PATH, health, metrics
 from lantern_demo.ui.look_alikes import LookAlikes
 from lantern_demo.ui.model_choice import ModelWidgets, choose, choose_another, class_box
 from lantern_demo.ui.palettes import PALETTES, palettes
 from lantern_demo.ui.places import places
 from lantern_demo.ui.prompt_builder import prompt_builder
-from lantern_demo.ui.recommended_box import recommend
 from lantern_demo.ui.record_reader import MEGABYTES
 from lantern_demo.ui.recorded import SWEEPS, FinishedRuns, cards, recorded_runs, sweeps
 from lantern_demo.ui.restore import Form, first_view, from_link, load_record, show_example, show_first
 from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.service import Service, on_zero_gpu
 from lantern_demo.ui.sweep import Explorer, explore, rest
-from lantern_demo.ui.tools import add_tools, mcp_asked_for
 
 CACHE_SECONDS = 3600  # how long pictures are kept
-STAGE_SCRIPTS = ("grid", "mosaic", "clock", "cells", "look", "stage")
+STAGE_SCRIPTS = ("grid", "mosaic", "clock", "cells", "look", "tour", "stage")
 
 QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}  # events that are the page's own business
 AT_ONCE: dict[str, Any] = {"queue": False, **QUIET}  # those that are answered even when the queue is full
@@ -101,7 +99,7 @@ def build(
         with gr.Column(elem_id="settings"):
             drawer_head()
             model_box, model_note, methods, seed, locked = choices(service)
-            recommended, knobs = knob_boxes(service)
+            knobs = knob_boxes(service)
             filled, reset_button = drawer_foot()
         examples = component("cards", ["cards"], cards(), elem_id="examples")
         stage = component(
@@ -127,17 +125,13 @@ def build(
             gr.State(None),
             gr.State(Shown()),
         )
-        by_model = ModelWidgets(
-            gr.State(service.default), model_note, prompt, label, builder, examples, methods, recommended, knobs
-        )
+        by_model = ModelWidgets(gr.State(service.default), model_note, prompt, label, builder, examples, methods, knobs)
         form = Form(model_box, by_model, seed, locked)
         _wire_runs(page, service, w, form, searching, said)
         _wire_restoring(page, service, w, form, examples, upload, said_of_upload, arriving)
-        _wire_settings(service, form, filled, reset_button)
+        reset_button.click(partial(reset, service, filled, knobs), [form.model], [filled, *knobs.values()], **AT_ONCE)
         label.input(lambda title: title, [label], [prompt], **AT_ONCE)
         add_endpoints(page, service)
-        if mcp_asked_for():
-            add_tools(service)
     _guard_queue(page, draw_button)
     page.lantern_service = service
     return page
@@ -154,14 +148,6 @@ def _guard_queue(page: gr.Blocks, shown_on: gr.Button) -> None:
     # counts time on them: one is enough.
     for event in page.fns.values():
         event.show_progress_on = [shown_on]
-
-
-def _wire_settings(service: Service, form: Form, filled: gr.HTML, reset_button: gr.Button) -> None:
-    """What fills in all settings at once: the recommended ones, and the way back to the preset."""
-    knobs, recommended = form.by_model.knobs, form.by_model.recommended
-    for kind, button in recommended.buttons.items():
-        button.click(partial(recommend, service, filled, knobs, kind), [form.model], [filled, *knobs.values()], **AT_ONCE)
-    reset_button.click(partial(reset, service, filled, knobs), [form.model], [filled, *knobs.values()], **AT_ONCE)
 
 
 def _ask() -> tuple[gr.Textbox, gr.Dropdown, gr.Button, gr.Button]:
@@ -236,9 +222,6 @@ def launch(page: gr.Blocks, **options: Any) -> Any:
                 Route(METRICS, metrics(page, page.lantern_service, DEVICE["concurrency_id"])),
                 Route(SWEEPS, sweeps),
                 Route(PALETTES, palettes(page.lantern_service)),
-                Route(CARD, card),
-                Route(quiz.ADDRESS, quiz.pairs),
-                Route(extras.ADDRESS, extras.served),
                 Route(f"/{reading.FILES}", reading.listed),
                 Route(f"/{reading.FILES}/{{name:path}}", reading.file),
             ],

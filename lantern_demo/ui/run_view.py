@@ -13,9 +13,6 @@ from typing import Any
 from PIL import Image
 
 from lantern_demo.decoding.methods import METHODS, Method
-from lantern_demo.models.registry import REGISTRY
-from lantern_demo.settings.knobs import KNOBS
-from lantern_demo.settings.recommended import read_recommended
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.evidence import evidence_of
@@ -191,25 +188,7 @@ def results_view(
         "lanes": lanes,
         "sweeps": sweeps,
         "device": texts.one_thread(record["device"]),
-        "quality": found_in_pictures(record["model"]["id"], settings, entries),
     }
-
-
-def found_in_pictures(model: str, settings: Settings, methods: Iterable[str]) -> str | None:
-    """What was measured of the pictures of vanilla and LANTERN++, where it was with these very settings; trees and seeds play no
-    part."""
-    info = REGISTRY.get(model)
-    known = read_recommended(info.folder) if info is not None else None
-    if info is None or known is None or not {"vanilla", "lantern++"} <= set(methods):
-        return None
-    free = {name for name in KNOBS if KNOBS[name].of_tree or KNOBS[name].fitted}
-    asked = {name: value for name, value in settings.as_dict().items() if name not in free | {"seed", "tree"}}
-    found = {
-        one.method: one for one in known.found if asked.items() <= {**Settings(**info.preset).as_dict(), **one.settings}.items()
-    }
-    if not {"vanilla", "lantern++"} <= set(found):
-        return None
-    return texts.found_in_pictures(found["vanilla"], found["lantern++"])
 
 
 def _result(name: str, entry: dict[str, Any], settings: Settings, picture: str | None) -> dict[str, Any]:

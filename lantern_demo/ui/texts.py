@@ -9,8 +9,7 @@ from typing import Any
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.faults import sentence
 from lantern_demo.models.bundled import NoDrafter
-from lantern_demo.settings.knobs import KNOBS, short_name
-from lantern_demo.settings.recommended import Found, Recommendation, Recommended
+from lantern_demo.settings.knobs import KNOBS
 
 TITLE = "LANTERN: images, drawn faster"
 INTRO = (
@@ -63,20 +62,11 @@ KEEP_NOTE = (
     "Load one here to replay it and to run it again on this machine. Every picture says in its file what it was drawn from."
 )
 
-TOOL_TITLES = {
-    "draw": "Draw a picture",
-    "compare": "Race decoding methods",
-    "generate": "Draw with every setting",
-    "models": "Models and methods",
-}
-
 FOOT = "About this demo"
 PAPERS, PROGRAM = "Papers", "This demo"
 CODE, DOCS, LICENCE = "Code", "Docs", "Licence (Apache 2.0)"
 FILES_TITLE = "What this demo is made of"
 
-ONE_TRIED = "not known yet, since with shared noise only the fast ones were tried"
-RECOMMENDED_BUTTONS = {"careful": "Careful settings", "fast": "Fast settings"}
 TIMING_TITLE = "How timings are taken"
 TABLE_TITLE = "All numbers of this run, and where the time goes"
 TABLE_NOTE = (
@@ -134,38 +124,7 @@ AUDIT_OWN = (
     "Each method had dice of its own (its paper's rule) in these runs. With the same dice for all, which is what runs unless "
     "you choose otherwise, an exact method draws the very picture that vanilla draws: a race shows it."
 )
-AUDIT_HEAD = ("Case", "Distance", "Noise", "p", "In words")
-AUDIT_HOW = """
-- **Distance** is the total variation distance, 0 to 1, between the sequences that were drawn and the exact distribution.
-  **Noise** is the one that as many draws of the exact one itself show on average: it is far from 0, since thousands of
-  sequences share the runs.
-- **p** is of a chi-square test of the stretch of tokens that fits worst, times the number of stretches. From 0.0001 on the
-  method is *at the noise*: these runs do not tell its distribution from the exact one, which proves nothing about more runs.
-  Else *off by* is the distance less the noise.
-- `python -m lantern_demo.bench audit` does it again; `docs/audit.md` says how it works.
-"""
-AUDIT_GROUPS = {
-    "lossless": ("Lossless methods", "Each should be at the noise in every case."),
-    "relaxed": (
-        "Methods that change the distribution on purpose",
-        "How far they are off here, among few tokens, does not tell how far they are off on images.",
-    ),
-    "released": (
-        "As released, by our reading",
-        (
-            "Our re-implementation of what released codes do where that differs from the methods above, as we read them. The "
-            "codes themselves did not run."
-        ),
-    ),
-}
-AUDIT_VARIANTS = {
-    "released": "as released",
-    "resampled": "the target's distribution for the residual",
-    "above": "guesses from the row above",
-    "uniform": "uniform guesses",
-    "maximal": "maximal coupling",
-    "own": "random numbers of its own",
-}
+AUDIT_HOW = "`python -m lantern_demo.bench audit` does it again. `docs/audit.md` says how it works and what each method came to."
 
 ROUNDING = 0.0005  # a price below it is rounding, whatever the number format
 
@@ -252,10 +211,26 @@ WEB: dict[str, Any] = {
         "bare": "Say a colour, a kind, a place or a time too, such as:",
         "alone": "One lantern alone is often left out. More surely drawn:",
     },
-    "tour": "Show me how it works.",
-    "clip": "Save the race as a video",
-    "quiz": "Which one took the shortcut?",
-    "extraMissing": "That could not be fetched. Is the server still there?",
+    "tour": {
+        "open": "Show me how it works.",
+        "title": "How it works",
+        "skip": "Skip",
+        "next": "Next",
+        "done": "Done",
+        "count": "{number} of {of}",
+        "captions": [
+            "{method} guesses ahead: each circle is a piece of the picture that may come next, {guesses} guesses in all.",
+            "One run of the big model looks at all of them at once. Without guesses that run would give one piece.",
+            (
+                "This piece is a near miss: not the one that the model would have drawn, but one that looks like it. Here are "
+                "its look-alikes."
+            ),
+            (
+                "So one run gave {added} pieces, the last of them the model's own. That is how the race is won; the price says "
+                "how often a near miss was kept."
+            ),
+        ],
+    },
     "stage": "The race",
     "hint": "Every picture can be clicked: see what each piece was guessed from, and why it was kept.",
     "headline": "{method} asked the model {passes} times instead of {alone}.",
@@ -263,14 +238,14 @@ WEB: dict[str, Any] = {
     "headlineSeconds": "{method} took {took} instead of {alone}.",
     "whyPasses": (
         "Counted in runs of the model (passes) it is {there} as fast as the plain way (vanilla). In seconds it was {here} on "
-        "{device}, where each guess cost {cost} of a pass."
+        "{device}, where each guess takes time too."
     ),
     "whySeconds": (
-        "Why only {here}? On {device} each guess cost {cost} of a pass. A large model on a GPU waits for its weights, and "
+        "Why only {here}? On {device} each guess takes time. A large model on a GPU waits for its weights, and "
         "guesses cost it much less: the LANTERN++ paper reports up to 2.56\u00d7 there."
     ),
-    "whyNoMore": "In seconds it was {here} as fast as vanilla on {device}, where each guess cost {cost} of a pass.",
-    "playPasses": "Play it as if guesses were free.",
+    "whyNoMore": "In seconds it was {here} as fast as vanilla on {device}.",
+    "playPasses": "Count passes only.",
     "racing": "The methods race on this machine's clock.",
     "racingOn": (
         "They take turns on the device, each with a clock of its own, and paint piece by piece. Then the race can be played "
@@ -278,24 +253,12 @@ WEB: dict[str, Any] = {
     ),
     "clock": "Clock of the replay",
     "clocks": {"passes": "Passes", "seconds": "Seconds"},
-    "cost": "What one more guess costs, in passes of the model",
-    "costTold": {
-        "none": "A guess costs nothing: only runs of the model count.",
-        "some": "One more guess costs {cost} of a pass, drafting included.",
-        "seconds": "As measured: {check} of a pass to check a guess, and the rest to draft it.",
-        "bare": "The clock of the machine that drew this.",
-        "size": "As {name} took on {device}, random weights.",
-    },
-    "costMarks": {"none": "free", "here": "here: {cost}", "size": "{name}: {cost}"},
-    "passesTime": "like {steps} passes",
     "pieces": "{count} of {total} pieces",
     "inSeconds": "in seconds: {took}",
     "inSecondsGain": "in seconds: {took} ({gain})",
     "slower": "{times} times slower",
-    "faster": "{times} times faster",
     "differences": "Differences",
     "wipe": "{method}: vanilla's picture on the left, its own on the right",
-    "fullScreen": "Full screen (F)",
     "more": "Also: {methods}",
     "download": "Download the picture drawn with {method} (PNG)",
     "controls": "Replay",
@@ -304,14 +267,9 @@ WEB: dict[str, Any] = {
     "again": "\u25b6 Replay",
     "scrub": "Time of the replay",
     "view": "View",
-    "speed": "Speed of the replay",
-    "showSteps": "Steps",
-    "showGuesses": "Guesses",
     "showPrice": "Price",
     "showMarks": "Tokens",
     "viewNotes": {
-        "steps": "tints each run of tokens that one pass committed",
-        "guesses": "tints tokens by how often their guess changed",
         "price": "the picture in grey; the redder, the further from the model's own odds",
         "marks": "marks where each token came from:",
     },
@@ -412,8 +370,6 @@ WEB: dict[str, Any] = {
         "Exact (lossless) methods give up nothing. What the others gave up is measured, and called the price: at least this "
         "share of the pieces is not what the model alone would draw."
     ),
-    "speedupTitle": "Speed in seconds, against vanilla",
-    "speedupNote": "The line is vanilla's speed.",
     "priceTitle": "Speed in seconds against what was given up",
     "priceNote": "Up is faster, left is truer.",
     "priceAxis": "price (given up)",
@@ -440,116 +396,9 @@ WEB: dict[str, Any] = {
     "showCard": "Show the recorded run of: {prompt}",
 }
 
-# What scripts say that come when they are asked for, by script.
-EXTRAS: dict[str, dict[str, Any]] = {
-    "clip": {
-        "title": "The race as a video",
-        "recording": "Recording: the race is played once, in about eight seconds.",
-        "done": "Recorded in your browser, {size} KB. It was sent nowhere.",
-        "still": "This browser cannot record, so here is the last picture of the race, {size} KB.",
-        "save": "Save {file}",
-        "send": "Send it on\u2026",
-    },
-    "quiz": {
-        "title": "Which one took the shortcut?",
-        "question": "Pair {number} of {of}: {prompt}.",
-        "hint": (
-            "One was drawn piece by piece by the model alone, the other by LANTERN++, which keeps near misses. Which one is "
-            "LANTERN++'s?"
-        ),
-        "sides": ["Left", "Right"],
-        "alt": "{side} picture of: {prompt}",
-        "right": "Right: LANTERN++ drew the one on the {side}.",
-        "wrong": "No: LANTERN++ drew the one on the {side}.",
-        "methods": {"vanilla": "the model alone", "lantern++": "LANTERN++"},
-        "next": "Next pair",
-        "end": "How many were right?",
-        "score": "You: {right} of {of}. Chance: {chance}.",
-        "missing": "The pairs could not be fetched.",
-    },
-    "tour": {
-        "title": "How it works",
-        "skip": "Skip",
-        "next": "Next",
-        "done": "Done",
-        "count": "{number} of {of}",
-        "captions": [
-            "{method} guesses ahead: each circle is a piece of the picture that may come next, {guesses} guesses in all.",
-            "One run of the big model looks at all of them at once. Without guesses that run would give one piece.",
-            (
-                "This piece is a near miss: not the one that the model would have drawn, but one that looks like it. Here are "
-                "its look-alikes."
-            ),
-            (
-                "So one run gave {added} pieces, the last of them the model's own. That is how the race is won; the price says "
-                "how often a near miss was kept."
-            ),
-        ],
-    },
-}
-
-# What the page says otherwise where no server stands behind it.
-STATIC: dict[str, str] = {
-    "hint": "Every picture can be clicked: see what the marked pieces were guessed from, and why they were kept.",
-    "lookNote": "Tap a marked cell of the picture, or use the arrow keys. The same cell is lit in every lane.",
-    "patchWait": "Fetching the look-alikes\u2026",
-    "notAhead": "Look-alikes are there for the marked pieces alone.",
-    "extraMissing": "That could not be fetched.",
-    "cardsTitle": "Recorded races: pick one to play it.",
-    "sweepNoted": "Recorded with the race.",
-    "noSweeps": "What was recorded with other values could not be fetched.",
-}
-STATIC_NOTE = "These races are recordings; the program itself draws live."
-
-
-def quiz_drawn(found: dict[str, Any]) -> str:
-    """How the pairs of the quiz were drawn, of what `record_quiz` wrote."""
-    count, seeds = len(found["pairs"]), [pair["seed"] for pair in found["pairs"]]
-    return (
-        f"The pairs were drawn on {found['created']} by {found['model']} on {one_thread(found['device'])}, both pictures of a "
-        f"pair with one seed, {seeds[0]} to {seeds[-1]}. The prompts are the first {count} that random parts gave (seed "
-        f"{found['prompts_seed']}); none was left out. What you guessed is kept nowhere."
-    )
-
-
-def quiz_passes(pairs: Sequence[dict[str, Any]]) -> str:
-    """What the pairs' own runs measured."""
-    steps = {name: sum(pair["steps"][name] for pair in pairs) / len(pairs) for name in ("vanilla", "lantern++")}
-    price = sum(pair["price"] for pair in pairs) / len(pairs)
-    return (
-        f"For these pairs LANTERN++ ran the model {steps['lantern++']:.0f} times a picture instead of {steps['vanilla']:.0f}, "
-        f"and at least {int(100 * price)} of 100 pieces are not what the model alone would draw."
-    )
-
 
 def method_sentence(method: Method) -> str:
     return METHOD_SENTENCES.get(method.id, method.summary)
-
-
-def recommended(found: Recommended) -> str:
-    """Why settings are recommended; Markdown, from our own words and numbers alone."""
-    lines = [
-        f"**Careful** is the fastest of the settings tried at which none of {found.measures} measures of the pictures differs "
-        f"from vanilla's by more than noise ({found.level:.0%} intervals). **Fast** is the fastest that loses at most "
-        f"{100 * found.fast_loss:g} of 100 pictures in which everything asked for is found.",
-        "",
-    ]
-    for method, by_kind in found.methods.items():
-        shared = [one for one in found.found if one.method == method and one.settings.get("dice") != "own"]
-        none = ONE_TRIED if len(shared) == 1 and by_kind["fast"] else "none of those tried"
-        shown = [f"{kind}: {_recommendation(one) if one else none}" for kind, one in by_kind.items()]
-        lines.append(f"- {METHODS[method].label}, {'; '.join(shown)}")
-    counts = sorted({one.pictures for by_kind in found.methods.values() for one in by_kind.values() if one})
-    if counts:
-        lines += ["", f"Measured on {' or '.join(f'{count:,}' for count in counts)} pictures of each setting, on {found.device}."]
-    return "\n".join(lines)
-
-
-def _recommendation(one: Recommendation) -> str:
-    settings = ", ".join(f"{short_name(name)} {value:g}" for name, value in one.settings.items())
-    shown = f"{100 * abs(one.loss):.1f} {'fewer' if one.loss > 0 else 'more'} of 100 pictures show all that was asked for"
-    speed = f"gains {one.gain:.2f}\u00d7" if one.gain >= 1 else f"slower: {one.gain:.2f}\u00d7"
-    return f"{settings or 'its fitted window'} ({speed}; {shown})"
 
 
 def audit_ran(report: dict[str, Any]) -> str:
@@ -561,33 +410,6 @@ def audit_ran(report: dict[str, Any]) -> str:
     ):  # a report of the day when noise was shared, which names the others
         return ran
     return f"{ran} {AUDIT_OWN}"
-
-
-def audited_name(row: dict[str, Any]) -> str:
-    label = METHODS[row["method"]].label if row["method"] in METHODS else row["method"]
-    return f"{label}, {AUDIT_VARIANTS.get(row['variant'], row['variant'])}" if row["variant"] else label
-
-
-def audited_numbers(row: dict[str, Any]) -> tuple[str, str, str]:
-    """Distance, noise and p-value."""
-    p = f"{row['stretch_p']:.2g}" if row["at_the_noise"] else "< 0.0001"
-    return f"{row['tvd']:.3f}", f"{row['expected']:.3f}", p
-
-
-def audited_summary(rows: Sequence[dict[str, Any]]) -> str:
-    """The verdicts on a method in all its cases in a few words."""
-    off = [row for row in rows if not row["at_the_noise"]]
-    if not off:
-        return "at the noise in every case"
-    worst = max(off, key=lambda row: row["off_by"])["verdict"].replace("off by 0", "off by up to 0")
-    return worst if len(off) == len(rows) else f"at the noise in {len(rows) - len(off)} of {len(rows)} cases, else {worst}"
-
-
-def found_in_pictures(vanilla: Found, other: Found) -> str:
-    return (
-        f"An automatic check found all that was asked for in {100 * other.right / other.of:.1f} of 100 pictures by LANTERN++ "
-        f"and in {100 * vanilla.right / vanilla.of:.1f} by vanilla ({other.of} of each)."
-    )
 
 
 def badge(method: Method) -> str:
@@ -675,13 +497,6 @@ def to_visitor(message: str) -> str:
     return f"{first} {rest}" + ("" if rest.endswith((".", "!", "?")) else ".")
 
 
-def filled_in(kind: str, settings: dict[str, Any], without: Sequence[str]) -> str:
-    """What a recommendation filled in, and which methods stay as they are since nothing that was tried qualified."""
-    told = ", ".join(f"{KNOBS[name].label} {value:g}" for name, value in settings.items())
-    stays = f" {', '.join(without)}: left as before, since no setting tried was {kind}." if without else ""
-    return f"{RECOMMENDED_BUTTONS[kind]} filled in: {told}.{stays}"
-
-
 def needs(download: str, memory: dict[str, str]) -> str:
     amounts = ", ".join(f"{amount} in {dtype}" for dtype, amount in memory.items())
     return (
@@ -715,12 +530,6 @@ def loading(title: str, published: bool) -> str:
 
 def warming_up(label: str) -> str:
     return f"Getting {label} ready; this is not timed."
-
-
-def left(seconds: float, waiting: int) -> str:
-    """How long a race still takes by what has been drawn, in steps of five seconds; `waiting` methods come after it, if any."""
-    after = f", and then what {waiting} more take" if waiting else ""
-    return f"About {about(5 * max(1, round(seconds / 5)))} left, at the pace so far{after}."
 
 
 def through(done: int, total: int) -> str:
@@ -899,35 +708,6 @@ def sheet_lines(entry: dict[str, Any]) -> list[str]:
     speedup = f"{entry['speedup']:.1f}x" if "speedup" in entry else "no baseline"  # the font has no multiplication sign
     price = "price not measured" if entry["price"] is None else f"price {entry['price']:.3f}"
     return [f"{entry['decode_seconds']:.2f} s, {speedup}", f"{entry['mean_accepted_length']:.2f} tokens a step", price]
-
-
-def card_headline(record: dict[str, Any], method: str) -> tuple[str, str]:
-    """How often a method ran the model, and what follows that number: how often vanilla did."""
-    return str(record["methods"][method]["steps"]), f"model runs instead of {record['methods']['vanilla']['steps']}"
-
-
-def card_runs(entry: dict[str, Any]) -> str:
-    return f"{entry['steps']} model runs"
-
-
-def card_price(record: dict[str, Any], method: str) -> str:
-    least, of = at_least(record["methods"][method]["price"])
-    return (
-        f"{METHODS[method].label} keeps near misses: at least {least} of {of:,} pieces come out differently than the model "
-        "would have drawn them."
-    )
-
-
-def card_in_words(record: dict[str, Any], method: str) -> str:
-    return (
-        f"{' '.join(card_headline(record, method))}: {record['prompt']!r}, drawn by vanilla decoding and by "
-        f"{METHODS[method].label}"
-    )
-
-
-def card_facts(record: dict[str, Any]) -> str:
-    device, day, seed = one_thread(record["device"]), record["created"][:10], record["settings"]["seed"]
-    return f"A recorded run: {record['model']['id']} on {device}, {day}, seed {seed}"
 
 
 def picture_facts(record: dict[str, Any], method: str | None) -> dict[str, str]:

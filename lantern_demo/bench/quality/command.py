@@ -2,8 +2,7 @@
 
 Every method at the model's preset settings, and the relaxed ones with one knob moved at a time, draw the same prompts with the
 same seeds. What they gain is measured in rounds as the benchmark of speed does; what their pictures lose is measured against
-pictures that vanilla draws with other seeds. The folder --out then holds front.json, front.md, and the settings that
-are recommended.
+pictures that vanilla draws with other seeds. The folder --out then holds front.json and front.md.
 
 The same command goes on where it was interrupted. With --processes N the drawing is shared by N processes.
 """
@@ -11,7 +10,6 @@ The same command goes on where it was interrupted. With --processes N the drawin
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -20,8 +18,7 @@ from lantern_demo.bench.arguments import add_model, at_least, parser_of
 from lantern_demo.bench.quality import drawing
 from lantern_demo.bench.quality.front import gains, scene_front
 from lantern_demo.bench.quality.points import Point, points_of
-from lantern_demo.bench.quality.recommend import ENOUGH
-from lantern_demo.bench.quality.report import Report, markdown, recommendations
+from lantern_demo.bench.quality.report import Report, markdown
 from lantern_demo.bench.quality.scenes import load_classifier_of, truth
 from lantern_demo.bench.quality.statistics import RESAMPLES
 from lantern_demo.bench.report import machine_of, now, write
@@ -30,9 +27,9 @@ from lantern_demo.bench.speed import Contestant, jobs_of, measure, play
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.pipeline import load
 from lantern_demo.settings.knobs import FIT
-from lantern_demo.settings.recommended import FILE
 
 PICTURES, SEEDS = 1000, 2
+CLOSER = 500  # pictures of a point that is looked at more closely
 FEWEST = 8  # pictures, half of which still have three nearest ones
 
 
@@ -45,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
     many = f"of every method at the preset settings (default: {PICTURES})"
     p.add_argument("--pictures", type=at_least(FEWEST), default=PICTURES, help=many)
     p.add_argument("--sweep-pictures", type=at_least(0), default=200, help="of every point with a knob moved (default: 200)")
-    closer = f'points with a knob moved, such as "lantern++ lambda 2", of which {ENOUGH} pictures are drawn for a recommendation'
+    closer = f'points with a knob moved, such as "lantern++ lambda 2", of which {CLOSER} pictures are drawn'
     p.add_argument("--candidates", nargs="+", default=[], metavar="POINT", help=closer)
     p.add_argument("--seeds", type=at_least(1), default=SEEDS, help=f"pictures of each caption (default: {SEEDS})")
     p.add_argument("--rounds", type=at_least(1), default=8, help="of the measuring of speed (default: 8)")
@@ -68,7 +65,7 @@ def check(args: argparse.Namespace) -> None:
 def counts_of(points: list[Point], args: argparse.Namespace) -> drawing.Counts:
     """How many pictures of each point are drawn."""
     of_group = {"main": args.pictures, "again": args.pictures, "sweep": args.sweep_pictures, "tree": 0}
-    closer = max(args.sweep_pictures, min(args.pictures, ENOUGH))
+    closer = max(args.sweep_pictures, min(args.pictures, CLOSER))
     return {p.name: closer if p.group == "sweep" and p.name in args.candidates else of_group[p.group] for p in points}
 
 
@@ -104,7 +101,5 @@ def main(argv: Sequence[str]) -> None:
     report = run(args)
     text = markdown(report)
     files = write(args.out / "front.json", report, text)
-    files.append(args.out / FILE)
-    files[-1].write_text(json.dumps(recommendations(report), indent=1) + "\n")
     print(text)
     print(f"wrote {', '.join(map(str, files))}")

@@ -11,7 +11,6 @@ from lantern_demo.bench.quality.classifier import AttributeClassifier
 from lantern_demo.bench.quality.drawing import Record
 from lantern_demo.bench.quality.measuring import MEASURES, Judge, Seen, look, look_at_truth
 from lantern_demo.bench.quality.points import FLOOR, Point
-from lantern_demo.bench.quality.recommend import recommend
 from lantern_demo.bench.quality.scenes import SceneSet
 from lantern_demo.bench.quality.statistics import LEVEL, wilson
 from lantern_demo.bench.summary import summarise
@@ -86,14 +85,12 @@ def scene_front(
             key: {"value": d.value, "floor": d.floor, "difference": d.difference, "interval": [d.low, d.high]}
             for key, d in judges[count].price(seen[name].first(count), name == "vanilla").items()
         }
-    told = [row for name, row in rows.items() if name != FLOOR]
     return {
         "level": LEVEL,
         "measures": {key: measure._asdict() for key, measure in MEASURES.items()},
         "truth": {"true": {"right": right_of(true)}, "again": {"right": right_of(again)}},
         "floor": {"label": rows[FLOOR]["label"], "right": right_of(seen[FLOOR])},
-        "rows": told,
-        "recommended": recommend(told),
+        "rows": [row for name, row in rows.items() if name != FLOOR],
     }
 
 

@@ -1,11 +1,10 @@
-"""The tables of a front of lantern scenes, and what a model's folder keeps of it."""
+"""The tables of a front of lantern scenes."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from lantern_demo.bench.quality.measuring import MEASURES
-from lantern_demo.bench.quality.recommend import FAST_LOSS
 from lantern_demo.bench.quality.scenes import ALL
 from lantern_demo.bench.report import number, table
 from lantern_demo.scenes import ATTRIBUTES
@@ -23,10 +22,6 @@ HOW = (
     "that noise does not explain. Scene-FID is the Frechet distance in the features of this project's attribute classifier: it "
     "compares with no FID but its own."
 )
-RECOMMENDED = (
-    "Careful is the fastest point none of whose measures noise does not explain; fast is the fastest that loses at most "
-    f"{100 * FAST_LOSS:.0f} in 100 of the pictures in which everything asked for is found."
-)
 
 
 def markdown(report: Report) -> str:
@@ -42,8 +37,7 @@ def markdown(report: Report) -> str:
     for count in sorted({row["pictures"] for row in rows if row["measures"]}, reverse=True):
         of_it = [row for row in rows if row["measures"] and row["pictures"] == count]
         parts += [f"The price, {count} pictures:", *(_price(of_it[i : i + ACROSS]) for i in range(0, len(of_it), ACROSS))]
-    parts += ["Recommended:", _recommended(report), RECOMMENDED, HOW.format(rounds=report["rounds"], level=report["level"])]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join([*parts, HOW.format(rounds=report["rounds"], level=report["level"])]) + "\n"
 
 
 def _speed(rows: list[Row]) -> str:
@@ -99,31 +93,3 @@ def _cell(told: dict[str, Any] | None, scale: float) -> str:
 
 def _signed(value: float, scale: float, sign: str = "+") -> str:
     return f"{value:{sign}.{4 if abs(scale) < 0.1 else 3 if abs(scale) < 10 else 1}f}"
-
-
-def _recommended(report: Report) -> str:
-    lines = []
-    for method, kinds in report["recommended"].items():
-        for kind, told in kinds.items():
-            said = ["none qualifies", "-", "-", "-"]
-            if told is not None:
-                settings = ", ".join(f"{key} {value}" for key, value in told["settings"].items()) or "its fitted window"
-                said = [settings, f"{told['gain']:.2f}x", f"{100 * told['loss']:+.1f}", str(told["pictures"])]
-            lines.append([f"{method}, {kind}", *said])
-    return table(["method", "settings", "gain", "pictures lost in 100", "measured on"], lines)
-
-
-def recommendations(report: Report) -> dict[str, Any]:
-    """What a model's folder keeps of a report; see `lantern_demo.settings.recommended`."""
-    known = [row for row in report["rows"] if row["right"] is not None]
-    return {
-        "device": report["machine"]["device"],
-        "level": report["level"],
-        "measures": len(report["measures"]),
-        "fast_loss": FAST_LOSS,
-        "methods": report["recommended"],
-        "found": [
-            {"method": row["method"], "settings": row["settings"], **{key: row["right"][ALL][key] for key in ("right", "of")}}
-            for row in known
-        ],
-    }

@@ -105,13 +105,6 @@ function guessesOf(lane, token) {
   return guesses;
 }
 
-/** Give the lanes with windows a tint for each token: the opacity 0 where the guess never changed, 0.75 where it changed most of all. */
-function tintGuesses(lanes) {
-  const changes = lanes.map((lane) => lane.tokens.map((_, token) => Math.max(0, guessesOf(lane, token).length - 1)));
-  const most = Math.max(1, ...changes.flat());
-  lanes.forEach((lane, i) => { lane.tints = changes[i].map((count) => (0.75 * count) / most); });
-}
-
 /** How a token was guessed before it was committed, in words. */
 function guessHistory(lane, token, words) {
   const guesses = guessesOf(lane, token);

@@ -2,17 +2,6 @@
 
 const PARTS = ["draft", "verify", "commit"];
 
-function speedupBars(lanes, words) {
-  const most = Math.max(1, ...lanes.map((lane) => lane.speedup ?? 0)) * 1.02;
-  const rows = lanes.map((lane) => {
-    const known = lane.speedup !== null;
-    const bar = el("span", { class: "bar" }, known ? el("i", { style: `width: ${(100 * lane.speedup) / most}%; background: ${lane.colour}` }) : null,
-      el("em", { style: `left: ${100 / most}%` }));
-    return el("li", {}, el("span", { class: "name" }, lane.label), bar, el("b", {}, known ? times(lane.speedup) : words.noBaselineShort, el("small", {}, lane.price === null ? words.notMeasured : say(words.priced, { price: lane.price.toFixed(3) }))));
-  });
-  return figure(words.speedupTitle, null, el("ul", { class: "bars" }, ...rows), words.speedupNote);
-}
-
 /** Speedup against what was given up: up is faster, left is truer. */
 function priceChart(lanes, words) {
   const known = lanes.filter((lane) => lane.speedup !== null && lane.price !== null);

@@ -1,4 +1,4 @@
-// A picture of which some tokens are there: covered where nothing is yet, with steps tinted and tokens marked on request.
+// A picture of which some tokens are there: covered where nothing is yet, with tokens marked on request.
 
 const KINDS = ["e", "r", "t"];
 const INK = { e: "#ffffff", r: "#f0a500", t: "#ffffff" };
@@ -53,8 +53,8 @@ function fit(canvas) {
   return size;
 }
 
-/** Paint a lane's first `count` tokens in the order they came. options: steps, guesses, price, marks,
- * fresh (tokens from this one on, in the order they came, show their marks), pressable (only these show theirs), cell (the chosen token, or -1), cover (a colour). */
+/** Paint a lane's first `count` tokens in the order they came. options: price, marks,
+ * fresh (tokens from this one on, in the order they came, show their marks), cell (the chosen token, or -1), cover (a colour). */
 function paint(canvas, lane, count, grid, options) {
   const size = fit(canvas);
   if (!size) return;
@@ -69,8 +69,6 @@ function paint(canvas, lane, count, grid, options) {
     g.fillStyle = "#8a94a3";
     g.fillRect(0, 0, size, size);
   }
-  if (options.steps) for (const token of there) tint(token, stepOf(lane, token) % 2 ? "rgba(8,12,40,.30)" : "rgba(255,255,255,.26)");
-  if (options.guesses && lane.tints) for (const token of there) tint(token, `rgba(0,170,120,${lane.tints[token]})`);
   if (options.price && lane.prices) {
     // The picture loses its own colours, or red would not be seen on red lanterns.
     g.globalCompositeOperation = "saturation";
@@ -79,7 +77,7 @@ function paint(canvas, lane, count, grid, options) {
     g.globalCompositeOperation = "source-over";
     for (const token of there) tint(token, `rgba(235,30,30,${0.85 * Math.sqrt(lane.prices[token] ?? 0)})`);
   }
-  const marked = options.pressable ?? (options.marks ? there : there.filter((token) => lane.rank[token] >= (options.fresh ?? count)));
+  const marked = options.marks ? there : there.filter((token) => lane.rank[token] >= (options.fresh ?? count));
   if (marked.length) {
     // On a small picture the model's own tokens go without their dots, or there would be nothing but dots.
     const kinds = canvas.clientWidth / grid < 14 ? "er" : "ert";

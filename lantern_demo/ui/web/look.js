@@ -129,7 +129,7 @@ function lookPanel(words, hooks) {
   function point(event) {
     const box = big.getBoundingClientRect();
     const at = (offset, size) => Math.min(view.grid - 1, Math.max(0, Math.floor((offset / size) * view.grid)));
-    select(lane, hooks.meant(at(event.clientY - box.top, box.height) * view.grid + at(event.clientX - box.left, box.width)));
+    select(lane, at(event.clientY - box.top, box.height) * view.grid + at(event.clientX - box.left, box.width));
   }
 
   function steer(event) {
@@ -138,7 +138,7 @@ function lookPanel(words, hooks) {
     if (move === undefined) return;
     event.preventDefault();
     const to = cell + move;
-    if (Math.abs(move) === grid ? to >= 0 && to < grid * grid : true) select(lane, hooks.meant(Math.min(grid * grid - 1, Math.max(0, to)), cell));
+    if (Math.abs(move) === grid ? to >= 0 && to < grid * grid : true) select(lane, Math.min(grid * grid - 1, Math.max(0, to)));
   }
 
   const paintBig = (options) => { if (!root.hidden && lane) paint(big, lane, lane.tokens.length, view.grid, { ...options, cell, marks: true }); };

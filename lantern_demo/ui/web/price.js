@@ -40,7 +40,7 @@ function show() {
   const alike = view.lanes.some((lane) => lane.id !== "vanilla" && !lane.differs?.size);
   const also = [!alike && has("vanilla") && !view.lanes[0].greedy && view.lanes.some((lane) => lane.lossless && lane.id !== "vanilla") ? words.whyOther : null, has("eagle1") && has("lantern++") ? words.control : null];
   place.replaceChildren(el("h2", {}, words.numbersTitle), el("p", {}, words.numbersNote), ...also.filter((told) => told).map((told) => el("p", {}, told)),
-    el("div", { class: "figures" }, speedupBars(view.lanes, words), priceChart(view.lanes, words)), view.sweeps ? sweepsOf(view.sweeps, view.settings) : "");
+    el("div", { class: "figures" }, priceChart(view.lanes, words)), view.sweeps ? sweepsOf(view.sweeps, view.settings) : "");
 }
 
 document.addEventListener("lantern-run", show);

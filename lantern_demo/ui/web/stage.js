@@ -2,42 +2,35 @@
 
 const place = element.querySelector(".stage");
 const words = WORDS;
-const SPEEDS = [4, 2, 1, 1 / 2, 1 / 4, 1 / 8, 1 / 16];
-const speedName = (speed) => (speed >= 1 ? `${speed}\u00d7` : `1/${1 / speed}\u00d7`);
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 const FLASH = 280; // ms that a fresh token shows its mark
 const FRAME = 33; // ms between two pictures of a replay: where no graphics card draws, more would take a processor for themselves
 const EVEN = 1.05; // times nearer to each other than this have no places
-const state = { run: null, lanes: [], grid: 16, clock: null, picked: null, measured: null, compared: false, time: 0, total: 0, playing: false, speed: 1, last: 0, cell: -1, steps: false, guesses: false, price: false, marks: false };
+const state = { run: null, lanes: [], grid: 16, clock: null, picked: null, compared: false, time: 0, total: 0, playing: false, speed: 1, last: 0, cell: -1, price: false, marks: false };
 
 const source = el("p", { class: "source" });
 const [headline, why] = [el("p", { class: "headline", "aria-live": "polite" }), el("p", { class: "why" })];
 const playButton = el("button", { type: "button", class: "play", onclick: () => (state.playing ? pause() : play()) }, words.play);
 const scrub = el("input", { type: "range", min: 0, max: 1000, value: 0, step: 1, "aria-label": words.scrub, oninput: () => { const to = (state.total * scrub.value) / 1000; pause(); go(to); } });
 const time = el("output", { class: "now" });
-const rate = el("select", { "aria-label": words.speed, onchange: () => { state.speed = Number(rate.value); draw(); } }, ...SPEEDS.map((speed) => el("option", { value: speed }, speedName(speed))));
 const options = el("div", { class: "options" });
-const full = el("button", { type: "button", class: "full", "aria-label": words.fullScreen, onclick: fullScreen }, svg("svg", { viewBox: "0 0 20 20", "aria-hidden": "true" }, svg("path", { d: "M2 7V2h5M13 2h5v5M18 13v5h-5M7 18H2v-5" })));
 const differ = el("button", { type: "button", class: "differ", "aria-pressed": "false", hidden: true, onclick: () => compare(!state.compared) }, words.differences);
 const controls = el("div", { class: "controls", role: "group", "aria-label": words.controls }, playButton, scrub, time,
-  differ, el("details", { class: "view" }, el("summary", {}, words.view), options), full);
-const clockButton = (kind) => el("button", { type: "button", "data-clock": kind, "aria-pressed": "false", onclick: () => { state.picked = kind; useClock(kind, 0); } }, words.clocks[kind]);
+  differ, el("details", { class: "view" }, el("summary", {}, words.view), options));
+const clockButton = (kind) => el("button", { type: "button", "data-clock": kind, "aria-pressed": "false", onclick: () => { state.picked = kind; useClock(kind); } }, words.clocks[kind]);
 const clockButtons = ["passes", "seconds"].map(clockButton);
-const cost = el("input", { type: "range", min: 0, max: 1, step: 0.01, value: 0, "aria-label": words.cost, oninput: () => { state.picked = "passes"; useClock("passes", Number(cost.value)); } });
-const [costTold, costMarks, costTicks] = [el("output", { class: "cost-told" }), el("div", { class: "cost-marks" }), el("div", { class: "cost-ticks", "aria-hidden": "true" })];
-const clocks = el("div", { class: "clocks" }, el("div", { class: "choice", role: "group", "aria-label": words.clock }, ...clockButtons),
-  el("div", { class: "cost" }, el("div", { class: "slider" }, costTicks, cost), costMarks, costTold));
+const clocks = el("div", { class: "clocks" }, el("div", { class: "choice", role: "group", "aria-label": words.clock }, ...clockButtons));
 const grid = el("div", { class: "lanes" });
 const more = el("button", { type: "button", class: "more", "aria-expanded": "false", onclick: () => more.setAttribute("aria-expanded", String(grid.classList.toggle("unfolded"))) });
 const [leads, rest] = [el("div", { class: "leads" }), el("div", { class: "rest" })];
 grid.append(leads, more, rest);
 const hint = el("p", { class: "note hint" }, words.hint);
-const look = lookPanel(words, { goTo, closed, meant, ask: (asked) => server.look(asked) });
-const clip = el("button", { type: "button", onclick: () => ask("clip") }, words.clip);
-const quiz = el("button", { type: "button", onclick: () => ask("quiz") }, words.quiz);
-const tour = el("button", { type: "button", class: "link", onclick: () => ask("tour") }, words.tour);
-place.append(el("h2", { class: "spoken" }, words.stage), headline, why, el("div", { class: "stage-top" }, source, clocks, controls), el("div", { class: "floor" }, grid, look.root),
-  el("div", { class: "sent-on" }, hint, clip, quiz));
+const look = lookPanel(words, { goTo, closed, ask: (asked) => server.look(asked) });
+const touring = el("button", { type: "button", class: "link", onclick: () => {
+  pause();
+  tour({ lanes: played().map((one) => one.data), grid: state.grid, look: { root: look.root, close: look.close, open: (data, cell) => lookAt(played().find((one) => one.data === data), cell) } });
+} }, words.tour.open);
+place.append(el("h2", { class: "spoken" }, words.stage), headline, why, el("div", { class: "stage-top" }, source, clocks, controls), el("div", { class: "floor" }, grid, look.root), hint);
 
 function lane(view) {
   const canvas = el("canvas", { "aria-hidden": "true" });
@@ -49,7 +42,7 @@ function lane(view) {
   const made = { view, data: null, wipe, drawn: drawnSoFar(), shown: -1, canvas, flag, big, gain, picture, bar, side, short, keep };
   made.root = el("article", { class: "lane", id: `lane-${view.name}`, style: `--lane: ${view.colour}`, "data-method": view.id, "aria-label": view.label, onclick: (event) => open(made, event) },
     el("header", {}, el("h3", {}, view.label), badge), el("div", { class: "frame" }, picture, flag, keep, wipe), bar, el("p", { class: "took" }, big, gain), side, short);
-  picture.addEventListener("pointermove", (event) => event.pointerType === "mouse" && made.data && !look.open && light(meant(cellAt(made, event))));
+  picture.addEventListener("pointermove", (event) => event.pointerType === "mouse" && made.data && !look.open && light(cellAt(made, event)));
   picture.addEventListener("pointerleave", () => !look.open && light(-1));
   return made;
 }
@@ -75,7 +68,7 @@ function show() {
   source.textContent = view.live ?? view.source.text;
   source.className = `source ${racing ? "racing" : (view.source?.kind ?? "")}`;
   place.toggleAttribute("data-still", Boolean(view.live));
-  for (const part of [playButton, scrub, cost, clip, ...clockButtons]) part.disabled = Boolean(view.live);
+  for (const part of [playButton, scrub, ...clockButtons]) part.disabled = Boolean(view.live);
   for (const one of state.lanes) {
     one.view = views.find((other) => other.id === one.view.id) ?? one.view;
     tell(one);
@@ -103,7 +96,7 @@ function goOn(view, racing) {
   scrub.value = 0;
   scrub.style.setProperty("--played", "0%");
   headline.textContent = racing ? words.racing : view.live;
-  why.textContent = racing ? `${view.left} ${words.racingOn}`.trim() : "";
+  why.textContent = racing ? words.racingOn : "";
   for (const [part, on] of [[clockButtons[0], false], [clockButtons[1], true]]) part.setAttribute("aria-pressed", String(on));
   for (const one of state.lanes) {
     if (one.data) continue;
@@ -143,17 +136,14 @@ function over(view) {
     return image.decode().then(() => { data.image = image; one.shown = -1; }, () => {});
   });
   const known = played().map((one) => one.data);
-  state.measured = costOfGuess(known);
-  markCosts();
   state.total = 0;
-  useClock(state.picked ?? (view.source.kind === "live" ? "seconds" : "passes"), 0);
+  useClock(state.picked ?? (view.source.kind === "live" ? "seconds" : "passes"));
   const first = known.find((data) => data.id === "vanilla");
   for (const data of known) data.differs = new Set(first ? data.tokens.flatMap((token, at) => (token === first.tokens[at] ? [] : [at])) : []);
   // Where no other lane drew vanilla's own tokens, each had dice of its own, and a difference says nothing.
   const same = known.some((data) => data !== first && first && !data.differs.size);
   differ.hidden = !(same && known.some((data) => data.differs.size));
   compare(state.compared && !differ.hidden);
-  tintGuesses(known.filter((data) => data.window));
   fillOptions();
   look.set(view, known);
   window.lanternRun = view;
@@ -164,22 +154,20 @@ function over(view) {
   Promise.all(images).then(() => { if (state.whole !== view) return; repaint(); if (plays && state.time === 0) play(); });
 }
 
-const counted = (steps) => say(steps === 1 ? words.pass : words.passes, { steps });
 const played = () => state.lanes.filter((one) => one.data);
 
-/** Put the replay on a clock, at the same share of it. `price`: what a guess costs on the clock of passes. */
-function useClock(kind, price) {
+/** Put the replay on a clock, at the same share of it. */
+function useClock(kind) {
   const known = played();
   if (!known.length) return;
-  const [share, before] = [state.total ? state.time / state.total : 1, state.clock];
+  const share = state.total ? state.time / state.total : 1;
   const vanilla = known.find((one) => one.data.id === "vanilla");
-  const of = (total) => (kind === "passes" ? passClock(price, state.measured, total) : machineClock(total));
+  const of = kind === "passes" ? passClock : machineClock;
   for (const one of known) one.data.times = of(0).times(one.data);
   const end = (one) => one.data.times.at(-1);
   state.total = Math.max(...known.map(end));
   state.clock = of(state.total);
-  if (before?.kind !== kind || !share) state.speed = gentle(state.clock);
-  rate.value = state.speed;
+  state.speed = gentle(state.clock);
   const order = [...known].sort((a, b) => end(a) - end(b));
   order.forEach((one, i) => {
     const apart = (a, b) => !a || !b || end(b) >= EVEN * end(a);
@@ -188,23 +176,8 @@ function useClock(kind, price) {
     one.shown = -1;
   });
   for (const part of clockButtons) part.setAttribute("aria-pressed", String(part.dataset.clock === kind));
-  cost.value = kind === "passes" ? price : (state.measured?.whole ?? 0);
-  const size = kind === "passes" ? words.sizes.find((one) => one.cost === price) : null;
-  const told = size ? "size" : kind === "passes" ? (price ? "some" : "none") : state.measured ? "seconds" : "bare";
-  costTold.textContent = say(words.costTold[told], { ...size, cost: price.toFixed(2), check: state.measured?.check.toFixed(2) });
   tellStory(known.map((one) => one.data));
   go(share * state.total);
-}
-
-/** What a guess costs in known cases, to choose from, and where on the slider these are: nothing, what it took with published sizes, and here. */
-function markCosts() {
-  const here = state.measured?.whole;
-  cost.max = Math.max(1, Math.ceil((here ?? 0) * 1.5 * 10) / 10).toFixed(1);
-  const sized = (size, name) => say(words.costMarks.size, { name, cost: size.cost.toFixed(2) });
-  const known = [[0, words.costMarks.none], ...words.sizes.map((size) => [size.cost, sized(size, size.short), sized(size, size.name)]),
-    ...(here ? [[Number(here.toFixed(2)), say(words.costMarks.here, { cost: here.toFixed(2) })]] : [])].sort(([a], [b]) => a - b);
-  costMarks.replaceChildren(...known.map(([at, label, whole]) => el("button", { type: "button", "aria-label": whole ?? label, onclick: () => { state.picked = "passes"; useClock("passes", at); } }, label)));
-  costTicks.replaceChildren(...known.map(([at]) => el("i", { style: `left: ${(100 * at) / cost.max}%` })));
 }
 
 /** What the run shows, in one line, and beside it why that is more or less on the other clock, and what it gave up. */
@@ -215,16 +188,15 @@ function tellStory(known) {
   headline.textContent = state.clock.kind === "seconds" && vanilla && hero !== vanilla
     ? say(words.headlineSeconds, { method: hero.label, took: seconds(hero.milliseconds.at(-1)), alone: seconds(vanilla.milliseconds.at(-1)) })
     : say(hero.steps < alone ? words.headline : words.headlineEven, { method: hero.label, passes: hero.steps, alone });
-  const [{ measured, whole }, here] = [state, hero.speedup];
+  const here = hero.speedup;
   const there = state.clock.kind === "passes" ? played().find((one) => one.data === hero).gained : alone / hero.steps;
   const told = [];
-  if (hero.id !== "vanilla" && here !== null && there !== null && measured) {
-    const facts = { there: times(there), here: times(here), cost: measured.whole.toFixed(2), device: whole.device };
+  if (hero.id !== "vanilla" && here !== null && there !== null) {
+    const facts = { there: times(there), here: times(here), device: state.whole.device };
     told.push(say(state.clock.kind === "passes" ? words.whyPasses : there > EVEN * here ? words.whySeconds : words.whyNoMore, facts));
-    if (state.clock.kind === "seconds" && there > EVEN * here) told.push(el("button", { type: "button", class: "link", onclick: () => { state.picked = "passes"; useClock("passes", 0); go(0); play(); } }, words.playPasses));
+    if (state.clock.kind === "seconds" && there > EVEN * here) told.push(el("button", { type: "button", class: "link", onclick: () => { state.picked = "passes"; useClock("passes"); go(0); play(); } }, words.playPasses));
   }
-  if (whole.quality) told.push(whole.quality);
-  if (known.some((lane) => lane.kinds.includes("r"))) told.push(tour);
+  if (known.some((lane) => lane.kinds.includes("r"))) told.push(touring);
   why.replaceChildren(...told.flatMap((part) => [part, " "]));
 }
 
@@ -239,15 +211,15 @@ function compare(on) {
 
 function fillOptions() {
   const known = played().map((one) => one.data);
-  const offered = ["marks", "steps", ...(known.some((data) => data.window) ? ["guesses"] : []), ...(known.some((data) => data.prices && !data.lossless) ? ["price"] : [])];
-  const names = { marks: words.showMarks, steps: words.showSteps, guesses: words.showGuesses, price: words.showPrice };
-  options.replaceChildren(rate, ...offered.map((name) => el("div", {}, toggle(names[name], state[name], (on) => { state[name] = on; repaint(); }), el("small", {}, words.viewNotes[name]))),
+  const offered = ["marks", ...(known.some((data) => data.prices && !data.lossless) ? ["price"] : [])];
+  const names = { marks: words.showMarks, price: words.showPrice };
+  options.replaceChildren(...offered.map((name) => el("div", {}, toggle(names[name], state[name], (on) => { state[name] = on; repaint(); }), el("small", {}, words.viewNotes[name]))),
     el("ul", { class: "meaning" }, ...KINDS.map((kind) => el("li", {}, sign(kind), words.kinds[kind]))));
 }
 
 function drawing(cell) {
   const cover = getComputedStyle(place).getPropertyValue("--replay-cover").trim() || "#334155";
-  return { steps: state.steps, guesses: state.guesses, price: state.price, marks: state.marks, cell, cover };
+  return { price: state.price, marks: state.marks, cell, cover };
 }
 
 function repaint() {
@@ -259,7 +231,7 @@ function repaint() {
   paintLook(state.cell);
 }
 
-const paintLook = (cell) => look.paint({ ...drawing(cell), pressable: state.whole?.pressable });
+const paintLook = (cell) => look.paint(drawing(cell));
 
 function draw() {
   const common = drawing(state.cell);
@@ -281,7 +253,7 @@ function draw() {
     const wiped = one.wipe.hidden || count < data.tokens.length ? null : { image: vanilla?.image, share: one.wipe.value / 100 };
     paint(one.canvas, data, count, state.grid, { ...common, fresh, wiped, differs: one.wipe.hidden ? null : data.differs });
   }
-  const slower = state.speed < 1 ? say(words.slower, { times: 1 / state.speed }) : state.speed > 1 ? say(words.faster, { times: state.speed }) : "";
+  const slower = state.speed < 1 ? say(words.slower, { times: 1 / state.speed }) : "";
   scrub.value = state.total ? Math.round((1000 * state.time) / state.total) : 0;
   scrub.style.setProperty("--played", `${state.total ? (100 * state.time) / state.total : 0}%`);
   scrub.setAttribute("aria-valuetext", clock.read(state.time));
@@ -331,26 +303,13 @@ function play() {
 
 function tick(now) {
   if (!state.playing || !place.isConnected) return;
-  if (!place.offsetParent && document.fullscreenElement !== place) return pause();
+  if (!place.offsetParent) return pause();
   if (now - state.last < FRAME) return requestAnimationFrame(tick);
   go(state.time + (Math.max(0, now - state.last) * state.speed * state.clock.natural) / 1000);
   state.last = now;
   if (state.time >= state.total) pause();
   else requestAnimationFrame(tick);
 }
-
-/** The stage alone on the whole screen, and back. */
-function fullScreen() {
-  if (document.fullscreenElement) document.exitFullscreen();
-  else place.requestFullscreen?.().catch(() => {});
-}
-
-document.addEventListener("keydown", (event) => {
-  const typing = event.target.closest?.("input:not([type=range], [type=checkbox]), textarea, select, [contenteditable]");
-  if (event.key.toLowerCase() !== "f" || event.ctrlKey || event.metaKey || event.altKey || typing) return;
-  event.preventDefault();
-  fullScreen();
-});
 
 function light(cell) {
   if (cell === state.cell) return;
@@ -368,7 +327,7 @@ function cellAt(one, event) {
 function open(one, event) {
   if (!one.data) return;
   const pointed = one.picture.contains(event.target) && event.detail > 0;
-  lookAt(one, meant(pointed ? cellAt(one, event) : state.cell >= 0 ? state.cell : telling(one.data)));
+  lookAt(one, pointed ? cellAt(one, event) : state.cell >= 0 ? state.cell : telling(one.data));
 }
 
 function lookAt(one, cell) {
@@ -380,31 +339,6 @@ function lookAt(one, cell) {
   });
   place.classList.add("looking");
   opener = one.picture;
-}
-
-/**
- * The cell that is meant by one: itself, or where look-alikes are there for some cells only the nearest of those. `from`: where an arrow key
- * left, which goes on in its direction or stays.
- */
-function meant(cell, from) {
-  const { pressable } = state.whole;
-  if (!pressable || pressable.includes(cell)) return cell;
-  const between = (a, b) => [(b % state.grid) - (a % state.grid), Math.floor(b / state.grid) - Math.floor(a / state.grid)];
-  const ahead = (other) => { const [[x, y], [u, v]] = [between(from, cell), between(from, other)]; return x * u + y * v > 0; };
-  const open = from === undefined ? pressable : pressable.filter(ahead);
-  const away = (other) => Math.hypot(...between(cell, other));
-  return [...open].sort((a, b) => away(a) - away(b))[0] ?? from;
-}
-
-/** Something that its code is fetched for, with what it needs to know of the race. */
-async function ask(name) {
-  pause();
-  const race = {
-    lanes: played(), grid: state.grid, clock: state.clock, total: state.total, headline: headline.textContent, prompt: state.whole?.prompt, told: source.textContent,
-    pressable: state.whole?.pressable, tokensAt, stepOf,
-    look: { root: look.root, close: look.close, open: (data, cell) => lookAt(played().find((one) => one.data === data), cell) },
-  };
-  await extra(name).then((begin) => begin(race)).catch(() => { hint.textContent = words.extraMissing; });
 }
 
 /** The token to begin with: one that only relaxation accepted, as near to the middle as there is, or the middle. */

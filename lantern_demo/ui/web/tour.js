@@ -1,7 +1,7 @@
 // A first minute: four captions on a race that stands still, at a step of the method that keeps near misses. Escape or Skip ends it.
 
 /** Where to look: a near miss in a step that added as many pieces as there are to be found, next to the middle of the picture. */
-function telling(data, grid, stepOf) {
+function tellingStep(data, grid) {
   const added = (token) => data.committed[stepOf(data, token)] - data.committed[stepOf(data, token) - 1];
   const away = (token) => Math.hypot((token % grid) - grid / 2, Math.floor(token / grid) - grid / 2);
   const loose = data.kinds.flatMap((kind, token) => (kind === "r" ? [token] : []));
@@ -9,11 +9,12 @@ function telling(data, grid, stepOf) {
   return (three.length ? three : loose).sort((a, b) => away(a) - away(b))[0];
 }
 
-lanternExtras.tour = ({ lanes, grid, stepOf, pressable, look }) => {
-  const data = lanes.map((lane) => lane.data).find(({ id, kinds }) => id === "lantern++" && kinds.includes("r")) ?? lanes.map((lane) => lane.data).find(({ kinds }) => kinds.includes("r"));
-  if (!data) return false;
+function tour({ lanes, grid, look }) {
+  const words = WORDS.tour;
+  const loose = lanes.filter(({ kinds }) => kinds.includes("r"));
+  const data = loose.find(({ id }) => id === "lantern++") ?? loose[0];
   document.querySelector(".tour")?.remove();
-  const cell = telling(pressable ? { ...data, kinds: data.kinds.map((kind, token) => (pressable.includes(token) ? kind : "")) } : data, grid, stepOf);
+  const cell = tellingStep(data, grid);
   const step = stepOf(data, cell);
   const facts = { method: data.label, guesses: data.trees[step].tokens.length - 1, added: data.committed[step] - data.committed[step - 1] };
   const told = el("p", { class: "told", tabindex: "-1" });
@@ -67,5 +68,4 @@ lanternExtras.tour = ({ lanes, grid, stepOf, pressable, look }) => {
   look.open(data, cell);
   document.body.append(box);
   onto();
-  return true;
-};
+}
