@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,9 +25,13 @@ from typing import Any
 
 import gradio as gr
 import gradio.mcp
+import gradio.processing_utils
+import gradio.routes
+from fastapi import HTTPException
 from fastapi import Request as HttpRequest
 from gradio.processing_utils import add_root_url
 from gradio.route_utils import FnIndexInferError, get_root_url
+from gradio.server_messages import ProcessCompletedMessage
 from gradio.utils import get_function_description
 from gradio_client.utils import is_file_obj_with_meta, traverse
 
@@ -69,24 +74,26 @@ class Event:
     name: str | None
     public: bool  # whether programs may call it
     labels: list[str | None]  # of its inputs
-    concurrency_id: str | None  # names what it waits for
+    concurrency_id: str  # names what it waits for
 
 
 @dataclass(frozen=True)
 class Queued:
     """A request that waits in the queue or runs."""
 
+    event_id: str
     request: HttpRequest
     session: str | None  # that the request named
     waits: bool
 
 
-def guard_queue(page: gr.Blocks, check: Callable[[Joining], None]) -> None:
+def guard_queue(page: gr.Blocks, check: Callable[[Joining], None], client: Callable[[HttpRequest, str | None], str]) -> None:
     """Call `check` for each request before it joins the queue of a page; what it raises is the answer. Requests are checked one
-    after the other, so none joins between the check of another and its joining.
+    after the other, so none joins between the check of another and its joining. `client` names the client of a request and its
+    session; clients take turns.
 
-    It replaces `Queue.push`: Gradio limits the length of the whole queue only, and checks neither the number of values nor what
-    they are before a worker takes them.
+    It replaces `Queue.push`: Gradio limits the length of the whole queue only, checks neither the number of values nor what they
+    are before a worker takes them, and serves who came first, however many requests that one has.
     """
     queue, one_by_one = page._queue, asyncio.Lock()
     join = queue.push
@@ -99,9 +106,24 @@ def guard_queue(page: gr.Blocks, check: Callable[[Joining], None]) -> None:
             event = Event(fn.api_name, fn.api_visibility != "private", labels, fn.concurrency_id)
         async with one_by_one:
             check(Joining(event, body.data, request, body.session_hash))
-            return await join(body=body, request=request, username=username)
+            joined = await join(body=body, request=request, username=username)
+            if event is not None and joined[0]:
+                take_turns(page, event.concurrency_id, client)
+            return joined
 
     queue.push = push
+
+
+def take_turns(page: gr.Blocks, concurrency_id: str, client: Callable[[HttpRequest, str | None], str]) -> None:
+    """Sort what waits for what a concurrency id names into rounds: each client's first request that runs or waits, then each
+    client's second, and so on. Within a round the requests keep their order. Those who wait are told their new places."""
+    queue, before, rounds = page._queue, Counter[str](), dict[str, int]()
+    for queued in pending(page, concurrency_id):
+        name = client(queued.request, queued.session)
+        rounds[queued.event_id], before[name] = before[name], before[name] + 1
+    line = queue.event_queue_per_concurrency_id[concurrency_id].queue
+    line[:] = sorted(line, key=lambda event: rounds[event._id])  # `line.sort` would show other threads an empty list meanwhile
+    queue.broadcast_estimations(concurrency_id)
 
 
 def calm_queue(page: gr.Blocks) -> None:
@@ -133,7 +155,7 @@ def pending(page: gr.Blocks, concurrency_id: str) -> Iterator[Queued]:
     waits = [] if line is None else list(line.queue)
     for event in [*running, *waits]:
         # Gradio gives a session of its own to a request that named none, and it is the event's id.
-        yield Queued(event.request, None if event.session_hash == event._id else event.session_hash, event in waits)
+        yield Queued(event._id, event.request, None if event.session_hash == event._id else event.session_hash, event in waits)
 
 
 def ahead_of(page: gr.Blocks, concurrency_id: str, session: str | None) -> int | None:
@@ -160,6 +182,53 @@ def forget_calls(page: gr.Blocks) -> None:
         page.state_holder.time_last_used.pop(event_id, None)
 
     queue.reset_iterators = reset_iterators
+
+
+def answer_once(page: gr.Blocks, sentence: str) -> None:
+    """Answer a plain call by a sentence when it is asked for once more after its last answer. Gradio would keep that connection
+    open and never send anything.
+
+    It replaces `Queue.push`, and `get` of the queue that holds a call's messages.
+    """
+    queue = page._queue
+    join = queue.push
+
+    async def push(body: Any, request: HttpRequest, username: str | None) -> Any:
+        plain = body.session_hash is None
+        success, event_id, state = await join(body=body, request=request, username=username)
+        if plain and success:
+            # A call that names no session has its own id for one.
+            messages = queue.pending_messages_per_session[event_id]
+            take, last = messages.get, ProcessCompletedMessage(event_id=event_id, output={"error": sentence}, success=False)
+
+            async def get() -> Any:
+                message = await take()
+                if isinstance(message, ProcessCompletedMessage):
+                    messages.put_nowait(last)
+                return message
+
+            messages.get = get
+        return success, event_id, state
+
+    queue.push = push
+
+
+def fetch_nothing(sentence: str) -> None:
+    """Refuse by a sentence every address that Gradio would fetch for a visitor: in place of a file among the values of an event,
+    also of one that passes the queue by, and after `file=`. This holds for all pages of the process.
+
+    It replaces `async_ssrf_protected_download` and the route's `secure_url_stream_response`, which ask any public host and have
+    no switch.
+    """
+
+    async def refuse_value(*_: Any, **__: Any) -> None:
+        raise gr.Error(sentence, print_exception=False)
+
+    async def refuse_path(*_: Any) -> None:
+        raise HTTPException(403, sentence)
+
+    gradio.processing_utils.async_ssrf_protected_download = refuse_value
+    gradio.routes.secure_url_stream_response = refuse_path
 
 
 def http_request(request: Any) -> HttpRequest:

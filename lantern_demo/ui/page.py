@@ -17,7 +17,7 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import Route
 
 from lantern_demo.models.files.store import root
-from lantern_demo.ui import admission, extras, log, quiz, reading, texts
+from lantern_demo.ui import admission, extras, log, quiz, texts
 from lantern_demo.ui.api import DEVICE, add_endpoints, refuse_call
 from lantern_demo.ui.audit_panel import audit_panel
 from lantern_demo.ui.compare import again, begin, draw, settle
@@ -192,7 +192,17 @@ def _at_the_foot(results: Results) -> None:
     audit_panel()
     with gr.Accordion(texts.TIMING_TITLE, open=False, elem_id="timing"):
         gr.HTML(prose(texts.TIMING), elem_classes="prose")
-    gr.HTML(reading.foot(), elem_id="foot")
+    gr.HTML(_foot(), elem_id="foot")
+
+
+def _foot() -> str:
+    """HTML of the foot: links to the papers, and on a Space to its repository. They open beside the page, so that none ends a
+    race."""
+    links, space = dict(texts.PAPERS), os.environ.get("SPACE_ID")
+    if space:
+        links[texts.REPOSITORY] = f"https://huggingface.co/spaces/{space}/tree/main"
+    shown = "".join(f'<a href="{escape(to)}" target="_blank" rel="noopener">{escape(name)}</a>' for name, to in links.items())
+    return f'<nav aria-label="{escape(texts.FOOT)}">{shown}</nav>'
 
 
 def wait_for_model(page: gr.Blocks) -> None:
@@ -239,8 +249,6 @@ def launch(page: gr.Blocks, **options: Any) -> Any:
                 Route(CARD, card),
                 Route(quiz.ADDRESS, quiz.pairs),
                 Route(extras.ADDRESS, extras.served),
-                Route(f"/{reading.FILES}", reading.listed),
-                Route(f"/{reading.FILES}/{{name:path}}", reading.file),
             ],
         },
         **options,

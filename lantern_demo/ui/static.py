@@ -21,7 +21,6 @@ from lantern_demo.ui.components import SCRIPTS, STYLES, script
 from lantern_demo.ui.look_alikes import NODES, LookAlikes
 from lantern_demo.ui.page import STAGE_SCRIPTS, theme
 from lantern_demo.ui.published_sizes import guess_costs
-from lantern_demo.ui.reading import PAPERS
 from lantern_demo.ui.recorded import Recorded, cards, recorded_runs
 from lantern_demo.ui.run_view import results_view
 from lantern_demo.ui.service import Service
@@ -86,13 +85,13 @@ def index(runs: Sequence[Recorded]) -> str:
     names = {run.record["prompt"] for run in runs}
     known = {**shown, "cards": [card for card in shown["cards"] if card["prompt"] in names]}
     places = "".join(f'<section id="{place}"><div class="{name}"></div></section>' for place, (name, _) in COMPONENTS.items())
-    papers = ", ".join(f'<a href="{escape(address)}" rel="noopener">{escape(name)}</a>' for name, address in PAPERS.items())
+    papers = ", ".join(f'<a href="{escape(address)}" rel="noopener">{escape(name)}</a>' for name, address in texts.PAPERS.items())
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{escape(texts.TITLE)}</title><meta name="description" content="{escape(texts.DESCRIPTION)}">
 <link rel="icon" href="data:,"><link rel="stylesheet" href="style.css"></head>
 <body><main><div id="intro"><h1>{escape(texts.TITLE)}</h1><p>{escape(texts.INTRO)}</p></div>
-{places}<footer id="foot"><nav aria-label="{escape(texts.FOOT)}"><span>{escape(texts.PAPERS)}: {papers}</span>
+{places}<footer id="foot"><nav aria-label="{escape(texts.FOOT)}"><span>{papers}</span>
 <span>{escape(texts.STATIC_NOTE)}</span></nav></footer></main>
 <script>{shared}
 const RACES = {_script_json([run.name for run in runs])};
