@@ -239,7 +239,7 @@ def launch(page: gr.Blocks, **options: Any) -> Any:
             "middleware": [
                 Middleware(admission.SmallRequests),
                 Middleware(GZipMiddleware, minimum_size=1000),
-                Middleware(Head, tags=lambda request: f"{tags(page, request)}\n<script>{script('frames')}</script>"),
+                Middleware(Head, tags=lambda request: f"{tags(page, request)}\n<script>{script('ahead')}</script>"),
             ],
             "routes": [
                 Route(PATH, health(page, page.lantern_service, DEVICE["concurrency_id"])),
