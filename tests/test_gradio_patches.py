@@ -228,6 +228,7 @@ def test_plain_calls_that_fit_no_endpoint_raise_what_is_handled(served: SimpleNa
 def test_a_file_of_the_server_is_found_however_deep() -> None:
     file = {"path": "/etc/passwd", "meta": {"_type": "gradio.FileData"}}
     assert patches.holds_file(file) and patches.holds_file([1, {"a": [file]}])
+    assert patches.holds_file({"path": "x", "meta": 5}) and patches.holds_file([{"path": 5, "meta": None}])
     assert not patches.holds_file([{"path": "/etc/passwd"}, "text", None, 3])
 
 

@@ -95,6 +95,12 @@ def test_no_event_fetches_a_file(server: str, connections: list[str], address: s
     assert connections == [] and uploads == 1 and tried > 10
 
 
+@pytest.mark.parametrize("meta", [None, 5, [], {}, {"_type": "gradio.FileData"}])
+def test_no_endpoint_takes_a_file_of_any_form(server: str, meta: Any) -> None:
+    answer = httpx.post(f"{server}gradio_api/call/v2/draw", json={"prompt": {"path": "run.json", "meta": meta}})
+    assert answer.status_code == 400 and answer.json()["error"].startswith("prompt must not be a file")
+
+
 @pytest.mark.parametrize("address", ADDRESSES)
 @pytest.mark.parametrize("place", ["file=", "file/"])
 def test_no_path_leads_to_another_host(server: str, connections: list[str], place: str, address: str) -> None:

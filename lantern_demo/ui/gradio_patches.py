@@ -186,7 +186,8 @@ def forget_calls(page: gr.Blocks) -> None:
 
 def answer_once(page: gr.Blocks, sentence: str) -> None:
     """Answer a plain call by a sentence when it is asked for once more after its last answer. Gradio would keep that connection
-    open and never send anything.
+    open and never send anything. An id that no call has, or whose client hung up, still gets Gradio's own answer: an event with a
+    bare 404, after which the stream breaks off and the log has a traceback, since Gradio raises within the stream.
 
     It replaces `Queue.push`, and `get` of the queue that holds a call's messages.
     """
@@ -243,10 +244,10 @@ def own_address(page: gr.Blocks, request: HttpRequest) -> str:
 
 
 def holds_file(value: Any) -> bool:
-    """Whether Gradio would take a part of a value for a file of the server's. Gradio's own test decides, so that none slips
-    by."""
+    """Whether Gradio would take a part of a value for a file of the server's, or stumble over it: its own test asks no more of a
+    file than these two keys, and fails where `meta` is no object."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return is_file_obj_with_meta(value) or any(map(holds_file, inner))
+    return (isinstance(value, dict) and {"path", "meta"} <= value.keys()) or any(map(holds_file, inner))
 
 
 def keep_file(block: gr.components.Component, path: str) -> str:
