@@ -69,6 +69,7 @@ def served() -> Iterator[SimpleNamespace]:
     patches.calm_queue(page)
     patches.guard_queue(page, check, lambda request, session: str(session))
     patches.forget_calls(page)
+    patches.drop_lost_messages(page)
     patches.answer_once(page, ANSWERED)
     handlers = dict.fromkeys(patches.MISCALLS, miscalled)
     _, found.url, _ = page.launch(
@@ -164,6 +165,21 @@ def test_those_who_wait_are_told_their_new_places(served: SimpleNamespace) -> No
     until(lambda: [job.status().rank for job in jobs[1:]] == [1, 0])
     served.gate.set()
     assert [job.result(60) for job in jobs] == ["first", "second", "other"]
+
+
+def test_the_queue_outlives_a_session_that_is_lost(served: SimpleNamespace) -> None:
+    """Of those that wait one names its session "", and another's has been pushed out by newer ones."""
+    served.gate.clear()
+    ran = len(served.ran)
+    assert call(served, "runs", session_hash="first").status_code == 200
+    until(lambda: len(list(patches.pending(served.page, HELD))) == 1 and not patches.waiting(served.page, HELD))
+    assert call(served, "nameless", session_hash="").status_code == 200
+    assert call(served, "old", session_hash="old").status_code == 200
+    del served.page._queue.pending_messages_per_session["old"]
+    assert call(served, "last", session_hash="last").status_code == 200
+    served.gate.set()
+    until(lambda: not list(patches.pending(served.page, HELD)))
+    assert served.ran[ran:] == ["runs", "nameless", "old", "last"] and not served.page._queue.stopped
 
 
 def test_a_call_is_answered_once(served: SimpleNamespace) -> None:

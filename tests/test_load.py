@@ -123,6 +123,11 @@ def test_clients_take_turns(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ran == [0, 100, 1, 2, 3]
 
 
+def test_a_session_without_a_name_does_not_stop_the_queue(url: str) -> None:
+    assert httpx.post(f"{url}/gradio_api/call/models", json={"data": [], "session_hash": ""}).status_code == 200
+    assert answer(url, join(url, CASE, "10.0.0.1").json()["event_id"])[1]["order"] == ["vanilla"]
+
+
 def test_an_answer_is_handed_out_once(url: str) -> None:
     event = join(url, CASE, "10.0.0.1").json()["event_id"]
     assert answer(url, event)[1]["order"] == ["vanilla"]

@@ -20,7 +20,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from lantern_demo.faults import writable
 from lantern_demo.runs.record import depth_of
 from lantern_demo.ui import texts
-from lantern_demo.ui.gradio_patches import Joining, answer_once, fetch_nothing, guard_queue, holds_file, pending, waiting
+from lantern_demo.ui.gradio_patches import (
+    Joining,
+    answer_once,
+    drop_lost_messages,
+    fetch_nothing,
+    guard_queue,
+    holds_file,
+    pending,
+    waiting,
+)
 from lantern_demo.ui.service import on_space
 
 WAITING = 20  # requests that may wait for the device
@@ -82,6 +91,7 @@ def guard(page: gr.Blocks, device: str) -> None:
             _check_room(page, device, client_of(asked.request, asked.session))
 
     guard_queue(page, check, client_of)
+    drop_lost_messages(page)
     answer_once(page, texts.ANSWERED)
     fetch_nothing(texts.NO_ADDRESS)
 

@@ -126,6 +126,23 @@ def take_turns(page: gr.Blocks, concurrency_id: str, client: Callable[[HttpReque
     queue.broadcast_estimations(concurrency_id)
 
 
+def drop_lost_messages(page: gr.Blocks) -> None:
+    """Drop a message for a session that has no place for messages. Gradio raises KeyError for it while it tells all who wait
+    their places, and its queue stops for good. A request that names its session "" leads to that, and so does one that waits
+    while 2,000 other sessions come, of which Gradio keeps the latest.
+
+    It replaces `Queue.send_message`.
+    """
+    queue = page._queue
+    send = queue.send_message
+
+    def send_message(event: Any, message: Any) -> None:
+        if event.session_hash in queue.pending_messages_per_session:
+            send(event, message)
+
+    queue.send_message = send_message
+
+
 def calm_queue(page: gr.Blocks) -> None:
     """Let the queue of a page do less beside the runs that are being timed.
 
