@@ -114,13 +114,13 @@ def test_clients_take_turns(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
         ran.append(request.seed)
         return race(self, request, *arguments)
 
+    monkeypatch.setattr(Pipeline, "race", noted)
     with occupied(url):
-        monkeypatch.setattr(Pipeline, "race", noted)
         responses = [join(url, CASE | {"seed": seed}, "10.0.0.1") for seed in range(4)]
         responses.append(join(url, CASE | {"seed": 100}, "10.0.0.2"))
     for response in responses:
         assert answer(url, response.json()["event_id"])[1]["order"] == ["vanilla"]
-    assert ran == [0, 100, 1, 2, 3]
+    assert ran == [CASE["seed"], 0, 100, 1, 2, 3]
 
 
 def test_a_session_without_a_name_does_not_stop_the_queue(url: str) -> None:
