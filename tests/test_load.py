@@ -106,6 +106,7 @@ def test_fifty_requests_of_one_client_do_not_shut_the_others_out(url: str) -> No
     wait_for(lambda: idle(url), "the queue to empty")
 
 
+@pytest.mark.slow
 def test_clients_take_turns(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that asks for four runs at once lets another pass after the first."""
     ran, race = [], Pipeline.race
