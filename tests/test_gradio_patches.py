@@ -6,6 +6,7 @@ import inspect
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +21,7 @@ from gradio_client import Client
 from lantern_demo.ui import gradio_patches as patches
 
 HELD = "held"  # a concurrency id
+ANSWERED = "answered already"
 
 
 def until(condition: Callable[[], Any]) -> None:
@@ -34,7 +36,7 @@ def until(condition: Callable[[], Any]) -> None:
 def served() -> Iterator[SimpleNamespace]:
     """A page with every patch: its address, what asked to join, and the calls that went wrong. `gate` holds the endpoint
     /hold."""
-    found = SimpleNamespace(joining=[], miscalls=[], sessions=[], gate=threading.Event())
+    found = SimpleNamespace(joining=[], miscalls=[], sessions=[], ran=[], gate=threading.Event())
 
     def hold(first: str) -> str:
         """Wait.
@@ -47,6 +49,7 @@ def served() -> Iterator[SimpleNamespace]:
         """
         found.gate.wait(60)
         found.sessions.append(set(page.state_holder.session_data))
+        found.ran.append(first)
         return first
 
     def check(asked: patches.Joining) -> None:
@@ -64,8 +67,10 @@ def served() -> Iterator[SimpleNamespace]:
         patches.document(page, gr.api(hold, api_name="hold", concurrency_id=HELD, concurrency_limit=1), hold)
     page.queue(api_open=False)
     patches.calm_queue(page)
-    patches.guard_queue(page, check)
+    patches.guard_queue(page, check, lambda request, session: str(session))
     patches.forget_calls(page)
+    patches.drop_lost_messages(page)
+    patches.answer_once(page, ANSWERED)
     handlers = dict.fromkeys(patches.MISCALLS, miscalled)
     _, found.url, _ = page.launch(
         prevent_thread_lock=True, quiet=True, app_kwargs={"exception_handlers": handlers}, **patches.LAUNCH_OPTIONS
@@ -110,9 +115,94 @@ def test_what_waits_and_what_runs(served: SimpleNamespace) -> None:
     assert not list(patches.pending(served.page, "another"))
     assert call(served, "and this", session_hash="later").status_code == 200
     assert [queued.waits for queued in patches.pending(served.page, HELD)] == [False, True, True, True]
-    assert patches.ahead_of(served.page, HELD, "tab") == 2 and patches.ahead_of(served.page, HELD, "later") == 3
+    assert patches.ahead_of(served.page, HELD, "tab") == 1 and patches.ahead_of(served.page, HELD, "later") == 2, "None runs"
     assert patches.ahead_of(served.page, HELD, "nobody") is None and patches.ahead_of(served.page, "another", "tab") is None
     served.gate.set()
+    until(lambda: not list(patches.pending(served.page, HELD)))
+
+
+def test_clients_take_turns(served: SimpleNamespace) -> None:
+    """A client's first request comes before the second of any other, and so on, also after some have left the queue."""
+    served.gate.clear()
+    ran = len(served.ran)
+
+    def ask(client: str, *numbers: int) -> list[str]:
+        return [call(served, f"{client}{n}", session_hash=client).json()["event_id"] for n in numbers]
+
+    def line() -> list[str]:
+        return [event.data.data[0] for event in served.page._queue.event_queue_per_concurrency_id[HELD].queue]
+
+    ask("a", 0)
+    until(lambda: len(list(patches.pending(served.page, HELD))) == 1 and not patches.waiting(served.page, HELD))
+    mine = ask("a", 1, 2, 3, 4)
+    assert line() == ["a1", "a2", "a3", "a4"]
+    ask("b", 0, 1, 2)
+    ask("c", 0)
+    assert line() == ["b0", "c0", "a1", "b1", "a2", "b2", "a3", "a4"]
+    for event in mine[:2]:
+        body = {
+            "session_hash": "a",
+            "fn_index": -1,
+            "event_id": event,
+        }  # with the endpoint's own number the running one would end
+        httpx.post(f"{served.url}gradio_api/cancel", json=body)
+    ask("d", 0)
+    assert line() == ["b0", "c0", "d0", "b1", "a3", "b2", "a4"]
+    assert patches.ahead_of(served.page, HELD, "d") == 3, "one runs"
+    served.gate.set()
+    until(lambda: not list(patches.pending(served.page, HELD)))
+    assert served.ran[ran:] == ["a0", "b0", "c0", "d0", "b1", "a3", "b2", "a4"]
+
+
+def test_those_who_wait_are_told_their_new_places(served: SimpleNamespace) -> None:
+    served.gate.clear()
+    client, other = Client(served.url, verbose=False), Client(served.url, verbose=False)
+    jobs = [client.submit("first", api_name="/hold")]
+    until(lambda: len(list(patches.pending(served.page, HELD))) == 1 and not patches.waiting(served.page, HELD))
+    jobs.append(client.submit("second", api_name="/hold"))
+    until(lambda: jobs[1].status().rank == 0)
+    jobs.append(other.submit("other", api_name="/hold"))
+    until(lambda: [job.status().rank for job in jobs[1:]] == [1, 0])
+    served.gate.set()
+    assert [job.result(60) for job in jobs] == ["first", "second", "other"]
+
+
+def test_the_queue_outlives_a_session_that_is_lost(served: SimpleNamespace) -> None:
+    """Of those that wait one names its session "", and another's has been pushed out by newer ones."""
+    served.gate.clear()
+    ran = len(served.ran)
+    assert call(served, "runs", session_hash="first").status_code == 200
+    until(lambda: len(list(patches.pending(served.page, HELD))) == 1 and not patches.waiting(served.page, HELD))
+    assert call(served, "nameless", session_hash="").status_code == 200
+    assert call(served, "old", session_hash="old").status_code == 200
+    del served.page._queue.pending_messages_per_session["old"]
+    assert call(served, "last", session_hash="last").status_code == 200
+    served.gate.set()
+    until(lambda: not list(patches.pending(served.page, HELD)))
+    assert served.ran[ran:] == ["runs", "nameless", "old", "last"] and not served.page._queue.stopped
+
+
+def test_a_call_is_answered_once(served: SimpleNamespace) -> None:
+    """What was answered or cancelled says so when it is asked for again, and whoever asks beside another is not left waiting."""
+
+    def answer(event: str) -> str:
+        return httpx.get(f"{served.url}gradio_api/call/hold/{event}", timeout=30).text
+
+    again = f'event: error\ndata: {{"error": "{ANSWERED}"}}\n\n'
+    served.gate.set()
+    event = call(served, "once").json()["event_id"]
+    assert answer(event).endswith('event: complete\ndata: ["once"]\n\n') and answer(event) == answer(event) == again
+
+    served.gate.clear()
+    running, waits = (call(served, text).json()["event_id"] for text in ("runs", "waits"))
+    until(lambda: patches.waiting(served.page, HELD) == 1)
+    with ThreadPoolExecutor(2) as threads:
+        asked = [threads.submit(answer, waits) for _ in range(2)]
+        httpx.post(f"{served.url}gradio_api/cancel", json={"session_hash": waits, "fn_index": 0, "event_id": waits})
+        assert sorted(one.result() for one in asked) == ["event: complete\ndata: null\n\n", again]
+    assert patches.waiting(served.page, HELD) == 0
+    served.gate.set()
+    assert answer(running).endswith('event: complete\ndata: ["runs"]\n\n') and answer(running) == again
     until(lambda: not list(patches.pending(served.page, HELD)))
 
 
@@ -154,6 +244,7 @@ def test_plain_calls_that_fit_no_endpoint_raise_what_is_handled(served: SimpleNa
 def test_a_file_of_the_server_is_found_however_deep() -> None:
     file = {"path": "/etc/passwd", "meta": {"_type": "gradio.FileData"}}
     assert patches.holds_file(file) and patches.holds_file([1, {"a": [file]}])
+    assert patches.holds_file({"path": "x", "meta": 5}) and patches.holds_file([{"path": 5, "meta": None}])
     assert not patches.holds_file([{"path": "/etc/passwd"}, "text", None, 3])
 
 

@@ -107,6 +107,36 @@ def test_fifty_requests_of_one_client_do_not_shut_the_others_out(url: str) -> No
 
 
 @pytest.mark.slow
+def test_clients_take_turns(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that asks for four runs at once lets another pass after the first."""
+    ran, race = [], Pipeline.race
+
+    def noted(self: Pipeline, request: Any, *arguments: Any) -> Iterator[Any]:
+        ran.append(request.seed)
+        return race(self, request, *arguments)
+
+    monkeypatch.setattr(Pipeline, "race", noted)
+    with occupied(url):
+        responses = [join(url, CASE | {"seed": seed}, "10.0.0.1") for seed in range(4)]
+        responses.append(join(url, CASE | {"seed": 100}, "10.0.0.2"))
+    for response in responses:
+        assert answer(url, response.json()["event_id"])[1]["order"] == ["vanilla"]
+    assert ran == [CASE["seed"], 0, 100, 1, 2, 3]
+
+
+def test_a_session_without_a_name_does_not_stop_the_queue(url: str) -> None:
+    assert httpx.post(f"{url}/gradio_api/call/models", json={"data": [], "session_hash": ""}).status_code == 200
+    assert answer(url, join(url, CASE, "10.0.0.1").json()["event_id"])[1]["order"] == ["vanilla"]
+
+
+def test_an_answer_is_handed_out_once(url: str) -> None:
+    event = join(url, CASE, "10.0.0.1").json()["event_id"]
+    assert answer(url, event)[1]["order"] == ["vanilla"]
+    with pytest.raises(RuntimeError, match="This call was answered"):
+        answer(url, event)
+
+
+@pytest.mark.slow
 def test_a_full_queue_says_so_with_a_number(url: str) -> None:
     with occupied(url):
         events = []

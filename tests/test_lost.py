@@ -118,3 +118,16 @@ def test_a_press_without_a_server_is_told_as_well(tab: Page, line: Line, server:
     expect(tab.locator("#status")).to_have_text(texts.WEB["lost"])
     assert tab.locator("#stage .source").inner_text() == shown
     expect(tab.locator("#stop")).to_be_hidden()
+
+
+def test_a_reload_in_the_middle_of_a_race_is_no_error(tab: Page, server: str) -> None:
+    """Nothing is logged as one, and the run of the page that went does not hold up the next."""
+    errors = list[str]()
+    tab.on("console", lambda told: errors.append(told.text) if told.type in ("error", "warning") else None)
+    open_page(tab, server)
+    for _ in range(2):
+        draw(tab)
+        tab.wait_for_function("document.querySelector('#stage .lane[data-phase=drawing] .side')?.textContent.match(/[1-9]/)")
+        tab.reload()
+        expect(tab.locator("#status")).to_contain_text(re.compile("press Draw", re.IGNORECASE))
+    assert errors == []

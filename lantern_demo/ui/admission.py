@@ -1,5 +1,5 @@
 """Who may join the queue, and with what: how many requests wait in all, how many of one client, how large one may be, and how
-many visitors are kept in memory."""
+many visitors are kept in memory. Clients take turns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from lantern_demo.faults import writable
 from lantern_demo.runs.record import depth_of
 from lantern_demo.ui import texts
-from lantern_demo.ui.gradio_patches import Joining, guard_queue, holds_file, pending, waiting
+from lantern_demo.ui.gradio_patches import (
+    Joining,
+    answer_once,
+    drop_lost_messages,
+    fetch_nothing,
+    guard_queue,
+    holds_file,
+    pending,
+    waiting,
+)
 from lantern_demo.ui.service import on_space
 
 WAITING = 20  # requests that may wait for the device
@@ -63,7 +72,8 @@ def refuse_body(_: HttpRequest, error: Exception) -> JSONResponse:
 
 
 def guard(page: gr.Blocks, device: str) -> None:
-    """Check each request before it joins the queue of a page; `device` is the concurrency id of what runs on the device."""
+    """Check each request before it joins the queue of a page; `device` is the concurrency id of what runs on the device. No
+    request has the server fetch anything."""
 
     def check(asked: Joining) -> None:
         if asked.event is None:
@@ -80,7 +90,10 @@ def guard(page: gr.Blocks, device: str) -> None:
         if asked.event.concurrency_id == device:
             _check_room(page, device, client_of(asked.request, asked.session))
 
-    guard_queue(page, check)
+    guard_queue(page, check, client_of)
+    drop_lost_messages(page)
+    answer_once(page, texts.ANSWERED)
+    fetch_nothing(texts.NO_ADDRESS)
 
 
 class Looks:

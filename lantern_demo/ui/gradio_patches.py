@@ -7,23 +7,27 @@ Three dependences cannot be moved here. `style.css` and `web/*.css` name classes
 `.gr-accordion`, `.label-wrap`, `.main.fillable`, `.main.contain`, `.column`, `.tab-like-container`, `.head` and `.toast-wrap`,
 the mark `data-testid="status-tracker"` of what it shows while the page loads, and `web/layers.js` the role `listbox` of an open
 list. `web/lost.js` stands between Gradio's page and `/gradio_api/app_id`, which it asks for once the server does not answer.
-`web/frames.js` stops a count that goes on for ever by the words of the function that counts. And a run changes the
-`run_state.Shown` that it has handed to a `gr.State` in place, which only works since Gradio keeps the object itself and no copy;
-a test holds on to that.
+`web/ahead.js` stops a count that goes on for ever by the words of the function that counts, and keeps `beforeunload` from Gradio.
+And a run changes the `run_state.Shown` that it has handed to a `gr.State` in place, which only works since Gradio keeps the
+object itself and no copy; a test holds on to that.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
+import gradio.processing_utils
+import gradio.routes
+from fastapi import HTTPException
 from fastapi import Request as HttpRequest
 from gradio.route_utils import FnIndexInferError, get_root_url
+from gradio.server_messages import ProcessCompletedMessage
 from gradio.utils import get_function_description
-from gradio_client.utils import is_file_obj_with_meta
 
 CHECKED = "6.31.0"
 
@@ -64,24 +68,26 @@ class Event:
     name: str | None
     public: bool  # whether programs may call it
     labels: list[str | None]  # of its inputs
-    concurrency_id: str | None  # names what it waits for
+    concurrency_id: str  # names what it waits for
 
 
 @dataclass(frozen=True)
 class Queued:
     """A request that waits in the queue or runs."""
 
+    event_id: str
     request: HttpRequest
     session: str | None  # that the request named
     waits: bool
 
 
-def guard_queue(page: gr.Blocks, check: Callable[[Joining], None]) -> None:
+def guard_queue(page: gr.Blocks, check: Callable[[Joining], None], client: Callable[[HttpRequest, str | None], str]) -> None:
     """Call `check` for each request before it joins the queue of a page; what it raises is the answer. Requests are checked one
-    after the other, so none joins between the check of another and its joining.
+    after the other, so none joins between the check of another and its joining. `client` names the client of a request and its
+    session; clients take turns.
 
-    It replaces `Queue.push`: Gradio limits the length of the whole queue only, and checks neither the number of values nor what
-    they are before a worker takes them.
+    It replaces `Queue.push`: Gradio limits the length of the whole queue only, checks neither the number of values nor what they
+    are before a worker takes them, and serves who came first, however many requests that one has.
     """
     queue, one_by_one = page._queue, asyncio.Lock()
     join = queue.push
@@ -94,9 +100,41 @@ def guard_queue(page: gr.Blocks, check: Callable[[Joining], None]) -> None:
             event = Event(fn.api_name, fn.api_visibility != "private", labels, fn.concurrency_id)
         async with one_by_one:
             check(Joining(event, body.data, request, body.session_hash))
-            return await join(body=body, request=request, username=username)
+            joined = await join(body=body, request=request, username=username)
+            if event is not None and joined[0]:
+                take_turns(page, event.concurrency_id, client)
+            return joined
 
     queue.push = push
+
+
+def take_turns(page: gr.Blocks, concurrency_id: str, client: Callable[[HttpRequest, str | None], str]) -> None:
+    """Sort what waits for what a concurrency id names into rounds: each client's first request that runs or waits, then each
+    client's second, and so on. Within a round the requests keep their order. Those who wait are told their new places."""
+    queue, before, rounds = page._queue, Counter[str](), dict[str, int]()
+    for queued in pending(page, concurrency_id):
+        name = client(queued.request, queued.session)
+        rounds[queued.event_id], before[name] = before[name], before[name] + 1
+    line = queue.event_queue_per_concurrency_id[concurrency_id].queue
+    line[:] = sorted(line, key=lambda event: rounds[event._id])  # `line.sort` would show other threads an empty list meanwhile
+    queue.broadcast_estimations(concurrency_id)
+
+
+def drop_lost_messages(page: gr.Blocks) -> None:
+    """Drop a message for a session that has no place for messages. Gradio raises KeyError for it while it tells all who wait
+    their places, and its queue stops for good. A request that names its session "" leads to that, and so does one that waits
+    while 2,000 other sessions come, of which Gradio keeps the latest.
+
+    It replaces `Queue.send_message`.
+    """
+    queue = page._queue
+    send = queue.send_message
+
+    def send_message(event: Any, message: Any) -> None:
+        if event.session_hash in queue.pending_messages_per_session:
+            send(event, message)
+
+    queue.send_message = send_message
 
 
 def calm_queue(page: gr.Blocks) -> None:
@@ -128,7 +166,7 @@ def pending(page: gr.Blocks, concurrency_id: str) -> Iterator[Queued]:
     waits = [] if line is None else list(line.queue)
     for event in [*running, *waits]:
         # Gradio gives a session of its own to a request that named none, and it is the event's id.
-        yield Queued(event.request, None if event.session_hash == event._id else event.session_hash, event in waits)
+        yield Queued(event._id, event.request, None if event.session_hash == event._id else event.session_hash, event in waits)
 
 
 def ahead_of(page: gr.Blocks, concurrency_id: str, session: str | None) -> int | None:
@@ -157,6 +195,54 @@ def forget_calls(page: gr.Blocks) -> None:
     queue.reset_iterators = reset_iterators
 
 
+def answer_once(page: gr.Blocks, sentence: str) -> None:
+    """Answer a plain call by a sentence when it is asked for once more after its last answer. Gradio would keep that connection
+    open and never send anything. An id that no call has, or whose client hung up, still gets Gradio's own answer: an event with a
+    bare 404, after which the stream breaks off and the log has a traceback, since Gradio raises within the stream.
+
+    It replaces `Queue.push`, and `get` of the queue that holds a call's messages.
+    """
+    queue = page._queue
+    join = queue.push
+
+    async def push(body: Any, request: HttpRequest, username: str | None) -> Any:
+        plain = body.session_hash is None
+        success, event_id, state = await join(body=body, request=request, username=username)
+        if plain and success:
+            # A call that names no session has its own id for one.
+            messages = queue.pending_messages_per_session[event_id]
+            take, last = messages.get, ProcessCompletedMessage(event_id=event_id, output={"error": sentence}, success=False)
+
+            async def get() -> Any:
+                message = await take()
+                if isinstance(message, ProcessCompletedMessage):
+                    messages.put_nowait(last)
+                return message
+
+            messages.get = get
+        return success, event_id, state
+
+    queue.push = push
+
+
+def fetch_nothing(sentence: str) -> None:
+    """Refuse by a sentence every address that Gradio would fetch for a visitor: in place of a file among the values of an event,
+    also of one that passes the queue by, and after `file=`. This holds for all pages of the process.
+
+    It replaces `async_ssrf_protected_download` and the route's `secure_url_stream_response`, which ask any public host and have
+    no switch.
+    """
+
+    async def refuse_value(*_: Any, **__: Any) -> None:
+        raise gr.Error(sentence, print_exception=False)
+
+    async def refuse_path(*_: Any) -> None:
+        raise HTTPException(403, sentence)
+
+    gradio.processing_utils.async_ssrf_protected_download = refuse_value
+    gradio.routes.secure_url_stream_response = refuse_path
+
+
 def http_request(request: Any) -> HttpRequest:
     """The plain request of what a function of a component is handed: of the plain one itself, though it asks for Gradio's."""
     return request if isinstance(request, HttpRequest) else request.request
@@ -169,10 +255,10 @@ def own_address(page: gr.Blocks, request: HttpRequest) -> str:
 
 
 def holds_file(value: Any) -> bool:
-    """Whether Gradio would take a part of a value for a file of the server's. Gradio's own test decides, so that none slips
-    by."""
+    """Whether Gradio would take a part of a value for a file of the server's, or stumble over it: its own test asks no more of a
+    file than these two keys, and fails where `meta` is no object."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return is_file_obj_with_meta(value) or any(map(holds_file, inner))
+    return (isinstance(value, dict) and {"path", "meta"} <= value.keys()) or any(map(holds_file, inner))
 
 
 def keep_file(block: gr.components.Component, path: str) -> str:

@@ -17,7 +17,7 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import Route
 
 from lantern_demo.models.files.disk_cache import root
-from lantern_demo.ui import admission, log, reading, texts
+from lantern_demo.ui import admission, log, texts
 from lantern_demo.ui.api import DEVICE, add_endpoints, refuse_call
 from lantern_demo.ui.audit_panel import audit_panel
 from lantern_demo.ui.compare import again, begin, draw, settle
@@ -178,7 +178,17 @@ def _at_the_foot(results: Results) -> None:
     audit_panel()
     with gr.Accordion(texts.TIMING_TITLE, open=False, elem_id="timing"):
         gr.HTML(prose(texts.TIMING), elem_classes="prose")
-    gr.HTML(reading.foot(), elem_id="foot")
+    gr.HTML(_foot(), elem_id="foot")
+
+
+def _foot() -> str:
+    """HTML of the foot: links to the papers, and on a Space to its repository. They open beside the page, so that none ends a
+    race."""
+    links, space = dict(texts.PAPERS), os.environ.get("SPACE_ID")
+    if space:
+        links[texts.REPOSITORY] = f"https://huggingface.co/spaces/{space}/tree/main"
+    shown = "".join(f'<a href="{escape(to)}" target="_blank" rel="noopener">{escape(name)}</a>' for name, to in links.items())
+    return f'<nav aria-label="{escape(texts.FOOT)}">{shown}</nav>'
 
 
 def wait_for_model(page: gr.Blocks) -> None:
@@ -215,15 +225,13 @@ def launch(page: gr.Blocks, **options: Any) -> Any:
             "middleware": [
                 Middleware(admission.SmallRequests),
                 Middleware(GZipMiddleware, minimum_size=1000),
-                Middleware(Head, tags=lambda request: f"{tags(page, request)}\n<script>{script('frames')}</script>"),
+                Middleware(Head, tags=lambda request: f"{tags(page, request)}\n<script>{script('ahead')}</script>"),
             ],
             "routes": [
                 Route(PATH, health(page, page.lantern_service, DEVICE["concurrency_id"])),
                 Route(METRICS, metrics(page, page.lantern_service, DEVICE["concurrency_id"])),
                 Route(SWEEPS, sweeps),
                 Route(PALETTES, palettes(page.lantern_service)),
-                Route(f"/{reading.FILES}", reading.listed),
-                Route(f"/{reading.FILES}/{{name:path}}", reading.file),
             ],
         },
         **options,

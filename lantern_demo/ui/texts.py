@@ -63,9 +63,8 @@ KEEP_NOTE = (
 )
 
 FOOT = "About this demo"
-PAPERS, PROGRAM = "Papers", "This demo"
-CODE, DOCS, LICENCE = "Code", "Docs", "Licence (Apache 2.0)"
-FILES_TITLE = "What this demo is made of"
+PAPERS = {"The LANTERN paper": "https://arxiv.org/abs/2410.03355", "The LANTERN++ paper": "https://arxiv.org/abs/2502.06352"}
+REPOSITORY = "Code, docs and licence"
 
 TIMING_TITLE = "How timings are taken"
 TABLE_TITLE = "All numbers of this run, and where the time goes"
@@ -138,7 +137,8 @@ READY_RUN = "This is the run that the link names. Press Draw to run it here, liv
 NO_SUCH_EVENT = "There is no such event; reload the page."
 NO_ROOM = "The disk of the machine that runs this is full, so there are no files to download. Free some space and draw again."
 NO_SUCH_EXAMPLE = "There is no such example."
-NO_SUCH_FILE = "There is no such file; /files lists those that can be read."
+ANSWERED = "This call was answered; an answer is kept until it is taken. Make a new call."
+NO_ADDRESS = "Files are uploaded; the server fetches none from an address."
 STILL_RUNNING = "Something is being drawn; press Stop first."
 NOTHING_TO_REPEAT = "There is nothing to run again yet."
 REDRAWN = (
