@@ -13,8 +13,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 from test_package import ROOT, front_matter, pins
@@ -23,14 +23,15 @@ pytestmark = [pytest.mark.registry, pytest.mark.slow]
 
 PIP = "pip==26.3"  # older ones fetch all wheels, also for a dry run
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
-ZERO_GPU_SPACES = ("0.48.3", "0.50.4", "0.51.3")  # versions of `spaces` that ZeroGPU might choose
+ZERO_GPU_SPACES = ("0.48.3", "0.50.4")  # versions of `spaces` that ZeroGPU might choose beside the newest
 
-Resolve = Callable[..., dict[str, str]]
+Versions = dict[str, str]  # by name
+Resolve = Callable[..., Versions]
 
 
 @pytest.fixture(scope="module")
 def resolve(tmp_path_factory: pytest.TempPathFactory) -> Resolve:
-    """Asks pip what it would install for a Python -> versions by name; fails with pip's words."""
+    """Asks pip what it would install for a Python; fails with pip's words."""
     folder = tmp_path_factory.mktemp("pip")
     # Where pip caps PyTorch by a file of its own, a Space has no such cap.
     environment = os.environ | {"PYTHONPATH": str(folder), "PIP_CONSTRAINT": os.devnull, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
@@ -43,8 +44,8 @@ def resolve(tmp_path_factory: pytest.TempPathFactory) -> Resolve:
     if fetched.returncode:
         pytest.skip(f"no package registry answers, or pip is missing: {fetched.stderr.strip()[-200:]}")
 
-    def resolved(python: str, *wanted: str) -> dict[str, str]:
-        report = folder / f"{python}.json"
+    def resolved(python: str, *wanted: str) -> Versions:
+        report = tmp_path_factory.mktemp("report") / "report.json"
         aim = ("--python-version", python, "--only-binary=:all:", "--target", str(folder / "none"))
         options = ("--dry-run", "--ignore-installed", "--use-feature=fast-deps", "--report", str(report))
         done = pip(*options, *aim, *wanted, env=environment)
@@ -55,23 +56,45 @@ def resolve(tmp_path_factory: pytest.TempPathFactory) -> Resolve:
     return resolved
 
 
-@pytest.mark.parametrize("python", PYTHONS)
-def test_what_a_space_installs_resolves(resolve: Resolve, python: str, tmp_path: Path) -> None:
-    torch = resolve(python, "-r", str(ROOT / "pre-requirements.txt"))["torch"]
-    assert re.fullmatch(r"2\.(8|9|10|11)\.\d", torch), "one of those that ZeroGPU has"
-    kept = tmp_path / "kept.txt"
-    kept.write_text(f"torch=={torch}\n")  # pip keeps what is there, where that suffices
+@pytest.fixture(scope="module")
+def found(resolve: Resolve, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str, str], Future[Versions]]]:
+    """What is installed by setting and Python, asked for at once: pip mostly waits for the registry."""
     version = front_matter()["sdk_version"]
     added = (f"gradio[oauth,mcp]=={version}", "uvicorn>=0.14.0", "websockets>=10.4")
-    builder = ("-c", str(kept), "-r", str(ROOT / "requirements.txt"), *added)
-    found = resolve(python, *builder, "spaces")
-    assert (found["torch"], found["gradio"]) == (torch, version) and "mcp" in found
-    if python == front_matter()["python_version"]:
+    alone = ("-r", str(ROOT / "requirements.txt"))
+
+    def builder(python: str, spaces: str) -> Versions:
+        torch = asked["before", python].result()["torch"]
+        kept = tmp_path_factory.mktemp("kept") / "kept.txt"
+        kept.write_text(f"torch=={torch}\n")  # pip keeps what is there, where that suffices
+        return resolve(python, "-c", str(kept), *alone, *added, spaces)
+
+    with ThreadPoolExecutor(4) as at_once:
+        asked: dict[tuple[str, str], Future[Versions]] = {}
+        for python in PYTHONS:  # first of all, since others wait for it
+            asked["before", python] = at_once.submit(resolve, python, "-r", str(ROOT / "pre-requirements.txt"))
+        for python in PYTHONS:
+            asked["space", python] = at_once.submit(builder, python, "spaces")
+            asked["alone", python] = at_once.submit(resolve, python, *alone)
         for spaces in ZERO_GPU_SPACES:
-            assert resolve(python, *builder, f"spaces=={spaces}")["spaces"] == spaces
+            python = str(front_matter()["python_version"])
+            asked[f"spaces {spaces}", python] = at_once.submit(builder, python, f"spaces=={spaces}")
+        yield asked
 
 
 @pytest.mark.parametrize("python", PYTHONS)
-def test_the_requirements_alone_resolve(resolve: Resolve, python: str) -> None:
-    found = resolve(python, "-r", str(ROOT / "requirements.txt"))
-    assert set(found) >= set(pins())
+def test_what_a_space_installs_resolves(found: dict[tuple[str, str], Future[Versions]], python: str) -> None:
+    torch = found["before", python].result()["torch"]
+    assert re.fullmatch(r"2\.(8|9|10|11)\.\d", torch), "one of those that ZeroGPU has"
+    space = found["space", python].result()
+    assert (space["torch"], space["gradio"]) == (torch, front_matter()["sdk_version"]) and "mcp" in space
+
+
+@pytest.mark.parametrize("spaces", ZERO_GPU_SPACES)
+def test_zero_gpu_adds_a_version_of_its_own_choice(found: dict[tuple[str, str], Future[Versions]], spaces: str) -> None:
+    assert found[f"spaces {spaces}", str(front_matter()["python_version"])].result()["spaces"] == spaces
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_the_requirements_alone_resolve(found: dict[tuple[str, str], Future[Versions]], python: str) -> None:
+    assert set(found["alone", python].result()) >= set(pins())
