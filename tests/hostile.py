@@ -9,11 +9,14 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
+import pytest
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.settings.knobs import KNOBS, TREES
+
+pytest.importorskip("hypothesis", reason="hypothesis, which makes the cases, is not installed: see requirements-test.txt")
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
 
 CASES = int(os.environ.get("FUZZ_CASES", "0"))
 

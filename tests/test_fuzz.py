@@ -14,6 +14,7 @@ import pytest
 from hostile import BAD, GOOD, JSON, TEXTS, TREE_TEXTS, fuzz
 from hypothesis import given
 from hypothesis import strategies as st
+from test_look_alikes import place
 
 from lantern_demo import load
 from lantern_demo.decoding.methods import METHODS
@@ -26,6 +27,7 @@ from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import link
 from lantern_demo.ui.contact_sheet import contact_sheet
 from lantern_demo.ui.files import write_record
+from lantern_demo.ui.look_alikes import LookAlikes
 from lantern_demo.ui.record_reader import read_record
 from lantern_demo.ui.run_view import live, results_view
 from lantern_demo.ui.service import Service
@@ -164,3 +166,16 @@ def test_spoilt_records(record: dict[str, Any], tmp_path_factory: pytest.TempPat
     contact_sheet(read, {})
     folder = tmp_path_factory.mktemp("record")
     assert read_record(Path(write_record(folder, read)).read_bytes()) == read
+
+
+@fuzz(150)
+@given(
+    asked=st.one_of(
+        JSON,
+        st.dictionaries(st.sampled_from(list(place())), JSON, max_size=6).map(lambda changes: place(**changes)),
+        st.dictionaries(st.sampled_from(list(Settings().as_dict())), JSON, max_size=4).map(lambda given: place(settings=given)),
+    )
+)
+def test_whatever_place_is_sent_is_answered(service: Service, asked: Any) -> None:
+    found = LookAlikes(service).look(asked)
+    assert set(found) == {"error"} or set(found) == {"picture", "squares", "tokens", "guesses", "liked", "tree"}

@@ -24,7 +24,6 @@ def test_mcp_is_off_unless_asked_for(server: str) -> None:
 @pytest.fixture(scope="module")
 def served(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a page that was started with the switch on."""
-    # Not in requirements.txt: it asks for an older pydantic than Gradio alone does.
     pytest.importorskip("mcp", reason='MCP is not installed: pip install "gradio[mcp]" in the version of requirements.txt')
     from lantern_demo.ui.page import build, launch, wait_for_model
 

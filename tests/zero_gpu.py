@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import space
+
 PATIENT = "patient"  # a visitor who is made to wait for a GPU
 SECONDS = 60.0  # of patience: the machine may be busy
 USED_UP = {"left": 0, "wait": "PT1H"}
@@ -98,6 +100,7 @@ def prepare(lender: Lender, scratch: Path) -> None:
     """This process as one of a ZeroGPU Space; before PyTorch is used and `spaces` is imported."""
     (scratch / "cgroup").write_text("0::/\n")
     os.environ.update(
+        space.variables(space.free_port()),
         SPACES_ZERO_GPU="true",
         SPACES_ZERO_DEVICE_API_URL=f"http://127.0.0.1:{lender.server_port}",
         ZEROGPU_OFFLOAD_DIR=str(scratch / "tensors"),
@@ -125,6 +128,24 @@ def asks(url: str, visitor: str, **values: Any) -> str:
         return str(error)
 
 
+def opens(url: str) -> str:
+    """Open the page as a browser does -> its HTML, and what the events that fill it answer."""
+    import httpx
+
+    with httpx.Client(base_url=url, headers=space.PROXY, timeout=SECONDS) as http:
+        told = [http.get("/").raise_for_status().text]
+        for event in http.get("/config").raise_for_status().json()["dependencies"]:
+            if not (event["backend_fn"] and any(trigger == "load" for _, trigger in event["targets"])):
+                continue
+            asked = {"data": [None] * len(event["inputs"]), "fn_index": event["id"], "session_hash": "visitor"}
+            if event["queue"] is False:
+                told.append(http.post("/gradio_api/run/predict", json=asked).raise_for_status().text)
+            else:
+                http.post("/gradio_api/queue/join", json=asked).raise_for_status()
+                told.append(http.get("/gradio_api/queue/data", params={"session_hash": "visitor"}).raise_for_status().text)
+    return "\n".join(told)
+
+
 def hangs_up(url: str, visitor: str, lender: Lender) -> bool:
     """Ask for a comparison and go away while it waits for a GPU -> whether the lender is told."""
     import httpx
@@ -145,8 +166,10 @@ def main(model: Path, scratch: Path) -> dict[str, Any]:
     from lantern_demo.ui.page import build, launch
 
     page = build(model)
-    _, url, _ = launch(page, server_name="127.0.0.1", prevent_thread_lock=True, quiet=True)
+    _, url, _ = launch(page, prevent_thread_lock=True, quiet=True)
     told = {
+        "opened": opens(url),
+        "asked_for_opening": len(lender.asked),
         "state": page.lantern_service.state,
         "device": str(page.lantern_service.loaded()[0].device),
         "answers": [asks(url, "one"), asks(url, "two", methods=["vanilla"])],

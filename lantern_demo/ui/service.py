@@ -44,6 +44,8 @@ PREVIEW_SHARE = 16
 # The most seconds of a shared GPU that are asked for. On the larger cards 1.5 times as many are charged: 120, which is all that a
 # visitor without an account has in a day.
 MOST_LEASED = 80
+# Seconds until the first step: a lent GPU starts a process, and a published model has gigabytes to bring there.
+SMALL_STARTS, LARGE_STARTS = 4, 10
 RUNS_KEPT = 20  # whose seconds tell how long others will wait
 REDRAW_LEASE = 15  # of these seconds, for the pictures of a loaded record
 PROMPT = "prompt"  # what is made ready first
@@ -363,12 +365,14 @@ class Service:
         self._seconds[model] = max(took, self._seconds.get(model, 0.0))
 
     def _lease(self, request: Request, previews: bool) -> int:
-        """Seconds of a shared GPU to ask for: ten until the model is on it, then for each method its run and the capture of its
-        steps, guessed at first and later what the longest run took, twice since each is warmed up. What is left over is given
-        back."""
-        took = self._seconds.get(request.model)
-        per_method = 2 + 0.006 * self.offered()[request.model].tokens if took is None else 1 + 2 * took
-        return min(MOST_LEASED, 10 + round(per_method * len(request.methods)))
+        """Seconds of a shared GPU to ask for: those until the model is on it, then for each method its run and the capture of
+        its steps, guessed at first and later what the longest run took, twice since each is warmed up. What is left over is
+        given back, but a visitor who has less than 1.5 times as much left is refused."""
+        took, info = self._seconds.get(request.model), self.offered()[request.model]
+        small = info.published is None
+        guess = 2.0 if small else 2 + 0.006 * info.tokens
+        per_method = guess if took is None else 1 + 2 * took
+        return min(MOST_LEASED, (SMALL_STARTS if small else LARGE_STARTS) + round(per_method * len(request.methods)))
 
 
 def _in_own_thread(call: Callable[[], Pipeline]) -> Pipeline:

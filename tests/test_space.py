@@ -1,0 +1,128 @@
+"""The program as a Space starts it: `python app.py` with a Space's variables and without root's rights, in a home that cannot be
+written to but for the cache, asked under the Space's public address as the Hub's proxy asks."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from space import HOST, PROXY, free_port, variables
+from test_head import Tags
+
+pytestmark = pytest.mark.slow  # a program of its own
+
+ROOT = Path(__file__).resolve().parent.parent
+USER = 1000  # a Space's
+SECONDS = 300  # of patience: a test machine may be busy, and trees are measured at the first start
+
+
+@dataclass(frozen=True)
+class Space:
+    """A program that runs, as the Hub's proxy sees it."""
+
+    http: httpx.Client
+    port: int
+    folder: Path
+
+    def log(self) -> str:
+        return (self.folder / "log").read_text()
+
+
+def without_rights(folder: Path) -> tuple[list[str], dict[str, Any]]:
+    """What to put before a command, and options of `subprocess`, so that root's rights do not count: another user where that one
+    can read this Python, else root without its capabilities."""
+    if os.geteuid():
+        return [], {}
+    user = {"user": USER, "group": USER, "extra_groups": []}
+    with contextlib.suppress(OSError):
+        command = [sys.executable, "-c", "import gradio, torch"]
+        if not subprocess.run(command, cwd=folder, capture_output=True, check=False, **user).returncode:
+            return [], user
+    return (["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if shutil.which("setpriv") else []), {}
+
+
+@pytest.fixture(scope="module")
+def space() -> Iterator[Space]:
+    with tempfile.TemporaryDirectory(prefix="lantern-space-") as name:
+        folder, port = Path(name), free_port()
+        folder.chmod(0o755)
+        before, options = without_rights(folder)
+        for part in ("app", "home/.cache", "tmp"):
+            (folder / part).mkdir(parents=True)
+        for open_to_all in ("home/.cache", "tmp"):
+            (folder / open_to_all).chmod(0o777)
+        shutil.copytree(ROOT / "lantern_demo", folder / "app" / "lantern_demo", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(ROOT / "app.py", folder / "app")
+        (folder / "home").chmod(0o555)
+        node = folder / "node"
+        node.write_text(f"#!/bin/sh\necho asked >> {folder}/tmp/node-asked\nexit 1\n")
+        node.chmod(0o755)
+        own = {"HOME": f"{folder}/home", "TMPDIR": f"{folder}/tmp", "GRADIO_NODE_PATH": str(node), "PYTHONUNBUFFERED": "1"}
+        kept = {key: value for key, value in os.environ.items() if not re.match("LANTERN_|HF_HOME|GRADIO_TEMP|XDG_", key)}
+        with (folder / "log").open("w") as log:
+            program = subprocess.Popen(
+                [*before, sys.executable, "app.py"],
+                cwd=folder / "app",
+                env=kept | own | variables(port),
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                **options,
+            )
+        try:
+            with httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=PROXY, timeout=SECONDS) as http:
+                yield Space(http, port, folder)
+        finally:
+            program.terminate()
+            program.wait(SECONDS)
+
+
+def test_it_becomes_healthy(space: Space) -> None:
+    end = time.monotonic() + SECONDS
+    told: dict[str, Any] = {}
+    while time.monotonic() < end and not told.get("ready"):
+        with contextlib.suppress(httpx.TransportError):
+            told = space.http.get("/healthz").json()
+        time.sleep(0.2)
+    assert told.get("ready"), space.log()[-3000:]
+    assert told["model"] == "lantern-scenes"
+    assert f"http://0.0.0.0:{space.port}" in space.log(), "all interfaces are listened to"
+
+
+def test_a_visitor_draws_under_the_public_address(space: Space) -> None:
+    event = space.http.post("/gradio_api/call/v2/draw", json={"prompt": "two red lanterns"}).raise_for_status().json()["event_id"]
+    told = space.http.get(f"/gradio_api/call/draw/{event}").text
+    picture, numbers = json.loads(told.rpartition("event: complete\ndata: ")[2])
+    assert numbers["model"] == "lantern-scenes", told
+    address = urlsplit(picture["url"])
+    assert (address.scheme, address.netloc) == ("https", HOST)
+    assert space.http.get(address.path).raise_for_status().content.startswith(b"\x89PNG")
+
+
+def test_previews_of_links_name_the_public_address(space: Space) -> None:
+    named = Tags(space.http.get("/").raise_for_status().text).named
+    addresses = [content for name, contents in named.items() if name.startswith(("og:", "twitter:")) for content in contents]
+    addresses = [address for address in addresses if re.match("https?:", address)]
+    assert addresses and all(address.startswith(f"https://{HOST}/") for address in addresses), addresses
+
+
+def test_the_page_is_served_without_node(space: Space) -> None:
+    """A Space asks Gradio for pages made by Node; this page was tested without."""
+    assert not (space.folder / "tmp" / "node-asked").exists() and "SSR" not in space.log()
+
+
+def test_the_home_holds_the_cache_alone(space: Space) -> None:
+    assert [path.name for path in (space.folder / "home").iterdir()] == [".cache"]
