@@ -30,7 +30,7 @@ from lantern_demo.decoding.loop import Decoded
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.trees import Path as TreePath
 from lantern_demo.decoding.wavefront import Wavefront
-from lantern_demo.decoding.window import CoupledWindow, Window
+from lantern_demo.decoding.window import Window
 from lantern_demo.models.machine.device import pick_device
 from lantern_demo.static_trees import STATIC_TREES
 
@@ -179,7 +179,6 @@ def _tree(method: Method, nodes: int, row: int) -> Drafts:
         StaticTree: lambda: StaticTree(fixed_paths(nodes)),
         Wavefront: lambda: Wavefront(-(-row // max(1, nodes - 1))),  # as many nodes as that at most
         Window: lambda: Window(nodes),
-        CoupledWindow: lambda: CoupledWindow(nodes),
     }
     return makers[method.drafts]()
 

@@ -107,7 +107,7 @@ def timed_model(model: str, device: torch.device, small: bool = False) -> TimedM
             target, drafter, encoded = networks.target, networks.drafter, networks.text.encode(PROMPT)
             condition = target.condition(encoded.features, encoded.mask, guided)
             book = networks.tokenizer.codebook
-            table = neighbour_table(book, min(MAX_LANTERN_K + 1, len(book) - 1)).to(device)
+            table = neighbour_table(book, min(MAX_LANTERN_K, len(book) - 1)).to(device)
         else:
             torch.manual_seed(0)
             target, drafter = random_networks(info, device, DTYPES["bfloat16" if device.type == "cuda" else "float32"], small)
@@ -171,7 +171,7 @@ def prompt_of(config: TargetSizes[Any], device: torch.device) -> tuple[Tensor, T
 
 def some_neighbours(vocab: int, device: torch.device) -> Tensor:
     """A table of the right shape: every token's neighbours are those that follow it."""
-    columns = min(MAX_LANTERN_K + 1, vocab - 1)
+    columns = min(MAX_LANTERN_K, vocab - 1)
     return ((torch.arange(vocab, device=device)[:, None] + torch.arange(1, columns + 1, device=device)) % vocab).int()
 
 

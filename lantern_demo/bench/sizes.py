@@ -213,7 +213,7 @@ def methods(size: Size, calibration: Calibration) -> Report:
     acceptance. The chosen ones are timed in turn, each with its method's own rule."""
 
     def exact_steps(policy: Drafts) -> list[float]:
-        return steps(size, next(m for m in METHODS.values() if m.drafts is type(policy) and m.rule is Rule), policy)
+        return steps(size, next(m for m in METHODS.values() if m.drafts is type(policy) and type(m.rule) is Rule), policy)
 
     costs, chosen = StepCosts(exact_steps, FIT_ROUNDS), {"vanilla": Drafts()}
     for method in METHODS.values():

@@ -10,10 +10,10 @@ from lantern_demo.decoding.config import Method
 from lantern_demo.decoding.drafting import Drafts, DynamicTree, StaticTree
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule
-from lantern_demo.decoding.window import CoupledWindow, Window
+from lantern_demo.decoding.window import Window
 from lantern_demo.static_trees import STATIC_TREES, read_paths
 
-ALLOWED = ("vanilla", "sjd", "scd", "eagle1", "eagle2", "lantern", "lantern++")
+ALLOWED = ("vanilla", "sjd", "eagle1", "eagle2", "lantern", "lantern++")
 BRANCHING = ("eager", "sdpa")  # kinds of attention of transformers that take a mask of their caller's
 
 
@@ -52,15 +52,14 @@ class Asked:
 
     def rule(self) -> Rule:
         """What drafts are accepted by."""
-        if self.row.rule is Lantern:
+        if type(self.row.rule) is Lantern:
             return Lantern(k=self.k, bound=self.delta)
-        return LanternPlusPlus(k=self.k, bound=self.factor) if self.row.rule is LanternPlusPlus else Rule()
+        return LanternPlusPlus(k=self.k, bound=self.factor) if type(self.row.rule) is LanternPlusPlus else Rule()
 
     def drafts(self, attention: str | None) -> Drafts:
         """The drafts, of a model with a kind of attention: chains, and a warning, where that takes no mask of a tree."""
         if not self.row.needs_drafter:
-            kinds: dict[type[Drafts], Drafts] = {Window: Window(self.window), CoupledWindow: CoupledWindow(self.window)}
-            return kinds.get(self.row.drafts, Drafts())
+            return Window(self.window) if self.row.drafts is Window else Drafts()
         tree = self._static() if self.row.drafts is StaticTree else self._dynamic()
         if attention in BRANCHING or not branches(tree):
             return tree

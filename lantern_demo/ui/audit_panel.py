@@ -43,7 +43,7 @@ def audit_view(report: dict[str, Any]) -> dict[str, Any]:
     for group, (title, note) in texts.AUDIT_GROUPS.items():
         by_name: dict[str, list[dict[str, Any]]] = {}
         for row in report["rows"]:
-            if group == ("released" if row["released"] else "lossless" if row["lossless"] else "relaxed"):
+            if group == ("lossless" if row["lossless"] else "relaxed"):
                 by_name.setdefault(texts.audited_name(row), []).append(row)
         if by_name:
             methods = [_method(name, report["cases"], rows) for name, rows in by_name.items()]

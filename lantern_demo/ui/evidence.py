@@ -14,8 +14,7 @@ from typing import Any, ClassVar
 import torch
 
 from lantern_demo.decoding.methods import Method
-from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule
-from lantern_demo.decoding.successors import Ensemble, Typical
+from lantern_demo.decoding.rules import Lantern, Rule
 from lantern_demo.settings.settings import Settings
 
 
@@ -32,9 +31,9 @@ class Evidence:
         ""  # why a guess was kept that the exact rule would have refused, where that is not what the rule says
     )
 
-    def case(self, kept: str | None, own: float, limit: float) -> str:
+    def case(self, kept: str | None) -> str:
         """Which of the `cases` a trial is. kept: the letter that records have for an accepted guess, None for a refused one."""
-        if kept == "e" and self.rule.needless(own, limit):
+        if kept == "e" and isinstance(self.rule, Lantern):
             return "alone"
         return {"e": "exact", "r": "relaxed"}.get(kept or "", "refused")
 
@@ -102,7 +101,7 @@ class Evidence:
     def row(self, trial: Sequence[Any], kept: str | None) -> list[Any]:
         """A record's row as `trials` gives it. kept: as in `case`."""
         node, own, stands, limit = trial
-        case = self.case(kept, own, limit)
+        case = self.case(kept)
         return [node, case, own, own if case == "alone" else stands, limit]
 
 
@@ -186,50 +185,6 @@ class ComparedNear(Compared):
         return f", which is {place} of the guess's {others} look-alikes that count"
 
 
-class ComparedLikely(Compared):
-    """The same with shared noise: what is likely enough is kept whatever the model drew."""
-
-    reason = "The model itself drew another piece here, and the guess was kept since it is likely enough."
-
-    def also(self) -> str:
-        return ", or when it is likely enough for how sure the model is"
-
-    def nor(self) -> str:
-        return ", or likely enough"
-
-    def where(self, near: int, others: int) -> str:
-        return ", and the guess is likely enough by itself" if others else ", and the guess is not likely enough by itself"
-
-
-class ComparedMixed(Compared):
-    """The same with shared noise: the model and the drafter draw together."""
-
-    reason = "The model itself drew another piece here; together with the drafter's odds it came to this guess."
-
-    def cases(self) -> dict[str, dict[str, Any]]:
-        drew = {
-            "refused": "was refused: model and drafter together drew {0}{1}.",
-            "exact": "was accepted: the model itself drew this very piece here.",
-        }
-        drew["relaxed"] = "was accepted: model and drafter together drew this very piece here."
-        return {case: {"said": said, "numbers": []} for case, said in drew.items()}
-
-    def note(self) -> str:
-        return f"A guess is kept when model and drafter together drew it in its place; the model's share is {self.rule.bound:g}."
-
-    def row(self, trial: Sequence[Any], kept: str | None) -> list[Any]:
-        node, case, *told = super().row(trial, kept)
-        return [node, "relaxed" if kept == "r" else case, *told]
-
-
-COMPARED: dict[type[Rule], type[Compared]] = {
-    Lantern: ComparedNear,
-    LanternPlusPlus: ComparedNear,
-    Typical: ComparedLikely,
-    Ensemble: ComparedMixed,
-}
-
-
 def evidence_of(settings: Settings, method: Method, entry: dict[str, Any] | None = None) -> Evidence:
     """The words for a method's trials under these settings. entry: what a record has of the run, which says whether drafts were
     held against the model's own draws; without it, and where it does not say so, a rule of chances decided."""
@@ -239,7 +194,7 @@ def evidence_of(settings: Settings, method: Method, entry: dict[str, Any] | None
         return Undrafted(rule, greedy)
     # greedy there is no noise to share, and what was compared is there all the same
     if entry is not None and (entry["dice"] == "same" or "compared" in entry["events"]):
-        return COMPARED.get(type(rule), Compared)(rule, greedy)
+        return (ComparedNear if isinstance(rule, Lantern) else Compared)(rule, greedy)
     return Evidence(rule, greedy)
 
 

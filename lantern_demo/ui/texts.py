@@ -150,22 +150,8 @@ AUDIT_GROUPS = {
         "Methods that change the distribution on purpose",
         "How far they are off here, among few tokens, does not tell how far they are off on images.",
     ),
-    "released": (
-        "As released, by our reading",
-        (
-            "Our re-implementation of what released codes do where that differs from the methods above, as we read them. The "
-            "codes themselves did not run."
-        ),
-    ),
 }
-AUDIT_VARIANTS = {
-    "released": "as released",
-    "resampled": "the target's distribution for the residual",
-    "above": "guesses from the row above",
-    "uniform": "uniform guesses",
-    "maximal": "maximal coupling",
-    "own": "random numbers of its own",
-}
+AUDIT_VARIANTS = {"own": "random numbers of its own"}
 
 ROUNDING = 0.0005  # a price below it is rounding, whatever the number format
 
@@ -379,7 +365,7 @@ WEB: dict[str, Any] = {
     "guessAccepted": "and was accepted.",
     "guessRefused": "and was refused: the model drew {token} itself.",
     "noDrafts": "Nothing was guessed in this step; the model drew the token itself.",
-    "notKept": "What was tried in this step was not kept: GPUs do not keep it, nor do greedy runs of the released residual.",
+    "notKept": "What was tried in this step was not kept: GPUs do not keep it.",
     "draft": "Guess",
     "none": "none",
     "overOne": "more than 1",

@@ -25,8 +25,8 @@ def loss(row: Row) -> float:
 def recommend(rows: list[Row]) -> dict[str, dict[str, Any]]:
     """By relaxed method: "careful" and "fast", each the row's name, settings, gain and loss; None where no row qualifies.
 
-    Rows of fewer than ENOUGH pictures are not looked at. The released residual is there for reproduction and never recommended.
-    Nor are windows, which every machine fits to itself: settings are empty for a method that has no other knob.
+    Rows of fewer than ENOUGH pictures are not looked at. Nor are windows, which every machine
+    fits to itself: settings are empty for a method that has no other knob.
     """
     found: dict[str, dict[str, Any]] = {}
     methods = dict.fromkeys(row["method"] for row in rows if row["relaxed"])
@@ -34,10 +34,7 @@ def recommend(rows: list[Row]) -> dict[str, dict[str, Any]]:
         known = [
             row
             for row in rows
-            if row["method"] == method
-            and row["pictures"] >= ENOUGH
-            and row["settings"].get("residual") != "released"
-            and not (row.get("knob") and KNOBS[row["knob"]].fitted)
+            if row["method"] == method and row["pictures"] >= ENOUGH and not (row.get("knob") and KNOBS[row["knob"]].fitted)
         ]
         found[method] = {
             "careful": _fastest([row for row in known if within_noise(row)]),
