@@ -19,7 +19,7 @@ from lantern_demo.export import __main__ as command
 from lantern_demo.export.custom_generate import write
 from lantern_demo.export.generate import decode_with
 
-METHODS = ("vanilla", "sjd", "scd")
+METHODS = ("vanilla", "sjd")
 
 
 @pytest.fixture(scope="module")
@@ -222,7 +222,7 @@ def test_janus_takes_no_custom_generate_in_its_image_mode(janus: Any, folder: Pa
     [
         (
             {"lantern_method": "zipar"},
-            "lantern_method is 'zipar'; allowed are vanilla, sjd, scd, eagle1, eagle2, lantern, lantern++",
+            "lantern_method is 'zipar'; allowed are vanilla, sjd, eagle1, eagle2, lantern, lantern++",
         ),
         ({"lantern_window": 1}, "lantern_window is 1; it must be a whole number, 2 to 64"),
         ({"lantern_k": -1}, "lantern_k is -1; it must be a whole number, 0 or more"),

@@ -127,7 +127,6 @@ def test_careful_is_the_fastest_within_the_noise_and_fast_within_a_stated_loss()
         row("good", 1.4, 0.01, 0.02),
         row("lossy", 1.6, FAST_LOSS - 0.001, 0.02),
         row("too lossy", 1.9, FAST_LOSS + 0.001, 0.02),
-        row("as released", 2.5, 0.0, 0.02, settings={"residual": "released"}),
         row("exact", 3.0, 0.0, 0.02, relaxed=False, method="eagle1"),
         row("too few pictures", 4.0, 0.0, 0.02, pictures=ENOUGH - 1),
     ]
@@ -145,16 +144,14 @@ def test_careful_is_the_fastest_within_the_noise_and_fast_within_a_stated_loss()
 
 
 def test_windows_are_fitted_and_not_recommended() -> None:
-    preset = {"gsd_delta": 0.15, "window": 8, "zipar_window": 2}
+    preset = {"lantern_delta": 0.4, "zipar_window": 2}
     rows = [
-        row("gsd", 1.5, 0.0, 0.02, method="gsd", preset=preset, settings={"window": 8}, knob=None),
-        row("gsd window 16", 1.8, 0.0, 0.02, method="gsd", preset=preset, settings={"window": 16}, knob="window"),
         row("zipar", 3.0, 0.0, 0.02, method="zipar", preset=preset, settings={"zipar_window": 4}, knob=None),
         row("zipar window 2", 4.0, 0.0, 0.02, method="zipar", preset=preset, settings={"zipar_window": 2}, knob="zipar_window"),
     ]
     found = recommend(rows)
     told = {method: (by_kind["fast"]["row"], by_kind["fast"]["settings"]) for method, by_kind in found.items()}
-    assert told == {"gsd": ("gsd", {"gsd_delta": 0.15}), "zipar": ("zipar", {})}
+    assert told == {"zipar": ("zipar", {})}
 
 
 def test_what_is_drawn_depends_on_the_weights_that_draw_it(folder: Path, tmp_path: Path) -> None:

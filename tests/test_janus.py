@@ -144,7 +144,7 @@ def test_without_a_drafter_every_method_that_needs_none_draws(pipe: Pipeline) ->
     done = {m: e for m, e in pipe.compare(PROMPT, ALONE, seed=1, window=4, zipar_window=2) if isinstance(e, Generation)}
     assert list(done) == ALONE and done["vanilla"].image.size == (64, 64)
     assert all(len(d.tokens) == 16 and min(d.tokens) >= 0 and max(d.tokens) < JANUS.vocab for d in done.values())
-    assert all(done[m].stats.one_step_tvd == pytest.approx(0, abs=1e-5) for m in ("vanilla", "sjd", "scd"))
+    assert all(done[m].stats.one_step_tvd == pytest.approx(0, abs=1e-5) for m in ("vanilla", "sjd"))
     assert done["zipar"].stats.steps == 9 and done["zipar"].stats.price > 0.01
     sources = done["vanilla"].record["model"]["sources"]
     assert {part: source["file"] for part, source in sources.items()} == {
@@ -251,7 +251,7 @@ def test_a_drafter_that_cannot_be_downloaded_is_done_without(
     pipe = load(JANUS_7B_ID, device="cpu")
     assert set(asked) == {"deepseek-ai/Janus-Pro-7B", "seliny2/JanusPro-Eagle-Drafter"}
     assert "could not be downloaded" in pipe.unavailable["lantern++"].sentence()
-    assert len(pipe.generate(PROMPT, "scd", window=4).tokens) == GRID * GRID
+    assert len(pipe.generate(PROMPT, "sjd", window=4).tokens) == GRID * GRID
 
 
 @torch.no_grad()

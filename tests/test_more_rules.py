@@ -26,7 +26,7 @@ from lantern_demo.runs.record import merge_records
 from lantern_demo.ui.record_reader import checked
 
 sys.path.append(str(Path(__file__).parent.parent / "examples"))
-import more_rules as more  # noqa: E402
+import more_rules as more
 
 IDS = ("cool-sd", "typical", "ensemble")
 RUNS, VOCAB, P_BOUND = 40_000, 8, 1e-4

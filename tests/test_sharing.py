@@ -192,7 +192,7 @@ def test_a_link_gives_the_settings_back(record: dict[str, Any]) -> None:
         ({"temperature": "[1]"}, "temperature must be a number"),
         ({"model": "../../etc"}, "model must be one of tiny"),
         ({"methods": ""}, "method must be one of"),
-        ({"residual": "none"}, "residual must be one of"),
+        ({"neighbours": "none"}, "neighbours must be one of"),
         ({"prompt": "x" * 5000}, "at most 4000 are allowed in a link"),
     ],
 )

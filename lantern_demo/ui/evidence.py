@@ -11,10 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import torch
-
 from lantern_demo.decoding.methods import Method
-from lantern_demo.decoding.rules import Lantern, Rule
+from lantern_demo.decoding.rules import Lantern
 from lantern_demo.settings.settings import Settings
 
 
@@ -204,16 +202,7 @@ def ordinal(number: int) -> str:
     return f"{number}{ending}"
 
 
-def trials_of_older(rule: Rule, trees: list[dict[str, Any]], judged: list[list[Sequence[float]]]) -> list[list[list[float]]]:
+def trials_of_older(judged: list[list[Sequence[float]]]) -> list[list[list[float]]]:
     """The trials of an older record, which has [node, p, near, limit] of each: near is the proximity set's mass without p, or 0
     where p was enough by itself. There p stands for what was counted: at least that much was."""
-    rows = [(*row, tree["parents"]) for tree, tried in zip(trees, judged, strict=True) for row in tried]
-    depths = torch.tensor([_depth(parents, int(node)) - 1 for node, *_, parents in rows])
-    p, near = (torch.tensor([row[i] for row in rows], dtype=torch.float64) for i in (1, 2))
-    stands = iter(rule.counts(p, near, depths).tolist())
-    return [[[node, own, next(stands), limit] for node, own, _, limit in tried] for tried in judged]
-
-
-def _depth(parents: list[int], node: int) -> int:
-    """How far a node lies below the root, which is its own parent."""
-    return 0 if node == 0 else 1 + _depth(parents, parents[node])
+    return [[[node, p, p + near, limit] for node, p, near, limit in tried] for tried in judged]
