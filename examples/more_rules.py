@@ -123,9 +123,8 @@ def main() -> None:
     for method in MORE:
         register(method)
     pipe = load("lantern-scenes")
-    raced = pipe.compare(
-        "three red round lanterns over a lake at dusk", ["vanilla", *(method.id for method in MORE)], tree="small"
-    )
+    methods = ["vanilla", *(method.id for method in MORE)]
+    raced = pipe.compare("three red round lanterns over a lake at dusk", methods, tree="small")
     done = {name: event.stats for name, event in raced if isinstance(event, Generation)}
     for name, stats in done.items():
         speedup = done["vanilla"].decode_seconds / stats.decode_seconds

@@ -1,6 +1,8 @@
-"""The acceptance of LANTERN's authors' code, by our reading, as rules on top of the package's own: all k + 1 nearest tokens leave p
-(fixed children) or q (sampled children) once any of them was counted, and an empty residual becomes uniform; greedy, the longest
-accepted path wins; and the last token is drafted too. Where nothing is relaxed it is the exact rule all the same."""
+"""The acceptance of LANTERN's authors' code, by our reading, as rules on top of the package's own.
+
+All k + 1 nearest tokens leave p (fixed children) or q (sampled children) once any of them was counted, and an empty residual
+becomes uniform. Greedy, the longest accepted path wins. The last token is drafted too. Where nothing is relaxed it is the exact
+rule all the same."""
 
 from __future__ import annotations
 

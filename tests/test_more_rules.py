@@ -1,4 +1,4 @@
-"""The rules of examples/more_rules.py: registered from outside, drawn with, raced beside vanilla, and held against their formulas."""
+"""The rules of examples/more_rules.py: registered from outside, raced beside vanilla, and held against their formulas."""
 
 from __future__ import annotations
 

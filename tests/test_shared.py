@@ -100,8 +100,9 @@ def test_which_noise_a_run_has() -> None:
 
     assert {method: used(method) for method in ALL} == {name: "own" if name == "lantern++" else "same" for name in ALL}
     assert used("lantern++", rule=LanternPlusPlus(4, 1.0)) == "same", "it relaxes nothing"
-    lantern = Method("mine", "Mine", StaticTree, Lantern(), False, "")
-    assert used("eagle1", method=lantern, rule=Lantern(4, 0.3)) == "own", "its children are drawn"
+    drawn = Method("mine", "Mine", StaticTree, Lantern(4, 0.3), False, "")
+    tree = SETTINGS["eagle1"]["tree"]
+    assert not Config(drawn, 8, rule=drawn.rule, tree=tree, neighbours=NEIGHBOURS, dice="same").shared, "its children are drawn"
     assert {used(method, "own") for method in ALL} == {"own"}
     assert {used(method, sampling=Sampling(0)) for method in ALL} == {"none"}
     with pytest.raises(ValueError, match="dice is 'odd'; allowed are same, own"):
@@ -164,7 +165,7 @@ def test_steps_on_an_accelerator_wait_for_nothing(method: str, monkeypatch: pyte
     for way in ({}, {"temperature": 0.7, "top_p": 0.9}):
         found = {dice: count_launches("llamagen-t2i-256", method, "paper", dice=dice, **way) for dice in ("same", "own")}
         assert found["same"].faults == []
-        if METHODS[method].needs_drafter:
+        if METHODS[method].needs_drafter and method != "lantern++":  # which has one way
             assert found["same"].total < found["own"].total, way
 
 

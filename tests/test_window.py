@@ -1,5 +1,5 @@
-"""Windows that the target guesses itself: vanilla at one place, and fewer passes where a place has one number. `test_distributions`
-shows that they are exact."""
+"""Windows that the target guesses itself: vanilla at one place, and fewer passes where a place has one number.
+`test_distributions` shows that they are exact."""
 
 from __future__ import annotations
 
