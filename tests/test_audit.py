@@ -129,7 +129,7 @@ def test_the_worst_stretch_finds_what_is_lost_among_sequences() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("cell", "runs"),
-    [(Cell("vanilla", "", "cold"), 1500), (Cell("eagle1", "", "guided"), 1000), (Cell("sjd", "own", "top-p"), 300)],
+    [(Cell("vanilla", "", "cold"), 1500), (Cell("eagle1", "", "guided"), 1000), (Cell("eagle1", "own", "top-p"), 300)],
 )
 def test_lossless_methods_are_at_the_noise(cell: Cell, runs: int) -> None:
     row = run_cell(cell, runs)
@@ -167,7 +167,7 @@ def test_what_a_target_is_told_wrongly_shows(broken: type[ToyTarget], monkeypatc
 
 
 def test_relaxed_methods_show_their_distance() -> None:
-    row = run_cell(Cell("lantern", "own", "top-p"), 300)
+    row = run_cell(Cell("lantern", "own", "sharp"), 600)
     assert not row.lossless and not row.at_the_noise and row.off_by > 0.05 and row.name == "lantern (own)"
     assert audit.faults([row]) == []
 

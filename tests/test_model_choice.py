@@ -174,7 +174,7 @@ def test_back_to_the_bundled_model(service: Service) -> None:
     assert found["prompt"]["value"] == texts.EXAMPLES[0][0]
     assert found["note"]["value"] == f"<p>{REGISTRY['lantern-scenes'].description}</p>"
     assert found["recommended"]["visible"] and "<b>Careful</b> is" in found["why recommended"]
-    assert found["careful"]["interactive"] and found["fast"]["interactive"]
+    assert not found["careful"]["interactive"] and found["fast"]["interactive"]
 
 
 def test_a_model_that_cannot_run_here_says_why(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -258,8 +258,10 @@ def _consistent(entry: Entry) -> Entry:
 
 def _named(found: Any) -> Any:
     """The entries of methods that there are, before anything is made of them."""
-    if not isinstance(found, dict) or not found or not set(found) <= set(METHODS):
-        raise ValueError(f"must be an object with an entry for each method that ran, out of {', '.join(METHODS)}")
+    if not isinstance(found, dict) or not found:
+        raise ValueError("must be an object with an entry for each method that ran")
+    if unknown := [name for name in found if name not in METHODS]:
+        raise ValueError(f"{str(unknown[0])[:40]!r} is no method of this program, which has {', '.join(METHODS)}")
     return found
 
 
