@@ -78,7 +78,7 @@ def test_greedy_tokens_are_those_of_generate(llama: Any, folder: Path, method: s
 def test_with_shared_noise_all_methods_draw_the_same(llama: Any, folder: Path, asked: dict[str, Any]) -> None:
     outs = [spoken(llama, folder, do_sample=True, lantern_method=method, lantern_seed=7, **asked) for method in METHODS]
     assert outs[0].sequences.shape == (1, 34)
-    assert outs[0].sequences.tolist() == outs[1].sequences.tolist() == outs[2].sequences.tolist()
+    assert outs[0].sequences.tolist() == outs[1].sequences.tolist()
     assert outs[1].speculative_decoding["steps"] < outs[0].speculative_decoding["steps"] == 29
     other = spoken(llama, folder, do_sample=True, lantern_seed=8, **asked)
     assert other.sequences.tolist() != outs[0].sequences.tolist()
@@ -167,7 +167,7 @@ def test_which_tokens_are_allowed_may_depend_on_the_place(emu: Any, folder: Path
     plain = emu.generate(PROMPT, do_sample=False, **ASKED, **asked)
     assert spoken(emu, folder, do_sample=False, lantern_method="sjd", **asked).sequences.tolist() == plain.tolist()
     outs = [spoken(emu, folder, do_sample=True, lantern_method=method, lantern_seed=1, **asked) for method in METHODS]
-    assert outs[0].sequences.tolist() == outs[1].sequences.tolist() == outs[2].sequences.tolist()
+    assert outs[0].sequences.tolist() == outs[1].sequences.tolist()
     drawn = outs[0].sequences[0, 4:].view(6, 5)
     assert (drawn[:, -1] == 3).all() and (drawn[:, :4] >= 16).all() and (drawn[:, :4] < 24).all()
 
@@ -186,7 +186,7 @@ def test_a_chameleon_draws_image_tokens(chameleon: Any, folder: Path) -> None:
         )
         for method in METHODS
     ]
-    assert outs[0].sequences.tolist() == outs[1].sequences.tolist() == outs[2].sequences.tolist()
+    assert outs[0].sequences.tolist() == outs[1].sequences.tolist()
     drawn = outs[0].sequences[0, 4:]
     assert len(drawn) == 30 and ((drawn >= 16) & (drawn < 32)).all()
     # the first token, greedily, by the model itself

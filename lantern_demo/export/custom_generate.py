@@ -27,9 +27,8 @@ tags:
 
 # Speculative decoding, with and without a drafter
 
-For causal models of transformers, with PyTorch alone. SJD (speculative Jacobi decoding, arXiv 2410.01699) and SCD (arXiv
-2510.24211) need no drafter: the model guesses the next tokens itself, in the pass before, and keeps those that it would have
-drawn. EAGLE (arXiv 2401.15077), EAGLE-2 (arXiv 2406.16858), LANTERN (arXiv 2410.03355) and LANTERN++ (arXiv 2502.06352) draft
+For causal models of transformers, with PyTorch alone. SJD (speculative Jacobi decoding, arXiv 2410.01699) needs no drafter: the
+model guesses the next tokens itself, in the pass before, and keeps those that it would have drawn. EAGLE (arXiv 2401.15077), EAGLE-2 (arXiv 2406.16858), LANTERN (arXiv 2410.03355) and LANTERN++ (arXiv 2502.06352) draft
 a tree of tokens with a small network and verify it in one pass.
 
 ```python
@@ -41,7 +40,7 @@ out = model.generate(**inputs, max_new_tokens=256, do_sample=True, custom_genera
                      lantern_method="eagle2", lantern_drafter="PATH", lantern_seed=7)
 ```
 
-FOLDER is this repository's name or a folder that holds it. `lantern_method` is `vanilla`, `sjd` or `scd`, and with a drafter
+FOLDER is this repository's name or a folder that holds it. `lantern_method` is `vanilla` or `sjd`, and with a drafter
 also `eagle1`, `eagle2`, `lantern` or `lantern++`. All but LANTERN's two are exact. With `lantern_dice="same"`, the default,
 every token is drawn with noise of its own place, so that exact methods draw the same tokens, up to rounding; `"own"` is the
 papers' rejection sampling. Greedy search (`do_sample=False`) by an exact method gives the tokens of `generate` itself. Logits

@@ -15,8 +15,8 @@ give it `prefix_allowed_tokens_fn`, `negative_prompt_ids` and `guidance_scale`, 
 
 One picture or text at a time. The arguments, beside transformers' own:
 
-- lantern_method: vanilla, sjd, scd, eagle1, eagle2, lantern or lantern++.
-- lantern_window: how many tokens a pass of sjd and scd reads, 2 to 64.
+- lantern_method: vanilla, sjd, eagle1, eagle2, lantern or lantern++.
+- lantern_window: how many tokens a pass of sjd reads, 2 to 64.
 - lantern_dice: "same" draws every token with noise of its place, so that all exact methods draw the same; "own" by the papers'
   rejection sampling, and then the noise of all places takes no memory (float32, places x vocabulary).
 - lantern_seed: 0 to 2**32 - 1; None: drawn from PyTorch's own generator.
