@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lantern_demo.version import __version__ as __version__
 
-__all__ = ["Generation", "Pipeline", "load"]
+__all__ = ["Generation", "Method", "Pipeline", "load", "register"]
 
 if "torch" not in sys.modules:
     # OpenMP reads it once, while PyTorch is loaded. Threads that spin while they wait for each other take the processor from the
@@ -16,11 +16,16 @@ if "torch" not in sys.modules:
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 if TYPE_CHECKING:
+    from lantern_demo.decoding.methods import Method, register
     from lantern_demo.runs.pipeline import Generation, Pipeline, load
 
 
 def __getattr__(name: str) -> object:
     # `lantern_demo.decoding` stands on torch alone, so importing the package must not pull in the models' libraries.
+    if name in ("Method", "register"):
+        from lantern_demo.decoding import methods
+
+        return getattr(methods, name)
     if name in __all__:
         from lantern_demo.runs import pipeline
 

@@ -26,7 +26,6 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from transformers import JanusVQVAEConfig
 
-from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule
 from lantern_demo.decoding.sampling import Sampling, probabilities
 from lantern_demo.models.anole.drafter import AnoleDrafter, AnoleDrafterConfig
 from lantern_demo.models.anole.target import FIRST, Anole, AnoleConfig
@@ -213,14 +212,6 @@ def step(target: LlamaGen, token: Tensor, cache: Any) -> Tensor:
 
 
 # -- the released code's conventions
-
-
-def released_rule(about: dict[str, Any]) -> Rule:
-    """The acceptance rule of a golden header; above 1 the released code reads its delta as lambda."""
-    if not about["lantern"]:
-        return Rule(residual="released")
-    kind = LanternPlusPlus if about["lantern_delta"] > 1 else Lantern
-    return kind(about["lantern_k"], about["lantern_delta"], residual="released")
 
 
 def lantern_probabilities(logits: Tensor, sampling: Sampling, spent: bool = False) -> Tensor:

@@ -38,7 +38,6 @@ SMALL = Settings(
     lantern_delta=0.2,
     lanternpp_k=5,
     lanternpp_lambda=2.0,
-    cool_delta=1.5,
 )
 
 
@@ -56,7 +55,7 @@ def small(method: str, row: int = 4, **changes: Any) -> dict[str, Any]:
 
 
 # Settings beside those of SMALL, of which every kind of drafts takes its own: trees with draws that are no nodes, a chain, a tree
-# of one level, a deep one, windows of one place and wider than a row, and where guesses come from.
+# of one level, a deep one, and windows of one place and wider than a row.
 SHAPES: tuple[dict[str, Any], ...] = (
     {},
     {"tree": "0 2 4 01 03 20 202"},
@@ -65,9 +64,6 @@ SHAPES: tuple[dict[str, Any], ...] = (
     {"draft_top_k": 2, "draft_depth": 4, "draft_nodes": 19},
     {"window": 1},
     {"window": 12},
-    {"guess": "above"},
-    {"guess": "uniform"},
-    {"coupling": "maximal"},
     {"opt_chance": 0.02},
     {"opt_chance": 0.4},
 )
@@ -120,7 +116,7 @@ def decode(
 
     def distortion() -> Distortion | None:
         visits = [] if config.tree.side_by_side else roots(watcher.visits(steps))
-        return measure(config.rule, visits, config.neighbours, config.sampling.greedy, config.seed ^ 1, config.shared)
+        return measure(config.rule, visits, config.neighbours, config.sampling.greedy, config.seed ^ 1)
 
     def events() -> Iterator[Step | Decoded]:
         with closing(run):  # type: ignore[type-var]

@@ -119,20 +119,15 @@ def test_draws_that_are_no_nodes_only_leave_q() -> None:
     assert int(got.rank) == (1 if int(want.rank) == 0 else -1)
 
 
-@pytest.mark.parametrize("residual", ["set", "released"])
 @pytest.mark.parametrize("sampled", [False, True], ids=["one-hot", "sampled"])
-def test_degenerate_distributions_stay_distributions(residual: str, sampled: bool) -> None:
+def test_degenerate_distributions_stay_distributions(sampled: bool) -> None:
     """Point masses, exhausted q, u = 0: no NaN, no token of probability 0 accepted by the exact rule."""
     p, q = torch.eye(5), torch.eye(5).roll(1, 0)
     q[0] = p[0]
     tokens = torch.full((5, 3), -1)
     tokens[:, 0] = q.argmax(-1)
     for value in (0.0, 0.5, 1 - 2**-24):
-        for rule in (
-            Rule(residual=residual),
-            Lantern(2, 0.3, residual=residual),
-            LanternPlusPlus(4, 9.0, residual=residual),
-        ):
+        for rule in (Rule(), Lantern(2, 0.3), LanternPlusPlus(4, 9.0)):
             verdict = decide(rule, p, tokens, q if sampled else None, neighbour_table(5), torch.full((5, 3), value))
             open_nodes = verdict.rank < 0
             torch.testing.assert_close(normalised(verdict)[open_nodes].sum(-1), torch.ones(int(open_nodes.sum())))
@@ -146,7 +141,6 @@ def test_degenerate_distributions_stay_distributions(residual: str, sampled: boo
         (lambda: Lantern(-1, 0.1), "k is -1"),
         (lambda: Lantern(1, 1.5), "delta is 1.5; it must be between 0 and 1"),
         (lambda: LanternPlusPlus(1, 0.5), "lambda is 0.5"),
-        (lambda: Rule(residual="odd"), "residual is 'odd'"),
     ],
 )
 def test_rule_values_out_of_range(made: Callable[[], Rule], complaint: str) -> None:

@@ -125,7 +125,7 @@ BAD = [
     ({"lanternpp_lambda": 0.5}, "lanternpp_lambda must be a number between 1 and 100, got 0.5"),
     ({"tree": "oak"}, "tree must be one of fit, small, paper"),
     ({"draft_nodes": 1000}, "draft_nodes must be a whole number between 2 and 128, got 1000"),
-    ({"residual": "none"}, "residual must be one of set, released, got 'none'"),
+    ({"neighbours": "none"}, "neighbours must be one of decoder, raw, got 'none'"),
     ({"neighbours": "far"}, "neighbours must be one of decoder, raw, got 'far'"),
 ]
 

@@ -19,7 +19,6 @@ from lantern_demo.bench import audit
 from lantern_demo.bench.audit import Cell, Row, cells_of, main, rows_of, run_cell
 from lantern_demo.bench.chi_square import chi_square, distance, noise, worst_stretch
 from lantern_demo.bench.toy import CASES, LENGTH, VOCAB, Tables, ToyTarget, index_of
-from lantern_demo.decoding import successors
 from lantern_demo.decoding.drafting import StaticTree
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.rules import Rule
@@ -130,7 +129,7 @@ def test_the_worst_stretch_finds_what_is_lost_among_sequences() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("cell", "runs"),
-    [(Cell("vanilla", "", "cold"), 1500), (Cell("eagle1", "", "guided"), 1000), (Cell("cool-sd", "delta 1", "top-p"), 300)],
+    [(Cell("vanilla", "", "cold"), 1500), (Cell("eagle1", "", "guided"), 1000), (Cell("eagle1", "own", "top-p"), 300)],
 )
 def test_lossless_methods_are_at_the_noise(cell: Cell, runs: int) -> None:
     row = run_cell(cell, runs)
@@ -139,8 +138,8 @@ def test_lossless_methods_are_at_the_noise(cell: Cell, runs: int) -> None:
 
 
 def test_a_residual_that_returns_the_distribution_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(successors.Weighted, "reject", lambda *_: None)
-    row = run_cell(Cell("cool-sd", "delta 1", "top-p"), 300)
+    monkeypatch.setattr(Rule, "reject", lambda *_: None)
+    row = run_cell(Cell("eagle1", "own", "top-p"), 300)
     assert row.p < 1e-6 and row.stretch_p < 1e-6 and row.tvd > row.p99 and row.verdict.startswith("off by 0.")
     assert audit.faults([row]) == [row]
 
@@ -168,16 +167,17 @@ def test_what_a_target_is_told_wrongly_shows(broken: type[ToyTarget], monkeypatc
 
 
 def test_relaxed_methods_show_their_distance() -> None:
-    row = run_cell(Cell("lantern", "released", "top-p"), 60)
-    assert not row.lossless and not row.at_the_noise and row.off_by > 0.05 and row.name == "lantern (released)"
+    row = run_cell(Cell("lantern", "own", "sharp"), 600)
+    assert not row.lossless and not row.at_the_noise and row.off_by > 0.05 and row.name == "lantern (own)"
     assert audit.faults([row]) == []
 
 
 def test_every_method_of_the_table_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(METHODS, "later", Method("later", "Later", StaticTree, Rule, True, "A row that was added."))
+    monkeypatch.setitem(METHODS, "later", Method("later", "Later", StaticTree, Rule(), True, "A row that was added."))
     cells = cells_of(list(METHODS), ["cold"])
     assert {cell.method for cell in cells} == set(METHODS)
-    assert [cell.variant for cell in cells if cell.method == "lantern"] == ["", "own", "released"]
+    variants = {name: [cell.variant for cell in cells if cell.method == name] for name in ("lantern", "lantern++", "zipar")}
+    assert variants == {"lantern": ["", "own"], "lantern++": [""], "zipar": ["", "whole row"]}
     assert run_cell(Cell("later", "", "cold"), 20).lossless
 
 
@@ -230,7 +230,7 @@ def test_the_report_says_what_ran_and_what_is_wrong(
     assert report["machine"]["processors"]
     for row in report["rows"]:
         assert row["at_the_noise"] == (row["verdict"] == "at the noise") == (row["stretch_p"] >= report["least_p"])
-    assert text.count("\n| lantern (released) | ") == 3
+    assert text.count("\n| lantern (own) | ") == 3
     monkeypatch.setattr(
         audit, "run_cell", lambda cell, runs: replace(read(out)[0], variant=cell.variant, case=cell.case, stretch_p=1e-5)
     )

@@ -33,7 +33,7 @@ def test_the_report_that_ships_is_whole() -> None:
     assert cells == [cell for cell in cells_of(list(METHODS), list(CASES)) if cell in cells]
     assert len(cells) == len(CASES) * len({cell[:2] for cell in cells})
     for row in ROWS:
-        assert (row.lossless, row.released) == (variant_of(row.cell).lossless, variant_of(row.cell).released), row.cell
+        assert row.lossless == variant_of(row.cell).lossless, row.cell
     assert SHIPPED["cases"] == {case: CASES[case].label for case in CASES}
     assert judged(SHIPPED, ROWS) == SHIPPED
 

@@ -16,7 +16,7 @@ from lantern_demo.decoding.drafting import Drafts, DynamicTree, StaticTree
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.wavefront import Wavefront
-from lantern_demo.decoding.window import CoupledWindow, Window
+from lantern_demo.decoding.window import Window
 from lantern_demo.models.files import disk_cache
 from lantern_demo.models.machine.matmul import KINDS
 from lantern_demo.models.machine.tuning import Tuning
@@ -46,7 +46,7 @@ from lantern_demo.settings.knobs import KNOBS
 from lantern_demo.settings.settings import Settings
 
 ACCEPT = [[0.5, 0.2, 0.1], [0.45, 0.2], [0.4, 0.1], [0.3]]
-LANDED = {"sjd": [(2, 1.3), (8, 2.0), (32, 2.5)], "scd-gumbel": [(2, 1.4), (16, 3.0)], "scd-maximal": [(2, 1.4), (24, 2.9)]}
+LANDED = {"sjd": [(2, 1.3), (8, 2.0), (32, 2.5)]}
 
 
 def test_grown_trees_take_the_likeliest_paths() -> None:
@@ -128,21 +128,14 @@ def test_the_choice_follows_the_machine() -> None:
 def test_a_window_follows_the_machine() -> None:
     calibration = Calibration({}, {}, LANDED)
 
-    def chosen(method: str, cost: Callable[[int], float], coupling: str = "inverse") -> int:
-        choice = choose(
-            METHODS[method],
-            calibration,
-            lambda policies: [cost(policy.nodes) for policy in policies],
-            Window(8) if coupling == "inverse" else CoupledWindow(8, coupling=coupling),
-        )
-        assert choice is not None and choice.policy.coupling == coupling
+    def chosen(cost: Callable[[int], float]) -> int:
+        choice = choose(METHODS["sjd"], calibration, lambda policies: [cost(policy.nodes) for policy in policies], Window(8))
+        assert choice is not None
         assert choice.reason.startswith(f"fitted: a window of {choice.policy.nodes}; expected ")
         return choice.policy.nodes
 
     costs = [lambda nodes: 1e-3, lambda nodes: 1e-3 * (20 + nodes), lambda nodes: 1e-3 * nodes]
-    assert [chosen("sjd", cost) for cost in costs] == [32, 8, 2]
-    assert [chosen("scd", cost, "gumbel") for cost in costs] == [16, 16, 2]
-    assert [chosen("scd", cost, "maximal") for cost in costs] == [24, 24, 2]
+    assert [chosen(cost) for cost in costs] == [32, 8, 2]
 
 
 def test_calibrations_are_read_strictly(tmp_path: Path) -> None:
@@ -171,7 +164,6 @@ def test_choices_are_kept(tmp_path: Path) -> None:
         StaticTree(PROBES[3]),
         DynamicTree(3, 2, 8),
         Window(12),
-        CoupledWindow(4, coupling="maximal"),
     ):
         remember(tmp_path / "new" / "a.json", Choice(policy, "because"))
         assert recall(tmp_path / "new" / "a.json") == Choice(policy, "because")
@@ -218,7 +210,7 @@ def test_a_model_with_a_calibration_fits_its_trees(pipe: Pipeline, monkeypatch: 
 
 def test_the_bundled_model_has_windows_of_all_sizes() -> None:
     calibration = read_calibration(BUNDLED / "lantern-scenes")
-    assert calibration is not None and set(calibration.windows) == {*LANDED, "gsd"}
+    assert calibration is not None and set(calibration.windows) == set(LANDED)
     for rows in calibration.windows.values():
         sizes, tokens = zip(*rows, strict=True)
         assert sizes == WINDOWS and list(tokens) == sorted(tokens) and tokens[0] > 1
@@ -244,10 +236,6 @@ def test_a_model_with_a_calibration_fits_its_windows(pipe: Pipeline, monkeypatch
     same = pipe.generate("two red lanterns", "sjd", seed=3, window=32).stats
     assert same.tree == "a window of 32: as asked", "as asked, though it is what was fitted, too"
     assert pipe.generate("two red lanterns", "sjd", seed=3).stats.tree == told
-    found = {how: pipe.generate("two red lanterns", "scd", coupling=how).stats.nodes for how in ("gumbel", "maximal")}
-    assert found == {"gumbel": 16, "maximal": 24}
-    above = pipe.tree_of(METHODS["sjd"], pipe.settings(guess="above")).policy
-    assert (above.nodes, above.guess) == (32, "above")
 
     monkeypatch.setattr("lantern_demo.runs.fitting.choose", None)  # nothing is chosen again
     again = load(pipe.info.folder or "", "cpu").generate("two red lanterns", "sjd", seed=3)
@@ -318,7 +306,7 @@ def test_the_bundled_model_fits_its_wavefront(tmp_path: Path) -> None:
 
 def test_a_window_has_8_places_where_nothing_is_fitted(tiny_model: Path) -> None:
     for fit, why in ((True, "this model has no calibration"), (False, "nothing is measured on a device that is only lent")):
-        stats = load(tiny_model, "cpu", fit_trees=fit).generate("two red lanterns", "scd").stats
+        stats = load(tiny_model, "cpu", fit_trees=fit).generate("two red lanterns", "sjd").stats
         assert (stats.nodes, stats.tree, stats.tree_settings) == (8, f"a window of 8: {why}", {"window": 8})
 
 
@@ -332,8 +320,8 @@ def test_what_a_window_costs_is_measured_with_windows(pipe: Pipeline, monkeypatc
         return decode(self, method, *rest, tree=tree, kept=kept, **more)
 
     monkeypatch.setattr(Pipeline, "_decode", seen)
-    pipe._fit(METHODS["scd"], pipe.settings(coupling="maximal", window=0))
-    assert measured == [("scd", CoupledWindow(nodes, coupling="maximal")) for nodes in (2, 24)] * FIT_ROUNDS
+    pipe._fit(METHODS["sjd"], pipe.settings(window=0))
+    assert measured == [("sjd", Window(nodes)) for nodes in (2, 8, 32)] * FIT_ROUNDS
 
 
 def test_nothing_here_reads_global_randomness() -> None:

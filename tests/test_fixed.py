@@ -41,9 +41,9 @@ DYNAMIC = DynamicTree(3, 2, 9)
 GAPS = [(0,), (2,), (4,), (0, 1), (0, 3), (2, 0), (2, 0, 2)]
 
 
-def settings(method: str, static: Any = STATIC, residual: str = "set", vocab: int = 60) -> dict[str, Any]:
+def settings(method: str, static: Any = STATIC, vocab: int = 60) -> dict[str, Any]:
     table = neighbour_table(VECTORS[:vocab], 7)
-    return {**small(method, **StaticTree(static).asking(), residual=residual), "neighbours": table}
+    return {**small(method, **StaticTree(static).asking()), "neighbours": table}
 
 
 def summary(events: list[Step | Decoded]) -> tuple[Any, ...]:
@@ -83,8 +83,8 @@ def both(
     fused = FusedTarget(target), FusedDrafter(drafter)
 
     def run(method: str, num_tokens: int = 16, seed: int = 5, **changes: Any) -> tuple[list[Any], list[Any]]:
-        residual, static = changes.pop("residual", "set"), changes.pop("static", STATIC)
-        knobs = {"sampling": Sampling(cfg_scale=2.0), **settings(method, static, residual), **changes}
+        static = changes.pop("static", STATIC)
+        knobs = {"sampling": Sampling(cfg_scale=2.0), **settings(method, static), **changes}
         return tuple(
             list(decode(*models, condition, num_tokens=num_tokens, seed=seed, engine=engine, **knobs))
             for models, engine in (((target, drafter), "plain"), (fused, "fixed"))
@@ -110,8 +110,6 @@ RUNS: dict[str, dict[str, Any]] = {
     "greedy": {"temperature": 0.0},
     "filtered": {"temperature": 0.9, "top_k": 20, "top_p": 0.9},
     "with shared noise": {"dice": "same"},
-    "greedy, the released residual": {"temperature": 0.0, "residual": "released"},
-    "the released residual": {"residual": "released"},
     "draws that are no nodes": {"static": GAPS},
     **{f"{count} tokens": {"num_tokens": count, "seed": count} for count in (2, 3, 4)},
 }
@@ -148,7 +146,7 @@ def test_released_padding_and_long_prefix(method: str) -> None:
 def test_launching_ahead_changes_nothing(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graphs.Steps, "ahead", 4)
     run = both()
-    for changes in ({}, {"num_tokens": 3}, {"residual": "released"}):
+    for changes in ({}, {"num_tokens": 3}):
         assert_same(*run(method, **changes))
 
 

@@ -13,7 +13,6 @@ from launches import BUDGETS, META, Launches, Watch, count_launches
 from runs import ON_BOTH
 
 from lantern_demo.decoding.methods import METHODS, Method
-from lantern_demo.decoding.rules import Lantern, LanternPlusPlus
 from lantern_demo.models.cuda import keeps_sums
 from lantern_demo.models.registry import REGISTRY
 
@@ -39,8 +38,6 @@ def ways_of(model: str, method: Method) -> list[dict[str, Any]]:
             {"temperature": 0.7, "top_p": 0.9},
             {"dtype": torch.float16},
         ]
-        if method.rule in (Lantern, LanternPlusPlus):
-            ways += [{"residual": "released"}, {"residual": "released", "temperature": 0.0}]
         if method.needs_drafter:
             ways += [{"tree": "16 nodes"}]
     return ways

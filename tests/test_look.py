@@ -29,7 +29,6 @@ ASKED = {
     "lantern_k": 10,
     "lantern_delta": 0.5,
     "lanternpp_lambda": 5.5,
-    "gsd_delta": 0.3,
 }
 
 

@@ -50,9 +50,9 @@ def test_seconds_are_those_of_the_benchmark() -> None:
         return {cells[0].strip(): [cell.strip() for cell in cells] for cells in found}
 
     speeds, sizes = rows("| method | nodes | MAL |"), rows("| | XL: nodes | ms a token |")
-    own = {method: 256 / float(speeds[method][8].split()[0]) for method in ("Vanilla", "LANTERN++")}
+    own = {method: 256 / float(speeds[method][8].split()[0]) for method in ("Vanilla", "EAGLE-1")}
     rows_of = table()
-    assert rows_of["lantern-scenes"][2] == f"checked: vanilla {own['Vanilla']:.2f} s, LANTERN++ {own['LANTERN++']:.2f} s"
+    assert rows_of["lantern-scenes"][2] == f"checked: vanilla {own['Vanilla']:.2f} s, EAGLE-1 {own['EAGLE-1']:.2f} s"
     xl, small, janus = (
         {method: float(sizes[method][at].split()[0]) for method in ("Vanilla", "LANTERN++", "SJD")} for at in (3, 7, 11)
     )

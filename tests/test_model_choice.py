@@ -90,7 +90,7 @@ def test_a_class_model_is_prompted_by_class_and_says_what_it_lacks(service: Serv
     found = chosen(service, CLASS_ID)
     assert found["prompt"] == {"value": FIRST_CLASS, "visible": False, "__type__": "update"} and found["label"]["visible"]
     assert len(found["label"]["choices"]) == 1000, "the list comes with the first model that needs it"
-    assert on_offer(found) == (["vanilla", "sjd", "scd", "gsd", "zipar"], ["vanilla", "sjd", "scd"])
+    assert on_offer(found) == (["vanilla", "sjd", "zipar"], ["vanilla", "sjd"])
     assert "LANTERN++" in found["note"]["value"]
     assert f"<code>python -m lantern_demo.training.drafter --target {CLASS_ID}" in found["note"]["value"]
 
@@ -209,11 +209,11 @@ def test_a_janus_pro_runs_on_the_page(
 
     monkeypatch.setitem(service._loaded, JANUS_ID, load(JANUS_ID, device="cpu", folder=janus_model))
     request = service.request(
-        "a red lantern over the lake", JANUS_ID, ["vanilla", "scd", "zipar"], {"seed": 1, "window": 4, "zipar_window": 2}
+        "a red lantern over the lake", JANUS_ID, ["vanilla", "sjd", "zipar"], {"seed": 1, "window": 4, "zipar_window": 2}
     )
     found = list(service.frames(request, True))
     done = {event.method: event for event in found if isinstance(event, Generation)}
-    assert set(done) == {"vanilla", "scd", "zipar"} and all(len(event.tokens) == 16 for event in done.values())
+    assert set(done) == {"vanilla", "sjd", "zipar"} and all(len(event.tokens) == 16 for event in done.values())
     assert done["vanilla"].image.size == (64, 64)
     with pytest.raises(ValueError, match="method lantern needs a drafter, and no drafter comes with janus-pro-1b"):
         service.request("a red lantern", JANUS_ID, ["lantern"], {})

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from released import Golden, cases, close, lantern_probabilities, listed_paths, released_rule
+from released import Golden, cases, close, lantern_probabilities, listed_paths
+from released_rule import as_released, released_rule
 from runs import walked
 from tables import decide, draw_without_replacement
 from torch import Tensor
@@ -19,8 +20,9 @@ from lantern_demo.runs.distortion import fixed_shift, without
 
 
 @pytest.fixture(autouse=True)
-def _released_order_of_filters(monkeypatch: pytest.MonkeyPatch) -> None:
+def _released(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampled_by, "probabilities", lantern_probabilities)
+    as_released(monkeypatch)
 
 
 def rules(file: Golden) -> list[str]:

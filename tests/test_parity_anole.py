@@ -10,6 +10,7 @@ from __future__ import annotations
 import pytest
 import torch
 from released import Golden, anole, anole_case, anole_drafter, cases, close, listed_paths, parts_like, same_neighbours
+from released_rule import as_released
 from runs import decode, dynamic_draft
 from test_parity_end_to_end import best_candidate, method_of
 from torch import Tensor
@@ -161,9 +162,10 @@ def test_drafter_passes_of_fixed_shapes(case: Golden) -> None:
 
 
 @pytest.mark.parametrize(("case", "run"), cases("anole pictures", parts_like(r"(.*)\.tokens")))
-def test_tokens_and_steps(case: Golden, run: str) -> None:
+def test_tokens_and_steps(case: Golden, run: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every method's tokens and what each step accepted, of a prompt as long as the model takes and of a short one. The released
     code runs on until there are more than enough tokens; the one more makes its last step one with drafts here too."""
+    as_released(monkeypatch)
     golden, made = case.tensors, anole_case(case)
     target, drafter = anole(made), anole_drafter(made)
     wanted = golden[f"{run}.accept_length_per_step"].tolist()

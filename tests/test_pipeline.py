@@ -181,7 +181,7 @@ def test_previews_are_the_tokenizers_and_pictures_the_decoders(tiny_model: Path,
         ({"tree": "oak"}, "tree must be one of"),
         ({"draft_nodes": 100, "draft_top_k": 2, "draft_depth": 1}, "draft_nodes must be at most"),
         ({"lanterns": 3}, "unknown setting 'lanterns'"),
-        ({"residual": "none"}, "residual must be one of"),
+        ({"residual": "none"}, "unknown setting 'residual'"),
         ({"seed": True}, "seed must be"),
     ],
 )

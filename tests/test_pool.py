@@ -16,6 +16,7 @@ from lantern_demo.decoding import loop
 from lantern_demo.decoding.engines import graphs, pool
 from lantern_demo.decoding.engines.pool import Engines
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.rules import LanternPlusPlus
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models.llamagen.cuda import FusedDrafter, FusedTarget
 from lantern_demo.models.llamagen.target import LlamaGenConfig
@@ -121,8 +122,8 @@ def test_few_are_kept_and_the_longest_unused_goes() -> None:
 
 
 def test_other_settings_get_another_engine(model: Model) -> None:
-    engines, released = Engines(), settings("lantern++", residual="released")["rule"]
-    for changes in ({}, {"sampling": Sampling(0.9, cfg_scale=2.0)}, {"room": 20}, {"rule": released}):
+    engines, looser = Engines(), LanternPlusPlus(5, 3.0)
+    for changes in ({}, {"sampling": Sampling(0.9, cfg_scale=2.0)}, {"room": 20}, {"rule": looser}):
         list(model.run(engines=engines, **changes))
     assert len(engines) == 4
     with pytest.raises(ValueError, match="room is 3; it must be at least num_tokens, which is 16"):

@@ -82,13 +82,12 @@ def test_it_agrees_with_the_closed_form_and_the_one_step_distance() -> None:
 
 
 def test_of_drafts_that_were_drawn_it_is_an_estimate_of_the_same() -> None:
-    """LANTERN++ and COOL-SD, whose weights hang on the depth: many draws give what few give."""
-    for method in ("lantern++", "cool-sd"):
-        found, steps, _, watcher, config = priced(method)
-        pairs = [pair for step in watcher.visits(steps) for pair in step]
-        exact = measure(config.rule, [visit for _, visit in pairs], config.neighbours, False, 5)
-        assert exact is not None and "8 draws a token" in found.method
-        assert sum(found.tokens[place] or 0.0 for place, _ in pairs) / len(pairs) == pytest.approx(exact.tvd, abs=0.02)
+    """Many draws give what few give."""
+    found, steps, _, watcher, config = priced("lantern++")
+    pairs = [pair for step in watcher.visits(steps) for pair in step]
+    exact = measure(config.rule, [visit for _, visit in pairs], config.neighbours, False, 5)
+    assert exact is not None and "8 draws a token" in found.method
+    assert sum(found.tokens[place] or 0.0 for place, _ in pairs) / len(pairs) == pytest.approx(exact.tvd, abs=0.02)
 
 
 def test_of_a_picture_that_would_take_long_some_tokens_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +146,7 @@ def test_a_picture_of_one_token_has_no_price() -> None:
 
 def test_statistics_and_records_have_it(tiny_model: Any) -> None:
     pipe: Pipeline = load(tiny_model, "cpu", fit_trees=False)
-    for method in ("vanilla", "scd", "zipar"):
+    for method in ("vanilla", "sjd", "zipar"):
         done = pipe.generate("two red lanterns", method, zipar_window=2)
         entry = done.record["methods"][method]
         assert entry["price"] == done.stats.price is not None
@@ -175,7 +174,7 @@ def test_what_people_are_told_in_short() -> None:
 
 def test_what_people_are_told() -> None:
     assert (
-        texts.price(0.0, METHODS["scd"])
+        texts.price(0.0, METHODS["sjd"])
         == "Gave up nothing: same odds as the model, another roll of the dice, so another picture (price 0.000)."
     )
     assert texts.price(0.093, METHODS["zipar"]) == (
@@ -186,10 +185,10 @@ def test_what_people_are_told() -> None:
     assert texts.price(0.004, METHODS["lantern"]).startswith("Of 10,000 tokens at least 40 come out")
     assert texts.price(0.0, METHODS["zipar"]) == "Gave up nothing with these settings (price 0.000)."
     assert (
-        texts.price(0.0, METHODS["scd"], greedy=True)
+        texts.price(0.0, METHODS["sjd"], greedy=True)
         == "Gave up nothing: greedy, every token is the model's likeliest (price 0.000)."
     )
     assert (
-        texts.price(0.02, METHODS["scd"]) == "Changes no odds by itself; the number format's rounding did, of 2.0 in 100 tokens."
+        texts.price(0.02, METHODS["sjd"]) == "Changes no odds by itself; the number format's rounding did, of 2.0 in 100 tokens."
     )
     assert texts.price(0.0, METHODS["vanilla"]) == "The model itself: it gives up nothing."

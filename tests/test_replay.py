@@ -192,14 +192,14 @@ def guesses_of(events: dict[str, Any], token: int) -> list[int]:
 
 
 def test_the_replay_of_a_window_tells_how_often_a_token_was_guessed(page: Page) -> None:
-    only(page, "vanilla", "scd")
+    only(page, "vanilla", "sjd")
     draw(page)
     expect(page.locator("#stage .source")).to_contain_text("Drawn just now")
     expect(page.get_by_role("button", name="Replay")).to_be_visible()
     with page.expect_download() as download:
         page.locator("#record").click()
-    entry = json.loads(Path(download.value.path()).read_text())["methods"]["scd"]
-    look_at(page, "SCD")
+    entry = json.loads(Path(download.value.path()).read_text())["methods"]["sjd"]
+    look_at(page, "SJD")
     page.locator("#stage .record summary").click()
     grid, details = page.locator("#stage canvas.big"), page.locator("#stage .look .guessed")
     grid.focus()

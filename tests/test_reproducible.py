@@ -20,7 +20,7 @@ from lantern_demo.ui.service import Service
 PROMPT = "two red box lanterns over a lake"
 SETTINGS: list[dict[str, Any]] = [
     {"seed": 7, "tree": "small", "lantern_k": 10},
-    {"seed": 7, "tree": "0 1 00", "temperature": 0.8, "top_k": 20, "top_p": 0.9, "cfg_scale": 1.0, "residual": "released"},
+    {"seed": 7, "tree": "0 1 00", "temperature": 0.8, "top_k": 20, "top_p": 0.9, "cfg_scale": 1.0},
 ]
 
 PROGRAM = """

@@ -155,4 +155,4 @@ def test_knobs_are_grouped_by_who_reads_them() -> None:
     assert groups["lantern++",] == ["lanternpp_k", "lanternpp_lambda"]
     assert [len(readers) for readers in groups] == sorted((len(readers) for readers in groups), reverse=True)
     titles = [texts.knobs_of([METHODS[reader] for reader in readers]) for readers in groups]
-    assert titles[0] == "All methods" and {"LANTERN", "EAGLE-2 and LANTERN", "SJD, SCD and GSD"} <= set(titles)
+    assert titles[0] == "All methods" and {"LANTERN", "EAGLE-2 and LANTERN", "SJD"} <= set(titles)

@@ -150,6 +150,20 @@ def test_what_is_no_record_is_refused(data: bytes) -> None:
         read_record(data)
 
 
+def test_a_record_that_names_what_went_is_refused_by_its_name(record: dict[str, Any]) -> None:
+    """One that names only what stays is read, with what changed nothing left out."""
+    older = copy.deepcopy(record)
+    older["settings"] |= {"residual": "set", "coupling": "gumbel", "guess": "left", "gsd_delta": 0.15}
+    assert checked(older)["settings"] == record["settings"]
+    for name, value in (("residual", "released"), ("guess", "above"), ("cool_delta", 1.0)):
+        spoilt = {**older, "settings": older["settings"] | {name: value}}
+        with pytest.raises(ValueError, match=f"settings: {name} is {value!r}; this program has that setting no more"):
+            checked(spoilt)
+    entry = {**older["methods"]["vanilla"], "method": "scd"}
+    with pytest.raises(ValueError, match="methods: 'scd' is no method of this program, which has vanilla, "):
+        checked({**older, "order": ["vanilla", "scd"], "methods": {"vanilla": older["methods"]["vanilla"], "scd": entry}})
+
+
 def test_a_large_file_is_refused() -> None:
     with pytest.raises(ValueError, match="at most 4 are allowed"):
         read_record(b" " * (MEGABYTES * 2**20 + 1))
@@ -192,7 +206,10 @@ def test_a_link_gives_the_settings_back(record: dict[str, Any]) -> None:
         ({"temperature": "[1]"}, "temperature must be a number"),
         ({"model": "../../etc"}, "model must be one of tiny"),
         ({"methods": ""}, "method must be one of"),
-        ({"residual": "none"}, "residual must be one of"),
+        ({"neighbours": "none"}, "neighbours must be one of"),
+        ({"residual": "released"}, "residual is 'released'; this program has that setting no more"),
+        ({"gsd_delta": "0.3"}, "gsd_delta is 0.3; this program has that setting no more"),
+        ({"methods": "vanilla,scd"}, "method must be one of vanilla, .* got 'scd'"),
         ({"prompt": "x" * 5000}, "at most 4000 are allowed in a link"),
     ],
 )

@@ -168,7 +168,6 @@ WIDE = DynamicTree(top_k=5, depth=7, nodes=100)
         ("eagle2", WIDE, None),
         ("lantern", WIDE, Lantern(VOCAB - 1, 1.0)),
         ("lantern++", DEEP, LanternPlusPlus(VOCAB - 1, 1e6)),
-        ("lantern++", DEEP, LanternPlusPlus(3, 2.0, residual="released")),
     ],
 )
 def test_a_picture_may_end_inside_a_tree(method: str, tree: Drafts, rule: Rule | None, tokens: int) -> None:

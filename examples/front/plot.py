@@ -33,8 +33,7 @@ Row = dict[str, Any]
 
 def draw_front(report: dict[str, Any], file: Path) -> None:
     """Draw a report's front to a PNG file: one panel for the price, one for each quality measure."""
-    # The released residual may lie so far off that nothing else could be told apart.
-    rows = [row for row in report["rows"] if row["group"] in ("main", "sweep") and row["settings"].get("residual") != "released"]
+    rows = [row for row in report["rows"] if row["group"] in ("main", "sweep")]
     price = {"title": "price: how far the distributions of the picture's tokens move", "better": "lower"}
     panels = {"price": price, **report["measures"]}
     lines = math.ceil((len(panels) + 1) / COLUMNS)

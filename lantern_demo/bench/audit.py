@@ -16,12 +16,11 @@ import argparse
 import os
 import sys
 import zlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields
 from functools import cache, partial
 from pathlib import Path
 from time import perf_counter
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy
@@ -37,10 +36,9 @@ from lantern_demo.bench.workers import spread
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.drafting import Drafts
 from lantern_demo.decoding.loop import Decoded, decode
-from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.timing import Clock
 from lantern_demo.decoding.wavefront import Wavefront
-from lantern_demo.decoding.window import CoupledWindow, Window
 from lantern_demo.settings.settings import Settings
 
 RUNS = 100_000
@@ -74,36 +72,22 @@ SMALL = Settings(
 
 
 class Variant(NamedTuple):
-    """What else a method is run with: other fields of its rule, another draft tree, whether it is lossless by these, whether it
-    does what a released code does, by our reading, and whether noise is shared where the method can."""
+    """What else a method is run with: another draft tree, whether it is lossless by this, and whether noise is shared where the
+    method can."""
 
     lossless: bool
-    rule: Mapping[str, Any] = MappingProxyType({})
     tree: Drafts | None = None
-    released: bool = False
     dice: str = "same"
 
 
-RELEASED = Variant(False, {"residual": "released"}, released=True)
-VARIANTS: dict[str, dict[str, Variant]] = {
-    "lantern": {"released": RELEASED},
-    "lantern++": {"released": RELEASED},
-    "sjd": {
-        "above": Variant(True, tree=Window(4, guess="above")),
-        "uniform": Variant(True, tree=Window(4, guess="uniform")),
-        "resampled": Variant(False, {"residual": "target"}, released=True),
-    },
-    "scd": {
-        "maximal": Variant(True, tree=CoupledWindow(4, coupling="maximal")),
-        "released": Variant(False, tree=CoupledWindow(4, coupling="released"), released=True),
-    },
-    "cool-sd": {"delta 1": Variant(True, {"bound": 1.0})},
-    "zipar": {"whole row": Variant(True, tree=Wavefront(2))},
-}
-# The papers' rejection sampling, of methods that can share noise.
-for _method in METHODS.values():
-    if SMALL.rule(_method).shares and _method.drafts.of(SMALL).shares and not _method.drafts.side_by_side:
-        VARIANTS[_method.id] = {"own": Variant(_method.lossless, dice="own")} | VARIANTS.get(_method.id, {})
+def _own(method: Method) -> dict[str, Variant]:
+    """The papers' rejection sampling, of methods that can share noise."""
+    shared = Config(method, LENGTH, rule=SMALL.rule(method), tree=method.drafts.of(SMALL), neighbours=neighbours(), dice="same")
+    return {"own": Variant(method.lossless, dice="own")} if shared.shared and not method.drafts.side_by_side else {}
+
+
+VARIANTS: dict[str, dict[str, Variant]] = {method.id: _own(method) for method in METHODS.values()}
+VARIANTS["zipar"]["whole row"] = Variant(True, tree=Wavefront(2))
 
 Report = dict[str, Any]
 
@@ -120,19 +104,17 @@ class Cell(NamedTuple):
 class Row:
     """What came of a cell.
 
-    `lossless`: by the method's own claim; `released`: it does what a released code does, by our reading. `tvd` is the total
-    variation distance (0 to 1) between the sequences drawn and the exact distribution, `expected` and `p99` the mean and the 99th
-    percentile of the one that as many draws of the exact distribution show. `cells` to `p` are of Pearson's test of whole
-    sequences, `stretch` is the stretch of tokens whose joint distribution fits worst, and `stretch_p` its p-value times the
-    number of stretches. `impossible` sequences were drawn that the exact distribution never draws. `accepted` tokens came of a
-    pass behind the prefill. `seconds` are those of one process.
+    `lossless`: by the method's own claim. `tvd` is the total variation distance (0 to 1) between the sequences drawn and the
+    exact distribution, `expected` and `p99` the mean and the 99th percentile of the one that as many draws of the exact
+    distribution show. `cells` to `p` are of Pearson's test of whole sequences, `stretch` is the stretch of tokens whose joint
+    distribution fits worst, and `stretch_p` its p-value times the number of stretches. `impossible` sequences were drawn that the
+    exact distribution never draws. `accepted` tokens came of a pass behind the prefill. `seconds` are those of one process.
     """
 
     method: str
     variant: str
     case: str
     lossless: bool
-    released: bool
     runs: int
     tvd: float
     expected: float
@@ -217,8 +199,8 @@ def player(cell: Cell) -> Callable[[int], Decoded]:
     """What runs a cell once, given a seed. Everything that runs share is made once."""
     method, case, tables = METHODS[cell.method], CASES[cell.case], _tables(cell.case)
     target, drafter, clock, near = ToyTarget(tables), ToyDrafter(tables), Clock("cpu"), neighbours()
-    variant = variant_of(cell)
-    rule, tree = replace(SMALL.rule(method), **variant.rule), variant.tree or method.drafts.of(SMALL)
+    variant, rule = variant_of(cell), SMALL.rule(method)
+    tree = variant.tree or method.drafts.of(SMALL)
 
     def play(seed: int) -> Decoded:
         config = Config(method, LENGTH, case.sampling, rule, tree, near, seed, engine="plain", row=2, dice=variant.dice)
@@ -245,7 +227,6 @@ def run_cell(cell: Cell, runs: int) -> Row:
     return Row(
         *cell,
         lossless=variant_of(cell).lossless,
-        released=variant_of(cell).released,
         runs=runs,
         tvd=distance(counts, probs),
         expected=expected,

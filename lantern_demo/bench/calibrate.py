@@ -22,14 +22,13 @@ from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.opt_tree import OptTree
 from lantern_demo.decoding.wavefront import Wavefront
-from lantern_demo.runs.fitting import CHANCES, FILE, LEADS, SHAPES, WINDOWS, acceptance_by_rank, calibration_folder, fit_name
+from lantern_demo.decoding.window import Window
+from lantern_demo.runs.fitting import CHANCES, FILE, LEADS, SHAPES, WINDOWS, acceptance_by_rank, calibration_folder
 from lantern_demo.runs.pipeline import Pipeline, load
 from lantern_demo.runs.stats import Stats
-from lantern_demo.settings.knobs import KNOBS
 
 WIDE = "naive_extend_57"
 FIRST_SEED = 1_000_000
-COUPLING = KNOBS["coupling"]
 TABLES = ("static", "dynamic", "windows", "chances", "wavefronts")
 
 
@@ -63,12 +62,8 @@ def calibration_of(pipe: Pipeline, method: Method, prompts: list[str]) -> dict[s
         return {"dynamic": {method.id: [[*s, landed(draft_top_k=s[0], draft_depth=s[1], draft_nodes=s[2])] for s in shapes]}}
     if method.drafts is OptTree:
         return {"chances": {method.id: [[least, landed(opt_chance=least)] for least in tqdm(CHANCES, desc=method.id)]}}
-    if KNOBS["window"].reads(method):
-        windows = {}
-        for coupling in COUPLING.choices if COUPLING.reads(method) else (COUPLING.default,):
-            name = fit_name(method, method.drafts.of(pipe.defaults.with_changes(coupling=coupling)))
-            windows[name] = [[nodes, landed(window=nodes, coupling=coupling)] for nodes in tqdm(WINDOWS, desc=name)]
-        return {"windows": windows}
+    if method.drafts is Window:
+        return {"windows": {method.id: [[nodes, landed(window=nodes)] for nodes in tqdm(WINDOWS, desc=method.id)]}}
     if method.drafts is Wavefront:
         rows = [[pipe.info.grid, 1.0, 0.0]]  # a whole row is vanilla
         for lead in tqdm([lead for lead in LEADS if lead < pipe.info.grid], desc=method.id):

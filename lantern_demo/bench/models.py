@@ -93,7 +93,7 @@ def timed_model(
         target, drafter, encoded = networks.target, networks.drafter, networks.text.encode(PROMPT)
         features, mask = encoded.features, encoded.mask
         book = networks.tokenizer.codebook
-        table = neighbour_table(book, min(MAX_LANTERN_K + 1, len(book) - 1)).to(device)
+        table = neighbour_table(book, min(MAX_LANTERN_K, len(book) - 1)).to(device)
     else:
         assert info.published is not None
         torch.manual_seed(0)
@@ -102,7 +102,7 @@ def timed_model(
         drafter = random_network((not small and info.published.drafter) or drafter_of(sizes), device, dtype)
         features, mask = prompt_of(sizes, device)
         # A table of the right shape: every token's neighbours are those that follow it.
-        columns = torch.arange(1, min(MAX_LANTERN_K + 1, sizes.vocab - 1) + 1, device=device)
+        columns = torch.arange(1, min(MAX_LANTERN_K, sizes.vocab - 1) + 1, device=device)
         table = ((torch.arange(sizes.vocab, device=device)[:, None] + columns) % sizes.vocab).int()
     features = features.to(next(target.parameters()).dtype) if features.is_floating_point() else features
     condition = target.condition(features, mask, knobs.cfg_scale != 1)

@@ -25,7 +25,7 @@ class Method:
     id: str
     label: str
     drafts: type[Drafts]
-    rule: type[Rule]
+    rule: Rule  # with the values that it has where no setting gives others
     lossless: bool
     summary: str
     default: bool = True
@@ -101,11 +101,12 @@ class Config:
 
     @property
     def shared(self) -> bool:
-        """Whether drafts are held against the target's own draws. At temperature 0, where there is no noise to share, that is
-        what acceptance is but for rules that count neighbours, which have one of their own."""
+        """Whether drafts are held against the target's own draws, which relaxed rules allow where the prefix fixes the drafts. At
+        temperature 0, where there is no noise to share, that is what acceptance is but for rules that count neighbours, which
+        have one of their own."""
         if self.sampling.greedy:
             return not self.rule.table_columns
-        return self.dice == "same" and self.rule.shares and self.tree.shares
+        return self.dice == "same" and (not self.rule.relaxes or (self.rule.shares and self.tree.by_prefix))
 
     @property
     def dice_used(self) -> Literal["same", "own", "none"]:
@@ -139,7 +140,7 @@ class Config:
 
     def no_draft(self, missing: int) -> bool:
         """Whether a step with so many tokens missing needs no drafts. The last token is the root's own successor: nothing to
-        draft for. The released code drafts, and may relax, there too."""
+        draft for."""
         if self.tree.side_by_side:  # no drafts, and one kind of step
             return False
-        return self.tree.nodes == 1 or (missing == 1 and not self.rule.released)
+        return self.tree.nodes == 1 or missing == 1

@@ -27,9 +27,10 @@ def decide(rule: Rule, p: Tensor, children: Children, uniforms: Tensor) -> Verdi
     # Where all that is tried comes first and leaves nothing of itself, what q still has of it takes nothing away.
     q = children.q.clone() if children.q is not None and (children.offered is not None or rule.thins) else None
     children = children if q is None else replace(children, q=q)
+    least = rule.least(residual)
     # 2) Of each child in turn what counts for it, and what it leaves once it is rejected.
-    ids = rule.candidates(x, children.neighbours, residual)
-    near, each = Near.room(ids, residual, tried if share is None or rule.released else None)
+    ids = rule.candidates(x, children.neighbours)
+    near, each = Near.room(ids, residual, tried if share is None else None)
     totals = residual.new_ones(count + 1, nodes, 1)
     slack = tried * rule.slack if rule.slack else tried
     for i, one in enumerate(each):
@@ -44,7 +45,7 @@ def decide(rule: Rule, p: Tensor, children: Children, uniforms: Tensor) -> Verdi
     near = near.by_node()
     before, after = (part[..., 0].t() for part in (totals[:-1], totals[1:]))
     thresholds = thresholds * (before if share is None else share)
-    bar = rule.bar(thresholds, u, share, near, residual, children)
+    bar = thresholds if least is None else least.expand_as(thresholds)
     counted = rule.counts(near.mass[..., 0], near.near_mass, children.depth)
     mass = near.mass[..., 0] if residual is p else p.gather(1, x)
     # strictly above: a token of mass 0 is not accepted even at u = 0
@@ -94,9 +95,18 @@ def decide_shared(
     target's distributions, which only the relaxed rules need to know. Of a token that lies near several the first one decides: it
     has left p with that."""
     own = own.unsqueeze(1)
-    near = None if p is None else rule.stand_in(p, tokens, own, neighbours)
-    if near is None:
+    if p is None or not rule.relaxes:
         return first(tokens == own), None
+    tried = tokens >= 0
+    near, each = Near.room(rule.candidates(tokens.clamp(min=0), neighbours), p, tried)
+    total: Tensor | float = 1.0
+    slack, residual = tried * rule.slack, p.clone() if len(each) > 1 else p
+    for i, one in enumerate(each):
+        if i:  # what stood for the child before has left p
+            residual.scatter_reduce_(1, each[i - 1].ids, each[i - 1].kept_mask, "prod")
+            total = residual.sum(-1, keepdim=True)
+        rule.fill(one, residual, total, slack[:, i : i + 1])
+    near = near.by_node()
     return first(((near.ids == own.unsqueeze(1)) & (near.kept_mask == 0)).any(-1)), near
 
 

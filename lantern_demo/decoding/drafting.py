@@ -61,8 +61,8 @@ class StaticTree(Drafts):
     def expanded(self) -> int:
         return len({path[:-1] for path in self.paths} - {()})
 
-    def source(self, asked: Asked, vocabulary: int, noisy: Noisy | None, probs: bool) -> Source:
-        return StaticSource(static_tree(self.paths, asked.torch_device), asked.sampling, noisy, probs)
+    def source(self, asked: Asked, vocabulary: int, noisy: Noisy | None) -> Source:
+        return StaticSource(static_tree(self.paths, asked.torch_device), asked.sampling, noisy)
 
     @classmethod
     def fits(cls, settings: Any) -> bool:
@@ -90,6 +90,7 @@ class DynamicTree(Drafts):
 
     name: ClassVar[str] = "dynamic"
     needs_drafter: ClassVar[bool] = True
+    by_prefix: ClassVar[bool] = True
     key: ClassVar[str] = "shape"
     asks: ClassVar[dict[str, str]] = {"top_k": "draft_top_k", "depth": "draft_depth", "nodes": "draft_nodes"}
     calibrated: ClassVar[str] = "dynamic"
@@ -116,7 +117,7 @@ class DynamicTree(Drafts):
     def expanded(self) -> int:
         return self.depth * self.top_k
 
-    def source(self, asked: Asked, vocabulary: int, noisy: Noisy | None, probs: bool) -> Source:
+    def source(self, asked: Asked, vocabulary: int, noisy: Noisy | None) -> Source:
         return DynamicSource(self, asked.sampling)
 
     @classmethod
@@ -141,10 +142,9 @@ class StaticSource(Source):
     """A tree of fixed paths, filled with tokens drawn from the drafter without replacement: the top of its scores with the run's
     noise (Kool and others 2019), at temperature 0 without; or, where no `noisy` is given, one after the other with uniforms."""
 
-    def __init__(self, tree: Tree, sampling: Sampling, noisy: Noisy | None = None, probs: bool = False) -> None:
-        """probs: the distributions matter that are drawn from with noise. A token that they do not have is then no draft."""
+    def __init__(self, tree: Tree, sampling: Sampling, noisy: Noisy | None = None) -> None:
         self.tree: Tree = tree
-        self.noisy, self.probs = (lambda scored, _: scored) if noisy is None and sampling.greedy else noisy, probs
+        self.noisy = (lambda scored, _: scored) if noisy is None and sampling.greedy else noisy
         self.sampling, self.depth = sampling, tree.depth
         self.draws = 0 if self.noisy is not None else sum(len(level.nodes) * level.draws for level in tree.levels)
         self.absent = tree.children.index_select(0, tree.inner) < 0  # [I, width] bool, which draws are no nodes
@@ -164,8 +164,8 @@ class StaticSource(Source):
             logits = guide(head(output), sampling.cfg_scale)
             drawn, count = tokens[level.span].view(level.draws, -1), len(level.nodes) * level.draws
             if self.noisy is not None:
-                probs.append(scores(logits, sampling, spent=True))
-                drawn[:, : len(level.nodes)] = self.noisy(probs[-1], depth).topk(level.draws).indices.t()
+                scored = self.noisy(scores(logits, sampling, spent=True), depth)
+                drawn[:, : len(level.nodes)] = scored.topk(level.draws).indices.t()
             else:
                 probs.append(probabilities(logits, sampling, spent=True))
                 masses += draw_in_turn(probs[-1], uniforms[used : used + count].view(-1, level.draws), drawn)
@@ -173,9 +173,7 @@ class StaticSource(Source):
         found = tokens.index_select(0, tree.drawn_at)
         nodes, proposed = found[: tree.size], found[tree.size :].view(-1, tree.width)
         if self.noisy is not None:
-            scored = torch.cat(probs) if self.probs else None
-            absent = self.absent if scored is None else self.absent | ~(scored.gather(1, proposed) > -torch.inf)
-            return Draft(tree, nodes, proposed.masked_fill_(absent, -1), scored=scored)
+            return Draft(tree, nodes, proposed.masked_fill_(self.absent, -1))
         rest = torch.cat([*masses, nothing]).index_select(0, tree.drawn_at[tree.size :]).view(-1, tree.width)
         return Draft(tree, nodes, proposed, torch.cat(probs), rest)
 

@@ -89,7 +89,7 @@ def parts_of(config: Config, vocabulary: int) -> tuple[Source, Judge]:
     shared = SharedNoise(config, vocabulary) if config.shared else None
     judge = shared or Rejection(config.rule, config.sampling, config.neighbours, vocabulary, config.nodes, config.tree.width)
     noisy = None if shared is None else shared.noisy
-    return config.tree.source(config, vocabulary, noisy, probs=config.rule.relaxes), judge
+    return config.tree.source(config, vocabulary, noisy), judge
 
 
 # cuDNN would build a plan for every shape. These take any mask, and a step's numbers do not hang on which of several is chosen.

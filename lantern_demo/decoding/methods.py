@@ -1,8 +1,9 @@
-"""The methods as data: drafts and an acceptance rule each. A new method is a new row, of those that a comparison has
-by default or of the others."""
+"""The methods as data: drafts and an acceptance rule each. A new method is a new row, of those that a comparison has by default,
+of the others, or one that a program hands to `register`."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -10,19 +11,18 @@ from .config import Method as Method
 from .drafting import Drafts, DynamicTree, StaticTree
 from .opt_tree import OptTree
 from .rules import Lantern, LanternPlusPlus, Rule
-from .successors import Ensemble, Grouped, Typical, Weighted
 from .wavefront import Wavefront
-from .window import CoupledWindow, Window
+from .window import Window
 
 _BY_DEFAULT = (
-    Method("vanilla", "Vanilla", Drafts, Rule, True, "One target pass per token, no drafts."),
-    Method("eagle1", "EAGLE-1", StaticTree, Rule, True, "A fixed draft tree of sampled tokens, exact acceptance."),
-    Method("eagle2", "EAGLE-2", DynamicTree, Rule, True, "A draft tree grown where the drafter is sure, exact acceptance."),
+    Method("vanilla", "Vanilla", Drafts, Rule(), True, "One target pass per token, no drafts."),
+    Method("eagle1", "EAGLE-1", StaticTree, Rule(), True, "A fixed draft tree of sampled tokens, exact acceptance."),
+    Method("eagle2", "EAGLE-2", DynamicTree, Rule(), True, "A draft tree grown where the drafter is sure, exact acceptance."),
     Method(
         "lantern",
         "LANTERN",
         DynamicTree,
-        Lantern,
+        Lantern(),
         False,
         "EAGLE-2's tree; a draft also counts the mass of its codebook neighbours, up to delta.",
     ),
@@ -30,44 +30,18 @@ _BY_DEFAULT = (
         "lantern++",
         "LANTERN++",
         StaticTree,
-        LanternPlusPlus,
+        LanternPlusPlus(),
         False,
         "A fixed tree; the neighbours' mass counts up to lambda - 1 times the draft's own probability.",
     ),
 )
 _OTHERS = (
-    Method("sjd", "SJD", Window, Rule, True, "No drafter: the model's own guesses from the pass before, exact acceptance."),
-    Method("scd", "SCD", CoupledWindow, Rule, True, "As SJD, but a guess that is made anew mostly stays what it was."),
-    Method("gsd", "GSD", Window, Grouped, False, "As SJD; a guess counts together with the tokens that are about as likely."),
-    Method(
-        "cool-sd",
-        "COOL-SD",
-        StaticTree,
-        Weighted,
-        False,
-        "A fixed tree; a guess's own probability is weighted up, the less the deeper it lies.",
-    ),
-    Method(
-        "typical",
-        "Typical",
-        StaticTree,
-        Typical,
-        False,
-        "A fixed tree; every guess is kept that is likely enough for how sure the model is.",
-    ),
-    Method(
-        "ensemble",
-        "Ensemble",
-        StaticTree,
-        Ensemble,
-        False,
-        "A fixed tree; exact acceptance against a mixture of the model's odds and the drafter's.",
-    ),
+    Method("sjd", "SJD", Window, Rule(), True, "No drafter: the model's own guesses from the pass before, exact acceptance."),
     Method(
         "opt-tree",
         "OPT-Tree",
         OptTree,
-        Rule,
+        Rule(),
         True,
         "A draft tree chosen anew in each step: it grows where the drafter is sure, exact acceptance.",
     ),
@@ -75,13 +49,32 @@ _OTHERS = (
         "zipar",
         "ZipAR",
         Wavefront,
-        Rule,
+        Rule(),
         False,
         "No drafts: a row begins while the one above is still being drawn, and each pass draws a token of every open row.",
     ),
 )
 
 METHODS: dict[str, Method] = {row.id: row for row in (*_BY_DEFAULT, *(replace(row, default=False) for row in _OTHERS))}
+
+
+def register(method: Method) -> Method:
+    """Offer a method of one's own beside the others, in this process: its drafts and its rule with the rule's values. Raises
+    ValueError for an id that there is already, and for a row that cannot be run."""
+    name, rule = method.id, method.rule
+    if not isinstance(name, str) or not re.fullmatch(r"[a-z0-9][a-z0-9+-]{0,39}", name):
+        raise ValueError(f"method id is {name!r:.80}; it must be 1 to 40 of a to z, 0 to 9, + and -")
+    if name in METHODS:
+        raise ValueError(f"method id is {name!r}, which there is already; take another")
+    if not isinstance(method.drafts, type) or not issubclass(method.drafts, Drafts):
+        raise ValueError(f"method {name} has the drafts {method.drafts!r:.80}; they must be a class of Drafts")
+    if not isinstance(rule, Rule):
+        raise ValueError(f"method {name} has the rule {rule!r:.80}; it must be a Rule with its values")
+    if rule.relaxes and (method.lossless or not method.guesses):
+        why = "is said to be lossless" if method.lossless else "makes no guesses"
+        raise ValueError(f"method {name} {why}, and its rule {rule} relaxes; one of the two must change")
+    METHODS[name] = method
+    return method
 
 
 def default_methods(available: Iterable[Method]) -> list[str]:

@@ -65,7 +65,7 @@ class OptTree(Drafts):
     def expanded(self) -> int:
         return DEPTH - 1
 
-    def source(self, asked: Asked, vocabulary: int, noisy: Noisy | None, probs: bool) -> Source:
+    def source(self, asked: Asked, vocabulary: int, noisy: Noisy | None) -> Source:
         return OptSource(self, asked, noisy)
 
     @classmethod

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import torch
 from torch import Tensor
 
 from .deciding import decide, decide_greedy
@@ -43,22 +42,20 @@ class Rejection(Judge):
             verdict = decide_greedy(rule, probs, children)
         else:
             verdict = decide(rule, probs, children, uniforms if whole else uniforms.index_select(0, inner))
-        longest = greedy and rule.released
-        rank = _longest(draft, verdict.accepted) if longest else verdict.rank
-        following = onward(tree, rank)
+        following = onward(tree, verdict.rank)
         path = walk(tree, following)
         last = path[-1:]
         if verdict.relaxed is None:
             flags = tree.parents[:1].expand(tree.size)  # 0
         else:  # a node has at most one accepted child
-            flags = verdict.relaxed.gather(1, rank.unsqueeze(1).clamp(max=tree.width - 1))[:, 0]
+            flags = verdict.relaxed.gather(1, verdict.rank.unsqueeze(1).clamp(max=tree.width - 1))[:, 0]
             flags = flags if whole else flags.index_select(0, tree.rows)
         if greedy:
             bonus = likeliest(p.index_select(0, last))
         else:
             residual = verdict.residual if whole else p.index_copy(0, inner, verdict.residual)
             bonus = draw(residual.index_select(0, last), uniforms[:, -1].index_select(0, last))
-        return Found(bonus.expand(tree.size), following, flags, path, None if longest else verdict)
+        return Found(bonus.expand(tree.size), following, flags, path, verdict)
 
     def evidence(self, step: Step, draft: Draft, found: Found) -> Step:
         """As `Judge.evidence`. A node of a threshold of 0 was not tried: the drafter's distribution had ended before it."""
@@ -72,22 +69,3 @@ class Rejection(Judge):
                 parts = (numbers[row][i] / totals[row][i] for numbers in (mass, stands, thresholds))
                 judged.append(Judged(child, *parts))
         return replace(step, judged=judged)
-
-
-def _longest(draft: Draft, accepted: Tensor) -> Tensor:
-    """Draw numbers [I], C for none, that lead to the longest path of accepted [I, C] children, as the released code takes it; of
-    equals the one that it lists first: sorted for static trees, where it goes like the node numbers, and by leaf for dynamic
-    ones."""
-    tree, node = draft.tree, draft.tree.nodes
-    children = tree.children.index_select(0, tree.inner)
-    by_itself = torch.zeros(tree.size + 1, dtype=torch.bool, device=accepted.device)
-    by_itself[torch.where(children < 0, tree.size, children)] = accepted  # what is no child goes to the end, which is cut off
-    by_itself[0] = True
-    alive = ~(tree.mask & ~by_itself[:-1]).any(1)
-    listed = node
-    if not tree.levels:
-        leaf_below = tree.mask & (tree.children < 0).all(1).unsqueeze(1)
-        listed = torch.where(leaf_below, node.unsqueeze(1), tree.size).amin(0).clamp(max=tree.size - 1)
-    end = torch.where(alive, tree.depths * tree.size - listed, -tree.size).argmax().view(1)
-    on_the_way = tree.mask.index_select(0, end)[0][children.clamp(min=0)] & (children >= 0)
-    return torch.where(on_the_way.any(1), on_the_way.int().argmax(1), tree.width)

@@ -1,12 +1,12 @@
 """Acceptance rules: what counts for a draft, and what a rejected one leaves of the target's probabilities. Here are the exact
-rule and LANTERN's; others are in `successors`. `deciding` runs them for both engines, and the measured distortion runs the very
-same.
+rule and LANTERN's. `deciding` runs them for both engines, and the measured distortion runs the very same.
 
     near(x)  = x with the tokens that stand for it beside itself, whose mass is S; by the exact rule there are none
     accept x with probability min(1, (p(x) + S) / q(x)); q(x) = 1 where the prefix fixes the children
     else     p <- norm([p without near(x), minus q]+), q <- norm(q without x), next sibling
 
-With shared noise (see `shared`) the target's own draw y decides instead, where a rule allows it:
+With shared noise (see `shared`) the target's own draw y decides instead. Of a relaxed rule it does so where the prefix fixes the
+children, since there the distribution stays the rule's own:
 
     accept x when y lies in near(x); else near(x) leaves p, next sibling
 
@@ -20,13 +20,11 @@ sums are kept beside them. On a GPU a step is as long as its list of kernels, so
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
-
-RESIDUALS = ("set", "released", "target")
 
 
 class Near(NamedTuple):
@@ -104,21 +102,16 @@ class Explained(NamedTuple):
 
 @dataclass(frozen=True)
 class Rule:
-    """The exact rule, of which all others are kinds. Raises ValueError for values out of range.
-
-    residual="set" takes away from the residual what was offered to the draft. residual="released" does what LANTERN's authors'
-    code does (see `Lantern`), and other rules take it for "set". residual="target" leaves p as it is, as Lumina-mGPT 2.0's own
-    decoder does by our reading: not exact.
-    """
-
-    residual: str = field(default="set", kw_only=True)
+    """The exact rule, of which all others are kinds. Raises ValueError for values out of range."""
 
     name: ClassVar[str] = "exact"
-    reach: ClassVar[int] = 0  # tokens that may stand for a draft beside itself, where no table says which
+    # Whether a draft stands for a set of tokens, and a rejection takes that set out of p and nothing else. The target's own draw
+    # can then decide on children that the prefix fixes; where nothing is relaxed it always can.
+    shares: ClassVar[bool] = False
+    # Whether what its residual takes away hangs on all that q has, so that a rejected token must leave q at once.
+    thins: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        if self.residual not in RESIDUALS:
-            raise ValueError(f"residual is {self.residual!r}; allowed are {', '.join(RESIDUALS)}")
         self.check()
 
     def check(self) -> None:
@@ -128,26 +121,6 @@ class Rule:
     def relaxes(self) -> bool:
         """Whether it may accept what the exact rule would not."""
         return False
-
-    @property
-    def released(self) -> bool:
-        """Whether it does what LANTERN's authors' code does."""
-        return False
-
-    @property
-    def mixes(self) -> bool:
-        """Whether drafts are held against another distribution than the target's: see `target`."""
-        return False
-
-    @property
-    def shares(self) -> bool:
-        """Whether the target's own draw can decide: it needs sets of tokens that each stand for one, and nothing of q."""
-        return self.residual != "target"
-
-    @property
-    def thins(self) -> bool:
-        """Whether what its residual takes away hangs on all that q has, so that a rejected token must leave q at once."""
-        return self.released
 
     @property
     def table_columns(self) -> int:
@@ -162,7 +135,7 @@ class Rule:
     @property
     def settled(self) -> bool:
         """Whether the measured distortion is the same whatever was drafted."""
-        return type(self) is Rule and self.residual != "target"
+        return type(self) is Rule
 
     @property
     def greedy(self) -> Rule:
@@ -175,11 +148,6 @@ class Rule:
         """Why it keeps what it keeps."""
         return Explained(bar="The bar is the model's chance of the guess.", counts=()) if type(self) is Rule else Explained()
 
-    def needless(self, own: float, limit: float) -> bool:
-        """Whether what was counted besides the target's own probability was not needed for a draft that the exact rule keeps
-        too."""
-        return False
-
     # -- what counts
 
     def target(self, p: Tensor, q: Tensor | None) -> Tensor:
@@ -187,14 +155,14 @@ class Rule:
         they were drawn from; p itself but for rules that mix them."""
         return p
 
-    def candidates(self, x: Tensor, neighbours: Tensor | None, p: Tensor) -> Tensor:
-        """Tokens x [P, m], each with the tokens behind it that may count under p [P, V]: [P, m, 1 + k] int64. Raises ValueError
-        where a table is needed and missing."""
+    def candidates(self, x: Tensor, neighbours: Tensor | None) -> Tensor:
+        """Tokens x [P, m], each with the tokens behind it that may count: [P, m, 1 + k] int64. Raises ValueError where a table is
+        needed and missing."""
         return x.unsqueeze(-1)
 
     def near(self, p: Tensor, x: Tensor, neighbours: Tensor | None) -> Near:
         """near(x) under p [P, V] that sum to 1, of one token a node, x [P], or of several, x [P, m]."""
-        ids = self.candidates(x, neighbours, p) if x.dim() == 2 else self.candidates(x.unsqueeze(1), neighbours, p)[:, 0]
+        ids = self.candidates(x, neighbours) if x.dim() == 2 else self.candidates(x.unsqueeze(1), neighbours)[:, 0]
         mass = p.gather(1, ids.flatten(1)).view(ids.shape)
         near = Near(ids, mass, torch.zeros_like(mass), torch.empty_like(mass[..., 1:]))
         if ids.shape[-1] > 1:
@@ -218,19 +186,17 @@ class Rule:
 
     # -- what that has to exceed
 
-    def drafted(self, q: Tensor, near: Near) -> Tensor:
-        """The mass [P] of what is counted for a token in the probabilities q [P, V] that it was drawn from."""
-        return q.gather(1, near.ids[..., 0])
-
-    def bar(self, thresholds: Tensor, u: Tensor, share: Tensor | None, near: Near, p: Tensor, children: Children) -> Tensor:
-        """What has to be exceeded by what is counted for the children that near is about: thresholds [P, C] = u share q(x), where
-        the uniforms u and share are [P, C]; p [P, V]."""
-        return thresholds
+    def least(self, p: Tensor) -> Tensor | None:
+        """What has to be exceeded by what is counted for any child under p [..., V], whatever it was drawn from: [..., 1]. None:
+        the uniform times the drafter's probability."""
+        return None
 
     def chance(self, p: Tensor, near: Near, children: Children) -> Tensor:
         """The chance [P, m] float64 that the tokens that near is about are accepted, from p and q [P, V] that sum to 1."""
         counted = self.counts(near.mass[..., 0], near.near_mass, children.depth).double()
-        drafted = None if children.q is None else self.drafted(children.q, near).double().clamp(min=1e-300)
+        if (least := self.least(p)) is not None:
+            return (counted > least).double()
+        drafted = None if children.q is None else children.q.gather(1, near.ids[..., 0]).double().clamp(min=1e-300)
         return (counted if drafted is None else counted / drafted).clamp(max=1.0)
 
     # -- what a rejection leaves
@@ -239,8 +205,6 @@ class Rule:
         """Make residual [P, V], the probabilities p so far, what is left of it once the token that near is about was tried and
         rejected, in place. share [P, 1] times q is the distribution of the draw scaled to p's sum, and 0 where nothing was tried;
         None for children fixed by the prefix."""
-        if self.residual == "target":
-            return
         if children.q is None or share is None:
             residual.scatter_reduce_(1, near.ids, near.kept_mask, "prod")
             return
@@ -249,32 +213,17 @@ class Rule:
         # nothing of x itself is left, since it had less of p than of q
         residual.addcmul_(children.q, share, value=-1.0).clamp_(min=0.0)
 
-    # -- with shared noise
-
-    def passing(self, p: Tensor) -> Tensor | None:
-        """[..., V] bool, the tokens that are kept under p [..., V] whatever the target draws; None: there is no such thing."""
-        return None
-
-    def stand_in(self, p: Tensor, x: Tensor, own: Tensor, neighbours: Tensor | None) -> Near | None:
-        """near(x) [P, C, 1 + k] of the children x [P, C], -1 for none, where the target's own draws own [P, 1] decide: each token
-        stands in the first child's that may have it. None: each child stands for itself alone."""
-        return None
-
 
 @dataclass(frozen=True)
 class Lantern(Rule):
     """LANTERN (arXiv 2410.03355): near(x) has the longest prefix of x's first k codebook neighbours whose mass sums to at most
-    the bound.
-
-    residual="released" does what the authors' code does: all k + 1 nearest tokens leave p (fixed children) or q (sampled
-    children) once any of them was counted, and an empty residual becomes uniform; greedy, the longest accepted path wins; and the
-    last token is drafted too. Where nothing is relaxed it is the exact rule all the same.
-    """
+    the bound."""
 
     k: int = 0  # neighbours that may count
     bound: float = 0.0  # delta, 0 to 1
 
     name: ClassVar[str] = "additive"
+    shares: ClassVar[bool] = True
 
     def check(self) -> None:
         if not isinstance(self.k, int) or self.k < 0:
@@ -290,16 +239,8 @@ class Lantern(Rule):
         return self.k > 0 and self.slack > 0
 
     @property
-    def released(self) -> bool:
-        return self.residual == "released" and self.relaxes
-
-    @property
-    def shares(self) -> bool:
-        return super().shares and not self.released
-
-    @property
     def table_columns(self) -> int:
-        return self.k + self.released if self.relaxes else 0
+        return self.k if self.relaxes else 0
 
     @property
     def slack(self) -> float:
@@ -319,14 +260,11 @@ class Lantern(Rule):
         """The bound, for people."""
         return f"{self.bound:g} (delta)"
 
-    def needless(self, own: float, limit: float) -> bool:
-        return True
-
     def whole(self, near: Near, total: Tensor | float) -> Tensor | float:
         """What the slack is a share of: here of all mass."""
         return total
 
-    def candidates(self, x: Tensor, neighbours: Tensor | None, p: Tensor) -> Tensor:
+    def candidates(self, x: Tensor, neighbours: Tensor | None) -> Tensor:
         if not self.relaxes:
             return x.unsqueeze(-1)
         if neighbours is None:
@@ -336,34 +274,6 @@ class Lantern(Rule):
     def limit(self, near: Near, total: Tensor | float, slack: Tensor | float) -> None:
         torch.cumsum(near.mass[..., 1:], -1, out=near.summed)
         torch.gt(near.summed, self.whole(near, total) * slack, out=near.kept_mask[..., 1:])
-
-    def reject(self, residual: Tensor, near: Near, share: Tensor | None, children: Children) -> None:
-        q, neighbours = children.q, children.neighbours
-        if not self.released or neighbours is None:
-            return super().reject(residual, near, share, children)
-        x, untried = near.ids[:, :1], near.kept_mask[:, :1]
-        gone = torch.cat([near.ids[:, 1:], neighbours[:, self.k : self.k + 1][x[:, 0]].long()], 1)
-        kept_mask = near.kept_mask[:, 1:].amin(-1, keepdim=True).maximum(untried)
-        if q is None or share is None:
-            residual.scatter_(1, x, near.mass[:, :1] * untried)
-            residual.scatter_(1, gone, residual.gather(1, gone) * kept_mask)
-        else:
-            residual.addcmul_(q.scatter(1, gone, q.gather(1, gone) * kept_mask), share, value=-1.0).clamp_(min=0.0)
-        residual.masked_fill_(residual.sum(-1, keepdim=True) <= 0, 1.0 / residual.shape[1])
-
-    def stand_in(self, p: Tensor, x: Tensor, own: Tensor, neighbours: Tensor | None) -> Near | None:
-        if not self.relaxes:
-            return None
-        tried = x >= 0
-        near, children = Near.room(self.candidates(x.clamp(min=0), neighbours, p), p, tried)
-        total: Tensor | float = 1.0
-        slack, residual = tried * self.slack, p.clone() if len(children) > 1 else p
-        for i, room in enumerate(children):
-            if i:  # what stood for the child before has left p
-                residual.scatter_reduce_(1, children[i - 1].ids, children[i - 1].kept_mask, "prod")
-                total = residual.sum(-1, keepdim=True)
-            self.fill(room, residual, total, slack[:, i : i + 1])
-        return near.by_node()
 
 
 @dataclass(frozen=True)

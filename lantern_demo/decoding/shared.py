@@ -9,9 +9,9 @@ vector of Gumbel noise G_i (see `noise`):
                the first child's set that has it
 
 So the tokens of every exact method are vanilla's, whatever the tree and the drafter: speculative decoding that does not depend on
-its drafter (Daliri and others, arXiv 2408.07978), with several drafts (Gumbel-max list sampling, arXiv 2506.05632). Relaxed rules
-draw by LANTERN's own distribution from children that the prefix fixes; where children are drawn it is another rule than
-LANTERN++'s published one.
+its drafter (Daliri and others, arXiv 2408.07978), with several drafts (Gumbel-max list sampling, arXiv 2506.05632). LANTERN draws
+by its own published distribution from children that the prefix fixes, as those of a dynamic tree. Where children are drawn that
+would be another rule than the published one, so that relaxed rules are judged by rejection there.
 
 The other way, `dice="own"`, is the papers' rejection sampling: see `rejection`.
 """
@@ -39,7 +39,6 @@ class SharedNoise(Judge):
     def __init__(self, config: Config, vocabulary: int) -> None:
         rule = config.rule.greedy if config.sampling.greedy else config.rule
         super().__init__(rule, config.sampling, config.neighbours, vocabulary)
-        self.flagged = rule.mixes
         # drafts may reach behind the picture's end
         positions = 0 if self.sampling.greedy else config.positions + config.tree.deepest + 1
         self.noise = torch.empty(positions, vocabulary, device=config.torch_device)
@@ -68,18 +67,13 @@ class SharedNoise(Judge):
 
     def choose(self, draft: Draft, looked: Tensor, uniforms: Tensor) -> Found:
         """Hold the draft against the target's own draws."""
-        tree, p, flags = draft.tree, None, None
+        tree, p = draft.tree, None
         own = likeliest(self.noisy(looked, tree.depths))
         if self.rule.relaxes:
             p = self.probs(looked if tree.whole else looked.index_select(0, tree.inner))
-            mixed = self.rule.target(p, draft.probs)
-            if mixed is not p:
-                drawn = likeliest(self.noisy(mixed.log(), tree.inner_depths[:, 0]))
-                alone, own = own, drawn if tree.whole else own.index_copy(0, tree.inner, drawn)
-                flags = alone.ne(own).long()
         at_inner = own if tree.whole else own.index_select(0, tree.inner)
         rank, near = decide_shared(self.rule, p, draft.drawn, at_inner, self.neighbours)
-        return Found(own, onward(tree, rank), flags, tried=near)
+        return Found(own, onward(tree, rank), tried=near)
 
     def evidence(self, step: Step, draft: Draft, found: Found) -> Step:
         compared = []

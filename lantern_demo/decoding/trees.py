@@ -111,13 +111,6 @@ class Draft:
     # [I, width] float64, what the distributions had left before each draw: below `sampling.NOTHING` there was none, and `drawn`
     # has any token. None: the whole distribution, drawn from once.
     rest: Tensor | None = None
-    scored: Tensor | None = None  # [I, V] the scores that they are the top of with shared noise, where anybody needs to know
-
-    @property
-    def probs(self) -> Tensor | None:
-        """The probabilities [I, V] that the tokens were drawn from; None when the prefix fixes the children, or nothing hangs on
-        them."""
-        return self.q if self.scored is None else self.scored.softmax(-1)
 
 
 def ancestor_mask(parents: Tensor, depth: int) -> Tensor:
@@ -241,6 +234,7 @@ class Drafts:
     needs_drafter: ClassVar[bool] = False
     reads_back: ClassVar[bool] = False  # each step's tree hangs on numbers that the host reads: the plain engine's alone
     side_by_side: ClassVar[bool] = False  # rows are drawn instead of drafts: see `wavefront`
+    by_prefix: ClassVar[bool] = False  # the prefix alone says what is drafted, and no random number
     key: ClassVar[str] = "none"  # what a choice of it is called on disk
     reads: ClassVar[dict[str, str]] = {}  # its fields, each with what settings call its value
     # those that a machine may choose, each with the setting that asks for it; where that is 0 the machine is to choose
@@ -267,18 +261,12 @@ class Drafts:
         """How many tree slots the drafter fills at most."""
         return 0
 
-    @property
-    def shares(self) -> bool:
-        """Whether they can be held against the target's own draws."""
-        return True
-
     def read_at_once(self, row_length: int) -> int:
         """How many tokens a pass reads at most, of a picture with rows of so many."""
         return self.nodes
 
-    def source(self, asked: Asked, vocabulary: int, noisy: Noisy | None, probs: bool) -> Source:
-        """What fills a run's trees. noisy: where noise is shared, which adds it; probs: whether the distributions matter
-        that are drawn from with it."""
+    def source(self, asked: Asked, vocabulary: int, noisy: Noisy | None) -> Source:
+        """What fills a run's trees. noisy: where noise is shared, which adds it."""
         return Source(asked.torch_device)
 
     @classmethod
@@ -304,23 +292,14 @@ class Drafts:
         """Their shape."""
         return "none"
 
-    def variant(self) -> str:
-        """What else than the method a choice hangs on, if anything."""
-        return ""
-
     def choices(self, calibration: Any, name: str) -> dict[Drafts, float]:
         """Those that were calibrated under a method's name, each with its tokens a step."""
         table = getattr(calibration, self.calibrated) if self.calibrated else {}
-        rows = table.get(f"{name}-{self.variant()}" if self.variant() else name, ())
-        return {replace(self, **dict(zip(self.asks, values, strict=True))): tokens for *values, tokens in rows}
+        return {replace(self, **dict(zip(self.asks, values, strict=True))): tokens for *values, tokens in table.get(name, ())}
 
     def saved(self) -> list[Any]:
         """The values that make them."""
         return list(vars(self).values())
-
-    def like(self, asked: Self) -> Self:
-        """These, with all that is no part of a choice as it is asked for."""
-        return replace(asked, **{name: getattr(self, name) for name in self.asks})
 
 
 class Source:
@@ -342,7 +321,6 @@ class Source:
         assert self.tree is not None
         return Draft(self.tree, root, root.new_empty(0, 0))
 
-    def observe(self, looked: Tensor, own: Tensor, depth: Tensor, bonus: Tensor, uniforms: Tensor) -> None:
+    def observe(self, looked: Tensor, own: Tensor, depth: Tensor, bonus: Tensor) -> None:
         """What a step with drafts came to: what the target drew from [n, V], as `verify.Judge.look` gives it, and its own draws
-        [n] (see `verify.Found`); the depth [1] of the last accepted node, the bonus token [1] behind it; uniforms [draws] of the
-        step."""
+        [n] (see `verify.Found`); the depth [1] of the last accepted node, the bonus token [1] behind it."""

@@ -46,10 +46,6 @@ class Wavefront(Drafts):
     def words(self) -> str:
         return f"a window of {self.lead}"
 
-    def variant(self) -> str:
-        """The narrowest lead that is allowed."""
-        return str(self.lead)
-
     def choices(self, calibration: Any, name: str) -> dict[Drafts, float]:
         rows = [row for row in calibration.wavefronts.get(name, ()) if row[0] >= self.lead]
         # by noise a wider one may have been measured to cost more

@@ -281,13 +281,12 @@ _ROWS = (
         grid=16,
         max_prompt=200,
         # LANTERN's are the fastest of those that `python -m lantern_demo.bench quality` tried (docs/quality.md).
-        # LANTERN++'s are for shared noise: their price is that of the published rule with k 10 and lambda 10 (docs/methods.md).
         preset={
             "cfg_scale": 3.0,
             "lantern_k": 100,
             "lantern_delta": 0.4,
-            "lanternpp_k": 100,
-            "lanternpp_lambda": 30.0,
+            "lanternpp_k": 10,
+            "lanternpp_lambda": 4.0,
         },
     ),
     _text_to_image("I", 256, "LlamaGen-T2I", "t2i_XL_stage1_256.pt", "llamagen_drafter"),

@@ -30,8 +30,6 @@ DRAWS = 64
 _BUDGET = 1 << 22
 # entries up to which a single child is summed over all draws: beyond, that takes longer than a race may wait for
 _SUMMED = 1 << 18
-# Of a draft's distribution, in its unlikeliest tokens, that is left out where noise was shared: a picture's price moves by 1e-10.
-TAIL = 1e-4
 
 
 class Distortion(NamedTuple):
@@ -94,8 +92,7 @@ class ProbsWatcher:
             drawn = draft.drawn.index_select(0, at).masked_fill(rows.unsqueeze(1) < 0, -1)
             if draft.rest is not None:
                 drawn.masked_fill_(draft.rest.index_select(0, at) < NOTHING, -1)
-            q = draft.probs
-            q = None if q is None else q.index_select(0, at)
+            q = None if draft.q is None else draft.q.index_select(0, at)
             found = _Kept(probs, drawn, tree.children.index_select(0, path) >= 0, q)
         self._kept.append(found)
         self._bytes += found.bytes  # steps differ in how many nodes they come by
@@ -117,13 +114,11 @@ class ProbsWatcher:
         return found
 
 
-def measure(
-    rule: Rule, visits: Sequence[Visit], neighbours: Tensor | None, greedy: bool, seed: int, shared: bool = False
-) -> Distortion | None:
+def measure(rule: Rule, visits: Sequence[Visit], neighbours: Tensor | None, greedy: bool, seed: int) -> Distortion | None:
     """The mean distance over visits; None without any.
 
     Greedy: the distribution is a point mass, so the mean is the share of visits whose token is not the argmax.
-    Children fixed by the prefix: closed form. Sampled children: see `sampled_shift`, and `coupled_shift` where noise was shared.
+    Children fixed by the prefix: closed form. Sampled children: see `sampled_shift`.
     """
     if not visits:
         return None
@@ -133,7 +128,7 @@ def measure(
     generator = torch.Generator(visits[0].p.device).manual_seed(seed)
     total, sampled = 0.0, 0
     for visit in visits:
-        shift, draws = shift_at(rule, visit, neighbours, generator, shared=shared)
+        shift, draws = shift_at(rule, visit, neighbours, generator)
         sampled = max(sampled, draws)
         total += 0.5 * float(shift.abs().sum())
     return Distortion(total / len(visits), f"monte carlo ({sampled} draws)" if sampled else "closed form")
@@ -153,22 +148,18 @@ def spread_evenly(steps: Sequence[Item]) -> Sequence[Item]:
 
 
 def shift_at(
-    rule: Rule, visit: Visit, neighbours: Tensor | None, generator: torch.Generator, draws: int = DRAWS, shared: bool = False
+    rule: Rule, visit: Visit, neighbours: Tensor | None, generator: torch.Generator, draws: int = DRAWS
 ) -> tuple[Tensor, int]:
     """Law of the token that comes out at a visited node minus p, [V] float64, whatever was drafted there; and the Monte Carlo
-    draws used, 0 when none were needed. shared: drafts and target drew with the same noise."""
+    draws used, 0 when none were needed."""
     if not visit.tokens.shape[0] or not bool(visit.offered.any()):
         return torch.zeros_like(visit.p, dtype=torch.float64), 0
     aim = rule.target(visit.p, visit.q)
     if visit.q is not None and aim is not visit.p:  # the exact rule, with another target
-        shift, used = aim.new_zeros(aim.shape, dtype=torch.float64), 0
-        if not shared:
-            shift, used = sampled_shift(Rule(), aim, visit.q, visit.offered, neighbours, generator, draws, visit.depth)
+        shift, used = sampled_shift(Rule(), aim, visit.q, visit.offered, neighbours, generator, draws, visit.depth)
         return shift + (aim.double() - visit.p), used
     if visit.q is None:
         return fixed_shift(rule, visit.p, visit.tokens, neighbours, visit.depth), 0
-    if shared:
-        return coupled_shift(rule, visit.p, visit.q, visit.offered, neighbours, generator, draws)
     return sampled_shift(rule, visit.p, visit.q, visit.offered, neighbours, generator, draws, visit.depth)
 
 
@@ -230,7 +221,7 @@ def sampled_shift(
     history = torch.empty(1, 0, dtype=torch.int64, device=p.device)
     support = ((q > 0) | (realised(q, history)[0] > 0)).nonzero()[:, 0]
     exact = count == 1 and support.shape[0] * vocabulary <= _SUMMED
-    per_chain = max(vocabulary, support.shape[0] * max(rule.table_columns, rule.reach))
+    per_chain = max(vocabulary, support.shape[0] * rule.table_columns)
     chains = support.shape[0] if exact else max(1, min(draws, _BUDGET // per_chain))
     # one row as long as the history is common to all chains, then one per chain
     residual, residual_q = p.unsqueeze(0), q.unsqueeze(0)
@@ -261,126 +252,6 @@ def sampled_shift(
         weight = weight * lost.squeeze(1)
         residual, residual_q, history = after, without(residual_q, x), torch.cat([history, x.unsqueeze(1)], 1)
     return shift, 0 if exact else chains
-
-
-def coupled_shift(
-    rule: Rule, p: Tensor, q: Tensor, offered: Tensor, neighbours: Tensor | None, generator: torch.Generator, draws: int = DRAWS
-) -> tuple[Tensor, int]:
-    """As `sampled_shift`, for a rule that relaxes, where the children are the top of q with the very noise that the target draws
-    from p with: distribution of the token emitted minus p. With x_i the i-th child and y the target's own draw it is the sum over
-    i and tokens b of P(x_i = a, y = b, b near a and near no child before) (1 at a, -1 at b).
-
-    A single child's part is exact but for TAIL. Of several, each part is so given the children before and the times at which they
-    were drawn (see `meeting`), which are sampled. A draw that is no node stays a token that y may be: of those the sampled y
-    counts.
-    """
-    offered = offered[: int(offered.nonzero()[-1]) + 1]  # later draws reach no node
-    vocabulary, count, device = p.shape[0], offered.shape[0], p.device
-    support = _bulk(q)
-    if not len(support):  # not finite numbers, from which nothing was drawn
-        return torch.zeros_like(p, dtype=torch.float64), 0
-    chains = 1 if count == 1 else max(1, min(draws, _BUDGET // max(vocabulary, support.shape[0] * (1 + rule.table_columns))))
-    clocks = torch.empty(chains, vocabulary, dtype=torch.float64, device=device).exponential_(generator=generator)
-    passing = rule.passing(p)
-    residual, p, q = p.unsqueeze(0), p.double().unsqueeze(0), q.double().unsqueeze(0)
-    drawn, own = (clocks / q).topk(count, largest=False), (clocks / p).argmin(-1, keepdim=True)
-    since, until = p.new_zeros(1, 1), p.new_full((1, 1), torch.inf)
-    shift, hidden = torch.zeros(vocabulary, dtype=torch.float64, device=device), torch.zeros_like(own, dtype=torch.bool)
-    for i in range(count):
-        x, time = drawn.indices[:, i : i + 1], drawn.values[:, i : i + 1]
-        if bool(offered[i]):
-            tokens = support.expand(len(residual), -1)
-            near = rule.near(residual, tokens, neighbours)
-            others = near.ids[..., 1:].flatten(1)
-            level = meeting(p, q, since, until)
-            if passing is not None:
-                shift += whatever_is_drawn(level, p * (residual > 0), q * passing)
-            apart = level.gather(1, tokens).unsqueeze(-1) - level.gather(1, others).view(*near.ids.shape[:2], -1)
-            moved = q.gather(1, tokens).unsqueeze(-1) * p.gather(1, others).view_as(apart) * apart.clamp(min=0.0)
-            moved = moved * (1 - near.kept_mask[..., 1:]) * (residual.gather(1, others).view_as(apart) > 0)
-            shift.index_add_(0, support, moved.sum(-1).mean(0))
-            shift.scatter_add_(0, others.flatten(), -moved.flatten() / len(residual))
-        if i + 1 == count and not bool(hidden.any()):
-            break
-        residual, p, q = (part.expand(chains, -1) for part in (residual, p, q))
-        if bool(offered[i]):
-            near = rule.near(residual, x[:, 0], neighbours)
-            stays = near.kept_mask.masked_fill(time.isinf(), 1.0)
-            mine = ((near.ids == own) & (stays == 0)).any(-1, keepdim=True)
-            if passing is not None:
-                mine = mine | passing[x] & ~time.isinf()
-            mine = mine & hidden & (residual.gather(1, own) > 0)
-            shift.scatter_add_(0, x[:, 0], mine[:, 0].double() / chains)
-            shift.scatter_add_(0, own[:, 0], mine[:, 0].double() / -chains)
-            residual = residual.scatter_reduce(1, near.ids, stays, "prod")
-            if passing is not None:
-                residual = residual * ~passing[x]
-            residual = residual / residual.sum(-1, keepdim=True).clamp(min=NOTHING)
-        else:
-            hidden = hidden | (x == own)
-        since, until = time, torch.minimum(until, clocks.gather(1, x) / p.gather(1, x))
-        p, q = p.scatter(1, x, 0.0), q.scatter(1, x, 0.0)
-    return shift, chains if count > 1 else 0
-
-
-def whatever_is_drawn(level: Tensor, p: Tensor, q: Tensor) -> Tensor:
-    """Law of the token emitted minus p, [V] float64, mean over rows, where a draft that has mass in q is kept whatever the target
-    draws: the sum over tokens of q(a) p(b) max(0, h(a) - h(b)) (1 at a, -1 at b), h [M, V] as `meeting` gives it, p and q [M,
-    V]."""
-    h, order = level.sort(-1)
-    p, q = p.gather(1, order), q.gather(1, order)
-    gained = q * (h * p.cumsum(-1) - (h * p).cumsum(-1))
-    behind, weighed = (part.flip(-1).cumsum(-1).flip(-1) for part in (q, h * q))
-    return torch.zeros_like(level).scatter_(1, order, gained - p * (weighed - h * behind)).mean(0)
-
-
-def _bulk(q: Tensor) -> Tensor:
-    """The likeliest tokens under probabilities q [V], which have all of the mass but TAIL."""
-    ordered, order = q.sort(descending=True)
-    return order[(ordered > 0) & (ordered.cumsum(0) - ordered < (1 - TAIL) * ordered.sum())]
-
-
-def meeting(p: Tensor, q: Tensor, since: Tensor, until: Tensor) -> Tensor:
-    """Numbers h [M, V] float64 such that P(x = a, y = b) = q(a) p(b) max(0, h(a) - h(b)) for tokens a != b, where x is the next
-    token drawn from q and y the one drawn from p with the same noise.
-
-    Each token v has an exponential clock E(v); x is the first by E / q, y the first by E / p. At times `since` [M, 1] tokens had
-    been drawn from q that are gone from p and q [M, V], and the first of which by E / p would be drawn from p at `until` [M, 1]:
-    all others have E(v) > q(v) since. That x = a at time t and y = b at time s = r t then has the density
-
-        q(a) p(b) exp(-t m(r) + since sum(q)),   m(r) = sum over v of max(q(v), r p(v)),   q(b) / p(b) < r < q(a) / p(a)
-
-    and h(v) is its integral over t from since to until / r, times t, and over r from 0 to q(v) / p(v), between which m is a
-    straight line.
-    """
-    ratio = torch.where(q > 0, q / p, 0.0).clamp(max=1e30)  # where p is 0, which is beyond all others
-    ends, order = ratio.sort(-1)
-    p, q, total = p.gather(1, order), q.gather(1, order), q.sum(-1, keepdim=True)
-    rising, flat = p.cumsum(-1) - p, q.flip(-1).cumsum(-1).flip(-1)  # m(r) = flat + rising r between an end and the one before
-    ends = torch.minimum(ends, until / since)
-    starts = torch.cat([torch.zeros_like(ends[:, :1]), ends[:, :-1]], -1)
-    width, middle = ends - starts, 0.5 * (starts + ends)
-
-    def early(r: Tensor) -> tuple[Tensor, Tensor]:
-        """The part of the lower limit of t: what is to be integrated over r, and its integral."""
-        m = flat + rising * r
-        decay = (since * (total - m)).exp()
-        return (since / m + 1 / m**2) * decay, -decay / (rising * m)
-
-    def late(r: Tensor) -> tuple[Tensor, Tensor]:
-        """That of the upper limit."""
-        m = flat + rising * r
-        decay = (since * total - until * m / r).exp()
-        return (until / (r * m) + 1 / m**2) * decay, r * decay / (flat * m)
-
-    # A difference of integrals loses its digits where hardly anything changes, and there the middle does.
-    steep = width * rising * (1 / (flat + rising * starts) + since)
-    area = torch.where(steep < 1e-5, early(middle)[0] * width, (early(ends)[1] - early(starts)[1]).nan_to_num(0.0))
-    if not bool(until.isinf().all()):
-        steep = width / starts * (1 + until * flat / starts)
-        area = area - torch.where(steep < 1e-5, late(middle)[0] * width, (late(ends)[1] - late(starts)[1]).nan_to_num(0.0))
-    area = torch.where(width > 0, area, 0.0)
-    return torch.empty_like(area).scatter_(1, order, area.cumsum(-1))
 
 
 def _drawn(probs: Tensor, u: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from pathlib import Path
 
@@ -93,7 +93,7 @@ class Calibration:
 
     static: dict[str, list[list[float]]]  # [depth][draw]: the chance to be the accepted draw of a visited node
     dynamic: dict[str, list[tuple[int, int, int, float]]]  # top_k, depth, nodes, mean accepted length
-    windows: dict[str, list[tuple[int, float]]] = field(default_factory=dict)  # by `fit_name`: nodes, mean accepted length
+    windows: dict[str, list[tuple[int, float]]] = field(default_factory=dict)  # nodes, mean accepted length
     # window, tokens a pass, and the price: the mean total variation distance to the target's own distributions
     wavefronts: dict[str, list[tuple[int, float, float]]] = field(default_factory=dict)
     # of OPT-Tree: the least chance, mean accepted length
@@ -307,11 +307,6 @@ def remember(file: Path, choice: Choice) -> None:
         put(file, json.dumps({"reason": choice.reason, choice.policy.key: choice.policy.saved()}) + "\n")
 
 
-def fit_name(method: Method, asked: Drafts) -> str:
-    """What a choice is for: a method, and what else it hangs on."""
-    return f"{method.id}-{asked.variant()}" if asked.variant() else method.id
-
-
 def choose(method: Method, calibration: Calibration, seconds: Seconds, asked: Drafts) -> Choice | None:
     """The tree or window of a method, or None for a method without one, or one that was not calibrated."""
     if method.id in calibration.static:
@@ -321,19 +316,18 @@ def choose(method: Method, calibration: Calibration, seconds: Seconds, asked: Dr
 
 
 class TreeFitting:
-    """The draft trees and windows that are chosen for one model on one device, by `fit_name`."""
+    """The draft trees and windows that are chosen for one model on one device, by method and what it has where none is."""
 
     def __init__(self, tuning: Tuning, rounds: int) -> None:
         """rounds: how many short runs tell what a step with a tree costs."""
         self.tuning, self.rounds = tuning, rounds
-        self._fitted: dict[str, Choice] = {}
+        self._fitted: dict[tuple[str, Drafts], Choice] = {}
         self._costs: StepCosts | None = None
 
     def fit(self, method: Method, asked: Drafts, calibration: Calibration, times: Callable[[Drafts], list[float]]) -> None:
         """Choose the tree of a method, once; `times` gives the seconds of some steps with a tree. `asked` is the one that it has
-        where nothing is fitted: of a window it tells the coupling, of a wavefront the narrowest that is allowed."""
-        name = fit_name(method, asked)
-        file = self.tuning.file(name, (calibration, self.tuning.products))
+        where nothing is fitted: of a wavefront it tells the narrowest that is allowed."""
+        file = self.tuning.file(method.id, (calibration, self.tuning.products, asked))
         with locked(file):
             choice = recall(file)
             if choice is None:
@@ -342,9 +336,8 @@ class TreeFitting:
                 if choice is not None and self._costs.steady:
                     remember(file, choice)
         if choice is not None:
-            self._fitted[name] = choice
+            self._fitted[method.id, asked] = choice
 
     def fitted(self, method: Method, asked: Drafts) -> Choice | None:
-        """The tree that was chosen for a method, with the first guesses of the one that it has where nothing is fitted."""
-        choice = self._fitted.get(fit_name(method, asked))
-        return choice and replace(choice, policy=choice.policy.like(asked))
+        """The tree that was chosen for a method; as in `fit`."""
+        return self._fitted.get((method.id, asked))

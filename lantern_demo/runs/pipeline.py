@@ -378,8 +378,8 @@ class Pipeline:
         return self._calibration.within(method, asked, knobs.zipar_price)
 
     def _fit(self, method: Method, knobs: Settings) -> None:
-        """Choose the tree or window of a method for this machine, once; of what is asked for just now only a window's coupling
-        and a wavefront's price play a part in it."""
+        """Choose the tree or window of a method for this machine, once; of what is asked for just now only a
+        wavefront's price plays a part in it."""
         asked = self._asked(method, knobs)
         if self._calibration is None or not method.drafts.fits(knobs) or self._trees.fitted(method, asked) is not None:
             return
@@ -388,7 +388,7 @@ class Pipeline:
         def times(policy: Drafts) -> list[float]:
             """Seconds of the steps of a short run, but the first, which starts the drafter, and a last one without drafts."""
             clock = Clock(self.device)
-            plain = next(m for m in METHODS.values() if m.drafts is type(policy) and m.rule is Rule)
+            plain = next(m for m in METHODS.values() if m.drafts is type(policy) and type(m.rule) is Rule)
             wave = policy.side_by_side
             tokens = self.info.tokens if wave else min(FIT_TOKENS, self.info.tokens)
             events = self._decode(plain, self.defaults, encoded, tokens, clock, tree=policy, kept=False)
@@ -419,7 +419,7 @@ class Pipeline:
             # picture alone
             visits = [] if config.tree.side_by_side else roots(watcher.visits(steps))
             # not with the run's own random numbers: the drafts came about through those
-            return measure(config.rule, visits, config.neighbours, config.sampling.greedy, config.seed ^ 1, config.shared)
+            return measure(config.rule, visits, config.neighbours, config.sampling.greedy, config.seed ^ 1)
 
         def price() -> Price | None:
             own, seconds = self._own_probs(text, condition, outcome.tokens, config), PRICED * outcome.decode_seconds
@@ -518,8 +518,7 @@ class Pipeline:
         if vectors not in self._neighbours:
             tokenizer = self.networks.tokenizer
             book = tokenizer.codebook if vectors == "decoder" else tokenizer.vq.quantize.embedding.weight
-            # One column more than any rule counts: the released residual reads k + 1.
-            columns = min(MAX_LANTERN_K + 1, len(book) - 1)
+            columns = min(MAX_LANTERN_K, len(book) - 1)
             table = self._kept(f"neighbours-{columns}", book, lambda: neighbour_table(book, columns))
             self._neighbours[vectors] = table.to(self.device)
         return self._neighbours[vectors]

@@ -62,10 +62,8 @@ def chosen(visits: dict[int, Visit], config: Config) -> dict[int, Visit]:
     vocabulary = len(next(iter(visits.values())).p)
     # most of the time goes by for tokens that have mass, and some of it for all
     entries = min(vocabulary, config.sampling.top_k or vocabulary) + vocabulary // 8
-    if config.shared:  # each of them with its neighbours, which takes a quarter of what tokens by themselves do
-        entries += entries * config.rule.table_columns // 4
     offered = [int(visit.offered.sum()) for visit in visits.values() if visit.q is not None]
-    work = entries * sum(count * (1 if config.shared and count == 1 else draws_of(config)) for count in offered)
+    work = entries * sum(offered) * draws_of(config)
     count = max(FEWEST, len(visits) * WORK // max(work, 1))
     if count >= len(visits):
         return visits
@@ -102,7 +100,7 @@ def picture_price(
             prices[index] = float(visit.emitted != int(probs.argmax()))
             continue
         began = perf_counter()
-        shift, draws = shift_at(config.rule, visit, config.neighbours, generator, draws_of(config), config.shared)
+        shift, draws = shift_at(config.rule, visit, config.neighbours, generator, draws_of(config))
         sampled = max(sampled, draws)
         prices[index] = 0.5 * float((visit.p + shift - probs).abs().sum())
         if seconds is not None:

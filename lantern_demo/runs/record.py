@@ -27,7 +27,7 @@ from lantern_demo.metrics import of_events
 from lantern_demo.models.registry import ModelInfo
 from lantern_demo.runs.stats import MOST_NODES, MOST_TOKENS, READABLE, Line, Many, Name, Number, Share, Stats, Whole
 from lantern_demo.settings.knobs import KNOBS
-from lantern_demo.settings.settings import Settings
+from lantern_demo.settings.settings import Settings, without_retired
 from lantern_demo.version import __version__
 
 VERSIONS = ("0.1", "0.2")  # whose records are read: 0.2 draws other pictures for a seed than 0.1, since noise is shared
@@ -112,7 +112,7 @@ def _bounded(facts: dict[str, Any]) -> dict[str, Any]:
 
 def _settings(found: dict[str, Any]) -> dict[str, Any]:
     """Settings; a knob that is younger than the record has its default, or what there was before it."""
-    usual = Settings().as_dict()
+    found, usual = without_retired(found), Settings().as_dict()
     if not {name for name in usual if not KNOBS[name].later} <= set(found) <= set(usual):
         raise ValueError(f"must be {', '.join(usual)}, got {', '.join(map(str, found))[:200]!r}")
     if empty := [name for name in found if found[name] is None and usual[name] is not None]:
@@ -258,8 +258,10 @@ def _consistent(entry: Entry) -> Entry:
 
 def _named(found: Any) -> Any:
     """The entries of methods that there are, before anything is made of them."""
-    if not isinstance(found, dict) or not found or not set(found) <= set(METHODS):
-        raise ValueError(f"must be an object with an entry for each method that ran, out of {', '.join(METHODS)}")
+    if not isinstance(found, dict) or not found:
+        raise ValueError("must be an object with an entry for each method that ran")
+    if unknown := [name for name in found if name not in METHODS]:
+        raise ValueError(f"{str(unknown[0])[:40]!r} is no method of this program, which has {', '.join(METHODS)}")
     return found
 
 
@@ -280,7 +282,7 @@ class Record:
     prompt: Annotated[str, Field(max_length=1000), READABLE]
     unknown_words: Words
     settings: Annotated[dict[str, Any], AfterValidator(_settings)]
-    order: Annotated[Many[Line], Field(min_length=1, max_length=len(METHODS))]
+    order: Annotated[Many[Line], Field(min_length=1)]
     how_timed: Annotated[str, Field(max_length=1000), READABLE]
     methods: Annotated[
         dict[str, Annotated[Entry, BeforeValidator(_as_now), AfterValidator(_consistent)]], BeforeValidator(_named)

@@ -13,9 +13,8 @@ from lantern_demo.decoding.drafting import Drafts, DynamicTree
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.opt_tree import CHANCE, OptTree
 from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule
-from lantern_demo.decoding.successors import Ensemble, Grouped, Typical, Weighted
 from lantern_demo.decoding.wavefront import Wavefront
-from lantern_demo.decoding.window import COUPLINGS, GUESSES, CoupledWindow, Window
+from lantern_demo.decoding.window import Window
 from lantern_demo.static_trees import STATIC_TREES
 
 # Trees by name: what static methods use, and what dynamic ones use (top_k, depth, nodes with the root).
@@ -74,7 +73,7 @@ def _drafts_by(*kinds: type[Drafts]) -> Callable[[Method], bool]:
 
 
 def _accepts_by(*rules: type[Rule]) -> Callable[[Method], bool]:
-    return lambda method: method.rule in rules
+    return lambda method: type(method.rule) in rules
 
 
 @dataclass(frozen=True)
@@ -147,8 +146,7 @@ class Knobs:
         "same",
         "Random numbers",
         "same: one vector of noise for each place of the picture, shared by all methods, so that exact ones draw the very "
-        "picture that vanilla draws. own: each method spends its numbers by its paper's own rule. COOL-SD, GSD, the released "
-        "residual and SCD's maximal coupling have no other.",
+        "picture that vanilla draws. own: each method spends its numbers by its paper's own rule. LANTERN++ has no other.",
         choices=DICE,
         later=True,
         before="own",
@@ -208,74 +206,6 @@ class Knobs:
         short="lambda",
         bounds=True,
     )
-    cool_delta: float = knob(
-        2.0,
-        "COOL-SD delta",
-        "By how much a guess's own probability is weighted up next to the last token; 1 and below weigh nothing up.",
-        Limit(0.1, 10),
-        step=0.1,
-        top=3.0,
-        sets="bound",
-        reads=_accepts_by(Weighted),
-        swept=(0.8, 1.1, 1.5, 2.0),
-        symbol="\u03b4",
-        short="delta",
-        bounds=True,
-        later=True,
-    )
-    cool_mu: float = knob(
-        0.0,
-        "COOL-SD mu",
-        "Lowers that weight by e to the minus mu at every depth. Its value is our reading: the paper does not tell it.",
-        Limit(-2, 2),
-        step=0.1,
-        sets="mu",
-        reads=_accepts_by(Weighted),
-        short="mu",
-        later=True,
-    )
-    typical_epsilon: float = knob(
-        0.09,
-        "Typical epsilon",
-        "A guess is kept above this probability, or above its root times e to the minus entropy: lower accepts more.",
-        Limit(0, 1),
-        step=0.01,
-        sets="bound",
-        reads=_accepts_by(Typical),
-        swept=(0.01, 0.03, 0.09, 0.3),
-        symbol="\u03b5",
-        short="epsilon",
-        bounds=True,
-        later=True,
-    )
-    ensemble_weight: float = knob(
-        0.7,
-        "Ensemble weight",
-        "The model's share in the mixture that guesses are held against, the drafter's being the rest; 1 is the model alone.",
-        Limit(0, 1),
-        step=0.05,
-        sets="bound",
-        reads=_accepts_by(Ensemble),
-        swept=(0.3, 0.5, 0.7, 0.9, 1.0),
-        symbol="w",
-        short="weight",
-        bounds=True,
-        later=True,
-    )
-    gsd_delta: float = knob(
-        0.15,
-        "GSD delta",
-        "Tokens are as likely as a guess where their probabilities differ by less; higher accepts more, and 0 relaxes nothing.",
-        Limit(0, 1),
-        step=0.01,
-        sets="bound",
-        reads=_accepts_by(Grouped),
-        swept=(0.0, 0.01, 0.05, 0.15),
-        symbol="\u03b4",
-        short="delta",
-        bounds=True,
-        later=True,
-    )
     opt_chance: float = knob(
         0.0,
         "OPT-Tree chance (0: fitted)",
@@ -329,25 +259,6 @@ class Knobs:
         short="price",
         later=True,
     )
-    coupling: str = knob(
-        "gumbel",
-        "SCD coupling",
-        "How guesses that are made anew stay what they were: by one vector of noise for each place (gumbel), "
-        "or kept wherever the two distributions allow it (maximal).",
-        choices=COUPLINGS[:2],
-        reads=_drafts_by(CoupledWindow),
-        swept=COUPLINGS[:2],
-        later=True,
-    )
-    guess: str = knob(
-        "left",
-        "First guess",
-        "What stands in for a place that no pass has seen yet: the token to the left, the one above, or any.",
-        choices=GUESSES,
-        reads=_drafts_by(Window),
-        swept=GUESSES,
-        later=True,
-    )
     tree: str = knob(
         FIT,
         "Draft tree",
@@ -380,15 +291,6 @@ class Knobs:
         Limit(2, 128, whole=True),
         of_tree=True,
         reads=_drafts_by(DynamicTree),
-    )
-    residual: Literal["set", "released"] = knob(
-        "set",
-        "Residual",
-        "After a rejection: set takes out the guess and what was lent to it; released does what the authors' code does.",
-        choices=("set", "released"),
-        sets="residual",
-        reads=_accepts_by(Lantern, LanternPlusPlus),
-        swept=("set", "released"),
     )
     neighbours: Literal["decoder", "raw"] = knob(
         "decoder",

@@ -87,7 +87,8 @@ class Settings(Knobs):
 
     def rule(self, method: Method) -> Rule:
         """The acceptance rule that a method uses under these settings."""
-        return method.rule(**{knob.sets: getattr(self, name) for name, knob in KNOBS.items() if knob.sets and knob.reads(method)})
+        changes = {knob.sets: getattr(self, name) for name, knob in KNOBS.items() if knob.sets and knob.reads(method)}
+        return replace(method.rule, **changes)
 
     def with_changes(self, **changes: Any) -> Settings:
         """These settings with some values replaced. Raises ValueError for an unknown name or a value not allowed."""
@@ -120,6 +121,27 @@ def _highest(name: str) -> int:
     limit = KNOBS[name].limit
     assert limit is not None
     return int(limit.high)
+
+
+# Settings that older records and links may name, each with the value that changed nothing.
+RETIRED: dict[str, Any] = {
+    "cool_delta": 2.0,
+    "cool_mu": 0.0,
+    "typical_epsilon": 0.09,
+    "ensemble_weight": 0.7,
+    "gsd_delta": 0.15,
+    "coupling": "gumbel",
+    "guess": "left",
+    "residual": "set",
+}
+
+
+def without_retired(values: dict[str, Any]) -> dict[str, Any]:
+    """Values of settings without those that this program has no more. Raises ValueError for one that asks for anything."""
+    for name, usual in RETIRED.items():
+        if values.get(name, usual) != usual:
+            raise ValueError(f"{name} is {shown(values[name])}; this program has that setting no more")
+    return {name: value for name, value in values.items() if name not in RETIRED}
 
 
 def smaller_tree(method: Method) -> Drafts:

@@ -11,11 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import torch
-
 from lantern_demo.decoding.methods import Method
-from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule
-from lantern_demo.decoding.successors import Ensemble, Typical
+from lantern_demo.decoding.rules import Lantern
 from lantern_demo.settings.settings import Settings
 
 
@@ -32,9 +29,9 @@ class Evidence:
         ""  # why a guess was kept that the exact rule would have refused, where that is not what the rule says
     )
 
-    def case(self, kept: str | None, own: float, limit: float) -> str:
+    def case(self, kept: str | None) -> str:
         """Which of the `cases` a trial is. kept: the letter that records have for an accepted guess, None for a refused one."""
-        if kept == "e" and self.rule.needless(own, limit):
+        if kept == "e" and isinstance(self.rule, Lantern):
             return "alone"
         return {"e": "exact", "r": "relaxed"}.get(kept or "", "refused")
 
@@ -102,7 +99,7 @@ class Evidence:
     def row(self, trial: Sequence[Any], kept: str | None) -> list[Any]:
         """A record's row as `trials` gives it. kept: as in `case`."""
         node, own, stands, limit = trial
-        case = self.case(kept, own, limit)
+        case = self.case(kept)
         return [node, case, own, own if case == "alone" else stands, limit]
 
 
@@ -186,50 +183,6 @@ class ComparedNear(Compared):
         return f", which is {place} of the guess's {others} look-alikes that count"
 
 
-class ComparedLikely(Compared):
-    """The same with shared noise: what is likely enough is kept whatever the model drew."""
-
-    reason = "The model itself drew another piece here, and the guess was kept since it is likely enough."
-
-    def also(self) -> str:
-        return ", or when it is likely enough for how sure the model is"
-
-    def nor(self) -> str:
-        return ", or likely enough"
-
-    def where(self, near: int, others: int) -> str:
-        return ", and the guess is likely enough by itself" if others else ", and the guess is not likely enough by itself"
-
-
-class ComparedMixed(Compared):
-    """The same with shared noise: the model and the drafter draw together."""
-
-    reason = "The model itself drew another piece here; together with the drafter's odds it came to this guess."
-
-    def cases(self) -> dict[str, dict[str, Any]]:
-        drew = {
-            "refused": "was refused: model and drafter together drew {0}{1}.",
-            "exact": "was accepted: the model itself drew this very piece here.",
-        }
-        drew["relaxed"] = "was accepted: model and drafter together drew this very piece here."
-        return {case: {"said": said, "numbers": []} for case, said in drew.items()}
-
-    def note(self) -> str:
-        return f"A guess is kept when model and drafter together drew it in its place; the model's share is {self.rule.bound:g}."
-
-    def row(self, trial: Sequence[Any], kept: str | None) -> list[Any]:
-        node, case, *told = super().row(trial, kept)
-        return [node, "relaxed" if kept == "r" else case, *told]
-
-
-COMPARED: dict[type[Rule], type[Compared]] = {
-    Lantern: ComparedNear,
-    LanternPlusPlus: ComparedNear,
-    Typical: ComparedLikely,
-    Ensemble: ComparedMixed,
-}
-
-
 def evidence_of(settings: Settings, method: Method, entry: dict[str, Any] | None = None) -> Evidence:
     """The words for a method's trials under these settings. entry: what a record has of the run, which says whether drafts were
     held against the model's own draws; without it, and where it does not say so, a rule of chances decided."""
@@ -239,7 +192,7 @@ def evidence_of(settings: Settings, method: Method, entry: dict[str, Any] | None
         return Undrafted(rule, greedy)
     # greedy there is no noise to share, and what was compared is there all the same
     if entry is not None and (entry["dice"] == "same" or "compared" in entry["events"]):
-        return COMPARED.get(type(rule), Compared)(rule, greedy)
+        return (ComparedNear if isinstance(rule, Lantern) else Compared)(rule, greedy)
     return Evidence(rule, greedy)
 
 
@@ -249,16 +202,7 @@ def ordinal(number: int) -> str:
     return f"{number}{ending}"
 
 
-def trials_of_older(rule: Rule, trees: list[dict[str, Any]], judged: list[list[Sequence[float]]]) -> list[list[list[float]]]:
+def trials_of_older(judged: list[list[Sequence[float]]]) -> list[list[list[float]]]:
     """The trials of an older record, which has [node, p, near, limit] of each: near is the proximity set's mass without p, or 0
     where p was enough by itself. There p stands for what was counted: at least that much was."""
-    rows = [(*row, tree["parents"]) for tree, tried in zip(trees, judged, strict=True) for row in tried]
-    depths = torch.tensor([_depth(parents, int(node)) - 1 for node, *_, parents in rows])
-    p, near = (torch.tensor([row[i] for row in rows], dtype=torch.float64) for i in (1, 2))
-    stands = iter(rule.counts(p, near, depths).tolist())
-    return [[[node, own, next(stands), limit] for node, own, _, limit in tried] for tried in judged]
-
-
-def _depth(parents: list[int], node: int) -> int:
-    """How far a node lies below the root, which is its own parent."""
-    return 0 if node == 0 else 1 + _depth(parents, parents[node])
+    return [[[node, p, p + near, limit] for node, p, near, limit in tried] for tried in judged]

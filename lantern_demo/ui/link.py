@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from lantern_demo.settings.knobs import KNOBS, shown
-from lantern_demo.settings.settings import Settings, methods_of
+from lantern_demo.settings.settings import RETIRED, Settings, methods_of, without_retired
 
 RUN = "run"  # names a run that is kept
 LONGEST = 4000  # characters of a value
@@ -36,6 +36,7 @@ def read(parameters: Mapping[str, str], default: str, presets: Mapping[str, Sett
     Parameters of other names are let alone, as other sites add theirs. Raises ValueError with a sentence for a bad value.
     """
     known = {"prompt", "model", "methods", "seed", *CHOSEN}
+    without_retired({name: _value(name, value) for name, value in parameters.items() if name in RETIRED})
     given = {name: value for name, value in parameters.items() if name in known}
     if not given:
         return None
@@ -56,7 +57,7 @@ def read(parameters: Mapping[str, str], default: str, presets: Mapping[str, Sett
 
 def _value(name: str, text: str) -> Any:
     """A number where the setting is one; what is no number is left for the settings to refuse by their sentence."""
-    if KNOBS[name].limit is None:
+    if name in KNOBS and KNOBS[name].limit is None:
         return text
     try:
         value = json.loads(text)

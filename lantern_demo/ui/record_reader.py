@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.record import parsed
-from lantern_demo.settings.settings import Settings
-from lantern_demo.ui.evidence import evidence_of, trials_of_older
+from lantern_demo.ui.evidence import trials_of_older
 
 MEGABYTES = 4
 
@@ -27,13 +25,12 @@ def read_record(data: bytes) -> dict[str, Any]:
 def checked(found: Any) -> dict[str, Any]:
     """A record made anew from what is known of a parsed one; an older one as it would be written now. Raises ValueError as
     `read_record` does."""
-    record, settings = parsed(found), None
-    for name, entry in record["methods"].items():
+    record = parsed(found)
+    for entry in record["methods"].values():
         events = entry["events"]
         judged = events.pop("judged", None)
         if "trials" not in events:
-            settings = settings or Settings(**record["settings"])
-            events["trials"] = trials_of_older(evidence_of(settings, METHODS[name]).rule, events["trees"], judged)
+            events["trials"] = trials_of_older(judged)
     return record
 
 

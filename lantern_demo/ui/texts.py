@@ -337,7 +337,7 @@ WEB: dict[str, Any] = {
     "guessAccepted": "and was accepted.",
     "guessRefused": "and was refused: the model drew {token} itself.",
     "noDrafts": "Nothing was guessed in this step; the model drew the token itself.",
-    "notKept": "What was tried in this step was not kept: GPUs do not keep it, nor do greedy runs of the released residual.",
+    "notKept": "What was tried in this step was not kept: GPUs do not keep it.",
     "draft": "Guess",
     "none": "none",
     "overOne": "more than 1",

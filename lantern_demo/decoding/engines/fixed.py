@@ -173,7 +173,7 @@ class Fixed:
                 self.unseen_hidden.copy_(guide(hidden.index_select(1, path), self.config.sampling.cfg_scale)[None])
             else:
                 torch.index_select(hidden, 1, path, out=self.unseen_hidden)
-            self.source.observe(looked, found.own, depth, bonus, self.row[judge.draws :])
+            self.source.observe(looked, found.own, depth, bonus)
         self.counters.add_(1)
         self.length.add_(depth)
         judge.move(depth)

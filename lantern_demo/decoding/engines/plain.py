@@ -106,7 +106,7 @@ class Plain(Run):
                 self.cache.commit(nodes)
             self.root = following[-1:]
             if not no_draft:
-                self.source.observe(looked, found.own, depth, self.root, row[judge.draws :])
+                self.source.observe(looked, found.own, depth, self.root)
             judge.move(count - 1)
             if self.drafter is not None:
                 self.unseen = self.for_drafter(hidden.index_select(1, nodes)), following

@@ -1,0 +1,135 @@
+"""Three acceptance rules from outside the package: a rule is a class, and a method is a row of drafts and a rule.
+
+Run `python examples/more_rules.py` to race them beside vanilla on the bundled model. `register` offers them in one process, under
+their ids in `Pipeline.generate` and `Pipeline.compare`; a program that shows the page registers before it imports
+`lantern_demo.ui`. Their values are the fields of the rules. All three judge by random numbers of their own, since they weigh p
+against q or mix them: no set of tokens stands for a guess.
+
+Measured while the package had them: bundled model, 12 prompts, one thread of an AMD EPYC, PyTorch 2.13, float32, fitted trees,
+2026-11-24. The speedup is the median against vanilla in the same rounds with its 95 % interval; the price is the mean total
+variation distance of a token's distribution from the model's own. Typical and Ensemble shared their noise with vanilla there, by
+a variant of their rules that no program has any more.
+
+    COOL-SD, delta 2        2.35 tokens a step    1.22x (1.08 to 1.27)    price 0.06
+    Typical, epsilon 0.09   3.15 tokens a step    1.27x (1.17 to 1.32)    price 0.12
+    Ensemble, weight 0.7    2.20 tokens a step    1.16x (1.09 to 1.23)    price 0.08
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from lantern_demo import Generation, Method, load, register
+from lantern_demo.decoding.drafting import StaticTree
+from lantern_demo.decoding.rules import Children, Near, Rule, check_share
+
+
+@dataclass(frozen=True)
+class Weighted(Rule):
+    """COOL-SD (arXiv 2601.09212). At depth i it accepts x with probability min(1, w p(x) / q(x)), and else p <- norm([p - min(q,
+    w p)]+), where w = delta exp(-0.7 i - mu). The paper does not say whether i begins at 0, as here, or what mu is. Weights of 1
+    and below leave the distribution as it is."""
+
+    delta: float = 2.0
+    mu: float = 0.0
+
+    name: ClassVar[str] = "weighted"
+    thins: ClassVar[bool] = True
+
+    def check(self) -> None:
+        if not (self.delta > 0 and math.isfinite(self.delta) and math.isfinite(self.mu)):
+            raise ValueError(f"delta is {self.delta} and mu {self.mu}; they must be finite numbers, delta above 0")
+
+    @property
+    def relaxes(self) -> bool:
+        return True
+
+    def weight(self, depth: Tensor | float) -> Tensor:
+        """w [P, 1] of drafts whose parents lie at depth [P, 1], or all at one."""
+        return self.delta * torch.exp(-0.7 * torch.as_tensor(depth) - self.mu)
+
+    def counts(self, mass: Tensor, near_mass: Tensor | None, depth: Tensor | float = 0.0) -> Tensor:
+        return self.weight(depth) * mass
+
+    def reject(self, residual: Tensor, near: Near, share: Tensor | None, children: Children) -> None:
+        q = children.q
+        if q is None or share is None:  # children that the prefix fixes: all of q is at x
+            q = torch.zeros_like(residual).scatter_(1, near.ids[:, :1], 1.0)
+            share = (1.0 - near.kept_mask[:, :1]) * residual.sum(-1, keepdim=True)
+        residual.sub_(torch.minimum(q * share, self.weight(children.depth) * residual)).clamp_(min=0.0)
+
+
+@dataclass(frozen=True)
+class Typical(Rule):
+    """Medusa's typical acceptance (arXiv 2401.10774): a draft is kept where p(x) > min(e, sqrt(e) exp(-H)), H the entropy of p in
+    nats, whatever it was drawn from; and else p stays as it is."""
+
+    epsilon: float = 0.09
+
+    name: ClassVar[str] = "typical"
+
+    def check(self) -> None:
+        check_share("epsilon", self.epsilon)
+
+    @property
+    def relaxes(self) -> bool:
+        return True
+
+    def least(self, p: Tensor) -> Tensor:
+        bound = math.sqrt(self.epsilon) * torch.special.entr(p).sum(-1, keepdim=True).neg().exp()
+        return bound.clamp(max=self.epsilon)
+
+    def reject(self, residual: Tensor, near: Near, share: Tensor | None, children: Children) -> None:
+        """Nothing leaves p."""
+
+
+@dataclass(frozen=True)
+class Ensemble(Rule):
+    """A mixture with the drafter (DIVERSED, arXiv 2604.07622; `assistant_ensemble_weight` of transformers): the exact rule, with
+    v = w p + (1 - w) q in place of p. Where nothing was drafted v is p."""
+
+    weight: float = 0.7
+
+    name: ClassVar[str] = "ensemble"
+
+    def check(self) -> None:
+        check_share("weight", self.weight)
+
+    @property
+    def relaxes(self) -> bool:
+        return self.weight < 1
+
+    def target(self, p: Tensor, q: Tensor | None) -> Tensor:
+        return p if q is None or not self.relaxes else torch.lerp(q, p, self.weight)
+
+
+MORE = (
+    Method("cool-sd", "COOL-SD", StaticTree, Weighted(), False, "A guess counts for more, the less the deeper it lies.", False),
+    Method("typical", "Typical", StaticTree, Typical(), False, "A guess is kept that is likely enough for its place.", False),
+    Method("ensemble", "Ensemble", StaticTree, Ensemble(), False, "Exact against the model mixed with the drafter.", False),
+)
+
+
+def main() -> None:
+    for method in MORE:
+        register(method)
+    pipe = load("lantern-scenes")
+    methods = ["vanilla", *(method.id for method in MORE)]
+    raced = pipe.compare("three red round lanterns over a lake at dusk", methods, tree="small")
+    done = {name: event.stats for name, event in raced if isinstance(event, Generation)}
+    for name, stats in done.items():
+        speedup = done["vanilla"].decode_seconds / stats.decode_seconds
+        print(f"{name:10} {stats.mean_accepted_length:.2f} tokens a step  {speedup:.2f}x")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,174 @@
+"""The rules of examples/more_rules.py: registered from outside, raced beside vanilla, and held against their formulas."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from runs import decode
+from tables import ChainDrafter, ChainTarget, chi_square_p, decide, draw_without_replacement, random_probs
+from tiny import write_tiny_model
+from torch import Tensor
+
+from lantern_demo import Generation, Method, load, register
+from lantern_demo.decoding.drafting import Drafts, StaticTree
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.rules import LanternPlusPlus, Rule
+from lantern_demo.decoding.sampling import Sampling, probabilities
+from lantern_demo.runs.record import merge_records
+from lantern_demo.ui.record_reader import checked
+
+sys.path.append(str(Path(__file__).parent.parent / "examples"))
+import more_rules as more
+
+IDS = ("cool-sd", "typical", "ensemble")
+RUNS, VOCAB, P_BOUND = 40_000, 8, 1e-4
+P, Q = random_probs(1, VOCAB, 3)[0], random_probs(1, VOCAB, 4)[0]
+TREE = StaticTree([(0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0)])
+LOGITS, DRAFTED = (random_probs(6, 6, seed).log() for seed in (7, 8))
+
+
+@pytest.fixture
+def registered() -> Iterator[None]:
+    for method in more.MORE:
+        register(method)
+    yield
+    for method in more.MORE:
+        del METHODS[method.id]
+
+
+# -- from outside
+
+
+def test_they_race_beside_vanilla(registered: None, tmp_path: Path) -> None:
+    pipe = load(write_tiny_model(tmp_path / "tiny", grid=4), device="cpu")
+    assert not set(IDS) & set(pipe.default_methods) and set(IDS) < set(pipe.available_methods)
+    raced = pipe.compare("a lantern", [*IDS, "vanilla"], tree="small", seed=3)
+    done = {name: event for name, event in raced if isinstance(event, Generation)}
+    assert list(done) == ["vanilla", *IDS]
+    for name in IDS:
+        entry = done[name].record["methods"][name]  # type: ignore[index]
+        assert entry["nodes"] == 8 and entry["dice"] == "own"
+        assert pipe.generate("a lantern", name, tree="small", seed=3).tokens == done[name].tokens
+    record = checked(merge_records([event.record for event in done.values()]))
+    assert list(record["methods"]) == ["vanilla", *IDS] and done["vanilla"].stats.dice == "same"
+
+
+def test_without_a_calibration_a_tree_that_is_to_fit_is_small(registered: None, tiny_model: Path) -> None:
+    pipe = load(tiny_model, "cpu")
+    stats = pipe.generate("a lantern", "typical").stats
+    assert stats.nodes == 8 and stats.tree == "small: this model has no calibration"
+
+
+def test_what_is_no_method_is_refused(registered: None) -> None:
+    row = Method("mine", "Mine", StaticTree, Rule(), True, "A row.")
+    for change, complaint in (
+        ({"id": "vanilla"}, "method id is 'vanilla', which there is already; take another"),
+        ({"id": "typical"}, "method id is 'typical', which there is already"),
+        ({"id": "Not an id"}, "method id is 'Not an id'; it must be 1 to 40 of a to z, 0 to 9, [+] and -"),
+        ({"drafts": TREE}, "they must be a class of Drafts"),
+        ({"rule": Rule}, "it must be a Rule with its values"),
+        ({"rule": LanternPlusPlus(2, 3.0)}, "method mine is said to be lossless, and its rule .* relaxes"),
+        ({"rule": LanternPlusPlus(2, 3.0), "drafts": Drafts, "lossless": False}, "method mine makes no guesses, and its rule"),
+    ):
+        with pytest.raises(ValueError, match=complaint):
+            register(replace(row, **change))
+    assert "mine" not in METHODS
+
+
+def test_values_out_of_range_are_refused() -> None:
+    for made, complaint in (
+        (lambda: more.Typical(1.5), "epsilon is 1.5; it must be between 0 and 1"),
+        (lambda: more.Ensemble(-0.1), "weight is -0.1; it must be between 0 and 1"),
+        (lambda: more.Weighted(0.0), "they must be finite numbers, delta above 0"),
+        (lambda: more.Weighted(1.0, mu=math.nan), "they must be finite numbers"),
+    ):
+        with pytest.raises(ValueError, match=complaint):
+            made()
+
+
+# -- against their formulas
+
+
+def counted(rule: Rule, count: int, depth: int = 0) -> Tensor:
+    """How often each token came out behind so many drafts at a node of some depth."""
+    generator = torch.Generator().manual_seed(5)
+    q = Q.expand(RUNS, -1)
+    tokens = draw_without_replacement(q, torch.rand(RUNS, count, generator=generator))
+    u = torch.rand(RUNS, count + 1, generator=generator)
+    verdict = decide(rule, P.expand(RUNS, -1), tokens, q, None, u, depth=torch.full((RUNS, 1), depth))
+    bonus = torch.multinomial(verdict.residual, 1, generator=generator)[:, 0]
+    kept = tokens.gather(1, verdict.rank.clamp(min=0).unsqueeze(1))[:, 0]
+    return torch.where(verdict.rank < 0, bonus, kept).bincount(minlength=VOCAB)
+
+
+@pytest.mark.parametrize("depth", [0, 1, 3])
+@pytest.mark.parametrize("rule", [more.Weighted(1.1), more.Weighted(2.0), more.Weighted(0.6), more.Weighted(2.0, 0.5)], ids=str)
+def test_a_weighted_draft_follows_the_formula(rule: Any, depth: int) -> None:
+    accepted = torch.minimum(Q, rule.delta * math.exp(-0.7 * depth - rule.mu) * P)
+    left = (P - accepted).clamp(min=0)
+    probs = accepted + (1 - accepted.sum()) * left / left.sum()
+    assert chi_square_p(counted(rule, 1, depth), probs) > P_BOUND
+
+
+@pytest.mark.parametrize("epsilon", [0.02, 0.09, 0.3])
+def test_typical_keeps_what_is_likely_enough(epsilon: float) -> None:
+    entropy = -float((P * P.log()).sum())
+    passes = min(epsilon, math.sqrt(epsilon) * math.exp(-entropy)) < P
+    probs = Q * passes + (1 - (Q * passes).sum()) * P
+    found = counted(more.Typical(epsilon), 1)
+    assert 0 < int(passes.sum()) < VOCAB and chi_square_p(found, probs) > P_BOUND > chi_square_p(found, P)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("weight", [0.1, 0.3, 1.0])
+def test_an_ensemble_draws_from_the_mixture(weight: float, count: int) -> None:
+    probs = weight * P + (1 - weight) * Q
+    assert chi_square_p(counted(more.Ensemble(weight), count), probs) > P_BOUND
+    assert chi_square_p(counted(more.Ensemble(weight), count), 0.5 * probs + 0.5 / VOCAB) < P_BOUND
+
+
+# -- in runs
+
+
+def run(rule: Rule, seed: int = 0, tokens: int = 400, **changes: Any) -> Any:
+    target = ChainTarget(LOGITS, DRAFTED)
+    method = Method("mine", "Mine", StaticTree, rule, False, "")
+    knobs: dict[str, Any] = {"method": method, "tree": TREE, "rule": rule, "sampling": Sampling(), **changes}
+    *_, last = decode(target, ChainDrafter(target), torch.tensor([0]), num_tokens=tokens, seed=seed, **knobs)
+    return last
+
+
+def transitions(rule: Rule) -> float:
+    """The smallest p-value of the tokens behind each token, under the target's distribution."""
+    counts = torch.zeros(6, 6)
+    for seed in range(6):
+        for last, token in itertools.pairwise([0, *run(rule, seed, measure_distortion=False).tokens]):
+            counts[last, token] += 1
+    probs = probabilities(LOGITS, Sampling())
+    return min(chi_square_p(counts[i], probs[i]) for i in range(6) if counts[i].sum() > 100)
+
+
+@pytest.mark.slow
+def test_a_weight_of_one_and_below_leaves_the_distribution_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is accepted too seldom comes back with the residual, at every depth and for every sibling. Negative controls: a weight
+    above one, and the exact rule's residual, which is right for weights of one and above alone."""
+    assert transitions(more.Weighted(0.8)) > P_BOUND
+    assert transitions(more.Weighted(6.0)) < 1e-6
+    monkeypatch.setattr(more.Weighted, "reject", Rule.reject)
+    assert transitions(more.Weighted(0.8)) < 1e-6
+
+
+@pytest.mark.parametrize("rule", [more.Weighted(), more.Typical(), more.Ensemble()], ids=str)
+def test_both_engines_agree_and_greedy_is_vanillas(rule: Rule) -> None:
+    assert run(rule, 1, engine="fixed").tokens == run(rule, 1, engine="plain").tokens
+    greedy = {"sampling": Sampling(0.0), "tokens": 60}
+    vanilla = run(Rule(), method=METHODS["vanilla"], tree=Drafts(), **greedy).tokens
+    assert run(rule, **greedy).tokens == vanilla
