@@ -102,7 +102,7 @@ def decode_with(
     if input_ids.shape[0] != 1:
         raise ValueError(f"input_ids has {input_ids.shape[0]} rows; allowed is one prompt, and one sequence for it")
     rules = (Rule(), Lantern(k=lantern_k, bound=lantern_delta), LanternPlusPlus(k=lantern_k, bound=lantern_lambda))
-    rule = next(rule for rule in rules if type(rule) is row.rule)
+    rule = next(rule for rule in rules if type(rule) is type(row.rule))
     reader, processors = reader_of(model, input_ids, logits_processor, model_kwargs, lantern_image, lantern_guidance)
     tree = drafts_of(row, lantern_window, lantern_tree)
     config = Config(
