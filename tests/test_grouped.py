@@ -14,7 +14,6 @@ from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.successors import Grouped
 from lantern_demo.decoding.window import Window
-from lantern_demo.runs.distortion import sampled_shift
 
 VOCAB = 30
 CHAIN = ChainTarget(random_probs(6, 6, 7).log(), random_probs(6, 6, 8).log())
@@ -50,17 +49,6 @@ def test_it_is_what_it_says(delta: float) -> None:
     assert torch.equal(below.relaxed[:, 0], (wanted[:, 0] - 1e-5) >= exact)
 
 
-def test_the_measured_distance_is_that_of_the_definition() -> None:
-    p, q, delta = random_probs(1, VOCAB, 3)[0], random_probs(1, VOCAB, 4)[0], 0.02
-    accepted = torch.tensor([chance(p.tolist(), q.tolist(), x, delta) for x in range(VOCAB)]).double()
-    left = (p - q).clamp(min=0).double()
-    probs = q * accepted + (q * (1 - accepted)).sum() * left / left.sum()
-    generator = torch.Generator().manual_seed(0)
-    shift, _ = sampled_shift(Grouped(delta), p, q, torch.tensor([True]), None, generator)
-    torch.testing.assert_close(shift, probs - p, atol=1e-6, rtol=0)
-    assert float(shift.abs().sum()) > 0.02
-
-
 def run(method: str, bound: float, seed: int = 0, temperature: float = 1.0, **changes: Any) -> Any:
     rule = Grouped(bound) if method == "gsd" else Rule()
     knobs: dict[str, Any] = {"tree": Window(5), "sampling": Sampling(temperature), "rule": rule, **changes}
@@ -71,9 +59,8 @@ def run(method: str, bound: float, seed: int = 0, temperature: float = 1.0, **ch
 def test_no_difference_is_sjd() -> None:
     for seed in range(3):
         assert run("gsd", 0.0, seed).tokens == run("sjd", 0.0, seed).tokens
-    assert run("gsd", 0.0).one_step_tvd < 1e-6
     lossy = run("gsd", 0.15)
-    assert lossy.one_step_tvd > 0.01 and lossy.steps < run("sjd", 0.0).steps
+    assert lossy.steps < run("sjd", 0.0).steps
 
 
 def test_greedy_is_sjds() -> None:

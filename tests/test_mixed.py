@@ -21,7 +21,6 @@ from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.shared import SharedNoise
 from lantern_demo.decoding.successors import Ensemble, Typical
 from lantern_demo.decoding.trees import Draft, static_tree
-from lantern_demo.runs.distortion import Visit, shift_at
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui.evidence import evidence_of
 
@@ -41,11 +40,6 @@ def counted(rule: Rule, count: int, seed: int = 5) -> Tensor:
     return torch.where(verdict.rank < 0, bonus, kept).bincount(minlength=VOCAB)
 
 
-def shift(rule: Rule, count: int, draws: int = 64, shared: bool = False) -> Tensor:
-    visit = Visit(P, torch.zeros(count, dtype=torch.int64), torch.ones(count, dtype=torch.bool), Q, 0)
-    return shift_at(rule, visit, None, torch.Generator().manual_seed(1), draws, shared)[0]
-
-
 def by_noise(seed: int = 6) -> tuple[Tensor, Tensor]:
     """Gumbel noise [RUNS, V] added to the scores of the target and of the drafter."""
     noise = -torch.rand(RUNS, VOCAB, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).log_().neg_().log_()
@@ -59,14 +53,6 @@ def test_typical_keeps_what_is_likely_enough(epsilon: float) -> None:
     probs = Q * passes + (1 - (Q * passes).sum()) * P
     found = counted(Typical(epsilon), 1)
     assert 0 < int(passes.sum()) < VOCAB and chi_square_p(found, probs) > P_BOUND > chi_square_p(found, P)
-    torch.testing.assert_close(shift(Typical(epsilon), 1), (probs - P).double(), atol=1e-6, rtol=0)
-
-
-@pytest.mark.parametrize("rule", [Typical(0.09), Ensemble(0.6)], ids=str)
-def test_several_drafts_follow_the_distribution_that_the_price_tells(rule: Rule) -> None:
-    found = counted(rule, 3)
-    probs = P + shift(rule, 3, 4096)
-    assert float((found / RUNS - probs).abs().sum()) < 0.015 < float((found / RUNS - P).abs().sum())
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -74,18 +60,15 @@ def test_several_drafts_follow_the_distribution_that_the_price_tells(rule: Rule)
 def test_an_ensemble_draws_from_the_mixture(weight: float, count: int) -> None:
     probs = weight * P + (1 - weight) * Q
     assert chi_square_p(counted(Ensemble(weight), count), probs) > P_BOUND
-    torch.testing.assert_close(shift(Ensemble(weight), count), (probs - P).double(), atol=1e-6, rtol=0)
     assert chi_square_p(counted(Ensemble(weight), count), 0.5 * probs + 0.5 / VOCAB) < P_BOUND
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_typical_with_shared_noise_follows_the_distribution_that_the_price_tells(count: int) -> None:
+def test_typical_with_shared_noise_keeps_what_is_likely_enough(count: int) -> None:
     rule, (target, drafter) = Typical(0.09), by_noise()
     own, tokens = target.argmax(-1), drafter.topk(count).indices
     rank, _ = decide_shared(rule, P.expand(RUNS, -1), tokens, own, None)
     came = torch.where(rank < count, tokens.gather(1, rank.clamp(max=count - 1).unsqueeze(1))[:, 0], own)
-    found, probs = came.bincount(minlength=VOCAB) / RUNS, P + shift(rule, count, 4096, shared=True)
-    assert float((found - probs).abs().sum()) < 0.015 < float((found - P).abs().sum())
     passes = rule.passing(P)
     assert bool((passes[came] | (came == own)).all()) and bool((came == own)[~passes[tokens].any(1)].all())
 

@@ -1,5 +1,4 @@
-"""Shared noise: whatever is drafted, exact methods draw vanilla's tokens; relaxed ones follow their definition, and their price
-the distribution that this realises."""
+"""Shared noise: whatever is drafted, exact methods draw vanilla's tokens; relaxed ones follow their definition."""
 
 from __future__ import annotations
 
@@ -19,6 +18,7 @@ from test_loop import ALL, NEIGHBOURS, SETTINGS, ran, run
 from torch import Tensor
 
 from lantern_demo import load
+from lantern_demo.bench.tvd import fixed_shift
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.deciding import decide_shared
 from lantern_demo.decoding.loop import Decoded
@@ -28,7 +28,6 @@ from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule
 from lantern_demo.decoding.sampling import Sampling, scores
 from lantern_demo.decoding.shared import SharedNoise
 from lantern_demo.decoding.window import CoupledWindow
-from lantern_demo.runs.distortion import coupled_shift, fixed_shift, meeting
 from lantern_demo.runs.pipeline import Generation
 from lantern_demo.ui.record_reader import checked
 
@@ -44,7 +43,7 @@ EXACT = exact_ways(6)
 
 
 def tokens_of(way: dict[str, Any], tokens: int, seed: int, **changes: Any) -> list[int]:
-    return ran(tokens, seed, **way, measure_distortion=False, dice="same", **changes)[1].tokens
+    return ran(tokens, seed, **way, dice="same", **changes)[1].tokens
 
 
 # -- the identity
@@ -128,7 +127,7 @@ def test_where_noise_is_not_shared_nothing_has_changed(method: str) -> None:
 def test_exact_methods_draw_vanillas_tokens_with_attention(scale: float) -> None:
     models, knobs = (
         both(guidance=scale != 1),
-        {"sampling": Sampling(cfg_scale=scale), "dice": "same", "measure_distortion": False},
+        {"sampling": Sampling(cfg_scale=scale), "dice": "same"},
     )
     for seed in range(10):
         lossless = [name for name in ON_BOTH if METHODS[name].lossless]
@@ -142,9 +141,9 @@ def test_a_race_and_a_run_that_is_given_up(tiny_model: Path) -> None:
     knobs: dict[str, Any] = {"seed": 5, "tree": "small", "window": 4, "dice": "same"}
     exact = [name for name in ALL if METHODS[name].lossless]
     raced = {name: event for name, event in pipe.compare("a lantern", exact, **knobs) if isinstance(event, Generation)}
-    assert len({tuple(event.tokens) for event in raced.values()}) == 1 and list(raced) == exact
+    assert len({tuple(event.tokens) for event in raced.values()}) == 1 and set(raced) == set(exact)
     assert {event.stats.dice for event in raced.values()} == {"same"}
-    assert all(event.stats.price is not None and event.stats.price < 1e-5 for event in raced.values())
+    assert all(event.stats.changed == 0 for event in raced.values())
     events = pipe.stream("a lantern", "eagle1", **knobs)
     first = [token for step in islice(events, 5) for token in step.tokens]  # type: ignore[union-attr]
     events.close()  # type: ignore[attr-defined]
@@ -187,7 +186,6 @@ def test_vanilla_follows_the_targets_distribution() -> None:
             sampling=sampling,
             seed=seed,
             dice="same",
-            measure_distortion=False,
         )
         assert isinstance(last, Decoded)
         for before, token in zip(last.tokens, last.tokens[1:], strict=False):
@@ -261,42 +259,12 @@ def test_of_children_that_the_prefix_fixes_the_distribution_is_lanterns_own(rule
     assert float((probs - p).abs().sum()) > 0.1, "a rule that moves nothing shows nothing"
 
 
-def test_how_two_draws_with_the_same_noise_meet() -> None:
-    """Also of distributions that have tokens of no mass."""
-    p, q = random_probs(2, 7, 1).double()
-    p[2], q[4] = 0.0, 0.0
-    p, q, count = p / p.sum(), q / q.sum(), 400_000
-    level = meeting(p[None], q[None], p.new_zeros(1, 1), p.new_full((1, 1), torch.inf))[0]
-    joint = q[:, None] * p * (level[:, None] - level).clamp(min=0)
-    joint.diagonal().copy_(q - joint.sum(1))
-    torch.testing.assert_close(joint.sum(0), p, atol=1e-9, rtol=0)
-    x, y = drawn_together(p.float(), q.float(), count, 1, 2)
-    assert chi_square_p((x[:, 0] * 7 + y).bincount(minlength=49), joint.flatten().clamp(min=0)) > 1e-4
-
-
-@pytest.mark.parametrize("offered", [[1], [1, 1], [1, 1, 1], [0, 1], [1, 0, 1]], ids=str)
-@pytest.mark.parametrize("rule", [Lantern(4, 0.3), LanternPlusPlus(3, 4.0)], ids=str)
-def test_the_distribution_of_drawn_children_by_brute_force(rule: Rule, offered: list[int]) -> None:
-    (p, q), table, count, nodes = random_probs(2, 7, 1), neighbour_table(7), 300_000, torch.tensor(offered).bool()
-    tokens, own = drawn_together(p, q, count, len(offered), 3)
-    found = emitted(rule, p, tokens.masked_fill(~nodes, -1), own, table)
-    shift, draws = coupled_shift(rule, p, q, nodes, table, torch.Generator().manual_seed(3), 60_000)
-    assert draws == (0 if offered == [1] else 60_000)
-    assert float((found - p - shift).abs().max()) < 0.003
-    assert float(shift.abs().sum()) > 0.1 and abs(float(shift.sum())) < 1e-9
-    few = torch.stack([coupled_shift(rule, p, q, nodes, table, torch.Generator().manual_seed(i), 8)[0] for i in range(400)])
-    assert float((few.mean(0) - shift).abs().max()) < 0.01, "without a lean"
-
-
 def test_of_a_sharp_distribution_there_are_fewer_drafts() -> None:
-    """Three draws from a distribution of two tokens: the third is none, in runs as in what is measured of them."""
-    p, table = random_probs(1, 7, 1)[0], neighbour_table(7)
+    """Three draws from a distribution of two tokens: the third is none."""
+    p = random_probs(1, 7, 1)[0]
     q = torch.tensor([0.5, 0.0, 0.0, 0.5, 0.0, 0.0, 0.0])
-    rule, three = LanternPlusPlus(3, 4.0), torch.ones(3, dtype=torch.bool)
-    tokens, own = drawn_together(p, q, 300_000, 3, 5)
+    tokens, _ = drawn_together(p, q, 300_000, 3, 5)
     assert tokens[:, 2].eq(-1).all() and tokens[:, :2].ge(0).all()
-    shift, _ = coupled_shift(rule, p, q, three, table, torch.Generator().manual_seed(3), 60_000)
-    assert float((emitted(rule, p, tokens, own, table) - p - shift).abs().max()) < 0.003
     steps = run("lantern++", 60, 1, sampling=Sampling(1.0, top_k=2, cfg_scale=2.0), dice="same")[0]
     kept = {compared.node for step in steps for compared in step.compared}
     assert kept and 3 not in kept, "the root's third child was drawn from a distribution of two"

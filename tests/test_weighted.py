@@ -15,12 +15,12 @@ from tiny import write_tiny_model
 from torch import Tensor
 
 from lantern_demo import load
+from lantern_demo.bench.tvd import sampled_shift
 from lantern_demo.decoding.drafting import StaticTree
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.sampling import Sampling, probabilities
 from lantern_demo.decoding.successors import Weighted
-from lantern_demo.runs.distortion import sampled_shift
 
 TREE = StaticTree([(0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0)])
 P_BOUND = 1e-4
@@ -86,7 +86,7 @@ def transitions(rule: Rule) -> float:
     """The smallest p-value of the tokens behind each token, under the target's distribution."""
     counts = torch.zeros(6, 6)
     for seed in range(6):
-        for last, token in itertools.pairwise([0, *run(rule, "plain", seed, measure_distortion=False).tokens]):
+        for last, token in itertools.pairwise([0, *run(rule, "plain", seed).tokens]):
             counts[last, token] += 1
     probs = probabilities(models()[2], Sampling())
     return min(chi_square_p(counts[i], probs[i]) for i in range(6) if counts[i].sum() > 100)
@@ -100,7 +100,6 @@ def test_a_weight_of_one_and_below_leaves_the_distribution_as_it_is() -> None:
     assert transitions(Weighted(6.0)) < 1e-6, "a weight above one does not"
     plain, fixed = (run(rule, engine, 1) for engine in ("plain", "fixed"))
     assert fixed.tokens == plain.tokens
-    assert max(plain.one_step_tvd, fixed.one_step_tvd) < 1e-6
 
 
 @pytest.mark.slow
@@ -126,7 +125,7 @@ def test_the_row_is_all_that_the_program_needs(tmp_path: Path) -> None:
     found = {
         m: e for m, e in pipe.compare("a lantern", ["cool-sd", "vanilla"], cool_delta=1.5, tree="small") if hasattr(e, "record")
     }
-    assert list(found) == ["vanilla", "cool-sd"]
+    assert set(found) == {"vanilla", "cool-sd"}
     record = found["cool-sd"].record  # type: ignore[union-attr]
     assert record["settings"]["cool_delta"] == 1.5 and record["methods"]["cool-sd"]["nodes"] == 8
     assert "cool-sd" not in pipe.default_methods and "cool-sd" in pipe.available_methods

@@ -47,7 +47,7 @@ def test_a_window_of_one_is_vanilla(method: str, coupling: str, temperature: flo
 
 def test_coupled_guesses_need_fewer_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Than guesses that are drawn with new random numbers in every pass."""
-    passes = {coupling: run(method, coupling, 2000, nodes=8, measure_distortion=False).steps for method, coupling in EXACT}
+    passes = {coupling: run(method, coupling, 2000, nodes=8).steps for method, coupling in EXACT}
     observe, generator = window.DrawnWindow.observe, torch.Generator().manual_seed(1)
 
     def observe_anew(self: window.DrawnWindow, *what: torch.Tensor) -> None:
@@ -55,7 +55,7 @@ def test_coupled_guesses_need_fewer_passes(monkeypatch: pytest.MonkeyPatch) -> N
         observe(self, *what)  # type: ignore[arg-type]
 
     monkeypatch.setattr(window.DrawnWindow, "observe", observe_anew)
-    fresh = run("sjd", "inverse", 2000, nodes=8, measure_distortion=False).steps
+    fresh = run("sjd", "inverse", 2000, nodes=8).steps
     assert passes["gumbel"] < 0.85 * fresh and passes["maximal"] < 0.85 * fresh and passes["inverse"] < 0.9 * fresh
 
 

@@ -163,9 +163,6 @@ class Typical(Rule):
     def bar(self, thresholds: Tensor, u: Tensor, share: Tensor | None, near: Near, p: Tensor, children: Children) -> Tensor:
         return self.threshold(p).expand_as(thresholds)
 
-    def chance(self, p: Tensor, near: Near, children: Children) -> Tensor:
-        return (near.mass[..., 0] > self.threshold(p)).double()
-
     def reject(self, residual: Tensor, near: Near, share: Tensor | None, children: Children) -> None:
         """Nothing leaves p."""
 
@@ -200,10 +197,6 @@ class Ensemble(Rule):
     @property
     def mixes(self) -> bool:
         return self.relaxes
-
-    @property
-    def settled(self) -> bool:
-        return self.residual != "target"
 
     def explain(self) -> Explained:
         return Explained(
