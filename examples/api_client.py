@@ -27,12 +27,15 @@ def compare(client: Client, **parameters: Any) -> tuple[dict[str, str], dict[str
 
 
 def print_table(record: dict[str, Any]) -> None:
-    print(COLUMNS.format("method", "seconds", "tokens/s", "steps", "MAL", "speedup", "price"))
+    print(COLUMNS.format("method", "seconds", "tokens/s", "steps", "MAL", "speedup", "changed"))
     for method, stats in record["methods"].items():
         speedup = f"{stats['speedup']:.2f}x" if "speedup" in stats else "n/a"  # absent without a vanilla run
-        price = "n/a" if stats["price"] is None else f"{stats['price']:.4f}"
         seconds, rate, length = stats["decode_seconds"], stats["tokens_per_second"], stats["mean_accepted_length"]
-        print(COLUMNS.format(method, f"{seconds:.3f}", f"{rate:.1f}", stats["steps"], f"{length:.2f}", speedup, price))
+        print(
+            COLUMNS.format(
+                method, f"{seconds:.3f}", f"{rate:.1f}", stats["steps"], f"{length:.2f}", speedup, f"{stats['changed']:.4f}"
+            )
+        )
 
 
 def main() -> None:

@@ -24,7 +24,7 @@ ARGS = (
 )
 WIDTH, HEIGHT = 1280, 1240  # of the part that is kept
 SHOWN = 960  # pixels wide
-PHONE = ("#intro", "#price", "#price .turns")  # what stands at the top of the pictures of a phone beside the look at a token
+PHONE = ("#intro", "#numbers", "#numbers .turns")  # what stands at the top of the pictures of a phone beside the look at a token
 
 
 def main() -> None:

@@ -34,13 +34,13 @@ def main() -> None:
         vanilla_seconds = stats.decode_seconds if method == "vanilla" else vanilla_seconds
         print(
             f"  {method:10} {stats.decode_seconds:6.2f} s  {vanilla_seconds / stats.decode_seconds:5.2f}x  "
-            f"{stats.mean_accepted_length:.2f} tokens a step  price {stats.price:.3f}"
+            f"{stats.mean_accepted_length:.2f} tokens a step  changed {stats.changed:.3f}"
         )
 
     print("LANTERN++ at looser and looser bounds:")
     for bound in (1.0, 2.0, 5.0, 10.0):
         stats = pipe.generate(PROMPT, method="lantern++", seed=7, lanternpp_lambda=bound).stats
-        print(f"  lambda {bound:4.1f}  {stats.mean_accepted_length:.2f} tokens a step  price {stats.price:.3f}")
+        print(f"  lambda {bound:4.1f}  {stats.mean_accepted_length:.2f} tokens a step  changed {stats.changed:.3f}")
 
 
 if __name__ == "__main__":

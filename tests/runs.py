@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
-from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -22,7 +20,6 @@ from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.timing import Clock
 from lantern_demo.decoding.trees import Draft, Tree
 from lantern_demo.decoding.verify import Found, report
-from lantern_demo.runs.distortion import Distortion, ProbsWatcher, measure, roots
 from lantern_demo.settings.knobs import KNOBS
 from lantern_demo.settings.settings import Settings
 
@@ -93,43 +90,11 @@ def exact_ways(row: int = 4) -> dict[str, dict[str, Any]]:
     return found
 
 
-@dataclass(frozen=True)
-class Measured(Decoded):
-    """A result with what the run gave up."""
-
-    one_step_tvd: float | None = None
-    one_step_tvd_method: str | None = None
-
-
 def decode(
-    target: Any,
-    drafter: Any,
-    condition: Any,
-    clock: Clock | None = None,
-    engines: Engines | None = None,
-    measure_distortion: bool = True,
-    **settings: Any,
+    target: Any, drafter: Any, condition: Any, clock: Clock | None = None, engines: Engines | None = None, **settings: Any
 ) -> Iterator[Step | Decoded]:
-    """As `loop.decode`; the result tells the measured distortion too. Bad settings are refused at the call."""
-    config, watcher, steps = Config(**settings), ProbsWatcher(), list[Step]()
-    run = loop.decode(target, drafter, condition, config, clock, engines, watcher if measure_distortion else None)
-
-    def distortion() -> Distortion | None:
-        visits = [] if config.tree.side_by_side else roots(watcher.visits(steps))
-        return measure(config.rule, visits, config.neighbours, config.sampling.greedy, config.seed ^ 1)
-
-    def events() -> Iterator[Step | Decoded]:
-        with closing(run):  # type: ignore[type-var]
-            for event in run:
-                if isinstance(event, Step):
-                    steps.append(event)
-                if isinstance(event, Decoded) and (found := distortion()):
-                    event = Measured(**vars(event), one_step_tvd=found.tvd, one_step_tvd_method=found.method)
-                elif isinstance(event, Decoded):
-                    event = Measured(**vars(event))
-                yield event
-
-    return events()
+    """As `loop.decode`."""
+    return loop.decode(target, drafter, condition, Config(**settings), clock, engines)
 
 
 class Behind:

@@ -140,7 +140,7 @@ def test_names_of_image_tokens() -> None:
 def test_every_method_draws(pipe: Pipeline) -> None:
     assert pipe.available_methods == list(METHODS)
     done = {m: e for m, e in pipe.compare(PROMPT, seed=1) if isinstance(e, Generation)}
-    assert list(done) == pipe.default_methods
+    assert set(done) == set(pipe.default_methods)
     assert done["vanilla"].image.size == (64, 64)
     assert all(len(d.tokens) == 16 and min(d.tokens) >= 0 and max(d.tokens) < ANOLE.vocab for d in done.values())
     sources = done["vanilla"].record["model"]["sources"]
@@ -151,7 +151,7 @@ def test_every_method_draws(pipe: Pipeline) -> None:
         "text": "tokenizer.json",
     }
     assert str(Path.home()) not in json.dumps(sources)
-    assert all(done[m].stats.one_step_tvd == pytest.approx(0, abs=1e-5) for m in ("vanilla", "eagle1", "eagle2"))
+    assert all(done[m].tokens == done["vanilla"].tokens for m in ("eagle1", "eagle2"))
     assert isinstance(pipe.target, LeanAnole) and done["vanilla"].stats.dtype == sixteen_bits()
 
 

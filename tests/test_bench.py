@@ -75,8 +75,7 @@ def made_run(method: str, seconds: float, steps: int) -> dict[str, Any]:
         "tree": "made up",
         "mean_accepted_length": (TOKENS - 1) / steps,
         "tokens_per_second": TOKENS / seconds,
-        "one_step_tvd": 0.5,
-        "price": 0.25,
+        "changed": 0.25,
         "peak_bytes": None,
     }
 

@@ -250,7 +250,7 @@ def test_all_methods_side_by_side(page: Page) -> None:
     expect(page.locator("#lane-lantern .short")).to_contain_text("in 100 pieces are not the model's pick")
     expect(page.locator("#stage .lane")).to_have_count(len(DEFAULT))
     expect(page.locator("#stage .source")).to_contain_text("Drawn just now on")
-    expect(page.locator("#price figure")).to_have_count(1)
+    expect(page.locator("#numbers figure")).to_have_count(1)
     page.get_by_role("button", name=texts.TABLE_TITLE).click()
     expect(page.locator("#table").get_by_role("rowheader", name="LANTERN++")).to_be_visible()
     expect(page.locator("#table figure")).to_have_count(2)
@@ -528,7 +528,7 @@ def test_headings_and_targets(page: Page) -> None:
         "12).map((one) => one.outerHTML.slice(0, 90))"
     )
     assert small == []
-    assert page.locator("#stage [title], #price [title], #examples [title]").count() == 0, "a tooltip that no touch opens"
+    assert page.locator("#stage [title], #numbers [title], #examples [title]").count() == 0, "a tooltip that no touch opens"
 
 
 def test_nothing_is_cut_or_covered_on_the_stage(page: Page) -> None:
@@ -624,13 +624,13 @@ def test_a_page_at_rest_asks_for_no_frames(browser: Browser, server: str) -> Non
 def test_recorded_sweeps_come_when_somebody_nears_them(page: Page) -> None:
     asked: list[str] = []
     page.on("request", lambda request: asked.append(urlparse(request.url).path))
-    slider = page.locator("#price .turned input").first
-    expect(page.locator("#price figure")).to_have_count(1)
+    slider = page.locator("#numbers .turned input").first
+    expect(page.locator("#numbers figure")).to_have_count(1)
     assert slider.count() == 0
-    page.locator("#price .turns").scroll_into_view_if_needed()
+    page.locator("#numbers .turns").scroll_into_view_if_needed()
     expect(slider).to_be_visible()
     assert [path for path in asked if "sweeps" in path] == ["/recorded/01/sweeps"]
-    told = page.locator("#price .turned [aria-live]").first
+    told = page.locator("#numbers .turned [aria-live]").first
     before = told.inner_text()
     slider.press("End")
     slider.press("ArrowLeft")

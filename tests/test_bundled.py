@@ -35,9 +35,7 @@ def test_relaxation_accepts_more_and_says_what_it_costs(pipe: Pipeline) -> None:
         for method, event in pipe.compare(PROMPT, ["eagle1", "eagle2", "lantern", "lantern++"], seed=seed, tree="small"):
             if isinstance(event, Generation):
                 steps[method] = steps.get(method, 0) + event.stats.steps
-                tvd = event.stats.one_step_tvd
-                assert tvd is not None
-                assert tvd > 0.01 if method.startswith("lantern") else tvd < 1e-6
+                assert event.stats.changed > 0.01 if method.startswith("lantern") else event.stats.changed == 0
     assert steps["lantern"] < steps["eagle2"] < 3 * 255
     assert steps["lantern++"] < steps["eagle1"] < 3 * 255
 

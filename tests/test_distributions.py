@@ -1,5 +1,5 @@
 """Distributions: exact ways to decode emit the target's distribution, flat or next to sure and to the last token of a picture;
-relaxed rules emit what brute force says they do, and the measured distortion is what brute force measures.
+relaxed rules emit what brute force says they do, and the measured distance is what brute force measures.
 
 Chi-square tests run with fixed seeds; with the bound P_BOUND on each p-value, and some 500 of them here, all pass together
 with probability above 0.99 over the choice of seeds if the code is right.
@@ -28,24 +28,13 @@ from tables import (
 )
 from torch import Tensor
 
+from lantern_demo.bench import tvd
+from lantern_demo.bench.tvd import Visit, fixed_shift, picture_tvd, realised, sampled_shift, shift_at
 from lantern_demo.decoding import drafting, sampling
-from lantern_demo.decoding.loop import Step
+from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule
 from lantern_demo.decoding.sampling import Sampling, draw, probabilities, uniforms_of
-from lantern_demo.decoding.trees import Draft, static_tree
-from lantern_demo.runs import distortion
-from lantern_demo.runs.distortion import (
-    KEPT_BYTES,
-    MAX_ROOTS,
-    ProbsWatcher,
-    Visit,
-    fixed_shift,
-    measure,
-    realised,
-    roots,
-    sampled_shift,
-)
 
 P_BOUND = 1e-5
 HIGHEST = 1 - 2.0**-48  # of the uniforms on a CPU
@@ -107,6 +96,12 @@ def run(case: Case, way: dict[str, Any], tokens: int = 500, seed: int = 0, **cha
     return last
 
 
+def distance(case: Case, way: dict[str, Any], tokens: int) -> float:
+    """The measured distance of a run."""
+    config = Config(num_tokens=tokens, sampling=case.sampling, neighbours=neighbour_table(VOCAB), **way)
+    return picture_tvd(*case.models(), torch.tensor([0]), config)
+
+
 def p_value(case: Case, pictures: list[list[int]]) -> float:
     """The smallest p-value of tokens under the target's distribution: of those behind each token, and of all together by how far
     they are behind the last one."""
@@ -134,7 +129,7 @@ def test_exact_ways_follow_the_target(way: dict[str, Any], names: list[str]) -> 
         case = CASES[name]
         plain = run(case, way)
         assert p_value(case, [plain.tokens]) > P_BOUND, name
-        assert plain.one_step_tvd is None or plain.one_step_tvd < 1e-6, name
+        assert distance(case, way, 20) < 1e-6, name
         if not way["method"].drafts.reads_back:
             fixed = run(case, way, 100, engine="fixed", room=500)
             assert fixed.tokens[:80] == plain.tokens[:80], name  # a picture ends otherwise than it goes on
@@ -155,12 +150,12 @@ def test_the_end_of_a_picture_follows_the_target(way: dict[str, Any]) -> None:
     distribution that the drafter nearly knows."""
     case = CASES[FEW[1]]
     probs = probabilities(chain(case.target), case.sampling)
-    pictures = [run(case, way, 3, seed, measure_distortion=False).tokens for seed in range(800)]
+    pictures = [run(case, way, 3, seed).tokens for seed in range(800)]
     assert triples_p(pictures, probs[0].view(-1, 1, 1) * probs.unsqueeze(2) * probs) > P_BOUND
 
     target, guided = TableTarget(VOCAB, seed=2, sharpness=1.0), Sampling(temperature=1.1, top_p=0.95, cfg_scale=1.5)
     models = target, TableDrafter(target), torch.tensor([1, 2])
-    knobs = {"sampling": guided, "neighbours": neighbour_table(VOCAB), "num_tokens": 3, "measure_distortion": False}
+    knobs = {"sampling": guided, "neighbours": neighbour_table(VOCAB), "num_tokens": 3}
     pictures = [list(decode(*models, seed=seed, **knobs, **way))[-1].tokens for seed in range(800)]
     states = torch.arange(VOCAB)
     probs = target.probs(states.unsqueeze(1), states, guided)
@@ -169,7 +164,7 @@ def test_the_end_of_a_picture_follows_the_target(way: dict[str, Any]) -> None:
 
 def careless(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first draw of a row follows its distribution, and those behind it are simply the next tokens."""
-    real, told = drafting.draw_in_turn, distortion.realised
+    real, told = drafting.draw_in_turn, tvd.realised
 
     def drawn(q: Tensor, u: Tensor, out: Tensor) -> list[Tensor]:
         masses = real(q, u, out)
@@ -181,17 +176,17 @@ def careless(monkeypatch: pytest.MonkeyPatch) -> None:
         return torch.nn.functional.one_hot((history[:, 0] + behind) % len(q), len(q)).double() if behind else told(q, history)
 
     monkeypatch.setattr(drafting, "draw_in_turn", drawn)
-    monkeypatch.setattr(distortion, "realised", probs)
+    monkeypatch.setattr(tvd, "realised", probs)
 
 
 @pytest.mark.parametrize("name", [FEW[1], "drafter peaked on a right token", "cold"])
-def test_draws_that_do_not_follow_their_distribution_fail_the_test_and_show_as_distortion(
+def test_draws_that_do_not_follow_their_distribution_fail_the_test_and_show_as_distance(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Negative control of the tests above, and of the measured distance."""
     careless(monkeypatch)
     found = run(CASES[name], WAYS["eagle1"], 1600)
-    assert p_value(CASES[name], [found.tokens]) < 1e-9 and found.one_step_tvd > 0.02
+    assert p_value(CASES[name], [found.tokens]) < 1e-9 and distance(CASES[name], WAYS["eagle1"], 60) > 0.02
 
 
 @dataclass(frozen=True)
@@ -298,7 +293,7 @@ def test_emitted_distribution_equals_brute_force(rule: Rule, sampled: bool) -> N
 
 
 @pytest.mark.parametrize("rule", [Rule(), *RELAXED], ids=str)
-def test_measured_distortion_equals_brute_force(rule: Rule) -> None:
+def test_the_measured_distance_equals_brute_force(rule: Rule) -> None:
     neighbours, generator = neighbour_table(7), torch.Generator().manual_seed(1)
     offered = torch.ones(3, dtype=torch.bool)
     for seed in range(3):
@@ -316,22 +311,21 @@ def test_measured_distortion_equals_brute_force(rule: Rule) -> None:
         torch.testing.assert_close(got, want, atol=2e-3, rtol=0)
 
 
-def test_lossless_distortion_is_zero_and_a_broken_rule_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exact_rules_distance_is_zero_and_a_broken_rule_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     offered = torch.tensor([True, True, False, True])
 
-    def visits() -> list[Visit]:
-        found = []
+    def mean() -> float:
+        generator, total = torch.Generator().manual_seed(0), 0.0
         for seed in range(8):
             p, q = random_probs(1, 50, seed)[0], random_probs(1, 50, 100 + seed)[0]
             q = q.masked_fill(q < 0.02, 0.0)
-            found.append(Visit(p, torch.tensor([3, 7, 9, 11]), offered, q / q.sum() if seed % 2 else None, 0))
-        return found
+            visit = Visit(p, torch.tensor([3, 7, 9, 11]), offered, q / q.sum() if seed % 2 else None)
+            total += 0.5 * float(shift_at(Rule(), visit, None, generator, shared=False, draws=64).abs().sum())
+        return total / 8
 
-    sound = measure(Rule(), visits(), None, greedy=False, seed=0)
-    assert sound is not None and sound.tvd < 1e-6 and sound.method == "monte carlo (64 draws)"
+    assert mean() < 1e-6
     monkeypatch.setattr(Rule, "reject", lambda *_: None)
-    broken = measure(Rule(), visits(), None, greedy=False, seed=0)
-    assert broken is not None and broken.tvd > 0.02
+    assert mean() > 0.02
 
 
 def test_exhausted_drafts_distort_nothing() -> None:
@@ -342,8 +336,8 @@ def test_exhausted_drafts_distort_nothing() -> None:
 
 
 @pytest.mark.parametrize("rule", [LanternPlusPlus(3, 2.0), LanternPlusPlus(3, 6.0), Lantern(3, 0.2)])
-def test_extra_acceptance_is_distortion(rule: Rule) -> None:
-    """One sampled draft whose residual is norm([p - q]+): the one-step distance is the acceptance gained over
+def test_extra_acceptance_is_distance(rule: Rule) -> None:
+    """One sampled draft whose residual is norm([p - q]+): the distance is the acceptance gained over
     the exact rule. The set rule has that residual when near(x) holds no token with p > q; else the distance
     is larger."""
     vocab, offered = 12, torch.ones(1, dtype=torch.bool)
@@ -360,57 +354,6 @@ def test_extra_acceptance_is_distortion(rule: Rule) -> None:
             tvd = 0.5 * float(shift.abs().sum())
             assert tvd > gained - 1e-6
             assert not equal or tvd < gained + 1e-6
-
-
-# -- which distributions of a run are kept
-
-
-def kept_of(steps: int, vocabulary: int, nodes: Any = lambda step: 1) -> list[list[tuple[int, Visit]]]:
-    """What is kept of a run without drafts whose steps have so many nodes each. Probabilities [V] hold its step's number."""
-    tree, watcher, empty = static_tree(()), ProbsWatcher(), torch.empty(0, 0, dtype=torch.int64)
-    told, first = [Step(0, [0], 1, 1, 0.0, places=[0])], 1
-    for step in range(steps):
-        count = nodes(step)
-        if watcher.wants(step):
-            p = torch.full((count, vocabulary), float(step + 1))
-            watcher.add(Draft(tree, torch.tensor([0]), empty), p, torch.arange(count))
-        places = list(range(first, first + count))
-        told.append(Step(step + 1, places, count, first + count, 0.0, places=places))
-        first += count
-    return watcher.visits(told)
-
-
-def test_roots_are_few_and_evenly_spread() -> None:
-    for steps in (1, 5, 16, 17, 100, 1023):
-        kept = [visit.emitted for visit in roots(kept_of(steps, 1))]
-        assert kept[0] == 1 and min(steps, MAX_ROOTS // 2) <= len(kept) <= MAX_ROOTS
-        assert len({b - a for a, b in itertools.pairwise(kept)}) <= 1
-
-
-def test_distributions_of_all_steps_are_kept_where_they_fit() -> None:
-    assert [place for step in kept_of(1000, 10) for place, _ in step] == list(range(1, 1001))
-    most = KEPT_BYTES // 4 // 1_000_000
-    kept = [visit.emitted for step in kept_of(3 * most, 1_000_000) for _, visit in step]
-    assert kept == list(range(1, 3 * most + 1, 4)) and len(kept) <= most
-
-
-@pytest.mark.parametrize("most", [16, 17, 18, 23])
-def test_kept_distributions_are_those_of_their_steps_and_fit(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many there is room for, a number that is odd included, and where later steps have more nodes: a wavefront begins
-    with one, and a tree's first path may be short."""
-    monkeypatch.setattr(distortion, "KEPT_BYTES", most * 4 * 10)
-    kept = [pair for step in kept_of(100, 10) for pair in step]
-    assert [place for place, _ in kept] == [int(visit.p[0]) for _, visit in kept]
-    assert most // 2 < len(kept) <= most
-    monkeypatch.setattr(distortion, "KEPT_BYTES", 4 * most * 4 * 10)
-    assert 2 * most < sum(map(len, kept_of(4 * most, 10, lambda step: min(step + 1, 4)))) <= 4 * most
-
-
-def test_greedy_distortion_counts_missed_argmaxes() -> None:
-    p, none = torch.tensor([0.2, 0.5, 0.3]), torch.empty(0, dtype=torch.int64)
-    visits = [Visit(p, none, none.bool(), None, emitted) for emitted in (1, 1, 2, 1)]
-    assert measure(Rule(), visits, None, greedy=True, seed=0) == (0.25, "closed form")
-    assert measure(Rule(), [], None, greedy=True, seed=0) is None
 
 
 # -- draws

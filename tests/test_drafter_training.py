@@ -131,9 +131,7 @@ def test_a_batch_of_prompts_is_read_like_each_alone(tmp_path: Path) -> None:
     for i, prompt in enumerate(prompts):
         features, mask = encode_prompts(reader, [prompt], torch.device("cpu"))
         alone = target.condition(features, mask, True)
-        *_, last = decode(
-            target, None, alone, num_tokens=GRID * GRID, method=METHODS["vanilla"], sampling=sampling, measure_distortion=False
-        )
+        *_, last = decode(target, None, alone, num_tokens=GRID * GRID, method=METHODS["vanilla"], sampling=sampling)
         assert isinstance(last, Decoded) and last.tokens == drawn[i].tolist()
         cache, t = target.new_cache(2, GRID * GRID), features.shape[1]
         with torch.no_grad():

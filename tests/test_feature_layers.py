@@ -148,7 +148,7 @@ def test_the_distribution_is_the_targets_own() -> None:
     models, counts, taken = (LeanTarget(target), LeanDrafter(drafter)), torch.zeros(6), 0
     knobs = {"method": METHODS["eagle1"], "rule": Rule(), "tree": StaticTree([(0,), (1,), (0, 0)]), "sampling": sampling}
     for seed in range(1000):
-        *_, last = decode(*models, condition, num_tokens=3, seed=seed, measure_distortion=False, neighbours=None, **knobs)
+        *_, last = decode(*models, condition, num_tokens=3, seed=seed, neighbours=None, **knobs)
         counts[last.tokens[1]] += 1
         taken += last.accepted_lengths[0] > 1
     assert 200 < taken < 1000, "drafts are taken and refused"

@@ -246,7 +246,7 @@ WAVES = Calibration({}, {}, {}, {"zipar": [(2, 5.0, 0.2), (3, 4.0, 0.15), (4, 3.
 
 
 @pytest.mark.parametrize(
-    ("price", "cost", "window"),
+    ("most", "cost", "window"),
     [
         (1.0, lambda lead: 1.0, 2),
         (0.2, lambda lead: 1.0, 2),
@@ -257,8 +257,8 @@ WAVES = Calibration({}, {}, {}, {"zipar": [(2, 5.0, 0.2), (3, 4.0, 0.15), (4, 3.
         (0.15, lambda lead: {3: 2.0, 4: 1.0, 8: 1.0}[lead], 4),
     ],
 )
-def test_a_wavefront_follows_the_machine_within_its_price(price: float, cost: Callable[[int], float], window: int) -> None:
-    asked = WAVES.within(METHODS["zipar"], Wavefront(8), price)
+def test_a_wavefront_follows_the_machine_and_what_it_may_change(most: float, cost: Callable[[int], float], window: int) -> None:
+    asked = WAVES.within(METHODS["zipar"], Wavefront(8), most)
     measured: list[int] = []
 
     def seconds(policies: list[Drafts]) -> list[float]:
@@ -268,11 +268,11 @@ def test_a_wavefront_follows_the_machine_within_its_price(price: float, cost: Ca
     choice = choose(METHODS["zipar"], WAVES, seconds, asked)
     assert choice is not None and choice.policy == Wavefront(window)
     assert choice.reason.startswith(f"fitted: a window of {window}; expected ")
-    prices = {lead: costs for lead, _, costs in WAVES.wavefronts["zipar"]}
-    assert max(prices[lead] for lead in measured) <= price, "what is dearer is not even measured"
+    changed = {lead: share for lead, _, share in WAVES.wavefronts["zipar"]}
+    assert max(changed[lead] for lead in measured) <= most, "what changes more is not even measured"
 
 
-def test_a_wider_window_that_was_measured_to_cost_more_is_not_taken() -> None:
+def test_a_wider_window_that_was_counted_to_change_more_is_not_taken() -> None:
     waves = Calibration({}, {}, {}, {"zipar": [(5, 3.0, 0.074), (6, 2.5, 0.077), (8, 1.0, 0.0)]})
     asked = waves.within(METHODS["zipar"], Wavefront(8), 0.075)
     choice = choose(
@@ -283,7 +283,7 @@ def test_a_wider_window_that_was_measured_to_cost_more_is_not_taken() -> None:
 
 @pytest.mark.parametrize("name", [name for name, knob in KNOBS.items() if knob.limit is not None and not knob.of_tree])
 def test_a_number_that_is_needed_is_refused_where_it_is_missing(name: str) -> None:
-    """A price of None would be a fault when a window is fitted within it."""
+    """A share of None would be a fault when a window is fitted within it."""
     with pytest.raises(ValueError, match=f"^{name} must be a .*number between .* got None"):
         Settings(**{name: None})
 
@@ -291,14 +291,15 @@ def test_a_number_that_is_needed_is_refused_where_it_is_missing(name: str) -> No
 def test_the_bundled_model_fits_its_wavefront(tmp_path: Path) -> None:
     calibration = read_calibration(BUNDLED / "lantern-scenes")
     assert calibration is not None
-    windows, tokens, prices = zip(*calibration.wavefronts["zipar"], strict=True)
+    windows, tokens, changed = zip(*calibration.wavefronts["zipar"], strict=True)
     assert windows == (*(lead for lead in LEADS if lead < 16), 16) and list(tokens) == sorted(tokens, reverse=True)
     assert (
-        prices[-1] == 0
-        and prices[0] == max(prices)
+        changed[-1] == 0
+        and changed[0] == max(changed)
         and tokens == tuple(pytest.approx(255 / (15 + 15 * window), abs=1e-3) for window in windows)
     )
-    asked = calibration.within(METHODS["zipar"], Wavefront(8), Settings().zipar_price)
+    asked = calibration.within(METHODS["zipar"], Wavefront(8), Settings().zipar_changed)
+    assert asked == Wavefront(4)
     file = tmp_path / "choice.json"
     remember(file, Choice(asked, "so"))
     assert recall(file) == Choice(asked, "so")

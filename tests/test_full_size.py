@@ -173,7 +173,7 @@ for name in pipe.available_methods:
             pipe.target, drafter, condition, num_tokens=int(tokens), method=method, neighbours=pipe.neighbours(), **asked
         )
     told["methods"][name] = {
-        "tokens": last.tokens, "steps": last.steps, "tvd": last.one_step_tvd, "seconds": time.time() - start,
+        "tokens": last.tokens, "steps": last.steps, "seconds": time.time() - start,
         "decode": last.decode_seconds}
     print(name, told["methods"][name], memory(), file=sys.stderr, flush=True)
 told["drawn"] = {"most of its own": most, **memory()}

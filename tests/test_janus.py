@@ -128,10 +128,10 @@ def test_without_a_drafter_every_method_that_needs_none_draws(pipe: Pipeline) ->
     with pytest.raises(ValueError, match=r"method eagle1 needs a drafter, and no drafter comes with janus-pro-1b; train one"):
         pipe.generate(PROMPT, "eagle1")
     done = {m: e for m, e in pipe.compare(PROMPT, ALONE, seed=1, window=4, zipar_window=2) if isinstance(e, Generation)}
-    assert list(done) == ALONE and done["vanilla"].image.size == (64, 64)
+    assert set(done) == set(ALONE) and done["vanilla"].image.size == (64, 64)
     assert all(len(d.tokens) == 16 and min(d.tokens) >= 0 and max(d.tokens) < JANUS.vocab for d in done.values())
-    assert all(done[m].stats.one_step_tvd == pytest.approx(0, abs=1e-5) for m in ("vanilla", "sjd"))
-    assert done["zipar"].stats.steps == 9 and done["zipar"].stats.price > 0.01
+    assert all(done[m].tokens == done["vanilla"].tokens and done[m].stats.changed == 0 for m in ("vanilla", "sjd"))
+    assert done["zipar"].stats.steps == 9 and done["zipar"].stats.changed > 0
     sources = done["vanilla"].record["model"]["sources"]
     assert {part: source["file"] for part, source in sources.items()} == {
         "target": "pytorch_model.bin",
@@ -175,9 +175,9 @@ def test_one_that_was_trained_here_drafts(janus_model: Path) -> None:
     same_weights(found, janus_drafter())
     assert pipe.unavailable == {} and pipe.available_methods == list(METHODS)
     done = {m: e for m, e in pipe.compare(PROMPT, seed=1) if isinstance(e, Generation)}
-    assert list(done) == pipe.default_methods
+    assert set(done) == set(pipe.default_methods)
     assert done["eagle1"].record["model"]["sources"]["drafter"]["trained"]
-    assert all(done[m].stats.one_step_tvd == pytest.approx(0, abs=1e-5) for m in ("vanilla", "eagle1", "eagle2"))
+    assert all(done[m].tokens == done["vanilla"].tokens for m in ("eagle1", "eagle2"))
 
 
 @torch.no_grad()

@@ -265,7 +265,6 @@ def pictures_of(target: Any, drafter: Any, condition: Any, method: str, temperat
         sampling=Sampling(temperature=temperature, cfg_scale=2.0),
         neighbours=table,
         seed=5,
-        measure_distortion=False,
     )
     return last.tokens
 

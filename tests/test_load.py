@@ -22,7 +22,7 @@ import pytest
 from gradio_client import Client
 from soak import FULL, YOURS, answer, join, served, soak, sound, wait_until_ready
 
-from lantern_demo.runs.pipeline import Drawn, Generation, MethodFailed, Pipeline, StepEvent
+from lantern_demo.runs.pipeline import Generation, MethodFailed, Pipeline, StepEvent
 from lantern_demo.ui import admission, log
 from lantern_demo.ui.service import Frame, Service, run_seconds
 from lantern_demo.version import __version__
@@ -249,7 +249,7 @@ def test_a_run_that_takes_too_long_ends_with_what_is_good(tiny_model: Path, monk
     def slow(self: Pipeline, method: Any, *arguments: Any) -> Iterator[Any]:
         for event in run(self, method, *arguments):
             seen.append(event)
-            if isinstance(event, Drawn):
+            if isinstance(event, Generation):
                 drawn.append(method.id)
             if drawn and drawn[0] != method.id and isinstance(event, StepEvent):
                 clock[0] = 1000.0  # as if it had been that slow
@@ -260,7 +260,7 @@ def test_a_run_that_takes_too_long_ends_with_what_is_good(tiny_model: Path, monk
     monkeypatch.setattr("lantern_demo.runs.race.perf_counter", lambda: clock[0])
     service._run_seconds = 500
     outcomes = {item.method: item for item in service.frames(request, False) if not isinstance(item, Frame)}
-    assert len(drawn) == 1 and isinstance(outcomes[drawn[0]], Generation), "what it gave up is measured all the same"
+    assert len(drawn) == 1 and isinstance(outcomes[drawn[0]], Generation)
     for method in {"vanilla", "eagle1", "eagle2"} - set(drawn):
         failed = outcomes[method]
         assert isinstance(failed, MethodFailed) and "seconds here, and they were over. Ask for fewer methods" in failed.message

@@ -8,7 +8,6 @@ import pytest
 from published import TEXT_ID
 
 from lantern_demo.runs import pipeline
-from lantern_demo.runs.stats import Drawn
 from lantern_demo.ui import compare, texts
 from lantern_demo.ui import service as services
 from lantern_demo.ui.service import PROMPT, Frame, Service
@@ -28,7 +27,7 @@ def service(published_cache: Path, text_model: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_published_model_reads_the_prompt_and_its_cells_come_before_its_previews(service: Service) -> None:
     request = service.request("a red lantern", None, ["vanilla", "eagle1"], {"seed": 3})
-    frames = [item for item in service.frames(request, True) if isinstance(item, (Frame, Drawn))]
+    frames = [item for item in service.frames(request, True) if isinstance(item, Frame)]
     assert isinstance(frames[0], Frame) and (frames[0].lanes, frames[0].ready) == ({}, PROMPT)
     painted: set[str] = set()
     previewed: set[str] = set()

@@ -52,7 +52,7 @@ def test_they_race_beside_vanilla(registered: None, tmp_path: Path) -> None:
     assert not set(IDS) & set(pipe.default_methods) and set(IDS) < set(pipe.available_methods)
     raced = pipe.compare("a lantern", [*IDS, "vanilla"], tree="small", seed=3)
     done = {name: event for name, event in raced if isinstance(event, Generation)}
-    assert list(done) == ["vanilla", *IDS]
+    assert set(done) == {"vanilla", *IDS}
     for name in IDS:
         entry = done[name].record["methods"][name]  # type: ignore[index]
         assert entry["nodes"] == 8 and entry["dice"] == "own"
@@ -150,7 +150,7 @@ def transitions(rule: Rule) -> float:
     """The smallest p-value of the tokens behind each token, under the target's distribution."""
     counts = torch.zeros(6, 6)
     for seed in range(6):
-        for last, token in itertools.pairwise([0, *run(rule, seed, measure_distortion=False).tokens]):
+        for last, token in itertools.pairwise([0, *run(rule, seed).tokens]):
             counts[last, token] += 1
     probs = probabilities(LOGITS, Sampling())
     return min(chi_square_p(counts[i], probs[i]) for i in range(6) if counts[i].sum() > 100)

@@ -12,11 +12,11 @@ from runs import walked
 from tables import decide, draw_without_replacement
 from torch import Tensor
 
+from lantern_demo.bench.tvd import fixed_shift, without
 from lantern_demo.decoding import sampling as sampled_by
 from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.trees import Draft, static_tree
-from lantern_demo.runs.distortion import fixed_shift, without
 
 
 @pytest.fixture(autouse=True)

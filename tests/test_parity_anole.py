@@ -180,7 +180,6 @@ def test_tokens_and_steps(case: Golden, run: str, monkeypatch: pytest.MonkeyPatc
         tree=policy,
         sampling=Sampling(temperature=0, cfg_scale=case.about["cfg_scale"]),
         neighbours=golden["nearest"],
-        measure_distortion=False,
     )
     assert isinstance(first, Step) and isinstance(result, Decoded)
     assert result.tokens[: case.about["max_length"]] == golden[f"{run}.tokens"].tolist()

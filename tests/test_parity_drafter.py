@@ -19,13 +19,13 @@ from released import (
 from runs import dynamic_draft, static_draft
 from torch import Tensor
 
+from lantern_demo.bench.tvd import without
 from lantern_demo.decoding import drafting
 from lantern_demo.decoding.cache import KVCache
 from lantern_demo.decoding.drafting import DynamicTree, StaticSource, StaticTree
 from lantern_demo.decoding.sampling import Sampling, guide
 from lantern_demo.decoding.trees import Draft, static_tree
 from lantern_demo.models.llamagen.drafter import Drafter
-from lantern_demo.runs.distortion import without
 from lantern_demo.static_trees import STATIC_TREES
 
 

@@ -41,7 +41,6 @@ def decoded(case: Golden, prompt: str, method: Method, rule: Rule, tree: Drafts,
         tree=tree,
         neighbours=golden["nearest"],
         prefix_rows=2,
-        measure_distortion=False,
     )
 
 

@@ -44,10 +44,6 @@ def model() -> Model:
     return Model()
 
 
-def without_time(events: list[Any]) -> tuple[Any, ...]:
-    return *summary(events), events[-1].one_step_tvd
-
-
 # -- kept engines
 
 
@@ -58,7 +54,7 @@ def test_runs_on_a_kept_engine_are_those_on_a_new_one(method: str, temperature: 
     engines, knobs = Engines(), {"sampling": Sampling(temperature, cfg_scale=2.0)}
     for changes in ({"seed": 1}, {"seed": 2, "prompt": "full"}, {"seed": 3, "num_tokens": 5}, {"seed": 1}):
         new, pool = list(model.run(method, **knobs, **changes)), list(model.run(method, engines=engines, **knobs, **changes))
-        assert without_time(pool) == without_time(new)
+        assert summary(pool) == summary(new)
         cut = model.run(method, engines=engines, seed=9, **knobs)
         for _ in range(2):
             next(cut)
@@ -74,10 +70,10 @@ def test_a_second_run_captures_nothing(faked: Captured, model: Model) -> None:  
     captured = len(faked)
     assert captured >= 2 * len(ON_BOTH) - 2
     for name in ON_BOTH:
-        alone = list(model.run(name, seed=4, measure_distortion=False))
+        alone = list(model.run(name, seed=4))
         del faked[captured:]
-        again = list(model.run(name, engines=engines, seed=4, measure_distortion=False))
-        assert without_time(again) == without_time(alone)
+        again = list(model.run(name, engines=engines, seed=4))
+        assert summary(again) == summary(alone)
         assert again[-1].engine == "graphs" and again[-1].seconds["capture"] == 0
     assert len(faked) == captured
 
@@ -85,7 +81,7 @@ def test_a_second_run_captures_nothing(faked: Captured, model: Model) -> None:  
 def test_a_short_run_gets_all_buckets_of_a_long_one_ready(faked: Captured) -> None:  # noqa: F811
     engines, large = Engines(), Model(replace(TEXT, grid=16))
     for method in ("vanilla", "eagle1"):
-        knobs = {"engines": engines, "room": 200, "measure_distortion": False}
+        knobs = {"engines": engines, "room": 200}
         list(large.run(method, num_tokens=3, **knobs))
         captured = set(faked)
         assert len({slots for slots, _ in captured}) >= 3
@@ -96,14 +92,14 @@ def test_a_short_run_gets_all_buckets_of_a_long_one_ready(faked: Captured) -> No
 
 def test_live_runs_of_one_shape_do_not_disturb_each_other(faked: Captured, model: Model) -> None:  # noqa: F811
     engines = Engines()
-    alone = [without_time(list(model.run(seed=seed, measure_distortion=False))) for seed in range(3)]
+    alone = [summary(list(model.run(seed=seed))) for seed in range(3)]
     for _ in range(2):  # the second time on kept engines
-        live = [model.run(seed=seed, engines=engines, measure_distortion=False) for seed in range(3)]
+        live = [model.run(seed=seed, engines=engines) for seed in range(3)]
         found: list[list[Any]] = [[] for _ in live]
         while any(len(events) < 2 or not hasattr(events[-1], "tokens_per_second") for events in found):
             for events, run in zip(found, live, strict=True):
                 events.extend([event] if (event := next(run, None)) is not None else [])
-        assert [without_time(events) for events in found] == alone
+        assert [summary(events) for events in found] == alone
         assert len(engines) == 3
 
 
@@ -133,14 +129,14 @@ def test_other_settings_get_another_engine(model: Model) -> None:
 def test_what_is_not_finite_does_not_reach_the_next_run(model: Model) -> None:
     """A masked slot weighs 0, and 0 times what is not a number is none."""
     engines = Engines()
-    wanted = without_time(list(model.run("eagle1")))
+    wanted = summary(list(model.run("eagle1")))
     list(model.run("eagle1", engines=engines))
     ((_, engine),) = engines._idle
     assert engine.fixed.drafter_cache is not None
     with torch.inference_mode():
         engine.fixed.cache.both.fill_(torch.nan)
         engine.fixed.drafter_cache.both.fill_(torch.nan)
-    assert without_time(list(model.run("eagle1", engines=engines))) == wanted
+    assert summary(list(model.run("eagle1", engines=engines))) == wanted
 
 
 def test_a_faulty_run_keeps_its_engine_to_itself(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,9 +224,9 @@ def test_a_refused_capture_goes_on_without_graphs_on_the_threads_own_stream(
     masked: bool, stuck: Callable[..., list[Any]], model: Model
 ) -> None:
     engines = Engines()
-    wanted = summary(list(model.run("eagle1", measure_distortion=False)))
+    wanted = summary(list(model.run("eagle1")))
     streams = stuck(lambda: RuntimeError("operation not permitted\nwhen stream is capturing"), masked)
-    found = list(model.run("eagle1", engines=engines, measure_distortion=False))
+    found = list(model.run("eagle1", engines=engines))
     why = "operation failed due to a previous error during capture" if masked else "operation not permitted"
     assert (found[-1].engine, found[-1].engine_reason) == ("fixed", f"without graphs: {why}")
     assert summary(found) == wanted and streams[-1] == "the thread's own"

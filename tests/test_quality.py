@@ -101,7 +101,7 @@ def test_the_interval_of_a_difference_holds_the_truth_as_often_as_it_says() -> N
 def difference(
     ours: statistics.Measure, floor: statistics.Measure, groups: Any, level: float, halves: bool = False
 ) -> statistics.Difference:
-    """Of two sets of the same captions, as `Judge.price` compares them."""
+    """Of two sets of the same captions, as `Judge.losses` compares them."""
     sets = [(m(numpy.arange(len(groups))), statistics.bootstrap(m, groups, 200, 1, halves)) for m in (ours, floor)]
     return statistics.compared(*sets[0], *sets[1], level)
 
@@ -192,7 +192,7 @@ def test_the_kernel_distance_does_not_hang_on_how_large_features_are() -> None:
             for seed in (1, 2, 3)
         ]
         judge = Judge(*sets, groups, codes=9, resamples=20)
-        return judge.price(sets[0], is_reference=True)["kernel_truth"].difference
+        return judge.losses(sets[0], is_reference=True)["kernel_truth"].difference
 
     assert 100 < abs(found(1.0)) < 100_000  # thousandths of a kernel of order 8
     assert found(50.0) == pytest.approx(found(1.0), rel=1e-3)

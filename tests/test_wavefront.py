@@ -11,7 +11,7 @@ from runs import decode
 from test_fixed import FULL, PADDED, TEXT, assert_same, condition_of, networks
 
 from lantern_demo.bench.audit import Cell, run_cell
-from lantern_demo.decoding import loop
+from lantern_demo.bench.tvd import watched
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.drafting import Drafts
 from lantern_demo.decoding.loop import Decoded, Step
@@ -19,7 +19,6 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, guide, probabilities
 from lantern_demo.decoding.wavefront import Wavefront, nodes_at_most, nodes_of, plan_of
 from lantern_demo.models.llamagen.cuda import FusedTarget
-from lantern_demo.runs.distortion import ProbsWatcher
 
 SAMPLING = Sampling(0.9, top_k=30, cfg_scale=2.0)
 SHAPES = [(16, 4, window) for window in (1, 2, 3, 4, 9)] + [(14, 4, 1), (14, 4, 3), (5, 2, 1), (3, 4, 2), (256, 16, 5)]
@@ -98,13 +97,12 @@ def test_distributions_are_those_of_one_pass_under_the_whole_mask(window: int) -
     """All that a run read, in one pass: a node sees what was read up to its own pass at places up to its own, at each place the
     newest."""
     target, _ = networks(TEXT)
-    watcher = ProbsWatcher()
     config = Config(METHODS["zipar"], 16, Sampling(1.0, cfg_scale=2.0), tree=Wavefront(window), seed=5, row=4)
     with torch.inference_mode():
         condition = condition_of(target, FULL)
-        *steps, last = loop.decode(target, None, condition, config, watcher=watcher)
-        assert isinstance(last, Decoded)
-        inputs = [(number, *node) for number in range(1, len(steps)) for node in nodes_of(number, 16, 4, window)]
+        visits, tokens = watched(target, None, condition, config)
+        passes = len(plan_of(16, 4, window, torch.device("cpu")).passes)
+        inputs = [(number, *node) for number in range(1, passes) for node in nodes_of(number, 16, 4, window)]
         prefix = target.embed_condition(condition)
         t, n = prefix.shape[1], len(inputs)
         sees = torch.zeros(t + n, t + n, dtype=torch.bool)
@@ -112,15 +110,14 @@ def test_distributions_are_those_of_one_pass_under_the_whole_mask(window: int) -
         for i, (number, _, at, _) in enumerate(inputs):
             newest = {place: j for j, (earlier, _, place, _) in enumerate(inputs) if earlier <= number and place <= at}
             sees[t + i, [t + j for j in newest.values()]] = True
-        x = target.tok_embeddings(torch.tensor([last.tokens[read] for _, read, _, _ in inputs])).expand(2, -1, -1)
+        x = target.tok_embeddings(torch.tensor([tokens[read] for _, read, _, _ in inputs])).expand(2, -1, -1)
         rope = target.rope[[*range(t), *(t + at for _, _, at, _ in inputs)]]
         hidden = target.run(torch.cat((prefix, x), 1), rope, sees, None)[:, t:]
         expected = probabilities(guide(target.head(hidden), 2.0), config.sampling)
         of = {place: probs for (*_, place), probs in zip(inputs, expected, strict=True) if place < 16}
-    visits = dict(pair for step in watcher.visits(steps) for pair in step)  # type: ignore[arg-type]
-    assert sorted(visits) == sorted(of) == list(range(1, 16))
-    for place, visit in visits.items():
-        torch.testing.assert_close(visit.p, of[place], atol=1e-5, rtol=1e-4)
+    assert len(visits) == 16 and sorted(of) == list(range(1, 16))
+    for place, probs in of.items():
+        torch.testing.assert_close(visits[place].p, probs, atol=1e-5, rtol=1e-4)
 
 
 def test_less_than_a_whole_row_is_not_lossless() -> None:

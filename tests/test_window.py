@@ -55,14 +55,14 @@ def test_a_window_of_one_is_vanilla(temperature: float, dice: str) -> None:
 
 def test_one_number_for_a_place_needs_fewer_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Than guesses that are drawn with new random numbers in every pass."""
-    steady, generator = run("sjd", 2000, 8, measure_distortion=False).steps, torch.Generator().manual_seed(1)
+    steady, generator = run("sjd", 2000, 8).steps, torch.Generator().manual_seed(1)
 
     def observe_anew(self: window.DrawnWindow, *what: Tensor) -> None:
         self.uniforms.uniform_(generator=generator)
         OBSERVE(self, *what)
 
     monkeypatch.setattr(window.DrawnWindow, "observe", observe_anew)
-    assert steady < 0.9 * run("sjd", 2000, 8, measure_distortion=False).steps
+    assert steady < 0.9 * run("sjd", 2000, 8).steps
 
 
 def test_values_out_of_range() -> None:

@@ -32,10 +32,9 @@ Row = dict[str, Any]
 
 
 def draw_front(report: dict[str, Any], file: Path) -> None:
-    """Draw a report's front to a PNG file: one panel for the price, one for each quality measure."""
+    """Draw a report's front to a PNG file: one panel for the distance, one for each quality measure."""
     rows = [row for row in report["rows"] if row["group"] in ("main", "sweep")]
-    price = {"title": "price: how far the distributions of the picture's tokens move", "better": "lower"}
-    panels = {"price": price, **report["measures"]}
+    panels = {"tvd": {"title": "TVD of the tokens' distributions from the model's", "better": "lower"}, **report["measures"]}
     lines = math.ceil((len(panels) + 1) / COLUMNS)
     figure = Figure(figsize=(15, 3.9 * lines), dpi=110, layout="constrained")
     axes = figure.subplots(lines, COLUMNS).flatten().tolist()
@@ -56,9 +55,9 @@ def draw_front(report: dict[str, Any], file: Path) -> None:
 
 def value_of(row: Row, key: str) -> tuple[float, float, float] | None:
     """A measure and its interval, of the difference to vanilla's where pictures are compared; None where nothing was measured."""
-    if key == "price":
-        price = row["speed"]["price"]
-        return None if price is None else (price, price, price)
+    if key == "tvd":
+        tvd = row["speed"]["tvd"]
+        return None if tvd is None else (tvd, tvd, tvd)
     told = row["measures"].get(key)
     return None if told is None else (told["difference"], *told["interval"])
 

@@ -1,4 +1,4 @@
-"""Speed and distortion of every method on this machine: `python -m lantern_demo.bench --prompts 6 --out bench.json`.
+"""Speed of every method, and what it changed, on this machine: `python -m lantern_demo.bench --prompts 6 --out bench.json`.
 
 Every prompt and seed is a round: the methods one after the other on one device, in every other round backwards. Printed are
 medians over the rounds; speedups are ratios within a round. With --out FILE.json the report is also written as FILE.json and

@@ -2,8 +2,8 @@
 
 Writes calibration.json into the model's folder, of a published model into this machine's cache: at the preset settings, the
 chance of every draw of a wide fixed tree to be the accepted one, the mean accepted length of dynamic trees of several shapes, of
-OPT-Trees and of windows of several sizes, and tokens a pass and price of wavefronts. Prompts and seeds are none of the
-benchmarks', which count theirs from 0: a tree must not be fitted on the rounds that it is judged by.
+OPT-Trees and of windows of several sizes, and of wavefronts tokens a pass and the share of tokens that they change. Prompts and
+seeds are none of the benchmarks', which count theirs from 0: a tree must not be fitted on the rounds that it is judged by.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def calibration_of(pipe: Pipeline, method: Method, prompts: list[str]) -> dict[s
         rows = [[pipe.info.grid, 1.0, 0.0]]  # a whole row is vanilla
         for lead in tqdm([lead for lead in LEADS if lead < pipe.info.grid], desc=method.id):
             done = runs(zipar_window=lead)
-            price = round(mean(run.price or 0.0 for run in done), 4)
-            rows.insert(-1, [lead, round(mean(run.mean_accepted_length for run in done), 3), price])
+            tokens, changed = (mean(getattr(run, of) for run in done) for of in ("mean_accepted_length", "changed"))
+            rows.insert(-1, [lead, round(tokens, 3), round(changed, 4)])
         return {"wavefronts": {method.id: rows}}
     return {}
 

@@ -10,14 +10,14 @@ from lantern_demo.bench.summary import FEWEST, PARTS, summarise
 
 Report = dict[str, Any]
 
-HEAD = ["method", "nodes", "MAL", "ms / step", *PARTS, "c", "tokens / s", "speedup", "95 %", "price", "one-step TVD", "peak MiB"]
+HEAD = ["method", "nodes", "MAL", "ms / step", *PARTS, "c", "tokens / s", "speedup", "95 %", "changed", "peak MiB"]
 HOW = (
     "Every round draws one prompt with one seed by all contestants in turn, in every other round backwards, after a whole "
     "round that is thrown away. Times are synchronised device work; ms / step is the mean of a run without its prefill, "
     "tokens / s counts the prefill. c is ms / step over vanilla's, speedup is vanilla's decode seconds over the method's, "
     "both taken within a round. Given are medians over the rounds, in brackets the 10th and 90th percentile; the 95 % "
-    f"interval is the bootstrap's for the median, rounds taken as independent, and needs {FEWEST} rounds. MAL and one-step TVD "
-    "are means."
+    f"interval is the bootstrap's for the median, rounds taken as independent, and needs {FEWEST} rounds. MAL and changed, the "
+    "share of tokens that only the relaxation accepted, are means."
 )
 HOW_PEERS = (
     "Peers are timed by the wall around their call. They are compared with our wall time of the same stretch, prefill to last "
@@ -105,8 +105,7 @@ def _line(label: str, row: Report) -> list[str]:
         _spread(row["tokens_per_second"], 0),
         _spread(row.get("speedup"), 2, "x"),
         _interval(row.get("speedup")),
-        number(row.get("price"), 4),
-        number(row.get("one_step_tvd"), 4),
+        number(row.get("changed"), 4),
         _mib(row["peak_bytes"]),
     ]
 

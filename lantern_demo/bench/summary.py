@@ -93,6 +93,5 @@ def _own(runs: list[Run]) -> dict[str, Any]:
         "speculative_decoding": pooled([run["speculative_decoding"] for run in runs if "speculative_decoding" in run]),
         "ms_per_step": spread([step_ms(run) for run in runs]),
         **{f"ms_{p}": median(1000 * run[f"{p}_seconds"] / max(1, run["steps"]) for run in runs) for p in PARTS},
-        "price": known("price"),
-        "one_step_tvd": known("one_step_tvd"),
+        **{key: known(key) for key in ("changed", "tvd")},
     }

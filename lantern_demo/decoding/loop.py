@@ -19,7 +19,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from .config import Config
 from .engines.plain import Plain, Run
 from .engines.pool import Engines, FixedRun
-from .protocols import Drafter, FixedDrafter, FixedTarget, Target, Watcher
+from .protocols import Drafter, FixedDrafter, FixedTarget, Target
 from .rejection import Rejection
 from .sampling import NO_PROBS, uniforms_of
 from .shared import SharedNoise
@@ -46,6 +46,14 @@ class Decoded:
     engine_reason: str  # why it is not what it could be, if so
 
 
+def parts_of(config: Config, vocabulary: int) -> tuple[Source, Judge]:
+    """What fills a run's draft trees, and what judges them."""
+    shared = SharedNoise(config, vocabulary) if config.shared else None
+    judge = shared or Rejection(config.rule, config.sampling, config.neighbours, vocabulary, config.nodes, config.tree.width)
+    noisy = None if shared is None else shared.noisy
+    return config.tree.source(config, vocabulary, noisy), judge
+
+
 def decode(
     target: Target,
     drafter: Drafter | None,
@@ -53,11 +61,12 @@ def decode(
     config: Config,
     clock: Clock | None = None,
     engines: Engines | None = None,
-    watcher: Watcher | None = None,
+    make_parts: Callable[[Config, int], tuple[Source, Judge]] = parts_of,
 ) -> Iterator[Step | Decoded]:
     """Decode; yields a `Step` per step and at last the `Decoded` result. `clock` may be shared with other parts of a run.
-    `engines` keeps what the fixed engine has set up for later runs. The models are not called before the first `next`; closing
-    the iterator early is allowed at any time. Raises ValueError at the call for models that do not go with the configuration."""
+    `engines` keeps what the fixed engine has set up for later runs. `make_parts` is `parts_of`, or adds an observer to it.
+    The models are not called before the first `next`; closing the iterator early is allowed at any time. Raises ValueError at
+    the call for models that do not go with the configuration."""
     drafter = drafter if config.method.needs_drafter else None
     clock = clock or Clock(config.device)
     config.check_models(target.vocab_size, drafter)
@@ -74,22 +83,14 @@ def decode(
         and not config.tree.reads_back
         and (config.engine == "fixed" or (config.engine == "auto" and config.torch_device.type == "cuda"))
     )
-    parts = target, drafter, condition, config, clock, watcher
+    parts = target, drafter, condition, config, clock
 
     def start(*more: Any) -> Run:
         if on_fixed or wave:
             return FixedRun(*parts, *more, engines=engines if on_fixed else None, exact=not on_fixed)
         return Plain(*parts, *more)
 
-    return _events(target, condition, config, clock, start)
-
-
-def parts_of(config: Config, vocabulary: int) -> tuple[Source, Judge]:
-    """What fills a run's draft trees, and what judges them."""
-    shared = SharedNoise(config, vocabulary) if config.shared else None
-    judge = shared or Rejection(config.rule, config.sampling, config.neighbours, vocabulary, config.nodes, config.tree.width)
-    noisy = None if shared is None else shared.noisy
-    return config.tree.source(config, vocabulary, noisy), judge
+    return _events(target, condition, config, clock, start, make_parts)
 
 
 # cuDNN would build a plan for every shape. These take any mask, and a step's numbers do not hang on which of several is chosen.
@@ -108,7 +109,12 @@ def _device_work(device: torch.device) -> AbstractContextManager[Any]:
 
 
 def _events(
-    target: Target, condition: Any, config: Config, clock: Clock, start: Callable[[Source, Judge, Tensor], Run]
+    target: Target,
+    condition: Any,
+    config: Config,
+    clock: Clock,
+    start: Callable[[Source, Judge, Tensor], Run],
+    make_parts: Callable[[Config, int], tuple[Source, Judge]],
 ) -> Iterator[Step | Decoded]:
     """The steps and the result of a run that `start` begins with its draft source, judge and uniforms."""
     run: Run | None = None
@@ -116,7 +122,7 @@ def _events(
     try:
         with _device_work(config.torch_device):
             with clock.measure("prefill"):
-                source, judge = parts_of(config, target.vocab_size)
+                source, judge = make_parts(config, target.vocab_size)
                 uniforms = uniforms_of(config.seed, config.torch_device, config.num_tokens, judge.draws + source.draws)
                 run = start(source, judge, uniforms)
                 hidden = target.prefill(condition, run.cache)

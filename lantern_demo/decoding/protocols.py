@@ -11,18 +11,6 @@ from typing import Any, Protocol, runtime_checkable
 from torch import Tensor
 
 from .cache import KVCache
-from .trees import Draft
-
-
-class Watcher(Protocol):
-    """Looks at steps for whatever is to be measured behind a run."""
-
-    def wants(self, step: int) -> bool:
-        """Whether it looks at this step; from 0, without gaps."""
-
-    def add(self, draft: Draft, p: Tensor, path: Tensor) -> None:
-        """Take what it needs: the draft, the target's probabilities p [n, V] at its nodes, and the nodes [m] int64 behind which
-        the step's tokens come, in order; the last may be there several times. They are valid until the next step."""
 
 
 class Target(Protocol):

@@ -1,5 +1,5 @@
 """Acceptance rules: what counts for a draft, and what a rejected one leaves of the target's probabilities. Here are the exact
-rule and LANTERN's. `deciding` runs them for both engines, and the measured distortion runs the very same.
+rule and LANTERN's. `deciding` runs them for both engines, and `bench.tvd` measures the very same.
 
     near(x)  = x with the tokens that stand for it beside itself, whose mass is S; by the exact rule there are none
     accept x with probability min(1, (p(x) + S) / q(x)); q(x) = 1 where the prefix fixes the children
@@ -133,11 +133,6 @@ class Rule:
         return 0.0
 
     @property
-    def settled(self) -> bool:
-        """Whether the measured distortion is the same whatever was drafted."""
-        return type(self) is Rule
-
-    @property
     def greedy(self) -> Rule:
         """The rule by which greedy drafts are accepted: the exact one, unless this one counts neighbours."""
         return self if self.table_columns else Rule()
@@ -190,14 +185,6 @@ class Rule:
         """What has to be exceeded by what is counted for any child under p [..., V], whatever it was drawn from: [..., 1]. None:
         the uniform times the drafter's probability."""
         return None
-
-    def chance(self, p: Tensor, near: Near, children: Children) -> Tensor:
-        """The chance [P, m] float64 that the tokens that near is about are accepted, from p and q [P, V] that sum to 1."""
-        counted = self.counts(near.mass[..., 0], near.near_mass, children.depth).double()
-        if (least := self.least(p)) is not None:
-            return (counted > least).double()
-        drafted = None if children.q is None else children.q.gather(1, near.ids[..., 0]).double().clamp(min=1e-300)
-        return (counted if drafted is None else counted / drafted).clamp(max=1.0)
 
     # -- what a rejection leaves
 

@@ -53,9 +53,6 @@ class SharedNoise(Judge):
         """Their scores."""
         return scores(guide(logits, self.sampling.cfg_scale), self.sampling, spent=True)
 
-    def probs(self, looked: Tensor) -> Tensor:
-        return looked.softmax(-1)
-
     def noisy(self, scored: Tensor, depths: Tensor | int) -> Tensor:
         """Scores [m, V] of nodes at these depths, with the noise of the places that they draw."""
         return scored if self.sampling.greedy else scored + self.noise.index_select(0, self.next + depths)
@@ -70,7 +67,7 @@ class SharedNoise(Judge):
         tree, p = draft.tree, None
         own = likeliest(self.noisy(looked, tree.depths))
         if self.rule.relaxes:
-            p = self.probs(looked if tree.whole else looked.index_select(0, tree.inner))
+            p = (looked if tree.whole else looked.index_select(0, tree.inner)).softmax(-1)
         at_inner = own if tree.whole else own.index_select(0, tree.inner)
         rank, near = decide_shared(self.rule, p, draft.drawn, at_inner, self.neighbours)
         return Found(own, onward(tree, rank), tried=near)

@@ -88,10 +88,6 @@ class Judge(ABC):
     def look(self, logits: Tensor) -> Tensor:
         """What it draws from and judges by, [n, V], of logits [R, n, V], which nobody reads again."""
 
-    def probs(self, looked: Tensor) -> Tensor:
-        """The target's probabilities [n, V] of what `look` gave."""
-        return looked
-
     @abstractmethod
     def each(self, looked: Tensor, positions: Tensor | None, uniforms: Tensor) -> Tensor:
         """Tokens [n], each drawn for itself, of n positions, None: the one behind the root; uniforms are the step's."""

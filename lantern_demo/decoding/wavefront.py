@@ -48,9 +48,9 @@ class Wavefront(Drafts):
 
     def choices(self, calibration: Any, name: str) -> dict[Drafts, float]:
         rows = [row for row in calibration.wavefronts.get(name, ()) if row[0] >= self.lead]
-        # by noise a wider one may have been measured to cost more
-        most = max((price for lead, _, price in rows if lead == self.lead), default=1.0)
-        return {Wavefront(lead): tokens for lead, tokens, price in rows if price <= most}
+        # by noise a wider one may have been counted to change more
+        most = max((changed for lead, _, changed in rows if lead == self.lead), default=1.0)
+        return {Wavefront(lead): tokens for lead, tokens, changed in rows if changed <= most}
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""Runs: what loads, encodes and decodes, the race, what fits the machine, the price, statistics and the record."""
+"""Runs: what loads, encodes and decodes, the race, what fits the machine, what methods changed, statistics and the record."""

@@ -94,14 +94,15 @@ class Calibration:
     static: dict[str, list[list[float]]]  # [depth][draw]: the chance to be the accepted draw of a visited node
     dynamic: dict[str, list[tuple[int, int, int, float]]]  # top_k, depth, nodes, mean accepted length
     windows: dict[str, list[tuple[int, float]]] = field(default_factory=dict)  # nodes, mean accepted length
-    # window, tokens a pass, and the price: the mean total variation distance to the target's own distributions
+    # window, tokens a pass, and the share of tokens that it changes: see `lantern_demo.runs.changed`
     wavefronts: dict[str, list[tuple[int, float, float]]] = field(default_factory=dict)
     # of OPT-Tree: the least chance, mean accepted length
     chances: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
 
-    def within(self, method: Method, asked: Drafts, price: float) -> Drafts:
-        """Of a wavefront the narrowest window that was calibrated at a price of at most `price`; else what is asked for."""
-        windows = [window for window, _, costs in self.wavefronts.get(method.id, []) if costs <= price]
+    def within(self, method: Method, asked: Drafts, most: float) -> Drafts:
+        """Of a wavefront the narrowest window that was calibrated to change at most this share of tokens; else what is asked
+        for."""
+        windows = [window for window, _, changed in self.wavefronts.get(method.id, []) if changed <= most]
         return Wavefront(min(windows)) if windows else asked
 
 

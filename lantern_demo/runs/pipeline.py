@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from PIL import Image
@@ -35,22 +35,19 @@ from lantern_demo.models.neighbours import neighbour_table
 from lantern_demo.models.palette import token_colours
 from lantern_demo.models.registry import BUNDLED, REGISTRY, ModelInfo, model_info
 from lantern_demo.models.text import Encoded
-from lantern_demo.runs.distortion import KEPT_BYTES, Distortion, ProbsWatcher, measure, roots
+from lantern_demo.runs.changed import marked, share_changed
 from lantern_demo.runs.fitting import FIT_ROUNDS, Calibration, Choice, TreeFitting, calibration_folder, read_calibration
-from lantern_demo.runs.price import Price, own_probs, picture_price
 from lantern_demo.runs.race import Race, Read, Request, Run, RunEvents, smaller_choice
 from lantern_demo.runs.record import Entry, events_of, run_record
-from lantern_demo.runs.stats import Drawn, Generation, MethodFailed, Schedule, Stats
+from lantern_demo.runs.stats import Generation, MethodFailed, Schedule, Stats
 from lantern_demo.settings.knobs import MAX_LANTERN_K
 from lantern_demo.settings.settings import Settings, methods_of
 
-__all__ = ["Drawn", "Generation", "MethodFailed", "Pipeline", "Stats", "StepEvent", "load"]
-
-Found = TypeVar("Found")
+__all__ = ["Generation", "MethodFailed", "Pipeline", "Stats", "StepEvent", "load"]
 
 WARM_UP_TOKENS = 12
+IMAGES_KEPT = 8
 BORROWED = "lantern-scenes"  # whose calibration stands in for that of a published model
-PRICED = 0.1  # of a run's seconds, for the estimate of what it gave up on a published model's picture
 FIT_TOKENS = 20  # of a run that measures what a step with a tree costs
 FIT_PASSES = 8  # of one that measures what a pass of a wavefront or a step of a large model costs
 
@@ -109,7 +106,7 @@ class Pipeline:
         # by method, tree, guidance and dice, what they run with
         self._warm: dict[tuple[str, Drafts, bool, str], Choice] = {}
         self._engines = Engines()
-        self._own: tuple[Any, list[Tensor]] | None = None  # see `_own_probs`
+        self._images: dict[tuple[int, ...], Image.Image] = {}  # see `decode_image`
         self._read: Read | None = None  # see `read`
         self._turn = threading.Lock()
         self._at_work: int | None = None  # the thread that went on last with the run whose turn it is
@@ -182,17 +179,17 @@ class Pipeline:
 
     def compare(
         self, prompt: str, methods: list[str] | None = None, **settings: Any
-    ) -> Generator[tuple[str, StepEvent | Drawn | Generation | MethodFailed], None, None]:
+    ) -> Generator[tuple[str, StepEvent | Generation | MethodFailed], None, None]:
         """Race methods on this device, each warmed up before the first is timed; see `race`.
 
-        Yields (method id, event): a StepEvent per step, Drawn with the last token, and once all are through its Generation; or
-        MethodFailed when it raised. Methods are the default ones that are available when left out. Raises ValueError at the call
-        for bad input. Where memory does not hold all methods at once they start again one after the other, their steps counted
-        from 0; so does a method that runs out of memory by itself, with a smaller tree.
+        Yields (method id, event): a StepEvent per step, and at last its Generation; or MethodFailed when it raised. Methods are
+        the default ones that are available when left out. Raises ValueError at the call for bad input. Where memory does not
+        hold all methods at once they start again one after the other, their steps counted from 0; so does a method that runs out
+        of memory by itself, with a smaller tree.
         """
         request = self.request(prompt, methods, **settings)
 
-        def events() -> Generator[tuple[str, StepEvent | Drawn | Generation | MethodFailed], None, None]:
+        def events() -> Generator[tuple[str, StepEvent | Generation | MethodFailed], None, None]:
             with closing(self.race(request)) as found:
                 for method, event in found:
                     if event is not None:
@@ -288,31 +285,25 @@ class Pipeline:
             choice = smaller
 
     def run(self, method: Method, settings: Settings, read: Read, tree: Choice, schedule: Schedule, schedule_reason: str) -> Run:
-        """One run of a method: a StepEvent per step, Drawn, then, once it is resumed, what it gave up is measured and its
-        Generation comes."""
+        """One run of a method: a StepEvent per step, then its Generation."""
         clock, encoded = Clock(self.device), read.encoded
         clock.seconds["text"] = read.seconds
         outcome: Decoded | None = None
         steps: list[StepEvent] = []
-        image: Image.Image | None = None
-        watcher, config, condition = ProbsWatcher(), *self._asked_for(method, settings, encoded, self.info.tokens, tree.policy)
-        for event in decode(self.target, self.drafter, condition, config, clock, self._engines, watcher):
+        config, condition = self.asked_for(method, settings, encoded, self.info.tokens, tree.policy)
+        for event in decode(self.target, self.drafter, condition, config, clock, self._engines):
             if isinstance(event, Decoded):
                 outcome = event
-                continue
-            steps.append(event)
-            yield event
-            if event.committed == self.info.tokens:
-                placed = sorted(pair for step in steps for pair in zip(step.places, step.tokens, strict=True))
-                tokens = [token for _, token in placed]
-                with clock.measure("image"):
-                    image = self.decode_image(tokens)
-                yield Drawn(method.id, image, tokens)
-        assert outcome is not None and image is not None
-        given_up = self._given_up(read.prompt, config, condition, watcher, steps, outcome)
-        stats = self._stats(config, tree, outcome, *given_up, clock, schedule, schedule_reason)
-        prices = None if given_up[1] is None else given_up[1].tokens
-        entry = Entry.of(stats, outcome.tokens, image, events_of(steps, prices))
+            else:
+                steps.append(event)
+                yield event
+        assert outcome is not None
+        with clock.measure("image"):
+            image = self.decode_image(outcome.tokens)
+        if config.tree.side_by_side:
+            steps = marked(self.target, condition, config, steps)
+        stats = self._stats(config, tree, outcome, share_changed(steps), clock, schedule, schedule_reason)
+        entry = Entry.of(stats, outcome.tokens, image, events_of(steps))
         record = run_record(
             self.info, self.networks.trained, self.networks.sources, read.prompt, encoded.unknown, settings, entry
         )
@@ -332,7 +323,7 @@ class Pipeline:
             self._read = found
         return found
 
-    def _asked_for(
+    def asked_for(
         self, method: Method, knobs: Settings, encoded: Encoded, tokens: int, tree: Drafts, kept: bool = True
     ) -> tuple[Config, Condition]:
         """What a run is asked to do, and from which condition."""
@@ -356,7 +347,7 @@ class Pipeline:
     def _decode(
         self, method: Method, knobs: Settings, encoded: Encoded, tokens: int, clock: Clock, tree: Drafts, kept: bool = True
     ) -> Iterator[StepEvent | Decoded]:
-        config, condition = self._asked_for(method, knobs, encoded, tokens, tree, kept)
+        config, condition = self.asked_for(method, knobs, encoded, tokens, tree, kept)
         return decode(self.target, self.drafter, condition, config, clock, self._engines if kept else None)
 
     def tree_of(self, method: Method, knobs: Settings) -> Choice:
@@ -375,11 +366,11 @@ class Pipeline:
         asked = method.drafts.of(knobs)
         if self._calibration is None or not method.drafts.fits(knobs):
             return asked
-        return self._calibration.within(method, asked, knobs.zipar_price)
+        return self._calibration.within(method, asked, knobs.zipar_changed)
 
     def _fit(self, method: Method, knobs: Settings) -> None:
-        """Choose the tree or window of a method for this machine, once; of what is asked for just now only a
-        wavefront's price plays a part in it."""
+        """Choose the tree or window of a method for this machine, once; of what is asked for just now only how much a
+        wavefront may change plays a part in it."""
         asked = self._asked(method, knobs)
         if self._calibration is None or not method.drafts.fits(knobs) or self._trees.fitted(method, asked) is not None:
             return
@@ -407,44 +398,12 @@ class Pipeline:
         """What is drawn to choose trees and to warm up."""
         return "0" if self.info.kind == "class" else "two red round lanterns over a lake at dusk"
 
-    @torch.inference_mode()
-    def _given_up(
-        self, text: str, config: Config, condition: Condition, watcher: ProbsWatcher, steps: list[StepEvent], outcome: Decoded
-    ) -> tuple[Distortion | None, Price | None]:
-        """What a run gave up, at the first tokens of some steps and on the whole picture; None without a step. Behind a published
-        model's run, which is long, the second takes a tenth of its time or little more."""
-
-        def one_step() -> Distortion | None:
-            # a wavefront has no rule that could move the distribution it draws from: what that gives up shows on the whole
-            # picture alone
-            visits = [] if config.tree.side_by_side else roots(watcher.visits(steps))
-            # not with the run's own random numbers: the drafts came about through those
-            return measure(config.rule, visits, config.neighbours, config.sampling.greedy, config.seed ^ 1)
-
-        def price() -> Price | None:
-            own, seconds = self._own_probs(text, condition, outcome.tokens, config), PRICED * outcome.decode_seconds
-            bound = None if self.info.published is None else seconds
-            return picture_price(own, config, watcher, steps, outcome.tokens, bound)
-
-        return _if_possible(one_step), _if_possible(price)
-
-    def _own_probs(self, text: str, condition: Condition, tokens: list[int], config: Config) -> Iterable[Tensor]:
-        """The target's distributions of a picture. The latest are kept: with shared noise all exact methods draw the same
-        picture."""
-        asked = (text, tokens, config.sampling)
-        if len(tokens) * self.target.vocab_size * 4 > KEPT_BYTES:
-            return own_probs(self.target, condition, tokens, config)
-        if self._own is None or self._own[0] != asked:
-            self._own = asked, list(own_probs(self.target, condition, tokens, config))
-        return self._own[1]
-
     def _stats(
         self,
         config: Config,
         choice: Choice,
         outcome: Decoded,
-        distortion: Distortion | None,
-        price: Price | None,
+        changed: float,
         clock: Clock,
         schedule: Schedule,
         schedule_reason: str,
@@ -458,10 +417,7 @@ class Pipeline:
             accepted_lengths=outcome.accepted_lengths,
             decode_seconds=outcome.decode_seconds,
             **{f"{part}_seconds": clock.seconds[part] for part in parts},
-            one_step_tvd=distortion and distortion.tvd,
-            one_step_tvd_method=distortion and distortion.method,
-            price=price and price.mean,
-            price_method=price and price.method,
+            changed=changed,
             nodes=outcome.nodes,
             tree=choice.reason,
             tree_settings=choice.policy.asking(),
@@ -482,8 +438,13 @@ class Pipeline:
 
     @torch.inference_mode()
     def decode_image(self, tokens: list[int]) -> Image.Image:
-        """All tokens of a picture -> RGB image."""
-        return _image(self.networks.draw(torch.tensor([tokens], device=self.device))[0])
+        """All tokens of a picture -> RGB image. The latest are kept, since with shared noise all exact methods draw the same."""
+        key = tuple(tokens)
+        if key not in self._images:
+            self._images[key] = _image(self.networks.draw(torch.tensor([tokens], device=self.device))[0])
+            while len(self._images) > IMAGES_KEPT:
+                del self._images[next(iter(self._images))]
+        return self._images[key]
 
     @torch.inference_mode()
     def preview(self, tokens: dict[int, int], empty: tuple[int, int, int] = (128, 128, 128)) -> Image.Image:
@@ -594,15 +555,6 @@ def info_of(model: str | Path) -> ModelInfo:
 def unavailable_methods(info: ModelInfo) -> dict[str, DrafterMissing]:
     """As `Pipeline.unavailable`, of a model on offer that is not loaded."""
     return {} if checkpoints.has_drafter(info) else _need_a_drafter(checkpoints.why_no_drafter(info))
-
-
-def _if_possible(measured: Callable[[], Found]) -> Found | None:
-    """What is measured behind a run, None where memory does not suffice or on a device that a fault elsewhere took along: what
-    was decoded stands."""
-    try:
-        return measured()
-    except (RuntimeError, MemoryError):
-        return None
 
 
 def _need_a_drafter(missing: bundled.NoDrafter) -> dict[str, DrafterMissing]:

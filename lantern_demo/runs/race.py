@@ -21,9 +21,8 @@ from lantern_demo.faults import in_words, out_of_memory
 from lantern_demo.models.files.needs import no_room_to_race
 from lantern_demo.models.registry import ModelInfo
 from lantern_demo.models.text import Encoded
-from lantern_demo.runs.distortion import KEPT_BYTES
 from lantern_demo.runs.fitting import Choice
-from lantern_demo.runs.stats import Drawn, Generation, MethodFailed, Schedule
+from lantern_demo.runs.stats import Generation, MethodFailed, Schedule
 from lantern_demo.settings.settings import Settings, smaller_tree
 
 SLICE_SECONDS = 0.08  # of decoding; a slice is one step at least
@@ -32,9 +31,9 @@ ALONE: Schedule = "alone"
 RACE: Schedule = "race"
 IN_TURN: Schedule = "in turn"
 
-Run = Generator[Step | Drawn | Generation, None, None]  # a run's steps, Drawn, and once it is resumed again its Generation
+Run = Generator[Step | Generation, None, None]  # a run's steps, then its Generation
 # (method id, event); None after a step of a warm-up: whoever steps through may stop in between.
-RunEvents = Generator[tuple[str, Step | Drawn | Generation | MethodFailed | None], None, None]
+RunEvents = Generator[tuple[str, Step | Generation | MethodFailed | None], None, None]
 
 
 @dataclass(frozen=True)
@@ -155,7 +154,7 @@ class Race:
             left, schedule, why = [method for method in methods if method.id in ready], ALONE, ""
             if len(left) > 1:
                 pipe = self.pipe
-                crowded = no_room_to_race(pipe.info, pipe.device, pipe.dtype, len(left), pipe.idle_engines, KEPT_BYTES)
+                crowded = no_room_to_race(pipe.info, pipe.device, pipe.dtype, len(left), pipe.idle_engines)
                 if crowded is None:
                     left = yield from self._race(left, ready)
                     crowded = CROWDED
@@ -168,19 +167,17 @@ class Race:
 
     def _race(
         self, methods: list[Method], trees: dict[str, Choice]
-    ) -> Generator[tuple[str, Step | Drawn | Generation | MethodFailed], None, list[Method]]:
+    ) -> Generator[tuple[str, Step | Generation | MethodFailed], None, list[Method]]:
         """Race methods -> those that have to run once more, one after the other, since memory did not hold all of them."""
         runs = {m.id: self._run(m, trees[m.id], RACE, "") for m in methods}
-        rotation, drawn, late = Rotation(runs), list[str](), False
+        rotation, late = Rotation(runs), False
         try:
             while rotation.spent and not late:
                 self.pipe.go_on()
                 name = rotation.next()
-                event: Step | Drawn | MethodFailed
+                event: Step | Generation | MethodFailed
                 try:
-                    found = next(runs[name])
-                    assert not isinstance(found, Generation)  # comes after Drawn
-                    event = found
+                    event = next(runs[name])
                 except Exception as error:
                     if out_of_memory(error):
                         break
@@ -189,14 +186,8 @@ class Race:
                     rotation.spent[name] = event.seconds
                 else:
                     del rotation.spent[name]
-                    drawn += [name] * isinstance(event, Drawn)
                 yield name, event
                 late = isinstance(event, Step) and self._late()
-            for name in rotation.spent:
-                runs[name].close()
-            for name in runs:
-                if name in drawn:
-                    yield name, self._rest(name, runs[name])
         finally:
             for run in runs.values():
                 run.close()
@@ -207,14 +198,6 @@ class Race:
         if rotation.spent:
             self.pipe.make_room()
         return [method for method in methods if method.id in rotation.spent]
-
-    def _rest(self, name: str, run: Run) -> Step | Drawn | Generation | MethodFailed:
-        """What a run comes to once it has drawn."""
-        try:
-            self.pipe.go_on()
-            return next(run)
-        except Exception as error:
-            return MethodFailed(name, in_words(error, name))
 
     def _by_itself(self, method: Method, tree: Choice, schedule: Schedule, why: str) -> RunEvents:
         """Run a method that is warm; where memory does not suffice, once more with a smaller tree."""

@@ -45,10 +45,6 @@ SAID = {
 }
 # What the entries of older records do not say.
 LATER: dict[str, Any] = {
-    "one_step_tvd": None,
-    "one_step_tvd_method": None,
-    "price": None,
-    "price_method": None,
     "threads": None,
     "threads_reason": "",
     "schedule": "in turn",
@@ -168,18 +164,17 @@ class Events:
     """What happened in a run, step by step: step 0 is the prefill, whose token the target draws alone.
 
     `committed` and `milliseconds` are totals after each step, `kinds` has a letter per token: e for a draft that the exact rule
-    accepts, r for one that only the relaxation accepts, t for the target's own. `trees` are the draft trees, and `trials` the
+    accepts, r for one that only the relaxation accepts, t for the target's own; of rows drawn side by side r for a token that the
+    target itself draws otherwise. `trees` are the draft trees, and `trials` the
     drafts that were tried: node, the target's probability, what the rule counted, and what that had to exceed (greedy: reach).
     With shared noise there are `compared` instead: node, the token that the target itself drew there, where that stands (0: it is
     the draft, j: the j-th of the draft's neighbours, of those that count, -1: neither), and how many tokens stood for the draft,
     itself counted. `places` says where in the picture each token is, in the order they came, and is there only where that is not
-    raster order. `prices` are those of the picture's tokens in raster order, None where nothing was measured. Older records have
-    `judged` in place of `trials`.
+    raster order. Older records have `judged` in place of `trials`.
     """
 
     places: Many[Whole] | None = None
     compared: Many[Many[list[Any]]] | None = None
-    prices: Many[Share | None] | None = None
     committed: Many[Whole]
     milliseconds: Many[Annotated[Number, Field(ge=0, le=1e9)]]
     kinds: Annotated[str, Field(max_length=MOST_TOKENS)]
@@ -191,8 +186,9 @@ class Events:
 @dataclass(frozen=True, kw_only=True)
 class Entry(Stats):
     """A method of a record: what its run measured, drew and went through. `token_ids` are what was drawn; `image_sha256` is
-    `image_hash` of the picture that was made of them then and there."""
+    `image_hash` of the picture that was made of them then and there. `changed` is counted from the events' kinds."""
 
+    changed: Share = field(init=False)
     speculative_decoding: dict[str, Any] = field(init=False)
     token_ids: Many[Id]
     image_sha256: Name
@@ -200,12 +196,14 @@ class Entry(Stats):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        kinds = self.events.kinds
+        object.__setattr__(self, "changed", kinds.count("r") / max(1, len(kinds)))
         object.__setattr__(self, "speculative_decoding", of_events({"trees": [vars(tree) for tree in self.events.trees]}))
 
     @classmethod
     def of(cls, stats: Stats, tokens: list[int], image: Image.Image, events: Events) -> Entry:
         """The entry of a run."""
-        told = {one.name: getattr(stats, one.name) for one in fields(stats) if one.init}
+        told = {one.name: getattr(stats, one.name) for one in fields(cls) if one.init and hasattr(stats, one.name)}
         return cls(**told, token_ids=tokens, image_sha256=image_hash(image), events=events)
 
 
@@ -232,7 +230,7 @@ def _consistent(entry: Entry) -> Entry:
         "token_ids": entry.token_ids,
     }
     lengths = dict.fromkeys(("committed", "milliseconds", "trees", "trials", "compared"), steps + 1) | {"accepted_lengths": steps}
-    lengths |= dict.fromkeys(("token_ids", "kinds", "places", "prices"), tokens)
+    lengths |= dict.fromkeys(("token_ids", "kinds", "places"), tokens)
     for name, length in lengths.items():
         if lists[name] is not None and len(lists[name]) != length:
             raise ValueError(f"{name} must have {length} entries, got {len(lists[name])}")
@@ -267,7 +265,11 @@ def _named(found: Any) -> Any:
 
 def _as_now(found: Any) -> Any:
     """An entry with what older ones do not say."""
-    return LATER | found if isinstance(found, dict) else found
+    if not isinstance(found, dict):
+        return found
+    if "price" in found and isinstance(events := found.get("events"), dict) and "places" in events:
+        raise ValueError("is older than the count of what rows drawn side by side change; draw it anew")
+    return LATER | found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -329,14 +331,13 @@ def parsed(found: Any) -> dict[str, Any]:
     raise ValueError(f"{where}: {what}" if where else what)
 
 
-def events_of(steps: list[Step], prices: list[float | None] | None) -> Events:
-    """What happened in a run whose picture's tokens have these prices."""
+def events_of(steps: list[Step]) -> Events:
+    """What happened in a run."""
     places = [place for step in steps for place in step.places]
     compared = [[list(one) for one in step.compared] for step in steps]
     return Events(
         places=None if places == sorted(places) else places,
         compared=compared if any(compared) else None,
-        prices=None if prices is None else [price and round(price, 5) for price in prices],
         committed=[step.committed for step in steps],
         milliseconds=[round(1000 * step.seconds, 3) for step in steps],
         kinds="".join(kind[0] for step in steps for kind in step.kinds),
@@ -382,8 +383,10 @@ def run_record(
 
 
 def merge_records(records: list[dict[str, Any]]) -> dict[str, Any]:
-    """One record of a comparison from those of its methods, all with the same prompt and settings."""
-    merged = {**records[0], "methods": {k: v for r in records for k, v in r["methods"].items()}}
+    """One record of a comparison from those of its methods, in the table's order whichever came first, all with the same prompt
+    and settings."""
+    found = {name: entry for record in records for name, entry in record["methods"].items()}
+    merged = {**records[0], "methods": {name: found[name] for name in METHODS if name in found}}
     merged["order"] = list(merged["methods"])
     _compare(merged["methods"])
     return merged

@@ -58,10 +58,7 @@ class Stats:
     decode_seconds: Annotated[Seconds, Field(gt=0)]
     image_seconds: Seconds
     tokens_per_second: float = field(init=False)
-    one_step_tvd: Share | None  # None where there was no step to measure
-    one_step_tvd_method: Line | None
-    price: Share | None  # of the picture: see `lantern_demo.runs.price`; None where there was no step
-    price_method: Line | None
+    changed: Share  # of the picture's tokens, those that only the relaxation accepted: see `lantern_demo.runs.changed`
     nodes: Annotated[Whole, Field(ge=1, le=MOST_NODES)]  # of the draft tree, root included
     tree: Text  # which draft tree, and why
     tree_settings: dict[str, Any]  # what to ask for to get this very tree
@@ -84,16 +81,6 @@ class Stats:
     def __post_init__(self) -> None:
         object.__setattr__(self, "tokens_per_second", self.tokens / self.decode_seconds)
         object.__setattr__(self, "disturbed", disturbed(self.waited_seconds, self.decode_seconds))
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """A method has drawn its last token. Its Generation follows once all methods are through, since measuring what it gave up
-    would hold up the others."""
-
-    method: str
-    image: Image.Image
-    tokens: list[int]
 
 
 @dataclass(frozen=True)

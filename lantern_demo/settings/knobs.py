@@ -235,7 +235,7 @@ class Knobs:
         0,
         "ZipAR window (0: fitted)",
         "How many tokens a row is ahead when the next one begins; fewer is faster and strays further from the model, and a "
-        "whole row is vanilla. 0 is chosen for this machine among those within the price below, or "
+        "whole row is vanilla. 0 is chosen for this machine among those that change no more than the share below, or "
         f"{WINDOW} where that cannot be told.",
         Limit(0, 256, whole=True),
         reads=_drafts_by(Wavefront),
@@ -248,15 +248,15 @@ class Knobs:
         later=True,
         fitted=True,
     )
-    zipar_price: float = knob(
-        0.12,
-        "ZipAR price",
-        "The most that a fitted window may cost: the mean total variation distance between the distributions that tokens are "
-        "drawn from and those of the model itself, as measured of this model.",
+    zipar_changed: float = knob(
+        0.14,
+        "ZipAR changed",
+        "The largest share of changed tokens that a fitted window may have, as counted of this model: tokens that the model "
+        "itself draws otherwise, with the same picture before them and the same random numbers.",
         Limit(0, 1),
         step=0.01,
         reads=_drafts_by(Wavefront),
-        short="price",
+        short="changed",
         later=True,
     )
     tree: str = knob(

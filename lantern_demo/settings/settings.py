@@ -134,6 +134,7 @@ RETIRED: dict[str, Any] = {
     "guess": "left",
     "residual": "set",
 }
+UNREAD = {"zipar_price"}  # it chose a window, and a record has that window beside it
 
 
 def without_retired(values: dict[str, Any]) -> dict[str, Any]:
@@ -141,7 +142,7 @@ def without_retired(values: dict[str, Any]) -> dict[str, Any]:
     for name, usual in RETIRED.items():
         if values.get(name, usual) != usual:
             raise ValueError(f"{name} is {shown(values[name])}; this program has that setting no more")
-    return {name: value for name, value in values.items() if name not in RETIRED}
+    return {name: value for name, value in values.items() if name not in RETIRED and name not in UNREAD}
 
 
 def smaller_tree(method: Method) -> Drafts:

@@ -21,7 +21,7 @@ from lantern_demo.faults import writable
 from lantern_demo.models.files.needs import describe as describe_needs
 from lantern_demo.models.machine.device import device_name
 from lantern_demo.runs.record import merge_records
-from lantern_demo.runs.stats import Drawn, MethodFailed
+from lantern_demo.runs.stats import MethodFailed
 from lantern_demo.settings.knobs import KNOBS
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
@@ -51,7 +51,7 @@ def _draw(service: Service) -> Callable[..., Any]:
 
         Returns:
             The picture, a PNG file.
-            Numbers: seconds of decoding; speedup over vanilla (null unless it ran); passes of the model; tokens_a_pass; price, the least share of tokens that came out differently than the model itself would have drawn them, 0 up to rounding where the method is lossless and null where it was not measured. Beside them method, model, seed, and unknown_words of the prompt that the model does not know.
+            Numbers: seconds of decoding; speedup over vanilla (null unless it ran); passes of the model; tokens_a_pass; changed, the share of tokens that only the relaxation accepted, 0 where the method is lossless. Beside them method, model, seed, and unknown_words of the prompt that the model does not know.
         """
         yield from drawn(service, prompt, model, method, seed, with_vanilla)
 
@@ -156,7 +156,7 @@ def numbers(record: dict[str, Any], method: str) -> dict[str, Any]:
         "speedup": entry.get("speedup") if method != "vanilla" else 1.0,
         "passes": entry["steps"],
         "tokens_a_pass": entry["mean_accepted_length"],
-        "price": entry["price"],
+        "changed": entry["changed"],
         "method": method,
         "model": record["model"]["id"],
         "seed": record["settings"]["seed"],
@@ -249,8 +249,6 @@ def answers(
                             }
                         },
                     )
-                elif isinstance(event, Drawn):
-                    continue
                 elif isinstance(event, MethodFailed):
                     failed[event.method] = event.message
                 else:
@@ -262,8 +260,9 @@ def answers(
                     records.append(event.record)
             if not records:
                 raise gr.Error("; ".join(f"{method} failed: {why}" for method, why in failed.items()), print_exception=False)
-            notes = {"failed": failed, "not_saved": unsaved}
-            yield images, merge_records(records) | {name: note for name, note in notes.items() if note}
+            record, notes = merge_records(records), {"failed": failed, "not_saved": unsaved}
+            found = {name: images[name] for name in record["order"] if name in images}
+            yield found, record | {name: note for name, note in notes.items() if note}
     except gr.Error:  # also the Space's own refusals, such as a spent quota
         raise
     except Exception as error:

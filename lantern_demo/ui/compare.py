@@ -16,7 +16,7 @@ import gradio as gr
 
 from lantern_demo.runs.race import Request
 from lantern_demo.runs.record import merge_records
-from lantern_demo.runs.stats import Drawn, MethodFailed
+from lantern_demo.runs.stats import MethodFailed
 from lantern_demo.settings.knobs import MAX_SEED, ON_THE_FORM, seed_of
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import (
@@ -36,7 +36,7 @@ from lantern_demo.ui.method_panel import chosen_of
 from lantern_demo.ui.prompt_builder import drawn_without, refusal
 from lantern_demo.ui.run_state import Lane, Shown, Token
 from lantern_demo.ui.run_view import LABELS, lane_view, leading, live, picture_address, picture_of
-from lantern_demo.ui.service import PROMPT, Frame, Service, jpeg
+from lantern_demo.ui.service import PROMPT, Frame, Service
 
 FRAMES_TOLD = 4  # answers whose tokens each answer tells again: a browser that is busy shows the latest of several alone
 
@@ -156,22 +156,18 @@ def _events(
     with closing(service.frames(request, True)) as events:
         for event in events:
             updates: Updates = {}
-            preview: tuple[str, bytes] | None = None
+            pictures: dict[str, str] = {}
             if isinstance(event, Frame):
                 if not event.lanes:  # only between two answers can a run be stopped
                     yield {w.status: gr.skip() if event.ready is None else status_html(_made_ready(event.ready), "busy")}
                     continue
-                preview = event.picture
+                pictures = {} if event.picture is None else {event.picture[0]: _address(event.picture[1])}
                 for method, progress in event.lanes.items():
                     lanes[method] = lanes[method].at(progress)
                     shown.told.setdefault(method, []).extend(progress.fresh)
                 if not began:
                     updates[w.status] = _through(lanes)
                 began = True
-            elif isinstance(event, Drawn):
-                lanes[event.method] = lanes[event.method].drawn()
-                updates[w.status] = _through(lanes)
-                preview = event.method, jpeg(event.image)
             elif isinstance(event, MethodFailed):
                 lanes[event.method] = lanes[event.method].failed(event.message)
                 if any(lane.committed for lane in lanes.values()):  # else methods are still warmed up
@@ -180,14 +176,15 @@ def _events(
                 records.append(event.record)
                 shown.record = merge_records(records) | ({} if expected is None else {"settings": expected["settings"]})
                 shown.pictures[event.method] = picture_address(event.image)
+                pictures = {event.method: shown.pictures[event.method]}
                 lanes[event.method] = lanes[event.method].finished(event.record["methods"][event.method])
+                updates[w.status] = _through(lanes)
                 file = saved(kept, w.results.sheet, write_picture, folder, event)
                 if file is None:
                     no_room = True
                 else:
                     shown.files[event.method] = f"gradio_api/file={file}"
             sent.append({m: list(new.fresh) for m, new in event.lanes.items()} if isinstance(event, Frame) else {})
-            pictures = {} if preview is None else {preview[0]: _address(preview[1])}
             yield {**updates, w.stage: _live(shown, pictures, _together(sent))}
     yield {w.status: _closing_words(service, lanes, shown.record, expected, no_room)}
 
@@ -198,7 +195,7 @@ def _made_ready(what: str) -> str:
 
 def _through(lanes: dict[str, Lane]) -> str:
     """How many methods have nothing left to draw."""
-    done = sum(not lane.running or lane.has_picture for lane in lanes.values())
+    done = sum(not lane.running for lane in lanes.values())
     return status_html(texts.through(done, len(lanes)), "busy")
 
 

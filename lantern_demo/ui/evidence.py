@@ -106,8 +106,16 @@ class Evidence:
 class Undrafted(Evidence):
     """Methods without drafts, which have no rule."""
 
+    def told(self) -> dict[str, Any]:
+        told = super().told()
+        return told | {"headings": told["headings"] | {"r": "another one than the model's own"}}
+
     def because(self) -> dict[str, str]:
-        return super().because() | {"t": "This method makes no guesses: the model drew this piece itself."}
+        own = "likes another piece best here" if self.greedy else "draws another piece here, with the same dice"
+        return super().because() | {
+            "t": "This method makes no guesses: the model drew this piece itself.",
+            "r": f"With all pieces before it the model {own}.",
+        }
 
 
 class Compared(Evidence):

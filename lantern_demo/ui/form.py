@@ -95,7 +95,7 @@ def _knob(name: str, value: Any) -> Any:
 def results_column() -> tuple[Results, Explorer]:
     """What is shown of a run below the stage, with the knob to turn, and what can be kept of it."""
     with gr.Column(elem_id="results"):
-        component("price", ["price"], elem_id="price")
+        component("numbers", ["numbers"], elem_id="numbers")
         searching = explorer()
         gr.HTML(f"<h2>{texts.KEEP_TITLE}</h2>", elem_id="keep-title")
         with gr.Row(elem_id="keep"):

@@ -15,8 +15,9 @@ from PIL import Image
 
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.sampling import guide, probabilities
+from lantern_demo.runs.changed import own_logits
 from lantern_demo.runs.pipeline import Pipeline
-from lantern_demo.runs.price import own_probs
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.run_view import webp_address
@@ -165,8 +166,12 @@ class LookAlikes:
             encoded = pipe.read(prompt).encoded
             condition = pipe.networks.target.condition(encoded.features, encoded.mask, settings.cfg_scale != 1)
             config = Config(METHODS["vanilla"], len(tokens), settings.sampling(), device=pipe.device)
-            tops = [probs.topk(min(LIKED, len(probs))) for probs in own_probs(pipe.target, condition, tokens, config)]
-            self._probs[key] = [[], *(list(zip(top.indices.tolist(), top.values.tolist(), strict=True)) for top in tops)]
+            liked: list[list[tuple[int, float]]] = [[]]
+            for logits in own_logits(pipe.target, condition, tokens, config):
+                probs = probabilities(guide(logits, settings.cfg_scale), settings.sampling())
+                top = probs.topk(min(LIKED, probs.shape[-1]))
+                liked += [list(zip(*row, strict=True)) for row in zip(top.indices.tolist(), top.values.tolist(), strict=True)]
+            self._probs[key] = liked
             while len(self._probs) > KEPT:
                 self._probs.popitem(last=False)
         return self._probs[key]

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from lantern_demo.runs.race import Request
 from lantern_demo.ui.service import Progress
 
-Phase = Literal["waiting", "drawing", "drawn", "done", "failed", "stopped"]
+Phase = Literal["waiting", "drawing", "done", "failed", "stopped"]
 
 
 Token = tuple[int, str, int]  # the place, e, r or t for how it was accepted, and the token
@@ -30,18 +30,10 @@ class Lane:
 
     @property
     def running(self) -> bool:
-        return self.phase in ("waiting", "drawing", "drawn")
-
-    @property
-    def has_picture(self) -> bool:
-        """Whether all tokens are there."""
-        return self.phase in ("drawn", "done")
+        return self.phase in ("waiting", "drawing")
 
     def at(self, progress: Progress) -> Lane:
         return replace(self, phase="drawing", committed=progress.committed, steps=progress.steps, seconds=progress.seconds)
-
-    def drawn(self) -> Lane:
-        return replace(self, phase="drawn")
 
     def finished(self, entry: dict[str, Any]) -> Lane:
         return replace(

@@ -86,13 +86,13 @@ def _passes(lane: Lane) -> str:
         return texts.stopped_at(lane.committed, lane.total)
     if not lane.committed:
         return texts.WAITING if lane.phase == "waiting" else texts.NOT_YET
-    return texts.passes(lane.steps, lane.total - 1 if lane.has_picture else None)
+    return texts.passes(lane.steps, lane.total - 1 if lane.phase == "done" else None)
 
 
 def _speedup(lane: Lane, vanilla: Lane | None) -> str:
-    if not lane.has_picture:
+    if lane.phase != "done":
         return ""
-    if vanilla is None or not vanilla.has_picture:
+    if vanilla is None or vanilla.phase != "done":
         return "" if vanilla is not None and vanilla.running else texts.NO_BASELINE
     return texts.times(vanilla.seconds / lane.seconds)
 
@@ -111,16 +111,13 @@ def stalls(entry: dict[str, Any]) -> tuple[float, float]:
 
 
 def _in_short(lane: Lane, vanilla: Lane | None, method: Method, greedy: bool) -> str:
-    """What the method gave up for its speed, in a few words, or why it failed."""
+    """What the method changed, in a few words, or why it failed."""
     if lane.phase == "failed":
         return lane.message
-    if lane.phase == "drawn":
-        return "" if method.lossless else texts.MEASURED_LATER
     if lane.entry is None:
         return ""
-    price = lane.entry["price"]
     alike = vanilla is not None and vanilla.entry is not None and vanilla.entry["token_ids"] == lane.entry["token_ids"]
-    told = texts.NOT_MEASURED if price is None else texts.price_in_short(price, method, greedy, alike)
+    told = texts.changed_in_short(lane.entry, method, greedy, alike)
     long, usual = stalls(lane.entry)
     if not long:
         return told
@@ -130,8 +127,7 @@ def _in_short(lane: Lane, vanilla: Lane | None, method: Method, greedy: bool) ->
 
 def _at_length(entry: dict[str, Any], method: Method, greedy: bool) -> str:
     """The same in a sentence or two."""
-    price = entry["price"]
-    told = texts.NOT_MEASURED if price is None else texts.price(price, method, greedy)
+    told = texts.changed(entry, method, greedy)
     return f"{told} {texts.waited(entry)}" if entry["disturbed"] else told
 
 
@@ -197,13 +193,11 @@ def _result(name: str, entry: dict[str, Any], settings: Settings, picture: str |
     events = {name: value for name, value in entry["events"].items() if name != evidence.kept_as}
     # Every visit pays for each digit, and no more of them are shown.
     events["milliseconds"] = [round(moment, 2) for moment in events["milliseconds"]]
-    if "prices" in events:
-        events["prices"] = [price and round(price, 3) for price in events["prices"]]
     return {
         "window": method.guesses and not method.needs_drafter,
         "wave": method.drafts.side_by_side,
         "speedup": entry.get("speedup"),
-        "price": entry["price"],
+        "changed": texts.changed_of(entry),
         "steps": entry["steps"],
         "greedy": settings.temperature == 0,
         "sentence": texts.method_sentence(method),
@@ -228,7 +222,6 @@ def table(entries: dict[str, dict[str, Any]]) -> list[list[str]]:
 
 
 def _row(name: str, entry: dict[str, Any]) -> list[str]:
-    price, tvd = entry["price"], entry["one_step_tvd"]
     return [
         LABELS[name],
         f"{entry['decode_seconds']:.3f}",
@@ -236,8 +229,7 @@ def _row(name: str, entry: dict[str, Any]) -> list[str]:
         str(entry["steps"]),
         f"{entry['mean_accepted_length']:.2f}",
         texts.times(entry["speedup"]) if "speedup" in entry else "n/a",
-        "n/a" if price is None else f"{price:.4f}",
-        "n/a" if tvd is None else f"{tvd:.4f}",
+        str(texts.changed_of(entry)),
         *(f"{entry[f'{part}_seconds']:.3f}" for part in ("prefill", "draft", "verify", "commit")),
         str(entry["nodes"]),
     ]

@@ -32,7 +32,7 @@ from lantern_demo.models.registry import REGISTRY, ModelInfo
 from lantern_demo.runs.pipeline import DrafterMissing, Pipeline, info_of, load, unavailable_methods
 from lantern_demo.runs.race import Request
 from lantern_demo.runs.record import same_decoder
-from lantern_demo.runs.stats import Drawn, Generation, MethodFailed
+from lantern_demo.runs.stats import Generation, MethodFailed
 from lantern_demo.settings.knobs import shown
 from lantern_demo.ui import texts
 from lantern_demo.ui.log import of_prompt
@@ -229,9 +229,9 @@ class Service:
         pipe = self.pipeline(self.default if model is None else model)
         return pipe.request(prompt, methods, trees, **{name: value for name, value in knobs.items() if value is not None})
 
-    def frames(self, request: Request, previews: bool) -> Generator[Frame | Drawn | Generation | MethodFailed, None, None]:
-        """Race the methods: a Frame now and then, for each Drawn with its last token, and at the end its Generation; or
-        MethodFailed. Callers take turns.
+    def frames(self, request: Request, previews: bool) -> Generator[Frame | Generation | MethodFailed, None, None]:
+        """Race the methods: a Frame now and then, for each its Generation with its last token, or MethodFailed. Callers take
+        turns.
 
         Closing it frees the device within a step. A comparison that lasts too long ends with MethodFailed for what is not done.
         """
@@ -307,7 +307,7 @@ class Service:
     def _pictures(self, model: str, tokens: list[list[int]]) -> list[Image.Image]:
         return [self._loaded[model].decode_image(ids) for ids in tokens]
 
-    def _frames(self, request: Request, previews: bool) -> Iterator[Frame | Drawn | Generation | MethodFailed]:
+    def _frames(self, request: Request, previews: bool) -> Iterator[Frame | Generation | MethodFailed]:
         pipe = self._loaded[request.model]
         tokens: dict[str, dict[int, int]] = {}  # by method, those that are there by place
         changed: dict[str, Progress] = {}

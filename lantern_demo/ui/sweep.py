@@ -14,7 +14,7 @@ import gradio as gr
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.race import Request
-from lantern_demo.runs.stats import Drawn, Generation, MethodFailed
+from lantern_demo.runs.stats import Generation, MethodFailed
 from lantern_demo.settings.knobs import KNOBS, ON_THE_FORM, seed_of, short_name
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import Answer, Updates, Widgets, answer, component, loading, pack, setting_value, status_html
@@ -123,26 +123,28 @@ def _points(service: Service, e: Explorer, sweep: Sweep, requests: list[Request]
     }
     baseline = 0.0
     for number, (request, setting) in enumerate(zip(requests, sweep.values, strict=True), 1):
+        done: dict[str, Generation] = {}
         with closing(service.frames(request, False)) as events:
             for event in events:
                 if isinstance(event, MethodFailed):
                     raise RuntimeError(event.message)
-                if isinstance(event, (Frame, Drawn)):
+                if isinstance(event, Frame):
                     yield {e.answer.words: gr.skip()}  # only between two answers can a run be stopped
-                    continue
-                picture = picture_address(event.image)
-                if event.method == "vanilla":
-                    baseline, value["picture"] = event.stats.decode_seconds, picture
-                    continue
-                value["points"].append(_point(sweep, setting, event, baseline, picture))
-                yield {e.plot: pack(value), e.answer.words: status_html(texts.exploring(number, len(requests)), "busy")}
+                else:
+                    done[event.method] = event
+        if "vanilla" in done:
+            baseline, value["picture"] = done["vanilla"].stats.decode_seconds, picture_address(done["vanilla"].image)
+        found = done[method.id]
+        value["points"].append(_point(sweep, setting, found, baseline, picture_address(found.image)))
+        yield {e.plot: pack(value), e.answer.words: status_html(texts.exploring(number, len(requests)), "busy")}
 
 
 def _point(sweep: Sweep, setting: float, event: Generation, baseline: float, picture: str) -> dict[str, Any]:
     return {
         "label": f"{KNOBS[sweep.setting].symbol} = {setting:g}",
         "picture": picture,
-        "price": event.stats.price,
+        "changed": round(event.stats.changed * event.stats.tokens),
+        "of": event.stats.tokens,
         "speedup": baseline / event.stats.decode_seconds,
     }
 

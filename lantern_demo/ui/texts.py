@@ -18,7 +18,7 @@ INTRO = (
 )
 DESCRIPTION = (
     "Watch a visual autoregressive model draw one picture with several decoding methods that race side by side: vanilla, "
-    "EAGLE, LANTERN, LANTERN++ and others, with true timings and the price of each."
+    "EAGLE, LANTERN, LANTERN++ and others, with true timings and the count of what each changed."
 )
 
 # Prompts with the seeds of their recorded runs. The fourth's was chosen out of six for a picture that shows a lantern; the others
@@ -69,10 +69,8 @@ REPOSITORY = "Code, docs and licence"
 TIMING_TITLE = "How timings are taken"
 TABLE_TITLE = "All numbers of this run, and where the time goes"
 TABLE_NOTE = (
-    "MAL is the mean accepted length: tokens committed per step, a step being one pass of the target. Price is the mean total "
-    "variation distance between the distributions that the picture's tokens were drawn from and the target's own, given all of "
-    "the picture before them: 0 changes nothing, 1 everything. TVD is the same of the first tokens of up to 16 steps alone. "
-    "Seconds = prefill + draft + verify + commit."
+    "MAL is the mean accepted length: tokens committed per step, a step being one pass of the target. Changed counts the "
+    "picture's tokens that only the relaxation accepted. Seconds = prefill + draft + verify + commit."
 )
 TABLE_HEAD = (
     "Method",
@@ -81,8 +79,7 @@ TABLE_HEAD = (
     "Steps",
     "MAL",
     "Speedup",
-    "Price",
-    "TVD",
+    "Changed",
     "Prefill s",
     "Draft s",
     "Verify s",
@@ -106,10 +103,10 @@ TIMING = """
 - **Speedup** is vanilla's decode seconds over the method's, both of this run on this device. Without vanilla there is none.
 - Vanilla runs on the same engine as the others. Below 1 a method is slower: on a processor every guess that is verified takes
   time, and with a small model that can be more than it saves.
-- **The price** is measured after the race, off the clock, for every method in the same way: the model reads the finished
-  picture once, which gives its own distribution of every token, and each is held against the one that the method
-  drew that token from, by the total variation distance. Its mean says how many of 100 tokens at least come out differently
-  than the model would have drawn them.
+- **Changed** counts the tokens of a picture that only the method's relaxation accepted. With shared noise such a token is not
+  the one that the model itself draws there; with independent noise the exact rule would have refused it. The run marks them as
+  it draws. ZipAR has no such rule: the model reads its finished picture once, off the clock, and the tokens count that it draws
+  otherwise with the same numbers.
 """
 
 AUDIT_TITLE = "Is it lossless?"
@@ -124,8 +121,6 @@ AUDIT_OWN = (
     "you choose otherwise, an exact method draws the very picture that vanilla draws: a race shows it."
 )
 AUDIT_HOW = "`python -m lantern_demo.bench audit` does it again. `docs/audit.md` says how it works and what each method came to."
-
-ROUNDING = 0.0005  # a price below it is rounding, whatever the number format
 
 NOT_YET = "\u2013"  # stands where a number will be
 READY = "Type a prompt and press Draw."
@@ -159,7 +154,6 @@ LOADED = "Loaded record: it says it was drawn on {device} on {date}. Nothing of 
 ASKED = "Waiting for the device."
 READING = "Reading the prompt; this is not timed."
 NOT_STARTED = "Nothing was started."
-MEASURED_LATER = "What it gave up is measured after the race."
 NO_BASELINE = "no vanilla run"
 WAITING = "waiting for the start"
 NO_LOOK_HERE = "on this Space nothing is decoded to look at: the GPU is only lent for runs"
@@ -180,7 +174,6 @@ METHOD_SENTENCES = {
 }
 LOOK_ALIKE = dict.fromkeys(("lantern", "lantern++"), "; mostly look-alikes")  # what stands there instead
 BADGES = {"lantern": "near misses", "lantern++": "near misses"}
-NOT_MEASURED = "What it gave up was not measured."
 
 
 EXPLORE_NOTE = (
@@ -226,8 +219,8 @@ WEB: dict[str, Any] = {
                 "its look-alikes."
             ),
             (
-                "So one run gave {added} pieces, the last of them the model's own. That is how the race is won; the price says "
-                "how often a near miss was kept."
+                "So one run gave {added} pieces, the last of them the model's own. That is how the race is won; the count "
+                "of changed pieces says how often a near miss was kept."
             ),
         ],
     },
@@ -267,10 +260,10 @@ WEB: dict[str, Any] = {
     "again": "\u25b6 Replay",
     "scrub": "Time of the replay",
     "view": "View",
-    "showPrice": "Price",
+    "showChanged": "Changed",
     "showMarks": "Tokens",
     "viewNotes": {
-        "price": "the picture in grey; the redder, the further from the model's own odds",
+        "changed": "marks the pieces that the method changed",
         "marks": "marks where each token came from:",
     },
     "places": ["1st", "2nd", "3rd", *(f"{place}th" for place in range(4, len(METHODS) + 1))],
@@ -279,14 +272,12 @@ WEB: dict[str, Any] = {
     "open": "{method}: look at its tokens",
     "noBaseline": "\u2013 no speedup: vanilla was not run",
     "noBaselineShort": "\u2013 (no vanilla run)",
-    "notMeasured": "price not measured",
-    "priced": "price {price}",
-    "rounding": ROUNDING,
-    "kinds": {"e": "guess accepted exactly", "r": "guess accepted only by relaxation", "t": "drawn by the model itself"},
+    "changed": "{count} of {of} changed",
+    "kinds": {"e": "guess accepted exactly", "r": "changed by the method", "t": "drawn by the model itself"},
     "lookTitle": "A look at one piece",
     "heading": "This piece: {what}",
     "close": "Close",
-    "terms": {"e": "exact acceptance", "r": "relaxed acceptance", "t": "the target's own token"},
+    "terms": {"e": "exact acceptance", "r": "changed by the method", "t": "the target's own token"},
     "lookNote": "Point at a cell of the picture, tap it, or use the arrow keys. The same cell is lit in every lane.",
     "whyOther": (
         "An exact (lossless) method's picture can differ from vanilla's all the same: it keeps the model's odds, and rolls "
@@ -324,11 +315,6 @@ WEB: dict[str, Any] = {
         "Drawn side by side with the other rows that were open in this pass: {missing} of the tokens before it were not "
         "there yet."
     ),
-    "tokenPrice": (
-        "At this place the method's odds are not quite the model's (price {price}): drawn {of} times over, at least {count} "
-        "would be another piece than the model alone would draw."
-    ),
-    "tokenFree": "Its price is 0: it was drawn with the model's own odds.",
     "neverGuessed": "This token was never guessed: it lay behind the window of every pass before.",
     "guessedOnce": "Guessed once; the",
     "guessedOften": "Guessed {count} times ({chain}); the last",
@@ -365,23 +351,23 @@ WEB: dict[str, Any] = {
         "untried": "not tried",
         "target": "drawn by the model itself",
     },
-    "numbersTitle": "The price and the numbers",
+    "numbersTitle": "What changed, and the numbers",
     "numbersNote": (
-        "Exact (lossless) methods give up nothing. What the others gave up is measured, and called the price: at least this "
-        "share of the pieces is not what the model alone would draw."
+        "Exact (lossless) methods change nothing. Of the others the pieces are counted that the model alone, with the same dice, "
+        "would not have drawn there."
     ),
-    "priceTitle": "Speed in seconds against what was given up",
-    "priceNote": "Up is faster, left is truer.",
-    "priceAxis": "price (given up)",
+    "changedTitle": "Speed in seconds against what was changed",
+    "changedNote": "Up is faster, left is truer.",
+    "changedAxis": "pieces changed",
     "speedupAxis": "speedup",
     "secondsAxis": "seconds of decoding",
     "tokensAxis": "tokens",
-    "pricePoint": "{method}: speedup {speedup}, price {price}",
+    "changedPoint": "{method}: speedup {speedup}, {count} of {of} changed",
     "linePoint": "{method} needs {seconds}",
     "linesTitle": "Tokens over time",
     "partsTitle": "Where a step's milliseconds go",
     "parts": {"draft": "draft", "verify": "verify", "commit": "accept and commit"},
-    "sweepPoint": "{value}: speedup {speedup}, price {price}",
+    "sweepPoint": "{value}: speedup {speedup}, {count} of {of} changed",
     "sweepNote": "Each point is one run of one picture; times vary from run to run.",
     "pictureAt": "The picture drawn with {value}",
     "vanilla": "Vanilla",
@@ -421,45 +407,37 @@ def times(speedup: float) -> str:
     return f"{speedup:.2f}\u00d7"
 
 
-def price(value: float, method: Method, greedy: bool = False) -> str:
-    """What a method gave up, for everybody. A price of p: however luck is shared, tokens agree with the model's at most 1 - p of
-    the time. Greedy there is no luck."""
-    if value < ROUNDING:
-        if method.alone:
-            return "The model itself: it gives up nothing."
-        if not method.lossless:
-            return f"Gave up nothing with these settings (price {value:.3f})."
-        if greedy:
-            return f"Gave up nothing: greedy, every token is the model's likeliest (price {value:.3f})."
-        return f"Gave up nothing: same odds as the model, another roll of the dice, so another picture (price {value:.3f})."
+def changed_of(entry: dict[str, Any]) -> int:
+    """How many tokens a method of a record changed."""
+    return entry["events"]["kinds"].count("r")
+
+
+def changed(entry: dict[str, Any], method: Method, greedy: bool = False) -> str:
+    """What a method changed, for everybody."""
+    if method.alone:
+        return "The model itself: nothing changed."
     if method.lossless:
-        return f"Changes no odds by itself; the number format's rounding did, of {100 * value:.1f} in 100 tokens."
-    least, of = at_least(value)
-    return (
-        f"Of {of:,} tokens at least {least} come out differently than the model itself would have drawn them (price {value:.3f})."
-    )
+        return f"Nothing changed: {'every token is the likeliest' if greedy else 'it keeps the odds'} of the model."
+    if greedy:
+        why = "the model itself likes other pieces best there"
+    elif method.drafts.side_by_side or entry["dice"] == "same":
+        why = "the model itself, with the same dice, draws other pieces there"
+    else:
+        why = "exact decoding would have refused these guesses"
+    count = changed_of(entry)
+    return f"{count} of {entry['tokens']} tokens changed" + (f": {why}." if count else ".")
 
 
-def price_in_short(value: float, method: Method, greedy: bool = False, alike: bool = False) -> str:
+def changed_in_short(entry: dict[str, Any], method: Method, greedy: bool = False, alike: bool = False) -> str:
     """The same in a few words, for a lane. alike: its tokens are vanilla's."""
-    if alike and method.lossless and not method.alone:
-        return "Exact: the very picture that vanilla draws."
-    if value < ROUNDING:
-        if method.alone:
-            return "The model itself."
-        if not method.lossless or greedy:
-            return "Gave up nothing in this run."
-        return "Exact: the same odds, the dice rolled again."
+    if method.alone:
+        return "The model itself."
     if method.lossless:
-        return f"Rounding alone moved {100 * value:.1f} of 100 pieces."
-    least, of = at_least(value)
-    return f"At least {least} in {of:,} pieces are not the model's pick{LOOK_ALIKE.get(method.id, '')}."
-
-
-def at_least(price: float) -> tuple[int, int]:
-    """How many tokens, of how many, a price says come out differently: rounded down, or it would not be "at least"."""
-    of = 100 if price >= 0.01 else 10_000
-    return int(of * price + 1e-9), of
+        if alike:
+            return "Exact: the very picture that vanilla draws."
+        return "Exact: nothing changed." if greedy else "Exact: the same odds, the dice rolled again."
+    count = changed_of(entry)
+    return f"{count} of {entry['tokens']} changed{LOOK_ALIKE.get(method.id, '') if count else ''}."
 
 
 def stopped_at(committed: int, total: int) -> str:
@@ -533,13 +511,7 @@ def warming_up(label: str) -> str:
 
 
 def through(done: int, total: int) -> str:
-    if total == 1:
-        return "Drawing." if not done else "Drawn. Now what it gave up is measured."
-    return (
-        f"Drawing: {done} of {total} methods have finished."
-        if done < total
-        else "All are through. Now what they gave up is measured."
-    )
+    return "Drawing." if total == 1 else f"Drawing: {done} of {total} methods have finished."
 
 
 def passes(steps: int, alone: int | None) -> str:
@@ -706,8 +678,8 @@ def sheet_facts(record: dict[str, Any]) -> str:
 
 def sheet_lines(entry: dict[str, Any]) -> list[str]:
     speedup = f"{entry['speedup']:.1f}x" if "speedup" in entry else "no baseline"  # the font has no multiplication sign
-    price = "price not measured" if entry["price"] is None else f"price {entry['price']:.3f}"
-    return [f"{entry['decode_seconds']:.2f} s, {speedup}", f"{entry['mean_accepted_length']:.2f} tokens a step", price]
+    changed = f"{changed_of(entry)} of {entry['tokens']} changed"
+    return [f"{entry['decode_seconds']:.2f} s, {speedup}", f"{entry['mean_accepted_length']:.2f} tokens a step", changed]
 
 
 def picture_facts(record: dict[str, Any], method: str | None) -> dict[str, str]:

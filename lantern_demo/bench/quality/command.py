@@ -23,9 +23,10 @@ from lantern_demo.bench.quality.scenes import load_classifier_of, truth
 from lantern_demo.bench.quality.statistics import RESAMPLES
 from lantern_demo.bench.report import machine_of, now, write
 from lantern_demo.bench.resume import Journal
-from lantern_demo.bench.speed import Contestant, jobs_of, measure, play
+from lantern_demo.bench.speed import Contestant, Run, jobs_of, measure, play
+from lantern_demo.bench.tvd import picture_tvd
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.runs.pipeline import load
+from lantern_demo.runs.pipeline import Pipeline, load
 from lantern_demo.settings.knobs import FIT
 
 PICTURES, SEEDS = 1000, 2
@@ -69,6 +70,15 @@ def counts_of(points: list[Point], args: argparse.Namespace) -> drawing.Counts:
     return {p.name: closer if p.group == "sweep" and p.name in args.candidates else of_group[p.group] for p in points}
 
 
+def measured(pipe: Pipeline, point: Point, prompt: str, seed: int) -> Run:
+    """As `play`, with the picture's `tvd`, None at temperature 0: see `lantern_demo.bench.tvd`."""
+    method, knobs, encoded = METHODS[point.method], pipe.settings(seed=seed, **point.settings), pipe.read(prompt).encoded
+    done = play(pipe, point, prompt, seed)
+    config, condition = pipe.asked_for(method, knobs, encoded, pipe.info.tokens, pipe.tree_of(method, knobs).policy)
+    tvd = None if config.sampling.greedy else picture_tvd(pipe.target, pipe.drafter, condition, config)
+    return {**done, "tvd": tvd}
+
+
 def run(args: argparse.Namespace) -> Report:
     """Draw, measure and report -> the report. Raises ValueError for what cannot be run or resumed, RuntimeError when a method
     fails."""
@@ -85,7 +95,7 @@ def run(args: argparse.Namespace) -> Report:
     drawn = drawing.finished(journal.of("picture"), points, counts)
     pipe.threads.use()  # as its runs do
     identity |= {"machine": machine_of(pipe.device), "products": pipe.products}
-    contestants: dict[str, Contestant] = {p.name: partial(play, pipe, p) for p in points if p.group != "again"}
+    contestants: dict[str, Contestant] = {p.name: partial(measured, pipe, p) for p in points if p.group != "again"}
     speeds = Journal(args.out / "speed.jsonl", identity, args.fresh)
     rounds = measure(contestants, jobs_of(captions[: args.rounds], 1), speeds)
     rows = gains(pipe, points, drawn, rounds)

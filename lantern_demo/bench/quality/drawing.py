@@ -13,7 +13,6 @@ from tqdm import tqdm
 from lantern_demo.bench.quality.points import Point
 from lantern_demo.bench.resume import Journal, digest_of
 from lantern_demo.bench.workers import spread
-from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.loop import Decoded, decode
 from lantern_demo.runs.pipeline import Pipeline, load
 from lantern_demo.settings.settings import method_of
@@ -95,7 +94,7 @@ def _drawn_by(model: Model, job: Job) -> list[Record]:
 @torch.inference_mode()
 def pictures(pipe: Pipeline, job: Job) -> list[Record]:
     """A job's pictures: vanilla's many at once, which is the same distribution and faster, any other by the engine, without
-    warm-up, previews or the measuring of distortion, none of which changes its tokens."""
+    warm-up or previews, neither of which changes its tokens."""
     point, networks, knobs = job.point, pipe.networks, pipe.settings(**job.point.settings)
     if len(job.prompts) > 1:
         features = encode_prompts(networks.text, job.prompts, pipe.device)
@@ -104,19 +103,8 @@ def pictures(pipe: Pipeline, job: Job) -> list[Record]:
     else:
         method = method_of(point.method)
         encoded = networks.text.encode(pipe.check_prompt(job.prompts[0]))
-        condition = networks.target.condition(encoded.features, encoded.mask, knobs.cfg_scale != 1)
-        config = Config(
-            method,
-            pipe.info.tokens,
-            knobs.sampling(),
-            knobs.rule(method),
-            method.drafts.of(knobs),
-            pipe.neighbours(knobs.neighbours),
-            job.seed,
-            pipe.device,
-            row=pipe.info.grid,
-            dice=knobs.dice,
-        )
+        knobs = knobs.with_changes(seed=job.seed)
+        config, condition = pipe.asked_for(method, knobs, encoded, pipe.info.tokens, method.drafts.of(knobs))
         *_, last = decode(pipe.target, pipe.drafter, condition, config)
         assert isinstance(last, Decoded)
         tokens, steps = [last.tokens], last.steps

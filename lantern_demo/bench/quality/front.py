@@ -44,7 +44,7 @@ def gains(pipe: Pipeline, points: list[Point], drawn: Drawn, rounds: list[dict[s
                 "tokens_per_step": per_step,
                 "c": told["c"],
                 "gain": per_step / told["c"],
-                **{key: told[key] for key in ("speedup", "price", "one_step_tvd", "nodes")},
+                **{key: told[key] for key in ("speedup", "changed", "tvd", "nodes")},
             },
         }
     return rows
@@ -83,7 +83,7 @@ def scene_front(
             )
         row["measures"] = {
             key: {"value": d.value, "floor": d.floor, "difference": d.difference, "interval": [d.low, d.high]}
-            for key, d in judges[count].price(seen[name].first(count), name == "vanilla").items()
+            for key, d in judges[count].losses(seen[name].first(count), name == "vanilla").items()
         }
     return {
         "level": LEVEL,

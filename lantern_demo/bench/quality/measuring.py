@@ -1,9 +1,9 @@
 """Every point's pictures held against what vanilla draws of the same captions with other seeds.
 
 Three sets are told apart: the reference, vanilla's pictures of the same seeds, which distances are taken to; the floor, vanilla's
-with other seeds; and the true scenes, drawn by the renderer and passed through the tokenizer. A measure's price is its value less
-the reference's, and of a distance to the reference less the floor's, with the bootstrap's interval over captions. Where noise is
-shared a picture and vanilla's of its seed are a pair, so that their difference varies far less than either does.
+with other seeds; and the true scenes, drawn by the renderer and passed through the tokenizer. The loss by a measure is its value
+less the reference's, and of a distance to the reference less the floor's, with the bootstrap's interval over captions. Where
+noise is shared a picture and vanilla's of its seed are a pair, so that their difference varies far less than either does.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Judge:
         self._size = float(numpy.sqrt(numpy.square(truth.features, dtype=numpy.float64).mean()))
         self._of_reference, self._of_floor = self._drawn(reference), self._drawn(floor)
 
-    def price(self, seen: Seen, is_reference: bool) -> dict[str, Difference]:
+    def losses(self, seen: Seen, is_reference: bool) -> dict[str, Difference]:
         """Every measure with what it comes to more than vanilla's. Of the reference itself, those that are no distances to it,
         against the floor's."""
         found = {}

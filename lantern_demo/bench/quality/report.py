@@ -16,10 +16,12 @@ ACROSS = 5  # points of a table
 
 HOW = (
     "Tokens / step is over all pictures of a point, c and the speedup are medians over {rounds} rounds in which all points "
-    "drew the same prompt in turn; gain is tokens / step over c, less noisy than the speedup. A measure stands as its "
-    "difference to what vanilla's pictures of the same seeds come to, and a distance to these (vanilla's own row: every "
-    "measure) to what vanilla comes to with other seeds, with the {level:.0%} bootstrap interval over captions; * marks those "
-    "that noise does not explain. Scene-FID is the Frechet distance in the features of this project's attribute classifier: it "
+    "drew the same prompt in turn; gain is tokens / step over c, less noisy than the speedup. Changed is the share of tokens "
+    "that only the relaxation accepted. TVD is the mean total variation distance between the distributions that tokens were "
+    "drawn from and those of the model itself. Both are means over the rounds. A measure stands as its difference to what "
+    "vanilla's pictures of the same seeds come to, and a distance to these (vanilla's own row: every measure) to what vanilla "
+    "comes to with other seeds, with the {level:.0%} bootstrap interval over captions; * marks those that noise does not "
+    "explain. Scene-FID is the Frechet distance in the features of this project's attribute classifier: it "
     "compares with no FID but its own."
 )
 
@@ -36,7 +38,7 @@ def markdown(report: Report) -> str:
     # A measure depends on how many pictures it is of, so that only rows of as many stand in one table.
     for count in sorted({row["pictures"] for row in rows if row["measures"]}, reverse=True):
         of_it = [row for row in rows if row["measures"] and row["pictures"] == count]
-        parts += [f"The price, {count} pictures:", *(_price(of_it[i : i + ACROSS]) for i in range(0, len(of_it), ACROSS))]
+        parts += [f"The losses, {count} pictures:", *(_losses(of_it[i : i + ACROSS]) for i in range(0, len(of_it), ACROSS))]
     return "\n\n".join([*parts, HOW.format(rounds=report["rounds"], level=report["level"])]) + "\n"
 
 
@@ -53,11 +55,11 @@ def _speed(rows: list[Row]) -> str:
                 f"{s['c']:.2f}",
                 f"{s['gain']:.2f}x",
                 f"{s['speedup']['median']:.2f}x" + (f" ({low:.2f} to {high:.2f})" if low != high else ""),
-                number(s["price"], 4),
-                number(s["one_step_tvd"], 4),
+                number(s["changed"], 4),
+                number(s["tvd"], 4),
             ]
         )
-    return table(["point", "nodes", "tokens / step", "c", "gain", "speedup (95 %)", "price", "one-step TVD"], lines)
+    return table(["point", "nodes", "tokens / step", "c", "gain", "speedup (95 %)", "changed", "TVD"], lines)
 
 
 def _attributes(report: Report) -> str:
@@ -73,7 +75,7 @@ def _share(told: dict[str, Any]) -> str:
     return f"{100 * told['share']:.1f} ({100 * low:.0f} to {100 * high:.0f})"
 
 
-def _price(rows: list[Row]) -> str:
+def _losses(rows: list[Row]) -> str:
     """Measures down, points across, a few to a table: a dozen measures of many points fit no page otherwise."""
     floors = {key: told["floor"] for row in rows for key, told in row["measures"].items()}
     lines = [

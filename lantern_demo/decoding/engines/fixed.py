@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,14 +23,6 @@ from ..verify import Judge, Step, goes, report
 
 Part = Callable[[str], AbstractContextManager[object]]
 ALIGNED = 8  # attention kernels want the last dimension of a mask to be a multiple of it
-
-
-class Watched(NamedTuple):
-    """What a step leaves for the measured distortion, on the device and valid until the next step of its kind."""
-
-    draft: Draft
-    looked: Tensor  # [n, V] float32, what tokens were drawn from: see `verify.Judge.look`
-    path: Tensor  # [D + 1] int64, the accepted nodes, behind their end the last one again
 
 
 class Fixed:
@@ -125,14 +116,14 @@ class Fixed:
 
     # -- a step
 
-    def step(self, slots: int, no_draft: bool, part: Part = nullcontext) -> Watched:
+    def step(self, slots: int, no_draft: bool, part: Part = nullcontext) -> None:
         """One whole step over a bucket; no_draft: without drafts. Each of its parts is done within `part` of its name."""
         with part("draft"):
             draft = self.draft(slots, no_draft)
         with part("verify"):
             hidden, looked = self.verify(draft)
         with part("commit"):
-            return self.commit(draft, hidden, looked)
+            self.commit(draft, hidden, looked)
 
     def draft(self, slots: int, no_draft: bool) -> Draft:
         """The tree of the current root. What is set here is for the whole step."""
@@ -154,7 +145,7 @@ class Fixed:
         hidden = self.target.forward_at(draft.tokens, self.length + tree.depths, at, bias, self.cache)
         return hidden, self.judge.look(self.target.head(hidden))
 
-    def commit(self, draft: Draft, hidden: Tensor, looked: Tensor) -> Watched:
+    def commit(self, draft: Draft, hidden: Tensor, looked: Tensor) -> None:
         """Accept, move the K/V of the accepted path up, and write down what happened."""
         tree, judge = draft.tree, self.judge
         found = judge.judge(draft, looked, self.row)
@@ -177,7 +168,6 @@ class Fixed:
         self.counters.add_(1)
         self.length.add_(depth)
         judge.move(depth)
-        return Watched(draft, looked, path)
 
     def outcome(self, row: list[int], no_draft: bool) -> Step:
         """Of a row of results, as `verify.Judge.read`."""

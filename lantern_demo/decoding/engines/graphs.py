@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from ..timing import Clock
-from .fixed import Fixed, Watched
+from .fixed import Fixed
 
 WARM_UP = 2  # steps before an engine's first capture, in which libraries set themselves up; one before the others
 AHEAD = 4  # replays in flight at most: enough that the device never waits for the host
@@ -41,9 +41,9 @@ class Steps:
     def prepare(self, shapes: list[tuple[int, bool]]) -> None:
         """Get ready for steps of these buckets and kinds, so that none of them has to."""
 
-    def launch(self, index: int, slots: int, no_draft: bool) -> Watched:
+    def launch(self, index: int, slots: int, no_draft: bool) -> None:
         """Start step `index` (from 1, in order)."""
-        return self.fixed.step(slots, no_draft, self.clock.measure)
+        self.fixed.step(slots, no_draft, self.clock.measure)
 
     def row(self, index: int) -> list[int]:
         """Wait for a step and read its results, once, in order; its seconds are on the clock from then on."""
@@ -61,10 +61,9 @@ class Waiting(Steps):
 
 @dataclass
 class _Captured:
-    """One graph, what it leaves on the device, and the events inside it (none: torch cannot record them)."""
+    """One graph, and the events inside it (none: torch cannot record them)."""
 
     graph: Any
-    watched: Watched
     marks: list[torch.cuda.Event]
     seconds: float = 0.0  # of all its replays that were read
 
@@ -87,10 +86,11 @@ class Graphs(Steps):
         for slots, no_draft in shapes:
             self._graph(slots, no_draft)
 
-    def launch(self, index: int, slots: int, no_draft: bool) -> Watched:
+    def launch(self, index: int, slots: int, no_draft: bool) -> None:
         captured = self._graph(slots, no_draft)
         if captured is None:
-            return super().launch(index, slots, no_draft)
+            super().launch(index, slots, no_draft)
+            return
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         here = torch.cuda.current_stream(self.device)
         start.record(here)
@@ -98,7 +98,6 @@ class Graphs(Steps):
         self.host[index].copy_(self.fixed.results[index], non_blocking=True)
         end.record(here)
         self.flying[index] = (captured, start, end)
-        return captured.watched
 
     def row(self, index: int) -> list[int]:
         if index not in self.flying:
@@ -161,7 +160,7 @@ class Graphs(Steps):
             # thread_local: another thread's allocations are no fault of this capture
             with torch.cuda.graph(graph, pool=self.pool, stream=stream, capture_error_mode="thread_local"):
                 before = iter(marks)
-                watched = fixed.step(slots, no_draft, lambda _: nullcontext(next(before).record() if marks else None))
+                fixed.step(slots, no_draft, lambda _: nullcontext(next(before).record() if marks else None))
                 if marks:
                     next(before).record()
         finally:
@@ -170,7 +169,7 @@ class Graphs(Steps):
             here.wait_stream(stream)
             fixed.restore(kept)
         self.pool = graph.pool()
-        return _Captured(graph, watched, marks)
+        return _Captured(graph, marks)
 
 
 def _out_of_memory(error: BaseException | None) -> torch.OutOfMemoryError | None:

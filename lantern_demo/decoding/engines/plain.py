@@ -11,7 +11,6 @@ from torch import Tensor
 
 from ..cache import KVCache
 from ..config import Config
-from ..protocols import Watcher
 from ..sampling import guide
 from ..timing import Clock
 from ..trees import Source
@@ -31,14 +30,13 @@ class Run(ABC):
         condition: Any,
         config: Config,
         clock: Clock,
-        watcher: Watcher | None,
         source: Source,
         judge: Judge,
         uniforms: Tensor,
     ) -> None:
         """uniforms are the run's: see `sampling.uniforms_of`."""
         self.target, self.drafter, self.condition, self.config = target, drafter, condition, config
-        self.source, self.judge, self.uniforms, self.clock, self.watcher = source, judge, uniforms, clock, watcher
+        self.source, self.judge, self.uniforms, self.clock = source, judge, uniforms, clock
 
     @abstractmethod
     def begin(self, hidden: Tensor, root: Tensor) -> None:
@@ -110,8 +108,6 @@ class Plain(Run):
             judge.move(count - 1)
             if self.drafter is not None:
                 self.unseen = self.for_drafter(hidden.index_select(1, nodes)), following
-        if self.watcher is not None and self.watcher.wants(self.steps):
-            self.watcher.add(draft, judge.probs(looked), nodes)
         self.steps += 1
         return judge.evidence(step, draft, found)
 

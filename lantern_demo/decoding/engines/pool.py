@@ -130,9 +130,7 @@ class FixedRun(Run):
             if self.flying and missing <= self.unsure:
                 break
             no_draft = self.config.no_draft(missing)
-            watched = self.steps.launch(self.launched + 1, self.fixed.bucket(most), no_draft)
-            if self.watcher is not None and self.watcher.wants(self.launched):
-                self.watcher.add(watched.draft, self.fixed.judge.probs(watched.looked), watched.path)
+            self.steps.launch(self.launched + 1, self.fixed.bucket(most), no_draft)
             self.launched += 1
             self.flying.append((no_draft, 1 if no_draft else self.fixed.depth + 1))
         row = self.steps.row(self.launched - len(self.flying) + 1)

@@ -12,7 +12,7 @@ from ..sampling import NO_PROBS
 from ..trees import Draft
 from ..verify import Step
 from ..wavefront import Wavefront, plan_of
-from .fixed import Fixed, Watched
+from .fixed import Fixed
 
 
 class Wave(Fixed):
@@ -62,13 +62,12 @@ class Wave(Fixed):
         hidden = self.target.forward_at(draft.tokens, self.at, self.at, bias, self.cache)
         return hidden, self.judge.look(self.target.head(hidden))
 
-    def commit(self, draft: Draft, hidden: Tensor, looked: Tensor) -> Watched:
+    def commit(self, draft: Draft, hidden: Tensor, looked: Tensor) -> None:
         """Draw, and write down what was drawn."""
         tokens = self.judge.each(looked, self.drawn, self.row)
         self.results[:, : len(tokens)].index_copy_(0, self.number, tokens.unsqueeze(0))
         self.tokens.index_copy_(0, self.drawn, tokens.clamp(0, self.target.vocab_size - 1))
         self.number.add_(1)
-        return Watched(draft, looked, self.slot_numbers[: len(tokens)])
 
     def outcome(self, row: list[int], no_draft: bool) -> Step:
         """Steps are read once, in order. Raises FloatingPointError where probabilities were not finite."""

@@ -129,16 +129,13 @@ def short_of_memory(published: Published, device: torch.device, dtype: str) -> s
     return f"it needs about {gib(needed)} of {place} in {dtype}, and {gib(free)} are free{lighter}"
 
 
-def no_room_to_race(
-    info: ModelInfo, device: torch.device, dtype: str, methods: int, kept: int = 0, beside: int = 0
-) -> str | None:
+def no_room_to_race(info: ModelInfo, device: torch.device, dtype: str, methods: int, kept: int = 0) -> str | None:
     """Why a loaded model cannot decode with so many methods at once, or None when it can, as far as can be known. `kept` is for
-    how many runs there is memory set aside already, `beside` are bytes that each run takes besides."""
+    how many runs there is memory set aside already."""
     if info.published is None:
         return None
     parts, free = budget(info.published, dtype, device.type == "cpu"), free_memory(device)
     needed = max(0, methods - kept) * (parts["keys and values"] + parts["a captured step"])
-    needed += methods * beside
     if free is None or needed <= free:
         return None
     return f"{methods} methods at once need about {gib(needed)} of memory more, and {gib(free)} are free"

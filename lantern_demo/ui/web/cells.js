@@ -156,12 +156,6 @@ function triedFor(lane, token) {
   return [...new Set((tried.length || own < 0 ? tried : [own]).map((node) => tree.tokens[node]))];
 }
 
-/** A token's price in words: rounded down, or it would not be "at least". */
-function priceOf(price, words) {
-  const of = price >= 0.01 ? 100 : 10000;
-  return say(words.tokenPrice, { price: price.toFixed(3), of: of.toLocaleString("en"), count: Math.floor(of * price + 1e-9) });
-}
-
 /** All about a token: where it is, sentences for everybody, what is kept of it for the record, and the guesses tried for it. */
 function storyOf(lane, token, grid, words) {
   const step = stepOf(lane, token);
@@ -174,10 +168,8 @@ function storyOf(lane, token, grid, words) {
   const offered = step > 0 && tree.parents.some((parent, node) => node > 0 && parent === tree.path[lane.rank[token] - before]);
   const because = lane.evidence.because[step === 0 ? "first" : kind === "t" && offered ? "refused" : kind];
   const heading = say(words.heading, { what: lane.evidence.headings[kind] });
-  const price = lane.prices?.[token];
-  const priced = typeof price !== "number" ? null : price < words.rounding ? words.tokenFree : priceOf(price, words);
   const missing = lane.wave && step ? lane.rank.slice(0, token).filter((rank) => rank >= before).length : 0;
-  const sentences = [el("p", { class: "kind" }, sign(kind), words.terms[kind]), el("p", {}, missing ? say(words.sideBySide, { missing }) : because), priced ? el("p", { class: "token-price" }, priced) : null].filter((part) => part);
+  const sentences = [el("p", { class: "kind" }, sign(kind), words.terms[kind]), missing ? el("p", {}, say(words.sideBySide, { missing })) : null, missing && kind === "t" ? null : el("p", {}, because)].filter((part) => part);
   const record = [el("p", {}, `${lane.label}. ${where}`), el("p", {}, lane.sentence), el("p", {}, lane.said)];
   if (step === 0) return { where, heading, sentences, guesses, record: [...record, el("p", {}, say(words.prefill, { ms: took.toFixed(1) }))] };
   record.push(el("p", {}, say(words.step, { step, steps: lane.committed.length - 1, tokens: lane.committed[step] - before, ms: took.toFixed(1) })));

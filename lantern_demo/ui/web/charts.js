@@ -2,16 +2,16 @@
 
 const PARTS = ["draft", "verify", "commit"];
 
-/** Speedup against what was given up: up is faster, left is truer. */
-function priceChart(lanes, words) {
-  const known = lanes.filter((lane) => lane.speedup !== null && lane.price !== null);
-  if (!known.length) return figure(words.priceTitle, null, el("p", { class: "note" }, lanes.some((lane) => lane.speedup !== null) ? words.notMeasured : words.noBaseline));
-  const { group, x, y, left, right } = axes(Math.max(0.05, ...known.map((lane) => lane.price)), Math.max(1.1, ...known.map((lane) => lane.speedup)), words.priceAxis, words.speedupAxis, 14);
+/** Speedup against what was changed: up is faster, left is truer. */
+function changedChart(lanes, words) {
+  const known = lanes.filter((lane) => lane.speedup !== null);
+  if (!known.length) return figure(words.changedTitle, null, el("p", { class: "note" }, words.noBaseline));
+  const { group, x, y, left, right } = axes(Math.max(10, ...known.map((lane) => lane.changed)), Math.max(1.1, ...known.map((lane) => lane.speedup)), words.changedAxis, words.speedupAxis, 14);
   const drawing = svg("svg", { viewBox: "0 0 420 250" }, group, svg("line", { class: "even", x1: left, x2: right, y1: y(1), y2: y(1) }));
-  for (const lane of known) drawing.append(marker(lanes.indexOf(lane), x(lane.price), y(lane.speedup), lane.colour));
-  drawing.append(...labels(known.map((lane) => ({ x: x(lane.price), y: y(lane.speedup), text: lane.label })), left, right));
-  const told = known.map((lane) => say(words.pricePoint, { method: lane.label, speedup: times(lane.speedup), price: lane.price.toFixed(3) })).join("; ");
-  return figure(words.priceTitle, told, drawing, words.priceNote);
+  for (const lane of known) drawing.append(marker(lanes.indexOf(lane), x(lane.changed), y(lane.speedup), lane.colour));
+  drawing.append(...labels(known.map((lane) => ({ x: x(lane.changed), y: y(lane.speedup), text: lane.label })), left, right));
+  const told = known.map((lane) => say(words.changedPoint, { method: lane.label, speedup: times(lane.speedup), count: lane.changed, of: lane.tokens.length })).join("; ");
+  return figure(words.changedTitle, told, drawing, words.changedNote);
 }
 
 function tokenLines(lanes, words) {

@@ -53,7 +53,7 @@ function fit(canvas) {
   return size;
 }
 
-/** Paint a lane's first `count` tokens in the order they came. options: price, marks,
+/** Paint a lane's first `count` tokens in the order they came. options: changed (what the method changed shows its marks), marks,
  * fresh (tokens from this one on, in the order they came, show their marks), cell (the chosen token, or -1), cover (a colour). */
 function paint(canvas, lane, count, grid, options) {
   const size = fit(canvas);
@@ -69,15 +69,7 @@ function paint(canvas, lane, count, grid, options) {
     g.fillStyle = "#8a94a3";
     g.fillRect(0, 0, size, size);
   }
-  if (options.price && lane.prices) {
-    // The picture loses its own colours, or red would not be seen on red lanterns.
-    g.globalCompositeOperation = "saturation";
-    g.fillStyle = "#808080";
-    g.fillRect(0, 0, size, size);
-    g.globalCompositeOperation = "source-over";
-    for (const token of there) tint(token, `rgba(235,30,30,${0.85 * Math.sqrt(lane.prices[token] ?? 0)})`);
-  }
-  const marked = options.marks ? there : there.filter((token) => lane.rank[token] >= (options.fresh ?? count));
+  const marked = options.marks ? there : there.filter((token) => (options.changed && lane.kinds[token] === "r") || lane.rank[token] >= (options.fresh ?? count));
   if (marked.length) {
     // On a small picture the model's own tokens go without their dots, or there would be nothing but dots.
     const kinds = canvas.clientWidth / grid < 14 ? "er" : "ert";

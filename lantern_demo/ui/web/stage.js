@@ -6,7 +6,7 @@ const calm = matchMedia("(prefers-reduced-motion: reduce)");
 const FLASH = 280; // ms that a fresh token shows its mark
 const FRAME = 33; // ms between two pictures of a replay: where no graphics card draws, more would take a processor for themselves
 const EVEN = 1.05; // times nearer to each other than this have no places
-const state = { run: null, lanes: [], grid: 16, clock: null, picked: null, compared: false, time: 0, total: 0, playing: false, speed: 1, last: 0, cell: -1, price: false, marks: false };
+const state = { run: null, lanes: [], grid: 16, clock: null, picked: null, compared: false, time: 0, total: 0, playing: false, speed: 1, last: 0, cell: -1, changed: false, marks: false };
 
 const source = el("p", { class: "source" });
 const [headline, why] = [el("p", { class: "headline", "aria-live": "polite" }), el("p", { class: "why" })];
@@ -51,7 +51,7 @@ function show() {
   if (!props.value) return;
   const view = JSON.parse(props.value);
   const views = [...view.lanes, ...(view.rest ?? [])];
-  const racing = Boolean(view.live) && view.lanes.some((one) => ["waiting", "drawing", "drawn"].includes(one.phase));
+  const racing = Boolean(view.live) && view.lanes.some((one) => ["waiting", "drawing"].includes(one.phase));
   document.body.classList.toggle("racing", racing);
   if (view.run === null || view.run !== state.run) {
     state.lanes = views.map(lane);
@@ -180,7 +180,7 @@ function useClock(kind) {
   go(share * state.total);
 }
 
-/** What the run shows, in one line, and beside it why that is more or less on the other clock, and what it gave up. */
+/** What the run shows, in one line, and beside it why that is more or less on the other clock. */
 function tellStory(known) {
   const hero = known.find((lane) => lane.id === "lantern++") ?? known.filter((lane) => lane.id !== "vanilla").sort((a, b) => a.steps - b.steps)[0] ?? known[0];
   const alone = hero.tokens.length - 1;
@@ -211,15 +211,15 @@ function compare(on) {
 
 function fillOptions() {
   const known = played().map((one) => one.data);
-  const offered = ["marks", ...(known.some((data) => data.prices && !data.lossless) ? ["price"] : [])];
-  const names = { marks: words.showMarks, price: words.showPrice };
+  const offered = ["marks", ...(known.some((data) => data.changed) ? ["changed"] : [])];
+  const names = { marks: words.showMarks, changed: words.showChanged };
   options.replaceChildren(...offered.map((name) => el("div", {}, toggle(names[name], state[name], (on) => { state[name] = on; repaint(); }), el("small", {}, words.viewNotes[name]))),
     el("ul", { class: "meaning" }, ...KINDS.map((kind) => el("li", {}, sign(kind), words.kinds[kind]))));
 }
 
 function drawing(cell) {
   const cover = getComputedStyle(place).getPropertyValue("--replay-cover").trim() || "#334155";
-  return { price: state.price, marks: state.marks, cell, cover };
+  return { changed: state.changed, marks: state.marks, cell, cover };
 }
 
 function repaint() {

@@ -1,6 +1,6 @@
-// The price and the knob: what the run on the stage gained and gave up, and what other values of a knob do, where that was recorded.
+// The numbers and the knob: what the run on the stage gained and changed, and what other values of a knob do, where that was recorded.
 
-const place = element.querySelector(".price");
+const place = element.querySelector(".numbers");
 const words = WORDS;
 
 /** A recorded sweep: the slider answers at once. */
@@ -14,7 +14,7 @@ function turned({ title, colour, points }, before) {
     image.src = point.picture;
     image.alt = say(words.pictureAt, { value: point.label });
     slider.setAttribute("aria-valuetext", point.label);
-    told.replaceChildren(el("b", {}, point.label), ` \u2014 ${say(words.passes, { steps: point.steps })}, ${times(point.speedup)}, ${point.price === null ? words.notMeasured : say(words.priced, { price: point.price.toFixed(3) })}`);
+    told.replaceChildren(el("b", {}, point.label), ` \u2014 ${say(words.passes, { steps: point.steps })}, ${times(point.speedup)}, ${say(words.changed, { count: point.changed, of: point.of })}`);
   }
   set(at);
   return el("div", { class: "turned", style: `--lane: ${colour}` }, image, el("div", {}, el("h3", {}, title), slider, marks, told, el("p", { class: "note" }, words.sweepNoted)));
@@ -40,7 +40,7 @@ function show() {
   const alike = view.lanes.some((lane) => lane.id !== "vanilla" && !lane.differs?.size);
   const also = [!alike && has("vanilla") && !view.lanes[0].greedy && view.lanes.some((lane) => lane.lossless && lane.id !== "vanilla") ? words.whyOther : null, has("eagle1") && has("lantern++") ? words.control : null];
   place.replaceChildren(el("h2", {}, words.numbersTitle), el("p", {}, words.numbersNote), ...also.filter((told) => told).map((told) => el("p", {}, told)),
-    el("div", { class: "figures" }, priceChart(view.lanes, words)), view.sweeps ? sweepsOf(view.sweeps, view.settings) : "");
+    el("div", { class: "figures" }, changedChart(view.lanes, words)), view.sweeps ? sweepsOf(view.sweeps, view.settings) : "");
 }
 
 document.addEventListener("lantern-run", show);

@@ -1,0 +1,251 @@
+"""The distance of a run: how far the distributions that it drew a picture's tokens from are from the model's own.
+
+One pass of the target over the finished picture gives its distribution of every token given all tokens before it. The distance of
+a token is the total variation distance, 0 to 1, between that distribution and the one by which the method drew it, given what it
+could see: drafts and random numbers are averaged out. The distance of a picture is the mean of its tokens', which is rounding
+where the method is lossless. A distance of 0.1 says: of 100 tokens at least 10 come out differently than the model would have
+drawn them, in the best case on average.
+
+A token is drawn off running sums, which round. The distributions here are those that the sums realise (`sampling.running_sums`),
+while the rule judges by the distributions it was told: a draw that does not follow its distribution shows as distance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from lantern_demo.decoding.config import Config
+from lantern_demo.decoding.loop import Decoded, Step, decode, parts_of
+from lantern_demo.decoding.rules import Children, Near, Rule
+from lantern_demo.decoding.sampling import NOTHING, draw, guide, probabilities, running_sums
+from lantern_demo.decoding.trees import Draft, Source
+from lantern_demo.decoding.verify import Found, Judge, goes
+from lantern_demo.runs.changed import own_logits
+
+DRAWS = 8  # of drafts that are averaged over; the mean of many tokens needs few
+# entries of the largest table that one estimate builds; bounds its memory to some 100 MB
+_BUDGET = 1 << 22
+# entries up to which a single child is summed over all draws: beyond, that takes seconds
+_SUMMED = 1 << 18
+
+
+class Visit(NamedTuple):
+    """What a run drew a token by: the target's probabilities p [V], tokens drafted there [C] (-1 none), which of them are nodes
+    [C] bool, and the probabilities q [V] they were drawn from (None: fixed by the prefix)."""
+
+    p: Tensor
+    tokens: Tensor
+    offered: Tensor
+    q: Tensor | None
+
+
+@torch.inference_mode()
+def picture_tvd(target: Any, drafter: Any, condition: Any, config: Config) -> float:
+    """The distance of a picture, which is drawn for this. Raises ValueError at temperature 0, where nothing is drawn."""
+    if config.sampling.greedy:
+        raise ValueError("temperature is 0; a distance between distributions needs one above 0")
+    visits, tokens = watched(target, drafter, condition, config)
+    # not with the run's own random numbers: the drafts came about through those
+    generator = torch.Generator(config.torch_device).manual_seed(config.seed ^ 1)
+    total, place = 0.0, 0
+    for logits in own_logits(target, condition, tokens, config):
+        for own in probabilities(guide(logits, config.sampling.cfg_scale), config.sampling):
+            place += 1
+            shift = shift_at(config.rule, visits[place], config.neighbours, generator, config.shared)
+            total += 0.5 * float((visits[place].p + shift - own).abs().sum())
+    return total / len(tokens)  # the first one is the model's own
+
+
+def watched(target: Any, drafter: Any, condition: Any, config: Config) -> tuple[list[Visit], list[int]]:
+    """A run -> what each token of its picture was drawn by, and the tokens, both in raster order."""
+    seen: list[Iterable[Visit]] = []  # of each step, the prefill first
+
+    def make_parts(config: Config, vocabulary: int) -> tuple[Source, Judge]:
+        """As `loop.parts_of`, with a judge that also notes what it looks at and judges."""
+        source, judge = parts_of(config, vocabulary)
+        look, decide = judge.look, judge.judge
+        probs = torch.empty(0)
+
+        def looked(logits: Tensor) -> Tensor:
+            nonlocal probs
+            found = look(logits)
+            probs = found.softmax(-1) if config.shared else found.clone()
+            none = torch.empty(0, dtype=torch.int64, device=found.device)
+            seen.append([Visit(p, none, none.bool(), None) for p in probs])
+            return found
+
+        def judged(draft: Draft, looked: Tensor, uniforms: Tensor) -> Found:
+            found = decide(draft, looked, uniforms)
+            if draft.tree.size > 1:
+                seen[-1] = visits_of(draft, probs, goes(draft, found)[0])
+            return found
+
+        vars(judge).update(look=looked, judge=judged)
+        return source, judge
+
+    *steps, last = decode(target, drafter, condition, replace(config, engine="plain"), make_parts=make_parts)
+    assert isinstance(last, Decoded)
+    found: dict[int, Visit] = {}
+    for step, visits in zip(steps, seen, strict=True):
+        assert isinstance(step, Step)
+        found |= zip(step.places, visits, strict=False)  # behind the path's end anything
+    return [found[place] for place in range(len(last.tokens))], last.tokens
+
+
+def visits_of(draft: Draft, p: Tensor, path: Tensor) -> list[Visit]:
+    """The visits of the nodes of a path [m] through a draft of which the target says p [n, V]."""
+    tree, probs = draft.tree, p.index_select(0, path)
+    rows = tree.inner_rows.index_select(0, path)
+    at = rows.clamp(min=0)
+    drawn = draft.drawn.index_select(0, at).masked_fill(rows.unsqueeze(1) < 0, -1)
+    if draft.rest is not None:
+        drawn.masked_fill_(draft.rest.index_select(0, at) < NOTHING, -1)
+    offered = tree.children.index_select(0, path) >= 0
+    q = [None] * len(path) if draft.q is None else draft.q.index_select(0, at)
+    return [Visit(*parts) for parts in zip(probs, drawn, offered, q, strict=True)]
+
+
+def shift_at(
+    rule: Rule, visit: Visit, neighbours: Tensor | None, generator: torch.Generator, shared: bool, draws: int = DRAWS
+) -> Tensor:
+    """Distribution of the token that comes out at a visited node minus p, [V] float64, whatever was drafted there. shared: drafts
+    and target drew with the same noise, with which an exact rule only takes the target's own draw."""
+    if not bool(visit.offered.any()) or (shared and not rule.relaxes):
+        return torch.zeros_like(visit.p, dtype=torch.float64)
+    if visit.q is None:
+        return fixed_shift(rule, visit.p, visit.tokens, neighbours)
+    return sampled_shift(rule, visit.p, visit.q, visit.offered, neighbours, generator, draws)[0]
+
+
+def fixed_shift(rule: Rule, p: Tensor, tokens: Tensor, neighbours: Tensor | None) -> Tensor:
+    """Distribution of the token emitted at a node minus p, [V] float64, for children [C] fixed by the prefix, -1 none."""
+    probs = torch.zeros_like(p, dtype=torch.float64)
+    residual, open_mass = p.unsqueeze(0), torch.ones((), dtype=torch.float64, device=p.device)
+    for x in tokens[tokens >= 0].view(-1, 1):
+        children = Children(x, None, neighbours)
+        near = rule.near(residual, x, neighbours)
+        accepted = chance(rule, near, children).view(())
+        probs[x[0]] += open_mass * accepted
+        open_mass = open_mass * (1 - accepted)
+        residual = _after(rule, residual, near, children)
+    return probs + open_mass * _drawn_once(residual)[0] - p
+
+
+def chance(rule: Rule, near: Near, children: Children) -> Tensor:
+    """The chance [P, m] float64 that the tokens that near is about are accepted, from p and q [P, V] that sum to 1."""
+    counted = rule.counts(near.mass[..., 0], near.near_mass, children.depth).double()
+    if children.q is not None:
+        counted = counted / children.q.gather(1, near.ids[..., 0]).double().clamp(min=1e-300)
+    return counted.clamp(max=1.0)
+
+
+def _after(rule: Rule, p: Tensor, near: Near, children: Children) -> Tensor:
+    """The probabilities [M, V] behind the rejection of the child that near is about, from p [M, V] and what children say; p where
+    nothing is left."""
+    residual = p.clone()
+    rule.reject(residual, near, None if children.q is None else torch.ones_like(residual[:, :1]), children)
+    total = residual.sum(-1, keepdim=True)
+    return torch.where(total > 0, residual / total, p)
+
+
+def without(q: Tensor, x: Tensor) -> Tensor:
+    """q [P, V] without tokens x [P] (-1: all stay), renormalised; a row that becomes empty is all zero."""
+    at = x.clamp(min=0).unsqueeze(1)
+    residual = q.scatter(1, at, q.gather(1, at) * (x < 0).unsqueeze(1))
+    total = residual.sum(-1, keepdim=True)
+    return residual / total.masked_fill(total <= 0, 1.0)
+
+
+def sampled_shift(
+    rule: Rule,
+    p: Tensor,
+    q: Tensor,
+    offered: Tensor,
+    neighbours: Tensor | None,
+    generator: torch.Generator,
+    draws: int = DRAWS,
+) -> tuple[Tensor, int]:
+    """Distribution of the token emitted at a node minus p, [V] float64, for children drawn from q; and the Monte Carlo draws
+    used, 0 when none were needed.
+
+    With r_i the distribution left after rejecting siblings 1..i (r_0 = p), q_i that of draw i, and h the siblings drawn, the
+    shift is the sum over i of E_h[P(1..i-1 rejected | h) D_i(h)], where D_i = (what draw i emits under r_i-1 and q_i, r_i after a
+    rejection) - r_i-1. The rule judges by q_i; the draws themselves follow `realised`, which is q_i unless the drawing is at
+    fault. In D_i the accepted part is summed over all tokens; only the rejected draws, on which r_i and the following siblings
+    depend, are sampled, from their own distribution. The terms of the exact rule are 0 for every h up to rounding, so this
+    estimate has no noise for it, yet would show a wrong rule or a wrong draw. For relaxed rules what noise is left leans the
+    distance upward a little. A single child is summed over all draws instead of sampled, unless the vocabulary is too large for
+    that.
+    """
+    offered = offered[: int(offered.nonzero()[-1]) + 1]  # later draws reach no node
+    vocabulary, count = p.shape[0], offered.shape[0]
+    history = torch.empty(1, 0, dtype=torch.int64, device=p.device)
+    support = ((q > 0) | (realised(q, history)[0] > 0)).nonzero()[:, 0]
+    exact = count == 1 and support.shape[0] * vocabulary <= _SUMMED
+    per_chain = max(vocabulary, support.shape[0] * rule.table_columns)
+    chains = support.shape[0] if exact else max(1, min(draws, _BUDGET // per_chain))
+    # one row as long as the history is common to all chains, then one per chain
+    residual, residual_q = p.unsqueeze(0), q.unsqueeze(0)
+    weight = torch.ones(chains, dtype=torch.float64, device=p.device)
+    shift = torch.zeros_like(p, dtype=torch.float64)
+    for i in range(count):
+        u = torch.rand(chains, generator=generator, device=p.device)
+        if not bool(offered[i]):
+            x = _drawn(realised(q, history).expand(chains, -1), u)
+            residual, residual_q, history = residual.expand(chains, -1), residual_q.expand(chains, -1), history.expand(chains, -1)
+            residual_q, history = without(residual_q, x), torch.cat([history, x.unsqueeze(1)], 1)
+            continue
+        drawn = realised(q, history)
+        accepted, rejected = _split(rule, residual, drawn, Children(support, residual_q, neighbours))
+        lost = rejected.sum(-1, keepdim=True)
+        # 1, or 0 where q has run out of tokens and the rule tries nothing
+        tried = (drawn.sum(-1, keepdim=True) > 0).double()
+        residual, residual_q, history = residual.expand(chains, -1), residual_q.expand(chains, -1), history.expand(chains, -1)
+        if exact:
+            x, share = support, rejected[0, support] / lost[0].clamp(min=1e-300)
+        else:
+            x, share = _drawn(rejected.expand(chains, -1), u), torch.full_like(weight, 1 / chains)
+        after = _after(rule, residual, rule.near(residual, x, neighbours), Children(x, residual_q, neighbours))
+        # the exact chains' shares sum to 0 where nothing is rejected, hence the accepted part by itself
+        shift += ((accepted - tried * residual) * weight.unsqueeze(1)).mean(0)
+        follows = _drawn_once(after) if i == count - 1 else after  # the bonus token's
+        shift += ((share * weight).unsqueeze(1) * lost * follows).sum(0)
+        weight = weight * lost.squeeze(1)
+        residual, residual_q, history = after, without(residual_q, x), torch.cat([history, x.unsqueeze(1)], 1)
+    return shift, 0 if exact else chains
+
+
+def _drawn(probs: Tensor, u: Tensor) -> Tensor:
+    """As `sampling.draw`; any token of a distribution without mass, whose weight is 0."""
+    return draw(probs, u).clamp_(max=probs.shape[1] - 1)
+
+
+def realised(q: Tensor, history: Tensor) -> Tensor:
+    """Distributions [M, V] float64 of the next draw without replacement from q [V] behind the tokens history [M, i], in draw
+    order; zeros where nothing is left."""
+    rows, at = (
+        history.unique(dim=0, return_inverse=True) if history.shape[1] else (history[:1], history.new_zeros(len(history)).long())
+    )
+    residual = q.double().expand(rows.shape[0], -1).scatter(1, rows, 0.0)
+    return _drawn_once(residual)[at]
+
+
+def _drawn_once(probs: Tensor) -> Tensor:
+    """The probabilities [M, V] float64 that single draws from probabilities [M, V] have; zeros for one without mass."""
+    sums = running_sums(probs)
+    return sums.diff(dim=-1, prepend=torch.zeros_like(sums[..., :1])) / sums[..., -1:].clamp(min=1e-300)
+
+
+def _split(rule: Rule, p: Tensor, drawn: Tensor, children: Children) -> tuple[Tensor, Tensor]:
+    """The distribution of a draw, drawn [M, V], of any of the tokens of children [m], split into what is emitted by acceptance
+    under p and the children's q [M, V] and what is rejected, both [M, V] float64."""
+    tokens = children.tokens.expand(p.shape[0], -1)
+    accepted = chance(rule, rule.near(p, tokens, children.neighbours), children)
+    proposed = drawn.gather(1, tokens)
+    nothing = torch.zeros_like(p, dtype=torch.float64)
+    return nothing.scatter(1, tokens, proposed * accepted), nothing.scatter(1, tokens, proposed * (1 - accepted))

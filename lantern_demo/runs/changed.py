@@ -1,0 +1,71 @@
+"""The count of what a method changed: of a picture's tokens those that only its relaxation accepted.
+
+A run that drafts marks them itself, as `Step.kinds` says: with shared noise a marked token is not the one that the model itself
+draws there, with independent noise the exact rule would have refused this draft. A lossless method marks none. Rows drawn side by
+side have no rule, so that one pass of the model over the finished picture finds theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lantern_demo.decoding.config import Config
+from lantern_demo.decoding.loop import Step, parts_of
+from lantern_demo.decoding.protocols import Target
+from lantern_demo.decoding.sampling import uniforms_of
+from lantern_demo.decoding.verify import AcceptKind
+from lantern_demo.decoding.wavefront import Wavefront, plan_of
+
+CHUNK = 32  # tokens that a pass over a finished picture takes at once
+
+
+def share_changed(steps: Sequence[Step]) -> float:
+    """The share of a picture's tokens that are marked, 0 to 1, from all of its steps."""
+    kinds = [kind for step in steps for kind in step.kinds]
+    return kinds.count("relaxed") / len(kinds)
+
+
+@torch.inference_mode()
+def marked(target: Target, condition: Any, config: Config, steps: Sequence[Step]) -> list[Step]:
+    """A wavefront's steps, with each token marked as relaxed that the model itself draws otherwise.
+
+    The model reads all tokens before it, and draws with the number that the run drew it with: with shared noise the place's, with
+    independent noise the uniform of its pass, by the same inverse of the cumulative distribution.
+    """
+    assert isinstance(config.tree, Wavefront)
+    placed = {place: token for step in steps for place, token in zip(step.places, step.tokens, strict=True)}
+    count, device = config.num_tokens, config.torch_device
+    tokens = [placed[place] for place in range(count)]
+    source, judge = parts_of(config, target.vocab_size)
+    judge.begin(config.seed)
+    uniforms = uniforms_of(config.seed, device, count, judge.draws + source.draws)
+    drawn = plan_of(count, config.row_length, config.tree.lead, device).table[2, :, : uniforms.shape[1]]
+    by_place = uniforms.new_zeros(count + 1).index_put_((drawn,), uniforms[: drawn.shape[0], : drawn.shape[1]])
+    own = tokens[:1]  # which the model draws after reading the prompt
+    for logits in own_logits(target, condition, tokens, config):
+        places = torch.arange(len(own), len(own) + logits.shape[1], device=device)
+        own += judge.each(judge.look(logits), places, by_place[places]).tolist()
+
+    def kinds(step: Step) -> list[AcceptKind]:
+        return ["target" if own[place] == placed[place] else "relaxed" for place in step.places]
+
+    return [replace(step, kinds=kinds(step)) for step in steps]
+
+
+def own_logits(target: Target, condition: Any, tokens: list[int], config: Config) -> Iterator[Tensor]:
+    """The target's logits [R, m, V] of the places 1, 2, ... of a picture, each given all tokens before it, CHUNK places at a
+    time."""
+    device = config.torch_device
+    cache = target.new_cache(config.rows, len(tokens))
+    target.prefill(condition, cache)
+    for chunk in torch.tensor(tokens[:-1], device=device).split(CHUNK):
+        count = len(chunk)
+        mask = torch.ones(count, count, dtype=torch.bool, device=device).tril()
+        hidden = target.forward(chunk, torch.arange(count, device=device), mask, cache)
+        cache.advance(count)
+        yield target.head(hidden)

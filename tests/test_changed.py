@@ -1,0 +1,217 @@
+"""What a method changed, and what people are told of it: nothing where it is lossless, else what only its relaxation accepted.
+Beside it the distance, which the bench alone measures."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tables import TableTarget
+from test_loop import DRAFTER, PREFIX, SETTINGS, TARGET
+
+from lantern_demo.bench import tvd
+from lantern_demo.bench.tvd import fixed_shift, picture_tvd, watched
+from lantern_demo.decoding.config import Config
+from lantern_demo.decoding.loop import Decoded, Step, decode
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.noise import gumbel_
+from lantern_demo.decoding.sampling import Sampling, guide, probabilities
+from lantern_demo.decoding.wavefront import Wavefront
+from lantern_demo.runs.changed import marked, own_logits, share_changed
+from lantern_demo.runs.pipeline import Pipeline, load
+from lantern_demo.ui import texts
+from lantern_demo.ui.record_reader import checked
+
+TOKENS = 30
+WAVES = [name for name, method in METHODS.items() if method.drafts.side_by_side]
+
+
+def config_of(method: str, seed: int = 0, **changes: Any) -> Config:
+    knobs = {"sampling": Sampling(cfg_scale=2.0), "row": 6, **SETTINGS[method], **changes}
+    knobs["neighbours"] = (torch.arange(1, 12) + torch.arange(12).unsqueeze(1)) % 12
+    return Config(num_tokens=TOKENS, seed=seed, **knobs)
+
+
+def steps_of(config: Config) -> tuple[list[Step], list[int]]:
+    *steps, last = decode(TARGET, DRAFTER, PREFIX, config)
+    assert isinstance(last, Decoded)
+    return steps, last.tokens  # type: ignore[return-value]
+
+
+@pytest.fixture(scope="module")
+def pipe(tiny_model: Path) -> Pipeline:
+    return load(tiny_model, "cpu", fit_trees=False)
+
+
+# -- the count
+
+
+@pytest.mark.parametrize("dice", ["same", "own"])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("method", METHODS)
+def test_what_is_lossless_changes_nothing_and_the_rest_something(method: str, temperature: float, dice: str) -> None:
+    shares = []
+    for seed in range(4):
+        config = config_of(method, seed, sampling=Sampling(temperature, cfg_scale=2.0), dice=dice)
+        steps, _ = steps_of(config)
+        if method in WAVES:
+            assert share_changed(steps) == 0, "the run itself does not know"
+            steps = marked(TARGET, PREFIX, config, steps)
+        shares.append(share_changed(steps))
+    if METHODS[method].lossless:
+        assert set(shares) == {0}
+    elif temperature:
+        assert 0 < sum(shares) < 4
+
+
+@pytest.mark.parametrize("method", ["lantern", "zipar"])
+def test_with_shared_noise_it_is_what_the_model_itself_draws_otherwise(method: str) -> None:
+    """Of the table's target, whose distribution the last two tokens say, with the noise of each place."""
+    noise = gumbel_(torch.empty(TOKENS, 12), seed=4)
+    config = config_of(method, 4, dice="same")
+    steps, tokens = steps_of(config)
+    steps = marked(TARGET, PREFIX, config, steps) if method in WAVES else steps
+    before = torch.tensor([int(PREFIX[-1]), *tokens])
+    own = (TARGET.probs(before[:-2], before[1:-1], config.sampling).log() + noise[1:]).argmax(-1)
+    otherwise = {place for place, token in enumerate(own.tolist(), 1) if token != tokens[place]}
+    assert otherwise
+    for step in steps:
+        assert [kind == "relaxed" for kind in step.kinds] == [place in otherwise for place in step.places]
+
+
+@pytest.mark.parametrize("dice", ["same", "own"])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_rows_that_are_a_whole_row_apart_change_nothing(temperature: float, dice: str) -> None:
+    config = config_of("zipar", 2, sampling=Sampling(temperature, cfg_scale=2.0), tree=Wavefront(6), dice=dice)
+    steps, _ = steps_of(config)
+    assert marked(TARGET, PREFIX, config, steps) == steps
+
+
+def test_another_model_draws_otherwise() -> None:
+    """Negative control."""
+    config = config_of("zipar", tree=Wavefront(6), dice="same")
+    assert share_changed(marked(TableTarget(12, seed=2), PREFIX, config, steps_of(config)[0])) > 0.1
+
+
+def test_own_logits_are_the_models() -> None:
+    """Of the table's target the distribution behind the last two tokens."""
+    config = config_of("vanilla")
+    tokens = steps_of(config)[1]
+    with torch.inference_mode():
+        logits = torch.cat(list(own_logits(TARGET, PREFIX, tokens, config)), 1)
+    found = probabilities(guide(logits, 2.0), config.sampling)
+    before = torch.tensor([int(PREFIX[-1]), *tokens])
+    torch.testing.assert_close(found, TARGET.probs(before[:-2], before[1:-1], config.sampling), atol=1e-6, rtol=0)
+
+
+# -- statistics and records
+
+
+def test_statistics_and_records_have_it(pipe: Pipeline) -> None:
+    for method in ("vanilla", "sjd", "lantern", "zipar"):
+        done = pipe.generate("two red lanterns", method, zipar_window=2, seed=1)
+        entry = done.record["methods"][method]
+        assert entry["changed"] == done.stats.changed == entry["events"]["kinds"].count("r") / len(done.tokens)
+        assert (done.stats.changed == 0) == METHODS[method].lossless
+        assert ("places" in entry["events"]) == (method == "zipar") and "prices" not in entry["events"]
+
+
+def older(record: dict[str, Any]) -> dict[str, Any]:
+    """A record as it was written when there were prices."""
+    found = copy.deepcopy(record)
+    found["settings"]["zipar_price"] = found["settings"].pop("zipar_changed")
+    for entry in found["methods"].values():
+        del entry["changed"]
+        entry |= {"price": 0.1, "price_method": "closed form", "one_step_tvd": None, "one_step_tvd_method": None}
+        entry["events"]["prices"] = [0.1] * entry["tokens"]
+    return found
+
+
+def test_a_record_with_prices_loads_without_them(pipe: Pipeline) -> None:
+    record = pipe.generate("two red lanterns", "lantern", seed=1).record
+    assert checked(older(record)) == record
+
+
+def test_a_record_from_before_rows_were_counted_is_refused(pipe: Pipeline) -> None:
+    record = pipe.generate("two red lanterns", "zipar", zipar_window=2).record
+    with pytest.raises(ValueError, match=r"^methods\.zipar: is older than the count of what rows drawn side by side change"):
+        checked(older(record))
+
+
+# -- for people
+
+
+def entry_of(count: int, dice: str = "same") -> dict[str, Any]:
+    return {"tokens": 256, "dice": dice, "events": {"kinds": "r" * count + "t" * (256 - count)}}
+
+
+def test_what_people_are_told_in_short() -> None:
+    assert texts.changed_in_short(entry_of(26), METHODS["zipar"]) == "26 of 256 changed."
+    assert texts.changed_in_short(entry_of(26), METHODS["lantern"]) == "26 of 256 changed; mostly look-alikes."
+    assert texts.changed_in_short(entry_of(0), METHODS["lantern"]) == "0 of 256 changed."
+    assert texts.changed_in_short(entry_of(0), METHODS["sjd"]) == "Exact: the same odds, the dice rolled again."
+    assert texts.changed_in_short(entry_of(0), METHODS["sjd"], alike=True) == "Exact: the very picture that vanilla draws."
+    assert texts.changed_in_short(entry_of(0), METHODS["sjd"], greedy=True) == "Exact: nothing changed."
+    assert texts.changed_in_short(entry_of(0), METHODS["vanilla"], alike=True) == "The model itself."
+
+
+def test_what_people_are_told() -> None:
+    same_dice = "the model itself, with the same dice, draws other pieces there"
+    assert texts.changed(entry_of(26), METHODS["lantern"]) == f"26 of 256 tokens changed: {same_dice}."
+    assert texts.changed(entry_of(26, "own"), METHODS["zipar"]) == f"26 of 256 tokens changed: {same_dice}."
+    assert texts.changed(entry_of(3), METHODS["lantern"], greedy=True).endswith("the model itself likes other pieces best there.")
+    assert texts.changed(entry_of(0), METHODS["lantern"]) == "0 of 256 tokens changed."
+    assert texts.changed(entry_of(0), METHODS["sjd"]) == "Nothing changed: it keeps the odds of the model."
+    assert texts.changed(entry_of(0), METHODS["vanilla"]) == "The model itself: nothing changed."
+
+
+# -- the distance
+
+
+@pytest.mark.parametrize("method", [name for name, method in METHODS.items() if method.lossless or name in WAVES])
+def test_the_distance_of_what_is_lossless_is_rounding(method: str) -> None:
+    changes: dict[str, Any] = {"tree": Wavefront(6)} if method in WAVES else {}
+    for dice in ("same", "own"):
+        assert picture_tvd(TARGET, DRAFTER, PREFIX, config_of(method, dice=dice, **changes)) < 1e-5
+
+
+@pytest.mark.parametrize("method", ["lantern", "lantern++", "zipar"])
+def test_the_others_have_one(method: str) -> None:
+    assert 0.01 < picture_tvd(TARGET, DRAFTER, PREFIX, config_of(method)) < 1
+
+
+def test_of_children_that_the_prefix_fixes_it_is_the_closed_form() -> None:
+    config = config_of("lantern")
+    visits, tokens = watched(TARGET, DRAFTER, PREFIX, config)
+    shifts = [fixed_shift(config.rule, visit.p, visit.tokens, config.neighbours) for visit in visits]
+    assert len(shifts) == TOKENS and sum(bool(visit.offered.any()) for visit in visits) > TOKENS // 4
+    mean = sum(0.5 * float(shift.abs().sum()) for shift in shifts) / len(tokens)
+    assert picture_tvd(TARGET, DRAFTER, PREFIX, config) == pytest.approx(mean, abs=1e-5)
+
+
+def test_of_drafts_that_were_drawn_few_draws_give_what_many_give(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = config_of("lantern++")
+    few = picture_tvd(TARGET, DRAFTER, PREFIX, config)
+    monkeypatch.setattr(tvd.shift_at, "__defaults__", (200,))
+    assert picture_tvd(TARGET, DRAFTER, PREFIX, config) == pytest.approx(few, abs=0.02)
+
+
+def test_what_a_run_drew_by_is_looked_at_without_a_change() -> None:
+    for method in METHODS:
+        config = config_of(method, 3)
+        assert watched(TARGET, DRAFTER, PREFIX, config)[1] == steps_of(config)[1]
+
+
+def test_a_greedy_run_has_no_distance() -> None:
+    with pytest.raises(ValueError, match="temperature is 0; a distance between distributions needs one above 0"):
+        picture_tvd(TARGET, DRAFTER, PREFIX, config_of("lantern", sampling=Sampling(0)))
+
+
+def test_a_wrong_distribution_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Negative control: the model that reads the picture is another one."""
+    other = TableTarget(12, seed=2)
+    monkeypatch.setattr(tvd, "own_logits", lambda _, *more: own_logits(other, *more))
+    assert picture_tvd(TARGET, None, PREFIX, config_of("vanilla")) > 0.1
