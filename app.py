@@ -24,14 +24,11 @@ def main() -> None:
         "--threads", type=int, help="threads of the CPU that compute (default: $LANTERN_THREADS, or what suits the model)"
     )
     parser.add_argument("--port", type=int, help="port to listen on (default: $GRADIO_SERVER_PORT, or a free one from 7860)")
-    parser.add_argument(
-        "--fp16-accumulation", action="store_true", help="keep sums of float16 products in float16, if the model bears it (GPU)"
-    )
     parser.add_argument("--share", action="store_true", default=None, help="also open a public link through Gradio's servers")
     args = parser.parse_args()
 
     try:
-        page = build(args.model, args.device, args.fp16_accumulation, args.threads)
+        page = build(args.model, args.device, args.threads)
         # The page is there at once, and says that the model is still on its way.
         launch(page, server_port=args.port, share=args.share, prevent_thread_lock=True)
         wait_for_model(page)

@@ -30,7 +30,6 @@ from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.timing import DECODE_PARTS
 from lantern_demo.decoding.verify import goes
 from lantern_demo.models import families
-from lantern_demo.models.llamagen import accumulation
 from lantern_demo.models.llamagen.cuda import FusedDrafter, FusedTarget
 from lantern_demo.models.llamagen.target import LlamaGenConfig
 from lantern_demo.models.neighbours import neighbour_table
@@ -246,22 +245,6 @@ def test_fused_weights_are_the_modules_own() -> None:
     attention = drafter.layer.self_attn
     assert attention.v_proj.weight.untyped_storage().data_ptr() == small.layer.weights.qkv.untyped_storage().data_ptr()
     assert all(bool((value == before[name]).all()) for name, value in target.state_dict().items())
-
-
-def test_sums_in_float16_are_measured_before_they_are_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    target, _ = networks(TEXT)
-    products = torch.backends.cuda.matmul
-    with pytest.raises(ValueError, match="this one is in float32 on cpu"):
-        accumulation.allow(target)
-    assert accumulation.drift(target) == 0 and not products.allow_fp16_accumulation
-
-    def shaken(_: Any) -> Tensor:
-        return torch.eye(4)[[1 if products.allow_fp16_accumulation else 0]]
-
-    monkeypatch.setattr(accumulation, "probs", shaken)
-    assert accumulation.drift(target) == 1 and not products.allow_fp16_accumulation
-    with pytest.raises(ValueError, match="fp16_accumulation is for a target in float16 on a GPU"):
-        load("lantern-scenes", device="cpu", fp16_accumulation=True)
 
 
 # -- what a step is made of: `test_launches` says the same of published sizes, on a device that has no values to read

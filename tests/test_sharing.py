@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import json
+import sys
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -21,11 +22,13 @@ from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import link, recorded, texts
 from lantern_demo.ui.contact_sheet import contact_sheet
 from lantern_demo.ui.files import write_picture
-from lantern_demo.ui.record_examples import RECORDED, redrawn
 from lantern_demo.ui.record_reader import MEGABYTES, checked, read_record
 from lantern_demo.ui.run_view import live, picture_address, picture_of, results_view
 from lantern_demo.ui.sweep import SWEEPS
 from lantern_demo.version import __version__
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
+from record_examples import RECORDED, redrawn
 
 
 @pytest.fixture(scope="module")

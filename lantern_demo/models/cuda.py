@@ -59,14 +59,9 @@ def join(owner: nn.Module, *names: str) -> Tensor:
 def matmul(x: Tensor, weight: Tensor) -> Tensor:
     """x [M, D] times weight [O, D] -> [M, O] float32. Sums are kept in float32 anyway; where the device allows, half precision is
     not rounded to on the way out, which matters where differences are enlarged, as guidance does to those of logits."""
-    if x.dtype != torch.float32 and keeps_sums(x.device.type, x.dtype) and not _short_sums(x.dtype):
+    if x.dtype != torch.float32 and keeps_sums(x.device.type, x.dtype):
         return torch.mm(x, weight.t(), out_dtype=torch.float32)
     return F.linear(x, weight).float()
-
-
-def _short_sums(dtype: torch.dtype) -> bool:
-    """Whether sums of this dtype are asked to be short ones: see `llamagen.accumulation`."""
-    return dtype == torch.float16 and torch.backends.cuda.matmul.allow_fp16_accumulation
 
 
 @cache

@@ -23,11 +23,10 @@ from lantern_demo.decoding.methods import METHODS, Method, default_methods
 from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.timing import Clock
 from lantern_demo.faults import in_words, release_memory, unreadable
-from lantern_demo.models import bundled, checkpoints, families
+from lantern_demo.models import bundled, checkpoints
 from lantern_demo.models.common import Condition
 from lantern_demo.models.files import disk_cache
 from lantern_demo.models.files.needs import requirements_unmet
-from lantern_demo.models.llamagen import accumulation
 from lantern_demo.models.machine.device import DTYPES, device_name, pick_device, pick_threads
 from lantern_demo.models.machine.matmul import KINDS
 from lantern_demo.models.machine.tuning import CACHED, Tuning, small_on_cpu
@@ -500,7 +499,6 @@ def load(
     dtype: str = "auto",
     folder: str | Path | None = None,
     drafter: str | Path | None = None,
-    fp16_accumulation: bool = False,
     threads: int | None = None,
     fit_trees: bool = True,
 ) -> Pipeline:
@@ -508,28 +506,21 @@ def load(
 
     device: "auto", "cpu", "cuda", "cuda:N". dtype, of target and drafter: "float32", "bfloat16", "float16", or "auto", which is
     float32 for the bundled model, and 16 bits for a published one: bfloat16, or float16 where that is faster or a GPU lacks the
-    other. A published model is fetched from the Hub at its
-    first start; `folder` is a local folder to take its files from instead (see `models.checkpoints`), `drafter` one with a
-    drafter of one's own to use in place of the published one. fp16_accumulation keeps the sums of float16 products in float16,
-    for this process, if this moves the target's distributions little enough (see `models.llamagen.accumulation`); "auto" is
-    then float16 on a GPU. threads is how many threads of a CPU compute; None: see `models.machine.device.pick_threads`.
-    fit_trees=False: trees are not measured on this machine, "fit" means "small", and a window that was to fit has 8 places.
-    Raises ValueError for an unknown model, device or dtype, an impossible number of threads, a folder that cannot be read, a
-    published model that does not fit this machine or whose files cannot be fetched or are wrong, and when fp16_accumulation is
-    refused.
+    other. A published model is fetched from the Hub at its first start; `folder` is a local folder to take its files from
+    instead (see `models.checkpoints`), `drafter` one with a drafter of one's own to use in place of the published one. threads
+    is how many threads of a CPU compute; None: see `models.machine.device.pick_threads`. fit_trees=False: trees are not
+    measured on this machine, "fit" means "small", and a window that was to fit has 8 places.
+    Raises ValueError for an unknown model, device or dtype, an impossible number of threads, a folder that cannot be read, and
+    a published model that does not fit this machine or whose files cannot be fetched or are wrong.
     """
     chosen = pick_device(device)
     info = info_of(model)
-    if fp16_accumulation and dtype == "auto" and chosen.type == "cuda":
-        dtype = "float16"
     name = info.dtype(dtype, chosen)
     if info.folder is not None:
         for option, value in (("folder", folder), ("drafter", drafter)):
             if value is not None:
                 raise ValueError(f"{option} is for published models; {info.id} has its own, got {str(value)!r}")
         networks: bundled.Networks[Any] = bundled.load(info.folder, chosen, DTYPES[name])
-        if fp16_accumulation:
-            accumulation.allow(networks.target)
         sized = replace(info, image_size=networks.image_size, grid=networks.tokenizer.grid)
         return Pipeline(sized, networks, chosen, name, threads, fit_trees)
     files = None if folder is None else Path(folder)
@@ -539,10 +530,8 @@ def load(
     if reason:
         raise ValueError(f"{info.id} cannot run here: {reason}")
     # fused models for a CPU make their own weights of those in the files
-    kept = None if families.runs_fused(info, chosen) else DTYPES[name]
+    kept = None if chosen.type == "cpu" else DTYPES[name]
     networks = checkpoints.load(info, chosen, kept, files, None if drafter is None else Path(drafter))
-    if fp16_accumulation:
-        accumulation.allow(networks.target)
     return Pipeline(info, networks, chosen, name, threads, fit_trees)
 
 

@@ -79,14 +79,12 @@ AS_SHOWN = """(...asked) => {
 STARTED = "() => { document.dispatchEvent(new CustomEvent('lantern-started')); }"  # see web/early.js
 
 
-def build(
-    model: str | Path = "lantern-scenes", device: str = "auto", fp16_accumulation: bool = False, threads: int | None = None
-) -> gr.Blocks:
+def build(model: str | Path = "lantern-scenes", device: str = "auto", threads: int | None = None) -> gr.Blocks:
     """Build the page and the API of a model (a registry id or a folder), which starts to load; see `wait_for_model`.
 
     Raises ValueError for an unknown model or device, or a number of threads that is none.
     """
-    service = Service(model, device, fp16_accumulation, threads)
+    service = Service(model, device, threads)
     if on_zero_gpu():
         service.wait()  # there a model must be on the device before the page is launched
     with gr.Blocks(title=texts.TITLE, analytics_enabled=False, delete_cache=(CACHE_SECONDS, CACHE_SECONDS)) as page:

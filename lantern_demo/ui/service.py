@@ -92,7 +92,7 @@ class Outcome:
 class Service:
     """Loads models once and runs comparisons on them."""
 
-    def __init__(self, model: str | Path, device: str, fp16_accumulation: bool = False, threads: int | None = None) -> None:
+    def __init__(self, model: str | Path, device: str, threads: int | None = None) -> None:
         """Starts to load a model and to prepare it, and does not wait for it. Raises ValueError for an unknown model or
         device."""
         self._device, self._threads, self._loading = device, threads, threading.Lock()
@@ -114,19 +114,17 @@ class Service:
         self._first: Future[None] = Future()
         if on_zero_gpu():
             # There `spaces` stands in for CUDA in the thread that imported it and in no other, until the page is launched.
-            self._load_first(model, fp16_accumulation)
+            self._load_first(model)
         else:
             # A thread that ends with the load, for the reason given below.
-            threading.Thread(target=self._load_first, args=(model, fp16_accumulation), name="load", daemon=True).start()
+            threading.Thread(target=self._load_first, args=(model,), name="load", daemon=True).start()
         # A no-op but on ZeroGPU, where one lease of the device spans all methods of a comparison.
         self._leased = spaces.GPU(duration=self._lease)(self._frames)
         self._redraw = spaces.GPU(duration=REDRAW_LEASE)(self._pictures)
 
-    def _load_first(self, model: str | Path, fp16_accumulation: bool) -> None:
+    def _load_first(self, model: str | Path) -> None:
         try:
-            pipe = load(
-                model, self._device, fp16_accumulation=fp16_accumulation, threads=self._threads, fit_trees=not on_zero_gpu()
-            )
+            pipe = load(model, self._device, threads=self._threads, fit_trees=not on_zero_gpu())
             self._first_info = pipe.info
             self._prepare(pipe)
             self._loaded[self.default] = pipe

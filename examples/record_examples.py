@@ -1,4 +1,4 @@
-"""Record the examples anew on this machine: python -m lantern_demo.ui.record_examples [--out FOLDER] [--count N]
+"""Record the examples anew on this machine: python examples/record_examples.py [--out FOLDER] [--count N]
 
 With --redraw the runs stay, and only their pictures are drawn anew from their tokens: for another picture decoder.
 """
@@ -6,11 +6,14 @@ With --redraw the runs stay, and only their pictures are drawn anew from their t
 from __future__ import annotations
 
 import argparse
+import sys
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from lantern_demo import load
 from lantern_demo.runs.pipeline import Generation, Pipeline
