@@ -21,13 +21,14 @@ from matplotlib.figure import Figure
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.settings.knobs import bound_of
+from lantern_demo.settings.knobs import KNOBS
 
 COLUMNS = 3
 # Okabe and Ito's colours, which colour-blind people can tell apart.
 COLOURS = dict(zip(METHODS, cycle(("#7f7f7f", "#56b4e9", "#0072b2", "#e69f00", "#d55e00", "#009e73", "#cc79a7")), strict=False))
 MARKERS = ("o", "s", "^", "D", "v")
-CURVES = {method.id: bound for method in METHODS.values() if (bound := bound_of(method))}  # the knob whose points are joined
+# By method the knob whose points are joined: the one that bounds its relaxation.
+CURVES = {method.id: name for method in METHODS.values() for name, knob in KNOBS.items() if knob.bounds and knob.reads(method)}
 Row = dict[str, Any]
 
 
