@@ -110,6 +110,7 @@ def timed_model(
     if products is None:
         target, drafter = family.cuda_target(target), family.cuda_drafter(drafter)
     elif products != MODULES:
+        assert family.cpu is not None
         target, drafter = family.cpu.target(target, products, info.folder is None), family.cpu.drafter(drafter, products)
     return TimedModel(model, target, drafter, condition, knobs, table, tokens, device)
 

@@ -41,7 +41,7 @@ from lantern_demo.models.llamagen.cuda import FusedDrafter, FusedTarget
 from lantern_demo.models.llamagen.drafter import DrafterConfig
 from lantern_demo.models.llamagen.labels import ClassLabels
 from lantern_demo.models.llamagen.target import LlamaGenConfig
-from lantern_demo.models.registry import Part, Published
+from lantern_demo.models.registry import ModelInfo, Part, Published
 from lantern_demo.models.text import PromptEncoder
 
 
@@ -68,8 +68,8 @@ class Family:
     # Fused models for accelerators, whose weights take the place of the network's.
     cuda_target: Callable[[Any], protocols.FixedTarget]
     cuda_drafter: Callable[[Any], protocols.FixedDrafter]
-    cpu: FusedForCpu
     drafter_facts: Callable[[Any, Located], dict[str, Any]] | None = None  # as `target_facts`; None: none is published
+    cpu: FusedForCpu | None = None  # None: on a CPU the networks run as they are
 
 
 FAMILIES: dict[str, Family] = {
@@ -162,6 +162,11 @@ class Runners:
     drafter_kind: str | None = None
 
 
+def runs_fused(info: ModelInfo, device: torch.device) -> bool:
+    """Whether a published model runs on its family's fused models for a CPU."""
+    return device.type == "cpu" and info.published is not None and family_of(info.published.target).cpu is not None
+
+
 def fused_runners(networks: Networks) -> Runners:
     """What decodes a model on an accelerator: its family's fused models, whose weights take the place of the networks'."""
     family = family_of(networks.target.config)
@@ -174,5 +179,6 @@ def lean_runners(networks: Networks, kind: str, drafter_kind: str, spent: bool =
     """What decodes a model on a CPU: its family's fused models, with a kind of products each. spent: the target's network gives
     its weights up as the fused one packs them."""
     fused, drafter = family_of(networks.target.config).cpu, networks.drafter
+    assert fused is not None
     fused_drafter = None if drafter is None else fused.drafter(drafter, drafter_kind)
     return Runners(fused.target(networks.target, kind, spent), fused_drafter, kind, None if drafter is None else drafter_kind)

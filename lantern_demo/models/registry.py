@@ -80,6 +80,9 @@ class Published:
     drafter: DrafterSizes[Any] | None = None
     tokenizer: TokenizerSizes = TokenizerSizes()
     text: TextSizes | Words | None = None
+    # Number format on a CPU, where none is asked for, of a family without fused models for a CPU: weights stay in their files
+    # where it is the published one. None: fused models run, in the fastest format in 16 bits.
+    on_cpu: str | None = None
 
 
 @dataclass(frozen=True)
@@ -118,7 +121,8 @@ class ModelInfo:
         `pick_dtype` does."""
         if self.published is None:
             return pick_dtype(asked, device, large=False)
-        return pick_dtype(asked, device, large=True, on_cpu=sixteen_bits())
+        on_cpu = self.published.on_cpu
+        return pick_dtype(asked, device, large=True, on_cpu=on_cpu or sixteen_bits())
 
 
 BASE: dict[str, Any] = {"dim": 768, "layers": 12, "heads": 12, "ffn": 2048}

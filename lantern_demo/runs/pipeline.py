@@ -23,7 +23,7 @@ from lantern_demo.decoding.methods import METHODS, Method, default_methods
 from lantern_demo.decoding.rules import Rule
 from lantern_demo.decoding.timing import Clock
 from lantern_demo.faults import in_words, release_memory, unreadable
-from lantern_demo.models import bundled, checkpoints
+from lantern_demo.models import bundled, checkpoints, families
 from lantern_demo.models.common import Condition
 from lantern_demo.models.files import disk_cache
 from lantern_demo.models.files.needs import requirements_unmet
@@ -530,7 +530,7 @@ def load(
     if reason:
         raise ValueError(f"{info.id} cannot run here: {reason}")
     # fused models for a CPU make their own weights of those in the files
-    kept = None if chosen.type == "cpu" else DTYPES[name]
+    kept = None if families.runs_fused(info, chosen) else DTYPES[name]
     networks = checkpoints.load(info, chosen, kept, files, None if drafter is None else Path(drafter))
     return Pipeline(info, networks, chosen, name, threads, fit_trees)
 

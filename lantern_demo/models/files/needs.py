@@ -48,7 +48,8 @@ def budget(published: Published, dtype: str, on_cpu: bool = False) -> dict[str, 
     float32.
     """
     target, drafter, each = published.target, published.drafter, DTYPES[dtype].itemsize
-    computed = 4 if on_cpu else each
+    fused = on_cpu and published.on_cpu is None
+    computed = 4 if fused else each
     vectors = target.vocab * target.dim * (computed - each)  # more than `held` has them at
     positions = target.prefix + target.tokens + TREE_SLOTS
     layers = target.layers + (1 if drafter else 0)

@@ -30,15 +30,17 @@ class Tuning:
     def runners(self, networks: Networks) -> Runners:
         """What decodes the model.
 
-        The fused models of its family for the device. On a CPU they have the fastest products of the number format; the drafter
-        of a float32 model may round, since its drafts are verified exactly all the same. A large target's weights are there once:
-        its network gives them up.
+        The fused models of its family where there are any for the device, else the networks themselves. On a CPU they have the
+        fastest products of the number format; the drafter of a float32 model may round, since its drafts are verified exactly all
+        the same. A large target's weights are there once: its network gives them up.
         Raises ValueError for a number format that does not work here.
         """
         target, drafter = networks.target, networks.drafter
         if self.device.type == "cuda":
             return families.fused_runners(networks)
         fused = families.family_of(target.config).cpu
+        if fused is None:
+            return Runners(target, drafter)
         spent = not small_on_cpu(networks, self.device, LARGEST)
         if self.dtype != "float32":
             kind = OF_FORMAT[self.dtype]
