@@ -10,7 +10,6 @@ import argparse
 import hashlib
 import io
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -29,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from lantern_demo.emoji_scenes import NOUNS, Noun
 
-CACHE = Path(os.environ.get("LANTERN_DEMO_CACHE", "~/.cache/lantern-demo")).expanduser()
+CACHE = Path("~/.cache/lantern-demo").expanduser()
 SPRITE = 256  # pixels a side
 MARGIN = 4  # transparent pixels around a sprite
 
@@ -157,8 +156,9 @@ def sheet(pictures: Tensor, nouns: Sequence[Noun], columns: int = 20, size: int 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Draw all nouns of the emoji scenes into one picture.")
     parser.add_argument("--sheet", type=Path, required=True, help="file to write")
+    parser.add_argument("--cache", type=Path, default=CACHE, help=f"folder of the packages (default: {CACHE})")
     args = parser.parse_args()
-    sheet(sprites(), NOUNS).save(args.sheet)
+    sheet(sprites(cache=args.cache), NOUNS).save(args.sheet)
 
 
 if __name__ == "__main__":

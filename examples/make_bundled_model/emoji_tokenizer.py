@@ -150,9 +150,9 @@ def psnr_of_sprites(output: Tensor, picture: Tensor, cover: Tensor) -> Tensor:
 
 
 def main() -> None:
-    parser = run.parser(__doc__ or "", steps=6000, batch=8, lr=1.2e-3, warmup=100, save_every=50, validate_every=100)
+    parser = run.parser(__doc__ or "", steps=8000, batch=4, lr=1e-3, warmup=200, save_every=100, validate_every=200)
     parser.add_argument("--codebook", type=int, default=4096, help="entries of the codebook")
-    parser.add_argument("--free", type=int, default=250, help="first steps without quantisation, before the codebook is fitted")
+    parser.add_argument("--free", type=int, default=400, help="first steps without quantisation, before the codebook is fitted")
     parser.add_argument(
         "--scenes", type=int, default=12_000, help="scenes to draw for training; 0.26 MB each in the run's folder"
     )
@@ -172,7 +172,7 @@ def main() -> None:
     @torch.no_grad()
     def fit_codebook(step: int) -> None:
         found = []
-        for extra in range(40):
+        for extra in range(80):
             with cast():
                 z = model.latent(bank(max(0, step - 1 - extra), opts.batch)[0].to(opts.device)).float()
             found.append(z.permute(0, 2, 3, 1).flatten(0, 2))
