@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import re
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -99,7 +100,10 @@ AFTER_NOUN = ("place", "time", "moon")
 
 
 def _article(number: str, phrase: str) -> str:
-    return "an" if number == "a" and phrase[0] in "aeiou" and not phrase.startswith(("uni", "ufo", "euc")) else number
+    if number != "a":
+        return number
+    vowel = phrase[0] in "aeiou" and not phrase.startswith(("uni", "ufo", "ewe"))
+    return "an" if vowel or phrase.startswith(("hour", "suv")) else "a"
 
 
 def _things(noun: Noun, count: int, number: str, some: str, phrase: tuple[str, str]) -> str:
@@ -152,6 +156,11 @@ class Reading:
     said: Mapping[str, int]
     unknown: tuple[str, ...]
 
+    @property
+    def drawable(self) -> bool:
+        """Whether the prompt names a thing that scenes show."""
+        return "noun" in self.said
+
 
 @cache
 def _phrases() -> dict[tuple[str, ...], tuple[str, int, int]]:
@@ -173,7 +182,7 @@ def read(prompt: str) -> Reading:
     The longest phrase counts: a fire truck is no fire. A noun right before another qualifies it: an orange cat is a cat. The
     first two nouns are what is to be seen; of two different ones there is one each.
     """
-    words = re.findall(r"\w+|[^\w\s]+", prompt.lower())
+    words = re.findall(r"\w+|[^\w\s]+", unicodedata.normalize("NFKC", prompt).lower())
     phrases, known = _phrases(), frozenset(vocabulary())
     longest = max(map(len, phrases))
     said: dict[str, int] = {}
@@ -202,3 +211,19 @@ def read(prompt: str) -> Reading:
         if others:
             said["second"], said["count"] = others[0], 0
     return Reading(said, tuple(word for word in words if word not in known))
+
+
+# What stands in for what a prompt leaves unsaid: a cat on a lake at dusk under the moon.
+USUAL = {
+    "noun": ATTRIBUTES["noun"].index("cat"),
+    "second": NONE,
+    "count": 0,
+    "place": PLACES.index("lake"),
+    "time": TIMES.index("dusk"),
+    "moon": 1,
+}
+
+
+def nearest(prompt: str) -> str:
+    """The prompt nearest to another that is of known words alone and says every attribute."""
+    return full_caption({**USUAL, **read(prompt).said})

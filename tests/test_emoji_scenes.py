@@ -24,6 +24,7 @@ from lantern_demo.emoji_scenes import (
     WORDINGS,
     caption,
     full_caption,
+    nearest,
     plural_of,
     read,
     vocabulary,
@@ -101,7 +102,13 @@ def test_what_people_type(prompt: str, noun: str, second: str, count: str) -> No
 
 def test_unknown_words_are_told() -> None:
     assert read("a robot dancing by the lake").unknown == ("robot", "dancing")
-    assert "noun" not in read("a robot at night").said
+    assert not read("a robot at night").drawable and read("owls").drawable
+    assert read("ｃａｔ").said["noun"] == ATTRIBUTES["noun"].index("cat")  # noqa: RUF001
+
+
+def test_the_nearest_prompt_says_everything_in_known_words() -> None:
+    assert nearest("2 fluffy kittens in a field at noon") == "two cats on a plain at dusk under the moon"
+    assert nearest("a robot at night without a moon") == "a cat on a lake at night without a moon"
 
 
 @pytest.mark.parametrize(
@@ -117,6 +124,7 @@ def test_articles() -> None:
     by_name = {name: full_caption(scene | {"noun": i}) for i, name in enumerate(ATTRIBUTES["noun"])}
     assert by_name["owl"] == "an owl on a plain at night without a moon"
     assert by_name["unicorn"].startswith("a unicorn ") and by_name["ufo"].startswith("a ufo ")
+    assert by_name["hourglass"].startswith("an hourglass ")
     assert by_name["popcorn"].startswith("popcorn on ")
 
 
