@@ -21,7 +21,7 @@ TABLE = """
 1f408-200d-2b1b | black cat | black kitten |
 1f981 | lion | lioness |
 1f405 | tiger | |
-1f406 | leopard | cheetah, jaguar |
+1f406 | leopard | jaguar |
 1face | moose/moose | elk/elk |
 1facf | donkey | mule, burro |
 1f40e | horse | pony, stallion, mare, foal |
@@ -81,7 +81,7 @@ TABLE = """
 1f996 | tyrannosaurus | t rex, trex |
 1f433 | whale | |
 1f42c | dolphin | porpoise |
-1f9ad | seal | sea lion, walrus |
+1f9ad | seal | sea lion |
 1f41f | fish/fish | goldfish/goldfish |
 1f988 | shark | |
 1f419 | octopus | |
@@ -181,7 +181,7 @@ TABLE = """
 1f30b | volcano/volcanoes | |
 26f1-fe0f | beach umbrella | parasol, sunshade |
 1f3dd-fe0f | island | desert island, tropical island |
-1f3db-fe0f | temple | greek temple, parthenon, museum |
+1f3db-fe0f | temple | greek temple, parthenon |
 1faa8 | rock | stone, boulder |
 1fab5 | log | tree stump, stump, wood/wood |
 1f3e0 | house | home, cottage, cabin |
@@ -285,7 +285,7 @@ TABLE = """
 1f9e4 | gloves | glove | mass
 1f9e5 | coat | jacket |
 1f9e6 | socks | sock | mass
-1f457 | dress | gown, skirt |
+1f457 | dress | gown |
 1f458 | kimono | |
 1f45c | handbag | bag |
 1f392 | backpack | rucksack, schoolbag |
@@ -308,7 +308,7 @@ TABLE = """
 1fa97 | accordion | |
 1f3b8 | guitar | electric guitar |
 1f3b9 | piano | piano keys/piano keys |
-1f3bb | violin | fiddle, cello |
+1f3bb | violin | fiddle |
 1f941 | drum | |
 1fa88 | flute | |
 1f4f1 | phone | smartphone, mobile phone, cell phone |
@@ -341,7 +341,7 @@ TABLE = """
 26cf-fe0f | pickaxe | |
 1f5e1-fe0f | sword | dagger |
 1f4a3 | bomb | |
-1f3f9 | bow and arrow/bows and arrows | crossbow |
+1f3f9 | bow and arrow/bows and arrows | |
 1f6e1-fe0f | shield | |
 1f527 | wrench | spanner |
 2699-fe0f | gear | cog, cogwheel |
