@@ -21,10 +21,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from examples.make_bundled_model.emoji import sprites
 from examples.make_bundled_model.render import SIZE, Renderer, contact_sheet, sample_scenes
+from examples.make_bundled_model.tokenizer import Quantiser, psnr
 from lantern_demo.models.picture import PictureDecoder
 from lantern_demo.models.tokenizer import ImageTokenizer
 from lantern_demo.training import run
-from lantern_demo.training.tokenizer import Quantiser, psnr
 
 HELD_OUT = 900_000_007  # seed of the scenes that no training batch uses
 VALIDATED = 64  # held-out scenes that a validation looks at
