@@ -150,7 +150,7 @@ def psnr_of_sprites(output: Tensor, picture: Tensor, cover: Tensor) -> Tensor:
 
 
 def main() -> None:
-    parser = run.parser(__doc__ or "", steps=8000, batch=4, lr=1e-3, warmup=200, save_every=100, validate_every=200)
+    parser = run.parser(__doc__ or "", steps=8000, batch=4, lr=6e-4, warmup=200, save_every=100, validate_every=200)
     parser.add_argument("--codebook", type=int, default=4096, help="entries of the codebook")
     parser.add_argument("--free", type=int, default=400, help="first steps without quantisation, before the codebook is fitted")
     parser.add_argument(
