@@ -9,5 +9,11 @@
     python examples/make_bundled_model/palette.py --model FOLDER                      # the mean colour of each token
 
 All train on scenes that `lantern_demo/scenes.py` draws. docs/training.md has the sizes of the runs behind the bundled weights.
+The beginning of a model of other scenes, of nouns that emoji show:
+
+    python examples/make_bundled_model/emoji.py --sheet runs/nouns.png                # downloads the nouns' pictures
+    python examples/make_bundled_model/render.py --out runs/emoji-scenes.png          # draws scenes of them
+    python examples/make_bundled_model/emoji_tokenizer.py --out runs/emoji-tokenizer  # tokenizer and picture decoder
+
 The loop, its options and its checkpoints are those of `lantern_demo/training/run.py`.
 """
