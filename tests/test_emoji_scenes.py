@@ -16,7 +16,7 @@ from PIL import Image
 from torch import Tensor
 
 from examples.make_bundled_model import emoji, emoji_tokenizer, render
-from lantern_demo.emoji_scenes import (
+from examples.make_bundled_model.emoji_scenes import (
     ATTRIBUTES,
     MAX_COUNT,
     NONE,

@@ -26,7 +26,7 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from lantern_demo.emoji_scenes import NOUNS, Noun
+from examples.make_bundled_model.emoji_scenes import NOUNS, Noun
 
 CACHE = Path("~/.cache/lantern-demo").expanduser()
 SPRITE = 256  # pixels a side

@@ -23,7 +23,7 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from examples.make_bundled_model.emoji import MARGIN, SPRITE, sprites
-from lantern_demo.emoji_scenes import ATTRIBUTES, MAX_COUNT, NONE, NOUNS, PLACES, TIMES, caption
+from examples.make_bundled_model.emoji_scenes import ATTRIBUTES, MAX_COUNT, NONE, NOUNS, PLACES, TIMES, caption
 
 SIZE = 256  # pixels a side
 HORIZON = (0.24, 0.42)  # the range of the horizon's y; y runs from -1 at the top to 1 at the bottom

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from lantern_demo.emoji_nouns import TABLE
+from examples.make_bundled_model.emoji_nouns import TABLE
 
 MAX_COUNT = 3
 
