@@ -6,13 +6,13 @@ their ids in `Pipeline.generate` and `Pipeline.compare`; a program that shows th
 against q or mix them: no set of tokens stands for a guess.
 
 Measured while the package had them: bundled model, 12 prompts, one thread of an AMD EPYC, PyTorch 2.13, float32, fitted trees,
-2026-11-24. The speedup is the median against vanilla in the same rounds with its 95 % interval; the price is the mean total
+2026-11-24. The speedup is the median against vanilla in the same rounds with its 95 % interval; TVD is the mean total
 variation distance of a token's distribution from the model's own. Typical and Ensemble shared their noise with vanilla there, by
 a variant of their rules that no program has any more.
 
-    COOL-SD, delta 2        2.35 tokens a step    1.22x (1.08 to 1.27)    price 0.06
-    Typical, epsilon 0.09   3.15 tokens a step    1.27x (1.17 to 1.32)    price 0.12
-    Ensemble, weight 0.7    2.20 tokens a step    1.16x (1.09 to 1.23)    price 0.08
+    COOL-SD, delta 2        2.35 tokens a step    1.22x (1.08 to 1.27)    TVD 0.06
+    Typical, epsilon 0.09   3.15 tokens a step    1.27x (1.17 to 1.32)    TVD 0.12
+    Ensemble, weight 0.7    2.20 tokens a step    1.16x (1.09 to 1.23)    TVD 0.08
 """
 
 from __future__ import annotations

@@ -207,7 +207,7 @@ def test_a_gpu_fault_leaves_what_was_drawn_before_it(pipe: Pipeline, monkeypatch
             dead.set()
         found[method] = event
     drawn = [event for event in found.values() if isinstance(event, Generation)]
-    assert len(drawn) == 1 and len(drawn[0].tokens) == 16
+    assert 0 < len(drawn) < len(METHODS) and all(len(done.tokens) == 16 for done in drawn)
     assert drawn[0].stats.decode_seconds > 0
     for failed in found.values():
         assert isinstance(failed, Generation) or failed.message == (
