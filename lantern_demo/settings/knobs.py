@@ -146,7 +146,7 @@ class Knobs:
         "same",
         "Random numbers",
         "same: one vector of noise for each place of the picture, shared by all methods, so that exact ones draw the very "
-        "picture that vanilla draws. own: each method spends its numbers by its paper's own rule. LANTERN++ has no other.",
+        "picture that vanilla draws. own: each method spends its numbers by its paper's own rule, as LANTERN++ always does.",
         choices=DICE,
         later=True,
         before="own",

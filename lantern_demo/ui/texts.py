@@ -353,8 +353,7 @@ WEB: dict[str, Any] = {
     },
     "numbersTitle": "What changed, and the numbers",
     "numbersNote": (
-        "Exact (lossless) methods change nothing. Of the others the pieces are counted that the model alone, with the same dice, "
-        "would not have drawn there."
+        "Exact (lossless) methods change nothing. Of the others the count is of the pieces that only the looser rule accepted."
     ),
     "changedTitle": "Speed in seconds against what was changed",
     "changedNote": "Up is faster, left is truer.",
