@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from space import HOST, PROXY, free_port, variables
+from space import HOST, NAME, PROXY, free_port, variables
 from test_head import Tags
 
 pytestmark = pytest.mark.slow  # a program of its own
@@ -112,11 +112,11 @@ def test_a_visitor_draws_under_the_public_address(space: Space) -> None:
     assert space.http.get(address.path).raise_for_status().content.startswith(b"\x89PNG")
 
 
-def test_previews_of_links_name_the_public_address(space: Space) -> None:
+def test_previews_of_links_name_public_addresses(space: Space) -> None:
     named = Tags(space.http.get("/").raise_for_status().text).named
-    addresses = [content for name, contents in named.items() if name.startswith(("og:", "twitter:")) for content in contents]
-    addresses = [address for address in addresses if re.match("https?:", address)]
-    assert addresses and all(address.startswith(f"https://{HOST}/") for address in addresses), addresses
+    assert named["og:url"] == [f"https://{HOST}/"]
+    (picture,) = named["og:image"]
+    assert picture.startswith((f"https://{HOST}/", f"https://huggingface.co/spaces/{NAME}/resolve/main/"))
 
 
 def test_the_page_is_served_without_node(space: Space) -> None:
