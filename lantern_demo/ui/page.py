@@ -265,7 +265,7 @@ def _wire_runs(page: gr.Blocks, service: Service, w: Widgets, form: Form, search
         """`outputs` are what the run changes beside what is said of it."""
         told = said.words
         pressed = gr.on(triggers, partial(begin, w, told), [w.shown], [told, w.before, *w.buttons()], **AT_ONCE)
-        pressed.then(places(page, service, DEVICE["concurrency_id"]), None, [said.place], concurrency_limit=None, **QUIET)
+        pressed.then(places(page, DEVICE["concurrency_id"]), None, [said.place], concurrency_limit=None, **QUIET)
         running = pressed.then(run, inputs, list(dict.fromkeys([told, *outputs])), js=js, **on_device)
         # The first also after Stop.
         failed = partial(_failed, page, w, told, end)
@@ -364,7 +364,7 @@ def _wire_restoring(
     loaded = upload.upload(
         partial(load_record, service, w, form, said.words), [w.shown, upload], [said.words, *outputs], **QUIET, **DEVICE
     )
-    upload.upload(places(page, service, DEVICE["concurrency_id"]), None, [said.place], concurrency_limit=None, **QUIET)
+    upload.upload(places(page, DEVICE["concurrency_id"]), None, [said.place], concurrency_limit=None, **QUIET)
     loaded.then(None, [w.results.link], [w.results.link], js=WHOLE_LINK, **QUIET)
     loaded.then(None, [said.words], None, js=RACE_IN_VIEW_UNLESS_TOLD, **QUIET)
     form.model.input(

@@ -1,4 +1,4 @@
-"""What somebody is told whose run waits: how many are before it, and about how long they take."""
+"""Tell a visitor whose run waits how many are before it."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ from collections.abc import AsyncIterator, Callable
 
 import gradio as gr
 
-from lantern_demo.ui import texts
 from lantern_demo.ui.components import status_html
 from lantern_demo.ui.gradio_patches import ahead_of
-from lantern_demo.ui.service import Service
 
 SECONDS = 0.25  # between two looks at the queue
 JOINING = 4  # looks until a run that was asked for in the same moment has joined
 
 
-def places(page: gr.Blocks, service: Service, concurrency_id: str) -> Callable[[gr.Request], AsyncIterator[str]]:
+def places(page: gr.Blocks, concurrency_id: str) -> Callable[[gr.Request], AsyncIterator[str]]:
     """An event that runs beside one that waits, and says its place in the queue of `concurrency_id` whenever that has changed."""
 
     async def tell(request: gr.Request) -> AsyncIterator[str]:
@@ -24,7 +22,7 @@ def places(page: gr.Blocks, service: Service, concurrency_id: str) -> Callable[[
         while (before := ahead_of(page, concurrency_id, request.session_hash)) is not None or looks < JOINING:
             if (before or 0) != told:
                 told = before or 0
-                yield status_html(texts.in_line(told, service.wait_behind(told)), "busy") if told else ""
+                yield status_html(f"{told} before you.", "busy") if told else ""
             looks += 1
             await asyncio.sleep(SECONDS)
         yield ""

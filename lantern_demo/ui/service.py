@@ -16,7 +16,6 @@ from contextlib import closing
 from contextvars import copy_context
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from time import perf_counter
 from typing import Any, Literal, TypeVar
 
@@ -46,7 +45,6 @@ PREVIEW_SHARE = 16
 MOST_LEASED = 80
 # Seconds until the first step: a lent GPU starts a process, and a published model has gigabytes to bring there.
 SMALL_STARTS, LARGE_STARTS = 4, 10
-RUNS_KEPT = 20  # whose seconds tell how long others will wait
 REDRAW_LEASE = 15  # of these seconds, for the pictures of a loaded record
 PROMPT = "prompt"  # what is made ready first
 
@@ -105,8 +103,6 @@ class Service:
         self.warning = unused_gpu() if device == "auto" else None
         self._loaded: dict[str, Pipeline] = {}
         self._seconds: dict[str, float] = {}  # by model, the longest that a method's run has taken
-        self._held = deque[float](maxlen=RUNS_KEPT)  # seconds for which the latest runs had the device
-        self._since: float | None = None  # when the run that has it began
         # On a CPU every thread that computes keeps a pool of helpers, and with more of those than cores OpenMP lets them sleep
         # between operations: steps took 1.9 times as long. So one thread does all that is timed, and no other that lives on
         # computes.
@@ -239,7 +235,6 @@ class Service:
                 dict.fromkeys(request.methods, Outcome("stopped")),
                 perf_counter(),
             )
-            self._since = start
             try:
                 while (item := self._compute(next, frames, None)) is not None:
                     if isinstance(item, Generation):
@@ -249,10 +244,8 @@ class Service:
                     elif isinstance(item, MethodFailed):
                         outcomes[item.method] = Outcome("failed", why=item.message)
                     yield item
-                self._held.append(perf_counter() - start)
             finally:
                 self._compute(frames.close)
-                self._since = None
                 _log(request, outcomes, perf_counter() - start)
 
     def palette(self, model: str) -> bytes | None:
@@ -262,15 +255,6 @@ class Service:
         if pipe is None or (on_zero_gpu() and pipe.networks.palette is None):
             return None
         return pipe.palette().numpy().tobytes()
-
-    def wait_behind(self, before: int) -> float | None:
-        """About how many seconds it takes until so many requests are through, the first of which may have the device already: by
-        the median of the latest runs that were not stopped, whatever they drew. None before the first has ended."""
-        if not self._held:
-            return None
-        usual, since = median(self._held), self._since
-        first = usual if since is None else max(0.0, usual - (perf_counter() - since))
-        return first + usual * (before - 1)
 
     def pictures(self, model: str, tokens: list[list[int]]) -> list[Image.Image]:
         """The pictures of token ids. Raises ValueError when the model is not loaded, or the ids are not its own."""

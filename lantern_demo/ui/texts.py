@@ -482,10 +482,6 @@ def needs(download: str, memory: dict[str, str]) -> str:
     )
 
 
-def about(seconds: float) -> str:
-    return f"{max(1, round(seconds))} s" if seconds < 90 else f"{round(seconds / 60)} min"
-
-
 def unavailable(labels: list[str], missing: NoDrafter) -> str:
     """Methods that a model lacks, and why it has no drafter; Markdown."""
     text = f"Not available: {', '.join(labels)}. The reason: {missing.why}."
@@ -595,13 +591,6 @@ def knobs_of(methods: Sequence[Method]) -> str:
 
 def reset_to(title: str) -> str:
     return f"All of these are again as {title} has them."
-
-
-def in_line(before: int, seconds: float | None) -> str:
-    """How many are before somebody who waits, and about how long they take; None where that is not known."""
-    if seconds is None:
-        return f"{before} before you."
-    return f"{before} before you, about {about(seconds)}."
 
 
 def queue_full(waiting: int) -> str:
