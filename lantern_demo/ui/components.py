@@ -27,20 +27,23 @@ from lantern_demo.ui.service import Service
 
 Updates = dict[Any, Any]  # component -> its new value, or gr.update(...)
 SCRIPTS = Path(__file__).with_name("web")
-SHARED = ("dom", "charts", "early", "lost", "layers", "race", "drawer")
+SHARED = ("dom", "charts", "early", "lost", "layers", "race", "drawer", "grid")
+LOOK = ("cells", "look", "tour")  # they come when somebody first looks at a piece
 STYLES = [Path(__file__).with_name("style.css"), *sorted(SCRIPTS.glob("*.css"))]
 
 
 def script(name: str) -> str:
-    """A script as it is sent: every visit pays for it, and comments and indentation, which stand on lines of their own or before
-    them, are for readers of the file."""
-    lines = (line.strip() for line in (SCRIPTS / f"{name}.js").read_text().splitlines())
-    return "\n".join(line for line in lines if not line.startswith(("//", "/*", "*")))
+    return sent(SCRIPTS / f"{name}.js")
+
+
+def sent(path: Path) -> str:
+    """A script or styles as they are sent: every visit pays for them. Comments and indentation are for readers of the file."""
+    return re.sub(r"^\s*(?://[^\n]*|/\*.*?\*/)|^\s+|(?<=[;,{}]) // [^\n]*", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
 
 
 def shared_scripts() -> str:
     """What all components' scripts use, once on the page: tools, charts and words. It runs before they do."""
-    words = json.dumps(texts.WEB, separators=(",", ":")).replace("<", "\\u003c")
+    words = pack({key: told for key, told in texts.WEB.items() if key not in texts.LOOK}).replace("<", "\\u003c")
     return "\n".join([f"const WORDS = {words};", *(script(name) for name in SHARED)])
 
 

@@ -14,6 +14,7 @@ import gradio as gr
 from fastapi.exceptions import RequestValidationError
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
+from starlette.responses import Response
 from starlette.routing import Route
 
 from lantern_demo.models.files.disk_cache import root
@@ -31,6 +32,7 @@ from lantern_demo.ui.components import (
     component,
     prose,
     script,
+    sent,
     shared_scripts,
     status_html,
 )
@@ -51,7 +53,6 @@ from lantern_demo.ui.service import Service, on_zero_gpu
 from lantern_demo.ui.sweep import Explorer, explore, rest
 
 CACHE_SECONDS = 3600  # how long pictures are kept
-STAGE_SCRIPTS = ("grid", "mosaic", "clock", "cells", "look", "tour", "stage")
 
 QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}  # events that are the page's own business
 AT_ONCE: dict[str, Any] = {"queue": False, **QUIET}  # those that are answered even when the queue is full
@@ -100,9 +101,9 @@ def build(model: str | Path = "lantern-scenes", device: str = "auto", threads: i
             knobs = knob_boxes(service)
             filled, reset_button = drawer_foot()
         examples = component("cards", ["cards"], cards(), elem_id="examples")
-        stage = component(
-            "stage", STAGE_SCRIPTS, first_view(), elem_id="stage", server_functions=[looking_at(page, LookAlikes(service))]
-        )
+        first, page.lantern_look = first_view()
+        looking = [looking_at(page, LookAlikes(service))]
+        stage = component("stage", ("mosaic", "clock", "stage"), first, elem_id="stage", server_functions=looking)
         results, searching = results_column()
         upload = gr.UploadButton(texts.LOAD, file_types=[".json"], type="binary", size="md", elem_id="load")
         said_of_upload = answer("load-told")
@@ -204,7 +205,7 @@ def launch(page: gr.Blocks, **options: Any) -> Any:
     os.environ.setdefault("MPLCONFIGDIR", str(root() / "matplotlib"))
     return page.launch(
         theme=theme(),
-        css_paths=STYLES,
+        css="\n".join(map(sent, STYLES)),
         head=f"<script>{shared_scripts()}</script>",  # it runs before the page's components are there
         footer_links=["api", "gradio", "settings"],
         ssr_mode=False,
@@ -229,6 +230,7 @@ def launch(page: gr.Blocks, **options: Any) -> Any:
                 Route(PATH, health(page, page.lantern_service, DEVICE["concurrency_id"])),
                 Route(METRICS, metrics(page, page.lantern_service, DEVICE["concurrency_id"])),
                 Route(SWEEPS, sweeps),
+                Route("/look.js", lambda _: Response(page.lantern_look, media_type="text/javascript")),
                 Route(PALETTES, palettes(page.lantern_service)),
             ],
         },

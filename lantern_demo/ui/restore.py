@@ -12,7 +12,7 @@ from PIL import Image
 from lantern_demo.runs.record import image_hash
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import link, texts
-from lantern_demo.ui.components import Updates, Widgets, numbers_of, stage_of, status_html
+from lantern_demo.ui.components import LOOK, Updates, Widgets, numbers_of, pack, script, stage_of, status_html
 from lantern_demo.ui.model_choice import ModelWidgets, choose
 from lantern_demo.ui.record_reader import read_record
 from lantern_demo.ui.recorded import Recorded, recorded_runs
@@ -49,13 +49,15 @@ def show_example(service: Service, w: Widgets, form: Form, shown: Shown, index: 
     return _presented(service, w, run, run.source, True, more)
 
 
-def first_view() -> dict[str, Any] | None:
-    """What is on the stage at first: the first recorded run, which plays once. Every visit pays for its pictures, so they are
-    packed closer."""
+def first_view() -> tuple[dict[str, Any] | None, str]:
+    """What is on the stage at first, and the scripts of a look with what only they tell of it: the first recorded run, which
+    plays once. Every visit pays for its pictures, so they are packed closer."""
+    view, apart = None, []
     for run in recorded_runs()[:1]:
         pictures = {name: picture_address(picture_of(address), FIRST_QUALITY) for name, address in run.pictures.items()}
-        return results_view(run.record, pictures, run.source, True, sweeps=run.sweeps_told)
-    return None
+        view = results_view(run.record, pictures, run.source, True, sweeps=run.sweeps_told)
+        apart = [{name: lane.pop(name) for name in ("trees", "trials", "evidence", "sentence", "said")} for lane in view["lanes"]]
+    return view, "\n".join([f"const FIRST = {pack(apart)};\nObject.assign(WORDS, {pack(texts.LOOK)});", *map(script, LOOK)])
 
 
 def show_first(service: Service, w: Widgets) -> Updates:

@@ -191,8 +191,9 @@ def _result(name: str, entry: dict[str, Any], settings: Settings, picture: str |
     method = METHODS[name]
     evidence = evidence_of(settings, method, entry)
     events = {name: value for name, value in entry["events"].items() if name != evidence.kept_as}
-    # Every visit pays for each digit, and no more of them are shown.
-    events["milliseconds"] = [round(moment, 2) for moment in events["milliseconds"]]
+    # Every visit pays for each digit, and no more of them are shown: of what rises only by how much it does.
+    for rising in ("milliseconds", "committed"):
+        events[rising] = [round(round(to, 2) - round(of, 2), 2) for of, to in pairwise([0, *events[rising]])]
     return {
         "window": method.guesses and not method.needs_drafter,
         "wave": method.drafts.side_by_side,

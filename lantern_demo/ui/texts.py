@@ -183,6 +183,79 @@ EXPLORE_NOTE = (
 EXPLORE_LABEL = "Knob"
 EXPLORE = "Measure here"
 
+# The same for a look at a piece; they come with its scripts.
+LOOK: dict[str, Any] = {
+    "lookTitle": "A look at one piece",
+    "heading": "This piece: {what}",
+    "close": "Close",
+    "terms": {"e": "exact acceptance", "r": "changed by the method", "t": "the target's own token"},
+    "lookNote": "Point at a cell of the picture, tap it, or use the arrow keys. The same cell is lit in every lane.",
+    "patchesTitle": "This place of the picture with other pieces",
+    "patchGuess": "refused guess",
+    "patchBoth": "the guess, which stands here",
+    "patchKept": "what stands here",
+    "patchVanilla": "what vanilla drew at this place",
+    "patchNear": "its look-alikes",
+    "patchModel": "what the model itself likes best",
+    "patchWait": "Decoding the look-alikes\u2026",
+    "patchAlt": "Token {token} in this place",
+    "chance": "{percent} %",
+    "next": "Next step \u203a",
+    "phases": {
+        "draft": "1. Draft: guesses for the tokens ahead, {count} of them.",
+        "verify": "2. Verify: one pass of the model looks at all of them at once.",
+        "refused": "Refused: {refused}.",
+        "accept": "3. Accept: tokens that this adds to the picture: {count}.",
+    },
+    "record": "For the record: tokens and numbers",
+    "pick": "Method to look at",
+    "gridRole": "token grid",
+    "gridLabel": "Tokens of {method}: arrow keys move from one to the next",
+    "tokenAt": "Token {token}: row {row}, column {column}",
+    "prefill": "The first token: the model draws it itself after reading the prompt, in {ms} ms.",
+    "step": "Step {step} of {steps} took {ms} ms. Tokens committed: {tokens}.",
+    "sideBySide": (
+        "Drawn side by side with the other rows that were open in this pass: {missing} of the tokens before it were not "
+        "there yet."
+    ),
+    "neverGuessed": "This token was never guessed: it lay behind the window of every pass before.",
+    "guessedOnce": "Guessed once; the",
+    "guessedOften": "Guessed {count} times ({chain}); the last",
+    "stoodOnce": "guess stood for 1 pass",
+    "stood": "guess stood for {passes} passes",
+    "guessAccepted": "and was accepted.",
+    "guessRefused": "and was refused: the model drew {token} itself.",
+    "noDrafts": "Nothing was guessed in this step; the model drew the token itself.",
+    "notKept": "What was tried in this step was not kept: GPUs do not keep it.",
+    "draft": "Guess",
+    "none": "none",
+    "overOne": "more than 1",
+    "treeTold": "The draft tree of this step, {nodes} nodes with the root. Accepted: {path}.",
+    "treePictures": (
+        "The draft tree, the last piece before it on top. Each node shows its place of the picture with that guess, and those "
+        "above it, drawn in."
+    ),
+    "treeTokens": (
+        "The draft tree, the last piece before it on top. The numbers are the guesses' numbers in the model's list of pieces "
+        "(codebook)."
+    ),
+    "treeSigns": {
+        "accepted": "a guess that was kept",
+        "refused": "a guess that was refused",
+        "untried": "a guess that was not tried",
+        "target": "drawn by the model itself",
+        "chosen": "the piece you look at",
+    },
+    "treeNode": "Token {token}: {state}",
+    "states": {
+        "root": "the last piece before",
+        "accepted": "accepted",
+        "refused": "refused",
+        "untried": "not tried",
+        "target": "drawn by the model itself",
+    },
+}
+
 # What the page's scripts say; {names} are filled in there.
 WEB: dict[str, Any] = {
     "prompt": {
@@ -274,11 +347,6 @@ WEB: dict[str, Any] = {
     "noBaselineShort": "\u2013 (no vanilla run)",
     "changed": "{count} of {of} changed",
     "kinds": {"e": "guess accepted exactly", "r": "changed by the method", "t": "drawn by the model itself"},
-    "lookTitle": "A look at one piece",
-    "heading": "This piece: {what}",
-    "close": "Close",
-    "terms": {"e": "exact acceptance", "r": "changed by the method", "t": "the target's own token"},
-    "lookNote": "Point at a cell of the picture, tap it, or use the arrow keys. The same cell is lit in every lane.",
     "whyOther": (
         "An exact (lossless) method's picture can differ from vanilla's all the same: it keeps the model's odds, and rolls "
         "dice of its own."
@@ -287,70 +355,7 @@ WEB: dict[str, Any] = {
         "EAGLE-1 guesses in the same way, along a fixed tree of guesses, and accepts no near misses: what LANTERN++ gains over "
         "it comes from near misses, and from the longer tree that they make worth while."
     ),
-    "patchesTitle": "This place of the picture with other pieces",
-    "patchGuess": "refused guess",
-    "patchBoth": "the guess, which stands here",
-    "patchKept": "what stands here",
-    "patchVanilla": "what vanilla drew at this place",
-    "patchNear": "its look-alikes",
-    "patchModel": "what the model itself likes best",
-    "patchWait": "Decoding the look-alikes\u2026",
-    "patchAlt": "Token {token} in this place",
-    "chance": "{percent} %",
-    "next": "Next step \u203a",
-    "phases": {
-        "draft": "1. Draft: guesses for the tokens ahead, {count} of them.",
-        "verify": "2. Verify: one pass of the model looks at all of them at once.",
-        "refused": "Refused: {refused}.",
-        "accept": "3. Accept: tokens that this adds to the picture: {count}.",
-    },
-    "record": "For the record: tokens and numbers",
-    "pick": "Method to look at",
-    "gridRole": "token grid",
-    "gridLabel": "Tokens of {method}: arrow keys move from one to the next",
-    "tokenAt": "Token {token}: row {row}, column {column}",
-    "prefill": "The first token: the model draws it itself after reading the prompt, in {ms} ms.",
-    "step": "Step {step} of {steps} took {ms} ms. Tokens committed: {tokens}.",
-    "sideBySide": (
-        "Drawn side by side with the other rows that were open in this pass: {missing} of the tokens before it were not "
-        "there yet."
-    ),
-    "neverGuessed": "This token was never guessed: it lay behind the window of every pass before.",
-    "guessedOnce": "Guessed once; the",
-    "guessedOften": "Guessed {count} times ({chain}); the last",
-    "stoodOnce": "guess stood for 1 pass",
-    "stood": "guess stood for {passes} passes",
-    "guessAccepted": "and was accepted.",
-    "guessRefused": "and was refused: the model drew {token} itself.",
-    "noDrafts": "Nothing was guessed in this step; the model drew the token itself.",
-    "notKept": "What was tried in this step was not kept: GPUs do not keep it.",
-    "draft": "Guess",
-    "none": "none",
-    "overOne": "more than 1",
-    "treeTold": "The draft tree of this step, {nodes} nodes with the root. Accepted: {path}.",
-    "treePictures": (
-        "The draft tree, the last piece before it on top. Each node shows its place of the picture with that guess, and those "
-        "above it, drawn in."
-    ),
-    "treeTokens": (
-        "The draft tree, the last piece before it on top. The numbers are the guesses' numbers in the model's list of pieces "
-        "(codebook)."
-    ),
-    "treeSigns": {
-        "accepted": "a guess that was kept",
-        "refused": "a guess that was refused",
-        "untried": "a guess that was not tried",
-        "target": "drawn by the model itself",
-        "chosen": "the piece you look at",
-    },
-    "treeNode": "Token {token}: {state}",
-    "states": {
-        "root": "the last piece before",
-        "accepted": "accepted",
-        "refused": "refused",
-        "untried": "not tried",
-        "target": "drawn by the model itself",
-    },
+    **LOOK,
     "numbersTitle": "What changed, and the numbers",
     "numbersNote": (
         "Exact (lossless) methods change nothing. Of the others the count is of the pieces that only the looser rule accepted."

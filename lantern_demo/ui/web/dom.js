@@ -30,6 +30,7 @@ const percent = (share) => `${Math.round(100 * share)} %`;
 const seconds = (milliseconds) => `${(milliseconds / 1000).toFixed(2)} s`;
 /** A probability with as many digits as say something. */
 const mass = (p) => (p === 0 ? "0" : p < 0.001 ? p.toExponential(1) : p.toFixed(3));
+const summed = (parts, sum = 0) => parts.map((part) => (sum += part));
 const times = (speedup) => `${speedup.toFixed(2)}\u00d7`;
 
 /** A toggle: a checkbox in its label. */

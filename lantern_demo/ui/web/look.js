@@ -13,6 +13,7 @@ function lookPanel(words, hooks) {
   let pictured = null; // the answer that has the pictures of a tree, and whose tree: { lane, step, found }
 
   function set(whole, known) {
+    if (!whole.lanes[0].trees) whole.lanes.forEach((one, i) => Object.assign(one, FIRST[i]));
     const kept = lane && known.find((other) => other.id === lane.id);
     [view, lanes, pictured] = [whole, whole.lanes.filter((one) => known.includes(one)), null];
     picker.replaceChildren(...lanes.map((one, i) => el("option", { value: i }, one.label)));

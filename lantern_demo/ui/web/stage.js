@@ -24,13 +24,13 @@ const grid = el("div", { class: "lanes" });
 const more = el("button", { type: "button", class: "more", "aria-expanded": "false", onclick: () => more.setAttribute("aria-expanded", String(grid.classList.toggle("unfolded"))) });
 const [leads, rest] = [el("div", { class: "leads" }), el("div", { class: "rest" })];
 grid.append(leads, more, rest);
+let [look, coming] = [null, null];
 const hint = el("p", { class: "note hint" }, words.hint);
-const look = lookPanel(words, { goTo, closed, ask: (asked) => server.look(asked) });
-const touring = el("button", { type: "button", class: "link", onclick: () => {
+const touring = el("button", { type: "button", class: "link", onclick: async () => {
   pause();
-  tour({ lanes: played().map((one) => one.data), grid: state.grid, look: { root: look.root, close: look.close, open: (data, cell) => lookAt(played().find((one) => one.data === data), cell) } });
+  if ((await looks()) && touring.isConnected) tour({ lanes: played().map((one) => one.data), grid: state.grid, look: { root: look.root, close: look.close, open: (data, cell) => lookAt(played().find((one) => one.data === data), cell) } });
 } }, words.tour.open);
-place.append(el("h2", { class: "spoken" }, words.stage), headline, why, el("div", { class: "stage-top" }, source, clocks, controls), el("div", { class: "floor" }, grid, look.root), hint);
+place.append(el("h2", { class: "spoken" }, words.stage), headline, why, el("div", { class: "stage-top" }, source, clocks, controls), el("div", { class: "floor" }, grid), hint);
 
 function lane(view) {
   const canvas = el("canvas", { "aria-hidden": "true" });
@@ -42,8 +42,8 @@ function lane(view) {
   const made = { view, data: null, wipe, drawn: drawnSoFar(), shown: -1, canvas, flag, big, gain, picture, bar, side, short, keep };
   made.root = el("article", { class: "lane", id: `lane-${view.name}`, style: `--lane: ${view.colour}`, "data-method": view.id, "aria-label": view.label, onclick: (event) => open(made, event) },
     el("header", {}, el("h3", {}, view.label), badge), el("div", { class: "frame" }, picture, flag, keep, wipe), bar, el("p", { class: "took" }, big, gain), side, short);
-  picture.addEventListener("pointermove", (event) => event.pointerType === "mouse" && made.data && !look.open && light(cellAt(made, event)));
-  picture.addEventListener("pointerleave", () => !look.open && light(-1));
+  picture.addEventListener("pointermove", (event) => event.pointerType === "mouse" && made.data && !look?.open && light(cellAt(made, event)));
+  picture.addEventListener("pointerleave", () => !look?.open && light(-1));
   return made;
 }
 
@@ -62,7 +62,7 @@ function show() {
     more.textContent = say(words.more, { methods: others.map((one) => one.view.label).join(", ") });
     grid.toggleAttribute("data-alone", !others.length);
     state.run = view.run;
-    look.close();
+    look?.close();
   }
   pause();
   source.textContent = view.live ?? view.source.text;
@@ -126,6 +126,7 @@ function over(view) {
   const images = view.lanes.map((data) => {
     const one = state.lanes.find((other) => other.view.id === data.id);
     ranked(data);
+    for (const rising of ["milliseconds", "committed"]) data[rising] = summed(data[rising]);
     one.data = data;
     one.shown = -1;
     const file = view.files?.[data.id];
@@ -145,7 +146,7 @@ function over(view) {
   differ.hidden = !(same && known.some((data) => data.differs.size));
   compare(state.compared && !differ.hidden);
   fillOptions();
-  look.set(view, known);
+  look?.set(view, known);
   window.lanternRun = view;
   document.dispatchEvent(new CustomEvent("lantern-run"));
   const plays = view.play && !calm.matches;
@@ -231,7 +232,7 @@ function repaint() {
   paintLook(state.cell);
 }
 
-const paintLook = (cell) => look.paint(drawing(cell));
+const paintLook = (cell) => look?.paint(drawing(cell));
 
 function draw() {
   const common = drawing(state.cell);
@@ -324,10 +325,22 @@ function cellAt(one, event) {
   return at(event.clientY - box.top, box.height) * state.grid + at(event.clientX - box.left, box.width);
 }
 
-function open(one, event) {
+/** The panel for a look, with its scripts and what they tell of the page's first run, comes when somebody first looks -> whether it is there. */
+function looks() {
+  coming ??= new Promise((done, failed) => document.head.append(el("script", { src: "look.js", onload: done, onerror: failed }))).then(() => {
+    look = lookPanel(words, { goTo, closed, ask: (asked) => server.look(asked) });
+    grid.after(look.root);
+    look.set(state.whole, played().map((one) => one.data));
+    return true;
+  }, () => { coming = null; });
+  return coming;
+}
+
+async function open(one, event) {
   if (!one.data) return;
   const pointed = one.picture.contains(event.target) && event.detail > 0;
-  lookAt(one, pointed ? cellAt(one, event) : state.cell >= 0 ? state.cell : telling(one.data));
+  const cell = pointed ? cellAt(one, event) : state.cell >= 0 ? state.cell : telling(one.data);
+  if ((await looks()) && played().includes(one)) lookAt(one, cell);
 }
 
 function lookAt(one, cell) {
