@@ -11,13 +11,10 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from runs import decode
-from test_fixed import settings
-from test_lean import ANOLE, ANOLE_DRAFTER, JANUS, JANUS_DRAFTER, TEXT, strong
+from small_models import ANOLE, ANOLE_DRAFTER, JANUS, JANUS_DRAFTER, TEXT, strong
 from torch import Tensor
 
-from lantern_demo.decoding.methods import METHODS
-from lantern_demo.decoding.sampling import Sampling, guide
+from lantern_demo.decoding.sampling import guide
 from lantern_demo.decoding.trees import Tree, static_tree
 from lantern_demo.models import bundled
 from lantern_demo.models.anole.cpu import LeanAnole, NormedHeads
@@ -182,18 +179,6 @@ def test_branching_trees(small: Small, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_any_node_is_as_at_the_end_of_a_chain(small: Small, kind: str) -> None:
-    picture, draw = Picture(small.fused(small.target, kind), small.condition()), random.Random(1)
-    cache = picture.cache()
-    tree = branching(40, draw)
-    tokens = torch.randint(SMALL.vocab, (40,), generator=GENERATOR)
-    found = picture.read(tokens, tree, cache)
-    for node in range(40):
-        path = path_to(node, tree)
-        assert torch.equal(found[node], picture.read(tokens[path], chain(len(path)), cache)[-1]), path
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_places_out_of_order(small: Small, kind: str) -> None:
     """As a wavefront reads them: the slots are given, and the bias hides what has not been read."""
     picture = Picture(small.fused(small.target, kind), small.condition())
@@ -234,35 +219,6 @@ def test_the_bundled_model(networks: Any, kind: str) -> None:
             cache.advance(size)
             committed += size
     assert committed > 200
-
-
-LOSSLESS = [method.id for method in METHODS.values() if method.lossless]
-
-
-def drawn(small: Small, kind: str, methods: list[str], **given: Any) -> dict[str, list[int]]:
-    """Tokens by method, of fused models with products of a kind."""
-    target, drafter = small.fused(small.target, kind), small.fused_drafter(small.drafter, kind)
-    condition, found = small.condition(), {}
-    for method in methods:
-        *_, last = decode(target, drafter, condition, num_tokens=40, **given, **settings(method, vocab=96))
-        found[method] = last.tokens
-    return found
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_greedy_lossless_methods_draw_what_vanilla_draws(small: Small, kind: str) -> None:
-    found = drawn(small, kind, LOSSLESS, seed=5, sampling=Sampling(temperature=0, cfg_scale=2.0))
-    assert found == dict.fromkeys(found, found["vanilla"])
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_lossless_methods_draw_what_vanilla_draws_with_the_same_dice(small: Small, kind: str) -> None:
-    pictures = set()
-    for seed in range(3):
-        found = drawn(small, kind, LOSSLESS, seed=seed, sampling=Sampling(cfg_scale=2.0), dice="same")
-        assert all(tokens == found["vanilla"] for tokens in found.values()), seed
-        pictures.add(tuple(found["vanilla"]))
-    assert len(pictures) == 3
 
 
 @pytest.mark.parametrize("shape", [(256, 768), (768, 2048), (1280, 1280), (160, 3584), (128, 4096), (2048, 8)])
