@@ -10,7 +10,6 @@ says. A library may run more, such as a sort in several passes, so that counts a
 
 from __future__ import annotations
 
-import argparse
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -218,17 +217,11 @@ def count_launches(
 
 def main() -> None:
     """Print what every step with a budget launches."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--kernels", action="store_true", help="list the operations of every part")
-    args = parser.parse_args()
     print("| model | method | tree | draft | verify | commit | sum | budget |\n|---|---|---|--:|--:|--:|--:|--:|")
     for (model, method, tree), budget in BUDGETS.items():
         found = count_launches(model, method, tree)
         parts = " | ".join(str(found.of(part)) for part in PARTS)
         print(f"| {model} | {method} | {tree} | {parts} | {found.total} | {budget} |")
-        if args.kernels:
-            for part in PARTS:
-                print(f"    {part}: {', '.join(f'{n} {name}' for name, n in found.kernels[part].most_common())}")
 
 
 if __name__ == "__main__":

@@ -163,13 +163,6 @@ def test_what_people_are_told() -> None:
 # -- the distance
 
 
-@pytest.mark.parametrize("method", [name for name, method in METHODS.items() if method.lossless or name in WAVES])
-def test_the_distance_of_what_is_lossless_is_rounding(method: str) -> None:
-    changes: dict[str, Any] = {"tree": Wavefront(6)} if method in WAVES else {}
-    for dice in ("same", "own"):
-        assert picture_tvd(TARGET, DRAFTER, PREFIX, config_of(method, dice=dice, **changes)) < 1e-5
-
-
 @pytest.mark.parametrize("method", ["lantern", "lantern++", "zipar"])
 def test_the_others_have_one(method: str) -> None:
     assert 0.01 < picture_tvd(TARGET, DRAFTER, PREFIX, config_of(method)) < 1

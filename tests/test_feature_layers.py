@@ -156,16 +156,6 @@ def test_a_drafter_trained_for_a_published_model_keeps_them(tmp_path: Path) -> N
         checkpoints.load_drafter(tmp_path, LlamaGenConfig(**{**vars(sizes), "layers": 3}), CPU, torch.float32)
 
 
-def test_a_drafter_without_them_is_the_published_one(tmp_path: Path) -> None:
-    path = write_tiny_model(tmp_path / "tiny") / "config.json"
-    config = json.loads(path.read_text())
-    assert config["drafter"].pop("feature_layers") == []  # older folders do not name them
-    path.write_text(json.dumps(config))
-    found = bundled.load(path.parent, CPU)
-    assert found.drafter is not None and found.drafter.config.feature_layers == found.target.feature_layers == ()
-    assert not any("fc_" in name for name in found.drafter.state_dict())
-
-
 # -- training
 
 

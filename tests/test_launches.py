@@ -91,11 +91,3 @@ def test_it_sees_attention_that_lies_askew() -> None:
     assert any("mask is" in fault for fault in attend(21))
     assert any("mask is" in fault for fault in attend(24, torch.float32))
     assert any("over" in fault for fault in attend(24, size=12))
-
-
-def test_it_counts_kernels_and_no_views() -> None:
-    found = Launches()
-    x = torch.empty(4, 8, device=META)
-    with Watch(found.kernels["commit"], found.faults):
-        (x.view(2, 16).t()[:3] + 1).masked_fill(torch.empty(3, 2, dtype=torch.bool, device=META), 0.0)
-    assert found.of("commit") == found.total == 3 and found.of("draft") == 0

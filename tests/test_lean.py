@@ -231,18 +231,3 @@ def test_the_fastest_kinds_of_large_models(family: str, monkeypatch: pytest.Monk
     assert fastest_kind(watched, stored(target)) in exact_kinds(target.parameters())
     assert all(len(of.layers) == 1 for of in made) and (made or len(exact_kinds(target.parameters())) == 1)
     assert fastest_drafter_kind(packed, drafter) in KINDS
-
-
-@pytest.mark.parametrize("kind", EXACT)
-def test_a_distribution_does_not_depend_on_what_else_is_in_the_pass(kind: str) -> None:
-    target = stored(networks(TEXT)[0])
-    fused = LeanTarget(target, kind)
-    cache = fused.new_cache(2, 40)
-    fused.prefill(condition_of(target, PADDED), cache)
-    tokens = torch.arange(8) * 7 % 60
-    at_once = torch.zeros(8, dtype=torch.int64), torch.eye(8, dtype=torch.bool)
-    together = fused.head(fused.forward(tokens, *at_once, cache)).softmax(-1)
-    for i in range(8):
-        alone = static_tree(())
-        probs = fused.head(fused.forward(tokens[i : i + 1], alone.depths, alone.mask, cache)).softmax(-1)
-        assert float((together[:, i] - probs[:, 0]).abs().sum(-1).max()) / 2 < 1e-5

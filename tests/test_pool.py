@@ -221,7 +221,7 @@ def test_a_second_run_captures_nothing(faked: Captured, model: Model) -> None:
         first = list(model.run(name, engines=engines, num_tokens=3))
         assert first[-1].engine == "graphs" and first[-1].seconds["capture"] > 0
     captured = len(faked)
-    assert captured >= 2 * len(OF_EACH_KIND) - 2
+    assert captured >= 2 * len(OF_EACH_KIND) - 2 and len(graphs._STREAMS) == 1
     for name in OF_EACH_KIND:
         alone = list(model.run(name, seed=4))
         del faked[captured:]
