@@ -167,6 +167,7 @@ def test_branching_trees(small: Small, kind: str) -> None:
     read_trees(Picture(small.fused(small.target, kind), small.condition(2, 3)), (5, 2, 16, 58, 9, 30, 3, 43, 24, 58))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_bundled_model(kind: str) -> None:
     of = Small(bundled.load(BUNDLED / "lantern-scenes", torch.device("cpu")).target)

@@ -34,7 +34,7 @@ CASES += [(model, method, WAYS) for model in MODELS if model != "llamagen" for m
 
 @pytest.mark.parametrize(
     ("model", "method", "ways"),
-    [pytest.param(*case, id=" ".join(case[:2]), marks=[pytest.mark.slow] * ("guid" in case[0])) for case in CASES],
+    [pytest.param(*case, id=" ".join(case[:2]), marks=[pytest.mark.slow] * ("guided" in case[0])) for case in CASES],
 )
 def test_runners_make_the_same_run_and_exact_methods_draw_vanillas_tokens(
     model: str, method: str, ways: dict[str, dict[str, Any]]
