@@ -10,7 +10,6 @@ says. A library may run more, such as a sort in several passes, so that counts a
 
 from __future__ import annotations
 
-import argparse
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,6 +28,7 @@ from lantern_demo.models.bundled import Networks
 from lantern_demo.models.decoder import PaddedCache
 from lantern_demo.models.families import fused_runners
 from lantern_demo.models.files.blank import blank_network
+from lantern_demo.models.janus.drafter import JanusDrafterConfig
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.settings.settings import Settings
 
@@ -59,22 +59,14 @@ BUDGETS: dict[tuple[str, str, str], int] = {
     ("anole-7b", "vanilla", "none"): 549,
     ("anole-7b", "zipar", "none"): 550,
     ("anole-7b", "eagle1", "paper"): 746,
-    ("anole-7b", "eagle1", "16 nodes"): 644,
     ("anole-7b", "eagle2", "paper"): 831,
-    ("anole-7b", "eagle2", "16 nodes"): 686,
     ("anole-7b", "lantern", "paper"): 903,
-    ("anole-7b", "lantern", "16 nodes"): 722,
     ("anole-7b", "lantern++", "paper"): 871,
-    ("anole-7b", "lantern++", "16 nodes"): 720,
     ("janus-pro-7b", "vanilla", "none"): 459,
     ("janus-pro-7b", "eagle1", "paper"): 681,
-    ("janus-pro-7b", "eagle1", "16 nodes"): 564,
     ("janus-pro-7b", "eagle2", "paper"): 766,
-    ("janus-pro-7b", "eagle2", "16 nodes"): 606,
     ("janus-pro-7b", "lantern", "paper"): 838,
-    ("janus-pro-7b", "lantern", "16 nodes"): 642,
     ("janus-pro-7b", "lantern++", "paper"): 806,
-    ("janus-pro-7b", "lantern++", "16 nodes"): 640,
 }
 
 # Operations that launch nothing, and those that launch more than one kernel.
@@ -170,12 +162,14 @@ def _placed(part: nn.Module, dtype: torch.dtype) -> nn.Module:
 
 
 def step_of(model: str, method: str, tree: str = "paper", dtype: torch.dtype = torch.bfloat16, **settings: Any) -> Fixed:
-    """The fixed engine of a published model with a drafter, behind a prefix, on the meta device. settings are those of
+    """The fixed engine of a published model, behind a prefix, on the meta device. settings are those of
     `Settings`."""
     info, chosen = REGISTRY[model], METHODS[method]
-    assert info.published is not None and info.published.drafter is not None
+    assert info.published is not None
     knobs = Settings(**{**info.preset, **TREES[tree], **settings})
-    target, drafter = _placed(blank_network(info.published.target), dtype), _placed(blank_network(info.published.drafter), dtype)
+    sizes = info.published.drafter or JanusDrafterConfig()  # of Janus none is published
+    target, drafter = _placed(blank_network(info.published.target), dtype), _placed(blank_network(sizes), dtype)
+    layers = target.feature_layers = getattr(sizes, "feature_layers", ())
     runners = fused_runners(Networks(None, target, drafter, None, {}))  # type: ignore[arg-type]
     policy = chosen.drafts.of(knobs)
     rows = 1 if knobs.cfg_scale == 1 else 2
@@ -195,7 +189,7 @@ def step_of(model: str, method: str, tree: str = "paper", dtype: torch.dtype = t
     source, judge = parts_of(config, info.published.target.vocab)
     uniforms = uniforms_of(0, torch.device("cpu"), 1, judge.draws + source.draws)
     uniforms = torch.empty(info.tokens, uniforms.shape[1], device=META)
-    hidden = torch.empty(rows, 1, info.published.target.dim, device=META, dtype=dtype)
+    hidden = torch.empty(rows, 1, info.published.target.dim * (1 + len(layers)), device=META, dtype=dtype)
     parts: list[Any] = [runners.target, runners.drafter, *caches] if len(caches) == 2 else [runners.target, None, *caches, None]
     parts += [config, source, judge, info.tokens, uniforms]
     fixed = Wave(*parts, exact=False) if policy.side_by_side else Fixed(*parts)
@@ -223,17 +217,11 @@ def count_launches(
 
 def main() -> None:
     """Print what every step with a budget launches."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--kernels", action="store_true", help="list the operations of every part")
-    args = parser.parse_args()
     print("| model | method | tree | draft | verify | commit | sum | budget |\n|---|---|---|--:|--:|--:|--:|--:|")
     for (model, method, tree), budget in BUDGETS.items():
         found = count_launches(model, method, tree)
         parts = " | ".join(str(found.of(part)) for part in PARTS)
         print(f"| {model} | {method} | {tree} | {parts} | {found.total} | {budget} |")
-        if args.kernels:
-            for part in PARTS:
-                print(f"    {part}: {', '.join(f'{n} {name}' for name, n in found.kernels[part].most_common())}")
 
 
 if __name__ == "__main__":

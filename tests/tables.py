@@ -11,9 +11,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lantern_demo.decoding import deciding, sampling
+from lantern_demo.decoding import deciding, reference, sampling
 from lantern_demo.decoding.cache import KVCache
-from lantern_demo.decoding.rules import Children, Rule, Verdict
+from lantern_demo.decoding.rules import Children, Lantern, LanternPlusPlus, Rule, Verdict
 from lantern_demo.decoding.sampling import NOTHING, Sampling, guide, probabilities
 from lantern_demo.decoding.trees import Tree
 
@@ -181,6 +181,13 @@ def _plainly(verdict: Verdict) -> Verdict:
     numbers = torch.arange(verdict.accepted.shape[1], device=verdict.rank.device)
     relaxed = None if verdict.relaxed is None else verdict.relaxed.bool() & (numbers == verdict.rank.unsqueeze(1))
     return verdict._replace(rank=verdict.rank.masked_fill(verdict.rank == len(numbers), -1), relaxed=relaxed)
+
+
+def near_of(rule: Rule, neighbours: Tensor) -> reference.Near:
+    """The reference's near(x) of a rule."""
+    if isinstance(rule, LanternPlusPlus):
+        return reference.lantern_plus_plus(neighbours.tolist(), rule.k, rule.bound)
+    return reference.lantern(neighbours.tolist(), rule.k, rule.bound) if isinstance(rule, Lantern) else lambda p, x: []
 
 
 def chi_square_p(counts: Tensor, probs: Tensor) -> float:

@@ -82,14 +82,6 @@ def test_with_shared_noise_it_is_what_the_model_itself_draws_otherwise(method: s
         assert [kind == "relaxed" for kind in step.kinds] == [place in otherwise for place in step.places]
 
 
-@pytest.mark.parametrize("dice", ["same", "own"])
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_rows_that_are_a_whole_row_apart_change_nothing(temperature: float, dice: str) -> None:
-    config = config_of("zipar", 2, sampling=Sampling(temperature, cfg_scale=2.0), tree=Wavefront(6), dice=dice)
-    steps, _ = steps_of(config)
-    assert marked(TARGET, PREFIX, config, steps) == steps
-
-
 def test_another_model_draws_otherwise() -> None:
     """Negative control."""
     config = config_of("zipar", tree=Wavefront(6), dice="same")
@@ -171,13 +163,6 @@ def test_what_people_are_told() -> None:
 # -- the distance
 
 
-@pytest.mark.parametrize("method", [name for name, method in METHODS.items() if method.lossless or name in WAVES])
-def test_the_distance_of_what_is_lossless_is_rounding(method: str) -> None:
-    changes: dict[str, Any] = {"tree": Wavefront(6)} if method in WAVES else {}
-    for dice in ("same", "own"):
-        assert picture_tvd(TARGET, DRAFTER, PREFIX, config_of(method, dice=dice, **changes)) < 1e-5
-
-
 @pytest.mark.parametrize("method", ["lantern", "lantern++", "zipar"])
 def test_the_others_have_one(method: str) -> None:
     assert 0.01 < picture_tvd(TARGET, DRAFTER, PREFIX, config_of(method)) < 1
@@ -197,12 +182,6 @@ def test_of_drafts_that_were_drawn_few_draws_give_what_many_give(monkeypatch: py
     few = picture_tvd(TARGET, DRAFTER, PREFIX, config)
     monkeypatch.setattr(tvd.shift_at, "__defaults__", (200,))
     assert picture_tvd(TARGET, DRAFTER, PREFIX, config) == pytest.approx(few, abs=0.02)
-
-
-def test_what_a_run_drew_by_is_looked_at_without_a_change() -> None:
-    for method in METHODS:
-        config = config_of(method, 3)
-        assert watched(TARGET, DRAFTER, PREFIX, config)[1] == steps_of(config)[1]
 
 
 def test_a_greedy_run_has_no_distance() -> None:

@@ -13,18 +13,13 @@ from typing import Any
 import pytest
 import torch
 from runs import decode
-from tables import chi_square_p
-from test_fixed import settings
-from test_lean import FEATURE_LAYERS, PADDED, TEXT, condition_of, networks, strong
+from small_models import FEATURE_LAYERS, PADDED, TEXT, condition_of, networks, settings, strong
 from tiny import write_tiny_model
 from torch import Tensor
 
 from examples.make_bundled_model import export
 from lantern_demo import load
-from lantern_demo.decoding.drafting import StaticTree
-from lantern_demo.decoding.methods import METHODS
-from lantern_demo.decoding.rules import Rule
-from lantern_demo.decoding.sampling import Sampling, guide, probabilities
+from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.models import bundled, checkpoints, families
 from lantern_demo.models.llamagen.cpu import LeanDrafter, LeanTarget
 from lantern_demo.models.llamagen.cuda import FusedDrafter, FusedTarget
@@ -106,55 +101,6 @@ def test_a_target_that_was_not_told_is_refused() -> None:
             list(decode(*fused, condition, engine=engine, **knobs))
 
 
-# -- distributions
-
-
-@pytest.mark.parametrize("guided", [False, True])
-def test_greedy_drafting_is_greedy_vanilla(guided: bool) -> None:
-    target, drafter = networks(TEXT, guided, feature_layers=FEATURE_LAYERS)
-    with torch.inference_mode():
-        condition = condition_of(target, PADDED)
-    runs = (
-        ((target, drafter), "plain"),
-        ((LeanTarget(target), LeanDrafter(drafter)), "plain"),
-        ((FusedTarget(target), FusedDrafter(drafter)), "fixed"),
-    )
-    found = [
-        list(decode(*models, condition, num_tokens=16, sampling=Sampling(0.0, cfg_scale=2.0), engine=engine, **settings(method)))
-        for models, engine in runs
-        for method in ("vanilla", "eagle1", "eagle2")
-    ]
-    assert all(events[-1].tokens == found[0][-1].tokens for events in found)
-
-
-def test_the_distribution_is_the_targets_own() -> None:
-    """Of the second token, the first that may be a draft: over many seeds against both distributions that it comes about by."""
-    config = LlamaGenConfig(dim=32, layers=3, heads=2, ffn=32, vocab=6, grid=2, prefix=3, caption_dim=8)
-    torch.manual_seed(1)
-    target = strong(LlamaGen(config))
-    drafter = strong(
-        Drafter(DrafterConfig(dim=32, heads=2, ffn=32, vocab=6, grid=2, prefix=3, guided=True, feature_layers=FEATURE_LAYERS))
-    )
-    sampling = Sampling(cfg_scale=1.5)
-    with torch.inference_mode():
-        target.output.weight.mul_(0.5)
-        condition = target.condition(torch.randn(1, 3, 8), None, True)
-        cache = target.new_cache(2, 8)
-        first = probabilities(guide(target.head(target.prefill(condition, cache)[:, -1:]), sampling.cfg_scale), sampling)[0]
-        place, alone = torch.zeros(6, dtype=torch.int64), torch.eye(6, dtype=torch.bool)
-        hidden = target.forward(torch.arange(6), place, alone, cache)
-        second = first @ probabilities(guide(target.head(hidden), sampling.cfg_scale), sampling)
-    target.feature_layers = FEATURE_LAYERS
-    models, counts, taken = (LeanTarget(target), LeanDrafter(drafter)), torch.zeros(6), 0
-    knobs = {"method": METHODS["eagle1"], "rule": Rule(), "tree": StaticTree([(0,), (1,), (0, 0)]), "sampling": sampling}
-    for seed in range(1000):
-        *_, last = decode(*models, condition, num_tokens=3, seed=seed, neighbours=None, **knobs)
-        counts[last.tokens[1]] += 1
-        taken += last.accepted_lengths[0] > 1
-    assert 200 < taken < 1000, "drafts are taken and refused"
-    assert chi_square_p(counts, second) > 1e-4
-
-
 # -- on disk
 
 
@@ -208,16 +154,6 @@ def test_a_drafter_trained_for_a_published_model_keeps_them(tmp_path: Path) -> N
         assert torch.equal(found.fuse(embedded, before), drafter.fuse(embedded, before))
     with pytest.raises(ValueError, match=r"config.json is another model's drafter: its feature layers are \[1, 4\]"):
         checkpoints.load_drafter(tmp_path, LlamaGenConfig(**{**vars(sizes), "layers": 3}), CPU, torch.float32)
-
-
-def test_a_drafter_without_them_is_the_published_one(tmp_path: Path) -> None:
-    path = write_tiny_model(tmp_path / "tiny") / "config.json"
-    config = json.loads(path.read_text())
-    assert config["drafter"].pop("feature_layers") == []  # older folders do not name them
-    path.write_text(json.dumps(config))
-    found = bundled.load(path.parent, CPU)
-    assert found.drafter is not None and found.drafter.config.feature_layers == found.target.feature_layers == ()
-    assert not any("fc_" in name for name in found.drafter.state_dict())
 
 
 # -- training

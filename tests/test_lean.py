@@ -1,114 +1,45 @@
-"""The CPU's lean fused models of target and drafter against the modules: the same states, and the same pictures."""
+"""The CPU's lean fused models of target and drafter against the modules: the same states. `test_runners` has the same runs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 import torch
-from runs import OF_EACH_KIND, decode, small
+from small_models import (
+    CLASS,
+    FEATURE_LAYERS,
+    FULL,
+    PADDED,
+    STATIC,
+    TEXT,
+    condition_of,
+    networks,
+    prompt_of,
+    sequence_networks,
+    stored,
+)
 from torch import Tensor
 
-from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.trees import static_tree
 from lantern_demo.models.anole.cpu import LeanAnole
-from lantern_demo.models.anole.drafter import AnoleDrafter, AnoleDrafterConfig
-from lantern_demo.models.anole.target import Anole, AnoleConfig
 from lantern_demo.models.janus.cpu import LeanJanus
-from lantern_demo.models.janus.drafter import JanusDrafter, JanusDrafterConfig
-from lantern_demo.models.janus.target import Janus, JanusConfig
 from lantern_demo.models.lean import fastest_drafter_kind, fastest_kind, packed
 from lantern_demo.models.llamagen.cpu import LeanDrafter, LeanTarget
-from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
-from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
+from lantern_demo.models.llamagen.target import LlamaGenConfig
 from lantern_demo.models.machine.matmul import KINDS, exact_kinds, matmul, supported
-from lantern_demo.models.neighbours import neighbour_table
 
-Network = TypeVar("Network", bound=torch.nn.Module)
-
-TEXT = LlamaGenConfig(dim=128, layers=3, heads=2, ffn=160, vocab=60, grid=4, prefix=7, caption_dim=32)
-CLASS = replace(TEXT, prefix=1, classes=10, heads=4)
-SEQUENCE: dict[str, Any] = {"dim": 128, "heads": 2, "vocab": 60, "grid": 4, "prefix": 7}
-ANOLE = AnoleConfig(**SEQUENCE, layers=3, ffn=160, embeddings=70)
-JANUS = JanusConfig(**SEQUENCE, layers=3, ffn=160, embeddings=30, pad=2)
-ANOLE_DRAFTER = AnoleDrafterConfig(**SEQUENCE, ffn=96, embeddings=70)
-JANUS_DRAFTER = JanusDrafterConfig(**SEQUENCE, ffn=96)
-STATIC = [(0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (0, 0, 0)]
 SUPPORTED = [kind for kind in KINDS if supported(kind)]
 EXACT = [kind for kind in SUPPORTED if kind != "bfloat16"]
-PADDED, FULL = torch.arange(7)[None] >= 3, torch.ones(1, 7, dtype=torch.bool)
+LEAN = {"anole": LeanAnole, "janus": LeanJanus}
 
 
 @pytest.fixture(autouse=True)
 def _inference() -> Iterator[None]:
     with torch.inference_mode():
         yield
-
-
-def strong(module: torch.nn.Module) -> Any:
-    """Random weights large enough that every part matters."""
-    for name, weight in module.named_parameters():
-        if weight.dim() > 1:
-            torch.nn.init.normal_(weight, std=0.5 if "embed" in name else 1.0 * weight.shape[1] ** -0.5)
-        else:
-            torch.nn.init.normal_(weight, mean=1.0, std=0.2)
-    return module.requires_grad_(False).eval()
-
-
-def sequence_networks(family: str) -> tuple[Any, Any, Any]:
-    """A target with the prompt in its sequence, its drafter, and the class of the target's fused models."""
-    torch.manual_seed(0)
-    if family == "anole":
-        return strong(Anole(ANOLE)), strong(AnoleDrafter(ANOLE_DRAFTER)), LeanAnole
-    return strong(Janus(JANUS)), strong(JanusDrafter(JANUS_DRAFTER)), LeanJanus
-
-
-def prompt_of(target: Any, padded: int, guided: bool = True) -> Any:
-    """The rows of a prompt of 7 ids, of which so many are padding. Anole pads its unconditional row alone, whatever is asked
-    for."""
-    ids = torch.tensor([[0, 11, 7, 23, 5, 19, 9]])
-    return target.condition(ids, torch.arange(7)[None] >= padded if padded else None, guided)
-
-
-FEATURE_LAYERS = (1, 3)  # of three blocks
-
-
-def networks(
-    config: LlamaGenConfig, guided: bool = False, bias: bool = True, feature_layers: tuple[int, ...] = ()
-) -> tuple[LlamaGen, Drafter]:
-    torch.manual_seed(0)
-    sizes = DrafterConfig(
-        dim=config.dim,
-        heads=config.heads,
-        ffn=96,
-        vocab=config.vocab,
-        grid=config.grid,
-        prefix=config.prefix,
-        guided=guided,
-        bias=bias,
-        feature_layers=feature_layers,
-    )
-    target, drafter = strong(LlamaGen(config)), strong(Drafter(sizes))
-    target.feature_layers = feature_layers
-    if feature_layers:  # beside fc's: a chain of nodes would grow until rounding shows
-        drafter.fc_own.weight.mul_(0.3)
-    return target, drafter
-
-
-def stored(of: Network) -> Network:
-    """With weights that float16 holds, as in a model folder."""
-    for weight in of.parameters():
-        weight.copy_(weight.half().float())
-    return of
-
-
-def condition_of(target: LlamaGen, mask: Tensor) -> Any:
-    c = target.config
-    if c.classes:
-        return target.condition(torch.tensor([4]), None, True)
-    return target.condition(torch.randn(1, 7, c.caption_dim, generator=torch.Generator().manual_seed(1)), mask, True)
 
 
 def states(target: Any, condition: Any) -> list[Tensor]:
@@ -184,7 +115,7 @@ def test_drafter_of_llamagen(bias: bool, kind: str, feature_layers: tuple[int, .
 @pytest.mark.parametrize(("family", "padded"), [("anole", 0), ("janus", 0), ("janus", 3)])
 def test_target_with_the_prompt_in_its_sequence(family: str, padded: int, guided: bool) -> None:
     """Anole's unconditional row is padded, and the module counts its positions from there."""
-    target, _, fused = sequence_networks(family)
+    (target, _), fused = sequence_networks(family), LEAN[family]
     condition = prompt_of(target, padded, guided)
     assert (condition.mask is None) == (family == "janus" or not guided) or padded
     same_states(fused(target), target, condition)
@@ -193,7 +124,7 @@ def test_target_with_the_prompt_in_its_sequence(family: str, padded: int, guided
 @pytest.mark.parametrize("family", ["anole", "janus"])
 def test_a_cache_serves_the_next_prompt_too(family: str) -> None:
     """Whether that one has padding or not."""
-    target, _, fused = sequence_networks(family)
+    (target, _), fused = sequence_networks(family), LEAN[family]
     lean = fused(target)
     kept = lean.new_cache(2, 8)
     for padded in (3, 0, 2):
@@ -205,7 +136,7 @@ def test_a_cache_serves_the_next_prompt_too(family: str) -> None:
 @pytest.mark.parametrize("kind", EXACT)
 @pytest.mark.parametrize("family", ["anole", "janus"])
 def test_drafter_with_the_prompt_in_its_sequence(family: str, kind: str) -> None:
-    target, drafter, _ = sequence_networks(family)
+    target, drafter = sequence_networks(family)
     drafter, condition = stored(drafter), prompt_of(target, 0)
 
     fused = packed(drafter, kind)
@@ -217,8 +148,7 @@ def test_drafter_with_the_prompt_in_its_sequence(family: str, kind: str) -> None
 @pytest.mark.parametrize("family", ["anole", "janus"])
 def test_a_drafter_in_16_bits_stays_what_it_is(family: str) -> None:
     """Its fused model computes in float32 beside it, with the same numbers."""
-    _, drafter, _ = sequence_networks(family)
-    drafter = drafter.bfloat16()
+    drafter = sequence_networks(family)[1].bfloat16()
     before = {name: weight.clone() for name, weight in drafter.state_dict().items()}
     fused = packed(drafter, "plain")
     cache, condition = fused.new_cache(2, 4), prompt_of(sequence_networks(family)[0], 0)
@@ -229,44 +159,6 @@ def test_a_drafter_in_16_bits_stays_what_it_is(family: str) -> None:
     wide = drafter.float()
     wanted = wide.start(hidden, torch.tensor([5]), wide.new_cache(2, 4), condition)
     torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-4)
-
-
-LLAMAGEN: dict[str, dict[str, Any]] = {
-    "llamagen": {},
-    "llamagen, guided drafter": {"guided": True},
-    "llamagen with feature layers": {"feature_layers": FEATURE_LAYERS},
-    "llamagen, guided drafter with feature layers": {"guided": True, "feature_layers": FEATURE_LAYERS},
-}
-
-
-@pytest.mark.parametrize("method", OF_EACH_KIND)
-@pytest.mark.parametrize("model", [*LLAMAGEN, "anole", "janus"])
-def test_same_pictures(model: str, method: str) -> None:
-    if model in LLAMAGEN:
-        target, drafter = networks(TEXT, **LLAMAGEN[model])
-        condition, fused = condition_of(target, PADDED), (LeanTarget(target), LeanDrafter(drafter))
-    else:
-        target, drafter, fused = sequence_networks(model)
-        condition, fused = prompt_of(target, 0), (fused(target), packed(drafter, "plain"))
-    for temperature in (0.0, 1.0):
-        wanted = pictures_of(target, drafter, condition, method, temperature)
-        assert pictures_of(*fused, condition, method, temperature) == wanted
-
-
-def pictures_of(target: Any, drafter: Any, condition: Any, method: str, temperature: float) -> list[int]:
-    """The tokens of a picture."""
-    table = neighbour_table(torch.randn(60, 8, generator=torch.Generator().manual_seed(3)), 5)
-    *_, last = decode(
-        target,
-        drafter,
-        condition,
-        num_tokens=16,
-        **small(method),
-        sampling=Sampling(temperature=temperature, cfg_scale=2.0),
-        neighbours=table,
-        seed=5,
-    )
-    return last.tokens
 
 
 def test_kinds_are_there_where_their_libraries_are() -> None:
@@ -329,7 +221,7 @@ def test_exact_kinds_draw_the_same_pictures(kind: str) -> None:
 def test_the_fastest_kinds_of_large_models(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of which a few layers are looked at."""
     monkeypatch.setattr("lantern_demo.models.lean.PROBED_BYTES", 1)
-    target, drafter, fused = sequence_networks(family)
+    (target, drafter), fused = sequence_networks(family), LEAN[family]
     made: list[Any] = []
 
     def watched(*args: Any, **named: Any) -> Any:
@@ -339,18 +231,3 @@ def test_the_fastest_kinds_of_large_models(family: str, monkeypatch: pytest.Monk
     assert fastest_kind(watched, stored(target)) in exact_kinds(target.parameters())
     assert all(len(of.layers) == 1 for of in made) and (made or len(exact_kinds(target.parameters())) == 1)
     assert fastest_drafter_kind(packed, drafter) in KINDS
-
-
-@pytest.mark.parametrize("kind", EXACT)
-def test_a_distribution_does_not_depend_on_what_else_is_in_the_pass(kind: str) -> None:
-    target = stored(networks(TEXT)[0])
-    fused = LeanTarget(target, kind)
-    cache = fused.new_cache(2, 40)
-    fused.prefill(condition_of(target, PADDED), cache)
-    tokens = torch.arange(8) * 7 % 60
-    at_once = torch.zeros(8, dtype=torch.int64), torch.eye(8, dtype=torch.bool)
-    together = fused.head(fused.forward(tokens, *at_once, cache)).softmax(-1)
-    for i in range(8):
-        alone = static_tree(())
-        probs = fused.head(fused.forward(tokens[i : i + 1], alone.depths, alone.mask, cache)).softmax(-1)
-        assert float((together[:, i] - probs[:, 0]).abs().sum(-1).max()) / 2 < 1e-5

@@ -67,20 +67,6 @@ def run(name: str, tokens: int = 30, seed: int = 0, **changes: Any) -> tuple[lis
     return ran(tokens, seed, **{**SETTINGS[name], **changes})
 
 
-def test_methods_are_the_published_rows() -> None:
-    rows = {(m.id, m.drafts.name, m.rule.name if m.guesses else "none", m.lossless) for m in METHODS.values()}
-    assert rows == {
-        ("vanilla", "none", "none", True),
-        ("eagle1", "static", "exact", True),
-        ("eagle2", "dynamic", "exact", True),
-        ("lantern", "dynamic", "additive", False),
-        ("lantern++", "static", "multiplicative", False),
-        ("sjd", "window", "exact", True),
-        ("opt-tree", "opt", "exact", True),
-        ("zipar", "wavefront", "none", False),
-    }
-
-
 @pytest.mark.parametrize("scale", [1.0, 2.0])
 @pytest.mark.parametrize("method", ALL)
 def test_events_add_up(method: str, scale: float) -> None:
@@ -118,24 +104,19 @@ def test_events_add_up(method: str, scale: float) -> None:
 @pytest.mark.parametrize("method", ALL)
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
 def test_ends_of_the_image(method: str, count: int) -> None:
+    found = []
     for seed in range(20):
         steps, result = run(method, count, seed)
+        found.append(result)
+        assert result.steps == 0 or result.mean_accepted_length == (count - 1) / result.steps
         assert len(result.tokens) == count and steps[-1].committed == count
         assert result.steps == 0 or sum(result.accepted_lengths[:-1]) < count - 1 <= sum(result.accepted_lengths)
+    if count == 4 and METHODS[method].needs_drafter:
+        assert any(sum(result.accepted_lengths) > 3 for result in found), "some run overshot"
     if count == 1:
         assert result.steps == 0 and result.mean_accepted_length == 0
     if count == 2 and not METHODS[method].drafts.side_by_side:
         assert len(steps[1].tree_tokens) == 1, "nothing to draft for the last token"
-
-
-def test_overshoot_happens_and_is_cut() -> None:
-    for seed in range(40):
-        steps, result = run("eagle2", 4, seed)
-        if sum(result.accepted_lengths) > 3:
-            assert steps[-1].accepted_length > len(steps[-1].tokens)
-            assert result.mean_accepted_length == 3 / result.steps
-            return
-    raise AssertionError("no run overshot")
 
 
 @pytest.mark.parametrize("method", ALL)
@@ -144,27 +125,6 @@ def test_seeds(method: str) -> None:
     assert len(set(sequences)) == 3
     torch.rand(5)  # nothing depends on global state
     assert tuple(run(method, seed=1)[1].tokens) == sequences[1]
-
-
-@pytest.mark.parametrize("guided", [False, True])
-@pytest.mark.parametrize("method", ["eagle1", "eagle2"])
-@pytest.mark.parametrize("vocab", [4, 12])
-def test_greedy_drafting_equals_greedy_vanilla(method: str, vocab: int, guided: bool) -> None:
-    for seed in range(5):
-        target = TableTarget(vocab, seed)
-        found = [
-            decode(
-                target,
-                TableDrafter(target, guided=guided),
-                PREFIX,
-                num_tokens=40,
-                sampling=Sampling(temperature=0, top_k=3, cfg_scale=1.5),
-                **SETTINGS[name],
-            )
-            for name in ("vanilla", method)
-        ]
-        vanilla, drafted = [list(events)[-1] for events in found]
-        assert drafted.tokens == vanilla.tokens and drafted.steps < vanilla.steps
 
 
 @pytest.mark.parametrize("method", ["lantern", "lantern++"])
@@ -184,12 +144,6 @@ def test_top_k_one_is_greedy(method: str) -> None:
     one = run(method, sampling=Sampling(top_k=1), rule=rule)[1]
     assert one.tokens == run("vanilla", sampling=Sampling(0))[1].tokens
     assert one.mean_accepted_length > 1
-
-
-@pytest.mark.parametrize("method", ALL)
-def test_relaxation_pays_and_shows(method: str) -> None:
-    kinds = [kind for step in run(method, 200)[0] for kind in step.kinds]
-    assert ("relaxed" in kinds) == (not METHODS[method].lossless and METHODS[method].guesses)
 
 
 @pytest.mark.parametrize("method", ALL)
@@ -265,20 +219,6 @@ def test_vanilla_needs_no_drafter_and_rows_can_be_forced() -> None:
 
 def test_table_with_int32_entries() -> None:
     assert run("lantern", neighbours=NEIGHBOURS.int())[1].tokens == run("lantern")[1].tokens
-
-
-def test_cache_commit_moves_overlapping_slots() -> None:
-    cache = KVCache(2, 2, 3, 12, 4)
-    cache.k.copy_(torch.arange(12.0).view(12, 1).expand(2, 2, 3, 12, 4))
-    cache.v.copy_(-cache.k)
-    storage = cache.k.data_ptr()
-    cache.advance(3)
-    cache.commit(torch.tensor([0, 2, 3, 5]))
-    assert cache.length == 7 and cache.k.data_ptr() == storage
-    assert cache.k[1, 0, 2, :7, 1].tolist() == [0, 1, 2, 3, 5, 6, 8]
-    assert cache.v[0, 1, 0, :7, 3].tolist() == [0, -1, -2, -3, -5, -6, -8]
-    cache.reset()
-    assert cache.length == 0
 
 
 def test_cache_write_and_limits() -> None:

@@ -78,8 +78,3 @@ def test_the_comb() -> None:
 def test_a_chance_that_is_none_is_refused(chance: float) -> None:
     with pytest.raises(ValueError, match=r"opt_chance is .*; it must be between 0 and 1, both excluded"):
         OptTree(chance)
-
-
-def test_the_fixed_engine_is_refused() -> None:
-    with pytest.raises(ValueError, match="method opt-tree reads numbers back in every step"):
-        steps_of(0.1, 0, engine="fixed")

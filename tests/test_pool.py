@@ -1,23 +1,27 @@
-"""Engines that are kept between runs, and captures that go wrong: on a CPU, where graphs are faked."""
+"""Engines of steps of fixed shapes: when they refuse and stop, that they are kept between runs, and graphs of their
+steps, which are faked on a CPU. `test_runners` has their runs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
-from runs import ON_BOTH, decode
-from test_fixed import FULL, PADDED, TEXT, condition_of, faked, networks, settings, summary  # noqa: F401
+from runs import OF_EACH_KIND, decode
+from small_models import FULL, PADDED, TEXT, condition_of, networks, settings, summary
 
 from lantern_demo.decoding import loop
 from lantern_demo.decoding.engines import graphs, pool
+from lantern_demo.decoding.engines.fixed import Fixed
 from lantern_demo.decoding.engines.pool import Engines
+from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.rules import LanternPlusPlus
 from lantern_demo.decoding.sampling import Sampling
+from lantern_demo.decoding.timing import DECODE_PARTS
 from lantern_demo.models.llamagen.cuda import FusedDrafter, FusedTarget
 from lantern_demo.models.llamagen.target import LlamaGenConfig
 
@@ -31,12 +35,13 @@ class Model:
         target, drafter = networks(config)
         with torch.inference_mode():
             self.conditions = {"padded": condition_of(target, PADDED), "full": condition_of(target, FULL)}
-        self.models = FusedTarget(target), FusedDrafter(drafter)
+        self.plain, self.models = (target, drafter), (FusedTarget(target), FusedDrafter(drafter))
         self.rules = {name: settings(name) for name in METHODS}  # with the same tables in every run
 
     def run(self, method: str = "lantern++", prompt: str = "padded", num_tokens: int = 16, **changes: Any) -> Iterator[Any]:
         knobs = {"sampling": Sampling(cfg_scale=2.0), "engine": "fixed", "room": 16, **self.rules[method], **changes}
-        return decode(*self.models, self.conditions[prompt], num_tokens=num_tokens, **knobs)
+        models = self.plain if knobs["engine"] == "plain" else self.models
+        return decode(*models, self.conditions[prompt], num_tokens=num_tokens, **knobs)
 
 
 @pytest.fixture(scope="module")
@@ -44,14 +49,162 @@ def model() -> Model:
     return Model()
 
 
+# -- which engine, and how it stops
+
+
+def test_which_engine(model: Model) -> None:
+    assert list(model.run(engine="auto"))[-1].engine == "plain", "a CPU takes the plain loop unless asked"
+    with pytest.raises(ValueError, match="engine is 'quick'; allowed are auto, plain, fixed"):
+        model.run(engine="quick")
+    with pytest.raises(ValueError, match="must implement FixedTarget and FixedDrafter"):
+        decode(*model.plain, None, num_tokens=4, sampling=Sampling(), engine="fixed", **settings("eagle1"))
+    with pytest.raises(ValueError, match="method opt-tree reads numbers back in every step"):
+        model.run("opt-tree")
+
+
+def close_early(model: Model) -> None:
+    events = model.run()
+    for _ in range(3):
+        next(events)
+        assert not torch.is_inference_mode_enabled()
+    events.close()
+    assert list(events) == []
+
+
+def test_closing_early(model: Model) -> None:
+    close_early(model)
+
+
+def test_a_step_before_a_capture_leaves_the_run_where_it_was(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Fixed] = []
+    real = Fixed.__init__
+
+    def made(self: Fixed, *args: Any, **named: Any) -> None:
+        seen.append(self)
+        real(self, *args, **named)
+
+    monkeypatch.setattr(Fixed, "__init__", made)
+    wanted = summary(list(model.run("lantern")))
+    events = model.run("lantern")
+    first = [next(events), next(events)]
+    with torch.inference_mode():
+        copies = [part.clone() for part in seen[-1].state()]
+        for _ in range(2):
+            seen[-1].step(seen[-1].slots, False)
+        seen[-1].restore(copies)
+    assert summary([*first, *events]) == wanted
+
+
+# -- graphs
+
+
+class FakeGraph:
+    """A graph on a CPU: what was captured is run again."""
+
+    again: Callable[[], Any]
+
+    def replay(self) -> None:
+        self.again()
+
+    def pool(self) -> str:
+        return "pool"
+
+
+class FakeEvent:
+    """A timing event: every record is a millisecond after the one before."""
+
+    now = 0.0
+
+    def __init__(self, **_: Any) -> None:
+        self.at = 0.0
+
+    def record(self, *_: Any) -> None:
+        FakeEvent.now += 1
+        self.at = FakeEvent.now
+
+    def synchronize(self) -> None:
+        assert self.at, "nothing was recorded"
+
+    def elapsed_time(self, behind: FakeEvent) -> float:
+        return behind.at - self.at
+
+
+class FakeStream:
+    def __init__(self, *_: Any) -> None: ...
+
+    def wait_stream(self, other: Any) -> None: ...
+
+
+@pytest.fixture
+def faked(monkeypatch: pytest.MonkeyPatch) -> Captured:
+    """CUDA's streams, events and graphs faked on a CPU; returns the buckets and kinds that are captured."""
+    captured: Captured = []
+    for name, fake in (
+        ("Stream", FakeStream),
+        ("Event", FakeEvent),
+        ("CUDAGraph", FakeGraph),
+        ("current_stream", FakeStream),
+        ("stream", lambda _: nullcontext()),
+        ("graph", lambda *_, **__: nullcontext()),
+        ("set_stream", lambda _: None),
+    ):
+        monkeypatch.setattr(torch.cuda, name, fake)
+    monkeypatch.setattr(graphs, "_STREAMS", {})
+    monkeypatch.setattr(pool, "Steps", graphs.Graphs)
+    real = graphs.Graphs._capture
+
+    def capture(self: graphs.Graphs, slots: int, no_draft: bool) -> Any:
+        captured.append((slots, no_draft))
+        found = real(self, slots, no_draft)
+        found.graph.again = lambda: self.fixed.step(slots, no_draft)
+        return found
+
+    monkeypatch.setattr(graphs.Graphs, "_capture", capture)
+    return captured
+
+
+@pytest.mark.parametrize("method", OF_EACH_KIND)
+def test_replayed_graphs(method: str, faked: Captured, model: Model) -> None:
+    """The host's side of graphs: captured once per bucket and kind, launched ahead, read in order, timed by events."""
+    plain, replayed = (list(model.run(method, engine=engine)) for engine in ("plain", "fixed"))
+    assert summary(replayed) == summary(plain) and replayed[-1].engine == "graphs"
+    assert len(set(faked)) == len(faked) <= 2
+    seconds = replayed[-1].seconds
+    assert seconds["capture"] > 0 and replayed[-1].decode_seconds == pytest.approx(sum(seconds[part] for part in DECODE_PARTS))
+    stepping = seconds["verify"] + seconds["commit"] + (seconds["draft"] if method == "vanilla" else 0.0)
+    assert stepping > 0 and seconds["commit"] > 0, "the parts are told apart at the end"
+
+
+def test_closing_waits_for_what_is_in_flight(faked: Captured, model: Model) -> None:
+    close_early(model)
+    assert faked
+
+
+class Mark:
+    """An event inside a graph, at a time in milliseconds, or one that raises."""
+
+    def __init__(self, at: float | Exception) -> None:
+        self.at = at
+
+    def elapsed_time(self, behind: Any) -> float:
+        if isinstance(self.at, Exception):
+            raise self.at
+        return behind.at - self.at
+
+
+def test_shares_of_a_step() -> None:
+    assert graphs.shares([Mark(1), Mark(2), Mark(5), Mark(6)]) == [0.2, 0.6, 0.2]
+    for broken in (Mark(RuntimeError("no such event")), Mark(ValueError("must be recorded")), Mark(3)):
+        assert graphs.shares([broken] * 4) == [0.0, 1.0, 0.0]
+
+
 # -- kept engines
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("method", ON_BOTH)
-def test_runs_on_a_kept_engine_are_those_on_a_new_one(method: str, temperature: float, model: Model) -> None:
+@pytest.mark.parametrize("method", OF_EACH_KIND)
+def test_runs_on_a_kept_engine_are_those_on_a_new_one(method: str, model: Model) -> None:
     """Whatever the run before was: another prompt, padded or not, another seed, cut short, or shorter."""
-    engines, knobs = Engines(), {"sampling": Sampling(temperature, cfg_scale=2.0)}
+    engines, knobs = Engines(), {"dice": "same"}
     for changes in ({"seed": 1}, {"seed": 2, "prompt": "full"}, {"seed": 3, "num_tokens": 5}, {"seed": 1}):
         new, pool = list(model.run(method, **knobs, **changes)), list(model.run(method, engines=engines, **knobs, **changes))
         assert summary(pool) == summary(new)
@@ -62,14 +215,14 @@ def test_runs_on_a_kept_engine_are_those_on_a_new_one(method: str, temperature: 
         assert len(engines) == 1
 
 
-def test_a_second_run_captures_nothing(faked: Captured, model: Model) -> None:  # noqa: F811
+def test_a_second_run_captures_nothing(faked: Captured, model: Model) -> None:
     engines = Engines()
-    for name in ON_BOTH:  # a warm-up of a few tokens gets everything ready
+    for name in OF_EACH_KIND:  # a warm-up of a few tokens gets everything ready
         first = list(model.run(name, engines=engines, num_tokens=3))
         assert first[-1].engine == "graphs" and first[-1].seconds["capture"] > 0
     captured = len(faked)
-    assert captured >= 2 * len(ON_BOTH) - 2
-    for name in ON_BOTH:
+    assert captured >= 2 * len(OF_EACH_KIND) - 2 and len(graphs._STREAMS) == 1
+    for name in OF_EACH_KIND:
         alone = list(model.run(name, seed=4))
         del faked[captured:]
         again = list(model.run(name, engines=engines, seed=4))
@@ -78,29 +231,43 @@ def test_a_second_run_captures_nothing(faked: Captured, model: Model) -> None:  
     assert len(faked) == captured
 
 
-def test_a_short_run_gets_all_buckets_of_a_long_one_ready(faked: Captured) -> None:  # noqa: F811
+def test_a_short_run_gets_all_buckets_of_a_long_one_ready(faked: Captured) -> None:
     engines, large = Engines(), Model(replace(TEXT, grid=16))
     for method in ("vanilla", "eagle1"):
         knobs = {"engines": engines, "room": 200}
         list(large.run(method, num_tokens=3, **knobs))
         captured = set(faked)
         assert len({slots for slots, _ in captured}) >= 3
-        assert list(large.run(method, num_tokens=200, **knobs))[-1].seconds["capture"] == 0
-        assert set(faked) == captured
+        long = list(large.run(method, num_tokens=200, **knobs))
+        assert long[-1].seconds["capture"] == 0 and set(faked) == captured
+        assert summary(long) == summary(list(large.run(method, num_tokens=200, engine="plain", room=200)))
         faked.clear()
 
 
-def test_live_runs_of_one_shape_do_not_disturb_each_other(faked: Captured, model: Model) -> None:  # noqa: F811
+@pytest.mark.parametrize("fake", [False, True], ids=["eager", "graphs"])
+def test_live_runs_of_one_shape_do_not_disturb_each_other(fake: bool, model: Model, request: pytest.FixtureRequest) -> None:
+    if fake:
+        request.getfixturevalue("faked")
     engines = Engines()
     alone = [summary(list(model.run(seed=seed))) for seed in range(3)]
     for _ in range(2):  # the second time on kept engines
         live = [model.run(seed=seed, engines=engines) for seed in range(3)]
-        found: list[list[Any]] = [[] for _ in live]
-        while any(len(events) < 2 or not hasattr(events[-1], "tokens_per_second") for events in found):
+        found: list[list[Any]] = [[], [], []]
+        while any(not events or isinstance(events[-1], Step) for events in found):
             for events, run in zip(found, live, strict=True):
                 events.extend([event] if (event := next(run, None)) is not None else [])
         assert [summary(events) for events in found] == alone
         assert len(engines) == 3
+
+
+def test_a_faulty_run_keeps_its_engine_to_itself(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    engines = Engines()
+    broken = model.run("vanilla", engines=engines)
+    next(broken)
+    monkeypatch.setattr(model.models[0], "forward_at", None)
+    with pytest.raises(TypeError):
+        list(broken)
+    assert len(engines) == 0
 
 
 def test_few_are_kept_and_the_longest_unused_goes() -> None:
@@ -137,22 +304,6 @@ def test_what_is_not_finite_does_not_reach_the_next_run(model: Model) -> None:
         engine.fixed.cache.both.fill_(torch.nan)
         engine.fixed.drafter_cache.both.fill_(torch.nan)
     assert summary(list(model.run("eagle1", engines=engines))) == wanted
-
-
-def test_a_faulty_run_keeps_its_engine_to_itself(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    engines, target = Engines(), model.models[0]
-    real, calls = target.forward_at, []
-
-    def fail(*args: Any) -> Any:
-        calls.append(1)
-        if len(calls) == 2:
-            raise RuntimeError("a fault")
-        return real(*args)
-
-    monkeypatch.setattr(target, "forward_at", fail)
-    with pytest.raises(RuntimeError, match="a fault"):
-        list(model.run("vanilla", engines=engines))
-    assert len(engines) == 0
 
 
 def test_memory_is_made_by_letting_idle_engines_go(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,7 +349,7 @@ class Stuck:
 
 
 @pytest.fixture
-def stuck(faked: Captured, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Any]]:  # noqa: F811
+def stuck(faked: Captured, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Any]]:
     """Makes captures fail with an error; returns the streams that the thread works on, the current one last."""
 
     def make(error: Callable[[], BaseException] | None, masked: bool = True) -> list[Any]:
@@ -279,20 +430,6 @@ def test_a_device_at_fault_ends_the_run(stuck: Callable[..., list[Any]], model: 
     stuck(illegal)
     with pytest.raises(RuntimeError, match="an illegal memory access"):
         list(model.run("vanilla", engines=Engines()))
-
-
-def test_all_captures_are_on_one_stream(faked: Captured, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
-    made: list[Any] = []
-    real = torch.cuda.Stream
-
-    def watched(*args: Any) -> Any:
-        made.append(real(*args))
-        return made[-1]
-
-    monkeypatch.setattr(torch.cuda, "Stream", watched)
-    for method in ON_BOTH:
-        list(model.run(method))
-    assert len(made) == 1 and len(faked) > 5
 
 
 def test_work_is_done_on_the_runs_device_with_one_kind_of_attention(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,23 +46,16 @@ def lossless(pipe: Pipeline) -> list[str]:
     return [method for method in pipe.available_methods if METHODS[method].lossless and method != "vanilla"]
 
 
-@pytest.mark.parametrize("model", [TEXT_ID, ANOLE_ID, JANUS_ID])
-@pytest.mark.parametrize("dtype", FORMATS)
+@pytest.mark.parametrize(
+    ("model", "dtype"), [*((TEXT_ID, name) for name in FORMATS), (ANOLE_ID, FORMATS[-1]), (JANUS_ID, FORMATS[-1])]
+)
 def test_lossless_methods_draw_vanillas_tokens_in_any_format(model: str, dtype: str, folders: dict[str, Path]) -> None:
     pipe = load(model, device="cpu", dtype=dtype, folder=folders[model])
-    wanted = pipe.generate(PROMPT, seed=3).tokens
-    for method in lossless(pipe):
-        done = pipe.generate(PROMPT, method=method, seed=3, tree="small")
-        assert done.tokens == wanted and done.stats.changed == 0 and done.stats.dtype == dtype, method
-
-
-@pytest.mark.parametrize("model", [TEXT_ID, ANOLE_ID, JANUS_ID])
-@pytest.mark.parametrize("dtype", FORMATS)
-def test_greedy_lossless_methods_draw_what_vanilla_draws(model: str, dtype: str, folders: dict[str, Path]) -> None:
-    pipe = load(model, device="cpu", dtype=dtype, folder=folders[model])
-    wanted = pipe.generate(PROMPT, temperature=0).tokens
-    for method in lossless(pipe):
-        assert pipe.generate(PROMPT, method=method, temperature=0, tree="small").tokens == wanted, method
+    for temperature in (1.0, 0.0):
+        wanted = pipe.generate(PROMPT, seed=3, temperature=temperature).tokens
+        for method in lossless(pipe):
+            done = pipe.generate(PROMPT, method=method, seed=3, tree="small", temperature=temperature)
+            assert done.tokens == wanted and done.stats.changed == 0 and done.stats.dtype == dtype, method
 
 
 def test_formats_differ(text_model: Path) -> None:
@@ -89,7 +82,7 @@ def test_formats_differ(text_model: Path) -> None:
         (JANUS_ID, PROMPT, {"embed_tokens.weight", "image_embedding.codes.weight"}),
     ],
 )
-@pytest.mark.parametrize("dtype", FORMATS)
+@pytest.mark.parametrize("dtype", sorted({FORMATS[0], FORMATS[-1]}))
 def test_a_large_targets_weights_are_there_once(
     model: str, prompt: str, kept: set[str], dtype: str, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,26 +11,20 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from runs import decode
-from test_fixed import settings
-from test_lean import ANOLE, ANOLE_DRAFTER, JANUS, JANUS_DRAFTER, TEXT, strong
+from small_models import ANOLE, JANUS, TEXT, strong
 from torch import Tensor
 
-from lantern_demo.decoding.methods import METHODS
-from lantern_demo.decoding.sampling import Sampling, guide
+from lantern_demo.decoding.sampling import guide
 from lantern_demo.decoding.trees import Tree, static_tree
 from lantern_demo.models import bundled
 from lantern_demo.models.anole.cpu import LeanAnole, NormedHeads
-from lantern_demo.models.anole.drafter import AnoleDrafter
 from lantern_demo.models.anole.target import Anole, AnoleAttention
 from lantern_demo.models.common import Condition
 from lantern_demo.models.cpu import SERIAL, LeanCache, Norm, by_rows
 from lantern_demo.models.janus.cpu import LeanJanus
-from lantern_demo.models.janus.drafter import JanusDrafter
 from lantern_demo.models.janus.target import Janus
-from lantern_demo.models.lean import LeanDecoder, packed
-from lantern_demo.models.llamagen.cpu import LeanDrafter, LeanTarget
-from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
+from lantern_demo.models.lean import LeanDecoder
+from lantern_demo.models.llamagen.cpu import LeanTarget
 from lantern_demo.models.llamagen.target import LlamaGen
 from lantern_demo.models.machine.matmul import ROW_EXACT, matmul, supported
 from lantern_demo.models.registry import BUNDLED
@@ -52,12 +46,10 @@ def _inference() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Small:
-    """A small target, its drafter, and what makes fused models of them."""
+    """A small target, and what makes a fused one of it."""
 
     target: Any
-    drafter: Any
-    fused: Any
-    fused_drafter: Any
+    fused: Any = LeanTarget
 
     def condition(self, rows: int = 2, padded: int = 0) -> Condition:
         """Something to draw from; of its first row, for a caption of both, so many positions are padding."""
@@ -73,19 +65,10 @@ class Small:
 def small(request: pytest.FixtureRequest) -> Small:
     torch.manual_seed(0)
     if request.param == "anole":
-        sizes = {**WIDER, "embeddings": 110}
-        anole, its = replace(ANOLE, layers=2, **sizes), replace(ANOLE_DRAFTER, **sizes)
-        return Small(strong(Anole(anole)), strong(AnoleDrafter(its)), LeanAnole, packed)
+        return Small(strong(Anole(replace(ANOLE, layers=2, **WIDER, embeddings=110))), LeanAnole)
     if request.param == "janus":
-        made = strong(Janus(replace(JANUS, layers=2, **WIDER))), strong(JanusDrafter(replace(JANUS_DRAFTER, **WIDER)))
-        return Small(*made, LeanJanus, packed)
-    sizes = {name: getattr(SMALL, name) for name in ("dim", "heads", "vocab", "grid", "prefix")}
-    return Small(strong(LlamaGen(SMALL)), strong(Drafter(DrafterConfig(**sizes, ffn=96))), LeanTarget, LeanDrafter)
-
-
-@pytest.fixture(scope="module")
-def networks() -> Any:
-    return bundled.load(BUNDLED / "lantern-scenes", torch.device("cpu"))
+        return Small(strong(Janus(replace(JANUS, layers=2, **WIDER))), LeanJanus)
+    return Small(strong(LlamaGen(SMALL)))
 
 
 class Picture:
@@ -149,7 +132,7 @@ def test_chains_of_every_size(small: Small, kind: str, rows: int, padded: int) -
 @pytest.mark.parametrize("kind", KINDS)
 def test_chains_behind_a_prefix_of_one(kind: str) -> None:
     target = strong(LlamaGen(replace(SMALL, prefix=1)))
-    read_chains(Picture(LeanTarget(target, kind), Small(target, None, LeanTarget, None).condition()))
+    read_chains(Picture(LeanTarget(target, kind), Small(target).condition()))
 
 
 def read_chains(picture: Picture) -> None:
@@ -163,16 +146,14 @@ def read_chains(picture: Picture) -> None:
             cache.advance(following - committed)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_branching_trees(small: Small, kind: str) -> None:
-    """The picture's tokens lie along some path of each tree; others hang beside it. Its nodes have what was read one by one, and
-    so has what comes after they have moved up."""
-    picture, draw, committed = Picture(small.fused(small.target, kind), small.condition(2, 3)), random.Random(0), 0
-    cache = picture.cache()
-    for size in (5, 2, 16, 58, 9, 30, 3, 43, 24, 58):
+def read_trees(picture: Picture, sizes: tuple[int, ...]) -> None:
+    """Trees that branch: the picture's tokens lie along a path of each, others hang beside it. Its nodes have what was read one
+    by one, and so has what comes after they have moved up."""
+    draw, committed, cache = random.Random(0), 0, picture.cache()
+    for size in sizes:
         tree = branching(size, draw)
         path = path_to(max(range(size), key=lambda node: (int(tree.depths[node]), draw.random())), tree)
-        tokens = torch.randint(SMALL.vocab, (size,), generator=GENERATOR)
+        tokens = torch.randint(picture.fused.config.vocab, (size,), generator=GENERATOR)
         tokens[path] = picture.tokens[committed : committed + len(path)]
         found = picture.read(tokens, tree, cache)
         for place, node in enumerate(path, start=committed):
@@ -182,15 +163,20 @@ def test_branching_trees(small: Small, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_any_node_is_as_at_the_end_of_a_chain(small: Small, kind: str) -> None:
-    picture, draw = Picture(small.fused(small.target, kind), small.condition()), random.Random(1)
+def test_branching_trees(small: Small, kind: str) -> None:
+    read_trees(Picture(small.fused(small.target, kind), small.condition(2, 3)), (5, 2, 16, 58, 9, 30, 3, 43, 24, 58))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_bundled_model(kind: str) -> None:
+    of = Small(bundled.load(BUNDLED / "lantern-scenes", torch.device("cpu")).target)
+    picture = Picture(of.fused(of.target, kind), of.condition(2, 5))
+    read_trees(picture, (2, 4, 58, 6, 3, 16, 29, 44, 8, 13))
     cache = picture.cache()
-    tree = branching(40, draw)
-    tokens = torch.randint(SMALL.vocab, (40,), generator=GENERATOR)
-    found = picture.read(tokens, tree, cache)
-    for node in range(40):
-        path = path_to(node, tree)
-        assert torch.equal(found[node], picture.read(tokens[path], chain(len(path)), cache)[-1]), path
+    for committed, count in ((0, 58), (58, 37), (95, 3), (98, 58), (156, 21), (177, 44), (221, 35)):
+        picture.read_chain(committed, count, cache)
+        cache.advance(count)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -209,60 +195,6 @@ def test_places_out_of_order(small: Small, kind: str) -> None:
         found = guide(picture.fused.head(hidden), SCALE)
         for node, place in enumerate(places):
             assert torch.equal(found[node], picture.logits[place])
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_bundled_model(networks: Any, kind: str) -> None:
-    """Its picture in passes of many sizes, every other one a tree that branches."""
-    of = Small(networks.target, None, LeanTarget, None)
-    picture, draw, committed = Picture(of.fused(of.target, kind), of.condition(2, 5)), random.Random(2), 0
-    cache, vocabulary = picture.cache(), picture.fused.config.vocab
-    for size in (2, 4, 58, 6, 3, 16, 29, 44, 8, 58, 13, 5, 37, 21, 11):
-        if size % 2:
-            tree = branching(size, draw)
-            path = path_to(size - 1, tree)
-            tokens = torch.randint(vocabulary, (size,), generator=GENERATOR)
-            tokens[path] = picture.tokens[committed : committed + len(path)]
-            found = picture.read(tokens, tree, cache)
-            for place, node in enumerate(path, start=committed):
-                assert torch.equal(found[node], picture.logits[place])
-            cache.commit(torch.tensor(path))
-            committed += len(path)
-        else:
-            size = min(size, len(picture.tokens) - committed)
-            picture.read_chain(committed, size, cache)
-            cache.advance(size)
-            committed += size
-    assert committed > 200
-
-
-LOSSLESS = [method.id for method in METHODS.values() if method.lossless]
-
-
-def drawn(small: Small, kind: str, methods: list[str], **given: Any) -> dict[str, list[int]]:
-    """Tokens by method, of fused models with products of a kind."""
-    target, drafter = small.fused(small.target, kind), small.fused_drafter(small.drafter, kind)
-    condition, found = small.condition(), {}
-    for method in methods:
-        *_, last = decode(target, drafter, condition, num_tokens=40, **given, **settings(method, vocab=96))
-        found[method] = last.tokens
-    return found
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_greedy_lossless_methods_draw_what_vanilla_draws(small: Small, kind: str) -> None:
-    found = drawn(small, kind, LOSSLESS, seed=5, sampling=Sampling(temperature=0, cfg_scale=2.0))
-    assert found == dict.fromkeys(found, found["vanilla"])
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_lossless_methods_draw_what_vanilla_draws_with_the_same_dice(small: Small, kind: str) -> None:
-    pictures = set()
-    for seed in range(3):
-        found = drawn(small, kind, LOSSLESS, seed=seed, sampling=Sampling(cfg_scale=2.0), dice="same")
-        assert all(tokens == found["vanilla"] for tokens in found.values()), seed
-        pictures.add(tuple(found["vanilla"]))
-    assert len(pictures) == 3
 
 
 @pytest.mark.parametrize("shape", [(256, 768), (768, 2048), (1280, 1280), (160, 3584), (128, 4096), (2048, 8)])

@@ -1,18 +1,18 @@
 """Guidance, filters and draws."""
 
+import math
 import threading
 
 import pytest
 import torch
-from tables import chi_square_p, draw_without_replacement, random_probs
+from tables import chi_square_p, draw_without_replacement
+from torch import Tensor
 
+from lantern_demo.bench.tvd import realised
 from lantern_demo.decoding import sampling
-from lantern_demo.decoding.sampling import Sampling, draw, guide, probabilities
+from lantern_demo.decoding.sampling import Sampling, draw, guide, probabilities, uniforms_of
 
-
-def test_top_p_keeps_the_best() -> None:
-    p = probabilities(torch.tensor([[0.0, 3.0, 1.0]]), Sampling(top_p=1e-6))
-    assert p.tolist() == [[0.0, 1.0, 0.0]]
+HIGHEST = 1 - 2.0**-48  # of the uniforms on a CPU
 
 
 def test_greedy_ignores_the_filters() -> None:
@@ -65,39 +65,6 @@ def test_draw_never_returns_probability_zero() -> None:
         assert bool((probs.gather(1, token.unsqueeze(1)) > 0).all())
 
 
-def test_draw_distribution() -> None:
-    probs = random_probs(1, 10, seed=3)[0]
-    u = torch.rand(100_000, generator=torch.Generator().manual_seed(1))
-    counts = draw(probs.expand(100_000, -1), u).bincount(minlength=10)
-    assert chi_square_p(counts, probs) > 1e-4
-
-
-def test_draws_without_replacement_follow_their_distribution() -> None:
-    q = random_probs(1, 6, seed=4)[0]
-    generator = torch.Generator().manual_seed(2)
-    tokens = draw_without_replacement(q.expand(100_000, -1), torch.rand(100_000, 2, generator=generator))
-    assert bool((tokens[:, 0] != tokens[:, 1]).all())
-    pairs = q.unsqueeze(1) * q / (1 - q.unsqueeze(1))
-    pairs.fill_diagonal_(0.0)
-    counts = (tokens[:, 0] * 6 + tokens[:, 1]).bincount(minlength=36)
-    assert chi_square_p(counts, pairs) > 1e-4
-
-
-def test_draws_beyond_the_support_are_marked() -> None:
-    q = torch.tensor([[0.0, 0.3, 0.7, 0.0], [0.0, 0.0, 1.0, 0.0]])
-    tokens = draw_without_replacement(q, torch.rand(2, 4, generator=torch.Generator().manual_seed(0)))
-    assert sorted(tokens[0, :2].tolist()) == [1, 2] and tokens[0, 2:].tolist() == [-1, -1]
-    assert tokens[1].tolist() == [2, -1, -1, -1]
-    assert draw_without_replacement(q, torch.rand(2, 0)).shape == (2, 0)
-
-
-def test_draws_at_the_ends_of_a_row() -> None:
-    q = torch.tensor([[0.0, 0.5, 0.0, 0.5, 0.0]])
-    assert draw_without_replacement(q, torch.full((1, 2), sampling.TINY)).tolist() == [[1, 3]]
-    assert draw_without_replacement(q, torch.tensor([[1 - 2**-24, 1 - 2**-24]])).tolist() == [[3, 1]]
-    assert draw_without_replacement(torch.full((2, 5), torch.nan), torch.rand(2, 3)).tolist() == [[-1] * 3] * 2
-
-
 def test_a_draw_says_where_there_is_no_distribution() -> None:
     probs = torch.tensor([[0.2, 0.8, 0.0], [0.0, 0.0, 0.0], [torch.nan] * 3, [0.0, 0.0, 1e-30]])
     assert sampling.draw(probs, torch.tensor([0.9, 0.5, 0.5, 0.0])).tolist() == [1, 3, 3, 2]
@@ -123,3 +90,135 @@ def test_running_sums_never_scan_one_row_alone(monkeypatch: pytest.MonkeyPatch) 
     sampling.draw(probs, torch.rand(1))
     draw_without_replacement(probs, torch.rand(1, 3))
     assert len(scanned) == 7 and min(scanned) > 1
+
+
+@pytest.mark.parametrize("temperature", [1e-3, 1e-4, 1e-10, 1e-30, 1e-38, 1e-45, 1e-320, 5e-324])
+def test_temperatures_near_zero_are_the_likeliest_token(temperature: float) -> None:
+    logits = torch.tensor([[-1e4, 3.0, 2.5, 1e4], [0.5, -0.5, 0.25, 0.0], [7.0, 7.0, -7.0, 0.0]])
+    probs = probabilities(logits, Sampling(temperature=temperature))
+    torch.testing.assert_close(probs, torch.tensor([[0.0, 0, 0, 1], [1, 0, 0, 0], [0.5, 0.5, 0, 0]]))
+    assert draw(probs[:2], torch.tensor([0.999, 0.0])).tolist() == [3, 0]
+
+
+def test_a_cool_temperature_is_what_it_says() -> None:
+    """Where care begins, the distribution is that of the plain formula."""
+    logits = torch.randn(4, 50, generator=torch.Generator().manual_seed(0)) * 1e-3
+    for temperature in (9.9e-4, 1.01e-3, 0.02):
+        want = (logits.double() / temperature).softmax(-1).float()
+        torch.testing.assert_close(probabilities(logits, Sampling(temperature=temperature)), want, atol=1e-5, rtol=1e-3)
+
+
+def test_one_token_left() -> None:
+    logits = torch.randn(6, 30, generator=torch.Generator().manual_seed(1))
+    best = torch.nn.functional.one_hot(logits.argmax(-1), 30).float()
+    for one in (Sampling(top_k=1), Sampling(top_p=1e-9), Sampling(top_k=1, top_p=0.05), Sampling(0.01, top_k=1)):
+        torch.testing.assert_close(probabilities(logits, one), best)
+    equal = torch.zeros(1, 4)
+    torch.testing.assert_close(probabilities(equal, Sampling(top_k=1)), torch.full((1, 4), 0.25))  # ties all stay
+    assert probabilities(equal, Sampling(top_p=0.05)).tolist() == [[1.0, 0.0, 0.0, 0.0]]
+
+
+def test_masses_that_underflow_are_never_drawn_nor_lost() -> None:
+    logits = torch.tensor([[0.0, -120.0, -200.0, -math.inf]])
+    probs = probabilities(logits, Sampling())
+    assert float(probs[0, 0]) == 1 and float(probs.sum()) == 1
+    for u in (0.0, 0.5, 1 - 2**-24):
+        assert draw(probs, torch.tensor([u])).tolist() == [0]
+    rows = draw_without_replacement(torch.tensor([[1.0, 1e-42, 0.0]]), torch.tensor([[0.3, 0.9, 0.9]]))
+    assert rows[0, 0] == 0 and rows[0, 2] == -1 and 2 not in rows
+
+
+# -- draws
+
+
+def sharp_probs(vocabulary: int, seed: int) -> Tensor:
+    """[24, V] distributions, from flat to next to sure, some with tokens of no mass."""
+    generator = torch.Generator().manual_seed(seed)
+    spread = torch.tensor([1.0, 3.0, 10.0, 30.0, 60.0, 100.0]).repeat(4).unsqueeze(1)
+    logits = spread * torch.rand(24, vocabulary, generator=generator)
+    logits[:, 3] += spread[:, 0]  # a gap behind the best
+    logits[12:] = logits[12:].masked_fill(torch.rand(12, vocabulary, generator=generator) < 0.5, -torch.inf)
+    return logits.softmax(-1)
+
+
+def misplaced(vocabulary: int, draws: int = 5) -> float:
+    """The largest distance of the distribution of a draw, behind others, from what it should be."""
+    worst = 0.0
+    for seed in range(3):
+        q = sharp_probs(vocabulary, seed)
+        tokens = draw_without_replacement(q, torch.rand(24, draws, generator=torch.Generator().manual_seed(seed)))
+        for probs, row in zip(q, tokens, strict=True):
+            for i in range(draws):
+                history = row[:i].view(1, -1)
+                if (history < 0).any():
+                    break
+                left = probs.double().scatter(0, history[0], 0.0)
+                want = left / left.sum().clamp(min=1e-300)
+                worst = max(worst, 0.5 * float((realised(probs, history)[0] - want).abs().sum()))
+    return worst
+
+
+@pytest.mark.parametrize("vocabulary", [8, 2048, 16384])
+def test_every_draw_follows_what_is_left(vocabulary: int) -> None:
+    assert misplaced(vocabulary) < 1e-9 * vocabulary**0.5
+
+
+def test_sums_that_are_not_made_anew_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Negative control: the widths of the steps of the first running sum, of which the rest is lost."""
+
+    def once(q: Tensor, history: Tensor) -> Tensor:
+        widths = (
+            sampling.running_sums(q.unsqueeze(0))
+            .diff(prepend=torch.zeros(1, 1))
+            .expand(len(history), -1)
+            .scatter(1, history, 0.0)
+        )
+        return widths / widths.sum(-1, keepdim=True).clamp(min=1e-300)
+
+    monkeypatch.setitem(globals(), "realised", once)
+    assert misplaced(2048) > 0.1
+
+
+def test_draws_behind_a_sure_one() -> None:
+    """First and second draw are next to sure, the second by 1 - 7e-18. Then three tokens as 1 to 2 to 4, against enumeration."""
+    q = torch.tensor([1e-36, 1e-18, 2e-36, 1.0, 0.0, 4e-36])
+    u = torch.rand(20_000, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    tokens = draw_without_replacement(q.expand(20_000, -1), u)
+    assert bool((tokens[:, 0] == 3).all()) and bool((tokens[:, 1] == 1).all())
+    rest = q.double()[[0, 2, 5]] / q.double()[[0, 2, 5]].sum()
+    pairs = (rest.unsqueeze(1) * rest / (1 - rest.unsqueeze(1))).fill_diagonal_(0.0)
+    cell = torch.tensor([0, -1, 1, -1, -1, 2])
+    assert chi_square_p((cell[tokens[:, 2]] * 3 + cell[tokens[:, 3]]).bincount(minlength=9), pairs) > 1e-5
+    assert bool((tokens.sort(1).values == torch.tensor([0, 1, 2, 3, 5])).all())
+
+
+def test_draws_are_different_tokens_of_mass_at_any_height() -> None:
+    assert draw_without_replacement(torch.full((2, 5), torch.nan), torch.rand(2, 3)).tolist() == [[-1] * 3] * 2
+    for vocabulary in (2, 5, 300):
+        q = sharp_probs(max(vocabulary, 4), 7)[:, :vocabulary]
+        for value in (sampling.TINY, 2.0**-48, 0.5, 1 - 2.0**-24, HIGHEST, 1 - 2.0**-53, 1.0):
+            u = torch.full((24, min(vocabulary, 9)), value, dtype=torch.float64)
+            for probs, row in zip(q, draw_without_replacement(q, u).tolist(), strict=True):
+                found = [token for token in row if token >= 0]
+                assert len(set(found)) == len(found) >= min(len(row), int((probs > 1e-36).sum())), (
+                    "what is left next to nothing ends it"
+                )
+                assert all(probs[token] > 0 for token in found) and row[len(found) :] == [-1] * (len(row) - len(found))
+
+
+def test_a_tail_of_a_large_vocabulary_is_drawn() -> None:
+    """16,000 tokens of 1e-9 each behind one that has the rest: with heights from 0 to 1 - 2^-24, what a float32 sum loses."""
+    p = torch.full((16_384,), 1e-9)
+    p[100] = 1.0
+    tail = float(p[101:].double().sum() / p.double().sum())
+    u = 1 - tail * torch.linspace(0.999, 0.001, 500, dtype=torch.float64)
+    tokens = draw(p.expand(500, -1), u)
+    assert len(tokens.unique()) == 500 and bool((tokens > 100).all())
+
+
+def test_uniforms_are_finer_than_a_float32() -> None:
+    rows = uniforms_of(3, torch.device("cpu"), 200, 8 * (3 + 1) + 6)
+    assert rows.dtype == torch.float64 and float(rows.min()) >= 0 and float(rows.max()) <= HIGHEST
+    assert torch.equal((rows * 2.0**48).floor(), rows * 2.0**48)
+    fine = (rows * 2.0**24).frac()
+    assert chi_square_p((fine * 16).long().flatten().bincount(minlength=16), torch.full((16,), 1 / 16)) > 1e-5

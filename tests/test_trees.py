@@ -9,13 +9,17 @@ import torch
 from torch import Tensor
 
 from lantern_demo.decoding.drafting import Drafts, DynamicTree, StaticTree, grow
-from lantern_demo.decoding.trees import Tree, ancestor_mask, static_tree
+from lantern_demo.decoding.trees import Tree, static_tree
 from lantern_demo.static_trees import STATIC_TREES
 
 
-@pytest.mark.parametrize("name", STATIC_TREES)
-def test_children_are_by_draw_number(name: str) -> None:
-    policy = StaticTree(STATIC_TREES[name])
+@pytest.mark.parametrize(
+    "paths",
+    [*STATIC_TREES.values(), [(1,), (1, 0), (3,)], [(0,) * depth for depth in range(1, 13)]],
+    ids=lambda paths: len(paths),
+)
+def test_children_are_by_draw_number(paths: list[tuple[int, ...]]) -> None:
+    policy = StaticTree(paths)
     tree = static_tree(policy.paths)
     node_of = {path: node for node, path in enumerate([(), *policy.paths])}
     for path, node in node_of.items():
@@ -23,21 +27,12 @@ def test_children_are_by_draw_number(name: str) -> None:
             assert int(tree.children[node, choice]) == node_of.get((*path, choice), -1)
         if path:
             assert int(tree.parents[node]) == node_of[path[:-1]]
+    for path, node in node_of.items():
+        ancestors = {node_of[path[:depth]] for depth in range(len(path) + 1)}
+        assert set(tree.mask[node].nonzero()[:, 0].tolist()) == ancestors
     with_children = [node for node in range(tree.size) if bool((tree.children[node] >= 0).any())]
     assert tree.inner.tolist() == with_children
     assert [int(tree.inner_rows[node]) for node in with_children] == list(range(len(with_children)))
-
-
-def test_gaps_in_the_draw_numbers() -> None:
-    tree = static_tree([(1,), (1, 0), (3,)])
-    assert tree.children.tolist() == [[-1, 1, -1, 2], [3, -1, -1, -1], [-1] * 4, [-1] * 4]
-    assert [level.draws for level in tree.levels] == [4, 1]
-
-
-def test_root_only() -> None:
-    tree = static_tree(())
-    assert (tree.size, tree.depth, tree.width) == (1, 0, 0)
-    assert tree.mask.tolist() == [[True]] and tree.children.shape == (1, 0)
 
 
 @pytest.mark.parametrize(
@@ -67,11 +62,6 @@ def test_paths_that_make_no_tree(paths: object, complaint: str) -> None:
 def test_dynamic_values_out_of_range(values: tuple, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         DynamicTree(*values)
-
-
-def test_ancestor_mask_of_a_long_chain() -> None:
-    parents = torch.arange(-1, 12).clamp(min=0)
-    assert torch.equal(ancestor_mask(parents, 12), torch.ones(13, 13).tril().bool())
 
 
 def slow_growth(probs: PathProbs, policy: Drafts) -> dict[tuple[int, ...], float]:

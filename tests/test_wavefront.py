@@ -8,17 +8,15 @@ from typing import Any
 import pytest
 import torch
 from runs import decode
-from test_fixed import FULL, PADDED, TEXT, assert_same, condition_of, networks
+from small_models import FULL, TEXT, condition_of, networks
 
 from lantern_demo.bench.audit import Cell, run_cell
 from lantern_demo.bench.tvd import watched
 from lantern_demo.decoding.config import Config
-from lantern_demo.decoding.drafting import Drafts
 from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, guide, probabilities
 from lantern_demo.decoding.wavefront import Wavefront, nodes_at_most, nodes_of, plan_of
-from lantern_demo.models.llamagen.cuda import FusedTarget
 
 SAMPLING = Sampling(0.9, top_k=30, cfg_scale=2.0)
 SHAPES = [(16, 4, window) for window in (1, 2, 3, 4, 9)] + [(14, 4, 1), (14, 4, 3), (5, 2, 1), (3, 4, 2), (256, 16, 5)]
@@ -50,38 +48,6 @@ def test_the_plan_is_the_rule_played_through(tokens: int, row: int, window: int)
     assert number == len(plan_of(tokens, row, window, torch.device("cpu")).passes) - 1
     if tokens % row == 0:
         assert number == row - 1 + (len(sizes) - 1) * min(window, row)
-
-
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("engine", ["plain", "fixed"])
-def test_a_window_of_a_whole_row_is_vanilla(engine: str, temperature: float) -> None:
-    target, _ = networks(TEXT)
-    with torch.inference_mode():
-        condition = condition_of(target, PADDED)
-    knobs: dict[str, Any] = {"num_tokens": 16, "seed": 3, "sampling": Sampling(temperature, cfg_scale=2.0), "row": 4}
-    *steps, vanilla = decode(target, None, condition, method=METHODS["vanilla"], tree=Drafts(), **knobs)
-    for window in (4, 7):
-        *found, last = run(FusedTarget(target), condition, window, engine, **knobs)
-        assert isinstance(last, Decoded) and isinstance(vanilla, Decoded)
-        assert (last.tokens, last.steps, last.nodes) == (vanilla.tokens, vanilla.steps, 1)
-        assert [step.places for step in found] == [step.places for step in steps]  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("window", [1, 2, 3])
-def test_both_engines_draw_the_same(window: int, temperature: float) -> None:
-    target, _ = networks(TEXT)
-    for mask in (FULL, PADDED):
-        with torch.inference_mode():
-            condition = condition_of(target, mask)
-        for tokens, room in ((16, None), (14, None), (6, 16), (1, None)):
-            knobs: dict[str, Any] = {"num_tokens": tokens, "room": room, "sampling": Sampling(temperature, cfg_scale=2.0)}
-            plain = run(target, condition, window, **knobs)
-            assert_same(plain, run(FusedTarget(target), condition, window, "fixed", **knobs))
-            last = plain[-1]
-            assert isinstance(last, Decoded)
-            placed = {p: t for s in plain[:-1] for p, t in zip(s.places, s.tokens, strict=True)}  # type: ignore[union-attr]
-            assert last.tokens == [placed[place] for place in range(tokens)]
 
 
 def test_the_first_tokens_of_a_picture_do_not_hang_on_how_many_there_are() -> None:

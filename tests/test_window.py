@@ -14,7 +14,6 @@ from torch import Tensor
 from lantern_demo.bench.audit import Cell, run_cell
 from lantern_demo.decoding import window
 from lantern_demo.decoding.config import Config
-from lantern_demo.decoding.drafting import Drafts
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling
 from lantern_demo.decoding.window import Window
@@ -44,13 +43,6 @@ def test_a_guess_that_keeps_its_old_distribution_fails_the_audit(monkeypatch: py
 
     monkeypatch.setattr(window.DrawnWindow, "observe", observe)
     assert run_cell(Cell("sjd", "own", "flat"), 2500).stretch_p < 1e-6
-
-
-@pytest.mark.parametrize("dice", ["same", "own"])
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_a_window_of_one_is_vanilla(temperature: float, dice: str) -> None:
-    how = {"sampling": Sampling(temperature), "dice": dice}
-    assert run("sjd", 60, 1, **how).tokens == run("vanilla", 60, tree=Drafts(), **how).tokens
 
 
 def test_one_number_for_a_place_needs_fewer_passes(monkeypatch: pytest.MonkeyPatch) -> None:

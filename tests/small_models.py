@@ -1,0 +1,206 @@
+"""Small random models of every family, and runs on them by the modules, by a processor's fused models and by an accelerator's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, TypeVar
+
+import published
+import torch
+from runs import decode, small
+from torch import Tensor
+
+from lantern_demo.decoding.drafting import StaticTree
+from lantern_demo.decoding.loop import Decoded, Step
+from lantern_demo.decoding.sampling import Sampling
+from lantern_demo.models.anole.drafter import AnoleDrafter, AnoleDrafterConfig
+from lantern_demo.models.anole.target import Anole, AnoleConfig
+from lantern_demo.models.bundled import Networks
+from lantern_demo.models.families import fused_runners, lean_runners
+from lantern_demo.models.janus.drafter import JanusDrafter, JanusDrafterConfig
+from lantern_demo.models.janus.target import Janus, JanusConfig
+from lantern_demo.models.llamagen.drafter import Drafter, DrafterConfig
+from lantern_demo.models.llamagen.target import LlamaGen, LlamaGenConfig
+from lantern_demo.models.neighbours import neighbour_table
+
+Network = TypeVar("Network", bound=torch.nn.Module)
+
+TEXT = LlamaGenConfig(dim=128, layers=3, heads=2, ffn=160, vocab=60, grid=4, prefix=7, caption_dim=32)
+CLASS = replace(TEXT, prefix=1, classes=10, heads=4)
+SEQUENCE: dict[str, Any] = {"dim": 128, "heads": 2, "vocab": 60, "grid": 4, "prefix": 7}
+ANOLE = AnoleConfig(**SEQUENCE, layers=3, ffn=160, embeddings=70)
+JANUS = JanusConfig(**SEQUENCE, layers=3, ffn=160, embeddings=30, pad=2)
+ANOLE_DRAFTER = AnoleDrafterConfig(**SEQUENCE, ffn=96, embeddings=70)
+JANUS_DRAFTER = JanusDrafterConfig(**SEQUENCE, ffn=96)
+STATIC = [(0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (0, 0, 0)]
+PADDED, FULL = torch.arange(7)[None] >= 3, torch.ones(1, 7, dtype=torch.bool)
+
+
+def strong(module: torch.nn.Module) -> Any:
+    """Random weights large enough that every part matters."""
+    for name, weight in module.named_parameters():
+        if weight.dim() > 1:
+            torch.nn.init.normal_(weight, std=0.5 if "embed" in name else 1.0 * weight.shape[1] ** -0.5)
+        else:
+            torch.nn.init.normal_(weight, mean=1.0, std=0.2)
+    return module.requires_grad_(False).eval()
+
+
+def sequence_networks(family: str) -> tuple[Any, Any]:
+    """A target with the prompt in its sequence, and its drafter."""
+    torch.manual_seed(0)
+    if family == "anole":
+        return strong(Anole(ANOLE)), strong(AnoleDrafter(ANOLE_DRAFTER))
+    return strong(Janus(JANUS)), strong(JanusDrafter(JANUS_DRAFTER))
+
+
+def prompt_of(target: Any, padded: int, guided: bool = True) -> Any:
+    """The rows of a prompt of 7 ids, of which so many are padding. Anole pads its unconditional row alone, whatever is asked
+    for."""
+    ids = torch.tensor([[0, 11, 7, 23, 5, 19, 9]])
+    return target.condition(ids, torch.arange(7)[None] >= padded if padded else None, guided)
+
+
+FEATURE_LAYERS = (1, 3)  # of three blocks
+
+
+def networks(
+    config: LlamaGenConfig, guided: bool = False, bias: bool = True, feature_layers: tuple[int, ...] = ()
+) -> tuple[LlamaGen, Drafter]:
+    torch.manual_seed(0)
+    sizes = DrafterConfig(
+        dim=config.dim,
+        heads=config.heads,
+        ffn=96,
+        vocab=config.vocab,
+        grid=config.grid,
+        prefix=config.prefix,
+        guided=guided,
+        bias=bias,
+        feature_layers=feature_layers,
+    )
+    target, drafter = strong(LlamaGen(config)), strong(Drafter(sizes))
+    target.feature_layers = feature_layers
+    if feature_layers:  # beside fc's: a chain of nodes would grow until rounding shows
+        drafter.fc_own.weight.mul_(0.3)
+    return target, drafter
+
+
+def stored(of: Network) -> Network:
+    """With weights that float16 holds, as in a model folder."""
+    for weight in of.parameters():
+        weight.copy_(weight.half().float())
+    return of
+
+
+def condition_of(target: LlamaGen, mask: Tensor) -> Any:
+    c = target.config
+    if c.classes:
+        return target.condition(torch.tensor([4]), None, True)
+    return target.condition(torch.randn(1, 7, c.caption_dim, generator=torch.Generator().manual_seed(1)), mask, True)
+
+
+# -- runs
+
+
+def settings(method: str, static: Any = STATIC, vocab: int = 60) -> dict[str, Any]:
+    """What `decode` takes for a method run small, with neighbours among so many tokens."""
+    vectors = torch.randn(64, 8, generator=torch.Generator().manual_seed(3))
+    return {**small(method, **StaticTree(static).asking()), "neighbours": neighbour_table(vectors[:vocab], 7)}
+
+
+def summary(events: list[Step | Decoded]) -> tuple[Any, ...]:
+    """All that runners must agree on: everything but times and the engine's name."""
+    *steps, last = events
+    assert isinstance(last, Decoded)
+    fields = ("index", "tokens", "places", "accepted_length", "committed", "kinds", "tree_tokens", "parents", "path")
+    rows = [[getattr(step, name) for name in fields] for step in steps]
+    return rows, last.tokens, last.steps, last.accepted_lengths, last.mean_accepted_length, last.nodes
+
+
+Runner = tuple[Any, Any, str]  # a target, a drafter and an engine
+
+
+@dataclass(frozen=True)
+class Model:
+    """A small model, a prompt that it has read, and what runs it."""
+
+    target: Any
+    drafter: Any
+    condition: Any
+    guidance: float = 2.0
+
+    @property
+    def modules(self) -> Runner:
+        """Its own networks."""
+        return self.target, self.drafter, "plain"
+
+    @property
+    def lean(self) -> Runner:
+        """A processor's fused models."""
+        runners = lean_runners(self._networks(), "plain", "plain")
+        return runners.target, runners.drafter, "plain"
+
+    @property
+    def fused(self) -> Runner:
+        """An accelerator's fused models."""
+        runners = fused_runners(self._networks())
+        return runners.target, runners.drafter, "fixed"
+
+    def _networks(self) -> Any:
+        target, drafter = deepcopy((self.target, self.drafter))
+        return Networks(None, target, drafter, None, {})  # type: ignore[arg-type]
+
+    def run(self, runner: Runner, method: str, filters: tuple[float, int, float] = (1.0, 0, 1.0), **changes: Any) -> list[Any]:
+        """The events of a run of 16 tokens with a temperature, a top-k and a top-p."""
+        target, drafter, engine = runner
+        own = settings(method, changes.pop("static", STATIC), self.target.vocab_size)
+        knobs = {"num_tokens": 16, "seed": 5, "sampling": Sampling(*filters, self.guidance), **own, **changes}
+        return list(decode(target, drafter, self.condition, engine=engine, **knobs))
+
+
+def of_llamagen(config: LlamaGenConfig = TEXT, mask: Tensor = PADDED, guidance: float = 2.0, **drafter: Any) -> Model:
+    made = networks(config, **drafter)
+    with torch.inference_mode():
+        condition = condition_of(made[0], mask)
+    if guidance == 1:
+        condition.features, condition.mask = condition.features[:1], condition.mask[:1]
+    return Model(*made, condition, guidance)
+
+
+def of_sequence(family: str, padded: int = 0, guidance: float = 2.0) -> Model:
+    made = sequence_networks(family)
+    with torch.inference_mode():
+        return Model(*made, prompt_of(made[0], padded, guidance != 1), guidance)
+
+
+def of_published_shape() -> Model:
+    """120 prefix positions, padded rows that look at others than themselves."""
+    target, drafter, _ = published.networks()
+    features = torch.randn(1, 120, published.WIDTH, generator=torch.Generator().manual_seed(1))
+    with torch.inference_mode():
+        return Model(target, drafter, target.condition(features, torch.arange(120)[None] >= 90, True))
+
+
+MODELS: dict[str, Callable[[], Model]] = {
+    "llamagen": of_llamagen,
+    "full prompt": lambda: of_llamagen(mask=FULL),
+    "published shape": of_published_shape,
+    "classes": lambda: of_llamagen(CLASS),
+    "no guidance": lambda: of_llamagen(guidance=1.0),
+    "guided drafter": lambda: of_llamagen(guided=True),
+    "feature layers": lambda: of_llamagen(feature_layers=FEATURE_LAYERS),
+    "guided drafter with feature layers": lambda: of_llamagen(guided=True, feature_layers=FEATURE_LAYERS),
+    "anole": lambda: of_sequence("anole"),
+    "anole, no guidance": lambda: of_sequence("anole", guidance=1.0),
+    "janus": lambda: of_sequence("janus"),
+    "janus, padded": lambda: of_sequence("janus", padded=3),
+}
+
+
+@cache
+def model_of(name: str) -> Model:
+    return MODELS[name]()

@@ -1,0 +1,57 @@
+"""The table of all runners: a model's own networks, a processor's fused models and an accelerator's make the same run, and exact
+methods draw vanilla's tokens on each. `test_distributions` shows what distribution that is, `test_pool` the same of graphs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from small_models import MODELS, model_of, summary
+
+from lantern_demo.decoding.engines import graphs
+from lantern_demo.decoding.methods import METHODS
+
+GAPS = [(0,), (2,), (4,), (0, 1), (0, 3), (2, 0), (2, 0, 2)]
+WAYS: dict[str, dict[str, Any]] = {
+    "shared noise": {"filters": (0.9, 20, 0.9), "dice": "same"},
+    "independent": {},
+    "greedy": {"filters": (0.0, 0, 1.0)},
+}
+# Of one model only: they are the loop's, whatever the model.
+MORE: dict[str, dict[str, Any]] = {
+    "no filters": {"dice": "same"},
+    "filtered": {"filters": (0.9, 20, 0.9)},
+    "draws that are no nodes": {"static": GAPS},
+    "draws that are no nodes, shared": {"static": GAPS, "dice": "same"},
+    "rows half as wide": {"row": 2},
+    "a row that is cut": {"num_tokens": 14},
+    **{f"{count} tokens": {"num_tokens": count, "seed": count} for count in (1, 2, 3, 4)},
+}
+FEW = [name for name in METHODS if name not in ("eagle1", "lantern", "opt-tree")]
+CASES = [("llamagen", method, WAYS | MORE) for method in METHODS]
+CASES += [(model, method, WAYS) for model in MODELS if model != "llamagen" for method in FEW]
+
+
+@pytest.mark.parametrize(
+    ("model", "method", "ways"),
+    [pytest.param(*case, id=" ".join(case[:2]), marks=[pytest.mark.slow] * ("guided" in case[0])) for case in CASES],
+)
+def test_runners_make_the_same_run_and_exact_methods_draw_vanillas_tokens(
+    model: str, method: str, ways: dict[str, dict[str, Any]]
+) -> None:
+    of = model_of(model)
+    runners = [of.modules, of.lean] + [of.fused] * (not METHODS[method].drafts.reads_back)
+    for name, how in ways.items():
+        found = [of.run(runner, method, **how) for runner in runners]
+        assert [events[-1].engine for events in found] == [engine for *_, engine in runners]
+        assert all(summary(events) == summary(found[0]) for events in found), name
+        if METHODS[method].lossless and ("dice" in how or name == "greedy"):
+            assert found[0][-1].tokens == of.run(of.modules, "vanilla", **how)[-1].tokens, name
+
+
+@pytest.mark.parametrize("method", ["vanilla", "lantern++", "zipar"])
+def test_launching_ahead_changes_nothing(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphs.Steps, "ahead", 4)
+    of = model_of("llamagen")
+    for how in ({}, {"num_tokens": 3}):
+        assert summary(of.run(of.fused, method, **how)) == summary(of.run(of.modules, method, **how))
