@@ -1,5 +1,5 @@
-"""What strangers send, as arbitrary values. What is checked before anything runs is right, or refused by a short sentence that names
-what is wrong; nothing else is ever raised. The server never answers a 500 or a traceback, and always comes to an end.
+"""Arbitrary values, as strangers send them. What is checked before anything runs is right, or refused by a short sentence that
+names it; nothing else is ever raised. The server never answers a 500 or a traceback, and always comes to an end.
 
 A few hundred cases run with the tests. FUZZ_CASES=3000 python -m pytest tests/test_fuzz.py tries thousands.
 """
