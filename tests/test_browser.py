@@ -282,7 +282,7 @@ def test_all_methods_side_by_side(page: Page) -> None:
         with Image.open(download.value.path()) as image:
             assert image.info["seed"] == "7" and image.width == 256  # type: ignore[attr-defined]
     expect(page.locator("#lane-eagle2 .short")).to_contain_text("Exact: the very picture that vanilla draws")
-    expect(page.locator("#lane-lantern .short")).to_contain_text("in 100 pieces are not the model's pick")
+    expect(page.locator("#lane-lantern .short")).to_contain_text("of 256 changed; mostly look-alikes.")
     expect(page.locator("#stage .lane")).to_have_count(len(DEFAULT))
     expect(page.locator("#stage .source")).to_contain_text("Drawn just now on")
     expect(page.locator("#numbers figure")).to_have_count(1)
@@ -484,13 +484,6 @@ def test_draw_once_more_is_another_picture_unless_the_seed_is_locked(page: Page)
     page.get_by_label("Lock the seed").check()
     page.keyboard.press("Escape")
     assert seed_of_a_run() == second
-    settings(page)
-    page.get_by_label("Lock the seed").uncheck()
-    page.keyboard.press("Escape")
-    chip(page, "Time").select_option("at night")
-    assert seed_of_a_run() == second, "the prompt is another"
-    page.locator("#examples .card").first.click()
-    expect(page.locator("#seed input")).to_have_value(str(texts.EXAMPLES[0][1]))
 
 
 # -- the prompt
@@ -547,6 +540,9 @@ def test_the_parts_follow_the_prompt_and_change_it(page: Page) -> None:
     expect(page.locator("#examples .card").nth(2)).to_have_attribute("aria-pressed", "true")
     prompt(page).press_sequentially(", by me")
     expect(page.locator('#examples [aria-pressed="true"]')).to_have_count(0)
+    page.locator("#examples .card").first.click()
+    expect(prompt(page)).to_have_value(FIRST)
+    expect(told(page)).to_be_empty()
     last = chip(page, "Moon")
     for width in (360, 390, 768, 1280):
         page.set_viewport_size({"width": width, "height": 844})
@@ -559,7 +555,7 @@ def test_the_parts_follow_the_prompt_and_change_it(page: Page) -> None:
         assert seen is not None and seen["x"] >= 0 and seen["x"] + seen["width"] <= width, "the keyboard brings it into view"
 
 
-def test_surprise_me_asks_for_everything_in_known_words(page: Page, tmp_path: Path) -> None:
+def test_surprise_me_asks_for_everything_in_known_words(page: Page) -> None:
     seen = set()
     for _ in range(8):
         page.get_by_role("button", name="Surprise me").click()
@@ -567,11 +563,6 @@ def test_surprise_me_asks_for_everything_in_known_words(page: Page, tmp_path: Pa
         assert "" not in chips(page)
     assert len(seen) > 4 and all(BOOK.read(one).sure and set(one.split()) <= BOOK.words for one in seen)
     expect(told(page)).to_be_empty()
-    only(page, "vanilla")
-    draw(page)
-    expect(page.locator("#stage .source")).to_contain_text("Drawn just now on")
-    record = json.loads(save(page, "#record", tmp_path / "run.json").read_text())
-    assert record["prompt"] == prompt(page).input_value() and record["unknown_words"] == []
 
 
 def test_unknown_words_are_told_while_one_types(page: Page) -> None:
@@ -603,9 +594,6 @@ def test_bad_input_is_explained_as_text_and_in_view(page: Page) -> None:
     alert = page.get_by_role("alert")
     expect(alert).to_contain_text("The prompt is empty; say what to draw, for example")
     expect(alert).to_be_in_viewport()
-    show_example(page)
-    for lane in LEADS:
-        expect(page.locator(f"#lane-{lane} canvas")).to_be_in_viewport()
     page.set_viewport_size({"width": 1280, "height": 900})
     prompt(page).fill("x" * 201)
     draw(page)
@@ -625,6 +613,10 @@ def test_bad_input_is_explained_as_text_and_in_view(page: Page) -> None:
     draw(page)
     expect(page.get_by_test_id("toast-text")).to_contain_text("Value -1 is less than minimum value 0")
     expect(page.get_by_role("button", name="Draw", exact=True)).to_be_enabled()
+    page.set_viewport_size({"width": 390, "height": 844})
+    show_example(page)  # last: with it the form asks for another model, which a run would load
+    for lane in LEADS:
+        expect(page.locator(f"#lane-{lane} canvas")).to_be_in_viewport()
 
 
 def test_what_cannot_be_drawn_is_answered_with_what_can(page: Page) -> None:
@@ -741,7 +733,6 @@ def test_knobs_stand_in_groups_and_reset_gives_the_preset_back(page: Page) -> No
     box.fill("7")
     box.press("Tab")
     zipar = page.locator("#settings .knob-group > button").filter(has_text="ZipAR")
-    zipar.click()
     window = page.locator("#knob-zipar_window input")
     window.fill("4")
     window.press("Tab")

@@ -178,7 +178,7 @@ def requests(draw: Any) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@fuzz(250)
+@fuzz(120)
 @given(requests())
 def test_requests(service: Service, values: dict[str, Any]) -> None:
     given_ = dict(values)
@@ -202,7 +202,7 @@ def test_requests(service: Service, values: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-@fuzz(400)
+@fuzz(200)
 @given(st.sampled_from(list(KNOBS)), BAD)
 def test_a_bad_setting_is_refused_by_its_name(name: str, value: Any) -> None:
     _, sentence = attempt(lambda: Settings(**{name: value}))
@@ -241,18 +241,10 @@ def record(tiny_model: Path) -> dict[str, Any]:
     return json.loads(json.dumps(merge_records(runs)))
 
 
-@fuzz(300)
-@given(st.binary(max_size=200))
-def test_files_that_are_no_records(data: bytes) -> None:
-    with pytest.raises(ValueError, match="record"):
-        read_record(data)
-
-
 @fuzz(200)
-@given(JSON)
-def test_documents_that_are_no_records(value: Any) -> None:
-    document = json.dumps(value).encode("utf-8", "surrogatepass")
-    assert attempt(lambda: read_record(document))[1]
+@given(st.one_of(st.binary(max_size=200), JSON.map(lambda value: json.dumps(value).encode("utf-8", "surrogatepass"))))
+def test_files_that_are_no_records(data: bytes) -> None:
+    assert "record" in attempt(lambda: read_record(data))[1]
 
 
 def paths_of(value: Any, way: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -262,7 +254,7 @@ def paths_of(value: Any, way: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.slow
-@fuzz(80)
+@fuzz(60)
 @given(data=st.data())
 def test_spoilt_records(record: dict[str, Any], tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """A record with a value replaced or taken away is refused, or all that the page makes of it can be made."""
@@ -285,7 +277,7 @@ def test_spoilt_records(record: dict[str, Any], tmp_path_factory: pytest.TempPat
     assert read_record(Path(write_record(folder, read)).read_bytes()) == read
 
 
-@fuzz(150)
+@fuzz(60)
 @given(
     asked=st.one_of(
         JSON,
@@ -360,7 +352,7 @@ def test_no_body_breaks_the_server(http: httpx.Client, place: str, body: bytes) 
 
 
 @pytest.mark.slow
-@fuzz(50, 0.15)
+@fuzz(30, 0.15)
 @given(data=st.data())
 def test_events_of_the_page_called_by_hand(http: httpx.Client, counts: dict[int, int], data: st.DataObject) -> None:
     """What is private is only hidden: anybody can post to the page's own events, with anything."""
