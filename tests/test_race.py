@@ -374,10 +374,19 @@ def test_the_page_says_which_methods_did_not_race(
 ) -> None:
     monkeypatch.setattr(race, "SLICE_SECONDS", slices)
     service, w, _ = page_of(folder, draw)
-    failing_when_crowded(monkeypatch, service.pipeline(service.default), 2)
+    run, begun = Pipeline.run, list[str]()
+
+    def short_of_memory(self: Pipeline, method: Any, *rest: Any) -> Iterator[Any]:
+        begun.append(method.id)
+        if len(begun) == 3:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        yield from run(self, method, *rest)
+
+    monkeypatch.setattr(Pipeline, "run", short_of_memory)
     answers = list(draw(service, w, PROMPT, None, None, 3, False, None, *[None] * len(ON_THE_FORM)))
     *states, end = [answer[w.status] for answer in answers if isinstance(answer.get(w.status), str)]
-    assert sum("methods have finished" in state for state in states) == len(DEFAULT) + 1, "from 0 of 5 to 5 of 5"
+    counted = [state for state in states if "methods have finished" in state]
+    assert "0 of 5" in counted[0] and len(counted) in (len(DEFAULT), len(DEFAULT) + 1), "the last is told where there is time"
     assert not any("race" in state for state in states) and told in end
 
 
