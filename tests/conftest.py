@@ -9,8 +9,12 @@ from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
 
 # Before Gradio and the Hub are imported: no test may go to the network.
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
@@ -111,6 +115,35 @@ def server(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         _, url, _ = launch(page, server_name="127.0.0.1", server_port=port, prevent_thread_lock=True, quiet=True)
         yield url
         page.close(verbose=False)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """One browser for all tests of the page: see `pages`."""
+    from pages import CHROMIUM, FLAGS, playwright
+
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, headless=True, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def tab(browser: Browser) -> Iterator[Page]:
+    """A tab with nothing in it, for tests that open an address of their own."""
+    from pages import new_tab
+
+    with new_tab(browser) as page:
+        yield page
+
+
+@pytest.fixture
+def page(tab: Page, server: str) -> Page:
+    """The loaded page."""
+    from pages import open_page
+
+    open_page(tab, server)
+    return tab
 
 
 @pytest.fixture

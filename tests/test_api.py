@@ -24,6 +24,7 @@ from lantern_demo.runs.record import image_hash
 from lantern_demo.settings.settings import Settings
 
 PROMPT = "two red zebra lanterns over a lake"
+FIVE = ("seconds", "speedup", "passes", "tokens_a_pass", "changed")
 KNOBS = {"lantern_k": 10, "tree": "small"}
 PARTS = ("prefill_seconds", "draft_seconds", "verify_seconds", "commit_seconds")
 
@@ -102,7 +103,9 @@ def test_progress_then_result(client: Client) -> None:
     assert told and all(set(at) == {"tokens", "steps", "seconds"} for at in told)
 
 
-BAD = [
+FILE = {"path": "/etc/passwd", "meta": {"_type": "gradio.FileData"}}
+# What is wrong, by what a caller sends to /compare beside a prompt.
+WRONG: list[tuple[dict[str, Any], str]] = [
     ({"prompt": ""}, "prompt is empty; say what to draw"),
     ({"prompt": " \n "}, "prompt is empty; say what to draw"),
     ({"prompt": "x" * 201}, "prompt has 201 characters, at most 200 are allowed"),
@@ -125,14 +128,61 @@ BAD = [
     ({"draft_nodes": 1000}, "draft_nodes must be a whole number between 2 and 128, got 1000"),
     ({"neighbours": "none"}, "neighbours must be one of decoder, raw, got 'none'"),
     ({"neighbours": "far"}, "neighbours must be one of decoder, raw, got 'far'"),
+    ({"methods": ["vanilla", "vanilla2"]}, "method must be one of"),
+    *(
+        ({"model": model}, "model must be one of tiny, lantern-scenes")
+        for model in ("../tiny", "https://a.example/m", "", "tiny/")
+    ),
+    ({"model": {"id": "tiny"}}, "model must be one of tiny, lantern-scenes"),
+    ({"prompt": "lantern " * 131_072}, "prompt has "),
+    ({"prompt": "\U0001f3ee" * 2**18}, "prompt has "),
+    *(
+        ({"prompt": f"a {mark} lantern"}, f"prompt must be text without control characters, got U+{ord(mark):04X}")
+        for mark in "\x00\x1b\ud800"
+    ),
+]
+# Calls -> the status of the refusal; 200 where the call was let in and its answer is the sentence.
+REFUSED: list[tuple[str, dict[str, Any], int, str]] = [
+    *(("call/v2/compare", {"prompt": PROMPT, **changes}, 200, sentence) for changes, sentence in WRONG),
+    ("call/v2/draw", {"prompt": ""}, 200, "prompt is empty; say what to draw"),
+    ("call/v2/draw", {"prompt": "a lantern", "method": "medusa"}, 200, "method must be one of vanilla"),
+    ("call/v2/draw", {"prompt": "a lantern", "model": "nothing"}, 200, "model must be one of"),
+    (
+        "call/v2/draw",
+        {"prompt": "a lantern", "with_vanilla": "perhaps"},
+        200,
+        "with_vanilla must be true or false, got 'perhaps'",
+    ),
+    *(
+        ("call/v2/draw", {"prompt": FILE | {"meta": meta}}, 400, "prompt must not be a file")
+        for meta in (None, 5, [], {}, FILE["meta"])
+    ),
+    ("call/v2/compare", {}, 400, "No value provided for required argument: prompt"),
+    ("call/v2/compare", {"prompt": PROMPT, "sede": 3}, 400, "Parameter `sede` is not a valid key-word argument."),
+    ("call/v2/models", {"a": 1}, 400, "Parameter `a` is not a valid key-word argument."),
+    ("call/draw", {"data": ["a lantern"]}, 400, "/draw takes 5 values in this order: prompt, model, method, seed, with_vanilla"),
+    ("call/models", {"data": [1]}, 400, "This event takes 0 values"),
+    ("call/v2/paint", {}, 404, "there is no endpoint 'paint'; there are /draw, /compare and /models"),
+    ("call/paint", {"data": []}, 404, "there is no endpoint 'paint'"),
+    *((f"call/v2/{name}", {}, 404, "there is no endpoint") for name in ("again", "explore", "load_record", "choose", "arrive")),
+    *((path, {"data": [PROMPT]}, 404, "") for path in ("run/compare", "api/compare", "run/draw")),  # the queue is the only way in
 ]
 
 
-@pytest.mark.parametrize(("changes", "sentence"), BAD, ids=lambda value: str(value)[:40] if isinstance(value, dict) else "")
-def test_bad_input_gets_its_sentence(client: Client, changes: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(AppError) as caught:
-        client.predict(**{"prompt": PROMPT, **changes}, api_name="/compare")
-    assert sentence in str(caught.value)
+@pytest.mark.parametrize(
+    ("path", "body", "status", "sentence"), REFUSED, ids=lambda value: str(value)[:40] if isinstance(value, (dict, str)) else ""
+)
+def test_what_is_refused_gets_its_sentence(server: str, path: str, body: dict[str, Any], status: int, sentence: str) -> None:
+    response = httpx.post(f"{server}gradio_api/{path}", content=json.dumps(body), headers={"Content-Type": "application/json"})
+    assert response.status_code == status
+    found = response.json()
+    if status == 200:
+        stream = httpx.get(f"{server}gradio_api/{path.replace('v2/', '')}/{found['event_id']}", timeout=120).text
+        event, data = stream.strip().split("\n\n")[-1].split("\n")
+        assert event == "event: error"
+        found = json.loads(data.removeprefix("data: "))
+    told = str(found.get("error") or found.get("detail"))
+    assert told.startswith(sentence) and len(told) < 400
 
 
 def test_a_failing_method_leaves_the_others(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,20 +201,35 @@ def test_a_failing_method_leaves_the_others(client: Client, monkeypatch: pytest.
         client.predict(PROMPT, methods=["eagle1"], **KNOBS, api_name="/compare")
 
 
+def test_a_prompt_is_enough(client: Client) -> None:
+    picture, numbers = client.predict("a red zebra lantern", api_name="/draw")
+    with Image.open(picture) as image:
+        assert image.size == (256, 256) and image.info["method"] == "lantern++"
+    assert tuple(numbers)[:5] == FIVE
+    assert numbers["method"] == "lantern++" and numbers["unknown_words"] == ["zebra"]
+    assert numbers["seconds"] > 0 and 0 < numbers["changed"] <= 1 and numbers["speedup"] is None
+    assert numbers["passes"] * numbers["tokens_a_pass"] == pytest.approx(255)
+
+
+def test_with_vanilla_the_speedup_is_known(client: Client) -> None:
+    picture, numbers = client.predict("a red lantern", method="eagle1", seed=9, with_vanilla=True, api_name="/draw")
+    assert numbers["speedup"] > 0 and numbers["changed"] == 0 and (numbers["method"], numbers["seed"]) == ("eagle1", 9)
+    with Image.open(picture) as image:
+        assert image.info["method"] == "eagle1"
+
+
 def test_models(client: Client) -> None:
     offer = client.predict(api_name="/models")
     assert offer["default_model"] == "tiny"
     assert [model["id"] for model in offer["models"]] == ["tiny", *REGISTRY]
-    assert offer["models"][0]["tokens"] == 256
+    assert (offer["models"][0]["tokens"], offer["models"][0]["max_prompt"]) == (256, 200)
+    assert all(model["max_prompt"] <= 1000 for model in offer["models"])
     assert offer["models"][1]["preset"]["lantern_k"] == 100
     # The server is shared: other tests may have had it load another model.
     assert offer["loaded"][0]["id"] == "tiny" and offer["loaded"][0]["dtype"] == "float32"
     assert [method["id"] for method in offer["methods"]] == list(METHODS)
     assert len(json.dumps(offer)) < 11_000, "short enough for a language model"
-
-
-def test_models_say_what_they_need(client: Client) -> None:
-    offer = {model["id"]: model for model in client.predict(api_name="/models")["models"]}
+    offer = {model["id"]: model for model in offer["models"]}
     assert (offer["tiny"]["needs"], offer["tiny"]["unmet"], offer["tiny"]["unavailable_methods"]) == (None, None, [])
     large = offer["llamagen-t2i-512"]
     assert (large["kind"], large["preset"]["cfg_scale"], large["preset"]["top_k"], large["tokens"]) == ("text", 7.5, 1000, 1024)
@@ -183,29 +248,18 @@ def test_plain_http(server: str) -> None:
     assert answer(server, "models", {"data": []}, version="")[1][0]["default_model"] == "tiny"
 
 
-def test_plain_http_refusals(server: str) -> None:
-    event, data = answer(server, "compare", {"prompt": PROMPT, "temperature": 9})
-    assert (event, data["error"]) == ("error", "temperature must be a number between 0 and 2, got 9")
-    for name, body, status, sentence in (
-        ("compare", {}, 400, "No value provided for required argument: prompt"),
-        ("compare", {"prompt": PROMPT, "sede": 3}, 400, "Parameter `sede` is not a valid key-word argument."),
-        ("paint", {}, 404, "there is no endpoint 'paint'; there are /draw, /compare and /models"),
-    ):
-        response = post(server, name, body)
-        assert response.status_code == status
-        assert response.json()["error"].startswith(sentence)
-    assert post(server, "paint", {"data": []}, version="").status_code == 404
-
-
 def test_documentation(server: str) -> None:
     """Only the API is public; each parameter but the prompt has a default, and all have their sentence."""
     endpoints = httpx.get(f"{server}gradio_api/info").json()["named_endpoints"]
     assert set(endpoints) == {"/draw", "/compare", "/models"}
     compare = endpoints["/compare"]
     assert [p["parameter_name"] for p in compare["parameters"] if not p["parameter_has_default"]] == ["prompt"]
-    assert all(p["python_type"]["description"] for p in compare["parameters"])
+    assert all(p["python_type"]["description"] for at in ("/compare", "/draw") for p in endpoints[at]["parameters"])
     assert set(Settings().as_dict()) <= {p["parameter_name"] for p in compare["parameters"]}
     assert compare["description"].startswith("Draw a prompt with")
+    draw = endpoints["/draw"]
+    assert "What there is to draw here: " in draw["description"] and "{can_draw}" not in draw["description"]
+    assert [p["parameter_name"] for p in draw["parameters"] if not p["parameter_has_default"]] == ["prompt"]
     assert "0 to 2." in next(str(p) for p in compare["parameters"] if p["parameter_name"] == "temperature")
 
 

@@ -293,10 +293,6 @@ def test_gradios_page_still_asks_for_the_servers_id_once_it_is_lost() -> None:
     assert "`app_id`" in page and ".reconnect()" in page and "window.location.reload()" in page
 
 
-def test_a_launch_knows_the_options() -> None:
-    assert set(patches.LAUNCH_OPTIONS) <= set(inspect.signature(gr.Blocks.launch).parameters)
-
-
 def test_a_state_keeps_the_object_itself() -> None:
     """A run hands its state over once and changes it in place; Stop and what follows it read what the run has noted since."""
 

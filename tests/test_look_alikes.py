@@ -11,11 +11,11 @@ import httpx
 import pytest
 from PIL import Image
 from starlette.requests import Request
+from tiny import page_of
 
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import admission, texts
 from lantern_demo.ui.look_alikes import AROUND, GUESSES, LIKED, LookAlikes
-from lantern_demo.ui.page import build
 from lantern_demo.ui.recorded import FinishedRuns, recorded_runs
 from lantern_demo.ui.restore import from_link, load_record
 from lantern_demo.ui.run_view import picture_of
@@ -232,9 +232,8 @@ def test_finished_runs_are_found_by_their_names_alone() -> None:
 
 
 def test_the_name_of_a_run_that_is_not_kept_shows_nothing_of_others(tiny_model: Path) -> None:
-    page = build(tiny_model, "cpu")
-    (event,) = [fn for fn in page.fns.values() if getattr(fn.fn, "func", None) is load_record]
-    service, w, form = event.fn.args[:3]  # type: ignore[union-attr]
+    service, w, event = page_of(tiny_model, load_record)
+    form = event.fn.args[2]
     shown = recorded_runs()[0]
     kept = w.finished.keep(shown.record, shown.pictures)
     for name in ("gone", "", kept[:-1], kept + " ", "x" * 5000):

@@ -10,11 +10,10 @@ from typing import Any, cast
 import gradio as gr
 import pytest
 import torch
-from published import ANOLE_ID, CLASS_ID, JANUS_ID, TEXT_ID, tiny_info, write_class_model
+from published import ANOLE_ID, CLASS_ID, JANUS_7B_ID, JANUS_ID, TEXT_ID, tiny_info, write_class_model
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.bundled import NoDrafter
-from lantern_demo.models.files.needs import describe as describe_needs
 from lantern_demo.models.files.needs import short_of_memory
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.runs.pipeline import DrafterMissing, Generation, Pipeline
@@ -78,14 +77,6 @@ def test_only_a_published_model_is_said_to_be_downloaded(service: Service) -> No
     assert "Loading lantern-scenes" in loading(service, service.default) and "downloaded" not in loading(service, service.default)
 
 
-def test_a_text_model_says_what_it_needs(service: Service) -> None:
-    found = chosen(service, TEXT_ID)
-    assert found["prompt"]["visible"] and not found["label"]["visible"] and not found["examples"]["visible"]
-    assert on_offer(found)[1] == [m.id for m in METHODS.values() if m.default]
-    assert found["cfg_scale"] == 7.5 and found["top_k"] == 1000 and found["tree"] == "fit"
-    assert "GiB in float32" in found["note"]["value"] and "estimates" in found["note"]["value"]
-
-
 def test_a_class_model_is_prompted_by_class_and_says_what_it_lacks(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     found = chosen(service, CLASS_ID)
     assert found["prompt"] == {"value": FIRST_CLASS, "visible": False, "__type__": "update"} and found["label"]["visible"]
@@ -106,56 +97,55 @@ def test_why_there_is_no_drafter_and_how_to_get_one_are_told_apart() -> None:
     assert DrafterMissing("eagle1", folder).sentence().endswith("needs a drafter, and files; train one: again holds no drafter")
 
 
-def test_anole_is_offered_with_what_it_needs(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = chosen(service, ANOLE_ID)
+# A text model -> its guidance and top-k, tokens, pixels, and what its note says of the download and of the memory.
+OFFERED = {
+    TEXT_ID: (7.5, 1000, 256, 256, "GiB in float32"),
+    ANOLE_ID: (3.0, 2000, 1024, 512, "download of about 15.1 GiB, 16.4 GiB in bfloat16"),
+    JANUS_ID: (5.0, 0, 576, 384, "download of about 3.9 GiB, 4.6 GiB in bfloat16"),
+    JANUS_7B_ID: (5.0, 0, 576, 384, "download of about 13.8 GiB, 14.7 GiB in bfloat16"),
+}
+
+
+@pytest.mark.parametrize("model", OFFERED)
+def test_a_published_model_is_offered_with_what_it_needs(service: Service, model: str) -> None:
+    """Janus-Pro with prompts that suit it, its licence, and the methods that need no drafter."""
+    found, info = chosen(service, model), REGISTRY[model]
+    listed = next(one for one in describe(service)["models"] if one["id"] == model)
+    cfg_scale, top_k, tokens, size, needs = OFFERED[model]
+    said = found["note"]["value"]
+    assert (found["cfg_scale"], found["top_k"], found["tree"]) == (cfg_scale, top_k, "fit")
+    assert (listed["tokens"], listed["image_size"], listed["kind"]) == (tokens, size, "text")
+    assert "estimates" in said and all(part in said for part in needs.split(", "))
     assert found["prompt"]["visible"] and not found["label"]["visible"] and not found["examples"]["visible"]
-    assert on_offer(found)[1] == [m.id for m in METHODS.values() if m.default]
-    assert found["cfg_scale"] == 3.0 and found["top_k"] == 2000 and found["tree"] == "fit"
-    assert "download of about 15.1 GiB" in found["note"]["value"] and "16.4 GiB in bfloat16" in found["note"]["value"]
-    listed = next(model for model in describe(service)["models"] if model["id"] == ANOLE_ID)
-    assert (listed["tokens"], listed["image_size"], listed["kind"]) == (1024, 512, "text")
-    sources = describe_needs(REGISTRY[ANOLE_ID])["sources"]  # type: ignore[index]
-    assert sources["drafter"] == {"repo": "jadohu/anole_drafter", "file": "pytorch_model.bin", "revision": "main"}
-    assert listed["unavailable_methods"] == []
-    # A card of 24 GB with nothing else on it suffices, one of 16 GB does not.
-    for free, fits in ((24e9, True), (16e9, False)):
-        monkeypatch.setattr("lantern_demo.models.files.needs.free_memory", lambda _, free=free: int(free))
-        unmet = short_of_memory(REGISTRY[ANOLE_ID].published, torch.device("cuda"), "bfloat16")  # type: ignore[arg-type]
-        assert unmet is None if fits else unmet == "it needs about 16.4 GiB of GPU memory in bfloat16, and 14.9 GiB are free"
+    assert found["prompt"]["value"] == (info.prompts or (texts.EXAMPLES[0][0],))[0]
+    drafting = {method.id for method in METHODS.values() if method.needs_drafter}
+    default = [method.id for method in METHODS.values() if method.default]
+    if model.startswith("janus"):
+        assert set(listed["unavailable_methods"]) == drafting and not drafting & set(on_offer(found)[1])
+        assert (listed["licence"], listed["prompts"]) == (info.licence, list(info.prompts))
+        parts = (info.licence, "DeepSeek License Agreement", "not been tried with the published weights", *info.prompts)
+        assert all(str(part) in said for part in parts)
+    else:
+        assert listed["unavailable_methods"] == [] and on_offer(found)[1] == default
 
 
-def test_janus_pro_is_offered_with_prompts_that_suit_it_and_its_licence(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for model, download, memory in (("janus-pro-1b", "3.9 GiB", "4.6 GiB"), ("janus-pro-7b", "13.8 GiB", "14.7 GiB")):
-        found, info = chosen(service, model), REGISTRY[model]
-        assert (
-            found["prompt"] == {"value": info.prompts[0], "visible": True, "__type__": "update"} and not found["label"]["visible"]
-        )
-        assert found["cfg_scale"] == 5.0 and found["top_k"] == 0
-        said = found["note"]["value"]
-        assert (
-            str(info.licence) in said
-            and "DeepSeek License Agreement" in said
-            and "not been tried with the published weights" in said
-        )
-        assert all(prompt in said for prompt in info.prompts)
-        assert f"download of about {download}" in said and f"{memory} in bfloat16" in said
-        listed = next(m for m in describe(service)["models"] if m["id"] == model)
-        assert (listed["tokens"], listed["image_size"], listed["licence"]) == (576, 384, info.licence)
-        assert listed["prompts"] == list(info.prompts)
-        drafting = {m.id for m in METHODS.values() if m.needs_drafter}
-        assert set(listed["unavailable_methods"]) == drafting
-    # The 7B suits a card of 24 GB in 16 bits, and not one of 12 GB; the 1B a laptop of 16 GB, in float32 too.
-    for model, dtype, free, fits in (
-        ("janus-pro-7b", "bfloat16", 24e9, True),
-        ("janus-pro-7b", "bfloat16", 12e9, False),
-        ("janus-pro-1b", "float32", 12e9, True),
-        ("janus-pro-1b", "bfloat16", 4e9, False),
-    ):
-        monkeypatch.setattr("lantern_demo.models.files.needs.free_memory", lambda _, free=free: int(free))
-        assert (short_of_memory(REGISTRY[model].published, torch.device("cuda"), dtype) is None) == fits  # type: ignore[arg-type]
-    assert chosen(service, ANOLE_ID)["prompt"]["value"] == texts.EXAMPLES[0][0]
+@pytest.mark.parametrize(
+    ("model", "dtype", "free", "fits"),
+    [
+        (ANOLE_ID, "bfloat16", 24e9, True),  # a card with nothing else on it
+        (ANOLE_ID, "bfloat16", 16e9, False),
+        (JANUS_7B_ID, "bfloat16", 24e9, True),
+        (JANUS_7B_ID, "bfloat16", 12e9, False),
+        (JANUS_ID, "float32", 12e9, True),  # a laptop of 16 GB
+        (JANUS_ID, "bfloat16", 4e9, False),
+    ],
+)
+def test_the_memory_that_suffices(model: str, dtype: str, free: float, fits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lantern_demo.models.files.needs.free_memory", lambda _: int(free))
+    unmet = short_of_memory(REGISTRY[model].published, torch.device("cuda"), dtype)  # type: ignore[arg-type]
+    assert (unmet is None) == fits
+    if model == ANOLE_ID and not fits:
+        assert unmet == "it needs about 16.4 GiB of GPU memory in bfloat16, and 14.9 GiB are free"
 
 
 def test_back_to_the_bundled_model(service: Service) -> None:

@@ -187,18 +187,12 @@ def test_the_recipes_name_what_the_code_has() -> None:
 # Only for those who have a browser or minutes: everything in them is slow.
 SLOW_FILES = {
     "test_full_size",
-    "test_ask",
     "test_browser",
-    "test_drawer",
-    "test_look",
     "test_lost",
-    "test_queue",
     "test_replay",
     "test_reproducible",
     "test_space",
     "test_space_build",
-    "test_stage",
-    "test_tour",
     "test_zero_gpu",
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 from PIL import Image, ImageChops
@@ -15,6 +16,10 @@ from lantern_demo.models.picture import PictureDecoder
 from lantern_demo.models.text import TextEncoder, small_t5, word_tokenizer
 from lantern_demo.models.tokenizer import ImageTokenizer
 from lantern_demo.scenes import vocabulary
+
+if TYPE_CHECKING:
+    from lantern_demo.ui.components import Widgets
+    from lantern_demo.ui.service import Service
 
 
 def write_tiny_model(folder: Path, grid: int = 8, vocab: int = 64, dim: int = 64, scale: int = 1) -> Path:
@@ -56,3 +61,12 @@ def write_tiny_model(folder: Path, grid: int = 8, vocab: int = 64, dim: int = 64
 def same_picture(one: Image.Image, other: Image.Image) -> bool:
     """Whether two pictures differ by at most two levels of 255 anywhere, as number formats and thread counts may make them."""
     return one.size == other.size and all(high <= 2 for _, high in ImageChops.difference(one, other).getextrema())
+
+
+def page_of(folder: Path, event: Any) -> tuple[Service, Widgets, Any]:
+    """A page's service, its widgets, and one of its events by the function that it calls."""
+    from lantern_demo.ui.page import build
+
+    page = build(folder, "cpu")
+    (found,) = [fn for fn in page.fns.values() if getattr(fn.fn, "func", None) is event]
+    return page.lantern_service, found.fn.args[1], found  # type: ignore[union-attr]

@@ -1,7 +1,7 @@
 """A soak: API clients and pages ask one server for minutes on end, and every answer is checked against the same request made
 alone.
 
-    python tests/soak.py --minutes 10 --clients 20 --pages 5 --out soak.json
+    python examples/soak.py --minutes 10 --clients 20 --pages 5 --out soak.json
 
 Some clients behave badly: they cancel, hang up in the middle, send nonsense, or fifty requests at once. It fails when an accepted
 request ends with anything but its right answer, when a refusal does not say so with a number, or when the server does not end
