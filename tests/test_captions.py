@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from published import TEXT, write_t5, write_tokenizer
-from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import T5ForConditionalGeneration
 
@@ -55,15 +55,14 @@ def test_features_are_the_encoders_and_padded_on_the_left(
 
 
 @torch.inference_mode()
-def test_half_precision(t5: tuple[Located, T5ForConditionalGeneration], encoder: CaptionEncoder) -> None:
-    whole = encoder.encode("a red lantern").features
-    for dtype in (torch.bfloat16, torch.float16):
-        half = load_text(t5[0], TEXT.width, CPU, dtype)
-        kept = {name for name, p in half.encoder.named_parameters() if p.dtype == torch.float32}
-        assert all(name.endswith("wo.weight") for name in kept) and bool(kept) == (dtype == torch.float16)
-        encoded = half.encode("a red lantern")
-        assert encoded.features.dtype == torch.float32
-        torch.testing.assert_close(encoded.features, whole, atol=0.1, rtol=0.1)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision(dtype: torch.dtype, t5: tuple[Located, T5ForConditionalGeneration], encoder: CaptionEncoder) -> None:
+    half = load_text(t5[0], TEXT.width, CPU, dtype)
+    kept = {name for name, p in half.encoder.named_parameters() if p.dtype == torch.float32}
+    assert all(name.endswith("wo.weight") for name in kept) and bool(kept) == (dtype == torch.float16)
+    features = half.encode("a red lantern").features
+    assert features.dtype == torch.float32
+    torch.testing.assert_close(features, encoder.encode("a red lantern").features, atol=0.1, rtol=0.1)
 
 
 @torch.inference_mode()
@@ -108,20 +107,16 @@ def test_a_prompt_of_which_nothing_is_left(encoder: CaptionEncoder) -> None:
         encoder.check("灯笼")
 
 
-def test_tokenizers_that_are_none(tmp_path: Path) -> None:
+def test_what_is_no_text_encoder_of_this_model(t5: tuple[Located, T5ForConditionalGeneration], tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
     path.write_text("{")
     with pytest.raises(CheckpointError, match=r"tokenizer.json is no tokenizer .*download it again"):
         read_tokenizer(path)
     write_tokenizer(path)
-    open_ended = Tokenizer.from_file(str(path))
-    open_ended.post_processor = None
-    open_ended.save(str(path))
+    content = json.loads(path.read_text()) | {"post_processor": None}
+    path.write_text(json.dumps(content))
     with pytest.raises(CheckpointError, match=r"must know <pad> and end a text with </s>"):
         read_tokenizer(path)
-
-
-def test_a_text_encoder_that_does_not_fit(t5: tuple[Located, T5ForConditionalGeneration], tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"says d_model 32, but this model reads features of width 48"):
         load_text(t5[0], 48, CPU, torch.float32)
     first = t5[0].weights[:1]

@@ -17,9 +17,11 @@ from published import (
     ANOLE_ID,
     CLASS_ID,
     CLASSES,
+    JANUS,
     JANUS_7B_ID,
     JANUS_ID,
     TEXT_ID,
+    VOCAB,
     anole_networks,
     anole_tensors,
     authors_tensors,
@@ -27,16 +29,20 @@ from published import (
     lantern_tensors,
     networks,
     write_anole,
+    write_chat_vocabulary,
     write_class_model,
     write_janus,
     write_shards,
     write_text_model,
+    write_vocabulary,
 )
 from safetensors.torch import load_file, save_file
 
 from lantern_demo.models import checkpoints
+from lantern_demo.models.anole.prompts import read_vocabulary as anole_words
 from lantern_demo.models.files import hub
 from lantern_demo.models.files.tensors import CheckpointError
+from lantern_demo.models.janus.prompts import read_vocabulary as janus_words
 from lantern_demo.models.registry import REGISTRY, Source
 from lantern_demo.runs.pipeline import load
 
@@ -178,6 +184,38 @@ def test_lanterns_target_needs_its_config(tmp_path: Path) -> None:
             load(TEXT_ID, device="cpu", folder=folder)
 
 
+MARKS = {
+    "anole": (write_vocabulary, lambda path: anole_words(path, VOCAB)),
+    "janus": (write_chat_vocabulary, lambda path: janus_words(path, JANUS)),
+}
+
+
+@pytest.mark.parametrize(
+    ("family", "old", "new", "says"),
+    [
+        ("anole", '"<racm3:break>": 8197', '"<racm3:break>": 8198', "<racm3:break> must be 8197 in it, and is 8198"),
+        ("anole", '"IMGIMGBCZ": 16', '"IMGIMGBCZ": 17', "IMGIMGBCZ must be 16 in it, and is 17"),
+        ("anole", '"<reserved08706>"', '"<reserved>"', "<reserved08706> must be 8710 in it, and is None"),
+        ("janus", '"<begin_of_image>"', '"<begin>"', "<begin_of_image> must be below 48 in it, and is None"),
+        ("janus", '"<\uff5c\u2581pad\u2581\uff5c>": 2', '"<\uff5c\u2581pad\u2581\uff5c>": 9', "must be 2 in it, and is 9"),
+    ],
+)
+def test_a_vocabulary_without_its_marks_is_refused(family: str, old: str, new: str, says: str, tmp_path: Path) -> None:
+    (write, read), path = MARKS[family], tmp_path / "tokenizer.json"
+    write(path)
+    assert read(path).token_to_id("lantern") == {"anole": 8714, "janus": 12}[family]
+    content = json.loads(path.read_text())
+    content["added_tokens"] = []
+    text = json.dumps(content, ensure_ascii=False)
+    assert old in text
+    path.write_text(text.replace(old, new))
+    with pytest.raises(CheckpointError, match=f"is not (Anole|Janus-Pro)'s tokenizer: .*{re.escape(says)}"):
+        read(path)
+    path.write_text("{")
+    with pytest.raises(CheckpointError, match=r"tokenizer.json is no tokenizer .*; delete it and download it again"):
+        read(path)
+
+
 class Evil:
     """Something that runs when it is unpickled by the trusting."""
 
@@ -254,23 +292,20 @@ def fake_hub(text_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     return fake
 
 
-def test_the_commit_is_told(fake_hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    for part, located in checkpoints.locate(REGISTRY[TEXT_ID]).items():
+@pytest.mark.parametrize(
+    ("model", "target", "text"),
+    [(TEXT_ID, "jadohu/LlamaGen-T2I", "google/flan-t5-xl"), (ANOLE_ID, "leloy/Anole-7b-v0.1-hf", "leloy/Anole-7b-v0.1-hf")],
+)
+def test_the_commit_is_told_and_what_is_downloaded_is_kept(
+    model: str, target: str, text: str, fake_hub: FakeHub, anole_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record says which commit each part was of, and a second start takes what is there without asking the Hub."""
+    if model == ANOLE_ID:
+        fake_hub.folder = anole_model
+    for part, located in checkpoints.locate(REGISTRY[model]).items():
         facts = located.facts
         assert (facts["commit"], facts["revision"], facts["file"]) == (COMMIT, "main", located.source.weights)
         assert int(facts["bytes"]) > 0, part
-    told_and_kept(TEXT_ID, fake_hub, "jadohu/LlamaGen-T2I", "google/flan-t5-xl", monkeypatch)
-
-
-def test_target_tokenizer_and_vocabulary_may_be_of_one_repository(
-    fake_hub: FakeHub, anole_model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake_hub.folder = anole_model
-    told_and_kept(ANOLE_ID, fake_hub, "leloy/Anole-7b-v0.1-hf", "leloy/Anole-7b-v0.1-hf", monkeypatch)
-
-
-def told_and_kept(model: str, fake_hub: FakeHub, target: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A record says which commit each part was of, and a second start takes what is downloaded without asking the Hub."""
     made = load(model, device="cpu").generate(PROMPT)
     sources = made.record["model"]["sources"]
     assert {part: s["commit"] for part, s in sources.items()} == dict.fromkeys(("target", "drafter", "tokenizer", "text"), COMMIT)

@@ -33,28 +33,24 @@ def old_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
-def test_an_unused_gpu_is_told_of(old_driver: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unused_gpu_is_told_of_and_nothing_where_nothing_is_wrong(old_driver: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = unused_gpu()
     assert told and "driver 535.104.05, " in told and "CUDA 13.0" in told and torch.__version__ in told
     old_driver.write_text(OPEN)
     assert "driver 575.57.08, " in str(unused_gpu())
-    old_driver.unlink()
-    assert unused_gpu() is None
-    monkeypatch.setattr(device.shutil, "which", lambda name: f"/bin/{name}" if name == "nvidia-smi" else None)
-    assert "NVIDIA's driver, " in str(unused_gpu())
-
-
-def test_nothing_is_told_where_nothing_is_wrong(old_driver: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for hidden in ("", "-1"):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
         assert unused_gpu() is None
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     assert unused_gpu()
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    for part, name, value in ((torch.cuda, "is_available", lambda: True), (torch.version, "cuda", None)):
+        with monkeypatch.context() as patch:
+            patch.setattr(part, name, value)
+            assert unused_gpu() is None
+    old_driver.unlink()
     assert unused_gpu() is None
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(torch.version, "cuda", None)
-    assert unused_gpu() is None
+    monkeypatch.setattr(device.shutil, "which", lambda name: f"/bin/{name}" if name == "nvidia-smi" else None)
+    assert "NVIDIA's driver, " in str(unused_gpu())
 
 
 def test_other_devices_and_formats_are_refused_by_the_list_of_those_allowed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,6 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from examples.make_bundled_model.palette import mean_colours
 from lantern_demo import load
 from lantern_demo.models import palette
 from lantern_demo.models.bundled import PALETTE, save
@@ -67,8 +66,3 @@ def test_the_bundled_models_colours_are_those_of_scenes() -> None:
         return float((colours[tokens].float() - seen).abs().mean())
 
     assert off(pipe.palette()) < 0.75 * off(token_colours(tokenizer))
-
-
-def test_mean_colours_of_scenes(tiny_model: Path) -> None:
-    colours, seen = mean_colours(load(tiny_model, "cpu").networks.tokenizer, 2)
-    assert 0 < seen <= len(colours) and colours.min() >= 0 and colours.max() <= 255

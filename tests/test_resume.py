@@ -1,0 +1,75 @@
+"""Commands that are stopped go on where they were: what is on the disk is not measured again, and not mixed with another's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny import write_tiny_model
+
+from lantern_demo.bench.__main__ import main
+from lantern_demo.bench.resume import Journal
+
+
+def lines_of(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("command", "changed"),
+    [
+        (["--device", "cpu", "--methods", "vanilla", "lantern++", "--prompts", "3"], ["--seeds", "3"]),
+        (["audit", "--runs", "30", "--cases", "cold", "top-p", "--processes", "1", "--methods", "vanilla"], ["--runs", "31"]),
+    ],
+    ids=["speed", "audit"],
+)
+def test_an_interrupted_command_goes_on(
+    command: list[str], changed: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, journal, add, written = tmp_path / "out.json", tmp_path / "out.jsonl", Journal.add, list[str]()
+    model = [] if command[0] == "audit" else ["--model", str(write_tiny_model(tmp_path / "tiny", grid=4))]
+    given = [*command, *model, "--out", str(out)]
+
+    def interrupted(self: Journal, kind: str, record: dict[str, Any]) -> None:
+        written.append(kind)
+        if len(written) > 2:
+            raise KeyboardInterrupt
+        add(self, kind, record)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "add", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            main(given)
+    before = lines_of(journal)
+    assert len(before) == 3 and not out.exists()
+    main(given)
+    whole, report = lines_of(journal), json.loads(out.read_text())
+    assert whole[:3] == before and len(whole) > 4
+    measured = [json.dumps({key: line.get(key) for key in ("number", "method", "variant", "case")}) for line in whole]
+    alone = [name for name, line in zip(measured, whole, strict=True) if line.get("kind") in ("round", "row")]
+    assert len(set(alone)) == len(alone)
+    main(given)  # nothing is left to do
+    again = json.loads(out.read_text())
+    assert lines_of(journal) == whole and {**again, "created": ""} == {**report, "created": ""}
+    with pytest.raises(SystemExit):
+        main([*given, *changed])
+    assert "holds another command's results" in capsys.readouterr().err
+
+
+def test_a_journal_goes_on_after_a_line_cut_off(tmp_path: Path) -> None:
+    file = tmp_path / "bench.jsonl"
+    Journal(file, {"prompts": 1}).add("round", {"number": 0})
+    with file.open("a") as f:
+        f.write('{"kind": "round", "num')
+    again = Journal(file, {"prompts": 1})
+    assert [r["number"] for r in again.of("round")] == [0]
+    again.add("round", {"number": 1})
+    assert [r["number"] for r in Journal(file, {"prompts": 1}).of("round")] == [0, 1]
+    with pytest.raises(ValueError, match=r"another command's results \(prompts was 1, now 2\)"):
+        Journal(file, {"prompts": 2})
+    assert Journal(file, {"prompts": 2}, fresh=True).lines == []
+    file.write_text("not one\n")
+    with pytest.raises(ValueError, match="not a journal"):
+        Journal(file, {})
