@@ -172,25 +172,6 @@ def test_the_command_writes_its_report(folder: Path, tmp_path: Path, peer_file: 
 
 
 @pytest.mark.parametrize(
-    ("more", "says"),
-    [
-        (["--prompts", "0"], "--prompts: must be at least 1, got 0"),
-        (["--out", "bench.txt"], "must end in .json"),
-        (["--set", "lanterns=3"], "unknown setting 'lanterns'"),
-        (["--lanternpp-lambda", "0.5"], "lanternpp_lambda must be"),
-        (["--against", "nowhere.py"], "--against must name a Python file"),
-    ],
-)
-def test_bad_commands_get_a_sentence(
-    folder: Path, tmp_path: Path, more: list[str], says: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        command.main(arguments(folder, tmp_path / "bench.json", *more))
-    assert says in capsys.readouterr().err
-    assert not list(tmp_path.glob("bench*"))
-
-
-@pytest.mark.parametrize(
     ("tokens", "says"),
     [
         ([1] * (TOKENS - 1), "must return a list of 16 token ids, got 15"),

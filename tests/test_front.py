@@ -144,24 +144,3 @@ def test_the_whole_command_on_a_small_model(folder: Path, tmp_path: Path, capsys
     assert len((out / "drawn.jsonl").read_text().splitlines()) == len(drawn.splitlines())
     again = json.loads((out / "front.json").read_text())
     assert {**again, "created": ""} == {**report, "created": ""}
-
-
-@pytest.mark.parametrize(
-    ("given", "named"),
-    [
-        (["--pictures", "0"], "--pictures"),
-        (["--pictures", "9"], "--seeds"),
-        (["--sweep-pictures", "4"], "--sweep-pictures"),
-        (["--rounds", "0"], "--rounds"),
-        (["--candidates", "lantern"], "--candidates must name points among lantern delta 0, "),
-        (["--model", "nothing"], "nothing"),
-        (["--tree", "no tree"], "tree"),
-    ],
-)
-def test_what_cannot_be_run_is_refused_in_a_sentence(
-    folder: Path, tmp_path: Path, given: list[str], named: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main(["quality", "--model", str(folder), "--out", str(tmp_path / "out"), "--device", "cpu", *given])
-    assert stopped.value.code == 2
-    assert named in capsys.readouterr().err

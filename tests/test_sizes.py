@@ -41,25 +41,6 @@ def test_the_report_of_sizes(
     assert f"| {model} | lantern++ |" in printed and f"| {model} | modules |" in printed
 
 
-@pytest.mark.parametrize(
-    ("asked", "said"),
-    [
-        (["--models", "anole-8b"], "anole-8b"),
-        (["--nodes", "0"], "--nodes: must be at least 1, got 0"),
-        (["--threads", "0"], "sizes: threads must be a whole number between 1 and 1024, got 0"),
-        (["--kinds", "int4"], "--kinds: invalid choice: 'int4'"),
-        (["--models", "llamagen-t2i-256", "--kinds"], "of memory, and 1 MiB are free"),
-    ],
-)
-def test_what_cannot_be_measured_is_refused(
-    asked: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sizes, "free_memory", lambda device: 2**20)
-    with pytest.raises(SystemExit) as ended:
-        main(["sizes", *asked])
-    assert ended.value.code == 2 and said in capsys.readouterr().err
-
-
 @pytest.mark.slow
 def test_the_small_form_of_gpu(tmp_path: Path) -> None:
     assert gpu.main(["--device", "cpu", "--out", str(tmp_path)]) == 0
@@ -73,13 +54,6 @@ def test_the_small_form_of_gpu(tmp_path: Path) -> None:
         assert all(("gain" in row) == (model == gpu.BUNDLED) for row in rows)  # random weights accept nothing that means anything
     told = (tmp_path / "gpu.md").read_text()
     assert "these numbers say nothing about a GPU" in told and "| lantern-scenes | eagle1 | 8 |" in told
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
-def test_without_a_gpu_nothing_is_tried(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["gpu", "--out", str(tmp_path / "out")])
-    assert ended.value.code == 2 and "not available here" in capsys.readouterr().err and not (tmp_path / "out").exists()
 
 
 def test_tokens_that_differ_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
