@@ -119,13 +119,8 @@ def test_a_peer_is_compared_by_the_walls_clock() -> None:
 
 def test_rows_are_methods_under_the_settings_that_they_read() -> None:
     rows = speed.rows_of(["vanilla", "eagle1", "lantern++"], {"tree": ["small", "paper"], "lanternpp_lambda": [2.0]})
-    assert [row.name for row in rows] == [
-        "vanilla",
-        "eagle1 tree small",
-        "eagle1 tree paper",
-        "lantern++ tree small",
-        "lantern++ tree paper",
-    ]
+    trees = [f"{method} tree {tree}" for method in ("eagle1", "lantern++") for tree in ("small", "paper")]
+    assert [row.name for row in rows] == ["vanilla", *trees]
     assert rows[0].settings == {}
     assert rows[1].settings == {"tree": "small"}
     assert rows[3].settings == {"tree": "small", "lanternpp_lambda": 2.0}

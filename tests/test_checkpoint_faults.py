@@ -174,16 +174,6 @@ def test_a_missing_part_is_told(tmp_path: Path) -> None:
             load(model, device="cpu", folder=folder)
 
 
-def test_lanterns_target_needs_its_config(tmp_path: Path) -> None:
-    folder = write_text_model(tmp_path / "m")
-    for content, says in ((None, "cannot be read"), ("{", "cannot be read"), ("[]", "is not a model's configuration")):
-        (folder / "target" / "config.json").unlink(missing_ok=True)
-        if content:
-            (folder / "target" / "config.json").write_text(content)
-        with pytest.raises(CheckpointError, match=rf"config.json {says}.*download it again"):
-            load(TEXT_ID, device="cpu", folder=folder)
-
-
 MARKS = {
     "anole": (write_vocabulary, lambda path: anole_words(path, VOCAB)),
     "janus": (write_chat_vocabulary, lambda path: janus_words(path, JANUS)),
@@ -223,33 +213,41 @@ class Evil:
         return os.mkdir, ("ran",)
 
 
-def test_damaged_files(tmp_path: Path) -> None:
-    pickle = write_class_model(tmp_path / "class") / "c2i_B_256.pt"
-    safetensors = write_text_model(tmp_path / "text") / "target" / "model.safetensors"
-    for model, path, kind in ((CLASS_ID, pickle, "no PyTorch checkpoint"), (TEXT_ID, safetensors, "no safetensors file")):
-        whole = path.read_bytes()
-        for content in (whole[: len(whole) // 2], whole[:20], b"", b"version https://git-lfs.github.com/spec/v1\n"):
-            path.write_bytes(content)
-            with pytest.raises(CheckpointError, match=rf"{path.name} is damaged or {kind} .*; delete it and download it again"):
-                load(model, device="cpu", folder=tmp_path / ("class" if model == CLASS_ID else "text"))
+DAMAGES: tuple[Any, ...] = (2, 200, b"", b"version https://git-lfs.github.com/spec/v1\n")  # a number: that part of it alone
+TOLD = "neither bare nor under one of model, module, state_dict"
+PICKLE, TENSORS, CONFIG = (CLASS_ID, "c2i_B_256.pt"), (TEXT_ID, "target/model.safetensors"), (TEXT_ID, "target/config.json")
 
 
-def test_what_is_no_checkpoint(tmp_path: Path) -> None:
-    path = write_class_model(tmp_path / "m") / "c2i_B_256.pt"
-    for content in ({"step": 3}, [1, 2], {"model": {}}):
-        torch.save(content, path)
-        with pytest.raises(
-            CheckpointError, match=r"c2i_B_256.pt holds no tensors, neither bare nor under one of model, module, state_dict"
-        ):
-            load(CLASS_ID, device="cpu", folder=path.parent)
-
-
-def test_code_in_a_pickle_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("file", "content", "says"),
+    [
+        *((PICKLE, content, r"is damaged or no PyTorch checkpoint .*; delete it and download it again") for content in DAMAGES),
+        *((TENSORS, content, r"is damaged or no safetensors file .*; delete it and download it again") for content in DAMAGES),
+        *((PICKLE, content, f"holds no tensors, {TOLD}") for content in ({"step": 3}, [1, 2], {"model": {}})),
+        (PICKLE, {"more": Evil()}, r"holds code \(posix.mkdir\) beside its tensors, which is never run"),
+        (CONFIG, None, "cannot be read.*download it again"),
+        (CONFIG, b"{", "cannot be read.*download it again"),
+        (CONFIG, b"[]", "is not a model's configuration.*download it again"),
+    ],
+)
+def test_what_is_no_file_of_a_model(
+    file: tuple[str, str], content: Any, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Code in a pickle is not run."""
     monkeypatch.chdir(tmp_path)
-    path = write_class_model(tmp_path / "m") / "c2i_B_256.pt"
-    torch.save({"model": networks(CLASSES)[0].state_dict(), "more": Evil()}, path)
-    with pytest.raises(CheckpointError, match=r"c2i_B_256.pt holds code \(posix.mkdir\) beside its tensors, which is never run"):
-        load(CLASS_ID, device="cpu", folder=path.parent)
+    (model, name), write = file, write_class_model if file == PICKLE else write_text_model
+    path = write(tmp_path / "m") / name
+    if content is None:
+        path.unlink()
+    elif isinstance(content, int):
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // content])
+    elif isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        state = {"model": networks(CLASSES)[0].state_dict()} if says.startswith("holds code") else {}
+        torch.save(state | content if state else content, path)
+    with pytest.raises(CheckpointError, match=rf"{path.name} {says}"):
+        load(model, device="cpu", folder=tmp_path / "m")
     assert not (tmp_path / "ran").exists()
 
 

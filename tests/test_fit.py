@@ -35,7 +35,6 @@ from lantern_demo.runs.fitting import (
     chances,
     choose,
     fit_static,
-    grow_static,
     plane,
     read_calibration,
     recall,
@@ -46,14 +45,6 @@ from lantern_demo.settings.settings import Settings
 
 ACCEPT = [[0.5, 0.2, 0.1], [0.45, 0.2], [0.4, 0.1], [0.3]]
 LANDED = {"sjd": [(2, 1.3), (8, 2.0), (32, 2.5)]}
-
-
-def test_grown_trees_take_the_likeliest_paths() -> None:
-    grown = list(grow_static(ACCEPT, 4, 10))
-    everything = [p for d in range(1, 5) for p in itertools.product(*(range(len(row)) for row in ACCEPT[:d]))]
-    best = sorted((chances(ACCEPT, (p,))[0] for p in everything), reverse=True)[:10]
-    assert [chance for _, chance in grown] == pytest.approx(best)
-    StaticTree([path for path, _ in grown])  # makes a tree
 
 
 def test_the_best_tree_of_all_small_ones() -> None:
@@ -344,10 +335,3 @@ def test_nothing_is_measured_on_a_device_that_is_only_lent(pipe: Pipeline, monke
     for method, tree in (("eagle1", "small"), ("sjd", "a window of 8")):
         stats = pipe.generate("two red lanterns", method).stats
         assert (stats.tree, stats.nodes) == (f"{tree}: nothing is measured on a device that is only lent", 8)
-
-
-def test_what_a_borrowed_calibration_says_is_told(pipe: Pipeline) -> None:
-    """A published model on a GPU is fitted with the bundled model's, and its record must not pass that off as its own."""
-    pipe._borrowed = True
-    tree = pipe.generate("two red lanterns", "eagle1").stats.tree
-    assert tree.startswith("fitted: ") and tree.endswith("; what it lands was measured of lantern-scenes, not of this model")

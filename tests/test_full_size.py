@@ -124,7 +124,7 @@ def write_janus(folder: Path, published: Published) -> None:
 
 # In a process of its own, so that its memory is its own. Rows of four, since a few tokens fill no row of the model's.
 RUN = """
-import gc, json, sys, threading, time
+import json, sys, threading, time
 from pathlib import Path
 import torch
 from runs import decode
@@ -150,11 +150,6 @@ start = time.time()
 pipe = load(model, device="cpu", dtype=dtype, folder=folder)
 told = {"began": began, "load_seconds": time.time() - start, "dtype": pipe.dtype, "threads": torch.get_num_threads()}
 told["loaded"] = {"most of its own": most, **memory()}
-del pipe
-gc.collect()  # two at once would not fit
-start = time.time()
-pipe = load(model, device="cpu", dtype=dtype, folder=folder)
-told["second_load_seconds"] = time.time() - start
 encoded = pipe.networks.text.encode("a red lantern over the lake")
 told["methods"] = {}
 for name in pipe.available_methods:
@@ -181,7 +176,7 @@ print(json.dumps(told))
 
 
 def load_and_draw(model: str, dtype: str, files: Path) -> dict[str, Any]:
-    """Load a model of published files twice, draw some tokens with every method that it has, and a picture -> what that took, in
+    """Load a model of published files, draw some tokens with every method that it has, and a picture -> what that took, in
     seconds and GiB. It is printed, too."""
     here = Path(__file__).parent
     env = {**os.environ, "LANTERN_CACHE": str(files / "cache"), "HF_HUB_OFFLINE": "1"}
