@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -160,33 +160,17 @@ def published_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-@pytest.fixture(scope="session")
-def text_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the published files of a small text-to-image model."""
-    from published import write_text_model
+def files_of(write: str) -> Any:
+    """A fixture: the folder with the published files of a small model, by the function of `published` that writes them."""
 
-    return write_text_model(tmp_path_factory.mktemp("published") / "files")
+    @pytest.fixture(scope="session")
+    def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+        import published
 
+        return getattr(published, write)(tmp_path_factory.mktemp("published") / "files")
 
-@pytest.fixture(scope="session")
-def anole_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the published files of a small Anole."""
-    from published import write_anole
-
-    return write_anole(tmp_path_factory.mktemp("published") / "files")
+    return files
 
 
-@pytest.fixture(scope="session")
-def janus_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with DeepSeek's own files of a small Janus-Pro."""
-    from published import write_janus
-
-    return write_janus(tmp_path_factory.mktemp("published") / "files")
-
-
-@pytest.fixture(scope="session")
-def class_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the published files of a small class-conditional model."""
-    from published import write_class_model
-
-    return write_class_model(tmp_path_factory.mktemp("published") / "files")
+text_model, class_model = files_of("write_text_model"), files_of("write_class_model")
+anole_model, janus_model = files_of("write_anole"), files_of("write_janus")

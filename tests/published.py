@@ -103,21 +103,19 @@ def _pictures(sizes: TokenizerSizes, **more: int) -> JanusVQVAEConfig:
 def anole_networks() -> tuple[Anole, AnoleDrafter, ChameleonTokenizer]:
     """The same of Anole's family."""
     torch.manual_seed(0)
-    made = Anole(ANOLE), AnoleDrafter(ANOLE_DRAFTER), ChameleonTokenizer(_pictures(ANOLE_PICTURES, num_patches=GRID))
-    for part in made[:2]:
-        _strengthen(part)
-    made[2].requires_grad_(False).eval()
-    return made
+    return _ready(Anole(ANOLE), AnoleDrafter(ANOLE_DRAFTER), ChameleonTokenizer(_pictures(ANOLE_PICTURES, num_patches=GRID)))
 
 
 def networks(config: LlamaGenConfig = TARGET) -> tuple[LlamaGen, Drafter, ImageTokenizer]:
     """Random networks, always the same, strong enough that prompts and tokens matter."""
     torch.manual_seed(0)
-    made = LlamaGen(config), Drafter(DRAFTER), ImageTokenizer(_pictures(PICTURES, num_patches=GRID))
-    for part in made[:2]:
-        _strengthen(part)
-    made[2].requires_grad_(False).eval()
-    return made
+    return _ready(LlamaGen(config), Drafter(DRAFTER), ImageTokenizer(_pictures(PICTURES, num_patches=GRID)))
+
+
+def _ready(target: Any, drafter: Any, tokenizer: Any) -> tuple[Any, Any, Any]:
+    _strengthen(target)
+    _strengthen(drafter)
+    return target, drafter, tokenizer.requires_grad_(False).eval()
 
 
 def _strengthen(part: nn.Module) -> None:
@@ -169,19 +167,12 @@ def _vq_name(name: str) -> str:
     return name
 
 
+HEADS = {"hidden_size": DIM, "num_attention_heads": 2, "num_key_value_heads": 2, "num_hidden_layers": 2, "rms_norm_eps": EPS}
+
+
 def target_config() -> dict[str, Any]:
     """What config.json says beside a LANTERN target, among other things."""
-    return {
-        "architectures": ["LlamaForCausalLM"],
-        "hidden_size": DIM,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 2,
-        "num_hidden_layers": 2,
-        "rms_norm_eps": EPS,
-        "block_size": GRID * GRID,
-        "cls_token_num": 120,
-        "input_type": "t2i",
-    }
+    return {**HEADS, "architectures": ["LlamaForCausalLM"], "block_size": GRID**2, "cls_token_num": 120, "input_type": "t2i"}
 
 
 def write_text_model(folder: Path, drafter: bool = True) -> Path:
@@ -229,17 +220,8 @@ def write_shards(tensors: dict[str, Tensor], folder: Path, count: int) -> None:
 
 def anole_config() -> dict[str, Any]:
     """What config.json says beside an Anole, among other things."""
-    return {
-        "architectures": ["ChameleonForConditionalGeneration"],
-        "hidden_size": DIM,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 2,
-        "num_hidden_layers": 2,
-        "rms_norm_eps": EPS,
-        "rope_theta": 5000.0,
-        "swin_norm": False,
-        "vocab_size": ANOLE.embeddings,
-    }
+    more = {"rope_theta": 5000.0, "swin_norm": False, "vocab_size": ANOLE.embeddings}
+    return {**HEADS, "architectures": ["ChameleonForConditionalGeneration"], **more}
 
 
 def write_anole(folder: Path, drafter: bool = True) -> Path:
@@ -342,11 +324,8 @@ def authors_tensors(model: JanusForConditionalGeneration) -> dict[str, Tensor]:
     """The library's Janus under DeepSeek's own names, with what only those files have."""
     found: dict[str, Tensor] = {"gen_vision_model.quantize.codebook_used": torch.zeros(65536)}
     found["language_model.lm_head.weight"] = torch.randn(JANUS.embeddings, DIM)
-    for part in (
-        "vision_model.vision_tower.blocks.0.attn.qkv.weight",
-        "vision_model.vision_tower.attn_pool.latent",
-        "aligner.layers.0.bias",
-    ):
+    tower = "vision_model.vision_tower."
+    for part in (f"{tower}blocks.0.attn.qkv.weight", f"{tower}attn_pool.latent", "aligner.layers.0.bias"):
         found[part] = torch.zeros(3)
     for name, weight in model.model.state_dict().items():
         for ours, theirs in (
@@ -369,19 +348,8 @@ def authors_tensors(model: JanusForConditionalGeneration) -> dict[str, Tensor]:
 
 def authors_config() -> dict[str, Any]:
     """What config.json says beside DeepSeek's own files, among other things; the published one leaves out eps and theta."""
-    language = {
-        "hidden_size": DIM,
-        "intermediate_size": JANUS.ffn,
-        "max_position_embeddings": 256,
-        "model_type": "llama",
-        "num_attention_heads": 2,
-        "num_key_value_heads": 2,
-        "num_hidden_layers": 2,
-        "torch_dtype": "bfloat16",
-        "vocab_size": JANUS.embeddings,
-        "rms_norm_eps": EPS,
-        "rope_theta": JANUS.rope_base,
-    }
+    language = {**HEADS, "intermediate_size": JANUS.ffn, "model_type": "llama", "torch_dtype": "bfloat16"}
+    language |= {"max_position_embeddings": 256, "vocab_size": JANUS.embeddings, "rope_theta": JANUS.rope_base}
     return {"model_type": "multi_modality", "language_config": language, "gen_head_config": {"cls": "vision_head"}}
 
 
@@ -404,11 +372,8 @@ def write_janus(folder: Path, form: str = "authors", parts: int = 1, size: str =
 
 def write_chat_vocabulary(path: Path, pad_id: int = JANUS.pad) -> None:
     """A tokenizer of a few words and Janus-Pro's marks, which puts the start mark before a text by itself."""
-    begin, end, pad = (
-        "<\uff5cbegin\u2581of\u2581sentence\uff5c>",
-        "<\uff5cend\u2581of\u2581sentence\uff5c>",
-        "<\uff5c\u2581pad\u2581\uff5c>",
-    )
+    begin, end = (f"<\uff5c{which}\u2581of\u2581sentence\uff5c>" for which in ("begin", "end"))
+    pad = "<\uff5c\u2581pad\u2581\uff5c>"
     marks = (begin, end, pad, "<begin_of_image>", "<end_of_image>", "<image_placeholder>", "\u00f8")
     vocabulary = {"?": 7} | {word: 10 + i for i, word in enumerate(JANUS_WORDS)}
     tokenizer = Tokenizer(WordLevel({mark: i for i, mark in enumerate(marks)} | {pad: pad_id} | vocabulary, unk_token="?"))

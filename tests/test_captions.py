@@ -1,14 +1,14 @@
-"""Captions: the published cleaning, and what a T5 makes of them on the way to the target."""
+"""Prompts of LlamaGen's models: captions and what a T5 makes of them, and class labels."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from published import TEXT, write_t5, write_tokenizer
-from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import T5ForConditionalGeneration
 
@@ -16,6 +16,7 @@ from lantern_demo.models.files.hub import Located, find
 from lantern_demo.models.files.tensors import CheckpointError
 from lantern_demo.models.llamagen import captions
 from lantern_demo.models.llamagen.captions import LENGTH, CaptionEncoder, load_text, read_tokenizer
+from lantern_demo.models.llamagen.labels import ClassLabels, label_of, labels, search
 from lantern_demo.models.registry import REGISTRY
 
 CPU = torch.device("cpu")
@@ -55,15 +56,14 @@ def test_features_are_the_encoders_and_padded_on_the_left(
 
 
 @torch.inference_mode()
-def test_half_precision(t5: tuple[Located, T5ForConditionalGeneration], encoder: CaptionEncoder) -> None:
-    whole = encoder.encode("a red lantern").features
-    for dtype in (torch.bfloat16, torch.float16):
-        half = load_text(t5[0], TEXT.width, CPU, dtype)
-        kept = {name for name, p in half.encoder.named_parameters() if p.dtype == torch.float32}
-        assert all(name.endswith("wo.weight") for name in kept) and bool(kept) == (dtype == torch.float16)
-        encoded = half.encode("a red lantern")
-        assert encoded.features.dtype == torch.float32
-        torch.testing.assert_close(encoded.features, whole, atol=0.1, rtol=0.1)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision(dtype: torch.dtype, t5: tuple[Located, T5ForConditionalGeneration], encoder: CaptionEncoder) -> None:
+    half = load_text(t5[0], TEXT.width, CPU, dtype)
+    kept = {name for name, p in half.encoder.named_parameters() if p.dtype == torch.float32}
+    assert all(name.endswith("wo.weight") for name in kept) and bool(kept) == (dtype == torch.float16)
+    features = half.encode("a red lantern").features
+    assert features.dtype == torch.float32
+    torch.testing.assert_close(features, encoder.encode("a red lantern").features, atol=0.1, rtol=0.1)
 
 
 @torch.inference_mode()
@@ -108,22 +108,60 @@ def test_a_prompt_of_which_nothing_is_left(encoder: CaptionEncoder) -> None:
         encoder.check("灯笼")
 
 
-def test_tokenizers_that_are_none(tmp_path: Path) -> None:
+def test_what_is_no_text_encoder_of_this_model(t5: tuple[Located, T5ForConditionalGeneration], tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
     path.write_text("{")
     with pytest.raises(CheckpointError, match=r"tokenizer.json is no tokenizer .*download it again"):
         read_tokenizer(path)
     write_tokenizer(path)
-    open_ended = Tokenizer.from_file(str(path))
-    open_ended.post_processor = None
-    open_ended.save(str(path))
+    content = json.loads(path.read_text()) | {"post_processor": None}
+    path.write_text(json.dumps(content))
     with pytest.raises(CheckpointError, match=r"must know <pad> and end a text with </s>"):
         read_tokenizer(path)
-
-
-def test_a_text_encoder_that_does_not_fit(t5: tuple[Located, T5ForConditionalGeneration], tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"says d_model 32, but this model reads features of width 48"):
         load_text(t5[0], 48, CPU, torch.float32)
     first = t5[0].weights[:1]
     with pytest.raises(CheckpointError, match=r"tensor '.*' is missing"):
         load_text(Located(t5[0].source, first, {}), TEXT.width, CPU, torch.float32)
+
+
+# -- class labels
+
+
+def test_every_class_goes_by_its_number_and_its_names() -> None:
+    found = labels()
+    assert [label.id for label in found] == list(range(1000))
+    # the order of the dataset, at its ends and at the two cranes
+    assert [found[i].names[0] for i in (0, 1, 134, 517, 999)] == ["tench", "goldfish", "crane", "crane", "toilet tissue"]
+    assert all(label_of(label.title) == label and label_of(str(label.id)) == label and all(label.names) for label in found)
+    for text in ("  GoldFish ", "carassius auratus", "goldfish (1)", "goldfish, Carassius auratus"):
+        encoded = ClassLabels().encode(text)
+        assert label_of(text).id == 1 and encoded.features.tolist() == [1] and encoded.features.dtype == torch.int64
+        assert encoded.mask is None and encoded.unknown == []
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("crane", r"names several classes; choose crane \(134\) or crane \(517\)"),
+        ("goldfsh", r"got 'goldfsh'; near it are goldfish \(1\)"),
+        ("1000", r"from 0 to 999, got '1000'"),
+        ("qqqq", r"got 'qqqq'; for example: goldfish \(1\)"),
+        ("-1", r"from 0 to 999, got '-1'"),
+        ("\u00b2", "must be an ImageNet class"),
+    ],
+)
+def test_what_is_no_class_gets_a_sentence(text: str, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        label_of(text)
+    with pytest.raises(ValueError, match=says):
+        ClassLabels().check(text)
+
+
+def test_search_puts_the_likeliest_first() -> None:
+    assert [label.id for label in search("Crane")[:2]] == [134, 517]
+    assert [label.id for label in search("gold", 3)] == [1, 11, 207]
+    assert search("goldfsh")[0].id == 1
+    assert [label.id for label in search("99", 3)] == [99, 990, 991]
+    assert search("qqqq") == []
+    assert len(search("a")) == 20

@@ -17,9 +17,11 @@ from published import (
     ANOLE_ID,
     CLASS_ID,
     CLASSES,
+    JANUS,
     JANUS_7B_ID,
     JANUS_ID,
     TEXT_ID,
+    VOCAB,
     anole_networks,
     anole_tensors,
     authors_tensors,
@@ -27,16 +29,20 @@ from published import (
     lantern_tensors,
     networks,
     write_anole,
+    write_chat_vocabulary,
     write_class_model,
     write_janus,
     write_shards,
     write_text_model,
+    write_vocabulary,
 )
 from safetensors.torch import load_file, save_file
 
 from lantern_demo.models import checkpoints
+from lantern_demo.models.anole.prompts import read_vocabulary as anole_words
 from lantern_demo.models.files import hub
 from lantern_demo.models.files.tensors import CheckpointError
+from lantern_demo.models.janus.prompts import read_vocabulary as janus_words
 from lantern_demo.models.registry import REGISTRY, Source
 from lantern_demo.runs.pipeline import load
 
@@ -168,14 +174,36 @@ def test_a_missing_part_is_told(tmp_path: Path) -> None:
             load(model, device="cpu", folder=folder)
 
 
-def test_lanterns_target_needs_its_config(tmp_path: Path) -> None:
-    folder = write_text_model(tmp_path / "m")
-    for content, says in ((None, "cannot be read"), ("{", "cannot be read"), ("[]", "is not a model's configuration")):
-        (folder / "target" / "config.json").unlink(missing_ok=True)
-        if content:
-            (folder / "target" / "config.json").write_text(content)
-        with pytest.raises(CheckpointError, match=rf"config.json {says}.*download it again"):
-            load(TEXT_ID, device="cpu", folder=folder)
+MARKS = {
+    "anole": (write_vocabulary, lambda path: anole_words(path, VOCAB)),
+    "janus": (write_chat_vocabulary, lambda path: janus_words(path, JANUS)),
+}
+
+
+@pytest.mark.parametrize(
+    ("family", "old", "new", "says"),
+    [
+        ("anole", '"<racm3:break>": 8197', '"<racm3:break>": 8198', "<racm3:break> must be 8197 in it, and is 8198"),
+        ("anole", '"IMGIMGBCZ": 16', '"IMGIMGBCZ": 17', "IMGIMGBCZ must be 16 in it, and is 17"),
+        ("anole", '"<reserved08706>"', '"<reserved>"', "<reserved08706> must be 8710 in it, and is None"),
+        ("janus", '"<begin_of_image>"', '"<begin>"', "<begin_of_image> must be below 48 in it, and is None"),
+        ("janus", '"<\uff5c\u2581pad\u2581\uff5c>": 2', '"<\uff5c\u2581pad\u2581\uff5c>": 9', "must be 2 in it, and is 9"),
+    ],
+)
+def test_a_vocabulary_without_its_marks_is_refused(family: str, old: str, new: str, says: str, tmp_path: Path) -> None:
+    (write, read), path = MARKS[family], tmp_path / "tokenizer.json"
+    write(path)
+    assert read(path).token_to_id("lantern") == {"anole": 8714, "janus": 12}[family]
+    content = json.loads(path.read_text())
+    content["added_tokens"] = []
+    text = json.dumps(content, ensure_ascii=False)
+    assert old in text
+    path.write_text(text.replace(old, new))
+    with pytest.raises(CheckpointError, match=f"is not (Anole|Janus-Pro)'s tokenizer: .*{re.escape(says)}"):
+        read(path)
+    path.write_text("{")
+    with pytest.raises(CheckpointError, match=r"tokenizer.json is no tokenizer .*; delete it and download it again"):
+        read(path)
 
 
 class Evil:
@@ -185,33 +213,41 @@ class Evil:
         return os.mkdir, ("ran",)
 
 
-def test_damaged_files(tmp_path: Path) -> None:
-    pickle = write_class_model(tmp_path / "class") / "c2i_B_256.pt"
-    safetensors = write_text_model(tmp_path / "text") / "target" / "model.safetensors"
-    for model, path, kind in ((CLASS_ID, pickle, "no PyTorch checkpoint"), (TEXT_ID, safetensors, "no safetensors file")):
-        whole = path.read_bytes()
-        for content in (whole[: len(whole) // 2], whole[:20], b"", b"version https://git-lfs.github.com/spec/v1\n"):
-            path.write_bytes(content)
-            with pytest.raises(CheckpointError, match=rf"{path.name} is damaged or {kind} .*; delete it and download it again"):
-                load(model, device="cpu", folder=tmp_path / ("class" if model == CLASS_ID else "text"))
+DAMAGES: tuple[Any, ...] = (2, 200, b"", b"version https://git-lfs.github.com/spec/v1\n")  # a number: that part of it alone
+TOLD = "neither bare nor under one of model, module, state_dict"
+PICKLE, TENSORS, CONFIG = (CLASS_ID, "c2i_B_256.pt"), (TEXT_ID, "target/model.safetensors"), (TEXT_ID, "target/config.json")
 
 
-def test_what_is_no_checkpoint(tmp_path: Path) -> None:
-    path = write_class_model(tmp_path / "m") / "c2i_B_256.pt"
-    for content in ({"step": 3}, [1, 2], {"model": {}}):
-        torch.save(content, path)
-        with pytest.raises(
-            CheckpointError, match=r"c2i_B_256.pt holds no tensors, neither bare nor under one of model, module, state_dict"
-        ):
-            load(CLASS_ID, device="cpu", folder=path.parent)
-
-
-def test_code_in_a_pickle_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("file", "content", "says"),
+    [
+        *((PICKLE, content, r"is damaged or no PyTorch checkpoint .*; delete it and download it again") for content in DAMAGES),
+        *((TENSORS, content, r"is damaged or no safetensors file .*; delete it and download it again") for content in DAMAGES),
+        *((PICKLE, content, f"holds no tensors, {TOLD}") for content in ({"step": 3}, [1, 2], {"model": {}})),
+        (PICKLE, {"more": Evil()}, r"holds code \(posix.mkdir\) beside its tensors, which is never run"),
+        (CONFIG, None, "cannot be read.*download it again"),
+        (CONFIG, b"{", "cannot be read.*download it again"),
+        (CONFIG, b"[]", "is not a model's configuration.*download it again"),
+    ],
+)
+def test_what_is_no_file_of_a_model(
+    file: tuple[str, str], content: Any, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Code in a pickle is not run."""
     monkeypatch.chdir(tmp_path)
-    path = write_class_model(tmp_path / "m") / "c2i_B_256.pt"
-    torch.save({"model": networks(CLASSES)[0].state_dict(), "more": Evil()}, path)
-    with pytest.raises(CheckpointError, match=r"c2i_B_256.pt holds code \(posix.mkdir\) beside its tensors, which is never run"):
-        load(CLASS_ID, device="cpu", folder=path.parent)
+    (model, name), write = file, write_class_model if file == PICKLE else write_text_model
+    path = write(tmp_path / "m") / name
+    if content is None:
+        path.unlink()
+    elif isinstance(content, int):
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // content])
+    elif isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        state = {"model": networks(CLASSES)[0].state_dict()} if says.startswith("holds code") else {}
+        torch.save(state | content if state else content, path)
+    with pytest.raises(CheckpointError, match=rf"{path.name} {says}"):
+        load(model, device="cpu", folder=tmp_path / "m")
     assert not (tmp_path / "ran").exists()
 
 
@@ -254,23 +290,20 @@ def fake_hub(text_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     return fake
 
 
-def test_the_commit_is_told(fake_hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    for part, located in checkpoints.locate(REGISTRY[TEXT_ID]).items():
+@pytest.mark.parametrize(
+    ("model", "target", "text"),
+    [(TEXT_ID, "jadohu/LlamaGen-T2I", "google/flan-t5-xl"), (ANOLE_ID, "leloy/Anole-7b-v0.1-hf", "leloy/Anole-7b-v0.1-hf")],
+)
+def test_the_commit_is_told_and_what_is_downloaded_is_kept(
+    model: str, target: str, text: str, fake_hub: FakeHub, anole_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record says which commit each part was of, and a second start takes what is there without asking the Hub."""
+    if model == ANOLE_ID:
+        fake_hub.folder = anole_model
+    for part, located in checkpoints.locate(REGISTRY[model]).items():
         facts = located.facts
         assert (facts["commit"], facts["revision"], facts["file"]) == (COMMIT, "main", located.source.weights)
         assert int(facts["bytes"]) > 0, part
-    told_and_kept(TEXT_ID, fake_hub, "jadohu/LlamaGen-T2I", "google/flan-t5-xl", monkeypatch)
-
-
-def test_target_tokenizer_and_vocabulary_may_be_of_one_repository(
-    fake_hub: FakeHub, anole_model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake_hub.folder = anole_model
-    told_and_kept(ANOLE_ID, fake_hub, "leloy/Anole-7b-v0.1-hf", "leloy/Anole-7b-v0.1-hf", monkeypatch)
-
-
-def told_and_kept(model: str, fake_hub: FakeHub, target: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A record says which commit each part was of, and a second start takes what is downloaded without asking the Hub."""
     made = load(model, device="cpu").generate(PROMPT)
     sources = made.record["model"]["sources"]
     assert {part: s["commit"] for part, s in sources.items()} == dict.fromkeys(("target", "drafter", "tokenizer", "text"), COMMIT)

@@ -13,18 +13,26 @@ import pytest
 import torch
 from published import (
     ANOLE,
+    ANOLE_DRAFTER,
     ANOLE_ID,
     CLASS_ID,
     CLASSES,
     DRAFTER,
     JANUS,
+    JANUS_DRAFTER,
     JANUS_ID,
     TARGET,
     TEXT_ID,
+    VOCAB,
+    anole_config,
+    anole_networks,
     assert_same,
+    chameleon_vq_tensors,
     drafted,
     networks,
     pictures,
+    same_weights,
+    write_anole,
     write_text_model,
 )
 from released import cases, lantern_drafter, lantern_target, llamagen, vq_state
@@ -33,9 +41,13 @@ from torch import Tensor, nn
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models import checkpoints
+from lantern_demo.models.anole.drafter import AnoleDrafter
+from lantern_demo.models.anole.target import Anole
 from lantern_demo.models.families import LAYOUTS
 from lantern_demo.models.files.blank import blank_network, blank_tokenizer, fill
-from lantern_demo.models.files.tensors import weights_of
+from lantern_demo.models.files.tensors import CheckpointError, weights_of
+from lantern_demo.models.janus.drafter import JanusDrafter
+from lantern_demo.models.lean import LeanDecoder
 from lantern_demo.models.llamagen.drafter import Drafter
 from lantern_demo.models.machine.sixteen import sixteen_bits
 from lantern_demo.models.neighbours import neighbour_table
@@ -54,22 +66,17 @@ def weights(network: nn.Module, path: Path, form: Any) -> dict[str, Tensor]:
 # -- formats
 
 
-@pytest.mark.parametrize("container", ["model", "module", "state_dict", None])
+@pytest.mark.parametrize("container", ["model", "module", "state_dict", None, "model of an old version"])
 def test_llamagens_own_files(container: str | None, tmp_path: Path) -> None:
     """With the leavings of training beside the tensors, and the table that some versions of the code wrote among them."""
     target, _, _ = networks(CLASSES)
     state = {**target.state_dict(), "freqs_cis": torch.zeros(3)}
+    name, _, old = (container or "").partition(" ")
     leavings = {"steps": 7, "args": argparse.Namespace(cfg=4.0), "optimizer": {"state": {}}}
-    torch.save({container: state, **leavings} if container else state, tmp_path / "c2i.pt")
+    content = {name: state, **leavings} if container else state
+    torch.save(content, tmp_path / "c2i.pt", _use_new_zipfile_serialization=not old)
     loaded = fill(blank_network(CLASSES), weights(blank_network(CLASSES), tmp_path / "c2i.pt", "llamagen"), CPU, torch.float32)
     assert_same(loaded, target)
-
-
-def test_files_of_old_versions_of_torch(tmp_path: Path) -> None:
-    target, _, _ = networks(CLASSES)
-    torch.save({"model": target.state_dict()}, tmp_path / "c2i.pt", _use_new_zipfile_serialization=False)
-    loaded = weights(blank_network(CLASSES), tmp_path / "c2i.pt", "llamagen")
-    assert all(torch.equal(loaded[k], v) for k, v in target.state_dict().items())
 
 
 def test_lanterns_conversion_and_its_eps(text_model: Path) -> None:
@@ -85,25 +92,19 @@ def test_lanterns_conversion_and_its_eps(text_model: Path) -> None:
     assert all(not p.requires_grad for part in (found.target, found.drafter, found.tokenizer) for p in part.parameters())
 
 
-@pytest.mark.parametrize("bias", [True, False])
-def test_drafters_with_and_without_bias(bias: bool, tmp_path: Path) -> None:
-    write_text_model(tmp_path / "m")
-    small = Drafter(replace(DRAFTER, bias=bias)).requires_grad_(False).eval()
-    torch.save(small.state_dict(), tmp_path / "m" / "drafter" / "pytorch_model.bin")
-    config = {"rms_norm_eps": DRAFTER.eps} | ({} if bias else {"bias": False})
-    (tmp_path / "m" / "drafter" / "config.json").write_text(json.dumps(config))
-    found = checkpoints.load(REGISTRY[TEXT_ID], CPU, torch.float32, tmp_path / "m").drafter
-    assert found is not None
-    assert found.config.bias is bias
+@pytest.mark.parametrize(
+    ("config", "eps", "bias"),
+    [({"rms_norm_eps": 2e-6}, 2e-6, True), ({"bias": False}, 1e-6, False), (None, 1e-6, True)],
+)
+def test_drafters_with_and_without_bias_and_config(config: dict[str, Any] | None, eps: float, bias: bool, tmp_path: Path) -> None:
+    """What config.json does not say is the template's."""
+    folder = write_text_model(tmp_path / "m") / "drafter"
+    small = Drafter(replace(DRAFTER, bias=bias, eps=eps)).requires_grad_(False).eval()
+    torch.save(small.state_dict(), folder / "pytorch_model.bin")
+    (folder / "config.json").unlink() if config is None else (folder / "config.json").write_text(json.dumps(config))
+    found = checkpoints.load(REGISTRY[TEXT_ID], CPU, torch.float32, folder.parent).drafter
+    assert found is not None and (found.config.eps, found.config.bias) == (eps, bias)
     assert torch.equal(drafted(found), drafted(small))
-
-
-def test_a_drafter_without_config_has_the_templates_values(text_model: Path, tmp_path: Path) -> None:
-    copy = write_text_model(tmp_path / "m")
-    (copy / "drafter" / "config.json").unlink()
-    found = checkpoints.load(REGISTRY[TEXT_ID], CPU, torch.float32, copy).drafter
-    assert found is not None
-    assert (found.config.eps, found.config.bias) == (1e-6, True)
 
 
 def test_the_original_text_model_loads_from_a_folder(tmp_path: Path) -> None:
@@ -118,6 +119,44 @@ def test_the_original_text_model_loads_from_a_folder(tmp_path: Path) -> None:
     assert found.target.config.eps == 1e-5
     assert all(torch.equal(p, q) for p, q in zip(found.target.parameters(), target.parameters(), strict=True))
     assert found.drafter is not None
+
+
+def test_the_hub_conversion_loads(anole_model: Path) -> None:
+    target, drafter, tokenizer = anole_networks()
+    found = checkpoints.load(REGISTRY[ANOLE_ID], CPU, torch.float32, anole_model)
+    assert isinstance(found.target, Anole) and isinstance(found.drafter, AnoleDrafter)
+    assert (found.target.config, found.drafter.config) == (ANOLE, ANOLE_DRAFTER)  # eps and theta are the files'
+    for ours, theirs in ((found.target, target), (found.drafter, drafter), (found.tokenizer, tokenizer)):
+        same_weights(ours, theirs)
+        assert not any(p.requires_grad for p in ours.parameters())
+    assert torch.equal(pictures(found.tokenizer), pictures(tokenizer))
+    assert torch.equal(found.target.rope, target.rope) and torch.equal(found.drafter.rope, drafter.rope)
+
+
+def test_the_authors_image_tokenizer_may_stand_in(tmp_path: Path) -> None:
+    """Chameleon's vqgan.ckpt, with what its training left beside it, and the parts under their own names."""
+    folder = write_anole(tmp_path / "m")
+    tokenizer = anole_networks()[2]
+    (folder / "Anole-7b-v0.1-hf").rename(folder / "target")
+    with pytest.raises(
+        CheckpointError, match=r"lacks the tokenizer of anole-7b: put model-\*.safetensors or tokenizer/vqgan.ckpt in"
+    ):
+        load(ANOLE_ID, device="cpu", folder=folder)
+    (folder / "tokenizer").mkdir()
+    (folder / "target" / "tokenizer.json").rename(folder / "tokenizer.json")
+    leavings = {"loss.discriminator.main.0.weight": torch.zeros(3)}
+    torch.save({"state_dict": chameleon_vq_tensors(tokenizer) | leavings, "epoch": 3}, folder / "tokenizer" / "vqgan.ckpt")
+    found = load(ANOLE_ID, device="cpu", folder=folder)
+    same_weights(found.networks.tokenizer, tokenizer)
+    assert found.generate(PROMPT).record["model"]["sources"]["tokenizer"]["file"] == "tokenizer/vqgan.ckpt"
+
+
+def test_theta_may_stand_where_newer_versions_of_the_library_write_it(tmp_path: Path) -> None:
+    folder = write_anole(tmp_path / "m")
+    config = anole_config()
+    config["rope_parameters"] = {"rope_type": "default", "rope_theta": config.pop("rope_theta")}
+    (folder / "Anole-7b-v0.1-hf" / "config.json").write_text(json.dumps(config))
+    assert checkpoints.load(REGISTRY[ANOLE_ID], CPU, torch.float32, folder).target.config == ANOLE
 
 
 @pytest.fixture
@@ -180,6 +219,18 @@ def test_a_prompt_has_no_more_tokens_than_positions(model: str, most: int, folde
         pipe.generate(f"{words} red")
 
 
+def test_prompts_are_the_vocabularys_tokens_between_marks(anole_model: Path) -> None:
+    pipe = load(ANOLE_ID, device="cpu", folder=anole_model)
+    encoded = pipe.networks.text.encode("a red gong over the lake")
+    assert encoded.features.tolist() == [
+        [0, 8712, 8713, 3, 8715, 8717, 8716, 8710, 8197]
+    ]  # the file's own start mark is not there twice
+    assert encoded.mask is None and encoded.unknown == ["gong"]
+    both = pipe.networks.target.condition(encoded.features, None, True)
+    assert both.features.tolist()[1] == [1] * 7 + [0, 8197]
+    assert both.mask is not None and both.mask.tolist() == [[True] * 9, [False] * 7 + [True] * 2]
+
+
 # -- files of the authors
 
 
@@ -189,50 +240,59 @@ def test_a_prompt_has_no_more_tokens_than_positions(model: str, most: int, folde
         ("target", "lantern", lantern_target),
         ("dynamic trees", "drafter", lantern_drafter),
         ("llamagen", "llamagen", llamagen),
+        ("image tokenizer", "vq", None),
     ],
 )
 def test_files_that_the_released_code_wrote(kind: str, form: Any, released: Any) -> None:
     """Golden weights were written by the authors' classes: their names and layout are not ours to make up."""
     for case in (parameter.values[0] for parameter in cases(kind) if parameter.values[0]):
-        network = released(case)
-        blank = blank_network(network.config)
-        files = [f.path for f in files_of(case, f"{'target' if form == 'lantern' else form} weights")]
-        found = dict(weights_of(blank, files, LAYOUTS[form]))
-        assert all(torch.equal(found[k], v) for k, v in network.state_dict().items())
-
-
-def test_a_tokenizer_that_the_released_code_wrote() -> None:
-    for case in (parameter.values[0] for parameter in cases("image tokenizer") if parameter.values[0]):
-        files = files_of(case, "image tokenizer weights")
-        c = files[0].about["config"]
-        sizes = TokenizerSizes(
-            c["ch"], tuple(c["ch_mult"]), c["num_res_blocks"], c["z_channels"], c["codebook_embed_dim"], c["codebook_size"]
-        )
-        found = dict(weights_of(blank_tokenizer(sizes, 4), [f.path for f in files], LAYOUTS["vq"]))
-        wanted = vq_state({k: v for f in files for k, v in f.tensors.items()})
-        assert found.keys() == {f"vq.{k}" for k in wanted}
-        assert all(torch.equal(found[f"vq.{k}"], v) for k, v in wanted.items())
+        files = files_of(case, {"lantern": "target", "vq": kind}.get(form, form) + " weights")
+        if released is not None:
+            network = released(case)
+            wanted, blank = network.state_dict(), blank_network(network.config)
+        else:
+            c = files[0].about["config"]
+            state = vq_state({name: weight for file in files for name, weight in file.tensors.items()})
+            wanted = {f"vq.{name}": weight for name, weight in state.items()}
+            widths = c["ch"], tuple(c["ch_mult"]), c["num_res_blocks"], c["z_channels"], c["codebook_embed_dim"]
+            blank = blank_tokenizer(TokenizerSizes(*widths, c["codebook_size"]), 4)
+        found = dict(weights_of(blank, [file.path for file in files], LAYOUTS[form]))
+        assert released is not None or found.keys() == wanted.keys()
+        assert all(torch.equal(found[name], weight) for name, weight in wanted.items())
 
 
 # -- the program on published models
+
+FILES = {
+    TEXT_ID: {"target": "model.safetensors", "drafter": "pytorch_model.bin", "tokenizer": "vq_ds16_t2i.pt"},
+    ANOLE_ID: {"target": "model-*.safetensors", "drafter": "pytorch_model.bin", "tokenizer": "model-*.safetensors"},
+    JANUS_ID: {"target": "pytorch_model.bin", "tokenizer": "pytorch_model.bin"},
+}
+
+
+@pytest.mark.parametrize("model", FILES)
+def test_every_method_draws_and_the_record_says_from_what(model: str, folder_of: dict[str, Path]) -> None:
+    pipe, drafter = load(model, device="cpu", folder=folder_of[model]), model != JANUS_ID
+    able = [method.id for method in METHODS.values() if drafter or not method.needs_drafter]
+    assert pipe.available_methods == able
+    runs = pipe.compare(PROMPT, able, seed=1, window=4, zipar_window=2)
+    done = {method: event for method, event in runs if isinstance(event, Generation)}
+    assert set(done) == set(able) and done["vanilla"].image.size == (64, 64)
+    for method, made in done.items():
+        assert len(made.tokens) == 16 and min(made.tokens) >= 0 and max(made.tokens) < VOCAB
+        assert not METHODS[method].lossless or (made.tokens == done["vanilla"].tokens and made.stats.changed == 0), method
+    assert pipe.generate("blue night", seed=1).tokens != done["vanilla"].tokens
+    assert pipe.dtype == done["vanilla"].stats.dtype == sixteen_bits() and isinstance(pipe.target, LeanDecoder)
+    sources = json.loads(json.dumps(done["vanilla"].record))["model"]["sources"]
+    assert {part: source["file"] for part, source in sources.items() if part != "text"} == FILES[model] and "text" in sources
+    assert str(Path.home()) not in json.dumps(sources)
+    if model == ANOLE_ID:  # the decoder sees the vectors as they are stored
+        assert torch.equal(pipe.neighbours("decoder"), pipe.neighbours("raw"))
 
 
 @pytest.fixture
 def pipe(text_model: Path) -> Pipeline:
     return load(TEXT_ID, device="cpu", folder=text_model)
-
-
-def test_every_method_draws_and_the_record_says_from_what(pipe: Pipeline) -> None:
-    assert pipe.available_methods == list(METHODS)
-    assert pipe.dtype == sixteen_bits()
-    done = [e for _, e in pipe.compare(PROMPT, seed=1) if isinstance(e, Generation)]
-    assert {d.method for d in done} == set(pipe.default_methods)
-    assert done[0].image.size == (64, 64)
-    sources = json.loads(json.dumps(done[0].record))["model"]["sources"]
-    assert set(sources) == {"target", "drafter", "tokenizer", "text"}
-    assert sources["target"]["local"] == "target" and sources["target"]["file"] == "model.safetensors"
-    assert str(Path.home()) not in json.dumps(sources)
-    assert pipe.generate(PROMPT, temperature=0).tokens == pipe.generate(PROMPT, "eagle2", temperature=0).tokens
 
 
 def test_neighbours_are_kept_on_disk(
@@ -264,39 +324,50 @@ def test_class_models_draw_vanilla_and_say_how_to_get_more(class_model: Path) ->
         pipe.generate("a red lantern")
 
 
-def test_a_drafter_trained_here_is_offered(class_model: Path, tmp_path: Path) -> None:
-    info = REGISTRY[CLASS_ID]
-    config = replace(DRAFTER, prefix=1)
-    drafter = Drafter(config).requires_grad_(False).eval()
+@pytest.mark.parametrize(
+    ("model", "kind", "config"),
+    [
+        (CLASS_ID, Drafter, replace(DRAFTER, prefix=1)),
+        (ANOLE_ID, AnoleDrafter, replace(ANOLE_DRAFTER, bias=False, ffn=32)),
+        (JANUS_ID, JanusDrafter, JANUS_DRAFTER),
+    ],
+)
+def test_a_drafter_trained_here_is_offered(
+    model: str, kind: Any, config: Any, folder_of: dict[str, Path], tmp_path: Path
+) -> None:
+    info, folder = REGISTRY[model], folder_of[model]
+    drafter, prompt = kind(config).requires_grad_(False).eval(), "goldfish" if model == CLASS_ID else PROMPT
     checkpoints.save_drafter(tmp_path / "mine", drafter)
-    given = load(CLASS_ID, device="cpu", folder=class_model, drafter=tmp_path / "mine")
+    given = load(model, device="cpu", folder=folder, drafter=tmp_path / "mine")
     assert given.available_methods == list(METHODS)
-    assert torch.equal(drafted(given.networks.drafter), drafted(drafter))
-    assert not checkpoints.has_drafter(info)
-    checkpoints.save_drafter(checkpoints.trained_folder(info), drafter)
-    assert checkpoints.has_drafter(info)
-    found = load(CLASS_ID, device="cpu", folder=class_model)
-    done = found.generate("goldfish", "lantern++", neighbours="decoder")
-    assert done.record["model"]["sources"]["drafter"] == {"local": CLASS_ID, "trained": True}
-    checkpoints.save_drafter(tmp_path / "other", Drafter(replace(config, grid=8)))
-    with pytest.raises(ValueError, match="says grid 8, but the target has 4: it is another model's drafter"):
-        load(CLASS_ID, device="cpu", folder=class_model, drafter=tmp_path / "other")
+    assert given.networks.drafter.config == config
+    same_weights(given.networks.drafter, drafter)
+    made = given.generate(prompt, "eagle1")
+    assert made.record["model"]["sources"]["drafter"] == {"local": "mine", "trained": True}
+    assert made.tokens == given.generate(prompt).tokens
+    if model != ANOLE_ID:
+        assert not checkpoints.has_drafter(info)
+        checkpoints.save_drafter(checkpoints.trained_folder(info), drafter)
+        assert checkpoints.has_drafter(info)
+        done = load(model, device="cpu", folder=folder).generate(prompt, "lantern++", neighbours="decoder")
+        assert done.record["model"]["sources"]["drafter"] == {"local": model, "trained": True}
+    checkpoints.save_drafter(tmp_path / "other", kind(replace(config, vocab=32)))
+    with pytest.raises(ValueError, match="says vocab 32, but the target has 64: it is another model's drafter"):
+        load(model, device="cpu", folder=folder, drafter=tmp_path / "other")
     with pytest.raises(ValueError, match=r"config.json cannot be read"):
-        load(CLASS_ID, device="cpu", folder=class_model, drafter=tmp_path / "none")
+        load(model, device="cpu", folder=folder, drafter=tmp_path / "none")
 
 
-def test_a_folder_without_drafter_says_where_to_put_it(tmp_path: Path) -> None:
-    pipe = load(TEXT_ID, device="cpu", folder=write_text_model(tmp_path / "m", drafter=False))
-    with pytest.raises(
-        ValueError, match=r"holds no drafter of llamagen-t2i-256: put pytorch_model.bin in one of .*llamagen_drafter"
+def test_a_folder_says_what_it_lacks(tmp_path: Path, text_model: Path, janus_model: Path) -> None:
+    bare = load(TEXT_ID, device="cpu", folder=write_text_model(tmp_path / "m", drafter=False))
+    with pytest.raises(ValueError, match=r"holds no drafter of llamagen-t2i-256: put pytorch_model.bin in one of .*n_drafter"):
+        bare.generate(PROMPT, "eagle1")
+    with pytest.raises(ValueError, match=r"method eagle1 needs a drafter, and no drafter comes with janus-pro-1b; train one"):
+        load(JANUS_ID, device="cpu", folder=janus_model).generate(PROMPT, "eagle1")
+    for model, folder, says in (
+        (TEXT_ID, tmp_path, r"lacks the target of .*put model.safetensors or t2i_XL_stage1_256.pt in one of"),
+        (TEXT_ID, tmp_path / "nowhere", "folder must be a folder with the published files, got"),
+        ("lantern-scenes", text_model, r"folder is for published models; lantern-scenes has its own"),
     ):
-        pipe.generate(PROMPT, "eagle1")
-
-
-def test_a_folder_must_hold_target_and_tokenizer(tmp_path: Path, text_model: Path) -> None:
-    with pytest.raises(ValueError, match=r"lacks the target of .*put model.safetensors or t2i_XL_stage1_256.pt in one of"):
-        load(TEXT_ID, device="cpu", folder=tmp_path)
-    with pytest.raises(ValueError, match="folder must be a folder with the published files, got"):
-        load(TEXT_ID, device="cpu", folder=tmp_path / "nowhere")
-    with pytest.raises(ValueError, match=r"folder is for published models; lantern-scenes has its own"):
-        load("lantern-scenes", device="cpu", folder=text_model)
+        with pytest.raises(ValueError, match=says):
+            load(model, device="cpu", folder=folder)

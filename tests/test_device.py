@@ -13,6 +13,7 @@ from gradio_client import Client
 from lantern_demo.models.machine import device
 from lantern_demo.models.machine.device import unused_gpu
 from lantern_demo.ui.page import build, launch, wait_for_model
+from lantern_demo.ui.service import Service
 
 VERSION = """NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023
 GCC version:  gcc version 12.2.0
@@ -33,28 +34,24 @@ def old_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
-def test_an_unused_gpu_is_told_of(old_driver: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unused_gpu_is_told_of_and_nothing_where_nothing_is_wrong(old_driver: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = unused_gpu()
     assert told and "driver 535.104.05, " in told and "CUDA 13.0" in told and torch.__version__ in told
     old_driver.write_text(OPEN)
     assert "driver 575.57.08, " in str(unused_gpu())
-    old_driver.unlink()
-    assert unused_gpu() is None
-    monkeypatch.setattr(device.shutil, "which", lambda name: f"/bin/{name}" if name == "nvidia-smi" else None)
-    assert "NVIDIA's driver, " in str(unused_gpu())
-
-
-def test_nothing_is_told_where_nothing_is_wrong(old_driver: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for hidden in ("", "-1"):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
         assert unused_gpu() is None
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     assert unused_gpu()
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    for part, name, value in ((torch.cuda, "is_available", lambda: True), (torch.version, "cuda", None)):
+        with monkeypatch.context() as patch:
+            patch.setattr(part, name, value)
+            assert unused_gpu() is None
+    old_driver.unlink()
     assert unused_gpu() is None
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(torch.version, "cuda", None)
-    assert unused_gpu() is None
+    monkeypatch.setattr(device.shutil, "which", lambda name: f"/bin/{name}" if name == "nvidia-smi" else None)
+    assert "NVIDIA's driver, " in str(unused_gpu())
 
 
 def test_other_devices_and_formats_are_refused_by_the_list_of_those_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,9 +67,7 @@ def test_other_devices_and_formats_are_refused_by_the_list_of_those_allowed(monk
             device.pick_dtype("int8", torch.device("cpu"), large)
 
 
-@pytest.mark.parametrize("chosen", ["auto", pytest.param("cpu", marks=pytest.mark.slow)])
 def test_log_page_api_and_health_tell(
-    chosen: str,
     tiny_model: Path,
     old_driver: Path,
     tmp_path: Path,
@@ -80,11 +75,12 @@ def test_log_page_api_and_health_tell(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Who asks for the processor gets it without a word."""
+    assert Service(tiny_model, "cpu").warning is None
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path / "gradio"))
     monkeypatch.setattr(logging.getLogger("lantern_demo"), "propagate", True)
     monkeypatch.setattr("lantern_demo.ui.log.set_up", lambda: None)
-    told = unused_gpu() if chosen == "auto" else None
-    page = build(tiny_model, chosen)
+    told = unused_gpu()
+    page = build(tiny_model, "auto")
     wait_for_model(page)
     _, url, _ = launch(page, server_name="127.0.0.1", prevent_thread_lock=True, quiet=True)
     try:
@@ -95,8 +91,6 @@ def test_log_page_api_and_health_tell(
         shown = list(arriving.fn())[-1]
     finally:
         page.close(verbose=False)
-    assert health["ready"] and health.get("warning") == told
-    assert offer["warning"] == told
+    assert health["ready"] and health["warning"] == offer["warning"] == told
     logged = {record.getMessage() for record in caplog.records if record.name == "lantern_demo.ui.page"}
-    assert logged == ({told} if told else set())
-    assert ("finds no GPU that it can use" in shown) == (told is not None)
+    assert told and logged == {told} and "finds no GPU that it can use" in shown

@@ -107,21 +107,16 @@ def write_anole(folder: Path, published: Published) -> None:
     torch.save(random(block, shapes), folder / "drafter" / "pytorch_model.bin")
 
 
-def write_janus(folder: Path, published: Published, library: bool) -> None:
-    """In DeepSeek's own file, or in transformers'."""
+def write_janus(folder: Path, published: Published) -> None:
+    """In DeepSeek's own file."""
     c, place = published.target, folder / "Janus-Pro-1B"
     place.mkdir()
-    head, pictures = "lm_head.weight", "vision_model.{}"
-    shapes: Shapes = {head if library else f"language_model.{head}": (c.embeddings, c.dim)}
-    # about what reads pictures: 24 layers of width 1024
-    shapes |= {(f"model.{pictures}" if library else pictures).format(i): (12, 1024, 1024) for i in range(24)}
-    form = "janus-library" if library else "janus"
-    shapes |= shapes_of(blank_network(c), form) | shapes_of(blank_tokenizer(published.tokenizer, 1), f"{form}-vq")
-    tensors = random(torch.randn(BLOCK, dtype=torch.bfloat16), shapes)
-    save_file(tensors, place / "model.safetensors") if library else torch.save(tensors, place / "pytorch_model.bin")
+    shapes: Shapes = {"language_model.lm_head.weight": (c.embeddings, c.dim)}
+    shapes |= {f"vision_model.{i}": (12, 1024, 1024) for i in range(24)}  # about what reads pictures
+    shapes |= shapes_of(blank_network(c), "janus") | shapes_of(blank_tokenizer(published.tokenizer, 1), "janus-vq")
+    torch.save(random(torch.randn(BLOCK, dtype=torch.bfloat16), shapes), place / "pytorch_model.bin")
     config = {"num_attention_heads": 16, "num_key_value_heads": 16, "hidden_size": 2048, "num_hidden_layers": 24}
-    said = {"text_config" if library else "language_config": {**config, "vocab_size": 102400}}
-    (place / "config.json").write_text(json.dumps(said))
+    (place / "config.json").write_text(json.dumps({"language_config": {**config, "vocab_size": 102400}}))
     write_chat_vocabulary(place / "tokenizer.json", PAD)
 
 
@@ -129,7 +124,7 @@ def write_janus(folder: Path, published: Published, library: bool) -> None:
 
 # In a process of its own, so that its memory is its own. Rows of four, since a few tokens fill no row of the model's.
 RUN = """
-import gc, json, sys, threading, time
+import json, sys, threading, time
 from pathlib import Path
 import torch
 from runs import decode
@@ -155,11 +150,6 @@ start = time.time()
 pipe = load(model, device="cpu", dtype=dtype, folder=folder)
 told = {"began": began, "load_seconds": time.time() - start, "dtype": pipe.dtype, "threads": torch.get_num_threads()}
 told["loaded"] = {"most of its own": most, **memory()}
-del pipe
-gc.collect()  # two at once would not fit
-start = time.time()
-pipe = load(model, device="cpu", dtype=dtype, folder=folder)
-told["second_load_seconds"] = time.time() - start
 encoded = pipe.networks.text.encode("a red lantern over the lake")
 told["methods"] = {}
 for name in pipe.available_methods:
@@ -186,7 +176,7 @@ print(json.dumps(told))
 
 
 def load_and_draw(model: str, dtype: str, files: Path) -> dict[str, Any]:
-    """Load a model of published files twice, draw some tokens with every method that it has, and a picture -> what that took, in
+    """Load a model of published files, draw some tokens with every method that it has, and a picture -> what that took, in
     seconds and GiB. It is printed, too."""
     here = Path(__file__).parent
     env = {**os.environ, "LANTERN_CACHE": str(files / "cache"), "HF_HUB_OFFLINE": "1"}
@@ -212,10 +202,8 @@ class Case:
 
 CASES = {
     "llamagen": Case("llamagen-t2i-256", write_llamagen, "auto", (1.2, 2.2)),
-    "llamagen in float32": Case("llamagen-t2i-256", write_llamagen, "float32", (2.4, 3.6)),
     "anole": Case("anole-7b", write_anole, "bfloat16", (12, 14)),
-    "janus": Case("janus-pro-1b", lambda *given: write_janus(*given, library=False), "auto", (2.5, 3.5)),
-    "janus by transformers": Case("janus-pro-1b", lambda *given: write_janus(*given, library=True), "auto", (2.5, 3.5)),
+    "janus": Case("janus-pro-1b", write_janus, "auto", (2.5, 3.5)),
 }
 
 
@@ -241,6 +229,5 @@ def test_it_loads_and_every_method_draws(case: Case) -> None:
     assert told["end"]["most of its own"] < (1.3 if encoder else 1) * sum(parts.values())
     for method, found in told["methods"].items():
         assert len(found["tokens"]) == TOKENS and all(0 <= token < published.target.vocab for token in found["tokens"]), method
-        assert not METHODS[method].lossless or found["tvd"] == pytest.approx(0, abs=1e-4), method
     assert set(told["methods"]) == {m.id for m in METHODS.values() if published.drafter is not None or not m.needs_drafter}
     assert told["picture"][:2] == [info.image_size] * 2 and told["picture"][2] > 1000

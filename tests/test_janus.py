@@ -17,8 +17,6 @@ from published import (
     authors_config,
     janus_drafter,
     janus_library,
-    same_weights,
-    write_chat_vocabulary,
     write_janus,
 )
 from runs import decode
@@ -32,14 +30,10 @@ from lantern_demo.decoding.loop import Decoded
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import guide
 from lantern_demo.models import checkpoints
-from lantern_demo.models.files.tensors import CheckpointError
-from lantern_demo.models.janus.cpu import LeanJanus
 from lantern_demo.models.janus.drafter import JanusDrafter
-from lantern_demo.models.janus.prompts import read_vocabulary
 from lantern_demo.models.machine import tuning
-from lantern_demo.models.machine.sixteen import sixteen_bits
 from lantern_demo.models.registry import REGISTRY
-from lantern_demo.runs.pipeline import Generation, Pipeline, load
+from lantern_demo.runs.pipeline import Pipeline, load
 
 FULL = REGISTRY[JANUS_ID], REGISTRY[JANUS_7B_ID]  # before small models stand in for them
 pytestmark = pytest.mark.usefixtures("published_cache")
@@ -54,11 +48,6 @@ def pipe(janus_model: Path) -> Pipeline:
 
 
 # -- files
-
-
-def test_on_a_cpu_it_runs_in_16_bits() -> None:
-    assert [info.dtype("auto", CPU) for info in FULL] == [sixteen_bits()] * 2
-    assert FULL[0].dtype("float32", CPU) == "float32" and REGISTRY["lantern-scenes"].dtype("auto", CPU) == "float32"
 
 
 def test_what_deepseeks_config_leaves_out_is_a_llamas(tmp_path: Path) -> None:
@@ -85,61 +74,7 @@ def test_prompts_stand_in_the_chat_template(pipe: Pipeline) -> None:
     assert both.features.tolist()[1] == [0, *([JANUS.pad] * 12), 3]
 
 
-def test_prompts_of_a_batch_are_padded_apart(pipe: Pipeline) -> None:
-    """In front of what is real: what makes prompts equally long is not the padding that an unconditional row is made of."""
-    ids, mask = torch.tensor([[9, 9, 0, 11, 12, 3]]), torch.tensor([[False, False, True, True, True, True]])
-    both = pipe.networks.target.condition(ids, mask, True)
-    assert both.features.tolist()[1] == [9, 9, 0, JANUS.pad, JANUS.pad, 3]
-    assert both.mask is not None and both.mask.tolist() == [mask[0].tolist()] * 2
-    with torch.inference_mode():
-        cache, alone = pipe.target.new_cache(2, 4), pipe.target.new_cache(2, 4)
-        padded = pipe.target.prefill(both, cache)
-        wanted = pipe.target.prefill(pipe.networks.target.condition(ids[:, 2:], None, True), alone)
-    torch.testing.assert_close(padded[:, 2:], wanted, atol=1e-4, rtol=0)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "says"),
-    [
-        ('"<begin_of_image>"', '"<begin>"', "<begin_of_image> must be below 48 in it, and is None"),
-        ('"<\uff5c\u2581pad\u2581\uff5c>": 2', '"<\uff5c\u2581pad\u2581\uff5c>": 9', "must be 2 in it, and is 9"),
-    ],
-)
-def test_a_vocabulary_without_its_marks_is_refused(old: str, new: str, says: str, tmp_path: Path) -> None:
-    path = tmp_path / "tokenizer.json"
-    write_chat_vocabulary(path)
-    assert read_vocabulary(path, JANUS).token_to_id("lantern") == 12
-    content = json.loads(path.read_text())
-    content["added_tokens"] = []
-    path.write_text(json.dumps(content, ensure_ascii=False).replace(old, new))
-    with pytest.raises(CheckpointError, match=f"is not Janus-Pro's tokenizer: .*{says}"):
-        read_vocabulary(path, JANUS)
-    path.write_text("{")
-    with pytest.raises(CheckpointError, match=r"tokenizer.json is no tokenizer .*; delete it and download it again"):
-        read_vocabulary(path, JANUS)
-
-
 # -- the program on it
-
-
-def test_without_a_drafter_every_method_that_needs_none_draws(pipe: Pipeline) -> None:
-    assert set(ALONE) <= set(pipe.available_methods)
-    assert not any(METHODS[method].needs_drafter for method in pipe.available_methods)
-    with pytest.raises(ValueError, match=r"method eagle1 needs a drafter, and no drafter comes with janus-pro-1b; train one"):
-        pipe.generate(PROMPT, "eagle1")
-    done = {m: e for m, e in pipe.compare(PROMPT, ALONE, seed=1, window=4, zipar_window=2) if isinstance(e, Generation)}
-    assert set(done) == set(ALONE) and done["vanilla"].image.size == (64, 64)
-    assert all(len(d.tokens) == 16 and min(d.tokens) >= 0 and max(d.tokens) < JANUS.vocab for d in done.values())
-    assert all(done[m].tokens == done["vanilla"].tokens and done[m].stats.changed == 0 for m in ("vanilla", "sjd"))
-    assert done["zipar"].stats.steps == 9 and done["zipar"].stats.changed > 0
-    sources = done["vanilla"].record["model"]["sources"]
-    assert {part: source["file"] for part, source in sources.items()} == {
-        "target": "pytorch_model.bin",
-        "tokenizer": "pytorch_model.bin",
-        "text": "tokenizer.json",
-    }
-    assert done["vanilla"].tokens != pipe.generate("blue night", seed=1).tokens
-    assert isinstance(pipe.target, LeanJanus) and done["vanilla"].stats.dtype == sixteen_bits()
 
 
 def test_the_quality_harness_draws_from_captions(janus_model: Path, tmp_path: Path) -> None:
@@ -165,19 +100,6 @@ def test_a_network_that_gave_up_its_weights_draws_no_batches(janus_model: Path, 
 
 
 # -- drafters
-
-
-def test_one_that_was_trained_here_drafts(janus_model: Path) -> None:
-    checkpoints.save_drafter(checkpoints.trained_folder(REGISTRY[JANUS_ID]), janus_drafter())
-    pipe = load(JANUS_ID, device="cpu", folder=janus_model)
-    found = pipe.networks.drafter
-    assert isinstance(found, JanusDrafter) and found.config == JANUS_DRAFTER
-    same_weights(found, janus_drafter())
-    assert pipe.unavailable == {} and pipe.available_methods == list(METHODS)
-    done = {m: e for m, e in pipe.compare(PROMPT, seed=1) if isinstance(e, Generation)}
-    assert set(done) == set(pipe.default_methods)
-    assert done["eagle1"].record["model"]["sources"]["drafter"]["trained"]
-    assert all(done[m].tokens == done["vanilla"].tokens for m in ("eagle1", "eagle2"))
 
 
 @torch.no_grad()
@@ -257,23 +179,3 @@ def test_states_go_through_the_head_row_by_row_before_they_are_mixed(pipe: Pipel
     )
     assert isinstance(last, Decoded) and last.tokens == tokens
     assert last.accepted_lengths[:3] == [4, 4, 4]
-
-
-@torch.no_grad()
-def test_the_drafter_never_sees_the_prompt() -> None:
-    """Its outputs do not depend on the prompt's states, nor on how long the prompt is; the picture's first slot stands at 0."""
-    drafter = janus_drafter()
-    generator = torch.Generator().manual_seed(3)
-    last = torch.randn(2, 1, JANUS.dim, generator=generator)
-    found = []
-    for length in (5, 9):
-        cache = drafter.new_cache(2, 8)
-        prompt = torch.randn(2, length - 1, JANUS.dim, generator=generator)
-        condition: Any = None
-        outputs = [drafter.start(torch.cat((prompt, last), 1), torch.tensor([7]), cache, condition)]
-        assert cache.length == length and int(cache.positions(torch.tensor([length - 1]))[0, 0]) == 0
-        outputs.append(drafter.extend(torch.tensor([8, 9]), outputs[0].expand(-1, 2, -1), cache))
-        mask = torch.eye(2, dtype=torch.bool)
-        outputs.append(drafter.expand(torch.tensor([3, 4]), outputs[1].expand(-1, 2, -1), 1, mask, cache))
-        found.append(torch.cat(outputs, 1))
-    torch.testing.assert_close(found[0], found[1], atol=1e-5, rtol=0)

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 import torch
+from library_models import walk
 from published import GRID, JANUS, JANUS_7B_ID, JANUS_ID, VOCAB, janus_library, write_janus
 from released import close
 from runs import decode, small
 from torch import Tensor
-from transformers import DynamicCache, JanusForConditionalGeneration
+from transformers import JanusForConditionalGeneration
 
 from lantern_demo.decoding.loop import Decoded
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import Sampling, guide
-from lantern_demo.decoding.trees import static_tree
 from lantern_demo.models import checkpoints
 from lantern_demo.models.bundled import Networks
 from lantern_demo.models.janus.target import Janus
@@ -47,61 +47,33 @@ def ours(files: Path) -> Networks[Any]:
     return checkpoints.load(REGISTRY[model], torch.device("cpu"), torch.float32, files)
 
 
-@torch.no_grad()
-def theirs_of(embeds: Tensor, positions: Tensor, seen: Tensor, cache: Any) -> Tensor:
-    """The library's states [R, n, H] of inputs at positions [n], seen [n, all] bool."""
-    mask = torch.where(seen, 0.0, torch.finfo(torch.float32).min)[None, None].expand(len(embeds), -1, -1, -1)
-    language = library().model.language_model
-    language.config._attn_implementation = "eager"
-    where = positions.expand(len(embeds), -1)
-    return language(inputs_embeds=embeds, attention_mask=mask, position_ids=where, past_key_values=cache).last_hidden_state
-
-
 @pytest.mark.parametrize("guided", [False, True])
 @torch.no_grad()
 def test_prompt_steps_and_tree(ours: Networks[Any], guided: bool) -> None:
-    """A prompt, a cached step, a tree, its accepted path moved up, a step behind it; states to 1e-4, logits and guided logits
-    too."""
+    """States to 1e-4, logits and guided logits too."""
     target, model = ours.target, library()
     assert isinstance(target, Janus) and target.config == JANUS  # eps and theta are the files'
     condition = target.condition(PROMPT, None, guided)
-    rows, t = 1 + guided, PROMPT.shape[1]
-    cache, kept = target.new_cache(rows, 32), DynamicCache()
+    language = model.model.language_model
+    language.config._attn_implementation = "eager"
 
-    def compare(hidden: Tensor, wanted: Tensor) -> None:
+    def states(tokens: Tensor | None, slots: Tensor, sees: Tensor, cache: Any) -> Tensor:
+        if tokens is None:
+            embeds = model.get_input_embeddings()(condition.features)
+        else:
+            embeds = model.prepare_embeddings_for_image_generation(tokens.expand(1 + guided, -1))
+        mask = torch.where(sees, 0.0, torch.finfo(torch.float32).min)[None, None].expand(len(embeds), -1, -1, -1)
+        places = slots.expand(len(embeds), -1)
+        return language(inputs_embeds=embeds, attention_mask=mask, position_ids=places, past_key_values=cache).last_hidden_state
+
+    def check(hidden: Tensor, wanted: Tensor) -> None:
         close(hidden, wanted)
         logits, theirs = target.head(hidden), model.model.generation_head(wanted)
         close(logits, theirs)
         if guided:
-            mixed = theirs[1] + SCALE * (theirs[0] - theirs[1])
-            close(guide(logits, SCALE), mixed)
+            close(guide(logits, SCALE), theirs[1] + SCALE * (theirs[0] - theirs[1]))
 
-    hidden = target.prefill(condition, cache)
-    prompt = model.get_input_embeddings()(condition.features)
-    compare(hidden, theirs_of(prompt, torch.arange(t), torch.ones(t, t, dtype=torch.bool).tril(), kept))
-
-    def embedded(tokens: Tensor) -> Tensor:
-        return model.prepare_embeddings_for_image_generation(tokens.expand(rows, -1))
-
-    def step(token: int) -> None:
-        tokens, here = torch.tensor([token]), torch.tensor([cache.length])
-        hidden = target.forward(tokens, torch.zeros(1, dtype=torch.int64), torch.ones(1, 1, dtype=torch.bool), cache)
-        compare(hidden, theirs_of(embedded(tokens), here, torch.ones(1, cache.length + 1, dtype=torch.bool), kept))
-        cache.advance(1)
-
-    step(41)
-    tree = static_tree(((0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0)))
-    tokens = torch.arange(7, 7 + 9 * tree.size, 9) % VOCAB
-    hidden = target.forward(tokens, tree.depths, tree.mask, cache)
-    seen = torch.cat((torch.ones(tree.size, cache.length, dtype=torch.bool), tree.mask), 1)
-    compare(hidden, theirs_of(embedded(tokens), cache.length + tree.depths, seen, kept))
-    path, length = torch.tensor([0, 1, 4]), cache.length
-    assert tree.mask[4].nonzero().flatten().tolist() == path.tolist()
-    cache.commit(path)
-    for layer in kept.layers:
-        rest = torch.cat((torch.arange(length), length + path))
-        layer.keys, layer.values = layer.keys[:, :, rest], layer.values[:, :, rest]
-    step(60)
+    walk(target, condition, states, check)
 
 
 @torch.no_grad()
@@ -136,13 +108,3 @@ def test_pixels_are_the_librarys(ours: Networks[Any]) -> None:
     wanted = library().decode_image_tokens(tokens).permute(0, 3, 1, 2)
     assert float(wanted.std()) > 0.01
     close(ours.tokenizer.decode(tokens), (wanted.clamp(-1, 1) + 1) / 2)
-
-
-@torch.no_grad()
-def test_states_must_not_be_mixed_before_the_head(ours: Networks[Any]) -> None:
-    """The head is not linear: the logits of guided states are far from the guided logits, so that no drafter may work on such
-    states."""
-    hidden = torch.randn(2, 3, JANUS.dim, generator=torch.Generator().manual_seed(4))
-    right = guide(ours.target.head(hidden), SCALE)
-    wrong = ours.target.head(guide(hidden, SCALE)[None])[0]
-    assert float((right - wrong).abs().mean()) > 0.5

@@ -138,43 +138,28 @@ def test_anole_fits_a_card_of_24_gb_in_16_bits() -> None:
     assert parts["keys and values"] == 33 * 2 * 2 * 1472 * 4096 * 2
     whole = 65536 * 4096
     assert parts["target"] == 2 * (needs.numbers(info.published.target) - whole + 8192 * 4096)
-
-
-def test_memory_grows_with_the_numbers() -> None:
-    published = REGISTRY["llamagen-t2i-512"].published
-    assert published is not None
-    single, half = (needs.memory(published, dtype) for dtype in ("float32", "bfloat16"))
-    assert 5 * 2**30 < half < single < 9 * 2**30
-    described = needs.describe(REGISTRY["llamagen-t2i-512"])
-    assert described is not None
+    described = needs.describe(FULL["llamagen-t2i-512"])
+    assert described is not None and needs.describe(FULL["lantern-scenes"]) is None
     assert described["sources"]["target"] == {"repo": "jadohu/LlamaGen-T2I-2", "file": "model.safetensors", "revision": "main"}
     assert described["download_bytes"] == 4 * (777_923_840 + 44_567_040 + 71_883_403 + 2_849_757_184)
-    assert needs.describe(REGISTRY["lantern-scenes"]) is None
 
 
-def test_too_little_memory_is_said_before_loading(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_memory_or_disk_is_said_before_loading(monkeypatch: pytest.MonkeyPatch) -> None:
+    published = REGISTRY["llamagen-t2i-512"].published
+    assert published is not None
     monkeypatch.setattr(needs, "free_memory", lambda _: 2**20)
     says = r"llamagen-t2i-512 cannot run here: it needs about 7\.\d GiB of memory in float32, and 1 MiB are free"
     with pytest.raises(ValueError, match=says):
         load("llamagen-t2i-512", device="cpu", dtype="float32")
-
-
-def test_too_small_a_disk_is_said_before_loading(monkeypatch: pytest.MonkeyPatch) -> None:
-    usage = type("Usage", (), {"free": 1000})
-    monkeypatch.setattr("lantern_demo.models.files.needs.shutil.disk_usage", lambda _: usage)
-    with pytest.raises(
-        ValueError, match=r"llamagen-c2i-b-384 cannot run here: it needs about .* of disk space at .*, and 0 MiB are free"
-    ):
-        load("llamagen-c2i-b-384", device="cpu")
-    assert needs.requirements_unmet(REGISTRY["lantern-scenes"], CPU, "float32") is None
-
-
-def test_half_precision_is_named_where_it_would_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    published = REGISTRY["llamagen-t2i-512"].published
-    assert published is not None
     monkeypatch.setattr(needs, "free_memory", lambda _: needs.memory(published, "bfloat16", on_cpu=True))
     assert str(needs.short_of_memory(published, CPU, "float32")).endswith("; bfloat16 needs less")
     assert needs.short_of_memory(published, CPU, "bfloat16") is None
+    monkeypatch.undo()
+    monkeypatch.setattr("lantern_demo.models.files.needs.shutil.disk_usage", lambda _: type("Usage", (), {"free": 1000}))
+    says = r"llamagen-c2i-b-384 cannot run here: it needs about .* of disk space at .*, and 0 MiB are free"
+    with pytest.raises(ValueError, match=says):
+        load("llamagen-c2i-b-384", device="cpu")
+    assert needs.requirements_unmet(REGISTRY["lantern-scenes"], CPU, "float32") is None
 
 
 def _check(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, str]:
@@ -205,10 +190,15 @@ def test_check_of_a_folder(
     assert "drafter: put pytorch_model.bin in one of" in out
 
 
-def test_check_of_anole(
+def test_check_of_other_families(
     anole_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Every tensor of the shards is looked at for the target and for the image tokenizer, and the vocabulary for its marks."""
+    """Every tensor of Anole's shards is looked at, for the target and the image tokenizer, and its vocabulary for its marks."""
+    for form in ("authors", "library"):
+        folder = write_janus(tmp_path / form, form)
+        code, out = _check(monkeypatch, capsys, "--model", JANUS_ID, "--check", "--folder", str(folder))
+        assert code == 0 and out.count("as expected") == 3
+        assert ("pytorch_model.bin" if form == "authors" else "model.safetensors") in out
     code, out = _check(monkeypatch, capsys, "--model", ANOLE_ID, "--check", "--folder", str(anole_model), "--dtype", "bfloat16")
     assert code == 0 and out.count("as expected") == 4
     assert re.search(r"in bfloat16: about 1.\d GiB, of it target \d+ MiB, drafter \d+ MiB, .*, the rest 1.0 GiB", out)
@@ -217,15 +207,6 @@ def test_check_of_anole(
     vocabulary.write_text(vocabulary.read_text().replace("IMGIMGFDZ", "IMGIMGFDX"))
     code, out = _check(monkeypatch, capsys, "--model", ANOLE_ID, "--check", "--folder", str(folder))
     assert code == 1 and "is not Anole's tokenizer: IMGIMGFDZ must be 57 in it" in out
-    assert "drafter: put pytorch_model.bin in one of" in out
-
-
-def test_check_of_janus_pro(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    for form in ("authors", "library"):
-        folder = write_janus(tmp_path / form, form)
-        code, out = _check(monkeypatch, capsys, "--model", JANUS_ID, "--check", "--folder", str(folder))
-        assert code == 0 and out.count("as expected") == 3
-        assert ("pytorch_model.bin" if form == "authors" else "model.safetensors") in out
 
 
 def test_check_of_the_hub(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -249,3 +230,21 @@ def test_every_published_model_says_where_its_parts_come_from() -> None:
         assert set(needs.sizes_of(info.published)) == set(info.published.sources)
         assert all(source.revision == "main" for sources in info.published.sources.values() for source in sources)
         assert (info.published.target.grid, info.kind == "class") == (info.grid, getattr(info.published.target, "classes", 0) > 0)
+
+
+def test_the_table_of_machines_is_that_of_the_estimates() -> None:
+    """docs/operations.md has every model once, and its memory and cards by the estimates."""
+    text = (Path(__file__).parent.parent / "docs" / "operations.md").read_text()
+    section = text.split("## What works on your machine today\n")[1].split("\n## ")[0]
+    lines = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("| `")]
+    table = {cells[0].strip(" `"): [cell.strip() for cell in cells[1:]] for cells in lines}
+    assert list(table) == list(FULL)
+    for name, (methods, memory, _, *cards, zero) in table.items():
+        published = FULL[name].published
+        if published is None:
+            continue
+        needed = needs.memory(published, "bfloat16") / needs.GIB
+        assert memory == f"{needed:.1f} GiB" and zero == "not checked"
+        for card, told in zip((8, 16, 24), cards, strict=True):  # GB, taken as GiB
+            assert (told == "no") == (needed > card) and (told == "no" or "not checked" in told), (name, card)
+        assert (methods == "without a drafter") == (published.drafter is None), name

@@ -55,16 +55,13 @@ def test_it_starts_as_the_tokenizers_decoder_with_every_pixel_doubled(tokenizer:
     torch.testing.assert_close(decoder(tokenizer.vectors(tokens)), doubled, atol=1e-5, rtol=0)
     groups = [m.num_channels // m.num_groups for m in decoder.modules() if isinstance(m, nn.GroupNorm)]
     assert set(groups) == {4}
-    fewer = PictureDecoder(JanusVQVAEConfig(**{**config(tokenizer).to_diff_dict(), "num_res_blocks": 0}))
-    with pytest.raises(ValueError, match=r"the picture decoder has no decoder\.up\.0\.block\.1"):
-        start_from(fewer, tokenizer)
-
-
-def test_its_last_layer_has_three_colours_of_a_square(tokenizer: ImageTokenizer) -> None:
     shape = config(tokenizer).to_diff_dict()
     assert PictureDecoder(JanusVQVAEConfig(**{**shape, "out_channels": 27})).size == 96
     with pytest.raises(ValueError, match=r"3 times a square \(3, 12, 27\), got 6"):
         PictureDecoder(JanusVQVAEConfig(**{**shape, "out_channels": 6}))
+    fewer = PictureDecoder(JanusVQVAEConfig(**{**config(tokenizer).to_diff_dict(), "num_res_blocks": 0}))
+    with pytest.raises(ValueError, match=r"the picture decoder has no decoder\.up\.0\.block\.1"):
+        start_from(fewer, tokenizer)
 
 
 @torch.inference_mode()
@@ -127,23 +124,6 @@ def test_the_loss_asks_for_edges(monkeypatch: pytest.MonkeyPatch) -> None:
     output = soft.clone().requires_grad_()
     [downhill] = torch.autograd.grad(picture_loss(output, true), [output])
     assert picture_loss(soft - 2e-3 * downhill.sign(), true) < picture_loss(soft, true)
-
-
-def test_specks_are_small_bright_things() -> None:
-    one = torch.full((1, 3, 64, 64), -0.5)
-    one[:, :, 10:13, 20:22] = 0.5  # a star
-    one[:, :, 30:50, 30:50] = 0.8  # a moon
-    one[:, :, 40:42, 5:7] = -1.0  # a dark spot
-    found = picture.specks(one)[0, 0]
-    assert found[10:13, 20:22].eq(1).all() and found.sum() == 6
-    missed = one.clone()
-    missed[:, :, 10:13, 20:22] = -0.5
-    extra = one.clone()
-    extra[:, :, 53:56, 10:12] = 0.5
-    more = 20 * 6 * 3 / one.numel()  # what the six pixels weigh more, all colours off by 1
-    assert float(picture_loss(missed, one) - picture_loss(extra, one)) == pytest.approx(
-        more, rel=0.05
-    )  # none is worse than one more
 
 
 def test_a_run_is_exported_with_its_model(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,6 +62,7 @@ def test_same_seed_same_picture_other_seed_another(pipe: Pipeline) -> None:
     assert first.tokens == again.tokens
     assert same_picture(first.image, again.image) and not same_picture(first.image, other.image)
     assert first.tokens != other.tokens
+    assert pipe.generate("a yellow sky lantern", method="lantern++", seed=5).tokens != first.tokens
 
 
 def test_the_same_tokens_give_the_same_picture_on_other_threads(pipe: Pipeline) -> None:
@@ -73,22 +74,6 @@ def test_the_same_tokens_give_the_same_picture_on_other_threads(pipe: Pipeline) 
             assert same_picture(pipe.decode_image(drawn.tokens), drawn.image)
     finally:
         torch.set_num_threads(threads)
-
-
-def test_the_prompt_matters(pipe: Pipeline) -> None:
-    assert pipe.generate(PROMPT, seed=1).tokens != pipe.generate("a yellow sky lantern", seed=1).tokens
-
-
-def test_without_guidance_one_row_is_decoded(pipe: Pipeline) -> None:
-    assert len(pipe.generate(PROMPT, method="eagle2", cfg_scale=1.0, seed=1).tokens) == TOKENS
-
-
-@pytest.mark.slow
-def test_half_precision_runs_every_method(folder: Path) -> None:
-    pipe = load(folder, device="cpu", dtype="bfloat16")
-    done = [e for _, e in pipe.compare(PROMPT, lantern_k=20) if isinstance(e, Generation)]
-    assert {d.method for d in done} == {m.id for m in METHODS.values() if m.default}
-    assert done[0].stats.dtype == "bfloat16"
 
 
 def test_comparison_runs_in_the_tables_order_and_merges_into_one_record(pipe: Pipeline) -> None:
@@ -137,17 +122,8 @@ def test_preview_paints_what_is_missing(pipe: Pipeline) -> None:
     assert picture.getpixel((last, 2 * 8 + 4)) == (9, 8, 7)
     assert picture.getpixel((last, 4)) != (9, 8, 7)
     ahead = pipe.preview({0: 1, 1: 1, GRID: 1}, empty=(9, 8, 7))  # of rows side by side
-    assert [ahead.getpixel((8 * column + 4, 8 * row + 4)) == (9, 8, 7) for row in (0, 1, 2) for column in (0, 1, 2)] == [
-        False,
-        False,
-        True,
-        False,
-        True,
-        True,
-        True,
-        True,
-        True,
-    ]
+    painted = [n for n in range(9) if ahead.getpixel((8 * (n % 3) + 4, 8 * (n // 3) + 4)) != (9, 8, 7)]
+    assert painted == [0, 1, 3]
 
 
 def test_previews_are_the_tokenizers_and_pictures_the_decoders(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,10 +167,6 @@ def test_bad_input_gets_a_sentence_that_names_it(pipe: Pipeline, values: dict[st
 def test_loading_what_is_not_there_says_so(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="model must be one of lantern-scenes"):
         load("dall-e")
-    with pytest.raises(ValueError, match="dtype must be one of"):
-        load(folder, dtype="int3")
-    with pytest.raises(ValueError, match=r"device must be|not available"):
-        load(folder, device="abacus")
     with pytest.raises(ValueError, match="not the config of a model folder"):
         load(tmp_path)
     copy = write_tiny_model(tmp_path / "cut", grid=4)
@@ -204,21 +176,9 @@ def test_loading_what_is_not_there_says_so(folder: Path, tmp_path: Path) -> None
         load(copy)
 
 
-def test_a_folder_says_its_own_size(tmp_path: Path) -> None:
-    pipe = load(str(write_tiny_model(tmp_path / "eight", grid=8)))
-    assert (pipe.info.grid, pipe.info.image_size) == (8, 64)
-    assert pipe.generate(PROMPT).image.size == (64, 64)
-
-
-def test_settings_know_their_trees() -> None:
-    paper = Settings(tree="paper")
-    assert METHODS["eagle2"].drafts.of(paper).nodes == 59
-    assert METHODS["lantern++"].drafts.of(paper).nodes == 58
-    assert METHODS["eagle1"].drafts.of(Settings(tree="chain")).nodes == 6
-    assert METHODS["vanilla"].drafts.of(Settings()).nodes == 1
-
-
 def test_a_tree_of_ones_own(pipe: Pipeline) -> None:
+    for method, named, nodes in (("eagle2", "paper", 59), ("lantern++", "paper", 58), ("eagle1", "chain", 6)):
+        assert METHODS[method].drafts.of(Settings(tree=named)).nodes == nodes
     stats = pipe.generate("a lantern", "eagle1", tree="0 1 00 01 000").stats
     assert (stats.nodes, stats.tree, stats.tree_settings) == (6, "0 1 00 01 000: as asked", {"tree": "0 1 00 01 000"})
     dynamic = pipe.generate("a lantern", "eagle2", tree="small").stats
@@ -234,21 +194,7 @@ def test_a_tree_of_ones_own(pipe: Pipeline) -> None:
         ("eagle1", {"draft_nodes": 3, "tree": "chain"}, "chain: as asked"),
     ):
         assert METHODS[method].drafts.asked(pipe.settings(**asked)) == told
-    wide = " ".join(f"{a}{b}" if b >= 0 else str(a) for a in range(10) for b in range(-1, 10))
-    for tree in (
-        "00",
-        "0 0",
-        "",
-        "0 1 x",
-        "0,1",
-        "\u0660",
-        "0" * 50,
-        "0 " * 90_000,
-        " ".join("0" * d for d in range(1, 11)),
-        wide + " " + wide,
-        ["0"],
-        None,
-        3,
-    ):
+    deep = " ".join("0" * d for d in range(1, 11))
+    for tree in ("00", "0 0", "", "0 1 x", "0,1", "\u0660", "0" * 50, "0 " * 90_000, deep, ["0"], None, 3):
         with pytest.raises(ValueError, match=r"tree must be one of fit, .*, or paths such as '0 1 00', got"):
             pipe.settings(tree=tree)

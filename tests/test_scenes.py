@@ -65,63 +65,41 @@ def attribute_values(scenes: Scenes, row: int) -> dict[str, int]:
     return {name: int(value[row]) for name, value in scenes.attributes().items()}
 
 
-def test_the_same_seed_gives_the_same_scenes() -> None:
-    first, again, other = sample_scenes(6, 11), sample_scenes(6, 11), sample_scenes(6, 12)
-    for field in fields(Scenes):
-        assert torch.equal(getattr(first, field.name), getattr(again, field.name)), field.name
-    assert torch.equal(render(taken(first, slice(2))), render(taken(again, slice(2))))
-    assert not torch.equal(first.centre, other.centre)
-    assert not torch.equal(first.phase, other.phase)
-
-
-def test_drawing_leaves_the_global_generator_alone() -> None:
+def test_scenes_are_seeded_in_range_and_of_all_attributes() -> None:
     torch.manual_seed(5)
     wanted = torch.rand(3)
     torch.manual_seed(5)
-    render(sample_scenes(1, 3))
-    assert torch.equal(torch.rand(3), wanted)
-
-
-def test_attributes_are_within_range_and_all_occur() -> None:
-    scenes = sample_scenes(600, 1)
+    scenes, again, other = sample_scenes(600, 1), sample_scenes(600, 1), sample_scenes(600, 2)
+    render(taken(scenes, slice(1)))
+    assert torch.equal(torch.rand(3), wanted), "the global generator is left alone"
+    assert all(torch.equal(getattr(scenes, f.name), getattr(again, f.name)) for f in fields(Scenes))
+    assert not torch.equal(scenes.centre, other.centre) and not torch.equal(scenes.phase, other.phase)
     assert list(scenes.attributes()) == list(ATTRIBUTES)
     for name, classes in ATTRIBUTES.items():
         share = torch.bincount(scenes.attributes()[name], minlength=len(classes)) / 600
-        assert len(share) == len(classes), name
         # five standard deviations around an even share
-        spread = 5 * (1 / len(classes) / 600) ** 0.5
-        assert ((share - 1 / len(classes)).abs() < spread).all(), (name, share)
-
-
-def test_count_is_the_number_of_lanterns() -> None:
-    scenes = sample_scenes(300, 2)
-    assert torch.equal((scenes.radius > 0).sum(1), scenes.count + 1)
-    assert scenes.radius.max() < 0.35
-    assert HORIZON[0] <= scenes.horizon.min()
-    assert scenes.horizon.max() <= HORIZON[1]
-
-
-def test_lanterns_stay_in_the_picture_and_apart() -> None:
-    scenes = sample_scenes(300, 3)
-    for row in range(300):
+        assert len(share) == len(classes) and ((share - 1 / len(classes)).abs() < 5 * (1 / len(classes) / 600) ** 0.5).all(), name
+    assert torch.equal((scenes.radius > 0).sum(1), scenes.count + 1) and scenes.radius.max() < 0.35
+    assert HORIZON[0] <= scenes.horizon.min() and scenes.horizon.max() <= HORIZON[1]
+    for row in range(300):  # lanterns are in the picture, and apart
         n = int(scenes.count[row]) + 1
         x, r = scenes.centre[row, :n, 0], scenes.radius[row, :n]
-        assert (x.abs() + r <= 1.0).all(), row
-        assert (x.diff() >= (r[1:] + r[:-1]) * 0.99).all(), row
+        assert (x.abs() + r <= 1.0).all() and (x.diff() >= (r[1:] + r[:-1]) * 0.99).all(), row
 
 
-def test_pictures_are_in_range_and_do_not_depend_on_their_batch() -> None:
+def test_pictures_are_in_range_and_depend_on_their_scene_alone() -> None:
+    """Not on the batch; a larger one shows the same scene."""
     scenes = sample_scenes(5, 4)
-    pictures = render(scenes)
-    assert pictures.shape == (5, 3, SIZE, SIZE)
-    assert pictures.dtype == torch.float32
-    assert pictures.isfinite().all()
-    assert pictures.min() >= 0
-    assert pictures.max() <= 1
-    torch.testing.assert_close(render(taken(scenes, slice(3, 4))), pictures[3:4], atol=1e-5, rtol=0)
+    pictures, large = render(scenes), render(scenes, 256)
+    assert pictures.shape == (5, 3, SIZE, SIZE) and pictures.dtype == torch.float32 and large.shape == (5, 3, 256, 256)
+    for drawn in (pictures, large):
+        assert drawn.isfinite().all() and drawn.min() >= 0 and drawn.max() <= 1
     order = torch.tensor([4, 2])
     shuffled = Scenes(**{f.name: getattr(scenes, f.name)[order] for f in fields(Scenes)})
     torch.testing.assert_close(render(shuffled), pictures[order], atol=1e-5, rtol=0)
+    assert psnr(F.interpolate(large, size=128, mode="area"), pictures).min() > 30
+    with pytest.raises(ValueError, match="size must be at least 8 pixels, got 7"):
+        render(scenes, 7)
 
 
 def test_pictures_of_128_pixels_are_those_of_the_bundled_tokens() -> None:
@@ -136,40 +114,6 @@ def test_pictures_of_128_pixels_are_those_of_the_bundled_tokens() -> None:
     assert torch.equal(_line(distance / 0.075, SIZE), torch.exp(-((distance / 0.075) ** 2)))
     assert torch.equal(_edge(distance, SIZE), torch.sigmoid(-distance * (128 * 2.0 / 1.2 / 2.0)))
     assert torch.equal(render(sample_scenes(2, 7), SIZE), render(sample_scenes(2, 7)))
-
-
-def test_a_larger_picture_shows_the_same_scene() -> None:
-    scenes = sample_scenes(24, 8)
-    small, large = render(scenes), render(scenes, 256)
-    assert large.shape == (24, 3, 256, 256) and large.isfinite().all() and large.min() >= 0 and large.max() <= 1
-    assert psnr(F.interpolate(large, size=128, mode="area"), small).min() > 30
-    with pytest.raises(ValueError, match="size must be at least 8 pixels, got 7"):
-        render(scenes, 7)
-
-
-def test_stars_gather_their_light_and_edges_and_lattices_get_steep() -> None:
-    scenes = sample_scenes(1, 3)
-    scenes = changed(scenes, time=1, moon=0, place=2, count=0, shape=1)
-    scenes.radius[:] = torch.tensor([0.3, 0, 0, 0])
-    scenes.centre[:, 0], scenes.horizon[:] = torch.tensor([0.0, -0.1]), 0.45
-    scenes.stars[:] = torch.tensor([0.6, -0.7, 1.0])
-    scenes.stars[:, 1:, 2] = 0
-    dark = changed(scenes)
-    dark.stars = scenes.stars.clone()
-    dark.stars[:, :, 2] = 0
-    light, spot, steep, rim = [], [], [], []
-    for size in (128, 256):
-        whole, without = (-torch.log(1 - render(one, size).double() ** (1 / 0.85)) / 1.55 for one in (scenes, dark))
-        star = (whole - without)[0, 2]
-        light.append(float(star.sum()) / size**2)  # of the star, before the film curve
-        spot.append(int((star > star.max() / 2).sum()) / size**2)  # how large it is
-        row = render(scenes, size)[0, 0, int(size * 0.42)]  # across a box lantern, between its bars
-        bars = row[int(size * 0.44) : int(size * 0.56)]  # the upright bar in its middle
-        steep.append(float(bars.diff().abs().max()) * size)
-        rim.append(float(row[int(size * 0.37) : int(size * 0.42)].diff().abs().max()) * size)  # the lantern's left side
-    assert light[1] == pytest.approx(light[0], rel=0.05)
-    assert spot[1] < 0.65 * spot[0]
-    assert steep[1] > 1.3 * steep[0] and rim[1] > 1.5 * rim[0]
 
 
 def changed(scenes: Scenes, **values: int) -> Scenes:
@@ -203,7 +147,7 @@ def around(picture: Tensor, centre: Tensor, radius: float) -> Tensor:
     return picture[:, top:bottom, left:right]
 
 
-def test_captions_name_what_is_drawn() -> None:
+def test_captions_name_what_is_drawn_and_can_leave_it_unsaid() -> None:
     scenes, rng, words = sample_scenes(60, 8), random.Random(0), set(vocabulary())
     wordings = set()
     for row in range(60):
@@ -218,32 +162,21 @@ def test_captions_name_what_is_drawn() -> None:
                 if name not in ("count", "moon"):  # "a" goes with other nouns too, and "without a moon" holds "a moon"
                     assert not says(text.replace("moonless sky", "moonless"), tuple(others)), (text, name)
             assert says(text, ("lanterns",) if values["count"] else ("lantern",)), text
-    assert len(wordings) > 150
-
-
-def test_captions_can_leave_attributes_unsaid() -> None:
-    scenes, rng = sample_scenes(20, 9), random.Random(1)
-    for row in range(20):
         text = caption(scenes, row, rng, omit=1.0)
-        values = attribute_values(scenes, row)
         assert says(text, WORDS["count"][values["count"]])
         for name in ("colour", "shape", "place", "time"):
             assert not says(text, WORDS[name][values[name]]), (text, name)
+    assert len(wordings) > 150
 
 
 def test_full_captions_name_everything_with_known_words() -> None:
-    words, seen = set(vocabulary()), set()
+    words, seen = vocabulary(), set()
+    assert words == sorted(set(words)) and all(word == word.lower() and " " not in word for word in words)
     sizes = [MAX_COUNT, len(COLOURS), len(SHAPES), len(PLACES), len(TIMES), 2]
     for values in itertools.product(*map(range, sizes)):
         text = full_caption(*values)
         seen.add(text)
-        assert set(text.split()) <= words, text
+        assert set(text.split()) <= set(words), text
         for name, value in zip(WORDS, values, strict=True):
             assert says(text, WORDS[name][value]), (text, name)
     assert len(seen) == math.prod(sizes)
-
-
-def test_the_vocabulary_is_sorted_and_has_no_word_twice() -> None:
-    words = vocabulary()
-    assert words == sorted(set(words))
-    assert all(word == word.lower() and " " not in word for word in words)

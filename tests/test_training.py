@@ -69,10 +69,8 @@ def test_batched_samples_follow_the_distribution_of_the_target() -> None:
 
 
 def test_left_pad_moves_words_to_the_end_in_order() -> None:
-    features = torch.arange(8.0).view(1, 4, 2) + 1
-    moved, mask = left_pad(features, torch.tensor([[True, True, False, False]]))
-    assert mask.tolist() == [[False, False, True, True]]
-    assert moved.tolist() == [[[0, 0], [0, 0], [1, 2], [3, 4]]]
+    moved, mask = left_pad(torch.arange(8.0).view(1, 4, 2) + 1, torch.tensor([[True, True, False, False]]))
+    assert mask.tolist() == [[False, False, True, True]] and moved.tolist() == [[[0, 0], [0, 0], [1, 2], [3, 4]]]
 
 
 def test_quantiser_moves_to_the_data_and_revives_dead_codes() -> None:

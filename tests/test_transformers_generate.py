@@ -15,7 +15,7 @@ from library_models import ASKED, DECODER, PROMPT, VOCABULARY
 from safetensors.torch import save_file
 from torch import Tensor
 
-from examples.transformers_generate.custom_generate.adapter import ModelCache, Prompt, reader_of
+from examples.transformers_generate.custom_generate.adapter import Prompt, reader_of
 from examples.transformers_generate.custom_generate.drafter import EagleDrafter, read_weights
 from examples.transformers_generate.custom_generate.generate import decode_with
 from lantern_demo.models.neighbours import neighbour_table
@@ -43,9 +43,8 @@ def drawn(model: Any, drafter: Path | None = None, **asked: Any) -> Any:
     return model.generate(PROMPT, **given | asked)
 
 
-@pytest.mark.parametrize("method", EXACT)
 def test_the_folders_name_is_enough(
-    models: dict[str, Any], drafter: Path, method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    models: dict[str, Any], drafter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """transformers copies the folder and runs the copy."""
     monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path))
@@ -54,16 +53,16 @@ def test_the_folders_name_is_enough(
         monkeypatch.delitem(sys.modules, name)  # the copies of another test
     by_name = {"custom_generate": str(FOLDER), "trust_remote_code": True}
     plain = models["llama"].generate(PROMPT, do_sample=False, **ASKED)
-    out = drawn(models["llama"], drafter, do_sample=False, lantern_method=method, **by_name)
+    out = drawn(models["llama"], drafter, do_sample=False, lantern_method="eagle1", **by_name)
     assert out.sequences.tolist() == plain.tolist() and type(out).__module__.startswith("transformers_modules")
     told = out.speculative_decoding
-    assert told["steps"] == 29 if method == "vanilla" else told["steps"] < 29
-    assert told["mean_acceptance_length"] is None or told["mean_acceptance_length"] > 1
+    assert told["steps"] < 29 and told["mean_acceptance_length"] > 1
     mask = torch.ones_like(PROMPT)  # of a Janus picture the guidance comes by its own name
     image = models["janus"].generate(PROMPT, attention_mask=mask, generation_mode="image", do_sample=False, guidance_scale=4.0)
     asked = {"lantern_image": True, "guidance_scale": 4.0, "attention_mask": mask, "lantern_drafter": drafter}
-    found = models["janus"].generate(PROMPT, do_sample=False, lantern_method=method, **by_name, **asked)
-    assert found.tolist() == image.tolist() and image.shape == (1, 16)
+    for method in EXACT:
+        found = models["janus"].generate(PROMPT, do_sample=False, lantern_method=method, **by_name, **asked)
+        assert found.tolist() == image.tolist() and image.shape == (1, 16), method
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
@@ -97,19 +96,6 @@ def test_with_shared_noise_exact_methods_draw_vanillas_tokens(models: dict[str, 
     assert drawn(models[model], **asked | {"lantern_seed": 8}).sequences.tolist() != vanilla.sequences.tolist()
     if model == "chameleon":
         assert ((vanilla.sequences[0, 4:] >= 16) & (vanilla.sequences[0, 4:] < 32)).all()
-
-
-def test_which_tokens_are_allowed_may_depend_on_the_place(models: dict[str, Any], drafter: Path) -> None:
-    """As Emu3 draws rows of image tokens with a token at the end of each."""
-
-    def rows(_: int, ids: Tensor) -> list[int]:
-        return [3] if (len(ids) - PROMPT.shape[1]) % 5 == 4 else list(range(16, 24))
-
-    asked = {"prefix_allowed_tokens_fn": rows, "guidance_scale": 2.0, "negative_prompt_ids": torch.tensor([[5, 11]])}
-    plain = models["llama"].generate(PROMPT, do_sample=False, **ASKED, **asked)
-    for method in EXACT:
-        found = drawn(models["llama"], drafter, do_sample=False, lantern_method=method, **asked)
-        assert found.sequences.tolist() == plain.tolist()
 
 
 def probs(model: Any, ids: Tensor) -> Tensor:
@@ -180,24 +166,6 @@ def test_the_layer_is_a_llamas(models: dict[str, Any], tmp_path: Path) -> None:
     got = drafter.extend(torch.tensor([2, 6]), torch.randn(1, 2, 72), cache)
     wanted = other(torch.tensor([[9, 3, 11, 7, 2, 6]])).last_hidden_state[:, -1:]
     assert torch.allclose(got, wanted, atol=1e-5) and cache.length == 6
-
-
-@torch.inference_mode()
-def test_a_cache_keeps_the_accepted_path_alone(models: dict[str, Any]) -> None:
-    llama = models["llama"]
-    reader, _ = reader_of(llama, PROMPT, transformers.LogitsProcessorList(), {}, False, None)
-    inner = transformers.DynamicCache(config=llama.config)
-    cache = ModelCache(inner)
-    reader.prefill(inner)
-    cache.length, cache.written = 4, [7, 8, 9, 1, 2]
-    depths, sees = torch.tensor([0, 1, 1, 2, 2]), torch.eye(5, dtype=torch.bool)  # nodes 3 and 4 lie behind 1 and 2
-    sees[:, 0] = sees[3, 1] = sees[4, 2] = True
-    logits, _ = reader.read(torch.tensor(cache.written), depths, sees, inner, 4)
-    assert torch.allclose(logits[0, [0, 2, 4]], llama(torch.tensor([[5, 9, 3, 11, 7, 9, 2]])).logits[0, 4:], atol=1e-5)
-    cache.commit(torch.tensor([0, 2, 4]))
-    assert cache.drawn == [7, 9, 2] and cache.length == 7 and int(inner.get_seq_length()) == 7
-    logits, _ = reader.read(torch.tensor([6]), torch.tensor([0]), torch.ones(1, 1).bool(), inner, 7)
-    assert torch.allclose(logits[0, 0], llama(torch.tensor([[5, 9, 3, 11, 7, 9, 2, 6]])).logits[0, -1], atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,135 @@
+"""The commands of lantern_demo.bench: stopped, they go on where they were, and what cannot be run is refused by a sentence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny import write_tiny_model
+
+from lantern_demo.bench import sizes
+from lantern_demo.bench.__main__ import main
+from lantern_demo.bench.quality.classifier import AttributeClassifier
+from lantern_demo.bench.resume import Journal
+from lantern_demo.models import bundled
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = write_tiny_model(tmp_path_factory.mktemp("models") / "tiny", grid=4)
+    bundled.save_part(folder / "classifier", AttributeClassifier(), torch.float32)
+    return folder
+
+
+def lines_of(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("command", "changed"),
+    [
+        (["--device", "cpu", "--methods", "vanilla", "lantern++", "--prompts", "3"], ["--seeds", "3"]),
+        (["audit", "--runs", "30", "--cases", "cold", "top-p", "--processes", "1", "--methods", "vanilla"], ["--runs", "31"]),
+    ],
+    ids=["speed", "audit"],
+)
+def test_an_interrupted_command_goes_on(
+    command: list[str],
+    changed: list[str],
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out, journal, add, written = tmp_path / "out.json", tmp_path / "out.jsonl", Journal.add, list[str]()
+    model = [] if command[0] == "audit" else ["--model", str(folder)]
+    given = [*command, *model, "--out", str(out)]
+
+    def interrupted(self: Journal, kind: str, record: dict[str, Any]) -> None:
+        written.append(kind)
+        if len(written) > 2:
+            raise KeyboardInterrupt
+        add(self, kind, record)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "add", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            main(given)
+    before = lines_of(journal)
+    assert len(before) == 3 and not out.exists()
+    main(given)
+    whole, report = lines_of(journal), json.loads(out.read_text())
+    assert whole[:3] == before and len(whole) > 4
+    measured = [json.dumps({key: line.get(key) for key in ("number", "method", "variant", "case")}) for line in whole]
+    alone = [name for name, line in zip(measured, whole, strict=True) if line.get("kind") in ("round", "row")]
+    assert len(set(alone)) == len(alone)
+    main(given)  # nothing is left to do
+    again = json.loads(out.read_text())
+    assert lines_of(journal) == whole and {**again, "created": ""} == {**report, "created": ""}
+    with pytest.raises(SystemExit):
+        main([*given, *changed])
+    assert "holds another command's results" in capsys.readouterr().err
+
+
+OUT = ["--out", "out.json", "--device", "cpu"]
+MODEL = ["--model", "tiny", *OUT, "--methods", "vanilla", "lantern++"]
+QUALITY = ["quality", "--model", "tiny", "--out", "out", "--device", "cpu"]
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ([*MODEL, "--prompts", "0"], "--prompts: must be at least 1, got 0"),
+        ([*MODEL, "--out", "bench.txt"], "must end in .json"),
+        ([*MODEL, "--set", "lanterns=3"], "unknown setting 'lanterns'"),
+        ([*MODEL, "--lanternpp-lambda", "0.5"], "lanternpp_lambda must be"),
+        ([*MODEL, "--against", "nowhere.py"], "--against must name a Python file"),
+        (["audit", "--runs", "0"], "--runs"),
+        (["audit", "--processes", "0"], "--processes"),
+        (["audit", "--out", "audit.txt"], "--out"),
+        (["sizes", "--models", "anole-8b"], "anole-8b"),
+        (["sizes", "--nodes", "0"], "--nodes: must be at least 1, got 0"),
+        (["sizes", "--threads", "0"], "sizes: threads must be a whole number between 1 and 1024, got 0"),
+        (["sizes", "--kinds", "int4"], "--kinds: invalid choice: 'int4'"),
+        (["sizes", "--models", "llamagen-t2i-256", "--kinds"], "of memory, and 1 MiB are free"),
+        (["gpu", "--out", "out"], "not available here"),
+        ([*QUALITY, "--pictures", "0"], "--pictures"),
+        ([*QUALITY, "--pictures", "9"], "--seeds"),
+        ([*QUALITY, "--sweep-pictures", "4"], "--sweep-pictures"),
+        ([*QUALITY, "--rounds", "0"], "--rounds"),
+        ([*QUALITY, "--candidates", "lantern"], "--candidates must name points among lantern delta 0, "),
+        ([*QUALITY, "--model", "nothing"], "nothing"),
+        ([*QUALITY, "--tree", "no tree"], "tree"),
+    ],
+    ids=lambda value: "" if isinstance(value, list) else value,
+)
+def test_what_cannot_be_run_is_refused_in_a_sentence(
+    command: list[str], says: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(folder.parent)
+    monkeypatch.setattr(sizes, "free_memory", lambda device: 2**20)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(SystemExit) as ended:
+        main(command)
+    assert ended.value.code == 2 and says in capsys.readouterr().err
+    assert not list(folder.parent.glob("*.json*")), "nothing is written"
+
+
+def test_a_journal_goes_on_after_a_line_cut_off(tmp_path: Path) -> None:
+    file = tmp_path / "bench.jsonl"
+    Journal(file, {"prompts": 1}).add("round", {"number": 0})
+    with file.open("a") as f:
+        f.write('{"kind": "round", "num')
+    again = Journal(file, {"prompts": 1})
+    assert [r["number"] for r in again.of("round")] == [0]
+    again.add("round", {"number": 1})
+    assert [r["number"] for r in Journal(file, {"prompts": 1}).of("round")] == [0, 1]
+    with pytest.raises(ValueError, match=r"another command's results \(prompts was 1, now 2\)"):
+        Journal(file, {"prompts": 2})
+    assert Journal(file, {"prompts": 2}, fresh=True).lines == []
+    file.write_text("not one\n")
+    with pytest.raises(ValueError, match="not a journal"):
+        Journal(file, {})
