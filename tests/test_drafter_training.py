@@ -161,6 +161,7 @@ def test_what_cannot_be_trained_is_refused(
         drafter.main()
 
 
+@pytest.mark.slow
 def test_kept_states_teach_the_same(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And the target runs once for each picture, not in every step."""
     sizes: list[int] = []
