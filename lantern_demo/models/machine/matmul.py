@@ -14,11 +14,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
+from functools import lru_cache, partial
 from math import prod
 from time import perf_counter
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 Matmul = Callable[[Tensor], Tensor]  # x [M, D] float32 -> [M, O] float32
@@ -31,6 +32,7 @@ KINDS = {
 }
 PROBED_NODES = (1, 6)  # of the passes that decide between kinds: what vanilla and a small tree run
 PROBES = 12  # passes each
+BLOCKS = 60  # rows; a multiple of FBGEMM's blocks of 1 to 6
 FEW = 4  # rows
 SMALL = 2**21  # numbers of a weight whose products several threads would not be sooner done with than one
 ROW_EXACT = ("packed", "half", "bfloat16")
@@ -99,13 +101,40 @@ def _half(weight: Tensor) -> Matmul:
         shared = torch.ops.quantized.linear_dynamic_fp16.default
         with _packed_by_fbgemm():
             columns = torch.ops.quantized.linear_prepack_fp16(weight, None)
-        return lambda x: shared(x, columns)
+        return _in_exact_blocks(lambda x: shared(x, columns))
+    return _in_exact_blocks(_small_half(weight))
+
+
+def _small_half(weight: Tensor) -> Matmul:
     run = torch.fbgemm_linear_fp16_weight_fp32_activation
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         packed = torch.fbgemm_pack_gemm_matrix_fp16(weight)
         run(weight.new_zeros(1, weight.shape[1]), packed, None)  # warns once
     return lambda x: run(x, packed, None)
+
+
+def _in_exact_blocks(run: Matmul) -> Matmul:
+    """A product of FBGEMM whose rows have the same bits in any company. It works on blocks of rows, and without AVX-512 it sums
+    blocks of one or two rows in another order: then rows of zeros fill them up."""
+    fill = _rows_to_fill()
+    if not any(fill):
+        return run
+    # the table ends with a multiple of all block sizes, after which it repeats
+    return lambda x: run(F.pad(x, (0, 0, 0, more)))[: len(x)] if (more := fill[len(x) % len(fill)]) else run(x)
+
+
+@lru_cache(maxsize=1)
+def _rows_to_fill() -> tuple[int, ...]:
+    """How many rows of zeros each number of rows lacks, from 0 on, until FBGEMM sums every row as in a large product here."""
+    generator = torch.Generator().manual_seed(0)
+    x, weight = torch.randn(2 * BLOCKS, 64, generator=generator), torch.randn(64, 64, generator=generator)
+    run = _small_half(weight)
+    whole = run(x)
+    exact = [torch.equal(run(x[:count]), whole[:count]) for count in range(BLOCKS, 2 * BLOCKS)]
+    small = [count == 0 or torch.equal(run(x[:count]), whole[:count]) for count in range(BLOCKS)]
+    exact = [a and b for a, b in zip(exact, small, strict=True)]
+    return tuple(next((more for more in range(BLOCKS) if exact[(count + more) % BLOCKS]), 0) for count in range(BLOCKS))
 
 
 @contextmanager
