@@ -30,9 +30,9 @@ from pages import (
     show_example,
 )
 from PIL import Image
+from test_evidence import held_against_draws
 
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.recorded import recorded_runs
 from lantern_demo.ui.service import Service
@@ -293,7 +293,7 @@ TRIALS = """[...document.querySelectorAll("#stage .look .trial")].map((trial) =>
 @pytest.mark.parametrize("dice", ["own", "same"])
 def test_tokens_of_every_kind_say_why_for_every_method(tab: Page, server: str, dice: str) -> None:
     """Also for a method that is added to the table: a rule says in Python what is printed here."""
-    sharing = {name for name, method in METHODS.items() if method.guesses and Settings().rule(method).shares}
+    sharing = {name for name, method in METHODS.items() if method.guesses and held_against_draws(method, "same", "sampled")}
     # Those that do not share say with the same dice what they say with their own.
     lanes = drawn(tab, server, [name for name in METHODS if dice == "own" or name in sharing], dice=dice)
     compared = sharing if dice == "same" else set()
