@@ -54,6 +54,8 @@ class Head:
 
 def with_tags(page: bytes, tags: str) -> bytes:
     """The HTML of a page with tags in its head, before the first script: the scripts hold texts that look like tags."""
+    # Gradio's script for pages that stand in a frame comes only to those.
+    page = page.replace(b"document.head.appendChild(script);", b"if (parent !== window) document.head.appendChild(script);")
     head, script, rest = page.partition(b"<script")
     return THEIRS.sub(b"", head) + tags.encode() + b"\n" + script + rest
 
