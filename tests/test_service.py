@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from lantern_demo.runs.pipeline import Generation, Pipeline
-from lantern_demo.ui import service as services
 from lantern_demo.ui import texts
 from lantern_demo.ui.restore import _redrawn
 from lantern_demo.ui.service import Service
@@ -72,38 +71,3 @@ def test_a_caller_that_leaves_lets_the_next_one_in(tiny_model: Path) -> None:
         assert not waiting.done()
         first.close()
         assert len(waiting.result(timeout=60)) == 1
-
-
-def test_how_long_others_wait_is_known_from_runs_that_ended(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three before: the one that has the device, and two that wait."""
-    service, now = Service(tiny_model, "cpu"), [100.0]
-    request = service.request("a lantern", None, ["vanilla"], {})
-    monkeypatch.setattr(services, "perf_counter", lambda: now[0])
-    assert service.wait_behind(1) is None
-
-    stopped = service.frames(request, False)
-    next(stopped)
-    now[0] += 50
-    stopped.close()
-    assert service.wait_behind(1) is None, "nobody knows how long it would have taken"
-    for seconds in (4, 6, 90):
-        for event in service.frames(request, False):
-            if isinstance(event, Generation):
-                now[0] += seconds
-    assert service.wait_behind(3) == 18
-
-    running = service.frames(request, False)
-    next(running)
-    now[0] += 2
-    assert service.wait_behind(1) == 4 and service.wait_behind(3) == 16
-    now[0] += 20
-    assert service.wait_behind(1) == 0 and service.wait_behind(3) == 12
-    running.close()
-    assert service.wait_behind(3) == 18
-
-
-def test_the_queue_in_words() -> None:
-    assert texts.in_line(1, None) == "1 before you."
-    assert texts.in_line(1, 6.3) == "1 before you, about 6 s."
-    assert texts.in_line(2, 0.0) == "2 before you, about 1 s."
-    assert texts.in_line(20, 130.0) == "20 before you, about 2 min."
