@@ -186,7 +186,8 @@ def check_for_axe(page: Page, what: str) -> None:
     for width in (1280, 390):
         page.set_viewport_size({"width": width, "height": 844})
         page.wait_for_timeout(200)  # for what follows a change of size
-        assert page.evaluate(FAULTS) == {}, f"{what}, {width} px wide"
+        faults = page.evaluate(FAULTS)
+        assert faults == {}, f"{what}, {width} px wide: {faults}"
         assert fits(page), f"{what} is wider than {width} px"
 
 
