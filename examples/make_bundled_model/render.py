@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from examples.make_bundled_model.emoji import MARGIN, SPRITE, sprites
 from examples.make_bundled_model.emoji_scenes import ATTRIBUTES, MAX_COUNT, NONE, NOUNS, PLACES, TIMES, caption
+from lantern_demo.scenes import _column, _mix
 
 SIZE = 256  # pixels a side
 HORIZON = (0.24, 0.42)  # the range of the horizon's y; y runs from -1 at the top to 1 at the bottom
@@ -136,15 +137,6 @@ def sample_scenes(batch: int, seed: int, wanted: Mapping[str, Tensor] | None = N
 def _edge(distance: Tensor, size: int, softness: float = 1.2) -> Tensor:
     """1 inside (negative distance), 0 outside, smooth over about `softness` pixels of a picture `size` pixels wide."""
     return torch.sigmoid(-distance * (size / softness))
-
-
-def _mix(base: Tensor, over: Tensor, alpha: Tensor) -> Tensor:
-    return base + (over - base) * alpha
-
-
-def _column(value: Tensor) -> Tensor:
-    """[B] or [B, C] -> broadcastable over [B, C, H, W]."""
-    return value.reshape(*value.shape, *([1] * (4 - value.dim()))) if value.dim() > 1 else value[:, None, None, None]
 
 
 def _sky(s: Scenes, x: Tensor, y: Tensor, size: int, stars: bool = True) -> Tensor:

@@ -172,7 +172,6 @@ METHOD_SENTENCES = {
     "lantern": "EAGLE-2's tree, but near misses count too: similar tokens lend their probability, up to delta.",
     "lantern++": "A fixed tree, and near misses bounded by lambda times the guess's own probability.",
 }
-LOOK_ALIKE = dict.fromkeys(("lantern", "lantern++"), "; mostly look-alikes")  # what stands there instead
 BADGES = {"lantern": "near misses", "lantern++": "near misses"}
 
 
@@ -440,8 +439,7 @@ def changed_in_short(entry: dict[str, Any], method: Method, greedy: bool = False
         if alike:
             return "Exact: the very picture that vanilla draws."
         return "Exact: nothing changed." if greedy else "Exact: the same odds, the dice rolled again."
-    count = changed_of(entry)
-    return f"{count} of {entry['tokens']} changed{LOOK_ALIKE.get(method.id, '') if count else ''}."
+    return f"{changed_of(entry)} of {entry['tokens']} changed."
 
 
 def stopped_at(committed: int, total: int) -> str:
