@@ -312,7 +312,7 @@ def _whole(record: Record) -> Record:
     return record
 
 
-RECORD = TypeAdapter(Annotated[Record, AfterValidator(_whole)])
+RECORD: TypeAdapter[Record] = TypeAdapter(Annotated[Record, AfterValidator(_whole)])
 PARTS = ("lantern_demo", "model", "prompt", "settings", "order", "methods")  # JSON without them is something else
 
 
