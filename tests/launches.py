@@ -184,7 +184,7 @@ def step_of(model: str, method: str, tree: str = "paper", dtype: torch.dtype = t
         cache.advance(PROMPT)
     near = torch.empty(info.published.target.vocab, 1001, dtype=torch.int32, device=META)
     config = Config(
-        chosen, info.tokens, knobs.sampling(), knobs.rule(chosen), policy, near, device=META, row=info.grid, dice=knobs.dice
+        chosen, info.tokens, knobs.sampling(), knobs.rule(chosen), policy, near, device=META, row=info.grid, noise=knobs.noise
     )
     source, judge = parts_of(config, info.published.target.vocab)
     uniforms = uniforms_of(0, torch.device("cpu"), 1, judge.draws + source.draws)

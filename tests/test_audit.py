@@ -126,7 +126,7 @@ def test_the_worst_stretch_finds_what_is_lost_among_sequences() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("cell", "runs"),
-    [(Cell("vanilla", "", "cold"), 1500), (Cell("eagle1", "", "guided"), 1000), (Cell("eagle1", "own", "top-p"), 300)],
+    [(Cell("vanilla", "", "cold"), 1500), (Cell("eagle1", "", "guided"), 1000), (Cell("eagle1", "independent", "top-p"), 300)],
 )
 def test_lossless_methods_are_at_the_noise(cell: Cell, runs: int) -> None:
     row = run_cell(cell, runs)
@@ -136,7 +136,7 @@ def test_lossless_methods_are_at_the_noise(cell: Cell, runs: int) -> None:
 
 def test_a_residual_that_returns_the_distribution_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Rule, "reject", lambda *_: None)
-    row = run_cell(Cell("eagle1", "own", "top-p"), 300)
+    row = run_cell(Cell("eagle1", "independent", "top-p"), 300)
     assert row.p < 1e-6 and row.stretch_p < 1e-6 and row.tvd > row.p99 and row.verdict.startswith("off by 0.")
     assert audit.faults([row]) == [row]
 
@@ -164,7 +164,7 @@ def test_what_a_target_is_told_wrongly_shows(broken: type[ToyTarget], monkeypatc
 
 
 def test_relaxed_methods_show_their_distance() -> None:
-    row = run_cell(Cell("lantern", "own", "sharp"), 600)
+    row = run_cell(Cell("lantern", "independent", "sharp"), 600)
     assert not row.lossless and not row.at_the_noise and row.off_by > 0.05 and row.name == "lantern (own)"
     assert audit.faults([row]) == []
 
@@ -174,7 +174,7 @@ def test_every_method_of_the_table_is_run(monkeypatch: pytest.MonkeyPatch) -> No
     cells = cells_of(list(METHODS), ["cold"])
     assert {cell.method for cell in cells} == set(METHODS)
     variants = {name: [cell.variant for cell in cells if cell.method == name] for name in ("lantern", "lantern++", "zipar")}
-    assert variants == {"lantern": ["", "own"], "lantern++": [""], "zipar": ["", "whole row"]}
+    assert variants == {"lantern": ["", "independent"], "lantern++": [""], "zipar": ["", "whole row"]}
     assert run_cell(Cell("later", "", "cold"), 20).lossless
 
 

@@ -41,9 +41,9 @@ def test_the_report_that_ships_is_whole() -> None:
 def test_the_panel_says_what_was_found_and_which_dice_it_is_of() -> None:
     """Reports made since noise can be shared name the rows that have dice of their own."""
     assert found(SHIPPED).startswith(f"**{SHIPPED['verdict']}**") and SHIPPED["machine"]["device"] in found(SHIPPED)
-    named = judged(SHIPPED, [*ROWS, replace(ROWS[-1], variant="own")])
+    named = judged(SHIPPED, [*ROWS, replace(ROWS[-1], variant="independent")])
     assert texts.AUDIT_OWN not in found(named)
-    unnamed = judged(SHIPPED, [row for row in ROWS if row.variant != "own"])
+    unnamed = judged(SHIPPED, [row for row in ROWS if row.variant != "independent"])
     assert texts.AUDIT_OWN in found(unnamed)
 
 

@@ -49,13 +49,13 @@ def pipe(tiny_model: Path) -> Pipeline:
 # -- the count
 
 
-@pytest.mark.parametrize("dice", ["same", "own"])
+@pytest.mark.parametrize("noise", ["shared", "independent"])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("method", METHODS)
-def test_what_is_lossless_changes_nothing_and_the_rest_something(method: str, temperature: float, dice: str) -> None:
+def test_what_is_lossless_changes_nothing_and_the_rest_something(method: str, temperature: float, noise: str) -> None:
     shares = []
     for seed in range(4):
-        config = config_of(method, seed, sampling=Sampling(temperature, cfg_scale=2.0), dice=dice)
+        config = config_of(method, seed, sampling=Sampling(temperature, cfg_scale=2.0), noise=noise)
         steps, _ = steps_of(config)
         if method in WAVES:
             assert share_changed(steps) == 0, "the run itself does not know"
@@ -71,7 +71,7 @@ def test_what_is_lossless_changes_nothing_and_the_rest_something(method: str, te
 def test_with_shared_noise_it_is_what_the_model_itself_draws_otherwise(method: str) -> None:
     """Of the table's target, whose distribution the last two tokens say, with the noise of each place."""
     noise = gumbel_(torch.empty(TOKENS, 12), seed=4)
-    config = config_of(method, 4, dice="same")
+    config = config_of(method, 4, noise="shared")
     steps, tokens = steps_of(config)
     steps = marked(TARGET, PREFIX, config, steps) if method in WAVES else steps
     before = torch.tensor([int(PREFIX[-1]), *tokens])
@@ -84,7 +84,7 @@ def test_with_shared_noise_it_is_what_the_model_itself_draws_otherwise(method: s
 
 def test_another_model_draws_otherwise() -> None:
     """Negative control."""
-    config = config_of("zipar", tree=Wavefront(6), dice="same")
+    config = config_of("zipar", tree=Wavefront(6), noise="shared")
     assert share_changed(marked(TableTarget(12, seed=2), PREFIX, config, steps_of(config)[0])) > 0.1
 
 
@@ -136,8 +136,8 @@ def test_a_record_from_before_rows_were_counted_is_refused(pipe: Pipeline) -> No
 # -- for people
 
 
-def entry_of(count: int, dice: str = "same") -> dict[str, Any]:
-    return {"tokens": 256, "dice": dice, "events": {"kinds": "r" * count + "t" * (256 - count)}}
+def entry_of(count: int, noise: str = "shared") -> dict[str, Any]:
+    return {"tokens": 256, "noise": noise, "events": {"kinds": "r" * count + "t" * (256 - count)}}
 
 
 def test_what_people_are_told_in_short() -> None:
@@ -151,9 +151,9 @@ def test_what_people_are_told_in_short() -> None:
 
 
 def test_what_people_are_told() -> None:
-    same_dice = "the model itself, with the same dice, draws other pieces there"
-    assert texts.changed(entry_of(26), METHODS["lantern"]) == f"26 of 256 tokens changed: {same_dice}."
-    assert texts.changed(entry_of(26, "own"), METHODS["zipar"]) == f"26 of 256 tokens changed: {same_dice}."
+    same_noise = "the model itself, with the same dice, draws other pieces there"
+    assert texts.changed(entry_of(26), METHODS["lantern"]) == f"26 of 256 tokens changed: {same_noise}."
+    assert texts.changed(entry_of(26, "independent"), METHODS["zipar"]) == f"26 of 256 tokens changed: {same_noise}."
     assert texts.changed(entry_of(3), METHODS["lantern"], greedy=True).endswith("the model itself likes other pieces best there.")
     assert texts.changed(entry_of(0), METHODS["lantern"]) == "0 of 256 tokens changed."
     assert texts.changed(entry_of(0), METHODS["sjd"]) == "Nothing changed: it keeps the odds of the model."

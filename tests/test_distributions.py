@@ -40,7 +40,7 @@ P_BOUND = 1e-5
 HIGHEST = 1 - 2.0**-48  # of the uniforms on a CPU
 VOCAB = 6
 WAYS = exact_ways()
-WAYS["vanilla with shared noise"] = {**WAYS["vanilla"], "dice": "same"}  # whose tokens all exact ways draw then
+WAYS["vanilla with shared noise"] = {**WAYS["vanilla"], "noise": "shared"}  # whose tokens all exact ways draw then
 
 
 # -- distributions of whole runs

@@ -34,16 +34,16 @@ ASKED: dict[str, dict[str, Any]] = {
     "tight": SMALL | {"lantern_delta": 0.0, "lanternpp_lambda": 1.0},
     "loose, greedy": SMALL | {"temperature": 0.0, "lantern_delta": 0.5, "lanternpp_lambda": 10.0},
 }
-OWN, SAME = {"dice": "own"}, {"dice": "same"}
+OWN, SAME = {"noise": "independent"}, {"noise": "shared"}
 DRAFTING = [method for method in METHODS.values() if method.guesses]
 
 
-def held_against_draws(method: Method, dice: str, asked: str) -> bool:
+def held_against_draws(method: Method, noise: str, asked: str) -> bool:
     """Whether a method holds its drafts against the model's own draws; greedy, where there are no dice, all do that count no
     neighbours."""
-    settings = Settings(**ASKED[asked] | {"dice": dice})
+    settings = Settings(**ASKED[asked] | {"noise": noise})
     rule, tree = settings.rule(method), method.drafts.of(settings)
-    return Config(method, 4, settings.sampling(), rule, tree, torch.zeros(1), dice=dice).shared
+    return Config(method, 4, settings.sampling(), rule, tree, torch.zeros(1), noise=noise).shared
 
 
 TRIED = [(method, asked) for method in DRAFTING for asked in ASKED if not held_against_draws(method, "own", asked)]
@@ -59,9 +59,9 @@ def pipe(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
     return load(write_tiny_model(tmp_path_factory.mktemp("models") / "tiny"), "cpu")
 
 
-def drawn(pipe: Pipeline, method: Method, asked: str, dice: dict[str, str]) -> tuple[dict[str, Any], Evidence]:
+def drawn(pipe: Pipeline, method: Method, asked: str, noise: dict[str, str]) -> tuple[dict[str, Any], Evidence]:
     """The events of a run, and the words for them."""
-    settings = ASKED[asked] | dice
+    settings = ASKED[asked] | noise
     entry = pipe.generate("a red lantern", method.id, **settings).record["methods"][method.id]
     return entry["events"], evidence_of(Settings(**settings), method, entry)
 
@@ -124,23 +124,23 @@ def test_with_shared_noise_a_verdict_is_what_was_compared(pipe: Pipeline, method
     assert found
 
 
-@pytest.mark.parametrize("dice", ["own", "same"])
+@pytest.mark.parametrize("noise", ["independent", "shared"])
 @pytest.mark.parametrize("method", METHODS.values(), ids=named)
-def test_the_words_are_of_what_decided(pipe: Pipeline, method: Method, dice: str) -> None:
+def test_the_words_are_of_what_decided(pipe: Pipeline, method: Method, noise: str) -> None:
     """Also where it was not kept: a GPU keeps none."""
-    settings = SMALL | {"dice": dice}
+    settings = SMALL | {"noise": noise}
     entry = pipe.generate("a red lantern", method.id, **settings).record["methods"][method.id]
     entry["events"].pop("compared", None)
     entry["events"]["trials"] = [[] for _ in entry["events"]["trees"]]
     words = evidence_of(Settings(**settings), method, entry)
     compared = ComparedNear if isinstance(method.rule, Lantern) else Compared
-    decided = compared if held_against_draws(method, dice, "sampled") else Evidence
+    decided = compared if held_against_draws(method, noise, "sampled") else Evidence
     assert type(words) is (decided if method.guesses else Undrafted) and type(words.rule) is type(method.rule)
     assert not any(words.trials(entry["events"]))
 
 
 def test_the_place_of_a_look_alike_is_told_in_numbers_and_words() -> None:
-    entry = {"dice": "same", "events": {}}
+    entry = {"noise": "shared", "events": {}}
     words = evidence_of(Settings(lantern_delta=0.3), METHODS["lantern"], entry)
 
     def told(*row: int) -> str:
@@ -194,7 +194,7 @@ def test_the_recorded_examples_agree_with_themselves() -> None:
             for tree, rows in zip(events["trees"], evidence_of(settings, METHODS[name], entry).trials(events), strict=True):
                 for node, case, *found in rows:
                     told += 1
-                    if entry["dice"] == "same":
+                    if entry["noise"] == "shared":
                         assert (found[0] == tree["tokens"][node]) == (case == "exact"), (name, case, found)
                         assert (node in tree["path"]) == (case != "refused"), (name, case, found)
                     else:
@@ -213,7 +213,7 @@ def test_what_is_behind_the_end_of_the_picture_is_not_told() -> None:
     }
     assert evidence_of(Settings(), METHODS["eagle1"]).trials(events) == [[], [[1, "exact", 0.5, 0.5, 0.4]]]
     events["compared"] = [[], [[1, 2, 0, 1], [2, 3, 0, 1]]]
-    shared = evidence_of(Settings(), METHODS["eagle1"], {"dice": "same", "events": events})
+    shared = evidence_of(Settings(), METHODS["eagle1"], {"noise": "shared", "events": events})
     assert shared.trials(events) == [[], [[1, "exact", 2, ""]]]
 
 
@@ -252,14 +252,14 @@ def test_the_words_are_whole(temperature: float) -> None:
             numbers = case["numbers"]
             assert not numbers if shared else numbers[0][1] == "{own}" and numbers[-1][1] == "{limit}"
         assert set(found["headings"]) == set("ert") and set(found["because"]) == {"first", "e", "r", "t", "refused"}
-        assert "dice" not in json.dumps(found) or temperature > 0
+        assert "noise" not in json.dumps(found) or temperature > 0
 
 
-@pytest.mark.parametrize("dice", ["own", "same"])
-def test_only_rules_that_ask_neighbours_speak_of_look_alikes(dice: str) -> None:
+@pytest.mark.parametrize("noise", ["independent", "shared"])
+def test_only_rules_that_ask_neighbours_speak_of_look_alikes(noise: str) -> None:
     for method in DRAFTING:
-        used = "same" if held_against_draws(method, dice, "sampled") else "own"
-        told = json.dumps(evidence_of(Settings(), method, {"dice": used, "events": {}}).told())
+        used = "shared" if held_against_draws(method, noise, "sampled") else "independent"
+        told = json.dumps(evidence_of(Settings(), method, {"noise": used, "events": {}}).told())
         assert ("look-alikes" in told) == isinstance(method.rule, Lantern), method.id
     for method in METHODS.values():
         rule = evidence_of(Settings(temperature=0.0), method).rule  # which greedy runs follow

@@ -26,7 +26,7 @@ RULES: list[dict[str, Any]] = [
     {"temperature": 0.0},
     {"temperature": 0.0, "no_draft": True},
     {"temperature": 0.7, "top_p": 0.9},
-    {"dice": "own"},
+    {"noise": "independent"},
     {"dtype": torch.float16},
     {"tree": "16 nodes"},
 ]

@@ -55,10 +55,10 @@ def test_they_race_beside_vanilla(registered: None, tmp_path: Path) -> None:
     assert set(done) == {"vanilla", *IDS}
     for name in IDS:
         entry = done[name].record["methods"][name]  # type: ignore[index]
-        assert entry["nodes"] == 8 and entry["dice"] == "own"
+        assert entry["nodes"] == 8 and entry["noise"] == "independent"
         assert pipe.generate("a lantern", name, tree="small", seed=3).tokens == done[name].tokens
     record = checked(merge_records([event.record for event in done.values()]))
-    assert list(record["methods"]) == ["vanilla", *IDS] and done["vanilla"].stats.dice == "same"
+    assert list(record["methods"]) == ["vanilla", *IDS] and done["vanilla"].stats.noise == "shared"
 
 
 def test_without_a_calibration_a_tree_that_is_to_fit_is_small(registered: None, tiny_model: Path) -> None:

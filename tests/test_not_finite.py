@@ -120,10 +120,10 @@ def runs(
 @pytest.mark.parametrize("method", OF_EACH_KIND)
 def test_whatever_comes_between_logits_and_distribution(method: str, sampling: Sampling) -> None:
     """At the first step, and mid run. A target that spoils nothing runs to the end."""
-    for dice in ("own", "same"):
+    for noise in ("independent", "shared"):
         for spoil in (one_nan, all_nan, one_infinite, none_possible):
             after = 3 if spoil is one_nan else 1
-            plain, fixed = runs(method, (spoil, after), None, sampling=sampling, dice=dice)
+            plain, fixed = runs(method, (spoil, after), None, sampling=sampling, noise=noise)
             assert plain == fixed and fixed[1] == NO_PROBS and len(fixed[0]) == after, spoil.__name__
     plain, fixed = runs(method, (lambda x: x, 1), (lambda x: x, 1), sampling=sampling)
     assert plain == fixed and fixed[1] == ""
@@ -144,10 +144,10 @@ def test_a_drafter_that_fails_under_a_sampled_static_tree(method: str) -> None:
 def test_drafts_that_are_judged_by_the_target_alone_may_come_from_anything(method: str, temperature: float) -> None:
     """With shared noise, greedy, and where the children's own distribution is never asked for."""
     sampling = Sampling(temperature, cfg_scale=2.0)
-    for dice in ("same", "own"):
-        settled = Config(num_tokens=16, sampling=sampling, dice=dice, **settings(method))
-        if settled.dice_used != "own" or METHODS[method].drafts is not StaticTree:
-            plain, fixed = runs(method, None, (all_nan, 2), sampling=sampling, dice=dice)
+    for noise in ("shared", "independent"):
+        settled = Config(num_tokens=16, sampling=sampling, noise=noise, **settings(method))
+        if settled.noise_used != "independent" or METHODS[method].drafts is not StaticTree:
+            plain, fixed = runs(method, None, (all_nan, 2), sampling=sampling, noise=noise)
             assert [tokens for tokens, _ in fixed[0]] == [tokens for tokens, _ in plain[0]]
             assert fixed[1] == plain[1] == "" and sum(len(tokens) for tokens, _ in fixed[0]) == 16
 

@@ -22,7 +22,7 @@ PREFIX = torch.tensor([1, 2, 3])
 
 
 def steps_of(chance: float, seed: int, **changes: Any) -> list[Any]:
-    knobs = {"sampling": Sampling(cfg_scale=2.0), "dice": "same", **changes}
+    knobs = {"sampling": Sampling(cfg_scale=2.0), "noise": "shared", **changes}
     method, tree = METHODS["opt-tree"], OptTree(chance)
     return list(decode(TARGET, DRAFTER, PREFIX, num_tokens=18, method=method, seed=seed, tree=tree, **knobs))
 

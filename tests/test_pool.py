@@ -204,7 +204,7 @@ def test_shares_of_a_step() -> None:
 @pytest.mark.parametrize("method", OF_EACH_KIND)
 def test_runs_on_a_kept_engine_are_those_on_a_new_one(method: str, model: Model) -> None:
     """Whatever the run before was: another prompt, padded or not, another seed, cut short, or shorter."""
-    engines, knobs = Engines(), {"dice": "same"}
+    engines, knobs = Engines(), {"noise": "shared"}
     for changes in ({"seed": 1}, {"seed": 2, "prompt": "full"}, {"seed": 3, "num_tokens": 5}, {"seed": 1}):
         new, pool = list(model.run(method, **knobs, **changes)), list(model.run(method, engines=engines, **knobs, **changes))
         assert summary(pool) == summary(new)

@@ -13,16 +13,16 @@ from lantern_demo.decoding.methods import METHODS
 
 GAPS = [(0,), (2,), (4,), (0, 1), (0, 3), (2, 0), (2, 0, 2)]
 WAYS: dict[str, dict[str, Any]] = {
-    "shared noise": {"filters": (0.9, 20, 0.9), "dice": "same"},
+    "shared noise": {"filters": (0.9, 20, 0.9), "noise": "shared"},
     "independent": {},
     "greedy": {"filters": (0.0, 0, 1.0)},
 }
 # Of one model only: they are the loop's, whatever the model.
 MORE: dict[str, dict[str, Any]] = {
-    "no filters": {"dice": "same"},
+    "no filters": {"noise": "shared"},
     "filtered": {"filters": (0.9, 20, 0.9)},
     "draws that are no nodes": {"static": GAPS},
-    "draws that are no nodes, shared": {"static": GAPS, "dice": "same"},
+    "draws that are no nodes, shared": {"static": GAPS, "noise": "shared"},
     "rows half as wide": {"row": 2},
     "a row that is cut": {"num_tokens": 14},
     **{f"{count} tokens": {"num_tokens": count, "seed": count} for count in (1, 2, 3, 4)},
@@ -45,7 +45,7 @@ def test_runners_make_the_same_run_and_exact_methods_draw_vanillas_tokens(
         found = [of.run(runner, method, **how) for runner in runners]
         assert [events[-1].engine for events in found] == [engine for *_, engine in runners]
         assert all(summary(events) == summary(found[0]) for events in found), name
-        if METHODS[method].lossless and ("dice" in how or name == "greedy"):
+        if METHODS[method].lossless and ("noise" in how or name == "greedy"):
             assert found[0][-1].tokens == of.run(of.modules, "vanilla", **how)[-1].tokens, name
 
 

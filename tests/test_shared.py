@@ -38,7 +38,7 @@ EXACT = exact_ways(6)
 
 
 def tokens_of(way: dict[str, Any], tokens: int, seed: int, **changes: Any) -> list[int]:
-    return ran(tokens, seed, **way, dice="same", **changes)[1].tokens
+    return ran(tokens, seed, **way, noise="shared", **changes)[1].tokens
 
 
 # -- the identity
@@ -51,7 +51,7 @@ def test_exact_methods_draw_vanillas_tokens(sampling: Sampling, seeds: range) ->
         wanted = tokens_of(EXACT["vanilla"], 18, seed, sampling=sampling)
         assert all(tokens_of(EXACT["vanilla"], count, seed, sampling=sampling) == wanted[:count] for count in range(1, 6))
         for number, (name, way) in enumerate(EXACT.items()):
-            if Config(num_tokens=18, sampling=sampling, neighbours=NEIGHBOURS, dice="same", **way).dice_used != "own":
+            if Config(num_tokens=18, sampling=sampling, neighbours=NEIGHBOURS, noise="shared", **way).noise_used != "independent":
                 assert tokens_of(way, 18, seed, sampling=sampling) == wanted, (name, seed)
                 count = 1 + (number + seed) % 5
                 assert tokens_of(way, count, seed, sampling=sampling) == wanted[:count], (name, seed, "at a picture's end")
@@ -60,7 +60,7 @@ def test_exact_methods_draw_vanillas_tokens(sampling: Sampling, seeds: range) ->
 @pytest.mark.parametrize("method", [name for name in METHODS if name in EXACT and METHODS[name].guesses])
 def test_drafts_are_accepted_all_the_same(method: str) -> None:
     """Or the identity would hold of a method that refuses everything."""
-    lengths = [run(method, 30, seed, dice="same")[1].mean_accepted_length for seed in range(5)]
+    lengths = [run(method, 30, seed, noise="shared")[1].mean_accepted_length for seed in range(5)]
     assert sum(lengths) / 5 > (1.4 if METHODS[method].needs_drafter else 1.05)
 
 
@@ -83,26 +83,28 @@ def test_noise_of_another_place_is_noticed(monkeypatch: pytest.MonkeyPatch) -> N
 def test_which_noise_a_run_has() -> None:
     """Exact rules share it, and LANTERN's where the prefix fixes the drafts; LANTERN++ has its published rule and no other."""
 
-    def used(method: str, dice: str = "same", **changes: Any) -> str:
-        return Config(num_tokens=8, **{"neighbours": NEIGHBOURS, **SETTINGS[method], "dice": dice, **changes}).dice_used
+    def used(method: str, noise: str = "shared", **changes: Any) -> str:
+        return Config(num_tokens=8, **{"neighbours": NEIGHBOURS, **SETTINGS[method], "noise": noise, **changes}).noise_used
 
     assert {method: used(method) for method in ALL} == {name: "own" if name == "lantern++" else "same" for name in ALL}
     assert used("lantern++", rule=LanternPlusPlus(4, 1.0)) == "same", "it relaxes nothing"
     drawn = Method("mine", "Mine", StaticTree, Lantern(4, 0.3), False, "")
     tree = SETTINGS["eagle1"]["tree"]
-    assert not Config(drawn, 8, rule=drawn.rule, tree=tree, neighbours=NEIGHBOURS, dice="same").shared, "its children are drawn"
+    assert not Config(drawn, 8, rule=drawn.rule, tree=tree, neighbours=NEIGHBOURS, noise="shared").shared, (
+        "its children are drawn"
+    )
     assert {used(method, "own") for method in ALL} == {"own"}
     assert {used(method, sampling=Sampling(0)) for method in ALL} == {"none"}
-    with pytest.raises(ValueError, match="dice is 'odd'; allowed are same, own"):
+    with pytest.raises(ValueError, match="noise is 'odd'; allowed are shared, independent"):
         used("vanilla", "odd")
 
 
 @pytest.mark.parametrize("method", ALL)
 def test_where_noise_is_not_shared_nothing_has_changed(method: str) -> None:
     """Of methods that have no other way, and at temperature 0."""
-    shared = run(method, 30, 3, dice="same")[1].tokens
-    assert (shared == run(method, 30, 3, dice="own")[1].tokens) == (method == "lantern++")
-    greedy = {dice: run(method, 30, 3, sampling=Sampling(0), dice=dice)[1] for dice in ("same", "own")}
+    shared = run(method, 30, 3, noise="shared")[1].tokens
+    assert (shared == run(method, 30, 3, noise="independent")[1].tokens) == (method == "lantern++")
+    greedy = {noise: run(method, 30, 3, sampling=Sampling(0), noise=noise)[1] for noise in ("shared", "independent")}
     assert greedy["same"].tokens == greedy["own"].tokens
     assert greedy["same"].accepted_lengths == greedy["own"].accepted_lengths
 
@@ -114,7 +116,7 @@ def test_where_noise_is_not_shared_nothing_has_changed(method: str) -> None:
 def test_the_bundled_models_pictures_are_vanillas() -> None:
     pipe = load("lantern-scenes", "cpu", fit_trees=False)
     lossless = [method.id for method in METHODS.values() if method.lossless]
-    knobs = {"seed": 3, "dice": "same", "tree": "small", "window": 8}
+    knobs = {"seed": 3, "noise": "shared", "tree": "small", "window": 8}
     drawn = {tuple(pipe.generate("three red round lanterns over a lake at dusk", name, **knobs).tokens) for name in lossless}
     assert len(drawn) == 1 and len(lossless) > 4
 
@@ -164,7 +166,7 @@ def test_of_children_that_the_prefix_fixes_the_distribution_is_lanterns_own(rule
 @pytest.mark.parametrize("method", ["eagle1", "eagle2", "lantern", "sjd"])
 def test_the_evidence_is_what_was_compared(method: str) -> None:
     kinds = set()
-    for step in run(method, 200, 3, dice="same")[0][1:]:
+    for step in run(method, 200, 3, noise="shared")[0][1:]:
         assert not step.judged
         accepted = set(step.path[1:])
         for node, drawn, near, tokens in step.compared:
@@ -183,19 +185,19 @@ def test_the_evidence_is_what_was_compared(method: str) -> None:
 
 def test_records_say_it_and_older_ones_are_read(tiny_model: Path) -> None:
     pipe = load(tiny_model, "cpu")
-    written = json.loads(json.dumps(pipe.generate("a lantern", "lantern", tree="small", lantern_k=10, dice="same").record))
+    written = json.loads(json.dumps(pipe.generate("a lantern", "lantern", tree="small", lantern_k=10, noise="shared").record))
     entry = written["methods"]["lantern"]
-    assert written["settings"]["dice"] == entry["dice"] == "same" and any(entry["events"]["compared"])
+    assert written["settings"]["noise"] == entry["noise"] == "shared" and any(entry["events"]["compared"])
     assert checked(written) == written
     for spoilt in ([[99, 1, 0, 1]], [[1, 1, 0]], [[1, 1, -2, 1]], [[1, 1, 0, 0]], [[1, 1.5, 0, 1]], 3):
         entry["events"]["compared"][1] = spoilt
         with pytest.raises(ValueError, match="compared"):
             checked(written)
-    del entry["events"]["compared"], entry["dice"], written["settings"]["dice"]
+    del entry["events"]["compared"], entry["noise"], written["settings"]["noise"]
     read = checked(written)
-    assert read["settings"]["dice"] == read["methods"]["lantern"]["dice"] == "own"
-    entry["dice"] = "odd"
-    with pytest.raises(ValueError, match="dice: must be 'same', 'own' or 'none'"):
+    assert read["settings"]["noise"] == read["methods"]["lantern"]["noise"] == "independent"
+    entry["noise"] = "odd"
+    with pytest.raises(ValueError, match="noise: must be 'shared', 'independent' or 'none'"):
         checked(written)
 
 
@@ -203,11 +205,11 @@ def test_what_each_method_used_is_in_its_entry(tiny_model: Path) -> None:
     pipe = load(tiny_model, "cpu")
     methods = ["vanilla", "lantern++"]
     found = {
-        name: event.stats.dice
-        for name, event in pipe.compare("a lantern", methods, tree="small", dice="same")
+        name: event.stats.noise
+        for name, event in pipe.compare("a lantern", methods, tree="small", noise="shared")
         if isinstance(event, Generation)
     }
     assert found == {"vanilla": "same", "lantern++": "own"}
-    assert pipe.generate("a lantern", "vanilla", temperature=0.0, dice="same").stats.dice == "none"
-    with pytest.raises(ValueError, match="dice must be one of same, own, got 'x'"):
-        pipe.settings(dice="x")
+    assert pipe.generate("a lantern", "vanilla", temperature=0.0, noise="shared").stats.noise == "none"
+    with pytest.raises(ValueError, match="noise must be one of shared, independent, got 'x'"):
+        pipe.settings(noise="x")

@@ -112,7 +112,14 @@ def test_rejection_sampling_follows_the_models_distribution(models: dict[str, An
     for token, p in enumerate(probs(llama, PROMPT).tolist()):
         if p > 0:
             expected += p * probs(llama, torch.cat([PROMPT, torch.tensor([[token]])], 1))
-    asked = {"do_sample": True, "top_k": 4, "lantern_method": method, "lantern_dice": "own", "lantern_window": 3, "lantern_k": 0}
+    asked = {
+        "do_sample": True,
+        "top_k": 4,
+        "lantern_method": method,
+        "lantern_noise": "independent",
+        "lantern_window": 3,
+        "lantern_k": 0,
+    }
     for seed in range(runs):
         counts[drawn(llama, drafter, lantern_seed=seed, max_new_tokens=3, **asked).sequences[0, -2]] += 1
     there = expected > 1e-6

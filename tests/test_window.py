@@ -32,7 +32,7 @@ def run(method: str, tokens: int, nodes: int = 5, **changes: Any) -> Any:
 @pytest.mark.slow
 def test_a_guess_that_keeps_its_old_distribution_fails_the_audit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Negative control: of a chain the tokens behind a token follow its distribution even so; here whole sequences count."""
-    assert run_cell(Cell("sjd", "own", "flat"), 1000).stretch_p > 1e-5
+    assert run_cell(Cell("sjd", "independent", "flat"), 1000).stretch_p > 1e-5
 
     def observe(self: window.DrawnWindow, looked: Tensor, own: Tensor, depth: Tensor, bonus: Tensor) -> None:
         tokens, probs, ahead = self.tokens.clone(), self.probs.clone(), self.number + 1 + depth
@@ -42,7 +42,7 @@ def test_a_guess_that_keeps_its_old_distribution_fails_the_audit(monkeypatch: py
         self.probs.copy_(torch.where(kept.unsqueeze(1), probs[held], self.probs))
 
     monkeypatch.setattr(window.DrawnWindow, "observe", observe)
-    assert run_cell(Cell("sjd", "own", "flat"), 2500).stretch_p < 1e-6
+    assert run_cell(Cell("sjd", "independent", "flat"), 2500).stretch_p < 1e-6
 
 
 def test_one_number_for_a_place_needs_fewer_passes(monkeypatch: pytest.MonkeyPatch) -> None:

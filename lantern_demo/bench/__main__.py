@@ -64,7 +64,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--set", type=setting, nargs="+", default=[], metavar="NAME=VALUE", help="settings for all, temperature=0 say")
     varied = p.add_argument_group("settings of some methods", "of several values each makes a row; by default the model's preset")
     varied.add_argument("--tree", nargs="+", help=f"{', '.join(TREES)}, or paths such as '0 1 00'")
-    varied.add_argument("--dice", nargs="+", choices=KNOBS["dice"].choices, help="whose random numbers")
+    varied.add_argument("--noise", nargs="+", choices=KNOBS["noise"].choices, help="whose random numbers")
     for name in VARIED:
         limit = KNOBS[name].limit
         if limit is not None:

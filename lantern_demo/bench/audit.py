@@ -77,13 +77,17 @@ class Variant(NamedTuple):
 
     lossless: bool
     tree: Drafts | None = None
-    dice: str = "same"
+    noise: str = "shared"
 
 
 def _own(method: Method) -> dict[str, Variant]:
     """The papers' rejection sampling, of methods that can share noise."""
-    shared = Config(method, LENGTH, rule=SMALL.rule(method), tree=method.drafts.of(SMALL), neighbours=neighbours(), dice="same")
-    return {"own": Variant(method.lossless, dice="own")} if shared.shared and not method.drafts.side_by_side else {}
+    shared = Config(
+        method, LENGTH, rule=SMALL.rule(method), tree=method.drafts.of(SMALL), neighbours=neighbours(), noise="shared"
+    )
+    return (
+        {"independent": Variant(method.lossless, noise="independent")} if shared.shared and not method.drafts.side_by_side else {}
+    )
 
 
 VARIANTS: dict[str, dict[str, Variant]] = {method.id: _own(method) for method in METHODS.values()}
@@ -203,7 +207,7 @@ def player(cell: Cell) -> Callable[[int], Decoded]:
     tree = variant.tree or method.drafts.of(SMALL)
 
     def play(seed: int) -> Decoded:
-        config = Config(method, LENGTH, case.sampling, rule, tree, near, seed, engine="plain", row=2, dice=variant.dice)
+        config = Config(method, LENGTH, case.sampling, rule, tree, near, seed, engine="plain", row=2, noise=variant.noise)
         *_, result = decode(target, drafter, None, config, clock)
         assert isinstance(result, Decoded)
         return result

@@ -64,7 +64,7 @@ class TimedModel:
             self.device,
             engine=engine,
             row=isqrt(self.tokens),
-            dice=self.knobs.dice,
+            noise=self.knobs.noise,
         )
         return decode(self.target, self.drafter, self.condition, config)
 

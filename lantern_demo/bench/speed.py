@@ -26,7 +26,7 @@ Run = dict[str, Any]  # what one contestant did in one round, JSON-able
 Contestant = Callable[[str, int], Run]
 
 # The settings that may have several values in one table: the tree, and the numbers of the relaxed rules.
-VARIED = ("tree", "dice", *(name for name, knob in KNOBS.items() if knob.swept and knob.limit is not None))
+VARIED = ("tree", "noise", *(name for name, knob in KNOBS.items() if knob.swept and knob.limit is not None))
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from .sampling import Sampling
 from .trees import Drafts
 
 ENGINES = ("auto", "plain", "fixed")
-DICE = ("same", "own")
+NOISE = ("shared", "independent")
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Config:
     engine: str = "auto"  # fixed on a CUDA device, with models that implement it
     room: int | None = None  # tokens that a kept engine has room for, so that shorter runs share it; None: num_tokens
     row: int | None = None  # tokens in a row of the picture; None: all
-    dice: str = "own"  # "same": shared noise, where the method allows it (see `shared`); "own": the papers' rejection sampling
+    noise: str = "independent"  # "shared": shared noise, where the method allows it (see `shared`); "independent": the papers' rejection sampling
 
     def __post_init__(self) -> None:
         method, tree, rule = self.method, self.tree, self.rule
@@ -72,7 +72,7 @@ class Config:
             raise ValueError(f"room is {self.room}; it must be at least num_tokens, which is {self.num_tokens}")
         if not 0 <= self.seed < 2**32:  # a CPU's generator takes 32 bits and would drop the others
             raise ValueError(f"seed is {self.seed}; it must be between 0 and {2**32 - 1}")
-        for name, allowed in (("engine", ENGINES), ("dice", DICE)):
+        for name, allowed in (("engine", ENGINES), ("noise", NOISE)):
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; allowed are {', '.join(allowed)}")
         if self.prefix_rows not in (None, 1, 2):
@@ -106,10 +106,10 @@ class Config:
         have one of their own."""
         if self.sampling.greedy:
             return not self.rule.table_columns
-        return self.dice == "same" and (not self.rule.relaxes or (self.rule.shares and self.tree.by_prefix))
+        return self.noise == "shared" and (not self.rule.relaxes or (self.rule.shares and self.tree.by_prefix))
 
     @property
-    def dice_used(self) -> Literal["same", "own", "none"]:
+    def noise_used(self) -> Literal["shared", "independent", "none"]:
         """How the run draws: "same" or "own" noise, or "none" at temperature 0."""
         return "none" if self.sampling.greedy else "same" if self.shared else "own"
 

@@ -13,7 +13,7 @@ its drafter (Daliri and others, arXiv 2408.07978), with several drafts (Gumbel-m
 by its own published distribution from children that the prefix fixes, as those of a dynamic tree. Where children are drawn that
 would be another rule than the published one, so that relaxed rules are judged by rejection there.
 
-The other way, `dice="own"`, is the papers' rejection sampling: see `rejection`.
+The other way, `noise="independent"`, is the papers' rejection sampling: see `rejection`.
 """
 
 from __future__ import annotations

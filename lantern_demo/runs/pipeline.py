@@ -102,7 +102,7 @@ class Pipeline:
             # What a tree costs differs more from machine to machine than what it lands differs from model to model.
             self._calibration = replace(read_calibration(BUNDLED / BORROWED) or Calibration({}, {}), wavefronts={})
         self._no_fit = "this model has no calibration" if fit_trees else "nothing is measured on a device that is only lent"
-        # by method, tree, guidance and dice, what they run with
+        # by method, tree, guidance and noise, what they run with
         self._warm: dict[tuple[str, Drafts, bool, str], Choice] = {}
         self._engines = Engines()
         self._images: dict[tuple[int, ...], Image.Image] = {}  # see `decode_image`
@@ -262,7 +262,7 @@ class Pipeline:
         one than asked where memory does not suffice. Raises what the method raises."""
         self._fit(method, settings)
         asked = self.tree_of(method, settings) if tree is None else tree
-        key = (method.id, asked.policy, settings.cfg_scale != 1, settings.dice)
+        key = (method.id, asked.policy, settings.cfg_scale != 1, settings.noise)
         if key in self._warm:
             known = self._warm[key]
             return asked if known.policy == asked.policy else known  # the reason is that of whoever asks
@@ -339,7 +339,7 @@ class Pipeline:
             self.device,
             room=self.info.tokens if kept else None,
             row=self.info.grid,
-            dice=knobs.dice,
+            noise=knobs.noise,
         )
         return config, condition
 
@@ -430,7 +430,7 @@ class Pipeline:
             schedule=schedule,
             schedule_reason=schedule_reason,
             waited_seconds=outcome.waited_seconds,
-            dice=config.dice_used,
+            noise=config.noise_used,
         )
 
     # -- pictures and tables

@@ -27,7 +27,7 @@ from lantern_demo.metrics import of_events
 from lantern_demo.models.registry import ModelInfo
 from lantern_demo.runs.stats import MOST_NODES, MOST_TOKENS, READABLE, Line, Many, Name, Number, Share, Stats, Whole
 from lantern_demo.settings.knobs import KNOBS
-from lantern_demo.settings.settings import Settings, without_retired
+from lantern_demo.settings.settings import Settings, renamed, without_retired
 from lantern_demo.version import __version__
 
 VERSIONS = ("0.1", "0.2")  # whose records are read: 0.2 draws other pictures for a seed than 0.1, since noise is shared
@@ -51,7 +51,7 @@ LATER: dict[str, Any] = {
     "schedule_reason": "",
     "engine_reason": "",
     "waited_seconds": None,
-    "dice": "own",
+    "noise": "independent",
 }
 # The settings that ask for a very tree again.
 OF_TREES = {"tree"} | {name for name, knob in KNOBS.items() if knob.of_tree or knob.fitted}
@@ -269,7 +269,7 @@ def _as_now(found: Any) -> Any:
         return found
     if "price" in found and isinstance(events := found.get("events"), dict) and "places" in events:
         raise ValueError("is older than the count of what rows drawn side by side change; draw it anew")
-    return LATER | found
+    return LATER | renamed(found)
 
 
 @dataclass(frozen=True, kw_only=True)

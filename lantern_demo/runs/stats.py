@@ -76,7 +76,7 @@ class Stats:
     waited_seconds: Seconds | None  # of decode_seconds, those in which the thread had no processor; None on a GPU
     disturbed: bool = field(init=False)  # it waited for more than `BUSY_SHARE` of its decode seconds
     # how it drew: by noise shared with all, by its paper's rule, or at temperature 0 not at all
-    dice: Literal["same", "own", "none"]
+    noise: Literal["shared", "independent", "none"]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tokens_per_second", self.tokens / self.decode_seconds)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
-from lantern_demo.decoding.config import DICE
+from lantern_demo.decoding.config import NOISE
 from lantern_demo.decoding.drafting import Drafts, DynamicTree
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.opt_tree import CHANCE, OptTree
@@ -142,14 +142,14 @@ class Knobs:
         step=0.1,
         top=10.0,
     )
-    dice: Literal["same", "own"] = knob(
-        "same",
+    noise: Literal["shared", "independent"] = knob(
+        "shared",
         "Random numbers",
-        "same: one vector of noise for each place of the picture, shared by all methods, so that exact ones draw the very "
-        "picture that vanilla draws. own: each method spends its numbers by its paper's own rule, as LANTERN++ always does.",
-        choices=DICE,
+        "shared: all methods draw with the same noise for each token, so exact ones draw vanilla's picture. independent: each "
+        "method draws by its paper's rejection sampling, as LANTERN++ always does.",
+        choices=NOISE,
         later=True,
-        before="own",
+        before="independent",
     )
     lantern_k: int = knob(
         100,

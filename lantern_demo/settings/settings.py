@@ -134,11 +134,19 @@ RETIRED: dict[str, Any] = {
     "guess": "left",
     "residual": "set",
 }
+RENAMED = {"dice": ("noise", {"same": "shared", "own": "independent"})}  # of older records and links
 UNREAD = {"zipar_price"}  # it chose a window, and a record has that window beside it
+
+
+def renamed(values: dict[str, Any]) -> dict[str, Any]:
+    """Values under the names that their settings have now."""
+    old = {name: (RENAMED[name][0], RENAMED[name][1].get(value, value)) for name, value in values.items() if name in RENAMED}
+    return dict(old.values()) | {name: value for name, value in values.items() if name not in old}
 
 
 def without_retired(values: dict[str, Any]) -> dict[str, Any]:
     """Values of settings without those that this program has no more. Raises ValueError for one that asks for anything."""
+    values = renamed(values)
     for name, usual in RETIRED.items():
         if values.get(name, usual) != usual:
             raise ValueError(f"{name} is {shown(values[name])}; this program has that setting no more")

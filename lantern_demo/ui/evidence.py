@@ -111,7 +111,7 @@ class Undrafted(Evidence):
         return told | {"headings": told["headings"] | {"r": "another one than the model's own"}}
 
     def because(self) -> dict[str, str]:
-        own = "likes another piece best here" if self.greedy else "draws another piece here, with the same dice"
+        own = "likes another piece best here" if self.greedy else "draws another piece here, with the same noise"
         return super().because() | {
             "t": "This method makes no guesses: the model drew this piece itself.",
             "r": f"With all pieces before it the model {own}.",
@@ -199,7 +199,7 @@ def evidence_of(settings: Settings, method: Method, entry: dict[str, Any] | None
     if not method.guesses:
         return Undrafted(rule, greedy)
     # greedy there is no noise to share, and what was compared is there all the same
-    if entry is not None and (entry["dice"] == "same" or "compared" in entry["events"]):
+    if entry is not None and (entry["noise"] == "shared" or "compared" in entry["events"]):
         return (ComparedNear if isinstance(rule, Lantern) else Compared)(rule, greedy)
     return Evidence(rule, greedy)
 

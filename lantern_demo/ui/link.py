@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from lantern_demo.settings.knobs import KNOBS, shown
-from lantern_demo.settings.settings import RETIRED, Settings, methods_of, without_retired
+from lantern_demo.settings.settings import RETIRED, Settings, methods_of, renamed, without_retired
 
 RUN = "run"  # names a run that is kept
 LONGEST = 4000  # characters of a value
@@ -37,7 +37,7 @@ def read(parameters: Mapping[str, str], default: str, presets: Mapping[str, Sett
     """
     known = {"prompt", "model", "methods", "seed", *CHOSEN}
     without_retired({name: _value(name, value) for name, value in parameters.items() if name in RETIRED})
-    given = {name: value for name, value in parameters.items() if name in known}
+    given = {name: value for name, value in renamed(dict(parameters)).items() if name in known}
     if not given:
         return None
     for name, value in given.items():

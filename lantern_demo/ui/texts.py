@@ -395,7 +395,7 @@ def audit_ran(report: dict[str, Any]) -> str:
     device, pytorch, day = report["machine"]["device"], report["versions"]["torch"], report["created"][:10]
     ran = f"{runs} runs of the decoding loop for each method in each case, on {device} with PyTorch {pytorch}, {day}."
     if any(
-        row["variant"] == "own" for row in report["rows"]
+        row["variant"] == "independent" for row in report["rows"]
     ):  # a report of the day when noise was shared, which names the others
         return ran
     return f"{ran} {AUDIT_OWN}"
@@ -423,7 +423,7 @@ def changed(entry: dict[str, Any], method: Method, greedy: bool = False) -> str:
         return f"Nothing changed: {'every token is the likeliest' if greedy else 'it keeps the odds'} of the model."
     if greedy:
         why = "the model itself likes other pieces best there"
-    elif method.drafts.side_by_side or entry["dice"] == "same":
+    elif method.drafts.side_by_side or entry["noise"] == "shared":
         why = "the model itself, with the same dice, draws other pieces there"
     else:
         why = "exact decoding would have refused these guesses"

@@ -15,7 +15,7 @@ eager or sdpa. Beside transformers' own arguments:
 - lantern_tree: a static tree by name or as paths, "0 1 00".
 - lantern_k, lantern_delta, lantern_lambda: the rules of LANTERN and LANTERN++. lantern_neighbours: a tensor [V, k or more] of
   each token's nearest others; else they come from the codebook of a Chameleon or a Janus.
-- lantern_dice: "same" draws every token with noise of its place, so that exact methods draw the same tokens, up to rounding;
+- lantern_noise: "shared" draws every token with noise of its place, so that exact methods draw the same tokens, up to rounding;
   "own" is the papers' rejection sampling, which LANTERN's two always do.
 - lantern_seed: 0 to 2**32 - 1; None: drawn from PyTorch's own generator.
 - lantern_image: draw a picture, with Janus through the embeddings and the head of its image tokens, with Chameleon (Anole) from
@@ -77,7 +77,7 @@ def decode_with(
     generation_config: Any,
     lantern_method: str = "sjd",
     lantern_window: int = 8,
-    lantern_dice: str = "same",
+    lantern_noise: str = "shared",
     lantern_seed: int | None = None,
     lantern_image: bool = False,
     lantern_guidance: float | None = None,
@@ -115,7 +115,7 @@ def decode_with(
         seed=int(torch.randint(2**32, (1,))) if lantern_seed is None else lantern_seed,
         device=input_ids.device,
         engine="plain",  # transformers' cache is not one of fixed slots
-        dice=lantern_dice if row.lossless else "own",
+        noise=lantern_noise if row.lossless else "independent",
     )
     target, drafter = ModelTarget(reader, input_ids, processors), None
     if row.needs_drafter and lantern_drafter is not None:
