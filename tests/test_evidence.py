@@ -46,8 +46,8 @@ def held_against_draws(method: Method, noise: str, asked: str) -> bool:
     return Config(method, 4, settings.sampling(), rule, tree, torch.zeros(1), noise=noise).shared
 
 
-TRIED = [(method, asked) for method in DRAFTING for asked in ASKED if not held_against_draws(method, "own", asked)]
-HELD = [(method, asked) for method in DRAFTING for asked in ASKED if held_against_draws(method, "same", asked)]
+TRIED = [(method, asked) for method in DRAFTING for asked in ASKED if not held_against_draws(method, "independent", asked)]
+HELD = [(method, asked) for method in DRAFTING for asked in ASKED if held_against_draws(method, "shared", asked)]
 
 
 def named(value: Any) -> str:

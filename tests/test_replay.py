@@ -293,7 +293,7 @@ TRIALS = """[...document.querySelectorAll("#stage .look .trial")].map((trial) =>
 @pytest.mark.parametrize("noise", ["independent", "shared"])
 def test_tokens_of_every_kind_say_why_for_every_method(tab: Page, server: str, noise: str) -> None:
     """Also for a method that is added to the table: a rule says in Python what is printed here."""
-    sharing = {name for name, method in METHODS.items() if method.guesses and held_against_draws(method, "same", "sampled")}
+    sharing = {name for name, method in METHODS.items() if method.guesses and held_against_draws(method, "shared", "sampled")}
     # Those that do not share say with the same noise what they say with their own.
     lanes = drawn(tab, server, [name for name in METHODS if noise == "independent" or name in sharing], noise=noise)
     compared = sharing if noise == "shared" else set()

@@ -86,14 +86,12 @@ def test_which_noise_a_run_has() -> None:
     def used(method: str, noise: str = "shared", **changes: Any) -> str:
         return Config(num_tokens=8, **{"neighbours": NEIGHBOURS, **SETTINGS[method], "noise": noise, **changes}).noise_used
 
-    assert {method: used(method) for method in ALL} == {name: "own" if name == "lantern++" else "same" for name in ALL}
-    assert used("lantern++", rule=LanternPlusPlus(4, 1.0)) == "same", "it relaxes nothing"
+    assert {method: used(method) for method in ALL} == {name: "independent" if name == "lantern++" else "shared" for name in ALL}
+    assert used("lantern++", rule=LanternPlusPlus(4, 1.0)) == "shared", "it relaxes nothing"
     drawn = Method("mine", "Mine", StaticTree, Lantern(4, 0.3), False, "")
-    tree = SETTINGS["eagle1"]["tree"]
-    assert not Config(drawn, 8, rule=drawn.rule, tree=tree, neighbours=NEIGHBOURS, noise="shared").shared, (
-        "its children are drawn"
-    )
-    assert {used(method, "own") for method in ALL} == {"own"}
+    config = Config(drawn, 8, rule=drawn.rule, tree=SETTINGS["eagle1"]["tree"], neighbours=NEIGHBOURS, noise="shared")
+    assert not config.shared, "its children are drawn"
+    assert {used(method, "independent") for method in ALL} == {"independent"}
     assert {used(method, sampling=Sampling(0)) for method in ALL} == {"none"}
     with pytest.raises(ValueError, match="noise is 'odd'; allowed are shared, independent"):
         used("vanilla", "odd")
@@ -105,8 +103,8 @@ def test_where_noise_is_not_shared_nothing_has_changed(method: str) -> None:
     shared = run(method, 30, 3, noise="shared")[1].tokens
     assert (shared == run(method, 30, 3, noise="independent")[1].tokens) == (method == "lantern++")
     greedy = {noise: run(method, 30, 3, sampling=Sampling(0), noise=noise)[1] for noise in ("shared", "independent")}
-    assert greedy["same"].tokens == greedy["own"].tokens
-    assert greedy["same"].accepted_lengths == greedy["own"].accepted_lengths
+    assert greedy["shared"].tokens == greedy["independent"].tokens
+    assert greedy["shared"].accepted_lengths == greedy["independent"].accepted_lengths
 
 
 # -- models
@@ -196,6 +194,9 @@ def test_records_say_it_and_older_ones_are_read(tiny_model: Path) -> None:
     del entry["events"]["compared"], entry["noise"], written["settings"]["noise"]
     read = checked(written)
     assert read["settings"]["noise"] == read["methods"]["lantern"]["noise"] == "independent"
+    written["settings"]["dice"], entry["dice"] = "same", "same"  # by its older name
+    read = checked(written)
+    assert read["settings"]["noise"] == read["methods"]["lantern"]["noise"] == "shared"
     entry["noise"] = "odd"
     with pytest.raises(ValueError, match="noise: must be 'shared', 'independent' or 'none'"):
         checked(written)
@@ -209,7 +210,7 @@ def test_what_each_method_used_is_in_its_entry(tiny_model: Path) -> None:
         for name, event in pipe.compare("a lantern", methods, tree="small", noise="shared")
         if isinstance(event, Generation)
     }
-    assert found == {"vanilla": "same", "lantern++": "own"}
+    assert found == {"vanilla": "shared", "lantern++": "independent"}
     assert pipe.generate("a lantern", "vanilla", temperature=0.0, noise="shared").stats.noise == "none"
     with pytest.raises(ValueError, match="noise must be one of shared, independent, got 'x'"):
         pipe.settings(noise="x")

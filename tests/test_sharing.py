@@ -195,6 +195,8 @@ def test_a_link_gives_the_settings_back(record: dict[str, Any]) -> None:
     assert (asked["prompt"], asked["methods"], asked["seed"]) == (record["prompt"], record["order"], True)
     assert asked["settings"].as_dict() == record["settings"]
     assert link.read({"utm_source": "somewhere", "__theme": "dark"}, "tiny", {"tiny": preset}) is None
+    older = link.read({"dice": "own"}, "tiny", {"tiny": preset})
+    assert older is not None and older["settings"].noise == "independent"
 
 
 @pytest.mark.parametrize(

@@ -82,12 +82,11 @@ class Variant(NamedTuple):
 
 def _own(method: Method) -> dict[str, Variant]:
     """The papers' rejection sampling, of methods that can share noise."""
-    shared = Config(
-        method, LENGTH, rule=SMALL.rule(method), tree=method.drafts.of(SMALL), neighbours=neighbours(), noise="shared"
-    )
-    return (
-        {"independent": Variant(method.lossless, noise="independent")} if shared.shared and not method.drafts.side_by_side else {}
-    )
+    tree = method.drafts.of(SMALL)
+    config = Config(method, LENGTH, rule=SMALL.rule(method), tree=tree, neighbours=neighbours(), noise="shared")
+    if not config.shared or method.drafts.side_by_side:
+        return {}
+    return {"independent": Variant(method.lossless, noise="independent")}
 
 
 VARIANTS: dict[str, dict[str, Variant]] = {method.id: _own(method) for method in METHODS.values()}

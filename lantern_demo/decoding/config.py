@@ -62,7 +62,7 @@ class Config:
     engine: str = "auto"  # fixed on a CUDA device, with models that implement it
     room: int | None = None  # tokens that a kept engine has room for, so that shorter runs share it; None: num_tokens
     row: int | None = None  # tokens in a row of the picture; None: all
-    noise: str = "independent"  # "shared": shared noise, where the method allows it (see `shared`); "independent": the papers' rejection sampling
+    noise: str = "independent"  # or "shared", where the method allows it (see `shared`)
 
     def __post_init__(self) -> None:
         method, tree, rule = self.method, self.tree, self.rule
@@ -110,8 +110,8 @@ class Config:
 
     @property
     def noise_used(self) -> Literal["shared", "independent", "none"]:
-        """How the run draws: "same" or "own" noise, or "none" at temperature 0."""
-        return "none" if self.sampling.greedy else "same" if self.shared else "own"
+        """How the run draws: "shared" or "independent" noise, or "none" at temperature 0."""
+        return "none" if self.sampling.greedy else "shared" if self.shared else "independent"
 
     @property
     def rows(self) -> int:

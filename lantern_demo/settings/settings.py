@@ -140,7 +140,7 @@ UNREAD = {"zipar_price"}  # it chose a window, and a record has that window besi
 
 def renamed(values: dict[str, Any]) -> dict[str, Any]:
     """Values under the names that their settings have now."""
-    old = {name: (RENAMED[name][0], RENAMED[name][1].get(value, value)) for name, value in values.items() if name in RENAMED}
+    old = {name: (RENAMED[name][0], RENAMED[name][1].get(str(value), value)) for name, value in values.items() if name in RENAMED}
     return dict(old.values()) | {name: value for name, value in values.items() if name not in old}
 
 
