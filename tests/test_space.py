@@ -93,7 +93,7 @@ def space() -> Iterator[Space]:
 def test_it_becomes_healthy(space: Space) -> None:
     end = time.monotonic() + SECONDS
     told: dict[str, Any] = {}
-    while time.monotonic() < end and not told.get("ready"):
+    while time.monotonic() < end and not told.get("ready") and told.get("status") != "failed":
         with contextlib.suppress(httpx.TransportError):
             told = space.http.get("/healthz").json()
         time.sleep(0.2)

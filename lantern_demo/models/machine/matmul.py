@@ -43,7 +43,8 @@ def exact_kinds(weights: Iterable[Tensor]) -> tuple[str, ...]:
     """The kinds that work here, are row-exact, and whose products with these weights are float32 ones; `plain` where there is
     none."""
     held = all(torch.equal(weight.half().to(weight.dtype), weight) for weight in weights)
-    return tuple(filter(supported, ("packed", "half") if held else ("packed",))) or ("plain",)
+    kinds = [kind for kind in ("packed", "half") if supported(kind) and (held or kind == "packed")]
+    return tuple(kinds) or ("plain",)
 
 
 def matmul(weight: Tensor, kind: str) -> Matmul:
