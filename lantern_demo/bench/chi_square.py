@@ -15,7 +15,7 @@ Counts = NDArray[numpy.int64]
 Probs = NDArray[numpy.float64]
 
 FEWEST = 5.0  # expected in a cell of Pearson's test
-SIMULATED = 1000  # sets of counts drawn for a 99th percentile
+SIMULATED = 200  # sets of counts drawn for a mean
 
 
 class Pearson(NamedTuple):
@@ -73,14 +73,12 @@ def worst_stretch(counts: Counts, probs: Probs) -> tuple[str, float]:
     return stretch, min(1.0, p * len(found))
 
 
-def distance(counts: Counts, probs: Probs) -> float:
-    """The total variation distance, 0 to 1, between the distribution that was counted and another, both [n]."""
+def distance(counts: Counts | Probs, probs: Probs) -> float:
+    """The total variation distance, 0 to 1, between the distribution that counts, or weights, [n] stand for and another."""
     return 0.5 * float(numpy.abs(counts / counts.sum() - probs).sum())
 
 
-def noise(probs: Probs, runs: int) -> tuple[float, float]:
-    """Mean and 99th percentile of the total variation distance between probabilities [n] and `runs` draws with them, by
-    simulation."""
+def expected_distance(probs: Probs, runs: int) -> float:
+    """Return the mean total variation distance between probabilities [n] and `runs` draws with them, by simulation."""
     generator = numpy.random.default_rng(0)
-    drawn = [distance(generator.multinomial(runs, probs), probs) for _ in range(SIMULATED)]
-    return float(numpy.mean(drawn)), float(numpy.quantile(drawn, 0.99))
+    return float(numpy.mean([distance(generator.multinomial(runs, probs), probs) for _ in range(SIMULATED)]))

@@ -76,12 +76,12 @@ class Tables:
                 table[behind] = peak[behind]
 
     def conditionals(self) -> Array:
-        """The probabilities [PREFIXES, VOCAB] of the token behind every prefix, in float64 and from the definitions, not by
-        `sampling`."""
+        """Compute the target's probabilities [PREFIXES, VOCAB] float64 of the token behind every prefix, from the definitions and
+        not by `sampling`."""
         sampling = self.case.sampling
         cond, uncond = self.target[:, :PREFIXES].double().numpy()
-        logits = uncond + sampling.cfg_scale * (cond - uncond)
-        p = numpy.exp((logits - logits.max(1, keepdims=True)) / sampling.temperature)
+        guided = uncond + sampling.cfg_scale * (cond - uncond)
+        p = numpy.exp((guided - guided.max(1, keepdims=True)) / sampling.temperature)
         for row in p:
             order = (-row).argsort()
             row[order[sampling.top_k or VOCAB :]] = 0.0
@@ -92,10 +92,14 @@ class Tables:
             row /= row.sum()
         return p
 
-    def sequences(self) -> Array:
-        """The exact distribution [SEQUENCES] of whole sequences in lexicographic order, float64: the product of the conditional
-        distributions."""
+    def sequences(self, fault: float = 0.0) -> Array:
+        """Compute the exact distribution [SEQUENCES] of whole sequences in lexicographic order, float64: the product of the
+        conditional distributions. A `fault` makes each conditional probability larger or smaller by this share, at random and
+        before they are normalised again."""
         p, probs, first = self.conditionals(), numpy.ones(1), 0
+        if fault:
+            p *= 1 + fault * numpy.random.default_rng(0).choice([-1.0, 1.0], p.shape)
+            p /= p.sum(1, keepdims=True)
         while len(probs) < SEQUENCES:
             probs, first = (probs[:, None] * p[first : first + len(probs)]).ravel(), first + len(probs)
         return probs
