@@ -14,3 +14,22 @@ function passClock(total) {
 }
 
 const counted = (steps) => say(steps === 1 ? WORDS.pass : WORDS.passes, { steps });
+
+/** Who was first on a clock, and how that is on the other one -> [headline, the line below it]. */
+function verdict(lanes, kind, words) {
+  const spent = (lane) => lane.milliseconds.at(-1);
+  const gain = ({ speedup }) => times(Math.max(speedup, 1 / speedup));
+  const vanilla = lanes.find((lane) => lane.id === "vanilla");
+  const fewest = lanes.reduce((best, lane) => (lane.steps < best.steps ? lane : best));
+  const alone = fewest.tokens.length - 1;
+  const facts = { method: fewest.label, passes: fewest.steps, alone };
+  const other = fewest !== vanilla && fewest.speedup !== null; // there are two clocks to compare
+  if (kind === "passes") {
+    const story = say(words.headlines[fewest.steps < alone ? "passes" : "noFewer"], { ...facts, times: times(alone / fewest.steps) });
+    return [story, other ? say(words.why[fewest.speedup >= 1 ? "faster" : "slower"], { times: gain(fewest) }) : ""];
+  }
+  const best = lanes.filter((lane) => lane !== vanilla).sort((a, b) => spent(a) - spent(b))[0] ?? vanilla;
+  const found = !vanilla || best === vanilla ? "alone" : best.speedup >= 1 ? "faster" : "slower";
+  const story = say(words.headlines[found], { method: best.label, took: seconds(spent(best)), alone: vanilla && seconds(spent(vanilla)), times: gain(best) });
+  return [story, other ? say(words.why.passes, facts) : ""];
+}

@@ -160,26 +160,11 @@ function useClock(kind) {
   go(share * state.total);
 }
 
-/** Name the first by the clock that is shown, and below it tell of the other clock, or of the differences. */
 function tellStory(known) {
-  const fewest = known.reduce((best, lane) => (lane.steps < best.steps ? lane : best));
-  const alone = fewest.tokens.length - 1;
-  const facts = { method: fewest.label, passes: fewest.steps, alone };
-  const vanilla = known.find((lane) => lane.id === "vanilla");
-  const other = fewest !== vanilla && fewest.speedup !== null;
-  let [story, more] = [say(words.headlines[fewest.steps < alone ? "passes" : "noFewer"], { ...facts, times: times(alone / fewest.steps) }), ""];
-  if (other) more = say(words.why[fewest.speedup >= 1 ? "faster" : "slower"], { ...facts, times: times(Math.max(fewest.speedup, 1 / fewest.speedup)) });
-  if (state.clock.kind === "seconds") {
-    const spent = (lane) => lane.milliseconds.at(-1);
-    const order = known.filter((lane) => lane !== vanilla).sort((a, b) => spent(a) - spent(b));
-    const best = order[0] ?? vanilla;
-    const kind = !vanilla || best === vanilla ? "alone" : best.speedup >= 1 ? "faster" : "slower";
-    story = say(words.headlines[kind], { method: best.label, took: seconds(spent(best)), alone: vanilla && seconds(spent(vanilla)), times: times(Math.max(best.speedup, 1 / best.speedup)) });
-    more = other ? say(words.why.passes, facts) : "";
-  }
-  if (state.compared) more = [words.whyDiffer, known.some(({ shares }) => !shares) ? words.whyOtherSample : ""].join(" ");
+  const [story, other] = verdict(known, state.clock.kind, words);
+  const differing = [words.whyDiffer, known.some(({ shares }) => !shares) ? words.whyOtherSample : ""].join(" ");
   headline.textContent = story;
-  why.replaceChildren(more, " ", known.some((lane) => lane.kinds.includes("r")) ? touring : "");
+  why.replaceChildren(state.compared ? differing : other, " ", known.some((lane) => lane.kinds.includes("r")) ? touring : "");
 }
 
 /** Show on the lanes that drew something else than vanilla where they did, and vanilla's picture beside theirs, with a wipe between them. */
