@@ -80,6 +80,10 @@ def at_rest(page: Page) -> None:
 # -- the first view
 
 
+PLACES = """all => all.map((one) => {
+  const { x, y, width, height } = one.getBoundingClientRect();
+  return [x, y, width, height].map(Math.round);
+})"""
 CARD = ("h3", ".badge", "canvas", ".bar", ".passes", ".seconds", ".number", ".ran")
 
 
@@ -109,22 +113,20 @@ def test_the_whole_race_is_on_the_first_screen_and_nothing_jumps(tab: Page, serv
         box = tab.locator(part).bounding_box()
         assert box is not None and box["height"] and box["y"] >= 0 and box["x"] >= 0 and box["x"] + box["width"] <= width, part
         assert box["y"] + box["height"] <= height or (width == 390 and part in seen), (part, box)
-    cards = [tab.locator(f"#lane-{lane}").bounding_box() for lane in LANES]
-    sizes = {(round(card["width"]), round(card["height"])) for card in cards if card}
-    assert len(sizes) == 1, sizes
-    rows, columns = ({round(card[at]) for card in cards if card} for at in ("y", "x"))
-    assert (len(rows), len(columns)) == ((1, 5) if width == 1280 else (5, 1))
+    cards = tab.locator("#stage .lane").evaluate_all(PLACES)
+    columns, rows, widths, heights = map(set, zip(*cards, strict=True))
+    assert len(widths) == len(heights) == 1 and (len(rows), len(columns)) == ((1, 5) if width == 1280 else (5, 1))
     side = tab.locator("#lane-lanternpp canvas").evaluate("canvas => canvas.clientWidth")
     assert side >= 210 if width == 1280 else side == 96
     results = tab.locator("#results").bounding_box()
     tab.locator("#draw").click()
     tab.locator("#stage .source.racing").wait_for()
-    assert [tab.locator(f"#lane-{lane}").bounding_box() for lane in LANES] == cards
+    assert tab.locator("#stage .lane").evaluate_all(PLACES) == cards
     during = tab.locator("#results").bounding_box()
     assert results and during and during["height"] == results["height"], "old results keep their room"
     expect(tab.locator("#status")).to_contain_text("Done, with seed")
     at_rest(tab)
-    assert [tab.locator(f"#lane-{lane}").bounding_box() for lane in LANES] == cards
+    assert tab.locator("#stage .lane").evaluate_all(PLACES) == cards
     moved = shifts(tab)
     assert sum(value for value, _ in moved) < 0.05, moved
     assert not tab.evaluate("window.played")
