@@ -44,7 +44,7 @@ from lantern_demo.scenes import caption, sample_scenes
 from lantern_demo.settings.knobs import KNOBS, ON_THE_FORM, by_readers
 from lantern_demo.ui import page as served
 from lantern_demo.ui import restore, texts
-from lantern_demo.ui.components import status_html
+from lantern_demo.ui.components import Offer, status_html
 from lantern_demo.ui.prompt_words import phrasebook
 
 if TYPE_CHECKING:
@@ -897,11 +897,13 @@ def test_nothing_is_cut_or_covered_on_the_stage(page: Page) -> None:
         for control in (".play", ".now", ".differ"):
             box = page.locator(f"#stage {control}").bounding_box()
             assert box is not None and box["x"] + box["width"] <= width, (width, control)
-    page.set_viewport_size({"width": 390, "height": 844})
-    notes_told = status_html(
-        "Done.", notes=[texts.busy_machine({name: {"waited_seconds": 1, "decode_seconds": 3} for name in METHODS})]
-    )
-    page.locator("#status .status").evaluate("(status, told) => { status.outerHTML = told; }", notes_told)
+    waited = {name: {"waited_seconds": 1, "decode_seconds": 3} for name in METHODS}
+    line = status_html("Done.", notes=[texts.busy_machine(waited)], offer=Offer("Drawn without a word.", "a red lantern"))
+    page.locator("#status .status").evaluate("(status, told) => { status.outerHTML = told; }", line)
+    for width in (1280, 390):
+        page.set_viewport_size({"width": width, "height": 844})
+        right = page.locator("#status .notes").evaluate("notes => notes.getBoundingClientRect().right")
+        assert right <= width and fits(page), width
     notes = page.locator("#status .notes")
     closed = notes.bounding_box()
     notes.locator("summary").click()

@@ -297,7 +297,7 @@ WEB: dict[str, Any] = {
     "headlines": {
         "passes": "{method} needed {passes} passes instead of {alone}: {times} fewer.",
         "noFewer": "{method} needed {passes} passes, one for each token after the first.",
-        "faster": "{method} took {took} instead of {alone}: {times} as fast.",
+        "faster": "{method} took {took} instead of vanilla's {alone}: {times} as fast.",
         "slower": "Vanilla was fastest: {alone}. {method} took {times} as long.",
         "alone": "{method} took {took}.",
     },
