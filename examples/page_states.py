@@ -70,10 +70,9 @@ def states(browser: Browser, url: str, width: int, theme: str) -> Iterator[tuple
         "bar => { bar.value = 520; bar.dispatchEvent(new Event('input', { bubbles: true })); }"
     )
     yield "replay", page
-    page.locator("#stage .view summary").click()
-    page.get_by_label("Tokens", exact=True).check()
-    yield "view", page
-    page.locator("#stage .view summary").click()
+    page.get_by_role("button", name="Differences").click()
+    yield "differences", page
+    page.get_by_role("button", name="Differences").click()
     page.get_by_role("button", name="LANTERN++: look at its tokens").click()
     page.locator("#stage .patch").first.wait_for()
     yield "look", page

@@ -47,7 +47,6 @@ AXE = Path(os.environ.get("AXE") or Path(__file__).parent.parent / "node_modules
 PATIENCE = 180_000  # ms; a busy machine can be slow, and nothing here waits longer than it must
 DEFAULT = [method.id for method in METHODS.values() if method.default]
 LANES = [name.replace("+", "p") for name in DEFAULT]
-LEADS = ["vanilla", "eagle1", "lanternpp"]  # the lanes that are shown large
 
 
 # Whether a replay ever played: it is over in a second or two, which a busy machine can be too slow to see.

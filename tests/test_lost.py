@@ -178,12 +178,12 @@ def test_a_race_whose_server_goes_is_told_and_kept(tab: Page, line: Line, server
     prompt = "two <b>blue</b> lanterns & a moon"
     tab.get_by_label("Prompt").fill(prompt)
     draw(tab)
-    tab.wait_for_function("document.querySelector('#stage .lane[data-phase=drawing] .side')?.textContent.match(/[1-9]/)")
+    tab.wait_for_function("document.querySelector('#stage .lane[data-phase=drawing] .passes')?.textContent.match(/[1-9]/)")
     line.cut()
     expect(tab.locator("#status")).to_have_text(texts.WEB["lost"])
     expect(tab.locator("#stage .source")).to_have_text(texts.WEB["lostRace"])
     assert tab.get_by_label("Prompt").input_value() == prompt
-    passes = tab.locator("#stage .side").all_inner_texts()
+    passes = tab.locator("#stage .passes").all_inner_texts()
     assert any(re.match(r"[1-9]\d* passes", told) for told in passes), "what was drawn stays"
     assert tab.locator("#stage .lane[data-phase=drawing], #stage .lane[data-phase=waiting], body.racing").count() == 0
     expect(tab.locator("#draw")).to_be_disabled()
@@ -195,7 +195,7 @@ def test_a_race_whose_server_goes_is_told_and_kept(tab: Page, line: Line, server
     expect(tab.locator("#status")).to_contain_text(texts.WEB["back"])
     tab.wait_for_timeout(2500)  # longer than Gradio takes to ask once more
     assert tab.evaluate("window.same"), "the page did not reload by itself"
-    assert tab.locator("#stage .side").all_inner_texts() == passes
+    assert tab.locator("#stage .passes").all_inner_texts() == passes
     tab.locator("#status").get_by_role("button", name=texts.WEB["reload"]).click()
     expect(tab.locator("#status")).to_contain_text(texts.READY_LINK)
     assert tab.get_by_label("Prompt").input_value() == prompt
@@ -221,7 +221,7 @@ def test_a_reload_in_the_middle_of_a_race_is_no_error(tab: Page, server: str) ->
     open_page(tab, server)
     for _ in range(2):
         draw(tab)
-        tab.wait_for_function("document.querySelector('#stage .lane[data-phase=drawing] .side')?.textContent.match(/[1-9]/)")
+        tab.wait_for_function("document.querySelector('#stage .lane[data-phase=drawing] .passes')?.textContent.match(/[1-9]/)")
         tab.reload()
         expect(tab.locator("#status")).to_contain_text(re.compile("press Draw", re.IGNORECASE))
     assert errors == []

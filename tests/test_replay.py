@@ -15,7 +15,6 @@ from pages import (
     DEFAULT,
     IN_A_BROWSER,
     LANES,
-    LEADS,
     NOTE_PLAYING,
     draw,
     expect,
@@ -33,6 +32,8 @@ from PIL import Image
 from test_evidence import held_against_draws
 
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.runs.describe import describe_run
+from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.recorded import recorded_runs
 from lantern_demo.ui.service import Service
@@ -56,7 +57,7 @@ ASKED = {
 
 
 def clocks(page: Page) -> list[str]:
-    return page.locator("#stage .big-number").all_inner_texts()
+    return page.locator("#stage .passes b:first-child").all_inner_texts()
 
 
 def scrub(page: Page, per_mille: int) -> None:
@@ -73,10 +74,9 @@ def at_the_end(page: Page) -> None:
     expect(page.locator("#stage .lane[data-done]")).to_have_count(len(LANES))
 
 
-def numbers(page: Page, lane: str) -> tuple[str, str, str]:
-    """A lane's largest number, its gain, and what stands beside them."""
-    at = page.locator(f"#lane-{lane}")
-    return at.locator(".big-number").inner_text(), at.locator(".gain").inner_text(), at.locator(".side").inner_text()
+def numbers(page: Page, lane: str) -> list[str]:
+    """A card's passes and gain, and its seconds and gain."""
+    return page.locator(f"#lane-{lane} :is(.passes, .seconds) b").all_inner_texts()
 
 
 def drawn(page: Page, server: str, methods: list[str], **asked: Any) -> list[dict[str, Any]]:
@@ -102,49 +102,80 @@ def click_cell(page: Page, cell: int) -> None:
     grid.click(position={"x": (cell % 16 + 0.5) * box["width"] / 16, "y": (cell // 16 + 0.5) * box["height"] / 16})
 
 
-def test_the_first_view_has_two_clocks(page: Page) -> None:
-    """The headline and the largest numbers are those of the record; the other clock is one press away. A
-    replay that would be over at once is slower and says so. A lane has a place where no other is nearer than 5 %, on either
-    clock. The three lanes that tell the story are large."""
+def test_a_card_has_passes_and_seconds_and_the_switch_chooses_what_is_replayed(page: Page) -> None:
+    """They are the record's, with what each method changed and ran. The first by the clock that is shown has the only badge, and
+    the headline names it. Of what shares vanilla's random numbers the differences are counted; the others are other samples."""
     at_the_end(page)
-    run = recorded_runs()[0].record["methods"]
-    steps = {name: entry["steps"] for name, entry in run.items()}
-    expect(page.locator("#stage .headline")).to_have_text(
-        f"LANTERN++ asked the model {steps['lantern++']} times instead of {steps['vanilla']}."
-    )
-    for name, lane in zip(run, LANES, strict=True):
-        took, gain = run[name]["events"]["milliseconds"][-1] / 1000, run[name]["speedup"]
-        assert numbers(page, lane) == (
-            f"{steps[name]} passes",
-            f"{steps['vanilla'] / steps[name]:.2f}\u00d7",
-            f"in seconds: {took:.2f} s ({gain:.2f}\u00d7)",
-        )
-    page.get_by_role("button", name="Seconds", exact=True).click()
-    at_the_end(page)
-    for name, lane in zip(run, LANES, strict=True):
-        big, gain_told, _ = numbers(page, lane)
-        assert (big, gain_told) == (
-            f"{run[name]['events']['milliseconds'][-1] / 1000:.2f} s",
-            f"{run[name]['speedup']:.2f}\u00d7",
-        )
-    longest = max(entry["events"]["milliseconds"][-1] for entry in run.values()) / 1000
-    slower = int(re.findall(r"(\d+) times slower", page.locator("#stage .now").inner_text())[0])
-    assert longest < 2 and longest * slower >= 4
-    for clock in ("Seconds", "Passes"):
+    record = recorded_runs()[0].record
+    run = record["methods"]
+    cards = {name: page.locator(f"#lane-{lane}") for name, lane in zip(run, LANES, strict=True)}
+    ends = {name: (entry["steps"], entry["events"]["milliseconds"][-1]) for name, entry in run.items()}
+    for at, clock in enumerate(("Passes", "Seconds")):
         page.get_by_role("button", name=clock, exact=True).click()
-        ends = {name: e["steps"] if clock == "Passes" else e["events"]["milliseconds"][-1] for name, e in run.items()}
-        order = sorted(ends, key=lambda name: ends[name])
+        at_the_end(page)
         for name, lane in zip(run, LANES, strict=True):
-            near = [other for other in ends if other != name and 1 / 1.05 < ends[other] / ends[name] < 1.05]
-            place = "" if near else ["1st", "2nd", "3rd", "4th", "5th"][order.index(name)]
-            expect(page.locator(f"#lane-{lane} .flag")).to_have_text(place)
-    expect(page.locator("#stage .now")).not_to_contain_text("slower")
-    width = {lane: page.locator(f"#lane-{lane} canvas").evaluate("canvas => canvas.clientWidth") for lane in LANES}
-    assert min(width[lane] for lane in LEADS) > 1.8 * max(width[lane] for lane in set(LANES) - set(LEADS))
-    page.get_by_role("button", name="Seconds", exact=True).click()
-    page.get_by_role("button", name="Count passes only").click()
-    expect(page.get_by_role("button", name="Passes", exact=True)).to_have_attribute("aria-pressed", "true")
-    expect(page.get_by_role("button", name="Pause")).to_be_visible()
+            steps, took = ends[name]
+            gains = (f"{gain:.2f}\u00d7" for gain in (ends["vanilla"][0] / steps, run[name]["speedup"]))
+            assert numbers(page, lane) == [f"{steps} passes", next(gains), f"{took / 1000:.2f} s", next(gains)]
+            count = run[name]["events"]["kinds"].count("r")
+            expect(cards[name].locator(".number")).to_have_text(
+                "0 changed" if METHODS[name].lossless else f"{count} of 256 changed"
+            )
+            expect(cards[name].locator(".ran")).to_have_text(describe_run(run[name], Settings(**record["settings"])))
+        first = min(ends, key=lambda name: ends[name][at])
+        for name, card in cards.items():
+            expect(card.locator(".flag")).to_have_text("1st" if name == first else "")
+        expect(page.locator("#stage .headline")).to_contain_text(f"{METHODS[first].label} {('needed', 'took')[at]}")
+    scrub(page, 500)
+    assert numbers(page, "vanilla")[0] != f"{ends['vanilla'][0]} passes" and "" in numbers(page, "vanilla"), (
+        "gains come at the end"
+    )
+
+    differ = page.get_by_role("button", name="Differences")
+    scrub(page, 1000)
+    differ.click()
+    for name, card in cards.items():
+        others = sum(a != b for a, b in zip(run[name]["token_ids"], run["vanilla"]["token_ids"], strict=True))
+        shares = run[name]["noise"] == "shared"
+        told = "another sample" if not shares else f"{others} of 256 differ" if others else ""
+        expect(card.locator(".sample")).to_have_text(told)
+        expect(card.locator(".wipe")).to_be_visible(visible=shares and others > 0)
+    expect(page.locator("#stage .why")).to_contain_text("Later ones differ because earlier ones did.")
+
+
+def test_the_headline_names_who_won_and_calls_a_slowdown_one(browser: Browser) -> None:
+    def lane(name: str, steps: int, took: int) -> dict[str, Any]:
+        shown = {"id": name, "label": METHODS[name].label, "steps": steps, "milliseconds": [1, took], "tokens": [0] * 256}
+        return shown | {"speedup": 2000 / took}
+
+    vanilla, eagle1, lantern, sjd = (
+        lane(*one) for one in (("vanilla", 255, 2000), ("eagle1", 142, 2500), ("lantern++", 98, 3000), ("sjd", 60, 1000))
+    )
+    cases: list[tuple[list[dict[str, Any]], str, str]] = [
+        (
+            [vanilla, eagle1, lantern],
+            "LANTERN++ needed 98 passes instead of 255: 2.60\u00d7 fewer.",
+            "Vanilla was fastest: 2.00 s. EAGLE-1 took 1.25\u00d7 as long.",
+        ),
+        (
+            [vanilla, lantern, sjd],
+            "SJD needed 60 passes instead of 255: 4.25\u00d7 fewer.",
+            "SJD took 1.00 s instead of vanilla's 2.00 s: 2.00\u00d7 as fast.",
+        ),
+        ([vanilla], "Vanilla needed 255 passes, one for each token after the first.", "Vanilla took 2.00 s."),
+        ([sjd | {"speedup": None}], "SJD needed 60 passes instead of 255: 4.25\u00d7 fewer.", "SJD took 1.00 s."),
+    ]
+    with scripts(browser, "dom", "clock") as page:
+        found = page.evaluate(
+            "([cases, words]) => cases.map((lanes) => ['passes', 'seconds'].map((kind) => verdict(lanes, kind, words)))",
+            [[lanes for lanes, _, _ in cases], texts.WEB],
+        )
+    for (_, passes, seconds), (by_passes, by_seconds) in zip(cases, found, strict=True):
+        assert (by_passes[0], by_seconds[0]) == (passes, seconds)
+    assert found[0][0][1] == "In seconds it took 1.50\u00d7 as long as vanilla: guesses take time too."
+    assert found[0][1][1] == "LANTERN++ needed the fewest passes, 98 instead of 255; guesses take time too."
+    assert found[1][0][1].startswith("In seconds it was 2.00\u00d7 as fast")
+    assert all(other == "" for _, other in (*found[2], *found[3])), "there is nothing to compare with"
 
 
 def test_an_example_plays_scrubs_and_explains(page: Page) -> None:
@@ -256,7 +287,7 @@ def test_a_race_is_painted_token_by_token_and_told_on_the_machines_clock(page: P
       return document.body.classList.contains("racing") ? new Set(seen).size : 0;
     }"""
     page.wait_for_function(f"({colours})() > 3")
-    expect(page.locator("#stage .headline")).to_contain_text("race on this machine's clock")
+    expect(page.locator("#stage .headline")).to_have_text(texts.WEB["racing"])
     expect(page.locator("#stage .source")).to_contain_text("Drawn just now")
     expect(page.get_by_role("button", name="Seconds", exact=True)).to_have_attribute("aria-pressed", "true")
     page.get_by_role("button", name="Passes", exact=True).click()
@@ -297,6 +328,11 @@ def test_tokens_of_every_kind_say_why_for_every_method(tab: Page, server: str, n
     # Those that do not share say with the same noise what they say with their own.
     lanes = drawn(tab, server, [name for name in METHODS if noise == "independent" or name in sharing], noise=noise)
     compared = sharing if noise == "shared" else set()
+    cards = tab.locator("#stage .lane").evaluate_all("all => all.map((one) => one.getBoundingClientRect().toJSON())")
+    assert len({round(card["width"]) for card in cards}) == 1
+    assert [card["y"] > cards[0]["y"] for card in cards] == [at >= 5 for at in range(len(cards))], (
+        "a second row of the same cards"
+    )
     look = tab.locator("#stage .look")
     for lane in lanes:
         method, words = METHODS[lane["id"]], lane["evidence"]
@@ -413,23 +449,25 @@ def test_the_picture_of_the_look_is_sharp_and_square_on_every_screen(browser: Br
     page.close()
 
 
-def test_what_changed_is_marked_and_nothing_else(browser: Browser) -> None:
+def test_tokens_are_marked_by_what_they_are(browser: Browser) -> None:
+    """A dot for the model's own, a ring for a guess, a diamond for what the method changed."""
     with scripts(browser, "dom", "grid") as page:
         page.evaluate("document.body.innerHTML = '<canvas style=\"width: 200px; height: 200px\"></canvas>'")
-        for changed in (False, True):
+        for marks in (False, True):
             pixels = page.evaluate(
-                """(changed) => {
+                """(marks) => {
                   const image = new OffscreenCanvas(8, 8), canvas = document.querySelector("canvas");
                   Object.assign(image.getContext("2d"), { fillStyle: "#1e3cdc" }).fillRect(0, 0, 8, 8);
                   const lane = { image, tokens: [0, 0, 0, 0], kinds: "tere", committed: [1, 2, 3, 4] };
                   ranked(lane);
-                  paint(canvas, lane, 4, 2, { changed, cell: -1 });
+                  paint(canvas, lane, 4, 2, { marks, cell: -1 });
                   const at = (x, y) => canvas.getContext("2d").getImageData(x, y, 1, 1).data.slice(0, 3).join();
                   return [at(50, 50), at(150, 50), at(50, 150), at(150, 150)];
                 }""",
-                changed,
+                marks,
             )
-            assert pixels == ["30,60,220", "30,60,220", "240,165,0" if changed else "30,60,220", "30,60,220"]
+            plain = "30,60,220"
+            assert pixels == (["255,255,255", plain, "240,165,0", plain] if marks else [plain] * 4)
 
 
 # A window of three guesses. Places 0 to 7; 99 lies behind the picture.

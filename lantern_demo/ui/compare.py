@@ -18,6 +18,7 @@ from lantern_demo.runs.race import Request
 from lantern_demo.runs.record import merge_records
 from lantern_demo.runs.stats import MethodFailed
 from lantern_demo.settings.knobs import MAX_SEED, ON_THE_FORM, seed_of
+from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import (
     Updates,
@@ -35,7 +36,7 @@ from lantern_demo.ui.files import saved, write_picture
 from lantern_demo.ui.method_panel import chosen_of
 from lantern_demo.ui.prompt_builder import drawn_without, refusal
 from lantern_demo.ui.run_state import Lane, Shown, Token
-from lantern_demo.ui.run_view import LABELS, lane_view, leading, live, picture_address, picture_of
+from lantern_demo.ui.run_view import LABELS, lane_view, live, picture_address, picture_of
 from lantern_demo.ui.service import PROMPT, Frame, Service
 
 FRAMES_TOLD = 4  # answers whose tokens each answer tells again: a browser that is busy shows the latest of several alone
@@ -211,9 +212,8 @@ def _together(sent: Iterable[dict[str, list[Token]]]) -> dict[str, list[Token]]:
 def _live(shown: Shown, pictures: dict[str, str] | None = None, fresh: dict[str, list[Token]] | None = None) -> str:
     """The stage's value while a run goes on; `pictures` are addresses of previews, `fresh` the tokens that are painted now: all
     that were drawn when left out."""
-    greedy = shown.record is not None and shown.record["settings"]["temperature"] == 0
-    leads = leading(shown.lanes)
-    lanes = [lane_view(lane, shown.lanes.get("vanilla"), name in leads, greedy) for name, lane in shown.lanes.items()]
+    settings = None if shown.record is None else Settings(**shown.record["settings"])
+    lanes = [lane_view(lane, shown.lanes.get("vanilla"), settings) for lane in shown.lanes.values()]
     stopped = any(lane.phase == "stopped" for lane in shown.lanes.values())
     told = texts.STOPPED_RACE if stopped else texts.NO_METHOD_FINISHED if shown.settled else texts.RACING
     grid = isqrt(next(iter(shown.lanes.values())).total)

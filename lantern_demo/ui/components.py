@@ -203,7 +203,7 @@ def stage_of(w: Widgets, shown: Shown, source: Source, play: bool = False, sweep
     """A run that is over on the stage, with whatever of it did not finish."""
     assert shown.record is not None
     view = results_view(shown.record, shown.pictures, source, play, shown.run, sweeps)
-    view["rest"] = [lane_view(lane, None, False) for lane in shown.lanes.values() if lane.entry is None]
+    view["rest"] = [lane_view(lane) for lane in shown.lanes.values() if lane.entry is None]
     view["files"] = {method: {"address": address, "file": f"{stem(method)}.png"} for method, address in shown.files.items()}
     return {w.stage: pack(view)}
 

@@ -92,15 +92,16 @@ def build(model: str | Path = "lantern-scenes", device: str = "auto", threads: i
         gr.HTML(f"<h1>{escape(texts.TITLE)}</h1><p>{escape(texts.INTRO)}</p>", elem_id="intro")
         prompt, label, draw_button, stop_button = _ask()
         builder = prompt_builder(service.offered()[service.default])
-        with gr.Column(elem_id="told"):
-            said = answer("status", status_html(texts.READY_RECORDED if recorded_runs() else texts.READY, "ready"))
-            arriving = gr.HTML("", elem_id="arriving")
+        with gr.Row(elem_id="notice"):
+            examples = component("cards", ["cards"], cards(), elem_id="examples")
+            with gr.Column(elem_id="told"):
+                said = answer("status", status_html(texts.READY_RECORDED if recorded_runs() else texts.READY, "ready"))
+                arriving = gr.HTML("", elem_id="arriving")
         with gr.Column(elem_id="settings"):
             drawer_head()
             model_box, model_note, methods, seed, locked = choices(service)
             knobs = knob_boxes(service)
             filled, reset_button = drawer_foot()
-        examples = component("cards", ["cards"], cards(), elem_id="examples")
         first, page.lantern_look = first_view()
         looking = [looking_at(page, LookAlikes(service))]
         stage = component("stage", ("mosaic", "clock", "stage"), first, elem_id="stage", server_functions=looking)
@@ -165,6 +166,7 @@ def _ask() -> tuple[gr.Textbox, gr.Dropdown, gr.Button, gr.Button]:
         label = class_box()
         draw_button = gr.Button(texts.DRAW, variant="primary", min_width=80, elem_id="draw")
         stop_button = gr.Button(texts.STOP, variant="stop", min_width=80, interactive=False, elem_id="stop")
+        gr.Button(texts.PICK, min_width=60, elem_id="pick")  # see web/ask.js
         gr.Button(texts.SETTINGS, min_width=80, elem_id="open-settings")  # see web/drawer.js
     return prompt, label, draw_button, stop_button
 

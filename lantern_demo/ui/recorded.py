@@ -22,7 +22,7 @@ from lantern_demo.ui.run_state import Source
 from lantern_demo.ui.run_view import picture_address, picture_of
 
 FOLDER = Path(__file__).with_name("recorded")
-THUMBNAIL = 56  # pixels a side of an example's picture, twice as many as it is shown with
+THUMBNAIL = 96  # pixels a side of an example's picture, twice as many as it is shown with
 THUMBNAIL_QUALITY = 60  # of WebP
 SWEEPS = "/recorded/{name}/sweeps"
 DAY = 24 * 60 * 60  # seconds that a browser keeps an example's sweeps
@@ -109,13 +109,10 @@ class FinishedRuns:
 def cards() -> dict[str, Any] | None:
     """The value of the examples' component: of each a small picture as vanilla drew it, and the prompt. The first is on the
     stage."""
-    found = [{"prompt": run.record["prompt"], "picture": _thumbnail(run.pictures.get("vanilla"))} for run in recorded_runs()]
+    found = [{"prompt": run.record["prompt"], "picture": _thumbnail(run.pictures["vanilla"])} for run in recorded_runs()]
     return {"cards": found, "picked": 0} if found else None
 
 
-def _thumbnail(address: str | None) -> str | None:
-    return (
-        None
-        if address is None
-        else picture_address(picture_of(address).resize((THUMBNAIL, THUMBNAIL), Image.Resampling.LANCZOS), THUMBNAIL_QUALITY)
-    )
+def _thumbnail(address: str) -> str:
+    small = picture_of(address).resize((THUMBNAIL, THUMBNAIL), Image.Resampling.LANCZOS)
+    return picture_address(small, THUMBNAIL_QUALITY)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import cycle, pairwise
 from math import isqrt
 from statistics import median
@@ -13,6 +13,7 @@ from typing import Any
 from PIL import Image
 
 from lantern_demo.decoding.methods import METHODS, Method
+from lantern_demo.runs.describe import describe_run
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.evidence import evidence_of
@@ -41,9 +42,6 @@ PALETTE = (
 COLOURS: dict[str, str] = dict(zip(METHODS, cycle(PALETTE), strict=False))
 LABELS: dict[str, str] = {method.id: method.label for method in METHODS.values()}
 
-# What a visitor should compare: the baseline, the exact control, and the method that the demo is about.
-LEADS = ("vanilla", "eagle1", "lantern++")
-
 LARGEST = 512  # pixels a side of a picture that travels with the results
 PARTS = ("draft", "verify", "commit")
 
@@ -53,16 +51,11 @@ def stem(method: str) -> str:
     return method.replace("+", "p")
 
 
-def leading(methods: Iterable[str]) -> set[str]:
-    """The methods of a run that are shown large: LEADS, and others in their places where some of those are not in the run."""
-    there = list(methods)
-    return set(sorted(there, key=lambda name: name not in LEADS)[: len(LEADS)])
-
-
-def lane_view(lane: Lane, vanilla: Lane | None, lead: bool, greedy: bool = False) -> dict[str, Any]:
-    """What the page's script shows of a lane: texts, never markup. `vanilla` is the lane that speedups are against; lead: it is
-    shown large; greedy: the run takes the likeliest tokens."""
+def lane_view(lane: Lane, vanilla: Lane | None = None, settings: Settings | None = None) -> dict[str, Any]:
+    """Return texts, never markup, that a card shows of a lane. `vanilla` is the lane that speedups are against; `settings` are
+    those of a lane that has finished."""
     method = METHODS[lane.method]
+    done = lane.phase == "done"
     return {
         "id": lane.method,
         "name": stem(lane.method),
@@ -70,31 +63,34 @@ def lane_view(lane: Lane, vanilla: Lane | None, lead: bool, greedy: bool = False
         "colour": COLOURS[lane.method],
         "lossless": method.lossless,
         "badge": texts.badge(method),
-        "lead": lead,
         "phase": lane.phase,
         "share": f"{lane.committed / lane.total if lane.total else 0.0:.1%}",
-        "passes": _passes(lane),
+        "passes": texts.passes(lane.steps) if lane.committed else texts.NOT_YET,
+        "fewer": texts.times((lane.total - 1) / lane.steps) if done and lane.steps else "",
         "took": f"{lane.seconds:.2f} s" if lane.committed else texts.NOT_YET,
-        "gain": _speedup(lane, vanilla),
-        "short": _in_short(lane, vanilla, method, greedy),
+        "gain": _speedup(lane, vanilla) if done else "",
+        "number": _number(lane),
+        "ran": "" if lane.entry is None or settings is None else describe_run(lane.entry, settings),
     }
 
 
-def _passes(lane: Lane) -> str:
-    """Passes of the model: what does not depend on the machine comes first."""
+def _speedup(lane: Lane, vanilla: Lane | None) -> str:
+    if vanilla is None or vanilla.phase != "done":
+        return "" if vanilla is not None and vanilla.running else texts.NOT_YET
+    return texts.times(vanilla.seconds / lane.seconds)
+
+
+def _number(lane: Lane) -> str:
+    """How far a lane is, how many tokens its method changed, or why it failed."""
+    if lane.phase == "failed":
+        return lane.message
     if lane.phase == "stopped":
         return texts.stopped_at(lane.committed, lane.total)
-    if not lane.committed:
-        return texts.WAITING if lane.phase == "waiting" else texts.NOT_YET
-    return texts.passes(lane.steps, lane.total - 1 if lane.phase == "done" else None)
-
-
-def _speedup(lane: Lane, vanilla: Lane | None) -> str:
-    if lane.phase != "done":
-        return ""
-    if vanilla is None or vanilla.phase != "done":
-        return "" if vanilla is not None and vanilla.running else texts.NO_BASELINE
-    return texts.times(vanilla.seconds / lane.seconds)
+    if lane.phase == "waiting":
+        return texts.WAITING
+    if lane.entry is None:
+        return str(texts.WEB["pieces"]).format(count=lane.committed, total=lane.total)
+    return texts.changed_in_short(lane.entry)
 
 
 STALL = 10  # times the median step: a step that takes longer is told apart
@@ -110,25 +106,16 @@ def stalls(entry: dict[str, Any]) -> tuple[float, float]:
     return long, entry["decode_seconds"] - long
 
 
-def _in_short(lane: Lane, vanilla: Lane | None, method: Method, greedy: bool) -> str:
-    """What the method changed, in a few words, or why it failed."""
-    if lane.phase == "failed":
-        return lane.message
-    if lane.entry is None:
-        return ""
-    alike = vanilla is not None and vanilla.entry is not None and vanilla.entry["token_ids"] == lane.entry["token_ids"]
-    told = texts.changed_in_short(lane.entry, method, greedy, alike)
-    long, usual = stalls(lane.entry)
-    if not long:
-        return told
-    baseline = vanilla.entry if vanilla is not None else None
-    return f"{told} {texts.stalled(long, usual, None if baseline is None else stalls(baseline)[1] / usual)}"
-
-
-def _at_length(entry: dict[str, Any], method: Method, greedy: bool) -> str:
-    """The same in a sentence or two."""
-    told = texts.changed(entry, method, greedy)
-    return f"{told} {texts.waited(entry)}" if entry["disturbed"] else told
+def _at_length(entry: dict[str, Any], method: Method, greedy: bool, vanilla: dict[str, Any] | None) -> str:
+    """What a method changed and what disturbed its time, in a few sentences. `vanilla` is the entry that its speedup is
+    against."""
+    told = [texts.changed(entry, method, greedy)]
+    long, usual = stalls(entry)
+    if long:
+        told.append(texts.stalled(long, usual, None if vanilla is None else stalls(vanilla)[1] / usual))
+    if entry["disturbed"]:
+        told.append(texts.waited(entry))
+    return " ".join(told)
 
 
 def picture_address(image: Image.Image, quality: int = 90) -> str:
@@ -167,10 +154,9 @@ def results_view(
     settings = Settings(**record["settings"])
     entries = record["methods"]
     over = {name: Lane(name, "done", entry["tokens"]).finished(entry) for name, entry in entries.items()}
-    leads = leading(entries)
+    vanilla = entries.get("vanilla")
     lanes = [
-        lane_view(over[name], over.get("vanilla"), name in leads, settings.temperature == 0)
-        | _result(name, entry, settings, pictures.get(name))
+        lane_view(over[name], over.get("vanilla"), settings) | _result(name, entry, settings, pictures.get(name), vanilla)
         for name, entry in entries.items()
     ]
     return {
@@ -183,11 +169,12 @@ def results_view(
         "play": play,
         "lanes": lanes,
         "sweeps": sweeps,
-        "device": texts.one_thread(record["device"]),
     }
 
 
-def _result(name: str, entry: dict[str, Any], settings: Settings, picture: str | None) -> dict[str, Any]:
+def _result(
+    name: str, entry: dict[str, Any], settings: Settings, picture: str | None, vanilla: dict[str, Any] | None
+) -> dict[str, Any]:
     method = METHODS[name]
     evidence = evidence_of(settings, method, entry)
     events = {name: value for name, value in entry["events"].items() if name != evidence.kept_as}
@@ -198,11 +185,12 @@ def _result(name: str, entry: dict[str, Any], settings: Settings, picture: str |
         "window": method.guesses and not method.needs_drafter,
         "wave": method.drafts.side_by_side,
         "speedup": entry.get("speedup"),
+        "shares": vanilla is not None and entry["noise"] == vanilla["noise"] != "independent",
         "changed": texts.changed_of(entry),
         "steps": entry["steps"],
         "greedy": settings.temperature == 0,
         "sentence": texts.method_sentence(method),
-        "said": _at_length(entry, method, settings.temperature == 0),
+        "said": _at_length(entry, method, settings.temperature == 0, vanilla),
         "evidence": evidence.told(),
         "tokens": entry["token_ids"],
         "picture": picture,

@@ -13,8 +13,8 @@ from lantern_demo.settings.knobs import KNOBS
 
 TITLE = "LANTERN: images, drawn faster"
 INTRO = (
-    "A picture is drawn piece by piece (tokens), each by one run of a big model (a pass). LANTERN++ guesses several pieces ahead "
-    "and keeps guesses that look right."
+    "Five ways to draw one picture. Vanilla runs the model once per token (a pass). The others guess ahead, and LANTERN accepts "
+    "near misses too."
 )
 DESCRIPTION = (
     "Watch a visual autoregressive model draw one picture with several decoding methods that race side by side: vanilla, "
@@ -28,10 +28,6 @@ EXAMPLES = (
     ("four golden sky lanterns over the hills at night", 3),
     ("two blue box lanterns above still water at dawn", 11),
     ("a purple globe lantern over a meadow at sunset, softly lit", 12),
-    ("four orange paper lanterns by the lake in the moonlight", 2),
-    ("a pair of green square lanterns in the mountains at dusk", 9),
-    ("two crimson floating lanterns over the water at midnight", 4),
-    ("three violet sky lanterns over a plain at sunrise", 1),
 )
 
 PROMPT_LABEL = "Prompt"
@@ -49,7 +45,7 @@ LOCK_LABEL = "Lock the seed"
 LOCK_INFO = "Unlocked, Draw with nothing changed takes a new seed."
 OFFER = "Try:"
 NOT_DRAWN = "Not drawn."
-DRAW, STOP, SETTINGS = "Draw", "Stop", "Settings"
+DRAW, STOP, PICK, SETTINGS = "Draw", "Stop", "Pick", "Settings"
 DRAW_THESE = "Draw with these"
 RESET, CLOSE = "Reset to preset", "Close"
 DOWNLOAD, SHEET = "Run record (JSON)", "All pictures (PNG)"
@@ -146,15 +142,14 @@ OTHER_DECODER = (
 )
 LOADING_FIRST = "Loading the model. Draw can be pressed already; it starts as soon as the model is there."
 LIVE = "Drawn just now on {device}, with seed {seed}: {prompt}"
-RECORDED = "A recording of {date}, by {model} on {device}: {prompt}"
-RACING = "Live: the methods race on this machine."
-STOPPED_RACE = "Stopped."
+RECORDED = "A recording of {date} on {device}: {prompt}"
+RACING = "Live on this machine."
+STOPPED_RACE = "Only a part of this race was drawn."
 KEPT = "Drawn by {model} on {device} on {date}, with seed {seed}: {prompt}"
 LOADED = "Loaded record: it says it was drawn on {device} on {date}. Nothing of it was measured here."
 ASKED = "Waiting for the device."
 READING = "Reading the prompt; this is not timed."
 NOT_STARTED = "Nothing was started."
-NO_BASELINE = "no vanilla run"
 WAITING = "waiting for the start"
 NO_LOOK_HERE = "on this Space nothing is decoded to look at: the GPU is only lent for runs"
 LOOK_LATER = "The device is at work; look again in a moment."
@@ -172,7 +167,7 @@ METHOD_SENTENCES = {
     "lantern": "EAGLE-2's tree, but near misses count too: similar tokens lend their probability, up to delta.",
     "lantern++": "A fixed tree, and near misses bounded by lambda times the guess's own probability.",
 }
-BADGES = {"lantern": "near misses", "lantern++": "near misses"}
+BADGES = {"vanilla": "reference", "eagle1": "exact control", "lantern": "near misses", "lantern++": "near misses"}
 
 
 EXPLORE_NOTE = (
@@ -277,7 +272,7 @@ WEB: dict[str, Any] = {
         "alone": "One lantern alone is often left out. More surely drawn:",
     },
     "tour": {
-        "open": "Show me how it works.",
+        "open": "How it works",
         "title": "How it works",
         "skip": "Skip",
         "next": "Next",
@@ -297,53 +292,42 @@ WEB: dict[str, Any] = {
         ],
     },
     "stage": "The race",
-    "hint": "Every picture can be clicked: see what each piece was guessed from, and why it was kept.",
-    "headline": "{method} asked the model {passes} times instead of {alone}.",
-    "headlineEven": "{method} asked the model {passes} times, once for each piece of the picture.",
-    "headlineSeconds": "{method} took {took} instead of {alone}.",
-    "whyPasses": (
-        "Counted in runs of the model (passes) it is {there} as fast as the plain way (vanilla). In seconds it was {here} on "
-        "{device}, where each guess takes time too."
-    ),
-    "whySeconds": (
-        "Why only {here}? On {device} each guess takes time. A large model on a GPU waits for its weights, and "
-        "guesses cost it much less: the LANTERN++ paper reports up to 2.56\u00d7 there."
-    ),
-    "whyNoMore": "In seconds it was {here} as fast as vanilla on {device}.",
-    "playPasses": "Count passes only.",
-    "racing": "The methods race on this machine's clock.",
-    "racingOn": (
-        "They take turns on the device, each with a clock of its own, and paint piece by piece. Then the race can be played "
-        "again on either clock."
-    ),
+    "hint": "Every picture can be clicked: see what each token was guessed from, and why it was kept.",
+    # The headline names the first by the clock that is shown, and the line below it tells of the other clock.
+    "headlines": {
+        "passes": "{method} needed {passes} passes instead of {alone}: {times} fewer.",
+        "noFewer": "{method} needed {passes} passes, one for each token after the first.",
+        "faster": "{method} took {took} instead of vanilla's {alone}: {times} as fast.",
+        "slower": "Vanilla was fastest: {alone}. {method} took {times} as long.",
+        "alone": "{method} took {took}.",
+    },
+    "why": {
+        "faster": "In seconds it was {times} as fast as vanilla: guesses take time too.",
+        "slower": "In seconds it took {times} as long as vanilla: guesses take time too.",
+        "passes": "{method} needed the fewest passes, {passes} instead of {alone}; guesses take time too.",
+    },
+    "racing": "The methods race.",
+    "racingOn": "They take turns on one device; each card counts only its own computing time.",
     "clock": "Clock of the replay",
     "clocks": {"passes": "Passes", "seconds": "Seconds"},
-    "pieces": "{count} of {total} pieces",
-    "inSeconds": "in seconds: {took}",
-    "inSecondsGain": "in seconds: {took} ({gain})",
-    "slower": "{times} times slower",
+    "pieces": "{count} of {total} tokens",
     "differences": "Differences",
+    "differ": "{count} of {of} differ",
+    "whyDiffer": "Squares: tokens unlike vanilla's. Later ones differ because earlier ones did.",
+    "otherSample": "another sample",
+    "whyOtherSample": "Another sample: other random numbers.",
     "wipe": "{method}: vanilla's picture on the left, its own on the right",
-    "more": "Also: {methods}",
     "download": "Download the picture drawn with {method} (PNG)",
     "controls": "Replay",
     "play": "\u25b6 Play",
     "pause": "\u275a\u275a Pause",
     "again": "\u25b6 Replay",
     "scrub": "Time of the replay",
-    "view": "View",
-    "showChanged": "Changed",
-    "showMarks": "Tokens",
-    "viewNotes": {
-        "changed": "marks the pieces that the method changed",
-        "marks": "marks where each token came from:",
-    },
-    "places": ["1st", "2nd", "3rd", *(f"{place}th" for place in range(4, len(METHODS) + 1))],
+    "first": "1st",
     "pass": "1 pass",
     "passes": "{steps} passes",
     "open": "{method}: look at its tokens",
     "noBaseline": "\u2013 no speedup: vanilla was not run",
-    "noBaselineShort": "\u2013 (no vanilla run)",
     "changed": "{count} of {of} changed",
     "kinds": {"e": "guess accepted exactly", "r": "changed by the method", "t": "drawn by the model itself"},
     "whyOther": (
@@ -402,8 +386,8 @@ def audit_ran(report: dict[str, Any]) -> str:
 
 
 def badge(method: Method) -> str:
-    """What a method does to the model's odds, in two words."""
-    return "exact" if method.lossless else BADGES.get(method.id, "not exact")
+    """Return in two words how a method's distribution stands to the model's."""
+    return BADGES.get(method.id, "exact" if method.lossless else "not exact")
 
 
 def times(speedup: float) -> str:
@@ -431,15 +415,9 @@ def changed(entry: dict[str, Any], method: Method, greedy: bool = False) -> str:
     return f"{count} of {entry['tokens']} tokens changed" + (f": {why}." if count else ".")
 
 
-def changed_in_short(entry: dict[str, Any], method: Method, greedy: bool = False, alike: bool = False) -> str:
-    """The same in a few words, for a lane. alike: its tokens are vanilla's."""
-    if method.alone:
-        return "The model itself."
-    if method.lossless:
-        if alike:
-            return "Exact: the very picture that vanilla draws."
-        return "Exact: nothing changed." if greedy else "Exact: the same odds, the dice rolled again."
-    return f"{changed_of(entry)} of {entry['tokens']} changed."
+def changed_in_short(entry: dict[str, Any]) -> str:
+    """Return the same number for a card."""
+    return "0 changed" if METHODS[entry["method"]].lossless else f"{changed_of(entry)} of {entry['tokens']} changed"
 
 
 def stopped_at(committed: int, total: int) -> str:
@@ -448,7 +426,6 @@ def stopped_at(committed: int, total: int) -> str:
 
 def recorded_on(record: dict[str, Any]) -> str:
     return RECORDED.format(
-        model=record["model"]["id"],
         device=one_thread(record["device"]),
         date=record["created"][:10],
         prompt=record["prompt"],
@@ -512,16 +489,14 @@ def through(done: int, total: int) -> str:
     return "Drawing." if total == 1 else f"Drawing: {done} of {total} methods have finished."
 
 
-def passes(steps: int, alone: int | None) -> str:
-    """Passes of the model so far, or, of a picture that is drawn, beside those that it takes without guesses."""
-    counted = "1 pass" if steps == 1 else f"{steps} passes"
-    return counted if alone in (None, steps) else f"{counted} instead of {alone}"
+def passes(steps: int) -> str:
+    return "1 pass" if steps == 1 else f"{steps} passes"
 
 
 def stalled(long: float, usual: float, speedup: float | None) -> str:
     """That single steps took far longer than the rest, and what the run comes to without them."""
     gain = "" if speedup is None else f" ({times(speedup)})"
-    return f"{long:.2f} s of it the machine stalled; without that {usual:.2f} s{gain}."
+    return f"The seconds include a stall of {long:.2f} s; without it they are {usual:.2f} s{gain}."
 
 
 def waited(entry: dict[str, Any]) -> str:

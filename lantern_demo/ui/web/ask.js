@@ -81,6 +81,10 @@ function lacking(reading) {
   return sure(reading, book) ? words.without : words.alone;
 }
 
+document.addEventListener("click", ({ target }) => {
+  const button = target.closest?.("#pick");
+  button?.setAttribute("aria-expanded", place.classList.toggle("picking"));
+});
 document.addEventListener("input", ({ target }) => { if (target.closest?.("#prompt")) follow(target.value, true); });
 document.addEventListener("prompted", ({ detail }) => { if (detail !== document.activeElement?.value) follow(detail, false); });
 document.addEventListener("lantern-started", () => {

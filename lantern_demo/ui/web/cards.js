@@ -1,11 +1,10 @@
-// The examples: a small picture and its prompt each, one click to show how it was recorded. The mark stays as long as the prompt does.
+// The examples: a small picture each, one click to show how it was recorded. The mark stays as long as the prompt does.
 
 const place = element.querySelector(".cards");
 const words = WORDS;
-let [picked, cards] = [-1, []];
+let cards = [];
 
 function mark(at) {
-  picked = at;
   place.querySelectorAll(".card").forEach((card, i) => card.setAttribute("aria-pressed", String(i === at)));
 }
 
@@ -20,16 +19,16 @@ function show() {
     row.append(el("button", { type: "button", class: "card", "aria-label": say(words.showCard, { prompt: card.prompt }), onclick: () => {
       mark(i);
       trigger("pick", { index: i });
-    } }, card.picture ? el("img", { src: card.picture, alt: "", width: 28, height: 28 }) : null, el("span", {}, card.prompt)));
+    } }, el("img", { src: card.picture, alt: "", width: 48, height: 48 })));
   }
   mark(view.picked);
   const field = document.querySelector("#prompt :is(textarea, input)");
-  if (field) follow(field.value); // it may have been edited before the examples were there
+  if (field?.value) follow(field.value); // it may have been edited before the examples were there
 }
 
-// An example whose prompt it is no longer is no longer picked.
+/** Mark the example that has this prompt. */
 function follow(prompt) {
-  if (picked >= 0 && cards[picked].prompt !== prompt) mark(-1);
+  mark(cards.findIndex((card) => card.prompt === prompt));
 }
 
 document.addEventListener("prompted", ({ detail }) => follow(detail));

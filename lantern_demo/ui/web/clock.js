@@ -1,22 +1,35 @@
 // The clocks of a replay: passes of the model, or this machine's seconds. Step 0 reads the prompt.
 
-/** A clock: `times` of a lane, how its numbers read, and how many of its units a replay shows in a second at its own pace. */
+const REPLAY_SECONDS = 6; // what a replay takes on either clock
+
+/** A clock: `times` of a lane, how its numbers read, and how many of its units a replay shows in a second. */
 function machineClock(total) {
-  return { kind: "seconds", times: (lane) => lane.milliseconds, read: seconds, readOf: (now) => `${(now / 1000).toFixed(2)} / ${seconds(total)}`, natural: 1000, total };
+  const readOf = (now) => `${(now / 1000).toFixed(2)} / ${seconds(total)}`;
+  return { kind: "seconds", times: (lane) => lane.milliseconds, read: seconds, readOf, pace: total / REPLAY_SECONDS };
 }
 
 function passClock(total) {
-  const read = (passes) => counted(Math.round(passes));
   const readOf = (now) => `${Math.round(now)} / ${Math.round(total)}`;
-  return { kind: "passes", times: (lane) => lane.committed.map((_, step) => step), read, readOf, natural: total / REPLAY_SECONDS, total };
+  return { kind: "passes", times: (lane) => lane.committed.map((_, step) => step), read: (now) => counted(Math.round(now)), readOf, pace: total / REPLAY_SECONDS };
 }
 
 const counted = (steps) => say(steps === 1 ? WORDS.pass : WORDS.passes, { steps });
 
-const REPLAY_SECONDS = 6; // what a replay on the clock of passes takes
-
-/** How fast a run is played: as it was, or slower if it would be over before anybody has seen it. */
-function gentle(clock) {
-  if (clock.kind === "passes" || clock.total >= 2 * clock.natural) return 1;
-  return [1 / 2, 1 / 4, 1 / 8, 1 / 16].find((speed) => clock.total / (speed * clock.natural) >= 4) ?? 1 / 16;
+/** Who was first on a clock, and how that is on the other one -> [headline, the line below it]. */
+function verdict(lanes, kind, words) {
+  const spent = (lane) => lane.milliseconds.at(-1);
+  const gain = ({ speedup }) => times(Math.max(speedup, 1 / speedup));
+  const vanilla = lanes.find((lane) => lane.id === "vanilla");
+  const fewest = lanes.reduce((best, lane) => (lane.steps < best.steps ? lane : best));
+  const alone = fewest.tokens.length - 1;
+  const facts = { method: fewest.label, passes: fewest.steps, alone };
+  const other = fewest !== vanilla && fewest.speedup !== null; // there are two clocks to compare
+  if (kind === "passes") {
+    const story = say(words.headlines[fewest.steps < alone ? "passes" : "noFewer"], { ...facts, times: times(alone / fewest.steps) });
+    return [story, other ? say(words.why[fewest.speedup >= 1 ? "faster" : "slower"], { times: gain(fewest) }) : ""];
+  }
+  const best = lanes.filter((lane) => lane !== vanilla).sort((a, b) => spent(a) - spent(b))[0] ?? vanilla;
+  const found = !vanilla || best === vanilla ? "alone" : best.speedup >= 1 ? "faster" : "slower";
+  const story = say(words.headlines[found], { method: best.label, took: seconds(spent(best)), alone: vanilla && seconds(spent(vanilla)), times: gain(best) });
+  return [story, other ? say(words.why.passes, facts) : ""];
 }

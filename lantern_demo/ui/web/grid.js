@@ -53,7 +53,7 @@ function fit(canvas) {
   return size;
 }
 
-/** Paint a lane's first `count` tokens in the order they came. options: changed (what the method changed shows its marks), marks,
+/** Paint a lane's first `count` tokens in the order they came. options: marks (of all tokens),
  * fresh (tokens from this one on, in the order they came, show their marks), cell (the chosen token, or -1), cover (a colour). */
 function paint(canvas, lane, count, grid, options) {
   const size = fit(canvas);
@@ -62,14 +62,13 @@ function paint(canvas, lane, count, grid, options) {
   const cell = size / grid;
   const box = (token, draw) => draw((token % grid) * cell, Math.floor(token / grid) * cell);
   const there = lane.rank.flatMap((rank, token) => (rank < count ? [token] : []));
-  const tint = (token, colour) => { g.fillStyle = colour; box(token, (x, y) => g.fillRect(x, y, cell, cell)); };
   g.clearRect(0, 0, size, size);
   if (lane.image) g.drawImage(lane.image, 0, 0, size, size);
   else {
     g.fillStyle = "#8a94a3";
     g.fillRect(0, 0, size, size);
   }
-  const marked = options.marks ? there : there.filter((token) => (options.changed && lane.kinds[token] === "r") || lane.rank[token] >= (options.fresh ?? count));
+  const marked = options.marks ? there : there.filter((token) => lane.rank[token] >= (options.fresh ?? count));
   if (marked.length) {
     // On a small picture the model's own tokens go without their dots, or there would be nothing but dots.
     const kinds = canvas.clientWidth / grid < 14 ? "er" : "ert";

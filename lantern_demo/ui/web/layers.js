@@ -1,4 +1,4 @@
-// What lies over the page, the settings and a menu: Escape puts it away, as do a press beside it and the focus going elsewhere.
+// What lies over the page, such as the settings: Escape puts it away, as do a press beside it and the focus going elsewhere.
 
 const layers = [];
 
@@ -33,5 +33,3 @@ function layer(selector, opener, close) {
     if (back) last.opener(last.it)?.focus({ preventScroll: true });
   }, true);
 })();
-
-layer("details.view[open]", (view) => view.querySelector("summary"), (view) => { view.open = false; });

@@ -27,7 +27,6 @@
       document.querySelector("#stage .source").textContent = WORDS.lostRace;
       document.querySelector("#stage .source").className = "source";
       for (const lane of document.querySelectorAll('#stage :is([data-phase="waiting"], [data-phase="drawing"])')) lane.dataset.phase = "stopped";
-      for (const short of document.querySelectorAll('#stage [data-phase="stopped"] .short')) short.textContent = "";
     }
     document.body.classList.remove("racing");
     document.body.classList.add("lost");

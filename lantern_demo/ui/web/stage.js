@@ -1,47 +1,44 @@
-// The stage: one set of lanes for a run that goes on and for one that is over, which is played back on a clock that one may choose.
+// The stage: one card for each lane for a run that goes on and for one that is over, which is played back on a clock that one may choose.
 
 const place = element.querySelector(".stage");
 const words = WORDS;
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 const FLASH = 280; // ms that a fresh token shows its mark
 const FRAME = 33; // ms between two pictures of a replay: where no graphics card draws, more would take a processor for themselves
-const EVEN = 1.05; // times nearer to each other than this have no places
-const state = { run: null, lanes: [], grid: 16, clock: null, picked: null, compared: false, time: 0, total: 0, playing: false, speed: 1, last: 0, cell: -1, changed: false, marks: false };
+const state = { run: null, lanes: [], grid: 16, clock: null, picked: null, compared: false, time: 0, total: 0, playing: false, last: 0, cell: -1 };
 
 const source = el("p", { class: "source" });
 const [headline, why] = [el("p", { class: "headline", "aria-live": "polite" }), el("p", { class: "why" })];
 const playButton = el("button", { type: "button", class: "play", onclick: () => (state.playing ? pause() : play()) }, words.play);
 const scrub = el("input", { type: "range", min: 0, max: 1000, value: 0, step: 1, "aria-label": words.scrub, oninput: () => { const to = (state.total * scrub.value) / 1000; pause(); go(to); } });
 const time = el("output", { class: "now" });
-const options = el("div", { class: "options" });
-const differ = el("button", { type: "button", class: "differ", "aria-pressed": "false", hidden: true, onclick: () => compare(!state.compared) }, words.differences);
-const controls = el("div", { class: "controls", role: "group", "aria-label": words.controls }, playButton, scrub, time,
-  differ, el("details", { class: "view" }, el("summary", {}, words.view), options));
+const differ = el("button", { type: "button", class: "differ", "aria-pressed": "false", onclick: () => compare(!state.compared) }, words.differences);
+const controls = el("div", { class: "controls", role: "group", "aria-label": words.controls }, playButton, scrub, time);
 const clockButton = (kind) => el("button", { type: "button", "data-clock": kind, "aria-pressed": "false", onclick: () => { state.picked = kind; useClock(kind); } }, words.clocks[kind]);
 const clockButtons = ["passes", "seconds"].map(clockButton);
-const clocks = el("div", { class: "clocks" }, el("div", { class: "choice", role: "group", "aria-label": words.clock }, ...clockButtons));
+const clocks = el("div", { class: "clocks", role: "group", "aria-label": words.clock }, ...clockButtons);
 const grid = el("div", { class: "lanes" });
-const more = el("button", { type: "button", class: "more", "aria-expanded": "false", onclick: () => more.setAttribute("aria-expanded", String(grid.classList.toggle("unfolded"))) });
-const [leads, rest] = [el("div", { class: "leads" }), el("div", { class: "rest" })];
-grid.append(leads, more, rest);
 let [look, coming] = [null, null];
 const hint = el("p", { class: "note hint" }, words.hint);
 const touring = el("button", { type: "button", class: "link", onclick: async () => {
   pause();
   if ((await looks()) && touring.isConnected) tour({ lanes: played().map((one) => one.data), grid: state.grid, look: { root: look.root, close: look.close, open: (data, cell) => lookAt(played().find((one) => one.data === data), cell) } });
 } }, words.tour.open);
-place.append(el("h2", { class: "spoken" }, words.stage), headline, why, el("div", { class: "stage-top" }, source, clocks, controls), el("div", { class: "floor" }, grid), hint);
+place.append(el("h2", { class: "spoken" }, words.stage), headline, why, el("div", { class: "stage-top" }, source, clocks, controls, differ), el("div", { class: "floor" }, grid), hint);
 
 function lane(view) {
   const canvas = el("canvas", { "aria-hidden": "true" });
-  const [flag, big, gain] = [el("span", { class: "flag" }), el("b", { class: "big-number" }), el("b", { class: "gain" })];
+  const [flag, sample, keep] = ["flag", "sample", "keep"].map((name) => el("span", { class: name }));
+  const [passes, fewer, took, gain] = ["", "fewer", "", "gain"].map((name) => el("b", { class: name }));
+  const [number, ran] = ["number", "ran"].map((name) => el("p", { class: name }));
   const picture = el("button", { type: "button", class: "picture", "aria-label": say(words.open, { method: view.label }) }, canvas);
-  const [bar, side, short, keep] = [el("div", { class: "bar", "aria-hidden": "true" }, el("span")), el("p", { class: "side" }), el("p", { class: "short" }), el("span", { class: "keep" })];
+  const bar = el("div", { class: "bar", "aria-hidden": "true" }, el("span"));
   const badge = el("span", { class: `badge ${view.lossless ? "lossless" : "lossy"}` }, view.badge);
   const wipe = el("input", { type: "range", class: "wipe", hidden: true, min: 0, max: 100, value: 50, "aria-label": say(words.wipe, { method: view.label }), onclick: (event) => event.stopPropagation(), oninput: () => { made.shown = -1; draw(); } });
-  const made = { view, data: null, wipe, drawn: drawnSoFar(), shown: -1, canvas, flag, big, gain, picture, bar, side, short, keep };
+  const made = { view, data: null, wipe, drawn: drawnSoFar(), shown: -1, canvas, flag, sample, passes, fewer, took, gain, picture, bar, number, ran, keep };
   made.root = el("article", { class: "lane", id: `lane-${view.name}`, style: `--lane: ${view.colour}`, "data-method": view.id, "aria-label": view.label, onclick: (event) => open(made, event) },
-    el("header", {}, el("h3", {}, view.label), badge), el("div", { class: "frame" }, picture, flag, keep, wipe), bar, el("p", { class: "took" }, big, gain), side, short);
+    el("header", {}, el("h3", {}, view.label), badge), el("div", { class: "frame" }, picture, flag, sample, keep, wipe), bar,
+    el("p", { class: "passes" }, passes, fewer), el("p", { class: "seconds" }, took, gain), number, ran);
   picture.addEventListener("pointermove", (event) => event.pointerType === "mouse" && made.data && !look?.open && light(cellAt(made, event)));
   picture.addEventListener("pointerleave", () => !look?.open && light(-1));
   return made;
@@ -55,20 +52,14 @@ function show() {
   document.body.classList.toggle("racing", racing);
   if (view.run === null || view.run !== state.run) {
     state.lanes = views.map(lane);
-    const others = state.lanes.filter((one) => !one.view.lead);
-    leads.replaceChildren(...state.lanes.filter((one) => one.view.lead).map((one) => one.root));
-    rest.replaceChildren(...others.map((one) => one.root));
-    leads.style.setProperty("--leads", leads.children.length);
-    more.textContent = say(words.more, { methods: others.map((one) => one.view.label).join(", ") });
-    grid.toggleAttribute("data-alone", !others.length);
+    grid.replaceChildren(...state.lanes.map((one) => one.root));
     state.run = view.run;
     look?.close();
   }
   pause();
-  source.textContent = view.live ?? view.source.text;
+  source.textContent = racing ? view.live : (view.source?.text ?? "");
   source.className = `source ${racing ? "racing" : (view.source?.kind ?? "")}`;
-  place.toggleAttribute("data-still", Boolean(view.live));
-  for (const part of [playButton, scrub, ...clockButtons]) part.disabled = Boolean(view.live);
+  for (const part of [playButton, scrub, differ, ...clockButtons]) part.disabled = Boolean(view.live);
   for (const one of state.lanes) {
     one.view = views.find((other) => other.id === one.view.id) ?? one.view;
     tell(one);
@@ -84,10 +75,7 @@ function tell(one) {
   const { view } = one;
   one.root.dataset.phase = view.phase;
   one.bar.style.setProperty("--share", view.share);
-  one.side.textContent = view.passes;
-  one.big.textContent = view.took;
-  one.gain.textContent = view.gain;
-  one.short.textContent = view.short;
+  for (const part of ["passes", "fewer", "took", "gain", "number", "ran"]) one[part].textContent = view[part];
 }
 
 /** A run goes on: its tokens are painted as they are told, and sharpened when a decoded picture comes. */
@@ -141,11 +129,9 @@ function over(view) {
   useClock(state.picked ?? (view.source.kind === "live" ? "seconds" : "passes"));
   const first = known.find((data) => data.id === "vanilla");
   for (const data of known) data.differs = new Set(first ? data.tokens.flatMap((token, at) => (token === first.tokens[at] ? [] : [at])) : []);
-  // Where no other lane drew vanilla's own tokens, each had dice of its own, and a difference says nothing.
-  const same = known.some((data) => data !== first && first && !data.differs.size);
-  differ.hidden = !(same && known.some((data) => data.differs.size));
-  compare(state.compared && !differ.hidden);
-  fillOptions();
+  // Of a method that drew with other random numbers a difference says nothing.
+  differ.disabled = !known.some((data) => data.shares && data.differs.size);
+  compare(state.compared && !differ.disabled);
   look?.set(view, known);
   window.lanternRun = view;
   document.dispatchEvent(new CustomEvent("lantern-run"));
@@ -162,65 +148,44 @@ function useClock(kind) {
   const known = played();
   if (!known.length) return;
   const share = state.total ? state.time / state.total : 1;
-  const vanilla = known.find((one) => one.data.id === "vanilla");
   const of = kind === "passes" ? passClock : machineClock;
   for (const one of known) one.data.times = of(0).times(one.data);
   const end = (one) => one.data.times.at(-1);
   state.total = Math.max(...known.map(end));
   state.clock = of(state.total);
-  state.speed = gentle(state.clock);
-  const order = [...known].sort((a, b) => end(a) - end(b));
-  order.forEach((one, i) => {
-    const apart = (a, b) => !a || !b || end(b) >= EVEN * end(a);
-    one.flagged = known.length > 1 && apart(order[i - 1], one) && apart(one, order[i + 1]) ? words.places[i] : "";
-    one.gained = kind === "seconds" ? one.data.speedup : vanilla ? end(vanilla) / end(one) : null;
-    one.shown = -1;
-  });
+  const first = Math.min(...known.map(end));
+  for (const one of known) Object.assign(one, { flagged: known.length > 1 && end(one) === first ? words.first : "", shown: -1 });
   for (const part of clockButtons) part.setAttribute("aria-pressed", String(part.dataset.clock === kind));
   tellStory(known.map((one) => one.data));
   go(share * state.total);
 }
 
-/** What the run shows, in one line, and beside it why that is more or less on the other clock. */
 function tellStory(known) {
-  const hero = known.find((lane) => lane.id === "lantern++") ?? known.filter((lane) => lane.id !== "vanilla").sort((a, b) => a.steps - b.steps)[0] ?? known[0];
-  const alone = hero.tokens.length - 1;
-  const vanilla = known.find((lane) => lane.id === "vanilla");
-  headline.textContent = state.clock.kind === "seconds" && vanilla && hero !== vanilla
-    ? say(words.headlineSeconds, { method: hero.label, took: seconds(hero.milliseconds.at(-1)), alone: seconds(vanilla.milliseconds.at(-1)) })
-    : say(hero.steps < alone ? words.headline : words.headlineEven, { method: hero.label, passes: hero.steps, alone });
-  const here = hero.speedup;
-  const there = state.clock.kind === "passes" ? played().find((one) => one.data === hero).gained : alone / hero.steps;
-  const told = [];
-  if (hero.id !== "vanilla" && here !== null && there !== null) {
-    const facts = { there: times(there), here: times(here), device: state.whole.device };
-    told.push(say(state.clock.kind === "passes" ? words.whyPasses : there > EVEN * here ? words.whySeconds : words.whyNoMore, facts));
-    if (state.clock.kind === "seconds" && there > EVEN * here) told.push(el("button", { type: "button", class: "link", onclick: () => { state.picked = "passes"; useClock("passes"); go(0); play(); } }, words.playPasses));
-  }
-  if (known.some((lane) => lane.kinds.includes("r"))) told.push(touring);
-  why.replaceChildren(...told.flatMap((part) => [part, " "]));
+  const [story, other] = verdict(known, state.clock.kind, words);
+  const differing = [words.whyDiffer, known.some(({ shares }) => !shares) ? words.whyOtherSample : ""].join(" ");
+  headline.textContent = story;
+  why.replaceChildren(state.compared ? differing : other, " ", known.some((lane) => lane.kinds.includes("r")) ? touring : "");
 }
 
 /** Show on the lanes that drew something else than vanilla where they did, and vanilla's picture beside theirs, with a wipe between them. */
 function compare(on) {
   state.compared = on;
   differ.setAttribute("aria-pressed", String(on));
-  for (const one of played()) one.wipe.hidden = !on || !one.data.differs.size;
-  played().forEach((one) => (one.shown = -1));
+  const vanilla = played().find((one) => one.data.id === "vanilla");
+  for (const one of played()) {
+    const { differs, shares, tokens } = one.data;
+    const marked = on && shares && differs.size;
+    one.wipe.hidden = !marked;
+    one.sample.textContent = marked ? say(words.differ, { count: differs.size, of: tokens.length }) : vanilla && !shares && one !== vanilla ? words.otherSample : "";
+    one.shown = -1;
+  }
+  if (state.clock) tellStory(played().map((one) => one.data));
   if (state.clock) draw();
-}
-
-function fillOptions() {
-  const known = played().map((one) => one.data);
-  const offered = ["marks", ...(known.some((data) => data.changed) ? ["changed"] : [])];
-  const names = { marks: words.showMarks, changed: words.showChanged };
-  options.replaceChildren(...offered.map((name) => el("div", {}, toggle(names[name], state[name], (on) => { state[name] = on; repaint(); }), el("small", {}, words.viewNotes[name]))),
-    el("ul", { class: "meaning" }, ...KINDS.map((kind) => el("li", {}, sign(kind), words.kinds[kind]))));
 }
 
 function drawing(cell) {
   const cover = getComputedStyle(place).getPropertyValue("--replay-cover").trim() || "#334155";
-  return { changed: state.changed, marks: state.marks, cell, cover };
+  return { cell, cover };
 }
 
 function repaint() {
@@ -242,11 +207,13 @@ function draw() {
     const { data } = one;
     const end = data.times.at(-1);
     const [count, done] = [tokensAt(data, state.time), state.time >= end];
-    const fresh = state.playing ? tokensAt(data, state.time - (FLASH * state.speed * clock.natural) / 1000) : count;
-    one.big.textContent = clock.read(Math.min(state.time, end));
-    one.gain.textContent = done ? gainOf(one) : "";
+    const fresh = state.playing ? tokensAt(data, state.time - (FLASH * clock.pace) / 1000) : count;
+    const step = Math.max(0, countUpTo(data.times, state.time) - 1);
+    one.passes.textContent = counted(step);
+    one.took.textContent = seconds(clock.kind === "seconds" ? Math.min(state.time, end) : data.milliseconds[step]);
+    for (const part of ["fewer", "gain"]) one[part].textContent = done ? one.view[part] : "";
     one.flag.textContent = done ? one.flagged : "";
-    one.side.textContent = sideOf(one, count, done);
+    one.number.textContent = done ? one.view.number : say(words.pieces, { count, total: data.tokens.length });
     one.bar.style.setProperty("--share", `${(100 * count) / data.tokens.length}%`);
     one.root.toggleAttribute("data-done", done);
     if (count === one.shown && fresh >= count && !one.flashed) continue;
@@ -254,22 +221,10 @@ function draw() {
     const wiped = one.wipe.hidden || count < data.tokens.length ? null : { image: vanilla?.image, share: one.wipe.value / 100 };
     paint(one.canvas, data, count, state.grid, { ...common, fresh, wiped, differs: one.wipe.hidden ? null : data.differs });
   }
-  const slower = state.speed < 1 ? say(words.slower, { times: 1 / state.speed }) : "";
   scrub.value = state.total ? Math.round((1000 * state.time) / state.total) : 0;
   scrub.style.setProperty("--played", `${state.total ? (100 * state.time) / state.total : 0}%`);
   scrub.setAttribute("aria-valuetext", clock.read(state.time));
-  time.replaceChildren(clock.readOf(state.time), slower ? el("small", {}, slower) : "");
-}
-
-const gainOf = (one) => (one.gained === null || one.gained === undefined ? words.noBaselineShort : times(one.gained));
-
-/** What a lane says beside its largest number: how far it is, and when it is done what the other clock says. */
-function sideOf(one, count, done) {
-  const { data } = one;
-  if (state.clock.kind === "seconds") return done ? one.view.passes : counted(Math.max(0, countUpTo(data.times, state.time) - 1));
-  if (!done) return say(words.pieces, { count, total: data.tokens.length });
-  const took = seconds(data.milliseconds.at(-1));
-  return data.speedup === null ? say(words.inSeconds, { took }) : say(words.inSecondsGain, { took, gain: times(data.speedup) });
+  time.textContent = clock.readOf(state.time);
 }
 
 function go(to) {
@@ -306,7 +261,7 @@ function tick(now) {
   if (!state.playing || !place.isConnected) return;
   if (!place.offsetParent) return pause();
   if (now - state.last < FRAME) return requestAnimationFrame(tick);
-  go(state.time + (Math.max(0, now - state.last) * state.speed * state.clock.natural) / 1000);
+  go(state.time + (Math.max(0, now - state.last) * state.clock.pace) / 1000);
   state.last = now;
   if (state.time >= state.total) pause();
   else requestAnimationFrame(tick);
