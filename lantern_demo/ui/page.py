@@ -92,7 +92,7 @@ def build(model: str | Path = "lantern-scenes", device: str = "auto", threads: i
         gr.HTML(f"<h1>{escape(texts.TITLE)}</h1><p>{escape(texts.INTRO)}</p>", elem_id="intro")
         prompt, label, draw_button, stop_button = _ask()
         builder = prompt_builder(service.offered()[service.default])
-        with gr.Row(elem_id="notice"):
+        with gr.Column(elem_id="notice"):
             examples = component("cards", ["cards"], cards(), elem_id="examples")
             with gr.Column(elem_id="told"):
                 said = answer("status", status_html(texts.READY_RECORDED if recorded_runs() else texts.READY, "ready"))
