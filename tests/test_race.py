@@ -346,6 +346,22 @@ def test_a_progress_answer_holds_only_what_is_new(folder: Path, monkeypatch: pyt
 
 
 @pytest.mark.slow
+def test_every_method_of_a_short_race_is_previewed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once half of its picture is there, however long a preview takes."""
+    monkeypatch.setattr("lantern_demo.ui.service.FRAME_SECONDS", 0.0)
+    monkeypatch.setattr("lantern_demo.ui.service.PREVIEW_SHARE", 1e9)
+    service = Service(folder, "cpu")
+    committed, pictured = dict[str, int](), list[str]()
+    for item in service.frames(service.request(PROMPT, None, None, KNOBS), True):
+        if isinstance(item, Frame):
+            committed |= {method: lane.committed for method, lane in item.lanes.items()}
+            if item.picture is not None:
+                pictured.append(item.picture[0])
+                assert committed[item.picture[0]] >= 32
+    assert sorted(pictured) == sorted(DEFAULT)
+
+
+@pytest.mark.slow
 def test_what_begins_again_by_itself_is_previewed_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Methods that wait for memory after a race that broke off have older previews, and no new ones."""
     monkeypatch.setattr("lantern_demo.ui.service.FRAME_SECONDS", 0.0)
@@ -358,7 +374,7 @@ def test_what_begins_again_by_itself_is_previewed_too(folder: Path, monkeypatch:
         if isinstance(item, Frame) and item.picture is not None:
             pictured.append(item.picture[0])
         elif isinstance(item, Generation):
-            assert item.stats.schedule == "in turn" and pictured.count(item.method) > 10
+            assert item.stats.schedule == "in turn" and pictured.count(item.method) > 5
 
 
 @pytest.mark.slow

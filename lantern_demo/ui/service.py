@@ -38,7 +38,8 @@ from lantern_demo.ui.log import of_prompt
 
 FRAME_SECONDS = 0.125  # between two frames; a run stops within about as long
 RUN_SECONDS = "LANTERN_RUN_SECONDS"  # an environment variable: how long one comparison may keep the device
-# A preview follows the one before after so many times what that took: cells are painted without it, it sharpens them.
+# From half of its picture on a method has previews: they sharpen cells that are painted already. All but its first wait so many
+# times as long as the last preview took.
 PREVIEW_SHARE = 16
 # The most seconds of a shared GPU that are asked for. On the larger cards 1.5 times as many are charged: 120, which is all that a
 # visitor without an account has in a day.
@@ -294,8 +295,6 @@ class Service:
         tokens: dict[str, dict[int, int]] = {}  # by method, those that are there by place
         changed: dict[str, Progress] = {}
         pictured: dict[str, float] = {}  # by method that draws, when it was last previewed
-        # methods whose cells can be painted: a preview, which a large decoder takes seconds for, sharpens them later
-        told = set[str]()
         due = preview_due = 0.0
         # A lender takes its device back without asking; what is drawn by then should be on its way.
         seconds = min(self._run_seconds, self._lease(request, previews) - 2) if on_zero_gpu() else self._run_seconds
@@ -329,15 +328,14 @@ class Service:
                 if now < due:
                     continue
                 picture = None
-                painted = [name for name in pictured if name in told]
-                if previews and now >= preview_due and painted:
-                    oldest = min(painted, key=lambda name: pictured[name])
+                half = [name for name in pictured if 2 * len(tokens[name]) >= pipe.info.tokens]
+                oldest = min(half, key=lambda name: pictured[name], default=None)
+                if previews and oldest is not None and (not pictured[oldest] or now >= preview_due):
                     data = _preview(pipe, tokens[oldest])
                     picture = None if data is None else (oldest, data)
                     pictured[oldest] = perf_counter()
                     preview_due = pictured[oldest] + PREVIEW_SHARE * (pictured[oldest] - now)
                 yield Frame(changed, picture, method if event is None else None)
-                told.update(changed)
                 changed, due = {}, perf_counter() + FRAME_SECONDS
 
     def _note(self, model: str, done: Generation) -> None:
