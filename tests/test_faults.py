@@ -29,6 +29,7 @@ from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import compare, files
 from lantern_demo.ui import service as service_module
 from lantern_demo.ui.api import answers
+from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.service import Service
 
 PROMPT = "two red box lanterns over a lake"
@@ -286,7 +287,7 @@ def test_the_page_goes_on_when_the_disk_is_full(folder: Path, monkeypatch: pytes
     service, w, _ = page_of(folder, compare.draw)
     monkeypatch.setattr(files, "_check_room", full)
     knobs = [0 if value is None else value for name, value in Settings(tree="small").as_dict().items() if name != "seed"]
-    updates = list(compare.draw(service, w, PROMPT, None, ["vanilla"], 3, False, None, *knobs))
+    updates = list(compare.draw(service, w, PROMPT, None, ["vanilla"], 3, False, Shown(), *knobs))
     merged: dict[Any, Any] = {}
     for update in updates:
         merged |= update

@@ -21,6 +21,7 @@ from test_look_alikes import place
 from lantern_demo import load
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.trees import static_tree
+from lantern_demo.models.registry import REGISTRY
 from lantern_demo.runs.pipeline import Generation, Pipeline
 from lantern_demo.runs.race import Request
 from lantern_demo.runs.record import merge_records
@@ -225,8 +226,9 @@ def test_trees(text: str) -> None:
 @fuzz(200)
 @given(st.dictionaries(st.one_of(st.sampled_from(["prompt", "methods", "model", *KNOBS]), TEXTS), TEXTS, max_size=6))
 def test_links(parameters: dict[str, str]) -> None:
-    found, _ = attempt(lambda: link.read(parameters, "tiny", {"tiny": Settings()}))
-    assert found is None or (found["model"] == "tiny" and isinstance(found["settings"], Settings))
+    found = link.read(parameters, "lantern-scenes", REGISTRY)
+    assert found is None or (found.model in REGISTRY and isinstance(found.settings, Settings))
+    assert found is None or all(name in sentence or name == "methods" for name, sentence in found.refused.items())
 
 
 # -- run records that a visitor hands in

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from pathlib import Path
 from typing import Any
@@ -237,5 +238,7 @@ def test_the_name_of_a_run_that_is_not_kept_shows_nothing_of_others(tiny_model: 
     shown = recorded_runs()[0]
     kept = w.finished.keep(shown.record, shown.pictures)
     for name in ("gone", "", kept[:-1], kept + " ", "x" * 5000):
-        assert from_link(service, w, form, {"run": name}) is None
-    assert w.stage in (from_link(service, w, form, {"run": kept}) or {})
+        updates = from_link(service, w, form, {"run": name}) or {}
+        assert texts.READY_GONE in updates[w.status] and shown.record["prompt"] not in updates[w.stage]
+        assert {lane["phase"] for lane in json.loads(updates[w.stage])["lanes"]} == {"asked"} and w.result not in updates
+    assert shown.record["prompt"] in (from_link(service, w, form, {"run": kept}) or {})[w.stage]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import replace
+from html import unescape
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from urllib.parse import parse_qsl
 
 import pytest
 from tiny import write_tiny_model
@@ -21,9 +22,11 @@ from lantern_demo.ui import page as served
 from lantern_demo.ui import texts
 from lantern_demo.ui.compare import draw, settle
 from lantern_demo.ui.components import Offer, Widgets
+from lantern_demo.ui.link import query
 from lantern_demo.ui.prompt_builder import builder_view, drawn_without, refusal
 from lantern_demo.ui.prompt_words import NOUNS, Phrasebook, Reading, phrasebook
-from lantern_demo.ui.restore import Form, from_link, show_example
+from lantern_demo.ui.recorded import recorded_runs
+from lantern_demo.ui.restore import Form, from_link, show_example, show_first
 from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.service import Service
 from lantern_demo.ui.sweep import Explorer, explore
@@ -152,7 +155,7 @@ def test_what_is_refused_and_what_was_left_out() -> None:
     assert refusal(INFO, "a red lantern") is None
     assert drawn_without(INFO, "two red cat lanterns", ["cat", "cat", "."]) == (
         [],
-        Offer('Drawn without "cat": this small model knows only lanterns.', "two red lanterns"),
+        Offer('Drawn without "cat": this model draws one to four lanterns.', "two red lanterns"),
     )
     assert drawn_without(INFO, "two red lanterns.", [".", "?!"]) == ([], None)
     published = next(info for info in REGISTRY.values() if info.published is not None and info.kind == "text")
@@ -170,21 +173,21 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Service, Widgets, Fo
 
 
 class Visitor:
-    """Presses Draw as the page does: with what was drawn last, which is known once a run is settled."""
+    """Presses Draw as the page does: with what the results are of."""
 
     def __init__(self, service: Service, w: Widgets, form: Form) -> None:
         self.service, self.w, self.form = service, w, form
         self.seed: Any = 7
-        self.asked: Any = None
+        self.result = Shown()
 
     def fills(self, updates: dict[Any, Any]) -> None:
         self.seed = updates.get(self.w.seed, self.seed)
-        self.asked = updates.get(self.w.asked, self.asked)
+        self.result = updates.get(self.w.result, self.result)
 
     def draws(self, prompt: str = "two red lanterns", locked: bool = False, top_k: int | None = None) -> tuple[int, str]:
         """The seed of the run, and all that the status said."""
         knobs = [top_k if name == "top_k" else None for name in ON_THE_FORM]
-        answers = list(draw(self.service, self.w, prompt, None, ["vanilla"], self.seed, locked, self.asked, *knobs))
+        answers = list(draw(self.service, self.w, prompt, None, ["vanilla"], self.seed, locked, self.result, *knobs))
         (shown,) = [answer[self.w.shown] for answer in answers if self.w.shown in answer]
         self.fills(settle(self.service, self.w, shown))
         assert shown.record["settings"]["seed"] == self.seed == shown.request.seed
@@ -201,9 +204,9 @@ def visitor(demo: tuple[Service, Widgets, Form], monkeypatch: pytest.MonkeyPatch
 
 def test_draw_with_nothing_changed_takes_a_new_seed(visitor: Visitor) -> None:
     seed, told = visitor.draws()
-    assert seed == 7 and "Drawing with seed 7." in told and "Done, with seed 7 " in told
+    assert seed == 7 and "Drawing with seed 7." in told and "Done, with seed 7." in told
     seed, told = visitor.draws()
-    assert seed == 1000 and "the seed is a new one: 1000." in told and "Done, with seed 1000 " in told
+    assert seed == 1000 and "Drawing with a new seed 1000." in told and "Done, with seed 1000." in told
     assert visitor.draws()[0] == 1001
     assert visitor.draws(locked=True)[0] == 1001
     assert visitor.draws("  two   red lanterns ")[0] == 1002, "white space changes nothing"
@@ -218,18 +221,23 @@ def test_what_is_changed_is_drawn_with_the_seed_that_is_shown(visitor: Visitor) 
     assert visitor.draws("two blue lanterns", top_k=50)[0] == 1000
 
 
-def test_an_example_begins_with_its_own_seed_each_time_it_is_picked(visitor: Visitor) -> None:
+def test_the_first_run_after_a_recording_takes_a_new_seed(visitor: Visitor) -> None:
+    """Or its pictures would look as if nothing had happened, whatever model or settings the recording has."""
     prompt, _ = texts.EXAMPLES[0]
-    assert visitor.draws(prompt)[0] == 7
-    picked = show_example(visitor.service, visitor.w, visitor.form, Shown(), 0)
-    assert picked[visitor.w.seed] == 7 and picked[visitor.w.asked] is None and visitor.form.locked not in picked
-    visitor.fills(picked)
-    assert visitor.draws(prompt)[0] == 7, "though it was drawn just before"
+    visitor.fills(show_first(visitor.service, visitor.w))
     assert visitor.draws(prompt)[0] == 1000
+    picked = show_example(visitor.service, visitor.w, visitor.form, Shown(), 0)
+    assert picked[visitor.w.seed] == 7 and visitor.form.locked not in picked
+    visitor.fills(picked)
+    assert visitor.draws(prompt, locked=True)[0] == 7
+    visitor.fills(picked)
+    assert visitor.draws("two blue lanterns")[0] == 7, "another prompt is another picture"
+    visitor.fills(picked)
+    visitor.seed = 8
+    assert visitor.draws(prompt)[0] == 8
 
 
 def test_a_link_begins_with_its_own_seed(visitor: Visitor) -> None:
-    assert visitor.draws("two blue lanterns")[0] == 7
     filled = from_link(visitor.service, visitor.w, visitor.form, {"prompt": "two blue lanterns", "seed": "7"})
     assert filled is not None
     visitor.fills(filled)
@@ -237,12 +245,36 @@ def test_a_link_begins_with_its_own_seed(visitor: Visitor) -> None:
     assert visitor.draws("two blue lanterns")[0] == 1000
 
 
+@pytest.mark.parametrize(
+    ("changes", "phase", "told"),
+    [
+        ({}, "done", texts.READY_EXAMPLE),
+        ({"run": "gone"}, "asked", f"{texts.READY_GONE} {texts.READY_LINK}"),
+        ({"seed": "9"}, "asked", texts.READY_LINK),
+        ({"tree": "paper"}, "asked", texts.READY_LINK),
+        ({"lanternpp_lambda": "1000"}, "asked", "LANTERN++ lambda must be a number between 1 and"),
+    ],
+)
+def test_a_link_shows_no_recording_but_its_own(
+    demo: tuple[Service, Widgets, Form], changes: dict[str, str], phase: str, told: str
+) -> None:
+    """What it asks for in vain is named in the notice and beside its field."""
+    service, w, form = demo
+    record = recorded_runs()[1].record
+    asked = dict(parse_qsl(query(record, Settings(**INFO.preset))[1:]))
+    updates = from_link(service, w, form, {**asked, **changes}) or {}
+    assert told in unescape(updates[w.status]) and updates[form.by_model.prompt]["value"] == record["prompt"]
+    stage = json.loads(updates[w.stage])
+    assert [(lane["id"], lane["phase"]) for lane in stage["lanes"]] == [(method, phase) for method in record["order"]]
+    assert (w.result in updates) == (phase == "done") and updates[w.results.link].startswith("?prompt=four")
+    box = updates[form.by_model.knobs["lanternpp_lambda"]]
+    assert ("lanternpp_lambda" in changes) == (isinstance(box, dict) and told in box["info"])
+
+
 def test_a_refused_prompt_is_no_run(visitor: Visitor) -> None:
     visitor.draws()
-    before = replace(visitor.asked)
-    (answer,) = draw(visitor.service, visitor.w, "a cat", None, ["vanilla"], 7, False, visitor.asked, *[None] * len(ON_THE_FORM))
+    (answer,) = draw(visitor.service, visitor.w, "a cat", None, ["vanilla"], 7, False, visitor.result, *[None] * len(ON_THE_FORM))
     assert list(answer) == [visitor.w.status] and texts.no_noun("lanterns") in answer[visitor.w.status]
-    assert visitor.asked == before
     assert visitor.draws()[0] == 1000, "a refusal in between is no change"
 
 

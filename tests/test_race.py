@@ -399,7 +399,7 @@ def test_the_page_says_which_methods_did_not_race(
         yield from run(self, method, *rest)
 
     monkeypatch.setattr(Pipeline, "run", short_of_memory)
-    answers = list(draw(service, w, PROMPT, None, None, 3, False, None, *[None] * len(ON_THE_FORM)))
+    answers = list(draw(service, w, PROMPT, None, None, 3, False, Shown(), *[None] * len(ON_THE_FORM)))
     *states, end = [answer[w.status] for answer in answers if isinstance(answer.get(w.status), str)]
     counted = [state for state in states if "methods have finished" in state]
     assert "0 of 5" in counted[0] and len(counted) in (len(DEFAULT), len(DEFAULT) + 1), "the last is told where there is time"
@@ -408,10 +408,10 @@ def test_the_page_says_which_methods_did_not_race(
 
 def test_what_was_refused_leaves_the_run_before_as_it_is(folder: Path) -> None:
     service, w, _ = page_of(folder, draw)
-    answers = list(draw(service, w, PROMPT, None, ["vanilla"], 3, False, None, *[None] * len(ON_THE_FORM)))
+    answers = list(draw(service, w, PROMPT, None, ["vanilla"], 3, False, Shown(), *[None] * len(ON_THE_FORM)))
     (shown,) = [answer[w.shown] for answer in answers if w.shown in answer]
     assert settle(service, w, shown)[w.seed] == 3
-    (refused,) = draw(service, w, "", None, ["vanilla"], 9, False, None, *[None] * len(ON_THE_FORM))
+    (refused,) = draw(service, w, "", None, ["vanilla"], 9, False, Shown(), *[None] * len(ON_THE_FORM))
     assert "The prompt is empty" in refused[w.status] and w.shown not in refused
     assert settle(service, w, shown) == w.busy(False), "the seed is what was typed, and the replay stays where it is"
 
@@ -441,7 +441,9 @@ def test_a_frame_of_the_page_holds_only_what_is_new(folder: Path, monkeypatch: p
     service, w, event = page_of(folder, draw)
     assert event.outputs == [w.status, w.stage, w.shown], "Gradio builds every output anew for every answer"
     answers = [
-        answer for answer in draw(service, w, PROMPT, None, None, 3, False, None, *[None] * len(ON_THE_FORM)) if w.stage in answer
+        answer
+        for answer in draw(service, w, PROMPT, None, None, 3, False, Shown(), *[None] * len(ON_THE_FORM))
+        if w.stage in answer
     ]
     opening, frames = answers[0], answers[1:]
     assert w.shown in opening and not any(w.shown in answer for answer in frames), "the page's state is handed over once"
@@ -458,5 +460,5 @@ def test_a_frame_of_the_page_holds_only_what_is_new(folder: Path, monkeypatch: p
     assert len(saved) == len(DEFAULT) and set(shown.record["methods"]) == set(shown.files) == set(DEFAULT)
     assert {lane.phase for lane in shown.lanes.values()} == {"done"}
     final = json.loads(settle(service, w, shown)[w.stage])
-    assert final["run"] == views[0]["run"] and final["play"] and set(final["files"]) == set(DEFAULT)
+    assert final["run"] == views[0]["run"] and set(final["files"]) == set(DEFAULT)
     assert all(lane["picture"] for lane in final["lanes"]), "whatever a browser skipped is there at the end"

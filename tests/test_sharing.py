@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from PIL import Image
 
 from lantern_demo import load
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.models.registry import BUNDLED
+from lantern_demo.models.registry import BUNDLED, REGISTRY
 from lantern_demo.runs.pipeline import Generation
 from lantern_demo.runs.record import VERSIONS, image_hash, merge_records, same_decoder
 from lantern_demo.settings.settings import Settings
@@ -29,6 +30,8 @@ from lantern_demo.version import __version__
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
 from record_examples import RECORDED, redrawn
+
+TINY = {"tiny": REGISTRY["lantern-scenes"]}  # on offer
 
 
 @pytest.fixture(scope="module")
@@ -188,15 +191,14 @@ def test_the_contact_sheet_holds_every_picture(runs: list[Generation], record: d
 
 
 def test_a_link_gives_the_settings_back(record: dict[str, Any]) -> None:
-    preset = Settings()
-    text = link.query(record, preset)
-    asked = link.read(dict(parse_qsl(text[1:])), "tiny", {"tiny": preset})
-    assert asked is not None
-    assert (asked["prompt"], asked["methods"], asked["seed"]) == (record["prompt"], record["order"], True)
-    assert asked["settings"].as_dict() == record["settings"]
-    assert link.read({"utm_source": "somewhere", "__theme": "dark"}, "tiny", {"tiny": preset}) is None
-    older = link.read({"dice": "own"}, "tiny", {"tiny": preset})
-    assert older is not None and older["settings"].noise == "independent"
+    text = link.query(record, Settings(**TINY["tiny"].preset))
+    asked = link.read(dict(parse_qsl(text[1:])), "tiny", TINY)
+    assert asked is not None and asked.refused == {}
+    assert (asked.prompt, asked.methods, asked.seeded) == (record["prompt"], record["order"], True)
+    assert asked.settings.as_dict() == record["settings"]
+    assert link.read({"utm_source": "somewhere", "__theme": "dark"}, "tiny", TINY) is None
+    older = link.read({"dice": "own"}, "tiny", TINY)
+    assert older is not None and older.settings.noise == "independent" and not older.seeded
 
 
 @pytest.mark.parametrize(
@@ -206,18 +208,23 @@ def test_a_link_gives_the_settings_back(record: dict[str, Any]) -> None:
         ({"seed": "1e400"}, "seed must be a whole number"),
         ({"seed": "true"}, "seed must be a whole number"),
         ({"temperature": "[1]"}, "temperature must be a number"),
+        ({"temperature": "[" * 50_000}, "temperature must be a number"),
+        ({"lanternpp_lambda": "1000"}, "lanternpp_lambda must be a number between 1 and"),
+        ({"draft_nodes": "100", "draft_top_k": "2", "draft_depth": "1"}, "draft_nodes must be at most 7"),
         ({"model": "../../etc"}, "model must be one of tiny"),
         ({"methods": ""}, "method must be one of"),
         ({"neighbours": "none"}, "neighbours must be one of"),
         ({"residual": "released"}, "residual is 'released'; this program has that setting no more"),
         ({"gsd_delta": "0.3"}, "gsd_delta is 0.3; this program has that setting no more"),
         ({"methods": "vanilla,scd"}, "method must be one of vanilla, .* got 'scd'"),
-        ({"prompt": "x" * 5000}, "at most 4000 are allowed in a link"),
+        ({"prompt": "x" * 5000}, "prompt has 5000 characters, at most 200 are allowed"),
     ],
 )
-def test_a_bad_link_is_refused(parameters: dict[str, str], sentence: str) -> None:
-    with pytest.raises(ValueError, match=sentence):
-        link.read(parameters, "tiny", {"tiny": Settings()})
+def test_what_is_bad_in_a_link_is_left_out_with_a_sentence(parameters: dict[str, str], sentence: str) -> None:
+    asked = link.read({"top_p": "0.5", **parameters}, "tiny", TINY)
+    assert asked is not None and list(asked.refused) == list(parameters)[:1]
+    assert re.search(sentence, asked.refused[next(iter(parameters))])
+    assert asked.settings.top_p == 0.5 and not asked.seeded, "all else is taken"
 
 
 def test_the_view_has_all_that_the_scripts_need(runs: list[Generation], record: dict[str, Any]) -> None:

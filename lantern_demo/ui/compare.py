@@ -50,12 +50,12 @@ def draw(
     methods: Any,
     seed: Any,
     locked: Any,
-    asked: Request | None,
+    result: Shown,
     *knobs: Any,
 ) -> Iterator[Updates]:
     """Run a comparison and show it as it goes. `knobs` are in the order of `knobs.ON_THE_FORM`.
 
-    What is asked for once more, with nothing changed, gets a new seed unless the seed is `locked`; `asked` is the request before.
+    A run that would draw `result` again gets a new seed, unless the seed is `locked`.
     """
     try:
         values = {name: setting_value(name, value) for name, value in zip(ON_THE_FORM, knobs, strict=True)}
@@ -68,10 +68,18 @@ def draw(
     if refused := refusal(service.offered()[request.model], request.prompt):
         yield {w.status: refused}
         return
-    anew = request == asked and not locked
+    anew = not locked and _repeats(request, result)
     if anew:
         request = request.with_seed(secrets.randbelow(MAX_SEED + 1))
     yield from _shown(service, w, request, None, anew)
+
+
+def _repeats(request: Request, result: Shown) -> bool:
+    """Whether a request draws again what is shown: with nothing changed, or the prompt and the seed of a run that was not drawn
+    here, such as a recording, whose pictures would look as before."""
+    if result.request is not None or result.record is None:
+        return request == result.request
+    return (request.prompt, request.seed) == (result.record["prompt"], result.record["settings"]["seed"])
 
 
 def again(service: Service, w: Widgets, result: Shown) -> Iterator[Updates]:
@@ -105,7 +113,7 @@ def settle(service: Service, w: Widgets, shown: Shown) -> Updates:
     """After a run, however it ended: mark what is unfinished, show what has finished, and allow the next run.
 
     Gradio ignores Draw until it has ended the run, so only now may the button look ready. The results come now as well: earlier
-    they would move while they are read, and a replay could play while methods are still timed.
+    they would move while they are read.
     """
     updates = w.busy(False)
     if shown.settled or not shown.lanes:  # what was asked for was refused, and what is there stays
@@ -114,7 +122,7 @@ def settle(service: Service, w: Widgets, shown: Shown) -> Updates:
         shown.lanes.update({method: lane.stopped() for method, lane in shown.lanes.items()})
         updates[w.status] = status_html(texts.STOPPED)
     shown.settled = True
-    updates |= {w.stage: _live(shown), w.asked: shown.request}
+    updates[w.stage] = _live(shown)
     if shown.request is not None:
         updates[w.seed] = shown.request.seed
     if shown.record is not None:
@@ -122,7 +130,7 @@ def settle(service: Service, w: Widgets, shown: Shown) -> Updates:
         kept_as = w.finished.keep(shown.record, shown.pictures)
         images = {name: picture_of(it) for name, it in shown.pictures.items()}
         updates |= numbers_of(w.results, service, shown.record, images, kept_as)
-        updates |= stage_of(w, shown, live(shown.record), play=True)
+        updates |= stage_of(w, shown, live(shown.record))
     return updates
 
 
@@ -214,8 +222,9 @@ def _live(shown: Shown, pictures: dict[str, str] | None = None, fresh: dict[str,
     that were drawn when left out."""
     settings = None if shown.record is None else Settings(**shown.record["settings"])
     lanes = [lane_view(lane, shown.lanes.get("vanilla"), settings) for lane in shown.lanes.values()]
-    stopped = any(lane.phase == "stopped" for lane in shown.lanes.values())
-    told = texts.STOPPED_RACE if stopped else texts.NO_METHOD_FINISHED if shown.settled else texts.RACING
+    phases = {lane.phase for lane in shown.lanes.values()}
+    told = texts.NO_METHOD_FINISHED if shown.settled else texts.RACING
+    told = texts.STOPPED_RACE if "stopped" in phases else texts.NOT_DRAWN_YET if "asked" in phases else told
     grid = isqrt(next(iter(shown.lanes.values())).total)
     return pack(
         {
@@ -230,6 +239,11 @@ def _live(shown: Shown, pictures: dict[str, str] | None = None, fresh: dict[str,
     )
 
 
+def not_drawn(methods: Iterable[str], tokens: int) -> str:
+    """The stage's value while nothing has been drawn of what the form asks for; `tokens` are those of a picture."""
+    return _live(Shown({method: Lane(method, "asked", tokens) for method in methods}))
+
+
 def _address(data: bytes) -> str:
     return f"data:image/jpeg;base64,{base64.b64encode(data).decode()}"
 
@@ -240,11 +254,11 @@ def _closing_words(
     if record is None:
         return status_html(texts.NO_METHOD_FINISHED, "error")
     finished = record["methods"]
-    text = texts.finished(record["settings"]["seed"], record["device"], len(lanes) - len(finished))
+    text = texts.finished(record["settings"]["seed"], len(lanes) - len(finished))
     notes, offer = drawn_without(service.offered()[record["model"]["id"]], record["prompt"], record["unknown_words"])
     notes += [texts.NO_ROOM] if no_room else []
     waited = [entry for entry in finished.values() if entry["disturbed"]]
-    notes += [texts.busy_machine({LABELS[entry["method"]]: entry for entry in waited})] if waited else []
+    notes += [texts.busy_machine(waited)] if waited else []
     in_turn = [entry for entry in finished.values() if entry["schedule"] == "in turn"]
     labels = [LABELS[entry["method"]] for entry in in_turn] if len(in_turn) < len(finished) else []
     notes += [texts.in_turn(labels, in_turn[0]["schedule_reason"])] if in_turn else []

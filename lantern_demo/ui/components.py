@@ -108,7 +108,6 @@ class Widgets:
 
     status: gr.HTML
     seed: gr.Number
-    asked: gr.State  # of Request: what was drawn last with what is filled in; None once something else has filled it in
     draw: gr.Button
     stop: gr.Button
     explore: gr.Button
@@ -117,10 +116,10 @@ class Widgets:
     finished: FinishedRuns  # the runs that links can name
     shown: gr.State  # of Shown: the run in the lanes, what Stop and the rest have to work with; only runs write it
     before: gr.State  # `Shown.run` of what was in the lanes when a run was last asked for; None once that was stopped
-    result: gr.State  # of Shown: what the results are of, and what is run again
+    result: gr.State  # of Shown: what the results are of, what is run again, and what Draw does not repeat
 
     def all(self) -> list[Any]:
-        return [self.seed, self.asked, *self.buttons(), *self.results.all(), self.result, *self.of_a_frame()]
+        return [self.seed, *self.buttons(), *self.results.all(), self.result, *self.of_a_frame()]
 
     def of_a_frame(self) -> list[Any]:
         """What changes while a run goes on. They are few: for every answer Gradio builds all outputs of an event anew, also those
@@ -199,10 +198,10 @@ def kept(button: gr.DownloadButton, write: Callable[..., str], *arguments: Any) 
     return keep_file(button, write(*arguments))
 
 
-def stage_of(w: Widgets, shown: Shown, source: Source, play: bool = False, sweeps: dict[str, Any] | None = None) -> Updates:
+def stage_of(w: Widgets, shown: Shown, source: Source, sweeps: dict[str, Any] | None = None) -> Updates:
     """A run that is over on the stage, with whatever of it did not finish."""
     assert shown.record is not None
-    view = results_view(shown.record, shown.pictures, source, play, shown.run, sweeps)
+    view = results_view(shown.record, shown.pictures, source, shown.run, sweeps)
     view["rest"] = [lane_view(lane) for lane in shown.lanes.values() if lane.entry is None]
     view["files"] = {method: {"address": address, "file": f"{stem(method)}.png"} for method, address in shown.files.items()}
     return {w.stage: pack(view)}

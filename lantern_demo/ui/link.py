@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlencode
 
+from lantern_demo.models.registry import ModelInfo
 from lantern_demo.settings.knobs import KNOBS, shown
 from lantern_demo.settings.settings import RETIRED, Settings, methods_of, renamed, without_retired
 
 RUN = "run"  # names a run that is kept
-LONGEST = 4000  # characters of a value
+LONGEST = 40  # characters of a number
 CHOSEN = [name for name in Settings().as_dict() if name != "seed"]
 
 
@@ -30,34 +32,60 @@ def query(record: dict[str, Any], preset: Settings, kept_as: str | None = None) 
     return "?" + urlencode(values | ({} if kept_as is None else {RUN: kept_as}))
 
 
-def read(parameters: Mapping[str, str], default: str, presets: Mapping[str, Settings]) -> dict[str, Any] | None:
-    """What a link asks for: model, settings and, where given, prompt and methods; None when it asks for nothing.
+@dataclass
+class Asked:
+    """What a link asks for."""
 
-    Parameters of other names are let alone, as other sites add theirs. Raises ValueError with a sentence for a bad value.
+    model: str
+    settings: Settings
+    prompt: str | None = None
+    methods: list[str] | None = None
+    seeded: bool = False  # whether it names a seed
+    refused: dict[str, str] = field(default_factory=dict)  # by parameter that was left out, a sentence that says why
+
+
+def read(parameters: Mapping[str, str], default: str, offered: Mapping[str, ModelInfo]) -> Asked | None:
+    """Read what a link asks for, of the models on offer; None when it asks for nothing.
+
+    Parameters of other names are let alone, as other sites add theirs.
     """
-    known = {"prompt", "model", "methods", "seed", *CHOSEN}
-    without_retired({name: _value(name, value) for name, value in parameters.items() if name in RETIRED})
+    known = {"prompt", "model", "methods", "seed", *CHOSEN, *RETIRED}
     given = {name: value for name, value in renamed(dict(parameters)).items() if name in known}
     if not given:
         return None
-    for name, value in given.items():
-        if len(value) > LONGEST:
-            raise ValueError(f"{name} has {len(value)} characters, at most {LONGEST} are allowed in a link")
-    model = given.get("model", default)
-    if model not in presets:
-        raise ValueError(f"model must be one of {', '.join(presets)}, got {shown(model)}")
-    changes = {name: _value(name, value) for name, value in given.items() if name == "seed" or name in CHOSEN}
-    found: dict[str, Any] = {"model": model, "settings": presets[model].with_changes(**changes), "seed": "seed" in changes}
-    if "methods" in given:
-        found["methods"] = [method.id for method in methods_of(given["methods"].split(","))]
-    if "prompt" in given:
-        found["prompt"] = given["prompt"]
-    return found
+    refused: dict[str, str] = {}
+    model = given.pop("model", default)
+    if model not in offered:
+        refused["model"] = f"model must be one of {', '.join(offered)}, got {shown(model)}"
+        model = default
+    info = offered[model]
+    asked = Asked(model, Settings(**info.preset), refused=refused)
+    prompt, methods = given.pop("prompt", None), given.pop("methods", None)
+    if prompt is not None and len(prompt) > info.max_prompt:
+        refused["prompt"] = f"prompt has {len(prompt)} characters, at most {info.max_prompt} are allowed"
+    else:
+        asked.prompt = prompt
+    try:
+        asked.methods = None if methods is None else [method.id for method in methods_of(methods.split(","))]
+    except ValueError as error:
+        refused["methods"] = str(error)
+    changes = {name: _value(name, value) for name, value in given.items()}
+    while changes:
+        try:
+            asked.settings = asked.settings.with_changes(**without_retired(changes))
+            break
+        except ValueError as error:  # its first word is a setting's name, which may be one that the others do not go with
+            name = str(error).partition(" ")[0]
+            refused[name] = str(error)
+            gone = [name] if name in changes else [other for other in changes if other.startswith("draft_")] or list(changes)
+            changes = {other: value for other, value in changes.items() if other not in gone}
+    asked.seeded = "seed" in changes
+    return asked
 
 
 def _value(name: str, text: str) -> Any:
     """A number where the setting is one; what is no number is left for the settings to refuse by their sentence."""
-    if name in KNOBS and KNOBS[name].limit is None:
+    if len(text) > LONGEST or (name in KNOBS and KNOBS[name].limit is None):
         return text
     try:
         value = json.loads(text)

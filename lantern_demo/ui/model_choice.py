@@ -7,9 +7,10 @@ from typing import Any
 
 import gradio as gr
 
-from lantern_demo.decoding.methods import METHODS, default_methods
+from lantern_demo.decoding.methods import METHODS, Method, default_methods
 from lantern_demo.models.files.needs import describe, gib
 from lantern_demo.models.llamagen.labels import labels
+from lantern_demo.models.registry import ModelInfo
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import field_value, pack, prose
@@ -74,8 +75,6 @@ def choose(
     info = service.offered()[model]
     by_class = info.kind == "class"
     text = prompt if prompt is not None else FIRST_CLASS if by_class else (*info.prompts, texts.EXAMPLES[0][0])[0]
-    usable = [method for method in METHODS.values() if method.id not in service.unavailable(info)]
-    chosen = default_methods(usable) if methods is None else [m.id for m in usable if m.id in methods]
     values = settings or Settings(**info.preset)
     return {
         w.model: model,
@@ -86,9 +85,19 @@ def choose(
         else gr.update(visible=False),
         w.builder: pack(builder_view(info)),
         w.examples: gr.update(visible=info.folder is not None),
-        w.methods: pack(methods_view(usable, chosen)),
+        w.methods: pack(methods_view(usable_methods(service, info), chosen_methods(service, info, methods))),
         **{knob: field_value(name, values) for name, knob in w.knobs.items()},
     }
+
+
+def usable_methods(service: Service, info: ModelInfo) -> list[Method]:
+    return [method for method in METHODS.values() if method.id not in service.unavailable(info)]
+
+
+def chosen_methods(service: Service, info: ModelInfo, methods: list[str] | None) -> list[str]:
+    """Return which of these methods a model can be decoded with; its default ones for None."""
+    usable = usable_methods(service, info)
+    return default_methods(usable) if methods is None else [method.id for method in usable if method.id in methods]
 
 
 def choose_another(service: Service, w: ModelWidgets, model: str, before: str) -> dict[Any, Any]:

@@ -114,7 +114,6 @@ def build(model: str | Path = "lantern-scenes", device: str = "auto", threads: i
         w = Widgets(
             said.words,
             seed,
-            gr.State(None),
             draw_button,
             stop_button,
             searching.start,
@@ -278,7 +277,7 @@ def _wire_runs(page: gr.Blocks, service: Service, w: Widgets, form: Form, search
             settled.then(None, [w.results.link], [w.results.link], js=OWN_LINK, **QUIET)
         return running
 
-    asked = [prompt, form.model, form.by_model.methods, form.seed, form.locked, w.asked, *knobs]
+    asked = [prompt, form.model, form.by_model.methods, form.seed, form.locked, w.result, *knobs]
     end = partial(settle, service, w)
     drawing = wire([w.draw.click, prompt.submit], partial(draw, service, w), asked, w.of_a_frame(), end, said, AS_SHOWN)
     w.results.again.click(None, js=RACE_IN_VIEW, **QUIET)
@@ -340,11 +339,13 @@ def _wire_restoring(
         return show_example(service, w, form, shown, getattr(event, "index", None))
 
     def first(request: gr.Request) -> Updates:
-        updates = show_first(service, w) if recorded_runs() else {}
-        filled = from_link(service, w, form, dict(request.query_params))
-        if filled is None and service.offered()[service.default].kind == "class":
-            filled = choose(service, form.by_model, service.default)
-        return updates | (filled or {}) or {w.status: gr.update()}
+        linked = from_link(service, w, form, dict(request.query_params))
+        if linked is not None:
+            return linked
+        updates = show_first(service, w) if recorded_runs() else {w.status: gr.update()}
+        if service.offered()[service.default].kind == "class":
+            updates |= choose(service, form.by_model, service.default)
+        return updates
 
     def arrive() -> Iterator[str]:
         if not service.ready:

@@ -20,7 +20,7 @@ def prompt_builder(info: ModelInfo) -> gr.HTML:
 def builder_view(info: ModelInfo) -> dict[str, Any] | None:
     """The builder's value for a model; None, which hides it, for one that reads any text."""
     book = phrasebook(info)
-    return None if book is None else book.view()
+    return None if book is None else {**book.view(), "most": info.max_prompt}
 
 
 def refusal(info: ModelInfo, prompt: str) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlencode
 
 import gradio as gr
 from PIL import Image
@@ -12,8 +13,9 @@ from PIL import Image
 from lantern_demo.runs.record import image_hash
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import link, texts
+from lantern_demo.ui.compare import not_drawn
 from lantern_demo.ui.components import LOOK, Updates, Widgets, numbers_of, pack, script, stage_of, status_html
-from lantern_demo.ui.model_choice import ModelWidgets, choose
+from lantern_demo.ui.model_choice import ModelWidgets, choose, chosen_methods
 from lantern_demo.ui.record_reader import read_record
 from lantern_demo.ui.recorded import Recorded, recorded_runs
 from lantern_demo.ui.run_state import Shown, Source
@@ -37,25 +39,24 @@ class Form:
 
 
 def show_example(service: Service, w: Widgets, form: Form, shown: Shown, index: Any) -> Updates:
-    """Show a recorded run, play it, and fill in what gives it again."""
+    """Show a recorded run, and fill in what gives it again."""
     runs = recorded_runs()
     if not isinstance(index, int) or not 0 <= index < len(runs):
         return {w.status: status_html(texts.NO_SUCH_EXAMPLE, "error")}
     if shown.running:
         return {w.status: status_html(texts.STILL_RUNNING, "busy")}
     run = runs[index]
-    filled = _filled(service, w, form, run.record) if run.record["model"]["id"] in service.offered() else {}
-    more = {w.status: status_html(texts.READY_EXAMPLE), **filled}
-    return _presented(service, w, run, run.source, True, more)
+    filled = _filled(service, form, run.record) if run.record["model"]["id"] in service.offered() else {}
+    return _presented(service, w, run, run.source, {w.status: status_html(texts.READY_EXAMPLE), **filled})
 
 
 def first_view() -> tuple[dict[str, Any] | None, str]:
-    """What is on the stage at first, and the scripts of a look with what only they tell of it: the first recorded run, which
-    plays once. Every visit pays for its pictures, so they are packed closer."""
+    """What is on the stage at first, and the scripts of a look with what only they tell of it: the first recorded run.
+    Every visit pays for its pictures, so they are packed closer."""
     view, apart = None, []
     for run in recorded_runs()[:1]:
         pictures = {name: picture_address(picture_of(address), FIRST_QUALITY) for name, address in run.pictures.items()}
-        view = results_view(run.record, pictures, run.source, True, sweeps=run.sweeps_told)
+        view = results_view(run.record, pictures, run.source, sweeps=run.sweeps_told)
         apart = [{name: lane.pop(name) for name in ("trees", "trials", "evidence", "sentence", "said")} for lane in view["lanes"]]
     return view, "\n".join([f"const FIRST = {pack(apart)};\nObject.assign(WORDS, {pack(texts.LOOK)});", *map(script, LOOK)])
 
@@ -64,7 +65,7 @@ def show_first(service: Service, w: Widgets) -> Updates:
     """The numbers and files of the first recorded run, which is on the stage already. Nothing is filled in: the visitor may be
     typing."""
     run = recorded_runs()[0]
-    shown = _presented(service, w, run, run.source, False, {})
+    shown = _presented(service, w, run, run.source, {})
     return {part: update for part, update in shown.items() if part is not w.stage}
 
 
@@ -87,9 +88,9 @@ def load_record(service: Service, w: Widgets, form: Form, told: gr.HTML, shown: 
     except ValueError as error:
         notes.append(texts.no_pictures(str(error)))
     source = Source("loaded", texts.LOADED.format(device=texts.one_thread(record["device"]), date=record["created"][:10]))
-    filled = _filled(service, w, form, record) if record["model"]["id"] in service.offered() else {}
+    filled = _filled(service, form, record) if record["model"]["id"] in service.offered() else {}
     status = status_html(texts.READY_LOADED, notes=notes)
-    return _presented(service, w, Recorded(record, pictures), source, True, {told: "", w.status: status, **filled})
+    return _presented(service, w, Recorded(record, pictures), source, {told: "", w.status: status, **filled})
 
 
 def _redrawn(service: Service, record: dict[str, Any], images: list[Image.Image]) -> list[str]:
@@ -102,42 +103,57 @@ def _redrawn(service: Service, record: dict[str, Any], images: list[Image.Image]
 
 
 def from_link(service: Service, w: Widgets, form: Form, parameters: Mapping[str, str]) -> Updates | None:
-    """Show the run that a link names, if it is still kept, or else fill in what the link asks for; None when it asks for
-    nothing."""
+    """Show the run that a link names, or the recording of what it asks for; None when it asks for nothing.
+
+    Where there is neither, the form has what the link asks for, and the lanes say that nothing is drawn yet.
+    """
     offered = service.offered()
-    run = w.finished.get(parameters.get(link.RUN, ""))
+    run, named = w.finished.get(parameters.get(link.RUN, "")), link.RUN in parameters
     if run is not None:
-        filled = _filled(service, w, form, run.record)
+        filled = _filled(service, form, run.record)
         source = Source("live", texts.kept(run.record))
-        return _presented(service, w, run, source, True, {w.status: status_html(texts.READY_RUN), **filled}, parameters[link.RUN])
-    presets = {name: Settings(**info.preset) for name, info in offered.items()}
-    try:
-        asked = link.read(parameters, service.default, presets)
-        if asked is None:
-            return None
-        limit = offered[asked["model"]].max_prompt
-        if len(asked.get("prompt", "")) > limit:
-            raise ValueError(f"prompt has {len(asked['prompt'])} characters, at most {limit} are allowed")
-    except ValueError as error:
-        return {w.status: status_html(texts.refused_link(texts.to_visitor(str(error))), "error")}
-    settings = asked["settings"]
-    filled = choose(service, form.by_model, asked["model"], asked.get("prompt"), asked.get("methods"), settings)
-    seed = {form.seed: settings.seed} if asked["seed"] else {}
-    return {w.status: status_html(texts.READY_LINK), w.asked: None, form.model: asked["model"], **filled, **seed}
+        return _presented(service, w, run, source, {w.status: status_html(texts.READY_RUN), **filled}, parameters[link.RUN])
+    read = link.read(parameters, service.default, offered)
+    if read is None and not named:
+        return None
+    asked = read or link.Asked(service.default, Settings(**offered[service.default].preset))
+    if not named and not asked.refused and (example := _example_of(asked)) is not None:
+        return show_example(service, w, form, Shown(), example)
+    refused = {name: texts.to_visitor(why) for name, why in asked.refused.items()}
+    told = [texts.READY_GONE] * named + [texts.refused_link(why) for why in refused.values()]
+    fields = {**form.by_model.knobs, "seed": form.seed}
+    info = offered[asked.model]
+    return {
+        **choose(service, form.by_model, info.id, asked.prompt, asked.methods, asked.settings),
+        **{fields[name]: gr.update(info=f"{why} {fields[name].info}") for name, why in refused.items() if name in fields},
+        **({form.seed: asked.settings.seed} if asked.seeded else {}),
+        w.status: status_html(" ".join([*told, texts.READY_LINK if read else texts.READY]), "error" if refused else "info"),
+        w.stage: not_drawn(chosen_methods(service, info, asked.methods), info.tokens),
+        w.results.link: "?" + urlencode(dict(parameters)),
+        form.model: info.id,
+    }
 
 
-def _presented(
-    service: Service, w: Widgets, run: Recorded, source: Source, play: bool, more: Updates, kept_as: str | None = None
-) -> Updates:
+def _example_of(asked: link.Asked) -> int | None:
+    """Return which recorded run a link asks for, if one."""
+    wanted = (asked.model, asked.prompt, asked.methods, asked.settings.as_dict())
+    for index, run in enumerate(recorded_runs()):
+        record = run.record
+        if (record["model"]["id"], record["prompt"], record["order"], record["settings"]) == wanted:
+            return index
+    return None
+
+
+def _presented(service: Service, w: Widgets, run: Recorded, source: Source, more: Updates, kept_as: str | None = None) -> Updates:
     """Show a run that was not drawn just now. A run that begins meanwhile takes the stage: it writes `w.shown`."""
     now = Shown({}, run.record, run.pictures)
     images = {name: picture_of(address) for name, address in run.pictures.items()}
     numbers = numbers_of(w.results, service, run.record, images, kept_as)
-    return {w.result: now, **numbers, **stage_of(w, now, source, play, run.sweeps_told), **more}
+    return {w.result: now, **numbers, **stage_of(w, now, source, run.sweeps_told), **more}
 
 
-def _filled(service: Service, w: Widgets, form: Form, record: dict[str, Any]) -> Updates:
-    """The form as it was for a run. Nothing was drawn with it since: Draw begins with the run's own seed."""
+def _filled(service: Service, form: Form, record: dict[str, Any]) -> Updates:
+    """The form as it was for a run."""
     model, settings = record["model"]["id"], Settings(**record["settings"])
     filled = choose(service, form.by_model, model, record["prompt"], record["order"], settings)
-    return {form.model: model, form.seed: settings.seed, w.asked: None, **filled}
+    return {form.model: model, form.seed: settings.seed, **filled}

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from lantern_demo.runs.race import Request
 from lantern_demo.ui.service import Progress
 
-Phase = Literal["waiting", "drawing", "done", "failed", "stopped"]
+Phase = Literal["asked", "waiting", "drawing", "done", "failed", "stopped"]
 
 
 Token = tuple[int, str, int]  # the place, e, r or t for how it was accepted, and the token

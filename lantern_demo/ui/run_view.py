@@ -145,12 +145,10 @@ def results_view(
     record: dict[str, Any],
     pictures: dict[str, str],
     source: Source,
-    play: bool = False,
     run: str | None = None,
     sweeps: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The stage's value for a run that is over. `play`: whether the replay starts by itself; `run`: the id of one that was live;
-    `sweeps`: as `Recorded.sweeps_told`."""
+    """The stage's value for a run that is over. `run`: the id of one that was live; `sweeps`: as `Recorded.sweeps_told`."""
     settings = Settings(**record["settings"])
     entries = record["methods"]
     over = {name: Lane(name, "done", entry["tokens"]).finished(entry) for name, entry in entries.items()}
@@ -166,7 +164,6 @@ def results_view(
         "settings": record["settings"],
         "grid": isqrt(len(lanes[0]["tokens"])),
         "source": {"kind": source.kind, "text": source.text},
-        "play": play,
         "lanes": lanes,
         "sweeps": sweeps,
     }

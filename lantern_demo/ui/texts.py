@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from lantern_demo.decoding.methods import METHODS, Method
@@ -42,7 +42,7 @@ METHOD_GROUPS = {"usual": "The comparison", "exact": "More that are exact", "los
 SEED_LABEL = "Seed"
 SEED_INFO = "The same seed, settings and machine give the same pictures."
 LOCK_LABEL = "Lock the seed"
-LOCK_INFO = "Unlocked, Draw with nothing changed takes a new seed."
+LOCK_INFO = "Unless locked, drawing again uses a new seed."
 OFFER = "Try:"
 NOT_DRAWN = "Not drawn."
 DRAW, STOP, PICK, SETTINGS = "Draw", "Stop", "Pick", "Settings"
@@ -121,10 +121,12 @@ AUDIT_HOW = "`python -m lantern_demo.bench audit` does it again. `docs/audit.md`
 NOT_YET = "\u2013"  # stands where a number will be
 READY = "Type a prompt and press Draw."
 READY_RECORDED = "Below is a recording; press Draw to draw live."
-READY_EXAMPLE = "Below is the example's recorded run; press Draw to run what the prompt says, live."
+READY_EXAMPLE = "Below is the example's recorded run; press Draw to draw live, with a new seed."
 READY_LOADED = "The record is shown below. Press Run this again to see whether this machine gives the same tokens."
 READY_LINK = "Filled in from the link; press Draw."
-READY_RUN = "This is the run that the link names. Press Draw to run it here, live."
+READY_RUN = "Showing the linked run; press Draw to draw live, with a new seed."
+READY_GONE = "The run that the link names is not kept any more."
+NOT_DRAWN_YET = "Nothing is drawn yet."
 NO_SUCH_EVENT = "There is no such event; reload the page."
 NO_ROOM = "The disk of the machine that runs this is full, so there are no files to download. Free some space and draw again."
 NO_SUCH_EXAMPLE = "There is no such example."
@@ -265,11 +267,13 @@ WEB: dict[str, Any] = {
             "time": "any time",
             "moon": "moon or none",
         },
-        "unknown": "Not known: {words}.",
+        "ready": READY,
+        "long": "The prompt has {count} characters, at most {most} are allowed.",
+        "unknown": "Unknown words (ignored): {words}",
         "only": "This model draws only {noun}. Try:",
         "without": "Without:",
-        "bare": "Say a colour, a kind, a place or a time too, such as:",
-        "alone": "One lantern alone is often left out. More surely drawn:",
+        "bare": "This model draws one to four {noun}. Add a colour, kind, place or time:",
+        "alone": "The model often omits a single lantern. Try:",
     },
     "tour": {
         "open": "How it works",
@@ -504,13 +508,11 @@ def waited(entry: dict[str, Any]) -> str:
     return f"It waited for a processor for {share:.0%} of its seconds."
 
 
-def busy_machine(entries: dict[str, dict[str, Any]]) -> str:
-    """Which methods had to wait for a processor, by label."""
-    shares = ", ".join(f"{label} {entry['waited_seconds'] / entry['decode_seconds']:.0%}" for label, entry in entries.items())
-    return (
-        "The machine was busy: trust the passes more than the seconds. Of their seconds these methods waited for a processor: "
-        f"{shares}."
-    )
+def busy_machine(entries: Iterable[dict[str, Any]]) -> str:
+    """Say how long runs had to wait for a processor."""
+    shares = sorted({f"{100 * entry['waited_seconds'] / entry['decode_seconds']:.0f}" for entry in entries}, key=int)
+    waited = "\u2013".join(dict.fromkeys([shares[0], shares[-1]]))
+    return f"Other programs used the processor, and runs waited {waited} % of their time: trust passes, not seconds."
 
 
 def in_turn(labels: list[str], reason: str) -> str:
@@ -520,13 +522,13 @@ def in_turn(labels: list[str], reason: str) -> str:
     return f"The methods ran one after the other, not as a race: {reason}."
 
 
-def finished(seed: int, device: str, failed: int) -> str:
-    text = f"Done, with seed {seed} on {device}."
+def finished(seed: int, failed: int) -> str:
+    text = f"Done, with seed {seed}."
     return text if not failed else f"{text} Some methods failed; their lanes say why."
 
 
 def starting(seed: int, anew: bool) -> str:
-    drawn = f"Nothing was changed, so the seed is a new one: {seed}." if anew else f"Drawing with seed {seed}."
+    drawn = f"Drawing with {'a new seed' if anew else 'seed'} {seed}."
     return f"{drawn} Getting the methods ready; this is not timed."
 
 
@@ -537,7 +539,7 @@ def unknown_words(words: Sequence[str]) -> str:
 def drawn_without(words: Sequence[str], nouns: str) -> str:
     """The same of a model that draws one thing."""
     quoted = ", ".join(f'"{word}"' for word in words)
-    return f"Drawn without {quoted}: this small model knows only {nouns}."
+    return f"Drawn without {quoted}: this model draws one to four {nouns}."
 
 
 def no_noun(nouns: str) -> str:

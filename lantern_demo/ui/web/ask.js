@@ -43,9 +43,11 @@ function choose(part, phrase) {
   write(worded(phrase ? { ...said, [part]: phrase } : said, book));
 }
 
+/** Draw any prompt, unless something is being drawn. */
 function anything() {
   const pick = (options) => options[Math.floor(Math.random() * options.length)][0];
   write(worded(Object.fromEntries(Object.entries(book.parts).map(([part, options]) => [part, pick(options)])), book));
+  document.getElementById("draw").click();
 }
 
 /** Show in the lists what a prompt says, and tell what is to be told of it: not in the middle of a word, so after a pause while somebody types. */
@@ -62,10 +64,12 @@ function follow(prompt, typing) {
 
 function toTell(prompt, reading) {
   const unknown = unknownWords(prompt, book);
-  if (!prompt.trim() || (!unknown.length && sure(reading, book))) return [];
-  const named = unknown.slice(0, MOST).join(", ") + (unknown.length > MOST ? ", \u2026" : "");
   const offer = nearest(prompt, book);
-  if (document.querySelector("#status .offer")?.textContent === offer) return []; // the status says it already
+  if (document.querySelector("#status .error") || document.querySelector("#status .offer")?.textContent === offer) return []; // the status says it already
+  const count = [...prompt.trim().replace(/\s+/g, " ")].length;
+  if (count > book.most) return [say(words.long, { count, most: book.most })];
+  if (!count || (!unknown.length && sure(reading, book))) return [];
+  const named = unknown.slice(0, MOST).join(", ") + (unknown.length > MOST ? ", \u2026" : ".");
   return [
     ...(unknown.length ? [el("b", {}, say(words.unknown, { words: named })), " "] : []),
     lacking(reading),
@@ -77,7 +81,7 @@ function toTell(prompt, reading) {
 /** What a prompt should say and does not, or only that there is one without its unknown words. */
 function lacking(reading) {
   if (!reading.named) return say(words.only, { noun: book.nouns[1] });
-  if (!drawable(reading, book)) return words.bare;
+  if (!drawable(reading, book)) return say(words.bare, { noun: book.nouns[1] });
   return sure(reading, book) ? words.without : words.alone;
 }
 
@@ -85,7 +89,15 @@ document.addEventListener("click", ({ target }) => {
   const button = target.closest?.("#pick");
   button?.setAttribute("aria-expanded", place.classList.toggle("picking"));
 });
-document.addEventListener("input", ({ target }) => { if (target.closest?.("#prompt")) follow(target.value, true); });
+document.addEventListener("input", ({ target }) => {
+  if (!target.closest?.("#prompt")) return;
+  const refusal = document.querySelector("body:not(.lost) #status .error"); // of the prompt as it was
+  if (refusal) {
+    refusal.className = "status info";
+    refusal.replaceChildren(el("p", {}, words.ready));
+  }
+  follow(target.value, true);
+});
 document.addEventListener("prompted", ({ detail }) => { if (detail !== document.activeElement?.value) follow(detail, false); });
 document.addEventListener("lantern-started", () => {
   new MutationObserver(() => follow(field()?.value ?? "", false)).observe(document.getElementById("status"), { childList: true, subtree: true });

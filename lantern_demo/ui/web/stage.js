@@ -122,7 +122,7 @@ function over(view) {
     if (!data.picture) return Promise.resolve();
     const image = new Image();
     image.src = data.picture;
-    return image.decode().then(() => { data.image = image; one.shown = -1; }, () => {});
+    return image.decode().then(() => { data.image = image; one.shown = -1; }, () => { data.picture = null; });
   });
   const known = played().map((one) => one.data);
   state.total = 0;
@@ -135,7 +135,7 @@ function over(view) {
   look?.set(view, known);
   window.lanternRun = view;
   document.dispatchEvent(new CustomEvent("lantern-run"));
-  const plays = view.play && !calm.matches;
+  const plays = view.source.kind === "recorded" && !calm.matches;
   go(plays ? 0 : state.total);
   // A replay that starts by itself would be in the way of a reader who asked for stillness.
   Promise.all(images).then(() => { if (state.whole !== view) return; repaint(); if (plays && state.time === 0) play(); });
@@ -216,6 +216,7 @@ function draw() {
     one.number.textContent = done ? one.view.number : say(words.pieces, { count, total: data.tokens.length });
     one.bar.style.setProperty("--share", `${(100 * count) / data.tokens.length}%`);
     one.root.toggleAttribute("data-done", done);
+    if (data.picture && !data.image) continue; // until it is decoded the race's last picture of it stays
     if (count === one.shown && fresh >= count && !one.flashed) continue;
     [one.shown, one.flashed] = [count, fresh < count];
     const wiped = one.wipe.hidden || count < data.tokens.length ? null : { image: vanilla?.image, share: one.wipe.value / 100 };
@@ -337,5 +338,7 @@ new MutationObserver((changes) => {
 addEventListener("scroll", () => document.body.classList.toggle("scrolled", scrollY > 120 && innerWidth < 700), { passive: true });
 new ResizeObserver(repaint).observe(grid);
 watch("value", show);
-show();
+// What an address asks for comes with the server's first answer; until then no recording stands there as if it were that.
+if (!location.search) show();
+else document.addEventListener("lantern-started", () => state.lanes.length || show(), { once: true });
 document.body.classList.add("staged");
