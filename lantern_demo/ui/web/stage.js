@@ -104,7 +104,7 @@ function goOn(view, racing) {
 
 function mosaic(one, model) {
   if (one.data) return;
-  const palette = paletteOf(model, () => state.lanes.forEach((other) => mosaic(other, model)));
+  const palette = model && paletteOf(model, () => state.lanes.forEach((other) => mosaic(other, model)));
   paintMosaic(one.canvas, one.drawn, state.grid, { palette, cover: drawing(-1).cover, colour: one.view.colour });
 }
 
