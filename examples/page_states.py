@@ -123,7 +123,7 @@ def states(browser: Browser, url: str, width: int, theme: str) -> Iterator[tuple
     calm = browser.new_page(viewport={"width": width, "height": 900}, reduced_motion="reduce")
     calm.goto(f"{url}?__theme={theme}&run=gone&prompt=two+red+lanterns&methods=vanilla,lantern&seed=5")
     calm.get_by_text("Filled in from the link").wait_for()
-    calm.locator("#stage .lane[data-done]").first.wait_for()
+    calm.locator('#stage .lane[data-phase="asked"]').first.wait_for()
     yield "link-calm", calm
     calm.goto(f"{url}?__theme={theme}&temperature=9")
     calm.get_by_text("The link asks for what is not allowed").wait_for()

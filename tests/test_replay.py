@@ -590,9 +590,13 @@ def test_a_link_restores_a_run_or_gets_its_sentence(tab: Page, server: str) -> N
     for query, sentence in (
         ("tree=%3Cimg%20src%3Dx%20onerror%3Ddocument.title%3D1%3E", "Draft tree must be one of fit, small, paper"),
         ("prompt=" + "x" * 201, "The prompt has 201 characters, at most 200 are allowed"),
+        ("seed=-1&lanternpp_lambda=1000", "LANTERN++ lambda must be a number between 1 and"),
     ):
         tab.goto(f"{server}?{query}")
         expect(tab.get_by_role("alert")).to_contain_text(sentence)
+    settings(tab)
+    expect(tab.locator("#knob-lanternpp_lambda")).to_contain_text(sentence)
+    expect(tab.locator("#seed")).to_contain_text("Seed must be a whole number between 0 and")
     assert tab.locator("#status img").count() == 0
 
 
@@ -609,7 +613,7 @@ def test_a_record_comes_back_and_runs_again(page: Page, tmp_path: Path) -> None:
     record["device"] = HOSTILE
     kept.write_text(json.dumps(record))
     page.reload()
-    expect(page.locator("#status")).to_contain_text("the run that the link names")  # what comes later is shown later
+    expect(page.locator("#status")).to_contain_text(texts.READY_RUN)  # what comes later is shown later
     load(page, kept)
     expect(page.locator("#status")).to_contain_text("The record is shown below")
     expect(page.locator("#status")).not_to_contain_text("a colour level or two")

@@ -547,7 +547,7 @@ def no_noun(nouns: str) -> str:
 
 
 def bare_prompt(nouns: str) -> str:
-    return f"Say more of the {nouns}: their colour, their kind, where they are or when."
+    return f"This model draws one to four {nouns}. Add a colour, kind, place or time."
 
 
 def internal_error(error: BaseException) -> str:

@@ -100,7 +100,7 @@ document.addEventListener("input", ({ target }) => {
 });
 document.addEventListener("prompted", ({ detail }) => { if (detail !== document.activeElement?.value) follow(detail, false); });
 document.addEventListener("lantern-started", () => {
-  new MutationObserver(() => follow(field()?.value ?? "", false)).observe(document.getElementById("status"), { childList: true, subtree: true });
+  new MutationObserver(() => follow(field()?.value ?? "", false)).observe(document.getElementById("status"), { childList: true, subtree: true, attributes: true });
 }, { once: true });
 // What the status offers is drawn at once.
 document.addEventListener("click", ({ target }) => {
