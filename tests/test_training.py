@@ -151,11 +151,11 @@ def test_the_classifier_learns_from_pictures_of_both_sizes(tmp_path: Path, monke
 @pytest.mark.slow
 def test_the_makers_make_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each for two steps at a tiny size, in their order; the folder loads and draws."""
-    for module in (tokenizer, target, picture):
-        monkeypatch.setattr(module, "VALIDATED", 1)
-    monkeypatch.setattr(target, "VALIDATED", 4)
-    monkeypatch.setattr(captioned, "CHUNK", 4)
-    monkeypatch.setattr(drafter, "HELD", 4)
+    for module, name in ((tokenizer, "BATCH"), (palette, "BATCH"), (picture, "CHUNK"), (captioned, "CHUNK"), (drafter, "HELD")):
+        monkeypatch.setattr(module, name, 2)
+    for module, count in ((tokenizer, 2), (target, 2), (picture, 1), (classifier, 2)):
+        monkeypatch.setattr(module, "VALIDATED", count)
+    monkeypatch.setattr(tokenizer, "FITTED", 1)
     runs = {part: tmp_path / part for part in ("tokenizer", "target", "drafter", "picture", "classifier")}
     folder = tmp_path / "model"
 
