@@ -59,14 +59,22 @@ BUDGETS: dict[tuple[str, str, str], int] = {
     ("anole-7b", "vanilla", "none"): 549,
     ("anole-7b", "zipar", "none"): 550,
     ("anole-7b", "eagle1", "paper"): 746,
+    ("anole-7b", "eagle1", "16 nodes"): 644,
     ("anole-7b", "eagle2", "paper"): 831,
+    ("anole-7b", "eagle2", "16 nodes"): 686,
     ("anole-7b", "lantern", "paper"): 903,
+    ("anole-7b", "lantern", "16 nodes"): 720,
     ("anole-7b", "lantern++", "paper"): 871,
+    ("anole-7b", "lantern++", "16 nodes"): 722,
     ("janus-pro-7b", "vanilla", "none"): 459,
     ("janus-pro-7b", "eagle1", "paper"): 681,
+    ("janus-pro-7b", "eagle1", "16 nodes"): 564,
     ("janus-pro-7b", "eagle2", "paper"): 766,
+    ("janus-pro-7b", "eagle2", "16 nodes"): 606,
     ("janus-pro-7b", "lantern", "paper"): 838,
+    ("janus-pro-7b", "lantern", "16 nodes"): 640,
     ("janus-pro-7b", "lantern++", "paper"): 806,
+    ("janus-pro-7b", "lantern++", "16 nodes"): 642,
 }
 
 # Operations that launch nothing, and those that launch more than one kernel.

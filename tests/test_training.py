@@ -148,9 +148,21 @@ def test_the_classifier_learns_from_pictures_of_both_sizes(tmp_path: Path, monke
     assert given[0][1]["accuracy"] > 0.8
 
 
+def test_a_star_that_is_not_drawn_costs_a_term_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """20 times the square of the speck times the error, in the mean over pixels; what is wider than a speck has none."""
+    for side, height in ((3, 2.0), (picture.SPECK, 0.0)):
+        dark, wanted = torch.full((1, 3, 40, 40), -1.0), torch.full((1, 3, 40, 40), -1.0)
+        wanted[..., 12 : 12 + side, 12 : 12 + side] = 1.0
+        loss = picture.picture_loss(dark, wanted)
+        with monkeypatch.context() as patch:
+            patch.setattr(picture, "specks", lambda pictures: torch.zeros_like(pictures[:, :1]))
+            rest = picture.picture_loss(dark, wanted)
+        assert loss - rest == pytest.approx(20 * height**2 * 2.0 * side**2 / 40**2, rel=1e-4)
+
+
 @pytest.mark.slow
 def test_the_makers_make_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each for two steps at a tiny size, in their order; the folder loads and draws."""
+    """Each for a step or two at a tiny size, in their order; the folder loads and draws."""
     for module, name in ((tokenizer, "BATCH"), (palette, "BATCH"), (picture, "CHUNK"), (captioned, "CHUNK"), (drafter, "HELD")):
         monkeypatch.setattr(module, name, 2)
     for module, count in ((tokenizer, 2), (target, 2), (picture, 1), (classifier, 2)):
@@ -159,18 +171,18 @@ def test_the_makers_make_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     runs = {part: tmp_path / part for part in ("tokenizer", "target", "drafter", "picture", "classifier")}
     folder = tmp_path / "model"
 
-    def make(maker: ModuleType, part: str, *more: str) -> None:
-        steps = ["--steps", "2", "--warmup", "1", "--batch", "2", "--device", "cpu"]
+    def make(maker: ModuleType, part: str, *more: str, count: int = 1, batch: int = 1) -> None:
+        steps = ["--steps", str(count), "--warmup", "1", "--batch", str(batch), "--device", "cpu"]
         monkeypatch.setattr("sys.argv", [part, "--out", str(runs[part]), *steps, *more])
         maker.main()
         line = json.loads((runs[part] / "log.jsonl").read_text().splitlines()[-1])
-        assert line["step"] == 2 and any(name.startswith("held_out") for name in line)
+        assert line["step"] == count and any(name.startswith("held_out") for name in line)
 
-    make(tokenizer, "tokenizer", "--codebook", "64", "--free", "1")
+    make(tokenizer, "tokenizer", "--codebook", "64", "--free", "1", count=2)
     make(target, "target", "--tokenizer", str(runs["tokenizer"]), "--scenes", "8", "--layers", "2", "--dim", "64")
     make(drafter, "drafter", "--target", str(runs["target"]), "--ffn", "64", "--guided")
     make(picture, "picture", "--tokenizer", str(runs["tokenizer"]), "--scenes", "1")
-    make(classifier, "classifier")
+    make(classifier, "classifier", batch=2)
     given = [word for part, run_folder in runs.items() for word in (f"--{part}", str(run_folder))]
     monkeypatch.setattr("sys.argv", ["export", *given, "--out", str(folder), "--machine", "a test"])
     export.main()
