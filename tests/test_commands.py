@@ -8,20 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from tiny import write_tiny_model
 
 from lantern_demo.bench import sizes
 from lantern_demo.bench.__main__ import main
-from lantern_demo.bench.quality.classifier import AttributeClassifier
 from lantern_demo.bench.resume import Journal
-from lantern_demo.models import bundled
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = write_tiny_model(tmp_path_factory.mktemp("models") / "tiny", grid=4)
-    bundled.save_part(folder / "classifier", AttributeClassifier(), torch.float32)
-    return folder
 
 
 def lines_of(file: Path) -> list[dict[str, Any]]:
@@ -39,13 +29,13 @@ def lines_of(file: Path) -> list[dict[str, Any]]:
 def test_an_interrupted_command_goes_on(
     command: list[str],
     changed: list[str],
-    folder: Path,
+    judged_folder: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     out, journal, add, written = tmp_path / "out.json", tmp_path / "out.jsonl", Journal.add, list[str]()
-    model = [] if command[0] == "audit" else ["--model", str(folder)]
+    model = [] if command[0] == "audit" else ["--model", str(judged_folder)]
     given = [*command, *model, "--out", str(out)]
 
     def interrupted(self: Journal, kind: str, record: dict[str, Any]) -> None:
@@ -107,15 +97,15 @@ QUALITY = ["quality", "--model", "tiny", "--out", "out", "--device", "cpu"]
     ids=lambda value: "" if isinstance(value, list) else value,
 )
 def test_what_cannot_be_run_is_refused_in_a_sentence(
-    command: list[str], says: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: list[str], says: str, judged_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(folder.parent)
+    monkeypatch.chdir(judged_folder.parent)
     monkeypatch.setattr(sizes, "free_memory", lambda device: 2**20)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(SystemExit) as ended:
         main(command)
     assert ended.value.code == 2 and says in capsys.readouterr().err
-    assert not list(folder.parent.glob("*.json*")), "nothing is written"
+    assert not list(judged_folder.parent.glob("*.json*")), "nothing is written"
 
 
 def test_a_journal_goes_on_after_a_line_cut_off(tmp_path: Path) -> None:

@@ -322,24 +322,9 @@ def post(http: httpx.Client, path: str, content: bytes) -> httpx.Response:
     return response
 
 
-PLACES = [
-    "call/compare",
-    "call/v2/compare",
-    "call/draw",
-    "call/v2/models",
-    "call/nothing",
-    "call/v2/nothing",
-    "queue/join",
-    "run/compare",
-    "api/draw",
-    "run/nothing",
-    "cancel",
-    "reset",
-    "component_server",
-    "upload",
-    "stream/x",
-    "stream/x/close",
-]
+PLACES = ["queue/join", "cancel", "reset", "component_server", "upload", "stream/x", "stream/x/close"]
+PLACES += ["run/compare", "api/draw", "run/nothing"]
+PLACES += [f"call/{name}" for name in ("compare", "v2/compare", "draw", "v2/models", "nothing", "v2/nothing")]
 
 
 @fuzz(100, 0.25)

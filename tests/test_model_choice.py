@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import gradio as gr
 import pytest
 import torch
-from published import ANOLE_ID, CLASS_ID, JANUS_7B_ID, JANUS_ID, TEXT_ID, tiny_info, write_class_model
+from published import ANOLE_ID, CLASS_ID, JANUS_7B_ID, JANUS_ID, TEXT_ID
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.bundled import NoDrafter
@@ -170,43 +169,6 @@ def test_a_stranger_starts_no_download_on_a_space(service: Service, monkeypatch:
     with pytest.raises(ValueError, match="cannot run here: this Space"):
         service.pipeline(TEXT_ID)
     assert service.pipeline("lantern-scenes")
-
-
-def test_a_class_model_runs_by_name_and_number(service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LANTERN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setitem(REGISTRY, CLASS_ID, tiny_info(CLASS_ID))
-    from lantern_demo.runs.pipeline import load
-
-    monkeypatch.setitem(service._loaded, CLASS_ID, load(CLASS_ID, folder=write_class_model(tmp_path / "files")))
-    first, second = (
-        next(e for e in service.frames(service.request(prompt, CLASS_ID, None, {"seed": 1}), False) if hasattr(e, "tokens"))
-        for prompt in (FIRST_CLASS, "1")
-    )
-    assert first.tokens == second.tokens
-    with pytest.raises(ValueError, match="must be an ImageNet class"):
-        service.request("a goldfish in a bowl", CLASS_ID, None, {})
-    with pytest.raises(ValueError, match="needs a drafter"):
-        service.request("1", CLASS_ID, ["eagle2"], {})
-
-
-def test_a_janus_pro_runs_on_the_page(
-    service: Service, janus_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without a drafter: vanilla and what guesses itself, side by side, with pictures on the way."""
-    monkeypatch.setenv("LANTERN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setitem(REGISTRY, JANUS_ID, tiny_info(JANUS_ID))
-    from lantern_demo.runs.pipeline import load
-
-    monkeypatch.setitem(service._loaded, JANUS_ID, load(JANUS_ID, device="cpu", folder=janus_model))
-    request = service.request(
-        "a red lantern over the lake", JANUS_ID, ["vanilla", "sjd", "zipar"], {"seed": 1, "window": 4, "zipar_window": 2}
-    )
-    found = list(service.frames(request, True))
-    done = {event.method: event for event in found if isinstance(event, Generation)}
-    assert set(done) == {"vanilla", "sjd", "zipar"} and all(len(event.tokens) == 16 for event in done.values())
-    assert done["vanilla"].image.size == (64, 64)
-    with pytest.raises(ValueError, match="method lantern needs a drafter, and no drafter comes with janus-pro-1b"):
-        service.request("a red lantern", JANUS_ID, ["lantern"], {})
 
 
 def test_a_lease_is_asked_for_by_what_runs_took(service: Service) -> None:

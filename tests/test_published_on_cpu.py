@@ -12,7 +12,6 @@ import pytest
 import torch
 from published import ANOLE_ID, CLASS_ID, JANUS_ID, TEXT_ID
 
-from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models import registry
 from lantern_demo.models.files import needs
 from lantern_demo.models.llamagen.cpu import LeanTarget
@@ -39,23 +38,6 @@ def fused(pipe: Pipeline) -> LeanTarget:
 @pytest.fixture
 def folders(text_model: Path, class_model: Path, anole_model: Path, janus_model: Path) -> dict[str, Path]:
     return {TEXT_ID: text_model, CLASS_ID: class_model, ANOLE_ID: anole_model, JANUS_ID: janus_model}
-
-
-def lossless(pipe: Pipeline) -> list[str]:
-    """The exact methods that a model has besides vanilla."""
-    return [method for method in pipe.available_methods if METHODS[method].lossless and method != "vanilla"]
-
-
-@pytest.mark.parametrize(
-    ("model", "dtype"), [*((TEXT_ID, name) for name in FORMATS), (ANOLE_ID, FORMATS[-1]), (JANUS_ID, FORMATS[-1])]
-)
-def test_lossless_methods_draw_vanillas_tokens_in_any_format(model: str, dtype: str, folders: dict[str, Path]) -> None:
-    pipe = load(model, device="cpu", dtype=dtype, folder=folders[model])
-    for temperature in (1.0, 0.0):
-        wanted = pipe.generate(PROMPT, seed=3, temperature=temperature).tokens
-        for method in lossless(pipe):
-            done = pipe.generate(PROMPT, method=method, seed=3, tree="small", temperature=temperature)
-            assert done.tokens == wanted and done.stats.changed == 0 and done.stats.dtype == dtype, method
 
 
 def test_formats_differ(text_model: Path) -> None:

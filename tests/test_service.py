@@ -59,15 +59,3 @@ def test_pictures_of_a_record_say_by_what_they_differ(tiny_model: Path) -> None:
     assert _redrawn(service, spoilt, images) == [texts.REDRAWN]
     spoilt["model"]["trained"] = {**record["model"]["trained"], "picture": {"step": 5}}
     assert _redrawn(service, spoilt, images) == [texts.OTHER_DECODER]
-
-
-def test_a_caller_that_leaves_lets_the_next_one_in(tiny_model: Path) -> None:
-    service = Service(tiny_model, "cpu")
-    request = service.request("a lantern", None, ["vanilla"], {})
-    first = service.frames(request, True)
-    next(first)
-    with ThreadPoolExecutor(1) as other:
-        waiting = other.submit(lambda: [x for x in service.frames(request, False) if isinstance(x, Generation)])
-        assert not waiting.done()
-        first.close()
-        assert len(waiting.result(timeout=60)) == 1
