@@ -92,7 +92,7 @@ def test_halves_spread_a_mean_as_the_bootstrap_does() -> None:
 
 def test_the_interval_of_a_difference_holds_the_truth_as_often_as_it_says() -> None:
     """Of right and wrong pictures, three a caption; captions differ in how hard they are."""
-    g, held, times = numpy.random.default_rng(5), 0, 150
+    g, held, times = numpy.random.default_rng(5), 0, 100
     groups = numpy.arange(240) // 3
     for _ in range(times):
         hard = numpy.repeat(g.beta(2, 2, size=80), 3)

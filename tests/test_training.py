@@ -46,21 +46,15 @@ def test_batched_samples_follow_the_distribution_of_the_target() -> None:
     torch.manual_seed(0)
     words = word_tokenizer(vocabulary())
     text = TextEncoder(words, small_t5(words.get_vocab_size(), 64, 1), 12).eval()
-    target = LlamaGen(LlamaGenConfig(dim=64, layers=1, heads=2, ffn=64, vocab=12, grid=2, prefix=12, caption_dim=64)).eval()
+    target = LlamaGen(LlamaGenConfig(dim=64, layers=1, heads=2, ffn=64, vocab=12, grid=1, prefix=12, caption_dim=64)).eval()
     nn.init.normal_(target.output.weight, std=0.3)
     encoded = text.encode("two red lanterns")
     cache = target.new_cache(2, 8)
     cond, uncond = target.head(target.prefill(target.condition(encoded.features, encoded.mask, True), cache))[:, -1]
     probs = (uncond + 2.0 * (cond - uncond)).softmax(-1)
     count = 4000
-    first = torch.cat(
-        [
-            sample_batch(
-                target, *encode_prompts(text, ["two red lanterns"] * 500, torch.device("cpu")), Sampling(cfg_scale=2.0), seed
-            )[:, 0]
-            for seed in range(count // 500)
-        ]
-    )
+    given = encode_prompts(text, ["two red lanterns"] * 500, torch.device("cpu"))
+    first = torch.cat([sample_batch(target, *given, Sampling(cfg_scale=2.0), seed)[:, 0] for seed in range(count // 500)])
     seen = torch.bincount(first, minlength=12).double()
     expected = probs.double() * count
     statistic = ((seen - expected) ** 2 / expected).sum()
