@@ -19,7 +19,7 @@ from lantern_demo.models.registry import BUNDLED
 from lantern_demo.models.text import TextEncoder, left_pad, small_t5, word_tokenizer
 from lantern_demo.scenes import SIZE, Scenes, render, vocabulary
 from lantern_demo.training import captioned, drafter, run
-from lantern_demo.training.sample import encode_prompts, sample_batch
+from lantern_demo.training.own import encode_prompts, sample_batch
 
 
 @torch.inference_mode()

@@ -24,12 +24,10 @@ import torch
 import transformers
 
 import lantern_demo
-from lantern_demo.bench.arguments import add_model, add_report, at_least, parser_of
 from lantern_demo.bench.peers import PeerFile, load_peers, play_peer
-from lantern_demo.bench.prompts import prompts_for
-from lantern_demo.bench.report import machine_of, write
+from lantern_demo.bench.report import add_model, add_report, at_least, machine_of, parser_of, write
 from lantern_demo.bench.resume import Journal, digest_of
-from lantern_demo.bench.speed import VARIED, Contestant, Row, jobs_of, measure, play, rows_of
+from lantern_demo.bench.speed import VARIED, Contestant, Row, jobs_of, measure, play, prompts_for, rows_of
 from lantern_demo.bench.speed_report import Report, markdown, report_of
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.pipeline import Pipeline, load
