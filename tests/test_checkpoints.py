@@ -93,8 +93,7 @@ def test_lanterns_conversion_and_its_eps(text_model: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "eps", "bias"),
-    [({"rms_norm_eps": 2e-6}, 2e-6, True), ({"bias": False}, 1e-6, False), (None, 1e-6, True)],
+    ("config", "eps", "bias"), [({"rms_norm_eps": 2e-6}, 2e-6, True), ({"bias": False}, 1e-6, False), (None, 1e-6, True)]
 )
 def test_drafters_with_and_without_bias_and_config(config: dict[str, Any] | None, eps: float, bias: bool, tmp_path: Path) -> None:
     """What config.json does not say is the template's."""

@@ -201,14 +201,6 @@ def test_requests(service: Service, values: dict[str, Any]) -> None:
     settings.sampling()
 
 
-@pytest.mark.slow
-@fuzz(200)
-@given(st.sampled_from(list(KNOBS)), BAD)
-def test_a_bad_setting_is_refused_by_its_name(name: str, value: Any) -> None:
-    _, sentence = attempt(lambda: Settings(**{name: value}))
-    assert not sentence or sentence.startswith((name, "draft_"))
-
-
 @fuzz(300)
 @given(TREE_TEXTS)
 def test_trees(text: str) -> None:

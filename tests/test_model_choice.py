@@ -8,12 +8,10 @@ from typing import Any, cast
 
 import gradio as gr
 import pytest
-import torch
 from published import ANOLE_ID, CLASS_ID, JANUS_7B_ID, JANUS_ID, TEXT_ID
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.bundled import NoDrafter
-from lantern_demo.models.files.needs import short_of_memory
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.runs.pipeline import DrafterMissing, Generation, Pipeline
 from lantern_demo.settings.knobs import ON_THE_FORM
@@ -126,25 +124,6 @@ def test_a_published_model_is_offered_with_what_it_needs(service: Service, model
         assert all(str(part) in said for part in parts)
     else:
         assert listed["unavailable_methods"] == [] and on_offer(found)[1] == default
-
-
-@pytest.mark.parametrize(
-    ("model", "dtype", "free", "fits"),
-    [
-        (ANOLE_ID, "bfloat16", 24e9, True),  # a card with nothing else on it
-        (ANOLE_ID, "bfloat16", 16e9, False),
-        (JANUS_7B_ID, "bfloat16", 24e9, True),
-        (JANUS_7B_ID, "bfloat16", 12e9, False),
-        (JANUS_ID, "float32", 12e9, True),  # a laptop of 16 GB
-        (JANUS_ID, "bfloat16", 4e9, False),
-    ],
-)
-def test_the_memory_that_suffices(model: str, dtype: str, free: float, fits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lantern_demo.models.files.needs.free_memory", lambda _: int(free))
-    unmet = short_of_memory(REGISTRY[model].published, torch.device("cuda"), dtype)  # type: ignore[arg-type]
-    assert (unmet is None) == fits
-    if model == ANOLE_ID and not fits:
-        assert unmet == "it needs about 16.4 GiB of GPU memory in bfloat16, and 14.9 GiB are free"
 
 
 def test_back_to_the_bundled_model(service: Service) -> None:

@@ -154,6 +154,11 @@ def test_too_little_memory_or_disk_is_said_before_loading(monkeypatch: pytest.Mo
     monkeypatch.setattr(needs, "free_memory", lambda _: needs.memory(published, "bfloat16", on_cpu=True))
     assert str(needs.short_of_memory(published, CPU, "float32")).endswith("; bfloat16 needs less")
     assert needs.short_of_memory(published, CPU, "bfloat16") is None
+    anole = FULL[ANOLE_ID].published
+    assert anole is not None
+    monkeypatch.setattr(needs, "free_memory", lambda _: int(16e9))
+    says = "it needs about 16.4 GiB of GPU memory in bfloat16, and 14.9 GiB are free"
+    assert needs.short_of_memory(anole, torch.device("cuda"), "bfloat16") == says
     monkeypatch.undo()
     monkeypatch.setattr("lantern_demo.models.files.needs.shutil.disk_usage", lambda _: type("Usage", (), {"free": 1000}))
     says = r"llamagen-c2i-b-384 cannot run here: it needs about .* of disk space at .*, and 0 MiB are free"
