@@ -207,3 +207,11 @@ def files_of(write: str) -> Any:
 
 text_model, class_model = files_of("write_text_model"), files_of("write_class_model")
 anole_model, janus_model = files_of("write_anole"), files_of("write_janus")
+
+
+@pytest.fixture
+def folder_of(text_model: Path, class_model: Path, anole_model: Path, janus_model: Path) -> dict[str, Path]:
+    """These folders by their models' ids."""
+    from published import ANOLE_ID, CLASS_ID, JANUS_ID, TEXT_ID
+
+    return {TEXT_ID: text_model, CLASS_ID: class_model, ANOLE_ID: anole_model, JANUS_ID: janus_model}

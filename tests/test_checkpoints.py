@@ -158,11 +158,6 @@ def test_theta_may_stand_where_newer_versions_of_the_library_write_it(tmp_path: 
     assert checkpoints.load(REGISTRY[ANOLE_ID], CPU, torch.float32, folder).target.config == ANOLE
 
 
-@pytest.fixture
-def folder_of(text_model: Path, class_model: Path, anole_model: Path, janus_model: Path) -> dict[str, Path]:
-    return {TEXT_ID: text_model, CLASS_ID: class_model, ANOLE_ID: anole_model, JANUS_ID: janus_model}
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("model", [TEXT_ID, ANOLE_ID, JANUS_ID])
 def test_dtypes(model: str, dtype: torch.dtype, folder_of: dict[str, Path]) -> None:
