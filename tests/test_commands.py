@@ -57,7 +57,7 @@ def test_an_interrupted_command_goes_on(
     main(given)
     whole, report = lines_of(journal), json.loads(out.read_text())
     assert whole[:3] == before and len(whole) > 4
-    measured = [json.dumps({key: line.get(key) for key in ("number", "method", "variant", "case")}) for line in whole]
+    measured = [json.dumps({key: line.get(key) for key in ("number", "method", "noise", "case")}) for line in whole]
     alone = [name for name, line in zip(measured, whole, strict=True) if line.get("kind") in ("round", "row")]
     assert len(set(alone)) == len(alone)
     main(given)  # nothing is left to do
