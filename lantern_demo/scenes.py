@@ -38,14 +38,7 @@ ATTRIBUTES: dict[str, tuple[str, ...]] = {
 
 # Paper colour of a lantern, and the colour of the light it throws (linear RGB).
 _PAPER = torch.tensor(
-    [
-        [0.95, 0.10, 0.07],
-        [1.00, 0.42, 0.05],
-        [1.00, 0.82, 0.14],
-        [0.16, 0.80, 0.26],
-        [0.14, 0.38, 1.00],
-        [0.68, 0.22, 0.95],
-    ]
+    [[0.95, 0.10, 0.07], [1.00, 0.42, 0.05], [1.00, 0.82, 0.14], [0.16, 0.80, 0.26], [0.14, 0.38, 1.00], [0.68, 0.22, 0.95]]
 )
 # Sky colours per time of day at the zenith, half way down, and at the horizon.
 _SKY = torch.tensor(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import socket
 from collections import Counter
 from collections.abc import Generator, Iterator
@@ -15,6 +16,8 @@ import pytest
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
+
+    from lantern_demo.runs.pipeline import Pipeline
 
 # Before Gradio and the Hub are imported: no test may go to the network.
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
@@ -101,6 +104,36 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model folder of 4x4 tokens without a picture decoder, for tests that need no page."""
+    from tiny import write_tiny_model
+
+    return write_tiny_model(tmp_path_factory.mktemp("models") / "tiny", grid=4)
+
+
+@pytest.fixture(scope="session")
+def judged_folder(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with a classifier of random weights, by which its pictures can be judged."""
+    import torch
+
+    from lantern_demo.bench.quality.classifier import AttributeClassifier
+    from lantern_demo.models.bundled import save_part
+
+    judged = shutil.copytree(folder, tmp_path_factory.mktemp("judged") / "tiny")
+    torch.manual_seed(0)
+    save_part(judged / "classifier", AttributeClassifier(), torch.float32)
+    return judged
+
+
+@pytest.fixture(scope="session")
+def pipe(folder: Path) -> Pipeline:
+    """The model of `folder`, loaded."""
+    from lantern_demo import load
+
+    return load(folder, device="cpu")
+
+
+@pytest.fixture(scope="session")
 def server(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of the demo, served from this process."""
     from lantern_demo.ui.page import build, launch, wait_for_model
@@ -174,3 +207,11 @@ def files_of(write: str) -> Any:
 
 text_model, class_model = files_of("write_text_model"), files_of("write_class_model")
 anole_model, janus_model = files_of("write_anole"), files_of("write_janus")
+
+
+@pytest.fixture
+def folder_of(text_model: Path, class_model: Path, anole_model: Path, janus_model: Path) -> dict[str, Path]:
+    """These folders by their models' ids."""
+    from published import ANOLE_ID, CLASS_ID, JANUS_ID, TEXT_ID
+
+    return {TEXT_ID: text_model, CLASS_ID: class_model, ANOLE_ID: anole_model, JANUS_ID: janus_model}

@@ -14,9 +14,7 @@ from safetensors.torch import save_file
 from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers, processors
 from tokenizers.models import Unigram, WordLevel
 from torch import Tensor, nn
-from transformers import (
-    JanusConfig as LibraryConfig,
-)
+from transformers import JanusConfig as LibraryConfig
 from transformers import (
     JanusForConditionalGeneration,
     JanusVisionConfig,

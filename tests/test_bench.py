@@ -9,9 +9,7 @@ from statistics import median
 from typing import Any
 
 import pytest
-from tiny import write_tiny_model
 
-from lantern_demo import load
 from lantern_demo.bench import __main__ as command
 from lantern_demo.bench import peers, resume, speed
 from lantern_demo.bench.speed_report import markdown
@@ -37,16 +35,6 @@ class Peer:
 def load(pipe):
     return {{"made up": Peer()}}
 '''
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_tiny_model(tmp_path_factory.mktemp("model") / "tiny", grid=4)
-
-
-@pytest.fixture(scope="module")
-def pipe(folder: Path) -> Pipeline:
-    return load(folder, device="cpu")
 
 
 @pytest.fixture

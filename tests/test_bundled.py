@@ -37,34 +37,27 @@ def test_float16_weights_are_the_targets_own(pipe: Pipeline) -> None:
 
 @pytest.mark.slow
 def test_relaxation_accepts_more_and_says_what_it_costs(pipe: Pipeline) -> None:
-    """Over three pictures each; a single picture's accepted length is too noisy to order methods by."""
+    """Over two pictures each; a single picture's accepted length is too noisy to order methods by."""
     steps: dict[str, int] = {}
-    for seed in range(3):
+    for seed in range(2):
         for method, event in pipe.compare(PROMPT, ["eagle1", "eagle2", "lantern", "lantern++"], seed=seed, tree="small"):
             if isinstance(event, Generation):
                 steps[method] = steps.get(method, 0) + event.stats.steps
                 assert event.stats.changed > 0.01 if method.startswith("lantern") else event.stats.changed == 0
-    assert steps["lantern"] < steps["eagle2"] < 3 * 255
-    assert steps["lantern++"] < steps["eagle1"] < 3 * 255
+    assert steps["lantern"] < steps["eagle2"] < 2 * 255
+    assert steps["lantern++"] < steps["eagle1"] < 2 * 255
 
 
 @pytest.mark.slow
 @torch.inference_mode()
-def test_tokenizer_keeps_held_out_scenes(pipe: Pipeline) -> None:
-    images = render(sample_scenes(16, HELD_OUT))
-    tokenizer = pipe.networks.tokenizer
-    assert psnr(tokenizer.decode(tokenizer.encode(images)), images).mean() > 29
-
-
-@pytest.mark.slow
-@torch.inference_mode()
-def test_pictures_hold_more_than_the_tokenizers_own_enlarged(pipe: Pipeline) -> None:
-    scenes = sample_scenes(24, HELD_OUT)
-    networks, images = pipe.networks, render(scenes, 256)
-    tokens = networks.tokenizer.encode(render(scenes))
-    drawn = networks.draw(tokens)
-    enlarged = F.interpolate(networks.tokenizer.decode(tokens), size=256, mode="bicubic").clamp(0, 1)
-    assert drawn.shape == (24, 3, 256, 256) and pipe.info.image_size == 256
+def test_tokens_keep_held_out_scenes_and_pictures_hold_more_than_the_tokenizers_own_enlarged(pipe: Pipeline) -> None:
+    scenes = sample_scenes(12, HELD_OUT)
+    networks, images, small = pipe.networks, render(scenes, 256), render(scenes)
+    tokens = networks.tokenizer.encode(small)
+    drawn, own = networks.draw(tokens), networks.tokenizer.decode(tokens)
+    assert psnr(own, small).mean() > 29
+    enlarged = F.interpolate(own, size=256, mode="bicubic").clamp(0, 1)
+    assert drawn.shape == (12, 3, 256, 256) and pipe.info.image_size == 256
     assert psnr(drawn, images).mean() > psnr(enlarged, images).mean() + 1
     assert steepness_kept(drawn, images).mean() > steepness_kept(enlarged, images).mean() + 0.1
 

@@ -93,8 +93,7 @@ def test_lanterns_conversion_and_its_eps(text_model: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "eps", "bias"),
-    [({"rms_norm_eps": 2e-6}, 2e-6, True), ({"bias": False}, 1e-6, False), (None, 1e-6, True)],
+    ("config", "eps", "bias"), [({"rms_norm_eps": 2e-6}, 2e-6, True), ({"bias": False}, 1e-6, False), (None, 1e-6, True)]
 )
 def test_drafters_with_and_without_bias_and_config(config: dict[str, Any] | None, eps: float, bias: bool, tmp_path: Path) -> None:
     """What config.json does not say is the template's."""
@@ -157,11 +156,6 @@ def test_theta_may_stand_where_newer_versions_of_the_library_write_it(tmp_path: 
     config["rope_parameters"] = {"rope_type": "default", "rope_theta": config.pop("rope_theta")}
     (folder / "Anole-7b-v0.1-hf" / "config.json").write_text(json.dumps(config))
     assert checkpoints.load(REGISTRY[ANOLE_ID], CPU, torch.float32, folder).target.config == ANOLE
-
-
-@pytest.fixture
-def folder_of(text_model: Path, class_model: Path, anole_model: Path, janus_model: Path) -> dict[str, Path]:
-    return {TEXT_ID: text_model, CLASS_ID: class_model, ANOLE_ID: anole_model, JANUS_ID: janus_model}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

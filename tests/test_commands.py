@@ -1,4 +1,5 @@
-"""The commands of lantern_demo.bench: stopped, they go on where they were, and what cannot be run is refused by a sentence."""
+"""The commands of lantern_demo.bench: stopped, they go on where they were; what cannot be run is refused by a sentence; and those
+that time models of published sizes, in their small forms."""
 
 from __future__ import annotations
 
@@ -8,20 +9,13 @@ from typing import Any
 
 import pytest
 import torch
-from tiny import write_tiny_model
 
-from lantern_demo.bench import sizes
+from lantern_demo.bench import gpu, models, sizes
 from lantern_demo.bench.__main__ import main
-from lantern_demo.bench.quality.classifier import AttributeClassifier
 from lantern_demo.bench.resume import Journal
-from lantern_demo.models import bundled
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = write_tiny_model(tmp_path_factory.mktemp("models") / "tiny", grid=4)
-    bundled.save_part(folder / "classifier", AttributeClassifier(), torch.float32)
-    return folder
+from lantern_demo.models.machine.device import pick_threads
+from lantern_demo.models.machine.matmul import OF_FORMAT
+from lantern_demo.models.machine.sixteen import sixteen_bits
 
 
 def lines_of(file: Path) -> list[dict[str, Any]]:
@@ -39,13 +33,13 @@ def lines_of(file: Path) -> list[dict[str, Any]]:
 def test_an_interrupted_command_goes_on(
     command: list[str],
     changed: list[str],
-    folder: Path,
+    judged_folder: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     out, journal, add, written = tmp_path / "out.json", tmp_path / "out.jsonl", Journal.add, list[str]()
-    model = [] if command[0] == "audit" else ["--model", str(folder)]
+    model = [] if command[0] == "audit" else ["--model", str(judged_folder)]
     given = [*command, *model, "--out", str(out)]
 
     def interrupted(self: Journal, kind: str, record: dict[str, Any]) -> None:
@@ -63,7 +57,7 @@ def test_an_interrupted_command_goes_on(
     main(given)
     whole, report = lines_of(journal), json.loads(out.read_text())
     assert whole[:3] == before and len(whole) > 4
-    measured = [json.dumps({key: line.get(key) for key in ("number", "method", "variant", "case")}) for line in whole]
+    measured = [json.dumps({key: line.get(key) for key in ("number", "method", "noise", "case")}) for line in whole]
     alone = [name for name, line in zip(measured, whole, strict=True) if line.get("kind") in ("round", "row")]
     assert len(set(alone)) == len(alone)
     main(given)  # nothing is left to do
@@ -107,15 +101,15 @@ QUALITY = ["quality", "--model", "tiny", "--out", "out", "--device", "cpu"]
     ids=lambda value: "" if isinstance(value, list) else value,
 )
 def test_what_cannot_be_run_is_refused_in_a_sentence(
-    command: list[str], says: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: list[str], says: str, judged_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(folder.parent)
+    monkeypatch.chdir(judged_folder.parent)
     monkeypatch.setattr(sizes, "free_memory", lambda device: 2**20)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(SystemExit) as ended:
         main(command)
     assert ended.value.code == 2 and says in capsys.readouterr().err
-    assert not list(folder.parent.glob("*.json*")), "nothing is written"
+    assert not list(judged_folder.parent.glob("*.json*")), "nothing is written"
 
 
 def test_a_journal_goes_on_after_a_line_cut_off(tmp_path: Path) -> None:
@@ -133,3 +127,59 @@ def test_a_journal_goes_on_after_a_line_cut_off(tmp_path: Path) -> None:
     file.write_text("not one\n")
     with pytest.raises(ValueError, match="not a journal"):
         Journal(file, {})
+
+
+# -- models of published sizes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["lantern-scenes", "janus-pro-1b"])
+def test_the_report_of_sizes(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sizes, "FIT_ROUNDS", 1)
+    out = tmp_path / "sizes.json"
+    main(["sizes", "--small", "--models", model, "--kinds", "modules", "packed", "--nodes", "3", "--out", str(out)])
+    report = json.loads(out.read_text())["models"][model]
+    bundled = model == "lantern-scenes"
+    assert report["threads"] == pick_threads(None, sizes.CPU, small=bundled).count and report["random_weights"] != bundled
+    default = report["default_kind"]
+    assert bundled or default == OF_FORMAT[sixteen_bits()]
+    assert set(report["kinds"]) == {"modules", "packed", default}
+    assert all(set(times) == {"1", "3"} and min(times.values()) > 0 for times in report["kinds"].values())
+    vanilla = report["methods"]["vanilla"]
+    assert (vanilla["tokens_per_step"], vanilla["speedup"], vanilla["nodes"]) == (1, 1, 1)
+    assert list(report["methods"]) == ["vanilla", "eagle1", "lantern++"]
+    for name, row in report["methods"].items():
+        assert row["speedup"] == pytest.approx(vanilla["ms_per_token"] / row["ms_per_token"])
+        assert row["picture_seconds"] == pytest.approx(row["ms_per_token"] * report["tokens"] / 1000)
+        assert name == "vanilla" or (row["tokens_per_step"] > 1 and row["nodes"] > 1)
+    printed = capsys.readouterr().out
+    assert f"| {model} | lantern++ |" in printed and f"| {model} | modules |" in printed
+
+
+@pytest.mark.slow
+def test_the_small_form_of_gpu(tmp_path: Path) -> None:
+    assert gpu.main(["--device", "cpu", "--out", str(tmp_path)]) == 0
+    report = json.loads((tmp_path / "gpu.json").read_text())
+    assert {row["model"] for row in report["identity"]} == {gpu.BUNDLED, gpu.XL}
+    for row in report["identity"]:
+        assert row["ok"] and row["same tokens"] == "10 of 10" and row["ran as"] == "fixed"
+    for model in (gpu.BUNDLED, gpu.XL, gpu.ANOLE):
+        rows = [row for row in report["speed"] if row["model"] == model]
+        assert [row["method"] for row in rows] == gpu.FIXED and rows[0]["nodes"] == 1 and rows[1]["nodes"] == 8
+        assert all(("gain" in row) == (model == gpu.BUNDLED) for row in rows)  # random weights accept nothing that means anything
+    told = (tmp_path / "gpu.md").read_text()
+    assert "these numbers say nothing about a GPU" in told and "| lantern-scenes | eagle1 | 8 |" in told
+
+
+def test_tokens_that_differ_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    timed = models.timed_model("llamagen-t2i-256", torch.device("cpu"), small=True)
+    monkeypatch.setattr(gpu, "FIXED", ["vanilla"])
+    seeds = iter((2, 3))
+    decoded = models.TimedModel.decoded
+    monkeypatch.setattr(
+        models.TimedModel, "decoded", lambda self, method, **more: decoded(self, method, **more | {"seed": next(seeds)})
+    )
+    (row,) = gpu.identity(timed, torch.float32, 8)
+    assert not row["ok"] and row["same tokens"] != "8 of 8"

@@ -68,11 +68,7 @@ def test_other_devices_and_formats_are_refused_by_the_list_of_those_allowed(monk
 
 
 def test_log_page_api_and_health_tell(
-    tiny_model: Path,
-    old_driver: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    tiny_model: Path, old_driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Who asks for the processor gets it without a word."""
     assert Service(tiny_model, "cpu").warning is None

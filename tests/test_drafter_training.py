@@ -35,7 +35,7 @@ from lantern_demo.models.llamagen.target import LlamaGen
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.runs.pipeline import Pipeline, load
 from lantern_demo.training import drafter
-from lantern_demo.training.sample import encode_prompts, sample_batch
+from lantern_demo.training.own import encode_prompts, sample_batch
 
 
 @pytest.fixture

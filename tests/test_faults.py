@@ -36,11 +36,6 @@ PROMPT = "two red box lanterns over a lake"
 KNOBS = {"lantern_k": 10, "tree": "small", "seed": 3}
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_tiny_model(tmp_path_factory.mktemp("model") / "tiny", grid=4)
-
-
 @pytest.fixture
 def pipe(folder: Path) -> Pipeline:
     """A pipeline of its own for every test: they break it."""

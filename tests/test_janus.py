@@ -8,17 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from published import (
-    GRID,
-    JANUS,
-    JANUS_7B_ID,
-    JANUS_DRAFTER,
-    JANUS_ID,
-    authors_config,
-    janus_drafter,
-    janus_library,
-    write_janus,
-)
+from published import GRID, JANUS, JANUS_7B_ID, JANUS_DRAFTER, JANUS_ID, authors_config, janus_drafter, janus_library, write_janus
 from runs import decode
 from torch import Tensor
 from transformers import LlamaConfig, LlamaModel

@@ -214,6 +214,7 @@ def test_a_warm_up_can_be_left_too(tiny_model: Path) -> None:
 
 @pytest.mark.slow
 def test_a_run_that_takes_too_long_ends_with_what_is_good(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One picture is drawn; of the runs that are given up the first tokens were shown, and these are its own."""
     service = Service(tiny_model, "cpu")
     request = service.request("a lantern", None, ["vanilla", "eagle1", "eagle2"], {"tree": "small"})
     run, seen, drawn = Pipeline.run, [], []
@@ -231,10 +232,17 @@ def test_a_run_that_takes_too_long_ends_with_what_is_good(tiny_model: Path, monk
     monkeypatch.setattr(Pipeline, "run", slow)
     monkeypatch.setattr("lantern_demo.runs.race.perf_counter", lambda: clock[0])
     service._run_seconds = 500
-    outcomes = {item.method: item for item in service.frames(request, False) if not isinstance(item, Frame)}
+    outcomes, shown = {}, dict[str, dict[int, int]]()
+    for item in service.frames(request, False):
+        if not isinstance(item, Frame):
+            outcomes[item.method] = item
+            continue
+        for method, progress in item.lanes.items():
+            shown.setdefault(method, {}).update((place, token) for place, _, token in progress.fresh)
     assert len(drawn) == 1 and isinstance(outcomes[drawn[0]], Generation)
     for method in {"vanilla", "eagle1", "eagle2"} - set(drawn):
-        failed = outcomes[method]
+        failed, first = outcomes[method], shown[method]
+        assert first == dict(enumerate(outcomes[drawn[0]].tokens[: len(first)])) and first
         assert isinstance(failed, MethodFailed) and "seconds here, and they were over. Ask for fewer methods" in failed.message
     assert [isinstance(event, Generation) for event in seen[-2:]] == [True, False], "not a step more"
     monkeypatch.undo()

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import gradio as gr
 import pytest
-import torch
-from published import ANOLE_ID, CLASS_ID, JANUS_7B_ID, JANUS_ID, TEXT_ID, tiny_info, write_class_model
+from published import ANOLE_ID, CLASS_ID, JANUS_7B_ID, JANUS_ID, TEXT_ID
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.bundled import NoDrafter
-from lantern_demo.models.files.needs import short_of_memory
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.runs.pipeline import DrafterMissing, Generation, Pipeline
 from lantern_demo.settings.knobs import ON_THE_FORM
@@ -129,25 +126,6 @@ def test_a_published_model_is_offered_with_what_it_needs(service: Service, model
         assert listed["unavailable_methods"] == [] and on_offer(found)[1] == default
 
 
-@pytest.mark.parametrize(
-    ("model", "dtype", "free", "fits"),
-    [
-        (ANOLE_ID, "bfloat16", 24e9, True),  # a card with nothing else on it
-        (ANOLE_ID, "bfloat16", 16e9, False),
-        (JANUS_7B_ID, "bfloat16", 24e9, True),
-        (JANUS_7B_ID, "bfloat16", 12e9, False),
-        (JANUS_ID, "float32", 12e9, True),  # a laptop of 16 GB
-        (JANUS_ID, "bfloat16", 4e9, False),
-    ],
-)
-def test_the_memory_that_suffices(model: str, dtype: str, free: float, fits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lantern_demo.models.files.needs.free_memory", lambda _: int(free))
-    unmet = short_of_memory(REGISTRY[model].published, torch.device("cuda"), dtype)  # type: ignore[arg-type]
-    assert (unmet is None) == fits
-    if model == ANOLE_ID and not fits:
-        assert unmet == "it needs about 16.4 GiB of GPU memory in bfloat16, and 14.9 GiB are free"
-
-
 def test_back_to_the_bundled_model(service: Service) -> None:
     found = chosen(service, "lantern-scenes")
     assert found["prompt"]["visible"] and not found["label"]["visible"] and found["examples"]["visible"]
@@ -170,43 +148,6 @@ def test_a_stranger_starts_no_download_on_a_space(service: Service, monkeypatch:
     with pytest.raises(ValueError, match="cannot run here: this Space"):
         service.pipeline(TEXT_ID)
     assert service.pipeline("lantern-scenes")
-
-
-def test_a_class_model_runs_by_name_and_number(service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LANTERN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setitem(REGISTRY, CLASS_ID, tiny_info(CLASS_ID))
-    from lantern_demo.runs.pipeline import load
-
-    monkeypatch.setitem(service._loaded, CLASS_ID, load(CLASS_ID, folder=write_class_model(tmp_path / "files")))
-    first, second = (
-        next(e for e in service.frames(service.request(prompt, CLASS_ID, None, {"seed": 1}), False) if hasattr(e, "tokens"))
-        for prompt in (FIRST_CLASS, "1")
-    )
-    assert first.tokens == second.tokens
-    with pytest.raises(ValueError, match="must be an ImageNet class"):
-        service.request("a goldfish in a bowl", CLASS_ID, None, {})
-    with pytest.raises(ValueError, match="needs a drafter"):
-        service.request("1", CLASS_ID, ["eagle2"], {})
-
-
-def test_a_janus_pro_runs_on_the_page(
-    service: Service, janus_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without a drafter: vanilla and what guesses itself, side by side, with pictures on the way."""
-    monkeypatch.setenv("LANTERN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setitem(REGISTRY, JANUS_ID, tiny_info(JANUS_ID))
-    from lantern_demo.runs.pipeline import load
-
-    monkeypatch.setitem(service._loaded, JANUS_ID, load(JANUS_ID, device="cpu", folder=janus_model))
-    request = service.request(
-        "a red lantern over the lake", JANUS_ID, ["vanilla", "sjd", "zipar"], {"seed": 1, "window": 4, "zipar_window": 2}
-    )
-    found = list(service.frames(request, True))
-    done = {event.method: event for event in found if isinstance(event, Generation)}
-    assert set(done) == {"vanilla", "sjd", "zipar"} and all(len(event.tokens) == 16 for event in done.values())
-    assert done["vanilla"].image.size == (64, 64)
-    with pytest.raises(ValueError, match="method lantern needs a drafter, and no drafter comes with janus-pro-1b"):
-        service.request("a red lantern", JANUS_ID, ["lantern"], {})
 
 
 def test_a_lease_is_asked_for_by_what_runs_took(service: Service) -> None:

@@ -134,6 +134,11 @@ def test_anole_fits_a_card_of_24_gb_in_16_bits() -> None:
     assert needs.memory(info.published, "bfloat16") == sum(parts.values()) < 0.8 * 24e9 < needs.memory(info.published, "float32")
     described = needs.describe(info)
     assert described is not None and described["memory_parts"]["bfloat16"] == parts
+    largest = FULL["llamagen-t2i-256"].published
+    assert largest is not None
+    of = {dtype: needs.budget(largest, dtype, on_cpu=True) for dtype in ("bfloat16", "float32")}
+    assert of["bfloat16"]["target"] < 2.2 * needs.GIB and of["float32"]["target"] < 3.6 * needs.GIB
+    assert len({parts["keys and values"] for parts in of.values()}) == 1, "in float32 whatever the weights are in"
     # 32 layers and the drafter's, keys and values, two rows, 256 + 1024 + 192 positions of 4096 numbers
     assert parts["keys and values"] == 33 * 2 * 2 * 1472 * 4096 * 2
     whole = 65536 * 4096
@@ -154,6 +159,11 @@ def test_too_little_memory_or_disk_is_said_before_loading(monkeypatch: pytest.Mo
     monkeypatch.setattr(needs, "free_memory", lambda _: needs.memory(published, "bfloat16", on_cpu=True))
     assert str(needs.short_of_memory(published, CPU, "float32")).endswith("; bfloat16 needs less")
     assert needs.short_of_memory(published, CPU, "bfloat16") is None
+    anole = FULL[ANOLE_ID].published
+    assert anole is not None
+    monkeypatch.setattr(needs, "free_memory", lambda _: int(16e9))
+    says = "it needs about 16.4 GiB of GPU memory in bfloat16, and 14.9 GiB are free"
+    assert needs.short_of_memory(anole, torch.device("cuda"), "bfloat16") == says
     monkeypatch.undo()
     monkeypatch.setattr("lantern_demo.models.files.needs.shutil.disk_usage", lambda _: type("Usage", (), {"free": 1000}))
     says = r"llamagen-c2i-b-384 cannot run here: it needs about .* of disk space at .*, and 0 MiB are free"

@@ -20,6 +20,7 @@ import lantern_demo
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.registry import REGISTRY
 from lantern_demo.settings.settings import TREES, Settings
+from lantern_demo.ui.run_view import COLOURS
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
@@ -30,7 +31,7 @@ CARD = ROOT / "lantern_demo" / "bundled" / "lantern-scenes" / "README.md"
 FRONT_MATTER_KEYS = {"title", "emoji", "colorFrom", "colorTo", "sdk", "sdk_version", "python_version", "app_file", "license"}
 FRONT_MATTER_KEYS |= {"short_description", "tags", "pinned"}
 LATER_KEYS = {"thumbnail", "models", "preload_from_hub", "suggested_hardware"}
-COLOURS = {"red", "yellow", "green", "blue", "indigo", "purple", "pink", "gray"}
+FRONT_COLOURS = {"red", "yellow", "green", "blue", "indigo", "purple", "pink", "gray"}
 HARDWARE = ("cpu-", "t4-", "l4x", "l40sx", "a10g-", "a100")  # what the Spaces' builder takes for a suggestion begins so
 ZERO_GPU_PYTHONS = {"3.10", "3.12"}
 TESTED_PYTHONS = {"3.11", "3.12", "3.13", "3.14"}  # which is what README's and docs/space.md's readers are told
@@ -87,7 +88,7 @@ def test_front_matter() -> None:
     assert set(head) <= FRONT_MATTER_KEYS | LATER_KEYS, set(head) - FRONT_MATTER_KEYS - LATER_KEYS
     assert head["sdk"] == "gradio"
     assert pins()["gradio"] == f"=={head['sdk_version']}"
-    assert {head["colorFrom"], head["colorTo"]} <= COLOURS
+    assert {head["colorFrom"], head["colorTo"]} <= FRONT_COLOURS
     assert (ROOT / str(head["app_file"])).is_file()
     assert head["python_version"] in ZERO_GPU_PYTHONS & TESTED_PYTHONS
     assert 0 < len(head["short_description"]) <= 60
@@ -164,8 +165,12 @@ def test_the_readme_is_short_and_leads_to_all_documents() -> None:
     assert rows == [(method.id, method.drafts.name, "yes" if method.lossless else "no") for method in METHODS.values()]
 
 
+def test_every_method_has_a_colour_of_its_own() -> None:
+    assert len({COLOURS[name] for name in METHODS}) == len(METHODS)
+
+
 # Only for those who have a browser or minutes: everything in them is slow.
-SLOW_FILES = {"full_size", "browser", "lost", "replay", "reproducible", "space", "space_build", "zero_gpu"}
+SLOW_FILES = {"browser", "lost", "replay", "reproducible", "space", "space_build", "zero_gpu"}
 
 
 def test_the_fast_set_of_tests_is_known_and_leaves_no_file_out(fast_tests: Counter[Path]) -> None:

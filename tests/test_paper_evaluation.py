@@ -11,7 +11,6 @@ import numpy
 import pytest
 import torch
 from PIL import Image
-from tiny import write_tiny_model
 from torch import Tensor, nn
 from transformers import BatchEncoding
 
@@ -57,11 +56,6 @@ def stand_ins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scorers, "vgg", Means)
     monkeypatch.setattr(scorers, "clip", lambda: (ColourClip(), colour_processor))
     monkeypatch.setattr(scorers, "hps", lambda: (Preference(), prepare, lambda texts: torch.tensor([[0.3, 0.0]] * len(texts))))
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_tiny_model(tmp_path_factory.mktemp("model") / "tiny", grid=4)
 
 
 @pytest.fixture

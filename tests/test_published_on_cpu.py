@@ -12,12 +12,9 @@ import pytest
 import torch
 from published import ANOLE_ID, CLASS_ID, JANUS_ID, TEXT_ID
 
-from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models import registry
-from lantern_demo.models.files import needs
 from lantern_demo.models.llamagen.cpu import LeanTarget
 from lantern_demo.models.machine import matmul, sixteen, tuning
-from lantern_demo.models.machine.device import DTYPES
 from lantern_demo.models.machine.matmul import OF_FORMAT, ROW_EXACT, supported
 from lantern_demo.models.machine.sixteen import sixteen_bits
 from lantern_demo.runs.fitting import FILE, calibration_folder
@@ -34,28 +31,6 @@ pytestmark = pytest.mark.usefixtures("published_cache")
 def fused(pipe: Pipeline) -> LeanTarget:
     assert isinstance(pipe.target, LeanTarget)
     return pipe.target
-
-
-@pytest.fixture
-def folders(text_model: Path, class_model: Path, anole_model: Path, janus_model: Path) -> dict[str, Path]:
-    return {TEXT_ID: text_model, CLASS_ID: class_model, ANOLE_ID: anole_model, JANUS_ID: janus_model}
-
-
-def lossless(pipe: Pipeline) -> list[str]:
-    """The exact methods that a model has besides vanilla."""
-    return [method for method in pipe.available_methods if METHODS[method].lossless and method != "vanilla"]
-
-
-@pytest.mark.parametrize(
-    ("model", "dtype"), [*((TEXT_ID, name) for name in FORMATS), (ANOLE_ID, FORMATS[-1]), (JANUS_ID, FORMATS[-1])]
-)
-def test_lossless_methods_draw_vanillas_tokens_in_any_format(model: str, dtype: str, folders: dict[str, Path]) -> None:
-    pipe = load(model, device="cpu", dtype=dtype, folder=folders[model])
-    for temperature in (1.0, 0.0):
-        wanted = pipe.generate(PROMPT, seed=3, temperature=temperature).tokens
-        for method in lossless(pipe):
-            done = pipe.generate(PROMPT, method=method, seed=3, tree="small", temperature=temperature)
-            assert done.tokens == wanted and done.stats.changed == 0 and done.stats.dtype == dtype, method
 
 
 def test_formats_differ(text_model: Path) -> None:
@@ -84,9 +59,9 @@ def test_formats_differ(text_model: Path) -> None:
 )
 @pytest.mark.parametrize("dtype", sorted({FORMATS[0], FORMATS[-1]}))
 def test_a_large_targets_weights_are_there_once(
-    model: str, prompt: str, kept: set[str], dtype: str, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+    model: str, prompt: str, kept: set[str], dtype: str, folder_of: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = folders[model]
+    folder = folder_of[model]
     wanted = load(model, device="cpu", dtype=dtype, folder=folder).generate(prompt, seed=2)
     monkeypatch.setattr(tuning, "LARGEST", 0)
     pipe = load(model, device="cpu", dtype=dtype, folder=folder)
@@ -98,7 +73,7 @@ def test_a_large_targets_weights_are_there_once(
 
 @pytest.mark.parametrize("model", [TEXT_ID, ANOLE_ID, JANUS_ID])
 def test_weights_stay_in_their_files_until_they_are_packed(
-    model: str, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+    model: str, folder_of: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One tensor is in memory twice at most: each is packed before the next is looked at."""
     monkeypatch.setattr(tuning, "LARGEST", 0)
@@ -112,7 +87,7 @@ def test_weights_stay_in_their_files_until_they_are_packed(
         return made(weight, kind)
 
     monkeypatch.setattr("lantern_demo.models.lean.matmul", watched)
-    fused = type(load(model, device="cpu", folder=folders[model]).target)
+    fused = type(load(model, device="cpu", folder=folder_of[model]).target)
     init = fused.__init__
 
     def remembered(self: Any, target: Any, *args: Any, **named: Any) -> None:
@@ -121,7 +96,7 @@ def test_weights_stay_in_their_files_until_they_are_packed(
         networks.clear()
 
     monkeypatch.setattr(fused, "__init__", remembered)
-    load(model, device="cpu", dtype="float16" if "float16" in FORMATS else "float32", folder=folders[model])
+    load(model, device="cpu", dtype="float16" if "float16" in FORMATS else "float32", folder=folder_of[model])
     gone = [count for count, _ in seen]
     assert gone == sorted(set(gone)) and gone[0] == 0
 
@@ -174,18 +149,6 @@ def test_what_is_fastest_is_measured_with_the_threads_of_a_large_model(monkeypat
     assert seen == {3} and torch.get_num_threads() == before
 
 
-def test_what_the_largest_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    published = registry._text_to_image("I", 256, "", "", "").published
-    assert published is not None
-    of = {dtype: needs.budget(published, dtype, on_cpu=True) for dtype in DTYPES}
-    assert of["bfloat16"]["target"] < 2.2 * needs.GIB and of["float32"]["target"] < 3.6 * needs.GIB
-    assert len({parts["keys and values"] for parts in of.values()}) == 1, "in float32 whatever the weights are in"
-    assert of["float32"] == needs.budget(published, "float32")
-    monkeypatch.setattr(needs, "free_memory", lambda device: int(needs.GIB))
-    reason = needs.short_of_memory(published, CPU, "bfloat16")
-    assert reason is not None and needs.gib(needs.memory(published, "bfloat16", on_cpu=True)) in reason
-
-
 def test_trees_are_fitted_to_the_machine_by_a_borrowed_calibration_until_there_is_one(text_model: Path) -> None:
     borrowed = load(TEXT_ID, device="cpu", folder=text_model).generate(PROMPT, method="eagle1", tree="fit").stats.tree
     assert borrowed.startswith("fitted: ") and borrowed.endswith(
@@ -198,9 +161,9 @@ def test_trees_are_fitted_to_the_machine_by_a_borrowed_calibration_until_there_i
     assert found.startswith("fitted: ") and "measured of" not in found
 
 
-def test_a_prompt_is_read_once_for_runs_that_follow_each_other(folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_prompt_is_read_once_for_runs_that_follow_each_other(text_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is told the seconds that it took."""
-    pipe = load(TEXT_ID, device="cpu", folder=folders[TEXT_ID])
+    pipe = load(TEXT_ID, device="cpu", folder=text_model)
     read: list[str] = []
     encode = pipe.networks.text.encode
     monkeypatch.setattr(pipe.networks.text, "encode", lambda text: [read.append(text), encode(text)][1])

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from lantern_demo import load
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.pipeline import Generation, Pipeline
 from lantern_demo.ui.service import Service
@@ -41,21 +40,16 @@ print(json.dumps(found))
 
 
 @pytest.fixture(scope="module")
-def pipe(tiny_model: Path) -> Pipeline:
-    return load(tiny_model, device="cpu")
-
-
-@pytest.fixture(scope="module")
 def right(pipe: Pipeline) -> list[dict[str, list[int]]]:
     """All methods together, in the table's order, in this process."""
     return [{m: e.tokens for m, e in pipe.compare(PROMPT, **knobs) if isinstance(e, Generation)} for knobs in SETTINGS]
 
 
 @pytest.mark.slow
-def test_across_processes(tiny_model: Path, right: list[dict[str, list[int]]]) -> None:
+def test_across_processes(folder: Path, right: list[dict[str, list[int]]]) -> None:
     """The other process runs other things before, each method by itself, and backwards."""
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, json.dumps([str(tiny_model), PROMPT, SETTINGS])],
+        [sys.executable, "-c", PROGRAM, json.dumps([str(folder), PROMPT, SETTINGS])],
         cwd=Path(__file__).parent.parent,
         env=os.environ | {"PYTHONHASHSEED": "random"},
         capture_output=True,
@@ -76,9 +70,9 @@ def test_with_other_methods_on_or_off(pipe: Pipeline, right: list[dict[str, list
 
 @pytest.mark.slow
 def test_after_requests_that_were_refused_left_or_broken(
-    tiny_model: Path, right: list[dict[str, list[int]]], monkeypatch: pytest.MonkeyPatch
+    folder: Path, right: list[dict[str, list[int]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    service = Service(tiny_model, "cpu")
+    service = Service(folder, "cpu")
     with pytest.raises(ValueError, match="seed"):
         service.request(PROMPT, None, None, {"seed": -1})
     left = service.frames(service.request("a lantern", None, None, SETTINGS[1]), True)

@@ -1,4 +1,4 @@
-"""The service behind page and API: one thread computes, whoever asks."""
+"""The service behind page and API: one thread computes, whoever asks; and what a visitor is told while a run is made ready."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from published import TEXT_ID
 
+from lantern_demo.runs import pipeline
 from lantern_demo.runs.pipeline import Generation, Pipeline
-from lantern_demo.ui import texts
+from lantern_demo.ui import compare, texts
+from lantern_demo.ui import service as services
 from lantern_demo.ui.restore import _redrawn
-from lantern_demo.ui.service import Service
+from lantern_demo.ui.service import PROMPT, Frame, Service
 
 
 @pytest.fixture
@@ -61,13 +64,34 @@ def test_pictures_of_a_record_say_by_what_they_differ(tiny_model: Path) -> None:
     assert _redrawn(service, spoilt, images) == [texts.OTHER_DECODER]
 
 
-def test_a_caller_that_leaves_lets_the_next_one_in(tiny_model: Path) -> None:
-    service = Service(tiny_model, "cpu")
-    request = service.request("a lantern", None, ["vanilla"], {})
-    first = service.frames(request, True)
-    next(first)
-    with ThreadPoolExecutor(1) as other:
-        waiting = other.submit(lambda: [x for x in service.frames(request, False) if isinstance(x, Generation)])
-        assert not waiting.done()
-        first.close()
-        assert len(waiting.result(timeout=60)) == 1
+@pytest.fixture
+def published_service(published_cache: Path, text_model: Path, monkeypatch: pytest.MonkeyPatch) -> Service:
+    """A service of a small published model, whose first frames come as often as they can."""
+    monkeypatch.setattr(services, "FRAME_SECONDS", 0.0)
+    monkeypatch.setattr(services, "PREVIEW_SHARE", 0.0)
+    load = pipeline.load
+    monkeypatch.setattr(
+        services, "load", lambda model, device, **more: load(model, device, folder=text_model, dtype="float32", **more)
+    )
+    return Service(TEXT_ID, "cpu")
+
+
+def test_a_published_model_reads_the_prompt_and_its_cells_come_before_its_previews(published_service: Service) -> None:
+    request = published_service.request("a red lantern", None, ["vanilla", "eagle1"], {"seed": 3})
+    frames = [item for item in published_service.frames(request, True) if isinstance(item, Frame)]
+    assert isinstance(frames[0], Frame) and (frames[0].lanes, frames[0].ready) == ({}, PROMPT)
+    painted: set[str] = set()
+    previewed: set[str] = set()
+    for frame in frames:
+        if isinstance(frame, Frame):
+            assert frame.ready in (None, PROMPT) or not frame.lanes
+            if frame.picture is not None:
+                assert frame.picture[0] in painted, "cells are painted without waiting for a decoder"
+                previewed.add(frame.picture[0])
+            painted |= set(frame.lanes)
+    assert painted == previewed == {"vanilla", "eagle1"}
+
+
+def test_the_page_says_what_is_made_ready() -> None:
+    assert compare._made_ready(PROMPT) == texts.READING
+    assert compare._made_ready("eagle1") == "Getting EAGLE-1 ready; this is not timed."

@@ -1,5 +1,6 @@
 """pip resolves what a Space installs, for every Python of README: what `pre-requirements.txt` says, then the one command of the
-Spaces' builder, then what ZeroGPU adds; and what README's own command installs.
+Spaces' builder, then what ZeroGPU adds; and what README's own command installs. `python -m pytest -m registry` asks; other runs
+leave these tests out.
 
 pip reads metadata from within wheels that stay in the registry (`fast-deps`): PyTorch and its CUDA libraries, gigabytes in all,
 are resolved like the rest, and nothing of them is fetched. The two lines for a Space without a GPU name PyTorch's own registry,
@@ -13,8 +14,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from test_package import ROOT, front_matter, pins
@@ -24,9 +25,9 @@ pytestmark = [pytest.mark.registry, pytest.mark.slow]
 PIP = "pip==26.3"  # older ones fetch all wheels, also for a dry run
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 ZERO_GPU_SPACES = ("0.48.3", "0.50.4")  # versions of `spaces` that ZeroGPU might choose beside the newest
+ALONE = ("-r", str(ROOT / "requirements.txt"))
 
-Versions = dict[str, str]  # by name
-Resolve = Callable[..., Versions]
+Resolve = Callable[..., dict[str, str]]  # a Python and what is wanted -> versions by name
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,7 @@ def resolve(tmp_path_factory: pytest.TempPathFactory) -> Resolve:
     if fetched.returncode:
         pytest.skip(f"no package registry answers, or pip is missing: {fetched.stderr.strip()[-200:]}")
 
-    def resolved(python: str, *wanted: str) -> Versions:
+    def resolved(python: str, *wanted: str) -> dict[str, str]:
         report = tmp_path_factory.mktemp("report") / "report.json"
         aim = ("--python-version", python, "--only-binary=:all:", "--target", str(folder / "none"))
         options = ("--dry-run", "--ignore-installed", "--use-feature=fast-deps", "--report", str(report))
@@ -56,45 +57,17 @@ def resolve(tmp_path_factory: pytest.TempPathFactory) -> Resolve:
     return resolved
 
 
-@pytest.fixture(scope="module")
-def found(resolve: Resolve, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str, str], Future[Versions]]]:
-    """What is installed by setting and Python, asked for at once: pip mostly waits for the registry."""
+@pytest.mark.parametrize("python", PYTHONS)
+def test_what_a_space_and_a_reader_of_readme_install_resolves(resolve: Resolve, python: str, tmp_path: Path) -> None:
     version = front_matter()["sdk_version"]
-    added = (f"gradio[oauth,mcp]=={version}", "uvicorn>=0.14.0", "websockets>=10.4")
-    alone = ("-r", str(ROOT / "requirements.txt"))
-
-    def builder(python: str, spaces: str) -> Versions:
-        torch = asked["before", python].result()["torch"]
-        kept = tmp_path_factory.mktemp("kept") / "kept.txt"
-        kept.write_text(f"torch=={torch}\n")  # pip keeps what is there, where that suffices
-        return resolve(python, "-c", str(kept), *alone, *added, spaces)
-
-    with ThreadPoolExecutor(4) as at_once:
-        asked: dict[tuple[str, str], Future[Versions]] = {}
-        for python in PYTHONS:  # first of all, since others wait for it
-            asked["before", python] = at_once.submit(resolve, python, "-r", str(ROOT / "pre-requirements.txt"))
-        for python in PYTHONS:
-            asked["space", python] = at_once.submit(builder, python, "spaces")
-            asked["alone", python] = at_once.submit(resolve, python, *alone)
-        for spaces in ZERO_GPU_SPACES:
-            python = str(front_matter()["python_version"])
-            asked[f"spaces {spaces}", python] = at_once.submit(builder, python, f"spaces=={spaces}")
-        yield asked
-
-
-@pytest.mark.parametrize("python", PYTHONS)
-def test_what_a_space_installs_resolves(found: dict[tuple[str, str], Future[Versions]], python: str) -> None:
-    torch = found["before", python].result()["torch"]
+    torch = resolve(python, "-r", str(ROOT / "pre-requirements.txt"))["torch"]
     assert re.fullmatch(r"2\.(8|9|10|11)\.\d", torch), "one of those that ZeroGPU has"
-    space = found["space", python].result()
-    assert (space["torch"], space["gradio"]) == (torch, front_matter()["sdk_version"]) and "mcp" in space
-
-
-@pytest.mark.parametrize("spaces", ZERO_GPU_SPACES)
-def test_zero_gpu_adds_a_version_of_its_own_choice(found: dict[tuple[str, str], Future[Versions]], spaces: str) -> None:
-    assert found[f"spaces {spaces}", str(front_matter()["python_version"])].result()["spaces"] == spaces
-
-
-@pytest.mark.parametrize("python", PYTHONS)
-def test_the_requirements_alone_resolve(found: dict[tuple[str, str], Future[Versions]], python: str) -> None:
-    assert set(found["alone", python].result()) >= set(pins())
+    kept = tmp_path / "kept.txt"
+    kept.write_text(f"torch=={torch}\n")  # pip keeps what is there, where that suffices
+    added = ("-c", str(kept), *ALONE, f"gradio[oauth,mcp]=={version}", "uvicorn>=0.14.0", "websockets>=10.4")
+    own = ZERO_GPU_SPACES if python == front_matter()["python_version"] else ()
+    for spaces in ("spaces", *(f"spaces=={version}" for version in own)):
+        space = resolve(python, *added, spaces)
+        assert (space["torch"], space["gradio"]) == (torch, version) and "mcp" in space
+        assert space["spaces"] == (spaces.partition("==")[2] or space["spaces"])
+    assert set(resolve(python, *ALONE)) >= set(pins())

@@ -19,7 +19,7 @@ from lantern_demo.models.registry import BUNDLED
 from lantern_demo.models.text import TextEncoder, left_pad, small_t5, word_tokenizer
 from lantern_demo.scenes import SIZE, Scenes, render, vocabulary
 from lantern_demo.training import captioned, drafter, run
-from lantern_demo.training.sample import encode_prompts, sample_batch
+from lantern_demo.training.own import encode_prompts, sample_batch
 
 
 @torch.inference_mode()
@@ -46,21 +46,15 @@ def test_batched_samples_follow_the_distribution_of_the_target() -> None:
     torch.manual_seed(0)
     words = word_tokenizer(vocabulary())
     text = TextEncoder(words, small_t5(words.get_vocab_size(), 64, 1), 12).eval()
-    target = LlamaGen(LlamaGenConfig(dim=64, layers=1, heads=2, ffn=64, vocab=12, grid=2, prefix=12, caption_dim=64)).eval()
+    target = LlamaGen(LlamaGenConfig(dim=64, layers=1, heads=2, ffn=64, vocab=12, grid=1, prefix=12, caption_dim=64)).eval()
     nn.init.normal_(target.output.weight, std=0.3)
     encoded = text.encode("two red lanterns")
     cache = target.new_cache(2, 8)
     cond, uncond = target.head(target.prefill(target.condition(encoded.features, encoded.mask, True), cache))[:, -1]
     probs = (uncond + 2.0 * (cond - uncond)).softmax(-1)
     count = 4000
-    first = torch.cat(
-        [
-            sample_batch(
-                target, *encode_prompts(text, ["two red lanterns"] * 500, torch.device("cpu")), Sampling(cfg_scale=2.0), seed
-            )[:, 0]
-            for seed in range(count // 500)
-        ]
-    )
+    given = encode_prompts(text, ["two red lanterns"] * 500, torch.device("cpu"))
+    first = torch.cat([sample_batch(target, *given, Sampling(cfg_scale=2.0), seed)[:, 0] for seed in range(count // 500)])
     seen = torch.bincount(first, minlength=12).double()
     expected = probs.double() * count
     statistic = ((seen - expected) ** 2 / expected).sum()
@@ -148,29 +142,41 @@ def test_the_classifier_learns_from_pictures_of_both_sizes(tmp_path: Path, monke
     assert given[0][1]["accuracy"] > 0.8
 
 
+def test_a_star_that_is_not_drawn_costs_a_term_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """20 times the square of the speck times the error, in the mean over pixels; what is wider than a speck has none."""
+    for side, height in ((3, 2.0), (picture.SPECK, 0.0)):
+        dark, wanted = torch.full((1, 3, 40, 40), -1.0), torch.full((1, 3, 40, 40), -1.0)
+        wanted[..., 12 : 12 + side, 12 : 12 + side] = 1.0
+        loss = picture.picture_loss(dark, wanted)
+        with monkeypatch.context() as patch:
+            patch.setattr(picture, "specks", lambda pictures: torch.zeros_like(pictures[:, :1]))
+            rest = picture.picture_loss(dark, wanted)
+        assert loss - rest == pytest.approx(20 * height**2 * 2.0 * side**2 / 40**2, rel=1e-4)
+
+
 @pytest.mark.slow
 def test_the_makers_make_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each for two steps at a tiny size, in their order; the folder loads and draws."""
-    for module in (tokenizer, target, picture):
-        monkeypatch.setattr(module, "VALIDATED", 1)
-    monkeypatch.setattr(target, "VALIDATED", 4)
-    monkeypatch.setattr(captioned, "CHUNK", 4)
-    monkeypatch.setattr(drafter, "HELD", 4)
+    """Each for a step or two at a tiny size, in their order; the folder loads and draws."""
+    for module, name in ((tokenizer, "BATCH"), (palette, "BATCH"), (picture, "CHUNK"), (captioned, "CHUNK"), (drafter, "HELD")):
+        monkeypatch.setattr(module, name, 2)
+    for module, count in ((tokenizer, 2), (target, 2), (picture, 1), (classifier, 2)):
+        monkeypatch.setattr(module, "VALIDATED", count)
+    monkeypatch.setattr(tokenizer, "FITTED", 1)
     runs = {part: tmp_path / part for part in ("tokenizer", "target", "drafter", "picture", "classifier")}
     folder = tmp_path / "model"
 
-    def make(maker: ModuleType, part: str, *more: str) -> None:
-        steps = ["--steps", "2", "--warmup", "1", "--batch", "2", "--device", "cpu"]
+    def make(maker: ModuleType, part: str, *more: str, count: int = 1, batch: int = 1) -> None:
+        steps = ["--steps", str(count), "--warmup", "1", "--batch", str(batch), "--device", "cpu"]
         monkeypatch.setattr("sys.argv", [part, "--out", str(runs[part]), *steps, *more])
         maker.main()
         line = json.loads((runs[part] / "log.jsonl").read_text().splitlines()[-1])
-        assert line["step"] == 2 and any(name.startswith("held_out") for name in line)
+        assert line["step"] == count and any(name.startswith("held_out") for name in line)
 
-    make(tokenizer, "tokenizer", "--codebook", "64", "--free", "1")
+    make(tokenizer, "tokenizer", "--codebook", "64", "--free", "1", count=2)
     make(target, "target", "--tokenizer", str(runs["tokenizer"]), "--scenes", "8", "--layers", "2", "--dim", "64")
     make(drafter, "drafter", "--target", str(runs["target"]), "--ffn", "64", "--guided")
     make(picture, "picture", "--tokenizer", str(runs["tokenizer"]), "--scenes", "1")
-    make(classifier, "classifier")
+    make(classifier, "classifier", batch=2)
     given = [word for part, run_folder in runs.items() for word in (f"--{part}", str(run_folder))]
     monkeypatch.setattr("sys.argv", ["export", *given, "--out", str(folder), "--machine", "a test"])
     export.main()

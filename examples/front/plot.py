@@ -11,7 +11,6 @@ import argparse
 import json
 import math
 import sys
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +21,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.settings.knobs import KNOBS
+from lantern_demo.ui.run_view import COLOURS
 
 COLUMNS = 3
-# Okabe and Ito's colours, which colour-blind people can tell apart.
-COLOURS = dict(zip(METHODS, cycle(("#7f7f7f", "#56b4e9", "#0072b2", "#e69f00", "#d55e00", "#009e73", "#cc79a7")), strict=False))
 MARKERS = ("o", "s", "^", "D", "v")
 # By method the knob whose points are joined: the one that bounds its relaxation.
 CURVES = {method.id: name for method in METHODS.values() for name, knob in KNOBS.items() if knob.bounds and knob.reads(method)}

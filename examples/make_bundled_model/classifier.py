@@ -20,6 +20,9 @@ from lantern_demo.bench.quality.classifier import AttributeClassifier, load_clas
 from lantern_demo.scenes import ATTRIBUTES, HELD_OUT, SIZE, render, sample_scenes
 from lantern_demo.training import run
 
+VALIDATED = 200  # held-out scenes that a validation looks at
+BATCH = 25  # of them at a time
+
 
 def disturb(images: Tensor, g: torch.Generator) -> Tensor:
     """Blur some pictures, change brightness and add noise."""
@@ -57,8 +60,8 @@ def main() -> None:
         return torch.stack(losses).sum(), {"accuracy": torch.stack(right).mean().item()}
 
     def validate() -> dict[str, float]:
-        scenes = sample_scenes(200, HELD_OUT + 50)
-        parts = [scenes.rows(slice(i, i + 25)).to(opts.device) for i in range(0, 200, 25)]
+        scenes = sample_scenes(VALIDATED, HELD_OUT + 50)
+        parts = [scenes.rows(slice(i, i + BATCH)).to(opts.device) for i in range(0, VALIDATED, BATCH)]
         found = {}
         for size, name in ((SIZE, "held_out"), (2 * SIZE, f"held_out_{2 * SIZE}")):
             read = model.read(torch.cat([reduced(render(part, size)) for part in parts]))

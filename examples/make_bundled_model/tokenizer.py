@@ -18,7 +18,9 @@ from lantern_demo.models.tokenizer import ImageTokenizer
 from lantern_demo.scenes import HELD_OUT, Scenes, render, sample_scenes
 from lantern_demo.training import run
 
-VALIDATED = 8  # batches of 32 held-out scenes that a validation looks at
+FITTED = 40  # batches that the codebook is fitted to, beside the step's own
+VALIDATED = 256  # held-out scenes that a validation looks at
+BATCH = 32  # of them at a time
 
 
 def config(codebook: int = 2048) -> JanusVQVAEConfig:
@@ -106,9 +108,9 @@ def load_image_tokenizer(folder: Path, device: torch.device) -> ImageTokenizer:
 
 @torch.no_grad()
 def some_vectors(model: ImageTokenizer, opts: run.Options, draw: Callable[[Scenes], Tensor]) -> list[Tensor]:
-    """The encoder's vectors [n, 8] of 40 batches, to fit a codebook to."""
+    """The encoder's vectors [n, 8] of FITTED batches, to fit a codebook to."""
     found = []
-    for extra in range(40):
+    for extra in range(FITTED):
         image = draw(sample_scenes(opts.batch, opts.batch_seed(-1 - extra)).to(opts.device))
         found.append(model.latent(image).float().permute(0, 2, 3, 1).flatten(0, 2))
     return found
@@ -164,8 +166,8 @@ def main() -> None:
     def validate() -> dict[str, float]:
         used, quality = torch.zeros(args.codebook, dtype=torch.bool), []
         # The running average of a codebook is not on the sphere; what is used is always normalised.
-        for part in range(VALIDATED):
-            image = render(sample_scenes(32, HELD_OUT + part).to(opts.device))
+        for part in range(VALIDATED // BATCH):
+            image = render(sample_scenes(BATCH, HELD_OUT + part).to(opts.device))
             ids = model.encode(image)
             used[ids.flatten().cpu()] = True
             quality.append(psnr(model.decode(ids), image))

@@ -28,10 +28,9 @@ from tqdm import tqdm
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from examples.paper_evaluation import scorers
-from lantern_demo.bench.arguments import add_model, at_least
 from lantern_demo.bench.quality import drawing
 from lantern_demo.bench.quality.points import Point, points_of
-from lantern_demo.bench.report import now, number, table, write, write_file
+from lantern_demo.bench.report import add_model, at_least, now, number, table, write, write_file
 from lantern_demo.bench.resume import Journal
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.pipeline import Pipeline, load

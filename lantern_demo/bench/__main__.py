@@ -24,12 +24,10 @@ import torch
 import transformers
 
 import lantern_demo
-from lantern_demo.bench.arguments import add_model, add_report, at_least, parser_of
 from lantern_demo.bench.peers import PeerFile, load_peers, play_peer
-from lantern_demo.bench.prompts import prompts_for
-from lantern_demo.bench.report import machine_of, write
+from lantern_demo.bench.report import add_model, add_report, at_least, machine_of, parser_of, write
 from lantern_demo.bench.resume import Journal, digest_of
-from lantern_demo.bench.speed import VARIED, Contestant, Row, jobs_of, measure, play, rows_of
+from lantern_demo.bench.speed import VARIED, Contestant, Row, jobs_of, measure, play, prompts_for, rows_of
 from lantern_demo.bench.speed_report import Report, markdown, report_of
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.pipeline import Pipeline, load
@@ -85,19 +83,11 @@ def peers_for(args: argparse.Namespace, pipe: Pipeline, rows: list[Row]) -> dict
 def identity_of(args: argparse.Namespace, pipe: Pipeline, rows: list[Row], files: dict[str, PeerFile]) -> dict[str, Any]:
     """What is measured, on what, by which code and weights: what a report says of itself, and what a resumed one must share."""
     info, networks = pipe.info, pipe.networks
+    asked, against = {row.name: row.settings for row in rows}, {path: file.sha256 for path, file in files.items()}
+    weights = None if info.folder is None else digest_of(info.folder, "*")
     return {
-        "command": {
-            "prompts": args.prompts,
-            "seeds": args.seeds,
-            "rows": {row.name: row.settings for row in rows},
-            "against": {path: file.sha256 for path, file in files.items()},
-        },
-        "model": {
-            "id": info.id,
-            "trained": networks.trained,
-            "sources": networks.sources,
-            "files": None if info.folder is None else digest_of(info.folder, "*"),
-        },
+        "command": {"prompts": args.prompts, "seeds": args.seeds, "rows": asked, "against": against},
+        "model": {"id": info.id, "trained": networks.trained, "sources": networks.sources, "files": weights},
         "dtype": pipe.dtype,
         "products": pipe.products,
         "settings": pipe.defaults.as_dict(),

@@ -27,9 +27,8 @@ import numpy
 import torch
 
 import lantern_demo
-from lantern_demo.bench.arguments import add_report, at_least, parser_of
 from lantern_demo.bench.chi_square import Counts, Probs, distance, expected_distance, worst_stretch
-from lantern_demo.bench.report import machine_of, now, table, write
+from lantern_demo.bench.report import add_report, at_least, machine_of, now, parser_of, table, write
 from lantern_demo.bench.resume import Journal, digest_of
 from lantern_demo.bench.toy import CASES, LENGTH, SEQUENCES, VOCAB, Tables, ToyDrafter, ToyTarget, index_of, neighbours
 from lantern_demo.bench.workers import spread

@@ -16,7 +16,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from lantern_demo.bench.prompts import prompts_for
+from lantern_demo.bench.speed import prompts_for
 from lantern_demo.decoding.drafting import DynamicTree, StaticTree
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS, Method

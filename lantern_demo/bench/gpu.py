@@ -16,9 +16,8 @@ from typing import Any
 
 import torch
 
-from lantern_demo.bench.arguments import parser_of
 from lantern_demo.bench.models import TimedModel, timed_model
-from lantern_demo.bench.report import machine_of, now, table, write
+from lantern_demo.bench.report import machine_of, now, parser_of, table, write
 from lantern_demo.decoding.drafting import Drafts, DynamicTree, StaticTree
 from lantern_demo.decoding.loop import Decoded
 from lantern_demo.decoding.methods import METHODS

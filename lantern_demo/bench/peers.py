@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lantern_demo.bench.memory import start_peak, stop_peak
-from lantern_demo.bench.speed import Run
+from lantern_demo.bench.speed import Run, start_peak, stop_peak
 from lantern_demo.decoding.timing import Clock
 from lantern_demo.runs.pipeline import Pipeline
 

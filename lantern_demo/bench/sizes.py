@@ -18,9 +18,8 @@ from typing import Any
 
 import torch
 
-from lantern_demo.bench.arguments import at_least, json_file, parser_of
 from lantern_demo.bench.models import MODULES, TimedModel, timed_model
-from lantern_demo.bench.report import machine_of, now, table, write
+from lantern_demo.bench.report import at_least, json_file, machine_of, now, parser_of, table, write
 from lantern_demo.decoding.drafting import Drafts, StaticTree
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS

@@ -8,18 +8,22 @@ cancels between the first and the last.
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from time import perf_counter
 from typing import Any
 
+import torch
 from tqdm import tqdm
 
-from lantern_demo.bench.memory import peak_of_process, start_peak, stop_peak
 from lantern_demo.bench.report import session
 from lantern_demo.bench.resume import Journal
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.models.llamagen.labels import CLASSES
+from lantern_demo.models.registry import ModelInfo
 from lantern_demo.runs.pipeline import Generation, Pipeline
+from lantern_demo.scenes import ATTRIBUTES, full_caption
 from lantern_demo.settings.knobs import KNOBS
 
 Run = dict[str, Any]  # what one contestant did in one round, JSON-able
@@ -52,6 +56,18 @@ class Job:
     seed: int
 
 
+def prompts_for(info: ModelInfo, count: int, seed: int = 0) -> list[str]:
+    """Prompts for any model: scenes in words that name every attribute, or classes by number; the same for the same model, count
+    and seed."""
+    g = torch.Generator().manual_seed(seed)
+    if info.kind == "class":
+        return [str(n) for n in torch.randint(CLASSES, (count,), generator=g).tolist()]
+    return [
+        full_caption(**{name: int(torch.randint(len(classes), (1,), generator=g)) for name, classes in ATTRIBUTES.items()})
+        for _ in range(count)
+    ]
+
+
 def rows_of(methods: list[str], values: dict[str, list[Any]]) -> list[Row]:
     """Each method under every combination of those values that it reads; a name tells only the values that vary."""
     rows = []
@@ -67,6 +83,27 @@ def rows_of(methods: list[str], values: dict[str, list[Any]]) -> list[Row]:
 def jobs_of(prompts: list[str], seeds: int) -> list[Job]:
     """Every prompt with `seeds` seeds; no seed is used twice."""
     return [Job(i, prompts[i // seeds], i) for i in range(len(prompts) * seeds)]
+
+
+def start_peak(device: torch.device) -> None:
+    """Forget the allocator's peak so far; nothing on a CPU."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def stop_peak(device: torch.device) -> int | None:
+    """Most bytes allocated on the GPU since `start_peak`, weights included; None on a CPU, where no run can be told apart."""
+    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
+
+
+def peak_of_process() -> int | None:
+    """Most bytes that were ever resident of this process; None where the system does not say."""
+    if sys.platform == "win32":
+        return None
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak  # bytes there, KiB elsewhere
 
 
 def play(pipe: Pipeline, row: Row, prompt: str, seed: int) -> Run:

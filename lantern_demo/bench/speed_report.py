@@ -26,11 +26,7 @@ HOW_PEERS = (
 
 
 def report_of(
-    identity: dict[str, Any],
-    rows: list[Row],
-    notes: dict[str, str],
-    rounds: list[dict[str, Any]],
-    sessions: list[dict[str, Any]],
+    identity: dict[str, Any], rows: list[Row], notes: dict[str, str], rounds: list[dict[str, Any]], sessions: list[dict[str, Any]]
 ) -> Report:
     """The document. `notes` maps peers to what their files say of themselves. Raises ValueError when there is no round."""
     peaks = [r["process_peak_bytes"] for r in rounds if r["process_peak_bytes"] is not None]
@@ -54,15 +50,10 @@ def markdown(report: Report) -> str:
     parts.append("\n".join(f"- Tree of {labels[name]}: {' | '.join(row['tree'])}" for name, row in summary["rows"].items()))
     if summary["peers"]:
         head = ["peer", "tokens / s", "over our vanilla", *(f"our {label} over it" for label in labels.values())]
-        lines = [
-            [
-                name,
-                _spread(row["tokens_per_second"], 0),
-                _spread(row.get("speedup"), 2, "x"),
-                *(_spread(row["ours_over_it"][ours], 2, "x") for ours in labels),
-            ]
-            for name, row in summary["peers"].items()
-        ]
+        lines = []
+        for name, row in summary["peers"].items():
+            ours = [_spread(row["ours_over_it"][row_name], 2, "x") for row_name in labels]
+            lines.append([name, _spread(row["tokens_per_second"], 0), _spread(row.get("speedup"), 2, "x"), *ours])
         parts += [table(head, lines), HOW_PEERS, *dict.fromkeys(note for note in report["peer_notes"].values() if note)]
     parts.append(HOW)
     if report["process_peak_bytes"] is not None and report["machine"]["device_type"] == "cpu":

@@ -24,9 +24,8 @@ from lantern_demo.decoding.sampling import Sampling
 
 VOCAB = 5
 LENGTH = 5
-PREFIXES = (VOCAB**LENGTH - 1) // (
-    VOCAB - 1
-)  # all that a token of the picture may follow; one row more stands for what is behind its end
+# All that a token of the picture may follow; one row more stands for what is behind its end.
+PREFIXES = (VOCAB**LENGTH - 1) // (VOCAB - 1)
 SEQUENCES = VOCAB**LENGTH
 POWERS = float(VOCAB) ** numpy.arange(64)
 
@@ -180,9 +179,8 @@ class ToyDrafter(_Network):
         super().__init__(tables)
         prefix = numpy.minimum(numpy.arange(PREFIXES + 1)[:, None] * VOCAB + numpy.arange(VOCAB) + 1, PREFIXES)
         prefix[PREFIXES] = PREFIXES
-        kinds = [
-            prefix + (2 * row + 1) * (PREFIXES + 1) for row in (0, 0, 1, 1)
-        ]  # behind any state comes a state of the drafter's
+        # behind any state comes a state of the drafter's
+        kinds = [prefix + (2 * row + 1) * (PREFIXES + 1) for row in (0, 0, 1, 1)]
         self.behind = numpy.concatenate(kinds).astype(numpy.float32)
 
     def start(self, hidden: Tensor, token: Tensor, cache: KVCache, condition: Any) -> Tensor:

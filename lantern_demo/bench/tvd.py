@@ -162,13 +162,7 @@ def without(q: Tensor, x: Tensor) -> Tensor:
 
 
 def sampled_shift(
-    rule: Rule,
-    p: Tensor,
-    q: Tensor,
-    offered: Tensor,
-    neighbours: Tensor | None,
-    generator: torch.Generator,
-    draws: int = DRAWS,
+    rule: Rule, p: Tensor, q: Tensor, offered: Tensor, neighbours: Tensor | None, generator: torch.Generator, draws: int = DRAWS
 ) -> tuple[Tensor, int]:
     """Distribution of the token emitted at a node minus p, [V] float64, for children drawn from q; and the Monte Carlo draws
     used, 0 when none were needed.

@@ -35,8 +35,7 @@ from lantern_demo.models.registry import REGISTRY, ModelInfo
 from lantern_demo.models.text import PromptEncoder, TextEncoder
 from lantern_demo.training import run
 from lantern_demo.training.captioned import Captions, scene_reader, training_scenes
-from lantern_demo.training.own import Batch, OwnPictures
-from lantern_demo.training.sample import encode_prompts
+from lantern_demo.training.own import Batch, OwnPictures, encode_prompts
 from lantern_demo.training.teaching import Learner, Teacher, drafter_sizes
 
 PASSES = 3  # the stable pass, and tree nodes of depth 1 and 2

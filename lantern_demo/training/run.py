@@ -86,23 +86,8 @@ def options(args: argparse.Namespace) -> Options:
         torch.cuda.set_device(device)
     args.out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(args.seed)
-    return Options(
-        args.out,
-        args.steps,
-        args.batch,
-        args.lr,
-        args.warmup,
-        args.seed,
-        args.save_every,
-        args.validate_every,
-        args.average,
-        torch.device(device),
-        args.compile,
-        args.muon,
-        args.minutes,
-        rank,
-        world,
-    )
+    given = {name: getattr(args, name) for name in Options.__dataclass_fields__ if name in args}
+    return Options(**given | {"device": torch.device(device), "rank": rank, "world": world})
 
 
 def train(

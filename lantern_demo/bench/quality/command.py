@@ -14,14 +14,13 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from lantern_demo.bench.arguments import add_model, at_least, parser_of
 from lantern_demo.bench.quality import drawing
 from lantern_demo.bench.quality.front import gains, scene_front
 from lantern_demo.bench.quality.points import Point, points_of
 from lantern_demo.bench.quality.report import Report, markdown
 from lantern_demo.bench.quality.scenes import load_classifier_of, truth
 from lantern_demo.bench.quality.statistics import RESAMPLES
-from lantern_demo.bench.report import machine_of, now, write
+from lantern_demo.bench.report import add_model, at_least, machine_of, now, parser_of, write
 from lantern_demo.bench.resume import Journal
 from lantern_demo.bench.speed import Contestant, Run, jobs_of, measure, play
 from lantern_demo.bench.tvd import picture_tvd

@@ -16,7 +16,7 @@ from lantern_demo.bench.workers import spread
 from lantern_demo.decoding.loop import Decoded, decode
 from lantern_demo.runs.pipeline import Pipeline, load
 from lantern_demo.settings.settings import method_of
-from lantern_demo.training.sample import encode_prompts, sample_batch
+from lantern_demo.training.own import encode_prompts, sample_batch
 
 BATCH = 50  # pictures of the floor that are drawn at once
 DRAWN = ("text", "target", "drafter", "tokenizer")  # the networks that tokens depend on

@@ -51,12 +51,7 @@ def gains(pipe: Pipeline, points: list[Point], drawn: Drawn, rounds: list[dict[s
 
 
 def scene_front(
-    pipe: Pipeline,
-    classifier: AttributeClassifier,
-    scenes: SceneSet,
-    resamples: int,
-    drawn: Drawn,
-    rows: dict[str, Row],
+    pipe: Pipeline, classifier: AttributeClassifier, scenes: SceneSet, resamples: int, drawn: Drawn, rows: dict[str, Row]
 ) -> dict[str, Any]:
     """The front of a model that draws lantern scenes, but what was run on what. Raises ValueError when vanilla or the
     floor has no pictures."""

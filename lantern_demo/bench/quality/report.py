@@ -47,18 +47,9 @@ def _speed(rows: list[Row]) -> str:
     for row in rows:
         s = row["speed"]
         low, high = s["speedup"]["interval95"] or (0, 0)
-        lines.append(
-            [
-                row["label"],
-                ", ".join(map(str, s["nodes"])),
-                f"{s['tokens_per_step']:.2f}",
-                f"{s['c']:.2f}",
-                f"{s['gain']:.2f}x",
-                f"{s['speedup']['median']:.2f}x" + (f" ({low:.2f} to {high:.2f})" if low != high else ""),
-                number(s["changed"], 4),
-                number(s["tvd"], 4),
-            ]
-        )
+        speedup = f"{s['speedup']['median']:.2f}x" + (f" ({low:.2f} to {high:.2f})" if low != high else "")
+        costs = [f"{s['tokens_per_step']:.2f}", f"{s['c']:.2f}", f"{s['gain']:.2f}x", speedup]
+        lines.append([row["label"], ", ".join(map(str, s["nodes"])), *costs, number(s["changed"], 4), number(s["tvd"], 4)])
     return table(["point", "nodes", "tokens / step", "c", "gain", "speedup (95 %)", "changed", "TVD"], lines)
 
 

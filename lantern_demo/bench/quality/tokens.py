@@ -12,7 +12,7 @@ from torch import Tensor
 from lantern_demo.decoding.sampling import Sampling, probabilities
 from lantern_demo.models.llamagen.target import LlamaGen
 from lantern_demo.models.text import PromptEncoder
-from lantern_demo.training.sample import encode_prompts
+from lantern_demo.training.own import encode_prompts
 
 FLOOR = 1e-9  # the least probability a token counts with, 20.7 nats: one impossible token must not make a picture's mean infinite
 POSITIONS = 2048  # rows of logits that are held at once

@@ -1,13 +1,15 @@
-"""Published models in full size with random weights, in the files that are published: packed weights are in memory once, also
-while they are packed, and every method draws.
+"""Load published models in full size with random weights, in the files that are published, and draw with every method: packed
+weights must be in memory once, also while they are packed.
 
-The files are written to the folder that FULL_SIZE_DIR names and taken away again: without that variable the tests are skipped.
-LlamaGen-XL wants 9 GB of disk and 8 GB of memory, Anole 15 and 20, Janus-Pro 1B 5 and 6. The figures that are
-measured are printed (`pytest -s`).
+    python examples/full_size.py /some/folder --models anole
+
+The files are written to the folder and taken away again. LlamaGen-XL wants 9 GB of disk and 8 GB of memory, Anole 15 and 20,
+Janus-Pro 1B 5 and 6. Printed are memory and seconds; the exit status is 1 where something is not as it should be.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import shutil
@@ -19,11 +21,14 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-import pytest
 import torch
-from published import write_chat_vocabulary, write_tokenizer, write_vocabulary
 from safetensors.torch import save_file
 from torch import Tensor, nn
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from published import write_chat_vocabulary, write_tokenizer, write_vocabulary
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.families import LAYOUTS
@@ -33,10 +38,9 @@ from lantern_demo.models.janus.target import PAD
 from lantern_demo.models.machine.sixteen import sixteen_bits
 from lantern_demo.models.registry import REGISTRY, Published, TextSizes
 
-FOLDER = os.environ.get("FULL_SIZE_DIR")
+ROOT = Path(__file__).resolve().parents[1]
 BLOCK = 2**25  # random numbers that all weights are made of
-
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(not FOLDER, reason="FULL_SIZE_DIR names no folder")]
+TOKENS = 16
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -178,16 +182,12 @@ print(json.dumps(told))
 def load_and_draw(model: str, dtype: str, files: Path) -> dict[str, Any]:
     """Load a model of published files, draw some tokens with every method that it has, and a picture -> what that took, in
     seconds and GiB. It is printed, too."""
-    here = Path(__file__).parent
     env = {**os.environ, "LANTERN_CACHE": str(files / "cache"), "HF_HUB_OFFLINE": "1"}
-    env["PYTHONPATH"] = os.pathsep.join((str(here), str(here.parent)))
+    env["PYTHONPATH"] = os.pathsep.join((str(ROOT / "tests"), str(ROOT)))
     command = [sys.executable, "-c", RUN, model, dtype, str(files), str(TOKENS)]
     told: dict[str, Any] = json.loads(subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True).stdout)
     print(json.dumps({"bytes": sum(f.stat().st_size for f in files.rglob("*") if f.is_file()), **told}, indent=1))
     return told
-
-
-TOKENS = 16
 
 
 @dataclass(frozen=True)
@@ -207,12 +207,11 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
-def test_it_loads_and_every_method_draws(case: Case) -> None:
+def check(case: Case, folder: Path) -> None:
+    """Write a model's files, load them and draw. Raises AssertionError where something is not as it should be."""
     info = REGISTRY[case.model]
     published = info.published
-    assert FOLDER and published is not None
-    folder = Path(FOLDER) / "full-size"
+    assert published is not None
     folder.mkdir(parents=True)
     try:
         torch.manual_seed(0)
@@ -231,3 +230,16 @@ def test_it_loads_and_every_method_draws(case: Case) -> None:
         assert len(found["tokens"]) == TOKENS and all(0 <= token < published.target.vocab for token in found["tokens"]), method
     assert set(told["methods"]) == {m.id for m in METHODS.values() if published.drafter is not None or not m.needs_drafter}
     assert told["picture"][:2] == [info.image_size] * 2 and told["picture"][2] > 1000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="where the files are written meanwhile")
+    parser.add_argument("--models", nargs="+", choices=list(CASES), default=list(CASES), help="default: all")
+    args = parser.parse_args()
+    for name in args.models:
+        check(CASES[name], args.folder / "full-size")
+
+
+if __name__ == "__main__":
+    main()
