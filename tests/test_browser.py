@@ -39,13 +39,13 @@ from PIL import Image
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.registry import REGISTRY
+from lantern_demo.prompt_words import phrasebook
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.scenes import caption, sample_scenes
 from lantern_demo.settings.knobs import KNOBS, ON_THE_FORM, by_readers
 from lantern_demo.ui import page as served
 from lantern_demo.ui import restore, texts
 from lantern_demo.ui.components import Offer, status_html
-from lantern_demo.ui.prompt_words import phrasebook
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page

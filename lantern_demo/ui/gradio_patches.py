@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -266,6 +267,23 @@ def keep_file(block: gr.components.Component, path: str) -> str:
     """Copy a file to where Gradio serves the files of a component, and return the copy's path. Gradio copies by itself only once
     an answer is sent, when the run's folder is gone already."""
     return block.move_resource_to_block_cache(path) or ""
+
+
+def no_tool(page: gr.Blocks, name: str) -> Callable[[Any], AbstractAsyncContextManager[None]]:
+    """A lifespan for the server of a page that leaves an endpoint out of the tools of MCP, where that is on. Gradio makes a tool
+    of every endpoint that it documents.
+
+    It changes `GradioMCPServer.tool_to_endpoint`.
+    """
+
+    @asynccontextmanager
+    async def lifespan(_: Any) -> AsyncIterator[None]:
+        if page.mcp_server_obj is not None:
+            tools = page.mcp_server_obj.tool_to_endpoint
+            page.mcp_server_obj.tool_to_endpoint = {tool: of for tool, of in tools.items() if of != f"/{name}"}
+        yield
+
+    return lifespan
 
 
 def document(page: gr.Blocks, dependency: Any, endpoint: Callable[..., Any]) -> None:
