@@ -4,13 +4,13 @@ Each function says what it works around. All were checked with the version CHECK
 of the parts is gone, and when another version is installed.
 
 Four dependences cannot be moved here. `style.css` and `web/*.css` name classes of Gradio's own elements: `.html-container`,
-`.gr-accordion`, `.label-wrap`, `.main.fillable`, `.main.contain`, `.column`, `.tab-like-container`, `.head` and `.toast-wrap`,
-the mark `data-testid="status-tracker"` of what it shows while the page loads, and `web/layers.js` the role `listbox` of an open
-list. `web/lost.js` stands between Gradio's page and `/gradio_api/app_id`, which it asks for once the server does not answer.
-`head.with_tags` knows the line by which Gradio's HTML asks for a script for frames. `web/ahead.js` stops a count that goes on for
-ever by the words of the function that counts, and keeps `beforeunload` from Gradio. And a run changes the `run_state.Shown` that
-it has handed to a `gr.State` in place, which only works since Gradio keeps the object itself and no copy; a test holds on to
-that.
+`.gr-accordion`, `.label-wrap`, `.main.fillable`, `.main.contain`, `.column`, `.tab-like-container`, `.head`, `.toast-wrap` and
+`.show-api`, the mark `data-testid="status-tracker"` of what it shows while the page loads, and `web/layers.js` the role `listbox`
+of an open list. `web/lost.js` stands between Gradio's page and `/gradio_api/app_id`, which it asks for once the server does not
+answer. `head.with_tags` knows the line by which Gradio's HTML asks for a script for frames. `web/ahead.js` stops a count that
+goes on for ever by the words of the function that counts, and keeps `beforeunload` from Gradio. And a run changes the
+`run_state.Shown` that it has handed to a `gr.State` in place, which only works since Gradio keeps the object itself and no copy;
+a test holds on to that.
 """
 
 from __future__ import annotations
