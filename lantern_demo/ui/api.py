@@ -220,7 +220,7 @@ def refuse_call(request: HttpRequest, error: Exception) -> JSONResponse:
 
 
 def answers(
-    service: Service, prompt: Any, model: Any, methods: Any, named: dict[str, Any], settings: Any
+    service: Service, prompt: Any, model: Any, methods: Any, named: dict[str, Any], settings: Any = None
 ) -> Generator[tuple[dict, dict], None, None]:
     """The answers of a comparison, of settings that are `named` as parameters and those in the object `settings`; faults become
     sentences for the caller."""
