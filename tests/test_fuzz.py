@@ -25,7 +25,7 @@ from lantern_demo.runs.pipeline import Generation, Pipeline
 from lantern_demo.runs.race import Request
 from lantern_demo.runs.record import merge_records
 from lantern_demo.settings.knobs import KNOBS, TREES
-from lantern_demo.settings.settings import Settings, by_name
+from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import link
 from lantern_demo.ui.contact_sheet import contact_sheet
 from lantern_demo.ui.files import write_record
@@ -207,13 +207,6 @@ def test_requests(service: Service, values: dict[str, Any]) -> None:
 def test_a_bad_setting_is_refused_by_its_name(name: str, value: Any) -> None:
     _, sentence = attempt(lambda: Settings(**{name: value}))
     assert not sentence or sentence.startswith((name, "draft_"))
-
-
-@fuzz(100)
-@given(st.one_of(JSON, st.dictionaries(st.one_of(st.sampled_from([*KNOBS, "self"]), TEXTS), JSON, max_size=3)))
-def test_an_object_of_settings_is_one_or_is_refused(values: Any) -> None:
-    found, sentence = attempt(lambda: by_name(values))
-    assert sentence.startswith(("settings must be an object", "unknown setting ")) if sentence else set(found) <= set(KNOBS)
 
 
 @fuzz(300)

@@ -24,10 +24,18 @@ from lantern_demo.settings.knobs import KNOBS, ON_THE_FORM
 from lantern_demo.settings.settings import Settings, by_name
 from lantern_demo.ui import texts
 from lantern_demo.ui.files import saved, write_picture
-from lantern_demo.ui.gradio_patches import CALL_PATHS, document
+from lantern_demo.ui.gradio_patches import CALL_PATHS, MISCALLS, document
 from lantern_demo.ui.service import Frame, Service
 
 DEVICE: dict[str, Any] = {"concurrency_id": "device", "concurrency_limit": 1}  # whatever decodes waits for its turn
+# What /draw tells of a run, each by its key in the run record.
+NUMBERS = {
+    "seconds": "decode_seconds",
+    "passes": "steps",
+    "tokens_a_pass": "mean_accepted_length",
+    "changed": "changed",
+    "method": "method",
+}
 
 
 def _draw(service: Service) -> Callable[..., Any]:
@@ -58,11 +66,18 @@ def _draw(service: Service) -> Callable[..., Any]:
         chosen = method_for(service, model, method)
         with closing(answers(service, prompt, model, [chosen], {"seed": seed}, settings)) as found:
             for pictures, record in found:
-                yield (None, record) if "progress" in record else (pictures.get(chosen), numbers(record, chosen))
+                if "progress" in record:
+                    yield None, record
+                    continue
+                numbers = {name: record["methods"][chosen][key] for name, key in NUMBERS.items()}
+                numbers |= {"model": record["model"]["id"], "seed": record["settings"]["seed"]}
+                yield pictures.get(chosen), numbers | {name: record[name] for name in ("unknown_words", "warning")}
 
+    info = service.offered()[service.default]
+    prompts = "; ".join((info.prompts or tuple(prompt for prompt, _ in texts.EXAMPLES))[:2])
+    can_draw = f"What there is to draw here: {info.description} Prompts that suit it: {prompts}."
     others = "; ".join(f"{name} ({KNOBS[name].allowed})" for name in ON_THE_FORM)
-    words = {"can_draw": can_draw(service), "seed": _told(service, "seed"), "others": others}
-    return _for_gradio(draw, tuple[dict | None, dict], {}, **words)
+    return _for_gradio(draw, tuple[dict | None, dict], {}, can_draw=can_draw, seed=_told(service, "seed"), others=others)
 
 
 def _compare(service: Service) -> Callable[..., Any]:
@@ -176,35 +191,12 @@ def add_endpoints(page: gr.Blocks, service: Service) -> None:
         document(page, gr.api(endpoint, **queue), endpoint)
 
 
-def can_draw(service: Service) -> str:
-    """What the model that the server was started with draws, for whoever is about to write a prompt."""
-    info = service.offered()[service.default]
-    prompts = info.prompts or tuple(prompt for prompt, _ in texts.EXAMPLES)
-    return f"What there is to draw here: {info.description} Prompts that suit it: {'; '.join(prompts[:2])}."
-
-
 def method_for(service: Service, model: Any, method: Any) -> Any:
     """The method of a call that names none: LANTERN++, or SJD where the model has no drafter."""
     if method is not None:
         return method
     info = service.offered().get(service.default if model is None else str(model))
     return "sjd" if info is not None and "lantern++" in service.unavailable(info) else "lantern++"
-
-
-def numbers(record: dict[str, Any], method: str) -> dict[str, Any]:
-    """What is worth knowing of one picture, out of the record of its run."""
-    entry = record["methods"][method]
-    return {
-        "seconds": entry["decode_seconds"],
-        "passes": entry["steps"],
-        "tokens_a_pass": entry["mean_accepted_length"],
-        "changed": entry["changed"],
-        "method": method,
-        "model": record["model"]["id"],
-        "seed": record["settings"]["seed"],
-        "unknown_words": record["unknown_words"],
-        "warning": record["warning"],
-    }
 
 
 def refuse_call(request: HttpRequest, error: Exception) -> JSONResponse:
@@ -217,6 +209,9 @@ def refuse_call(request: HttpRequest, error: Exception) -> JSONResponse:
         return JSONResponse({"error": texts.NO_SUCH_EVENT}, status_code=404)
     name = writable(request.url.path.rstrip("/").rsplit("/", 1)[-1])
     return JSONResponse({"error": f"there is no endpoint {name!r}; there are /draw, /compare and /models"}, status_code=404)
+
+
+REFUSALS = dict.fromkeys(MISCALLS, refuse_call)
 
 
 def answers(

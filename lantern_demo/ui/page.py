@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from lantern_demo.models.files.disk_cache import root
 from lantern_demo.ui import admission, log, texts
-from lantern_demo.ui.api import DEVICE, add_endpoints, refuse_call
+from lantern_demo.ui.api import DEVICE, REFUSALS, add_endpoints
 from lantern_demo.ui.audit_panel import audit_panel
 from lantern_demo.ui.compare import again, begin, draw, settle
 from lantern_demo.ui.components import (
@@ -37,16 +37,7 @@ from lantern_demo.ui.components import (
     status_html,
 )
 from lantern_demo.ui.form import choices, drawer_foot, drawer_head, knob_boxes, reset, results_column
-from lantern_demo.ui.gradio_patches import (
-    LAUNCH_OPTIONS,
-    MISCALLS,
-    OPEN_VIEW,
-    calm_queue,
-    forget_calls,
-    http_request,
-    no_tool,
-    waiting,
-)
+from lantern_demo.ui.gradio_patches import LAUNCH_OPTIONS, OPEN_VIEW, calm_queue, forget_calls, http_request, no_tool, waiting
 from lantern_demo.ui.head import Head, tags
 from lantern_demo.ui.health import METRICS, PATH, health, metrics
 from lantern_demo.ui.look_alikes import LookAlikes
@@ -232,7 +223,7 @@ def launch(page: gr.Blocks, **options: Any) -> Any:
             "version": __version__,
             "lifespan": no_tool(page, "compare"),  # a run record is too long for a language model
             "exception_handlers": {
-                **dict.fromkeys(MISCALLS, refuse_call),
+                **REFUSALS,
                 admission.Refused: admission.refuse,
                 RequestValidationError: admission.refuse_body,
             },
