@@ -44,7 +44,7 @@ def main() -> None:
         "url", nargs="?", default="http://127.0.0.1:7860", help="where the demo runs, or a Space such as owner/name"
     )
     parser.add_argument("--prompt", default="three red round lanterns over a lake at dusk")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, help="the same seed draws the same pictures (default: the server's, 7)")
     parser.add_argument(
         "--methods", nargs="+", help="for example: vanilla eagle2 lantern++ (default: the five that the page begins with)"
     )
@@ -63,6 +63,8 @@ def main() -> None:
         print(f"{method} failed: {why}")
     if record["unknown_words"]:
         print("The model does not know:", ", ".join(record["unknown_words"]))
+    if record["warning"]:
+        print(record["warning"])
     print(f"Pictures and record are in {args.out}/")
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import pydoc
 import re
 import runpy
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import gradio as gr
 import httpx
 import pytest
 from gradio_client import Client
@@ -20,12 +24,20 @@ from tiny import same_picture
 
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.models.registry import REGISTRY
-from lantern_demo.runs.record import image_hash
+from lantern_demo.prompt_words import USUAL
+from lantern_demo.runs.pipeline import Pipeline, info_of
+from lantern_demo.runs.record import image_hash, parsed
+from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS
 from lantern_demo.settings.settings import Settings
+from lantern_demo.ui import link, texts
+from lantern_demo.ui.form import choices, knob_boxes
+from lantern_demo.ui.prompt_builder import refusal
+from lantern_demo.ui.service import Service
+from lantern_demo.version import __version__
 
 PROMPT = "two red zebra lanterns over a lake"
-FIVE = ("seconds", "speedup", "passes", "tokens_a_pass", "changed")
-KNOBS = {"lantern_k": 10, "tree": "small"}
+NUMBERS = ["seconds", "passes", "tokens_a_pass", "changed", "method", "model", "seed", "unknown_words", "warning"]
+SMALL = {"lantern_k": 10, "tree": "small"}
 PARTS = ("prefill_seconds", "draft_seconds", "verify_seconds", "commit_seconds")
 
 
@@ -37,7 +49,7 @@ def client(server: str) -> Client:
 @pytest.fixture(scope="module")
 def comparison(client: Client) -> tuple[dict[str, str], dict[str, Any]]:
     """All methods, once for all tests: pictures by method and the record."""
-    return client.predict(PROMPT, seed=7, **KNOBS, api_name="/compare")
+    return client.predict(PROMPT, seed=7, **SMALL, api_name="/compare")
 
 
 def post(server: str, name: str, body: dict[str, Any], version: str = "v2/") -> httpx.Response:
@@ -86,7 +98,7 @@ def test_pictures_are_those_of_the_record(comparison: tuple[dict[str, str], dict
 
 def test_same_seed_same_picture(client: Client, comparison: tuple[dict[str, str], dict[str, Any]]) -> None:
     wanted = comparison[1]["methods"]["lantern++"]
-    images, record = client.predict(PROMPT, methods=["lantern++"], seed=7, **KNOBS, api_name="/compare")
+    images, record = client.predict(PROMPT, methods=["lantern++"], seed=7, **SMALL, api_name="/compare")
     path, again = images["lantern++"], record["methods"]["lantern++"]
     assert again["token_ids"] == wanted["token_ids"]
     with Image.open(path) as picture, Image.open(comparison[0]["lantern++"]) as before:
@@ -97,7 +109,7 @@ def test_same_seed_same_picture(client: Client, comparison: tuple[dict[str, str]
 
 def test_progress_then_result(client: Client) -> None:
     """Methods run in the table's order; answers before the last tell how far it is."""
-    *parts, (images, record) = client.submit(PROMPT, methods=["lantern++", "vanilla"], seed=8, **KNOBS, api_name="/compare")
+    *parts, (images, record) = client.submit(PROMPT, methods=["lantern++", "vanilla"], seed=8, **SMALL, api_name="/compare")
     assert list(images) == record["order"] == ["vanilla", "lantern++"]
     told = [at for _, part in parts if "progress" in part for at in part["progress"].values()]
     assert told and all(set(at) == {"tokens", "steps", "seconds"} for at in told)
@@ -123,12 +135,18 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"top_p": 0}, "top_p must be a number between 0.05 and 1, got 0"),
     ({"cfg_scale": [3]}, "cfg_scale must be a number between 1 and 20, got [3]"),
     ({"lantern_delta": True}, "lantern_delta must be a number between 0 and 1, got True"),
-    ({"lanternpp_lambda": 0.5}, "lanternpp_lambda must be a number between 1 and 100, got 0.5"),
+    ({"lanternpp_lambda": 0.5}, "lanternpp_lambda must be a number between 1 and 40, got 0.5"),
+    ({"settings": {"window": 65}}, "window must be a whole number between 0 and 64, got 65"),
+    ({"settings": {"lanternpp_lambda": 41}}, "lanternpp_lambda must be a number between 1 and 40, got 41"),
+    ({"settings": {"temperature": 1}, "temperature": 1}, "temperature is given twice; it must be a parameter or in settings"),
+    *(
+        ({"settings": {name: 1}}, f"unknown setting '{name}'; allowed are seed, ")
+        for name in ("self", "prompt", "trees", "sede", "")
+    ),
+    *(({"settings": bad}, "settings must be an object of values by name, got ") for bad in ([1], [], "window", 5, True)),
     ({"tree": "oak"}, "tree must be one of fit, small, paper"),
     ({"draft_nodes": 1000}, "draft_nodes must be a whole number between 2 and 128, got 1000"),
     ({"neighbours": "none"}, "neighbours must be one of decoder, raw, got 'none'"),
-    ({"neighbours": "far"}, "neighbours must be one of decoder, raw, got 'far'"),
-    ({"methods": ["vanilla", "vanilla2"]}, "method must be one of"),
     *(
         ({"model": model}, "model must be one of tiny, lantern-scenes")
         for model in ("../tiny", "https://a.example/m", "", "tiny/")
@@ -147,12 +165,9 @@ REFUSED: list[tuple[str, dict[str, Any], int, str]] = [
     ("call/v2/draw", {"prompt": ""}, 200, "prompt is empty; say what to draw"),
     ("call/v2/draw", {"prompt": "a lantern", "method": "medusa"}, 200, "method must be one of vanilla"),
     ("call/v2/draw", {"prompt": "a lantern", "model": "nothing"}, 200, "model must be one of"),
-    (
-        "call/v2/draw",
-        {"prompt": "a lantern", "with_vanilla": "perhaps"},
-        200,
-        "with_vanilla must be true or false, got 'perhaps'",
-    ),
+    ("call/v2/draw", {"prompt": "a lantern", "seed": -1}, 200, "seed must be a whole number between 0 and 2147483647, got -1"),
+    ("call/v2/draw", {"prompt": "a lantern", "settings": {"top_p": 2}}, 200, "top_p must be a number between 0.05 and 1, got 2"),
+    ("call/v2/draw", {"prompt": "a lantern", "settings": {"seed": 1}, "seed": 1}, 200, "seed is given twice"),
     *(
         ("call/v2/draw", {"prompt": FILE | {"meta": meta}}, 400, "prompt must not be a file")
         for meta in (None, 5, [], {}, FILE["meta"])
@@ -160,7 +175,7 @@ REFUSED: list[tuple[str, dict[str, Any], int, str]] = [
     ("call/v2/compare", {}, 400, "No value provided for required argument: prompt"),
     ("call/v2/compare", {"prompt": PROMPT, "sede": 3}, 400, "Parameter `sede` is not a valid key-word argument."),
     ("call/v2/models", {"a": 1}, 400, "Parameter `a` is not a valid key-word argument."),
-    ("call/draw", {"data": ["a lantern"]}, 400, "/draw takes 5 values in this order: prompt, model, method, seed, with_vanilla"),
+    ("call/draw", {"data": ["a lantern"]}, 400, "/draw takes 5 values in this order: prompt, model, method, seed, settings"),
     ("call/models", {"data": [1]}, 400, "This event takes 0 values"),
     ("call/v2/paint", {}, 404, "there is no endpoint 'paint'; there are /draw, /compare and /models"),
     ("call/paint", {"data": []}, 404, "there is no endpoint 'paint'"),
@@ -194,28 +209,86 @@ def test_a_failing_method_leaves_the_others(client: Client, monkeypatch: pytest.
         return rule(self, method)
 
     monkeypatch.setattr(Settings, "rule", broken)
-    images, record = client.predict(PROMPT, methods=["vanilla", "eagle1"], **KNOBS, api_name="/compare")
+    images, record = client.predict(PROMPT, methods=["vanilla", "eagle1"], **SMALL, api_name="/compare")
     assert list(images) == record["order"] == ["vanilla"]
     assert record["failed"] == {"eagle1": "RuntimeError: no such tree today"}
     with pytest.raises(AppError, match="RuntimeError: no such tree today"):
-        client.predict(PROMPT, methods=["eagle1"], **KNOBS, api_name="/compare")
+        client.predict(PROMPT, methods=["eagle1"], **SMALL, api_name="/compare")
 
 
 def test_a_prompt_is_enough(client: Client) -> None:
     picture, numbers = client.predict("a red zebra lantern", api_name="/draw")
     with Image.open(picture) as image:
         assert image.size == (256, 256) and image.info["method"] == "lantern++"
-    assert tuple(numbers)[:5] == FIVE
-    assert numbers["method"] == "lantern++" and numbers["unknown_words"] == ["zebra"]
-    assert numbers["seconds"] > 0 and 0 < numbers["changed"] <= 1 and numbers["speedup"] is None
+    assert list(numbers) == NUMBERS
+    assert numbers["method"] == "lantern++" and numbers["unknown_words"] == ["zebra"] and numbers["warning"] is None
+    assert numbers["seconds"] > 0 and 0 < numbers["changed"] <= 1 and numbers["seed"] == DEFAULT_SEED
     assert numbers["passes"] * numbers["tokens_a_pass"] == pytest.approx(255)
 
 
-def test_with_vanilla_the_speedup_is_known(client: Client) -> None:
-    picture, numbers = client.predict("a red lantern", method="eagle1", seed=9, with_vanilla=True, api_name="/draw")
-    assert numbers["speedup"] > 0 and numbers["changed"] == 0 and (numbers["method"], numbers["seed"]) == ("eagle1", 9)
-    with Image.open(picture) as image:
-        assert image.info["method"] == "eagle1"
+def test_settings_come_as_parameters_or_in_one_object(client: Client) -> None:
+    drawn = client.predict("a red lantern", method="sjd", seed=9, settings={"window": 3, "temperature": 0.9}, api_name="/draw")[1]
+    assert (drawn["method"], drawn["seed"], drawn["changed"]) == ("sjd", 9, 0)
+    asked = {"methods": ["sjd"], "temperature": 0.9, "settings": {"window": 3, "seed": 9, "draft_depth": None}}
+    record = client.predict("a red lantern", **asked, api_name="/compare")[1]
+    assert record["settings"] == Settings(seed=9, temperature=0.9, window=3).as_dict()
+    assert record["methods"]["sjd"]["nodes"] == 3 and record["methods"]["sjd"]["steps"] == drawn["passes"]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "why"),
+    [
+        ("a cat", "This model draws only lanterns, and the prompt asks for none."),
+        ("\U0001f3ee", "This model draws only lanterns, and the prompt asks for none."),
+        ("five lanterns", "This model draws one to four lanterns. Add a colour, kind, place or time."),
+    ],
+)
+def test_a_prompt_that_the_model_cannot_draw_is_drawn_with_a_warning(
+    client: Client, tiny_model: Path, prompt: str, why: str
+) -> None:
+    refused, warned = refusal(info_of(tiny_model), prompt), f"The picture does not show the prompt. {why} Try: {USUAL}"
+    assert refused is not None and why in refused and USUAL in refused, "the page refuses it by the same sentence"
+    assert client.predict(prompt, method="vanilla", api_name="/draw")[1]["warning"] == warned
+    record = client.predict(prompt, methods=["vanilla"], api_name="/compare")[1]
+    assert record["warning"] == warned and parsed(record)["warning"] == warned
+
+
+# -- the same limits at every boundary
+
+OUT_OF_RANGE = {
+    "seed": -1,
+    "lanternpp_lambda": 100,
+    "cfg_scale": 21,
+    "lantern_k": 1001,
+    "window": 65,
+    "draft_nodes": 1,
+    "noise": "x",
+}
+
+
+def test_form_link_and_python_refuse_a_setting_by_one_sentence(tiny_model: Path) -> None:
+    def sentence(call: Callable[[], Any]) -> str:
+        with pytest.raises(ValueError) as refused:  # noqa: PT011  # the sentences are compared
+            call()
+        return str(refused.value)
+
+    service = Service(tiny_model, "cpu")
+    service.wait()
+    with gr.Blocks():
+        boxes = knob_boxes(service) | {"seed": choices(service)[3]}
+    for name, value in OUT_OF_RANGE.items():
+        ways: list[Callable[[], Any]] = [
+            partial(Settings, **{name: value}),
+            partial(link.read, {name: str(value)}, "tiny", {"tiny": Settings()}),
+            partial(service.request, "a lantern", None, None, {name: value}),
+        ]
+        (told,) = {sentence(way) for way in ways}
+        assert told.startswith(f"{name} must be ") and f"got {value!r}" in told
+        box, limit = boxes[name], KNOBS[name].limit
+        if isinstance(box, gr.Slider):
+            assert limit is not None and (box.minimum, box.maximum) == (limit.low, limit.high)
+        elif isinstance(box, gr.Number):
+            assert box.preprocess(value) == value, "Gradio leaves it to that sentence"
 
 
 def test_models(client: Client) -> None:
@@ -241,7 +314,7 @@ def test_models(client: Client) -> None:
 
 
 def test_plain_http(server: str) -> None:
-    event, (images, record) = answer(server, "compare", {"prompt": PROMPT, "methods": ["vanilla"], "seed": 3, **KNOBS})
+    event, (images, record) = answer(server, "compare", {"prompt": PROMPT, "methods": ["vanilla"], "seed": 3, **SMALL})
     assert event == "complete"
     assert record["methods"]["vanilla"]["speedup"] == 1
     assert httpx.get(images["vanilla"]["url"]).content.startswith(b"\x89PNG")
@@ -255,12 +328,30 @@ def test_documentation(server: str) -> None:
     compare = endpoints["/compare"]
     assert [p["parameter_name"] for p in compare["parameters"] if not p["parameter_has_default"]] == ["prompt"]
     assert all(p["python_type"]["description"] for at in ("/compare", "/draw") for p in endpoints[at]["parameters"])
-    assert set(Settings().as_dict()) <= {p["parameter_name"] for p in compare["parameters"]}
+    for_others = {"opt_chance", "window", "zipar_window", "zipar_changed"}
+    named = [p["parameter_name"] for p in compare["parameters"]]
+    assert named == ["prompt", "model", "methods", *(name for name in KNOBS if name not in for_others), "settings"]
+    assert all(name in str(compare["parameters"][-1]) for name in for_others)
+    returns = {name: [found["label"] for found in endpoint["returns"]] for name, endpoint in endpoints.items()}
+    assert returns == {"/draw": ["picture", "numbers"], "/compare": ["pictures", "record"], "/models": ["offer"]}
+    told = {p["parameter_name"]: p["python_type"]["description"] for p in compare["parameters"]}
+    assert "(int, 0 to 2147483647; default 7)" in told["seed"] and "(float, 0 to 2; default 1.0)" in told["temperature"]
+    titles = [httpx.get(f"{server}{path}").json()["info"]["title"] for path in ("openapi.json", "gradio_api/openapi.json")]
+    assert titles == [texts.TITLE] * 2 and httpx.get(f"{server}openapi.json").json()["info"]["version"] == __version__
     assert compare["description"].startswith("Draw a prompt with")
     draw = endpoints["/draw"]
     assert "What there is to draw here: " in draw["description"] and "{can_draw}" not in draw["description"]
     assert [p["parameter_name"] for p in draw["parameters"] if not p["parameter_has_default"]] == ["prompt"]
-    assert "0 to 2." in next(str(p) for p in compare["parameters"] if p["parameter_name"] == "temperature")
+
+
+@pytest.mark.parametrize("call", [Pipeline.generate, Pipeline.compare])
+def test_help_lists_the_settings(call: Callable[..., Any]) -> None:
+    lines = pydoc.plain(pydoc.render_doc(call)).splitlines()
+    for name, knob in KNOBS.items():
+        (told,) = (line for line in lines if line.strip().startswith(f"{name}: "))
+        assert told.endswith(f"default {'as the draft tree has it' if knob.of_tree else knob.default})")
+        assert knob.limit is None or f"{knob.limit.low:g} to " in told
+        assert all(choice in told for choice in knob.choices)
 
 
 def test_example_client(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

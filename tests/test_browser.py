@@ -40,13 +40,13 @@ from PIL import Image
 
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.registry import REGISTRY
+from lantern_demo.prompt_words import phrasebook
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.scenes import caption, sample_scenes
 from lantern_demo.settings.knobs import KNOBS, ON_THE_FORM, by_readers
 from lantern_demo.ui import page as served
 from lantern_demo.ui import restore, texts
 from lantern_demo.ui.components import Offer, status_html
-from lantern_demo.ui.prompt_words import phrasebook
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
@@ -662,9 +662,10 @@ def test_bad_input_is_explained_as_text_and_in_view(page: Page) -> None:
     settings(page)
     page.locator("#seed input").fill("-1")
     draw(page)
-    expect(page.get_by_test_id("toast-text")).to_contain_text("Value -1 is less than minimum value 0")
+    expect(alert).to_contain_text("Seed must be a whole number between 0 and 2147483647, got -1.")
     expect(page.get_by_role("button", name="Draw", exact=True)).to_be_enabled()
     page.set_viewport_size({"width": 390, "height": 844})
+    expect(page.locator("footer .show-api")).to_be_visible()
     show_example(page)  # last: with it the form asks for another model, which a run would load
     expect(page.locator("#lane-vanilla canvas")).to_be_in_viewport()
 

@@ -16,7 +16,7 @@ from lantern_demo.models.registry import REGISTRY
 from lantern_demo.runs.pipeline import DrafterMissing, Generation, Pipeline
 from lantern_demo.settings.knobs import ON_THE_FORM
 from lantern_demo.ui import texts
-from lantern_demo.ui.api import describe
+from lantern_demo.ui.api import _models
 from lantern_demo.ui.components import loading
 from lantern_demo.ui.model_choice import FIRST_CLASS, ModelWidgets, choose, choose_another, note
 from lantern_demo.ui.service import MOST_LEASED, Service
@@ -107,7 +107,7 @@ OFFERED = {
 def test_a_published_model_is_offered_with_what_it_needs(service: Service, model: str) -> None:
     """Janus-Pro with prompts that suit it, its licence, and the methods that need no drafter."""
     found, info = chosen(service, model), REGISTRY[model]
-    listed = next(one for one in describe(service)["models"] if one["id"] == model)
+    listed = next(one for one in _models(service)()["models"] if one["id"] == model)
     cfg_scale, top_k, tokens, size, needs = OFFERED[model]
     said = found["note"]["value"]
     assert (found["cfg_scale"], found["top_k"], found["tree"]) == (cfg_scale, top_k, "fit")

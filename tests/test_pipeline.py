@@ -14,6 +14,7 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.picture import PictureDecoder
 from lantern_demo.runs.pipeline import Generation, MethodFailed, Pipeline, StepEvent
 from lantern_demo.runs.record import merge_records
+from lantern_demo.settings.knobs import DEFAULT_SEED
 from lantern_demo.settings.settings import Settings
 
 PROMPT = "two red box lanterns over a lake"
@@ -113,7 +114,10 @@ def test_closing_a_stream_frees_the_device_for_the_next_run(pipe: Pipeline) -> N
 
 
 def test_unknown_words_are_named(pipe: Pipeline) -> None:
-    assert pipe.generate("two Purple zebras over a lake").record["unknown_words"] == ["zebras"]
+    drawn = pipe.generate("two Purple zebras over a lake")
+    assert drawn.record["unknown_words"] == ["zebras"] and drawn.record["settings"]["seed"] == DEFAULT_SEED
+    assert drawn.warning == drawn.record["warning"] and "Try: two purple lanterns over a lake" in str(drawn.warning)
+    assert pipe.generate("two purple lanterns over a lake").warning is None
 
 
 def test_preview_paints_what_is_missing(pipe: Pipeline) -> None:

@@ -34,12 +34,13 @@ from lantern_demo.models.neighbours import neighbour_table
 from lantern_demo.models.palette import token_colours
 from lantern_demo.models.registry import BUNDLED, REGISTRY, ModelInfo, model_info
 from lantern_demo.models.text import Encoded
+from lantern_demo.prompt_words import USUAL, warning
 from lantern_demo.runs.changed import marked, share_changed
 from lantern_demo.runs.fitting import FIT_ROUNDS, Calibration, Choice, TreeFitting, calibration_folder, read_calibration
 from lantern_demo.runs.race import Race, Read, Request, Run, RunEvents, smaller_choice
 from lantern_demo.runs.record import Entry, events_of, run_record
 from lantern_demo.runs.stats import Generation, MethodFailed, Schedule, Stats
-from lantern_demo.settings.knobs import MAX_LANTERN_K
+from lantern_demo.settings.knobs import MAX_LANTERN_K, lists_settings
 from lantern_demo.settings.settings import Settings, methods_of
 
 __all__ = ["Generation", "MethodFailed", "Pipeline", "Stats", "StepEvent", "load"]
@@ -122,7 +123,7 @@ class Pipeline:
             raise ValueError(f"prompt must be text, got {type(prompt).__name__}")
         text = " ".join(prompt.split())
         if not text:
-            raise ValueError("prompt is empty; say what to draw, for example: three red round lanterns over a lake at dusk")
+            raise ValueError(f"prompt is empty; say what to draw, for example: {USUAL}")
         if len(text) > self.info.max_prompt:
             raise ValueError(f"prompt has {len(text)} characters, at most {self.info.max_prompt} are allowed")
         if bad := unreadable(text):
@@ -155,8 +156,9 @@ class Pipeline:
 
     # -- runs
 
+    @lists_settings
     def generate(self, prompt: str, method: str = "vanilla", **settings: Any) -> Generation:
-        """Draw a prompt with one method. Settings are those of `Settings`; ValueError for anything not allowed."""
+        """Draw a prompt with one method. Raises ValueError with a sentence for anything not allowed."""
         *_, last = self.stream(prompt, method, **settings)
         assert isinstance(last, Generation)
         return last
@@ -176,6 +178,7 @@ class Pipeline:
 
         return events()
 
+    @lists_settings
     def compare(
         self, prompt: str, methods: list[str] | None = None, **settings: Any
     ) -> Generator[tuple[str, StepEvent | Generation | MethodFailed], None, None]:
@@ -303,9 +306,8 @@ class Pipeline:
             steps = marked(self.target, condition, config, steps)
         stats = self._stats(config, tree, outcome, share_changed(steps), clock, schedule, schedule_reason)
         entry = Entry.of(stats, outcome.tokens, image, events_of(steps))
-        record = run_record(
-            self.info, self.networks.trained, self.networks.sources, read.prompt, encoded.unknown, settings, entry
-        )
+        told = encoded.unknown, warning(self.info, read.prompt)
+        record = run_record(self.info, self.networks.trained, self.networks.sources, read.prompt, *told, settings, entry)
         yield Generation(method.id, image, outcome.tokens, stats, record)
 
     @torch.inference_mode()

@@ -25,7 +25,7 @@ from lantern_demo.decoding.verify import Judged
 from lantern_demo.faults import writable
 from lantern_demo.metrics import of_events
 from lantern_demo.models.registry import ModelInfo
-from lantern_demo.runs.stats import MOST_NODES, MOST_TOKENS, READABLE, Line, Many, Name, Number, Share, Stats, Whole
+from lantern_demo.runs.stats import MOST_NODES, MOST_TOKENS, READABLE, Line, Many, Name, Number, Share, Stats, Text, Whole
 from lantern_demo.settings.knobs import KNOBS
 from lantern_demo.settings.settings import Settings, renamed, without_retired
 from lantern_demo.version import __version__
@@ -283,6 +283,7 @@ class Record:
     device: Line
     prompt: Annotated[str, Field(max_length=1000), READABLE]
     unknown_words: Words
+    warning: Text | None = None  # why the picture does not show the prompt
     settings: Annotated[dict[str, Any], AfterValidator(_settings)]
     order: Annotated[Many[Line], Field(min_length=1)]
     how_timed: Annotated[str, Field(max_length=1000), READABLE]
@@ -363,6 +364,7 @@ def run_record(
     sources: dict[str, dict[str, Any]],
     prompt: str,
     unknown: list[str],
+    warning: str | None,
     settings: Settings,
     entry: Entry,
 ) -> dict[str, Any]:
@@ -375,6 +377,7 @@ def run_record(
         device=entry.device,
         prompt=prompt,
         unknown_words=unknown,
+        warning=warning,
         settings=settings.as_dict(),
         order=[entry.method],
         how_timed=HOW_TIMED,

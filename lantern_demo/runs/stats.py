@@ -93,6 +93,11 @@ class Generation:
     stats: Stats
     record: dict[str, Any]
 
+    @property
+    def warning(self) -> str | None:
+        """Why the picture does not show the prompt; None where the model can draw it."""
+        return self.record["warning"]
+
 
 @dataclass(frozen=True)
 class MethodFailed:

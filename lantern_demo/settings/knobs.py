@@ -3,10 +3,11 @@ its values are worth trying. Settings, page, API, links, sweeps and benchmarks r
 
 from __future__ import annotations
 
+import inspect
 import reprlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from lantern_demo.decoding.config import NOISE
 from lantern_demo.decoding.drafting import Drafts, DynamicTree
@@ -27,6 +28,7 @@ TREES = (FIT, *DYNAMIC_TREES, *STATIC_TREES)
 
 WINDOW = 8  # places of a window, or of a lead between rows, where nothing is fitted
 
+DEFAULT_SEED = 7  # of the page, the API and Python
 MAX_SEED = 2**31 - 1
 MAX_LANTERN_K = 1000  # columns of the neighbour table
 
@@ -86,7 +88,6 @@ class Knob:
     limit: Limit | None = None  # of a number; None for a text
     choices: tuple[str, ...] = ()  # of a text
     step: float | None = None  # of the page's slider; None for a field
-    top: float | None = None  # of the slider, where more is allowed than is worth sliding over
     sets: str = ""  # the field of `rules.Rule` that it sets, if one
     of_tree: bool = False  # None is allowed and means: as the draft tree has it
     reads: Callable[[Method], bool] = _everybody  # which methods it is for
@@ -101,12 +102,16 @@ class Knob:
     fitted: bool = False  # 0 means that it is chosen for the machine
 
     @property
-    def range(self) -> str:
-        """What a number may be, in words; empty for a choice."""
+    def allowed(self) -> str:
+        """Type and range, in words."""
         if self.limit is None:
-            return ""
-        digits = ".0f" if self.limit.whole else "g"
-        return f"{self.limit.low:{digits}} to {self.limit.high:{digits}}"
+            return f"text, one of {', '.join(self.choices)}"
+        kind, digits = ("int", ".0f") if self.limit.whole else ("float", "g")
+        return f"{kind}, {self.limit.low:{digits}} to {self.limit.high:{digits}}"
+
+    def told(self, default: Any) -> str:
+        """The sentence, with type, range and default."""
+        return f"{self.sentence} ({self.allowed}; default {'as the draft tree has it' if default is None else default})"
 
 
 def knob(*told: Any, **more: Any) -> Any:
@@ -120,7 +125,10 @@ class Knobs:
     """The value of every knob: what `lantern_demo.settings.settings.Settings` checks."""
 
     seed: int = knob(
-        0, "Seed", "The random seed: the same seed, settings and machine give the same tokens.", Limit(0, MAX_SEED, whole=True)
+        DEFAULT_SEED,
+        "Seed",
+        "The random seed: the same seed, settings and machine give the same tokens.",
+        Limit(0, MAX_SEED, whole=True),
     )
     temperature: float = knob(
         1.0,
@@ -140,7 +148,6 @@ class Knobs:
         "How much the prompt's effect is exaggerated (classifier-free guidance); 1 leaves it as the model has it.",
         Limit(1, 20),
         step=0.1,
-        top=10.0,
     )
     noise: Literal["shared", "independent"] = knob(
         "shared",
@@ -194,9 +201,8 @@ class Knobs:
         3.0,
         "LANTERN++ lambda",
         "Neighbours may lend up to lambda - 1 times the guess's own probability; 1 relaxes nothing.",
-        Limit(1, 100),
+        Limit(1, 40),
         step=0.1,
-        top=40.0,
         sets="bound",
         reads=_accepts_by(LanternPlusPlus),
         swept=(1.0, 2.0, 3.0, 5.0, 10.0, 30.0),
@@ -303,6 +309,18 @@ class Knobs:
 
 KNOBS: dict[str, Knob] = {one.name: one.metadata["knob"] for one in fields(Knobs)}
 ON_THE_FORM = tuple(name for name in KNOBS if name != "seed")  # which has a place of its own
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def lists_settings(function: F) -> F:
+    """List all settings at the end of a function's docstring."""
+    lines = "".join(f"\n    {name}: {knob.told(knob.default)}" for name, knob in KNOBS.items())
+    function.__doc__ = (
+        f"{inspect.cleandoc(function.__doc__ or '')}\n\nSettings, unless the model's preset has another default:{lines}"
+    )
+    return function
 
 
 def by_readers() -> dict[tuple[str, ...], list[str]]:

@@ -92,13 +92,20 @@ class Settings(Knobs):
 
     def with_changes(self, **changes: Any) -> Settings:
         """These settings with some values replaced. Raises ValueError for an unknown name or a value not allowed."""
-        for name in changes:
-            if name not in KNOBS:
-                raise ValueError(f"unknown setting {shown(name)}; allowed are {', '.join(sorted(KNOBS))}")
-        return replace(self, **changes)
+        return replace(self, **by_name(changes))
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def by_name(values: Any) -> dict[str, Any]:
+    """Values of settings by their names. Raises ValueError for anything else."""
+    if not isinstance(values, dict):
+        raise ValueError(f"settings must be an object of values by name, got {shown(values)}; allowed are {', '.join(KNOBS)}")
+    for name in values:
+        if name not in KNOBS:
+            raise ValueError(f"unknown setting {shown(name)}; allowed are {', '.join(KNOBS)}")
+    return values
 
 
 def _own_paths(value: Any) -> tuple[Path, ...]:

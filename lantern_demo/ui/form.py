@@ -7,7 +7,7 @@ from typing import Any
 import gradio as gr
 
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.settings.knobs import KNOBS, MAX_SEED, ON_THE_FORM, by_readers
+from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS, ON_THE_FORM, by_readers
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import Results, Updates, component, field_value, prose, status_html
@@ -18,8 +18,7 @@ from lantern_demo.ui.sweep import Explorer, explorer
 
 
 def choices(service: Service) -> tuple[gr.Dropdown, gr.HTML, gr.HTML, gr.Number, gr.Checkbox]:
-    """Model, methods and seed. Where there are examples the seed is the first one's, which is on the stage."""
-    examples = service.offered()[service.default].folder is not None
+    """Model, methods and seed."""
     with gr.Row(elem_id="choices"):
         with gr.Column(min_width=250, scale=2):
             model = gr.Dropdown(
@@ -31,12 +30,10 @@ def choices(service: Service) -> tuple[gr.Dropdown, gr.HTML, gr.HTML, gr.Number,
             )
             model_note = gr.HTML(prose(note(service, service.default)), elem_id="model-note", elem_classes="note")
             seed = gr.Number(
-                texts.EXAMPLES[0][1] if examples else 0,
+                DEFAULT_SEED,
                 label=texts.SEED_LABEL,
                 info=texts.SEED_INFO,
                 precision=0,
-                minimum=0,
-                maximum=MAX_SEED,
                 elem_id="seed",
             )
             locked = gr.Checkbox(False, label=texts.LOCK_LABEL, info=texts.LOCK_INFO, elem_id="lock-seed")
@@ -88,8 +85,8 @@ def _knob(name: str, value: Any) -> Any:
     if knob.limit is None:
         return gr.Dropdown(list(knob.choices), allow_custom_value=name == "tree", **common)
     if knob.step is not None:
-        return gr.Slider(knob.limit.low, max(knob.top or knob.limit.high, value), step=knob.step, **common)
-    return gr.Number(precision=0, minimum=0 if knob.of_tree else knob.limit.low, maximum=knob.limit.high, **common)
+        return gr.Slider(knob.limit.low, knob.limit.high, step=knob.step, **common)
+    return gr.Number(precision=0, **common)  # Gradio would refuse what is out of range by a message of its own that fades
 
 
 def results_column() -> tuple[Results, Explorer]:

@@ -4,20 +4,21 @@ Each function says what it works around. All were checked with the version CHECK
 of the parts is gone, and when another version is installed.
 
 Four dependences cannot be moved here. `style.css` and `web/*.css` name classes of Gradio's own elements: `.html-container`,
-`.gr-accordion`, `.label-wrap`, `.main.fillable`, `.main.contain`, `.column`, `.tab-like-container`, `.head` and `.toast-wrap`,
-the mark `data-testid="status-tracker"` of what it shows while the page loads, and `web/layers.js` the role `listbox` of an open
-list. `web/lost.js` stands between Gradio's page and `/gradio_api/app_id`, which it asks for once the server does not answer.
-`head.with_tags` knows the line by which Gradio's HTML asks for a script for frames. `web/ahead.js` stops a count that goes on for
-ever by the words of the function that counts, and keeps `beforeunload` from Gradio. And a run changes the `run_state.Shown` that
-it has handed to a `gr.State` in place, which only works since Gradio keeps the object itself and no copy; a test holds on to
-that.
+`.gr-accordion`, `.label-wrap`, `.main.fillable`, `.main.contain`, `.column`, `.tab-like-container`, `.head`, `.toast-wrap` and
+`.show-api`, the mark `data-testid="status-tracker"` of what it shows while the page loads, and `web/layers.js` the role `listbox`
+of an open list. `web/lost.js` stands between Gradio's page and `/gradio_api/app_id`, which it asks for once the server does not
+answer. `head.with_tags` knows the line by which Gradio's HTML asks for a script for frames. `web/ahead.js` stops a count that
+goes on for ever by the words of the function that counts, and keeps `beforeunload` from Gradio. And a run changes the
+`run_state.Shown` that it has handed to a `gr.State` in place, which only works since Gradio keeps the object itself and no copy;
+a test holds on to that.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -266,6 +267,23 @@ def keep_file(block: gr.components.Component, path: str) -> str:
     """Copy a file to where Gradio serves the files of a component, and return the copy's path. Gradio copies by itself only once
     an answer is sent, when the run's folder is gone already."""
     return block.move_resource_to_block_cache(path) or ""
+
+
+def no_tool(page: gr.Blocks, name: str) -> Callable[[Any], AbstractAsyncContextManager[None]]:
+    """A lifespan for the server of a page that leaves an endpoint out of the tools of MCP, where that is on. Gradio makes a tool
+    of every endpoint that it documents.
+
+    It changes `GradioMCPServer.tool_to_endpoint`.
+    """
+
+    @asynccontextmanager
+    async def lifespan(_: Any) -> AsyncIterator[None]:
+        if page.mcp_server_obj is not None:
+            tools = page.mcp_server_obj.tool_to_endpoint
+            page.mcp_server_obj.tool_to_endpoint = {tool: of for tool, of in tools.items() if of != f"/{name}"}
+        yield
+
+    return lifespan
 
 
 def document(page: gr.Blocks, dependency: Any, endpoint: Callable[..., Any]) -> None:

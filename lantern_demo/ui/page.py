@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from lantern_demo.models.files.disk_cache import root
 from lantern_demo.ui import admission, log, texts
-from lantern_demo.ui.api import DEVICE, add_endpoints, refuse_call
+from lantern_demo.ui.api import DEVICE, REFUSALS, add_endpoints
 from lantern_demo.ui.audit_panel import audit_panel
 from lantern_demo.ui.compare import again, begin, draw, settle
 from lantern_demo.ui.components import (
@@ -37,7 +37,7 @@ from lantern_demo.ui.components import (
     status_html,
 )
 from lantern_demo.ui.form import choices, drawer_foot, drawer_head, knob_boxes, reset, results_column
-from lantern_demo.ui.gradio_patches import LAUNCH_OPTIONS, MISCALLS, OPEN_VIEW, calm_queue, forget_calls, http_request, waiting
+from lantern_demo.ui.gradio_patches import LAUNCH_OPTIONS, OPEN_VIEW, calm_queue, forget_calls, http_request, no_tool, waiting
 from lantern_demo.ui.head import Head, tags
 from lantern_demo.ui.health import METRICS, PATH, health, metrics
 from lantern_demo.ui.look_alikes import LookAlikes
@@ -51,6 +51,7 @@ from lantern_demo.ui.restore import Form, first_view, from_link, load_record, sh
 from lantern_demo.ui.run_state import Shown
 from lantern_demo.ui.service import Service, on_zero_gpu
 from lantern_demo.ui.sweep import Explorer, explore, rest
+from lantern_demo.version import __version__
 
 CACHE_SECONDS = 3600  # how long pictures are kept
 
@@ -217,8 +218,11 @@ def launch(page: gr.Blocks, **options: Any) -> Any:
         state_session_capacity=admission.SESSIONS,
         **LAUNCH_OPTIONS,
         app_kwargs={
+            "title": texts.TITLE,  # of /openapi.json
+            "version": __version__,
+            "lifespan": no_tool(page, "compare"),  # a run record is too long for a language model
             "exception_handlers": {
-                **dict.fromkeys(MISCALLS, refuse_call),
+                **REFUSALS,
                 admission.Refused: admission.refuse,
                 RequestValidationError: admission.refuse_body,
             },

@@ -8,9 +8,9 @@ from typing import Any
 import gradio as gr
 
 from lantern_demo.models.registry import ModelInfo
+from lantern_demo.prompt_words import NOUNS, cannot_draw, phrasebook
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import Offer, component, status_html
-from lantern_demo.ui.prompt_words import NOUNS, phrasebook
 
 
 def prompt_builder(info: ModelInfo) -> gr.HTML:
@@ -24,16 +24,9 @@ def builder_view(info: ModelInfo) -> dict[str, Any] | None:
 
 
 def refusal(info: ModelInfo, prompt: str) -> str | None:
-    """The status instead of a run, when a model of few words would only make mush of a prompt, with the nearest one that it can
-    draw."""
-    book = phrasebook(info)
-    if book is None:
-        return None
-    reading = book.read(prompt)
-    if reading.drawable:
-        return None
-    why = texts.bare_prompt(NOUNS[1]) if reading.named else texts.no_noun(NOUNS[1])
-    return status_html(texts.NOT_DRAWN, "error", offer=Offer(why, book.nearest(prompt)))
+    """The status instead of a run, when the model cannot draw a prompt, with the nearest one that it can draw."""
+    lacking = cannot_draw(info, prompt)
+    return None if lacking is None else status_html(texts.NOT_DRAWN, "error", offer=Offer(*lacking))
 
 
 def drawn_without(info: ModelInfo, prompt: str, unknown: list[str]) -> tuple[list[str], Offer | None]:

@@ -9,7 +9,8 @@ from typing import Any
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.faults import sentence
 from lantern_demo.models.bundled import NoDrafter
-from lantern_demo.settings.knobs import KNOBS
+from lantern_demo.prompt_words import USUAL
+from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS
 
 TITLE = "LANTERN: images, drawn faster"
 INTRO = (
@@ -24,14 +25,14 @@ DESCRIPTION = (
 # Prompts with the seeds of their recorded runs. The fourth's was chosen out of six for a picture that shows a lantern; the others
 # were not chosen.
 EXAMPLES = (
-    ("three red round lanterns over a lake at dusk", 7),
+    (USUAL, DEFAULT_SEED),
     ("four golden sky lanterns over the hills at night", 3),
     ("two blue box lanterns above still water at dawn", 11),
     ("a purple globe lantern over a meadow at sunset, softly lit", 12),
 )
 
 PROMPT_LABEL = "Prompt"
-PROMPT_PLACEHOLDER = "What to draw, for example: three red round lanterns over a lake at dusk"
+PROMPT_PLACEHOLDER = f"What to draw, for example: {USUAL}"
 MODEL_LABEL = "Model"
 MODEL_INFO = "The first ships with the code; the others are loaded at their first run."
 CLASS_LABEL = "Class"
@@ -540,14 +541,6 @@ def drawn_without(words: Sequence[str], nouns: str) -> str:
     """The same of a model that draws one thing."""
     quoted = ", ".join(f'"{word}"' for word in words)
     return f"Drawn without {quoted}: this model draws one to four {nouns}."
-
-
-def no_noun(nouns: str) -> str:
-    return f"This small model knows only {nouns}, and the prompt asks for none."
-
-
-def bare_prompt(nouns: str) -> str:
-    return f"This model draws one to four {nouns}. Add a colour, kind, place or time."
 
 
 def internal_error(error: BaseException) -> str:

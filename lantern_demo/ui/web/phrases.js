@@ -1,4 +1,4 @@
-// What a prompt asks for, told by its words: read and written as lantern_demo/ui/prompt_words.py does it, with the tables of its
+// What a prompt asks for, told by its words: read and written as lantern_demo/prompt_words.py does it, with the tables of its
 // Phrasebook.view, here called a book.
 
 const WORD = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\p{Join_Control}";

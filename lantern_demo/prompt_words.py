@@ -1,6 +1,7 @@
-"""What a prompt asks for, told by its words: the phrases that a model with a vocabulary of its own knows, read and written.
+"""What a prompt asks for, told by its words: the phrases that a model with a vocabulary of its own knows, read and written, and
+why it cannot draw a prompt.
 
-`web/phrases.js` does the same in the page, while somebody types, with the tables of `Phrasebook.view`.
+`ui/web/phrases.js` does the same in the page, while somebody types, with the tables of `Phrasebook.view`.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from tokenizers.pre_tokenizers import Whitespace
 
 from lantern_demo.models.registry import ModelInfo
 from lantern_demo.scenes import BEFORE_NOUN, NOUN, WORDINGS, worded
-from lantern_demo.ui import texts
 
+USUAL = "three red round lanterns over a lake at dusk"  # says what a prompt leaves unsaid; the page begins with it
 NUMBER = "count"
 SINGULAR = WORDINGS[NUMBER][0]
 ARTICLE = "a"  # a number in captions; in other sentences it mostly is none
@@ -55,8 +56,7 @@ class Phrasebook:
             options = [[phrase for phrase in dict.fromkeys(phrases) if words.issuperset(phrase.split())] for phrases in classes]
             self.parts[part] = [phrases for phrases in options if phrases]
         self.readings = self._readings()
-        # What stands in for what a prompt leaves unsaid is what the page shows at first.
-        self.usual = self.read(texts.EXAMPLES[0][0]).said
+        self.usual = self.read(USUAL).said
 
     def _readings(self) -> list[tuple[str, str, str]]:
         """(words, part, the phrase that they say), the longest first: "under a moonless sky" holds the kind "sky" and does not
@@ -115,3 +115,20 @@ def phrasebook(info: ModelInfo) -> Phrasebook | None:
 @cache
 def _of(words: frozenset[str]) -> Phrasebook | None:
     return Phrasebook(words) if words.issuperset(NOUNS) else None
+
+
+def cannot_draw(info: ModelInfo, prompt: str) -> tuple[str, str] | None:
+    """Why a model of few words would only make mush of a prompt, and the nearest prompt that it can draw; None where it can draw
+    this one."""
+    book = phrasebook(info)
+    if book is None or (reading := book.read(prompt)).drawable:
+        return None
+    if not reading.named:
+        return f"This model draws only {NOUNS[1]}, and the prompt asks for none.", book.nearest(prompt)
+    return f"This model draws one to four {NOUNS[1]}. Add a colour, kind, place or time.", book.nearest(prompt)
+
+
+def warning(info: ModelInfo, prompt: str) -> str | None:
+    """What a program is told with the picture of a prompt that the model cannot draw."""
+    lacking = cannot_draw(info, prompt)
+    return None if lacking is None else f"The picture does not show the prompt. {lacking[0]} Try: {lacking[1]}"
