@@ -43,7 +43,6 @@ COLOURS: dict[str, str] = dict(zip(METHODS, cycle(PALETTE), strict=False))
 LABELS: dict[str, str] = {method.id: method.label for method in METHODS.values()}
 
 LARGEST = 512  # pixels a side of a picture that travels with the results
-PARTS = ("draft", "verify", "commit")
 
 
 def stem(method: str) -> str:
@@ -186,12 +185,10 @@ def _result(
         "changed": texts.changed_of(entry),
         "steps": entry["steps"],
         "greedy": settings.temperature == 0,
-        "sentence": texts.method_sentence(method),
         "said": _at_length(entry, method, settings.temperature == 0, vanilla),
         "evidence": evidence.told(),
         "tokens": entry["token_ids"],
         "picture": picture,
-        **{part: entry[f"{part}_seconds"] for part in PARTS},
         **events,
         "trials": [[_shorter(row) for row in step] for step in evidence.trials(entry["events"])],
     }
