@@ -248,8 +248,8 @@ WEB: dict[str, Any] = {
             "{method} guesses ahead: each circle is a guess at a token that comes next, {guesses} in all.",
             "One pass of the model checks all of them at once. Without guesses it would draw one token.",
             (
-                "This token is a near miss: only the method's looser rule accepted it. Below are its neighbours in the codebook, "
-                "which lent it their probability."
+                "This token is a near miss: only the looser rule accepted it, because its neighbours in the codebook count too. "
+                "Here they are."
             ),
             "So one pass added {added} tokens. The card counts the near misses of the whole picture: {changed} of {of} changed.",
         ],
@@ -347,24 +347,8 @@ def changed_of(entry: dict[str, Any]) -> int:
     return entry["events"]["kinds"].count("r")
 
 
-def changed(entry: dict[str, Any], method: Method, greedy: bool = False) -> str:
-    """What a method changed, for everybody."""
-    if method.alone:
-        return "The model itself: nothing changed."
-    if method.lossless:
-        return f"Nothing changed: {'every token is the likeliest' if greedy else 'it keeps the distribution'} of the model."
-    if greedy:
-        why = "the model itself has other likeliest tokens there"
-    elif method.drafts.side_by_side or entry["noise"] == "shared":
-        why = "the model itself, with the same noise, draws other tokens there"
-    else:
-        why = "exact decoding would have refused these guesses"
-    count = changed_of(entry)
-    return f"{count} of {entry['tokens']} tokens changed" + (f": {why}." if count else ".")
-
-
 def changed_in_short(entry: dict[str, Any]) -> str:
-    """Return the same number for a card."""
+    """Return that number for a card."""
     return "0 changed" if METHODS[entry["method"]].lossless else f"{changed_of(entry)} of {entry['tokens']} changed"
 
 

@@ -179,7 +179,7 @@ function storyOf(lane, token, grid, words) {
   const tries = step ? triesFor(lane, token).map((tried) => verdict(lane, step, tried, words)) : [];
   const missing = lane.wave && step ? lane.rank.slice(0, token).filter((rank) => rank >= before).length : 0;
   const sentences = [el("p", { class: "kind" }, sign(kind), words.terms[kind]), missing ? el("p", {}, say(words.sideBySide, { missing })) : null, missing && kind === "t" ? null : el("p", {}, because), ...tries, guesses.length && lane.evidence.rule ? el("p", { class: "rule" }, lane.evidence.rule) : null].filter((part) => part);
-  const record = [el("p", {}, where), el("p", {}, lane.said)];
+  const record = [el("p", {}, where), ...(lane.said ? [el("p", {}, lane.said)] : [])];
   if (step === 0) return { where, heading, sentences, guesses, record: [...record, el("p", {}, say(words.prefill, { ms: took.toFixed(1) }))] };
   record.push(el("p", {}, say(words.step, { step, steps: lane.committed.length - 1, tokens: lane.committed[step] - before, ms: took.toFixed(1) })));
   if (lane.window) record.push(el("p", { class: "guessed" }, guessHistory(lane, token, words)));
