@@ -267,7 +267,7 @@ def test_the_folds_stand_in_order_and_bring_what_is_in_them(page: Page) -> None:
         sizes = page.locator("#table figure > svg").evaluate_all(
             "all => all.map((svg) => parseFloat(getComputedStyle(svg.querySelector('text')).fontSize) * svg.getScreenCTM().a)"
         )
-        assert len(sizes) == 2 and all(11 <= size <= 17 for size in sizes), (width, sizes)
+        assert len(sizes) == 2 and all(12 <= size <= 17 for size in sizes), (width, sizes)
         assert fits(page)
     for bad in ("99", "..%2f..%2fpage", "01.json.gz"):
         assert page.request.get(urljoin(page.url, f"/recorded/{bad}/sweeps")).status == 404
