@@ -12,7 +12,7 @@ from typing import Any
 
 from PIL import Image
 
-from lantern_demo.decoding.methods import METHODS, Method
+from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.describe import describe_run
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
