@@ -234,6 +234,7 @@ def test_an_example_plays_scrubs_and_explains(page: Page) -> None:
         page.set_viewport_size({"width": width, "height": 900})
         page.wait_for_timeout(200)
         assert fits(page), f"the page is wider than {width} px"
+        assert page.locator("#stage .look .about").bounding_box()["width"] > 300  # type: ignore[index]
     cards = page.locator("#stage .lanes").bounding_box()
     page.locator("#stage canvas.big").press("Escape")
     expect(grid).to_be_hidden()
