@@ -255,7 +255,7 @@ WEB: dict[str, Any] = {
         ],
     },
     "stage": "The race",
-    "hint": "Every picture can be clicked: see what each token was guessed from, and why it was kept.",
+    "hint": "Every picture can be clicked: see what each token was guessed from, and why it was accepted.",
     # The headline names the first by the clock that is shown, and the line below it tells of the other clock.
     "headlines": {
         "passes": "{method} needed {passes} passes instead of {alone}: {times} fewer.",
