@@ -426,8 +426,8 @@ def test_the_keyboard_alone_draws_scrubs_looks_and_stops(page: Page) -> None:
     expect(page.locator("#stage .look .spoken")).to_contain_text("row 2, column 1")
     assert len(page.locator("#stage .look .spoken").inner_text()) < 120, "what is read aloud for each arrow key"
     page.keyboard.press("Escape")
-    expect(page.locator("#stage .look")).to_be_hidden()
-    assert page.evaluate(focused) == "picture"
+    expect(page.locator("#stage canvas.big")).to_be_hidden()
+    page.wait_for_function("document.activeElement.className === 'picture'")
 
 
 def test_stop_and_draw_again(page: Page) -> None:
