@@ -24,7 +24,7 @@ ARGS = (
 )
 WIDTH, HEIGHT = 1280, 1240  # of the part that is kept
 SHOWN = 960  # pixels wide
-PHONE = ("#intro", "#numbers", "#numbers .turns")  # what stands at the top of the pictures of a phone beside the look at a token
+FOLDS = ("Turn the knob", "All numbers")  # the pictures of a phone beside the race and the look at a token
 
 
 def main() -> None:
@@ -50,17 +50,18 @@ def wide(browser: Browser, url: str) -> Image.Image:
 def phone(browser: Browser, url: str) -> Image.Image:
     """Four looks at the page on a phone at night, side by side."""
     page = opened(browser, f"{url}?__theme=dark", 390, 844)
-    sheet = Image.new("RGB", ((len(PHONE) + 1) * 406 - 16, 844), "white")
+    sheet = Image.new("RGB", (4 * 406 - 16, 844), "white")
+    sheet.paste(picture(page.screenshot()), (0, 0))
     page.get_by_role("button", name="LANTERN++: look at its tokens").click()
     page.locator("#stage .patch").first.wait_for()
     page.wait_for_timeout(500)
     sheet.paste(picture(page.screenshot()), (406, 0))
-    page.get_by_role("button", name="Close").click()
-    for place, part in ((0, PHONE[0]), (2, PHONE[1]), (3, PHONE[2])):
-        page.locator(part).evaluate(
-            "part => scrollTo({ top: part.getBoundingClientRect().top + scrollY - 12, behavior: 'instant' })"
-        )
-        page.wait_for_timeout(1500)  # the sweeps come once they are near
+    page.locator("#stage canvas.big").press("Escape")
+    for place, title in enumerate(FOLDS, 2):
+        fold = page.locator("#results .label-wrap", has=page.get_by_text(title, exact=True))
+        fold.click()
+        page.wait_for_timeout(1500)  # what is folded comes when it is opened
+        fold.evaluate("fold => scrollTo({ top: fold.getBoundingClientRect().top + scrollY - 12, behavior: 'instant' })")
         sheet.paste(picture(page.screenshot()), (place * 406, 0))
     return sheet.resize((SHOWN, sheet.height * SHOWN // sheet.width), Image.Resampling.LANCZOS)
 

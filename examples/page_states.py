@@ -80,7 +80,7 @@ def states(browser: Browser, url: str, width: int, theme: str) -> Iterator[tuple
     page.get_by_role("button", name="Next step").click()
     page.locator("#stage .record summary").click()
     yield "next-step", page
-    page.get_by_role("button", name="Close").click()
+    page.locator("#stage canvas.big").press("Escape")
 
     page.get_by_label("Prompt").fill("")
     page.get_by_role("button", name="Draw", exact=True).click()
@@ -106,11 +106,11 @@ def states(browser: Browser, url: str, width: int, theme: str) -> Iterator[tuple
         page.get_by_text("Some methods failed").wait_for()
     yield "fault", page
 
+    for title in ("Turn the knob", "All numbers", "Record and link", "How timings are taken"):
+        page.locator("#results .label-wrap", has=page.get_by_text(title, exact=True)).click()
     page.get_by_role("button", name="Measure here", exact=True).click()
     page.get_by_text("Explored five values").wait_for()
     page.get_by_role("button", name="Settings", exact=True).first.click()
-    for folded in ("All numbers of this run", "Is it lossless?", "How timings are taken"):
-        page.get_by_role("button", name=folded).click()
     yield "open", page
     page.get_by_role("button", name="Settings", exact=True).first.click()
 

@@ -20,7 +20,7 @@ from lantern_demo.ui.components import SCRIPTS
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page, Route
+    from playwright.sync_api import Browser, Locator, Page, Route
 
 expect = playwright.expect
 PROGRAMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
@@ -80,10 +80,11 @@ def new_tab(browser: Browser) -> Iterator[Page]:
 
 
 def open_page(page: Page, address: str) -> None:
+    page.add_init_script("document.addEventListener('lantern-started', () => { window.started = true; })")
     page.goto(address)
     expect(page.locator("#status")).to_contain_text(re.compile("press Draw", re.IGNORECASE))
     # the last that a fresh page does: until then it may put what was typed early back to what it came with
-    expect(page.locator("#link :is(input, textarea)")).not_to_have_value("")
+    page.wait_for_function("window.started")
 
 
 def show_example(page: Page) -> None:
@@ -103,7 +104,11 @@ def only(page: Page, *methods: str) -> None:
     """Leave only these methods chosen."""
     settings(page)
     for method in METHODS.values():
-        page.locator("#methods").get_by_label(method.label, exact=True).set_checked(method.id in methods)
+        box = page.locator(f'.method input[value="{method.id}"]')
+        if method.default:
+            box.set_checked(method.id in methods)
+        elif box.is_checked() != (method.id in methods):
+            box.evaluate("box => box.click()")  # in a fold of the page
 
 
 def draw(page: Page) -> None:
@@ -190,14 +195,28 @@ def check_for_axe(page: Page, what: str) -> None:
         assert fits(page), f"{what} is wider than {width} px"
 
 
+def unfold(page: Page, title: str) -> None:
+    """Open one of the folds below the cards."""
+    fold = page.locator("#results .label-wrap", has=page.get_by_text(title, exact=True))
+    if "open" not in (fold.get_attribute("class") or "").split():
+        fold.click()
+
+
+def link_of(page: Page) -> Locator:
+    """The field of the link to the run."""
+    unfold(page, texts.KEEP_TITLE)
+    return page.locator("#link :is(input, textarea)")
+
+
 def look_at(page: Page, method: str) -> None:
     """Open the look at a lane's tokens, or turn it to that lane."""
     page.get_by_role("button", name=f"{method}: look at its tokens").press("Enter")
-    expect(page.locator("#stage .look")).to_be_visible()
+    expect(page.locator("#stage .look-columns")).to_be_visible()
 
 
 def save(page: Page, button: str, path: Path) -> Path:
     """Press a button that hands out a file -> where the file is now."""
+    unfold(page, texts.KEEP_TITLE)
     with page.expect_download() as download:
         page.locator(button).click()
     download.value.save_as(path)

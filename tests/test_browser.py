@@ -35,6 +35,7 @@ from pages import (
     shifts,
     show_example,
     status,
+    unfold,
 )
 from PIL import Image
 
@@ -44,9 +45,10 @@ from lantern_demo.prompt_words import phrasebook
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.scenes import caption, sample_scenes
 from lantern_demo.settings.knobs import KNOBS, ON_THE_FORM, by_readers
+from lantern_demo.ui import form, restore, texts
 from lantern_demo.ui import page as served
-from lantern_demo.ui import restore, texts
 from lantern_demo.ui.components import Offer, status_html
+from lantern_demo.ui.recorded import recorded_runs
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
@@ -229,20 +231,44 @@ def first_visit(page: Page, address: str) -> tuple[dict[str, int], Page]:
     return found, page
 
 
-def test_recorded_sweeps_come_when_somebody_nears_them(page: Page) -> None:
+def test_the_folds_stand_in_order_and_bring_what_is_in_them(page: Page) -> None:
+    """Recorded sweeps come when the knob is unfolded, and tell passes and changed tokens, without seconds. The charts' letters
+    are as large as those around them on every screen. One line says whether the exact methods drew vanilla's tokens."""
     asked: list[str] = []
     page.on("request", lambda request: asked.append(urlparse(request.url).path))
-    slider = page.locator("#numbers .turned input").first
-    expect(page.locator("#numbers figure")).to_have_count(1)
-    assert slider.count() == 0
-    page.locator("#numbers .turns").scroll_into_view_if_needed()
-    expect(slider).to_be_visible()
+    titles = page.locator("#stage summary, #results .label-wrap, #results summary, #lossless b").all_inner_texts()
+    folds = [texts.KNOB_TITLE, texts.OTHERS_TITLE, texts.TABLE_TITLE, texts.KEEP_TITLE, texts.WEB["lossless"]["title"]]
+    assert [title.split("\n")[0] for title in titles] == [texts.WEB["lookTitle"], *folds, texts.TIMING_TITLE]
+    told = "In this run, the same 256 tokens as vanilla: EAGLE-1 yes, EAGLE-2 yes."
+    expect(page.locator("#lossless")).to_contain_text(told)
+    page.evaluate("""() => {
+      lanternRun.settings = { ...lanternRun.settings, noise: "independent" };
+      lanternRun.lanes.find((lane) => lane.id === "eagle2").differs.add(0);
+      document.dispatchEvent(new CustomEvent("lantern-run"));
+    }""")
+    expect(page.locator("#lossless")).to_contain_text(f"EAGLE-1 yes, EAGLE-2 no. {texts.WEB['lossless']['independent']}")
+    assert not [path for path in asked if "sweeps" in path]
+    unfold(page, texts.KNOB_TITLE)
+    sliders = page.locator("#turn .turned input")
+    expect(sliders.first).to_be_visible()
     assert [path for path in asked if "sweeps" in path] == ["/recorded/01/sweeps"]
-    told = page.locator("#numbers .turned [aria-live]").first
-    before = told.inner_text()
-    slider.press("End")
-    slider.press("ArrowLeft")
-    assert told.inner_text() != before and "\u00d7" in told.inner_text()
+    for slider, told_of, sweep in zip(
+        sliders.all(), page.locator("#turn [aria-live]").all(), recorded_runs()[0].sweeps, strict=True
+    ):
+        for key, point in (("Home", sweep["points"][0]), ("End", sweep["points"][-1])):
+            slider.press(key)
+            counted = f"{point['steps']} passes instead of 255, {point['changed']} of 256 changed"
+            expect(told_of).to_have_text(f"{point['label']} \u2014 {counted}")
+    unfold(page, texts.TABLE_TITLE)
+    expect(page.locator("#table figure")).to_have_count(2)
+    for width in (390, 1280, 1920):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.wait_for_timeout(200)
+        sizes = page.locator("#table figure > svg").evaluate_all(
+            "all => all.map((svg) => parseFloat(getComputedStyle(svg.querySelector('text')).fontSize) * svg.getScreenCTM().a)"
+        )
+        assert len(sizes) == 2 and all(12 <= size <= 17 for size in sizes), (width, sizes)
+        assert fits(page)
     for bad in ("99", "..%2f..%2fpage", "01.json.gz"):
         assert page.request.get(urljoin(page.url, f"/recorded/{bad}/sweeps")).status == 404
 
@@ -302,7 +328,7 @@ def test_a_late_first_answer_leaves_what_was_typed(tab: Page, server: str, monke
 # -- runs
 
 
-def test_all_methods_side_by_side(page: Page) -> None:
+def test_all_methods_side_by_side(page: Page, tmp_path: Path) -> None:
     page.get_by_label("Prompt").fill("two red zebra lanterns over a lake")
     settings(page)
     page.locator("#seed input").fill("7")
@@ -323,13 +349,10 @@ def test_all_methods_side_by_side(page: Page) -> None:
     expect(page.locator("#lane-lanternpp .ran")).to_have_text(re.compile(r"k \d+, lambda \d"))
     expect(page.locator("#stage .lane")).to_have_count(len(DEFAULT))
     expect(page.locator("#stage .source")).to_contain_text("Drawn just now on")
-    expect(page.locator("#numbers figure")).to_have_count(1)
-    page.get_by_role("button", name=texts.TABLE_TITLE).click()
+    unfold(page, texts.TABLE_TITLE)
     expect(page.locator("#table").get_by_role("rowheader", name="LANTERN++")).to_be_visible()
     expect(page.locator("#table figure")).to_have_count(2)
-    with page.expect_download() as download:
-        page.locator("#record").click()
-    record = json.loads(Path(download.value.path()).read_text())
+    record = json.loads(save(page, "#record", tmp_path / "run.json").read_text())
     assert list(record["methods"]) == DEFAULT
     assert record["settings"]["seed"] == 7
     for width in (390, 768, 1280):
@@ -403,8 +426,8 @@ def test_the_keyboard_alone_draws_scrubs_looks_and_stops(page: Page) -> None:
     expect(page.locator("#stage .look .spoken")).to_contain_text("row 2, column 1")
     assert len(page.locator("#stage .look .spoken").inner_text()) < 120, "what is read aloud for each arrow key"
     page.keyboard.press("Escape")
-    expect(page.locator("#stage .look")).to_be_hidden()
-    assert page.evaluate(focused) == "picture"
+    expect(page.locator("#stage canvas.big")).to_be_hidden()
+    page.wait_for_function("document.activeElement.className === 'picture'")
 
 
 def test_stop_and_draw_again(page: Page) -> None:
@@ -500,6 +523,7 @@ def test_draw_in_the_settings_and_run_again_show_the_race(page: Page) -> None:
     expect(page.locator("#status")).to_be_in_viewport()
     expect(page.locator("#stage .picture").first).to_be_in_viewport()
     expect(page.locator("#status")).to_contain_text("Done, with seed")
+    unfold(page, texts.KEEP_TITLE)
     page.locator("#again").click()
     expect(page.locator("#status")).to_be_in_viewport()
     expect(page.locator("#status")).to_contain_text("EAGLE-1: the same 256 tokens.")
@@ -757,21 +781,26 @@ def test_settings_open_over_the_page(page: Page) -> None:
     expect(page.locator("#settings")).to_be_visible()
     page.keyboard.press("Escape")
     expect(page.locator("#settings")).to_be_hidden()
+    expect(page.get_by_role("button", name=texts.SETTINGS, exact=True)).to_have_count(1)
 
 
-def test_knobs_stand_in_groups_and_reset_gives_the_preset_back(page: Page) -> None:
+def test_the_papers_knobs_come_first_and_reset_gives_the_preset_back(page: Page) -> None:
+    """The first screen has k, delta, lambda, tree and noise; the others are folded in groups by their methods."""
+    page.set_viewport_size({"width": 1280, "height": 800})
     settings(page)
+    foot = page.locator("#drawer-foot").bounding_box()
+    for name in form.FIRST:
+        box = page.locator(f"#knob-{name}").bounding_box()
+        assert box is not None and foot is not None and box["y"] + box["height"] <= foot["y"], (name, box)
     groups = page.locator("#settings .block.knob-group")
-    for group, (readers, names) in zip(groups.all(), by_readers().items(), strict=True):
-        methods = [METHODS[reader] for reader in readers]
+    rest = {readers: [name for name in names if name not in form.FIRST] for readers, names in by_readers().items()}
+    for group, readers in zip(groups.all(), [readers for readers, names in rest.items() if names], strict=True):
         title = group.locator("> button")
-        expect(title.locator("span").first).to_have_text(texts.knobs_of(methods))
-        if not any(method.default for method in methods):
-            expect(group.locator(f"#knob-{names[0]}")).to_have_count(0)
-            title.click()
-        for name in names:
+        expect(title.locator("span").first).to_have_text(texts.knobs_of([METHODS[reader] for reader in readers]))
+        expect(group.locator(f"#knob-{rest[readers][0]}")).to_have_count(0)
+        title.click()
+        for name in rest[readers]:
             expect(group.locator(f"#knob-{name}")).to_be_visible()
-    assert [len(readers) for readers in by_readers()] == sorted((len(readers) for readers in by_readers()), reverse=True)
     box = page.get_by_label(f"number input for {KNOBS['lanternpp_lambda'].label}")
     before = box.input_value()
     box.fill("7")
@@ -824,6 +853,7 @@ def hand_in(page: Page, file: Path) -> None:
 
 def test_answers_stand_beside_what_was_pressed(page: Page, tmp_path: Path) -> None:
     """What is refused far below the stage is told there; what the stage shows brings it into view."""
+    unfold(page, texts.KNOB_TITLE)
     page.locator("#explore").click()  # before a record is read, whose model the server would load and keep
     expect(page.locator("#explore-told")).to_contain_text("Exploring")
     expect(page.locator("#explore-told")).to_be_in_viewport()
@@ -882,8 +912,10 @@ def test_nothing_serious_for_axe(tab: Page, server: str) -> None:
     tab.keyboard.press("Escape")
     tab.locator("#lane-lanternpp .picture").press("Enter")
     tab.locator("#stage .record summary").click()
-    for title in (texts.TABLE_TITLE, texts.AUDIT_TITLE, texts.TIMING_TITLE):
-        tab.get_by_role("button", name=title).press("Enter")
+    for title in (texts.KNOB_TITLE, texts.TABLE_TITLE, texts.KEEP_TITLE, texts.TIMING_TITLE):
+        unfold(tab, title)
+    tab.locator("#others summary").click()
+    expect(tab.locator("#turn .turned").first).to_be_visible()
     check_for_axe(tab, "with all open")
     # The negative control: what could hardly be read in one theme alone is found.
     tab.add_style_tag(content="body.dark #intro h1 { color: #333; background: #222 }")
@@ -909,16 +941,12 @@ def test_headings_and_targets(page: Page) -> None:
         "12).map((one) => one.outerHTML.slice(0, 90))"
     )
     assert small == []
-    assert page.locator("#stage [title], #numbers [title], #examples [title]").count() == 0, "a tooltip that no touch opens"
+    assert page.locator("#stage [title], #results [title], #examples [title]").count() == 0, "a tooltip that no touch opens"
 
 
 def test_nothing_is_cut_or_covered_on_the_stage(page: Page) -> None:
-    """Nor is the page ever wider than the screen, with the audit unfolded too; notes take one line until they are opened."""
+    """Nor is the page ever wider than the screen; notes take one line until they are opened."""
     at_rest(page)
-    verdict = page.locator("#audit .prose b").first
-    expect(verdict).to_be_hidden()
-    page.get_by_role("button", name=texts.AUDIT_TITLE).click()
-    expect(verdict).to_be_visible()
     for width in (360, 390, 768, 1000, 1280):
         page.set_viewport_size({"width": width, "height": 900})
         page.wait_for_timeout(200)

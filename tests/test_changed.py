@@ -148,16 +148,6 @@ def test_what_a_card_says() -> None:
     )
 
 
-def test_what_people_are_told() -> None:
-    same_noise = "the model itself, with the same dice, draws other pieces there"
-    assert texts.changed(entry_of(26), METHODS["lantern"]) == f"26 of 256 tokens changed: {same_noise}."
-    assert texts.changed(entry_of(26, "independent"), METHODS["zipar"]) == f"26 of 256 tokens changed: {same_noise}."
-    assert texts.changed(entry_of(3), METHODS["lantern"], greedy=True).endswith("the model itself likes other pieces best there.")
-    assert texts.changed(entry_of(0), METHODS["lantern"]) == "0 of 256 tokens changed."
-    assert texts.changed(entry_of(0), METHODS["sjd"]) == "Nothing changed: it keeps the odds of the model."
-    assert texts.changed(entry_of(0), METHODS["vanilla"]) == "The model itself: nothing changed."
-
-
 # -- the distance
 
 

@@ -116,7 +116,7 @@ def test_with_shared_noise_a_verdict_is_what_was_compared(pipe: Pipeline, method
             assert (case == "refused") == (near == -1) == (node not in tree["path"])
             assert case != "relaxed" or (near >= 1 and token == table[draft, near - 1])
             said = cases[case]["said"].format(token, where)
-            assert ("this very piece" in said) == (case == "exact") and (str(token) in said) == (case != "exact")
+            assert ("this very token" in said) == (case == "exact") and (str(token) in said) == (case != "exact")
             assert (f"the {ordinal(near)} of" in said) == (case == "relaxed" and tokens > 2)
             found += 1
         assert set(kept) <= {row[0] for row in rows}, "every kept guess was compared"
@@ -139,7 +139,7 @@ def test_the_words_are_of_what_decided(pipe: Pipeline, method: Method, noise: st
     assert not any(words.trials(entry["events"]))
 
 
-def test_the_place_of_a_look_alike_is_told_in_numbers_and_words() -> None:
+def test_the_place_of_a_neighbour_is_told_in_numbers_and_words() -> None:
     entry = {"noise": "shared", "events": {}}
     words = evidence_of(Settings(lantern_delta=0.3), METHODS["lantern"], entry)
 
@@ -147,15 +147,15 @@ def test_the_place_of_a_look_alike_is_told_in_numbers_and_words() -> None:
         _, case, *facts = words.row([4, *row], None)
         return words.cases()[case]["said"].format(*facts)
 
-    assert told(7, 0, 3) == "was accepted: the model itself drew this very piece here."
-    assert told(7, 2, 4) == "was accepted: the model itself drew 7, which is the 2nd of the guess's 3 look-alikes that count."
-    assert told(7, 1, 2) == "was accepted: the model itself drew 7, which is the guess's one look-alike that counts."
-    assert told(7, -1, 4) == "was refused: the model itself drew 7, which is none of the guess's 3 look-alikes that count."
-    assert told(7, -1, 2) == "was refused: the model itself drew 7, which is not the guess's one look-alike that counts."
-    assert told(7, -1, 1) == "was refused: the model itself drew 7, and none of the guess's look-alikes count."
-    assert "no more than 0.3 (delta)" in words.note()
+    assert told(7, 0, 3) == "was accepted: the model itself drew this very token here."
+    assert told(7, 2, 4) == "was accepted: the model itself drew 7, which is the 2nd of the guess's 3 neighbours that count."
+    assert told(7, 1, 2) == "was accepted: the model itself drew 7, which is the guess's one neighbour that counts."
+    assert told(7, -1, 4) == "was refused: the model itself drew 7, which is none of the guess's 3 neighbours that count."
+    assert told(7, -1, 2) == "was refused: the model itself drew 7, which is not the guess's one neighbour that counts."
+    assert told(7, -1, 1) == "was refused: the model itself drew 7, and the guess has no neighbours that count."
+    assert "no more than 0.3 (delta)" in words.sentence()
     shares = evidence_of(Settings(lanternpp_lambda=3.0), METHODS["lantern++"], entry)
-    assert "no more than 2 times its own chance" in shares.note()
+    assert "no more than 2 times its own probability" in shares.sentence()
     exact = evidence_of(Settings(), METHODS["eagle1"], entry)
     assert exact.row([4, 7, -1, 1], None) == [4, "refused", 7, ""]
     ends = {1: "st", 2: "nd", 3: "rd", 4: "th", 11: "th", 12: "th", 13: "th", 21: "st", 111: "th", 122: "nd"}
@@ -251,16 +251,17 @@ def test_the_words_are_whole(temperature: float) -> None:
         for case in found["cases"].values():
             numbers = case["numbers"]
             assert not numbers if shared else numbers[0][1] == "{own}" and numbers[-1][1] == "{limit}"
+        assert bool(found["note"]) != shared and found["rule"].startswith("A ")
         assert set(found["headings"]) == set("ert") and set(found["because"]) == {"first", "e", "r", "t", "refused"}
         assert "noise" not in json.dumps(found) or temperature > 0
 
 
 @pytest.mark.parametrize("noise", ["independent", "shared"])
-def test_only_rules_that_ask_neighbours_speak_of_look_alikes(noise: str) -> None:
+def test_only_rules_that_ask_neighbours_speak_of_them(noise: str) -> None:
     for method in DRAFTING:
         used = "shared" if held_against_draws(method, noise, "sampled") else "independent"
         told = json.dumps(evidence_of(Settings(), method, {"noise": used, "events": {}}).told())
-        assert ("look-alikes" in told) == isinstance(method.rule, Lantern), method.id
+        assert ("neighbour" in told) == isinstance(method.rule, Lantern), method.id
     for method in METHODS.values():
         rule = evidence_of(Settings(temperature=0.0), method).rule  # which greedy runs follow
         assert type(rule) is (type(method.rule) if isinstance(method.rule, Lantern) else Rule)

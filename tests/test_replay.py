@@ -19,6 +19,7 @@ from pages import (
     draw,
     expect,
     fits,
+    link_of,
     lit,
     look_at,
     only,
@@ -27,6 +28,7 @@ from pages import (
     scripts,
     settings,
     show_example,
+    unfold,
 )
 from PIL import Image
 from test_evidence import held_against_draws
@@ -67,6 +69,7 @@ def scrub(page: Page, per_mille: int) -> None:
 
 
 def load(page: Page, path: Path) -> None:
+    unfold(page, texts.KEEP_TITLE)
     page.locator("input[type=file][accept='.json']").set_input_files(path)
 
 
@@ -204,7 +207,9 @@ def test_an_example_plays_scrubs_and_explains(page: Page) -> None:
 
     look_at(page, "LANTERN++")
     details = page.locator("#stage .look")
-    expect(details.locator(".about")).to_contain_text("a look-alike of this guess, and the guess stands for it")
+    expect(details.locator(".about")).to_contain_text("a neighbour of this guess, and the guess stands for it")
+    expect(details.locator(".about")).to_contain_text("was accepted: the model itself drew")
+    expect(details.locator(".about .rule")).to_contain_text("A guess is accepted when the model itself drew it at its position")
     expect(details.locator("svg.tree")).to_be_visible()
     expect(details.locator(".trial").first).to_be_hidden()
     details.locator(".record summary").click()
@@ -229,15 +234,24 @@ def test_an_example_plays_scrubs_and_explains(page: Page) -> None:
         page.set_viewport_size({"width": width, "height": 900})
         page.wait_for_timeout(200)
         assert fits(page), f"the page is wider than {width} px"
-    page.get_by_role("button", name="Close").click()
-    expect(details).to_be_hidden()
+        assert page.locator("#stage .look .about").bounding_box()["width"] > 300  # type: ignore[index]
+    cards = page.locator("#stage .lanes").bounding_box()
+    page.locator("#stage canvas.big").press("Escape")
+    expect(grid).to_be_hidden()
+    assert page.locator("#stage .lanes").bounding_box()["height"] == cards["height"], "no white space comes with the look"
+    page.get_by_text(texts.WEB["lookTitle"], exact=True).click()  # by itself it begins with the method that changed most
+    changed = {name: entry["events"]["kinds"].count("r") for name, entry in recorded_runs()[1].record["methods"].items()}
+    most = METHODS[max(changed, key=lambda name: changed[name])].label
+    expect(page.get_by_label("Method to look at").locator("option:checked")).to_have_text(most)
 
 
 def test_four_captions_show_one_run_of_the_race(page: Page) -> None:
-    """At a near miss of LANTERN++ in a step that added three pieces: the numbers are the record's. They can be
-    skipped."""
+    """At a near miss of LANTERN++ in a step that added three tokens: the numbers are the record's, and as many circles are drawn
+    as there are guesses. There is one button to go on with, and the page is as it was when they end or are skipped."""
     entry = recorded_runs()[0].record["methods"]["lantern++"]
     committed = entry["events"]["committed"]
+    page.set_viewport_size({"width": 1280, "height": 600})
+    began = page.evaluate("[scrollY, document.querySelector('#stage .now').textContent]")
     page.get_by_role("button", name=texts.WEB["tour"]["open"]).press("Enter")
     box = page.locator(".tour")
     expect(box).to_be_visible()
@@ -247,9 +261,13 @@ def test_four_captions_show_one_run_of_the_race(page: Page) -> None:
     step = next(i for i, count in enumerate(committed) if count > at)
     assert committed[step] - committed[step - 1] == 3
     guesses = len(entry["events"]["trees"][step]["tokens"]) - 1
+    facts = {"method": "LANTERN++", "guesses": guesses, "added": 3, "changed": entry["events"]["kinds"].count("r"), "of": 256}
     shown = ["draft", "verify", "verify", "accept"]
+    circles = page.locator("#stage svg.tree circle")
+    expect(circles).to_have_count(guesses)
+    expect(page.get_by_role("button", name=re.compile("^Next"))).to_have_count(1)
     for number, (caption, phase) in enumerate(zip(texts.WEB["tour"]["captions"], shown, strict=True), 1):
-        expect(box).to_contain_text(caption.format(method="LANTERN++", guesses=guesses, added=3))
+        expect(box).to_contain_text(caption.format(**facts))
         expect(box).to_contain_text(f"{number} of 4")
         expect(page.locator("#stage .tree-box .tree")).to_have_attribute("data-phase", phase)
         assert page.evaluate("document.activeElement.className") == "told"
@@ -257,13 +275,15 @@ def test_four_captions_show_one_run_of_the_race(page: Page) -> None:
         page.keyboard.press("Tab")
         page.keyboard.press("Enter")
     expect(box).to_have_count(0)
-    expect(page.locator("#stage .look")).to_be_hidden()
+    expect(page.locator("#stage .look-columns")).to_be_hidden()
+    assert page.evaluate("[scrollY, document.querySelector('#stage .now').textContent]") == began
+    expect(page.get_by_role("button", name=texts.WEB["tour"]["open"])).to_be_focused()
     for how in ("Escape", "Skip"):
         page.get_by_role("button", name=texts.WEB["tour"]["open"]).click()
         box.wait_for()
         page.keyboard.press("Escape") if how == "Escape" else box.get_by_role("button", name=how).click()
         expect(box).to_have_count(0)
-        expect(page.locator("#stage .look")).to_be_hidden()
+        expect(page.locator("#stage .look-columns")).to_be_hidden()
 
 
 def test_a_race_is_painted_token_by_token_and_told_on_the_machines_clock(page: Page) -> None:
@@ -344,7 +364,7 @@ def test_tokens_of_every_kind_say_why_for_every_method(tab: Page, server: str, n
         for kind in sorted(set(lane["kinds"])):
             cell = max(cell for cell, other in enumerate(lane["kinds"]) if other == kind)
             click_cell(tab, cell)
-            expect(look.locator("h2")).to_have_text(f"This piece: {words['headings'][kind]}")
+            expect(look.locator("h3").first).to_have_text(f"This token: {words['headings'][kind]}")
             expect(look.locator(".about .kind")).to_have_text(texts.WEB["terms"][kind])
             why = look.locator(".about p").nth(1).inner_text()
             assert why in words["because"].values() or (method.drafts.side_by_side and "side by side" in why)
@@ -369,7 +389,7 @@ def test_pieces_are_shown_beside_each_other_and_in_the_tree(tab: Page, server: s
     look_at(tab, "LANTERN++")
     for cell in (differs, same):
         click_cell(tab, cell)
-        expect(row.get_by_role("img", name=f"Token {vanilla['tokens'][cell]} in this place")).to_be_visible()
+        expect(row.get_by_role("img", name=f"Token {vanilla['tokens'][cell]} at this position")).to_be_visible()
         expect(row.locator(".patch")).to_have_count(1)
         expect(row.locator(".patch.kept")).to_have_count(int(cell == same))
         style = row.locator(".patch span").get_attribute("style") or ""
@@ -411,20 +431,19 @@ def test_pieces_are_shown_beside_each_other_and_in_the_tree(tab: Page, server: s
 
 
 def test_a_recorded_example_says_why(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has tokens in place of pictures where its model, the bundled one, is not loaded. Without a window nothing is said of
+    """Its tree is drawn without pictures where its model, the bundled one, is not loaded. Without a window nothing is said of
     guesses. Methods are listed in the order of the table, not by who was first."""
     loaded = Service.loaded
     monkeypatch.setattr(Service, "loaded", lambda self: [pipe for pipe in loaded(self) if pipe.info.id == self.default])
     show_example(page)
     look_at(page, "LANTERN++")
-    expect(page.locator("#stage .look h2")).to_have_text("This piece: a guess kept because it looks right")
+    expect(page.locator("#stage .look h3").first).to_have_text("This token: a near miss that was accepted")
     page.locator("#stage .record summary").click()
     expect(page.locator("#stage .trial.relaxed").first).to_contain_text("of the guess's")
     expect(page.locator("#stage .guessed")).to_have_count(0)
     expect(page.locator("#stage .alike")).to_contain_text("The model of this run is not loaded here")
-    tree = page.locator("#stage .tree-box > svg.tree")
-    assert tree.locator(".node text").count() == tree.locator(".node").count() > 1
-    expect(page.locator("#stage .tree-box")).to_contain_text(texts.WEB["treeTokens"])
+    expect(page.locator("#stage .tree-box")).to_contain_text(texts.WEB["treeNote"])
+    expect(page.locator("#stage .tree-box")).not_to_contain_text(texts.WEB["treePictures"])
     lanes = page.evaluate("lanternRun.lanes.map(({ label, milliseconds }) => [label, milliseconds.at(-1)])")
     table = [METHODS[method].label for method in DEFAULT]
     assert [label for label, _ in sorted(lanes, key=lambda lane: lane[1])] != table
@@ -583,7 +602,7 @@ def test_a_link_restores_a_run_or_gets_its_sentence(tab: Page, server: str) -> N
     expect(tab.locator("#methods").get_by_label("EAGLE-1", exact=True)).not_to_be_checked()
     draw(tab)
     expect(tab.locator("#status")).to_contain_text("Done, with seed 42")
-    link = tab.locator("#link").locator("input, textarea")
+    link = link_of(tab)
     expect(link).to_have_value(re.compile(re.escape(server) + r"\?.*seed=42.*lantern_delta=0\.3.*tree=small"))
     open_page(tab, link.input_value())
     expect(tab.locator("#seed input")).to_have_value("42")
@@ -625,6 +644,7 @@ def test_a_record_comes_back_and_runs_again(page: Page, tmp_path: Path) -> None:
     expect(page.locator("#status")).to_contain_text("The record is shown below")
     expect(page.locator("#stage .source")).to_contain_text(HOSTILE)
     expect(page.locator("#stage .lane")).to_have_count(2)
+    unfold(page, texts.KEEP_TITLE)
     page.locator("#again").click()
     expect(page.locator("#status")).to_contain_text("LANTERN++: the same 256 tokens.")
     expect(page.locator("#status")).to_contain_text("Vanilla: the same 256 tokens.")
@@ -638,6 +658,7 @@ def test_a_record_comes_back_and_runs_again(page: Page, tmp_path: Path) -> None:
 
 
 def test_the_explorer_fills_in_points(page: Page) -> None:
+    unfold(page, texts.KNOB_TITLE)
     page.get_by_role("button", name=texts.EXPLORE, exact=True).click()
     expect(page.locator("#sweep .shot").nth(1)).to_be_visible()
     expect(page.get_by_role("button", name="Draw", exact=True)).to_have_count(0)

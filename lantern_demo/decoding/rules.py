@@ -92,10 +92,10 @@ class Explained(NamedTuple):
     """What a rule says to people of the drafts that it tried; as it stands here, what is true of any. In `counts`, labels and
     values beside the target's probability, {counted} stands for what the rule counted and {extra} for what is over in that."""
 
-    heading: str = "a guess kept by a looser rule"  # over a draft that the exact rule would have refused
-    because: str = "The method's looser rule kept it: the piece may not be what the model would have drawn."
+    heading: str = "a guess that only a looser rule accepts"  # over a draft that the exact rule would have refused
+    because: str = "The method's looser rule accepted it."
     only: str = "by the looser rule"
-    bar: str = "The dark part of the bar is the model's chance of the guess, the striped one what the method adds."
+    bar: str = "The dark part of the bar is the model's probability of the guess, the striped one what the method adds."
     counts: tuple[tuple[str, str], ...] = (("the method counts", "{counted}"),)
     note: str = ""  # behind what is said of the bar
 
@@ -235,12 +235,11 @@ class Lantern(Rule):
 
     def explain(self) -> Explained:
         return Explained(
-            "a guess kept because it looks right",
-            "Its look-alikes lent it their chances, and with these it was kept: the picture may differ from the model's own "
-            "here, mostly by something that looks the same.",
-            "because its look-alikes count with it",
-            "The dark part of the bar is the model's chance of the guess, the striped one what its look-alikes lend.",
-            (("its look-alikes lend", "{extra}"), ("they may lend at most", self.most())),
+            "a near miss that was accepted",
+            "Its neighbours in the codebook lent it their probability, and with that it was accepted.",
+            "because its neighbours count with it",
+            "The dark part of the bar is the model's probability of the guess, the striped one what its neighbours lend.",
+            (("its neighbours lend", "{extra}"), ("they may lend at most", self.most())),
         )
 
     def most(self) -> str:
@@ -280,7 +279,7 @@ class LanternPlusPlus(Lantern):
         return self.bound - 1
 
     def most(self) -> str:
-        return f"{self.slack:g} times its own chance (lambda \u2212 1)"
+        return f"{self.slack:g} times its own probability (lambda \u2212 1)"
 
     def whole(self, near: Near, total: Tensor | float) -> Tensor:
         return near.mass[..., :1]

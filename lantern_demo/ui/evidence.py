@@ -1,4 +1,4 @@
-"""Why a guess was kept or not, in the words of the rule that decided: what it counted, what that had to exceed, and what follows.
+"""Say why a guess was accepted or not, by the rule that decided: what it counted, and the limit of that.
 
 What a rule counts is the rule's to say (`explain` of `decoding.rules.Rule`), and here are the sentences around it. With shared
 noise there is nothing to count: a guess was held against the model's own draw, and there are classes for that. The page's script
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from lantern_demo.decoding.methods import Method
-from lantern_demo.decoding.rules import Lantern
+from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule
 from lantern_demo.settings.settings import Settings
 
 
@@ -38,49 +38,67 @@ class Evidence:
     def cases(self) -> dict[str, dict[str, Any]]:
         """What is said of a trial, and the numbers that belong to it: without any, {0}, {1}... of a sentence are what its row
         ends with."""
-        own, told = ("the model's chance of it", "{own}"), self.rule.explain()
+        own, told = ("the model's probability of it", "{own}"), self.rule.explain()
         limit = (
-            "had to reach (the chance of the model's favourite)" if self.greedy else "had to exceed (drawn at random)",
+            "had to reach (the probability of the model's likeliest token)" if self.greedy else "had to exceed (drawn at random)",
             "{limit}",
         )
         numbers = [own, *told.counts, limit]
         return {
             "refused": {"said": "was refused.", "numbers": numbers},
             "exact": {"said": "was accepted, as exact decoding would have.", "numbers": numbers},
-            "alone": {"said": "was accepted: its own chance was enough.", "numbers": [own, limit]},
+            "alone": {"said": "was accepted: its own probability was enough.", "numbers": [own, limit]},
             "relaxed": {"said": f"was accepted only {told.only}: exact decoding would have refused it here.", "numbers": numbers},
         }
 
     def told(self) -> dict[str, Any]:
         """All that the page's script says of the rule."""
         return {
-            "headings": {"e": "a guess kept exactly", "r": self.rule.explain().heading, "t": "drawn by the model"},
+            "headings": {"e": "a guess that exact decoding accepts", "r": self.rule.explain().heading, "t": "drawn by the model"},
             "because": self.because(),
+            "rule": self.sentence(),
             "cases": self.cases(),
             "note": self.note(),
         }
 
+    def sentence(self) -> str:
+        """Say when this rule accepts a guess."""
+        lent = ""
+        if isinstance(self.rule, Lantern) and self.rule.relaxes:
+            lent = (
+                f", plus those of its nearest tokens in the codebook, {self.rule.k} at most and as long as they add up to no more"
+            )
+            lent = f"{lent} than {self.rule.most()}"
+        elif type(self.rule) not in (Rule, Lantern, LanternPlusPlus):
+            return "A rule looser than the exact one decides which guesses are accepted."
+        if self.greedy:
+            return f"A guess is accepted when the model's probability of it{lent} reaches that of the likeliest token."
+        return (
+            "A guess is accepted with probability min(1, p/q): q is the drafter's probability of it, and p is the model's "
+            f"probability of it{lent}."
+        )
+
     def note(self) -> str:
-        """What the bar of a trial shows."""
+        """Say what the bar of a trial shows."""
         told = self.rule.explain()
-        return f"{told.bar} A guess is kept when the bar {'reaches' if self.greedy else 'passes'} the line.{told.note}"
+        return f"{told.bar} A guess is accepted when the bar {'reaches' if self.greedy else 'passes'} the line.{told.note}"
 
     def because(self) -> dict[str, str]:
         """Why a token is what it is: by the letter that records have for it, where it is the first, and where guesses were
         refused."""
         if self.greedy:
-            kept = "A guess stood here, and it is what the model itself likes best."
-            alone = "This guess is not what the model likes best."
-            refused = "The guesses tried here were refused, and what the model likes best stands here."
+            kept = "This guess is the model's likeliest token."
+            alone = "This guess is not the model's likeliest token."
+            refused = "The guesses tried here were refused, and the model's likeliest token stands here."
         else:
-            kept = "A guess stood here, and the model's own dice took it: exact decoding keeps it too."
-            alone = "The model's dice alone would have refused this guess."
-            refused = "The guesses tried here were refused, and the model drew another piece itself."
+            kept = "Exact decoding accepts this guess too."
+            alone = "Exact decoding would have refused this guess."
+            refused = "The guesses tried here were refused, and the model drew another token itself."
         return {
-            "first": "The first piece: the model draws it itself after reading the prompt.",
+            "first": "The first token: the model draws it itself after reading the prompt.",
             "e": kept,
             "r": f"{alone} {self.reason or self.rule.explain().because}",
-            "t": "The model drew this piece itself: no guess reached this place.",
+            "t": "The model drew this token itself: no guess reached this position.",
             "refused": refused,
         }
 
@@ -106,15 +124,18 @@ class Evidence:
 class Undrafted(Evidence):
     """Methods without drafts, which have no rule."""
 
+    def sentence(self) -> str:
+        return ""
+
     def told(self) -> dict[str, Any]:
         told = super().told()
         return told | {"headings": told["headings"] | {"r": "another one than the model's own"}}
 
     def because(self) -> dict[str, str]:
-        own = "likes another piece best here" if self.greedy else "draws another piece here, with the same noise"
+        own = "has another likeliest token here" if self.greedy else "draws another token here, with the same noise"
         return super().because() | {
-            "t": "This method makes no guesses: the model drew this piece itself.",
-            "r": f"With all pieces before it the model {own}.",
+            "t": "This method makes no guesses: the model drew this token itself.",
+            "r": f"Given all tokens before it the model {own}.",
         }
 
 
@@ -122,11 +143,11 @@ class Compared(Evidence):
     """Shared noise: a guess was held against what the model itself drew in its place. Greedy that is its favourite."""
 
     kept_as = "compared"
-    reason = "The model itself drew another piece here, and the guess stands for it."
+    reason = "The model itself drew another token here, and the guess stands for it."
 
     def cases(self) -> dict[str, dict[str, Any]]:
         drew, this = (
-            ("likes {0} best here", "likes this very piece best") if self.greedy else ("drew {0}", "drew this very piece")
+            ("likes {0} best here", "likes this very token best") if self.greedy else ("drew {0}", "drew this very token")
         )
         said = {
             "refused": f"was refused: the model itself {drew}{{1}}.",
@@ -135,12 +156,15 @@ class Compared(Evidence):
         }
         return {case: {"said": sentence, "numbers": []} for case, sentence in said.items()}
 
+    def sentence(self) -> str:
+        kept = "it is the model's likeliest token" if self.greedy else "the model itself drew it"
+        return f"A guess is accepted when {kept} at its position{self.also()}."
+
     def note(self) -> str:
-        kept = "it is what the model itself likes best" if self.greedy else "the model itself drew it"
-        return f"A guess is kept when {kept} in its place{self.also()}."
+        return ""
 
     def also(self) -> str:
-        """What else keeps a guess."""
+        """Say what else makes the rule accept a guess."""
         return ""
 
     def because(self) -> dict[str, str]:
@@ -148,9 +172,9 @@ class Compared(Evidence):
         if self.greedy:
             return told
         return told | {
-            "e": "The model's own draw here is this very guess. After the same pieces vanilla draws it too, with the same dice.",
+            "e": "The model itself drew this very token here. After the same tokens vanilla draws it too, with the same noise.",
             "r": self.reason,
-            "refused": f"The model drew this piece itself, and no guess tried here was the same{self.nor()}.",
+            "refused": f"The model drew this token itself, and no guess tried here was the same{self.nor()}.",
         }
 
     def nor(self) -> str:
@@ -171,24 +195,24 @@ class Compared(Evidence):
 class ComparedNear(Compared):
     """LANTERN with shared noise: the guess stands for its neighbours in the codebook as well, as many as may lend to it."""
 
-    reason = "The model itself drew another piece here, a look-alike of this guess, and the guess stands for it."
+    reason = "The model itself drew another token here, a neighbour of this guess, and the guess stands for it."
 
     def also(self) -> str:
         return (
-            f", or one of its look-alikes that count: the {self.rule.k} nearest at most, as long as their chances add up to no "
-            f"more than {self.rule.most()}"
+            f", or one of its neighbours: the nearest tokens in the codebook, {self.rule.k} at most and as long as their "
+            f"probabilities add up to no more than {self.rule.most()}"
         )
 
     def nor(self) -> str:
-        return ", or had it among its look-alikes that count"
+        return ", or had it among its neighbours"
 
     def where(self, near: int, others: int) -> str:
         if not others:
-            return ", and none of the guess's look-alikes count"
+            return ", and the guess has no neighbours that count"
         if others == 1:
-            return f", which is {'not ' if near < 0 else ''}the guess's one look-alike that counts"
+            return f", which is {'not ' if near < 0 else ''}the guess's one neighbour that counts"
         place = "none" if near < 0 else f"the {ordinal(near)}"
-        return f", which is {place} of the guess's {others} look-alikes that count"
+        return f", which is {place} of the guess's {others} neighbours that count"
 
 
 def evidence_of(settings: Settings, method: Method, entry: dict[str, Any] | None = None) -> Evidence:

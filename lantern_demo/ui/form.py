@@ -1,59 +1,68 @@
-"""What a visitor fills in, and what is shown of a run: the parts of the page as components."""
+"""Components of the page: the settings that a visitor fills in, and the folds below the cards."""
 
 from __future__ import annotations
 
+import os
+from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 import gradio as gr
 
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS, ON_THE_FORM, by_readers
+from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS, by_readers
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
-from lantern_demo.ui.components import Results, Updates, component, field_value, prose, status_html
+from lantern_demo.ui.components import Answer, Results, Updates, answer, component, field_value, prose, status_html
 from lantern_demo.ui.method_panel import method_chooser
 from lantern_demo.ui.model_choice import note
 from lantern_demo.ui.service import Service
 from lantern_demo.ui.sweep import Explorer, explorer
 
-
-def choices(service: Service) -> tuple[gr.Dropdown, gr.HTML, gr.HTML, gr.Number, gr.Checkbox]:
-    """Model, methods and seed."""
-    with gr.Row(elem_id="choices"):
-        with gr.Column(min_width=250, scale=2):
-            model = gr.Dropdown(
-                [(info.title, info.id) for info in service.offered().values()],
-                value=service.default,
-                label=texts.MODEL_LABEL,
-                info=texts.MODEL_INFO,
-                elem_id="model",
-            )
-            model_note = gr.HTML(prose(note(service, service.default)), elem_id="model-note", elem_classes="note")
-            seed = gr.Number(
-                DEFAULT_SEED,
-                label=texts.SEED_LABEL,
-                info=texts.SEED_INFO,
-                precision=0,
-                elem_id="seed",
-            )
-            locked = gr.Checkbox(False, label=texts.LOCK_LABEL, info=texts.LOCK_INFO, elem_id="lock-seed")
-        with gr.Column(min_width=280, scale=5):
-            methods = method_chooser()
-    return model, model_note, methods, seed, locked
+FIRST = (
+    "lantern_k",
+    "lantern_delta",
+    "lanternpp_k",
+    "lanternpp_lambda",
+    "tree",
+    "noise",
+)  # what a reader of the papers looks for
 
 
-def knob_boxes(service: Service) -> dict[str, Any]:
-    """The settings' components by name, in the order of `knobs.ON_THE_FORM`.
+def choices(service: Service) -> tuple[gr.Dropdown, gr.HTML, gr.Number, gr.Checkbox]:
+    """Model and seed."""
+    model = gr.Dropdown(
+        [(info.title, info.id) for info in service.offered().values()],
+        value=service.default,
+        label=texts.MODEL_LABEL,
+        info=texts.MODEL_INFO,
+        elem_id="model",
+    )
+    model_note = gr.HTML(prose(note(service, service.default)), elem_id="model-note", elem_classes="note")
+    with gr.Row():
+        seed = gr.Number(DEFAULT_SEED, label=texts.SEED_LABEL, info=texts.SEED_INFO, precision=0, elem_id="seed")
+        locked = gr.Checkbox(False, label=texts.LOCK_LABEL, info=texts.LOCK_INFO, elem_id="lock-seed")
+    return model, model_note, seed, locked
 
-    They stand in groups by the methods that they are for; a group is open when one of these is in the usual comparison.
-    """
-    defaults = Settings(**service.offered()[service.default].preset)
-    knobs = {}
+
+def first_knobs(service: Service) -> dict[str, Any]:
+    """The components of FIRST by name, two in a row."""
+    defaults, knobs = Settings(**service.offered()[service.default].preset), {}
+    for pair in zip(FIRST[::2], FIRST[1::2], strict=True):
+        with gr.Row():
+            knobs.update({name: _knob(name, field_value(name, defaults)) for name in pair})
+    return knobs
+
+
+def other_knobs(service: Service) -> dict[str, Any]:
+    """The other settings' components by name, folded in groups by the methods that they are for."""
+    defaults, knobs = Settings(**service.offered()[service.default].preset), {}
     for readers, names in by_readers().items():
-        methods = [METHODS[reader] for reader in readers]
-        with gr.Accordion(texts.knobs_of(methods), open=any(method.default for method in methods), elem_classes="knob-group"):
-            knobs.update({name: _knob(name, field_value(name, defaults)) for name in names})
-    return {name: knobs[name] for name in ON_THE_FORM}
+        rest = [name for name in names if name not in FIRST]
+        if rest:
+            with gr.Accordion(texts.knobs_of([METHODS[reader] for reader in readers]), open=False, elem_classes="knob-group"):
+                knobs.update({name: _knob(name, field_value(name, defaults)) for name in rest})
+    return knobs
 
 
 def reset(service: Service, told: gr.HTML, knobs: dict[str, Any], model: str) -> Updates:
@@ -89,15 +98,47 @@ def _knob(name: str, value: Any) -> Any:
     return gr.Number(precision=0, **common)  # Gradio would refuse what is out of range by a message of its own that fades
 
 
-def results_column() -> tuple[Results, Explorer]:
-    """What is shown of a run below the stage, with the knob to turn, and what can be kept of it."""
+@dataclass(frozen=True)
+class Folds:
+    """What is folded below the cards."""
+
+    results: Results
+    searching: Explorer
+    others: gr.HTML
+    upload: gr.UploadButton
+    said: Answer  # of what was uploaded
+
+
+def folds() -> Folds:
+    """Below the cards: the knob to turn, other methods, a run's numbers, what can be kept of it, and how all was found."""
     with gr.Column(elem_id="results"):
-        component("numbers", ["numbers"], elem_id="numbers")
-        searching = explorer()
-        gr.HTML(f"<h2>{texts.KEEP_TITLE}</h2>", elem_id="keep-title")
-        with gr.Row(elem_id="keep"):
-            record = gr.DownloadButton(texts.DOWNLOAD, size="md", min_width=150, elem_id="record")
-            sheet = gr.DownloadButton(texts.SHEET, size="md", min_width=150, elem_id="sheet")
-            again = gr.Button(texts.AGAIN, size="md", min_width=150, elem_id="again")
-        link = gr.Textbox(label=texts.LINK_LABEL, interactive=False, max_lines=1, buttons=["copy"], elem_id="link")
-    return Results(component("table", ["table"], elem_id="table", render=False), record, sheet, again, link), searching
+        with gr.Accordion(texts.KNOB_TITLE, open=False, elem_id="knob"):
+            component("turn", ["turn"], elem_id="turn")
+            searching = explorer()
+        others = method_chooser(False)
+        with gr.Accordion(texts.TABLE_TITLE, open=False, elem_id="numbers"):
+            table = component("table", ["table"], elem_id="table")
+            gr.HTML(f'<p class="note">{escape(texts.TABLE_NOTE)}</p>')
+        with gr.Accordion(texts.KEEP_TITLE, open=False, elem_id="keep"):
+            with gr.Row():
+                record = gr.DownloadButton(texts.DOWNLOAD, size="md", min_width=150, elem_id="record")
+                sheet = gr.DownloadButton(texts.SHEET, size="md", min_width=150, elem_id="sheet")
+                again = gr.Button(texts.AGAIN, size="md", min_width=150, elem_id="again")
+                upload = gr.UploadButton(
+                    texts.LOAD, file_types=[".json"], type="binary", size="md", min_width=150, elem_id="load"
+                )
+            said = answer("load-told")
+            link = gr.Textbox(label=texts.LINK_LABEL, interactive=False, max_lines=1, buttons=["copy"], elem_id="link")
+            gr.HTML(f'<p class="note">{escape(texts.KEEP_NOTE)}</p>')
+        component(
+            "lossless", ["lossless"], {"file": texts.AUDIT_FILE, "address": in_repository(texts.AUDIT_FILE)}, elem_id="lossless"
+        )
+        with gr.Accordion(texts.TIMING_TITLE, open=False, elem_id="timing"):
+            gr.HTML(prose(texts.TIMING), elem_classes="prose")
+    return Folds(Results(table, record, sheet, again, link), searching, others, upload, said)
+
+
+def in_repository(path: str = "") -> str | None:
+    """The address of a file, or of all of them, where the code is known to be: on a Space its own repository has it."""
+    space = os.environ.get("SPACE_ID")
+    return space and f"https://huggingface.co/spaces/{space}/{f'blob/main/{path}' if path else 'tree/main'}"

@@ -1,5 +1,4 @@
-"""The methods to choose from: those of the usual comparison, and behind them the others, exact and lossy, with a sentence
-each."""
+"""The methods to choose from, with a sentence each: those of the comparison in the settings, the others in a fold."""
 
 from __future__ import annotations
 
@@ -11,26 +10,30 @@ import gradio as gr
 
 from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.ui import texts
-from lantern_demo.ui.components import component
+from lantern_demo.ui.components import component, pack
 from lantern_demo.ui.run_view import COLOURS
 
 
-def method_chooser() -> gr.HTML:
-    methods = list(METHODS.values())
-    chosen = [method.id for method in methods if method.default]
-    return component("methods", ["methods"], methods_view(methods, chosen), elem_id="methods")
+def method_chooser(usual: bool) -> gr.HTML:
+    """The methods of the comparison, or the others."""
+    chosen = [method.id for method in METHODS.values() if method.default]
+    value = methods_view(METHODS.values(), chosen, usual)
+    return component("methods", ["methods"], value, elem_id="methods" if usual else "others")
 
 
-def methods_view(usable: Iterable[Method], chosen: Sequence[str]) -> dict[str, Any]:
-    """The chooser's value: the groups of methods, and the ids of those that are on."""
-    groups: dict[str, list[dict[str, Any]]] = {"usual": [], "exact": [], "lossy": []}
-    for method in usable:
-        group = "usual" if method.default else "exact" if method.lossless else "lossy"
-        groups[group].append(
-            {"id": method.id, "label": method.label, "sentence": texts.method_sentence(method), "colour": COLOURS[method.id]}
-        )
-    shown = [{"title": texts.METHOD_GROUPS[name], "methods": methods} for name, methods in groups.items() if methods]
-    return {"groups": shown, "chosen": list(chosen), "legend": texts.METHODS_LABEL, "note": texts.METHODS_INFO}
+def methods_view(usable: Iterable[Method], chosen: Sequence[str], usual: bool) -> dict[str, Any]:
+    """A chooser's value: its methods, and the ids of those that are on."""
+    methods = [method for method in usable if method.default == usual]
+    shown = [{"id": m.id, "label": m.label, "sentence": texts.method_sentence(m), "colour": COLOURS[m.id]} for m in methods]
+    told = {"legend": texts.METHODS_LABEL, "note": texts.METHODS_INFO}
+    if not usual:
+        told = {"legend": texts.OTHERS_TITLE, "note": texts.OTHERS_INFO, "draw": texts.DRAW_OTHERS}
+    return {"methods": shown, "chosen": [method.id for method in methods if method.id in chosen], **told}
+
+
+def packed_methods(usable: Sequence[Method], chosen: Sequence[str]) -> list[str]:
+    """The values of both choosers."""
+    return [pack(methods_view(usable, chosen, usual)) for usual in (True, False)]
 
 
 def chosen_of(value: Any) -> Any:

@@ -14,7 +14,7 @@ from lantern_demo.models.registry import ModelInfo
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import field_value, pack, prose
-from lantern_demo.ui.method_panel import methods_view
+from lantern_demo.ui.method_panel import packed_methods
 from lantern_demo.ui.prompt_builder import builder_view
 from lantern_demo.ui.service import Service
 
@@ -31,7 +31,7 @@ class ModelWidgets:
     label: gr.Dropdown
     builder: gr.HTML
     examples: gr.HTML
-    methods: gr.HTML
+    methods: tuple[gr.HTML, gr.HTML]  # of the comparison, and the others
     knobs: dict[str, Any]
 
     def all(self) -> list[Any]:
@@ -42,7 +42,7 @@ class ModelWidgets:
             self.label,
             self.builder,
             self.examples,
-            self.methods,
+            *self.methods,
             *self.knobs.values(),
         ]
 
@@ -85,7 +85,9 @@ def choose(
         else gr.update(visible=False),
         w.builder: pack(builder_view(info)),
         w.examples: gr.update(visible=info.folder is not None),
-        w.methods: pack(methods_view(usable_methods(service, info), chosen_methods(service, info, methods))),
+        **dict(
+            zip(w.methods, packed_methods(usable_methods(service, info), chosen_methods(service, info, methods)), strict=True)
+        ),
         **{knob: field_value(name, values) for name, knob in w.knobs.items()},
     }
 

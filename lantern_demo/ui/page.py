@@ -18,29 +18,28 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from lantern_demo.models.files.disk_cache import root
+from lantern_demo.settings.knobs import ON_THE_FORM
 from lantern_demo.ui import admission, log, texts
 from lantern_demo.ui.api import DEVICE, REFUSALS, add_endpoints
-from lantern_demo.ui.audit_panel import audit_panel
 from lantern_demo.ui.compare import again, begin, draw, settle
 from lantern_demo.ui.components import (
     STYLES,
     Answer,
-    Results,
     Updates,
     Widgets,
     answer,
     component,
-    prose,
     script,
     sent,
     shared_scripts,
     status_html,
 )
-from lantern_demo.ui.form import choices, drawer_foot, drawer_head, knob_boxes, reset, results_column
+from lantern_demo.ui.form import Folds, choices, drawer_foot, drawer_head, first_knobs, folds, in_repository, other_knobs, reset
 from lantern_demo.ui.gradio_patches import LAUNCH_OPTIONS, OPEN_VIEW, calm_queue, forget_calls, http_request, no_tool, waiting
 from lantern_demo.ui.head import Head, tags
 from lantern_demo.ui.health import METRICS, PATH, health, metrics
 from lantern_demo.ui.look_alikes import LookAlikes
+from lantern_demo.ui.method_panel import method_chooser
 from lantern_demo.ui.model_choice import ModelWidgets, choose, choose_another, class_box
 from lantern_demo.ui.palettes import PALETTES, palettes
 from lantern_demo.ui.places import places
@@ -73,7 +72,7 @@ EXPLORER_IN_VIEW = "() => document.getElementById('explorer').scrollIntoView({ b
 RACE_IN_VIEW_UNLESS_TOLD = "(told) => { if (!told) raceInView(); }"
 # What Draw sends is what the page shows at that moment: Gradio's own copy of a field may be a moment behind it.
 AS_SHOWN = """(...asked) => {
-  const prompt = document.querySelector("#prompt :is(textarea, input)"), boxes = [...document.querySelectorAll("#methods input")];
+  const prompt = document.querySelector("#prompt :is(textarea, input)"), boxes = [...document.querySelectorAll(".method input")];
   if (prompt) asked[0] = prompt.value;
   if (boxes.length) asked[2] = JSON.stringify({ chosen: boxes.filter((box) => box.checked).map((box) => box.value) });
   return asked;
@@ -100,35 +99,36 @@ def build(model: str | Path = "lantern-scenes", device: str = "auto", threads: i
                 arriving = gr.HTML("", elem_id="arriving")
         with gr.Column(elem_id="settings"):
             drawer_head()
-            model_box, model_note, methods, seed, locked = choices(service)
-            knobs = knob_boxes(service)
+            knobs = first_knobs(service)
+            model_box, model_note, seed, locked = choices(service)
+            methods = method_chooser(True)
+            knobs |= other_knobs(service)
+            knobs = {name: knobs[name] for name in ON_THE_FORM}
             filled, reset_button = drawer_foot()
         first, page.lantern_look = first_view()
         looking = [looking_at(page, LookAlikes(service))]
         stage = component("stage", ("mosaic", "clock", "stage"), first, elem_id="stage", server_functions=looking)
-        results, searching = results_column()
-        upload = gr.UploadButton(texts.LOAD, file_types=[".json"], type="binary", size="md", elem_id="load")
-        said_of_upload = answer("load-told")
-        gr.HTML(f'<p class="note">{escape(texts.KEEP_NOTE)}</p>')
-        _at_the_foot(results)
+        below = folds()
+        gr.HTML(_foot(), elem_id="foot")
 
         w = Widgets(
             said.words,
             seed,
             draw_button,
             stop_button,
-            searching.start,
+            below.searching.start,
             stage,
-            results,
+            below.results,
             FinishedRuns(),
             gr.State(Shown()),
             gr.State(None),
             gr.State(Shown()),
         )
-        by_model = ModelWidgets(gr.State(service.default), model_note, prompt, label, builder, examples, methods, knobs)
+        choosers = (methods, below.others)
+        by_model = ModelWidgets(gr.State(service.default), model_note, prompt, label, builder, examples, choosers, knobs)
         form = Form(model_box, by_model, seed, locked)
-        _wire_runs(page, service, w, form, searching, said)
-        _wire_restoring(page, service, w, form, examples, upload, said_of_upload, arriving)
+        _wire_runs(page, service, w, form, below.searching, said)
+        _wire_restoring(page, service, w, form, examples, below, arriving)
         reset_button.click(partial(reset, service, filled, knobs), [form.model], [filled, *knobs.values()], **AT_ONCE)
         label.input(lambda title: title, [label], [prompt], **AT_ONCE)
         add_endpoints(page, service)
@@ -171,23 +171,12 @@ def _ask() -> tuple[gr.Textbox, gr.Dropdown, gr.Button, gr.Button]:
     return prompt, label, draw_button, stop_button
 
 
-def _at_the_foot(results: Results) -> None:
-    """What is folded below a race: its numbers, the audit, how time is taken; and the foot."""
-    with gr.Accordion(texts.TABLE_TITLE, open=False, elem_id="numbers"):
-        results.table.render()
-        gr.HTML(f'<p class="note">{escape(texts.TABLE_NOTE)}</p>')
-    audit_panel()
-    with gr.Accordion(texts.TIMING_TITLE, open=False, elem_id="timing"):
-        gr.HTML(prose(texts.TIMING), elem_classes="prose")
-    gr.HTML(_foot(), elem_id="foot")
-
-
 def _foot() -> str:
     """HTML of the foot: links to the papers, and on a Space to its repository. They open beside the page, so that none ends a
     race."""
-    links, space = dict(texts.PAPERS), os.environ.get("SPACE_ID")
-    if space:
-        links[texts.REPOSITORY] = f"https://huggingface.co/spaces/{space}/tree/main"
+    links, repository = dict(texts.PAPERS), in_repository()
+    if repository:
+        links[texts.REPOSITORY] = repository
     shown = "".join(f'<a href="{escape(to)}" target="_blank" rel="noopener">{escape(name)}</a>' for name, to in links.items())
     return f'<nav aria-label="{escape(texts.FOOT)}">{shown}</nav>'
 
@@ -209,7 +198,7 @@ def launch(page: gr.Blocks, **options: Any) -> Any:
         theme=theme(),
         css="\n".join(map(sent, STYLES)),
         head=f"<script>{shared_scripts()}</script>",  # it runs before the page's components are there
-        footer_links=["api", "gradio", "settings"],
+        footer_links=["api", "gradio"],
         ssr_mode=False,
         show_error=False,
         run_history=False,
@@ -281,7 +270,7 @@ def _wire_runs(page: gr.Blocks, service: Service, w: Widgets, form: Form, search
             settled.then(None, [w.results.link], [w.results.link], js=OWN_LINK, **QUIET)
         return running
 
-    asked = [prompt, form.model, form.by_model.methods, form.seed, form.locked, w.result, *knobs]
+    asked = [prompt, form.model, form.by_model.methods[0], form.seed, form.locked, w.result, *knobs]
     end = partial(settle, service, w)
     drawing = wire([w.draw.click, prompt.submit], partial(draw, service, w), asked, w.of_a_frame(), end, said, AS_SHOWN)
     w.results.again.click(None, js=RACE_IN_VIEW, **QUIET)
@@ -332,8 +321,7 @@ def _wire_restoring(
     w: Widgets,
     form: Form,
     examples: gr.HTML,
-    upload: gr.UploadButton,
-    said: Answer,
+    below: Folds,
     arriving: gr.HTML,
 ) -> None:
     """Examples, records, links, and what the page shows at first."""
@@ -370,10 +358,11 @@ def _wire_restoring(
         js="(text) => { document.dispatchEvent(new CustomEvent('prompted', { detail: text })); }",
         **QUIET,
     )
-    loaded = upload.upload(
-        partial(load_record, service, w, form, said.words), [w.shown, upload], [said.words, *outputs], **QUIET, **DEVICE
+    said = below.said
+    loaded = below.upload.upload(
+        partial(load_record, service, w, form, said.words), [w.shown, below.upload], [said.words, *outputs], **QUIET, **DEVICE
     )
-    upload.upload(places(page, DEVICE["concurrency_id"]), None, [said.place], concurrency_limit=None, **QUIET)
+    below.upload.upload(places(page, DEVICE["concurrency_id"]), None, [said.place], concurrency_limit=None, **QUIET)
     loaded.then(None, [w.results.link], [w.results.link], js=WHOLE_LINK, **QUIET)
     loaded.then(None, [said.words], None, js=RACE_IN_VIEW_UNLESS_TOLD, **QUIET)
     form.model.input(

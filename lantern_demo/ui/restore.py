@@ -57,7 +57,7 @@ def first_view() -> tuple[dict[str, Any] | None, str]:
     for run in recorded_runs()[:1]:
         pictures = {name: picture_address(picture_of(address), FIRST_QUALITY) for name, address in run.pictures.items()}
         view = results_view(run.record, pictures, run.source, sweeps=run.sweeps_told)
-        apart = [{name: lane.pop(name) for name in ("trees", "trials", "evidence", "sentence", "said")} for lane in view["lanes"]]
+        apart = [{name: lane.pop(name) for name in ("trees", "trials", "evidence", "said")} for lane in view["lanes"]]
     return view, "\n".join([f"const FIRST = {pack(apart)};\nObject.assign(WORDS, {pack(texts.LOOK)});", *map(script, LOOK)])
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from PIL import Image
 
-from lantern_demo.decoding.methods import METHODS, Method
+from lantern_demo.decoding.methods import METHODS
 from lantern_demo.runs.describe import describe_run
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
@@ -43,7 +43,6 @@ COLOURS: dict[str, str] = dict(zip(METHODS, cycle(PALETTE), strict=False))
 LABELS: dict[str, str] = {method.id: method.label for method in METHODS.values()}
 
 LARGEST = 512  # pixels a side of a picture that travels with the results
-PARTS = ("draft", "verify", "commit")
 
 
 def stem(method: str) -> str:
@@ -106,15 +105,12 @@ def stalls(entry: dict[str, Any]) -> tuple[float, float]:
     return long, entry["decode_seconds"] - long
 
 
-def _at_length(entry: dict[str, Any], method: Method, greedy: bool, vanilla: dict[str, Any] | None) -> str:
-    """What a method changed and what disturbed its time, in a few sentences. `vanilla` is the entry that its speedup is
-    against."""
-    told = [texts.changed(entry, method, greedy)]
+def _disturbances(entry: dict[str, Any], vanilla: dict[str, Any] | None) -> str:
+    """Say what disturbed a method's time, if anything. `vanilla` is the entry that its speedup is against."""
+    told = [texts.waited(entry)] if entry["disturbed"] else []
     long, usual = stalls(entry)
     if long:
-        told.append(texts.stalled(long, usual, None if vanilla is None else stalls(vanilla)[1] / usual))
-    if entry["disturbed"]:
-        told.append(texts.waited(entry))
+        told.insert(0, texts.stalled(long, usual, None if vanilla is None else stalls(vanilla)[1] / usual))
     return " ".join(told)
 
 
@@ -186,12 +182,10 @@ def _result(
         "changed": texts.changed_of(entry),
         "steps": entry["steps"],
         "greedy": settings.temperature == 0,
-        "sentence": texts.method_sentence(method),
-        "said": _at_length(entry, method, settings.temperature == 0, vanilla),
+        "said": _disturbances(entry, vanilla),
         "evidence": evidence.told(),
         "tokens": entry["token_ids"],
         "picture": picture,
-        **{part: entry[f"{part}_seconds"] for part in PARTS},
         **events,
         "trials": [[_shorter(row) for row in step] for step in evidence.trials(entry["events"])],
     }

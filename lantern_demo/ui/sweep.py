@@ -1,4 +1,4 @@
-"""The knob explorer: one setting at five values, with what each gains and what it gives up."""
+"""Turn the knob: one setting at five values, with what each gains and changes."""
 
 from __future__ import annotations
 
@@ -135,32 +135,25 @@ def _points(service: Service, e: Explorer, sweep: Sweep, requests: list[Request]
         if "vanilla" in done:
             baseline, value["picture"] = done["vanilla"].stats.decode_seconds, picture_address(done["vanilla"].image)
         found = done[method.id]
-        value["points"].append(_point(sweep, setting, found, baseline, picture_address(found.image)))
+        value["points"].append(_point(sweep, setting, found) | {"speedup": baseline / found.stats.decode_seconds})
         yield {e.plot: pack(value), e.answer.words: status_html(texts.exploring(number, len(requests)), "busy")}
 
 
-def _point(sweep: Sweep, setting: float, event: Generation, baseline: float, picture: str) -> dict[str, Any]:
+def _point(sweep: Sweep, setting: float, event: Generation) -> dict[str, Any]:
     return {
         "label": f"{KNOBS[sweep.setting].symbol} = {setting:g}",
-        "picture": picture,
+        "picture": picture_address(event.image),
         "changed": round(event.stats.changed * event.stats.tokens),
         "of": event.stats.tokens,
-        "speedup": baseline / event.stats.decode_seconds,
     }
 
 
 def recorded_sweep(pipe: Pipeline, prompt: str, seed: int, name: str) -> dict[str, Any]:
-    """A sweep of an example, as its file keeps it: of every value what a run gave, against the vanilla run beside it."""
+    """Draw a sweep of an example, as its file keeps it: of every value the passes, what was changed, and the tokens."""
     sweep, points = SWEEPS[name], []
     for value in sweep.values:
-        runs = {
-            method: event
-            for method, event in pipe.compare(prompt, ["vanilla", sweep.method], seed=seed, **{sweep.setting: value})
-            if isinstance(event, Generation)
-        }
-        done = runs[sweep.method]
-        point = _point(sweep, value, done, runs["vanilla"].stats.decode_seconds, picture_address(done.image))
-        points.append(point | {"value": value, "steps": done.stats.steps, "token_ids": done.tokens})
+        done = pipe.generate(prompt, sweep.method, seed=seed, **{sweep.setting: value})
+        points.append(_point(sweep, value, done) | {"value": value, "steps": done.stats.steps, "token_ids": done.tokens})
     method = METHODS[sweep.method]
     return {
         "knob": name,

@@ -10,7 +10,7 @@ from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.faults import sentence
 from lantern_demo.models.bundled import NoDrafter
 from lantern_demo.prompt_words import USUAL
-from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS
+from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS, short_name
 
 TITLE = "LANTERN: images, drawn faster"
 INTRO = (
@@ -34,12 +34,11 @@ EXAMPLES = (
 PROMPT_LABEL = "Prompt"
 PROMPT_PLACEHOLDER = f"What to draw, for example: {USUAL}"
 MODEL_LABEL = "Model"
-MODEL_INFO = "The first ships with the code; the others are loaded at their first run."
+MODEL_INFO = "lantern-scenes is included; the others are downloaded on first use (0.7 to 18 GB)."
 CLASS_LABEL = "Class"
 CLASS_INFO = "This model draws one of the 1,000 ImageNet classes. Type a part of its name, or its number."
 METHODS_LABEL = "Methods"
-METHODS_INFO = "They race: equal slices of the device in rotation, each on its own clock. Speedups need Vanilla."
-METHOD_GROUPS = {"usual": "The comparison", "exact": "More that are exact", "lossy": "More that change the odds"}
+METHODS_INFO = "Each method gets equal time slices of the device. Speedups need Vanilla."
 SEED_LABEL = "Seed"
 SEED_INFO = "The same seed, settings and machine give the same pictures."
 LOCK_LABEL = "Lock the seed"
@@ -48,26 +47,30 @@ OFFER = "Try:"
 NOT_DRAWN = "Not drawn."
 DRAW, STOP, PICK, SETTINGS = "Draw", "Stop", "Pick", "Settings"
 DRAW_THESE = "Draw with these"
+DRAW_OTHERS = "Draw with all chosen methods"
 RESET, CLOSE = "Reset to preset", "Close"
 DOWNLOAD, SHEET = "Run record (JSON)", "All pictures (PNG)"
 AGAIN = "Run this again and compare tokens"
-LINK_LABEL = "Link to this run (with its pictures while this server keeps them)"
+LINK_LABEL = "Link to this run (pictures are kept for the last 200 runs)"
 LOAD = "Load a run record"
-KEEP_TITLE = "Keep and share"
+KEEP_TITLE = "Record and link"
 KEEP_NOTE = (
     "The record holds everything needed to run this again: prompt, settings, trees, versions, every token and every step. "
-    "Load one here to replay it and to run it again on this machine. Every picture says in its file what it was drawn from."
+    "Load one here to replay it and to run it again on this machine. Each PNG carries prompt, seed and settings."
 )
 
 FOOT = "About this demo"
 PAPERS = {"The LANTERN paper": "https://arxiv.org/abs/2410.03355", "The LANTERN++ paper": "https://arxiv.org/abs/2502.06352"}
 REPOSITORY = "Code, docs and licence"
 
+KNOB_TITLE = "Turn the knob"
+OTHERS_TITLE = "Other methods"
+OTHERS_INFO = "They are drawn beside those that are chosen in Settings."
 TIMING_TITLE = "How timings are taken"
-TABLE_TITLE = "All numbers of this run, and where the time goes"
+TABLE_TITLE = "All numbers"
 TABLE_NOTE = (
-    "MAL is the mean accepted length: tokens committed per step, a step being one pass of the target. Changed counts the "
-    "picture's tokens that only the relaxation accepted. Seconds = prefill + draft + verify + commit."
+    "A step is one pass of the target. MAL is the mean accepted length: tokens committed per step. Changed counts the tokens "
+    "that only the method's relaxation accepted. Seconds = prefill + draft + verify + commit."
 )
 TABLE_HEAD = (
     "Method",
@@ -85,39 +88,17 @@ TABLE_HEAD = (
 )
 
 TIMING = """
-- The methods **race on one device**: they get it in turn for slices of about 80 ms of decoding, a step at least, so that
-  whatever else the machine does disturbs all of them alike and none pays for its place in the order. Every rotation begins with
-  another one. Their tokens are those of a run alone. Where memory does not hold all of them at once they run one after the
-  other, and the page says so.
-- The clock counts **synchronised device work only**, of each method its own: prefill, draft, verify, accept and commit.
-  Previews, picture files, the network and this page happen between its ticks. Encoding the prompt and decoding the final
-  picture are timed apart.
-- **Every method is warmed up** with a few tokens, which are not counted, and the trees that fit are chosen: once, when the
-  program starts.
-- **Passes** of the model do not depend on the machine, seconds and speedups do. On a processor the clock also takes the time in
-  which the run had a processor; where a method waited for more than a tenth of its seconds, the page says that the machine was
-  busy.
-- **Speedup** is vanilla's decode seconds over the method's, both of this run on this device. Without vanilla there is none.
-- Vanilla runs on the same engine as the others. Below 1 a method is slower: on a processor every guess that is verified takes
-  time, and with a small model that can be more than it saves.
-- **Changed** counts the tokens of a picture that only the method's relaxation accepted. With shared noise such a token is not
-  the one that the model itself draws there; with independent noise the exact rule would have refused it. The run marks them as
-  it draws. ZipAR has no such rule: the model reads its finished picture once, off the clock, and the tokens count that it draws
-  otherwise with the same numbers.
+- The methods **take turns on one device**, in slices of about 80 ms and at least one step, so that other work disturbs all of
+  them alike. Their tokens are those of a run alone. Where memory does not hold all of them they run one after the other, and
+  the page says so.
+- The clock counts **synchronised device work only**: prefill, draft, verify and commit. Reading the prompt and decoding the
+  picture are timed apart; previews, files and the network are not timed. Every method is warmed up first.
+- **Passes** do not depend on the machine; seconds and speedups do. Where a method waited for a processor for more than a tenth
+  of its seconds, the page says that the machine was busy.
+- **Speedup** is vanilla's decoding time over the method's, on the same engine and in the same run.
 """
 
-AUDIT_TITLE = "Is it lossless?"
-AUDIT_NOTE = """
-A lossless method must draw what the model alone would draw. To check that, every method drew many short sequences with a
-**small toy model whose distribution is known exactly**: all its sequences can be listed, with the chance of each. What was
-drawn is held against that distribution, under several ways of sampling. What ran is **this project's own implementation of
-each method, not its authors' programs**.
-"""
-AUDIT_OWN = (
-    "Each method had dice of its own (its paper's rule) in these runs. With the same dice for all, which is what runs unless "
-    "you choose otherwise, an exact method draws the very picture that vanilla draws: a race shows it."
-)
-AUDIT_HOW = "`python -m lantern_demo.bench audit` does it again. `docs/audit.md` says how it works and what each method came to."
+AUDIT_FILE = "docs/audit.md"
 
 NOT_YET = "\u2013"  # stands where a number will be
 READY = "Type a prompt and press Draw."
@@ -173,48 +154,41 @@ METHOD_SENTENCES = {
 BADGES = {"vanilla": "reference", "eagle1": "exact control", "lantern": "near misses", "lantern++": "near misses"}
 
 
-EXPLORE_NOTE = (
-    "Measuring draws your prompt and seed with vanilla once and with one knob at five values, the others as in Settings. Each "
-    "point is one run: up is faster, left is closer to the model's own distribution."
-)
-EXPLORE_LABEL = "Knob"
+EXPLORE_NOTE = "Redraws your prompt at five values of this setting, plus vanilla; the other settings stay as they are."
+EXPLORE_LABEL = "Setting"
 EXPLORE = "Measure here"
 
-# The same for a look at a piece; they come with its scripts.
+# The same for a look at a token; they come with its scripts.
 LOOK: dict[str, Any] = {
-    "lookTitle": "A look at one piece",
-    "heading": "This piece: {what}",
-    "close": "Close",
+    "heading": "This token: {what}",
     "terms": {"e": "exact acceptance", "r": "changed by the method", "t": "the target's own token"},
-    "lookNote": "Point at a cell of the picture, tap it, or use the arrow keys. The same cell is lit in every lane.",
-    "patchesTitle": "This place of the picture with other pieces",
+    "lookNote": "Click a token of the picture, or use the arrow keys. The same token is lit on every card.",
+    "patchesTitle": "The picture with other tokens at this position",
     "patchGuess": "refused guess",
-    "patchBoth": "the guess, which stands here",
-    "patchKept": "what stands here",
-    "patchVanilla": "what vanilla drew at this place",
-    "patchNear": "its look-alikes",
-    "patchModel": "what the model itself likes best",
-    "patchWait": "Decoding the look-alikes\u2026",
-    "patchAlt": "Token {token} in this place",
+    "patchBoth": "the accepted guess",
+    "patchKept": "the token drawn",
+    "patchVanilla": "vanilla's token",
+    "patchNear": "its neighbours in the codebook",
+    "patchModel": "the model's likeliest tokens",
+    "patchWait": "Decoding the other tokens\u2026",
+    "patchAlt": "Token {token} at this position",
     "chance": "{percent} %",
     "next": "Next step \u203a",
     "phases": {
-        "draft": "1. Draft: guesses for the tokens ahead, {count} of them.",
-        "verify": "2. Verify: one pass of the model looks at all of them at once.",
+        "draft": "1. Draft: {count} guesses at the tokens ahead.",
+        "verify": "2. Verify: one pass of the model checks all of them at once.",
         "refused": "Refused: {refused}.",
-        "accept": "3. Accept: tokens that this adds to the picture: {count}.",
+        "accept": "3. Accept: adds {count} tokens.",
+        "acceptOne": "3. Accept: adds 1 token.",
     },
-    "record": "For the record: tokens and numbers",
+    "record": "For the record",
     "pick": "Method to look at",
     "gridRole": "token grid",
     "gridLabel": "Tokens of {method}: arrow keys move from one to the next",
     "tokenAt": "Token {token}: row {row}, column {column}",
-    "prefill": "The first token: the model draws it itself after reading the prompt, in {ms} ms.",
-    "step": "Step {step} of {steps} took {ms} ms. Tokens committed: {tokens}.",
-    "sideBySide": (
-        "Drawn side by side with the other rows that were open in this pass: {missing} of the tokens before it were not "
-        "there yet."
-    ),
+    "prefill": "The model drew it after reading the prompt, in {ms} ms.",
+    "step": "Step {step} of {steps} took {ms} ms and committed {tokens} tokens.",
+    "sideBySide": ("Drawn side by side with the other rows of this pass: {missing} of the tokens before it were not there yet."),
     "neverGuessed": "This token was never guessed: it lay behind the window of every pass before.",
     "guessedOnce": "Guessed once; the",
     "guessedOften": "Guessed {count} times ({chain}); the last",
@@ -223,34 +197,22 @@ LOOK: dict[str, Any] = {
     "guessAccepted": "and was accepted.",
     "guessRefused": "and was refused: the model drew {token} itself.",
     "noDrafts": "Nothing was guessed in this step; the model drew the token itself.",
-    "notKept": "What was tried in this step was not kept: GPUs do not keep it.",
+    "notKept": "GPUs do not keep what was tried in a step.",
     "draft": "Guess",
     "none": "none",
     "overOne": "more than 1",
     "treeTold": "The draft tree of this step, {nodes} nodes with the root. Accepted: {path}.",
-    "treePictures": (
-        "The draft tree, the last piece before it on top. Each node shows its place of the picture with that guess, and those "
-        "above it, drawn in."
-    ),
-    "treeTokens": (
-        "The draft tree, the last piece before it on top. The numbers are the guesses' numbers in the model's list of pieces "
-        "(codebook)."
-    ),
+    "treeNote": "Draft tree; the last token before it is at the top.",
+    "treePictures": "Each node shows the picture at its position with that guess and those above it.",
     "treeSigns": {
-        "accepted": "a guess that was kept",
-        "refused": "a guess that was refused",
-        "untried": "a guess that was not tried",
+        "root": "the last token before",
+        "accepted": "accepted guess",
+        "refused": "refused guess",
+        "untried": "guess not tried",
         "target": "drawn by the model itself",
-        "chosen": "the piece you look at",
+        "chosen": "the chosen token",
     },
     "treeNode": "Token {token}: {state}",
-    "states": {
-        "root": "the last piece before",
-        "accepted": "accepted",
-        "refused": "refused",
-        "untried": "not tried",
-        "target": "drawn by the model itself",
-    },
 }
 
 # What the page's scripts say; {names} are filled in there.
@@ -284,20 +246,17 @@ WEB: dict[str, Any] = {
         "done": "Done",
         "count": "{number} of {of}",
         "captions": [
-            "{method} guesses ahead: each circle is a piece of the picture that may come next, {guesses} guesses in all.",
-            "One run of the big model looks at all of them at once. Without guesses that run would give one piece.",
+            "{method} guesses ahead: each circle is a guess at a token that comes next, {guesses} in all.",
+            "One pass of the model checks all of them at once. Without guesses it would draw one token.",
             (
-                "This piece is a near miss: not the one that the model would have drawn, but one that looks like it. Here are "
-                "its look-alikes."
+                "This token is a near miss: only the looser rule accepted it, because its neighbours in the codebook count too. "
+                "Here they are."
             ),
-            (
-                "So one run gave {added} pieces, the last of them the model's own. That is how the race is won; the count "
-                "of changed pieces says how often a near miss was kept."
-            ),
+            "So one pass added {added} tokens. The card counts the near misses of the whole picture: {changed} of {of} changed.",
         ],
     },
     "stage": "The race",
-    "hint": "Every picture can be clicked: see what each token was guessed from, and why it was kept.",
+    "hint": "Every picture can be clicked: see what each token was guessed from, and why it was accepted.",
     # The headline names the first by the clock that is shown, and the line below it tells of the other clock.
     "headlines": {
         "passes": "{method} needed {passes} passes instead of {alone}: {times} fewer.",
@@ -329,44 +288,40 @@ WEB: dict[str, Any] = {
     "again": "\u25b6 Replay",
     "scrub": "Time of the replay",
     "first": "1st",
+    "lookTitle": "Look at one token",
     "pass": "1 pass",
     "passes": "{steps} passes",
     "open": "{method}: look at its tokens",
     "noBaseline": "\u2013 no speedup: vanilla was not run",
     "changed": "{count} of {of} changed",
     "kinds": {"e": "guess accepted exactly", "r": "changed by the method", "t": "drawn by the model itself"},
-    "whyOther": (
-        "An exact (lossless) method's picture can differ from vanilla's all the same: it keeps the model's odds, and rolls "
-        "dice of its own."
-    ),
-    "control": (
-        "EAGLE-1 guesses in the same way, along a fixed tree of guesses, and accepts no near misses: what LANTERN++ gains over "
-        "it comes from near misses, and from the longer tree that they make worth while."
-    ),
     **LOOK,
-    "numbersTitle": "What changed, and the numbers",
-    "numbersNote": (
-        "Exact (lossless) methods change nothing. Of the others the count is of the pieces that only the looser rule accepted."
-    ),
     "changedTitle": "Speed in seconds against what was changed",
-    "changedNote": "Up is faster, left is truer.",
-    "changedAxis": "pieces changed",
+    "changedNote": "Higher is faster; further left is closer to the model.",
+    "changedAxis": "tokens changed",
     "speedupAxis": "speedup",
     "secondsAxis": "seconds of decoding",
     "tokensAxis": "tokens",
     "changedPoint": "{method}: speedup {speedup}, {count} of {of} changed",
     "linePoint": "{method} needs {seconds}",
     "linesTitle": "Tokens over time",
-    "partsTitle": "Where a step's milliseconds go",
-    "parts": {"draft": "draft", "verify": "verify", "commit": "accept and commit"},
     "sweepPoint": "{value}: speedup {speedup}, {count} of {of} changed",
     "sweepNote": "Each point is one run of one picture; times vary from run to run.",
     "pictureAt": "The picture drawn with {value}",
     "vanilla": "Vanilla",
     "waiting": "No value has been drawn yet.",
     "cardsTitle": "Examples: pick one to replay its recorded run; Draw then runs it here, live.",
-    "noSweeps": "What was recorded with other values could not be fetched; Measure here still works.",
-    "sweepNoted": "Recorded with the example. Measure here runs it on this machine.",
+    "noSweeps": "The recorded values could not be fetched; Measure here still works.",
+    "sweepAt": "{steps} instead of {alone}, {changed}",
+    "sweepNoted": "Recorded with the example; Measure here redraws it and gives seconds.",
+    "lossless": {
+        "title": "Is it lossless?",
+        "here": "In this run, the same {of} tokens as vanilla: {told}.",
+        "yes": "{method} yes",
+        "no": "{method} no",
+        "independent": "Independent random numbers draw another picture from the same distribution.",
+        "checked": "How every method is checked:",
+    },
     "lost": "The server cannot be reached. What was drawn and what you typed stay here; the page keeps looking for it.",
     "back": "The server is back. A reload lets you draw again, and takes your prompt, methods and seed along.",
     "reload": "Reload",
@@ -377,17 +332,6 @@ WEB: dict[str, Any] = {
 
 def method_sentence(method: Method) -> str:
     return METHOD_SENTENCES.get(method.id, method.summary)
-
-
-def audit_ran(report: dict[str, Any]) -> str:
-    runs = ", ".join(f"{n:,}" for n in sorted({row["runs"] for row in report["rows"]}))
-    device, pytorch, day = report["machine"]["device"], report["versions"]["torch"], report["created"][:10]
-    ran = f"{runs} runs of the decoding loop for each method in each case, on {device} with PyTorch {pytorch}, {day}."
-    if any(
-        row["variant"] == "independent" for row in report["rows"]
-    ):  # a report of the day when noise was shared, which names the others
-        return ran
-    return f"{ran} {AUDIT_OWN}"
 
 
 def badge(method: Method) -> str:
@@ -404,24 +348,8 @@ def changed_of(entry: dict[str, Any]) -> int:
     return entry["events"]["kinds"].count("r")
 
 
-def changed(entry: dict[str, Any], method: Method, greedy: bool = False) -> str:
-    """What a method changed, for everybody."""
-    if method.alone:
-        return "The model itself: nothing changed."
-    if method.lossless:
-        return f"Nothing changed: {'every token is the likeliest' if greedy else 'it keeps the odds'} of the model."
-    if greedy:
-        why = "the model itself likes other pieces best there"
-    elif method.drafts.side_by_side or entry["noise"] == "shared":
-        why = "the model itself, with the same dice, draws other pieces there"
-    else:
-        why = "exact decoding would have refused these guesses"
-    count = changed_of(entry)
-    return f"{count} of {entry['tokens']} tokens changed" + (f": {why}." if count else ".")
-
-
 def changed_in_short(entry: dict[str, Any]) -> str:
-    """Return the same number for a card."""
+    """Return that number for a card."""
     return "0 changed" if METHODS[entry["method"]].lossless else f"{changed_of(entry)} of {entry['tokens']} changed"
 
 
@@ -627,7 +555,7 @@ def explored(seed: int) -> str:
 
 
 def explore_title(label: str, setting: str) -> str:
-    return f"{label}: what {KNOBS[setting].label} buys, and what it costs"
+    return f"What {short_name(setting)} buys in {label}"
 
 
 def sheet_facts(record: dict[str, Any]) -> str:

@@ -29,9 +29,9 @@ function wholeTree(lane, step) {
   return { tokens: [...tokens, lane.tokens[after - 1]], parents: [...parents, path.at(-1)], at: before - 1, own: tokens.length };
 }
 
-/** One node of a tree as it is drawn: a circle for a guess, a box for the model's own token, with a cross where it was refused. */
+/** One node of a tree as it is drawn: a circle for a guess, with a cross where it was refused; a box for a token that is none. */
 function nodeDrawing(x, y, radius, state, ...inside) {
-  const shape = state === "target" ? svg("rect", { class: "shape", x: x - radius, y: y - radius, width: 2 * radius, height: 2 * radius, rx: 4 }) : svg("circle", { class: "shape", cx: x, cy: y, r: radius });
+  const shape = ["root", "target"].includes(state) ? svg("rect", { class: "shape", x: x - radius, y: y - radius, width: 2 * radius, height: 2 * radius, rx: 4 }) : svg("circle", { class: "shape", cx: x, cy: y, r: radius });
   const drawn = svg("g", { class: `node ${state}` }, shape, ...inside);
   if (state === "refused") {
     const reach = radius * 0.72;
@@ -49,7 +49,7 @@ function treePieces(found) {
     svg("pattern", { id: `tree-piece-${square}`, width: 1, height: 1, viewBox: `${square} 0 1 1`, preserveAspectRatio: "none" }, svg("use", { href: "#tree-strip" }))));
 }
 
-/** The draft tree of a step, with pictures of its nodes where `found` has them and tokens where not. own: the chosen node, or -1. */
+/** The draft tree of a step, with pictures of its nodes where `found` has them. own: the chosen node, or -1. */
 function treeDrawing(lane, step, own, found, words) {
   const tree = lane.trees[step];
   const whole = wholeTree(lane, step);
@@ -68,10 +68,9 @@ function treeDrawing(lane, step, own, found, words) {
   });
   whole.tokens.forEach((token, node) => {
     const state = node === whole.own ? "target" : node === 0 ? "root" : path.has(node) ? "accepted" : tried.has(node) ? "refused" : "untried";
-    const drawn = nodeDrawing(x(node), y(node), radius, state, svg("title", {}, say(words.treeNode, { token, state: words.states[state] })));
+    const drawn = nodeDrawing(x(node), y(node), radius, state, svg("title", {}, say(words.treeNode, { token, state: words.treeSigns[state] })));
     const square = found?.tree[node] ?? null;
     if (square !== null) drawn.firstChild.style.fill = `url(#tree-piece-${square})`;
-    else if (large) drawn.append(svg("text", { x: x(node), y: y(node) + 4 }, String(token)));
     drawn.classList.toggle("chosen", node === chosen);
     drawing.append(drawn);
   });
@@ -131,11 +130,14 @@ function balance([own, counted, limit], numbers, words) {
 }
 
 /** One guess that was tried: the verdict in words, and where there are numbers, these; all by the rule's words. */
-function trial(lane, step, [node, verdict, ...told], chosen, words) {
-  const { said, numbers } = lane.evidence.cases[verdict];
-  return el("li", { class: `trial ${verdict}${node === chosen ? " chosen" : ""}` },
-    el("p", { class: "verdict" }, el("b", {}, `${words.draft} ${lane.trees[step].tokens[node]}`), ` ${say(said, told)}`),
-    ...(numbers.length ? balance(told, numbers, words) : []));
+function trial(lane, step, [node, kind, ...told], chosen, words) {
+  const { numbers } = lane.evidence.cases[kind];
+  return el("li", { class: `trial ${kind}${node === chosen ? " chosen" : ""}` }, verdict(lane, step, [node, kind, ...told], words), ...(numbers.length ? balance(told, numbers, words) : []));
+}
+
+/** What became of a guess, in the rule's words. */
+function verdict(lane, step, [node, kind, ...told], words) {
+  return el("p", { class: "verdict" }, el("b", {}, `${words.draft} ${lane.trees[step].tokens[node]}`), ` ${say(lane.evidence.cases[kind].said, told)}`);
 }
 
 /** The accepted node of a token in its step's tree; -1 for one that the model drew itself. */
@@ -146,17 +148,23 @@ function ownNode(lane, token) {
   return place < path.length - 1 ? path[place + 1] : -1;
 }
 
-/** The guesses that were tried for a token, in that order; where tries were not kept, the one that was accepted. */
-function triedFor(lane, token) {
+/** The trials of a token's own guesses, in their order. */
+function triesFor(lane, token) {
   const step = stepOf(lane, token);
   const tree = lane.trees[step];
   const parent = tree.path[lane.rank[token] - (step ? lane.committed[step - 1] : 0)];
-  const tried = lane.trials[step].map(([node]) => node).filter((node) => tree.parents[node] === parent);
+  return lane.trials[step].filter(([node]) => tree.parents[node] === parent);
+}
+
+/** The guesses that were tried for a token; where tries were not kept, the one that was accepted. */
+function triedFor(lane, token) {
+  const tree = lane.trees[stepOf(lane, token)];
+  const tried = triesFor(lane, token).map(([node]) => node);
   const own = ownNode(lane, token);
   return [...new Set((tried.length || own < 0 ? tried : [own]).map((node) => tree.tokens[node]))];
 }
 
-/** All about a token: where it is, sentences for everybody, what is kept of it for the record, and the guesses tried for it. */
+/** All about a token: where it is, sentences with the rule that decided, what is kept for the record, and the guesses tried for it. */
 function storyOf(lane, token, grid, words) {
   const step = stepOf(lane, token);
   const before = step ? lane.committed[step - 1] : 0;
@@ -168,15 +176,16 @@ function storyOf(lane, token, grid, words) {
   const offered = step > 0 && tree.parents.some((parent, node) => node > 0 && parent === tree.path[lane.rank[token] - before]);
   const because = lane.evidence.because[step === 0 ? "first" : kind === "t" && offered ? "refused" : kind];
   const heading = say(words.heading, { what: lane.evidence.headings[kind] });
+  const tries = step ? triesFor(lane, token).map((tried) => verdict(lane, step, tried, words)) : [];
   const missing = lane.wave && step ? lane.rank.slice(0, token).filter((rank) => rank >= before).length : 0;
-  const sentences = [el("p", { class: "kind" }, sign(kind), words.terms[kind]), missing ? el("p", {}, say(words.sideBySide, { missing })) : null, missing && kind === "t" ? null : el("p", {}, because)].filter((part) => part);
-  const record = [el("p", {}, `${lane.label}. ${where}`), el("p", {}, lane.sentence), el("p", {}, lane.said)];
+  const sentences = [el("p", { class: "kind" }, sign(kind), words.terms[kind]), missing ? el("p", {}, say(words.sideBySide, { missing })) : null, missing && kind === "t" ? null : el("p", {}, because), ...tries, guesses.length && lane.evidence.rule ? el("p", { class: "rule" }, lane.evidence.rule) : null].filter((part) => part);
+  const record = [el("p", {}, where), ...(lane.said ? [el("p", {}, lane.said)] : [])];
   if (step === 0) return { where, heading, sentences, guesses, record: [...record, el("p", {}, say(words.prefill, { ms: took.toFixed(1) }))] };
   record.push(el("p", {}, say(words.step, { step, steps: lane.committed.length - 1, tokens: lane.committed[step] - before, ms: took.toFixed(1) })));
   if (lane.window) record.push(el("p", { class: "guessed" }, guessHistory(lane, token, words)));
   if (!lane.wave && tree.tokens.length <= 1) record.push(el("p", { class: "note" }, words.noDrafts));
   else if (lane.trials[step].length) {
-    record.push(el("ol", { class: "trials" }, ...lane.trials[step].map((tried) => trial(lane, step, tried, ownNode(lane, token), words))), el("p", { class: "note" }, lane.evidence.note));
+    record.push(el("ol", { class: "trials" }, ...lane.trials[step].map((tried) => trial(lane, step, tried, ownNode(lane, token), words))), lane.evidence.note ? el("p", { class: "note" }, lane.evidence.note) : "");
   } else if (!lane.wave) record.push(el("p", { class: "note" }, words.notKept));
   return { where, heading, sentences, guesses, record };
 }

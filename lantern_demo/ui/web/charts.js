@@ -1,8 +1,6 @@
-// A run in numbers: speedup, what it cost, tokens over time, and where the milliseconds of a step go.
+// A run in numbers: its speedup against what it changed, and tokens over time.
 
-const PARTS = ["draft", "verify", "commit"];
-
-/** Speedup against what was changed: up is faster, left is truer. */
+/** Speedup against what was changed. */
 function changedChart(lanes, words) {
   const known = lanes.filter((lane) => lane.speedup !== null);
   if (!known.length) return figure(words.changedTitle, null, el("p", { class: "note" }, words.noBaseline));
@@ -30,19 +28,4 @@ function tokenLines(lanes, words) {
   const told = lanes.map((lane) => say(words.linePoint, { method: lane.label, seconds: seconds(lane.milliseconds.at(-1)) })).join("; ");
   const key = el("ul", { class: "key" }, ...lanes.map((lane, place) => el("li", {}, svg("svg", { viewBox: "0 0 16 16", "aria-hidden": "true" }, marker(place, 8, 8, lane.colour, 5)), lane.label)));
   return figure(words.linesTitle, told, drawing, null).appendChild(key).parentNode;
-}
-
-/** Stacked bars: milliseconds of a mean step, draft and verify and commit. */
-function stepBars(lanes, words) {
-  const per = lanes.map((lane) => PARTS.map((part) => (lane.steps ? (1000 * lane[part]) / lane.steps : 0)));
-  const most = Math.max(...per.map((parts) => parts.reduce((a, b) => a + b)), 1e-9);
-  const rows = lanes.map((lane, i) => {
-    const sum = per[i].reduce((a, b) => a + b);
-    const told = PARTS.map((part, j) => `${words.parts[part]} ${per[i][j].toFixed(1)} ms`).join(", ");
-    const bar = el("span", { class: "bar stack", role: "img", "aria-label": told },
-      ...PARTS.map((part, j) => el("i", { class: part, style: `width: ${(100 * per[i][j]) / most}%` })));
-    return el("li", {}, el("span", { class: "name" }, lane.label), bar, el("b", {}, `${sum.toFixed(1)} ms`));
-  });
-  const key = el("ul", { class: "key" }, ...PARTS.map((part) => el("li", {}, el("i", { class: `swatch ${part}` }), words.parts[part])));
-  return figure(words.partsTitle, null, el("ul", { class: "bars" }, ...rows), null).appendChild(key).parentNode;
 }

@@ -33,12 +33,6 @@ const mass = (p) => (p === 0 ? "0" : p < 0.001 ? p.toExponential(1) : p.toFixed(
 const summed = (parts, sum = 0) => parts.map((part) => (sum += part));
 const times = (speedup) => `${speedup.toFixed(2)}\u00d7`;
 
-/** A toggle: a checkbox in its label. */
-function toggle(label, checked, change) {
-  const box = el("input", { type: "checkbox", checked, onchange: () => change(box.checked) });
-  return el("label", { class: "toggle" }, box, label);
-}
-
 /** How many entries of a rising list are at most `value`. */
 function countUpTo(list, value) {
   let low = 0;

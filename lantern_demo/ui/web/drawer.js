@@ -25,8 +25,7 @@ function settingsDrawer() {
     if (target.closest(".close")) close();
     if (!target.closest("#draw-these")) return;
     close();
-    raceInView();
-    document.getElementById("draw").click();
+    drawInView();
   });
   layer("body.settings-open #settings", () => opener, () => set(false));
 }

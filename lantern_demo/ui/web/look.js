@@ -1,14 +1,14 @@
 // A look at a token: what it is and why, what the guesses look like in its place, and the steps that led there.
 
-function lookPanel(words, hooks) {
+function lookPanel(words, root, hooks) {
   const big = el("canvas", { class: "big", tabindex: "0", role: "application", "aria-roledescription": words.gridRole, onclick: point, onkeydown: steer });
   const picker = el("select", { "aria-label": words.pick, onchange: () => select(lanes[Number(picker.value)], cell) });
-  const [title, spoken] = [el("h2"), el("p", { class: "spoken", "aria-live": "polite" })];
+  const [title, spoken] = [el("h3"), el("p", { class: "spoken", "aria-live": "polite" })];
   const [about, alike, steps, record, counts] = [el("div", { class: "about" }), el("div", { class: "alike" }), el("div", { class: "steps" }), el("div"), el("div")];
-  const root = el("section", { class: "look", "aria-label": words.lookTitle, hidden: true, onkeydown: (event) => event.key === "Escape" && close() },
-    el("header", {}, title, el("button", { type: "button", class: "close", "aria-label": words.close, onclick: () => close() }, "\u2715")),
-    el("div", { class: "look-top" }, el("div", { class: "big-box" }, big), el("div", {}, picker, about)), alike, steps,
-    el("details", { class: "record" }, el("summary", {}, words.record), counts, record, el("p", { class: "note" }, words.lookNote)), spoken);
+  root.append(el("div", { class: "look-columns" },
+    el("div", {}, picker, big, counts, el("p", { class: "note" }, words.lookNote)),
+    el("div", {}, title, about, alike),
+    el("div", {}, steps, el("details", { class: "record" }, el("summary", {}, words.record), record))), spoken);
   let [view, lanes, lane, cell, chosen, phase, asking] = [null, [], null, 0, () => {}, null, 0];
   let pictured = null; // the answer that has the pictures of a tree, and whose tree: { lane, step, found }
 
@@ -17,21 +17,19 @@ function lookPanel(words, hooks) {
     const kept = lane && known.find((other) => other.id === lane.id);
     [view, lanes, pictured] = [whole, whole.lanes.filter((one) => known.includes(one)), null];
     picker.replaceChildren(...lanes.map((one, i) => el("option", { value: i }, one.label)));
-    if (!root.hidden) kept ? select(kept, cell) : close();
+    if (root.open && lane) kept ? select(kept, cell) : close();
   }
 
   function close() {
-    if (root.hidden) return;
-    root.hidden = true;
-    hooks.closed();
+    root.open = false;
   }
 
   function show(one, at, then) {
     chosen = then;
-    const was = root.hidden;
-    root.hidden = false;
+    root.open = true;
     select(one, at);
-    if (was) big.focus({ preventScroll: innerWidth >= 1000 });
+    big.focus({ preventScroll: true });
+    root.scrollIntoView({ block: "nearest" });
   }
 
   function select(one, at) {
@@ -84,7 +82,7 @@ function lookPanel(words, hooks) {
     const row = (title, ...squares) => el("div", { class: "patch-row" }, el("p", {}, title), el("div", {}, ...squares));
     const stands = one.tokens[at];
     const chance = (p) => say(words.chance, { percent: (100 * p).toFixed(p < 0.0995 ? 1 : 0) });
-    return [el("h3", {}, words.patchesTitle), found.guesses.some(([guess]) => guess === stands) ? null : row(words.patchKept, square(stands, null, true)),
+    return [el("h4", {}, words.patchesTitle), found.guesses.some(([guess]) => guess === stands) ? null : row(words.patchKept, square(stands, null, true)),
       ...drawnByVanilla(one, at).map((token) => row(words.patchVanilla, square(token, null, token === stands))),
       ...found.guesses.flatMap(([guess, ...near]) => [row(guess === stands ? words.patchBoth : words.patchGuess, square(guess, null, guess === stands)),
         row(words.patchNear, ...near.map((token) => square(token, null, token === stands)))]),
@@ -96,7 +94,7 @@ function lookPanel(words, hooks) {
     const found = known(step);
     const drawn = treeDrawing(lane, step, ownNode(lane, cell), found, words);
     drawn.dataset.phase = phase ?? "accept";
-    return el("div", { class: "tree-box" }, drawn, el("div", {}, el("p", { class: "note" }, found ? words.treePictures : words.treeTokens), treeLegend(words)));
+    return el("div", { class: "tree-box" }, drawn, el("div", {}, el("p", { class: "note" }, `${words.treeNote} ${found ? words.treePictures : ""}`), treeLegend(words)));
   }
 
   /** Draft, verify, accept: one after the other, and then the next step. */
@@ -109,7 +107,7 @@ function lookPanel(words, hooks) {
     const counts = { draft: tree.tokens.length - 1, verify: 0, accept: lane.committed[step] - lane.committed[step - 1] };
     const refused = lane.trials[step].filter(([, verdict]) => verdict === "refused").length;
     const tried = phase === "verify" && lane.trials[step].length > 0; // where trials are not kept nobody knows
-    if (phase) steps.append(el("p", { "aria-live": "polite" }, say(words.phases[phase], { count: counts[phase] }), tried ? ` ${say(words.phases.refused, { refused })}` : ""));
+    if (phase) steps.append(el("p", { "aria-live": "polite" }, say(words.phases[phase === "accept" && counts.accept === 1 ? "acceptOne" : phase], { count: counts[phase] }), tried ? ` ${say(words.phases.refused, { refused })}` : ""));
     steps.append(treeBox(step));
   }
 
@@ -142,6 +140,6 @@ function lookPanel(words, hooks) {
     if (Math.abs(move) === grid ? to >= 0 && to < grid * grid : true) select(lane, Math.min(grid * grid - 1, Math.max(0, to)));
   }
 
-  const paintBig = (options) => { if (!root.hidden && lane) paint(big, lane, lane.tokens.length, view.grid, { ...options, cell, marks: true }); };
-  return { root, set, show, close, paint: paintBig, get open() { return !root.hidden; } };
+  const paintBig = (options) => { if (root.open && lane) paint(big, lane, lane.tokens.length, view.grid, { ...options, cell, marks: true }); };
+  return { set, show, close, paint: paintBig, get open() { return root.open; } };
 }

@@ -39,7 +39,7 @@
     const set = (name, value) => (value ? form.set(name, value) : form.delete(name));
     form.delete("run");
     set("prompt", document.querySelector("#prompt :is(textarea, input)")?.value);
-    set("methods", [...document.querySelectorAll("#methods input:checked")].map((box) => box.value).join(","));
+    set("methods", [...document.querySelectorAll(".method input:checked")].map((box) => box.value).join(","));
     set("seed", document.querySelector("#randomise input")?.checked ? "" : document.querySelector("#seed input")?.value);
     location.assign(`${location.pathname}?${form}`);
   }

@@ -1,4 +1,4 @@
-// The methods to choose from, in groups, with a sentence each. What is chosen becomes the component's value.
+// Methods to choose from, with a sentence each. What is chosen becomes the component's value. Those that stand in the page are folded.
 
 const place = element.querySelector(".methods");
 
@@ -18,12 +18,14 @@ function show() {
   };
   const choose = () => { clearTimeout(soon); soon = setTimeout(hand, 100); };
   clearTimeout(soon);
-  const one = (method, i) => {
+  const one = (method) => {
     const box = el("input", { type: "checkbox", value: method.id, checked: view.chosen.includes(method.id), onchange: choose, "aria-label": method.label, "aria-describedby": `method-note-${method.id}` });
     return el("label", { class: "method", style: `--lane: ${method.colour}` }, box, el("span", {}, el("b", {}, method.label), el("small", { id: `method-note-${method.id}` }, method.sentence)));
   };
-  place.replaceChildren(el("fieldset", {}, el("legend", {}, view.legend), el("p", { class: "note" }, view.note),
-    ...view.groups.map((group) => el("div", { class: "group", role: "group", "aria-label": group.title }, el("p", { class: "group-title" }, group.title), ...group.methods.map(one)))));
+  const [note, boxes] = [el("p", { class: "note" }, view.note), el("div", { class: "group" }, ...view.methods.map(one))];
+  if (!view.draw) return place.replaceChildren(el("fieldset", {}, el("legend", {}, view.legend), note, boxes));
+  const draw = el("button", { type: "button", class: "draw-others", onclick: drawInView }, view.draw);
+  place.replaceChildren(el("details", { class: "fold", open: Boolean(place.firstChild?.open) }, el("summary", {}, view.legend), note, el("div", { role: "group", "aria-label": view.legend }, boxes), draw));
 }
 
 watch("value", show);

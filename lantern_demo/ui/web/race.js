@@ -7,3 +7,9 @@ function raceInView() {
   const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
   told.scrollIntoView({ block: "start", behavior: calm ? "instant" : "smooth" });
 }
+
+/** Draw, from a button far from the race. */
+function drawInView() {
+  raceInView();
+  document.getElementById("draw").click();
+}

@@ -18,13 +18,16 @@ const clockButton = (kind) => el("button", { type: "button", "data-clock": kind,
 const clockButtons = ["passes", "seconds"].map(clockButton);
 const clocks = el("div", { class: "clocks", role: "group", "aria-label": words.clock }, ...clockButtons);
 const grid = el("div", { class: "lanes" });
-let [look, coming] = [null, null];
+let [look, coming, opener] = [null, null, null];
+const fold = el("details", { class: "fold look", ontoggle: () => (fold.open ? unfolded() : closed()), onkeydown: (event) => event.key === "Escape" && look?.close() }, el("summary", {}, words.lookTitle));
 const hint = el("p", { class: "note hint" }, words.hint);
 const touring = el("button", { type: "button", class: "link", onclick: async () => {
   pause();
-  if ((await looks()) && touring.isConnected) tour({ lanes: played().map((one) => one.data), grid: state.grid, look: { root: look.root, close: look.close, open: (data, cell) => lookAt(played().find((one) => one.data === data), cell) } });
+  const [from, at] = [scrollY, state.time];
+  const ended = () => { look.close(); go(at); scrollTo({ top: from, behavior: "instant" }); touring.focus({ preventScroll: true }); };
+  if ((await looks()) && touring.isConnected) tour({ lanes: played().map((one) => one.data), grid: state.grid, root: fold, ended, open: (data, cell) => lookAt(played().find((one) => one.data === data), cell) });
 } }, words.tour.open);
-place.append(el("h2", { class: "spoken" }, words.stage), headline, why, el("div", { class: "stage-top" }, source, clocks, controls, differ), el("div", { class: "floor" }, grid), hint);
+place.append(el("h2", { class: "spoken" }, words.stage), headline, why, el("div", { class: "stage-top" }, source, clocks, controls, differ), grid, hint, fold);
 
 function lane(view) {
   const canvas = el("canvas", { "aria-hidden": "true" });
@@ -133,6 +136,7 @@ function over(view) {
   differ.disabled = !known.some((data) => data.shares && data.differs.size);
   compare(state.compared && !differ.disabled);
   look?.set(view, known);
+  if (fold.open) unfolded();
   window.lanternRun = view;
   document.dispatchEvent(new CustomEvent("lantern-run"));
   const plays = view.source.kind === "recorded" && !calm.matches;
@@ -284,8 +288,7 @@ function cellAt(one, event) {
 /** The panel for a look, with its scripts and what they tell of the page's first run, comes when somebody first looks -> whether it is there. */
 function looks() {
   coming ??= new Promise((done, failed) => document.head.append(el("script", { src: "look.js", onload: done, onerror: failed }))).then(() => {
-    look = lookPanel(words, { goTo, closed, ask: (asked) => server.look(asked) });
-    grid.after(look.root);
+    look = lookPanel(words, fold, { goTo, ask: (asked) => server.look(asked) });
     look.set(state.whole, played().map((one) => one.data));
     return true;
   }, () => { coming = null; });
@@ -306,8 +309,16 @@ function lookAt(one, cell) {
     light(chosen);
     paintLook(chosen);
   });
-  place.classList.add("looking");
-  opener = one.picture;
+  opener ??= one.picture;
+}
+
+/** The fold was opened by itself: it begins with the method that changed most. */
+function unfolded() {
+  if (opener) return;
+  const most = [...played()].sort((a, b) => b.data.changed - a.data.changed)[0];
+  if (!most) return;
+  opener = fold.querySelector("summary");
+  open(most, {});
 }
 
 /** The token to begin with: one that only relaxation accepted, as near to the middle as there is, or the middle. */
@@ -317,13 +328,10 @@ function telling(data) {
   return loose.sort((a, b) => away(a) - away(b))[0] ?? (state.grid * (state.grid + 1)) / 2;
 }
 
-let opener = null;
-
 function closed() {
-  place.classList.remove("looking");
   for (const one of state.lanes) one.root.removeAttribute("data-chosen");
   light(-1);
-  opener?.focus({ preventScroll: true });
+  if (fold.contains(document.activeElement)) opener?.focus({ preventScroll: true });
   opener = null;
 }
 

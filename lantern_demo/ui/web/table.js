@@ -1,10 +1,10 @@
-// All numbers of the run on the stage, and where its time goes.
+// All numbers of the run on the stage.
 
 const place = element.querySelector(".table");
 const words = WORDS;
 const charts = el("div", { class: "figures" });
 const rows = el("div", { class: "scroll", tabindex: "0", role: "region" });
-place.append(rows, charts);
+place.append(charts, rows);
 
 function show() {
   if (!props.value) return;
@@ -15,7 +15,7 @@ function show() {
 }
 
 function draw() {
-  if (window.lanternRun) charts.replaceChildren(stepBars(window.lanternRun.lanes, words), tokenLines(window.lanternRun.lanes, words));
+  if (window.lanternRun) charts.replaceChildren(changedChart(window.lanternRun.lanes, words), tokenLines(window.lanternRun.lanes, words));
 }
 
 watch("value", show);

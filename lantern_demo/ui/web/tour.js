@@ -9,20 +9,20 @@ function tellingStep(data, grid) {
   return (three.length ? three : loose).sort((a, b) => away(a) - away(b))[0];
 }
 
-function tour({ lanes, grid, look }) {
+function tour({ lanes, grid, root, open, ended }) {
   const words = WORDS.tour;
   const loose = lanes.filter(({ kinds }) => kinds.includes("r"));
   const data = loose.find(({ id }) => id === "lantern++") ?? loose[0];
   document.querySelector(".tour")?.remove();
   const cell = tellingStep(data, grid);
   const step = stepOf(data, cell);
-  const facts = { method: data.label, guesses: data.trees[step].tokens.length - 1, added: data.committed[step] - data.committed[step - 1] };
+  const facts = { method: data.label, guesses: data.trees[step].tokens.length - 1, added: data.committed[step] - data.committed[step - 1], changed: data.changed, of: data.tokens.length };
   const told = el("p", { class: "told", tabindex: "-1" });
   const next = el("button", { type: "button", class: "first" });
   const skip = el("button", { type: "button", onclick: end }, words.skip);
   const count = el("small");
   const box = el("section", { class: "tour", role: "dialog", "aria-label": words.title }, told, el("div", {}, skip, count, next));
-  const onward = () => look.root.querySelector(".next")?.click();
+  const onward = () => root.querySelector(".next")?.click();
   // A look's own button goes through the phases of a step: draft, verify, accept.
   const stops = [
     { at: "tree-box", go: onward },
@@ -34,9 +34,8 @@ function tour({ lanes, grid, look }) {
 
   /** Ring a part of the look, by the name that the styles have for it. */
   function point(name) {
-    if (name) look.root.dataset.pointed = name;
-    else delete look.root.dataset.pointed;
-    look.root.querySelector(name ? `.${name}` : "h2")?.scrollIntoView({ block: "nearest" });
+    root.dataset.pointed = name;
+    root.querySelector(`.${name}`)?.scrollIntoView({ block: "nearest" });
   }
 
   function onto() {
@@ -53,8 +52,8 @@ function tour({ lanes, grid, look }) {
   function end() {
     document.removeEventListener("keydown", leave, true);
     box.remove();
-    point(null);
-    look.close();
+    delete root.dataset.pointed;
+    ended();
   }
 
   function leave(event) {
@@ -65,7 +64,7 @@ function tour({ lanes, grid, look }) {
 
   next.addEventListener("click", onto);
   document.addEventListener("keydown", leave, true);
-  look.open(data, cell);
+  open(data, cell);
   document.body.append(box);
   onto();
 }

@@ -1,0 +1,19 @@
+// Is it lossless? One line: whether the exact methods drew vanilla's tokens in the run on the stage.
+
+const place = element.querySelector(".lossless");
+const words = WORDS.lossless;
+
+function show() {
+  const { lanes = [], settings } = window.lanternRun ?? {};
+  const vanilla = lanes.find((lane) => lane.id === "vanilla");
+  const exact = vanilla ? lanes.filter((lane) => lane.lossless && lane !== vanilla) : [];
+  const told = exact.map((lane) => say(lane.differs.size ? words.no : words.yes, { method: lane.label })).join(", ");
+  const here = exact.length ? say(words.here, { of: vanilla.tokens.length, told }) : "";
+  const other = settings?.noise === "independent" && exact.some((lane) => lane.differs.size) ? words.independent : "";
+  const { file, address } = JSON.parse(props.value);
+  place.replaceChildren(el("b", {}, words.title), ` ${[here, other, words.checked].filter((part) => part).join(" ")} `,
+    address ? el("a", { href: address, target: "_blank", rel: "noopener" }, file) : el("code", {}, file));
+}
+
+document.addEventListener("lantern-run", show);
+show();
