@@ -84,7 +84,10 @@ TABLE_HEAD = (
     "Draft s",
     "Verify s",
     "Commit s",
-    "Tree nodes",
+    "Tree",
+    "k",
+    "delta or lambda",
+    "Noise",
 )
 
 TIMING = """
