@@ -815,7 +815,13 @@ def test_the_papers_knobs_come_first_and_reset_gives_the_preset_back(page: Page)
     depth.fill("3")
     page.locator("#paper").click()
     expect(page.locator("#drawer-told")).to_contain_text(texts.PAPER_TOLD)
-    for field, value in ((tree, "paper"), (depth, "0"), (box, "3"), (k, "63"), (page.locator("#knob-noise input"), "independent")):
+    for field, value in (
+        (tree, "paper"),
+        (depth, "0"),
+        (box, "3"),
+        (k, "63"),
+        (page.locator("#knob-noise input"), "independent"),
+    ):
         expect(field).to_have_value(value)  # the codebook has 64 tokens, so that each has 63 neighbours
     page.locator("#reset").click()
     expect(page.locator("#drawer-told")).to_contain_text("All of these are again as tiny")

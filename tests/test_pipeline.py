@@ -194,7 +194,7 @@ def test_a_tree_of_ones_own(pipe: Pipeline) -> None:
     for method, asked, told in (
         ("eagle2", {"tree": "paper"}, "paper: as asked"),
         ("eagle2", {"tree": "chain"}, "small: chain is no dynamic tree"),
-        ("eagle2", {"draft_nodes": 3, "draft_depth": 1}, "3 nodes, top-k 4, 2 deep: as asked"),
+        ("eagle2", {"draft_nodes": 3, "draft_depth": 1}, "dynamic tree of 2 in up to 2 levels: as asked"),
         ("eagle1", {"draft_nodes": 3, "tree": "chain"}, "chain: as asked"),
     ):
         assert METHODS[method].drafts.asked(pipe.settings(**asked)) == told

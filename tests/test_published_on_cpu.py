@@ -156,7 +156,7 @@ def test_trees_are_fitted_to_the_machine_by_a_borrowed_calibration_until_there_i
     )
     own = calibration_folder(TEXT_ID, None)
     own.mkdir(parents=True)
-    (own / FILE).write_text(json.dumps({"static": {"eagle1": [[0.9], [0.8]]}, "dynamic": {}}))
+    (own / FILE).write_text(json.dumps({"static": {"lantern++": [[0.9], [0.8]]}}))
     found = load(TEXT_ID, device="cpu", folder=text_model).generate(PROMPT, method="eagle1", tree="fit").stats.tree
     assert found.startswith("fitted: ") and "measured of" not in found
 
