@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 import torch
+from pydantic import TypeAdapter
 from tiny import write_tiny_model
 
+from lantern_demo.bench.calibrate import rows_of
 from lantern_demo.decoding.drafting import Drafts, DynamicTree, StaticTree
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
@@ -28,6 +30,7 @@ from lantern_demo.runs.fitting import (
     FIT_ROUNDS,
     PROBES,
     Calibration,
+    Candidates,
     Choice,
     StepCosts,
     TreeFitting,
@@ -233,6 +236,21 @@ def test_what_the_bundled_model_has_counted() -> None:
     assert calibration.rows(Wavefront, Settings().zipar_changed)[0][0] == 4
     told = json.loads((BUNDLED / "lantern-scenes" / FILE).read_text())
     assert told["settings"] == Settings(**REGISTRY["lantern-scenes"].preset).as_dict(), "counted at the preset"
+
+
+def test_what_is_counted_is_what_is_read(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows of the command are rows of a calibration, one for each candidate."""
+    monkeypatch.setitem(CANDIDATES, DynamicTree, Candidates("dynamic", "lantern", ((1, 1, 3), (4, 2, 8))))
+    pipe.defaults = pipe.settings(lantern_k=5, lanternpp_k=5)
+    told = {}
+    for kind in (StaticTree, DynamicTree, Wavefront):
+        name = CANDIDATES[kind].counted
+        told[CANDIDATES[kind].table] = {name: rows_of(pipe, METHODS[name], ["a lantern"])}
+    read = TypeAdapter(Calibration).validate_python(told)
+    assert all(0 <= chance <= 1 for row in read.rows(StaticTree) for chance in row)
+    assert [row[:3] for row in read.rows(DynamicTree)] == [(1, 1, 3), (4, 2, 8)]
+    assert all(1 <= row[3] <= 1 + row[1] + 1 for row in read.rows(DynamicTree))
+    assert [row[0] for row in read.rows(Wavefront)] == [2, 3, 4, 5, 6, 8] and read.rows(Wavefront, 0.0)[-1] == (8, 1.0, 0.0)
 
 
 WAVES = Calibration({}, {}, {}, {"zipar": [(2, 5.0, 0.2), (3, 4.0, 0.15), (4, 3.0, 0.1), (8, 1.0, 0.0)]})
