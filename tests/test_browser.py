@@ -756,7 +756,7 @@ def test_settings_open_over_the_page(page: Page) -> None:
         assert page.locator("#stage").bounding_box() == stage
         for depth in (0, 900, 99999):
             panel.evaluate("(panel, depth) => { panel.scrollTop = depth; }", depth)
-            for part in ("#draw-these", "#reset", "#drawer-head .close"):
+            for part in ("#draw-these", "#paper", "#reset", "#drawer-head .close"):
                 assert page.locator(part).evaluate(FREE), (part, depth)
 
         page.keyboard.press("Escape")
@@ -811,10 +811,23 @@ def test_the_papers_knobs_come_first_and_reset_gives_the_preset_back(page: Page)
     window.press("Tab")
     zipar.click()
     expect(window).to_be_hidden()
+    tree, depth, k = (page.locator(f"#knob-{name} input") for name in ("tree", "draft_depth", "lantern_k"))
+    depth.fill("3")
+    page.locator("#paper").click()
+    expect(page.locator("#drawer-told")).to_contain_text(texts.PAPER_TOLD)
+    for field, value in (
+        (tree, "paper"),
+        (depth, "0"),
+        (box, "3"),
+        (k, "63"),
+        (page.locator("#knob-noise input"), "independent"),
+    ):
+        expect(field).to_have_value(value)  # the codebook has 64 tokens, so that each has 63 neighbours
     page.locator("#reset").click()
     expect(page.locator("#drawer-told")).to_contain_text("All of these are again as tiny")
     expect(page.locator("#drawer-told")).to_be_in_viewport()
-    expect(box).to_have_value(before)
+    for field, value in ((box, before), (tree, "fit"), (k, "100")):
+        expect(field).to_have_value(value)
     zipar.click()
     expect(window).to_have_value("0")
 

@@ -10,24 +10,27 @@ from typing import Any
 
 import pytest
 import torch
+from pydantic import TypeAdapter
 from tiny import write_tiny_model
 
+from lantern_demo.bench.calibrate import rows_of
 from lantern_demo.decoding.drafting import Drafts, DynamicTree, StaticTree
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.opt_tree import OptTree
 from lantern_demo.decoding.wavefront import Wavefront
 from lantern_demo.decoding.window import Window
 from lantern_demo.models.files import disk_cache
 from lantern_demo.models.machine.matmul import KINDS
 from lantern_demo.models.machine.tuning import Tuning
-from lantern_demo.models.registry import BUNDLED
+from lantern_demo.models.registry import BUNDLED, REGISTRY
 from lantern_demo.runs.fitting import (
+    CANDIDATES,
     FILE,
     FIT_ROUNDS,
-    LEADS,
     PROBES,
-    WINDOWS,
     Calibration,
+    Candidates,
     Choice,
     StepCosts,
     TreeFitting,
@@ -43,7 +46,7 @@ from lantern_demo.runs.fitting import (
 from lantern_demo.runs.pipeline import Pipeline, load
 from lantern_demo.settings.settings import Settings
 
-ACCEPT = [[0.5, 0.2, 0.1], [0.45, 0.2], [0.4, 0.1], [0.3]]
+ACCEPT = [(0.5, 0.2, 0.1), (0.45, 0.2), (0.4, 0.1), (0.3,)]
 LANDED = {"sjd": [(2, 1.3), (8, 2.0), (32, 2.5)]}
 
 
@@ -87,44 +90,44 @@ def test_a_plane_finds_what_things_cost() -> None:
     assert falling(40, 4, 10) > 0
 
 
-NONE = Drafts()
-
-
-def asked(method: str) -> Drafts:
-    return METHODS[method].drafts.of(Settings())
-
-
 def test_the_choice_follows_the_machine() -> None:
-    calibration = Calibration({"eagle1": ACCEPT, "lantern++": ACCEPT}, {"eagle2": [(1, 0, 2, 1.4), (4, 2, 8, 2.0)]})
-    dear = {
-        m: choose(METHODS[m], calibration, lambda policies: [1e-3 * policy.nodes for policy in policies], asked(m))
-        for m in ("eagle1", "eagle2")
-    }
-    cheap = {m: choose(METHODS[m], calibration, lambda policies: [1e-3] * len(policies), asked(m)) for m in ("eagle1", "eagle2")}
-    assert dear["eagle1"] and cheap["eagle1"] and dear["eagle2"] and cheap["eagle2"]
-    assert dear["eagle1"].policy.nodes < cheap["eagle1"].policy.nodes
-    assert (dear["eagle2"].policy.nodes, cheap["eagle2"].policy.nodes) == (2, 8)
-    assert "expected 2.00 tokens a step of 1.0 ms" in cheap["eagle2"].reason
-    windows = Calibration({}, {}, LANDED)
-    for cost, nodes in ((lambda nodes: 1e-3, 32), (lambda nodes: 1e-3 * (20 + nodes), 8), (lambda nodes: 1e-3 * nodes, 2)):
-        choice = choose(METHODS["sjd"], windows, lambda policies, cost=cost: [cost(p.nodes) for p in policies], Window(8))
-        assert choice is not None and choice.policy == Window(nodes)
-        assert choice.reason.startswith(f"fitted: a window of {nodes}; expected ")
-    assert choose(METHODS["vanilla"], calibration, lambda policies: [1.0] * len(policies), NONE) is None
-    assert choose(METHODS["lantern"], calibration, lambda policies: [1.0] * len(policies), NONE) is None
+    calibration = Calibration({"lantern++": ACCEPT}, {"lantern": [(1, 0, 2, 9.9), (1, 1, 3, 1.4), (4, 2, 8, 2.0)]}, LANDED)
+    both = [(StaticTree, None, None), (DynamicTree, DynamicTree(1, 1, 3), DynamicTree(4, 2, 8)), (Window, Window(2), Window(32))]
+    for kind, small, large in both:
+        rows = calibration.rows(kind)
+        dear = choose(kind, rows, lambda policies: [1e-3 * policy.nodes for policy in policies])
+        cheap = choose(kind, rows, lambda policies: [1e-3] * len(policies))
+        assert dear.policy.nodes < cheap.policy.nodes
+        assert small in (None, dear.policy) and large in (None, cheap.policy)
+        assert cheap.reason.startswith(f"fitted: {cheap.policy.words()}; expected ")
+        assert cheap.reason.endswith(f"tokens a step of 1.0 ms with {METHODS[CANDIDATES[kind].counted].label}")
+    between = choose(Window, calibration.rows(Window), lambda policies: [20e-3 + 1e-3 * policy.nodes for policy in policies])
+    assert between.policy == Window(8)
+    assert calibration.rows(Drafts) == calibration.rows(OptTree) == (), "nothing to choose from"
+
+
+def test_one_table_of_candidates() -> None:
+    """Of every kind of drafts of the table of methods, by the relaxed method of a pair; no dynamic tree is a single guess."""
+    assert set(CANDIDATES) == {method.drafts for method in METHODS.values()} - {Drafts}
+    for kind, told in CANDIDATES.items():
+        sharing = [method for method in METHODS.values() if method.drafts is kind]
+        assert told.counted in [method.id for method in sharing if not method.lossless] or len(sharing) == 1
+    for top_k, depth, nodes in CANDIDATES[DynamicTree].values:
+        tree = DynamicTree(top_k, depth, nodes)
+        assert depth >= 1 and nodes > 1 + top_k, f"{tree} may have one level"
+        assert DynamicTree.of(Settings(**tree.asking())) == tree
 
 
 def test_calibrations_are_read_strictly(tmp_path: Path) -> None:
     assert read_calibration(None) is None and read_calibration(tmp_path) is None
     file = tmp_path / "calibration.json"
     file.write_text(json.dumps({"static": {"eagle1": [[0.5]]}, "dynamic": {"eagle2": [[1, 0, 2, 1.4]]}}))
-    assert read_calibration(tmp_path) == Calibration({"eagle1": [[0.5]]}, {"eagle2": [(1, 0, 2, 1.4)]})
+    assert read_calibration(tmp_path) == Calibration({"eagle1": [(0.5,)]}, {"eagle2": [(1, 0, 2, 1.4)]})
     file.write_text(json.dumps({"static": {}, "dynamic": {}, "windows": {"sjd": [[2, 1.3]]}}))
     assert read_calibration(tmp_path) == Calibration({}, {}, {"sjd": [(2, 1.3)]})
     empty: dict[str, Any] = {"static": {}, "dynamic": {}}
     damages = [
         [],
-        {"static": {}},
         empty | {"static": {"eagle1": [["x"]]}},
         empty | {"windows": [2]},
         empty | {"windows": {"sjd": [2]}},
@@ -141,12 +144,19 @@ def test_choices_are_kept(tmp_path: Path) -> None:
         DynamicTree(3, 2, 8),
         Window(12),
         Wavefront(4),
+        OptTree(0.03),
     ):
         remember(tmp_path / "new" / "a.json", Choice(policy, "because"))
-        assert recall(tmp_path / "new" / "a.json") == Choice(policy, "because")
-    assert recall(tmp_path / "none.json") is None
-    (tmp_path / "bad.json").write_text('{"reason": "x", "paths": [[0, 0]]}')
-    assert recall(tmp_path / "bad.json") is None
+        assert recall(tmp_path / "new" / "a.json", type(policy)) == Choice(policy, "because")
+    assert recall(tmp_path / "none.json", StaticTree) is None
+    for bad in (
+        '{"reason": "x", "settings": {"tree": "00"}}',
+        '{"reason": "x", "paths": [[0]]}',
+        '{"settings": {"tree": "0"}}',
+        "[]",
+    ):
+        (tmp_path / "bad.json").write_text(bad)
+        assert recall(tmp_path / "bad.json", StaticTree) is None
     (tmp_path / "file").write_text("")
     remember(tmp_path / "file" / "a.json", Choice(policy, "because"))  # a folder that cannot be made
 
@@ -156,32 +166,32 @@ def pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
     """A model with a calibration, and a cache of its own."""
     monkeypatch.setenv("LANTERN_CACHE", str(tmp_path / "cache"))
     folder = write_tiny_model(tmp_path / "tiny")
-    told = {"static": dict.fromkeys(("eagle1", "lantern++"), ACCEPT), "dynamic": {"eagle2": [[1, 0, 2, 1.3], [2, 1, 4, 1.6]]}}
-    told["windows"] = LANDED
+    told = {"static": {"lantern++": ACCEPT}, "dynamic": {"lantern": [[1, 1, 3, 1.3], [2, 1, 4, 1.6]]}, "windows": LANDED}
     (folder / FILE).write_text(json.dumps(told))
     return load(folder, "cpu")
 
 
-@pytest.mark.slow
-def test_a_model_with_a_calibration_fits_its_trees(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lantern_demo.runs.fitting.UNSTEADY", float("inf"))
-    first = pipe.generate("two red lanterns", "lantern++", seed=3, lanternpp_k=5)
+def test_a_relaxed_method_and_its_control_draft_the_same_tree(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever is asked for first, and alone; by the relaxed one's counts, and measured once."""
+    monkeypatch.setattr(StepCosts, "__call__", lambda self, policies: [1e-3 * (9 + policy.nodes) for policy in policies])
+    trees: dict[str, Any] = {}
+    for name in ("eagle1", "lantern", "lantern++", "eagle2"):
+        entry = pipe.generate("two red lanterns", name, seed=3, lanternpp_k=5, lantern_k=5).record["methods"][name]
+        trees[name] = entry["tree_settings"], entry["tree"]
+    assert trees["eagle1"] == trees["lantern++"] and trees["eagle2"] == trees["lantern"]
+    assert trees["eagle1"][1].startswith("fitted: static ") and trees["eagle1"][1].endswith(" with LANTERN++")
+    assert trees["eagle2"][0]["draft_nodes"] == 4
     kind, drafter_kind = pipe._trees.tuning.products.split()
     assert pipe.products.startswith(KINDS[kind]) and drafter_kind in KINDS
-    assert first.stats.tree.startswith("fitted: ") and first.record["methods"]["lantern++"]["tree"] == first.stats.tree
-    assert pipe.generate("two red lanterns", "eagle2", seed=3).stats.nodes in (2, 4)
-    assert pipe.generate("two red lanterns", "lantern", seed=3, lantern_k=5).stats.tree == "small: this model has no calibration"
-    assert pipe.generate("two red lanterns", "vanilla").stats.tree == "none"
+    assert pipe.generate("two red lanterns", "opt-tree", seed=3).stats.tree == "small: this model has no calibration"
+    assert pipe.generate("two red lanterns", "vanilla").stats.tree == "no tree"
     assert pipe.generate("two red lanterns", "eagle2", draft_nodes=5).stats.nodes == 5
     asked = pipe.generate("two red lanterns", "eagle1", tree="paper").stats
     assert (asked.tree, asked.nodes) == ("paper: as asked", 58)
 
-    def measured(*_: object) -> None:
-        raise AssertionError("measured again")
-
-    monkeypatch.setattr("lantern_demo.runs.fitting.choose", measured)
-    again = load(pipe.info.folder or "", "cpu").generate("two red lanterns", "lantern++", seed=3, lanternpp_k=5)
-    assert again.tokens == first.tokens and again.stats.tree == first.stats.tree
+    monkeypatch.setattr("lantern_demo.runs.fitting.choose", None)  # nothing is chosen again
+    again = load(pipe.info.folder or "", "cpu").generate("two red lanterns", "eagle1", seed=3).stats
+    assert (again.tree_settings, again.tree) == trees["eagle1"]
 
 
 def test_a_model_with_a_calibration_fits_its_windows(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,16 +203,16 @@ def test_a_model_with_a_calibration_fits_its_windows(pipe: Pipeline, monkeypatch
 
     monkeypatch.setattr(StepCosts, "__call__", flat)
     first = pipe.generate("two red lanterns", "sjd", seed=3)
-    told = "fitted: a window of 32; expected 2.50 tokens a step of 1.0 ms"
+    told = "fitted: window of 32; expected 2.50 tokens a step of 1.0 ms with SJD"
     entry = first.record["methods"]["sjd"]
     assert (entry["nodes"], entry["tree"], entry["tree_settings"]) == (32, told, {"window": 32})
     assert first.record["settings"]["window"] == 0 and len(asked) == 3
     assert pipe.generate("two red lanterns", "sjd", seed=3, **entry["tree_settings"]).tokens == first.tokens
 
     named = pipe.generate("two red lanterns", "sjd", seed=3, window=3).stats
-    assert (named.nodes, named.tree) == (3, "a window of 3: as asked")
+    assert (named.nodes, named.tree) == (3, "window of 3: as asked")
     same = pipe.generate("two red lanterns", "sjd", seed=3, window=32).stats
-    assert same.tree == "a window of 32: as asked", "as asked, though it is what was fitted, too"
+    assert same.tree == "window of 32: as asked", "as asked, though it is what was fitted, too"
     assert pipe.generate("two red lanterns", "sjd", seed=3).stats.tree == told
 
     monkeypatch.setattr("lantern_demo.runs.fitting.choose", None)  # nothing is chosen again
@@ -211,16 +221,36 @@ def test_a_model_with_a_calibration_fits_its_windows(pipe: Pipeline, monkeypatch
 
 
 def test_what_the_bundled_model_has_counted() -> None:
+    """Each candidate; what is larger gives more tokens. A chance says how small a guess's may be, so that less is larger."""
     calibration = read_calibration(BUNDLED / "lantern-scenes")
-    assert calibration is not None and set(calibration.windows) == set(LANDED)
-    for rows in calibration.windows.values():
-        sizes, tokens = zip(*rows, strict=True)
-        assert sizes == WINDOWS and list(tokens) == sorted(tokens) and tokens[0] > 1
-    windows, tokens, changed = zip(*calibration.wavefronts["zipar"], strict=True)
-    assert windows == (*(lead for lead in LEADS if lead < 16), 16) and list(tokens) == sorted(tokens, reverse=True)
-    assert changed[-1] == 0 and changed[0] == max(changed)
+    assert calibration is not None and len(calibration.rows(StaticTree)) == 5
+    for kind in (DynamicTree, Window, OptTree):
+        values = CANDIDATES[kind].values
+        rows = calibration.rows(kind)
+        assert tuple(row[:-1] for row in rows) == values and min(row[-1] for row in rows) > 1
+        assert kind is DynamicTree or [row[-1] for row in rows] == sorted((row[-1] for row in rows), reverse=kind is OptTree)
+    windows, tokens, changed = zip(*calibration.rows(Wavefront), strict=True)
+    assert windows == (*(lead for (lead,) in CANDIDATES[Wavefront].values if lead < 16), 16)
+    assert list(tokens) == sorted(tokens, reverse=True) and changed[-1] == 0 and changed[0] == max(changed)
     assert tokens == tuple(pytest.approx(255 / (15 + 15 * window), abs=1e-3) for window in windows)
-    assert calibration.within(METHODS["zipar"], Wavefront(8), Settings().zipar_changed) == Wavefront(4)
+    assert calibration.rows(Wavefront, Settings().zipar_changed)[0][0] == 4
+    told = json.loads((BUNDLED / "lantern-scenes" / FILE).read_text())
+    assert told["settings"] == Settings(**REGISTRY["lantern-scenes"].preset).as_dict(), "counted at the preset"
+
+
+def test_what_is_counted_is_what_is_read(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows of the command are rows of a calibration, one for each candidate."""
+    monkeypatch.setitem(CANDIDATES, DynamicTree, Candidates("dynamic", "lantern", ((1, 1, 3), (4, 2, 8))))
+    pipe.defaults = pipe.settings(lantern_k=5, lanternpp_k=5)
+    told = {}
+    for kind in (StaticTree, DynamicTree, Wavefront):
+        name = CANDIDATES[kind].counted
+        told[CANDIDATES[kind].table] = {name: rows_of(pipe, METHODS[name], ["a lantern"])}
+    read = TypeAdapter(Calibration).validate_python(told)
+    assert all(0 <= chance <= 1 for row in read.rows(StaticTree) for chance in row)
+    assert [row[:3] for row in read.rows(DynamicTree)] == [(1, 1, 3), (4, 2, 8)]
+    assert all(1 <= row[3] <= 1 + row[1] + 1 for row in read.rows(DynamicTree))
+    assert [row[0] for row in read.rows(Wavefront)] == [2, 3, 4, 5, 6, 8] and read.rows(Wavefront, 0.0)[-1] == (8, 1.0, 0.0)
 
 
 WAVES = Calibration({}, {}, {}, {"zipar": [(2, 5.0, 0.2), (3, 4.0, 0.15), (4, 3.0, 0.1), (8, 1.0, 0.0)]})
@@ -239,16 +269,13 @@ WAVES = Calibration({}, {}, {}, {"zipar": [(2, 5.0, 0.2), (3, 4.0, 0.15), (4, 3.
     ],
 )
 def test_a_wavefront_follows_the_machine_and_what_it_may_change(most: float, cost: Callable[[int], float], window: int) -> None:
-    asked = WAVES.within(METHODS["zipar"], Wavefront(8), most)
     measured: list[int] = []
 
     def seconds(policies: list[Drafts]) -> list[float]:
         measured.extend(policy.lead for policy in policies)
         return [cost(policy.lead) for policy in policies]
 
-    choice = choose(METHODS["zipar"], WAVES, seconds, asked)
-    assert choice is not None and choice.policy == Wavefront(window)
-    assert choice.reason.startswith(f"fitted: a window of {window}; expected ")
+    assert choose(Wavefront, WAVES.rows(Wavefront, most), seconds).policy == Wavefront(window)
     changed = {lead: share for lead, _, share in WAVES.wavefronts["zipar"]}
     assert max(changed[lead] for lead in measured) <= most, "what changes more is not even measured"
 
@@ -273,7 +300,7 @@ def test_costs_are_measured_once_and_in_turn() -> None:
 def test_a_choice_of_a_restless_moment_is_not_kept(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StepCosts, "steady", property(lambda self: False, lambda self, value: None), raising=False)
     assert pipe.generate("two red lanterns", "eagle1").stats.tree.startswith("fitted: ")
-    assert not list((disk_cache.root() / "fitted").glob("*-eagle1-*"))
+    assert not list((disk_cache.root() / "fitted").glob("*-static-*"))
 
 
 def test_a_kept_kind_of_products_is_used_only_where_it_is_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,7 +325,7 @@ def test_a_tree_is_chosen_anew_where_other_products_run(tmp_path: Path, monkeypa
             measured.append(products)
             return [float(policy.nodes)]
 
-        TreeFitting(tuning, FIT_ROUNDS).fit(METHODS["eagle1"], StaticTree(PROBES[3]), Calibration({"eagle1": ACCEPT}, {}), times)
+        TreeFitting(tuning, Calibration({"lantern++": ACCEPT}), StepCosts(times, FIT_ROUNDS)).fitted(StaticTree, 1.0)
     assert len(set(measured)) == 2 and measured.count("plain plain") == measured.count("half bfloat16")
 
 
@@ -319,7 +346,7 @@ def test_a_step_without_drafts_is_no_measure_of_a_tree(pipe: Pipeline, monkeypat
     knobs = pipe.settings()
     monkeypatch.setattr(StepCosts, "__call__", kept)
     monkeypatch.setattr(Pipeline, "_decode", events)
-    pipe._fit(METHODS["eagle1"], knobs)
+    pipe.tree_of(METHODS["eagle1"], knobs)
     assert seen and all(times == [3.0, 3.5] for times in seen.values())
 
 
@@ -332,6 +359,6 @@ def test_nothing_is_measured_on_a_device_that_is_only_lent(pipe: Pipeline, monke
     pipe = load(pipe.info.folder, device="cpu", fit_trees=False)
     for _ in pipe.prepare():
         pass
-    for method, tree in (("eagle1", "small"), ("sjd", "a window of 8")):
+    for method, tree in (("eagle1", "small"), ("sjd", "window of 8")):
         stats = pipe.generate("two red lanterns", method).stats
         assert (stats.tree, stats.nodes) == (f"{tree}: nothing is measured on a device that is only lent", 8)

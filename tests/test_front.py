@@ -25,7 +25,7 @@ PROMPTS = [f"{n} red round lanterns over a lake at dusk" for n in ("one", "two",
 
 @pytest.fixture(scope="module")
 def points(pipe: Pipeline) -> list[Point]:
-    return points_of(pipe, list(METHODS), "small", PROMPTS[0])
+    return points_of(pipe, list(METHODS), "small")
 
 
 def test_points_move_one_knob_at_a_time_and_keep_the_tree(pipe: Pipeline, points: list[Point]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,10 +13,13 @@ from tiny import same_picture, write_tiny_model
 from lantern_demo import load
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.picture import PictureDecoder
+from lantern_demo.runs.describe import describe_run
 from lantern_demo.runs.pipeline import Generation, MethodFailed, Pipeline, StepEvent
 from lantern_demo.runs.record import merge_records
 from lantern_demo.settings.knobs import DEFAULT_SEED
 from lantern_demo.settings.settings import Settings
+from lantern_demo.ui import texts
+from lantern_demo.ui.run_view import table
 
 PROMPT = "two red box lanterns over a lake"
 GRID = 8
@@ -180,6 +184,40 @@ def test_loading_what_is_not_there_says_so(folder: Path, tmp_path: Path) -> None
         load(copy)
 
 
+@pytest.mark.parametrize(
+    ("method", "tree", "told"),
+    [
+        ("vanilla", {}, "no tree"),
+        ("eagle1", {"tree": "0 00 000"}, "static chain of 3"),
+        ("lantern++", {"tree": "0 1 00"}, "static tree of 3 in 2 levels, k 10, lambda 3"),
+        ("lantern", {"draft_top_k": 1, "draft_depth": 2, "draft_nodes": 3}, "dynamic chain of 2, k 100, delta 0.2"),
+        ("eagle2", {"draft_top_k": 4, "draft_depth": 2, "draft_nodes": 8}, "dynamic tree of 7 in up to 3 levels"),
+        ("eagle2", {"draft_top_k": 2, "draft_depth": 4, "draft_nodes": 3}, "dynamic tree of 2 in up to 2 levels"),
+        ("sjd", {"window": 4}, "window of 4"),
+        ("opt-tree", {"opt_chance": 0.1}, "OPT-Tree, chance 0.1 or more"),
+        ("zipar", {"zipar_window": 4}, "rows side by side, window of 4"),
+    ],
+)
+def test_what_ran_in_a_few_words(method: str, tree: dict[str, Any], told: str) -> None:
+    assert describe_run({"method": method, "tree_settings": tree}, Settings(tree="paper", window=9)) == told
+
+
+def test_the_table_names_tree_and_values(pipe: Pipeline) -> None:
+    runs = [
+        pipe.generate("a lantern", name, tree="small", lantern_k=5, lanternpp_k=10).record
+        for name in ("eagle1", "lantern", "lantern++")
+    ]
+    rows = table(merge_records(runs))
+    assert [row[-4:] for row in rows] == [
+        ["static tree of 7 in 3 levels", "", "", "shared"],
+        ["dynamic tree of 7 in up to 3 levels", "5", "0.2", "shared"],
+        ["static tree of 7 in 3 levels", "10", "3", "independent"],
+    ]
+    assert texts.TABLE_HEAD[-4:] == ("Tree", "k", "delta or lambda", "Noise") and {len(row) for row in rows} == {
+        len(texts.TABLE_HEAD)
+    }
+
+
 def test_a_tree_of_ones_own(pipe: Pipeline) -> None:
     for method, named, nodes in (("eagle2", "paper", 59), ("lantern++", "paper", 58), ("eagle1", "chain", 6)):
         assert METHODS[method].drafts.of(Settings(tree=named)).nodes == nodes
@@ -194,7 +232,7 @@ def test_a_tree_of_ones_own(pipe: Pipeline) -> None:
     for method, asked, told in (
         ("eagle2", {"tree": "paper"}, "paper: as asked"),
         ("eagle2", {"tree": "chain"}, "small: chain is no dynamic tree"),
-        ("eagle2", {"draft_nodes": 3, "draft_depth": 1}, "3 nodes, top-k 4, 2 deep: as asked"),
+        ("eagle2", {"draft_nodes": 3, "draft_depth": 1}, "dynamic tree of 2 in up to 2 levels: as asked"),
         ("eagle1", {"draft_nodes": 3, "tree": "chain"}, "chain: as asked"),
     ):
         assert METHODS[method].drafts.asked(pipe.settings(**asked)) == told

@@ -150,13 +150,15 @@ def test_what_is_fastest_is_measured_with_the_threads_of_a_large_model(monkeypat
 
 
 def test_trees_are_fitted_to_the_machine_by_a_borrowed_calibration_until_there_is_one(text_model: Path) -> None:
-    borrowed = load(TEXT_ID, device="cpu", folder=text_model).generate(PROMPT, method="eagle1", tree="fit").stats.tree
-    assert borrowed.startswith("fitted: ") and borrowed.endswith(
+    pipe = load(TEXT_ID, device="cpu", folder=text_model)
+    exact, relaxed = (pipe.generate(PROMPT, method=name, tree="fit").stats for name in ("eagle1", "lantern++"))
+    assert exact.tree.startswith("fitted: ") and exact.tree.endswith(
         "; what it lands was measured of lantern-scenes, not of this model"
     )
+    assert exact.tree_settings == relaxed.tree_settings
     own = calibration_folder(TEXT_ID, None)
     own.mkdir(parents=True)
-    (own / FILE).write_text(json.dumps({"static": {"eagle1": [[0.9], [0.8]]}, "dynamic": {}}))
+    (own / FILE).write_text(json.dumps({"static": {"lantern++": [[0.9], [0.8]]}}))
     found = load(TEXT_ID, device="cpu", folder=text_model).generate(PROMPT, method="eagle1", tree="fit").stats.tree
     assert found.startswith("fitted: ") and "measured of" not in found
 

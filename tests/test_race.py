@@ -151,7 +151,7 @@ def test_what_memory_does_not_hold_at_once_runs_one_after_the_other(pipe: Pipeli
     for event in found.values():
         assert isinstance(event, Generation)
         assert (event.stats.schedule, event.stats.schedule_reason) == ("in turn", race.CROWDED)
-        assert event.stats.tree == ("none" if event.method == "vanilla" else "small: as asked"), "no tree had to shrink"
+        assert event.stats.tree == ("no tree" if event.method == "vanilla" else "small: as asked"), "no tree had to shrink"
 
 
 def test_no_race_is_begun_that_memory_cannot_hold(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,7 +231,7 @@ def test_preparing_leaves_a_visitors_run_nothing_to_do(pipe: Pipeline) -> None:
 
 def test_what_is_asked_for_first_plays_no_part_in_what_is_chosen(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tree is measured with the program's own prompt and the preset, whoever asks for whatever."""
-    (folder / "calibration.json").write_text(json.dumps({"static": {"eagle1": [[0.6, 0.2], [0.5]]}, "dynamic": {}}))
+    (folder / "calibration.json").write_text(json.dumps({"static": {"lantern++": [[0.6, 0.2], [0.5]]}}))
     seen: list[tuple[Any, ...]] = []
     decode = Pipeline._decode
 

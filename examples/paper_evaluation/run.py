@@ -156,7 +156,7 @@ def evaluated(args: argparse.Namespace) -> Report:
     pipe = load(args.model, args.device, args.dtype, fit_trees=False)
     points = [
         point
-        for point in points_of(pipe, args.methods, args.tree, None, args.candidates)
+        for point in points_of(pipe, args.methods, args.tree, args.candidates)
         if point.group == "main" or point.name in args.candidates
     ]
     for prompt in prompts:

@@ -22,7 +22,6 @@ from lantern_demo.bench.models import MODULES, TimedModel, timed_model
 from lantern_demo.bench.report import at_least, json_file, machine_of, now, parser_of, table, write
 from lantern_demo.decoding.drafting import Drafts, StaticTree
 from lantern_demo.decoding.loop import Step
-from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import guide
 from lantern_demo.decoding.trees import static_tree
 from lantern_demo.models.files.blank import held
@@ -88,11 +87,8 @@ def methods(timed: TimedModel) -> Report:
     """By method what a picture would take, with the tree that the program would choose, the methods timed in turn."""
     calibration = read_calibration(BUNDLED / BORROWED)
     assert calibration is not None
-    costs, chosen = StepCosts(partial(steps, timed, "eagle1"), FIT_ROUNDS), {"vanilla": Drafts()}
-    for name in ("eagle1", "lantern++"):
-        choice = choose(METHODS[name], calibration, costs, METHODS[name].drafts.of(timed.knobs))
-        assert choice is not None
-        chosen[name] = choice.policy
+    tree = choose(StaticTree, calibration.rows(StaticTree), StepCosts(partial(steps, timed, "eagle1"), FIT_ROUNDS)).policy
+    chosen = {"vanilla": Drafts(), "eagle1": tree, "lantern++": tree}
     times: dict[str, list[float]] = {name: [] for name in chosen}
     for _ in range(FIT_ROUNDS):
         for name, policy in chosen.items():

@@ -38,7 +38,6 @@ class StaticTree(Drafts):
 
     name: ClassVar[str] = "static"
     needs_drafter: ClassVar[bool] = True
-    key: ClassVar[str] = "paths"
     reads: ClassVar[dict[str, str]] = {"paths": "static_paths"}
     asks: ClassVar[dict[str, str]] = {"paths": "tree"}
 
@@ -76,7 +75,8 @@ class StaticTree(Drafts):
         return {"tree": " ".join("".join(map(str, path)) for path in self.paths)}
 
     def words(self) -> str:
-        return f"{self.nodes} nodes, {self.deepest} deep"
+        guesses, levels = len(self.paths), self.deepest
+        return f"static chain of {guesses}" if guesses == levels else f"static tree of {guesses} in {levels} levels"
 
 
 @dataclass(frozen=True)
@@ -91,9 +91,7 @@ class DynamicTree(Drafts):
     name: ClassVar[str] = "dynamic"
     needs_drafter: ClassVar[bool] = True
     by_prefix: ClassVar[bool] = True
-    key: ClassVar[str] = "shape"
     asks: ClassVar[dict[str, str]] = {"top_k": "draft_top_k", "depth": "draft_depth", "nodes": "draft_nodes"}
-    calibrated: ClassVar[str] = "dynamic"
 
     def __post_init__(self) -> None:
         at_least_one("tree top_k", self.top_k)
@@ -135,7 +133,8 @@ class DynamicTree(Drafts):
         return f"{settings.tree}: as asked" if settings.names_a_shape else f"small: {settings.tree} is no dynamic tree"
 
     def words(self) -> str:
-        return f"{self.nodes} nodes, top-k {self.top_k}, {self.deepest} deep"
+        guesses, levels = self.nodes - 1, min(self.nodes - 1, self.deepest)
+        return f"dynamic chain of {guesses}" if self.top_k == 1 else f"dynamic tree of {guesses} in up to {levels} levels"
 
 
 class StaticSource(Source):

@@ -41,9 +41,7 @@ class OptTree(Drafts):
     name: ClassVar[str] = "opt"
     needs_drafter: ClassVar[bool] = True
     reads_back: ClassVar[bool] = True
-    key: ClassVar[str] = "chance"
     asks: ClassVar[dict[str, str]] = {"chance": "opt_chance"}
-    calibrated: ClassVar[str] = "chances"
 
     def __post_init__(self) -> None:
         if not 0 < self.chance < 1:
@@ -73,7 +71,7 @@ class OptTree(Drafts):
         return cls(settings.opt_chance or CHANCE)
 
     def words(self) -> str:
-        return f"guesses with a chance of {self.chance:g} or more"
+        return f"OPT-Tree, chance {self.chance:g} or more"
 
 
 class OptSource(Source):

@@ -8,7 +8,7 @@ Node 0 is the root, the last committed token that the target has not seen yet. N
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -227,19 +227,17 @@ class Asked(Protocol):
 
 @dataclass(frozen=True)
 class Drafts:
-    """A kind of drafts. This one is none: the root alone. `settings` are an object with the fields that a kind reads,
-    `calibration` one with what was counted of methods: see `lantern_demo.settings.settings` and `lantern_demo.runs.fitting`."""
+    """A kind of drafts. This one is none: the root alone. `settings` are an object with the fields that a kind reads: see
+    `lantern_demo.settings.settings`."""
 
     name: ClassVar[str] = "none"
     needs_drafter: ClassVar[bool] = False
     reads_back: ClassVar[bool] = False  # each step's tree hangs on numbers that the host reads: the plain engine's alone
     side_by_side: ClassVar[bool] = False  # rows are drawn instead of drafts: see `wavefront`
     by_prefix: ClassVar[bool] = False  # the prefix alone says what is drafted, and no random number
-    key: ClassVar[str] = "none"  # what a choice of it is called on disk
     reads: ClassVar[dict[str, str]] = {}  # its fields, each with what settings call its value
     # those that a machine may choose, each with the setting that asks for it; where that is 0 the machine is to choose
     asks: ClassVar[dict[str, str]] = {}
-    calibrated: ClassVar[str] = ""  # which field of a calibration has rows of these, each with its tokens a step last
 
     @property
     def nodes(self) -> int:
@@ -282,24 +280,15 @@ class Drafts:
     @classmethod
     def asked(cls, settings: Any) -> str:
         """What `of` gives, in words."""
-        return f"{cls.of(settings).words()}: as asked" if cls.reads else "none"
+        return f"{cls.of(settings).words()}: as asked" if cls.reads else cls().words()
 
     def asking(self) -> dict[str, Any]:
         """The settings that give them again."""
         return {setting: getattr(self, name) for name, setting in self.asks.items()}
 
     def words(self) -> str:
-        """Their shape."""
-        return "none"
-
-    def choices(self, calibration: Any, name: str) -> dict[Drafts, float]:
-        """Those that were calibrated under a method's name, each with its tokens a step."""
-        table = getattr(calibration, self.calibrated) if self.calibrated else {}
-        return {replace(self, **dict(zip(self.asks, values, strict=True))): tokens for *values, tokens in table.get(name, ())}
-
-    def saved(self) -> list[Any]:
-        """The values that make them."""
-        return list(vars(self).values())
+        """Their shape; the root is no guess and does not count."""
+        return "no tree"
 
 
 class Source:

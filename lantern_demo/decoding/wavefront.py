@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -33,7 +33,6 @@ class Wavefront(Drafts):
 
     name: ClassVar[str] = "wavefront"
     side_by_side: ClassVar[bool] = True
-    key: ClassVar[str] = "wavefront"
     reads: ClassVar[dict[str, str]] = {"lead": "lead_asked"}
     asks: ClassVar[dict[str, str]] = {"lead": "zipar_window"}
 
@@ -44,13 +43,7 @@ class Wavefront(Drafts):
         return nodes_at_most(row_length, self.lead)
 
     def words(self) -> str:
-        return f"a window of {self.lead}"
-
-    def choices(self, calibration: Any, name: str) -> dict[Drafts, float]:
-        rows = [row for row in calibration.wavefronts.get(name, ()) if row[0] >= self.lead]
-        # by noise a wider one may have been counted to change more
-        most = max((changed for lead, _, changed in rows if lead == self.lead), default=1.0)
-        return {Wavefront(lead): tokens for lead, tokens, changed in rows if changed <= most}
+        return f"rows side by side, window of {self.lead}"
 
 
 @dataclass(frozen=True)

@@ -33,10 +33,8 @@ class Window(Drafts):
     nodes: int = 8
 
     name: ClassVar[str] = "window"
-    key: ClassVar[str] = "window"
     reads: ClassVar[dict[str, str]] = {"nodes": "window_asked"}
     asks: ClassVar[dict[str, str]] = {"nodes": "window"}
-    calibrated: ClassVar[str] = "windows"
 
     def __post_init__(self) -> None:
         at_least_one("window", self.nodes)
@@ -55,7 +53,7 @@ class Window(Drafts):
         return DrawnWindow(self, asked, vocabulary) if noisy is None else WindowSource(self, asked)
 
     def words(self) -> str:
-        return f"a window of {self.nodes}"
+        return f"window of {self.nodes}"
 
 
 class WindowSource(Source):

@@ -1,4 +1,4 @@
-"""Say in a few words what a method of a run record ran with."""
+"""Say in a few words how a run was drafted and verified."""
 
 from __future__ import annotations
 
@@ -10,14 +10,19 @@ from lantern_demo.settings.settings import Settings
 
 
 def describe_run(entry: dict[str, Any], settings: Settings) -> str:
-    """Return the draft tree of a record's entry and the values of its acceptance rule: "chain of 3, k 10, lambda 4"."""
+    """Return the drafts of a record's entry and the values of its rule: "static chain of 3, k 10, lambda 4".
+
+    The root is no guess and does not count. settings: those of the record.
+    """
+    return ", ".join([tree_of(entry, settings), *(f"{name} {value:g}" for name, value in rule_values(entry, settings).items())])
+
+
+def tree_of(entry: dict[str, Any], settings: Settings) -> str:
+    """Return the shape of an entry's draft tree, or of what it has instead."""
+    return METHODS[entry["method"]].drafts.of(settings.with_changes(**entry["tree_settings"])).words()
+
+
+def rule_values(entry: dict[str, Any], settings: Settings) -> dict[str, float]:
+    """Return the values of an entry's acceptance rule by name, such as k and delta; the exact rule has none."""
     method = METHODS[entry["method"]]
-    if method.alone:
-        return "no guesses"
-    drafts = method.drafts.of(settings.with_changes(**entry["tree_settings"]))
-    guesses = entry["nodes"] - 1
-    shape = drafts.words()
-    if method.needs_drafter:
-        shape = f"chain of {guesses}" if guesses == drafts.deepest else f"tree of {guesses}, {drafts.deepest} deep"
-    rule = [f"{short_name(name)} {getattr(settings, name):g}" for name, knob in KNOBS.items() if knob.sets and knob.reads(method)]
-    return ", ".join([shape, *rule])
+    return {short_name(name): getattr(settings, name) for name, knob in KNOBS.items() if knob.sets and knob.reads(method)}

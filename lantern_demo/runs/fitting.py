@@ -1,11 +1,12 @@
 """Choose the draft tree, or the window, that draws fastest on this machine: how many tokens a step with a tree gives, as
 calibrated, against how long the step takes here, as measured.
 
-A model's calibration.json (written by `python -m lantern_demo.bench.calibrate`) holds, for the model's preset settings, the
-chance of every draw in a static tree to be accepted and the mean accepted length of some dynamic trees and windows. The time of
-steps is measured once, in a few seconds: of static trees first a few in turn, to which a plane is fitted, then the most promising
-ones; of dynamic trees and windows all that were calibrated. The choice is kept on disk, so that the same seed gives the same
-picture at the next start too. It is not kept when the machine was busy and the times varied.
+Methods with drafts of one kind share them: a relaxed method and its exact control draft the same tree. CANDIDATES says by which
+method's counts it is chosen. A model's calibration.json (written by `python -m lantern_demo.bench.calibrate`) holds, for the
+model's preset settings, the chance of every draw in a static tree to be accepted and the mean accepted length of some dynamic
+trees and windows. The time of steps is measured once, in a few seconds: of static trees first a few in turn, to which a plane is
+fitted, then the most promising ones; of all others each that was calibrated. The choice is kept on disk, so that the same seed
+gives the same picture at the next start too. It is not kept when the machine was busy and the times varied.
 
 The best static tree has the most expected tokens a second. A step gives 1 token (the bonus token) and one for each node that
 verification reaches. `accept[d][r]` is the chance that draw r of a node at depth d is accepted, as counted in runs; the chance to
@@ -22,88 +23,81 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from pathlib import Path
+from typing import Any
 
 import torch
 from pydantic import TypeAdapter, ValidationError
 
-from lantern_demo.decoding.drafting import Drafts, StaticTree
+from lantern_demo.decoding.drafting import Drafts, DynamicTree, StaticTree
 from lantern_demo.decoding.loop import Step
-from lantern_demo.decoding.methods import METHODS, Method
+from lantern_demo.decoding.methods import METHODS
+from lantern_demo.decoding.opt_tree import OptTree
 from lantern_demo.decoding.trees import Path as TreePath
 from lantern_demo.decoding.wavefront import Wavefront
+from lantern_demo.decoding.window import Window
 from lantern_demo.models.files.disk_cache import locked, put, root
 from lantern_demo.models.machine.tuning import Tuning
+from lantern_demo.settings.settings import Settings
+from lantern_demo.static_trees import read_paths
 
 FILE = "calibration.json"
 MOST_NODES = 48
 FIT_ROUNDS = 3  # short runs with each tree whose cost is measured
 # Trees whose steps are measured, to tell what a node, a level and a node that is drafted from cost.
-PROBES: tuple[tuple[TreePath, ...], ...] = (
-    ((0,),),
-    ((0,), (1,), (2,)),
-    ((0,), (0, 0), (0, 0, 0)),
-    ((0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (0, 0, 0)),
-    (
-        (0,),
-        (1,),
-        (2,),
-        (3,),
-        (0, 0),
-        (0, 1),
-        (1, 0),
-        (1, 1),
-        (2, 0),
-        (0, 0, 0),
-        (0, 0, 1),
-        (0, 1, 0),
-        (1, 0, 0),
-        (0, 0, 0, 0),
-        (0, 0, 0, 1),
-    ),
+PROBES = tuple(
+    map(read_paths, ("0", "0 1 2", "0 00 000", "0 1 2 00 01 10 000", "0 1 2 3 00 01 10 11 20 000 001 010 100 0000 0001"))
 )
-# top_k, depth and nodes of the dynamic trees to choose from.
-SHAPES = (
-    (1, 0, 2),
-    (2, 0, 3),
-    (1, 1, 3),
-    (2, 1, 4),
-    (3, 1, 6),
-    (1, 2, 4),
-    (2, 2, 6),
-    (3, 2, 8),
-    (4, 2, 8),
-    (2, 3, 8),
-    (3, 3, 12),
-    (4, 3, 16),
-)
-# Nodes of the windows to choose from, the root counted.
-WINDOWS = (2, 4, 8, 16, 32, 64)
-CHANCES = (0.03, 0.06, 0.1, 0.15, 0.2, 0.25, 0.3)  # of OPT-Trees to choose from
-LEADS = (2, 3, 4, 5, 6, 8, 12, 16, 24)  # windows of wavefronts to choose from, where rows are longer
 SHARES = (1.0, 0.8, 1.25)  # of the fitted cost of a node: the plane may be wrong, so what would be best then is measured too
+UNSTEADY = 1.5  # a median this many times the lower quartile tells of a busy machine
 
 Seconds = Callable[[list[Drafts]], list[float]]  # of a step with each tree, measured in turn
 Cost = Callable[[int, int, int], float]  # (nodes with the root, depth, nodes that are drafted from) -> seconds of a step
-UNSTEADY = 1.5  # a median this many times the lower quartile tells of a busy machine
+Rows = tuple[tuple[Any, ...], ...]  # of a calibration's table
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The drafts of one kind that are compared: `values` make each. Of static trees every one of up to MOST_NODES is compared."""
+
+    table: str  # the field of a calibration
+    counted: str  # the method whose counts decide: of a pair the relaxed one, since its runs are what is shown
+    values: tuple[tuple[Any, ...], ...] = ()
+
+
+CANDIDATES: dict[type[Drafts], Candidates] = {
+    StaticTree: Candidates("static", "lantern++"),
+    # top_k, depth and nodes. All have two levels or more: a single guess is no tree.
+    DynamicTree: Candidates(
+        "dynamic",
+        "lantern",
+        ((1, 1, 3), (2, 1, 4), (3, 1, 6), (1, 2, 4), (2, 2, 6), (3, 2, 8), (4, 2, 8), (2, 3, 8), (3, 3, 12), (4, 3, 16)),
+    ),
+    OptTree: Candidates("chances", "opt-tree", ((0.03,), (0.06,), (0.1,), (0.15,), (0.2,), (0.25,), (0.3,))),
+    Window: Candidates("windows", "sjd", ((2,), (4,), (8,), (16,), (32,), (64,))),
+    Wavefront: Candidates("wavefronts", "zipar", ((2,), (3,), (4,), (5,), (6,), (8,), (12,), (16,), (24,))),
+}
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """How many drafts are accepted, by method id."""
+    """How many drafts are accepted, by method id. A row has the values that make the drafts, then the mean accepted length."""
 
-    static: dict[str, list[list[float]]]  # [depth][draw]: the chance to be the accepted draw of a visited node
-    dynamic: dict[str, list[tuple[int, int, int, float]]]  # top_k, depth, nodes, mean accepted length
-    windows: dict[str, list[tuple[int, float]]] = field(default_factory=dict)  # nodes, mean accepted length
-    # window, tokens a pass, and the share of tokens that it changes: see `lantern_demo.runs.changed`
+    static: dict[str, list[tuple[float, ...]]] = field(default_factory=dict)  # [depth][draw]: see `accept` above
+    dynamic: dict[str, list[tuple[int, int, int, float]]] = field(default_factory=dict)
+    windows: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
+    # the third value is the share of tokens that the window changes: see `lantern_demo.runs.changed`
     wavefronts: dict[str, list[tuple[int, float, float]]] = field(default_factory=dict)
-    # of OPT-Tree: the least chance, mean accepted length
     chances: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
 
-    def within(self, method: Method, asked: Drafts, most: float) -> Drafts:
-        """Of a wavefront the narrowest window that was calibrated to change at most this share of tokens; else what is asked
-        for."""
-        windows = [window for window, _, changed in self.wavefronts.get(method.id, []) if changed <= most]
-        return Wavefront(min(windows)) if windows else asked
+    def rows(self, kind: type[Drafts], most_changed: float = 1.0) -> Rows:
+        """The rows from which drafts of a kind are chosen, of wavefronts those that change at most a share of the tokens; none
+        where nothing was counted."""
+        if kind not in CANDIDATES:
+            return ()
+        rows = getattr(self, CANDIDATES[kind].table).get(CANDIDATES[kind].counted, ())
+        if kind is DynamicTree:  # older files have trees of one level, too
+            rows = [row for row in rows if row[1] > 0]
+        return tuple(row for row in rows if kind is not Wavefront or row[2] <= most_changed)
 
 
 @dataclass(frozen=True)
@@ -121,8 +115,8 @@ def calibration_folder(model: str, folder: Path | None) -> Path:
 
 
 def read_calibration(folder: Path | None) -> Calibration | None:
-    """The calibration of a model folder, None where there is none; it may lack windows and wavefronts. Raises ValueError naming
-    the file when it is damaged."""
+    """The calibration of a model folder, None where there is none; it may lack tables. Raises ValueError naming the file when it
+    is damaged."""
     if folder is None or not (folder / FILE).exists():
         return None
     try:
@@ -131,28 +125,26 @@ def read_calibration(folder: Path | None) -> Calibration | None:
         raise ValueError(f"{folder / FILE} is not a calibration: {error.errors()[0]['msg']}") from error
 
 
-def static_choice(accept: list[list[float]], seconds: Seconds) -> Choice:
-    """The best fixed tree: a plane through the costs of PROBES proposes, a measurement decides."""
+def choose(kind: Any, rows: Rows, seconds: Seconds) -> Choice:
+    """The drafts of a kind with the most tokens a second, by the rows of a calibration."""
+    made = len(kind.asks)  # values
+    tokens = static_trees(rows, seconds) if kind is StaticTree else {kind(*row[:made]): row[made] for row in rows}
+    measured = dict(zip(tokens, seconds(list(tokens)), strict=True))
+    best = max(tokens, key=lambda drafts: tokens[drafts] / measured[drafts])
+    told = f"expected {tokens[best]:.2f} tokens a step of {1000 * measured[best]:.1f} ms"
+    return Choice(best, f"fitted: {best.words()}; {told} with {METHODS[CANDIDATES[kind].counted].label}")
+
+
+def static_trees(accept: Rows, seconds: Seconds) -> dict[Drafts, float]:
+    """The static trees that are worth a measurement, each with its tokens a step: the best by a plane through the costs of
+    PROBES, and those themselves."""
     cost = plane(dict(zip(PROBES, seconds([StaticTree(paths) for paths in PROBES]), strict=True)))
 
     def proposal(share: float) -> tuple[TreePath, ...]:
         return fit_static(accept, lambda nodes, depth, inner: cost(round(nodes * share), depth, inner), MOST_NODES).paths
 
-    proposed = list(
-        dict.fromkeys([*(proposal(share) for share in SHARES), *(paths for paths in PROBES if covered(accept, paths))])
-    )
-    tokens = {paths: 1 + sum(chances(accept, paths)) for paths in proposed}
-    measured = dict(zip(proposed, seconds([StaticTree(paths) for paths in proposed]), strict=True))
-    best = max(proposed, key=lambda paths: tokens[paths] / measured[paths])
-    tree = StaticTree(best)
-    return Choice(tree, f"fitted: {tree.words()}; expected {tokens[best]:.2f} tokens a step of {1000 * measured[best]:.1f} ms")
-
-
-def best_choice(tokens: dict[Drafts, float], seconds: Seconds) -> Choice:
-    """The best of the dynamic trees or windows that were calibrated, each with its tokens a step."""
-    measured = dict(zip(tokens, seconds(list(tokens)), strict=True))
-    best = max(tokens, key=lambda policy: tokens[policy] / measured[policy])
-    return Choice(best, f"fitted: {best.words()}; expected {tokens[best]:.2f} tokens a step of {1000 * measured[best]:.1f} ms")
+    proposed = [*(proposal(share) for share in SHARES), *(paths for paths in PROBES if covered(accept, paths))]
+    return {StaticTree(paths): 1 + sum(chances(accept, paths)) for paths in proposed}
 
 
 @dataclass(frozen=True)
@@ -257,7 +249,7 @@ class StepCosts:
         return [self._known[policy] for policy in policies]
 
 
-def chances(accept: list[list[float]], paths: tuple[TreePath, ...]) -> list[float]:
+def chances(accept: Sequence[Sequence[float]], paths: tuple[TreePath, ...]) -> list[float]:
     """The chance that verification reaches each path."""
     found = []
     for path in paths:
@@ -268,7 +260,7 @@ def chances(accept: list[list[float]], paths: tuple[TreePath, ...]) -> list[floa
     return found
 
 
-def covered(accept: list[list[float]], paths: tuple[TreePath, ...]) -> bool:
+def covered(accept: Sequence[Sequence[float]], paths: tuple[TreePath, ...]) -> bool:
     """Whether the calibration has a chance for every node of a tree."""
     return all(len(path) <= len(accept) and all(draw < len(accept[d]) for d, draw in enumerate(path)) for path in paths)
 
@@ -292,12 +284,11 @@ def plane(measured: dict[tuple[TreePath, ...], float]) -> Cost:
     return cost
 
 
-def recall(file: Path) -> Choice | None:
-    """A choice that `remember` wrote, None where there is none that can be used."""
+def recall(file: Path, kind: type[Drafts]) -> Choice | None:
+    """A choice of this kind that `remember` wrote, None where there is none that can be used."""
     try:
         told = json.loads(file.read_text())
-        (policy,) = (kind(*told[kind.key]) for kind in {method.drafts for method in METHODS.values()} if kind.key in told)
-        return Choice(policy, str(told["reason"]))
+        return Choice(kind.of(Settings(**told["settings"])), str(told["reason"]))
     except (OSError, KeyError, TypeError, ValueError):
         return None
 
@@ -305,40 +296,27 @@ def recall(file: Path) -> Choice | None:
 def remember(file: Path, choice: Choice) -> None:
     """Write a choice to disk. Where the disk cannot be written, the next start measures again."""
     with suppress(OSError):
-        put(file, json.dumps({"reason": choice.reason, choice.policy.key: choice.policy.saved()}) + "\n")
-
-
-def choose(method: Method, calibration: Calibration, seconds: Seconds, asked: Drafts) -> Choice | None:
-    """The tree or window of a method, or None for a method without one, or one that was not calibrated."""
-    if method.id in calibration.static:
-        return static_choice(calibration.static[method.id], seconds)
-    tokens = asked.choices(calibration, method.id)
-    return best_choice(tokens, seconds) if tokens else None
+        put(file, json.dumps({"reason": choice.reason, "settings": choice.policy.asking()}) + "\n")
 
 
 class TreeFitting:
-    """The draft trees and windows that are chosen for one model on one device, by method and what it has where none is."""
+    """The draft trees and windows that are chosen for one model on one device."""
 
-    def __init__(self, tuning: Tuning, rounds: int) -> None:
-        """rounds: how many short runs tell what a step with a tree costs."""
-        self.tuning, self.rounds = tuning, rounds
-        self._fitted: dict[tuple[str, Drafts], Choice] = {}
-        self._costs: StepCosts | None = None
+    def __init__(self, tuning: Tuning, calibration: Calibration, costs: StepCosts) -> None:
+        self.tuning, self.calibration, self.costs = tuning, calibration, costs
+        self._fitted: dict[tuple[type[Drafts], Rows], Choice] = {}
 
-    def fit(self, method: Method, asked: Drafts, calibration: Calibration, times: Callable[[Drafts], list[float]]) -> None:
-        """Choose the tree of a method, once; `times` gives the seconds of some steps with a tree. `asked` is the one that it has
-        where nothing is fitted: of a wavefront it tells the narrowest that is allowed."""
-        file = self.tuning.file(method.id, (calibration, self.tuning.products, asked))
-        with locked(file):
-            choice = recall(file)
-            if choice is None:
-                self._costs = self._costs or StepCosts(times, self.rounds)
-                choice = choose(method, calibration, self._costs, asked)
-                if choice is not None and self._costs.steady:
-                    remember(file, choice)
-        if choice is not None:
-            self._fitted[method.id, asked] = choice
-
-    def fitted(self, method: Method, asked: Drafts) -> Choice | None:
-        """The tree that was chosen for a method; as in `fit`."""
-        return self._fitted.get((method.id, asked))
+    def fitted(self, kind: type[Drafts], most_changed: float) -> Choice | None:
+        """The drafts of a kind, chosen when first asked for, which takes seconds; None where none were calibrated.
+        most_changed: the largest share of changed tokens that a wavefront may have."""
+        rows = self.calibration.rows(kind, most_changed)
+        if rows and (kind, rows) not in self._fitted:
+            file = self.tuning.file(kind.name, (rows, self.tuning.products))
+            with locked(file):
+                choice = recall(file, kind)
+                if choice is None:
+                    choice = choose(kind, rows, self.costs)
+                    if self.costs.steady:
+                        remember(file, choice)
+            self._fitted[kind, rows] = choice
+        return self._fitted.get((kind, rows))

@@ -36,7 +36,15 @@ from lantern_demo.models.registry import BUNDLED, REGISTRY, ModelInfo, model_inf
 from lantern_demo.models.text import Encoded
 from lantern_demo.prompt_words import USUAL, warning
 from lantern_demo.runs.changed import marked, share_changed
-from lantern_demo.runs.fitting import FIT_ROUNDS, Calibration, Choice, TreeFitting, calibration_folder, read_calibration
+from lantern_demo.runs.fitting import (
+    FIT_ROUNDS,
+    Calibration,
+    Choice,
+    StepCosts,
+    TreeFitting,
+    calibration_folder,
+    read_calibration,
+)
 from lantern_demo.runs.race import Race, Read, Request, Run, RunEvents, smaller_choice
 from lantern_demo.runs.record import Entry, events_of, run_record
 from lantern_demo.runs.stats import Generation, MethodFailed, Schedule, Stats
@@ -93,15 +101,16 @@ class Pipeline:
                 decoder.to(memory_format=torch.channels_last)
         self._neighbours: dict[str, Tensor] = {}
         self._palette = networks.palette
-        self._calibration = read_calibration(calibration_folder(info.id, info.folder)) if fit_trees else None
+        calibration = read_calibration(calibration_folder(info.id, info.folder)) if fit_trees else Calibration()
         fast = device.type == "cuda" or runners.kind is not None
-        self._borrowed = fit_trees and self._calibration is None and info.published is not None and fast
-        # A GPU's steps take the same time over and over, and each short run there begins with a capture; a large model's are
-        # long.
-        self._trees = TreeFitting(tuning, 1 if device.type == "cuda" or info.published is not None else FIT_ROUNDS)
+        self._borrowed = calibration is None and info.published is not None and fast
         if self._borrowed:
             # What a tree costs differs more from machine to machine than what it lands differs from model to model.
-            self._calibration = replace(read_calibration(BUNDLED / BORROWED) or Calibration({}, {}), wavefronts={})
+            calibration = replace(read_calibration(BUNDLED / BORROWED) or Calibration(), wavefronts={})
+        # A GPU's steps take the same time over and over, and each short run there begins with a capture; a large model's are
+        # long.
+        rounds = 1 if device.type == "cuda" or info.published is not None else FIT_ROUNDS
+        self._trees = TreeFitting(tuning, calibration or Calibration(), StepCosts(self._step_seconds, rounds))
         self._no_fit = "this model has no calibration" if fit_trees else "nothing is measured on a device that is only lent"
         # by method, tree, guidance and noise, what they run with
         self._warm: dict[tuple[str, Drafts, bool, str], Choice] = {}
@@ -263,7 +272,6 @@ class Pipeline:
     ) -> Generator[tuple[str, None], None, Choice]:
         """A few uncounted tokens with a method, once for each tree, yielding between steps -> the tree to run it with, a smaller
         one than asked where memory does not suffice. Raises what the method raises."""
-        self._fit(method, settings)
         asked = self.tree_of(method, settings) if tree is None else tree
         key = (method.id, asked.policy, settings.cfg_scale != 1, settings.noise)
         if key in self._warm:
@@ -352,47 +360,31 @@ class Pipeline:
         return decode(self.target, self.drafter, condition, config, clock, self._engines if kept else None)
 
     def tree_of(self, method: Method, knobs: Settings) -> Choice:
-        """The draft tree that a method runs with, and why. One that is to fit stands once the method was warmed up."""
-        fits, asked = method.drafts.fits(knobs), self._asked(method, knobs)
-        fitted = self._trees.fitted(method, asked) if fits else None
+        """The draft tree that a method runs with, and why. One that is to fit is chosen for all methods with drafts of its kind
+        when first asked for, which takes seconds; of these settings only `zipar_changed` plays a part in it."""
+        kind = method.drafts
+        if not kind.fits(knobs):
+            return Choice(kind.of(knobs), kind.asked(knobs))
+        fitted = self._trees.fitted(kind, knobs.zipar_changed)
         if fitted is not None and self._borrowed:
             return replace(fitted, reason=f"{fitted.reason}; what it lands was measured of {BORROWED}, not of this model")
-        if fitted is not None:
-            return fitted
-        named = "small" if method.needs_drafter else asked.words()
-        return Choice(asked, f"{named}: {self._no_fit}" if fits else method.drafts.asked(knobs))
+        named = "small" if method.needs_drafter else kind.of(knobs).words()
+        return fitted or Choice(kind.of(knobs), f"{named}: {self._no_fit}")
 
-    def _asked(self, method: Method, knobs: Settings) -> Drafts:
-        """The draft tree of a method where none is measured; where one is to be, what its choice depends on."""
-        asked = method.drafts.of(knobs)
-        if self._calibration is None or not method.drafts.fits(knobs):
-            return asked
-        return self._calibration.within(method, asked, knobs.zipar_changed)
-
-    def _fit(self, method: Method, knobs: Settings) -> None:
-        """Choose the tree or window of a method for this machine, once; of what is asked for just now only how much a
-        wavefront may change plays a part in it."""
-        asked = self._asked(method, knobs)
-        if self._calibration is None or not method.drafts.fits(knobs) or self._trees.fitted(method, asked) is not None:
-            return
-        encoded = self.read(self._own_prompt).encoded
-
-        def times(policy: Drafts) -> list[float]:
-            """Seconds of the steps of a short run, but the first, which starts the drafter, and a last one without drafts."""
-            clock = Clock(self.device)
-            plain = next(m for m in METHODS.values() if m.drafts is type(policy) and type(m.rule) is Rule)
-            wave = policy.side_by_side
-            tokens = self.info.tokens if wave else min(FIT_TOKENS, self.info.tokens)
-            events = self._decode(plain, self.defaults, encoded, tokens, clock, tree=policy, kept=False)
-            if wave:  # as many rows are open as ever once the first one is done
-                events = islice(events, self.info.grid, self.info.grid + FIT_PASSES)
-            elif self.info.published is not None:  # whose steps are long
-                events = islice(events, FIT_PASSES)
-            pairs = list(pairwise(event for event in events if isinstance(event, StepEvent)))
-            whole = [b.seconds - a.seconds for a, b in pairs[1:] if wave or len(b.tree_tokens) == policy.nodes]
-            return whole or [b.seconds - a.seconds for a, b in pairs]  # of a picture of a few tokens nothing better can be had
-
-        self._trees.fit(method, asked, self._calibration, times)
+    def _step_seconds(self, policy: Drafts) -> list[float]:
+        """Seconds of the steps of a short run, but the first, which starts the drafter, and a last one without drafts."""
+        clock, encoded = Clock(self.device), self.read(self._own_prompt).encoded
+        plain = next(m for m in METHODS.values() if m.drafts is type(policy) and type(m.rule) is Rule)
+        wave = policy.side_by_side
+        tokens = self.info.tokens if wave else min(FIT_TOKENS, self.info.tokens)
+        events = self._decode(plain, self.defaults, encoded, tokens, clock, tree=policy, kept=False)
+        if wave:  # as many rows are open as ever once the first one is done
+            events = islice(events, self.info.grid, self.info.grid + FIT_PASSES)
+        elif self.info.published is not None:  # whose steps are long
+            events = islice(events, FIT_PASSES)
+        pairs = list(pairwise(event for event in events if isinstance(event, StepEvent)))
+        whole = [b.seconds - a.seconds for a, b in pairs[1:] if wave or len(b.tree_tokens) == policy.nodes]
+        return whole or [b.seconds - a.seconds for a, b in pairs]  # of a picture of a few tokens nothing better can be had
 
     @property
     def _own_prompt(self) -> str:

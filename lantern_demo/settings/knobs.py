@@ -206,7 +206,7 @@ class Knobs:
         sets="bound",
         reads=_accepts_by(LanternPlusPlus),
         swept=(1.0, 2.0, 3.0, 5.0, 10.0, 30.0),
-        explored=(1.0, 3.0, 10.0, 20.0, 30.0),
+        explored=(1.0, 2.0, 4.0, 10.0, 30.0),
         explore="LANTERN++'s lambda: how much, against the guess's own probability",
         symbol="\u03bb",
         short="lambda",

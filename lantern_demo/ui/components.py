@@ -186,7 +186,7 @@ def numbers_of(
         record_file = saved(kept, w.record, write_record, Path(folder), record)
         sheet_file = saved(kept, w.sheet, write_sheet, Path(folder), record, pictures)
     return {
-        w.table: pack({"title": texts.TABLE_TITLE, "head": texts.TABLE_HEAD, "rows": table(record["methods"])}),
+        w.table: pack({"title": texts.TABLE_TITLE, "head": texts.TABLE_HEAD, "rows": table(record)}),
         w.record: record_file,
         w.sheet: sheet_file,
         w.link: query(record, preset, kept_as),

@@ -10,7 +10,8 @@ from typing import Any
 import gradio as gr
 
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS, by_readers
+from lantern_demo.models.registry import PAPER
+from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS, MAX_LANTERN_K, by_readers
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.components import Answer, Results, Updates, answer, component, field_value, prose, status_html
@@ -72,20 +73,32 @@ def reset(service: Service, told: gr.HTML, knobs: dict[str, Any], model: str) ->
     return {told: status_html(texts.reset_to(info.title)), **{knob: field_value(name, values) for name, knob in knobs.items()}}
 
 
+def published(service: Service, told: gr.HTML, knobs: dict[str, Any], model: str) -> Updates:
+    """The knobs that the papers give a value, with that value, and that it was done; no k exceeds the model's codebook."""
+    most = min(
+        (len(pipe.networks.tokenizer.codebook) - 1 for pipe in service.loaded() if pipe.info.id == model), default=MAX_LANTERN_K
+    )
+    values = PAPER | {name: min(PAPER[name], most) for name in ("lantern_k", "lanternpp_k")}
+    values |= {"tree": "paper", "noise": "independent", "neighbours": "raw"}
+    values |= {name: 0 for name, knob in KNOBS.items() if knob.of_tree}
+    return {told: status_html(texts.PAPER_TOLD), **{knobs[name]: value for name, value in values.items()}}
+
+
 def drawer_head() -> None:
     """What stays in view above the settings; see web/drawer.js."""
     close = f'<button type="button" class="close" aria-label="{texts.CLOSE}">\u2715</button>'
     gr.HTML(f'<div class="title"><h2 id="settings-title">{texts.SETTINGS}</h2>{close}</div>', elem_id="drawer-head")
 
 
-def drawer_foot() -> tuple[gr.HTML, gr.Button]:
-    """What stays in view below the settings: what was filled in, the way back to the preset, and Draw."""
+def drawer_foot() -> tuple[gr.HTML, gr.Button, gr.Button]:
+    """What stays in view below the settings: what was filled in, the papers' values, the way back to the preset, and Draw."""
     with gr.Column(elem_id="drawer-foot"):
         told = gr.HTML("", elem_id="drawer-told", elem_classes="answer")
         with gr.Row():
+            paper = gr.Button(texts.PAPER, min_width=120, elem_id="paper")
             reset = gr.Button(texts.RESET, min_width=120, elem_id="reset")
             gr.Button(texts.DRAW_THESE, variant="primary", min_width=120, elem_id="draw-these")  # see web/drawer.js
-    return told, reset
+    return told, paper, reset
 
 
 def _knob(name: str, value: Any) -> Any:

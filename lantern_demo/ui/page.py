@@ -34,7 +34,18 @@ from lantern_demo.ui.components import (
     shared_scripts,
     status_html,
 )
-from lantern_demo.ui.form import Folds, choices, drawer_foot, drawer_head, first_knobs, folds, in_repository, other_knobs, reset
+from lantern_demo.ui.form import (
+    Folds,
+    choices,
+    drawer_foot,
+    drawer_head,
+    first_knobs,
+    folds,
+    in_repository,
+    other_knobs,
+    published,
+    reset,
+)
 from lantern_demo.ui.gradio_patches import LAUNCH_OPTIONS, OPEN_VIEW, calm_queue, forget_calls, http_request, no_tool, waiting
 from lantern_demo.ui.head import Head, tags
 from lantern_demo.ui.health import METRICS, PATH, health, metrics
@@ -104,7 +115,7 @@ def build(model: str | Path = "lantern-scenes", device: str = "auto", threads: i
             methods = method_chooser(True)
             knobs |= other_knobs(service)
             knobs = {name: knobs[name] for name in ON_THE_FORM}
-            filled, reset_button = drawer_foot()
+            filled, paper_button, reset_button = drawer_foot()
         first, page.lantern_look = first_view()
         looking = [looking_at(page, LookAlikes(service))]
         stage = component("stage", ("mosaic", "clock", "stage"), first, elem_id="stage", server_functions=looking)
@@ -129,7 +140,8 @@ def build(model: str | Path = "lantern-scenes", device: str = "auto", threads: i
         form = Form(model_box, by_model, seed, locked)
         _wire_runs(page, service, w, form, below.searching, said)
         _wire_restoring(page, service, w, form, examples, below, arriving)
-        reset_button.click(partial(reset, service, filled, knobs), [form.model], [filled, *knobs.values()], **AT_ONCE)
+        for button, fill in ((paper_button, published), (reset_button, reset)):
+            button.click(partial(fill, service, filled, knobs), [form.model], [filled, *knobs.values()], **AT_ONCE)
         label.input(lambda title: title, [label], [prompt], **AT_ONCE)
         add_endpoints(page, service)
     _guard_queue(page, draw_button)

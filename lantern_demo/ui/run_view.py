@@ -13,7 +13,7 @@ from typing import Any
 from PIL import Image
 
 from lantern_demo.decoding.methods import METHODS
-from lantern_demo.runs.describe import describe_run
+from lantern_demo.runs.describe import describe_run, rule_values, tree_of
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import texts
 from lantern_demo.ui.evidence import evidence_of
@@ -196,12 +196,14 @@ def _shorter(trial: Sequence[Any]) -> list[Any]:
     return [float(f"{value:.4g}") if isinstance(value, float) else value for value in trial]
 
 
-def table(entries: dict[str, dict[str, Any]]) -> list[list[str]]:
+def table(record: dict[str, Any]) -> list[list[str]]:
     """A row of text per method, in the order of `texts.TABLE_HEAD`."""
-    return [_row(name, entry) for name, entry in entries.items()]
+    settings = Settings(**record["settings"])
+    return [_row(name, entry, settings) for name, entry in record["methods"].items()]
 
 
-def _row(name: str, entry: dict[str, Any]) -> list[str]:
+def _row(name: str, entry: dict[str, Any], settings: Settings) -> list[str]:
+    rule = rule_values(entry, settings)
     return [
         LABELS[name],
         f"{entry['decode_seconds']:.3f}",
@@ -211,5 +213,7 @@ def _row(name: str, entry: dict[str, Any]) -> list[str]:
         texts.times(entry["speedup"]) if "speedup" in entry else "n/a",
         str(texts.changed_of(entry)),
         *(f"{entry[f'{part}_seconds']:.3f}" for part in ("prefill", "draft", "verify", "commit")),
-        str(entry["nodes"]),
+        tree_of(entry, settings),
+        *(next((f"{rule[name]:g}" for name in names if name in rule), "") for names in (("k",), ("delta", "lambda"))),
+        entry["noise"],
     ]

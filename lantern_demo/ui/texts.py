@@ -48,7 +48,8 @@ NOT_DRAWN = "Not drawn."
 DRAW, STOP, PICK, SETTINGS = "Draw", "Stop", "Pick", "Settings"
 DRAW_THESE = "Draw with these"
 DRAW_OTHERS = "Draw with all chosen methods"
-RESET, CLOSE = "Reset to preset", "Close"
+PAPER, RESET, CLOSE = "Paper settings", "Reset to preset", "Close"
+PAPER_TOLD = "The papers' draft trees, k, delta and lambda, with independent noise, are filled in."
 DOWNLOAD, SHEET = "Run record (JSON)", "All pictures (PNG)"
 AGAIN = "Run this again and compare tokens"
 LINK_LABEL = "Link to this run (pictures are kept for the last 200 runs)"
@@ -84,7 +85,10 @@ TABLE_HEAD = (
     "Draft s",
     "Verify s",
     "Commit s",
-    "Tree nodes",
+    "Tree",
+    "k",
+    "delta or lambda",
+    "Noise",
 )
 
 TIMING = """

@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> Report:
     number = max(args.pictures, args.sweep_pictures) // args.seeds
     scenes = truth(number, args.seeds)
     classifier, captions = load_classifier_of(pipe.info.folder, pipe.device), scenes.captions
-    points = points_of(pipe, args.methods, args.tree, captions[0], args.candidates)
+    points = points_of(pipe, args.methods, args.tree, args.candidates)
     counts = counts_of(points, args)
     identity = drawing.identity_of(pipe, points, {"seeds": args.seeds, "captions": None})
     journal = Journal(args.out / "drawn.jsonl", identity, args.fresh)

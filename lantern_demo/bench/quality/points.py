@@ -26,12 +26,13 @@ class Point(Row):
     knob: str | None = None
 
 
-def points_of(pipe: Pipeline, methods: list[str], tree: str, prompt: str | None, candidates: Collection[str] = ()) -> list[Point]:
-    """All points of vanilla and these methods, each with the tree that `tree` comes to on this machine. `prompt` is drawn from to
-    fit it; without one nothing is fitted. Raises ValueError for a name among `candidates` that is none of the sweep's or the
-    floor's."""
+def points_of(pipe: Pipeline, methods: list[str], tree: str, candidates: Collection[str] = ()) -> list[Point]:
+    """All points of vanilla and these methods, each with the tree that `tree` comes to on this machine. Raises ValueError for a
+    name among `candidates` that is none of the sweep's or the floor's."""
     base = pipe.settings(tree=tree)
-    trees = {name: _tree(pipe, name, base, prompt) for name in pipe.available_methods if name in ("vanilla", *methods)}
+    named = [name for name in pipe.available_methods if name in ("vanilla", *methods)]
+    # the settings that ask for a method's very tree, so that all processes and all points of a method use the same
+    trees = {name: pipe.tree_of(METHODS[name], base).policy.asking() for name in named}
     points = [Point(name, name, settings) for name, settings in trees.items()]
     points.append(Point(FLOOR, "vanilla", {}, "again"))
     for method, own in trees.items():
@@ -54,11 +55,3 @@ def _moves(method: str, base: Settings) -> Iterator[tuple[str, Any]]:
         for value in values:
             if value != getattr(base, knob):
                 yield knob, value
-
-
-def _tree(pipe: Pipeline, name: str, base: Settings, prompt: str | None) -> dict[str, Any]:
-    """The settings that ask for a method's very tree, so that all processes and all points of a method use the same."""
-    method = method_of(name)
-    if prompt is not None and method.drafts.fits(base):
-        pipe.generate(prompt, name, tree=base.tree)  # whose warm-up measures and chooses
-    return pipe.tree_of(method, base).policy.asking()
