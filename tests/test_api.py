@@ -30,7 +30,7 @@ from lantern_demo.runs.record import image_hash, parsed
 from lantern_demo.settings.knobs import DEFAULT_SEED, KNOBS
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui import link, texts
-from lantern_demo.ui.form import choices, knob_boxes
+from lantern_demo.ui.form import choices, first_knobs, other_knobs
 from lantern_demo.ui.prompt_builder import refusal
 from lantern_demo.ui.service import Service
 from lantern_demo.version import __version__
@@ -275,7 +275,7 @@ def test_form_link_and_python_refuse_a_setting_by_one_sentence(tiny_model: Path)
     service = Service(tiny_model, "cpu")
     service.wait()
     with gr.Blocks():
-        boxes = knob_boxes(service) | {"seed": choices(service)[3]}
+        boxes = first_knobs(service) | other_knobs(service) | {"seed": choices(service)[2]}
     for name, value in OUT_OF_RANGE.items():
         ways: list[Callable[[], Any]] = [
             partial(Settings, **{name: value}),

@@ -235,7 +235,8 @@ def test_what_the_bundled_model_has_counted() -> None:
     assert tokens == tuple(pytest.approx(255 / (15 + 15 * window), abs=1e-3) for window in windows)
     assert calibration.rows(Wavefront, Settings().zipar_changed)[0][0] == 4
     told = json.loads((BUNDLED / "lantern-scenes" / FILE).read_text())
-    assert told["settings"] == Settings(**REGISTRY["lantern-scenes"].preset).as_dict(), "counted at the preset"
+    preset = Settings(**REGISTRY["lantern-scenes"].preset)
+    assert Settings(**told["settings"]).with_changes(seed=preset.seed) == preset, "counted at the preset"
 
 
 def test_what_is_counted_is_what_is_read(pipe: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
