@@ -175,12 +175,12 @@ def step_of(model: str, method: str, tree: str = "paper", dtype: torch.dtype = t
     config = Config(
         chosen, info.tokens, knobs.sampling(), knobs.rule(chosen), policy, near, device=META, row=info.grid, noise=knobs.noise
     )
-    source, judge = parts_of(config, info.published.target.vocab)
-    uniforms = uniforms_of(0, torch.device("cpu"), 1, judge.draws + source.draws)
+    source, verifier = parts_of(config, info.published.target.vocab)
+    uniforms = uniforms_of(0, torch.device("cpu"), 1, verifier.draws + source.draws)
     uniforms = torch.empty(info.tokens, uniforms.shape[1], device=META)
     hidden = torch.empty(rows, 1, info.published.target.dim * (1 + len(layers)), device=META, dtype=dtype)
     parts: list[Any] = [runners.target, runners.drafter, *caches] if len(caches) == 2 else [runners.target, None, *caches, None]
-    parts += [config, source, judge, info.tokens, uniforms]
+    parts += [config, source, verifier, info.tokens, uniforms]
     fixed = Wave(*parts, exact=False) if policy.side_by_side else Fixed(*parts)
     fixed.begin(hidden, torch.zeros(1, dtype=torch.int64, device=META), uniforms, 0)
     return fixed
@@ -198,9 +198,9 @@ def count_launches(
     with Watch(found.kernels["draft"], found.faults):
         draft = fixed.draft(slots, no_draft)
     with Watch(found.kernels["verify"], found.faults):
-        hidden, looked = fixed.verify(draft)
+        hidden, scores = fixed.verify(draft)
     with Watch(found.kernels["commit"], found.faults):
-        fixed.commit(draft, hidden, looked)
+        fixed.commit(draft, hidden, scores)
     return found
 
 

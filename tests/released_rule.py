@@ -16,10 +16,10 @@ from torch import Tensor
 
 from lantern_demo.decoding import loop
 from lantern_demo.decoding.config import Config
-from lantern_demo.decoding.rejection import Rejection
-from lantern_demo.decoding.rules import Children, Lantern, LanternPlusPlus, Near, Rule, Verdict
+from lantern_demo.decoding.deciding import decide_greedy
+from lantern_demo.decoding.rules import Children, Lantern, LanternPlusPlus, Near, Rule
 from lantern_demo.decoding.trees import Draft
-from lantern_demo.decoding.verify import Found, likeliest, onward, walk
+from lantern_demo.decoding.verify import RejectionVerifier, VerifyOutput, accepted_tokens, argmax_or_invalid, next_node, walk
 
 
 class Released(Lantern):
@@ -69,20 +69,22 @@ def released_rule(about: dict[str, Any]) -> Rule:
     return kind(about["lantern_k"], about["lantern_delta"])
 
 
-class ReleasedRejection(Rejection):
+class ReleasedVerifier(RejectionVerifier):
     """Greedy, the longest accepted path wins."""
 
-    def choose(self, draft: Draft, looked: Tensor, uniforms: Tensor) -> Found:
-        found, tree = super().choose(draft, looked, uniforms), draft.tree
-        if not (self.sampling.greedy and isinstance(self.rule, Released) and self.rule.relaxes):
-            return found
-        verdict = found.tried
-        assert isinstance(verdict, Verdict) and verdict.relaxed is not None
+    def verify(self, draft: Draft, scores: Tensor, position: Tensor, uniforms: Tensor) -> VerifyOutput:
+        tree = draft.tree
+        if tree.size == 1 or not (self.greedy and isinstance(self.rule, Released) and self.rule.relaxes):
+            return super().verify(draft, scores, position, uniforms)
+        p = scores.softmax(-1)
+        verdict = decide_greedy(self.rule, p.index_select(0, tree.inner), Children(draft.drawn, None, self.neighbours))
+        assert verdict.relaxed is not None
         rank = longest(draft, verdict.accepted)
-        following = onward(tree, rank)
-        path = walk(tree, following)
+        path = walk(tree, next_node(tree, rank))
+        bonus = argmax_or_invalid(p.index_select(0, path[-1:]))
         flags = verdict.relaxed.gather(1, rank.unsqueeze(1).clamp(max=tree.width - 1))[:, 0].index_select(0, tree.rows)
-        return Found(likeliest(looked.index_select(0, path[-1:])).expand(tree.size), following, flags, path)
+        depth, tokens = accepted_tokens(draft, path, bonus)
+        return VerifyOutput(path, depth, tokens, bonus, flags.index_select(0, path[:-1]), bonus.expand(tree.size))
 
 
 class ReleasedConfig(Config):
@@ -94,8 +96,8 @@ class ReleasedConfig(Config):
 
 def as_released(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs and their parts (see `runs`) do with released rules what the released code does."""
-    monkeypatch.setattr(loop, "Rejection", ReleasedRejection)
-    monkeypatch.setattr(runs, "Rejection", ReleasedRejection)
+    monkeypatch.setattr(loop, "RejectionVerifier", ReleasedVerifier)
+    monkeypatch.setattr(runs, "RejectionVerifier", ReleasedVerifier)
     monkeypatch.setattr(runs, "Config", ReleasedConfig)
 
 

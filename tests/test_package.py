@@ -354,7 +354,7 @@ def test_rooms_know_only_what_they_stand_on() -> None:
     the registry's sizes and the format of model folders, which is LlamaGen's own."""
     imports = all_imports()
     assert "lantern_demo.models.common" in imports["lantern_demo.models.anole.target"]
-    assert "lantern_demo.decoding.shared" in imports["lantern_demo.decoding.loop"]
+    assert "lantern_demo.decoding.verify" in imports["lantern_demo.decoding.loop"]
     for name, found in imports.items():
         for room, allowed in ROOMS.items():
             assert not name.startswith(room) or all(other.startswith(allowed) for other in found), (name, found)

@@ -22,7 +22,7 @@ from lantern_demo.decoding.methods import METHODS, Method
 from lantern_demo.decoding.noise import gumbel_
 from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule
 from lantern_demo.decoding.sampling import Sampling
-from lantern_demo.decoding.shared import SharedNoise
+from lantern_demo.decoding.verify import SharedNoiseVerifier
 from lantern_demo.runs.pipeline import Generation
 from lantern_demo.ui.record_reader import checked
 
@@ -72,9 +72,9 @@ def test_other_noise_gives_other_pictures() -> None:
 
 def test_noise_of_another_place_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Negative control: below the root everything draws with the noise of the place before."""
-    noisy = SharedNoise.noisy
+    add_noise = SharedNoiseVerifier.add_noise
     monkeypatch.setattr(
-        SharedNoise, "noisy", lambda self, scored, depths: noisy(self, scored, (torch.as_tensor(depths) - 1).clamp(min=0))
+        SharedNoiseVerifier, "add_noise", lambda self, scores, at: add_noise(self, scores, torch.where(at > 1, at - 1, at))
     )
     wanted = [tokens_of(EXACT["vanilla"], 18, seed) for seed in range(5)]
     assert wanted != [tokens_of(EXACT["eagle1"], 18, seed) for seed in range(5)]

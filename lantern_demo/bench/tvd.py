@@ -24,7 +24,7 @@ from lantern_demo.decoding.loop import Decoded, Step, decode, parts_of
 from lantern_demo.decoding.rules import Children, Near, Rule
 from lantern_demo.decoding.sampling import NOTHING, draw, guide, probabilities, running_sums
 from lantern_demo.decoding.trees import Draft, Source
-from lantern_demo.decoding.verify import Found, Judge, goes
+from lantern_demo.decoding.verify import Verifier, VerifyOutput
 from lantern_demo.runs.changed import own_logits
 
 DRAWS = 8  # of drafts that are averaged over; the mean of many tokens needs few
@@ -65,28 +65,24 @@ def watched(target: Any, drafter: Any, condition: Any, config: Config) -> tuple[
     """A run -> what each token of its picture was drawn by, and the tokens, both in raster order."""
     seen: list[Iterable[Visit]] = []  # of each step, the prefill first
 
-    def make_parts(config: Config, vocabulary: int) -> tuple[Source, Judge]:
-        """As `loop.parts_of`, with a judge that also notes what it looks at and judges."""
-        source, judge = parts_of(config, vocabulary)
-        look, decide = judge.look, judge.judge
-        probs = torch.empty(0)
+    def make_parts(config: Config, vocabulary: int) -> tuple[Source, Verifier]:
+        """As `loop.parts_of`, with a verifier that also notes what it draws from."""
+        source, verifier = parts_of(config, vocabulary)
+        sample, verify = verifier.sample, verifier.verify
 
-        def looked(logits: Tensor) -> Tensor:
-            nonlocal probs
-            found = look(logits)
-            probs = found.softmax(-1) if config.shared else found.clone()
-            none = torch.empty(0, dtype=torch.int64, device=found.device)
-            seen.append([Visit(p, none, none.bool(), None) for p in probs])
-            return found
+        def sampled(scores: Tensor, positions: Tensor, uniforms: Tensor) -> Tensor:
+            none = torch.empty(0, dtype=torch.int64, device=scores.device)
+            seen.append([Visit(p, none, none.bool(), None) for p in scores.softmax(-1)])
+            return sample(scores, positions, uniforms)
 
-        def judged(draft: Draft, looked: Tensor, uniforms: Tensor) -> Found:
-            found = decide(draft, looked, uniforms)
-            if draft.tree.size > 1:
-                seen[-1] = visits_of(draft, probs, goes(draft, found)[0])
-            return found
+        def verified(draft: Draft, scores: Tensor, position: Tensor, uniforms: Tensor) -> VerifyOutput:
+            count = len(seen)
+            out = verify(draft, scores, position, uniforms)
+            seen[count:] = [visits_of(draft, scores.softmax(-1), out.path)]
+            return out
 
-        vars(judge).update(look=looked, judge=judged)
-        return source, judge
+        vars(verifier).update(sample=sampled, verify=verified)
+        return source, verifier
 
     *steps, last = decode(target, drafter, condition, replace(config, engine="plain"), make_parts=make_parts)
     assert isinstance(last, Decoded)
@@ -100,6 +96,9 @@ def watched(target: Any, drafter: Any, condition: Any, config: Config) -> tuple[
 def visits_of(draft: Draft, p: Tensor, path: Tensor) -> list[Visit]:
     """The visits of the nodes of a path [m] through a draft of which the target says p [n, V]."""
     tree, probs = draft.tree, p.index_select(0, path)
+    if tree.size == 1:
+        none = path.new_zeros(0)
+        return [Visit(probs[0], none, none.bool(), None)]
     rows = tree.inner_rows.index_select(0, path)
     at = rows.clamp(min=0)
     drawn = draft.drawn.index_select(0, at).masked_fill(rows.unsqueeze(1) < 0, -1)

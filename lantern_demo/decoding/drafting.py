@@ -163,7 +163,7 @@ class StaticSource(Source):
             logits = guide(head(output), sampling.cfg_scale)
             drawn, count = tokens[level.span].view(level.draws, -1), len(level.nodes) * level.draws
             if self.noisy is not None:
-                scored = self.noisy(scores(logits, sampling, spent=True), depth)
+                scored = self.noisy(scores(logits, sampling, spent=True), passes.position + depth)
                 drawn[:, : len(level.nodes)] = scored.topk(level.draws).indices.t()
             else:
                 probs.append(probabilities(logits, sampling, spent=True))

@@ -20,12 +20,10 @@ from .config import Config
 from .engines.plain import Plain, Run
 from .engines.pool import Engines, FixedRun
 from .protocols import Drafter, FixedDrafter, FixedTarget, Target
-from .rejection import Rejection
-from .sampling import NO_PROBS, uniforms_of
-from .shared import SharedNoise
+from .sampling import NO_PROBS, uniforms_of, warp
 from .timing import Clock
 from .trees import Source
-from .verify import Judge
+from .verify import RejectionVerifier, SharedNoiseVerifier, Verifier
 from .verify import Step as Step
 
 
@@ -46,12 +44,12 @@ class Decoded:
     engine_reason: str  # why it is not what it could be, if so
 
 
-def parts_of(config: Config, vocabulary: int) -> tuple[Source, Judge]:
-    """What fills a run's draft trees, and what judges them."""
-    shared = SharedNoise(config, vocabulary) if config.shared else None
-    judge = shared or Rejection(config.rule, config.sampling, config.neighbours, vocabulary, config.nodes, config.tree.width)
-    noisy = None if shared is None else shared.noisy
-    return config.tree.source(config, vocabulary, noisy), judge
+def parts_of(config: Config, vocabulary: int) -> tuple[Source, Verifier]:
+    """What fills a run's draft trees, and what verifies them."""
+    if config.shared:
+        shared = SharedNoiseVerifier(config, vocabulary)
+        return config.tree.source(config, vocabulary, shared.add_noise), shared
+    return config.tree.source(config, vocabulary, None), RejectionVerifier(config, vocabulary)
 
 
 def decode(
@@ -61,7 +59,7 @@ def decode(
     config: Config,
     clock: Clock | None = None,
     engines: Engines | None = None,
-    make_parts: Callable[[Config, int], tuple[Source, Judge]] = parts_of,
+    make_parts: Callable[[Config, int], tuple[Source, Verifier]] = parts_of,
 ) -> Iterator[Step | Decoded]:
     """Decode; yields a `Step` per step and at last the `Decoded` result. `clock` may be shared with other parts of a run.
     `engines` keeps what the fixed engine has set up for later runs. `make_parts` is `parts_of`, or adds an observer to it.
@@ -113,25 +111,24 @@ def _events(
     condition: Any,
     config: Config,
     clock: Clock,
-    start: Callable[[Source, Judge, Tensor], Run],
-    make_parts: Callable[[Config, int], tuple[Source, Judge]],
+    start: Callable[[Source, Verifier, Tensor], Run],
+    make_parts: Callable[[Config, int], tuple[Source, Verifier]],
 ) -> Iterator[Step | Decoded]:
-    """The steps and the result of a run that `start` begins with its draft source, judge and uniforms."""
+    """The steps and the result of a run that `start` begins with its draft source, verifier and uniforms."""
     run: Run | None = None
     whole, tokens, lengths, places = False, list[int](), list[int](), [0]
     try:
         with _device_work(config.torch_device):
             with clock.measure("prefill"):
-                source, judge = make_parts(config, target.vocab_size)
-                uniforms = uniforms_of(config.seed, config.torch_device, config.num_tokens, judge.draws + source.draws)
-                run = start(source, judge, uniforms)
+                source, verifier = make_parts(config, target.vocab_size)
+                uniforms = uniforms_of(config.seed, config.torch_device, config.num_tokens, verifier.draws + source.draws)
+                run = start(source, verifier, uniforms)
                 hidden = target.prefill(condition, run.cache)
                 if hidden.shape[0] != config.rows:
                     raise ValueError(f"condition gave {hidden.shape[0]} rows; this run needs {config.rows}")
-                judge = run.judge
-                judge.begin(config.seed)
-                root = judge.each(judge.look(target.head(hidden[:, -1:])), None, uniforms[0])
-                judge.move(0)
+                run.verifier.begin(config.seed)
+                scores = warp(target.head(hidden[:, -1:]), config.sampling)
+                root = run.verifier.sample(scores, torch.zeros(1, dtype=torch.int64, device=config.torch_device), uniforms[0])
                 if not 0 <= int(root) < target.vocab_size:
                     raise FloatingPointError(NO_PROBS)
                 tokens.append(int(root))

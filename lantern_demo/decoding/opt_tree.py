@@ -92,7 +92,7 @@ class OptSource(Source):
                 output = passes.expand(tokens[-1][:1], output, depth, self.seen[depth])
             scored = scores(guide(head(output), self.sampling.cfg_scale), self.sampling, spent=True)
             if self.noisy is not None:
-                scored = self.noisy(scored, depth) / SHARPNESS
+                scored = self.noisy(scored, passes.position + depth) / SHARPNESS
             likeliest = scored.softmax(-1)[0].topk(policy.width)
             chances = [reached * chance for chance in likeliest.values.tolist()]
             count = sum(chance >= policy.chance for chance in chances)

@@ -61,6 +61,11 @@ def guide(logits: Tensor, scale: float) -> Tensor:
     return torch.add(uncond, cond - uncond, alpha=scale)
 
 
+def warp(logits: Tensor, sampling: Sampling) -> Tensor:
+    """The `scores` [n, V] of logits [R, n, V], which nobody reads again."""
+    return scores(guide(logits, sampling.cfg_scale), sampling, spent=True)
+
+
 def scores(logits: Tensor, sampling: Sampling, spent: bool = False) -> Tensor:
     """What a draw with Gumbel noise is made from: guided logits [..., V] over the temperature, minus infinity for what top-k and
     then top-p drop, as in LlamaGen. Ties at the top-k boundary all stay; top-p drops the tokens before which more than top_p of

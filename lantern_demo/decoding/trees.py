@@ -18,6 +18,8 @@ from torch import Tensor
 if TYPE_CHECKING:
     from typing import Self  # which Python 3.10 lacks
 
+    from .verify import VerifyOutput
+
 Path = tuple[int, ...]
 
 
@@ -91,7 +93,11 @@ class Tree:
     @cached_property
     def inner_depths(self) -> Tensor:
         """[I, 1] int64."""
-        return (self.depths if self.whole else self.depths.index_select(0, self.inner)).unsqueeze(1)
+        return self.of_inner(self.depths).unsqueeze(1)
+
+    def of_inner(self, values: Tensor) -> Tensor:
+        """The rows of the inner nodes in values [n, ...]."""
+        return values if self.whole else values.index_select(0, self.inner)
 
     @property
     def whole(self) -> bool:
@@ -202,6 +208,8 @@ Head = Callable[[Tensor], Tensor]  # hidden states [R, n, H] -> logits [R, n, V]
 class Passes(Protocol):
     """One step's way to the drafter."""
 
+    position: Tensor  # [1] int64, the position of the picture whose token the root draws
+
     def stable(self) -> Tensor:
         """Read what has been committed since the step before; the last output [R, 1, H], which stands for the root."""
 
@@ -209,7 +217,7 @@ class Passes(Protocol):
         """As `protocols.Drafter.expand`, with the drafter's own cache."""
 
 
-Noisy = Callable[[Tensor, int], Tensor]  # scores [m, V] of nodes at a depth -> with the noise of the places that they draw
+Noisy = Callable[[Tensor, Tensor], Tensor]  # scores [m, V] and the positions [1] that they draw -> scores with noise
 
 
 class Asked(Protocol):
@@ -310,6 +318,5 @@ class Source:
         assert self.tree is not None
         return Draft(self.tree, root, root.new_empty(0, 0))
 
-    def observe(self, looked: Tensor, own: Tensor, depth: Tensor, bonus: Tensor) -> None:
-        """What a step with drafts came to: what the target drew from [n, V], as `verify.Judge.look` gives it, and its own draws
-        [n] (see `verify.Found`); the depth [1] of the last accepted node, the bonus token [1] behind it."""
+    def observe(self, out: VerifyOutput, scores: Tensor) -> None:
+        """Learn what a step with drafts accepted, and by which scores [n, V] of the target."""

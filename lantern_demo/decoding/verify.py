@@ -1,37 +1,189 @@
-"""The walk from the root along accepted nodes: all nodes are judged at once, without a host read, and reported in one row of
-numbers. Both engines use it, so that with the same seed they give the same tokens up to rounding. What judges by the papers'
-rejection sampling is in `rejection`, and what judges by shared noise in `shared`."""
+"""Verify a draft tree: judge all of its nodes at once, walk from the root along accepted children, and draw the token behind.
+
+Two verifiers do it, without a host read, and give one `VerifyOutput`; `pack_step` puts it into the row of integers that the host
+reads. `RejectionVerifier` is the papers' rejection sampling, or their greedy rule; see `rules`.
+
+`SharedNoiseVerifier` compares. Position i of the picture has one vector of Gumbel noise G_i (see `noise`) for everybody:
+
+    target     draws y_i = argmax(scores + G_i); at temperature 0 there is no noise
+    vanilla    draws y_i
+    drafter    drafts the top of its own scores + G_i; dynamic trees and windows have the drafts that they have
+    exact      accepts a child that equals y_i, else y_i is the bonus token
+    relaxed    accepts the first child x whose set near(x) has y_i; a token belongs to the first set that has it
+
+So every exact method draws vanilla's tokens, whatever the tree and the drafter: drafter-invariant speculative decoding (Daliri et
+al., arXiv 2408.07978) with several drafts (Gumbel-max list sampling, arXiv 2506.05632). LANTERN keeps its published distribution
+where the prefix fixes the children. Where they are drawn it would be another rule's, so that relaxed rules verify by rejection.
+"""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from operator import ne
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from .rules import Near, Rule, Verdict
-from .sampling import NO_DRAFT_PROBS, NO_PROBS, NOTHING, Sampling
+from .config import Config
+from .deciding import decide, decide_greedy, decide_shared
+from .noise import gumbel_
+from .rules import Children
+from .sampling import NO_DRAFT_PROBS, NO_PROBS, NOTHING, draw
 from .trees import Draft, Tree
 
 
-class Found(NamedTuple):
-    """What came of judging a draft of n nodes, on the device."""
+class VerifyOutput(NamedTuple):
+    """What verification of a draft of n nodes, at most D deep, accepted. All stay on the device."""
 
-    own: Tensor  # [n] int64, the target's own token behind each node; below 0 or V where p is not made of finite numbers
-    following: Tensor  # [n] int64, the child that was accepted at each node, or the node itself
-    # [n] 1 or true where only the relaxation accepted that child; None: where the child is not `own`
-    relaxed: Tensor | None = None
-    path: Tensor | None = None  # [D + 1] as `walk` gives it, where it is known already; all of `own` is then what ends it
-    # what children of the inner nodes were judged by; None: not by that alone, or there are none
-    tried: Verdict | Near | None = None
+    path: Tensor  # [D + 1] int64, the accepted nodes, root first; behind the end the last one again
+    depth: Tensor  # [1] int64, of the last accepted node: the step commits depth + 1 tokens
+    tokens: Tensor  # [D + 1] int64, the accepted tokens, then the bonus token; behind it anything
+    bonus: Tensor  # [1] int64; below 0 or V where the target's probabilities are not finite
+    relaxed: Tensor | None  # [D] bool, which accepted nodes the relaxation alone accepted; None: none
+    target_tokens: Tensor  # [n] int64, the target's own token behind each node; by rejection the bonus token everywhere
+
+
+class Verifier(Protocol):
+    """Draws a run's tokens and verifies its drafts. `scores` are `sampling.warp`'s; `uniforms` are the step's."""
+
+    draws: int  # uniforms that a step needs
+
+    def begin(self, seed: int) -> None:
+        """Prepare for a run."""
+
+    def sample(self, scores: Tensor, positions: Tensor, uniforms: Tensor) -> Tensor:
+        """Draw tokens [n] int64 from scores [n, V] at positions [n] int64 of the picture; below 0 or V for none."""
+
+    def verify(self, draft: Draft, scores: Tensor, position: Tensor, uniforms: Tensor) -> VerifyOutput:
+        """Verify a draft of n nodes by the target's scores [n, V]; the root draws the token at position [1] int64."""
+
+
+class SharedNoiseVerifier:
+    """Accepts a draft when it is what the target itself draws with the noise of its position."""
+
+    draws = 0
+
+    def __init__(self, config: Config, vocabulary: int) -> None:
+        self.rule = config.rule.greedy if config.sampling.greedy else config.rule
+        self.neighbours = config.neighbours
+        # drafts may reach behind the picture's end
+        positions = 0 if config.sampling.greedy else config.positions + config.tree.deepest + 1
+        self.noise = torch.empty(positions, vocabulary, device=config.torch_device)
+
+    def begin(self, seed: int) -> None:
+        gumbel_(self.noise, seed)
+
+    def add_noise(self, scores: Tensor, positions: Tensor) -> Tensor:
+        """Add to scores [n, V] the noise of positions [n] or [1] int64."""
+        return scores + self.noise.index_select(0, positions) if len(self.noise) else scores
+
+    def sample(self, scores: Tensor, positions: Tensor, uniforms: Tensor) -> Tensor:
+        return argmax_or_invalid(self.add_noise(scores, positions))
+
+    def verify(self, draft: Draft, scores: Tensor, position: Tensor, uniforms: Tensor) -> VerifyOutput:
+        tree = draft.tree
+        if tree.size == 1:
+            return root_alone(tree, self.sample(scores, position, uniforms))
+        target = self.sample(scores, position + tree.depths, uniforms)
+        if not self.rule.relaxes:
+            rank, _ = decide_shared(self.rule, None, draft.drawn, tree.of_inner(target), self.neighbours)
+        else:
+            p = tree.of_inner(scores).softmax(-1)
+            rank, _ = decide_shared(self.rule, p, draft.drawn, tree.of_inner(target), self.neighbours)
+        path = walk(tree, next_node(tree, rank))
+        own = target.index_select(0, path)  # behind the end the bonus token again
+        if not self.rule.relaxes:
+            return VerifyOutput(path, depth_of(tree, path), own, own[-1:], None, target)
+        relaxed = draft.tokens.index_select(0, path[1:]) != own[:-1]
+        return VerifyOutput(path, *accepted_tokens(draft, path, own[-1:]), own[-1:], relaxed, target)
+
+
+class RejectionVerifier:
+    """Verifies by the papers' rejection sampling, and greedy by the rule's greedy form: see `deciding`."""
+
+    def __init__(self, config: Config, vocabulary: int) -> None:
+        self.rule, self.neighbours, self.greedy = config.rule, config.neighbours, config.sampling.greedy
+        self.width, nodes = config.tree.width, config.nodes
+        self.draws = nodes * (self.width + 1)
+
+    def begin(self, seed: int) -> None:
+        """The uniforms are the run's."""
+
+    def sample(self, scores: Tensor, positions: Tensor, uniforms: Tensor) -> Tensor:
+        probs = scores.softmax(-1)
+        return argmax_or_invalid(probs) if self.greedy else draw(probs, uniforms[: len(probs)])
+
+    def verify(self, draft: Draft, scores: Tensor, position: Tensor, uniforms: Tensor) -> VerifyOutput:
+        """uniforms [at least n (width + 1)] in [0, 1): of each node one for each child and one for the bonus token behind it."""
+        tree, rule = draft.tree, self.rule
+        if tree.size == 1:
+            return root_alone(tree, self.sample(scores, position, uniforms))
+        p, uniforms = scores.softmax(-1), uniforms[: tree.size * (self.width + 1)].view(tree.size, -1)
+        probs = p.index_select(0, tree.inner)  # a copy, to be worked on
+        children = Children(draft.drawn, draft.q, self.neighbours, tree.inner_depths, tree.offered, draft.rest)
+        verdict = decide_greedy(rule, probs, children) if self.greedy else decide(rule, probs, children, tree.of_inner(uniforms))
+        path = walk(tree, next_node(tree, verdict.rank))
+        last = path[-1:]
+        if self.greedy:
+            bonus = argmax_or_invalid(p.index_select(0, last))
+        else:
+            residual = verdict.residual if tree.whole else p.index_copy(0, tree.inner, verdict.residual)
+            bonus = draw(residual.index_select(0, last), uniforms[:, -1].index_select(0, last))
+        relaxed = None
+        if verdict.relaxed is not None:  # a node has at most one accepted child
+            flags = verdict.relaxed.gather(1, verdict.rank.unsqueeze(1).clamp(max=tree.width - 1))[:, 0]
+            relaxed = flags.index_select(0, path[:-1] if tree.whole else tree.rows.index_select(0, path[:-1]))
+        return VerifyOutput(path, *accepted_tokens(draft, path, bonus), bonus, relaxed, bonus.expand(tree.size))
+
+
+# -- the walk
+
+
+def next_node(tree: Tree, rank: Tensor) -> Tensor:
+    """Where a walk goes from each node, [n] int64: to the child of the draw number rank [I], C for none, or to the node
+    itself."""
+    at = rank.unsqueeze(1)
+    return tree.onward.gather(1, at if tree.whole else at.index_select(0, tree.rows))[:, 0]
+
+
+def walk(tree: Tree, following: Tensor) -> Tensor:
+    """The path [D + 1] from the root along following [n]; behind the end the last node again."""
+    path = [tree.parents[:1], following[:1]]
+    for _ in range(tree.depth - 1):
+        path.append(following.index_select(0, path[-1]))
+    return torch.cat(path)
+
+
+def depth_of(tree: Tree, path: Tensor) -> Tensor:
+    """The depth [1] of a path's last node."""
+    return tree.depths.index_select(0, path[-1:])
+
+
+def accepted_tokens(draft: Draft, path: Tensor, bonus: Tensor) -> tuple[Tensor, Tensor]:
+    """The depth [1] of a path [D + 1], and the tokens [D + 1] that it commits: of its nodes behind the root, then bonus [1]."""
+    depth = depth_of(draft.tree, path)
+    return depth, torch.cat([draft.tokens.index_select(0, path[1:]), bonus]).scatter_(0, depth, bonus)
+
+
+def root_alone(tree: Tree, token: Tensor) -> VerifyOutput:
+    """The output for a tree of the root alone, behind which the target drew token [1]."""
+    return VerifyOutput(tree.parents, tree.depths, token, token, None, token)
+
+
+def argmax_or_invalid(scores: Tensor) -> Tensor:
+    """The likeliest tokens [m] of scores or probabilities [m, V]; -2 where no finite number is the highest."""
+    top, best = scores.max(-1)
+    return torch.where(top.abs() < torch.inf, best, -2)
+
+
+# -- steps on the host
+
+
+AcceptKind = Literal["exact", "relaxed", "target"]  # relaxed: only the relaxation accepts it; target: the bonus token
 
 
 class Compared(NamedTuple):
-    """A draft that was held against the target's own draw."""
+    """A draft that was compared with the target's own draw."""
 
     node: int
     drawn: int  # the token that the target itself drew there
@@ -40,15 +192,12 @@ class Compared(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """A draft that was tried: accepted when what the rule counted is above the limit; greedy when it reaches it."""
+    """A draft that was tried: accepted when its score is above the threshold; greedy when it reaches it."""
 
     node: int
     p: float  # the target's probability of it, without what siblings that were tried before it took along
-    counted: float  # by the rule, p included: see `rules.Rule.counts`
-    limit: float  # the uniform times the drafter's probability of what was counted; greedy: the highest probability
-
-
-AcceptKind = Literal["exact", "relaxed", "target"]  # relaxed: only the relaxation accepts it; target: the bonus token
+    score: float  # see `rules.Rule.score`
+    threshold: float  # the uniform times the drafter's probability of the draft; greedy: the highest probability
 
 
 @dataclass(frozen=True)
@@ -65,117 +214,35 @@ class Step:
     tree_tokens: list[int] = field(default_factory=list)  # the draft tree, root first
     parents: list[int] = field(default_factory=list)  # parent of each tree node, the root's is 0
     path: list[int] = field(default_factory=list)  # accepted nodes, root first
-    judged: list[Judged] = field(default_factory=list)  # the drafts that were tried, in order; only the plain engine keeps them
+    judged: list[Judged] = field(default_factory=list)  # the drafts that were tried, in order; see `evidence`
     compared: list[Compared] = field(default_factory=list)  # with shared noise, instead of `judged`
     # of the tokens in the picture, in raster order from 0; engines: empty for the next ones
     places: list[int] = field(default_factory=list)
 
 
-class Judge(ABC):
-    """How a run draws, and what it accepts: by shared noise or by rejection sampling."""
-
-    state: tuple[Tensor, ...] = ()  # what it keeps from step to step, in place
-    draws = 0  # uniforms that it takes in a step
-    flagged = False  # whether what it finds says `relaxed`
-
-    def __init__(self, rule: Rule, sampling: Sampling, neighbours: Tensor | None, vocabulary: int) -> None:
-        self.rule, self.sampling, self.neighbours, self.vocabulary = rule, sampling, neighbours, vocabulary
-
-    def begin(self, seed: int) -> None:  # noqa: B027  # only noise depends on it
-        """A run starts at its first token."""
-
-    @abstractmethod
-    def look(self, logits: Tensor) -> Tensor:
-        """What it draws from and judges by, [n, V], of logits [R, n, V], which nobody reads again."""
-
-    @abstractmethod
-    def each(self, looked: Tensor, positions: Tensor | None, uniforms: Tensor) -> Tensor:
-        """Tokens [n], each drawn for itself, of n positions, None: the one behind the root; uniforms are the step's."""
-
-    @abstractmethod
-    def choose(self, draft: Draft, looked: Tensor, uniforms: Tensor) -> Found:
-        """Judge a draft that has more than a root."""
-
-    def judge(self, draft: Draft, looked: Tensor, uniforms: Tensor) -> Found:
-        """Judge a draft; uniforms are the step's."""
-        if draft.tree.size > 1:
-            return self.choose(draft, looked, uniforms)
-        return Found(self.each(looked, None, uniforms), draft.tree.parents)
-
-    def evidence(self, step: Step, draft: Draft, found: Found) -> Step:
-        """The step with what each draft was judged by; reads it back to the host."""
-        return step
-
-    def move(self, depth: Tensor | int) -> None:  # noqa: B027  # only noise stands at a place
-        """A step has committed the nodes down to a depth (int, or [1] int64), and a token behind them."""
-
-    def read(self, row: list[int], size: int) -> Step:
-        """A `report` of a tree of `size` nodes. Raises FloatingPointError where probabilities were not finite."""
-        own, following, tokens, parents, relaxed = (row[i * size : (i + 1) * size] for i in range(5))
-        if size > 1 and any(row[5 * size :]):
-            raise FloatingPointError(NO_DRAFT_PROBS)
-        path = [0]
-        while (node := following[path[-1]]) != path[-1]:
-            path.append(node)
-        drawn, accepted = [own[node] for node in path], [tokens[node] for node in path[1:]]
-        if not all(0 <= token < self.vocabulary for token in drawn):
-            raise FloatingPointError(NO_PROBS)
-        loose = [relaxed[node] for node in path[:-1]] if self.flagged else map(ne, accepted, drawn)
-        kinds: list[AcceptKind] = ["relaxed" if flag else "exact" for flag in loose]
-        return Step(0, [*accepted, drawn[-1]], len(path), 0, 0.0, [*kinds, "target"], tokens, parents, path)
-
-
-def report(draft: Draft, found: Found) -> Tensor:
-    """All that the host wants to know of a step, [m] int64, to be read at once by `Judge.read`."""
-    parts = [found.own, found.following, draft.tokens, draft.tree.parents]
-    if found.relaxed is not None:
-        parts.append(found.relaxed)
+def pack_step(draft: Draft, out: VerifyOutput) -> Tensor:
+    """All that the host reads of a step, one row [m] int64 for `unpack_step`; m is at most 6 n."""
+    tree = draft.tree
+    relaxed = tree.parents[:1].expand(tree.depth) if out.relaxed is None else out.relaxed
+    parts = [out.depth, out.path, out.tokens, relaxed, draft.tokens, tree.parents]
     if draft.rest is not None:
         firsts = draft.rest[:, 0]  # where probabilities are finite there is a first token
         parts.append(torch.lt(firsts, NOTHING, out=draft.drawn.new_empty(firsts.shape)))
     return torch.cat(parts)
 
 
-def goes(draft: Draft, found: Found) -> tuple[Tensor, Tensor, Tensor]:
-    """Where a judgement leads, on the device: the accepted path as `walk` gives it, its depth [1], and the target's token behind
-    it [1]."""
-    tree = draft.tree
-    if tree.size == 1:
-        return tree.parents, tree.depths, found.own
-    path = walk(tree, found.following) if found.path is None else found.path
-    last = path[-1:]
-    return path, tree.depths.index_select(0, last), found.own.index_select(0, last) if found.path is None else found.own[:1]
-
-
-def tried(tree: Tree, path: Sequence[int]) -> Iterator[tuple[int, int, int, int]]:
-    """The drafts that were tried along a path, in order: their parent, its row among the inner nodes, the draw number, the node.
-    Reads the tree back to the host."""
-    rows, children = tree.inner_rows.tolist(), tree.children.tolist()
-    for node, chosen in zip(path, [*path[1:], -1], strict=True):
-        for i, child in enumerate(children[node] if rows[node] >= 0 else ()):
-            if child >= 0:
-                yield node, rows[node], i, child
-            if child == chosen >= 0:
-                break
-
-
-def onward(tree: Tree, rank: Tensor) -> Tensor:
-    """Where a walk goes from each node, [n] int64: to the child of the draw number rank [I], C for none, or to the node
-    itself."""
-    at = rank.unsqueeze(1)
-    return tree.onward.gather(1, at if tree.whole else at.index_select(0, tree.rows))[:, 0]
-
-
-def walk(tree: Tree, following: Tensor) -> Tensor:
-    """The path [D + 1] from the root along following [n]; behind the end the last node again."""
-    path = [tree.parents[:1], following[:1]]
-    for _ in range(tree.depth - 1):
-        path.append(following.index_select(0, path[-1]))
-    return torch.cat(path)
-
-
-def likeliest(probs: Tensor) -> Tensor:
-    """The likeliest tokens [m] of distributions or scores [m, V]; no token, -2, of what is none: not finite numbers, or no token
-    possible."""
-    top, best = probs.max(-1)
-    return torch.where(top.abs() < torch.inf, best, -2)
+def unpack_step(row: list[int], size: int, deepest: int, vocabulary: int) -> Step:
+    """Read the row that `pack_step` made of a tree of `size` nodes, `deepest` deep. Raises FloatingPointError for probabilities
+    that are not finite."""
+    depth, ends, at = row[0], [deepest + 1, deepest + 1, deepest, size, size], 1
+    parts = []
+    for end in ends:
+        parts.append(row[at : at + end])
+        at += end
+    path, tokens, relaxed, tree_tokens, parents = parts
+    if size > 1 and any(row[at:]):
+        raise FloatingPointError(NO_DRAFT_PROBS)
+    if not 0 <= tokens[depth] < vocabulary:
+        raise FloatingPointError(NO_PROBS)
+    kinds: list[AcceptKind] = ["relaxed" if flag else "exact" for flag in relaxed[:depth]]
+    return Step(0, tokens[: depth + 1], depth + 1, 0, 0.0, [*kinds, "target"], tree_tokens, parents, path[: depth + 1])

@@ -17,9 +17,9 @@ from torch import Tensor
 from ..cache import KVCache
 from ..config import Config
 from ..protocols import FixedDrafter, FixedTarget
-from ..sampling import guide
+from ..sampling import guide, warp
 from ..trees import Draft, Drafts, Source
-from ..verify import Judge, Step, goes, report
+from ..verify import Step, Verifier, pack_step, unpack_step
 
 Part = Callable[[str], AbstractContextManager[object]]
 ALIGNED = 8  # attention kernels want the last dimension of a mask to be a multiple of it
@@ -38,12 +38,12 @@ class Fixed:
         drafter_cache: KVCache | None,
         config: Config,
         source: Source,
-        judge: Judge,
+        verifier: Verifier,
         num_tokens: int,
         uniforms: Tensor,
     ) -> None:
         self.target, self.drafter, self.cache, self.drafter_cache = target, drafter, cache, drafter_cache
-        self.config, self.source, self.judge, self.num_tokens = config, source, judge, num_tokens
+        self.config, self.source, self.verifier, self.num_tokens = config, source, verifier, num_tokens
         policy, device, tree = config.tree, config.torch_device, source.tree
         self.alone, self.depth, self.size = Source(device), source.depth, config.nodes
         self.slots = min(c.slots for c in (cache, drafter_cache) if c is not None) // ALIGNED * ALIGNED
@@ -58,15 +58,17 @@ class Fixed:
         self.node_bias = None if tree is None else self.additive(tree.mask[tree.inner[1:]][:, tree.inner[1:]])
         # Where a run stands. The drafter's committed length is `length - last - 1` before its stable pass and `length` behind it,
         # so that one number serves both caches.
-        self.numbers = torch.zeros(4, dtype=torch.int64, device=device)
+        self.numbers = torch.zeros(5, dtype=torch.int64, device=device)
         # [1] each: committed slots of the target's cache, the prefix and all tokens but the root's; the last committed token,
-        # which the target has not seen; the next step, from 1; the last of the unseen slots that counts
-        self.length, self.root, self.number, self.last = self.numbers.split(1)
-        self.counters = self.numbers[::2]  # length and number, which every step moves on by 1
+        # which the target has not seen; the next step, from 1; the last of the unseen slots that counts; the position of the
+        # picture whose token the root draws
+        self.length, self.root, self.number, self.last, self.position = self.numbers.split(1)
+        self.counters = self.numbers[::2]  # length, number and position, which every step moves on by 1
+        self.lengths = self.numbers[::4]  # length and position, which it moves on by the accepted drafts too
         self.unseen_tokens = self.numbers.new_zeros(self.depth + 1)  # tokens that the drafter has not seen
         self.unseen_hidden = torch.empty(0)  # [Rd, D + 1, H], the target's states before them, from the first run on
-        self.results = self.numbers.new_zeros(num_tokens, 6 * self.size)  # a `verify.report` per step, and zeros behind it
-        self.kept = (*source.state, *judge.state)
+        self.results = self.numbers.new_zeros(num_tokens, 6 * self.size)  # a `verify.pack_step` per step, and zeros behind it
+        self.kept = source.state
         self.rows = uniforms.new_zeros(num_tokens, uniforms.shape[1])
 
     def begin(self, hidden: Tensor, root: Tensor, uniforms: Tensor, seed: int) -> None:
@@ -81,6 +83,7 @@ class Fixed:
         self.length.fill_(self.prefix)
         self.root.copy_(root)
         self.number.fill_(1)
+        self.position.fill_(1)
         self.last.zero_()
         self.unseen_tokens[:1] = root
         self.unseen_hidden[:, :1] = hidden[:, -1:]
@@ -121,9 +124,9 @@ class Fixed:
         with part("draft"):
             draft = self.draft(slots, no_draft)
         with part("verify"):
-            hidden, looked = self.verify(draft)
+            hidden, scores = self.verify(draft)
         with part("commit"):
-            self.commit(draft, hidden, looked)
+            self.commit(draft, hidden, scores)
 
     def draft(self, slots: int, no_draft: bool) -> Draft:
         """The tree of the current root. What is set here is for the whole step."""
@@ -132,10 +135,10 @@ class Fixed:
         self.scratch = self.from_last[1:]  # the slots behind the committed ones
         self.row = self.rows.index_select(0, self.number)[0]
         source = self.alone if no_draft else self.source
-        return source.draft(self.root, self, self.target.head, self.row[self.judge.draws :])
+        return source.draft(self.root, self, self.target.head, self.row[self.verifier.draws :])
 
     def verify(self, draft: Draft) -> tuple[Tensor, Tensor]:
-        """The target's states [R, n, H] of a draft, and what tokens are drawn from there [n, V]."""
+        """The target's states [R, n, H] of a draft, and the scores there [n, V]."""
         tree, size = draft.tree, draft.tree.size
         at, slots = self.scratch[:size], self.bucketed
         seen = self.slot_numbers[:slots] < self.length
@@ -143,35 +146,33 @@ class Fixed:
         own = self.additive(tree.mask) if self.tree_bias is None or size == 1 else self.tree_bias
         bias.index_copy_(3, at, own.expand(*bias.shape[:2], -1, -1))
         hidden = self.target.forward_at(draft.tokens, self.length + tree.depths, at, bias, self.cache)
-        return hidden, self.judge.look(self.target.head(hidden))
+        return hidden, warp(self.target.head(hidden), self.config.sampling)
 
-    def commit(self, draft: Draft, hidden: Tensor, looked: Tensor) -> None:
+    def commit(self, draft: Draft, hidden: Tensor, scores: Tensor) -> None:
         """Accept, move the K/V of the accepted path up, and write down what happened."""
-        tree, judge = draft.tree, self.judge
-        found = judge.judge(draft, looked, self.row)
-        row = report(draft, found)
+        out = self.verifier.verify(draft, scores, self.position, self.row)
+        row = pack_step(draft, out)
         self.results[:, : row.shape[0]].index_copy_(0, self.number, row.unsqueeze(0))
-        path, depth, bonus = goes(draft, found)
         # where the bonus token is none any valid one: steps may be in flight that start from it
-        torch.clamp(bonus, 0, self.target.vocab_size - 1, out=self.root)
-        if tree.size > 1:  # alone, the root is where it belongs, and the drafter is not asked again
+        torch.clamp(out.bonus, 0, self.target.vocab_size - 1, out=self.root)
+        if draft.tree.size > 1:  # alone, the root is where it belongs, and the drafter is not asked again
+            path = out.path
             self.cache.move(self.length + path, self.scratch[: self.depth + 1])
             # what the drafter reads next: the accepted tokens, the new root behind them, and what is behind that does not count
-            torch.index_select(draft.tokens, 0, path[1:], out=self.unseen_tokens[: self.depth])
-            self.last.copy_(depth)
-            self.unseen_tokens.scatter_(0, self.last, self.root)
+            torch.clamp(out.tokens, 0, self.target.vocab_size - 1, out=self.unseen_tokens)
+            self.last.copy_(out.depth)
             if self.drafter is not None and self.drafter.guided:
                 self.unseen_hidden.copy_(guide(hidden.index_select(1, path), self.config.sampling.cfg_scale)[None])
             else:
                 torch.index_select(hidden, 1, path, out=self.unseen_hidden)
-            self.source.observe(looked, found.own, depth, bonus)
+            self.source.observe(out, scores)
         self.counters.add_(1)
-        self.length.add_(depth)
-        judge.move(depth)
+        self.lengths.add_(out.depth)
 
     def outcome(self, row: list[int], no_draft: bool) -> Step:
-        """Of a row of results, as `verify.Judge.read`."""
-        return self.judge.read(row, 1 if no_draft else self.size)
+        """Of a row of results, as `verify.unpack_step`."""
+        size, deepest = (1, 0) if no_draft else (self.size, self.depth)
+        return unpack_step(row, size, deepest, self.target.vocab_size)
 
     # -- parts of it
 

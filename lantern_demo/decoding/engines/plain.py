@@ -6,15 +6,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ..cache import KVCache
 from ..config import Config
-from ..sampling import guide
+from ..evidence import evidence
+from ..sampling import guide, warp
 from ..timing import Clock
 from ..trees import Source
-from ..verify import Judge, Step, goes, report
+from ..verify import Step, Verifier, pack_step, unpack_step
 
 
 class Run(ABC):
@@ -31,12 +31,12 @@ class Run(ABC):
         config: Config,
         clock: Clock,
         source: Source,
-        judge: Judge,
+        verifier: Verifier,
         uniforms: Tensor,
     ) -> None:
         """uniforms are the run's: see `sampling.uniforms_of`."""
         self.target, self.drafter, self.condition, self.config = target, drafter, condition, config
-        self.source, self.judge, self.uniforms, self.clock = source, judge, uniforms, clock
+        self.source, self.verifier, self.uniforms, self.clock = source, verifier, uniforms, clock
 
     @abstractmethod
     def begin(self, hidden: Tensor, root: Tensor) -> None:
@@ -72,44 +72,40 @@ class Plain(Run):
         self.steps = 0
 
     def begin(self, hidden: Tensor, root: Tensor) -> None:
-        self.root = root
+        self.root, self.position = root, root.new_ones(1)
         with self.clock.measure("prefill"):
             self.source.begin(root, self.config.seed)
         # target states that the drafter has not seen, and the tokens that follow them
         self.unseen = self.for_drafter(hidden), root
 
     def next(self, committed: int) -> Step:
-        config, clock, judge = self.config, self.clock, self.judge
+        config, clock, verifier = self.config, self.clock, self.verifier
         row = self.uniforms[self.steps + 1]
         with clock.measure("draft"):
             no_draft = config.no_draft(config.num_tokens - committed)
             source = self.alone if no_draft else self.source
-            draft = source.draft(self.root, self, self.target.head, row[judge.draws :])
+            draft = source.draft(self.root, self, self.target.head, row[verifier.draws :])
         tree = draft.tree
         with clock.measure("verify"):
             hidden = self.target.forward(draft.tokens, tree.depths, tree.mask, self.cache)
-            looked = judge.look(self.target.head(hidden))
+            scores = warp(self.target.head(hidden), config.sampling)
         with clock.measure("commit"):
-            found = judge.judge(draft, looked, row)
-            step = judge.read(report(draft, found).tolist(), tree.size)
+            out = verifier.verify(draft, scores, self.position, row)
+            step = unpack_step(pack_step(draft, out).tolist(), tree.size, tree.depth, self.target.vocab_size)
             count = len(step.path)
-            if tree.size == 1:  # nothing to choose
-                nodes, depth, following = goes(draft, found)
-            else:
-                nodes, following = (torch.tensor(numbers, device=config.torch_device) for numbers in (step.path, step.tokens))
-                depth = nodes.new_full((1,), count - 1)
+            nodes, following = out.path[:count], out.tokens[:count]
             if step.path[-1] == count - 1:
                 self.cache.advance(count)  # already where it belongs
             else:
                 self.cache.commit(nodes)
             self.root = following[-1:]
             if not no_draft:
-                self.source.observe(looked, found.own, depth, self.root)
-            judge.move(count - 1)
+                self.source.observe(out, scores)
+            self.position += count
             if self.drafter is not None:
                 self.unseen = self.for_drafter(hidden.index_select(1, nodes)), following
         self.steps += 1
-        return judge.evidence(step, draft, found)
+        return evidence(verifier, step, draft, out, scores, row)
 
     # the drafter's passes: see `trees.Passes`
 

@@ -83,7 +83,7 @@ class FixedRun(Run):
         self.engines, self.exact, self.room = engines, exact, config.num_tokens if exact else config.room or config.num_tokens
         self.lent: Steps | None = self._make() if engines is None else engines.take(self._key, self._make)
         self.steps, self.fixed = self.lent, self.lent.fixed
-        self.cache, self.judge = self.fixed.cache, self.fixed.judge  # graphs hold on to a judge
+        self.cache, self.verifier = self.fixed.cache, self.fixed.verifier  # graphs hold on to a verifier
         self.steps.clock, self.name = self.clock, (Waiting if exact else Steps).name
         # steps whose results have not been read: without drafts or with them, and tokens at most
         self.flying: deque[tuple[bool, int]] = deque()
@@ -95,7 +95,7 @@ class FixedRun(Run):
         config = self.config
         slots = Fixed.room(self.room, config.tree)
         caches = self.target.new_cache(config.rows, slots), self.cache_for_drafter(slots)
-        parts = self.target, self.drafter, *caches, config, self.source, self.judge, self.room, self.uniforms
+        parts = self.target, self.drafter, *caches, config, self.source, self.verifier, self.room, self.uniforms
         fixed = Wave(*parts, exact=self.exact) if config.tree.side_by_side else Fixed(*parts)
         if self.exact:
             return Waiting(fixed)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..sampling import NO_PROBS
+from ..sampling import NO_PROBS, warp
 from ..trees import Draft
 from ..verify import Step
 from ..wavefront import Wavefront, plan_of
@@ -60,11 +60,11 @@ class Wave(Fixed):
         seen = ((self.since[: self.bucketed] <= self.number) & (columns <= own)) | (columns == own)
         bias = torch.where(seen, self.padding[..., : self.bucketed], self.never)
         hidden = self.target.forward_at(draft.tokens, self.at, self.at, bias, self.cache)
-        return hidden, self.judge.look(self.target.head(hidden))
+        return hidden, warp(self.target.head(hidden), self.config.sampling)
 
-    def commit(self, draft: Draft, hidden: Tensor, looked: Tensor) -> None:
+    def commit(self, draft: Draft, hidden: Tensor, scores: Tensor) -> None:
         """Draw, and write down what was drawn."""
-        tokens = self.judge.each(looked, self.drawn, self.row)
+        tokens = self.verifier.sample(scores, self.drawn, self.row)
         self.results[:, : len(tokens)].index_copy_(0, self.number, tokens.unsqueeze(0))
         self.tokens.index_copy_(0, self.drawn, tokens.clamp(0, self.target.vocab_size - 1))
         self.number.add_(1)
