@@ -8,14 +8,17 @@ unnoticed.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
-from lantern_demo.decoding import deciding, reference, sampling
+from lantern_demo.decoding import reference, sampling, verify
 from lantern_demo.decoding.cache import KVCache
-from lantern_demo.decoding.rules import Children, Lantern, LanternPlusPlus, Rule, Verdict
+from lantern_demo.decoding.rules import Lantern, LanternPlusPlus, Rule
 from lantern_demo.decoding.sampling import NOTHING, Sampling, guide, probabilities
 from lantern_demo.decoding.trees import Tree
+from lantern_demo.decoding.verify import Children
 
 
 class TableTarget:
@@ -156,6 +159,15 @@ def draw_without_replacement(q: Tensor, u: Tensor) -> Tensor:
     return out.masked_fill(torch.stack(masses) < NOTHING, -1)[:, : len(q)].t()
 
 
+class Decision(NamedTuple):
+    """What was decided at P nodes of C drafts."""
+
+    rank: Tensor  # [P] of the accepted draft, -1 for none
+    residual: Tensor  # [P, V]
+    relaxed: Tensor  # [P, C] bool, of the accepted draft alone
+    verdict: verify.Verdict
+
+
 def decide(
     rule: Rule,
     p: Tensor,
@@ -166,21 +178,21 @@ def decide(
     offered: Tensor | None = None,
     depth: Tensor | float = 0.0,
     rest: Tensor | None = None,
-) -> Verdict:
-    """`deciding.decide`, which leaves p alone, and says -1 for none and nothing of others than the accepted child."""
-    children = Children(tokens, q, neighbours, depth, offered, rest)
-    return _plainly(deciding.decide(rule, p.clone(memory_format=torch.contiguous_format), children, uniforms))
+) -> Decision:
+    """`verify.decide` in plain numbers."""
+    return _plainly(verify.decide(rule, p, Children(tokens, q, neighbours, depth, offered, rest), uniforms))
 
 
-def decide_greedy(rule: Rule, p: Tensor, tokens: Tensor, neighbours: Tensor | None) -> Verdict:
-    """`deciding.decide_greedy`, which says -1 for none."""
-    return _plainly(deciding.decide_greedy(rule, p, Children(tokens, None, neighbours)))
+def decide_greedy(rule: Rule, p: Tensor, tokens: Tensor, neighbours: Tensor | None) -> Decision:
+    """`verify.decide_greedy` in plain numbers."""
+    return _plainly(verify.decide_greedy(rule, p, Children(tokens, None, neighbours)))
 
 
-def _plainly(verdict: Verdict) -> Verdict:
-    numbers = torch.arange(verdict.accepted.shape[1], device=verdict.rank.device)
-    relaxed = None if verdict.relaxed is None else verdict.relaxed.bool() & (numbers == verdict.rank.unsqueeze(1))
-    return verdict._replace(rank=verdict.rank.masked_fill(verdict.rank == len(numbers), -1), relaxed=relaxed)
+def _plainly(verdict: verify.Verdict) -> Decision:
+    rank = verify.first(verdict.accepted)
+    taken = torch.arange(verdict.accepted.shape[1], device=rank.device) == rank.unsqueeze(1)
+    relaxed = taken & False if verdict.relaxed is None else taken & verdict.relaxed
+    return Decision(rank.masked_fill(~taken.any(1), -1), verdict.residual, relaxed, verdict)
 
 
 def near_of(rule: Rule, neighbours: Tensor) -> reference.Near:

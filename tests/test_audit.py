@@ -158,7 +158,7 @@ def test_with_shared_noise_they_draw_vanillas_sequences() -> None:
 
 
 def test_a_residual_that_returns_the_distribution_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Rule, "reject", lambda *_: None)
+    monkeypatch.setattr(Rule, "reject", lambda self, p, *_: p)
     row = run_cell(Cell("eagle1", "independent", "top-p"), 300)
     assert row.stretch_p < 1e-6 and row.tvd > 1.2 * row.expected and row.verdict.startswith("off by 0.")
     assert audit.faults([row]) == [row]

@@ -194,8 +194,8 @@ def test_draws_that_do_not_follow_their_distribution_fail_the_test_and_show_as_d
 class NothingLeaves(Rule):
     """The bonus token is drawn from p where the residual belongs, as Lumina-mGPT 2.0's own decoder does by our reading."""
 
-    def reject(self, *_: Any) -> None:
-        pass
+    def reject(self, p: Tensor, *_: Any) -> Tensor:
+        return p
 
 
 @pytest.mark.parametrize("fault", ["what is left is p", "a relaxed rule", "Lumina-mGPT's rule of windows"])

@@ -7,10 +7,19 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from .deciding import decide, decide_greedy, decide_shared
-from .rules import Children
 from .trees import Draft
-from .verify import Compared, Judged, RejectionVerifier, SharedNoiseVerifier, Step, Verifier, VerifyOutput
+from .verify import (
+    Children,
+    Compared,
+    Judged,
+    RejectionVerifier,
+    SharedNoiseVerifier,
+    Step,
+    Verifier,
+    VerifyOutput,
+    decide,
+    decide_greedy,
+)
 
 
 def evidence(verifier: Verifier, step: Step, draft: Draft, out: VerifyOutput, scores: Tensor, uniforms: Tensor) -> Step:
@@ -29,29 +38,31 @@ def evidence(verifier: Verifier, step: Step, draft: Draft, out: VerifyOutput, sc
         found = [(i, child) for i, child in enumerate(children[node]) if child >= 0]
         stop = next((n for n, (_, child) in enumerate(found, 1) if child == chosen), len(found))
         tried.append(found[:stop])
-    drawn = draft.drawn.index_select(0, rows)
-    p = scores.index_select(0, at).softmax(-1)
+    drawn, at_nodes = draft.drawn.index_select(0, rows), scores.index_select(0, at)
     if isinstance(verifier, SharedNoiseVerifier):
-        own = out.target_tokens.index_select(0, at)
-        _, near = decide_shared(verifier.rule, p, drawn, own, verifier.neighbours)
-        sets = drawn.unsqueeze(-1) if near is None else near.ids.masked_fill(near.kept_mask > 0, -1)
+        own, sets = out.target_tokens.index_select(0, at).tolist(), drawn.unsqueeze(-1)
+        if verifier.rule.relaxes:
+            members = verifier.members(drawn, at_nodes)
+            sets = members.ids.masked_fill(~members.member, -1)
         compared = []
-        for children_of, token, by_child in zip(tried, own.tolist(), sets.tolist(), strict=True):
+        for token, by_child, children_of in zip(own, sets.tolist(), tried, strict=True):
             for i, child in children_of:
-                members = [member for member in by_child[i] if member >= 0]
-                compared.append(Compared(child, token, members.index(token) if token in members else -1, len(members)))
+                near = [member for member in by_child[i] if member >= 0]
+                compared.append(Compared(child, token, near.index(token) if token in near else -1, len(near)))
         return replace(step, compared=compared)
     assert isinstance(verifier, RejectionVerifier)
     q, rest, offered = (None if part is None else part.index_select(0, rows) for part in (draft.q, draft.rest, tree.offered))
     of = Children(drawn, q, verifier.neighbours, tree.depths.index_select(0, at).unsqueeze(1), offered, rest)
     if verifier.greedy:
-        verdict = decide_greedy(verifier.rule, p, of)
+        verdict = decide_greedy(verifier.rule, at_nodes.softmax(-1), of)
     else:
-        verdict = decide(verifier.rule, p, of, uniforms[: tree.size * (verifier.width + 1)].view(tree.size, -1)[at])
-    mass, counted, limits, totals = (part.tolist() for part in (verdict.mass, verdict.counted, verdict.threshold, verdict.total))
-    judged = []
-    for row, children_of in enumerate(tried):
-        for i, child in children_of:
-            if limits[row][i] > 0:  # else the drafter's distribution had ended before it, and it was not tried
-                judged.append(Judged(child, *(numbers[row][i] / totals[row][i] for numbers in (mass, counted, limits))))
+        u = uniforms[: tree.size * (verifier.width + 1)].view(tree.size, -1).index_select(0, at)
+        verdict = decide(verifier.rule, at_nodes.softmax(-1), of, u)
+    there, *values = (part.tolist() for part in (verdict.tried, verdict.mass, verdict.score, verdict.threshold))
+    judged = [
+        Judged(child, *(numbers[row][i] for numbers in values))
+        for row, children_of in enumerate(tried)
+        for i, child in children_of
+        if there[row][i]  # else the drafter's distribution had ended before it
+    ]
     return replace(step, judged=judged)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -115,6 +116,12 @@ def _behind(probs: Tensor, top_p: float) -> Tensor:
     ordered, order = probs.sort(dim=-1, descending=True, stable=True)
     before = ordered.cumsum(-1) - ordered
     return torch.zeros_like(probs, dtype=torch.bool).scatter(-1, order, before > top_p)
+
+
+def not_finite(values: Sequence[Tensor]) -> Tensor:
+    """[1] bool, whether any of some tensors [m] float has a value that is not a finite number."""
+    total = torch.cat(list(values)).sum(0, keepdim=True)
+    return total - total != 0
 
 
 def running_sums(values: Tensor) -> Tensor:

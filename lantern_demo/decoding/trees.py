@@ -117,6 +117,7 @@ class Draft:
     # [I, width] float64, what the distributions had left before each draw: below `sampling.NOTHING` there was none, and `drawn`
     # has any token. None: the whole distribution, drawn from once.
     rest: Tensor | None = None
+    fault: Tensor | None = None  # [1] bool, whether a score of the drafter is not finite; None: none is
 
 
 def ancestor_mask(parents: Tensor, depth: int) -> Tensor:

@@ -25,10 +25,9 @@ import torch
 from torch import Tensor
 
 from .config import Config
-from .deciding import decide, decide_greedy, decide_shared
 from .noise import gumbel_
-from .rules import Children
-from .sampling import NO_DRAFT_PROBS, NO_PROBS, NOTHING, draw
+from .rules import Members, Rule, with_neighbours
+from .sampling import NO_DRAFT_PROBS, NO_PROBS, NOTHING, draw, numbers
 from .trees import Draft, Tree
 
 
@@ -64,7 +63,7 @@ class SharedNoiseVerifier:
     draws = 0
 
     def __init__(self, config: Config, vocabulary: int) -> None:
-        self.rule = config.rule.greedy if config.sampling.greedy else config.rule
+        self.rule = Rule() if config.sampling.greedy else config.rule
         self.neighbours = config.neighbours
         # drafts may reach behind the picture's end
         positions = 0 if config.sampling.greedy else config.positions + config.tree.deepest + 1
@@ -85,21 +84,26 @@ class SharedNoiseVerifier:
         if tree.size == 1:
             return root_alone(tree, self.sample(scores, position, uniforms))
         target = self.sample(scores, position + tree.depths, uniforms)
-        if not self.rule.relaxes:
-            rank, _ = decide_shared(self.rule, None, draft.drawn, tree.of_inner(target), self.neighbours)
+        if self.rule.relaxes:
+            own, members = tree.of_inner(target).view(-1, 1, 1), self.members(draft.drawn, tree.of_inner(scores))
+            accepted = ((members.ids == own) & members.member).any(-1)
         else:
-            p = tree.of_inner(scores).softmax(-1)
-            rank, _ = decide_shared(self.rule, p, draft.drawn, tree.of_inner(target), self.neighbours)
-        path = walk(tree, next_node(tree, rank))
+            accepted = draft.drawn == tree.of_inner(target).unsqueeze(1)
+        path = walk(tree, next_node(tree, first(accepted)))
         own = target.index_select(0, path)  # behind the end the bonus token again
         if not self.rule.relaxes:
             return VerifyOutput(path, depth_of(tree, path), own, own[-1:], None, target)
         relaxed = draft.tokens.index_select(0, path[1:]) != own[:-1]
         return VerifyOutput(path, *accepted_tokens(draft, path, own[-1:]), own[-1:], relaxed, target)
 
+    def members(self, x: Tensor, scores: Tensor) -> Members:
+        """The sets of drafts x [P, C], -1 for none, at nodes with scores [P, V]; each without what siblings before it took."""
+        ids = with_neighbours(self.rule, x.clamp(min=0), self.neighbours)
+        return in_turn(self.rule, scores.softmax(-1), ids, x >= 0)[0]
+
 
 class RejectionVerifier:
-    """Verifies by the papers' rejection sampling, and greedy by the rule's greedy form: see `deciding`."""
+    """Verifies by the papers' rejection sampling, at temperature 0 greedy."""
 
     def __init__(self, config: Config, vocabulary: int) -> None:
         self.rule, self.neighbours, self.greedy = config.rule, config.neighbours, config.sampling.greedy
@@ -119,10 +123,13 @@ class RejectionVerifier:
         if tree.size == 1:
             return root_alone(tree, self.sample(scores, position, uniforms))
         p, uniforms = scores.softmax(-1), uniforms[: tree.size * (self.width + 1)].view(tree.size, -1)
-        probs = p.index_select(0, tree.inner)  # a copy, to be worked on
         children = Children(draft.drawn, draft.q, self.neighbours, tree.inner_depths, tree.offered, draft.rest)
-        verdict = decide_greedy(rule, probs, children) if self.greedy else decide(rule, probs, children, tree.of_inner(uniforms))
-        path = walk(tree, next_node(tree, verdict.rank))
+        if self.greedy:
+            verdict = decide_greedy(rule, tree.of_inner(p), children)
+        else:
+            verdict = decide(rule, tree.of_inner(p), children, tree.of_inner(uniforms))
+        rank = first(verdict.accepted)
+        path = walk(tree, next_node(tree, rank))
         last = path[-1:]
         if self.greedy:
             bonus = argmax_or_invalid(p.index_select(0, last))
@@ -131,9 +138,116 @@ class RejectionVerifier:
             bonus = draw(residual.index_select(0, last), uniforms[:, -1].index_select(0, last))
         relaxed = None
         if verdict.relaxed is not None:  # a node has at most one accepted child
-            flags = verdict.relaxed.gather(1, verdict.rank.unsqueeze(1).clamp(max=tree.width - 1))[:, 0]
+            flags = verdict.relaxed.gather(1, rank.unsqueeze(1).clamp(max=tree.width - 1))[:, 0]
             relaxed = flags.index_select(0, path[:-1] if tree.whole else tree.rows.index_select(0, path[:-1]))
         return VerifyOutput(path, *accepted_tokens(draft, path, bonus), bonus, relaxed, bonus.expand(tree.size))
+
+
+# -- what is accepted at each node
+
+
+class Children(NamedTuple):
+    """The drafts of P nodes, C each, and what they were drawn from."""
+
+    tokens: Tensor  # [P, C] int64, in draw order, -1 for none
+    q: Tensor | None = None  # [P, V], drawn from without replacement; None: the prefix fixes the drafts
+    neighbours: Tensor | None = None  # [V, >= k] int32 or int64, each token's nearest others
+    depth: Tensor | float = 0.0  # [P, 1] of the nodes
+    offered: Tensor | None = None  # [P, C] bool, which draws are nodes of the tree; the others only leave q. None: all
+    # [P, C], what q had left before each draw: below `sampling.NOTHING` nothing was drawn, and `tokens` has any token. None:
+    # worked out
+    rest: Tensor | None = None
+
+
+class Verdict(NamedTuple):
+    """What was decided on the drafts of P nodes, each judged as if all siblings before it were rejected."""
+
+    accepted: Tensor  # [P, C] bool; the first one counts
+    residual: Tensor  # [P, V] the distribution of the bonus token where none was accepted, not normalised
+    mass: Tensor  # [P, C] p of the draft
+    score: Tensor  # [P, C]
+    threshold: Tensor  # [P, C] what the score had to exceed; greedy: reach
+    tried: Tensor  # [P, C] bool, which drafts there are
+    relaxed: Tensor | None  # [P, C] bool, of accepted drafts: the exact rule would refuse it; None: it never does
+
+
+def decide(rule: Rule, p: Tensor, children: Children, u: Tensor) -> Verdict:
+    """Judge drafts in draw order under p [P, V] by a rule and uniforms u [P, >= C] in [0, 1). A draft whose rejection would leave
+    nothing is accepted: in exact arithmetic it always is. Where p is not made of finite numbers nothing is accepted."""
+    x, tried, qx, weight = drawn(children)
+    u, target = u[:, : x.shape[1]], rule.target(p, children.q)
+    ids = with_neighbours(rule, x, children.neighbours)
+    members, residual, left = in_turn(rule, target, ids, tried, children.q, weight, children.depth, to_the_end=True)
+    score, threshold = rule.score(members, children.depth), rule.threshold(u, qx, target)
+    # strictly above: a token of mass 0 is not accepted even at u = 0
+    accepted = tried & ((score > threshold) | (left <= 0))
+    mass = members.mass[..., 0] if target is p else p.gather(1, x)
+    relaxed = Rule.threshold(rule, u, qx, p) >= mass if rule.relaxes else None
+    return Verdict(accepted, residual, mass, score, threshold.expand(x.shape), tried, relaxed)
+
+
+def in_turn(
+    rule: Rule,
+    p: Tensor,
+    ids: Tensor,
+    tried: Tensor,
+    q: Tensor | None = None,
+    weight: Tensor | None = None,
+    depth: Tensor | float = 0.0,
+    to_the_end: bool = False,
+) -> tuple[Members, Tensor, Tensor]:
+    """Find the sets of drafts with their neighbours ids [P, C, 1 + k], of which those are tried that tried [P, C] bool says, each
+    under what the rejection of those before it leaves of p [P, V]. The distribution of a draft is q [P, V] times weight [P, C].
+    Returns the sets, and to the end also what the last rejection leaves of p and how much each one leaves of 1, [P, C]."""
+    found, left = list[Members](), list[Tensor]()
+    q = None if q is None else q.clone()
+    for i in range(ids.shape[1]):
+        one = slice(i, i + 1)
+        if i:
+            p = p / left[-1]
+            if q is not None:
+                q.scatter_(1, ids[:, i - 1, :1], 0.0)
+        found.append(members := rule.members(p, ids[:, one], tried[:, one]))
+        if to_the_end or i + 1 < ids.shape[1]:
+            p = rule.reject(p, None if q is None or weight is None else q * weight[:, one], members, depth)
+            left.append(p.sum(-1, keepdim=True))
+    mass, member = (torch.cat([getattr(one, name) for one in found], 1) for name in ("mass", "member"))
+    return Members(ids, mass, member), p, torch.cat(left, 1) if left else p[:, :0]
+
+
+def drawn(children: Children) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    """Return the tokens x [P, C], any where there is none; which of them are tried; their probabilities without the draws before
+    them, and the weight of q at each draw, 0 for what is not tried. The last two are None where the prefix fixes the drafts."""
+    tokens, q, rest = children.tokens, children.q, children.rest
+    tried, x = (tokens >= 0, tokens.clamp(min=0)) if rest is None else (rest >= NOTHING, tokens)
+    if q is None:
+        return x, tried, None, None
+    qx = q.gather(1, x)
+    if rest is None:  # summed from the end: differences from 1 would lose small rests
+        qx = qx * tried
+        rest = q.scatter_add(1, x, -qx).sum(-1, keepdim=True) + qx.flip(1).cumsum(1).flip(1)
+    tried = tried if children.offered is None else tried & children.offered
+    weight = torch.div(tried, rest.clamp(min=NOTHING), out=torch.empty_like(qx))
+    return x, tried, qx * weight, weight
+
+
+def decide_greedy(rule: Rule, p: Tensor, children: Children) -> Verdict:
+    """Greedy acceptance under p [P, V], the softmax of the logits, each draft by itself. A draft x is accepted when it is the
+    argmax, or would be with mass p(x) + S while the others keep theirs; of equals the first token wins, as in `argmax`."""
+    tokens = children.tokens
+    tried, x = tokens >= 0, tokens.clamp(min=0)
+    top, best = p.max(-1, keepdim=True)
+    best = best.masked_fill(top.isnan(), -2)  # no token
+    members = rule.members(p, with_neighbours(rule, x, children.neighbours), tried)
+    score, exact = rule.score(members, 0.0), tokens == best
+    relaxed = tried & ~exact & ((score > top) | ((score == top) & (x < best)))
+    return Verdict(exact | relaxed, p, members.mass[..., 0], score, top.expand(x.shape), tried, relaxed)
+
+
+def first(accepted: Tensor) -> Tensor:
+    """[P] int64, the first column in which accepted [P, C] is true, C for none."""
+    at = numbers(accepted.shape[1] + 1, accepted.device)
+    return torch.where(accepted, at[:-1], at[-1:]).amin(1)
 
 
 # -- the walk
@@ -221,14 +335,16 @@ class Step:
 
 
 def pack_step(draft: Draft, out: VerifyOutput) -> Tensor:
-    """All that the host reads of a step, one row [m] int64 for `unpack_step`; m is at most 6 n."""
+    """All that the host reads of a step, one row [m] int64 for `unpack_step`; m is at most `row_length`."""
     tree = draft.tree
     relaxed = tree.parents[:1].expand(tree.depth) if out.relaxed is None else out.relaxed
     parts = [out.depth, out.path, out.tokens, relaxed, draft.tokens, tree.parents]
-    if draft.rest is not None:
-        firsts = draft.rest[:, 0]  # where probabilities are finite there is a first token
-        parts.append(torch.lt(firsts, NOTHING, out=draft.drawn.new_empty(firsts.shape)))
-    return torch.cat(parts)
+    return torch.cat(parts if draft.fault is None else [*parts, draft.fault])
+
+
+def row_length(size: int, deepest: int) -> int:
+    """The most integers that `pack_step` needs for a tree of `size` nodes, `deepest` deep."""
+    return 4 + 3 * deepest + 2 * size
 
 
 def unpack_step(row: list[int], size: int, deepest: int, vocabulary: int) -> Step:

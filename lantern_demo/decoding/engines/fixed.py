@@ -19,7 +19,7 @@ from ..config import Config
 from ..protocols import FixedDrafter, FixedTarget
 from ..sampling import guide, warp
 from ..trees import Draft, Drafts, Source
-from ..verify import Step, Verifier, pack_step, unpack_step
+from ..verify import Step, Verifier, pack_step, row_length, unpack_step
 
 Part = Callable[[str], AbstractContextManager[object]]
 ALIGNED = 8  # attention kernels want the last dimension of a mask to be a multiple of it
@@ -67,7 +67,8 @@ class Fixed:
         self.lengths = self.numbers[::4]  # length and position, which it moves on by the accepted drafts too
         self.unseen_tokens = self.numbers.new_zeros(self.depth + 1)  # tokens that the drafter has not seen
         self.unseen_hidden = torch.empty(0)  # [Rd, D + 1, H], the target's states before them, from the first run on
-        self.results = self.numbers.new_zeros(num_tokens, 6 * self.size)  # a `verify.pack_step` per step, and zeros behind it
+        # a `verify.pack_step` per step, and zeros behind it
+        self.results = self.numbers.new_zeros(num_tokens, row_length(self.size, self.depth))
         self.kept = source.state
         self.rows = uniforms.new_zeros(num_tokens, uniforms.shape[1])
 
