@@ -181,7 +181,7 @@ def test_interleaved_runs_do_not_disturb_each_other() -> None:
         (
             "eagle1",
             {"rule": Lantern(2, 0.1)},
-            "rule is of kind 'additive'; method eagle1 needs 'exact'",
+            "rule is of kind Lantern; method eagle1 needs Rule",
         ),
         ("lantern", {"neighbours": None}, "neighbours is None"),
         (

@@ -71,10 +71,12 @@ def test_other_noise_gives_other_pictures() -> None:
 
 
 def test_noise_of_another_place_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Negative control: below the root everything draws with the noise of the place before."""
+    """Negative control: below the root the target draws with the noise of the place before."""
     add_noise = SharedNoiseVerifier.add_noise
     monkeypatch.setattr(
-        SharedNoiseVerifier, "add_noise", lambda self, scores, at: add_noise(self, scores, torch.where(at > 1, at - 1, at))
+        SharedNoiseVerifier,
+        "add_noise",
+        lambda self, scores, at: add_noise(self, scores, at - (torch.arange(len(at)) > 0).long()),
     )
     wanted = [tokens_of(EXACT["vanilla"], 18, seed) for seed in range(5)]
     assert wanted != [tokens_of(EXACT["eagle1"], 18, seed) for seed in range(5)]
@@ -167,26 +169,6 @@ def test_of_children_that_the_prefix_fixes_the_distribution_is_lanterns_own(rule
 
 
 # -- what is told
-
-
-@pytest.mark.parametrize("method", ["eagle1", "eagle2", "lantern", "sjd"])
-def test_the_evidence_is_what_was_compared(method: str) -> None:
-    kinds = set()
-    for step in run(method, 200, 3, noise="shared")[0][1:]:
-        assert not step.judged
-        accepted = set(step.path[1:])
-        for node, drawn, near, tokens in step.compared:
-            draft = step.tree_tokens[node]
-            assert (near >= 0) == (node in accepted) and (near == 0) == (drawn == draft)
-            assert tokens >= 1 + max(near, 0) and (near <= 0 or drawn == int(NEIGHBOURS[draft, near - 1]))
-            kinds.add(min(near, 1))
-        for i, kind in enumerate(step.kinds[:-1] if len(step.kinds) == step.accepted_length else step.kinds):
-            (held,) = [one for one in step.compared if one.node == step.path[i + 1]]
-            assert kind == ("exact" if held.near == 0 else "relaxed")
-        if len(step.tokens) == step.accepted_length and step.compared:
-            last = [one.drawn for one in step.compared if step.parents[one.node] == step.path[-1]]
-            assert set(last) <= {step.tokens[-1]}, "what was drawn where nothing was accepted is the token that came out"
-    assert kinds == ({-1, 0} if METHODS[method].lossless else {-1, 0, 1})
 
 
 def test_records_say_it_and_older_ones_are_read(tiny_model: Path) -> None:
