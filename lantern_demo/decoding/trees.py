@@ -10,15 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
     from typing import Self  # which Python 3.10 lacks
-
-    from .verify import VerifyOutput
 
 Path = tuple[int, ...]
 
@@ -118,6 +116,17 @@ class Draft:
     # has any token. None: the whole distribution, drawn from once.
     rest: Tensor | None = None
     fault: Tensor | None = None  # [1] bool, whether a score of the drafter is not finite; None: none is
+
+
+class VerifyOutput(NamedTuple):
+    """What verification of a draft of n nodes, at most D deep, accepted. All stay on the device."""
+
+    path: Tensor  # [D + 1] int64, the accepted nodes, root first; behind the end the last one again
+    depth: Tensor  # [1] int64, of the last accepted node: the step commits depth + 1 tokens
+    tokens: Tensor  # [D + 1] int64, the accepted tokens, then the bonus token; behind it anything
+    bonus: Tensor  # [1] int64; below 0 or V where the target's probabilities are not finite
+    relaxed: Tensor | None  # [D] bool, which accepted nodes the relaxation alone accepted; None: none
+    target_tokens: Tensor  # [n] int64, the target's own token behind each node; by rejection the bonus token everywhere
 
 
 def ancestor_mask(parents: Tensor, depth: int) -> Tensor:

@@ -29,17 +29,7 @@ from .noise import gumbel_
 from .rules import Members, Rule, with_neighbours
 from .sampling import NO_DRAFT_PROBS, NO_PROBS, NOTHING, draw, numbers
 from .trees import Draft, Tree
-
-
-class VerifyOutput(NamedTuple):
-    """What verification of a draft of n nodes, at most D deep, accepted. All stay on the device."""
-
-    path: Tensor  # [D + 1] int64, the accepted nodes, root first; behind the end the last one again
-    depth: Tensor  # [1] int64, of the last accepted node: the step commits depth + 1 tokens
-    tokens: Tensor  # [D + 1] int64, the accepted tokens, then the bonus token; behind it anything
-    bonus: Tensor  # [1] int64; below 0 or V where the target's probabilities are not finite
-    relaxed: Tensor | None  # [D] bool, which accepted nodes the relaxation alone accepted; None: none
-    target_tokens: Tensor  # [n] int64, the target's own token behind each node; by rejection the bonus token everywhere
+from .trees import VerifyOutput as VerifyOutput
 
 
 class Verifier(Protocol):

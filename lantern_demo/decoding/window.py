@@ -17,16 +17,13 @@ distribution of a guess for a slot that no pass has seen is a point mass.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from .sampling import draw
-from .trees import Asked, Draft, Drafts, Head, Noisy, Passes, Source, Tree, at_least_one, static_tree
-
-if TYPE_CHECKING:
-    from .verify import VerifyOutput
+from .trees import Asked, Draft, Drafts, Head, Noisy, Passes, Source, Tree, VerifyOutput, at_least_one, static_tree
 
 
 @dataclass(frozen=True)
