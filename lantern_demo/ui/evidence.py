@@ -30,7 +30,7 @@ class Explained(NamedTuple):
 def explained(rule: Rule) -> Explained:
     """Why a rule accepts what it accepts."""
     if type(rule) is Rule:
-        return Explained(bar="The bar is the model's chance of the guess.", counts=())
+        return Explained(bar="The bar is the model's probability of the guess.", counts=())
     if not isinstance(rule, Lantern):
         return Explained()
     return Explained(
@@ -87,7 +87,11 @@ class Evidence:
     def told(self) -> dict[str, Any]:
         """All that the page's script says of the rule."""
         return {
-            "headings": {"e": "a guess that exact decoding accepts", "r": explained(self.rule).heading, "t": "drawn by the model"},
+            "headings": {
+                "e": "a guess that exact decoding accepts",
+                "r": explained(self.rule).heading,
+                "t": "drawn by the model",
+            },
             "because": self.because(),
             "rule": self.sentence(),
             "cases": self.cases(),
