@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import torch
+from passes import node_pass
 from torch import Tensor
 
 from lantern_demo.decoding import loop
 from lantern_demo.decoding import sampling as sampled_by
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.drafting import Drafts, DynamicSource, StaticSource
-from lantern_demo.decoding.engines.pool import Engines
+from lantern_demo.decoding.graphs import Engines
 from lantern_demo.decoding.loop import Decoded, Step
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.rules import Rule
@@ -110,7 +112,8 @@ class Behind:
         return self.output
 
     def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor) -> Tensor:
-        return self.drafter.expand(tokens, hidden, depth, mask, self.cache)
+        spied = getattr(self.drafter, "node_pass", None)
+        return (spied or partial(node_pass, self.drafter))(tokens, hidden, depth, mask, self.cache)
 
 
 def dynamic_draft(

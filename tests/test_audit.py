@@ -167,8 +167,11 @@ def test_a_residual_that_returns_the_distribution_is_found(monkeypatch: pytest.M
 class WrongMask(ToyTarget):
     """Every node sees itself alone."""
 
-    def forward(self, tokens: Tensor, depths: Tensor, mask: Tensor, cache) -> Tensor:
-        return super().forward(tokens, depths, torch.eye(len(tokens), dtype=torch.bool), cache)
+    def forward(self, tokens: Tensor, positions: Tensor, slots: Tensor, visible: Tensor | None, cache) -> Tensor:
+        if visible is not None:
+            columns = torch.arange(visible.shape[1])
+            visible = (columns < slots[0]) | (columns == slots[:, None])
+        return super().forward(tokens, positions, slots, visible, cache)
 
 
 class WrongCommit(ToyTarget):
@@ -176,7 +179,7 @@ class WrongCommit(ToyTarget):
 
     def new_cache(self, rows: int, length: int):
         cache = super().new_cache(rows, length)
-        cache.commit = lambda nodes: cache.advance(len(nodes))
+        cache.move = lambda source, slots: None
         return cache
 
 

@@ -224,7 +224,9 @@ class Passes(Protocol):
         """Read what has been committed since the step before; the last output [R, 1, H], which stands for the root."""
 
     def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor) -> Tensor:
-        """As `protocols.Drafter.expand`, with the drafter's own cache."""
+        """Read m nodes of one depth (1 = the root's children) -> their outputs [R, m, H]. tokens [m] are the nodes' tokens,
+        hidden [R, m, H] their parents' outputs. mask [m, w + m] bool says which tree slots a node sees: the w that earlier passes
+        of this tree wrote, then its own pass."""
 
 
 Noisy = Callable[[Tensor, Tensor], Tensor]  # scores [m, V] and the positions [1] that they draw -> scores with noise
@@ -328,5 +330,5 @@ class Source:
         assert self.tree is not None
         return Draft(self.tree, root, root.new_empty(0, 0))
 
-    def observe(self, out: VerifyOutput, scores: Tensor) -> None:
+    def observe(self, out: Any, scores: Tensor) -> None:
         """Learn what a step with drafts accepted, and by which scores [n, V] of the target."""

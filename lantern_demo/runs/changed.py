@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from lantern_demo.decoding.config import Config
+from lantern_demo.decoding.interfaces import Target
 from lantern_demo.decoding.loop import Step, parts_of
-from lantern_demo.decoding.protocols import Target
 from lantern_demo.decoding.sampling import uniforms_of, warp
 from lantern_demo.decoding.verify import AcceptKind
-from lantern_demo.decoding.wavefront import Wavefront, plan_of
+from lantern_demo.decoding.zipar import Wavefront, plan_of
 
 CHUNK = 32  # tokens that a pass over a finished picture takes at once
 
@@ -60,12 +60,10 @@ def marked(target: Target, condition: Any, config: Config, steps: Sequence[Step]
 def own_logits(target: Target, condition: Any, tokens: list[int], config: Config) -> Iterator[Tensor]:
     """The target's logits [R, m, V] of the places 1, 2, ... of a picture, each given all tokens before it, CHUNK places at a
     time."""
-    device = config.torch_device
     cache = target.new_cache(config.rows, len(tokens))
     target.prefill(condition, cache)
-    for chunk in torch.tensor(tokens[:-1], device=device).split(CHUNK):
-        count = len(chunk)
-        mask = torch.ones(count, count, dtype=torch.bool, device=device).tril()
-        hidden = target.forward(chunk, torch.arange(count, device=device), mask, cache)
-        cache.advance(count)
-        yield target.head(hidden)
+    slots = torch.arange(cache.length + len(tokens) - 1, device=config.torch_device)
+    read = torch.tensor(tokens[:-1], device=config.torch_device)
+    for chunk, at in zip(read.split(CHUNK), slots[cache.length :].split(CHUNK), strict=True):
+        visible = slots[: int(at[-1]) + 1] <= at[:, None]
+        yield target.head(target.forward(chunk, at, at, visible, cache))
