@@ -207,7 +207,7 @@ def test_an_example_plays_scrubs_and_explains(page: Page) -> None:
 
     look_at(page, "LANTERN++")
     details = page.locator("#stage .look")
-    expect(details.locator(".about")).to_contain_text("a neighbour of this guess, and the guess stands for it")
+    expect(details.locator(".about")).to_contain_text("accepted only because its neighbours count with it")
     expect(details.locator(".about")).to_contain_text("was accepted: the model itself drew")
     expect(details.locator(".about .rule")).to_contain_text("A guess is accepted when the model itself drew it at its position")
     expect(details.locator("svg.tree")).to_be_visible()
@@ -439,7 +439,7 @@ def test_a_recorded_example_says_why(page: Page, monkeypatch: pytest.MonkeyPatch
     look_at(page, "LANTERN++")
     expect(page.locator("#stage .look h3").first).to_have_text("This token: a near miss that was accepted")
     page.locator("#stage .record summary").click()
-    expect(page.locator("#stage .trial.relaxed").first).to_contain_text("of the guess's")
+    expect(page.locator("#stage .trial.relaxed").first).to_contain_text("times its own probability")
     expect(page.locator("#stage .guessed")).to_have_count(0)
     expect(page.locator("#stage .alike")).to_contain_text("The model of this run is not loaded here")
     expect(page.locator("#stage .tree-box")).to_contain_text(texts.WEB["treeNote"])
