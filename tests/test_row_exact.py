@@ -26,6 +26,7 @@ from lantern_demo.models.janus.target import Janus
 from lantern_demo.models.lean import LeanDecoder
 from lantern_demo.models.llamagen.cpu import LeanTarget
 from lantern_demo.models.llamagen.target import LlamaGen
+from lantern_demo.models.machine import matmul as products
 from lantern_demo.models.machine.matmul import ROW_EXACT, matmul, supported
 from lantern_demo.models.registry import BUNDLED
 
@@ -177,6 +178,20 @@ def test_the_bundled_model(kind: str) -> None:
     for committed, count in ((0, 58), (58, 37), (95, 3), (98, 58), (156, 21), (177, 44), (221, 35)):
         picture.read_chain(committed, count, cache)
         cache.advance(count)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_are_filled_once_for_all_products_of_a_pass(small: Small, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a processor without AVX-512, for which FBGEMM's products of one or two rows are filled up to three."""
+    monkeypatch.setattr(products, "_rows_to_fill", lambda: (0, 2, 1, 0, 0, 0))
+    picture = Picture(small.fused(small.target, kind), small.condition())
+    cache, layers = picture.cache(), picture.fused.layers
+    asked: list[int] = []
+    for layer in layers:
+        run = layer.qkv
+        layer.qkv = lambda x, run=run: (asked.append(len(x)), run(x))[1]
+    picture.read_chain(0, 1, cache)
+    assert asked == [products.filled(2, kind)] * len(layers) and asked[0] > 2
 
 
 @pytest.mark.parametrize("kind", KINDS)

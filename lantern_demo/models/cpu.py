@@ -22,7 +22,7 @@ from torch import Tensor
 
 from lantern_demo.decoding.cache import KVCache, check_sizes
 from lantern_demo.models.llama import LlamaLayer
-from lantern_demo.models.machine.matmul import Matmul
+from lantern_demo.models.machine.matmul import Matmul, filled
 
 WIDENED = 64  # slots by which the table of keys grows, LEAST or more
 LEAST = 64  # positions that are looked at: a softmax of fewer numbers than a vector register holds takes its sum another way
@@ -83,8 +83,8 @@ class Tables(NamedTuple):
 
 
 class Sight(NamedTuple):
-    """What the nodes of a pass see, for all layers alike. Rows and starts are those of `weighted_rows`, for R * n * heads
-    sums."""
+    """What the nodes of a pass see, for all layers alike. Rows and starts are those of `weighted_rows`, for R * n * heads sums;
+    the sums of values go on with empty ones, which are 0, for the rows that fill a product up."""
 
     key_rows: Tensor
     key_starts: Tensor
@@ -93,6 +93,7 @@ class Sight(NamedTuple):
     positions: int  # P, how many are looked at
     slots: Tensor | None  # [n, P] int64, the slots of the positions; None: the first P
     bias: Tensor | None  # [R or 1, n, 1, P] float32, 0 for what a node sees and -inf for the rest; None: it sees all
+    filled: int  # rows of x, R * n and those that fill products up
 
 
 Where = tuple[Sight, Tables, Tensor | None]  # and the slots [n] of the tables to write to, where the tables are all of them
@@ -165,9 +166,10 @@ class LeanCache(KVCache):
             wider[..., :width] = self.keys
             self._keep(wider)
 
-    def sight(self, nodes: int, positions: int, bias: Tensor | None, slots: Tensor | None = None) -> Sight:
-        """What `nodes` nodes see that look at so many positions, at LEAST of them; slots and bias are as in `Sight`."""
-        heads = self.first_values.shape[2]
+    def sight(self, nodes: int, positions: int, kind: str, bias: Tensor | None, slots: Tensor | None = None) -> Sight:
+        """What `nodes` nodes see that look at so many positions, at LEAST of them; slots and bias are as in `Sight`, kind is that
+        of the products."""
+        rows, _, heads, _ = self.first_values.shape
         if nodes not in self.key_sums:
             head_dim = self.keys.shape[3]
             key_rows = self.first_keys + torch.arange(head_dim, dtype=torch.int32)
@@ -178,25 +180,28 @@ class LeanCache(KVCache):
             positions = least
         columns = torch.arange(positions, dtype=torch.int32) if slots is None else slots.int().unsqueeze(1)
         value_rows = (self.first_values + columns).expand(-1, nodes, heads, -1).reshape(-1)
-        value_starts = torch.arange(0, len(value_rows), positions, dtype=torch.int32)
-        return Sight(*self.key_sums[nodes], value_rows, value_starts, positions, slots, bias)
+        count = filled(rows * nodes, kind)
+        value_starts = torch.arange(0, count * heads * positions, positions, dtype=torch.int32)
+        if count > rows * nodes:
+            value_starts.clamp_(max=len(value_rows))
+        return Sight(*self.key_sums[nodes], value_rows, value_starts, positions, slots, bias, count)
 
     def _least(self, positions: int) -> int:
         """How many positions are looked at where only so many count."""
         return max(positions, min(LEAST, self.slots))
 
-    def sight_of(self, depths: Tensor, mask: Tensor) -> Sight:
+    def sight_of(self, depths: Tensor, mask: Tensor, kind: str) -> Sight:
         """What n tree nodes of depths [n] see, of which mask [n, n] bool says which see which: all that is committed besides."""
         n, deepest = len(depths), int(depths[-1])  # nodes stand level by level
         positions = self._least(self.length + deepest + 1)
         if n == 1:
-            return self.sight(n, self.length + 1, None if self.visible is None else self._shown()[..., : self.length + 1])
+            return self.sight(n, self.length + 1, kind, None if self.visible is None else self._shown()[..., : self.length + 1])
         ahead = torch.arange(positions - self.length) <= depths.unsqueeze(1)
         bias = torch.zeros(self.values.shape[1], n, 1, positions)
         bias[:, :, 0, self.length :].masked_fill_(~ahead, -torch.inf)
         if self.visible is not None:
             bias += self._shown()[..., :positions]
-        return self.sight(n, positions, bias, None if deepest == n - 1 else self._paths(depths, mask, positions))
+        return self.sight(n, positions, kind, bias, None if deepest == n - 1 else self._paths(depths, mask, positions))
 
     def _shown(self) -> Tensor:
         """The bias [R, 1, 1, slots] of which slots are no padding."""
@@ -265,7 +270,9 @@ class LeanLayer(LlamaLayer[Where]):
 
     def turned(self, x: Tensor, rope: Tensor, rows: int) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, scaled for attention, keys and values [R, n, heads, d] of x [R * n, D]."""
-        turned = by_rows(torch.mul, self.qkv(x).view(torch.complex64).view(rows, len(rope), -1), rope)
+        qkv, count = self.qkv(x), rows * len(rope)
+        qkv = qkv if len(qkv) == count else qkv[:count]
+        turned = by_rows(torch.mul, qkv.view(torch.complex64).view(rows, len(rope), -1), rope)
         return turned.view(torch.float32).view(rows, len(rope), 3, self.heads, -1).unbind(2)  # type: ignore[return-value]
 
     def gated(self, gate: Tensor, up: Tensor) -> Tensor:

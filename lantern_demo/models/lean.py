@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lantern_demo.models import decoder
@@ -68,6 +69,7 @@ class LeanDecoder(ABC):
         self.original, self.config, self.vocab_size = target, c, c.vocab
         # of the mask's sums, on which padding "released" depends
         self.format = torch.bfloat16 if packing.kind == "bfloat16" else torch.float32
+        self.kind = packing.kind
         self.layers = [self.layer(block, packing) for block in target.blocks[:layers]]
         self.norm = Norm(target.norm.weight, c.eps)
         self.rope = complex_rope(target.rope, c.heads)
@@ -99,7 +101,7 @@ class LeanDecoder(ABC):
         n = x.shape[1]
         cache.visible = None if condition.mask is None or bool(condition.mask.all()) else condition.mask[:, None, None]
         mask = prefix_mask(condition.mask, n, x.device, self.padding, self.format)
-        hidden = self._run(x, self.rope[:n], cache.sight(n, n, bias_of(mask)), cache.tables_behind(0, n))
+        hidden = self._run(x, self.rope[:n], cache.sight(n, n, self.kind, bias_of(mask)), cache.tables_behind(0, n))
         cache.advance(n)
         return hidden
 
@@ -107,13 +109,13 @@ class LeanDecoder(ABC):
         """n tree nodes -> hidden [R, n, H]; see `decoding.protocols.Target.forward`."""
         x = self.embed(tokens).expand(cache.k.shape[1], -1, -1)
         tables = cache.tables_behind(0, len(tokens))
-        return self._run(x, self.rope[depths + cache.length], cache.sight_of(depths, mask), tables)
+        return self._run(x, self.rope[depths + cache.length], cache.sight_of(depths, mask, self.kind), tables)
 
     def forward_at(self, tokens: Tensor, positions: Tensor, slots: Tensor, bias: Tensor, cache: LeanCache) -> Tensor:
         """n nodes -> hidden [R, n, H]; see `decoding.protocols.FixedTarget.forward_at`."""
         x = self.embed(tokens).expand(cache.k.shape[1], -1, -1)
         seen = bias.shape[-1]
-        sight = cache.sight(len(tokens), seen, bias.transpose(1, 2))
+        sight = cache.sight(len(tokens), seen, self.kind, bias.transpose(1, 2))
         return self._run(x, self.rope[positions], sight, cache.tables_anywhere(seen), slots)
 
     def head(self, hidden: Tensor) -> Tensor:
@@ -123,12 +125,15 @@ class LeanDecoder(ABC):
     def _run(self, x: Tensor, rope: Tensor, sight: Sight, of_layers: Iterable[Tables], slots: Tensor | None = None) -> Tensor:
         r, n, dim = x.shape
         x, feature_layers = x.reshape(r * n, dim), self.original.feature_layers
+        if more := sight.filled - r * n:  # for all of the pass, so that no product fills them up; they stay 0
+            x = F.pad(x, (0, 0, 0, more))
         features: list[Tensor] = []
         for i, (layer, tables) in enumerate(zip(self.layers, of_layers, strict=True)):
             x = layer.forward(x, rope, (sight, tables, slots))
             if i + 1 in feature_layers:
                 features.append(x)
-        return with_features(self.norm(x), features).view(r, n, -1)
+        found = with_features(self.norm(x), features)
+        return (found[: r * n] if more else found).view(r, n, -1)
 
 
 class LeanSequence(LeanDecoder):

@@ -58,15 +58,29 @@ def matmul(weight: Tensor, kind: str) -> Matmul:
     packed = torch.ops.mkldnn._reorder_linear_weight(weight.to(dtype).contiguous(), None)
     run = torch.ops.mkldnn._linear_pointwise.default
     if kind == "bfloat16":
-        return lambda x: _several_rows(lambda rows: run(rows.bfloat16(), packed, None, "none", [], "").float(), x)
-    return lambda x: _several_rows(lambda rows: run(rows, packed, None, "none", [], ""), x)
+        return _with_filled_rows(lambda x: run(x.bfloat16(), packed, None, "none", [], "").float(), kind)
+    return _with_filled_rows(lambda x: run(x, packed, None, "none", [], ""), kind)
 
 
-def _several_rows(run: Matmul, x: Tensor) -> Tensor:
-    """A product of oneDNN, which may sum a row alone in another order than a row among others, and takes longer for two rows than
-    for FEW: fewer are repeated."""
-    count = len(x)
-    return run(x) if count >= FEW else run(x.repeat(-(-FEW // count), 1))[:count]
+def filled(count: int, kind: str) -> int:
+    """How many rows a product of a kind takes in place of `count`, so that their sums do not depend on how many they are. A pass
+    that fills its rows once, with zeros, saves each of its products the copy."""
+    if kind == "half":
+        fill = _rows_to_fill()
+        return count + fill[count % len(fill)]  # the table ends with a multiple of all block sizes, after which it repeats
+    return count if kind == "plain" else max(count, FEW)
+
+
+def _with_filled_rows(run: Matmul, kind: str) -> Matmul:
+    """A product whose rows have the same bits in any company. oneDNN may sum a row alone in another order than a row among
+    others, and takes longer for two rows than for FEW. FBGEMM works on blocks of rows, and without AVX-512 it sums blocks of one
+    or two rows in another order. Rows of zeros fill them up."""
+
+    def product(x: Tensor) -> Tensor:
+        more = filled(len(x), kind) - len(x)
+        return run(F.pad(x, (0, 0, 0, more)))[: len(x)] if more else run(x)
+
+    return product
 
 
 def supported(kind: str) -> bool:
@@ -102,8 +116,8 @@ def _half(weight: Tensor) -> Matmul:
         shared = torch.ops.quantized.linear_dynamic_fp16.default
         with _packed_by_fbgemm():
             columns = torch.ops.quantized.linear_prepack_fp16(weight, None)
-        return _in_exact_blocks(lambda x: shared(x, columns))
-    return _in_exact_blocks(_small_half(weight))
+        return _with_filled_rows(lambda x: shared(x, columns), "half")
+    return _with_filled_rows(_small_half(weight), "half")
 
 
 def _small_half(weight: Tensor) -> Matmul:
@@ -113,16 +127,6 @@ def _small_half(weight: Tensor) -> Matmul:
         packed = torch.fbgemm_pack_gemm_matrix_fp16(weight)
         run(weight.new_zeros(1, weight.shape[1]), packed, None)  # warns once
     return lambda x: run(x, packed, None)
-
-
-def _in_exact_blocks(run: Matmul) -> Matmul:
-    """A product of FBGEMM whose rows have the same bits in any company. It works on blocks of rows, and without AVX-512 it sums
-    blocks of one or two rows in another order: then rows of zeros fill them up."""
-    fill = _rows_to_fill()
-    if not any(fill):
-        return run
-    # the table ends with a multiple of all block sizes, after which it repeats
-    return lambda x: run(F.pad(x, (0, 0, 0, more)))[: len(x)] if (more := fill[len(x) % len(fill)]) else run(x)
 
 
 @lru_cache(maxsize=1)
