@@ -73,6 +73,7 @@ def main() -> None:
                 pictures[method] = event.image
                 records.append(event.record)
         record = merge_records(records)
+        pictures = {method: pictures[method] for method in record["order"]}  # which ended in another order
         path = args.out / f"{number:02d}.json.gz"
         recorded.save(path, record, pictures, [recorded_sweep(pipe, prompt, seed, name) for name in RECORDED])
         numbers = "  ".join(f"{name} {entry['speedup']:.2f}x" for name, entry in record["methods"].items())

@@ -854,6 +854,8 @@ def test_the_model_decides_what_the_form_has(page: Page) -> None:
     settings(page)
     page.locator("#model input").click()
     page.get_by_role("option", name="lantern-scenes").click()
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Pick", exact=True).click()
     expect(page.locator("#builder")).to_be_visible()
     expect(chip(page, "Number")).to_have_value("three")
 

@@ -41,7 +41,7 @@ def widgets(service: Service) -> ModelWidgets:
             gr.Dropdown(),
             gr.HTML(),
             gr.HTML(),
-            gr.HTML(),
+            (gr.HTML(), gr.HTML()),
             {name: gr.Number() for name in ON_THE_FORM},
         )
 
@@ -56,7 +56,8 @@ def chosen(service: Service, model: str) -> dict[str, Any]:
         id(w.label): "label",
         id(w.builder): "builder",
         id(w.examples): "examples",
-        id(w.methods): "methods",
+        id(w.methods[0]): "methods",
+        id(w.methods[1]): "others",
     }
     names |= {id(knob): name for name, knob in w.knobs.items()}
     assert {id(component) for component in found} == set(names)
@@ -65,8 +66,8 @@ def chosen(service: Service, model: str) -> dict[str, Any]:
 
 def on_offer(found: dict[str, Any]) -> tuple[list[str], list[str]]:
     """The methods that can be chosen, and those that are."""
-    view = json.loads(found["methods"])
-    return [method["id"] for group in view["groups"] for method in group["methods"]], view["chosen"]
+    views = [json.loads(found[name]) for name in ("methods", "others")]
+    return [one["id"] for view in views for one in view["methods"]], [name for view in views for name in view["chosen"]]
 
 
 def test_only_a_published_model_is_said_to_be_downloaded(service: Service) -> None:
@@ -166,4 +167,4 @@ def test_the_model_chosen_again_changes_nothing(service: Service) -> None:
     w = widgets(service)
     assert list(choose_another(service, w, service.default, service.default)) == [w.model]
     found = choose_another(service, w, TEXT_ID, service.default)
-    assert found[w.model] == TEXT_ID and w.prompt in found and w.methods in found
+    assert found[w.model] == TEXT_ID and w.prompt in found and w.methods[0] in found

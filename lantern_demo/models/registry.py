@@ -116,6 +116,11 @@ class ModelInfo:
         can be read: loading that one says what is wrong with it."""
         return None if self.folder is None else _words_of(self.folder / "words.json")
 
+    def check_length(self, prompt: str) -> None:
+        """Raise ValueError for a prompt of more than `max_prompt` characters."""
+        if len(prompt) > self.max_prompt:
+            raise ValueError(f"prompt has {len(prompt)} characters, at most {self.max_prompt} are allowed")
+
     def dtype(self, asked: str, device: torch.device) -> str:
         """The number format of target and drafter on a device, of one that is asked for or "auto". Raises ValueError as
         `pick_dtype` does."""

@@ -133,8 +133,7 @@ class Pipeline:
         text = " ".join(prompt.split())
         if not text:
             raise ValueError(f"prompt is empty; say what to draw, for example: {USUAL}")
-        if len(text) > self.info.max_prompt:
-            raise ValueError(f"prompt has {len(text)} characters, at most {self.info.max_prompt} are allowed")
+        self.info.check_length(text)
         if bad := unreadable(text):
             raise ValueError(f"prompt must be text without control characters, got {bad}")
         self.networks.text.check(text)

@@ -61,10 +61,11 @@ def read(parameters: Mapping[str, str], default: str, offered: Mapping[str, Mode
     info = offered[model]
     asked = Asked(model, Settings(**info.preset), refused=refused)
     prompt, methods = given.pop("prompt", None), given.pop("methods", None)
-    if prompt is not None and len(prompt) > info.max_prompt:
-        refused["prompt"] = f"prompt has {len(prompt)} characters, at most {info.max_prompt} are allowed"
-    else:
+    try:
+        info.check_length(prompt or "")
         asked.prompt = prompt
+    except ValueError as error:
+        refused["prompt"] = str(error)
     try:
         asked.methods = None if methods is None else [method.id for method in methods_of(methods.split(","))]
     except ValueError as error:

@@ -36,7 +36,7 @@ function lane(view) {
   const [number, ran] = ["number", "ran"].map((name) => el("p", { class: name }));
   const picture = el("button", { type: "button", class: "picture", "aria-label": say(words.open, { method: view.label }) }, canvas);
   const bar = el("div", { class: "bar", "aria-hidden": "true" }, el("span"));
-  const badge = el("span", { class: `badge ${view.lossless ? "lossless" : "lossy"}` }, view.badge);
+  const badge = el("span", { class: `badge ${view.lossless ? "exact" : "lossy"}` }, view.badge);
   const wipe = el("input", { type: "range", class: "wipe", hidden: true, min: 0, max: 100, value: 50, "aria-label": say(words.wipe, { method: view.label }), onclick: (event) => event.stopPropagation(), oninput: () => { made.shown = -1; draw(); } });
   const made = { view, data: null, wipe, drawn: drawnSoFar(), shown: -1, canvas, flag, sample, passes, fewer, took, gain, picture, bar, number, ran, keep };
   made.root = el("article", { class: "lane", id: `lane-${view.name}`, style: `--lane: ${view.colour}`, "data-method": view.id, "aria-label": view.label, onclick: (event) => open(made, event) },
