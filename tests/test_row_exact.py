@@ -196,20 +196,6 @@ def test_rows_are_filled_once_for_all_products_of_a_pass(small: Small, kind: str
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_rows_are_filled_once_for_all_products_of_a_pass(small: Small, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a processor without AVX-512, for which FBGEMM's products of one or two rows are filled up to three."""
-    monkeypatch.setattr(products, "_rows_to_fill", lambda: (0, 2, 1, 0, 0, 0))
-    picture = Picture(small.fused(small.target, kind), small.condition())
-    cache, layers = picture.cache(), picture.fused.layers
-    asked: list[int] = []
-    for layer in layers:
-        run = layer.qkv
-        layer.qkv = lambda x, run=run: (asked.append(len(x)), run(x))[1]
-    picture.read_chain(0, 1, cache)
-    assert asked == [products.filled(2, kind)] * len(layers) and asked[0] > 2
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_places_out_of_order(small: Small, kind: str) -> None:
     """As a wavefront reads them: the slots are given, and the bias hides what has not been read."""
     picture = Picture(small.fused(small.target, kind), small.condition())
