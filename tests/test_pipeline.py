@@ -14,7 +14,7 @@ from lantern_demo import load
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.models.picture import PictureDecoder
 from lantern_demo.runs.describe import describe_run
-from lantern_demo.runs.pipeline import Generation, MethodFailed, Pipeline, StepEvent
+from lantern_demo.runs.pipeline import Generation, MethodFailed, Pipeline, Step
 from lantern_demo.runs.record import merge_records
 from lantern_demo.settings.knobs import DEFAULT_SEED
 from lantern_demo.settings.settings import Settings
@@ -42,7 +42,7 @@ def pipe(folder: Path) -> Pipeline:
 def test_numbers_of_a_run_hold_together(pipe: Pipeline, method: str) -> None:
     *steps, done = pipe.stream(PROMPT, method=method, seed=3)
     assert isinstance(done, Generation)
-    assert all(isinstance(s, StepEvent) for s in steps)
+    assert all(isinstance(s, Step) for s in steps)
     assert [t for s in steps for t in s.tokens] == done.tokens
     assert len(done.tokens) == TOKENS
     stats = done.stats
@@ -99,7 +99,7 @@ def test_a_fault_in_one_method_leaves_the_others(pipe: Pipeline, monkeypatch: py
         raise RuntimeError("the drafter is broken")
 
     monkeypatch.setattr(pipe.drafter, "forward", broken)
-    outcome = {m: e for m, e in pipe.compare(PROMPT, ["vanilla", "eagle2"]) if not isinstance(e, StepEvent)}
+    outcome = {m: e for m, e in pipe.compare(PROMPT, ["vanilla", "eagle2"]) if not isinstance(e, Step)}
     assert isinstance(outcome["vanilla"], Generation)
     failed = outcome["eagle2"]
     assert isinstance(failed, MethodFailed)

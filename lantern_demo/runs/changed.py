@@ -24,12 +24,6 @@ from lantern_demo.decoding.zipar import Wavefront, plan_of
 CHUNK = 32  # tokens that a pass over a finished picture takes at once
 
 
-def share_changed(steps: Sequence[Step]) -> float:
-    """The share of a picture's tokens that are marked, 0 to 1, from all of its steps."""
-    kinds = [kind for step in steps for kind in step.kinds]
-    return kinds.count("relaxed") / len(kinds)
-
-
 @torch.inference_mode()
 def marked(target: Target, condition: Any, config: Config, steps: Sequence[Step]) -> list[Step]:
     """A wavefront's steps, with each token marked as relaxed that the model itself draws otherwise.

@@ -24,7 +24,6 @@ from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.verify import Judged
 from lantern_demo.faults import writable
 from lantern_demo.metrics import of_events
-from lantern_demo.models.registry import ModelInfo
 from lantern_demo.runs.stats import MOST_NODES, MOST_TOKENS, READABLE, Line, Many, Name, Number, Share, Stats, Text, Whole
 from lantern_demo.settings.knobs import KNOBS
 from lantern_demo.settings.settings import Settings, renamed, without_retired
@@ -200,12 +199,6 @@ class Entry(Stats):
         object.__setattr__(self, "changed", kinds.count("r") / max(1, len(kinds)))
         object.__setattr__(self, "speculative_decoding", of_events({"trees": [vars(tree) for tree in self.events.trees]}))
 
-    @classmethod
-    def of(cls, stats: Stats, tokens: list[int], image: Image.Image, events: Events) -> Entry:
-        """The entry of a run."""
-        told = {one.name: getattr(stats, one.name) for one in fields(cls) if one.init and hasattr(stats, one.name)}
-        return cls(**told, token_ids=tokens, image_sha256=image_hash(image), events=events)
-
 
 def _row(row: list[Any], high: Sequence[float], low: Sequence[float], whole: int) -> bool:
     """Whether a row has a number for each bound, the first few of them whole."""
@@ -359,7 +352,7 @@ def _trial(judged: Judged) -> list[float]:
 
 
 def run_record(
-    info: ModelInfo,
+    model: str,
     trained: dict[str, Any],
     sources: dict[str, dict[str, Any]],
     prompt: str,
@@ -373,7 +366,7 @@ def run_record(
         lantern_demo=__version__,
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         versions=Versions(platform.python_version(), torch.__version__, transformers.__version__),
-        model=Model(info.id, trained, sources),
+        model=Model(model, trained, sources),
         device=entry.device,
         prompt=prompt,
         unknown_words=unknown,

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from PIL import Image
 from pydantic import AfterValidator, Field, Strict
 
 from lantern_demo.faults import unreadable
 from lantern_demo.models.machine.device import MOST_THREADS
+
+if TYPE_CHECKING:
+    from lantern_demo.runs.record import Entry
 
 BUSY_SHARE = 0.1  # of its decode seconds: a run that waited longer for a processor was disturbed
 MOST_TOKENS, MOST_NODES = 4096, 256  # of a run, and of a draft tree, that records may have
@@ -58,7 +61,6 @@ class Stats:
     decode_seconds: Annotated[Seconds, Field(gt=0)]
     image_seconds: Seconds
     tokens_per_second: float = field(init=False)
-    changed: Share  # of the picture's tokens, those that only the relaxation accepted: see `lantern_demo.runs.changed`
     nodes: Annotated[Whole, Field(ge=1, le=MOST_NODES)]  # of the draft tree, root included
     tree: Text  # which draft tree, and why
     tree_settings: dict[str, Any]  # what to ask for to get this very tree
@@ -90,7 +92,7 @@ class Generation:
     method: str
     image: Image.Image
     tokens: list[int]
-    stats: Stats
+    stats: Entry
     record: dict[str, Any]
 
     @property
