@@ -16,7 +16,6 @@ from transformers import LlamaConfig, LlamaModel
 
 from lantern_demo.bench.quality import drawing
 from lantern_demo.bench.quality.points import points_of
-from lantern_demo.bench.resume import Journal
 from lantern_demo.decoding.loop import Decoded
 from lantern_demo.decoding.methods import METHODS
 from lantern_demo.decoding.sampling import guide
@@ -68,7 +67,7 @@ def test_prompts_stand_in_the_chat_template(pipe: Pipeline) -> None:
 # -- the program on it
 
 
-def test_the_quality_harness_draws_from_captions(janus_model: Path, tmp_path: Path) -> None:
+def test_the_quality_harness_draws_from_captions(janus_model: Path) -> None:
     """Vanilla in a batch of captions of different lengths, the other methods one picture at a time; every picture is there."""
     pipe = load(JANUS_ID, device="cpu", dtype="float32", folder=janus_model)
     prompts = ["a red lantern", "blue night over the lake at dusk", "the lake", "a night"]
@@ -77,9 +76,7 @@ def test_the_quality_harness_draws_from_captions(janus_model: Path, tmp_path: Pa
     counts = {point.name: len(prompts) for point in points}
     jobs = drawing.jobs_of(points, counts, prompts, drawing.batches(pipe))
     assert max(len(job.prompts) for job in jobs) == len(prompts)
-    journal = Journal(tmp_path / "drawn.jsonl", {"test": 1}, False)
-    drawing.draw(pipe, ("", "", ""), jobs, journal)
-    drawn = drawing.finished(journal.of("picture"), points, counts)
+    drawn = drawing.finished(drawing.draw(pipe, ("", "", ""), jobs), points, counts)
     assert {name: len(records) for name, records in drawn.items()} == counts
     assert all(len(record["tokens"]) == GRID * GRID for records in drawn.values() for record in records)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import os
+import hashlib
+import json
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +12,7 @@ import torch
 from tqdm import tqdm
 
 from lantern_demo.bench.quality.points import Point
-from lantern_demo.bench.resume import Journal, digest_of
+from lantern_demo.bench.report import digest_of, write_file
 from lantern_demo.bench.workers import spread
 from lantern_demo.decoding.loop import Decoded, decode
 from lantern_demo.runs.pipeline import Pipeline, load
@@ -67,24 +68,37 @@ def identity_of(pipe: Pipeline, points: list[Point], command: Record) -> Record:
     }
 
 
-def draw(pipe: Pipeline, model: Model, jobs: list[Job], journal: Journal, processes: int = 1) -> None:
-    """Draw what the journal lacks of these jobs, by `pipe` or by processes that load `model` themselves."""
-    done = {(record["point"], record["picture"]) for record in journal.of("picture")}
+def file_of(folder: Path, identity: Record) -> Path:
+    """Return the file of the pictures of an identity: what another code, model or command drew lies in another file."""
+    return folder / f"drawn-{hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]}.jsonl"
+
+
+def draw(pipe: Pipeline, model: Model, jobs: list[Job], file: Path | None = None, processes: int = 1) -> list[Record]:
+    """Draw what `file` lacks of these jobs, by `pipe` or by processes that load `model` themselves -> all its records.
+
+    A picture is on the disk as soon as it is drawn, so that an interrupted command goes on. None: nothing is kept.
+    """
+    records: list[Record] = []
+    if file is not None and file.exists():
+        records = [json.loads(line) for line in file.read_text().split("\n")[:-1]]  # but a line that was cut off
+    done = {(record["point"], record["picture"]) for record in records}
     left = [job for job in jobs if any((job.point.name, job.first + i) not in done for i in range(len(job.prompts)))]
     call = partial(pictures, pipe) if processes == 1 else partial(_drawn_by, model)
+    if file is not None:
+        write_file(file, "".join(json.dumps(record) + "\n" for record in records))
     with tqdm(total=len(left), desc="pictures", unit="job") as bar:
-        for records in spread(call, left, processes, max(1, (os.cpu_count() or 1) // processes)):
-            for record in records:
-                journal.add("picture", record)
+        for drawn in spread(call, left, processes):
+            records += drawn
+            if file is not None:
+                with file.open("a") as lines:
+                    lines.write("".join(json.dumps(record) + "\n" for record in drawn))
             bar.update()
+    return records
 
 
 @lru_cache(maxsize=1)
 def _loaded(model: Model) -> Pipeline:
-    threads = torch.get_num_threads()
-    pipe = load(*model)
-    torch.set_num_threads(threads)  # what this process was given, not what a process alone would take
-    return pipe
+    return load(*model, threads=1)
 
 
 def _drawn_by(model: Model, job: Job) -> list[Record]:

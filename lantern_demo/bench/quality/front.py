@@ -24,7 +24,7 @@ Row = dict[str, Any]
 def gains(pipe: Pipeline, points: list[Point], drawn: Drawn, rounds: list[dict[str, Any]]) -> dict[str, Row]:
     """By point what it is, and what it gains: tokens a step over all its pictures, the rest from the rounds; vanilla's with other
     seeds gain what vanilla does."""
-    speeds = summarise(rounds, {p.name: p.method for p in points if p.group != "again"})["rows"]
+    speeds = summarise(rounds, {p.name: p.method for p in points if p.group != "again"})
     rows = {}
     for point in points:
         told, records = speeds["vanilla" if point.group == "again" else point.name], drawn[point.name]
@@ -44,7 +44,8 @@ def gains(pipe: Pipeline, points: list[Point], drawn: Drawn, rounds: list[dict[s
                 "tokens_per_step": per_step,
                 "c": told["c"],
                 "gain": per_step / told["c"],
-                **{key: told[key] for key in ("speedup", "changed", "tvd", "nodes")},
+                "speedup": told["gain"],
+                **{key: told[key] for key in ("changed", "tvd", "nodes")},
             },
         }
     return rows

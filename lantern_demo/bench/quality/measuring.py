@@ -32,12 +32,8 @@ class Told(NamedTuple):
 MEASURES: dict[str, Told] = {
     ALL: Told("everything asked for is found", "higher"),
     "fid_truth": Told("scene-FID to true scenes", "lower"),
-    "kernel_truth": Told("kernel distance to true scenes x 1000", "lower"),
-    "precision": Told("precision against true scenes", "higher"),
-    "recall": Told("recall of true scenes", "higher"),
     "diversity": Told("diversity per caption over seeds", "higher"),
     "fid_vanilla": Told("scene-FID to vanilla's pictures", "lower"),
-    "kernel_vanilla": Told("kernel distance to vanilla's x 1000", "lower"),
     "nll": Told("nats a token under the target", ""),
     "usage": Told("use of codes, TV to vanilla's", "lower"),
 }
@@ -93,11 +89,8 @@ class Judge:
         """`groups` [N] is the caption of each picture; `codes` how many codes there are; all sets have N pictures.
         Intervals are of `resamples` draws."""
         self.resamples, self.groups, self.codes = resamples, groups, codes
-        self.reference, self.truth = reference, truth
+        self.reference = reference
         self._moments = distances.moments(truth.features), distances.moments(reference.features)
-        # The root mean square of the true scenes' features: of large ones a kernel of the third degree sees the few largest
-        # alone.
-        self._size = float(numpy.sqrt(numpy.square(truth.features, dtype=numpy.float64).mean()))
         self._of_reference, self._of_floor = self._drawn(reference), self._drawn(floor)
 
     def losses(self, seen: Seen, is_reference: bool) -> dict[str, Difference]:
@@ -113,7 +106,7 @@ class Judge:
         """Every measure of a set, and of its resamples [resamples]."""
         whole = numpy.arange(len(self.groups))
         return {
-            key: (measure(whole), bootstrap(measure, self.groups, self.resamples, halves=key in ("precision", "recall")))
+            key: (measure(whole), bootstrap(measure, self.groups, self.resamples))
             for key, measure in self._measures(seen).items()
             if not (seen is self.reference and key in TO_REFERENCE)  # 0 by definition
         }
@@ -121,9 +114,6 @@ class Judge:
     def _measures(self, seen: Seen) -> dict[str, Measure]:
         """What each set measures, of any of its pictures by their indices."""
         truth, reference = self._moments
-        made, true, vanilla = (of.features / self._size for of in (seen, self.truth, self.reference))
-        to_truth, to_reference = distances.Kernel(made, true), distances.Kernel(made, vanilla)
-        manifolds = distances.Manifolds(self.truth.features, seen.features)
         used = tokens.usage(self.reference.tokens, self.codes)
 
         def fid(other: distances.Moments) -> Measure:
@@ -132,11 +122,7 @@ class Judge:
         found: dict[str, Measure] = {
             ALL: mean_of(seen.right[ALL]),
             "fid_truth": fid(truth),
-            "kernel_truth": lambda index: 1000 * to_truth(index),
-            "precision": lambda index: manifolds(index)[0],
-            "recall": lambda index: manifolds(index)[1],
             "fid_vanilla": fid(reference),
-            "kernel_vanilla": lambda index: 1000 * to_reference(index),
             "nll": mean_of(seen.nats),
             "usage": lambda index: tokens.total_variation(tokens.usage(seen.tokens[index], self.codes), used),
         }
@@ -145,4 +131,4 @@ class Judge:
         return {key: found[key] for key in MEASURES if key in found}
 
 
-TO_REFERENCE = ("fid_vanilla", "kernel_vanilla", "usage")
+TO_REFERENCE = ("fid_vanilla", "usage")
