@@ -46,8 +46,8 @@ def test_points_move_one_knob_at_a_time_and_keep_the_tree(pipe: Pipeline, points
 
 
 def test_pictures_are_those_of_the_pipeline(pipe: Pipeline, points: list[Point]) -> None:
-    """Without warm-up, measuring and previews, the same tokens; in batches vanilla has others, of the same distribution."""
-    jobs = [job for job in drawing.jobs_of(points, counts_of(points), PROMPTS, batched=False) if job.first == 3]
+    """Without warm-up, measuring and previews, the same tokens."""
+    jobs = [job for job in drawing.jobs_of(points, counts_of(points), PROMPTS) if job.picture == 3]
     assert len(jobs) == 1 + len(METHODS)
     for job, record in zip(jobs, drawing.draw(pipe, MODEL, jobs), strict=True):
         seed = 3 if job.point.name != FLOOR else drawing.AGAIN + 3
@@ -60,8 +60,8 @@ def test_an_interrupted_drawing_goes_on_and_processes_draw_the_same(
     pipe: Pipeline, points: list[Point], folder: Path, tmp_path: Path
 ) -> None:
     counts = counts_of(points)
-    jobs = drawing.jobs_of(points, counts, PROMPTS, batched=True)
-    firsts = [job.first for job in jobs]
+    jobs = drawing.jobs_of(points, counts, PROMPTS)
+    firsts = [job.picture for job in jobs]
     assert firsts == sorted(firsts)  # of every point about as many at any time
     whole, file = drawing.draw(pipe, MODEL, jobs), tmp_path / "drawn.jsonl"
     drawing.draw(pipe, MODEL, jobs[:5], file)
@@ -69,9 +69,7 @@ def test_an_interrupted_drawing_goes_on_and_processes_draw_the_same(
         lines.write('{"point": "vanilla", "pict')  # cut off
     records = drawing.draw(pipe, (str(folder), "cpu", "auto"), jobs, file, processes=2)
     assert drawing.draw(pipe, MODEL, jobs, file) == records and len(records) == len(whole)
-    assert drawing.finished(records, points, counts) == drawing.finished(whole, points, counts)
-    gap = [{"point": "vanilla", "picture": i, "tokens": [i], "steps": 1} for i in (0, 1, 3)]
-    assert [r["picture"] for r in drawing.finished(gap, points, counts)["vanilla"]] == [0, 1], "none after a gap"
+    assert drawing.by_point(records, jobs) == drawing.by_point(whole, jobs)
 
 
 def counts_of(points: list[Point], pictures: int = 6, swept: int = 2) -> drawing.Counts:

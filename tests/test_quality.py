@@ -62,7 +62,6 @@ def test_what_cannot_be_measured_is_refused(pipe: Pipeline) -> None:
         refused("0 <= right <= of", statistics.wilson, right, of)
     refused("at least 2 pictures", distances.frechet, normal(1, 8), normal(9, 8))
     refused("caption 1 has 1", distances.diversity, normal(3, 2), [0, 1, 0])
-    refused("from 0 to 8", tokens.usage, [9], 9)
     refused("seeds at least 1, got 0 and 2", scenes.truth, 0, 2)
     networks, short = pipe.networks, torch.zeros(3, 15)
     shape = r"\[3 prompts, 16\], got the shape \(3, 15\)"
@@ -107,20 +106,13 @@ def difference(ours: statistics.Measure, floor: statistics.Measure, groups: Any,
     return statistics.compared(*sets[0], *sets[1], level)
 
 
-@pytest.mark.parametrize("name", ["frechet", "usage"])
-def test_equal_distributions_are_within_the_noise_and_shifted_ones_are_not(name: str) -> None:
+def test_equal_distributions_are_within_the_noise_and_shifted_ones_are_not() -> None:
     count, groups = 120, numpy.arange(120) // 2
     sets = [numpy.abs(normal(count, 6, seed=s)) for s in (1, 2, 3)]
-    shifted = sets[0] * 0.4
+    shifted, reference = sets[0] * 0.4, distances.moments(sets[2])
 
     def measure(made: Any) -> statistics.Measure:
-        reference = sets[2]
-        if name == "frechet":
-            moments = distances.moments(reference)
-            return lambda index: distances.frechet(made[index], moments)
-        mine, other = ((4 * x).astype(int) for x in (made, reference))
-        used = tokens.usage(other, 40)
-        return lambda index: tokens.total_variation(tokens.usage(mine[index], 40), used)
+        return lambda index: distances.frechet(made[index], reference)
 
     drawn = [difference(measure(made), measure(sets[1]), groups, 0.99) for made in (sets[0], shifted)]
     assert drawn[0].low <= 0 <= drawn[0].high
@@ -188,11 +180,6 @@ def test_nll_is_what_decoding_token_by_token_finds(pipe: Pipeline, sampling: Sam
     found = tokens.nll(target, encoder, PROMPTS, ids, sampling, batch=2)
     assert found.tolist() == pytest.approx(wanted, rel=1e-4)
     assert (impossible > 0) == (sampling.top_k > 0 or sampling.top_p < 1)
-
-
-def test_usage_counts() -> None:
-    assert tokens.usage([[1, 1], [2, 3]], 5).tolist() == [0, 0.5, 0.25, 0.25, 0]
-    assert tokens.total_variation(tokens.usage([1, 1, 2, 3], 4), tokens.usage([0, 1, 2, 2], 4)) == 0.5
 
 
 # -- scenes

@@ -168,10 +168,10 @@ def evaluated(args: argparse.Namespace) -> Report:
     told = {**identity, "prompts": [{"id": p.id, "prompt": p.text} for p in prompts]}
     write_file(args.out / "manifest.json", json.dumps(told, indent=1) + "\n")
     write_file(args.out / "captions.json", json.dumps(captions) + "\n")  # as LANTERN's own scorers read them
-    jobs = drawing.jobs_of(points, counts, captions, batched=False)
+    jobs = drawing.jobs_of(points, counts, captions)
     file = drawing.file_of(args.out, identity)
     records = drawing.draw(pipe, (args.model, args.device, args.dtype), jobs, file, args.processes)
-    drawn = drawing.finished(records, points, counts)
+    drawn = drawing.by_point(records, jobs)
 
     found, missing = scorers.at_hand(protocol.scorers, args.real, pipe.device)
     rows = []

@@ -69,10 +69,10 @@ def run(args: argparse.Namespace) -> Report:
     points = points_of(pipe, args.methods, args.tree)
     counts = {point.name: args.sweep_pictures if point.group == "sweep" else args.pictures for point in points}
     identity = drawing.identity_of(pipe, points, {"seeds": SEEDS})
-    jobs = drawing.jobs_of(points, counts, scenes.prompts, drawing.batches(pipe))
+    jobs = drawing.jobs_of(points, counts, scenes.prompts)
     file = drawing.file_of(args.out, identity)
     records = drawing.draw(pipe, (args.model, args.device, args.dtype), jobs, file, args.processes)
-    drawn = drawing.finished(records, points, counts)
+    drawn = drawing.by_point(records, jobs)
     pipe.threads.use()  # as its runs do
     contestants: dict[str, Contestant] = {p.name: partial(measured, pipe, p) for p in points if p.group != "again"}
     rounds = measure(contestants, scenes.captions[: args.rounds])
