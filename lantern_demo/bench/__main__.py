@@ -1,12 +1,12 @@
 """Measure: `python -m lantern_demo.bench COMMAND`, where COMMAND is one of
 
-    speed    seconds, passes and changed tokens of every method on this machine; the command when none is named
-    audit    whether every method draws as the model itself would
-    quality  what the pictures of lantern scenes lose for what they gain
-    sizes    how long steps of models of published sizes take on a processor
-    gpu      steps on a GPU
+    speed    seconds, passes and changed tokens of every method on this machine; the default
+    audit    the distribution of every method against the exact one
+    quality  speed against quality of the pictures of lantern scenes
+    sizes    the time of steps of models of published sizes on a processor
+    gpu      the time and tokens of captured steps on a GPU
 
-`python -m lantern_demo.bench COMMAND --help` tells the options.
+`python -m lantern_demo.bench COMMAND --help` lists the options.
 """
 
 from __future__ import annotations

@@ -50,18 +50,18 @@ def add_model(p: argparse.ArgumentParser) -> None:
 
 
 def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """A Markdown table whose first column is text."""
+    """Return a Markdown table whose first column is text."""
     rows = [f"| {' | '.join(line)} |" for line in (head, *lines)]
     return "\n".join([rows[0], "|---|" + "--:|" * (len(head) - 1), *rows[1:]])
 
 
 def number(value: float | None, digits: int) -> str:
-    """What was measured, or that it was not."""
+    """Format a number; None, which was not measured, is a dash."""
     return "-" if value is None else f"{value:.{digits}f}"
 
 
 def machine_of(device: torch.device) -> dict[str, Any]:
-    """What measures: device, system, processors and threads, a GPU's memory in bytes."""
+    """Describe the machine: device, system, processors and threads, a GPU's memory in bytes."""
     told: dict[str, Any] = {
         "device": device_name(device),
         "device_type": device.type,
