@@ -128,6 +128,7 @@ QUALITY = ["quality", "--model", "tiny", "--out", "out", "--device", "cpu"]
         (["audit", "--processes", "0"], "--processes"),
         (["audit", "--out", "audit.txt"], "--out"),
         (["sizes", "--models", "anole-8b"], "anole-8b"),
+        (["sizes", "--nodes", "0"], "--nodes: must be at least 1, got 0"),
         (["sizes", "--threads", "0"], "sizes: threads must be a whole number between 1 and 1024, got 0"),
         (["sizes", "--kinds", "int4"], "--kinds: invalid choice: 'int4'"),
         (["sizes", "--models", "llamagen-t2i-256", "--kinds"], "of memory, and 1 MiB are free"),
@@ -159,10 +160,9 @@ def test_what_cannot_be_run_is_refused_in_a_sentence(
 @pytest.mark.slow
 def test_the_report_of_sizes(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     model = "janus-pro-1b"
-    monkeypatch.setattr(sizes, "NODES", (1, 3))
     monkeypatch.setattr(sizes, "FIT_ROUNDS", 1)
     out = tmp_path / "sizes.json"
-    main(["sizes", "--small", "--models", model, "--kinds", "modules", "packed", "--out", str(out)])
+    main(["sizes", "--small", "--models", model, "--kinds", "modules", "packed", "--nodes", "3", "--out", str(out)])
     report = json.loads(out.read_text())["models"][model]
     assert report["threads"] == pick_threads(None, sizes.CPU, small=False).count and report["random_weights"]
     default = report["default_kind"]

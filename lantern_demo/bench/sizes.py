@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from lantern_demo.bench.models import MODULES, TimedModel, timed_model
-from lantern_demo.bench.report import json_file, machine_of, now, parser_of, table, write
+from lantern_demo.bench.report import at_least, json_file, machine_of, now, parser_of, table, write
 from lantern_demo.decoding.drafting import Drafts, StaticTree
 from lantern_demo.decoding.loop import Step
 from lantern_demo.decoding.sampling import guide
@@ -143,6 +143,7 @@ def main(argv: Sequence[str]) -> int:
     kinds = [MODULES, *filter(supported, KINDS)]
     told = f"of products beside the program's choice: {', '.join(kinds)} (default: modules, PyTorch's own)"
     p.add_argument("--kinds", nargs="*", choices=kinds, default=[MODULES], metavar="KIND", help=told)
+    p.add_argument("--nodes", type=at_least(1), nargs="+", default=list(NODES), help="of the passes; 1 is always among them")
     p.add_argument("--threads", type=int, help="how many threads compute (default: as the program chooses)")
     p.add_argument("--small", action="store_true", help="published models of few weights")
     p.add_argument("--out", type=json_file, help="FILE.json: write FILE.json and FILE.md")
@@ -150,7 +151,7 @@ def main(argv: Sequence[str]) -> int:
     report: Report = {"created": now(), "machine": machine_of(CPU), "torch": torch.__version__, "small": args.small, "models": {}}
     for model in dict.fromkeys(args.models):
         pick_threads(args.threads, CPU, model_info(model).folder is not None).use()
-        report["models"][model] = measured(model, args.kinds, NODES, args.small)
+        report["models"][model] = measured(model, args.kinds, sorted({1, *args.nodes}), args.small)
         if args.out:
             write(args.out, report, markdown(report["models"]))
     print(markdown(report["models"]))

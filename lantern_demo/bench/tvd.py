@@ -140,8 +140,8 @@ def members_of(rule: Rule, p: Tensor, x: Tensor, neighbours: Tensor | None) -> M
 
 
 def chance(rule: Rule, members: Members, q: Tensor | None) -> Tensor:
-    """Compute the probability [P, m] float64 that drafts are accepted: their score over its largest threshold. q [P, V] sums to 1;
-    None: the prefix fixes the drafts."""
+    """Compute the probability [P, m] float64 that drafts are accepted: their score over its largest threshold. q [P, V] sums to
+    1; None: the prefix fixes the drafts."""
     score = rule.score(members, 0.0).double()
     if q is not None:
         score = score / q.gather(1, members.ids[..., 0]).double().clamp(min=1e-300)
