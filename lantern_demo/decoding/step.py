@@ -12,6 +12,7 @@ Vanilla is the step of the root alone, which needs no mask.
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -20,12 +21,11 @@ from torch import Tensor
 
 from .cache import ALIGNED
 from .config import Config
-from .evidence import evidence
 from .interfaces import Drafter, Target
 from .sampling import guide, warp
 from .timing import Part
 from .trees import Draft, Source, VerifyOutput
-from .verify import Step, Verifier, pack_step, row_length, unpack_step
+from .verify import Kept, Step, Verifier, pack_step, row_length, unpack_step
 
 
 class TreeSteps:
@@ -149,7 +149,7 @@ class TreeSteps:
         torch.clamp(out.bonus, 0, last, out=self.root)
         if self.exact:
             step = self.unpack(row.tolist(), draft)
-            self.done = evidence(self.verifier, step, draft, out, scores, self.row)
+            self.done = replace(step, kept=Kept(self.verifier, draft, out, scores, self.row)) if draft.tree.size > 1 else step
             depth = step.accepted_length - 1
             path, in_place = path[: depth + 1], step.path[-1] == depth
         else:

@@ -318,10 +318,21 @@ class Step:
     tree_tokens: list[int] = field(default_factory=list)  # the draft tree, root first
     parents: list[int] = field(default_factory=list)  # parent of each tree node, the root's is 0
     path: list[int] = field(default_factory=list)  # accepted nodes, root first
-    judged: list[Judged] = field(default_factory=list)  # the drafts that were tried, in order; see `evidence`
+    judged: list[Judged] = field(default_factory=list)  # the drafts that were tried, in order; `with_evidence` fills it in
     compared: list[Compared] = field(default_factory=list)  # with shared noise, instead of `judged`
+    kept: Kept | None = field(default=None, repr=False, compare=False)  # of an exact step with drafts, for `with_evidence`
     # of the tokens in the picture, in raster order from 0; engines: empty for the next ones
     places: list[int] = field(default_factory=list)
+
+
+class Kept(NamedTuple):
+    """The tensors of one step that `with_evidence` reads. They take memory for as long as the step is kept."""
+
+    verifier: Verifier
+    draft: Draft
+    out: VerifyOutput
+    scores: Tensor  # [n, V] float32, the target's
+    uniforms: Tensor  # of the step
 
 
 def pack_step(draft: Draft, out: VerifyOutput) -> Tensor:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.drafting import Drafts
+from lantern_demo.decoding.evidence import with_evidence
 from lantern_demo.decoding.graphs import Engines
 from lantern_demo.decoding.loop import Decoded, decode
 from lantern_demo.decoding.loop import Step as StepEvent
@@ -304,8 +305,8 @@ class Pipeline:
             if isinstance(event, Decoded):
                 outcome = event
             else:
-                steps.append(event)
-                yield event
+                steps.append(with_evidence(event))  # outside the clock
+                yield steps[-1]
         assert outcome is not None
         with clock.measure("image"):
             image = self.decode_image(outcome.tokens)
