@@ -20,10 +20,11 @@ from lantern_demo import load
 from lantern_demo.decoding.config import Config
 from lantern_demo.decoding.evidence import with_evidence
 from lantern_demo.decoding.methods import METHODS, Method
+from lantern_demo.decoding.results import Judged
 from lantern_demo.decoding.rules import Lantern, Rule
-from lantern_demo.decoding.verify import Judged
 from lantern_demo.runs.pipeline import Pipeline
 from lantern_demo.runs.record import _trial
+from lantern_demo.settings.drafts import drafts_of
 from lantern_demo.settings.settings import Settings
 from lantern_demo.ui.evidence import Compared, ComparedNear, Evidence, Explained, Undrafted, evidence_of, explained, ordinal
 from lantern_demo.ui.record_reader import read_record
@@ -46,7 +47,7 @@ def held_against_draws(method: Method, noise: str, asked: str) -> bool:
     """Whether a method holds its drafts against the model's own draws; greedy, where there are no dice, all do that count no
     neighbours."""
     settings = Settings(**ASKED[asked] | {"noise": noise})
-    rule, tree = settings.rule(method), method.drafts.of(settings)
+    rule, tree = settings.rule(method), drafts_of(method.drafts, settings)
     return Config(method, 4, settings.sampling(), rule, tree, torch.zeros(1), noise=noise).shared
 
 

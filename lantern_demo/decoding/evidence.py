@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import torch
 
-from .verify import Children, Compared, Judged, RejectionVerifier, SharedNoiseVerifier, Step, decide, decide_greedy
+from .results import Compared, Judged, Step
+from .verify import Children, RejectionVerifier, SharedNoiseVerifier, decide, decide_greedy
 
 
 @torch.inference_mode()

@@ -20,8 +20,9 @@ import torch
 from torch import Tensor
 
 from .config import Config
+from .interfaces import Verifier
+from .results import Step
 from .timing import Clock, Part
-from .verify import Step, Verifier
 
 WARM_UP = 2  # steps before a runner's first capture, in which libraries set themselves up; one before the others
 AHEAD = 4  # replays in flight at most: enough that the device never waits for the host

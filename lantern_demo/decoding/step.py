@@ -21,11 +21,12 @@ from torch import Tensor
 
 from .cache import ALIGNED
 from .config import Config
-from .interfaces import Drafter, Target
+from .drafting import Proposer
+from .interfaces import Drafter, Target, Verifier
+from .results import Kept, Step, pack_step, row_length, unpack_step
 from .sampling import guide, warp
 from .timing import Part
-from .trees import Draft, Source, VerifyOutput
-from .verify import Kept, Step, Verifier, pack_step, row_length, unpack_step
+from .trees import Draft, VerifyOutput
 
 
 class TreeSteps:
@@ -36,18 +37,18 @@ class TreeSteps:
         target: Target,
         drafter: Drafter | None,
         config: Config,
-        source: Source,
+        proposer: Proposer,
         verifier: Verifier,
         draws: int,
         exact: bool,
     ) -> None:
         """draws: uniforms of a step."""
         self.target, self.drafter, self.config, self.exact = target, drafter, config, exact
-        self.source, self.verifier, self.alone = source, verifier, Source(config.torch_device)
+        self.proposer, self.verifier, self.alone = proposer, verifier, Proposer(config.torch_device)
         self.num_tokens = config.num_tokens if exact else config.positions
-        self.depth, self.size = source.depth, config.nodes
+        self.depth, self.size = proposer.depth, config.nodes
         # slots behind the committed ones that a step writes
-        self.ahead = max(config.tree.nodes, config.tree.expanded, self.depth + 1)
+        self.ahead = max(config.tree.nodes, proposer.slots, self.depth + 1)
         room = self.num_tokens + self.ahead + ALIGNED
         self.cache = target.new_cache(config.rows, room)
         self.drafter_cache = drafter and drafter.new_cache(1 if drafter.guided else config.rows, room)
@@ -78,7 +79,7 @@ class TreeSteps:
         self.numbers.zero_()
         self.root.copy_(root)
         self.position.fill_(1)
-        self.source.begin(root, config.seed)
+        self.proposer.begin(root, config.seed)
         if self.exact:
             self.uniforms, self.tokens, self.hidden = uniforms, self.root.clone(), hidden[:, -1:]
             self.length, self.number = self.prefix, 1  # the host's
@@ -93,7 +94,7 @@ class TreeSteps:
 
     def state(self) -> list[Tensor]:
         """All that a step of fixed shapes changes, but for cache slots behind the length."""
-        return [self.numbers, self.tokens, self.hidden, self.results, *self.source.state]
+        return [self.numbers, self.tokens, self.hidden, self.results, *self.proposer.state]
 
     # -- shapes
 
@@ -130,8 +131,8 @@ class TreeSteps:
                 self.row = self.uniforms.index_select(0, self.number)[0]
                 self.scratch = self.length + self.arange[: self.ahead]
                 self.committed = self.arange[:slots] < self.length
-            source = self.source if drafts else self.alone
-            draft = source.draft(self.root, self, self.target.head, self.row[self.verifier.draws :])
+            proposer = self.proposer if drafts else self.alone
+            draft = proposer.propose(self.root, self, self.target.head, self.row[self.verifier.draws :])
         with part("verify"):
             tree = draft.tree
             at = self.behind(0, tree.size)
@@ -159,7 +160,7 @@ class TreeSteps:
                 self.cache.move(self.length + path, self.behind(0, len(path)))
             if self.drafter is not None:
                 self._leave_to_drafter(out, self._for_drafter(hidden.index_select(1, path)), last)
-            self.source.observe(out, scores)
+            self.proposer.observe(out, scores)
         if self.exact:
             self.length, self.number = self.length + depth + 1, self.number + 1
             self.position += depth + 1
@@ -207,7 +208,7 @@ class TreeSteps:
 
     # -- the drafter's passes: see `trees.Passes`
 
-    def stable(self) -> Tensor:
+    def sync(self) -> Tensor:
         assert self.drafter is not None
         if self.exact:
             at = self.behind(-len(self.tokens), len(self.tokens))

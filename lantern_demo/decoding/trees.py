@@ -1,30 +1,19 @@
-"""Draft trees: the tensors that describe a tree to target and rule, a tree with its tokens, and what kinds of drafts are asked. A
-kind of drafts (`Drafts`) is a value: what a run is asked for, how it is asked for, what suits a machine. Its source (`Source`)
-fills a draft tree in every step, for both engines in the same way: shapes are fixed, and nothing is read back to the host.
+"""Draft trees as tensors: the shape of a tree, a tree with its tokens, and the output of its verification.
 
 Node 0 is the root, the last committed token that the target has not seen yet. Nodes are numbered level by level.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from typing import Self  # which Python 3.10 lacks
-
 Path = tuple[int, ...]
-
-
-def at_least_one(name: str, value: int) -> None:
-    """Raises ValueError for a value below 1."""
-    if value < 1:
-        raise ValueError(f"{name} is {value}; it must be at least 1")
 
 
 def checked_paths(paths: Iterable[Sequence[int]]) -> tuple[Path, ...]:
@@ -208,127 +197,3 @@ def _static_tree(paths: tuple[Path, ...], device: torch.device) -> Tree:
         drawn_at=long([drawn_at[name] for name in names] + proposed),
         offered=None if gapless else table[long(inner)] >= 0,
     )
-
-
-# -- where drafts come from
-
-Head = Callable[[Tensor], Tensor]  # hidden states [R, n, H] -> logits [R, n, V] float32, the target's
-
-
-class Passes(Protocol):
-    """One step's way to the drafter."""
-
-    position: Tensor  # [1] int64, the position of the picture whose token the root draws
-
-    def stable(self) -> Tensor:
-        """Read what has been committed since the step before; the last output [R, 1, H], which stands for the root."""
-
-    def expand(self, tokens: Tensor, hidden: Tensor, depth: int, mask: Tensor) -> Tensor:
-        """Read m nodes of one depth (1 = the root's children) -> their outputs [R, m, H]. tokens [m] are the nodes' tokens,
-        hidden [R, m, H] their parents' outputs. mask [m, w + m] bool says which tree slots a node sees: the w that earlier passes
-        of this tree wrote, then its own pass."""
-
-
-Noisy = Callable[[Tensor, Tensor], Tensor]  # scores [m, V] and the positions [1] that they draw -> scores with noise
-
-
-class Asked(Protocol):
-    """What a source is told of its run, as `config.Config` has it."""
-
-    @property
-    def sampling(self) -> Any: ...
-    @property
-    def torch_device(self) -> torch.device: ...
-    @property
-    def row_length(self) -> int: ...
-    @property
-    def positions(self) -> int: ...
-
-
-@dataclass(frozen=True)
-class Drafts:
-    """A kind of drafts. This one is none: the root alone. `settings` are an object with the fields that a kind reads: see
-    `lantern_demo.settings.settings`."""
-
-    name: ClassVar[str] = "none"
-    needs_drafter: ClassVar[bool] = False
-    reads_back: ClassVar[bool] = False  # each step's tree hangs on numbers that the host reads: the plain engine's alone
-    side_by_side: ClassVar[bool] = False  # rows are drawn instead of drafts: see `wavefront`
-    by_prefix: ClassVar[bool] = False  # the prefix alone says what is drafted, and no random number
-    reads: ClassVar[dict[str, str]] = {}  # its fields, each with what settings call its value
-    # those that a machine may choose, each with the setting that asks for it; where that is 0 the machine is to choose
-    asks: ClassVar[dict[str, str]] = {}
-
-    @property
-    def nodes(self) -> int:
-        """Of a draft tree, the root included."""
-        return 1
-
-    @property
-    def width(self) -> int:
-        """How many children a node has at most."""
-        return 0
-
-    @property
-    def deepest(self) -> int:
-        """The depth of the deepest node."""
-        return 0
-
-    @property
-    def expanded(self) -> int:
-        """How many tree slots the drafter fills at most."""
-        return 0
-
-    def read_at_once(self, row_length: int) -> int:
-        """How many tokens a pass reads at most, of a picture with rows of so many."""
-        return self.nodes
-
-    def source(self, asked: Asked, vocabulary: int, noisy: Noisy | None) -> Source:
-        """What fills a run's trees. noisy: where noise is shared, which adds it."""
-        return Source(asked.torch_device)
-
-    @classmethod
-    def of(cls, settings: Any) -> Self:
-        """Those of some settings, where the machine does not choose."""
-        return cls(**{name: getattr(settings, setting) for name, setting in cls.reads.items()})
-
-    @classmethod
-    def fits(cls, settings: Any) -> bool:
-        """Whether the machine is to choose them."""
-        return any(getattr(settings, setting) == 0 for setting in cls.asks.values())
-
-    @classmethod
-    def asked(cls, settings: Any) -> str:
-        """What `of` gives, in words."""
-        return f"{cls.of(settings).words()}: as asked" if cls.reads else cls().words()
-
-    def asking(self) -> dict[str, Any]:
-        """The settings that give them again."""
-        return {setting: getattr(self, name) for name, setting in self.asks.items()}
-
-    def words(self) -> str:
-        """Their shape; the root is no guess and does not count."""
-        return "no tree"
-
-
-class Source:
-    """Fills draft trees. This one drafts nothing: the root alone."""
-
-    depth = 0  # of the deepest node
-    draws = 0  # uniforms that it takes in a step
-    tree: Tree | None  # where it is the same in every step
-    state: tuple[Tensor, ...] = ()  # what it keeps from step to step, in place
-
-    def __init__(self, device: torch.device | str) -> None:
-        self.tree = static_tree((), device)
-
-    def begin(self, root: Tensor, seed: int) -> None:
-        """A run starts with its first token root [1] int64."""
-
-    def draft(self, root: Tensor, passes: Passes, head: Head, uniforms: Tensor) -> Draft:
-        """The tree of the last committed token root [1] int64; uniforms [draws] in [TINY, 1)."""
-        assert self.tree is not None
-        return Draft(self.tree, root, root.new_empty(0, 0))
-
-    def observe(self, out: Any, scores: Tensor) -> None:
-        """Learn what a step with drafts accepted, and by which scores [n, V] of the target."""

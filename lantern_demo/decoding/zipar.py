@@ -16,41 +16,20 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from .cache import ALIGNED
 from .config import Config
-from .interfaces import Target
+from .drafting import ZipAR, nodes_at_most
+from .interfaces import Target, Verifier
+from .results import Step
 from .sampling import NO_PROBS, warp
 from .timing import Part
-from .trees import Drafts, at_least_one
-from .verify import Step, Verifier
 
 Node = tuple[int, int, int]  # the place whose token it reads, the place that it stands at, the place that it draws
-
-
-@dataclass(frozen=True)
-class Wavefront(Drafts):
-    """No drafts: rows drawn side by side, each `lead` tokens ahead of the next. Raises ValueError for a lead below 1."""
-
-    lead: int = 4
-
-    name: ClassVar[str] = "wavefront"
-    side_by_side: ClassVar[bool] = True
-    reads: ClassVar[dict[str, str]] = {"lead": "lead_asked"}
-    asks: ClassVar[dict[str, str]] = {"lead": "zipar_window"}
-
-    def __post_init__(self) -> None:
-        at_least_one("window", self.lead)
-
-    def read_at_once(self, row_length: int) -> int:
-        return nodes_at_most(row_length, self.lead)
-
-    def words(self) -> str:
-        return f"rows side by side, window of {self.lead}"
 
 
 @dataclass(frozen=True)
@@ -61,11 +40,6 @@ class Plan:
     passes: tuple[tuple[Node, ...], ...]
     table: Tensor  # [3, passes, n] int64, the three numbers of each pass's nodes, the idle ones last
     since: Tensor  # [T + 1] int64, the first pass that reads a token at a place: from then on it is seen by what lies behind it
-
-
-def nodes_at_most(row: int, window: int) -> int:
-    """How many nodes a pass has at most in a picture with rows of `row` tokens."""
-    return 1 if window >= row else row // window + 1
 
 
 def nodes_of(number: int, tokens: int, row: int, window: int) -> tuple[Node, ...]:
@@ -104,7 +78,7 @@ class RowSteps:
 
     def __init__(self, target: Target, config: Config, verifier: Verifier, draws: int, exact: bool) -> None:
         """draws: uniforms of a step."""
-        assert isinstance(config.tree, Wavefront)
+        assert isinstance(config.tree, ZipAR)
         device, self.target, self.config, self.verifier, self.exact = config.torch_device, target, config, verifier, exact
         self.num_tokens = config.num_tokens if exact else config.positions
         self.cache = target.new_cache(config.rows, self.num_tokens + 2 * ALIGNED)

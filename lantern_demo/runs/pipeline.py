@@ -15,7 +15,7 @@ from PIL import Image
 from torch import Tensor
 
 from lantern_demo.decoding.config import Config
-from lantern_demo.decoding.drafting import Drafts
+from lantern_demo.decoding.drafting import DraftConfig, ZipAR
 from lantern_demo.decoding.evidence import with_evidence
 from lantern_demo.decoding.graphs import Engines
 from lantern_demo.decoding.loop import Decoded, decode
@@ -49,6 +49,7 @@ from lantern_demo.runs.fitting import (
 from lantern_demo.runs.race import Race, Read, Request, Run, RunEvents, smaller_choice
 from lantern_demo.runs.record import Entry, events_of, run_record
 from lantern_demo.runs.stats import Generation, MethodFailed, Schedule, Stats
+from lantern_demo.settings.drafts import are_fitted, describe_drafts, drafts_of, settings_of, why_these_drafts
 from lantern_demo.settings.knobs import MAX_LANTERN_K, lists_settings
 from lantern_demo.settings.settings import Settings, methods_of
 
@@ -114,7 +115,7 @@ class Pipeline:
         self._trees = TreeFitting(tuning, calibration or Calibration(), StepCosts(self._step_seconds, rounds))
         self._no_fit = "this model has no calibration" if fit_trees else "nothing is measured on a device that is only lent"
         # by method, tree, guidance and noise, what they run with
-        self._warm: dict[tuple[str, Drafts, bool, str], Choice] = {}
+        self._warm: dict[tuple[str, DraftConfig, bool, str], Choice] = {}
         self._engines = Engines()
         self._images: dict[tuple[int, ...], Image.Image] = {}  # see `decode_image`
         self._read: Read | None = None  # see `read`
@@ -310,7 +311,7 @@ class Pipeline:
         assert outcome is not None
         with clock.measure("image"):
             image = self.decode_image(outcome.tokens)
-        if config.tree.side_by_side:
+        if isinstance(config.tree, ZipAR):
             steps = marked(self.target, condition, config, steps)
         stats = self._stats(config, tree, outcome, share_changed(steps), clock, schedule, schedule_reason)
         entry = Entry.of(stats, outcome.tokens, image, events_of(steps))
@@ -333,7 +334,7 @@ class Pipeline:
         return found
 
     def asked_for(
-        self, method: Method, knobs: Settings, encoded: Encoded, tokens: int, tree: Drafts, kept: bool = True
+        self, method: Method, knobs: Settings, encoded: Encoded, tokens: int, tree: DraftConfig, kept: bool = True
     ) -> tuple[Config, Condition]:
         """What a run is asked to do, and from which condition."""
         with torch.inference_mode():
@@ -354,7 +355,7 @@ class Pipeline:
         return config, condition
 
     def _decode(
-        self, method: Method, knobs: Settings, encoded: Encoded, tokens: int, clock: Clock, tree: Drafts, kept: bool = True
+        self, method: Method, knobs: Settings, encoded: Encoded, tokens: int, clock: Clock, tree: DraftConfig, kept: bool = True
     ) -> Iterator[StepEvent | Decoded]:
         config, condition = self.asked_for(method, knobs, encoded, tokens, tree, kept)
         return decode(self.target, self.drafter, condition, config, clock, self._engines if kept else None)
@@ -363,19 +364,19 @@ class Pipeline:
         """The draft tree that a method runs with, and why. One that is to fit is chosen for all methods with drafts of its kind
         when first asked for, which takes seconds; of these settings only `zipar_changed` plays a part in it."""
         kind = method.drafts
-        if not kind.fits(knobs):
-            return Choice(kind.of(knobs), kind.asked(knobs))
+        if not are_fitted(kind, knobs):
+            return Choice(drafts_of(kind, knobs), why_these_drafts(kind, knobs))
         fitted = self._trees.fitted(kind, knobs.zipar_changed)
         if fitted is not None and self._borrowed:
             return replace(fitted, reason=f"{fitted.reason}; what it lands was measured of {BORROWED}, not of this model")
-        named = "small" if method.needs_drafter else kind.of(knobs).words()
-        return fitted or Choice(kind.of(knobs), f"{named}: {self._no_fit}")
+        named = "small" if method.needs_drafter else describe_drafts(drafts_of(kind, knobs))
+        return fitted or Choice(drafts_of(kind, knobs), f"{named}: {self._no_fit}")
 
-    def _step_seconds(self, policy: Drafts) -> list[float]:
+    def _step_seconds(self, policy: DraftConfig) -> list[float]:
         """Seconds of the steps of a short run, but the first, which starts the drafter, and a last one without drafts."""
         clock, encoded = Clock(self.device), self.read(self._own_prompt).encoded
         plain = next(m for m in METHODS.values() if m.drafts is type(policy) and type(m.rule) is Rule)
-        wave = policy.side_by_side
+        wave = isinstance(policy, ZipAR)
         tokens = self.info.tokens if wave else min(FIT_TOKENS, self.info.tokens)
         events = self._decode(plain, self.defaults, encoded, tokens, clock, tree=policy, kept=False)
         if wave:  # as many rows are open as ever once the first one is done
@@ -413,7 +414,7 @@ class Pipeline:
             changed=changed,
             nodes=outcome.nodes,
             tree=choice.reason,
-            tree_settings=choice.policy.asking(),
+            tree_settings=settings_of(choice.policy),
             device=device_name(self.device),
             dtype=self.dtype,
             products=self.products,

@@ -23,7 +23,8 @@ from lantern_demo.models.registry import ModelInfo
 from lantern_demo.models.text import Encoded
 from lantern_demo.runs.fitting import Choice
 from lantern_demo.runs.stats import Generation, MethodFailed, Schedule
-from lantern_demo.settings.settings import Settings, smaller_tree
+from lantern_demo.settings.drafts import smaller_drafts
+from lantern_demo.settings.settings import Settings
 
 SLICE_SECONDS = 0.08  # of decoding; a slice is one step at least
 CROWDED = "the device ran out of memory with all methods at once"
@@ -239,7 +240,7 @@ class Race:
 def smaller_choice(method: Method, tree: Choice | None, error: Exception) -> Choice | None:
     """What to draft with instead where a tree was too large for the memory; None for another fault, or where nothing is
     smaller."""
-    policy = smaller_tree(method)
+    policy = smaller_drafts(method)
     if not out_of_memory(error) or method.alone or (tree is not None and tree.policy.nodes <= policy.nodes):
         return None
     return Choice(policy, "small: the device ran out of memory with the tree that was asked for")

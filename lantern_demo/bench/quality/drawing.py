@@ -15,6 +15,7 @@ from lantern_demo.bench.resume import Journal, digest_of
 from lantern_demo.bench.workers import spread
 from lantern_demo.decoding.loop import Decoded, decode
 from lantern_demo.runs.pipeline import Pipeline, load
+from lantern_demo.settings.drafts import drafts_of
 from lantern_demo.settings.settings import method_of
 from lantern_demo.training.own import encode_prompts, sample_batch
 
@@ -104,7 +105,7 @@ def pictures(pipe: Pipeline, job: Job) -> list[Record]:
         method = method_of(point.method)
         encoded = networks.text.encode(pipe.check_prompt(job.prompts[0]))
         knobs = knobs.with_changes(seed=job.seed)
-        config, condition = pipe.asked_for(method, knobs, encoded, pipe.info.tokens, method.drafts.of(knobs))
+        config, condition = pipe.asked_for(method, knobs, encoded, pipe.info.tokens, drafts_of(method.drafts, knobs))
         *_, last = decode(pipe.target, pipe.drafter, condition, config)
         assert isinstance(last, Decoded)
         tokens, steps = [last.tokens], last.steps
