@@ -125,7 +125,7 @@ def test_static_tree_greedy(case: Golden, name: str) -> None:
     target, drafter = lantern_target(case), lantern_drafter(case)
     policy = StaticTree(STATIC_TREES[name])
     tree = static_tree(policy.paths)
-    cache = drafter.new_cache(2, policy.depth * policy.top_k)
+    cache = drafter.new_cache(2, policy.nodes)
     token, spy, sampling = golden["input_ids"][0, -1:], Spy(drafter), sampling_of(None, golden)
     output, _ = stable_pass(drafter, token, golden["hidden_states"], cache)
     draft = static_draft(tree, token, output, spy, target, cache, sampling, torch.rand(StaticProposer(tree, sampling).draws))
@@ -157,7 +157,7 @@ def test_static_tree_sampled(case: Golden, name: str, monkeypatch: pytest.Monkey
         out[:, : len(q)] = torch.stack([rest.pop(0)[: len(out)] for _ in range(len(q))]).t()
         return [torch.ones(out.shape[1], dtype=torch.float64) for _ in out]
 
-    cache = drafter.new_cache(2, policy.depth * policy.top_k)
+    cache = drafter.new_cache(2, policy.nodes)
     token, sampling = golden["input_ids"][0, -1:], sampling_of(case.about["sample_processor"], golden)
     output, _ = stable_pass(drafter, token, golden["hidden_states"], cache)
     monkeypatch.setattr(drafting, "draw_in_turn", recorded)

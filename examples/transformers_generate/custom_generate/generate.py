@@ -120,7 +120,7 @@ def decode_with(
     )
     target, drafter = ModelTarget(reader, input_ids, processors), None
     if row.needs_drafter and lantern_drafter is not None:
-        positions = reader.prompt.shape[1] + config.num_tokens + tree.nodes + tree.expanded
+        positions = reader.prompt.shape[1] + config.num_tokens + 2 * tree.nodes
         drafter = EagleDrafter(read_weights(lantern_drafter, reader), reader, positions)
         reader.drafting, target.drafted = True, len(reader.prompt) * drafter.dim
     drawn, drafted, accepted = list[int](), list[int](), list[int]()
