@@ -1,10 +1,11 @@
 """One step of decoding: draft, verify, commit.
 
-It runs in two ways. On a processor, where reading a number is free, it is `exact`: attention covers what is committed and the
-tree, the drafter reads the accepted tokens, and the host reads the step before the next one. On an accelerator it has fixed
-shapes and reads nothing, so that it can be captured once and replayed. Where it stands is then in tensors that stay where they
-are. Attention covers a bucket of slots [0, S), the drafter reads D + 1 slots for a tree of depth D, of which those up to `last`
-count, and D + 1 slots move up, of which those behind the accepted path are garbage behind the length.
+It runs in two ways. On a processor reading a number is free, and the step is `exact`. Attention covers the committed slots and
+the tree, and the drafter reads the accepted tokens. The host reads the step before it starts the next one.
+
+On an accelerator the step has fixed shapes and reads nothing, so that it can be captured once and replayed. Its state is in
+tensors that stay in place. Attention covers a bucket of slots [0, S). For a tree of depth D the drafter reads D + 1 slots, and
+those up to `last` count. D + 1 slots move up, and those after the accepted path are garbage beyond the length.
 
 Vanilla is the step of the root alone, which needs no mask.
 """
@@ -30,7 +31,7 @@ from .trees import Draft, VerifyOutput
 
 
 class TreeSteps:
-    """The steps of one run after the other, each behind its prefill. Raises what the models raise."""
+    """Takes the steps of a run, and of the next run once `begin` is called. Raises the models' errors."""
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class TreeSteps:
         self.numbers = torch.zeros(5, dtype=torch.int64, device=config.torch_device)
         self.length, self.number, self.last, self.position, self.root = self.numbers.split(1)
         self.uniforms = torch.zeros(self.num_tokens, draws, device=config.torch_device)
-        # what the drafter has not seen: tokens, and the target's states before them
+        # pending, since the drafter has not seen them: tokens, and the target's states before them
         self.tokens, self.hidden = self.numbers.new_zeros(self.depth + 1), torch.empty(0)
         self.results = self.numbers.new_zeros(self.num_tokens, row_length(self.size, self.depth))  # a `pack_step` per step
         self.done: Step | None = None  # of an exact step
@@ -93,7 +94,7 @@ class TreeSteps:
         self.hidden[:, :1] = hidden[:, -1:]
 
     def state(self) -> list[Tensor]:
-        """All that a step of fixed shapes changes, but for cache slots behind the length."""
+        """Return the tensors that a step of fixed shapes changes, except for cache slots beyond the length."""
         return [self.numbers, self.tokens, self.hidden, self.results, *self.proposer.state]
 
     # -- shapes
@@ -170,7 +171,7 @@ class TreeSteps:
             self.length.add_(out.depth)
 
     def _leave_to_drafter(self, out: VerifyOutput, hidden: Tensor, last: int) -> None:
-        """What the drafter reads next: the accepted tokens, the new root behind them, and the states before these."""
+        """Keep the drafter's next input: the accepted tokens, the new root after them, and the states before these."""
         if self.exact:
             self.tokens, self.hidden = out.tokens[: hidden.shape[1]], hidden
         else:
@@ -188,20 +189,20 @@ class TreeSteps:
     # -- parts of it
 
     def behind(self, first: int, count: int) -> Tensor:
-        """`count` slots, the first one `first` behind the committed ones."""
+        """Return `count` slots, the first one `first` after the committed ones."""
         first = int(self.length) + first if self.exact else first
         return (self.arange if self.exact else self.scratch)[first : first + count]
 
     def visible(self, mask: Tensor, depth: int) -> Tensor | None:
-        """What nodes see [n, S] bool: all that is committed, and of the w slots behind it what mask [n, w] says. None for a node
-        alone that has a slot for each of its `depth` ancestors, itself among them."""
+        """Return which slots nodes see, [n, S] bool: all committed ones, and of the w slots after them those of mask [n, w]. None
+        for a lone node with a slot for each of its `depth` ancestors, itself included."""
         n, width = mask.shape
         if self.exact:
             return None if n == 1 and width == depth else F.pad(mask, (int(self.length), 0), value=True)
         return self.committed.expand(n, -1).index_copy(1, self.scratch[:width], mask)
 
     def _for_drafter(self, hidden: Tensor) -> Tensor:
-        """Target states [R, n, H] as the drafter reads them."""
+        """Return the target's states [R, n, H] as the drafter reads them."""
         if self.drafter is None or not self.drafter.guided:
             return hidden
         return guide(hidden, self.config.sampling.cfg_scale)[None].to(hidden.dtype)

@@ -67,8 +67,8 @@ class Tree:
 
     @cached_property
     def onward(self) -> Tensor:
-        """[n, width + 1], where a walk goes from a node: to the child of a draw number; in the last column, and where there is no
-        child, to the node itself."""
+        """[n, width + 1], the next node of a walk from a node, by draw number: the child, or the node itself where there is none
+        and in the last column."""
         itself = self.nodes.unsqueeze(1)
         return torch.cat([torch.where(self.children < 0, itself, self.children), itself], 1)
 

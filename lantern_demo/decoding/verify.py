@@ -169,9 +169,10 @@ def in_turn(
     depth: Tensor | float = 0.0,
     to_the_end: bool = False,
 ) -> tuple[Members, Tensor, Tensor]:
-    """Find the sets of drafts with their neighbours ids [P, C, 1 + k], of which those are tried that tried [P, C] bool says, each
-    under what the rejection of those before it leaves of p [P, V]. The distribution of a draft is q [P, V] times weight [P, C].
-    Returns the sets, and to the end also what the last rejection leaves of p and how much each one leaves of 1, [P, C]."""
+    """Find the sets of drafts with their neighbours ids [P, C, 1 + k]; tried [P, C] bool says which drafts there are. Each set is
+    found under the p [P, V] that the rejections before it leave. The distribution of a draft is q [P, V] times weight [P, C].
+    Return the sets, the p after the last rejection, and the sum [P, C] after each one. The last rejection is left out unless
+    `to_the_end`."""
     found, left = list[Members](), list[Tensor]()
     q = None if q is None else q.clone()
     for i in range(ids.shape[1]):

@@ -1,17 +1,16 @@
-"""Drafts without a drafter: the target guesses the next tokens itself, in the pass before (speculative Jacobi decoding, arXiv
+"""Drafts without a drafter: the target drafts the next tokens itself, in the pass before (speculative Jacobi decoding, arXiv
 2410.01699).
 
-A window of W nodes is a chain behind the last committed token: W - 1 slots hold guesses. One pass gives the target's distribution
-p_i at every slot i, given the guesses before it, and with shared noise (see `shared`) its own draw there. Those draws are what
-the slots behind the first wrong guess hold next: Jacobi iteration to vanilla's picture. A slot that the pass before has not seen
-gets the token to its left.
+A window of W nodes is a chain after the last committed token: W - 1 slots hold drafts. One pass gives the target's distribution
+p_i at every slot i, given the drafts before it, and with shared noise the target's own draw there. Those draws fill the slots
+after the first wrong draft: Jacobi iteration to vanilla's picture. A slot that the last pass has not seen gets the token to its
+left.
 
-With the paper's rule the guesses are tried from left to right, each against the probabilities q_i that it was drawn with. Behind
-the first rejection the slots are guessed anew from this very pass, and their distributions become q: x_i is the token at which
-the sums of p_i reach u, one number u for each place of the picture. The paper says x_i ~ p_i, and not by which random numbers;
-with the same one for a place in every pass a guess changes less often. What a slot holds depends on earlier passes only through
-tokens that are given when it is tried and on its place's number alone: with the exact rule every token follows p. The
-distribution of a guess for a slot that no pass has seen is a point mass.
+By the paper's rule drafts are tried from left to right, each against the distribution q_i that it was drawn from. The slots after
+the first rejection are drawn again from this pass, and its p_i become their q_i. The paper says x_i ~ p_i, and not by which
+random numbers. Here x_i is the token at which the cumulative p_i reaches u. Each position has one u for all passes, so that a
+draft changes less often. A draft depends on earlier passes only through tokens that are given when it is tried, and on its
+position's u: with the exact rule every token follows p. A slot that no pass has seen has a point mass for its distribution.
 """
 
 from __future__ import annotations
@@ -50,13 +49,13 @@ class Window(DraftConfig):
 
 
 class WindowProposer(Proposer):
-    """The window of a run with shared noise. All its tensors stay where they are, so that a captured step may hold on to them."""
+    """Fills the window of a run with shared noise. All its tensors stay in place, so that a step can be captured."""
 
     def __init__(self, policy: Window, run: RunContext) -> None:
         self.count = self.depth = policy.nodes - 1
         self.tree: Tree = static_tree([(0,) * depth for depth in range(1, policy.nodes)], run.device)
         self.number = torch.arange(self.count, device=run.device)
-        self.tokens = torch.zeros_like(self.number)  # the guesses
+        self.tokens = torch.zeros_like(self.number)  # the drafts
         self.state: tuple[Tensor, ...] = (self.tokens,)
 
     def begin(self, root: Tensor, seed: int) -> None:
@@ -72,7 +71,7 @@ class WindowProposer(Proposer):
 
 
 class SampledWindowProposer(WindowProposer):
-    """The window of a run with the paper's rule: each guess is kept with the distribution that it was drawn from."""
+    """Fills the window of a run with the paper's rule, and keeps the distribution that each draft was drawn from."""
 
     def __init__(self, policy: Window, run: RunContext) -> None:
         super().__init__(policy, run)
