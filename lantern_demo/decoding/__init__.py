@@ -17,7 +17,7 @@ Read in this order:
 
 One step, as `step.TreeSteps` takes it:
 
-    draft = proposer.propose(root, passes, target.head, uniforms)                             # draft: a tree behind the root
+    draft = proposer.propose(root, passes, target.head, uniforms)                             # draft: a tree after the root
     hidden = target.forward(draft.tokens, positions, slots, visible, cache)                   # verify: one pass over the tree
     scores = warp(target.head(hidden), sampling)
     out = verifier.verify(draft, scores, position, uniforms)                                  # commit: the accepted path

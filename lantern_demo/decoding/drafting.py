@@ -63,7 +63,7 @@ class Proposer:
         """Start a run with its first token root [1] int64."""
 
     def propose(self, root: Tensor, passes: Passes, head: Head, uniforms: Tensor) -> Draft:
-        """Return the tree behind the last committed token root [1] int64; uniforms [draws] in [TINY, 1)."""
+        """Return the tree after the last committed token root [1] int64; uniforms [draws] in [TINY, 1)."""
         assert self.tree is not None
         return Draft(self.tree, root, root.new_empty(0, 0))
 
@@ -253,15 +253,14 @@ class DynamicProposer(Proposer):
 def grow(
     root: Tensor, expand: Callable[[Tensor, Tensor, int, Tensor], Tensor], policy: DynamicTree
 ) -> tuple[Tree, Tensor, Tensor]:
-    """The tree and its tokens [n] int64 (0 in the root's place) of a dynamic policy, and whether a log-probability is no number,
-    [1] bool.
+    """The tree and its tokens [n] int64 (0 in the root's position) of a dynamic policy, and whether a log-probability is no
+    number, [1] bool.
 
     root [V] float32: log-probabilities of the root's children, -inf for filtered tokens. expand(tokens [m], parent_rows [m],
     depth, mask [m, w + m]) -> those [m, V] of the beam's children at that depth, where parent_rows are the rows of the nodes'
     parents in the beam before (depth 1: the root, row 0) and mask is the one `Passes.expand` asks for. Where too few proposals
-    have mass, the nodes left over hang on the tree as padding that no child table names, so they are never accepted. Raises
-    ValueError when the vocabulary is smaller than the beam.
-    """
+    have probability, the nodes left over are attached to the tree as padding that no child table names, so they are never
+    accepted. Raises ValueError when the vocabulary is smaller than the beam."""
     beam = policy.top_k
     if root.shape[0] < beam:
         raise ValueError(f"tree top_k is {beam}; it must be at most the vocabulary size {root.shape[0]}")

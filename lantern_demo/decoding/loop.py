@@ -74,7 +74,7 @@ def decode(
     return _events(target, drafter, condition, config, clock, engines, make_parts)
 
 
-# cuDNN would build a plan for every shape. These take any mask, and a step's numbers do not hang on which of several is chosen.
+# cuDNN would build a plan for every shape. These take any mask, and a step's numbers do not depend on which of several is chosen.
 ATTENTION = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 

@@ -1,13 +1,12 @@
-"""A tree that is chosen anew in every step (OPT-Tree, arXiv 2406.17276): it grows where the drafter is sure, and stops where the
+"""A tree that is chosen again in every step (OPT-Tree, arXiv 2406.17276): it grows where the drafter is sure, and stops where the
 next guess is not worth a node.
 
 How likely a guess is to be the target's own draw is known before it is checked. With shared noise the drafter draws by its own
-scores with the noise of the place, and the target by its own: the more the winner stands out among the drafter's, the likelier it
-is the target's winner too. `SHARPNESS` is what makes the softmax of the noisy scores that chance. The chance that verification
+scores with the noise of the position, and the target by its own: the more the winner stands out among the drafter's, the likelier
+it is the target's winner too. `SHARPNESS` is what makes the softmax of the noisy scores that chance. The chance that verification
 reaches a guess is the product along its path (section 3 of the paper). A guess is kept where that is at least `chance`, which is
 what a node costs in tokens on a machine: expected tokens and cost are sums over nodes, so that each is worth its own or not. The
-drafter goes on behind the likeliest guess alone, as long as what it may find there is worth a pass of its own.
-"""
+drafter goes on after the likeliest guess alone, as long as what it may find there is worth a pass of its own."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ from .trees import Draft, Tree, whole_tree
 SHARPNESS = 0.9
 WIDTH, DEPTH = 3, 7  # children of a node, and levels, at most
 CHANCE = 0.15  # where nothing is fitted
-# The drafter goes on behind a guess with so many times `chance`: a pass of it costs about what a node does, so that the two must
+# The drafter goes on after a guess with so many times `chance`: a pass of it costs about what a node does, so that the two must
 # come to twice that, and of its first guesses 6 in 10 are right.
 WORTH_A_PASS = 3.2
 

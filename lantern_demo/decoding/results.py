@@ -39,7 +39,7 @@ class Step:
     image's end the loop cuts `tokens` and `kinds`, while `accepted_length` and `path` are not cut."""
 
     index: int  # this, `committed` and `seconds` are the loop's to know
-    tokens: list[int]  # newly committed tokens: those of the accepted nodes behind the root, then the bonus token
+    tokens: list[int]  # newly committed tokens: those of the accepted nodes after the root, then the bonus token
     accepted_length: int  # accepted drafts and the bonus token
     committed: int = 0  # tokens so far
     seconds: float = 0.0  # decode seconds so far

@@ -70,7 +70,7 @@ def warp(logits: Tensor, sampling: Sampling) -> Tensor:
 def scores(logits: Tensor, sampling: Sampling, overwrite: bool = False) -> Tensor:
     """What a draw with Gumbel noise is made from: guided logits [..., V] over the temperature, minus infinity for what top-k and
     then top-p drop, as in LlamaGen. Ties at the top-k boundary all stay; top-p drops the tokens before which more than top_p of
-    the mass lies, so the best always stays. Where there is a temperature the highest score is 0, since a float32 holds the
+    the probability lies, so the best always stays. Where there is a temperature the highest score is 0, since a float32 holds the
     differences of large numbers badly. Greedy: the logits, without filters. overwrite: the logits may be
     overwritten."""
     if sampling.greedy:
@@ -150,9 +150,9 @@ def draw_in_turn(q: Tensor, u: Tensor, out: Tensor) -> list[Tensor]:
     residual = torch.fmax(q.expand(out.shape[1], -1), zero(q.device))  # what is not a number counts as 0
     u, masses = u.expand(out.shape[1], -1), []
     for i in range(out.shape[0]):
-        sums = residual.cumsum(-1)  # anew: 1e-20 is nothing in a sum beside 1, but may be all that is left once a token is drawn
+        sums = residual.cumsum(-1)  # again: 1e-20 is nothing in a sum beside 1, but may be all that is left once a token is drawn
         mass = sums[:, -1:]
-        # The first token at which the sums reach a height above 0 has mass.
+        # The first token at which the sums reach a height above 0 has probability.
         torch.searchsorted(sums, u[:, i : i + 1] * mass, out=out[i].unsqueeze(1))
         masses.append(mass[:, 0])
         if i + 1 < out.shape[0]:

@@ -48,7 +48,7 @@ class TreeSteps:
         self.proposer, self.verifier, self.alone = proposer, verifier, Proposer(config.torch_device)
         self.num_tokens = config.num_tokens if exact else config.positions
         self.depth, self.size = proposer.depth, config.nodes
-        # slots behind the committed ones that a step writes
+        # slots after the committed ones that a step writes
         self.ahead = max(config.tree.nodes, proposer.slots, self.depth + 1)
         room = self.num_tokens + self.ahead + ALIGNED
         self.cache = target.new_cache(config.rows, room)
@@ -100,7 +100,7 @@ class TreeSteps:
     # -- shapes
 
     def upcoming(self, committed: int, flying: bool) -> tuple[int, bool, int] | None:
-        """The step behind at most `committed` tokens: how many slots attention covers, whether it drafts, how many tokens it
+        """The step after at most `committed` tokens: how many slots attention covers, whether it drafts, how many tokens it
         commits at most. None while steps are in flight on which it hangs whether tokens are missing, or of which kind it is."""
         missing = self.config.num_tokens - committed
         if flying and missing <= (self.config.tree.nodes > 1):  # the last token needs no drafts
@@ -109,7 +109,7 @@ class TreeSteps:
         return self.bucket(committed), drafts, self.depth + 1 if drafts else 1
 
     def bucket(self, committed: int) -> int:
-        """The slots S that attention covers with at most `committed` tokens behind the prefix: one of about four sizes, so that
+        """The slots S that attention covers with at most `committed` tokens after the prefix: one of about four sizes, so that
         few graphs are captured and short lengths do not pay for long ones. An exact step knows better."""
         size = max(64, -(-self.num_tokens // 256) * 64)
         return min(-(-(self.prefix + committed + self.ahead) // size) * size, self.slots)

@@ -53,13 +53,13 @@ class Tree:
     children: Tensor  # [n, width], node by draw number, -1 for none
     mask: Tensor  # [n, n] bool, ancestors and self
     inner: Tensor  # [I], nodes to which the rule is applied
-    inner_rows: Tensor  # [n], a node's place in `inner` or -1
+    inner_rows: Tensor  # [n], a node's position in `inner` or -1
     nodes: Tensor  # [n], all of them
     size: int
     depth: int  # of the deepest node a path may reach
     width: int
     levels: tuple[Level, ...] = ()  # these and what follows: of static trees only
-    # [n + I x width]. What the drafter draws stands in one row: the root's token, the draws of the levels, and behind them a
+    # [n + I x width]. What the drafter draws stands in one row: the root's token, the draws of the levels, and after them a
     # token that stands for none. These are the indices in it of the nodes' tokens, then of what was drawn at the
     # inner nodes.
     drawn_at: Tensor | None = None
@@ -110,12 +110,12 @@ class Draft:
 class VerifyOutput(NamedTuple):
     """What verification of a draft of n nodes, at most D deep, accepted. All stay on the device."""
 
-    path: Tensor  # [D + 1] int64, the accepted nodes, root first; behind the end the last one again
+    path: Tensor  # [D + 1] int64, the accepted nodes, root first; after the end the last one again
     depth: Tensor  # [1] int64, of the last accepted node: the step commits depth + 1 tokens
-    tokens: Tensor  # [D + 1] int64, the accepted tokens, then the bonus token; behind it anything
+    tokens: Tensor  # [D + 1] int64, the accepted tokens, then the bonus token; after it anything
     bonus: Tensor  # [1] int64; below 0 or V where the target's probabilities are not finite
     relaxed: Tensor | None  # [D] bool, which accepted nodes the relaxation alone accepted; None: none
-    target_tokens: Tensor  # [n] int64, the target's own token behind each node; by rejection the bonus token everywhere
+    target_tokens: Tensor  # [n] int64, the target's own token after each node; by rejection the bonus token everywhere
 
 
 def ancestor_mask(parents: Tensor, depth: int) -> Tensor:
@@ -178,7 +178,7 @@ def _static_tree(paths: tuple[Path, ...], device: torch.device) -> Tree:
         sees, span = mask[long(nodes)][:, long(slots)], slice(end, end + draws * stride)
         levels.append(Level(nodes=long(nodes), parent_rows=parent_rows, mask=sees, draws=draws, own=own, span=span))
         above, end = nodes, end + draws * stride
-    # Where the draws that are nodes always come first, those behind them are as if they were not made.
+    # Where the draws that are nodes always come first, those after them are as if they were not made.
     gapless = all(sorted(row, key=lambda child: child < 0) == row for row in children)
     found = {name: drawn_at[name] for name in names} if gapless else drawn_at
     proposed = [found.get((*names[node], draw), end) for node in inner for draw in range(width)]

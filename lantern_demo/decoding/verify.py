@@ -1,4 +1,4 @@
-"""Verify a draft tree: judge all of its nodes at once, walk from the root along accepted children, and draw the token behind.
+"""Verify a draft tree: judge all of its nodes at once, walk from the root along accepted children, and draw the token after it.
 
 Two verifiers do it, without a host read, and give one `VerifyOutput`; `pack_step` puts it into the row of integers that the host
 reads. `RejectionVerifier` is the papers' rejection sampling, or their greedy rule; see `rules`.
@@ -38,7 +38,7 @@ class SharedNoiseVerifier:
     def __init__(self, config: Config, vocabulary: int) -> None:
         self.rule = Rule() if config.sampling.greedy else config.rule
         self.neighbours = config.neighbours
-        # drafts may reach behind the picture's end
+        # drafts may reach beyond the picture's end
         positions = 0 if config.sampling.greedy else config.positions + config.tree.deepest + 1
         self.noise = torch.empty(positions, vocabulary, device=config.torch_device)
 
@@ -63,7 +63,7 @@ class SharedNoiseVerifier:
         else:
             accepted = draft.drawn == tree.of_inner(target).unsqueeze(1)
         path = walk(tree, next_node(tree, first(accepted)))
-        own = target.index_select(0, path)  # behind the end the bonus token again
+        own = target.index_select(0, path)  # after the end the bonus token again
         if not self.rule.relaxes:
             return VerifyOutput(path, depth_of(tree, path), own, own[-1:], None, target)
         relaxed = draft.tokens.index_select(0, path[1:]) != own[:-1]
@@ -91,7 +91,7 @@ class RejectionVerifier:
         return argmax_or_invalid(probs) if self.greedy else draw(probs, uniforms[: len(probs)])
 
     def verify(self, draft: Draft, scores: Tensor, position: Tensor, uniforms: Tensor) -> VerifyOutput:
-        """uniforms [at least n (width + 1)] in [0, 1): of each node one for each child and one for the bonus token behind it."""
+        """uniforms [at least n (width + 1)] in [0, 1): of each node one for each child and one for the bonus token after it."""
         tree, rule = draft.tree, self.rule
         if tree.size == 1:
             return root_alone(tree, self.sample(scores, position, uniforms))
@@ -128,7 +128,7 @@ class Children(NamedTuple):
     depth: Tensor | float = 0.0  # [P, 1] of the nodes
     offered: Tensor | None = None  # [P, C] bool, which draws are nodes of the tree; the others only leave q. None: all
     # [P, C], what q had left before each draw: below `sampling.NOTHING` nothing was drawn, and `tokens` has any token. None:
-    # worked out
+    # computed
     rest: Tensor | None = None
 
 
@@ -235,7 +235,7 @@ def next_node(tree: Tree, rank: Tensor) -> Tensor:
 
 
 def walk(tree: Tree, following: Tensor) -> Tensor:
-    """The path [D + 1] from the root along following [n]; behind the end the last node again."""
+    """The path [D + 1] from the root along following [n]; after the end the last node again."""
     path = [tree.parents[:1], following[:1]]
     for _ in range(tree.depth - 1):
         path.append(following.index_select(0, path[-1]))
@@ -248,13 +248,13 @@ def depth_of(tree: Tree, path: Tensor) -> Tensor:
 
 
 def accepted_tokens(draft: Draft, path: Tensor, bonus: Tensor) -> tuple[Tensor, Tensor]:
-    """The depth [1] of a path [D + 1], and the tokens [D + 1] that it commits: of its nodes behind the root, then bonus [1]."""
+    """The depth [1] of a path [D + 1], and the tokens [D + 1] that it commits: of its nodes after the root, then bonus [1]."""
     depth = depth_of(draft.tree, path)
     return depth, torch.cat([draft.tokens.index_select(0, path[1:]), bonus]).scatter_(0, depth, bonus)
 
 
 def root_alone(tree: Tree, token: Tensor) -> VerifyOutput:
-    """The output for a tree of the root alone, behind which the target drew token [1]."""
+    """The output for a tree of the root alone, after which the target drew token [1]."""
     return VerifyOutput(tree.parents, tree.depths, token, token, None, token)
 
 

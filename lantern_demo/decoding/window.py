@@ -65,7 +65,7 @@ class WindowProposer(Proposer):
         return Draft(self.tree, torch.cat([root, self.tokens]), self.tokens.unsqueeze(1).clone())
 
     def observe(self, out: VerifyOutput, scores: Tensor) -> None:
-        """Let the target's own draws be the guesses, and its last one stand in every slot behind it."""
+        """Let the target's own draws be the guesses, and its last one stand in every slot after it."""
         ahead = (self.number + 1 + out.depth).clamp(max=self.count)
         torch.clamp(out.target_tokens.index_select(0, ahead), min=0, out=self.tokens)
 
@@ -75,10 +75,10 @@ class SampledWindowProposer(WindowProposer):
 
     def __init__(self, policy: Window, run: RunContext) -> None:
         super().__init__(policy, run)
-        self.draws = 2 * self.count  # nothing reads them: a seed's tokens hang on how many numbers a step has
+        self.draws = 2 * self.count  # nothing reads them: a seed's tokens depend on how many numbers a step has
         self.place = self.number.new_zeros(1)  # of the root
         self.probs = self.number.new_zeros(self.count, run.vocabulary, dtype=torch.float32)
-        # a number for every place, as fine as the sums that a token is drawn off
+        # a number for every position, as fine as the sums that a token is drawn off
         self.uniforms = self.number.new_ones(run.positions + 2 * policy.nodes, dtype=torch.float64)
         self.state = (self.tokens, self.place, self.probs)
 
@@ -95,7 +95,7 @@ class SampledWindowProposer(WindowProposer):
         return replace(super().propose(root, passes, head, uniforms), q=self.probs.clone())
 
     def observe(self, out: VerifyOutput, scores: Tensor) -> None:
-        """Move the window on by what was committed, and guess its slots anew."""
+        """Move the window on by what was committed, and guess its slots again."""
         length = out.depth + 1
         ahead = self.number + length
         probs = scores.index_select(0, ahead.clamp(max=self.count)).softmax(-1)
